@@ -1,0 +1,110 @@
+"""Nadi: what bounds an AI training or inference step, from the traces that PyTorch writes.
+
+>>> import nadi
+>>> run = nadi.run("traces", what_if=["scale aten::mm 0.5"])
+>>> run.path.by_kind()
+
+Names are loaded when they are first used, so that ``import nadi`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from nadi.version import __version__
+
+if TYPE_CHECKING:
+    from nadi.analyze.exposed import communication_by_rank
+    from nadi.critical_paths import CriticalPath, critical_path
+    from nadi.errors import FormatError, InputError, NadiError, PairError, UsageError
+    from nadi.formats import read
+    from nadi.graph import EdgeKind, EventGraph, Replay
+    from nadi.graph_builder import build_graph
+    from nadi.link import link_job, link_pair
+    from nadi.pipeline import Run, load_job, run
+    from nadi.report.summary import summarize, write_results
+    from nadi.report.timeline import write_timeline
+    from nadi.schedule import Schedule
+    from nadi.steps import Window, choose_window, find_steps
+    from nadi.trace import Job, Trace
+    from nadi.whatif import Scale, apply_change, parse_change
+
+_HOME = {
+    "CriticalPath": "critical_paths",
+    "EdgeKind": "graph",
+    "EventGraph": "graph",
+    "FormatError": "errors",
+    "InputError": "errors",
+    "Job": "trace",
+    "NadiError": "errors",
+    "PairError": "errors",
+    "Replay": "graph",
+    "Run": "pipeline",
+    "Scale": "whatif",
+    "Schedule": "schedule",
+    "Trace": "trace",
+    "UsageError": "errors",
+    "Window": "steps",
+    "apply_change": "whatif",
+    "build_graph": "graph_builder",
+    "choose_window": "steps",
+    "communication_by_rank": "analyze.exposed",
+    "critical_path": "critical_paths",
+    "find_steps": "steps",
+    "link_job": "link",
+    "link_pair": "link",
+    "load_job": "pipeline",
+    "parse_change": "whatif",
+    "read": "formats",
+    "run": "pipeline",
+    "summarize": "report.summary",
+    "write_results": "report.summary",
+    "write_timeline": "report.timeline",
+}
+
+__all__ = [
+    "CriticalPath",
+    "EdgeKind",
+    "EventGraph",
+    "FormatError",
+    "InputError",
+    "Job",
+    "NadiError",
+    "PairError",
+    "Replay",
+    "Run",
+    "Scale",
+    "Schedule",
+    "Trace",
+    "UsageError",
+    "Window",
+    "__version__",
+    "apply_change",
+    "build_graph",
+    "choose_window",
+    "communication_by_rank",
+    "critical_path",
+    "find_steps",
+    "link_job",
+    "link_pair",
+    "load_job",
+    "parse_change",
+    "read",
+    "run",
+    "summarize",
+    "write_results",
+    "write_timeline",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'nadi' has no attribute {name!r}")
+    value = getattr(import_module(f"nadi.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,1 @@
+"""Analyses of a job; each computes plain data, none plots."""

@@ -1,0 +1,53 @@
+"""The ``nadi`` command and its list of commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from nadi.cli import demo, run
+from nadi.version import __version__
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="nadi",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run", help=run.HELP)(run.command)
+app.command("demo", help=demo.HELP)(demo.command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"nadi {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _nadi(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """What bounds an AI training or inference step, from the traces that PyTorch writes.
+
+    [bold]Begin with[/]
+
+      nadi demo                                   a recording that comes with Nadi
+      nadi run TRACES                             your own: a folder with a pair per rank
+      nadi run host.json.gz device.json.gz        one rank
+      nadi run TRACES --step 5 -o results         one step; files for your tools
+      nadi run TRACES --what-if 'scale aten::mm 0.5'
+
+    A pair is what PyTorch's ExecutionTraceObserver (host) and profiler (device, Kineto)
+    wrote in one run, plain JSON or gzip.
+    """

@@ -1,0 +1,95 @@
+"""``nadi run``: from raw traces to what bounds the step."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nadi.cli.progress import show_progress
+
+if TYPE_CHECKING:
+    from nadi.pipeline import Run
+
+__all__ = ["HELP", "analyse", "command"]
+
+HELP = """Say what bounds a step: link raw traces, replay them, find the critical path.
+
+[bold]Examples[/]
+
+  nadi run TRACES
+  nadi run host.json.gz device.json.gz --step 5
+  nadi run TRACES --what-if 'scale ncclDevKernel.* 0.5' --what-if 'scale aten::mm 0.8'
+  nadi run TRACES -o results         (open results/timeline.json.gz in ui.perfetto.dev)
+  nadi run TRACES --json | jq .critical_path_by_kind
+"""
+
+
+def command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...",
+            help="A folder with a host and a device trace per rank, or the files themselves.",
+            show_default=False,
+        ),
+    ],
+    step: Annotated[
+        str, typer.Option("--step", metavar="N|all", help="The step (ProfilerStep#N) to look at.")
+    ] = "all",
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if",
+            metavar="EXPR",
+            help="Also say how long it takes after a change: 'scale REGEX FACTOR' multiplies the "
+            "time of operations whose name matches. May be given again; each is tried alone.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output",
+            metavar="FOLDER",
+            help="Write summary.json, critical_path.csv and timeline.json.gz there.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the content of summary.json and nothing else.")
+    ] = False,
+) -> None:  # fmt: skip
+    """Run the main job."""
+    analyse(paths, step, what_if or [], output, as_json)
+
+
+def analyse(
+    paths: list[Path], step: str, what_if: list[str], output: Path | None, as_json: bool
+) -> Run:
+    """Run the main job, print it, and write its files if ``output`` is given."""
+    from rich.console import Console
+
+    with show_progress() as progress:
+        progress("starting")
+        from nadi.pipeline import run
+        from nadi.report.summary import print_summary, summarize, write_results
+
+        result = run(*paths, step=step, what_if=what_if, progress=progress)
+        written = []
+        if output is not None:
+            progress("writing results")
+            written = write_results(result, output)
+    if as_json:
+        import msgspec
+
+        text = msgspec.json.format(msgspec.json.encode(summarize(result)), indent=2)
+        sys.stdout.write(text.decode() + "\n")
+        return result
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    print_summary(result, console)
+    for path in written:
+        console.print(f"wrote {path}", markup=False)
+    return result

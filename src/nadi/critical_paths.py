@@ -1,0 +1,145 @@
+"""The critical path: the chain of waiting that sets how long a step takes, over all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.graph import EdgeKind, EventGraph, Replay
+from nadi.kernels.paths import trace_back
+from nadi.steps import Window
+
+__all__ = ["PATH_KINDS", "CriticalPath", "critical_path"]
+
+_Ints = npt.NDArray[np.int64]
+
+PATH_KINDS = ("host op", "host gap", "launch", "kernel", "communication", "delay")
+_DELAY = PATH_KINDS.index("delay")
+_KIND_OF_EDGE = {
+    EdgeKind.HOST_OP: "host op",
+    EdgeKind.HOST_GAP: "host gap",
+    EdgeKind.LAUNCH: "launch",
+    EdgeKind.STREAM: "launch",
+    EdgeKind.KERNEL: "kernel",
+    EdgeKind.COMMUNICATION: "communication",
+    EdgeKind.ARRIVAL: "communication",
+    EdgeKind.SYNC: "host op",
+    EdgeKind.THREAD: "host gap",
+}
+_PATH_CODE = np.array([PATH_KINDS.index(_KIND_OF_EDGE[kind]) for kind in EdgeKind])
+
+
+@dataclass(frozen=True, eq=False)
+class CriticalPath:
+    """The critical path through a window.
+
+    Attributes
+    ----------
+    vertices
+        int64, shape (vertices on the path,): first to last.
+    segments
+        One row per stretch of one operation and kind, in order of time, without gaps
+        between them: rank, node, id, name, kind, thread, stream, start, end; times are
+        int64 ns since the origin of the job. ``node`` is -1 where no operation runs.
+    """
+
+    vertices: _Ints
+    segments: pl.DataFrame
+
+    def __repr__(self) -> str:
+        return f"<CriticalPath segments={self.segments.height} length={self.length} ns>"
+
+    @property
+    def length(self) -> int:
+        """Its length in ns: the sum of its segments, and so the length of the window."""
+        return int((self.segments["end"] - self.segments["start"]).sum())
+
+    def by_kind(self) -> dict[str, int]:
+        """Sum the segments by kind, in ns; every kind is there."""
+        sums = self.segments.group_by("kind").agg((pl.col("end") - pl.col("start")).sum())
+        found = dict(sums.iter_rows())
+        return {kind: found.get(kind, 0) for kind in PATH_KINDS}
+
+    def by_operation(self) -> pl.DataFrame:
+        """Sum the segments by name and kind: name, kind, time (ns), count, ranks; most first."""
+        return (
+            self.segments.group_by("name", "kind")
+            .agg(
+                time=(pl.col("end") - pl.col("start")).sum(),
+                count=pl.len(),
+                ranks=pl.col("rank").unique().sort(),
+            )
+            .sort("time", "name", "kind", descending=[True, False, False])
+        )
+
+
+def critical_path(replay: Replay, window: Window) -> CriticalPath:
+    """Trace the critical path of a window back from its last event to its start.
+
+    Of several events that end last, the one of the lowest rank and row is taken; of
+    several dependencies that bind equally, the first in the graph. O(path).
+    """
+    graph, time = replay.graph, replay.time
+    begin = window.start(time)
+    last = int(window.last[np.argmax(time[window.last])])
+    path = np.empty(graph.num_vertices, dtype=np.int64)
+    size = trace_back(replay.bound_by, graph.in_src, last, path)
+    vertices = path[:size][::-1].copy()
+    # what lies before the window is cut off; one vertex before it is kept as the source
+    first = int(np.searchsorted(time[vertices], begin, side="right")) - 1
+    vertices = vertices[max(first, 0) :]
+    starts, ends, codes, ops = _stretches(replay, vertices, begin)
+    return CriticalPath(vertices, _segments(graph, starts, ends, codes, ops))
+
+
+def _stretches(replay: Replay, vertices: _Ints, begin: int) -> tuple[_Ints, _Ints, _Ints, _Ints]:
+    """Split the way into each vertex into what an edge explains and the delay after it."""
+    graph, time = replay.graph, replay.time
+    edge = replay.bound_by[vertices]
+    known = edge >= 0
+    own_op = np.where(vertices < 2 * graph.num_ops, vertices // 2, -1)
+    edge_start = np.where(known, time[graph.in_src[edge]], begin)
+    edge_end = np.where(known, time[vertices] - graph.delay[vertices], begin)
+    code = np.where(known, _PATH_CODE[graph.edge_kind[edge]], _DELAY)
+    op = np.where(known, graph.edge_op[edge], -1)
+    starts = np.stack([edge_start, edge_end], axis=1).ravel()
+    ends = np.stack([edge_end, time[vertices]], axis=1).ravel()
+    codes = np.stack([code, np.full(code.size, _DELAY)], axis=1).ravel()
+    ops = np.stack([op, own_op], axis=1).ravel()
+    starts = np.maximum(starts, begin)
+    kept = ends > starts
+    return starts[kept], ends[kept], codes[kept], ops[kept]
+
+
+def _segments(
+    graph: EventGraph, starts: _Ints, ends: _Ints, codes: _Ints, ops: _Ints
+) -> pl.DataFrame:
+    """Join consecutive stretches of one operation and kind, and name them."""
+    new = np.ones(starts.size, dtype=np.bool_)
+    new[1:] = (codes[1:] != codes[:-1]) | (ops[1:] != ops[:-1])
+    at = np.flatnonzero(new)
+    last = np.append(at[1:], starts.size) - 1 if at.size else at
+    op = ops[at]
+    ranks = np.array([trace.rank for trace in graph.job.traces])
+    has_op = op >= 0
+    per_op = pl.DataFrame({
+        "name": graph.op_names,
+        "id": graph.gather("id"),
+        "thread": graph.gather("thread"),
+        "stream": graph.gather("stream"),
+    })[np.where(has_op, op, 0)]  # fmt: skip
+    missing = pl.Series(~has_op)
+    return pl.DataFrame({
+        "rank": np.where(has_op, ranks[graph.op_trace[op]], -1),
+        "node": np.where(has_op, graph.op_row[op], -1),
+        "id": per_op["id"].set(missing, -1),
+        "name": per_op["name"].set(missing, ""),
+        "kind": np.array(PATH_KINDS, dtype=object)[codes[at]].tolist(),
+        "thread": per_op["thread"].set(missing, -1),
+        "stream": per_op["stream"].set(missing, -1),
+        "start": starts[at],
+        "end": ends[last],
+    }, schema_overrides={"kind": pl.Enum(PATH_KINDS)})  # fmt: skip

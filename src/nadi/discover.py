@@ -1,0 +1,189 @@
+"""Which files are which rank's host and device trace, told by what they contain."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from nadi import formats
+from nadi.errors import InputError, PairError
+from nadi.trace import Trace
+
+__all__ = ["TraceFiles", "find_files", "pair_traces"]
+
+_SUFFIXES = (".json", ".json.gz", ".gz")
+
+
+@dataclass
+class TraceFiles:
+    """The files of a job, by kind, in order of name."""
+
+    hosts: list[Path] = field(default_factory=list)
+    devices: list[Path] = field(default_factory=list)
+    ignored: list[Path] = field(default_factory=list)
+
+
+def find_files(paths: Sequence[Path]) -> TraceFiles:
+    """Find the traces among files and folders.
+
+    Parameters
+    ----------
+    paths
+        Files, which must be traces, and folders, of which every JSON file (plain or
+        gzip) is looked at; others in a folder are passed over.
+
+    Raises
+    ------
+    InputError
+        If a path does not exist, a file is no trace, or a kind is missing.
+    """
+    found = TraceFiles()
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(p for p in path.iterdir() if p.is_file() and p.name.endswith(_SUFFIXES))
+            _sort_by_format(inside, found, required=False)
+        else:
+            _sort_by_format([path], found, required=True)
+    _require_both_kinds(paths, found)
+    return found
+
+
+def _sort_by_format(files: Iterable[Path], found: TraceFiles, *, required: bool) -> None:
+    for file in files:
+        kind = formats.sniff(file)
+        if kind == formats.KINETO:
+            found.devices.append(file)
+        elif kind == formats.PYTORCH_ET:
+            found.hosts.append(file)
+        elif required:
+            formats.read(file)  # says what is wrong with it
+        else:
+            found.ignored.append(file)
+
+
+def _require_both_kinds(paths: Sequence[Path], found: TraceFiles) -> None:
+    where = ", ".join(str(path) for path in paths)
+    if not found.hosts and not found.devices:
+        below = sorted({p.name for path in paths if path.is_dir() for p in path.iterdir()
+                        if p.is_dir()})  # fmt: skip
+        hint = f"; its folders are {', '.join(below[:8])}" if below else ""
+        raise InputError(
+            where, f"no traces here: no JSON file is a host or a device trace{hint}",
+            "give a folder with a pair per rank, or a host and a device file",
+        )  # fmt: skip
+    if not found.hosts:
+        raise PairError(
+            where,
+            f"{_list(found.devices)}: Kineto traces (devices) without a host trace",
+            "add the execution trace of the same run (ExecutionTraceObserver)",
+        )
+    if not found.devices:
+        raise PairError(
+            where,
+            f"{_list(found.hosts)}: execution traces (hosts) without a device trace",
+            "add the Kineto trace of the same run (torch.profiler's export_chrome_trace)",
+        )
+
+
+def pair_traces(hosts: Sequence[Trace], devices: Sequence[Trace]) -> list[tuple[Trace, Trace]]:
+    """Pair the host and the device traces of a job.
+
+    A pair has the process id in common; else the number in the file's name; or there is
+    but one of each. The rank is the one that the device trace states, else the number in
+    its file's name; of a single pair, else 0.
+
+    Raises
+    ------
+    PairError
+        If a trace has no partner, or two traces are of one rank.
+    """
+    devices = _with_ranks(devices)
+    if len(hosts) == len(devices) == 1:
+        return [(hosts[0], devices[0])]
+    for key in (_process, _number):
+        pairs = _pair_by(key, hosts, devices)
+        if pairs is not None:
+            return pairs
+    raise PairError(
+        "",
+        f"{len(hosts)} host and {len(devices)} device traces do not pair up: "
+        + _without_partner(hosts, devices),
+        "give one host and one device trace per rank",
+    )
+
+
+def _with_ranks(devices: Sequence[Trace]) -> list[Trace]:
+    """Give every device trace a rank of its own."""
+    ranked = []
+    for trace in devices:
+        rank = trace.rank
+        if rank < 0:
+            number = _number(trace)
+            rank = 0 if number is None or len(devices) == 1 else number
+        ranked.append(replace(trace, rank=rank))
+    by_rank: dict[int, list[Trace]] = defaultdict(list)
+    for trace in ranked:
+        by_rank[trace.rank].append(trace)
+    for rank, traces in sorted(by_rank.items()):
+        if len(traces) > 1:
+            raise PairError(
+                _list(Path(t.provenance.sources[0].path) for t in traces),
+                f"{len(traces)} device traces of rank {rank}",
+                "give each rank once",
+            )
+    return ranked
+
+
+def _pair_by(
+    key: Callable[[Trace], int | None], hosts: Sequence[Trace], devices: Sequence[Trace]
+) -> list[tuple[Trace, Trace]] | None:
+    """Pair the traces that have a key in common, if each key stands once on either side."""
+    by_key = {key(trace): trace for trace in hosts}
+    keys = [key(trace) for trace in devices]
+    if (
+        None in by_key
+        or len(by_key) != len(hosts)
+        or len(set(keys)) != len(keys)
+        or set(keys) != set(by_key)
+    ):
+        return None
+    return [(by_key[k], device) for k, device in zip(keys, devices, strict=True)]
+
+
+def _without_partner(hosts: Sequence[Trace], devices: Sequence[Trace]) -> str:
+    """Name the traces that stand alone, or that claim the place of another."""
+    reasons = []
+    for kind, traces, others in (("host", hosts, devices), ("device", devices, hosts)):
+        processes = {_process(trace) for trace in others}
+        alone = [t for t in traces if _process(t) not in processes]
+        if alone:
+            names = _list(Path(t.provenance.sources[0].path) for t in alone)
+            partner = "device" if kind == "host" else "host"
+            reasons.append(f"{names}: a {kind} trace without its {partner} trace")
+        seen: dict[int | None, list[Trace]] = defaultdict(list)
+        for trace in traces:
+            seen[_process(trace)].append(trace)
+        reasons += [
+            f"{_list(Path(t.provenance.sources[0].path) for t in same)}: {kind} traces of one rank"
+            for same in seen.values()
+            if len(same) > 1
+        ]
+    return ", and ".join(reasons)
+
+
+def _process(trace: Trace) -> int | None:
+    return trace.process if trace.process >= 0 else None
+
+
+def _number(trace: Trace) -> int | None:
+    """Give the last number in a trace's file name, such as 3 in ``host_3.json.gz``."""
+    numbers = re.findall(r"\d+", Path(trace.provenance.sources[0].path).name)
+    return int(numbers[-1]) if numbers else None
+
+
+def _list(paths: Iterable[Path]) -> str:
+    names = [path.name for path in paths]
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -1,0 +1,68 @@
+"""How PyTorch and its communication libraries name what they send."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+__all__ = [
+    "DTYPE_BYTES",
+    "comm_kind",
+    "comm_type_of_call",
+    "comm_type_of_host",
+    "comm_type_of_kernel",
+]
+
+# dtype names as record_param_comms and the profiler write them
+DTYPE_BYTES = {
+    "Byte": 1, "Char": 1, "Bool": 1, "Short": 2, "Int": 4, "Long": 8, "Half": 2, "BFloat16": 2,
+    "Float": 4, "Double": 8, "ComplexFloat": 8, "ComplexDouble": 16,
+    "Float8_e5m2": 1, "Float8_e4m3fn": 1, "Float8_e5m2fnuz": 1, "Float8_e4m3fnuz": 1,
+}  # fmt: skip
+
+_COMM_KERNEL = re.compile(r"(nccl|rccl|oneccl)\w*(kernel|kernelex)|ncclsymk|oneccl_", re.IGNORECASE)
+_HOST_COMM = re.compile(r"^(?:gloo|nccl|mpi|ucc|xccl):(\w+)$")
+# longest names first: reduce is part of all_reduce and of reduce_scatter
+_SQUEEZED = (
+    ("reducescatter", "reduce_scatter"),
+    ("allreduce", "all_reduce"),
+    ("allgather", "all_gather"),
+    ("alltoall", "all_to_all"),
+    ("sendrecv", "all_to_all"),
+    ("broadcast", "broadcast"),
+    ("barrier", "barrier"),
+    ("scatter", "scatter"),
+    ("gather", "gather"),
+    ("reduce", "reduce"),
+    ("send", "send"),
+    ("recv", "recv"),
+)
+
+
+@cache
+def comm_type_of_kernel(name: str) -> str:
+    """Name the communication that a device kernel performs; ``none`` if it is none."""
+    return _comm_type(name) if _COMM_KERNEL.search(name) else "none"
+
+
+@cache
+def comm_type_of_host(name: str) -> str:
+    """Name the communication that an annotation such as ``gloo:all_reduce`` stands for."""
+    found = _HOST_COMM.match(name)
+    return _comm_type(found[1]) if found else "none"
+
+
+@cache
+def comm_type_of_call(name: str) -> str:
+    """Name the communication that a call such as ``c10d::allreduce_`` asks for."""
+    return _comm_type(name.removeprefix("c10d::")) if name.startswith("c10d::") else "none"
+
+
+def comm_kind(comm_type: str) -> str:
+    """Give Chakra's node kind of a communication."""
+    return {"none": "COMP", "send": "COMM_SEND", "recv": "COMM_RECV"}.get(comm_type, "COMM_COLL")
+
+
+def _comm_type(name: str) -> str:
+    squeezed = name.lower().replace("_", "").replace("-", "")
+    return next((comm_type for part, comm_type in _SQUEEZED if part in squeezed), "none")

@@ -1,0 +1,131 @@
+"""Bytes of a file, plain or gzip, and JSON into typed structs with errors that say where."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TypeVar
+
+import msgspec
+from isal import igzip, isal_zlib
+
+from nadi.errors import FormatError, InputError
+from nadi.provenance import Source
+
+__all__ = ["decode_json", "read_bytes", "read_head", "write_beside"]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_HEAD = 1 << 16
+_Struct = TypeVar("_Struct")
+
+
+def read_head(path: Path, size: int = _HEAD) -> bytes:
+    """Read the first ``size`` bytes of the content, decompressed if need be."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(size)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if not head.startswith(_GZIP_MAGIC):
+        return head
+    try:
+        content: bytes = isal_zlib.decompressobj(wbits=31).decompress(head, size)
+    except isal_zlib.error as error:
+        raise _broken_gzip(path, error) from None
+    return content
+
+
+def read_bytes(path: Path) -> tuple[bytes, bytes]:
+    """Read a whole file.
+
+    Returns
+    -------
+    stored, content
+        The bytes as stored, and decompressed if they are gzip.
+    """
+    try:
+        stored = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if not stored.startswith(_GZIP_MAGIC):
+        return stored, stored
+    try:
+        return stored, igzip.decompress(stored)
+    except (EOFError, OSError, isal_zlib.error) as error:
+        raise _broken_gzip(path, error) from None
+
+
+def describe_source(path: Path, stored: bytes, format_name: str) -> Source:
+    """Describe an input file for the provenance of what is made from it."""
+    digest = hashlib.blake2b(stored, digest_size=16).hexdigest()
+    return Source(str(path), format_name, len(stored), digest)
+
+
+def decode_json(path: Path, content: bytes, decoder: msgspec.json.Decoder[_Struct]) -> _Struct:
+    """Decode JSON into the decoder's struct.
+
+    Raises
+    ------
+    FormatError
+        With the file, and the byte or the JSON path at fault.
+    """
+    try:
+        return decoder.decode(content)
+    except msgspec.ValidationError as error:
+        raise FormatError(str(path), _lower_first(str(error)), "") from None
+    except msgspec.DecodeError as error:
+        if "truncated" in str(error):
+            raise FormatError(
+                str(path),
+                f"the JSON ends too early, after {len(content):,} bytes",
+                "the recording was cut off: record it again",
+            ) from None
+        raise FormatError(str(path), f"not valid JSON: {_lower_first(str(error))}") from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(str(path), f"not valid JSON: {error}") from None
+
+
+@contextmanager
+def write_beside(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file to write that takes the place of ``path`` only when all of it is written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise InputError(str(path), f"cannot be written: {error.strerror}") from None
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(str(path), f"cannot be written: {error.strerror or error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    return InputError(str(path), f"cannot be read: {error.strerror or error}")
+
+
+def _broken_gzip(path: Path, error: Exception) -> FormatError:
+    return FormatError(
+        str(path),
+        f"gzip data is truncated or corrupt ({error})",
+        "copy or record the file again",
+    )
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]

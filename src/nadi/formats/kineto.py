@@ -1,0 +1,282 @@
+"""Kineto traces: what PyTorch's profiler saw on the threads of the host and on its devices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.errors import FormatError
+from nadi.formats.communication import (
+    DTYPE_BYTES,
+    comm_kind,
+    comm_type_of_host,
+    comm_type_of_kernel,
+)
+from nadi.formats.container import decode_json, describe_source, read_bytes
+from nadi.issues import IssueLog
+from nadi.kernels.digits import microseconds_to_ns
+from nadi.provenance import Provenance
+from nadi.schema import CATEGORIES, DEPS, DEVICE_WORK, GROUPS, NODES
+from nadi.trace import Trace
+from nadi.version import __version__
+
+__all__ = ["read"]
+
+_CATEGORY = {
+    "cpu_op": "operator",
+    "user_annotation": "annotation",
+    "python_function": "python",
+    "cuda_runtime": "runtime",
+    "hip_runtime": "runtime",
+    "privateuse1_runtime": "runtime",
+    "cuda_driver": "driver",
+    "privateuse1_driver": "driver",
+    "kernel": "kernel",
+    "gpu_memcpy": "memcpy",
+    "gpu_memset": "memset",
+    "cuda_sync": "sync",
+    "gpu_user_annotation": "device_annotation",
+}
+_CODE = {category: code for code, category in enumerate(CATEGORIES)}
+_CATEGORY_NAMES = np.array(CATEGORIES, dtype=object)
+_DEVICE_CODES = [_CODE[c] for c in (*DEVICE_WORK, "sync", "device_annotation")]
+_INTEGER_ARGS = ("rf_id", "external_id", "correlation", "sequence", "bytes")
+_ZERO = msgspec.Raw(b"0")
+_NO_STREAM = 2**32 - 1  # an unsigned -1 of older CUPTI versions
+
+
+class _Args(msgspec.Struct, gc=False):
+    external_id: int = msgspec.field(default=-1, name="External id")
+    rf_id: int = msgspec.field(default=-1, name="Record function id")
+    sequence: int = msgspec.field(default=-1, name="Sequence number")
+    correlation: int = -1
+    device: int = -1
+    stream: int = -1
+    bytes: int = -1
+    in_nelems: int = msgspec.field(default=-1, name="In msg nelems")
+    dtype: str = ""
+    group: str = msgspec.field(default="", name="Process Group Name")
+
+
+class _Event(msgspec.Struct, gc=False):
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: int | str = -1
+    tid: int | str = -1
+    ts: msgspec.Raw = _ZERO
+    dur: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    args: _Args | None = None
+
+
+class _Group(msgspec.Struct):
+    pg_name: str = ""
+    pg_desc: str = ""
+    backend_config: str = ""
+    ranks: list[int] = []
+
+
+class _Distributed(msgspec.Struct):
+    rank: int = -1
+    world_size: int = -1
+    pg_config: list[_Group] = []
+
+
+class _File(msgspec.Struct):
+    traceEvents: list[_Event]  # noqa: N815  the format's own name
+    baseTimeNanoseconds: int = 0  # noqa: N815
+    distributedInfo: _Distributed | None = None  # noqa: N815
+
+
+_decoder = msgspec.json.Decoder(_File)
+_no_args = _Args()
+
+
+def read(path: Path) -> Trace:
+    """Read a Kineto trace, plain or gzip.
+
+    Returns
+    -------
+    Trace
+        Nodes with their times, exact to the nanosecond, in order of start; no
+        dependencies, no parents. O(events log events).
+
+    Raises
+    ------
+    FormatError
+        If the JSON is broken, or an event has no time: with its JSON path.
+    """
+    stored, content = read_bytes(path)
+    file = decode_json(path, content, _decoder)
+    log = IssueLog()
+    distributed = file.distributedInfo or _Distributed()
+    groups = _groups_table(distributed.pg_config)
+    rows = _importable(file.traceEvents, log)
+    events = [file.traceEvents[row] for row in rows]
+    columns = _columns(path, file.baseTimeNanoseconds, events, rows, groups)
+    nodes = NODES.build(len(events), columns).sort(
+        "start", -pl.col("duration"), pl.col("category").to_physical(), "event"
+    )
+    nodes = nodes.with_columns(id=pl.int_range(nodes.height, dtype=pl.Int64))
+    source = describe_source(path, stored, "Kineto")
+    return Trace(
+        nodes=nodes,
+        deps=DEPS.empty(),
+        groups=groups,
+        issues=log.table(),
+        provenance=Provenance(__version__, (source,)),
+        rank=distributed.rank,
+        world_size=distributed.world_size,
+        process=_process(events),
+    )
+
+
+def _importable(events: Sequence[_Event], log: IssueLog) -> list[int]:
+    """Choose the complete events of a known category; count the others."""
+    rows = []
+    unknown: Counter[str] = Counter()
+    arrows = 0
+    for row, event in enumerate(events):
+        if event.ph == "X":
+            if event.cat in _CATEGORY:
+                rows.append(row)
+            elif event.cat != "Trace":
+                unknown[event.cat] += 1
+        elif event.cat == "fwdbwd" and event.ph == "s":
+            arrows += 1
+    for category, count in unknown.items():
+        log.add(
+            "kineto.category", "warning", count, f"events of the unknown category {category!r}",
+            "they are left out of the analysis",
+        )  # fmt: skip
+    log.add(
+        "kineto.forward-backward", "info", arrows,
+        "arrows from forward to backward operations are not kept",
+    )  # fmt: skip
+    return rows
+
+
+def _columns(
+    path: Path, base: int, events: list[_Event], rows: list[int], groups: pl.DataFrame
+) -> dict[str, Any]:
+    args = [event.args or _no_args for event in events]
+    codes = np.array([_CODE[_CATEGORY[event.cat]] for event in events], dtype=np.uint8)
+    on_device = np.isin(codes, _DEVICE_CODES)
+    stream = _integers(path, rows, args, "stream")
+    stream[(stream == _NO_STREAM) | ~on_device] = -1
+    start = _times(path, rows, "ts", [event.ts for event in events])
+    if start.size and not 0 <= int(start.min()) + base <= int(start.max()) + base < 2**63:
+        raise FormatError(str(path), f"baseTimeNanoseconds {base} puts events out of range")
+    start += base
+    no_duration = [i for i, event in enumerate(events) if event.dur is msgspec.UNSET]
+    if no_duration:
+        raise _time_error(path, rows[no_duration[0]], "dur", "is missing")
+    duration = _times(path, rows, "dur", [event.dur for event in events])
+    if (duration < 0).any():
+        at = int(np.argmax(duration < 0))
+        raise _time_error(path, rows[at], "dur", f"is negative: {duration[at]} ns")
+    group_row = {name: row for row, name in enumerate(groups["name"])}
+    names = pl.Series([event.name for event in events], dtype=pl.String)
+    comm_types = _comm_types(names, codes)
+    return {
+        "id": 0,
+        "name": names,
+        "kind": comm_types.replace_strict({t: comm_kind(t) for t in comm_types.unique()}),
+        "category": _CATEGORY_NAMES[codes].tolist(),
+        "start": start,
+        "duration": duration,
+        "thread": _threads(events, on_device),
+        "device": np.where(on_device, _integers(path, rows, args, "device"), -1),
+        "stream": stream,
+        "is_cpu": ~on_device,
+        "event": rows,
+        **{name: _integers(path, rows, args, name) for name in _INTEGER_ARGS},
+        "comm_type": comm_types,
+        "comm_bytes": [
+            a.in_nelems * DTYPE_BYTES[a.dtype]
+            if a.in_nelems >= 0 and a.dtype in DTYPE_BYTES
+            else -1
+            for a in args
+        ],
+        "group": [group_row.get(a.group, -1) if a.group else -1 for a in args],
+    }
+
+
+def _comm_types(names: pl.Series, codes: npt.NDArray[np.uint8]) -> pl.Series:
+    """Find the communication among the operations, one look per name."""
+    unique = names.unique().to_list()
+    of_kernel = names.replace_strict({n: comm_type_of_kernel(n) for n in unique}, default="none")
+    of_gloo = names.replace_strict(
+        {n: comm_type_of_host(n) if n.startswith("gloo:") else "none" for n in unique},
+        default="none",
+    )
+    # gloo works on host threads under an annotation; other libraries' annotations only launch
+    return (
+        pl.DataFrame({"kernel": of_kernel, "gloo": of_gloo, "code": codes})
+        .select(
+            pl.when(pl.col("code") == _CODE["kernel"])
+            .then("kernel")
+            .when(pl.col("code") == _CODE["annotation"])
+            .then("gloo")
+            .otherwise(pl.lit("none"))
+        )
+        .to_series()
+    )
+
+
+def _threads(events: list[_Event], on_device: npt.NDArray[np.bool_]) -> list[int]:
+    return [
+        -1 if device or not isinstance(event.tid, int) else event.tid
+        for event, device in zip(events, on_device, strict=True)
+    ]
+
+
+def _times(path: Path, rows: list[int], key: str, numbers: list[Any]) -> npt.NDArray[np.int64]:
+    """Read decimal microseconds as ns, naming the event of the first that is none."""
+    out = np.zeros(len(numbers), dtype=np.int64)
+    # a copy, because kernels compile anew for read-only arrays
+    text = np.frombuffer(b",".join(numbers), dtype=np.uint8).copy()
+    bad = microseconds_to_ns(text, out)
+    if bad >= 0:
+        met = bytes(numbers[bad]).decode(errors="replace")
+        raise _time_error(path, rows[bad], key, f"expected decimal microseconds, got {met}")
+    return out
+
+
+def _integers(path: Path, rows: list[int], args: list[_Args], name: str) -> npt.NDArray[np.int64]:
+    values = [getattr(a, name) for a in args]
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError:
+        bad = next(i for i, value in enumerate(values) if not -(2**63) <= value < 2**63)
+        raise FormatError(
+            str(path),
+            f"{values[bad]} does not fit a 64-bit integer - at $.traceEvents[{rows[bad]}].args",
+        ) from None
+
+
+def _time_error(path: Path, row: int, key: str, what: str) -> FormatError:
+    return FormatError(str(path), f"{what} - at $.traceEvents[{row}].{key}")
+
+
+def _groups_table(groups: list[_Group]) -> pl.DataFrame:
+    columns = {
+        "name": [g.pg_name for g in groups],
+        "description": [g.pg_desc for g in groups],
+        "ranks": [sorted(g.ranks) for g in groups],
+        "backend": [g.backend_config for g in groups],
+    }
+    return GROUPS.build(len(groups), columns).unique("name", keep="first", maintain_order=True)
+
+
+def _process(events: list[_Event]) -> int:
+    """Give the process that most host operators ran in."""
+    counts = Counter(e.pid for e in events if e.cat == "cpu_op" and isinstance(e.pid, int))
+    return int(counts.most_common(1)[0][0]) if counts else -1

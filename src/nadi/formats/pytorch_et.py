@@ -1,0 +1,214 @@
+"""PyTorch execution traces: what the host did, with tensors and process groups, without times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.errors import FormatError
+from nadi.formats.communication import comm_type_of_call, comm_type_of_host
+from nadi.formats.container import decode_json, describe_source, read_bytes
+from nadi.issues import IssueLog
+from nadi.provenance import Provenance
+from nadi.schema import DEPS, GROUPS, NODES
+from nadi.trace import Trace
+from nadi.version import __version__
+
+__all__ = ["GROUP_INIT", "KNOWN_SCHEMAS", "read"]
+
+KNOWN_SCHEMAS = (
+    "1.0.1",
+    "1.0.2-chakra.0.0.4",
+    "1.0.3-chakra.0.0.4",
+    "1.1.0-chakra.0.0.4",
+    "1.1.1-chakra.0.0.4",
+    "1.1.1-chakra.1.0.0",
+)
+GROUP_INIT = "## process_group:init ##"
+_STRUCTURE = "[pytorch|profiler|execution_trace|"
+_NOTHING = msgspec.Raw(b"[]")
+
+
+class _Attr(msgspec.Struct, gc=False):
+    name: str
+    value: int | float | bool | str | list[Any] | dict[str, Any] | None = None
+
+
+class _Node(msgspec.Struct, gc=False):
+    id: int
+    name: str
+    inputs: msgspec.Raw = _NOTHING
+    attrs: list[_Attr] = []
+    ctrl_deps: int = -1
+    # schema 1.0.1 has these on the node itself, and calls ctrl_deps parent
+    parent: int = -1
+    rf_id: int = -1
+    seq_id: int = -1
+
+
+class _File(msgspec.Struct):
+    schema: str
+    nodes: list[_Node]
+    pid: int = -1
+
+
+class _Operands(msgspec.Struct):
+    values: list[Any] = []
+
+
+class _Group(msgspec.Struct):
+    pg_name: str = ""
+    pg_desc: str = ""
+    backend_config: str = ""
+    ranks: list[int] = []
+    group_size: int = 0
+
+
+_decoder = msgspec.json.Decoder(_File)
+_operands_decoder = msgspec.json.Decoder(_Operands | list[Any])
+_groups_decoder = msgspec.json.Decoder(list[_Group])
+
+
+def read(path: Path) -> Trace:
+    """Read a PyTorch execution trace, plain or gzip.
+
+    Returns
+    -------
+    Trace
+        Nodes in ascending order of id, without times and without dependencies but
+        for ``parent``; the process groups that it initialises. O(nodes log nodes).
+
+    Raises
+    ------
+    FormatError
+        If the JSON is broken or an id stands twice: with the place.
+    """
+    stored, content = read_bytes(path)
+    file = decode_json(path, content, _decoder)
+    log = IssueLog()
+    log.add(
+        "et.schema", "warning", int(file.schema not in KNOWN_SCHEMAS),
+        f"schema {file.schema!r} is not known to this version of Nadi", "check the result",
+    )  # fmt: skip
+    source = describe_source(path, stored, f"PyTorch ET {file.schema}")
+    file.nodes.sort(key=lambda node: node.id)
+    nodes = NODES.build(len(file.nodes), _columns(path, file.nodes, log))
+    return Trace(
+        nodes=nodes,
+        deps=DEPS.empty(),
+        groups=_groups_table(path, file.nodes),
+        issues=log.table(),
+        provenance=Provenance(__version__, (source,)),
+        process=file.pid,
+    )
+
+
+def _columns(path: Path, nodes: list[_Node], log: IssueLog) -> dict[str, Any]:
+    ids = np.array([node.id for node in nodes], dtype=np.int64)
+    if (repeated := np.flatnonzero(ids[1:] == ids[:-1])).size:
+        raise FormatError(str(path), f"node id {ids[repeated[0]]} stands twice; ids are unique")
+    attributes = [_attributes(node) for node in nodes]
+    comm_types = [_comm_type(node.name) for node in nodes]
+    return {
+        "id": ids,
+        "name": [node.name for node in nodes],
+        "kind": [
+            "METADATA" if node.name == GROUP_INIT or node.name.startswith(_STRUCTURE) else "COMP"
+            for node in nodes
+        ],
+        "category": "metadata",
+        "parent": _parent_rows(nodes, ids, log),
+        "rf_id": [rf_id for rf_id, _ in attributes],
+        "sequence": [sequence for _, sequence in attributes],
+        "comm_type": comm_types,
+        "comm_bytes": [
+            -1 if comm_type == "none" else sum(_tensor_bytes(_values(path, node)))
+            for node, comm_type in zip(nodes, comm_types, strict=True)
+        ],
+    }
+
+
+def _comm_type(name: str) -> str:
+    of_call = comm_type_of_call(name)
+    return comm_type_of_host(name) if of_call == "none" else of_call
+
+
+def _attributes(node: _Node) -> tuple[int, int]:
+    """Give record function id and sequence number; an id of 0 means none."""
+    rf_id, sequence = node.rf_id, node.seq_id
+    for attr in node.attrs:
+        if attr.name == "rf_id" and isinstance(attr.value, int):
+            rf_id = attr.value
+        elif attr.name == "seq_id" and isinstance(attr.value, int):
+            sequence = attr.value
+    return (rf_id if rf_id > 0 else -1), sequence
+
+
+def _parent_rows(
+    nodes: list[_Node], ids: npt.NDArray[np.int64], log: IssueLog
+) -> npt.NDArray[np.int64]:
+    """Turn ids of parents into rows; the root is recorded as its own parent."""
+    parents = np.array(
+        [node.ctrl_deps if node.ctrl_deps >= 0 else node.parent for node in nodes], dtype=np.int64
+    )
+    rows = np.searchsorted(ids, parents)
+    known = (rows < ids.size) & (ids[np.minimum(rows, ids.size - 1)] == parents)
+    own_rows = np.arange(ids.size)
+    log.add(
+        "et.parent-missing", "warning", int((~known & (parents >= 0)).sum()),
+        "nodes name a parent that is not in the file", "they are kept without a parent",
+    )  # fmt: skip
+    log.add(
+        "et.parent-later", "warning", int((known & (rows > own_rows)).sum()),
+        "nodes name a parent with a higher id", "they are kept without a parent",
+    )  # fmt: skip
+    return np.where(known & (rows < own_rows), rows, -1)
+
+
+def _values(path: Path, node: _Node) -> list[Any]:
+    try:
+        operands = _operands_decoder.decode(node.inputs)
+    except msgspec.ValidationError as error:
+        raise FormatError(str(path), f"node {node.id}, inputs: {error}") from None
+    return operands if isinstance(operands, list) else operands.values
+
+
+def _tensor_bytes(value: Any) -> Iterator[int]:
+    """Find the tensors in nested operands, each [id, storage, offset, elements, itemsize, device]."""
+    if not isinstance(value, list):
+        return
+    if len(value) == 6 and isinstance(value[5], str) and isinstance(value[3], int):
+        yield value[3] * value[4]
+    else:
+        for item in value:
+            yield from _tensor_bytes(item)
+
+
+def _groups_table(path: Path, nodes: list[_Node]) -> pl.DataFrame:
+    """Read the groups from the text operand of each process group initialisation."""
+    groups: dict[str, _Group] = {}
+    for node in nodes:
+        if node.name == GROUP_INIT:
+            for text in _values(path, node):
+                try:
+                    found = _groups_decoder.decode(text)
+                except (msgspec.MsgspecError, TypeError) as error:
+                    raise FormatError(
+                        str(path), f"node {node.id} ({GROUP_INIT}): groups expected, {error}"
+                    ) from None
+                for group in found:
+                    groups.setdefault(group.pg_name, group)
+    columns = {
+        "name": list(groups),
+        "description": [g.pg_desc for g in groups.values()],
+        # an empty list stands for all ranks
+        "ranks": [sorted(g.ranks) or list(range(g.group_size)) for g in groups.values()],
+        "backend": [g.backend_config for g in groups.values()],
+    }
+    return GROUPS.build(len(groups), columns)

@@ -1,0 +1,107 @@
+"""One decorator for every compiled kernel, and where compiled code is kept.
+
+Numba compiles a kernel at its first call and can keep the result on disk. Two
+things go wrong there, and are handled here: its cache does not notice an edited
+callee in another file, so the folder is named after the content of all kernels;
+and it refuses to work when no folder is writable, so then nothing is kept and
+each process compiles anew: slower, never a failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core import config
+
+__all__ = ["cache_folder", "compiled_before", "kernel"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _digest() -> str:
+    """Name this version of all kernels, of numba and of Python."""
+    digest = hashlib.blake2b(digest_size=8)
+    digest.update(f"{numba.__version__} {platform.python_version()}".encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _roots() -> list[Path]:
+    """Folders to try, best first: the user's cache, then the package's own folder."""
+    roots = []
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        roots.append(Path(base) / "nadi")
+    else:
+        with contextlib.suppress(RuntimeError):  # no home folder is known for this user
+            roots.append(Path.home() / ".cache" / "nadi")
+    roots.append(Path(__file__).parent / "__pycache__")
+    return roots
+
+
+def _usable(folder: Path) -> bool:
+    """Tell by trying whether files can be written under ``folder``."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x" * 4096)
+    except OSError:
+        return False
+    return True
+
+
+def _cache_folder() -> Path | None:
+    """Choose the folder for compiled code, the first that can be written to."""
+    name = f"kernels-{_digest()}"
+    for root in _roots():
+        if _usable(root / name):
+            _forget_unused(root)
+            return root / name
+    return None
+
+
+def _forget_unused(root: Path) -> None:
+    """Remove the code of versions that nobody has started for a month."""
+    limit = time.time() - 30 * 24 * 3600
+    for folder in root.glob("kernels-*"):
+        with contextlib.suppress(OSError):
+            if folder.stat().st_mtime < limit:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _configure() -> Path | None:
+    if config.CACHE_DIR:  # the user's own choice, NUMBA_CACHE_DIR, stands if it works
+        chosen = Path(config.CACHE_DIR)
+        return chosen if _usable(chosen) else None
+    folder = _cache_folder()
+    config.CACHE_DIR = str(folder) if folder else ""
+    return folder
+
+
+_FOLDER = _configure()
+
+
+def cache_folder() -> Path | None:
+    """Give the folder in which compiled kernels are kept, if any can be written to."""
+    return _FOLDER
+
+
+def compiled_before() -> bool:
+    """Tell whether compiled kernels of this version were found on disk."""
+    return _FOLDER is not None and any(_FOLDER.rglob("*.nbi"))
+
+
+def kernel(function: _Function) -> _Function:
+    """Compile ``function`` in nopython mode, kept on disk where a folder allows it."""
+    compiled: _Function = numba.njit(function, cache=_FOLDER is not None)
+    return compiled

@@ -1,0 +1,155 @@
+"""Where a thread hands its work to another thread and waits: seen in the times alone.
+
+A recording does not say that a thread waits. What shows is a stretch in which it runs no
+operation while another thread works, and which ends soon after that work does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.link.nesting import Nesting
+from nadi.trace import Trace
+
+__all__ = ["hand_overs"]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+_Found = list[tuple[str, tuple[_Ints, _Ints]]]
+
+_SHORTEST_WAIT_NS = 30_000
+_LONGEST_WAKE_UP_NS = 350_000
+
+
+@dataclass(frozen=True)
+class _Stretches:
+    """Stretches of threads in which no operation runs, each between two boundaries.
+
+    ``before`` and ``after`` are boundaries as in :class:`Nesting`, but of node rows
+    (``2 * row + is_end``); ``begin`` and ``end`` are their times in ns.
+    """
+
+    thread: _Ints
+    before: _Ints
+    after: _Ints
+    begin: _Ints
+    end: _Ints
+
+    def __getitem__(self, chosen: _Ints | _Bools) -> _Stretches:
+        return _Stretches(
+            self.thread[chosen], self.before[chosen], self.after[chosen],
+            self.begin[chosen], self.end[chosen],
+        )  # fmt: skip
+
+
+def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
+    """Find where a thread waited for others.
+
+    Returns
+    -------
+    list of (kind, (src, dst))
+        Dependencies of the kinds thread, launch and sync; node rows, int64. O(ops log ops).
+    """
+    names = trace.nodes["name"].cast(str)
+    is_gloo = names.str.starts_with("gloo:").to_numpy()
+    asks = names.str.starts_with("c10d::").to_numpy()
+    stretches = _idle_stretches(
+        trace, nesting, (trace.category_mask("annotation") & ~is_gloo) | asks
+    )
+    return _waits_for_gloo(trace, stretches, is_gloo, asks) + _waits_for_workers(
+        trace, nesting, stretches, is_gloo
+    )
+
+
+def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: _Bools) -> _Stretches:
+    """Find the stretches of 30 us or more that belong to no node but those of ``is_idle``."""
+    start, thread = trace.column("start"), trace.column("thread")
+    row = nesting.rows[nesting.boundary // 2]
+    is_end = nesting.boundary % 2
+    time = start[row] + is_end * trace.column("duration")[row]
+    owner = np.where(nesting.owner >= 0, nesting.rows[nesting.owner], -1)
+    idle = (owner < 0) | is_idle[owner]
+    idle[2 * nesting.thread_ptr[:-1]] = False  # nothing comes before a thread's first boundary
+    at = np.flatnonzero(idle)
+    at = at[time[at] - time[at - 1] >= _SHORTEST_WAIT_NS]
+    vertex = 2 * row + is_end
+    return _Stretches(thread[row[at]], vertex[at - 1], vertex[at], time[at - 1], time[at])
+
+
+def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: _Bools, asks: _Bools) -> _Found:
+    """Take a stretch that ends within 350 us after gloo's work for the wait for that work.
+
+    Only a thread that asks gloo for work waits for it.
+    """
+    start, thread = trace.column("start"), trace.column("thread")
+    gloo = np.flatnonzero(is_gloo & (start >= 0))
+    end = (start + trace.column("duration"))[gloo]
+    gloo, end = gloo[np.argsort(end, kind="stable")], np.sort(end)
+    waiting = stretches[np.isin(stretches.thread, thread[asks])]
+    last = np.searchsorted(end, waiting.end) - 1
+    waiting, last = waiting[last >= 0], last[last >= 0]
+    real = (
+        (end[last] > waiting.begin)
+        & (waiting.end - end[last] <= _LONGEST_WAKE_UP_NS)
+        & (thread[gloo[last]] != waiting.thread)
+    )
+    return _returns(gloo[last[real]], waiting.after[real])
+
+
+def _waits_for_workers(
+    trace: Trace, nesting: Nesting, stretches: _Stretches, is_gloo: _Bools
+) -> _Found:
+    """Take a stretch of the main thread in which another thread begins work for a hand-over.
+
+    So autograd runs the backward pass of a program that uses a device. The work begins
+    because the stretch does, and the stretch ends because the work does.
+    """
+    thread = trace.column("thread")
+    main = _main_thread(trace)
+    waiting = stretches[stretches.thread == main]
+    top_level = nesting.rows[nesting.parent < 0]
+    # threads without operators do not compute: NCCL's watchdog only asks for events
+    workers = np.setdiff1d(thread[trace.category_mask("operator")], [main, *thread[is_gloo]])
+    found: _Found = []
+    for worker in workers:
+        found += _episodes(trace, waiting, top_level[thread[top_level] == worker])
+    return found
+
+
+def _episodes(trace: Trace, waiting: _Stretches, work: _Ints) -> _Found:
+    """Link each stretch to the first and the last work that lies in it."""
+    start = trace.column("start")[work]
+    end = np.maximum.accumulate(start + trace.column("duration")[work])
+    first = np.searchsorted(start, waiting.begin, side="right")
+    last = np.searchsorted(end, waiting.end, side="right") - 1
+    inside = (first <= last) & (first < work.size)
+    waiting, first, last = waiting[inside], first[inside], last[inside]
+    before_end = waiting.before % 2 == 1
+    source, first_work = waiting.before // 2, work[first]
+    return [
+        ("thread", (source[before_end], first_work[before_end])),
+        ("launch", (source[~before_end], first_work[~before_end])),
+        *_returns(work[last], waiting.after),
+    ]
+
+
+def _returns(work: _Ints, after: _Ints) -> _Found:
+    """Let the boundary that ends a wait come after the work waited for."""
+    at_end = after % 2 == 1
+    row = after // 2
+    return [("sync", (work[at_end], row[at_end])), ("thread", (work[~at_end], row[~at_end]))]
+
+
+def _main_thread(trace: Trace) -> int:
+    """Give the thread with the most operators other than those of autograd's own threads."""
+    operators = trace.category_mask("operator")
+    autograd = trace.nodes["name"].cast(str).str.starts_with("autograd::").to_numpy()
+    threads, counts = np.unique(trace.column("thread")[operators], return_counts=True)
+    if threads.size == 0:
+        return -1
+    backward = np.isin(threads, trace.column("thread")[autograd])
+    forward = ~backward if not backward.all() else np.ones_like(backward)
+    return int(threads[forward][np.argmax(counts[forward])])

@@ -1,0 +1,187 @@
+"""One trace out of a host and a device trace: times from one, ids and parents from the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.formats.communication import comm_kind, comm_type_of_call
+from nadi.issues import IssueLog
+from nadi.link.deps import find_deps, launcher_rows
+from nadi.link.match import Match, match_operations
+from nadi.link.nesting import nest
+from nadi.provenance import Provenance
+from nadi.schema import DEPS, DEVICE_WORK, NODES
+from nadi.trace import Trace
+from nadi.version import __version__
+
+__all__ = ["link_pair"]
+
+_Ints = npt.NDArray[np.int64]
+_MAX_CLIMB = 16  # levels between a kernel's launch and the call that names its tensors
+
+
+def link_pair(host: Trace, device: Trace) -> Trace:
+    """Link the host and the device trace of one rank.
+
+    Parameters
+    ----------
+    host
+        A PyTorch execution trace as read.
+    device
+        A Kineto trace as read.
+
+    Returns
+    -------
+    Trace
+        All operations of both, once each: host operations that the device trace did
+        not see first, without times, then the others in order of start; with parents,
+        exclusive times and dependencies. O(nodes log nodes).
+
+    Raises
+    ------
+    PairError
+        If fewer than 95 % of the operations have the same name under the same id.
+    """
+    match = match_operations(host, device)
+    log = IssueLog()
+    timed = _linked_nodes(host, device, match, log)
+    untimed = _unmatched_host_nodes(host, match, log)
+    nodes = pl.concat([untimed, timed.drop("host_row")])
+    host_row = np.concatenate([np.full(untimed.height, -1), timed["host_row"].to_numpy()])
+    host_row[: untimed.height] = _unmatched_rows(host, match)
+    trace = Trace(
+        nodes=nodes,
+        deps=DEPS.empty(),
+        groups=pl.concat([device.groups, host.groups]).unique(
+            "name", keep="first", maintain_order=True
+        ),
+        issues=log.table(),
+        provenance=Provenance(__version__, host.provenance.sources + device.provenance.sources),
+        rank=device.rank,
+        world_size=device.world_size,
+        process=device.process,
+    )
+    return _with_dependencies(trace, host, host_row, device, log)
+
+
+def _linked_nodes(host: Trace, device: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
+    """Give the device trace's nodes the ids of the host's; the others get ids after those."""
+    is_host = match.host_row >= 0
+    first_free = int(host.column("id").max(initial=-1)) + 1
+    ids = first_free + np.cumsum(~is_host) - 1
+    ids[is_host] = host.column("id")[match.host_row[is_host]]
+    expected = device.category_mask("operator", "annotation")
+    log.add(
+        "link.device-only", "info", int((expected & ~is_host).sum()),
+        "host operations of the device trace have no partner in the host trace",
+    )  # fmt: skip
+    return device.nodes.with_columns(id=ids, host_row=match.host_row)
+
+
+def _unmatched_rows(host: Trace, match: Match) -> _Ints:
+    unmatched = np.ones(host.nodes.height, dtype=np.bool_)
+    unmatched[match.host_row[match.host_row >= 0]] = False
+    return np.flatnonzero(unmatched)
+
+
+def _unmatched_host_nodes(host: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
+    nodes = host.nodes[_unmatched_rows(host, match)]
+    log.add(
+        "link.host-only", "info", nodes.filter(pl.col("kind") != "METADATA").height,
+        "operations of the host trace have no partner in the device trace",
+        "they are kept without a time",
+    )  # fmt: skip
+    return nodes.with_columns(
+        comm_type=pl.lit("none", dtype=NODES.dtypes["comm_type"]), comm_bytes=pl.lit(-1, pl.Int64)
+    )
+
+
+def _with_dependencies(
+    trace: Trace, host: Trace, host_row: _Ints, device: Trace, log: IssueLog
+) -> Trace:
+    nesting = nest(trace)
+    log.add(
+        "link.overlap", "info", nesting.num_overlaps,
+        "operations outlive the one that they started in on their thread",
+    )  # fmt: skip
+    launcher = launcher_rows(trace)
+    deps = find_deps(trace, nesting, launcher, log)
+    parent = np.full(trace.nodes.height, -1, dtype=np.int64)
+    parent[nesting.rows] = nesting.parent_row
+    on_device = trace.category_mask(*DEVICE_WORK)
+    launched = on_device & (launcher >= 0)
+    # device work belongs to the operation that encloses its launch
+    parent[launched] = parent[launcher[launched]]
+    parent = _recorded_parents(host, host_row, parent)
+    exclusive = trace.column("exclusive").copy()
+    exclusive[nesting.rows] = nesting.exclusive
+    exclusive[on_device] = trace.column("duration")[on_device]
+    nodes = trace.nodes.with_columns(
+        parent=parent,
+        exclusive=exclusive,
+        **_communication(trace, host, host_row, parent, launcher),
+    )
+    return Trace(
+        nodes=nodes,
+        deps=deps,
+        groups=trace.groups,
+        issues=pl.concat([host.issues, device.issues, log.table()]),
+        provenance=trace.provenance,
+        rank=trace.rank,
+        world_size=trace.world_size,
+        process=trace.process,
+    )
+
+
+def _recorded_parents(host: Trace, host_row: _Ints, nested: _Ints) -> _Ints:
+    """Prefer the parents that the host trace names to those found by nesting."""
+    row_of_host = np.full(host.nodes.height, -1, dtype=np.int64)
+    known = np.flatnonzero(host_row >= 0)
+    row_of_host[host_row[known]] = known
+    parent = nested.copy()
+    recorded = host.column("parent")[host_row[known]]
+    recorded_row = np.where(recorded >= 0, row_of_host[recorded], -1)
+    usable = (recorded_row >= 0) & (recorded_row < known)
+    parent[known[usable]] = recorded_row[usable]
+    return parent
+
+
+def _communication(
+    trace: Trace, host: Trace, host_row: _Ints, parent: _Ints, launcher: _Ints
+) -> dict[str, pl.Series]:
+    """Complete type and bytes of communication from the calls that asked for it."""
+    names = trace.nodes["name"].cast(str)
+    comm_type = trace.nodes["comm_type"].cast(str).to_list()
+    comm_bytes = trace.column("comm_bytes").copy()
+    host_bytes = host.column("comm_bytes")
+    for row in np.flatnonzero((trace.nodes["comm_type"] != "none").to_numpy()):
+        if launcher[row] >= 0:
+            # gloo runs some collectives as another one; the call says which was meant
+            asked = comm_type_of_call(names[int(launcher[row])])
+            comm_type[row] = asked if asked != "none" else comm_type[row]
+        if comm_bytes[row] < 0:
+            comm_bytes[row] = _bytes_of_call(int(row), host_row, host_bytes, parent)
+    return {
+        "comm_type": pl.Series(comm_type, dtype=NODES.dtypes["comm_type"]),
+        "comm_bytes": pl.Series(comm_bytes),
+        "kind": pl.Series(
+            [
+                kind if kind == "METADATA" else comm_kind(comm)
+                for kind, comm in zip(trace.nodes["kind"].cast(str), comm_type, strict=True)
+            ],
+            dtype=NODES.dtypes["kind"],
+        ),
+    }
+
+
+def _bytes_of_call(row: int, host_row: _Ints, host_bytes: _Ints, parent: _Ints) -> int:
+    """Climb from an operation to the first that the host trace knows the bytes of."""
+    for _ in range(_MAX_CLIMB):
+        if row < 0:
+            break
+        if host_row[row] >= 0 and host_bytes[host_row[row]] >= 0:
+            return int(host_bytes[host_row[row]])
+        row = int(parent[row])
+    return -1

@@ -1,0 +1,154 @@
+"""The main job: traces in, answers out. The only place, beside ``cli``, that joins stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nadi import formats
+from nadi.analyze.exposed import RankCommunication, communication_by_rank
+from nadi.critical_paths import CriticalPath, critical_path
+from nadi.discover import find_files, pair_traces
+from nadi.graph import EventGraph, Replay
+from nadi.graph_builder import build_graph
+from nadi.link import link_job, link_pair
+from nadi.steps import Window, choose_window, find_steps
+from nadi.trace import Job, Trace
+from nadi.whatif import Scale, apply_change, parse_change
+
+__all__ = ["Run", "WhatIf", "load_job", "run"]
+
+_Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A change and the length of the window in ns once it is made."""
+
+    change: Scale
+    step_ns: int
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What ``nadi run`` found.
+
+    Attributes
+    ----------
+    job, graph, replay
+        The linked traces, their graph, and its replay without a change.
+    steps
+        The steps that the recording marks.
+    window
+        What was asked about: a step, all steps, or the whole trace.
+    path
+        The critical path through the window.
+    communication
+        Per rank, within the window.
+    what_ifs
+        One per change asked for, each made to the measured job alone.
+    """
+
+    job: Job
+    graph: EventGraph
+    replay: Replay
+    steps: list[Window]
+    window: Window
+    path: CriticalPath
+    communication: list[RankCommunication]
+    what_ifs: list[WhatIf]
+
+    def __repr__(self) -> str:
+        return f"<Run {self.window.name} of {self.job!r}: {self.measured_ns} ns>"
+
+    @property
+    def measured_ns(self) -> int:
+        """Measured length of the window."""
+        return self.window.length(self.graph.time)
+
+    @property
+    def replayed_ns(self) -> int:
+        """Length of the window in the replay without a change."""
+        return self.window.length(self.replay.time)
+
+
+def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
+    """Read, pair and link the traces of a job.
+
+    Parameters
+    ----------
+    paths
+        Folders with a pair per rank, or the files themselves in any order.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, or files do not belong together.
+    """
+    files = find_files([Path(path) for path in paths])
+    hosts = _read_all(files.hosts, progress)
+    devices = _read_all(files.devices, progress)
+    progress("linking hosts and devices")
+    return link_job([link_pair(host, device) for host, device in pair_traces(hosts, devices)])
+
+
+def run(
+    *paths: Path | str,
+    step: str | int = "all",
+    what_if: Sequence[str] = (),
+    progress: _Progress = lambda _: None,
+) -> Run:
+    """Answer what bounds a step, and what changes to it would do.
+
+    Parameters
+    ----------
+    paths
+        Folders with a pair per rank, or the files themselves in any order.
+    step
+        Number of a step, or ``all``.
+    what_if
+        Changes such as ``scale aten::mm 0.5``, each tried alone.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, or files do not belong together.
+    UsageError
+        If the step is not there, or a change is not understood or matches nothing.
+    """
+    changes = [parse_change(text) for text in what_if]
+    job = load_job(*paths, progress=progress)
+    progress("building the event graph and its critical path")
+    graph = build_graph(job)
+    steps = find_steps(graph)
+    window = choose_window(graph, steps, str(step))
+    measured = graph.replay()
+    path = critical_path(measured, window)
+    start, end = window.start(graph.time), window.end(graph.time)
+    return Run(
+        job=job,
+        graph=graph,
+        replay=measured,
+        steps=steps,
+        window=window,
+        path=path,
+        communication=communication_by_rank(job, start, end),
+        what_ifs=[_try_change(graph, window, change) for change in changes],
+    )
+
+
+def _try_change(graph: EventGraph, window: Window, change: Scale) -> WhatIf:
+    return WhatIf(change, window.length(apply_change(graph, change).replay().time))
+
+
+def _read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:
+    traces = []
+    for file in files:
+        progress(f"reading {file.name}")
+        traces.append(formats.read(file))
+    return traces

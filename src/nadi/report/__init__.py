@@ -1,0 +1,1 @@
+"""Reports: each computes plain data from a result, then renders it."""

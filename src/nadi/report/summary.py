@@ -1,0 +1,224 @@
+"""What ``nadi run`` tells: as data, as JSON and CSV files, and as a page of text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nadi.formats.container import write_beside
+from nadi.pipeline import Run
+from nadi.report.timeline import write_timeline
+from nadi.units import format_count, format_ns, format_percent
+
+__all__ = ["print_summary", "summarize", "write_results"]
+
+_TOP = 10
+_NAME_WIDTH = 60
+
+
+def summarize(run: Run) -> dict[str, Any]:
+    """Compute the content of ``summary.json``; times are int ns.
+
+    ``exposed_comm_ns`` is the mean over ranks, rounded down; ``per_rank`` has each.
+    """
+    exposed = [c.exposed for c in run.communication]
+    total = run.path.length
+    return {
+        "ranks": len(run.job.traces),
+        "world_size": run.job.world_size,
+        "nodes": run.job.num_nodes,
+        "nodes_by_kind": _nodes_by_kind(run),
+        "dependencies_by_kind": _dependencies_by_kind(run),
+        "collectives_matched": run.job.matches["collective"].n_unique(),
+        "window": run.window.name,
+        "steps": [
+            {
+                "step": step.number,
+                "measured_ns": step.length(run.graph.time),
+                "replayed_ns": step.length(run.replay.time),
+            }
+            for step in run.steps
+        ],
+        "measured_ns": run.measured_ns,
+        "replayed_ns": run.replayed_ns,
+        "critical_path_ns": total,
+        "critical_path_by_kind": {
+            kind.replace(" ", "_"): time for kind, time in run.path.by_kind().items()
+        },
+        "critical_path_top": [
+            {"name": name, "kind": kind.replace(" ", "_"), "ns": time, "count": count,
+             "ranks": ranks}
+            for name, kind, time, count, ranks in run.path.by_operation().head(_TOP).iter_rows()
+        ],
+        "exposed_comm_ns": sum(exposed) // len(exposed),
+        "per_rank": [
+            {"rank": c.rank, "communication_ns": c.communication, "exposed_comm_ns": c.exposed}
+            for c in run.communication
+        ],
+        "what_if": [{"change": str(w.change), "step_ns": w.step_ns} for w in run.what_ifs],
+        "issues": _issues(run),
+        "sources": [
+            msgspec.to_builtins(source)
+            for trace in run.job.traces
+            for source in trace.provenance.sources
+        ],
+        "nadi_version": run.job.traces[0].provenance.nadi_version,
+    }  # fmt: skip
+
+
+def write_results(run: Run, folder: Path) -> list[Path]:
+    """Write ``summary.json``, ``critical_path.csv`` and ``timeline.json.gz`` into ``folder``.
+
+    Each file appears only when it is complete. Times in the CSV file are ns since the
+    first event of the job.
+    """
+    summary, csv, timeline = (
+        folder / name for name in ("summary.json", "critical_path.csv", "timeline.json.gz")
+    )
+    with write_beside(summary) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(summarize(run)), indent=2) + b"\n")
+    with write_beside(csv) as file:
+        run.path.segments.with_columns(
+            duration_ns=pl.col("end") - pl.col("start"),
+        ).rename({"start": "start_ns", "end": "end_ns"}).write_csv(file)
+    write_timeline(timeline, run.replay, run.path)
+    return [summary, csv, timeline]
+
+
+def print_summary(run: Run, console: Console) -> None:
+    """Print the page of text."""
+    data = summarize(run)
+    _print_job(data, console)
+    _print_times(run, data, console)
+    _print_kinds(data, console)
+    _print_top(run, console)
+    _print_communication(data, console)
+    _print_what_ifs(data, console)
+    _print_issues(data, console)
+
+
+def _print_job(data: dict[str, Any], console: Console) -> None:
+    ranks = f"{data['ranks']} rank{'s' if data['ranks'] != 1 else ''}"
+    if data["world_size"] > data["ranks"]:
+        ranks += f" of {data['world_size']}"
+    kinds = ", ".join(f"{format_count(n)} {kind}" for kind, n in data["nodes_by_kind"].items())
+    console.print(f"[bold]{ranks}[/], {format_count(data['nodes'])} nodes: {kinds}")
+    deps = ", ".join(f"{format_count(n)} {k}" for k, n in data["dependencies_by_kind"].items())
+    matched = data["collectives_matched"]
+    console.print(
+        f"dependencies: {deps}; collectives matched across ranks: {format_count(matched)}"
+    )
+
+
+def _print_times(run: Run, data: dict[str, Any], console: Console) -> None:
+    steps = data["steps"]
+    if steps:
+        shown = ", ".join(f"{s['step']}: {format_ns(s['measured_ns'])}" for s in steps[:8])
+        more = f", and {len(steps) - 8} more" if len(steps) > 8 else ""
+        console.print(f"steps found: {shown}{more}")
+    else:
+        console.print("steps found: none (no ProfilerStep marks); the whole trace is one")
+    same = "exactly" if run.measured_ns == run.replayed_ns else "NOT the measured time"
+    console.print(
+        f"[bold]{run.window.name}[/]: measured [bold]{format_ns(run.measured_ns)}[/], "
+        f"replayed {format_ns(run.replayed_ns)} ({same})"
+    )
+
+
+def _print_kinds(data: dict[str, Any], console: Console) -> None:
+    table = _table("critical path by kind", ("kind", "left"), ("time", "right"), ("share", "right"))
+    total = data["critical_path_ns"]
+    for kind, time in data["critical_path_by_kind"].items():
+        table.add_row(kind.replace("_", " "), format_ns(time), format_percent(time, total))
+    table.add_row("total", format_ns(total), "", style="bold")
+    console.print(table)
+
+
+def _print_top(run: Run, console: Console) -> None:
+    table = _table(
+        "operations that weigh most on it",
+        ("operation", "left"), ("kind", "left"), ("time", "right"), ("share", "right"),
+        ("times", "right"), ("ranks", "left"),
+    )  # fmt: skip
+    total = run.path.length
+    for name, kind, time, count, ranks in run.path.by_operation().head(_TOP).iter_rows():
+        shown = name or "(between operations)"
+        if len(shown) > _NAME_WIDTH:
+            shown = shown[: _NAME_WIDTH - 3] + "..."
+        on = ",".join(str(rank) for rank in ranks if rank >= 0)
+        table.add_row(
+            Text(shown), kind, format_ns(time), format_percent(time, total), format_count(count), on
+        )
+    console.print(table)
+
+
+def _print_communication(data: dict[str, Any], console: Console) -> None:
+    exposed, total = data["exposed_comm_ns"], data["measured_ns"]
+    if not any(rank["communication_ns"] for rank in data["per_rank"]):
+        console.print("exposed communication: none (no communication in this window)")
+        return
+    worst = max(data["per_rank"], key=lambda rank: rank["exposed_comm_ns"])
+    most = f"; most on rank {worst['rank']}: {format_ns(worst['exposed_comm_ns'])}"
+    console.print(
+        f"exposed communication: [bold]{format_ns(exposed)}[/] "
+        f"({format_percent(exposed, total)}){' a rank' if data['ranks'] > 1 else ''}"
+        f"{most if data['ranks'] > 1 else ''}"
+    )
+
+
+def _print_what_ifs(data: dict[str, Any], console: Console) -> None:
+    for change in data["what_if"]:
+        gain = data["replayed_ns"] - change["step_ns"]
+        console.print(
+            Text.assemble(
+                "what if ", (change["change"], "bold"), ": ",
+                (format_ns(change["step_ns"]), "bold"),
+                f", {format_percent(abs(gain), data['replayed_ns'])} "
+                f"{'shorter' if gain >= 0 else 'longer'}",
+            )
+        )  # fmt: skip
+
+
+def _print_issues(data: dict[str, Any], console: Console) -> None:
+    for issue in data["issues"]:
+        if issue["severity"] == "info":
+            continue
+        remedy = f"; {issue['remedy']}" if issue["remedy"] else ""
+        console.print(
+            Text(f"{issue['severity']}: {format_count(issue['count'])} {issue['detail']}{remedy}")
+        )
+
+
+def _table(title: str, *columns: tuple[str, str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
+    for name, justify in columns:
+        table.add_column(name, justify="right" if justify == "right" else "left", style="")
+    return table
+
+
+def _nodes_by_kind(run: Run) -> dict[str, int]:
+    categories = pl.concat([trace.nodes["category"] for trace in run.job.traces])
+    counts = categories.cast(pl.String).value_counts(sort=True)
+    return dict(counts.iter_rows())
+
+
+def _dependencies_by_kind(run: Run) -> dict[str, int]:
+    kinds = pl.concat([trace.deps["kind"] for trace in run.job.traces])
+    return dict(kinds.cast(pl.String).value_counts(sort=True).iter_rows())
+
+
+def _issues(run: Run) -> list[dict[str, Any]]:
+    """Add up the issues of all ranks by code and detail."""
+    every = pl.concat([*(trace.issues for trace in run.job.traces), run.job.issues])
+    return (
+        every.with_columns(pl.col("severity").cast(pl.String))
+        .group_by("code", "severity", "detail", "remedy", maintain_order=True)
+        .agg(pl.col("count").sum())
+        .to_dicts()
+    )

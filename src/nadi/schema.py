@@ -1,0 +1,314 @@
+"""The tables of a trace, each declared once.
+
+A declaration says what a row is and gives every column its name, type, unit,
+meaning and missing value. The checks on a table and the page
+``docs/data-model.md`` come from here; nothing else says what a column is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+__all__ = [
+    "CATEGORIES",
+    "COMM_TYPES",
+    "DEPS",
+    "DEP_KINDS",
+    "DEVICE_WORK",
+    "GROUPS",
+    "ISSUES",
+    "MATCHES",
+    "NODES",
+    "NODE_KINDS",
+    "SCHEDULE",
+    "SEVERITIES",
+    "TABLES",
+    "THREAD_WORK",
+    "Column",
+    "Table",
+    "data_model_page",
+]
+
+NODE_KINDS = (
+    "INVALID",
+    "METADATA",
+    "MEM_LOAD",
+    "MEM_STORE",
+    "COMP",
+    "COMM_SEND",
+    "COMM_RECV",
+    "COMM_COLL",
+)
+CATEGORIES = (
+    "metadata",
+    "annotation",
+    "python",
+    "operator",
+    "runtime",
+    "driver",
+    "kernel",
+    "memcpy",
+    "memset",
+    "sync",
+    "device_annotation",
+)
+THREAD_WORK = ("annotation", "python", "operator", "runtime", "driver")
+DEVICE_WORK = ("kernel", "memcpy", "memset")
+COMM_TYPES = (
+    "none",
+    "all_reduce",
+    "reduce",
+    "all_gather",
+    "gather",
+    "scatter",
+    "broadcast",
+    "all_to_all",
+    "reduce_scatter",
+    "barrier",
+    "send",
+    "recv",
+)
+DEP_KINDS = ("call", "order", "launch", "stream", "sync", "thread")
+SEVERITIES = ("info", "warning", "error")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name, type, meaning, unit, and what stands for a missing value."""
+
+    name: str
+    dtype: pl.DataType | type[pl.DataType]
+    meaning: str
+    unit: str = ""
+    missing: Any = None  # None: every row has a value
+    references: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: what a row is, its columns, and what must hold between rows."""
+
+    name: str
+    row: str
+    columns: tuple[Column, ...]
+    requirements: tuple[str, ...] = ()
+
+    @property
+    def dtypes(self) -> dict[str, pl.DataType | type[pl.DataType]]:
+        """The polars schema of the table."""
+        return {column.name: column.dtype for column in self.columns}
+
+    def build(self, length: int, values: Mapping[str, Any]) -> pl.DataFrame:
+        """Make a frame of this table; a column not given holds its missing value.
+
+        Parameters
+        ----------
+        length
+            Number of rows.
+        values
+            Per column an array, list or polars series of that length, or one value.
+
+        Raises
+        ------
+        ValueError
+            If a column is unknown, has another length, or is required and not given.
+        """
+        unknown = set(values) - set(self.dtypes)
+        if unknown:
+            raise ValueError(f"table {self.name} has no column {sorted(unknown)[0]!r}")
+        series = [_fill(column, length, values) for column in self.columns]
+        return pl.DataFrame(series)
+
+    def empty(self) -> pl.DataFrame:
+        """Make a frame of this table without rows."""
+        return pl.DataFrame(schema=self.dtypes)
+
+    def check(self, frame: pl.DataFrame) -> None:
+        """Raise ValueError unless ``frame`` has exactly the declared columns and no nulls."""
+        if dict(frame.schema) != {name: _instance(dtype) for name, dtype in self.dtypes.items()}:
+            raise ValueError(f"table {self.name}: expected {self.dtypes}, got {dict(frame.schema)}")
+        for column in self.columns:
+            if nulls := frame[column.name].null_count():
+                raise ValueError(f"table {self.name}: {nulls} nulls in column {column.name!r}")
+
+
+def _instance(dtype: pl.DataType | type[pl.DataType]) -> pl.DataType:
+    return dtype() if isinstance(dtype, type) else dtype
+
+
+def _fill(column: Column, length: int, values: Mapping[str, Any]) -> pl.Series:
+    value = values.get(column.name, column.missing)
+    if value is None:
+        raise ValueError(f"column {column.name!r} must be given")
+    if isinstance(value, pl.Series):
+        series = value.alias(column.name).cast(column.dtype)
+    elif isinstance(value, (str, int, bool)):
+        series = pl.repeat(value, length, eager=True).alias(column.name).cast(column.dtype)
+    elif isinstance(column.dtype, pl.Categorical):
+        series = pl.Series(column.name, value, dtype=pl.String).cast(column.dtype)
+    else:
+        series = pl.Series(column.name, value, dtype=column.dtype)
+    if len(series) != length:
+        raise ValueError(f"column {column.name!r}: {len(series)} values for {length} rows")
+    return series
+
+
+_INT = pl.Int64
+_NAME = pl.Categorical()
+
+NODES = Table(
+    "nodes",
+    "one operation of one rank: host operator, annotation, runtime call, or work on a device",
+    (
+        Column("id", _INT, "id as in the execution trace; device-only nodes continue after it"),
+        Column("name", _NAME, "name as recorded"),
+        Column("kind", pl.Enum(NODE_KINDS), "Chakra's NodeType"),
+        Column("category", pl.Enum(CATEGORIES), "what recorded it"),
+        Column("parent", _INT, "enclosing operation; for device work the one that launched it",
+               missing=-1, references="nodes row"),
+        Column("start", _INT, "start since the epoch", "ns", missing=-1),
+        Column("duration", _INT, "time from start to end", "ns", missing=-1),
+        Column("exclusive", _INT, "duration less the time of operations nested in it on its thread",
+               "ns", missing=-1),
+        Column("thread", _INT, "thread id of host work", missing=-1),
+        Column("device", _INT, "device number of device work", missing=-1),
+        Column("stream", _INT, "stream number of device work", missing=-1),
+        Column("is_cpu", pl.Boolean, "whether it ran on the host", missing=True),
+        Column("event", _INT, "position in traceEvents of the device file", missing=-1),
+        Column("rf_id", _INT, "record function id, common to both files", missing=-1),
+        Column("external_id", _INT, "Kineto's External id", missing=-1),
+        Column("correlation", _INT, "links a runtime call to the device work it launched",
+               missing=-1),
+        Column("sequence", _INT, "autograd's sequence number", missing=-1),
+        Column("bytes", _INT, "bytes that a copy or set moves", "bytes", missing=-1),
+        Column("comm_type", pl.Enum(COMM_TYPES), "which communication, where it is one",
+               missing="none"),
+        Column("comm_bytes", _INT, "bytes of the tensors given to the communication", "bytes",
+               missing=-1),
+        Column("group", _INT, "process group of the communication", missing=-1,
+               references="groups row"),
+    ),
+    (
+        "`id` is unique in a trace.",
+        "Rows are in order of `start`, then longest first, then order in the device file; "
+        "rows without a time (`start` = -1) come first.",
+        "`parent` names an earlier row; parents form a forest.",
+        "`duration` is 0 or more where `start` is known.",
+    ),
+)  # fmt: skip
+
+DEPS = Table(
+    "deps",
+    "one dependency between two operations of one rank",
+    (
+        Column("src", _INT, "the operation waited for", references="nodes row"),
+        Column("dst", _INT, "the operation that waits", references="nodes row"),
+        Column("kind", pl.Enum(DEP_KINDS),
+               "call: starts inside src; order: starts after src on its thread; launch: runs what "
+               "src launched; stream: follows src on its stream; sync: cannot end before src "
+               "ends; thread: cannot start before src, on another thread, has ended"),
+        Column("inferred", pl.Boolean, "found from times, not stated by the recording",
+               missing=False),
+    ),
+    ("`src` is an earlier row than `dst`, but for sync.", "No edge is given twice."),
+)  # fmt: skip
+
+GROUPS = Table(
+    "groups",
+    "one process group that the rank belongs to",
+    (
+        Column("name", pl.String, "name as recorded"),
+        Column("description", pl.String, "its description, such as default_pg", missing=""),
+        Column("ranks", pl.List(_INT), "global ranks of its members, ascending"),
+        Column("backend", pl.String, "communication library, such as cuda:nccl", missing=""),
+    ),
+    ("`name` is unique in a trace.",),
+)  # fmt: skip
+
+ISSUES = Table(
+    "issues",
+    "one kind of problem met while reading and linking",
+    (
+        Column("code", pl.String, "stable name of the problem"),
+        Column("severity", pl.Enum(SEVERITIES), "info: nothing that matters was lost"),
+        Column("count", _INT, "how often it was met"),
+        Column("detail", pl.String, "what was met", missing=""),
+        Column("remedy", pl.String, "what to do about it", missing=""),
+    ),
+)
+
+MATCHES = Table(
+    "matches",
+    "one rank's part in one collective of a job",
+    (
+        Column("collective", _INT, "number of the collective in the job"),
+        Column("rank", _INT, "global rank"),
+        Column("node", _INT, "the rank's operation", references="nodes row of that rank"),
+    ),
+    ("A rank takes part in a collective at most once.",),
+)
+
+SCHEDULE = Table(
+    "schedule",
+    "when one operation ran, or would run, and what it waited for",
+    (
+        Column("rank", _INT, "global rank"),
+        Column("node", _INT, "the operation", references="nodes row of that rank"),
+        Column("start", _INT, "start since the job's first event", "ns"),
+        Column("end", _INT, "end since the job's first event", "ns"),
+        Column("resource", pl.Categorical(), "thread or stream that it ran on"),
+        Column("bound_by", pl.String, "kind of the dependency that set its start", missing=""),
+        Column("bound_rank", _INT, "rank of the operation waited for", missing=-1),
+        Column("bound_node", _INT, "the operation waited for", missing=-1,
+               references="nodes row of bound_rank"),
+    ),
+    ("`end` is `start` or later.",),
+)  # fmt: skip
+
+TABLES: Sequence[Table] = (NODES, DEPS, GROUPS, ISSUES, MATCHES, SCHEDULE)
+
+
+def data_model_page() -> str:
+    """Write the page ``docs/data-model.md``."""
+    lines = [
+        "# Data model",
+        "",
+        "Generated from `src/nadi/schema.py` by `make docs`; edit there.",
+        "",
+        "Time is int64 nanoseconds and size is int64 bytes. A missing number is -1; no column",
+        "holds nulls. Ranges are half-open. A reference is a row number, counted from 0.",
+        "",
+        "A **Trace** is one rank: the tables nodes, deps, groups and issues, and its provenance.",
+        "A **Job** is several ranks: their traces, and matches, which says which operations of",
+        "different ranks are the same collective. A **schedule** says when each operation ran;",
+        "a measured run and a replayed one are the same table.",
+    ]
+    for table in TABLES:
+        lines += ["", f"## {table.name}", "", f"A row is {table.row}.", ""]
+        lines += ["| column | type | unit | missing | meaning |", "|---|---|---|---|---|"]
+        for column in table.columns:
+            meaning = column.meaning
+            if column.references:
+                meaning += f" ({column.references})"
+            missing = "" if column.missing is None else f"`{column.missing!r}`"
+            lines.append(
+                f"| {column.name} | {_type_name(column)} | {column.unit} | {missing} | {meaning} |"
+            )
+        if table.requirements:
+            lines += ["", *(f"- {requirement}" for requirement in table.requirements)]
+    return "\n".join(lines) + "\n"
+
+
+def _type_name(column: Column) -> str:
+    dtype = _instance(column.dtype)
+    if isinstance(dtype, pl.Enum):
+        return "one of " + ", ".join(dtype.categories.to_list())
+    if isinstance(dtype, pl.List):
+        return "list of int64"
+    return {pl.String: "text", pl.Categorical: "text", pl.Boolean: "bool"}.get(
+        type(dtype), str(dtype).lower()
+    )

@@ -1,0 +1,123 @@
+"""Trace, one rank, and Job, several: plain values made of tables, immutable once built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.provenance import Provenance
+from nadi.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
+
+__all__ = ["Job", "Trace"]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One rank.
+
+    Attributes
+    ----------
+    nodes, deps, groups, issues
+        Tables as declared in :mod:`nadi.schema`.
+    rank, world_size
+        Global rank and number of ranks of the job; -1 where the files do not say.
+    process
+        Process id on its machine; -1 where the file does not say.
+    provenance
+        The files behind it.
+    """
+
+    nodes: pl.DataFrame
+    deps: pl.DataFrame
+    groups: pl.DataFrame
+    issues: pl.DataFrame
+    provenance: Provenance
+    rank: int = -1
+    world_size: int = -1
+    process: int = -1
+
+    def __post_init__(self) -> None:
+        tables = ((NODES, self.nodes), (DEPS, self.deps), (GROUPS, self.groups))
+        for table, frame in (*tables, (ISSUES, self.issues)):
+            table.check(frame)
+
+    def __repr__(self) -> str:
+        return f"<Trace rank={self.rank} nodes={self.nodes.height} deps={self.deps.height}>"
+
+    def column(self, name: str) -> npt.NDArray[np.int64]:
+        """Give an integer column of ``nodes`` as int64, shape (nodes,)."""
+        return self.nodes[name].to_numpy()
+
+    def category_mask(self, *categories: str) -> npt.NDArray[np.bool_]:
+        """Tell which nodes are of one of ``categories``; bool, shape (nodes,)."""
+        return self.nodes["category"].is_in(categories).to_numpy()
+
+    def assert_equals(self, other: Trace) -> None:
+        """Raise AssertionError naming the first table, row and column that differ."""
+        for table in ("nodes", "deps", "groups", "issues"):
+            _assert_frames_equal(table, getattr(self, table), getattr(other, table))
+        for attribute in ("rank", "world_size", "process"):
+            mine, theirs = getattr(self, attribute), getattr(other, attribute)
+            if mine != theirs:
+                raise AssertionError(f"{attribute}: {mine} != {theirs}")
+
+
+def _assert_frames_equal(table: str, mine: pl.DataFrame, theirs: pl.DataFrame) -> None:
+    if mine.height != theirs.height:
+        raise AssertionError(f"{table}: {mine.height} rows != {theirs.height} rows")
+    for name in mine.columns:
+        differs = mine[name].to_list(), theirs[name].to_list()
+        for row, (a, b) in enumerate(zip(*differs, strict=True)):
+            if a != b:
+                raise AssertionError(f"{table}, row {row}, column {name}: {a!r} != {b!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Several ranks that ran together.
+
+    Attributes
+    ----------
+    traces
+        One per rank, in ascending order of rank.
+    matches
+        Which operations of different ranks are one collective (``schema.MATCHES``).
+    issues
+        Problems met between ranks; those of one rank are in its trace.
+    """
+
+    traces: tuple[Trace, ...]
+    matches: pl.DataFrame
+    issues: pl.DataFrame
+
+    def __post_init__(self) -> None:
+        MATCHES.check(self.matches)
+        ISSUES.check(self.issues)
+
+    def __repr__(self) -> str:
+        return f"<Job ranks={self.ranks} nodes={self.num_nodes}>"
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The global ranks present."""
+        return tuple(trace.rank for trace in self.traces)
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks of the job, present here or not."""
+        return max([len(self.traces), *(trace.world_size for trace in self.traces)])
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes over all ranks."""
+        return sum(trace.nodes.height for trace in self.traces)
+
+    @cached_property
+    def origin(self) -> int:
+        """Start of the first timed operation of any rank, in ns since the epoch."""
+        starts = [start[start >= 0] for start in (t.column("start") for t in self.traces)]
+        return min((int(start.min()) for start in starts if start.size), default=0)

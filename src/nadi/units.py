@@ -1,0 +1,43 @@
+"""Units: conversion at the edge, and figures for people.
+
+Inside Nadi time is int64 nanoseconds and size is int64 bytes.
+"""
+
+from __future__ import annotations
+
+__all__ = ["format_bytes", "format_count", "format_ns", "format_percent"]
+
+_TIME_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
+_SIZE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def format_ns(nanoseconds: int) -> str:
+    """Write a duration with four significant digits: ``200.7 ms``, ``1.004 s``, ``17 ns``."""
+    magnitude = abs(nanoseconds)
+    for scale, unit in _TIME_UNITS:
+        if magnitude >= scale:
+            return f"{_four_digits(nanoseconds / scale)} {unit}"
+    return f"{nanoseconds} ns"
+
+
+def format_bytes(size: int) -> str:
+    """Write a size in binary units: ``12.5 MiB``."""
+    for scale, unit in _SIZE_UNITS:
+        if abs(size) >= scale:
+            return f"{_four_digits(size / scale)} {unit}"
+    return f"{size} B"
+
+
+def format_count(count: int) -> str:
+    """Write a count with thousands separators: ``194,994``."""
+    return f"{count:,}"
+
+
+def format_percent(part: float, whole: float) -> str:
+    """Write ``part / whole`` as a percentage with one decimal; an empty whole gives ``-``."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def _four_digits(value: float) -> str:
+    digits_before_point = len(str(int(abs(value))))
+    return f"{value:.{max(0, 4 - digits_before_point)}f}"

@@ -1,0 +1,5 @@
+"""The version, where the lowest layers can read it."""
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"
