@@ -159,7 +159,7 @@ class _TraceGraph:
 
     def _add_streams(self, edges: _Edges, src: _Ints, dst: _Ints) -> None:
         """Anchor device work on the end of the work before it, or its start if they overlap."""
-        before, start_before, end_before = self._times(src)
+        before, _, end_before = self._times(src)
         op, start, _ = self._times(dst)
         gap = start - end_before
         typical = stream_turnaround(self.trace, src, dst)

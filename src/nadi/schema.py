@@ -194,8 +194,7 @@ NODES = Table(
     ),
     (
         "`id` is unique in a trace.",
-        "Rows are in order of `start`, then longest first, then order in the device file; "
-        "rows without a time (`start` = -1) come first.",
+        "Rows are in order of `start` (-1 first), longest first, then category, then `event`.",
         "`parent` names an earlier row; parents form a forest.",
         "`duration` is 0 or more where `start` is known.",
     ),

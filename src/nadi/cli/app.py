@@ -38,7 +38,7 @@ def _nadi(
         ),
     ] = False,
 ) -> None:
-    """What bounds an AI training or inference step, from the traces that PyTorch writes.
+    """Say what bounds an AI training or inference step, from the traces that PyTorch writes.
 
     [bold]Begin with[/]
 

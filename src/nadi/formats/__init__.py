@@ -49,14 +49,15 @@ def read(path: Path | str) -> Trace:
     """
     path = Path(path)
     found = sniff(path)
-    if found == KINETO:
-        from nadi.formats import kineto
+    with container.garbage_collection_paused():
+        if found == KINETO:
+            from nadi.formats import kineto
 
-        return kineto.read(path)
-    if found == PYTORCH_ET:
-        from nadi.formats import pytorch_et
+            return kineto.read(path)
+        if found == PYTORCH_ET:
+            from nadi.formats import pytorch_et
 
-        return pytorch_et.read(path)
+            return pytorch_et.read(path)
     raise FormatError(
         str(path),
         "neither a PyTorch execution trace (top-level key 'schema') nor a Kineto trace "

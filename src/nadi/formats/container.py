@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import tempfile
@@ -16,7 +17,14 @@ from isal import igzip, isal_zlib
 from nadi.errors import FormatError, InputError
 from nadi.provenance import Source
 
-__all__ = ["decode_json", "read_bytes", "read_head", "write_beside"]
+__all__ = [
+    "decode_json",
+    "describe_source",
+    "garbage_collection_paused",
+    "read_bytes",
+    "read_head",
+    "write_beside",
+]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _HEAD = 1 << 16
@@ -33,10 +41,10 @@ def read_head(path: Path, size: int = _HEAD) -> bytes:
     if not head.startswith(_GZIP_MAGIC):
         return head
     try:
-        content: bytes = isal_zlib.decompressobj(wbits=31).decompress(head, size)
-    except isal_zlib.error as error:
+        content = isal_zlib.decompressobj(wbits=31).decompress(head, size)
+    except isal_zlib.error as error:  # type: ignore[misc]
         raise _broken_gzip(path, error) from None
-    return content
+    return bytes(content)
 
 
 def read_bytes(path: Path) -> tuple[bytes, bytes]:
@@ -55,7 +63,7 @@ def read_bytes(path: Path) -> tuple[bytes, bytes]:
         return stored, stored
     try:
         return stored, igzip.decompress(stored)
-    except (EOFError, OSError, isal_zlib.error) as error:
+    except (EOFError, OSError, isal_zlib.error) as error:  # type: ignore[misc]
         raise _broken_gzip(path, error) from None
 
 
@@ -87,6 +95,21 @@ def decode_json(path: Path, content: bytes, decoder: msgspec.json.Decoder[_Struc
         raise FormatError(str(path), f"not valid JSON: {_lower_first(str(error))}") from None
     except (UnicodeDecodeError, RecursionError) as error:
         raise FormatError(str(path), f"not valid JSON: {error}") from None
+
+
+@contextmanager
+def garbage_collection_paused() -> Iterator[None]:
+    """Pause the cyclic collector: decoding makes millions of objects, and no cycles.
+
+    Looking through them all again and again takes as long as the decoding itself.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager

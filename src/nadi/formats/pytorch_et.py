@@ -141,13 +141,16 @@ def _comm_type(name: str) -> str:
 
 def _attributes(node: _Node) -> tuple[int, int]:
     """Give record function id and sequence number; an id of 0 means none."""
-    rf_id, sequence = node.rf_id, node.seq_id
+    found = {"rf_id": node.rf_id, "seq_id": node.seq_id}
+    missing = 2
     for attr in node.attrs:
-        if attr.name == "rf_id" and isinstance(attr.value, int):
-            rf_id = attr.value
-        elif attr.name == "seq_id" and isinstance(attr.value, int):
-            sequence = attr.value
-    return (rf_id if rf_id > 0 else -1), sequence
+        if attr.name in found and isinstance(attr.value, int):
+            found[attr.name] = attr.value
+            missing -= 1
+            if missing == 0:  # both stand among the first of some ten
+                break
+    rf_id = found["rf_id"]
+    return (rf_id if rf_id > 0 else -1), found["seq_id"]
 
 
 def _parent_rows(
@@ -180,7 +183,7 @@ def _values(path: Path, node: _Node) -> list[Any]:
 
 
 def _tensor_bytes(value: Any) -> Iterator[int]:
-    """Find the tensors in nested operands, each [id, storage, offset, elements, itemsize, device]."""
+    """Find tensors in nested operands: [id, storage, offset, elements, itemsize, device]."""
     if not isinstance(value, list):
         return
     if len(value) == 6 and isinstance(value[5], str) and isinstance(value[3], int):

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import config
@@ -29,17 +29,20 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _digest() -> str:
-    """Name this version of all kernels, of numba and of Python."""
+    """Name these kernels: their content and place, numba and Python."""
     digest = hashlib.blake2b(digest_size=8)
-    digest.update(f"{numba.__version__} {platform.python_version()}".encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    here = Path(__file__).parent
+    digest.update(f"{numba.__version__} {platform.python_version()} {here}".encode())
+    for source in sorted(here.glob("*.py")):
         digest.update(source.read_bytes())
     return digest.hexdigest()
 
 
 def _roots() -> list[Path]:
-    """Folders to try, best first: the user's cache, then the package's own folder."""
+    """Folders to try, best first: the user's choice, their cache, the package's own folder."""
     roots = []
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        roots.append(Path(chosen) / "nadi")
     if base := os.environ.get("XDG_CACHE_HOME"):
         roots.append(Path(base) / "nadi")
     else:
@@ -79,16 +82,7 @@ def _forget_unused(root: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _configure() -> Path | None:
-    if config.CACHE_DIR:  # the user's own choice, NUMBA_CACHE_DIR, stands if it works
-        chosen = Path(config.CACHE_DIR)
-        return chosen if _usable(chosen) else None
-    folder = _cache_folder()
-    config.CACHE_DIR = str(folder) if folder else ""
-    return folder
-
-
-_FOLDER = _configure()
+_FOLDER = _cache_folder()
 
 
 def cache_folder() -> Path | None:
@@ -103,5 +97,11 @@ def compiled_before() -> bool:
 
 def kernel(function: _Function) -> _Function:
     """Compile ``function`` in nopython mode, kept on disk where a folder allows it."""
-    compiled: _Function = numba.njit(function, cache=_FOLDER is not None)
-    return compiled
+    # the folder is numba's setting for all code of the process: it is ours only meanwhile
+    settings: Any = config
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = str(_FOLDER or "")
+    try:
+        return cast("_Function", numba.njit(function, cache=_FOLDER is not None))
+    finally:
+        settings.CACHE_DIR = before

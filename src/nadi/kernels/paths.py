@@ -77,7 +77,7 @@ def topological_order(in_ptr: np.ndarray, in_src: np.ndarray, order: np.ndarray)
             u = in_src[next_edge[v]]
             next_edge[v] += 1
             if state[u] == 1:
-                return u
+                return int(u)
             if state[u] == 0:
                 state[u] = 1
                 stack[depth] = u
@@ -113,8 +113,8 @@ def replay_times(
         ones the first), or -1 where none enters. O(vertices + edges).
     """
     for v in order:
-        bound = np.int64(-1)
-        latest = np.int64(0)
+        bound = -1
+        latest = 0
         for e in range(in_ptr[v], in_ptr[v + 1]):
             asked = time[in_src[e]] + weight[e]
             if bound < 0 or asked > latest:

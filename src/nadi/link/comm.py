@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from itertools import pairwise
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def link_job(traces: Sequence[Trace]) -> Job:
         If two traces are of the same rank.
     """
     ordered = sorted(traces, key=lambda trace: trace.rank)
-    for one, other in zip(ordered, ordered[1:], strict=False):
+    for one, other in pairwise(ordered):
         if one.rank == other.rank:
             raise PairError(
                 ", ".join(trace.provenance.sources[-1].path for trace in (one, other)),
@@ -99,7 +100,7 @@ def _match_named(traces: Sequence[Trace], log: IssueLog) -> list[dict[int, int]]
 
 
 def _match_unnamed(traces: Sequence[Trace], log: IssueLog) -> list[dict[int, int]]:
-    """Match operations whose group is not recorded: by thread, else by what ranks have in common."""
+    """Match operations of unrecorded groups: by thread, else by what ranks have in common."""
     left = {
         trace.rank: [operation for _, operation in _operations(trace, named=False)]
         for trace in traces
@@ -137,8 +138,10 @@ def _match_by_thread(
         kinds = {tuple(operation[1:] for operation in ops) for ops in by_rank.values()}
         if len(kinds) > 1 or tuple(sorted(by_rank)) != members:
             return None
-        for parts in zip(*by_rank.values(), strict=True):
-            collectives.append({r: part[0] for r, part in zip(by_rank, parts, strict=True)})
+        collectives += [
+            {rank: row for rank, (row, _, _) in zip(by_rank, parts, strict=True)}
+            for parts in zip(*by_rank.values(), strict=True)
+        ]
     return collectives
 
 

@@ -156,23 +156,20 @@ def _communication(
     comm_type = trace.nodes["comm_type"].cast(str).to_list()
     comm_bytes = trace.column("comm_bytes").copy()
     host_bytes = host.column("comm_bytes")
-    for row in np.flatnonzero((trace.nodes["comm_type"] != "none").to_numpy()):
+    rows = np.flatnonzero((trace.nodes["comm_type"] != "none").to_numpy())
+    for row in rows:
         if launcher[row] >= 0:
             # gloo runs some collectives as another one; the call says which was meant
             asked = comm_type_of_call(names[int(launcher[row])])
             comm_type[row] = asked if asked != "none" else comm_type[row]
         if comm_bytes[row] < 0:
             comm_bytes[row] = _bytes_of_call(int(row), host_row, host_bytes, parent)
+    kinds = {row: comm_kind(comm_type[row]) for row in rows.tolist()}
+    kind = trace.nodes["kind"].cast(str).scatter(list(kinds), list(kinds.values()))
     return {
         "comm_type": pl.Series(comm_type, dtype=NODES.dtypes["comm_type"]),
         "comm_bytes": pl.Series(comm_bytes),
-        "kind": pl.Series(
-            [
-                kind if kind == "METADATA" else comm_kind(comm)
-                for kind, comm in zip(trace.nodes["kind"].cast(str), comm_type, strict=True)
-            ],
-            dtype=NODES.dtypes["kind"],
-        ),
+        "kind": kind.cast(NODES.dtypes["kind"]),
     }
 
 

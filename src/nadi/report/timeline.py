@@ -55,7 +55,7 @@ def _operations(replay: Replay, critical: CriticalPath) -> pl.DataFrame:
 
 
 def _tracks(operations: pl.DataFrame) -> pl.DataFrame:
-    """Number the tracks of each rank: threads first, the busiest of them on top."""
+    """Give the tracks of each rank their numbers: threads first, the busiest of them on top."""
     return (
         operations.group_by("rank", "resource")
         .agg(is_host=pl.col("is_host").first(), count=pl.len())
