@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
     from nadi.link import link_job, link_pair
-    from nadi.pipeline import Run, load_job, run
+    from nadi.pipeline import load_job, run
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import write_timeline
+    from nadi.result import Run, WhatIf
     from nadi.schedule import Schedule
     from nadi.steps import Window, choose_window, find_steps
     from nadi.trace import Job, Trace
@@ -40,11 +41,12 @@ _HOME = {
     "NadiError": "errors",
     "PairError": "errors",
     "Replay": "graph",
-    "Run": "pipeline",
+    "Run": "result",
     "Scale": "whatif",
     "Schedule": "schedule",
     "Trace": "trace",
     "UsageError": "errors",
+    "WhatIf": "result",
     "Window": "steps",
     "apply_change": "whatif",
     "build_graph": "graph_builder",
@@ -78,6 +80,7 @@ __all__ = [
     "Schedule",
     "Trace",
     "UsageError",
+    "WhatIf",
     "Window",
     "__version__",
     "apply_change",

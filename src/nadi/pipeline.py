@@ -3,74 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from nadi import formats
-from nadi.analyze.exposed import RankCommunication, communication_by_rank
-from nadi.critical_paths import CriticalPath, critical_path
+from nadi.analyze.exposed import communication_by_rank
+from nadi.critical_paths import critical_path
 from nadi.discover import find_files, pair_traces
-from nadi.graph import EventGraph, Replay
+from nadi.graph import EventGraph
 from nadi.graph_builder import build_graph
 from nadi.link import link_job, link_pair
+from nadi.result import Run, WhatIf
 from nadi.steps import Window, choose_window, find_steps
 from nadi.trace import Job, Trace
 from nadi.whatif import Scale, apply_change, parse_change
 
-__all__ = ["Run", "WhatIf", "load_job", "run"]
+__all__ = ["load_job", "run"]
 
 _Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class WhatIf:
-    """A change and the length of the window in ns once it is made."""
-
-    change: Scale
-    step_ns: int
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """What ``nadi run`` found.
-
-    Attributes
-    ----------
-    job, graph, replay
-        The linked traces, their graph, and its replay without a change.
-    steps
-        The steps that the recording marks.
-    window
-        What was asked about: a step, all steps, or the whole trace.
-    path
-        The critical path through the window.
-    communication
-        Per rank, within the window.
-    what_ifs
-        One per change asked for, each made to the measured job alone.
-    """
-
-    job: Job
-    graph: EventGraph
-    replay: Replay
-    steps: list[Window]
-    window: Window
-    path: CriticalPath
-    communication: list[RankCommunication]
-    what_ifs: list[WhatIf]
-
-    def __repr__(self) -> str:
-        return f"<Run {self.window.name} of {self.job!r}: {self.measured_ns} ns>"
-
-    @property
-    def measured_ns(self) -> int:
-        """Measured length of the window."""
-        return self.window.length(self.graph.time)
-
-    @property
-    def replayed_ns(self) -> int:
-        """Length of the window in the replay without a change."""
-        return self.window.length(self.replay.time)
 
 
 def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:

@@ -42,12 +42,12 @@ def _nadi(
 
     [bold]Begin with[/]
 
-      nadi demo                                   a recording that comes with Nadi
-      nadi run TRACES                             your own: a folder with a pair per rank
-      nadi run host.json.gz device.json.gz        one rank
-      nadi run TRACES --step 5 -o results         one step; files for your tools
+      nadi demo                              a recording that comes with Nadi
+      nadi run TRACES                        a folder with a pair for each rank
+      nadi run host.json.gz device.json.gz   one rank
+      nadi run TRACES --step 5 -o results    one step, and files for your tools
       nadi run TRACES --what-if 'scale aten::mm 0.5'
 
-    A pair is what PyTorch's ExecutionTraceObserver (host) and profiler (device, Kineto)
-    wrote in one run, plain JSON or gzip.
+    A pair is what PyTorch's ExecutionTraceObserver (host) and profiler (device,
+    Kineto) wrote in one run, plain JSON or gzip.
     """

@@ -19,7 +19,7 @@ Two steps of data-parallel training on 4 ranks, on CPUs, over gloo.
 [bold]Examples[/]
 
   nadi demo
-  nadi demo -o demo-results         (open demo-results/timeline.json.gz in ui.perfetto.dev)
+  nadi demo -o demo-results
 """
 
 _WHAT_IF = "scale gloo:all_reduce 0.5"
@@ -37,7 +37,8 @@ def command(
         typer.Option(
             "-o", "--output",
             metavar="FOLDER",
-            help="Write summary.json, critical_path.csv and timeline.json.gz there.",
+            help="Write summary.json, critical_path.csv and timeline.json.gz (for ui.perfetto.dev) "
+            "there.",
             show_default=False,
         ),
     ] = None,

@@ -11,7 +11,7 @@ import typer
 from nadi.cli.progress import show_progress
 
 if TYPE_CHECKING:
-    from nadi.pipeline import Run
+    from nadi.result import Run
 
 __all__ = ["HELP", "analyse", "command"]
 
@@ -21,8 +21,8 @@ HELP = """Say what bounds a step: link raw traces, replay them, find the critica
 
   nadi run TRACES
   nadi run host.json.gz device.json.gz --step 5
-  nadi run TRACES --what-if 'scale ncclDevKernel.* 0.5' --what-if 'scale aten::mm 0.8'
-  nadi run TRACES -o results         (open results/timeline.json.gz in ui.perfetto.dev)
+  nadi run TRACES --what-if 'scale nccl 0.5' --what-if 'scale aten::mm 0.8'
+  nadi run TRACES -o results
   nadi run TRACES --json | jq .critical_path_by_kind
 """
 
@@ -31,7 +31,7 @@ def command(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH...",
+            metavar="PATH",
             help="A folder with a host and a device trace per rank, or the files themselves.",
             show_default=False,
         ),
@@ -54,7 +54,8 @@ def command(
         typer.Option(
             "-o", "--output",
             metavar="FOLDER",
-            help="Write summary.json, critical_path.csv and timeline.json.gz there.",
+            help="Write summary.json, critical_path.csv and timeline.json.gz (for ui.perfetto.dev) "
+            "there.",
             show_default=False,
         ),
     ] = None,

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nadi.formats.container import write_beside
-from nadi.pipeline import Run
+from nadi.result import Run
 from nadi.report.timeline import write_timeline
 from nadi.units import format_count, format_ns, format_percent
 

@@ -1,0 +1,21 @@
+# For people; .ci/run is what a machine runs. PYTHON must have Nadi's [dev] extra installed.
+PYTHON ?= python
+
+.PHONY: check test verify bench docs
+
+check:
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+
+test:
+	$(PYTHON) -m pytest
+
+verify:
+	set -e; for program in verification/[a-z]*.py; do echo "== $$program"; $(PYTHON) $$program; done
+
+bench:
+	set -e; for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(PYTHON) $$script; done
+
+docs:
+	$(PYTHON) docs/generate.py

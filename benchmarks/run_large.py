@@ -1,0 +1,30 @@
+"""``nadi run`` on the largest pair at hand: under 5 s warm and 1.2 GB.
+
+Usage: python benchmarks/run_large.py [FOLDER]
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from _measure import SHARED, measure, nadi
+
+
+def main() -> None:
+    folder = sys.argv[1] if len(sys.argv) > 1 else str(SHARED / "traces/cpu_transformer_big")
+    measure(nadi("demo"), runs=1)  # compiled kernels
+    files = sorted(Path(folder).glob("*.json.gz"))
+    # the last four bytes of a gzip file are the size of its content
+    content = sum(int.from_bytes(file.read_bytes()[-4:], "little") for file in files)
+    with tempfile.TemporaryDirectory() as output:
+        for name, arguments in (("", []), (" -o", ["-o", output])):
+            found = measure(nadi("run", folder, *arguments))
+            rate = content / 1e6 / found.best
+            print(f"nadi run {Path(folder).name}{name}: {content / 1e6:.0f} MB of JSON, {found},"
+                  f" {rate:.0f} MB/s")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What the main job found, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nadi.analyze.exposed import RankCommunication
+from nadi.critical_paths import CriticalPath
+from nadi.graph import EventGraph, Replay
+from nadi.steps import Window
+from nadi.trace import Job
+from nadi.whatif import Scale
+
+__all__ = ["Run", "WhatIf"]
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A change and the length of the window in ns once it is made."""
+
+    change: Scale
+    step_ns: int
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What the main job found.
+
+    Attributes
+    ----------
+    job, graph, replay
+        The linked traces, their graph, and its replay without a change.
+    steps
+        The steps that the recording marks.
+    window
+        What was asked about: a step, all steps, or the whole trace.
+    path
+        The critical path through the window.
+    communication
+        Per rank, within the window.
+    what_ifs
+        One per change asked for, each made to the measured job alone.
+    """
+
+    job: Job
+    graph: EventGraph
+    replay: Replay
+    steps: list[Window]
+    window: Window
+    path: CriticalPath
+    communication: list[RankCommunication]
+    what_ifs: list[WhatIf]
+
+    def __repr__(self) -> str:
+        return f"<Run {self.window.name} of {self.job!r}: {self.measured_ns} ns>"
+
+    @property
+    def measured_ns(self) -> int:
+        """Measured length of the window."""
+        return self.window.length(self.graph.time)
+
+    @property
+    def replayed_ns(self) -> int:
+        """Length of the window in the replay without a change."""
+        return self.window.length(self.replay.time)

@@ -1,0 +1,75 @@
+"""What many tests need: the recordings, and small traces written by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nadi
+
+DEMO = Path(nadi.__file__).parent / "data" / "demo"
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def demo_folder() -> Path:
+    return DEMO
+
+
+@pytest.fixture(scope="session")
+def demo_run(demo_folder: Path) -> nadi.Run:
+    return nadi.run(demo_folder)
+
+
+@pytest.fixture(scope="session")
+def shared_traces() -> Path:
+    if not SHARED.is_dir():
+        pytest.skip("the recordings beside the checkout (../shared/data) are not here")
+    return SHARED / "traces"
+
+
+class PairWriter:
+    """Writes a host and a device file of a few operations."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.events: list[dict[str, Any]] = []
+        self.nodes: list[dict[str, Any]] = [
+            {"id": 1, "name": "[pytorch|profiler|execution_trace|process]", "ctrl_deps": 1}
+        ]
+        self.device_keys: dict[str, Any] = {"schemaVersion": 1}
+
+    def event(self, name: str, ts: float, dur: float, cat: str = "cpu_op", **args: Any) -> None:
+        """Add an event to the device file; times in us, tid 1 unless given as ``tid=``."""
+        tid, pid = args.pop("tid", 1), args.pop("pid", 7)
+        self.events.append(
+            {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur,
+             "args": args}
+        )  # fmt: skip
+
+    def op(self, name: str, ts: float, dur: float, *, parent: int = 1, **args: Any) -> int:
+        """Add a host operation to both files; gives its id."""
+        number = len(self.nodes) + 1
+        cat = args.pop("cat", "cpu_op")
+        self.event(name, ts, dur, cat, **{"Record function id": number}, **args)
+        attrs = [{"name": "rf_id", "type": "uint64", "value": number}]
+        self.nodes.append({"id": number, "name": name, "ctrl_deps": parent, "attrs": attrs})
+        return number
+
+    def write(self, number: str = "") -> tuple[Path, Path]:
+        """Write both files."""
+        host = self.folder / f"host{number}.json"
+        device = self.folder / f"device{number}.json"
+        host.write_text(
+            json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": self.nodes})
+        )
+        device.write_text(json.dumps({**self.device_keys, "traceEvents": self.events}))
+        return host, device
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> PairWriter:
+    return PairWriter(tmp_path)

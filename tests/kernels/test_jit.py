@@ -1,0 +1,171 @@
+"""Where compiled code is kept, each choice seen in a process of its own.
+
+A folder is made unusable by putting it below a regular file: permissions would not stop
+root, and tests may run as root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import pytest
+
+import nadi
+
+# a process that loads one kernel, runs it, and tells what it found
+PROBE = """
+import json, os
+from pathlib import Path
+from numba.core import config
+
+numba_folder = config.CACHE_DIR
+import numpy as np
+from nadi.kernels import _jit
+from nadi.kernels.paths import group_by_destination
+
+before = _jit.compiled_before()
+in_ptr, edge = np.zeros(4, dtype=np.int64), np.empty(3, dtype=np.int64)
+group_by_destination(np.array([2, 0, 2]), in_ptr, edge)
+folder = _jit.cache_folder()
+print(json.dumps({
+    "folder": str(folder) if folder else None,
+    "before": before,
+    "after": _jit.compiled_before(),
+    "result": [in_ptr.tolist(), edge.tolist()],
+    "package": str(Path(_jit.__file__).parent),
+    "numba_folder_kept": config.CACHE_DIR == numba_folder,
+    "numba_folder": config.CACHE_DIR,
+    "variable": os.environ.get("NUMBA_CACHE_DIR"),
+}))
+"""
+RESULT = [[0, 1, 1, 3], [1, 0, 2]]
+
+
+def probe(home: Path, *, python_path: Path | None = None, **variables: str) -> dict:
+    kept = {k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    environment = kept | {"HOME": str(home), "USERPROFILE": str(home)} | variables
+    if python_path is not None:
+        environment["PYTHONPATH"] = str(python_path)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROBE],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def unusable(tmp_path):
+    """A folder that nobody can make."""
+    (tmp_path / "file").write_text("")
+    return tmp_path / "file" / "below"
+
+
+@pytest.fixture
+def copied_kernels(tmp_path):
+    """A copy of the package whose own folder for compiled code is unusable too."""
+    root = tmp_path / "copy"
+    kernels = root / "nadi" / "kernels"
+    source = Path(nadi.__file__).parent
+    shutil.copytree(source / "kernels", kernels, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "nadi" / "__init__.py").write_text("")
+    (kernels / "__pycache__").write_text("")
+    return root
+
+
+def test_kept_in_the_home_folder_and_found_again(tmp_path):
+    first = probe(tmp_path)
+    assert Path(first["folder"]).parent == tmp_path / ".cache" / "nadi"
+    assert (first["before"], first["after"]) == (False, True)
+    assert list(Path(first["folder"]).rglob("*.nbc"))
+    assert first["numba_folder_kept"]
+    second = probe(tmp_path)
+    assert second["folder"] == first["folder"]
+    assert second["before"]
+    assert first["result"] == second["result"] == RESULT
+
+
+def test_the_users_choice_comes_first_and_stays_numbas_own_setting(tmp_path):
+    chosen = tmp_path / "chosen"
+    found = probe(
+        tmp_path / "home", NUMBA_CACHE_DIR=str(chosen), XDG_CACHE_HOME=str(tmp_path / "xdg")
+    )
+    assert Path(found["folder"]).parent == chosen / "nadi"
+    assert found["numba_folder_kept"]
+    assert found["numba_folder"] == found["variable"] == str(chosen)
+    assert [path.name for path in chosen.iterdir()] == ["nadi"]
+    assert not (tmp_path / "xdg").exists()
+    assert found["result"] == RESULT
+
+
+def test_the_cache_folder_of_the_desktop_standard_comes_before_the_home_folder(tmp_path):
+    found = probe(tmp_path / "home", XDG_CACHE_HOME=str(tmp_path / "xdg"))
+    assert Path(found["folder"]).parent == tmp_path / "xdg" / "nadi"
+    assert not (tmp_path / "home").exists()
+
+
+def test_an_unusable_choice_is_passed_over(tmp_path, unusable):
+    found = probe(tmp_path / "home", NUMBA_CACHE_DIR=str(unusable))
+    assert Path(found["folder"]).parent == tmp_path / "home" / ".cache" / "nadi"
+    assert found["numba_folder"] == str(unusable)
+    assert found["result"] == RESULT
+
+
+def test_the_package_is_the_last_resort(unusable, copied_kernels):
+    own_folder = copied_kernels / "nadi" / "kernels" / "__pycache__"
+    own_folder.unlink()
+    found = probe(unusable, python_path=copied_kernels)
+    assert found["package"] == str(own_folder.parent)
+    assert Path(found["folder"]).parent == own_folder
+    assert found["after"]
+
+
+def test_without_any_folder_kernels_work_and_nothing_is_kept(tmp_path, unusable, copied_kernels):
+    files = {path for path in tmp_path.rglob("*") if path.is_file()}
+    found = probe(
+        unusable, python_path=copied_kernels,
+        NUMBA_CACHE_DIR=str(unusable), XDG_CACHE_HOME=str(unusable), PYTHONDONTWRITEBYTECODE="1",
+    )  # fmt: skip
+    assert found["package"] == str(copied_kernels / "nadi" / "kernels")
+    assert found["folder"] is None
+    assert (found["before"], found["after"]) == (False, False)
+    assert found["result"] == RESULT
+    assert found["numba_folder_kept"]
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == files
+
+
+def test_an_edited_kernel_gets_a_folder_of_its_own(tmp_path, copied_kernels):
+    cache = str(tmp_path / "cache")
+    before = probe(tmp_path, python_path=copied_kernels, XDG_CACHE_HOME=cache)
+    with (copied_kernels / "nadi" / "kernels" / "intervals.py").open("a") as source:
+        source.write("# edited\n")
+    after = probe(tmp_path, python_path=copied_kernels, XDG_CACHE_HOME=cache)
+    assert before["folder"] != after["folder"]
+    assert Path(before["folder"]).parent == Path(after["folder"]).parent
+    assert not after["before"]
+
+
+def test_code_that_nobody_started_for_a_month_is_removed(tmp_path):
+    root = tmp_path / "xdg" / "nadi"
+    for name in ("kernels-old", "kernels-young", "other"):
+        (root / name).mkdir(parents=True)
+    long_ago = (root.stat().st_mtime - 32 * 24 * 3600,) * 2
+    os.utime(root / "kernels-old", long_ago)
+    os.utime(root / "other", long_ago)
+    found = probe(tmp_path, XDG_CACHE_HOME=str(tmp_path / "xdg"))
+    names = {path.name for path in root.iterdir()}
+    assert names == {Path(found["folder"]).name, "kernels-young", "other"}
+
+
+def test_a_kernel_is_compiled_without_the_interpreter():
+    from nadi.kernels.paths import trace_back
+
+    assert isinstance(trace_back, numba.core.registry.CPUDispatcher)
+    assert trace_back.targetoptions.get("nopython")

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nadi.kernels import paths
+from tests.reference.paths import is_topological, latest_times, lies_on_cycle, way_back
+
+SETTINGS = settings(derandomize=True, deadline=None, max_examples=150)
+
+Edge = tuple[int, int, int]
+
+
+@st.composite
+def acyclic_graphs(draw) -> tuple[int, list[Edge]]:
+    """Graphs whose edges point forward in an order that vertex numbers do not show."""
+    num_vertices = draw(st.integers(1, 9))
+    place = draw(st.permutations(range(num_vertices)))
+    vertex = st.integers(0, num_vertices - 1)
+    found = draw(st.lists(st.tuples(vertex, vertex, st.integers(0, 3)), max_size=20))
+    edges = [
+        (a, b, weight) if place[a] < place[b] else (b, a, weight)
+        for a, b, weight in found
+        if a != b
+    ]
+    return num_vertices, edges
+
+
+@st.composite
+def graphs(draw) -> tuple[int, list[Edge]]:
+    """Graphs with cycles as often as not."""
+    num_vertices = draw(st.integers(1, 8))
+    vertex = st.integers(0, num_vertices - 1)
+    return num_vertices, draw(st.lists(st.tuples(vertex, vertex, st.just(0)), max_size=12))
+
+
+def grouped(num_vertices: int, edges: list[Edge]) -> tuple[np.ndarray, list[Edge]]:
+    destination = np.array([edge[1] for edge in edges], dtype=np.int64)
+    in_ptr = np.zeros(num_vertices + 1, dtype=np.int64)
+    order = np.empty(len(edges), dtype=np.int64)
+    paths.group_by_destination(destination, in_ptr, order)
+    return in_ptr, [edges[i] for i in order]
+
+
+def sources(edges: list[Edge]) -> np.ndarray:
+    return np.array([edge[0] for edge in edges], dtype=np.int64)
+
+
+def ordered(num_vertices: int, edges: list[Edge]) -> tuple[int, np.ndarray]:
+    in_ptr, edges = grouped(num_vertices, edges)
+    order = np.empty(num_vertices, dtype=np.int64)
+    return int(paths.topological_order(in_ptr, sources(edges), order)), order
+
+
+def replayed(edges: list[Edge], delay: list[int]) -> tuple[list[Edge], np.ndarray, np.ndarray]:
+    """Give the edges by destination, the times, and the binding edges."""
+    in_ptr, edges = grouped(len(delay), edges)
+    status, order = ordered(len(delay), edges)
+    assert status == -1
+    time, bound_by = np.full((2, len(delay)), -9, dtype=np.int64)
+    weight = np.array([edge[2] for edge in edges], dtype=np.int64)
+    paths.replay_times(
+        order, in_ptr, sources(edges), weight, np.array(delay, dtype=np.int64), time, bound_by
+    )
+    return edges, time, bound_by
+
+
+@SETTINGS
+@given(graphs())
+def test_edges_are_grouped_by_destination_in_the_order_given(graph):
+    num_vertices, edges = graph
+    numbered = [(source, destination, i) for i, (source, destination, _) in enumerate(edges)]
+    in_ptr, found = grouped(num_vertices, numbered)
+    assert found == [edge for v in range(num_vertices) for edge in numbered if edge[1] == v]
+    counts = [sum(destination == v for _, destination, _ in edges) for v in range(num_vertices)]
+    assert np.diff(in_ptr).tolist() == counts
+    assert in_ptr[0] == 0
+
+
+@SETTINGS
+@given(graphs())
+def test_order_is_topological_or_a_vertex_of_a_cycle_is_named(graph):
+    num_vertices, edges = graph
+    status, order = ordered(num_vertices, edges)
+    if any(lies_on_cycle(vertex, edges) for vertex in range(num_vertices)):
+        assert lies_on_cycle(status, edges)
+    else:
+        assert status == -1
+        assert is_topological(order.tolist(), edges, num_vertices)
+
+
+def test_the_vertex_named_lies_on_the_cycle_and_not_before_it():
+    edges = [(0, 1, 0), (1, 2, 0), (2, 3, 0), (3, 2, 0), (3, 4, 0)]
+    status, _ = ordered(5, edges)
+    assert status in (2, 3)
+
+
+def test_an_edge_to_itself_is_a_cycle():
+    assert ordered(3, [(0, 1, 0), (1, 1, 5)])[0] == 1
+
+
+def test_a_long_chain_needs_no_recursion():
+    num_vertices = 50_000
+    # the last vertex comes first, so that the way back from vertex 0 is the whole chain
+    edges = [(v + 1, v, 1) for v in range(num_vertices - 1)]
+    _, time, bound_by = replayed(edges, [0] * num_vertices)
+    assert time[0] == num_vertices - 1
+    path = np.empty(num_vertices, dtype=np.int64)
+    in_src = sources(grouped(num_vertices, edges)[1])
+    assert paths.trace_back(bound_by, in_src, 0, path) == num_vertices
+    assert path.tolist() == list(range(num_vertices))
+
+
+@SETTINGS
+@given(acyclic_graphs(), st.data())
+def test_times_and_binding_edges_equal_the_oracle(graph, data):
+    num_vertices, edges = graph
+    delay = data.draw(
+        st.lists(st.integers(0, 3), min_size=num_vertices, max_size=num_vertices), label="delay"
+    )
+    edges, time, bound_by = replayed(edges, delay)
+    expected_time, expected_bound_by = latest_times(edges, delay)
+    assert time.tolist() == expected_time
+    assert bound_by.tolist() == expected_bound_by
+
+
+@SETTINGS
+@given(acyclic_graphs())
+def test_path_back_equals_the_oracle(graph):
+    num_vertices, edges = graph
+    edges, _, bound_by = replayed(edges, [0] * num_vertices)
+    for last in range(num_vertices):
+        path = np.full(num_vertices, -9, dtype=np.int64)
+        size = paths.trace_back(bound_by, sources(edges), last, path)
+        assert path[:size].tolist() == way_back(edges, bound_by.tolist(), last)
+
+
+@pytest.mark.parametrize("times", [(3, 5), (-5, -3)])
+def test_the_latest_asked_time_counts_even_below_zero(times):
+    low, high = times
+    _, time, bound_by = replayed([(0, 2, 1), (1, 2, 1)], [low, high, 10])
+    assert time.tolist() == [low, high, high + 11]
+    assert bound_by.tolist() == [-1, -1, 1]
+
+
+def test_of_equal_edges_the_first_binds():
+    _, time, bound_by = replayed([(1, 2, 2), (0, 2, 3), (1, 2, 2)], [4, 5, 0])
+    assert time.tolist() == [4, 5, 7]
+    assert bound_by.tolist() == [-1, -1, 0]
