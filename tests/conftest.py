@@ -63,9 +63,7 @@ class PairWriter:
         """Write both files."""
         host = self.folder / f"host{number}.json"
         device = self.folder / f"device{number}.json"
-        host.write_text(
-            json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": self.nodes})
-        )
+        host.write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": self.nodes}))
         device.write_text(json.dumps({**self.device_keys, "traceEvents": self.events}))
         return host, device
 

@@ -117,9 +117,7 @@ class RankWriter:
     def launch(self, thread: int, stream: int, call: int, latency: int, duration: int) -> None:
         start = self.clock[thread] + latency
         launch = self.call("cudaLaunchKernel", thread, call)
-        self.work(
-            "kernel", "gemm", launch, stream, max(start, self.stream_end[stream]), duration
-        )
+        self.work("kernel", "gemm", launch, stream, max(start, self.stream_end[stream]), duration)
 
     def launch_at_once(self, thread: int, stream: int, call: int, early: int, dur: int) -> None:
         """Launch work that waits neither for its stream nor for the end of the call."""

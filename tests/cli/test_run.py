@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def test_run_writes_three_files_that_agree(run: Any, demo_folder: Path, tmp_path
     with (tmp_path / "critical_path.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert sum(int(row["duration_ns"]) for row in rows) == summary["critical_path_ns"]
-    assert all(a["end_ns"] == b["start_ns"] for a, b in zip(rows, rows[1:], strict=False))
+    assert all(a["end_ns"] == b["start_ns"] for a, b in pairwise(rows))
 
     events = json.loads(gzip.decompress((tmp_path / "timeline.json.gz").read_bytes()))
     assert {event["pid"] for event in events["traceEvents"]} == {0, 1, 2, 3}
@@ -174,7 +175,7 @@ def test_an_output_folder_that_cannot_be(run: Any, demo_folder: Path, tmp_path: 
 
 
 def test_names_are_printed_as_they_are(run: Any, pair: PairWriter) -> None:
-    pair.op("odd [bold]name[/] \"quoted\" \\ ünï", 0, 10)
+    pair.op('odd [bold]name[/] "quoted" \\ ünï', 0, 10)
     host, device = pair.write()
     code, out, _ = run("run", host, device, "-o", pair.folder / "out")
     assert code == 0

@@ -77,9 +77,7 @@ def assert_equals_oracle(found: Nesting, threads: list[Operations]) -> None:
         number = sorted({int(b) // 2 for b in found.boundary[2 * low : 2 * high]})
         assert len(number) == len(thread)
         place = {-1: -1, **{op: i for i, op in enumerate(number)}}
-        boundary = [
-            2 * place[b // 2] + b % 2 for b in found.boundary[2 * low : 2 * high].tolist()
-        ]
+        boundary = [2 * place[b // 2] + b % 2 for b in found.boundary[2 * low : 2 * high].tolist()]
         assert boundary == oracle.boundaries(thread)
         assert [place[op] for op in found.owner[2 * low : 2 * high].tolist()] == oracle.owners(
             thread

@@ -112,8 +112,7 @@ def _with_dependencies(
     parent[nesting.rows] = nesting.parent_row
     on_device = trace.category_mask(*DEVICE_WORK)
     launched = on_device & (launcher >= 0)
-    # device work belongs to the operation that encloses its launch
-    parent[launched] = parent[launcher[launched]]
+    parent[launched] = _launching_operations(trace, parent, launcher[launched])
     parent = _recorded_parents(host, host_row, parent)
     exclusive = trace.column("exclusive").copy()
     exclusive[nesting.rows] = nesting.exclusive
@@ -133,6 +132,16 @@ def _with_dependencies(
         world_size=trace.world_size,
         process=trace.process,
     )
+
+
+def _launching_operations(trace: Trace, parent: _Ints, calls: _Ints) -> _Ints:
+    """Give the innermost operator around each call, or the innermost annotation if none is."""
+    is_label = trace.category_mask("annotation")
+    innermost = parent[calls]
+    found = innermost.copy()
+    while (label := (found >= 0) & is_label[found]).any():
+        found[label] = parent[found[label]]
+    return np.where(found >= 0, found, innermost)
 
 
 def _recorded_parents(host: Trace, host_row: _Ints, nested: _Ints) -> _Ints:

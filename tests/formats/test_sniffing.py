@@ -1,0 +1,50 @@
+"""Telling formats apart, and files that are no trace."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+import nadi
+from nadi.formats import KINETO, PYTORCH_ET, sniff
+
+
+def test_formats_are_told_by_content(demo_folder: Path) -> None:
+    assert sniff(demo_folder / "host_0.json.gz") == PYTORCH_ET
+    assert sniff(demo_folder / "device_0.json.gz") == KINETO
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"id,name\n", gzip.compress(b"hello")])
+def test_other_files_are_refused_with_a_reason(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "file.json"
+    path.write_bytes(content)
+    assert sniff(path) is None
+    with pytest.raises(nadi.FormatError, match="neither a PyTorch execution trace"):
+        nadi.read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"schemaVersion": 1, "traceEvents": [', "ends too early"),
+        (b'{"schemaVersion": 1, "traceEvents": [}', "not valid JSON"),
+        (b'{"schemaVersion": 1}', "traceEvents"),
+        (b'{"schemaVersion": 1, "traceEvents": {}}', "expected `array`"),
+        (b'{"schema": "1.0.1", "nodes": 3}', "expected `array`"),
+        (b'{"schema": "1.0.1", "nodes": [{"id": "x", "name": "a"}]}', r"\$\.nodes\[0\]\.id"),
+        (b'{"schema": "1.0.1", "nodes": [{"id": 1, "name": "\xff"}]}', "UTF-8|utf-8"),
+    ],
+)
+def test_broken_json_says_where(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "file.json"
+    path.write_bytes(content)
+    with pytest.raises(nadi.FormatError, match=message) as caught:
+        nadi.read(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
+    with pytest.raises(nadi.InputError, match="cannot be read"):
+        nadi.read(tmp_path)

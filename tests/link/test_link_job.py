@@ -1,0 +1,94 @@
+"""Ranks together: collectives matched across them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import nadi
+from tests.conftest import PairWriter
+
+RANKS = range(3)
+
+
+def nccl_job(folder: Path, operations: dict[int, list[tuple[str, str]]]) -> nadi.Job:
+    """Write one NCCL kernel per (group, name) and rank, and load the job."""
+    for rank, kernels in operations.items():
+        writer = PairWriter(folder)
+        groups = [{"pg_name": "all", "ranks": [0, 1, 2]}, {"pg_name": "two", "ranks": [0, 1]}]
+        writer.device_keys["distributedInfo"] = {
+            "rank": rank, "world_size": 3, "pg_config": [g for g in groups if rank in g["ranks"]],
+        }  # fmt: skip
+        writer.op("op", 0, 5)
+        for number, (group, name) in enumerate(kernels):
+            writer.event(
+                f"ncclDevKernel_{name}", 100 * number + 10 * rank + 10, 60, "kernel", pid=0, tid=7,
+                stream=7, device=0, **{"Process Group Name": group, "In msg nelems": 4,
+                                       "dtype": "Float"},
+            )  # fmt: skip
+        writer.write(f"_{rank}")
+    return nadi.load_job(*folder.glob("*.json"))
+
+
+def test_the_kth_of_a_group_is_the_kth_on_every_rank(tmp_path: Path) -> None:
+    both = [("all", "AllReduce"), ("two", "AllGather"), ("all", "AllReduce")]
+    job = nccl_job(tmp_path, {0: both, 1: both, 2: [("all", "AllReduce"), ("all", "AllReduce")]})
+    sizes = job.matches.group_by("collective").len().sort("collective")["len"].to_list()
+    assert sorted(sizes) == [2, 3, 3]
+    assert job.issues.is_empty()
+
+
+def test_a_collective_that_a_rank_lacks_is_counted(tmp_path: Path) -> None:
+    job = nccl_job(
+        tmp_path,
+        {0: [("all", "AllReduce")] * 2, 1: [("all", "AllReduce")] * 2, 2: [("all", "AllReduce")]},
+    )
+    assert job.matches.height == 3
+    assert job.issues.select("code", "count").row(0) == ("job.unmatched-collective", 2)
+
+
+def test_a_rank_that_enters_later_sets_the_end_for_all(tmp_path: Path) -> None:
+    job = nccl_job(tmp_path, {rank: [("all", "AllReduce")] for rank in RANKS})
+    graph = nadi.build_graph(job)
+    assert (graph.replay().time == graph.time).all()
+    # rank 2 enters at 30 us; with transfers that take no time all leave then
+    changed = nadi.apply_change(graph, nadi.parse_change("scale AllReduce 0")).replay()
+    kernels = changed.schedule().table.filter(pl.col("resource").cast(str).str.contains("stream"))
+    assert kernels["end"].to_list() == [30_000, 30_000, 30_000]
+    assert kernels["start"].to_list() == [10_000, 20_000, 30_000]
+
+
+def test_gloo_groups_are_told_by_their_threads(demo_run: nadi.Run) -> None:
+    matches = demo_run.job.matches
+    members = (
+        matches.group_by("collective", maintain_order=True)
+        .agg(pl.col("rank").sort())["rank"]
+        .to_list()
+    )
+    assert members.count([0, 1, 2, 3]) == 18
+    assert members.count([0, 1]) == members.count([2, 3]) == 2
+    for rank, trace in enumerate(demo_run.job.traces):
+        matched = matches.filter(pl.col("rank") == rank)["node"]
+        kinds = trace.nodes["kind"].cast(str)
+        assert matched.n_unique() == len(matched) == (kinds == "COMM_COLL").sum()
+
+
+def test_a_collective_has_one_type_and_size_on_all_ranks(demo_run: nadi.Run) -> None:
+    seen: dict[int, set[tuple[str, int]]] = {}
+    for collective, rank, node in demo_run.job.matches.iter_rows():
+        nodes = demo_run.job.traces[rank].nodes
+        key = (nodes["comm_type"][node], nodes["comm_bytes"][node])
+        seen.setdefault(collective, set()).add(key)
+    assert all(len(keys) == 1 for keys in seen.values())
+    types = [comm_type for keys in seen.values() for comm_type, _ in keys]
+    # gloo runs reduce_scatter as an all_reduce; the call says what was meant
+    assert types.count("reduce_scatter") == 2
+    assert types.count("barrier") == 2
+
+
+def test_a_rank_given_twice_is_refused(demo_run: nadi.Run) -> None:
+    trace = demo_run.job.traces[0]
+    with pytest.raises(nadi.PairError, match="two device traces of rank 0"):
+        nadi.link_job([trace, trace])

@@ -1,0 +1,42 @@
+"""Exposed communication."""
+
+from __future__ import annotations
+
+import nadi
+from tests.conftest import PairWriter
+
+
+def measured(pair: PairWriter) -> tuple[int, int]:
+    run = nadi.run(*pair.write())
+    (rank,) = run.communication
+    return rank.communication, rank.exposed
+
+
+def test_on_a_device_kernels_hide_communication_and_copies_do_not(pair: PairWriter) -> None:
+    pair.op("op", 0, 300)
+    common = {"pid": 0, "device": 0}
+    pair.event("ncclDevKernel_AllReduce", 0, 100, "kernel", tid=9, stream=9, **common)
+    pair.event("ncclDevKernel_AllReduce", 150, 100, "kernel", tid=9, stream=9, **common)
+    pair.event("gemm", 20, 30, "kernel", tid=7, stream=7, **common)
+    pair.event("gemm", 40, 30, "kernel", tid=8, stream=8, **common)
+    pair.event("Memcpy DtoD", 150, 100, "gpu_memcpy", tid=7, stream=7, **common)
+    assert measured(pair) == (200_000, 150_000)
+
+
+def test_without_a_device_operators_outside_of_communication_hide_it(pair: PairWriter) -> None:
+    step = pair.op("ProfilerStep#1", 0, 300, cat="user_annotation")
+    pair.op("c10d::allreduce_", 5, 10, parent=step)
+    pair.op("aten::mm", 20, 40, parent=step)
+    gloo = pair.op("gloo:all_reduce", 10, 100, cat="user_annotation", tid=2, parent=step)
+    pair.op("aten::add_", 70, 20, tid=2, parent=gloo)
+    assert measured(pair) == (100_000, 60_000)
+
+
+def test_only_the_window_counts(pair: PairWriter) -> None:
+    pair.op("ProfilerStep#1", 0, 50, cat="user_annotation")
+    pair.op("gloo:all_reduce", 40, 100, cat="user_annotation", tid=2)
+    run = nadi.run(*pair.write())
+    # the work starts within the step, so the step lasts until it ends
+    assert run.measured_ns == 140_000
+    found = nadi.communication_by_rank(run.job, 0, 60_000)
+    assert [(c.communication, c.exposed) for c in found] == [(20_000, 20_000)]

@@ -1,0 +1,72 @@
+"""The main job on the recordings beside the checkout, as ``nadi run`` has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import nadi
+
+PAIRS = ("cpu_mlp", "cpu_transformer4", "gpu_resnet_pair", "gpu_simple_add_pair")
+
+
+@pytest.fixture(scope="module", params=PAIRS)
+def run(request: pytest.FixtureRequest, shared_traces: Path) -> nadi.Run:
+    return nadi.run(shared_traces / request.param)
+
+
+def test_every_vertex_replays_to_its_recorded_time(run: nadi.Run) -> None:
+    graph = run.graph
+    (trace,) = run.job.traces
+    start = trace.column("start")[graph.op_row] - run.job.origin
+    end = start + trace.column("duration")[graph.op_row]
+    time = graph.replay().time
+    assert (time[0 : 2 * graph.num_ops : 2] == start).all()
+    assert (time[1 : 2 * graph.num_ops : 2] == end).all()
+
+
+def test_the_path_has_no_gaps_and_the_length_of_the_window(run: nadi.Run) -> None:
+    segments = run.path.segments
+    assert (segments["start"][1:] == segments["end"][:-1]).all()
+    assert run.path.length == run.measured_ns == sum(run.path.by_kind().values())
+
+
+def test_nothing_of_the_device_trace_is_lost(run: nadi.Run) -> None:
+    (trace,) = run.job.traces
+    events = trace.column("event")
+    timed = events[trace.column("start") >= 0]
+    assert np.unique(timed).size == timed.size
+    work = trace.category_mask("operator", "annotation", "kernel", "memcpy", "memset")
+    assert np.isin(np.flatnonzero(work), run.graph.op_row).all()
+
+
+def test_device_work_follows_on_its_stream_and_belongs_to_an_operator(
+    shared_traces: Path,
+) -> None:
+    (trace,) = nadi.load_job(shared_traces / "gpu_resnet_pair").traces
+    on_device = np.flatnonzero(trace.category_mask("kernel", "memcpy", "memset"))
+    after = trace.deps.filter(pl.col("kind") == "stream")["dst"].to_numpy()
+    num_streams = np.unique(trace.column("stream")[on_device]).size
+    assert on_device.size - after.size == num_streams
+    launched = trace.deps.filter(pl.col("kind") == "launch")["dst"].to_numpy()
+    assert np.setdiff1d(on_device, launched).size == 0
+    # the recording states the launching operation in External id as well
+    external, parent = trace.column("external_id"), trace.column("parent")
+    kernels = np.flatnonzero(trace.category_mask("kernel", "memcpy"))
+    assert kernels.size == 3660
+    assert (external[kernels] == external[parent[kernels]]).all()
+
+
+def test_a_job_of_which_a_rank_is_absent_says_so(shared_traces: Path) -> None:
+    run = nadi.run(shared_traces / "gpu_resnet_pair")
+    summary = nadi.summarize(run)
+    assert (summary["ranks"], summary["world_size"]) == (1, 2)
+    assert run.job.matches.is_empty()
+
+
+def test_pairs_that_need_alignment_by_name_are_refused_for_now(shared_traces: Path) -> None:
+    with pytest.raises(nadi.PairError, match=r"79 of 1,672 operations \(4\.7 %\)"):
+        nadi.run(shared_traces / "gpu_dlrm8")

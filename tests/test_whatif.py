@@ -1,0 +1,90 @@
+"""What-if: which operations a change reaches, and what it does to the step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import nadi
+from tests.conftest import PairWriter
+
+
+def length_after(pair: PairWriter, change: str) -> int:
+    """Give the makespan in us after a change."""
+    run = nadi.run(*pair.write(), what_if=[change])
+    assert run.measured_ns == run.replayed_ns
+    return run.what_ifs[0].step_ns // 1000
+
+
+def test_a_host_operation_stands_for_all_that_lies_in_it(pair: PairWriter) -> None:
+    outer = pair.op("outer", 0, 100)
+    pair.op("inner", 10, 40, parent=outer)
+    pair.op("after", 150, 50)
+    assert length_after(pair, "scale inner 0.5") == 180
+    assert length_after(pair, "scale outer 0.5") == 150
+    assert length_after(pair, "scale outer|inner 0.5") == 150  # inner is not scaled twice
+    assert length_after(pair, "scale . 0") == 50  # the gap between them stays
+    assert length_after(pair, "scale after 3") == 300
+
+
+def test_a_kernel_on_the_path_shortens_the_wait_for_it(pair: PairWriter) -> None:
+    pair.op("aten::mm", 0, 20)
+    pair.event("cudaLaunchKernel", 10, 5, "cuda_runtime", correlation=1)
+    pair.event("gemm", 20, 100, "kernel", pid=0, tid=7, stream=7, device=0, correlation=1)
+    pair.op("aten::item", 30, 100)
+    pair.event("cudaDeviceSynchronize", 40, 85, "cuda_runtime", correlation=2)
+    assert length_after(pair, "scale gemm 1") == 130
+    assert length_after(pair, "scale gemm 0.5") == 80
+    assert length_after(pair, "scale gemm 0") == 45  # the host's own time remains
+    assert length_after(pair, "scale gemm 2") == 230
+
+
+def test_work_that_is_not_on_the_path_gains_nothing(pair: PairWriter) -> None:
+    pair.op("long", 0, 100)
+    pair.op("short", 0, 50, tid=2)
+    assert length_after(pair, "scale short 0.5") == 100
+    assert length_after(pair, "scale long 0") == 50
+
+
+def test_changes_are_written_and_read_alike() -> None:
+    for text in ("scale aten::mm 0.5", "scale (a|b) c 2", "scale x 0"):
+        change = nadi.parse_change(text)
+        assert str(change) == text
+        assert nadi.parse_change(str(change)) == change
+    assert nadi.parse_change("scale 'a b' 1e-1").pattern.pattern == "a b"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not a known change"),
+        ("scale", "is not a known change"),
+        ("scale mm", "is not a known change"),
+        ("remove mm 1", "is not a known change"),
+        ("scale mm fast", "expected a number, got 'fast'"),
+        ("scale mm -1", "not 0 or more"),
+        ("scale mm nan", "not 0 or more"),
+        ("scale mm inf", "not 0 or more"),
+        ("scale ( 1", "is not a regular expression"),
+    ],
+)
+def test_malformed_changes(text: str, message: str) -> None:
+    with pytest.raises(nadi.UsageError, match=message):
+        nadi.parse_change(text)
+
+
+def test_the_given_graph_is_not_touched(demo_run: nadi.Run) -> None:
+    before = demo_run.graph.weight.copy()
+    changed = nadi.apply_change(demo_run.graph, nadi.parse_change("scale aten 0.1"))
+    assert (demo_run.graph.weight == before).all()
+    assert (changed.weight <= before).all()
+    assert changed.weight.sum() < before.sum()
+
+
+def test_faster_communication_gains_no_more_than_its_time_on_the_path(
+    demo_run: nadi.Run, demo_folder: Path
+) -> None:
+    run = nadi.run(demo_folder, what_if=["scale gloo: 0"])
+    gain = run.measured_ns - run.what_ifs[0].step_ns
+    assert 0 < gain <= demo_run.path.by_kind()["communication"]
