@@ -43,7 +43,8 @@ class CriticalPath:
     segments
         One row per stretch of one operation and kind, in order of time, without gaps
         between them: rank, node, id, name, kind, thread, stream, start, end; times are
-        int64 ns since the origin of the job. ``node`` is -1 where no operation runs.
+        int64 ns since the origin of the job. Where no operation runs, ``node`` and ``id``
+        are -1 and rank and thread are those that wait.
     """
 
     vertices: _Ints
@@ -91,11 +92,21 @@ def critical_path(replay: Replay, window: Window) -> CriticalPath:
     # what lies before the window is cut off; one vertex before it is kept as the source
     first = int(np.searchsorted(time[vertices], begin, side="right")) - 1
     vertices = vertices[max(first, 0) :]
-    starts, ends, codes, ops = _stretches(replay, vertices, begin)
-    return CriticalPath(vertices, _segments(graph, starts, ends, codes, ops))
+    return CriticalPath(vertices, _segments(graph, _stretches(replay, vertices, begin)))
 
 
-def _stretches(replay: Replay, vertices: _Ints, begin: int) -> tuple[_Ints, _Ints, _Ints, _Ints]:
+@dataclass(frozen=True)
+class _Stretches:
+    """Stretches of the path: times, kind, whose time it is (-1: none's), and who waits."""
+
+    start: _Ints
+    end: _Ints
+    code: _Ints
+    op: _Ints
+    place: _Ints
+
+
+def _stretches(replay: Replay, vertices: _Ints, begin: int) -> _Stretches:
     """Split the way into each vertex into what an edge explains and the delay after it."""
     graph, time = replay.graph, replay.time
     edge = replay.bound_by[vertices]
@@ -109,20 +120,20 @@ def _stretches(replay: Replay, vertices: _Ints, begin: int) -> tuple[_Ints, _Int
     ends = np.stack([edge_end, time[vertices]], axis=1).ravel()
     codes = np.stack([code, np.full(code.size, _DELAY)], axis=1).ravel()
     ops = np.stack([op, own_op], axis=1).ravel()
+    # a moment of several ranks has no place of its own, but its edges have an operation
+    places = np.where(ops >= 0, ops, np.repeat(own_op, 2))
     starts = np.maximum(starts, begin)
     kept = ends > starts
-    return starts[kept], ends[kept], codes[kept], ops[kept]
+    return _Stretches(starts[kept], ends[kept], codes[kept], ops[kept], places[kept])
 
 
-def _segments(
-    graph: EventGraph, starts: _Ints, ends: _Ints, codes: _Ints, ops: _Ints
-) -> pl.DataFrame:
+def _segments(graph: EventGraph, parts: _Stretches) -> pl.DataFrame:
     """Join consecutive stretches of one operation and kind, and name them."""
-    new = np.ones(starts.size, dtype=np.bool_)
-    new[1:] = (codes[1:] != codes[:-1]) | (ops[1:] != ops[:-1])
+    new = np.ones(parts.start.size, dtype=np.bool_)
+    new[1:] = (np.diff(parts.code) != 0) | (np.diff(parts.op) != 0) | (np.diff(parts.place) != 0)
     at = np.flatnonzero(new)
-    last = np.append(at[1:], starts.size) - 1 if at.size else at
-    op = ops[at]
+    last = np.append(at[1:], parts.start.size) - 1 if at.size else at
+    op, place = parts.op[at], parts.place[at]
     ranks = np.array([trace.rank for trace in graph.job.traces])
     has_op = op >= 0
     per_op = pl.DataFrame({
@@ -130,16 +141,16 @@ def _segments(
         "id": graph.gather("id"),
         "thread": graph.gather("thread"),
         "stream": graph.gather("stream"),
-    })[np.where(has_op, op, 0)]  # fmt: skip
+    })[place]  # fmt: skip
     missing = pl.Series(~has_op)
     return pl.DataFrame({
-        "rank": np.where(has_op, ranks[graph.op_trace[op]], -1),
+        "rank": ranks[graph.op_trace[place]],
         "node": np.where(has_op, graph.op_row[op], -1),
         "id": per_op["id"].set(missing, -1),
         "name": per_op["name"].set(missing, ""),
-        "kind": np.array(PATH_KINDS, dtype=object)[codes[at]].tolist(),
-        "thread": per_op["thread"].set(missing, -1),
-        "stream": per_op["stream"].set(missing, -1),
-        "start": starts[at],
-        "end": ends[last],
+        "kind": np.array(PATH_KINDS, dtype=object)[parts.code[at]].tolist(),
+        "thread": per_op["thread"],
+        "stream": per_op["stream"],
+        "start": parts.start[at],
+        "end": parts.end[last],
     }, schema_overrides={"kind": pl.Enum(PATH_KINDS)})  # fmt: skip

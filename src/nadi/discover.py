@@ -14,7 +14,9 @@ from nadi.trace import Trace
 
 __all__ = ["TraceFiles", "find_files", "pair_traces"]
 
-_SUFFIXES = (".json", ".json.gz", ".gz")
+_MAX_DIGITS = 9  # of a rank
+_RESULTS = ("summary.json", "timeline.json.gz")
+_SUFFIXES = (".json", ".json.gz")
 
 
 @dataclass
@@ -42,11 +44,21 @@ def find_files(paths: Sequence[Path]) -> TraceFiles:
     """
     found = TraceFiles()
     for path in paths:
-        if path.is_dir():
-            inside = sorted(p for p in path.iterdir() if p.is_file() and p.name.endswith(_SUFFIXES))
-            _sort_by_format(inside, found, required=False)
-        else:
-            _sort_by_format([path], found, required=True)
+        try:
+            if path.is_dir():
+                # Nadi's own results may lie beside the traces
+                inside = sorted(
+                    p
+                    for p in path.iterdir()
+                    if p.name.endswith(_SUFFIXES) and p.name not in _RESULTS
+                )
+                _sort_by_format(filter(Path.is_file, inside), found, required=False)
+                continue
+            if path.exists() and not path.is_file():
+                raise InputError(str(path), "is not a regular file", "save it to a file first")
+        except OSError as error:
+            raise InputError(str(path), f"cannot be read: {error.strerror}") from None
+        _sort_by_format([path], found, required=True)
     _require_both_kinds(paths, found)
     return found
 
@@ -91,9 +103,10 @@ def _require_both_kinds(paths: Sequence[Path], found: TraceFiles) -> None:
 def pair_traces(hosts: Sequence[Trace], devices: Sequence[Trace]) -> list[tuple[Trace, Trace]]:
     """Pair the host and the device traces of a job.
 
-    A pair has the process id in common; else the number in the file's name; or there is
-    but one of each. The rank is the one that the device trace states, else the number in
-    its file's name; of a single pair, else 0.
+    There is but one of each; or a pair has a process id in common that no other has; or
+    the number in the file's name, if no process ids speak against it. The rank is the one
+    that the device trace states, else the number in its file's name; of a single pair,
+    else 0.
 
     Raises
     ------
@@ -103,10 +116,15 @@ def pair_traces(hosts: Sequence[Trace], devices: Sequence[Trace]) -> list[tuple[
     devices = _with_ranks(devices)
     if len(hosts) == len(devices) == 1:
         return [(hosts[0], devices[0])]
-    for key in (_process, _number):
-        pairs = _pair_by(key, hosts, devices)
-        if pairs is not None:
-            return pairs
+    if (pairs := _pair_by(_process, hosts, devices)) is not None:
+        return pairs
+    # in containers every rank may have the same process id; names must not contradict ids
+    pairs = _pair_by(_number, hosts, devices)
+    common = {_process(trace) for trace in hosts} & {_process(trace) for trace in devices}
+    if pairs is not None and (
+        not common - {None} or all(_process(host) == _process(device) for host, device in pairs)
+    ):
+        return pairs
     raise PairError(
         "",
         f"{len(hosts)} host and {len(devices)} device traces do not pair up: "
@@ -181,9 +199,9 @@ def _process(trace: Trace) -> int | None:
 def _number(trace: Trace) -> int | None:
     """Give the last number in a trace's file name, such as 3 in ``host_3.json.gz``."""
     numbers = re.findall(r"\d+", Path(trace.provenance.sources[0].path).name)
-    return int(numbers[-1]) if numbers else None
+    return int(numbers[-1]) if numbers and len(numbers[-1]) <= _MAX_DIGITS else None
 
 
 def _list(paths: Iterable[Path]) -> str:
-    names = [path.name for path in paths]
+    names = [str(path) for path in paths]
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nadi.errors import NadiError
 from nadi.graph import EdgeKind, EventGraph
 from nadi.kernels.paths import group_by_destination, topological_order
 from nadi.link.nesting import nest
@@ -248,6 +249,15 @@ def _add_collectives(job: Job, parts: list[_TraceGraph], edges: _Edges, time: _I
     return hubs
 
 
+def _describe_cycle(parts: list[_TraceGraph], vertex: int) -> str:
+    op = vertex // 2
+    for part in parts:
+        if part.first_op <= op < part.first_op + part.rows.size:
+            name = part.trace.nodes["name"][int(part.rows[op - part.first_op])]
+            return f"dependencies form a cycle through {name!r} of rank {part.trace.rank}"
+    return "dependencies form a cycle through a collective"
+
+
 def _finish(job: Job, parts: list[_TraceGraph], edges: _Edges, time: _Ints) -> EventGraph:
     """Sort the edges by destination, order the vertices, and name what is left as delay."""
     src, dst, weight, kind, edge_op = edges.columns()
@@ -258,7 +268,7 @@ def _finish(job: Job, parts: list[_TraceGraph], edges: _Edges, time: _Ints) -> E
     order = np.empty(time.size, dtype=np.int64)
     on_cycle = topological_order(in_ptr, in_src, order)
     if on_cycle >= 0:
-        raise RuntimeError(f"the event graph has a cycle through vertex {on_cycle}")
+        raise NadiError("", _describe_cycle(parts, on_cycle), "please report this recording")
     delay = time.copy()
     entered = np.flatnonzero(np.diff(in_ptr))
     if entered.size:

@@ -43,7 +43,7 @@ def launch_latency(trace: Trace, caller: _Ints, work: _Ints) -> _Ints:
     typical = np.zeros(work.size, dtype=np.int64)
     if on_thread.any():
         from_start = start[work[on_thread]] - start[caller[on_thread]]
-        typical[on_thread] = int(np.median(from_start))
+        typical[on_thread] = max(int(np.median(from_start)), 0)
     if not on_thread.all():
         after_call = start[work] - end[caller]
         usual = ~on_thread & (trace.nodes["comm_type"] == "none").to_numpy()[work]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import polars as pl
 
 from nadi import formats
 from nadi.analyze.exposed import communication_by_rank
@@ -11,6 +14,7 @@ from nadi.critical_paths import critical_path
 from nadi.discover import find_files, pair_traces
 from nadi.graph import EventGraph
 from nadi.graph_builder import build_graph
+from nadi.issues import IssueLog
 from nadi.link import link_job, link_pair
 from nadi.result import Run, WhatIf
 from nadi.steps import Window, choose_window, find_steps
@@ -28,7 +32,8 @@ def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
     Parameters
     ----------
     paths
-        Folders with a pair per rank, or the files themselves in any order.
+        Folders with a pair per rank, or the files themselves in any order. JSON files of
+        a folder that are no traces are passed over, and named in the job's issues.
     progress
         Called with a line of text before each longer stage.
 
@@ -41,7 +46,14 @@ def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
     hosts = _read_all(files.hosts, progress)
     devices = _read_all(files.devices, progress)
     progress("linking hosts and devices")
-    return link_job([link_pair(host, device) for host, device in pair_traces(hosts, devices)])
+    job = link_job([link_pair(host, device) for host, device in pair_traces(hosts, devices)])
+    log = IssueLog()
+    log.add(
+        "job.files-ignored", "warning", len(files.ignored),
+        f"JSON files are no traces: {', '.join(path.name for path in files.ignored[:5])}",
+        "they are passed over",
+    )  # fmt: skip
+    return replace(job, issues=pl.concat([job.issues, log.table()]))
 
 
 def run(

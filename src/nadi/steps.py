@@ -15,7 +15,7 @@ from nadi.schema import DEVICE_WORK
 __all__ = ["Window", "choose_window", "find_steps"]
 
 _Ints = npt.NDArray[np.int64]
-_STEP = re.compile(r"^ProfilerStep#(\d+)$")
+_STEP = re.compile(r"^ProfilerStep#(\d{1,18})$")
 
 
 @dataclass(frozen=True, eq=False)

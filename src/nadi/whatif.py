@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ __all__ = ["Scale", "apply_change", "parse_change"]
 
 _FORM = "scale REGEX FACTOR, for example: scale 'ncclDevKernel.*' 0.5"
 _MAX_NAMES_SHOWN = 3
+_LONGEST_NS = 2**62
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,12 @@ def parse_change(text: str) -> Scale:
         raise UsageError(where, f"the factor {words[-1]} is not 0 or more", f"write {_FORM}")
     expression = text.strip().removeprefix("scale").strip()[: -len(words[-1])].strip()
     try:
-        pattern = re.compile(_unquote(expression))
-    except re.error as error:
-        raise UsageError(where, f"{expression!r} is not a regular expression: {error}") from None
+        with warnings.catch_warnings(action="ignore"):  # of syntax that may change one day
+            pattern = re.compile(_unquote(expression))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UsageError(
+            where, f"{expression!r} is not a regular expression ({error})", f"write {_FORM}"
+        ) from None
     return Scale(pattern, factor)
 
 
@@ -73,6 +78,10 @@ def apply_change(graph: EventGraph, change: Scale) -> EventGraph:
     scaled = _covered(graph, _matching(graph, change.pattern))
     edges = np.flatnonzero((graph.edge_op >= 0) & scaled[graph.edge_op] & _is_work(graph))
     weight = graph.weight.copy()
+    if float(weight[edges].sum()) * change.factor >= _LONGEST_NS:
+        raise UsageError(
+            f"--what-if '{change}'", "the step would take over a century", "give a smaller factor"
+        )
     weight[edges] = np.rint(weight[edges] * change.factor).astype(np.int64)
     return graph.with_weights(weight)
 

@@ -122,6 +122,8 @@ def test_gzip_is_told_by_content_not_by_name(tmp_path: Path) -> None:
         ({"dur": None}, "dur"),
         ({"ts": "5"}, "ts"),
         ({"ts": None}, "ts"),
+        ({"ts": 9e18}, "ts"),
+        ({"args": {"In msg nelems": 2**60}}, "In msg nelems"),
         ({"args": {"correlation": "x"}}, "correlation"),
         ({"args": {"External id": 2**64}}, "64-bit"),
         ({"name": 3}, "name"),
@@ -143,5 +145,20 @@ def test_a_missing_duration_is_an_error(tmp_path: Path) -> None:
 
 
 def test_times_out_of_range_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(nadi.FormatError, match="out of range"):
-        nadi.read(write(tmp_path, event(ts=9e15), baseTimeNanoseconds=2**62))
+    with pytest.raises(nadi.FormatError, match=r"traceEvents\[1\]\.ts"):
+        nadi.read(write(tmp_path, event(), event(ts=9000000000000000), baseTimeNanoseconds=2**61))
+
+
+def test_an_end_out_of_range_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(nadi.FormatError, match=r"too long - at \$\.traceEvents\[0\]\.dur"):
+        nadi.read(write(tmp_path, event(dur=9223372036854775)))
+
+
+def test_threads_with_names_are_threads_of_their_own(tmp_path: Path) -> None:
+    path = write(tmp_path, event(tid="b"), event(tid="a"), event(tid=5), event(tid="b"))
+    assert nadi.read(path).column("thread").tolist() == [7, 6, 5, 7]
+
+
+def test_events_that_are_not_complete_are_counted(tmp_path: Path) -> None:
+    path = write(tmp_path, event(), event(ph="B"), event(ph="E"))
+    assert nadi.read(path).issues.select("code", "count").rows() == [("kineto.incomplete", 2)]

@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from nadi.errors import NadiError
 
 __all__ = ["main"]
 
+_LONGEST_LINE = 1_000
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; give the exit code: 0, or 2 after one line that says what is wrong."""
     from nadi.cli.app import app
 
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  it lives as long as the process
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        app(args=arguments, prog_name="nadi", standalone_mode=False)
+        code = app(args=given or ["--help"], prog_name="nadi", standalone_mode=False)
+        sys.stdout.flush()
     except NadiError as error:
         _complain(str(error))
         return 2
+    except OSError as error:
+        _complain(f"standard output: {error.strerror or error}")
+        return 2
+    except (KeyboardInterrupt, EOFError):
+        code = 130
     except Exception as error:
-        code = getattr(error, "exit_code", None)  # click's own: usage, --help, broken pipe
-        if code is None:
+        show = getattr(error, "format_message", None)  # click's own errors of usage have it
+        if show is None:
             raise
-        show = getattr(error, "format_message", None)
-        if show is not None:
-            _complain(f"{show()}; nadi --help shows the commands")
-        return int(code)
-    except KeyboardInterrupt:
+        _complain(f"{show()}; nadi --help shows the commands")
+        return int(getattr(error, "exit_code", 2))
+    if code == 130:
         _complain("interrupted")
-        return 130
-    return 0
+    return code if isinstance(code, int) else 0
 
 
 def _complain(message: str) -> None:
-    sys.stderr.write(f"nadi: {message}\n")
+    """Print one line, whatever names and values the message holds."""
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
+    if len(line) > _LONGEST_LINE:
+        line = f"{line[: _LONGEST_LINE // 2]} ... {line[-_LONGEST_LINE // 2 :]}"
+    sys.stderr.write(f"nadi: {line}\n")

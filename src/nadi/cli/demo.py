@@ -47,5 +47,5 @@ def command(
     typer.echo("Demo: two steps of data-parallel training on 4 ranks (CPU, gloo)")
     typer.echo(f"      nadi run DEMO --what-if '{_WHAT_IF}'\n")
     with resources.as_file(resources.files("nadi") / "data" / "demo") as folder:
-        analyse([folder], "all", [_WHAT_IF], output, as_json=False)
+        analyse([folder], "all", [_WHAT_IF], output, announce=True)
     typer.echo(_NEXT)

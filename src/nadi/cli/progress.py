@@ -10,23 +10,32 @@ __all__ = ["show_progress"]
 
 
 @contextmanager
-def show_progress() -> Iterator[Callable[[str], None]]:
-    """Give a function that shows a line of text until the next one, or the end."""
+def show_progress(*, announce: bool) -> Iterator[Callable[[str], None]]:
+    """Give a function that shows a line of text until the next one, or the end.
+
+    Parameters
+    ----------
+    announce
+        Whether to say so also outside of a terminal if kernels must first be compiled.
+    """
     if not sys.stderr.isatty():
-        _announce_compilation(lambda text: print(f"nadi: {text}", file=sys.stderr))
+        if announce and (notice := _compilation_notice()):
+            sys.stderr.write(f"nadi: {notice}\n")
         yield lambda _: None
         return
     from rich.console import Console
 
     console = Console(stderr=True)
     with console.status("starting") as status:
-        _announce_compilation(lambda text: console.print(text, style="dim"))
+        if notice := _compilation_notice():
+            console.print(notice, style="dim")
         yield lambda text: status.update(text)
 
 
-def _announce_compilation(say: Callable[[str], None]) -> None:
+def _compilation_notice() -> str:
     from nadi.kernels._jit import cache_folder, compiled_before
 
-    if not compiled_before():
-        kept = "" if cache_folder() else "; no folder is writable to keep them, so every time"
-        say(f"compiling kernels for this machine, a few seconds{kept or ', only this once'}")
+    if compiled_before():
+        return ""
+    how_often = "only this once" if cache_folder() else "every time, as no folder can keep them"
+    return f"compiling kernels for this machine: a few seconds, {how_often}"

@@ -64,20 +64,36 @@ def command(
     ] = False,
 ) -> None:  # fmt: skip
     """Run the main job."""
-    analyse(paths, step, what_if or [], output, as_json)
+    analyse(paths, step, what_if or [], output, as_json=as_json)
 
 
 def analyse(
-    paths: list[Path], step: str, what_if: list[str], output: Path | None, as_json: bool
+    paths: list[Path],
+    step: str,
+    what_if: list[str],
+    output: Path | None,
+    *,
+    as_json: bool = False,
+    announce: bool = False,
 ) -> Run:
-    """Run the main job, print it, and write its files if ``output`` is given."""
+    """Run the main job, print it, and write its files if ``output`` is given.
+
+    With ``announce`` a first compilation is announced even where no terminal listens.
+    """
     from rich.console import Console
 
-    with show_progress() as progress:
+    with show_progress(announce=announce) as progress:
         progress("starting")
         from nadi.pipeline import run
-        from nadi.report.summary import print_summary, summarize, write_results
+        from nadi.report.summary import (
+            check_results_folder,
+            print_summary,
+            summarize,
+            write_results,
+        )
 
+        if output is not None:
+            check_results_folder(output)
         result = run(*paths, step=step, what_if=what_if, progress=progress)
         written = []
         if output is not None:
@@ -89,7 +105,7 @@ def analyse(
         text = msgspec.json.format(msgspec.json.encode(summarize(result)), indent=2)
         sys.stdout.write(text.decode() + "\n")
         return result
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
     print_summary(result, console)
     for path in written:
         console.print(f"wrote {path}", markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from nadi.trace import Trace
 
 __all__ = ["KINETO", "PYTORCH_ET", "read", "sniff"]
+
+_TOKEN = re.compile(rb'[{}\[\]]|"(?P<text>(?:[^"\\]|\\.)*+)"(?P<colon>\s*:)?')
+_OWN_TIMELINE = "nadiTimeline"
 
 PYTORCH_ET = "PyTorch execution trace"
 KINETO = "Kineto trace"
@@ -25,12 +29,27 @@ def sniff(path: Path) -> str | None:
     InputError
         If the file cannot be opened or is broken gzip.
     """
-    head = container.read_head(path)
-    if b'"schemaVersion"' in head or b'"traceEvents"' in head:
+    keys = _top_level_keys(container.read_head(path))
+    if _OWN_TIMELINE in keys:  # one that Nadi wrote; it is a result, not a recording
+        return None
+    if "schemaVersion" in keys or "traceEvents" in keys:
         return KINETO
-    if b'"schema"' in head:
-        return PYTORCH_ET
-    return None
+    return PYTORCH_ET if {"schema", "nodes"} <= keys else None
+
+
+def _top_level_keys(head: bytes) -> set[str]:
+    """Give the keys of a JSON object as far as its first bytes show them."""
+    keys = set()
+    depth = 0
+    for token in _TOKEN.finditer(head):
+        text = token[0]
+        if text in b"{[":
+            depth += 1
+        elif text in b"}]":
+            depth -= 1
+        elif depth == 1 and token["colon"]:
+            keys.add(token["text"].decode(errors="replace"))
+    return keys
 
 
 def read(path: Path | str) -> Trace:
@@ -60,7 +79,7 @@ def read(path: Path | str) -> Trace:
             return pytorch_et.read(path)
     raise FormatError(
         str(path),
-        "neither a PyTorch execution trace (top-level key 'schema') nor a Kineto trace "
-        "(top-level key 'traceEvents')",
+        "neither a PyTorch execution trace (top-level keys 'schema' and 'nodes') nor a Kineto "
+        "trace (top-level key 'traceEvents')",
         "give the JSON files that PyTorch's ExecutionTraceObserver and profiler wrote",
     )

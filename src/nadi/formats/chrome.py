@@ -46,7 +46,7 @@ def write_events(path: Path, events: Iterable[pl.Series]) -> None:
         write_beside(path) as raw,
         igzip.open(raw, "wb", compresslevel=_LEVEL) as file,
     ):
-        file.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
+        file.write(b'{"nadiTimeline":1,"displayTimeUnit":"ns","traceEvents":[\n')
         separator = b""
         for series in events:
             for piece in series.rechunk().to_frame().iter_slices(_ROWS_AT_ONCE):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import io
 import os
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from nadi.errors import FormatError, InputError
 from nadi.provenance import Source
 
 __all__ = [
+    "check_writable",
     "decode_json",
     "describe_source",
     "garbage_collection_paused",
@@ -27,7 +29,10 @@ __all__ = [
 ]
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD = 1 << 16
+_MAX_RATIO = 200  # of content to gzip; traces have 20 to 40
+_SMALLEST_LIMIT = 1 << 28
 _Struct = TypeVar("_Struct")
 
 
@@ -60,17 +65,27 @@ def read_bytes(path: Path) -> tuple[bytes, bytes]:
     except OSError as error:
         raise _unreadable(path, error) from None
     if not stored.startswith(_GZIP_MAGIC):
-        return stored, stored
+        return stored, stored.removeprefix(_BYTE_ORDER_MARK)
+    largest = max(_SMALLEST_LIMIT, _MAX_RATIO * len(stored))
     try:
-        return stored, igzip.decompress(stored)
+        with igzip.open(io.BytesIO(stored)) as file:
+            content = file.read(largest + 1)
     except (EOFError, OSError, isal_zlib.error) as error:  # type: ignore[misc]
         raise _broken_gzip(path, error) from None
+    if len(content) > largest:
+        raise FormatError(
+            str(path),
+            f"its gzip content is over {_MAX_RATIO} times its size; traces are at most 100 times",
+            "decompress it yourself if it is what you want",
+        )
+    return stored, content.removeprefix(_BYTE_ORDER_MARK)
 
 
 def describe_source(path: Path, stored: bytes, format_name: str) -> Source:
     """Describe an input file for the provenance of what is made from it."""
     digest = hashlib.blake2b(stored, digest_size=16).hexdigest()
-    return Source(str(path), format_name, len(stored), digest)
+    name = str(path).encode(errors="surrogateescape").decode(errors="replace")
+    return Source(name, format_name, len(stored), digest)
 
 
 def decode_json(path: Path, content: bytes, decoder: msgspec.json.Decoder[_Struct]) -> _Struct:
@@ -84,17 +99,19 @@ def decode_json(path: Path, content: bytes, decoder: msgspec.json.Decoder[_Struc
     try:
         return decoder.decode(content)
     except msgspec.ValidationError as error:
-        raise FormatError(str(path), _lower_first(str(error)), "") from None
+        what, remedy = _lower_first(str(error)), "PyTorch does not write this: record it again"
     except msgspec.DecodeError as error:
         if "truncated" in str(error):
-            raise FormatError(
-                str(path),
-                f"the JSON ends too early, after {len(content):,} bytes",
-                "the recording was cut off: record it again",
-            ) from None
-        raise FormatError(str(path), f"not valid JSON: {_lower_first(str(error))}") from None
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(str(path), f"not valid JSON: {error}") from None
+            what = f"the JSON ends too early, after {len(content):,} bytes"
+        else:
+            what = f"not valid JSON: {_lower_first(str(error))}"
+        remedy = "the recording was cut off or damaged: record it again"
+    except UnicodeDecodeError:
+        what = f"not valid UTF-8: byte {_first_bad_byte(content):,}"
+        remedy = "the recording was damaged: record it again"
+    except RecursionError:
+        what, remedy = "nested too deeply to be a trace", "record it again"
+    raise FormatError(str(path), what, remedy)
 
 
 @contextmanager
@@ -115,6 +132,7 @@ def garbage_collection_paused() -> Iterator[None]:
 @contextmanager
 def write_beside(path: Path) -> Iterator[IO[bytes]]:
     """Open a file to write that takes the place of ``path`` only when all of it is written."""
+    check_writable(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -130,6 +148,17 @@ def write_beside(path: Path) -> Iterator[IO[bytes]]:
         raise InputError(str(path), f"cannot be written: {error.strerror or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_writable(path: Path) -> None:
+    """Raise InputError if a file at ``path`` cannot be made or replaced; makes nothing."""
+    if path.is_dir():
+        raise InputError(str(path), "cannot be written: there is a folder of this name")
+    nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    if not nearest.is_dir():
+        raise InputError(str(path), f"cannot be written: {nearest} is not a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(str(path), f"cannot be written: no permission to write in {nearest}")
 
 
 def _umask() -> int:
@@ -150,5 +179,14 @@ def _broken_gzip(path: Path, error: Exception) -> FormatError:
     )
 
 
+def _first_bad_byte(content: bytes) -> int:
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return len(content)
+
+
 def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]
+    """Write a sentence without its capital, but not an abbreviation."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]

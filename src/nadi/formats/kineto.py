@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -47,9 +47,15 @@ _CATEGORY = {
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _CATEGORY_NAMES = np.array(CATEGORIES, dtype=object)
 _DEVICE_CODES = [_CODE[c] for c in (*DEVICE_WORK, "sync", "device_annotation")]
+_MAX_TID = 2**62
 _INTEGER_ARGS = ("rf_id", "external_id", "correlation", "sequence", "bytes")
-_ZERO = msgspec.Raw(b"0")
+_END_OF_TIME = 2**63 - 1
 _NO_STREAM = 2**32 - 1  # an unsigned -1 of older CUPTI versions
+
+
+_Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
+_Base = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+_Count = Annotated[int, msgspec.Meta(ge=-1, lt=2**56)]  # of elements: their bytes fit as well
 
 
 class _Args(msgspec.Struct, gc=False):
@@ -60,7 +66,7 @@ class _Args(msgspec.Struct, gc=False):
     device: int = -1
     stream: int = -1
     bytes: int = -1
-    in_nelems: int = msgspec.field(default=-1, name="In msg nelems")
+    in_nelems: _Count = msgspec.field(default=-1, name="In msg nelems")
     dtype: str = ""
     group: str = msgspec.field(default="", name="Process Group Name")
 
@@ -71,7 +77,7 @@ class _Event(msgspec.Struct, gc=False):
     name: str = ""
     pid: int | str = -1
     tid: int | str = -1
-    ts: msgspec.Raw = _ZERO
+    ts: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     dur: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     args: _Args | None = None
 
@@ -80,18 +86,18 @@ class _Group(msgspec.Struct):
     pg_name: str = ""
     pg_desc: str = ""
     backend_config: str = ""
-    ranks: list[int] = []
+    ranks: list[_Rank] = []
 
 
 class _Distributed(msgspec.Struct):
-    rank: int = -1
-    world_size: int = -1
+    rank: _Rank = -1
+    world_size: _Rank = -1
     pg_config: list[_Group] = []
 
 
 class _File(msgspec.Struct):
     traceEvents: list[_Event]  # noqa: N815  the format's own name
-    baseTimeNanoseconds: int = 0  # noqa: N815
+    baseTimeNanoseconds: _Base = 0  # noqa: N815
     distributedInfo: _Distributed | None = None  # noqa: N815
 
 
@@ -142,13 +148,15 @@ def _importable(events: Sequence[_Event], log: IssueLog) -> list[int]:
     """Choose the complete events of a known category; count the others."""
     rows = []
     unknown: Counter[str] = Counter()
-    arrows = 0
+    arrows = incomplete = 0
     for row, event in enumerate(events):
         if event.ph == "X":
             if event.cat in _CATEGORY:
                 rows.append(row)
             elif event.cat != "Trace":
                 unknown[event.cat] += 1
+        elif event.cat in _CATEGORY:
+            incomplete += 1
         elif event.cat == "fwdbwd" and event.ph == "s":
             arrows += 1
     for category, count in unknown.items():
@@ -156,6 +164,10 @@ def _importable(events: Sequence[_Event], log: IssueLog) -> list[int]:
             "kineto.category", "warning", count, f"events of the unknown category {category!r}",
             "they are left out of the analysis",
         )  # fmt: skip
+    log.add(
+        "kineto.incomplete", "warning", incomplete,
+        "events are not complete ones (ph X)", "they are left out of the analysis",
+    )  # fmt: skip
     log.add(
         "kineto.forward-backward", "info", arrows,
         "arrows from forward to backward operations are not kept",
@@ -171,17 +183,7 @@ def _columns(
     on_device = np.isin(codes, _DEVICE_CODES)
     stream = _integers(path, rows, args, "stream")
     stream[(stream == _NO_STREAM) | ~on_device] = -1
-    start = _times(path, rows, "ts", [event.ts for event in events])
-    if start.size and not 0 <= int(start.min()) + base <= int(start.max()) + base < 2**63:
-        raise FormatError(str(path), f"baseTimeNanoseconds {base} puts events out of range")
-    start += base
-    no_duration = [i for i, event in enumerate(events) if event.dur is msgspec.UNSET]
-    if no_duration:
-        raise _time_error(path, rows[no_duration[0]], "dur", "is missing")
-    duration = _times(path, rows, "dur", [event.dur for event in events])
-    if (duration < 0).any():
-        at = int(np.argmax(duration < 0))
-        raise _time_error(path, rows[at], "dur", f"is negative: {duration[at]} ns")
+    start, duration = _intervals(path, base, events, rows)
     group_row = {name: row for row, name in enumerate(groups["name"])}
     names = pl.Series([event.name for event in events], dtype=pl.String)
     comm_types = _comm_types(names, codes)
@@ -232,21 +234,46 @@ def _comm_types(names: pl.Series, codes: npt.NDArray[np.uint8]) -> pl.Series:
 
 
 def _threads(events: list[_Event], on_device: npt.NDArray[np.bool_]) -> list[int]:
-    return [
-        -1 if device or not isinstance(event.tid, int) else event.tid
-        for event, device in zip(events, on_device, strict=True)
-    ]
+    """Give the thread of host work; threads with names instead of ids get free ids."""
+    tids = [-1 if device else event.tid for event, device in zip(events, on_device, strict=True)]
+    ids = {tid for tid in tids if isinstance(tid, int) and -1 <= tid < _MAX_TID}
+    free = max(ids, default=0) + 1
+    names = sorted(set(tids) - ids, key=str)
+    number: dict[int | str, int] = {tid: tid for tid in ids}
+    number.update({tid: free + k for k, tid in enumerate(names)})
+    return [number[tid] for tid in tids]
+
+
+def _intervals(
+    path: Path, base: int, events: list[_Event], rows: list[int]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Read start and duration in ns, both 0 or more and their sum below 2^63."""
+    start = _times(path, rows, "ts", [event.ts for event in events])
+    duration = _times(path, rows, "dur", [event.dur for event in events])
+    earliest, latest = -base, _END_OF_TIME - base
+    for key, wrong, what in (
+        ("ts", (start < earliest) | (start > latest), "lies outside of the years 1970 to 2262"),
+        ("dur", duration < 0, "is negative"),
+        ("dur", duration > _END_OF_TIME - np.maximum(start, 0) - max(base, 0), "is too long"),
+    ):
+        if wrong.any():
+            raise _time_error(path, rows[int(np.argmax(wrong))], key, what)
+    return start + base, duration
 
 
 def _times(path: Path, rows: list[int], key: str, numbers: list[Any]) -> npt.NDArray[np.int64]:
     """Read decimal microseconds as ns, naming the event of the first that is none."""
+    for row, number in zip(rows, numbers, strict=True):
+        if number is msgspec.UNSET:
+            raise _time_error(path, row, key, "is missing")
     out = np.zeros(len(numbers), dtype=np.int64)
     # a copy, because kernels compile anew for read-only arrays
     text = np.frombuffer(b",".join(numbers), dtype=np.uint8).copy()
     bad = microseconds_to_ns(text, out)
     if bad >= 0:
         met = bytes(numbers[bad]).decode(errors="replace")
-        raise _time_error(path, rows[bad], key, f"expected decimal microseconds, got {met}")
+        met = met if len(met) <= 40 else met[:37] + "..."
+        raise _time_error(path, rows[bad], key, f"is {met}, not decimal microseconds")
     return out
 
 
@@ -263,7 +290,9 @@ def _integers(path: Path, rows: list[int], args: list[_Args], name: str) -> npt.
 
 
 def _time_error(path: Path, row: int, key: str, what: str) -> FormatError:
-    return FormatError(str(path), f"{what} - at $.traceEvents[{row}].{key}")
+    return FormatError(
+        str(path), f"{key} {what} - at $.traceEvents[{row}].{key}", "record the trace again"
+    )
 
 
 def _groups_table(groups: list[_Group]) -> pl.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -32,7 +32,14 @@ KNOWN_SCHEMAS = (
 )
 GROUP_INIT = "## process_group:init ##"
 _STRUCTURE = "[pytorch|profiler|execution_trace|"
+_MAX_BYTES = 2**62
 _NOTHING = msgspec.Raw(b"[]")
+
+
+_Id = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+_Reference = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
+_Rank = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+_GroupSize = Annotated[int, msgspec.Meta(ge=0, le=2**22)]
 
 
 class _Attr(msgspec.Struct, gc=False):
@@ -41,21 +48,21 @@ class _Attr(msgspec.Struct, gc=False):
 
 
 class _Node(msgspec.Struct, gc=False):
-    id: int
+    id: _Id
     name: str
     inputs: msgspec.Raw = _NOTHING
     attrs: list[_Attr] = []
-    ctrl_deps: int = -1
+    ctrl_deps: _Reference = -1
     # schema 1.0.1 has these on the node itself, and calls ctrl_deps parent
-    parent: int = -1
-    rf_id: int = -1
-    seq_id: int = -1
+    parent: _Reference = -1
+    rf_id: _Reference = -1
+    seq_id: _Reference = -1
 
 
 class _File(msgspec.Struct):
     schema: str
     nodes: list[_Node]
-    pid: int = -1
+    pid: _Reference = -1
 
 
 class _Operands(msgspec.Struct):
@@ -66,8 +73,8 @@ class _Group(msgspec.Struct):
     pg_name: str = ""
     pg_desc: str = ""
     backend_config: str = ""
-    ranks: list[int] = []
-    group_size: int = 0
+    ranks: list[_Rank] = []
+    group_size: _GroupSize = 0
 
 
 _decoder = msgspec.json.Decoder(_File)
@@ -112,7 +119,10 @@ def read(path: Path) -> Trace:
 def _columns(path: Path, nodes: list[_Node], log: IssueLog) -> dict[str, Any]:
     ids = np.array([node.id for node in nodes], dtype=np.int64)
     if (repeated := np.flatnonzero(ids[1:] == ids[:-1])).size:
-        raise FormatError(str(path), f"node id {ids[repeated[0]]} stands twice; ids are unique")
+        raise FormatError(
+            str(path), f"node id {ids[repeated[0]]} stands twice; ids are unique",
+            "was the file put together from two?",
+        )  # fmt: skip
     attributes = [_attributes(node) for node in nodes]
     comm_types = [_comm_type(node.name) for node in nodes]
     return {
@@ -128,7 +138,7 @@ def _columns(path: Path, nodes: list[_Node], log: IssueLog) -> dict[str, Any]:
         "sequence": [sequence for _, sequence in attributes],
         "comm_type": comm_types,
         "comm_bytes": [
-            -1 if comm_type == "none" else sum(_tensor_bytes(_values(path, node)))
+            -1 if comm_type == "none" else min(sum(_tensor_bytes(_values(path, node))), _MAX_BYTES)
             for node, comm_type in zip(nodes, comm_types, strict=True)
         ],
     }
@@ -144,7 +154,7 @@ def _attributes(node: _Node) -> tuple[int, int]:
     found = {"rf_id": node.rf_id, "seq_id": node.seq_id}
     missing = 2
     for attr in node.attrs:
-        if attr.name in found and isinstance(attr.value, int):
+        if attr.name in found and isinstance(attr.value, int) and abs(attr.value) < 2**62:
             found[attr.name] = attr.value
             missing -= 1
             if missing == 0:  # both stand among the first of some ten
@@ -177,7 +187,7 @@ def _parent_rows(
 def _values(path: Path, node: _Node) -> list[Any]:
     try:
         operands = _operands_decoder.decode(node.inputs)
-    except msgspec.ValidationError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(str(path), f"node {node.id}, inputs: {error}") from None
     return operands if isinstance(operands, list) else operands.values
 
@@ -186,8 +196,12 @@ def _tensor_bytes(value: Any) -> Iterator[int]:
     """Find tensors in nested operands: [id, storage, offset, elements, itemsize, device]."""
     if not isinstance(value, list):
         return
-    if len(value) == 6 and isinstance(value[5], str) and isinstance(value[3], int):
-        yield value[3] * value[4]
+    if (
+        len(value) == 6
+        and isinstance(value[5], str)
+        and all(isinstance(number, int) and 0 <= number < 2**40 for number in value[3:5])
+    ):
+        yield min(value[3] * value[4], _MAX_BYTES)
     else:
         for item in value:
             yield from _tensor_bytes(item)

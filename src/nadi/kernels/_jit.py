@@ -10,6 +10,7 @@ each process compiles anew: slower, never a failure.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import platform
@@ -97,11 +98,31 @@ def compiled_before() -> bool:
 
 def kernel(function: _Function) -> _Function:
     """Compile ``function`` in nopython mode, kept on disk where a folder allows it."""
+    compiled = _compile(function, _FOLDER)
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        nonlocal compiled
+        try:
+            return compiled(*arguments)
+        except Exception:
+            if _FOLDER is None:
+                raise
+            # what is kept may be damaged, or the disk full: do without it
+            shutil.rmtree(_FOLDER, ignore_errors=True)
+            compiled = _compile(function, None)
+            return compiled(*arguments)
+
+    return cast("_Function", call)
+
+
+def _compile(function: Callable[..., Any], folder: Path | None) -> Callable[..., Any]:
     # the folder is numba's setting for all code of the process: it is ours only meanwhile
     settings: Any = config
     before = settings.CACHE_DIR
-    settings.CACHE_DIR = str(_FOLDER or "")
+    settings.CACHE_DIR = str(folder or "")
     try:
-        return cast("_Function", numba.njit(function, cache=_FOLDER is not None))
+        compiled: Callable[..., Any] = numba.njit(function, cache=folder is not None)
     finally:
         settings.CACHE_DIR = before
+    return compiled

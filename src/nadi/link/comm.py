@@ -177,11 +177,13 @@ def _common_subsequence(
     left: Sequence[_Operation], right: Sequence[_Operation]
 ) -> list[tuple[int, int]]:
     """Pair the positions of operations of equal type and bytes, in order."""
-    matcher = SequenceMatcher(
-        None, [op[1:] for op in left], [op[1:] for op in right], autojunk=False
-    )
-    return [
-        (block.a + k, block.b + k)
+    a, b = [op[1:] for op in left], [op[1:] for op in right]
+    # ranks mostly do the same: what they begin with alike needs no search
+    same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y),
+                min(len(a), len(b)))  # fmt: skip
+    matcher = SequenceMatcher(None, a[same:], b[same:], autojunk=False)
+    return [(i, i) for i in range(same)] + [
+        (same + block.a + k, same + block.b + k)
         for block in matcher.get_matching_blocks()
         for k in range(block.size)
     ]

@@ -83,7 +83,9 @@ def find_deps(trace: Trace, nesting: Nesting, launcher: _Ints, log: IssueLog) ->
     on_device = trace.category_mask(*DEVICE_WORK)
     thread = trace.column("thread")
     # what gloo does within the call itself lies nested in it
-    launched = np.flatnonzero((launcher >= 0) & (on_device | (thread != thread[launcher])))
+    timed = trace.column("start") >= 0
+    elsewhere = on_device | (thread != thread[launcher])
+    launched = np.flatnonzero((launcher >= 0) & timed & timed[launcher] & elsewhere)
     log.add(
         "link.no-launch", "info", int((on_device & (launcher < 0)).sum()),
         "device operations whose launch is not in the trace",
@@ -157,7 +159,7 @@ def _synchronisation(trace: Trace, launcher: _Ints) -> _Pairs:
         last = np.searchsorted(launch, start[waiting]) - 1
         pairs.append((work[last[last >= 0]], waiting[last >= 0]))
     src, dst = _concat(pairs)
-    possible = end[src] <= end[dst]
+    possible = (end[src] <= end[dst]) & (start[src] < end[dst])
     return src[possible], dst[possible]
 
 

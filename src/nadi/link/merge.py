@@ -46,6 +46,11 @@ def link_pair(host: Trace, device: Trace) -> Trace:
     """
     match = match_operations(host, device)
     log = IssueLog()
+    log.add(
+        "link.process", "warning", int(host.process != device.process and host.process >= 0),
+        f"the host trace is of process {host.process}, the device trace of {device.process}",
+        "give files of one run, unless these are two runs of one program",
+    )  # fmt: skip
     timed = _linked_nodes(host, device, match, log)
     untimed = _unmatched_host_nodes(host, match, log)
     nodes = pl.concat([untimed, timed.drop("host_row")])

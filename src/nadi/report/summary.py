@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nadi.formats.container import write_beside
-from nadi.result import Run
+from nadi.formats.container import check_writable, write_beside
 from nadi.report.timeline import write_timeline
+from nadi.result import Run
 from nadi.units import format_count, format_ns, format_percent
 
-__all__ = ["print_summary", "summarize", "write_results"]
+__all__ = ["check_results_folder", "print_summary", "summarize", "write_results"]
 
+RESULT_FILES = ("summary.json", "critical_path.csv", "timeline.json.gz")
 _TOP = 10
 _NAME_WIDTH = 60
 
@@ -75,20 +76,24 @@ def summarize(run: Run) -> dict[str, Any]:
 def write_results(run: Run, folder: Path) -> list[Path]:
     """Write ``summary.json``, ``critical_path.csv`` and ``timeline.json.gz`` into ``folder``.
 
-    Each file appears only when it is complete. Times in the CSV file are ns since the
+    They appear only when all are complete. Times in the CSV file are ns since the
     first event of the job.
     """
-    summary, csv, timeline = (
-        folder / name for name in ("summary.json", "critical_path.csv", "timeline.json.gz")
-    )
-    with write_beside(summary) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(summarize(run)), indent=2) + b"\n")
-    with write_beside(csv) as file:
+    summary, csv, timeline = (folder / name for name in RESULT_FILES)
+    with write_beside(summary) as summary_file, write_beside(csv) as csv_file:
+        text = msgspec.json.format(msgspec.json.encode(summarize(run)), indent=2)
+        summary_file.write(text + b"\n")
         run.path.segments.with_columns(
             duration_ns=pl.col("end") - pl.col("start"),
-        ).rename({"start": "start_ns", "end": "end_ns"}).write_csv(file)
-    write_timeline(timeline, run.replay, run.path)
+        ).rename({"start": "start_ns", "end": "end_ns"}).write_csv(csv_file)
+        write_timeline(timeline, run.replay, run.path)
     return [summary, csv, timeline]
+
+
+def check_results_folder(folder: Path) -> None:
+    """Raise InputError if :func:`write_results` could not write into ``folder``; makes nothing."""
+    for name in RESULT_FILES:
+        check_writable(folder / name)
 
 
 def print_summary(run: Run, console: Console) -> None:
@@ -151,7 +156,7 @@ def _print_top(run: Run, console: Console) -> None:
         shown = name or "(between operations)"
         if len(shown) > _NAME_WIDTH:
             shown = shown[: _NAME_WIDTH - 3] + "..."
-        on = ",".join(str(rank) for rank in ranks if rank >= 0)
+        on = ",".join(map(str, ranks))
         table.add_row(
             Text(shown), kind, format_ns(time), format_percent(time, total), format_count(count), on
         )

@@ -14,14 +14,14 @@ from nadi.graph import EventGraph, Replay
 
 __all__ = ["write_timeline"]
 
-_PATH_TRACK = 0
 _PATH_TITLE = "critical path"
+_OVERLAPPING = " (overlapping)"
 
 
 def write_timeline(path: Path, replay: Replay, critical: CriticalPath) -> None:
     """Write ``timeline.json.gz``: one process per rank, one track per thread and stream.
 
-    Operations on the critical path have ``"critical": true`` and are red in
+    Operations with time on the critical path have ``"critical": true`` and are red in
     chrome://tracing; each rank's first track shows the kinds of its part of the path, and
     arrows follow the path from operation to operation. Times begin at the job's origin.
     """
@@ -34,46 +34,73 @@ def write_timeline(path: Path, replay: Replay, critical: CriticalPath) -> None:
 def _events(
     graph: EventGraph, operations: pl.DataFrame, tracks: pl.DataFrame, critical: CriticalPath
 ) -> Iterator[pl.Series]:
-    yield _titles(tracks)
+    path_track = _path_track(operations)
+    yield _titles(tracks, path_track)
     yield _slices(operations)
-    yield _path_slices(critical)
+    yield _path_slices(critical, path_track)
     yield _arrows(graph, operations, critical)
 
 
 def _operations(replay: Replay, critical: CriticalPath) -> pl.DataFrame:
     graph = replay.graph
-    on_path = np.zeros(graph.num_ops, dtype=np.bool_)
-    vertices = critical.vertices[critical.vertices < 2 * graph.num_ops]
-    on_path[vertices // 2] = True
-    return replay.schedule().table.with_columns(
+    on_path = critical.segments.select("rank", "node", critical=pl.lit(True)).unique()
+    schedule = replay.schedule().table.join(
+        on_path, on=("rank", "node"), how="left", maintain_order="left"
+    )
+    return schedule.with_columns(
+        pl.col("critical").fill_null(False),
+        resource=pl.col("resource").cast(pl.String) + _lane(replay),
         name=graph.op_names,
         category=graph.gather("category").cast(pl.String),
         id=graph.gather("id"),
         is_host=graph.gather("is_cpu"),
-        critical=pl.Series(on_path),
     )
 
 
+def _lane(replay: Replay) -> pl.Series:
+    """Name a second lane for what outlives the operation that it began in.
+
+    A viewer's track holds slices that lie in each other or apart; Perfetto drops others.
+    """
+    parent, ends = replay.graph.op_parent, replay.time[1 : 2 * replay.graph.num_ops : 2]
+    nested = parent >= 0
+    moved = nested & (ends > ends[parent])
+    while (wider := moved | (nested & moved[parent])).sum() > moved.sum():
+        moved = wider
+    return pl.Series(np.array(["", _OVERLAPPING], dtype=object)[moved.astype(np.int64)].tolist())
+
+
 def _tracks(operations: pl.DataFrame) -> pl.DataFrame:
-    """Give the tracks of each rank their numbers: threads first, the busiest of them on top."""
+    """Give tracks their numbers: threads before streams, those with steps and most work first.
+
+    A number is never that of a rank: Perfetto takes track N of process N, and track 0 of
+    any, for the main thread of that process.
+    """
+    is_step = pl.col("name").str.starts_with("ProfilerStep#")
     return (
         operations.group_by("rank", "resource")
-        .agg(is_host=pl.col("is_host").first(), count=pl.len())
-        .sort("rank", ~pl.col("is_host"), -pl.col("count").cast(pl.Int64),
-              pl.col("resource").cast(pl.String))
+        .agg(is_host=pl.col("is_host").first(), has_steps=is_step.any(), count=pl.len())
+        .sort("rank", ~pl.col("is_host"), ~pl.col("has_steps"),
+              -pl.col("count").cast(pl.Int64), "resource")
         .with_columns(track=pl.int_range(1, pl.len() + 1).over("rank"))
-        .select("rank", "resource", "track")
+        .select("rank", "resource", track=pl.col("track") + _path_track(operations))
     )  # fmt: skip
 
 
-def _titles(tracks: pl.DataFrame) -> pl.Series:
+def _path_track(operations: pl.DataFrame) -> int:
+    """Give the number of the first track of every rank, the one for the critical path."""
+    ranks: int = operations["rank"].max()  # type: ignore[assignment]
+    return ranks + 1
+
+
+def _titles(tracks: pl.DataFrame, path_track: int) -> pl.Series:
     """Name and order processes and tracks."""
     ranks = tracks["rank"].unique().sort().to_list()
-    rows = [(rank, _PATH_TRACK, _PATH_TITLE) for rank in ranks]
+    rows = [(rank, path_track, _PATH_TITLE) for rank in ranks]
     rows += [(rank, track, resource) for rank, resource, track in tracks.iter_rows()]
     events = []
     for rank in ranks:
-        common = f'"ph":"M","pid":{rank},"tid":0'
+        common = f'"ph":"M","pid":{rank},"tid":{path_track}'
         events.append(f'{{{common},"name":"process_name","args":{{"name":"rank {rank}"}}}}')
         events.append(f'{{{common},"name":"process_sort_index","args":{{"sort_index":{rank}}}}}')
     for rank, track, title in rows:
@@ -84,7 +111,7 @@ def _titles(tracks: pl.DataFrame) -> pl.Series:
 
 
 def _slices(operations: pl.DataFrame) -> pl.Series:
-    critical = '"cname":"terrible","args":{"node":'
+    critical = '"cname":"cq_build_failed","args":{"node":'
     return (
         operations.with_columns(name=json_text(operations["name"]))
         .select(
@@ -104,26 +131,25 @@ def _slices(operations: pl.DataFrame) -> pl.Series:
     )  # fmt: skip
 
 
-def _path_slices(critical: CriticalPath) -> pl.Series:
+def _path_slices(critical: CriticalPath, path_track: int) -> pl.Series:
     """Show the kinds of the path, joined where they follow each other on one rank."""
-    segments = critical.segments.with_columns(
-        # where no operation runs, the path stays on the rank that it was on
-        rank=pl.when(pl.col("node") >= 0).then("rank").forward_fill().backward_fill(),
-    ).fill_null(0)
     run = pl.struct("rank", "kind").rle_id()
     return (
-        segments.group_by(run.alias("run"), maintain_order=True)
+        critical.segments.group_by(run.alias("run"), maintain_order=True)
         .agg(
             pl.col("rank").first(),
             pl.col("kind").first().cast(pl.String),
             pl.col("start").first(),
             pl.col("end").last(),
-            longest=pl.col("name").sort_by(pl.col("end") - pl.col("start")).last(),
+            longest=pl.col("name")
+            .sort_by(pl.col("end") - pl.col("start"))
+            .last()
+            .replace("", "(between operations)"),
         )
         .select(
             pl.concat_str(
                 pl.lit('{"ph":"X","cat":"critical_path","name":"'), "kind",
-                pl.lit('","pid":'), "rank", pl.lit(f',"tid":{_PATH_TRACK},"ts":'),
+                pl.lit('","pid":'), "rank", pl.lit(f',"tid":{path_track},"ts":'),
                 microseconds(pl.col("start")),
                 pl.lit(',"dur":'), microseconds(pl.col("end") - pl.col("start")),
                 pl.lit(',"args":{"longest operation":'),
@@ -135,14 +161,22 @@ def _path_slices(critical: CriticalPath) -> pl.Series:
 
 
 def _arrows(graph: EventGraph, operations: pl.DataFrame, critical: CriticalPath) -> pl.Series:
-    """Draw the path from operation to operation, but not into and out of nested ones."""
+    """Draw the path from operation to operation, but not into and out of nested ones.
+
+    Both ends of an arrow hold on to the start of a slice: there a viewer finds the slice
+    that begins, and not one that lies in it or has ended.
+    """
     vertices = critical.vertices[critical.vertices < 2 * graph.num_ops]
+    op = vertices // 2
+    rank = operations["rank"].to_numpy()
+    track = operations["track"].to_numpy()
+    # where the path comes to the end of an operation from another track, that operation
+    # only waited, and began before its cause: the arrow goes on to what comes next
+    elsewhere = (np.diff(rank[op]) != 0) | (np.diff(track[op]) != 0)
+    only_waited = np.append(False, elsewhere & (vertices[1:] % 2 == 1))
+    vertices = vertices[~only_waited]
     op, is_end = vertices // 2, vertices % 2
-    row = operations.select("rank", "track", "start", "end")[op]
-    start, end = row["start"].to_numpy(), row["end"].to_numpy()
-    rank, track = row["rank"].to_numpy(), row["track"].to_numpy()
-    # an arrow holds on to the slice around its ends: just inside, where a slice has an inside
-    time = np.where(is_end == 1, np.maximum(end - 1, start), start)
+    rank, track, time = rank[op], track[op], operations["start"].to_numpy()[op]
     same_track = (rank[1:] == rank[:-1]) & (track[1:] == track[:-1])
     drawn = (op[1:] != op[:-1]) & (~same_track | ((is_end[:-1] == 1) & (is_end[1:] == 0)))
     ends = []
