@@ -130,7 +130,6 @@ class RankWriter:
 
     def copy(self, thread: int, stream: int, latency: int, duration: int, after: int) -> None:
         """Copy to pageable memory: the call returns after the copy."""
-        duration = max(duration, 1)  # see test_a_copy_of_no_duration_makes_no_cycle
         start = max(self.clock[thread] + latency, self.stream_end[stream])
         launch = self.call("cudaMemcpyAsync", thread, start + duration + after - self.clock[thread])
         name = "Memcpy DtoH (Device -> Pageable)"
@@ -506,15 +505,14 @@ def test_known_path_through_the_rank_that_came_last():
     ]
 
 
-@pytest.mark.xfail(reason="the copy waits for the call and the call for the copy", strict=True)
 def test_a_copy_of_no_duration_makes_no_cycle():
     actions = [main("open", 0, 0, 0), main("call_and_instant_copy", 3, 0, 0)]
     graph = nadi.build_graph(load((1, [actions])))
     check_identity(graph)
 
 
-@pytest.mark.xfail(reason="the step's start comes sooner, its end does not", strict=True)
-def test_less_work_never_makes_a_single_step_longer():
+def test_less_work_before_a_step_may_begin_it_sooner_and_so_make_it_longer():
+    """Monotony holds for moments; the length of a step lies between two of them."""
     actions = [
         main("launch", 1, 1, 40),  # keeps the device busy until 41
         main("open", 0, 0, 0), main("close", 10, 0, 0),  # aten::mm from 1 to 11
@@ -523,4 +521,7 @@ def test_less_work_never_makes_a_single_step_longer():
     graph = nadi.build_graph(load((1, [actions])))
     (window,) = nadi.find_steps(graph)
     changed = nadi.apply_change(graph, nadi.parse_change("scale aten::mm 0"))
-    assert window.length(changed.replay().time) <= window.length(graph.time)
+    after = changed.replay().time
+    assert (after <= graph.time).all()
+    assert window.end(after) == window.end(graph.time)
+    assert window.start(after) < window.start(graph.time)

@@ -122,7 +122,7 @@ def pair_traces(hosts: Sequence[Trace], devices: Sequence[Trace]) -> list[tuple[
     pairs = _pair_by(_number, hosts, devices)
     common = {_process(trace) for trace in hosts} & {_process(trace) for trace in devices}
     if pairs is not None and (
-        not common - {None} or all(_process(host) == _process(device) for host, device in pairs)
+        not common - {None} or all(_may_be_of_one_process(*pair) for pair in pairs)
     ):
         return pairs
     raise PairError(
@@ -190,6 +190,10 @@ def _without_partner(hosts: Sequence[Trace], devices: Sequence[Trace]) -> str:
             if len(same) > 1
         ]
     return ", and ".join(reasons)
+
+
+def _may_be_of_one_process(host: Trace, device: Trace) -> bool:
+    return None in (_process(host), _process(device)) or _process(host) == _process(device)
 
 
 def _process(trace: Trace) -> int | None:

@@ -30,9 +30,9 @@ def build_graph(job: Job) -> EventGraph:
         Its operations are in order of trace, then row.
     """
     parts: list[_TraceGraph] = []
-    for t, trace in enumerate(job.traces):
+    for trace in job.traces:
         first_op = sum(part.rows.size for part in parts)
-        parts.append(_TraceGraph(trace, t, first_op, job.origin))
+        parts.append(_TraceGraph(trace, first_op, job.origin))
     start = np.concatenate([part.start for part in parts])
     end = np.concatenate([part.end for part in parts])
     edges = _Edges()
@@ -63,9 +63,8 @@ class _Edges:
 class _TraceGraph:
     """The operations and edges of one rank while the graph is built."""
 
-    def __init__(self, trace: Trace, number: int, first_op: int, origin: int) -> None:
+    def __init__(self, trace: Trace, first_op: int, origin: int) -> None:
         self.trace = trace
-        self.number = number
         self.first_op = first_op
         self.nesting = nest(trace)
         self.rows = np.union1d(self.nesting.rows, np.flatnonzero(trace.category_mask(*DEVICE_WORK)))

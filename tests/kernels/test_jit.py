@@ -13,7 +13,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numba
 import pytest
 
 import nadi
@@ -164,10 +163,6 @@ def test_code_that_nobody_started_for_a_month_is_removed(tmp_path):
     assert names == {Path(found["folder"]).name, "kernels-young", "other"}
 
 
-@pytest.mark.xfail(
-    reason="a start does not touch the folder where the system has files without a name",
-    strict=sys.platform == "linux",
-)
 def test_code_in_use_is_kept_however_long_ago_it_was_made(tmp_path):
     folder = Path(probe(tmp_path)["folder"])
     long_ago = (folder.stat().st_mtime - 32 * 24 * 3600,) * 2
@@ -175,8 +170,9 @@ def test_code_in_use_is_kept_however_long_ago_it_was_made(tmp_path):
     assert probe(tmp_path)["before"]
 
 
-def test_a_kernel_is_compiled_without_the_interpreter():
-    from nadi.kernels.paths import trace_back
-
-    assert isinstance(trace_back, numba.core.registry.CPUDispatcher)
-    assert trace_back.targetoptions.get("nopython")
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_damaged_code_is_compiled_anew(tmp_path, suffix):
+    found = probe(tmp_path)
+    for kept in Path(found["folder"]).rglob(f"*.{suffix}"):
+        kept.write_bytes(b"damaged")
+    assert probe(tmp_path)["result"] == RESULT

@@ -49,6 +49,13 @@ def test_a_collective_that_a_rank_lacks_is_counted(tmp_path: Path) -> None:
     assert job.issues.select("code", "count").row(0) == ("job.unmatched-collective", 2)
 
 
+def test_a_group_of_which_a_rank_is_absent_keeps_its_times(tmp_path: Path) -> None:
+    both = [("all", "AllReduce"), ("two", "AllGather")]
+    job = nccl_job(tmp_path, {0: both, 1: both})
+    assert job.matches["collective"].n_unique() == 1
+    assert job.issues.select("code", "count").row(0) == ("job.group-incomplete", 2)
+
+
 def test_a_rank_that_enters_later_sets_the_end_for_all(tmp_path: Path) -> None:
     job = nccl_job(tmp_path, {rank: [("all", "AllReduce")] for rank in RANKS})
     graph = nadi.build_graph(job)

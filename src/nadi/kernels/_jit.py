@@ -69,6 +69,8 @@ def _cache_folder() -> Path | None:
     name = f"kernels-{_digest()}"
     for root in _roots():
         if _usable(root / name):
+            with contextlib.suppress(OSError):
+                os.utime(root / name)  # in use: not to be forgotten
             _forget_unused(root)
             return root / name
     return None

@@ -85,16 +85,24 @@ def _match_named(traces: Sequence[Trace], log: IssueLog) -> list[dict[int, int]]
         for group, operation in _operations(trace, named=True):
             by_group[group][trace.rank].append(operation)
     collectives = []
-    unequal = 0
-    for ranks in by_group.values():
+    unequal = incomplete = 0
+    for (_, members), ranks in by_group.items():
+        if set(ranks) != set(members):
+            incomplete += sum(map(len, ranks.values()))
+            continue
         shortest = min(len(operations) for operations in ranks.values())
         unequal += sum(len(operations) - shortest for operations in ranks.values())
         for k in range(shortest):
             parts = {rank: operations[k] for rank, operations in ranks.items()}
             if len({comm_type for _, comm_type, _ in parts.values()}) > 1:
                 unequal += len(parts)
-            elif len(parts) > 1:
+            elif len(parts) > 1:  # a group may be of one rank
                 collectives.append({rank: row for rank, (row, _, _) in parts.items()})
+    log.add(
+        "job.group-incomplete", "info", incomplete,
+        "collective operations belong to groups of which ranks are absent",
+        "they keep their measured time",
+    )  # fmt: skip
     _report_unmatched(log, unequal)
     return collectives
 
