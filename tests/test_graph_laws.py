@@ -122,6 +122,12 @@ class RankWriter:
         launch = self.call("cudaLaunchKernel", thread, call)
         self.work("kernel", "gemm", launch, stream, max(start, self.stream_end[stream]), duration)
 
+    def queue(self, thread: int, stream: int, call: int, gap: int, duration: int) -> None:
+        """Launch work that begins some time after the work before it on its stream."""
+        launch = self.call("cudaLaunchKernel", thread, call)
+        start = max(self.clock[thread], self.stream_end[stream] + gap)
+        self.work("kernel", "gemm", launch, stream, start, duration)
+
     def launch_at_once(self, thread: int, stream: int, call: int, early: int, dur: int) -> None:
         """Launch work that waits neither for its stream nor for the end of the call."""
         start = max(self.clock[thread] + call - early, 0)
@@ -181,7 +187,7 @@ class RankWriter:
 
 
 WHAT = (
-    "open", "open", "close", "overlap", "launch", "launch_at_once", "copy", "synchronize",
+    "open", "open", "close", "overlap", "launch", "queue", "launch_at_once", "copy", "synchronize",
     "nccl", "gloo",
 )  # fmt: skip
 lengths = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
@@ -194,7 +200,7 @@ actions = st.builds(
 # a unit in ns, so that waits are too short to be seen or long enough, and what each rank does
 jobs = st.tuples(
     st.sampled_from([1, 1_000, 20_000]),
-    st.lists(st.lists(actions, max_size=20), min_size=1, max_size=3),
+    st.lists(st.lists(actions, min_size=3, max_size=20), min_size=1, max_size=3),
 )
 Description = tuple[int, list[list[Action]]]
 
@@ -231,6 +237,15 @@ EVERY_KIND: Description = (
         for late in (1, 2)
     ],
 )  # fmt: skip
+
+# work queued in good time, which waits less and more than usual for the work before it
+QUEUED: Description = (
+    1_000,
+    [[main("open", 0, 0, 0), *(main("queue", 1, gap, 20) for gap in (1, 1, 3)),
+      main("close", 0, 0, 0)]],
+)  # fmt: skip
+# work that begins before its own launch, where clocks disagree
+EARLY: Description = (1, [[main("open", 3, 0, 0), main("launch_at_once", 0, 2, 1)]])
 
 
 def edges_of(graph: EventGraph) -> list[tuple[int, int, int]]:
@@ -321,6 +336,11 @@ def check_critical_path(replay: Replay, window: Window) -> None:
     for source, vertex in zip(path.vertices[:-1], path.vertices[1:], strict=True):
         assert graph.in_src[replay.bound_by[vertex]] == source
         assert graph.in_ptr[vertex] <= replay.bound_by[vertex] < graph.in_ptr[vertex + 1]
+    # the first vertex is where the path comes from, unless nothing comes before it
+    first, *others = replay.time[path.vertices].tolist()
+    assert first <= begin or replay.bound_by[path.vertices[0]] < 0
+    assert all(time > begin for time in others)
+    assert [first, *others][-1] == end
     for rank, node, name, number in path.segments.select("rank", "node", "name", "id").iter_rows():
         assert rank in graph.job.ranks
         if node < 0:
@@ -376,6 +396,8 @@ def check_nested_time(graph: EventGraph) -> None:
 @SETTINGS
 @given(jobs, st.integers(0, 2**32))
 @example(EVERY_KIND, 0)
+@example(QUEUED, 0)
+@example(EARLY, 0)
 def test_laws_on_random_jobs(description, seed):
     unit, _ = description
     job = load(description)
@@ -473,7 +495,8 @@ def test_known_path_through_a_launch_and_a_wait():
         main("close", 2, 0, 0),  # aten::mm to 14
     ]
     graph = nadi.build_graph(load((1, [actions])))
-    path = nadi.critical_path(graph.replay(), nadi.choose_window(graph, []))
+    window = nadi.choose_window(graph, [])
+    path = nadi.critical_path(graph.replay(), window)
     assert path.segments.select("name", "kind", "start", "end").rows() == [
         ("aten::mm", "host op", 0, 2),
         ("cudaLaunchKernel", "host op", 2, 4),
@@ -485,6 +508,39 @@ def test_known_path_through_a_launch_and_a_wait():
     assert path.by_kind() == {
         "host op": 9, "host gap": 0, "launch": 2, "kernel": 3, "communication": 0, "delay": 0,
     }  # fmt: skip
+    without_kernel = nadi.apply_change(graph, nadi.parse_change("scale gemm 0")).replay()
+    assert window.length(without_kernel.time) == 11
+
+
+def test_known_path_past_a_wait_for_what_is_done():
+    actions = [
+        main("open", 0, 0, 0),  # aten::mm from 0
+        main("launch", 1, 1, 1),  # call from 0 to 1, kernel from 1 to 2
+        main("close", 4, 0, 0),  # aten::mm to 5
+        main("synchronize", 2, 0, 1),  # from 5 to 7
+    ]
+    graph = nadi.build_graph(load((1, [actions])))
+    path = nadi.critical_path(graph.replay(), nadi.choose_window(graph, []))
+    assert path.segments.select("name", "kind", "start", "end").rows() == [
+        ("cudaLaunchKernel", "host op", 0, 1),
+        ("aten::mm", "host op", 1, 5),
+        ("cudaDeviceSynchronize", "host op", 5, 7),
+    ]
+
+
+def test_known_path_along_a_stream():
+    graph = nadi.build_graph(load(QUEUED))
+    path = nadi.critical_path(graph.replay(), nadi.choose_window(graph, []))
+    # the gaps are 1 and 3 us, so 2 us are usual, and what is more is a delay
+    assert path.segments.select("name", "kind", "start", "end").rows() == [
+        ("cudaLaunchKernel", "host op", 0, 1_000),
+        ("gemm", "kernel", 1_000, 21_000),
+        ("gemm", "launch", 21_000, 22_000),
+        ("gemm", "kernel", 22_000, 42_000),
+        ("gemm", "launch", 42_000, 44_000),
+        ("gemm", "delay", 44_000, 45_000),
+        ("gemm", "kernel", 45_000, 65_000),
+    ]
 
 
 def test_known_path_through_the_rank_that_came_last():

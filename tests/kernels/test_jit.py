@@ -176,3 +176,20 @@ def test_damaged_code_is_compiled_anew(tmp_path, suffix):
     for kept in Path(found["folder"]).rglob(f"*.{suffix}"):
         kept.write_bytes(b"damaged")
     assert probe(tmp_path)["result"] == RESULT
+
+
+def test_a_wrong_argument_does_not_cost_the_compiled_code(tmp_path):
+    code = (
+        "from numba.core.errors import TypingError\n"
+        "from nadi.kernels._jit import cache_folder\n"
+        "from nadi.kernels.digits import microseconds_to_ns\n"
+        "try:\n"
+        "    microseconds_to_ns('1', 1)\n"
+        "except TypingError:\n"
+        "    assert cache_folder().exists()\n"
+        "else:\n"
+        "    raise AssertionError\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    environment["XDG_CACHE_HOME"] = str(tmp_path)
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)

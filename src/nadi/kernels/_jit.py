@@ -23,6 +23,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import config
+from numba.core.errors import NumbaError
 
 __all__ = ["cache_folder", "compiled_before", "kernel"]
 
@@ -107,6 +108,8 @@ def kernel(function: _Function) -> _Function:
         nonlocal compiled
         try:
             return compiled(*arguments)
+        except NumbaError:
+            raise  # the caller's mistake: arguments of a wrong type
         except Exception:
             if _FOLDER is None:
                 raise

@@ -34,7 +34,8 @@ def microseconds_to_ns(text: np.ndarray, out: np.ndarray) -> int:
     -------
     int
         -1 when all were read; else the position of the first number that is not
-        of this form, does not fit, or is missing. O(bytes).
+        of this form, is missing, or lies beyond 9223372036854775.799 (an int64 of ns
+        ends a little later). O(bytes).
     """
     at = 0
     size = text.size
