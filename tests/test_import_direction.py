@@ -14,6 +14,7 @@ LAYERS = [
     {"kernels"},
     {"schema"},
     {"issues", "provenance", "trace", "schedule"},
+    {"validate"},
     {"formats"},
     {"link"},
     {"discover"},

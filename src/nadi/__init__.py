@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nadi.schedule import Schedule
     from nadi.steps import Window, choose_window, find_steps
     from nadi.trace import Job, Trace
+    from nadi.validate import validate_job, validate_trace
     from nadi.whatif import Scale, apply_change, parse_change
 
 _HOME = {
@@ -61,6 +62,8 @@ _HOME = {
     "read": "formats",
     "run": "pipeline",
     "summarize": "report.summary",
+    "validate_job": "validate",
+    "validate_trace": "validate",
     "write_results": "report.summary",
     "write_timeline": "report.timeline",
 }
@@ -96,6 +99,8 @@ __all__ = [
     "read",
     "run",
     "summarize",
+    "validate_job",
+    "validate_trace",
     "write_results",
     "write_timeline",
 ]

@@ -12,7 +12,7 @@ from nadi import formats
 from nadi.errors import InputError, PairError
 from nadi.trace import Trace
 
-__all__ = ["TraceFiles", "find_files", "pair_traces"]
+__all__ = ["TraceFiles", "find_files", "list_files", "pair_traces"]
 
 _MAX_DIGITS = 9  # of a rank
 _RESULTS = ("summary.json", "timeline.json.gz")
@@ -29,7 +29,21 @@ class TraceFiles:
 
 
 def find_files(paths: Sequence[Path]) -> TraceFiles:
-    """Find the traces among files and folders.
+    """Find the traces among files and folders, as :func:`list_files`; both kinds must be there.
+
+    Raises
+    ------
+    InputError
+        If a path does not exist, a file is no trace, or a kind is missing.
+    """
+    found = list_files(paths)
+    if not found.hosts or not found.devices:
+        raise _missing_kind(paths, found)
+    return found
+
+
+def list_files(paths: Sequence[Path]) -> TraceFiles:
+    """List the traces among files and folders.
 
     Parameters
     ----------
@@ -40,7 +54,7 @@ def find_files(paths: Sequence[Path]) -> TraceFiles:
     Raises
     ------
     InputError
-        If a path does not exist, a file is no trace, or a kind is missing.
+        If a path does not exist, a file is no trace, or there is no trace at all.
     """
     found = TraceFiles()
     for path in paths:
@@ -59,7 +73,8 @@ def find_files(paths: Sequence[Path]) -> TraceFiles:
         except OSError as error:
             raise InputError(str(path), f"cannot be read: {error.strerror}") from None
         _sort_by_format([path], found, required=True)
-    _require_both_kinds(paths, found)
+    if not found.hosts and not found.devices:
+        raise _no_traces(paths)
     return found
 
 
@@ -76,28 +91,30 @@ def _sort_by_format(files: Iterable[Path], found: TraceFiles, *, required: bool)
             found.ignored.append(file)
 
 
-def _require_both_kinds(paths: Sequence[Path], found: TraceFiles) -> None:
-    where = ", ".join(str(path) for path in paths)
-    if not found.hosts and not found.devices:
-        below = sorted({p.name for path in paths if path.is_dir() for p in path.iterdir()
-                        if p.is_dir()})  # fmt: skip
-        hint = f"; its folders are {', '.join(below[:8])}" if below else ""
-        raise InputError(
-            where, f"no traces here: no JSON file is a host or a device trace{hint}",
-            "give a folder with a pair per rank, or a host and a device file",
-        )  # fmt: skip
+def _no_traces(paths: Sequence[Path]) -> InputError:
+    below = sorted({p.name for path in paths if path.is_dir() for p in path.iterdir()
+                    if p.is_dir()})  # fmt: skip
+    hint = f"; its folders are {', '.join(below[:8])}" if below else ""
+    return InputError(
+        ", ".join(map(str, paths)),
+        f"no traces here: no JSON file is a host or a device trace{hint}",
+        "give a folder with a pair per rank, or a host and a device file",
+    )
+
+
+def _missing_kind(paths: Sequence[Path], found: TraceFiles) -> PairError:
+    where = ", ".join(map(str, paths))
     if not found.hosts:
-        raise PairError(
+        return PairError(
             where,
             f"{_list(found.devices)}: Kineto traces (devices) without a host trace",
             "add the execution trace of the same run (ExecutionTraceObserver)",
         )
-    if not found.devices:
-        raise PairError(
-            where,
-            f"{_list(found.hosts)}: execution traces (hosts) without a device trace",
-            "add the Kineto trace of the same run (torch.profiler's export_chrome_trace)",
-        )
+    return PairError(
+        where,
+        f"{_list(found.hosts)}: execution traces (hosts) without a device trace",
+        "add the Kineto trace of the same run (torch.profiler's export_chrome_trace)",
+    )
 
 
 def pair_traces(hosts: Sequence[Trace], devices: Sequence[Trace]) -> list[tuple[Trace, Trace]]:

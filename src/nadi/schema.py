@@ -8,7 +8,7 @@ meaning and missing value. The checks on a table and the page
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -90,12 +90,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """One table: what a row is, its columns, and what must hold between rows."""
+    """One table: what a row is, its columns, and the rules that rows keep, by code."""
 
     name: str
     row: str
     columns: tuple[Column, ...]
-    requirements: tuple[str, ...] = ()
+    rules: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def dtypes(self) -> dict[str, pl.DataType | type[pl.DataType]]:
@@ -192,12 +192,15 @@ NODES = Table(
         Column("group", _INT, "process group of the communication", missing=-1,
                references="groups row"),
     ),
-    (
-        "`id` is unique in a trace.",
-        "Rows are in order of `start` (-1 first), longest first, then category, then `event`.",
-        "`parent` names an earlier row; parents form a forest.",
-        "`duration` is 0 or more where `start` is known.",
-    ),
+    {
+        "nodes.id": "an id stands once in a trace",
+        "nodes.order": "rows without a time come first, the others in order of start, longest "
+        "first, then category, then event",
+        "nodes.duration": "a duration is 0 or more where the start is known",
+        "nodes.exclusive": "exclusive time lies between 0 and the duration",
+        "nodes.parent": "a parent is an earlier row",
+        "nodes.group": "a group is a row of the groups table",
+    },
 )  # fmt: skip
 
 DEPS = Table(
@@ -213,7 +216,11 @@ DEPS = Table(
         Column("inferred", pl.Boolean, "found from times, not stated by the recording",
                missing=False),
     ),
-    ("`src` is an earlier row than `dst`, but for sync.", "No edge is given twice."),
+    {
+        "deps.rows": "src and dst are rows of the nodes table",
+        "deps.order": "src is an earlier row than dst, but for sync",
+        "deps.twice": "no dependency is given twice",
+    },
 )  # fmt: skip
 
 GROUPS = Table(
@@ -225,7 +232,10 @@ GROUPS = Table(
         Column("ranks", pl.List(_INT), "global ranks of its members, ascending"),
         Column("backend", pl.String, "communication library, such as cuda:nccl", missing=""),
     ),
-    ("`name` is unique in a trace.",),
+    {
+        "groups.name": "a name stands once in a trace",
+        "groups.ranks": "ranks ascend",
+    },
 )  # fmt: skip
 
 ISSUES = Table(
@@ -248,7 +258,10 @@ MATCHES = Table(
         Column("rank", _INT, "global rank"),
         Column("node", _INT, "the rank's operation", references="nodes row of that rank"),
     ),
-    ("A rank takes part in a collective at most once.",),
+    {
+        "matches.rank": "a rank takes part in a collective at most once",
+        "matches.node": "a match names a row of its rank's nodes",
+    },
 )
 
 SCHEDULE = Table(
@@ -265,7 +278,6 @@ SCHEDULE = Table(
         Column("bound_node", _INT, "the operation waited for", missing=-1,
                references="nodes row of bound_rank"),
     ),
-    ("`end` is `start` or later.",),
 )  # fmt: skip
 
 TABLES: Sequence[Table] = (NODES, DEPS, GROUPS, ISSUES, MATCHES, SCHEDULE)
@@ -285,6 +297,8 @@ def data_model_page() -> str:
         "A **Job** is several ranks: their traces, and matches, which says which operations of",
         "different ranks are the same collective. A **schedule** says when each operation ran;",
         "a measured run and a replayed one are the same table.",
+        "",
+        "`nadi validate` and `nadi.validate_trace` check the rules, and report each by its code.",
     ]
     for table in TABLES:
         lines += ["", f"## {table.name}", "", f"A row is {table.row}.", ""]
@@ -297,8 +311,9 @@ def data_model_page() -> str:
             lines.append(
                 f"| {column.name} | {_type_name(column)} | {column.unit} | {missing} | {meaning} |"
             )
-        if table.requirements:
-            lines += ["", *(f"- {requirement}" for requirement in table.requirements)]
+        if table.rules:
+            lines += ["", "| rule | what must hold |", "|---|---|"]
+            lines += [f"| `{code}` | {rule} |" for code, rule in table.rules.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -31,6 +31,7 @@ KNOWN_SCHEMAS = (
     "1.1.1-chakra.1.0.0",
 )
 GROUP_INIT = "## process_group:init ##"
+_USER_SCOPE = 7  # of PyTorch's RecordScope
 _STRUCTURE = "[pytorch|profiler|execution_trace|"
 _MAX_BYTES = 2**62
 _NOTHING = msgspec.Raw(b"[]")
@@ -57,6 +58,7 @@ class _Node(msgspec.Struct, gc=False):
     parent: _Reference = -1
     rf_id: _Reference = -1
     seq_id: _Reference = -1
+    scope: _Reference = -1
 
 
 class _File(msgspec.Struct):
@@ -128,14 +130,18 @@ def _columns(path: Path, nodes: list[_Node], log: IssueLog) -> dict[str, Any]:
     return {
         "id": ids,
         "name": [node.name for node in nodes],
-        "kind": [
-            "METADATA" if node.name == GROUP_INIT or node.name.startswith(_STRUCTURE) else "COMP"
-            for node in nodes
+        "kind": ["METADATA" if _is_structure(node) else "COMP" for node in nodes],
+        "category": [
+            "metadata"
+            if _is_structure(node)
+            else "annotation"
+            if scope == _USER_SCOPE
+            else "operator"
+            for node, (_, _, scope) in zip(nodes, attributes, strict=True)
         ],
-        "category": "metadata",
         "parent": _parent_rows(nodes, ids, log),
-        "rf_id": [rf_id for rf_id, _ in attributes],
-        "sequence": [sequence for _, sequence in attributes],
+        "rf_id": [rf_id for rf_id, _, _ in attributes],
+        "sequence": [sequence for _, sequence, _ in attributes],
         "comm_type": comm_types,
         "comm_bytes": [
             -1 if comm_type == "none" else min(sum(_tensor_bytes(_values(path, node))), _MAX_BYTES)
@@ -149,18 +155,23 @@ def _comm_type(name: str) -> str:
     return comm_type_of_host(name) if of_call == "none" else of_call
 
 
-def _attributes(node: _Node) -> tuple[int, int]:
-    """Give record function id and sequence number; an id of 0 means none."""
-    found = {"rf_id": node.rf_id, "seq_id": node.seq_id}
-    missing = 2
+def _is_structure(node: _Node) -> bool:
+    """Tell the process, its threads and its groups from what they do."""
+    return node.name == GROUP_INIT or node.name.startswith(_STRUCTURE)
+
+
+def _attributes(node: _Node) -> tuple[int, int, int]:
+    """Give record function id, sequence number and scope; an id of 0 means none."""
+    found = {"rf_id": node.rf_id, "seq_id": node.seq_id, "scope": node.scope}
+    missing = len(found)
     for attr in node.attrs:
         if attr.name in found and isinstance(attr.value, int) and abs(attr.value) < 2**62:
             found[attr.name] = attr.value
             missing -= 1
-            if missing == 0:  # both stand among the first of some ten
+            if missing == 0:  # all stand among the first of some ten
                 break
     rf_id = found["rf_id"]
-    return (rf_id if rf_id > 0 else -1), found["seq_id"]
+    return (rf_id if rf_id > 0 else -1), found["seq_id"], found["scope"]
 
 
 def _parent_rows(

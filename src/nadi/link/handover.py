@@ -112,7 +112,8 @@ def _waits_for_workers(
     waiting = stretches[stretches.thread == main]
     top_level = nesting.rows[nesting.parent < 0]
     # threads without operators do not compute: NCCL's watchdog only asks for events
-    workers = np.setdiff1d(thread[trace.category_mask("operator")], [main, *thread[is_gloo]])
+    computing = thread[trace.category_mask("operator") & (trace.column("start") >= 0)]
+    workers = np.setdiff1d(computing, [main, *thread[is_gloo]])
     found: _Found = []
     for worker in workers:
         found += _episodes(trace, waiting, top_level[thread[top_level] == worker])
@@ -145,7 +146,7 @@ def _returns(work: _Ints, after: _Ints) -> _Found:
 
 def _main_thread(trace: Trace) -> int:
     """Give the thread with the most operators other than those of autograd's own threads."""
-    operators = trace.category_mask("operator")
+    operators = trace.category_mask("operator") & (trace.column("start") >= 0)
     autograd = trace.nodes["name"].cast(str).str.starts_with("autograd::").to_numpy()
     threads, counts = np.unique(trace.column("thread")[operators], return_counts=True)
     if threads.size == 0:

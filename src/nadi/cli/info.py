@@ -1,0 +1,56 @@
+"""``nadi info``: what is in a trace."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["HELP", "command"]
+
+HELP = """Say what is in traces: by kind, operation, thread, stream and process group.
+
+Each file is looked at by itself, so a host or a device trace alone will do. Times
+are sums of durations; what is nested counts in each that encloses it.
+
+[bold]Examples[/]
+
+  nadi info device.json.gz
+  nadi info TRACES
+  nadi info TRACES --json | jq '.[].nodes'
+"""
+
+
+def command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH", help="Traces, or folders of traces.", show_default=False
+        ),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON list with an object per file.")
+    ] = False,
+) -> None:  # fmt: skip
+    """Describe each trace."""
+    import msgspec
+    from rich.console import Console
+
+    from nadi import formats
+    from nadi.discover import list_files
+    from nadi.report.info import describe, print_description
+
+    files = list_files(paths)
+    if as_json:
+        data = [describe(formats.read(file)) for file in (*files.hosts, *files.devices)]
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
+        return
+    console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+    for number, file in enumerate((*files.hosts, *files.devices)):
+        if number:
+            console.print()
+        print_description(describe(formats.read(file)), console)
+    for file in files.ignored:
+        console.print(f"passed over: {file} (no trace)", markup=False)

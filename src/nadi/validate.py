@@ -1,0 +1,101 @@
+"""Checks of a trace against the requirements of the data model, each with a stable code."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.issues import IssueLog
+from nadi.schema import CATEGORIES, TABLES
+from nadi.trace import Job, Trace
+
+__all__ = ["RULES", "validate_job", "validate_trace"]
+
+_Bools = npt.NDArray[np.bool_]
+
+RULES = {code: rule for table in TABLES for code, rule in table.rules.items()}
+
+
+def validate_trace(trace: Trace) -> pl.DataFrame:
+    """Check a trace.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``schema.ISSUES``, one row per rule of :data:`RULES` that is broken, with the
+        number of rows that break it and the first of them; empty for a valid trace.
+    """
+    log = IssueLog()
+    _check_nodes(trace, log)
+    _check_deps(trace, log)
+    _check_groups(trace, log)
+    return log.table()
+
+
+def validate_job(job: Job) -> pl.DataFrame:
+    """Check the matches of a job; returns as :func:`validate_trace` does."""
+    log = IssueLog()
+    key = job.matches.select("collective", "rank")
+    _report(log, "matches.rank", key.is_duplicated().to_numpy())
+    heights = {trace.rank: trace.nodes.height for trace in job.traces}
+    rows = [
+        rank not in heights or not 0 <= node < heights[rank]
+        for rank, node in job.matches.select("rank", "node").iter_rows()
+    ]
+    _report(log, "matches.node", np.array(rows, dtype=np.bool_))
+    return log.table()
+
+
+def _report(log: IssueLog, code: str, broken: _Bools) -> None:
+    rows = np.flatnonzero(broken)
+    first = f"; first in row {rows[0]}" if rows.size else ""
+    table = code.partition(".")[0]
+    log.add(code, "error", rows.size, f"rows of {table} break the rule: {RULES[code]}{first}")
+
+
+def _check_nodes(trace: Trace, log: IssueLog) -> None:
+    start, duration = trace.column("start"), trace.column("duration")
+    exclusive, parent = trace.column("exclusive"), trace.column("parent")
+    own = np.arange(trace.nodes.height)
+    _report(log, "nodes.id", trace.nodes["id"].is_duplicated().to_numpy())
+    _report(log, "nodes.order", np.append(False, _out_of_order(trace)))
+    _report(log, "nodes.duration", (start >= 0) & (duration < 0))
+    _report(log, "nodes.exclusive", (exclusive < -1) | ((exclusive > duration) & (duration >= 0)))
+    _report(log, "nodes.parent", (parent < -1) | (parent >= own))
+    group = trace.column("group")
+    _report(log, "nodes.group", (group < -1) | (group >= trace.groups.height))
+
+
+def _out_of_order(trace: Trace) -> _Bools:
+    """Tell of each row but the first whether it should stand before the one above it."""
+    rank = {category: number for number, category in enumerate(CATEGORIES)}
+    category = trace.nodes["category"].cast(pl.String).replace_strict(rank, return_dtype=pl.Int64)
+    keys = (
+        trace.column("start"), -trace.column("duration"), category.to_numpy(),
+        trace.column("event"),
+    )  # fmt: skip
+    wrong = np.zeros(max(trace.nodes.height - 1, 0), dtype=np.bool_)
+    equal_so_far = trace.column("start")[1:] >= 0  # rows without a time have no order
+    for key in keys:
+        wrong |= equal_so_far & (key[1:] < key[:-1])
+        equal_so_far &= key[1:] == key[:-1]
+    # and none without a time may follow one with a time
+    return wrong | ((trace.column("start")[1:] < 0) & (trace.column("start")[:-1] >= 0))
+
+
+def _check_deps(trace: Trace, log: IssueLog) -> None:
+    src, dst = trace.deps["src"].to_numpy(), trace.deps["dst"].to_numpy()
+    height = trace.nodes.height
+    outside = (src < 0) | (dst < 0) | (src >= height) | (dst >= height)
+    _report(log, "deps.rows", outside)
+    is_sync = (trace.deps["kind"] == "sync").to_numpy()
+    _report(log, "deps.order", ~outside & ~is_sync & (src >= dst))
+    key = trace.deps.select("src", "dst", "kind")
+    _report(log, "deps.twice", (~key.to_struct().is_first_distinct()).to_numpy())
+
+
+def _check_groups(trace: Trace, log: IssueLog) -> None:
+    _report(log, "groups.name", trace.groups["name"].is_duplicated().to_numpy())
+    ranks = trace.groups["ranks"].to_list()
+    _report(log, "groups.ranks", np.array([r != sorted(r) for r in ranks], dtype=np.bool_))

@@ -1,0 +1,87 @@
+"""Every rule of the data model is checked, and every trace made here keeps them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import nadi
+from nadi.validate import RULES
+
+Change = Callable[[nadi.Trace], nadi.Trace]
+
+
+def nodes(**columns: Any) -> Change:
+    return lambda trace: replace(trace, nodes=trace.nodes.with_columns(**columns))
+
+
+def set_cell(column: str, row: int, value: int) -> Change:
+    """Put a value into a column of the nodes."""
+    at = pl.int_range(pl.len()) == row
+    return nodes(**{column: pl.when(at).then(value).otherwise(column).cast(pl.Int64)})
+
+
+def deps(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Change:
+    return lambda trace: replace(trace, deps=change(trace.deps))
+
+
+def groups(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Change:
+    return lambda trace: replace(trace, groups=change(trace.groups))
+
+
+# the first timed row of the demo's rank 0 is row 4; it is ProfilerStep#1
+BROKEN: dict[str, Change] = {
+    "nodes.id": set_cell("id", 100, 5),
+    "nodes.order": set_cell("start", 100, 1),
+    "nodes.duration": set_cell("duration", 100, -5),
+    "nodes.exclusive": set_cell("exclusive", 100, 10**15),
+    "nodes.parent": set_cell("parent", 100, 100),
+    "nodes.group": set_cell("group", 100, 2),
+    "deps.rows": deps(lambda d: d.with_columns(dst=d["dst"] + 10**6)),
+    "deps.order": deps(lambda d: d.filter(pl.col("kind") == "call").rename(
+        {"src": "dst", "dst": "src"}).select("src", "dst", "kind", "inferred")),
+    "deps.twice": deps(lambda d: pl.concat([d, d.head(1)])),
+    "groups.name": groups(lambda g: pl.concat([g, g.head(1)])),
+    "groups.ranks": groups(lambda g: g.with_columns(pl.col("ranks").list.reverse())),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", BROKEN)
+def test_a_broken_rule_is_found_by_its_code(code: str, demo_run: nadi.Run) -> None:
+    found = nadi.validate_trace(BROKEN[code](demo_run.job.traces[0]))
+    assert code in found["code"].to_list()
+    (detail,) = found.filter(pl.col("code") == code)["detail"]
+    assert RULES[code] in detail
+    assert "first in row" in detail
+
+
+def test_broken_matches_are_found(demo_run: nadi.Run) -> None:
+    job = demo_run.job
+    twice = replace(job, matches=pl.concat([job.matches, job.matches.head(1)]))
+    outside = replace(job, matches=job.matches.with_columns(node=pl.lit(10**6, pl.Int64)))
+    assert nadi.validate_job(twice)["code"].to_list() == ["matches.rank"]
+    assert nadi.validate_job(outside)["code"].to_list() == ["matches.node"]
+
+
+def test_every_rule_has_a_test() -> None:
+    assert set(BROKEN) | {"matches.rank", "matches.node"} == set(RULES)
+
+
+def test_what_nadi_reads_and_links_is_valid(demo_run: nadi.Run, demo_folder: Path) -> None:
+    for path in sorted(demo_folder.glob("*.json.gz")):
+        assert nadi.validate_trace(nadi.read(path)).is_empty()
+    for trace in demo_run.job.traces:
+        assert nadi.validate_trace(trace).is_empty()
+    assert nadi.validate_job(demo_run.job).is_empty()
+
+
+def test_every_recording_at_hand_is_valid(shared_traces: Path) -> None:
+    for path in sorted(shared_traces.glob("*/*.json.gz")):
+        if path.parent.name != "cpu_transformer_big":
+            found = nadi.validate_trace(nadi.read(path))
+            assert found.is_empty(), f"{path}: {found.rows()}"
