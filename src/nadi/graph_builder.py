@@ -13,7 +13,7 @@ from nadi.graph import EdgeKind, EventGraph
 from nadi.kernels.paths import group_by_destination, topological_order
 from nadi.link.nesting import nest
 from nadi.overheads import launch_latency, stream_turnaround
-from nadi.schema import DEVICE_WORK
+from nadi.schema import DEVICE_WORK, LABELS
 from nadi.trace import Job, Trace
 
 __all__ = ["build_graph"]
@@ -87,7 +87,7 @@ class _TraceGraph:
         self.boundary_time = np.where(nesting.boundary % 2 == 1, self.end[local], self.start[local])
         owner_row = np.where(nesting.owner >= 0, nesting.rows[nesting.owner], -1)
         is_comm = (trace.nodes["comm_type"] != "none").to_numpy()
-        is_work = ~trace.category_mask("annotation")
+        is_work = ~trace.category_mask(*LABELS)
         self.boundary_kind = np.select(
             [owner_row < 0, is_comm[owner_row], is_work[owner_row]],
             [EdgeKind.HOST_GAP, EdgeKind.COMMUNICATION, EdgeKind.HOST_OP],

@@ -21,6 +21,7 @@ __all__ = [
     "DEVICE_WORK",
     "GROUPS",
     "ISSUES",
+    "LABELS",
     "MATCHES",
     "NODES",
     "NODE_KINDS",
@@ -56,6 +57,7 @@ CATEGORIES = (
     "sync",
     "device_annotation",
 )
+LABELS = ("annotation", "python")  # spans around operations, which do no work of their own
 THREAD_WORK = ("annotation", "python", "operator", "runtime", "driver")
 DEVICE_WORK = ("kernel", "memcpy", "memset")
 COMM_TYPES = (

@@ -107,6 +107,24 @@ def test_backward_on_its_own_thread_is_a_hand_over(pair: PairWriter) -> None:
     }
 
 
+def test_python_functions_are_labels_as_annotations_are(pair: PairWriter) -> None:
+    pair.event("train.py(3): step", 0, 1000, "python_function")
+    pair.op("forward", 10, 90)
+    pair.op("autograd::engine::evaluate_function: Mul", 200, 200, tid=2)
+    op = pair.op("optimizer", 450, 50)
+    pair.event("cudaLaunchKernel", 460, 5, "cuda_runtime", correlation=1)
+    pair.event("k", 470, 5, "kernel", pid=0, tid=7, stream=7, device=0, correlation=1)
+    trace = linked(pair)
+    assert deps_by_name(trace, "thread") == {
+        ("forward", "autograd::engine::evaluate_function: Mul"),
+        ("autograd::engine::evaluate_function: Mul", "optimizer"),
+    }
+    assert trace.nodes["id"][row(trace, "k")["parent"]] == op
+    run = nadi.run(*pair.write())
+    assert run.path.by_kind()["host gap"] == 660_000  # 1000 less the operators on the path
+    assert "train.py(3): step" in run.path.by_operation()["name"].to_list()
+
+
 def test_a_watchdog_that_only_polls_does_no_work(pair: PairWriter) -> None:
     pair.op("op", 0, 10)
     for ts in (0, 1000, 2000):

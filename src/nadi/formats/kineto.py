@@ -33,17 +33,23 @@ _CATEGORY = {
     "cpu_op": "operator",
     "user_annotation": "annotation",
     "python_function": "python",
-    "cuda_runtime": "runtime",
-    "hip_runtime": "runtime",
+    "hpu_op": "operator",
+    "cuda_runtime": "runtime",  # of HIP too
+    "mtia_runtime": "runtime",
+    "xpu_runtime": "runtime",
     "privateuse1_runtime": "runtime",
     "cuda_driver": "driver",
+    "xpu_driver": "driver",
     "privateuse1_driver": "driver",
     "kernel": "kernel",
+    "mtia_ccp_events": "kernel",
     "gpu_memcpy": "memcpy",
     "gpu_memset": "memset",
     "cuda_sync": "sync",
     "gpu_user_annotation": "device_annotation",
 }
+_OF_THE_PROFILER = ("Trace", "overhead")  # what it spent itself; no work of the program
+_REDUNDANT = ("ac2g",)  # arrows from launch to work: the correlation ids say the same
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _CATEGORY_NAMES = np.array(CATEGORIES, dtype=object)
 _DEVICE_CODES = [_CODE[c] for c in (*DEVICE_WORK, "sync", "device_annotation")]
@@ -148,22 +154,33 @@ def _importable(events: Sequence[_Event], log: IssueLog) -> list[int]:
     """Choose the complete events of a known category; count the others."""
     rows = []
     unknown: Counter[str] = Counter()
-    arrows = incomplete = 0
+    arrows = incomplete = own = instants = 0
     for row, event in enumerate(events):
         if event.ph == "X":
             if event.cat in _CATEGORY:
                 rows.append(row)
-            elif event.cat != "Trace":
+            elif event.cat in _OF_THE_PROFILER:
+                own += 1
+            else:
                 unknown[event.cat] += 1
         elif event.cat in _CATEGORY:
             incomplete += 1
-        elif event.cat == "fwdbwd" and event.ph == "s":
-            arrows += 1
+        elif event.cat == "fwdbwd":
+            arrows += event.ph == "s"
+        elif event.cat and event.cat not in _REDUNDANT:
+            instants += 1
     for category, count in unknown.items():
         log.add(
             "kineto.category", "warning", count, f"events of the unknown category {category!r}",
             "they are left out of the analysis",
         )  # fmt: skip
+    log.add(
+        "kineto.profiler", "info", own, "spans of the profiler's own work are not kept"
+    )  # fmt: skip
+    log.add(
+        "kineto.instant", "info", instants,
+        "instants and counters, such as those of memory, are not kept",
+    )  # fmt: skip
     log.add(
         "kineto.incomplete", "warning", incomplete,
         "events are not complete ones (ph X)", "they are left out of the analysis",

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nadi.link.nesting import Nesting
+from nadi.schema import LABELS
 from nadi.trace import Trace
 
 __all__ = ["hand_overs"]
@@ -56,9 +57,7 @@ def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
     names = trace.nodes["name"].cast(str)
     is_gloo = names.str.starts_with("gloo:").to_numpy()
     asks = names.str.starts_with("c10d::").to_numpy()
-    stretches = _idle_stretches(
-        trace, nesting, (trace.category_mask("annotation") & ~is_gloo) | asks
-    )
+    stretches = _idle_stretches(trace, nesting, (trace.category_mask(*LABELS) & ~is_gloo) | asks)
     return _waits_for_gloo(trace, stretches, is_gloo, asks) + _waits_for_workers(
         trace, nesting, stretches, is_gloo
     )

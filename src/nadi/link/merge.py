@@ -12,7 +12,7 @@ from nadi.link.deps import find_deps, launcher_rows
 from nadi.link.match import Match, match_operations
 from nadi.link.nesting import nest
 from nadi.provenance import Provenance
-from nadi.schema import DEPS, DEVICE_WORK, NODES
+from nadi.schema import DEPS, DEVICE_WORK, LABELS, NODES
 from nadi.trace import Trace
 from nadi.version import __version__
 
@@ -140,8 +140,8 @@ def _with_dependencies(
 
 
 def _launching_operations(trace: Trace, parent: _Ints, calls: _Ints) -> _Ints:
-    """Give the innermost operator around each call, or the innermost annotation if none is."""
-    is_label = trace.category_mask("annotation")
+    """Give the innermost operator around each call, or the innermost label if there is none."""
+    is_label = trace.category_mask(*LABELS)
     innermost = parent[calls]
     found = innermost.copy()
     while (label := (found >= 0) & is_label[found]).any():
