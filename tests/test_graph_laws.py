@@ -581,3 +581,8 @@ def test_less_work_before_a_step_may_begin_it_sooner_and_so_make_it_longer():
     assert (after <= graph.time).all()
     assert window.end(after) == window.end(graph.time)
     assert window.start(after) < window.start(graph.time)
+    # a question about the step alone changes nothing before it
+    alone = nadi.apply_change(
+        graph, nadi.parse_change("scale aten::mm 0"), since=window.start(graph.time)
+    )
+    assert window.length(alone.replay().time) <= window.length(graph.time)

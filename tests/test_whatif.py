@@ -74,6 +74,13 @@ def test_malformed_changes(text: str, message: str) -> None:
         nadi.parse_change(text)
 
 
+def test_a_question_about_a_step_is_not_about_those_before(demo_folder: Path) -> None:
+    change = "scale ProfilerStep#1$ 0"
+    run = nadi.run(demo_folder, step=2, what_if=[change, "scale aten:: 0.5"])
+    assert run.what_ifs[0].step_ns == run.measured_ns
+    assert run.what_ifs[1].step_ns < run.measured_ns
+
+
 def test_the_given_graph_is_not_touched(demo_run: nadi.Run) -> None:
     before = demo_run.graph.weight.copy()
     changed = nadi.apply_change(demo_run.graph, nadi.parse_change("scale aten 0.1"))

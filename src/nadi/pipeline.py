@@ -104,7 +104,8 @@ def run(
 
 
 def _try_change(graph: EventGraph, window: Window, change: Scale) -> WhatIf:
-    return WhatIf(change, window.length(apply_change(graph, change).replay().time))
+    changed = apply_change(graph, change, since=window.start(graph.time))
+    return WhatIf(change, window.length(changed.replay().time))
 
 
 def _read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:

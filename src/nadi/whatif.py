@@ -67,8 +67,15 @@ def parse_change(text: str) -> Scale:
     return Scale(pattern, factor)
 
 
-def apply_change(graph: EventGraph, change: Scale) -> EventGraph:
+def apply_change(graph: EventGraph, change: Scale, since: int = 0) -> EventGraph:
     """Give the graph with the change made; the graph given stays as it is.
+
+    Parameters
+    ----------
+    since
+        Measured time in ns since the job's origin before which nothing changes. With the
+        start of a window it makes the question one about that window alone: its start
+        stays, so less work never makes it longer.
 
     Raises
     ------
@@ -76,7 +83,10 @@ def apply_change(graph: EventGraph, change: Scale) -> EventGraph:
         If no operation matches; the message names similar ones.
     """
     scaled = _covered(graph, _matching(graph, change.pattern))
-    edges = np.flatnonzero((graph.edge_op >= 0) & scaled[graph.edge_op] & _is_work(graph))
+    is_later = graph.time[graph.in_src] >= since
+    edges = np.flatnonzero(
+        (graph.edge_op >= 0) & scaled[graph.edge_op] & _is_work(graph) & is_later
+    )
     weight = graph.weight.copy()
     if float(weight[edges].sum()) * change.factor >= _LONGEST_NS:
         raise UsageError(
