@@ -14,6 +14,7 @@ from nadi.trace import Trace
 
 __all__ = ["TraceFiles", "find_files", "list_files", "pair_traces"]
 
+_Key = Callable[[Trace], int | str | None]
 _MAX_DIGITS = 9  # of a rank
 _RESULTS = ("summary.json", "timeline.json.gz")
 _SUFFIXES = (".json", ".json.gz")
@@ -133,15 +134,16 @@ def pair_traces(hosts: Sequence[Trace], devices: Sequence[Trace]) -> list[tuple[
     devices = _with_ranks(devices)
     if len(hosts) == len(devices) == 1:
         return [(hosts[0], devices[0])]
-    if (pairs := _pair_by(_process, hosts, devices)) is not None:
+    if (pairs := _pair_by(_process, hosts, devices, _process)) is not None:
         return pairs
     # in containers every rank may have the same process id; names must not contradict ids
-    pairs = _pair_by(_number, hosts, devices)
     common = {_process(trace) for trace in hosts} & {_process(trace) for trace in devices}
-    if pairs is not None and (
-        not common - {None} or all(_may_be_of_one_process(*pair) for pair in pairs)
-    ):
-        return pairs
+    for host_key, device_key in _NAME_KEYS:
+        pairs = _pair_by(host_key, hosts, devices, device_key)
+        if pairs is not None and (
+            not common - {None} or all(_may_be_of_one_process(*pair) for pair in pairs)
+        ):
+            return pairs
     raise PairError(
         "",
         f"{len(hosts)} host and {len(devices)} device traces do not pair up: "
@@ -173,11 +175,11 @@ def _with_ranks(devices: Sequence[Trace]) -> list[Trace]:
 
 
 def _pair_by(
-    key: Callable[[Trace], int | None], hosts: Sequence[Trace], devices: Sequence[Trace]
+    host_key: _Key, hosts: Sequence[Trace], devices: Sequence[Trace], device_key: _Key
 ) -> list[tuple[Trace, Trace]] | None:
     """Pair the traces that have a key in common, if each key stands once on either side."""
-    by_key = {key(trace): trace for trace in hosts}
-    keys = [key(trace) for trace in devices]
+    by_key = {host_key(trace): trace for trace in hosts}
+    keys = [device_key(trace) for trace in devices]
     if (
         None in by_key
         or len(by_key) != len(hosts)
@@ -202,7 +204,8 @@ def _without_partner(hosts: Sequence[Trace], devices: Sequence[Trace]) -> str:
         for trace in traces:
             seen[_process(trace)].append(trace)
         reasons += [
-            f"{_list(Path(t.provenance.sources[0].path) for t in same)}: {kind} traces of one rank"
+            f"{_list(Path(t.provenance.sources[0].path) for t in same)}: {kind} traces of one "
+            "process id, and their names do not tell which is whose"
             for same in seen.values()
             if len(same) > 1
         ]
@@ -217,12 +220,38 @@ def _process(trace: Trace) -> int | None:
     return trace.process if trace.process >= 0 else None
 
 
+def _numbers(trace: Trace) -> list[int | None]:
+    numbers = re.findall(r"\d+", Path(trace.provenance.sources[0].path).name)
+    return [int(number) if len(number) <= _MAX_DIGITS else None for number in numbers] or [None]
+
+
 def _number(trace: Trace) -> int | None:
     """Give the last number in a trace's file name, such as 3 in ``host_3.json.gz``."""
-    numbers = re.findall(r"\d+", Path(trace.provenance.sources[0].path).name)
-    return int(numbers[-1]) if numbers and len(numbers[-1]) <= _MAX_DIGITS else None
+    return _numbers(trace)[-1]
+
+
+def _first_number(trace: Trace) -> int | None:
+    return _numbers(trace)[0]
+
+
+def _rank(trace: Trace) -> int | None:
+    return trace.rank
+
+
+def _folder(trace: Trace) -> str:
+    return str(Path(trace.provenance.sources[0].path).parent)
+
+
+# what the names of a host and a device file may have in common, the likeliest first: the same
+# last number; a number that is the rank; a folder for each rank
+_NAME_KEYS: tuple[tuple[_Key, _Key], ...] = (
+    (_number, _number),
+    (_number, _rank),
+    (_first_number, _rank),
+    (_folder, _folder),
+)
 
 
 def _list(paths: Iterable[Path]) -> str:
-    names = [str(path) for path in paths]
+    names = list(dict.fromkeys(str(path) for path in paths))
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -260,6 +260,8 @@ def _describe_cycle(parts: list[_TraceGraph], vertex: int) -> str:
 def _finish(job: Job, parts: list[_TraceGraph], edges: _Edges, time: _Ints) -> EventGraph:
     """Sort the edges by destination, order the vertices, and name what is left as delay."""
     src, dst, weight, kind, edge_op = edges.columns()
+    if ((src < 0) | (src >= time.size) | (dst < 0) | (dst >= time.size)).any():
+        raise NadiError("", "a dependency names no operation", "please report this recording")
     in_ptr = np.zeros(time.size + 1, dtype=np.int64)
     edge = np.empty(src.size, dtype=np.int64)
     group_by_destination(dst, in_ptr, edge)

@@ -73,6 +73,7 @@ COMM_TYPES = (
     "barrier",
     "send",
     "recv",
+    "other",
 )
 DEP_KINDS = ("call", "order", "launch", "stream", "sync", "thread")
 SEVERITIES = ("info", "warning", "error")
@@ -220,7 +221,7 @@ DEPS = Table(
     ),
     {
         "deps.rows": "src and dst are rows of the nodes table",
-        "deps.order": "src is an earlier row than dst, but for sync",
+        "deps.order": "src starts no later than dst, but for sync",
         "deps.twice": "no dependency is given twice",
     },
 )  # fmt: skip

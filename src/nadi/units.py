@@ -5,7 +5,7 @@ Inside Nadi time is int64 nanoseconds and size is int64 bytes.
 
 from __future__ import annotations
 
-__all__ = ["format_bytes", "format_count", "format_ns", "format_percent"]
+__all__ = ["format_bytes", "format_count", "format_ns", "format_percent", "printable"]
 
 _TIME_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
 _SIZE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -31,6 +31,15 @@ def format_bytes(size: int) -> str:
 def format_count(count: int) -> str:
     """Write a count with thousands separators: ``194,994``."""
     return f"{count:,}"
+
+
+def printable(text: str, longest: int = 0) -> str:
+    """Write a text on one line: control characters escaped, the middle cut if it is too long."""
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    if longest and len(line) > longest:
+        half = (longest - 5) // 2
+        line = f"{line[:half]} ... {line[-half:]}"
+    return line
 
 
 def format_percent(part: float, whole: float) -> str:

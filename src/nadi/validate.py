@@ -90,7 +90,11 @@ def _check_deps(trace: Trace, log: IssueLog) -> None:
     outside = (src < 0) | (dst < 0) | (src >= height) | (dst >= height)
     _report(log, "deps.rows", outside)
     is_sync = (trace.deps["kind"] == "sync").to_numpy()
-    _report(log, "deps.order", ~outside & ~is_sync & (src >= dst))
+    start = trace.column("start")
+    known = np.flatnonzero(~outside & ~is_sync)
+    too_late = np.zeros(src.size, dtype=np.bool_)
+    too_late[known] = start[src[known]] > start[dst[known]]
+    _report(log, "deps.order", too_late)
     key = trace.deps.select("src", "dst", "kind")
     _report(log, "deps.twice", (~key.to_struct().is_first_distinct()).to_numpy())
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
 from nadi.errors import NadiError
+from nadi.units import printable
 
 __all__ = ["main"]
 
@@ -18,6 +20,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     if sys.stdout is None:  # closed by the caller
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  it lives as long as the process
+    if isinstance(sys.stdout, io.TextIOWrapper):  # whatever names a terminal cannot show
+        sys.stdout.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else arguments
     try:
         code = app(args=given or ["--help"], prog_name="nadi", standalone_mode=False)
@@ -34,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         show = getattr(error, "format_message", None)  # click's own errors of usage have it
         if show is None:
             raise
-        _complain(f"{show()}; nadi --help shows the commands")
+        _complain(f"{show().rstrip('.')}; nadi --help shows the commands")
         return int(getattr(error, "exit_code", 2))
     if code == 130:
         _complain("interrupted")
@@ -43,7 +47,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _complain(message: str) -> None:
     """Print one line, whatever names and values the message holds."""
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
-    if len(line) > _LONGEST_LINE:
-        line = f"{line[: _LONGEST_LINE // 2]} ... {line[-_LONGEST_LINE // 2 :]}"
-    sys.stderr.write(f"nadi: {line}\n")
+    sys.stderr.write(f"nadi: {printable(message, _LONGEST_LINE)}\n")

@@ -43,14 +43,14 @@ def command(
     from nadi.report.info import describe, print_description
 
     files = list_files(paths)
+    data = [describe(formats.read(file)) for file in (*files.hosts, *files.devices)]
     if as_json:
-        data = [describe(formats.read(file)) for file in (*files.hosts, *files.devices)]
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
         return
     console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
-    for number, file in enumerate((*files.hosts, *files.devices)):
+    for number, one in enumerate(data):
         if number:
             console.print()
-        print_description(describe(formats.read(file)), console)
+        print_description(one, console)
     for file in files.ignored:
         console.print(f"passed over: {file} (no trace)", markup=False)

@@ -40,22 +40,17 @@ def command(
     from nadi.validate import validate_job, validate_trace
 
     files = list_files(paths)
-    num_broken = 0
-    for file in (*files.hosts, *files.devices):
-        num_broken += _report(str(file), validate_trace(formats.read(file)))
+    found: list[tuple[str, pl.DataFrame]] = [
+        (str(file), validate_trace(formats.read(file))) for file in (*files.hosts, *files.devices)
+    ]
     if files.hosts and files.devices:
         job = load_job(*paths)
-        for trace in job.traces:
-            num_broken += _report(f"rank {trace.rank}, linked", validate_trace(trace))
-        num_broken += _report("job", validate_job(job))
-    if num_broken:
+        found += [(f"rank {t.rank}, linked", validate_trace(t)) for t in job.traces]
+        found.append(("job", validate_job(job)))
+    for what, broken in found:
+        if broken.is_empty():
+            typer.echo(f"{what}: valid")
+        for code, _, count, detail, _ in broken.iter_rows():
+            typer.echo(f"{what}: {code}: {count} {detail}")
+    if any(broken.height for _, broken in found):
         raise typer.Exit(1)
-
-
-def _report(what: str, broken: pl.DataFrame) -> int:
-    """Print a line per broken rule, or one that says that none is; gives their number."""
-    if broken.is_empty():
-        typer.echo(f"{what}: valid")
-    for code, _, count, detail, _ in broken.iter_rows():
-        typer.echo(f"{what}: {code}: {count} {detail}")
-    return broken.height

@@ -11,6 +11,7 @@ __all__ = [
     "comm_type_of_call",
     "comm_type_of_host",
     "comm_type_of_kernel",
+    "comm_type_of_text",
 ]
 
 # dtype names as record_param_comms and the profiler write them
@@ -20,7 +21,7 @@ DTYPE_BYTES = {
     "Float8_e5m2": 1, "Float8_e4m3fn": 1, "Float8_e5m2fnuz": 1, "Float8_e4m3fnuz": 1,
 }  # fmt: skip
 
-_COMM_KERNEL = re.compile(r"(nccl|rccl|oneccl)\w*(kernel|kernelex)|ncclsymk|oneccl_", re.IGNORECASE)
+_COMM_KERNEL = re.compile(r"(nccl|rccl|msccl|oneccl)\w*kernel|ncclsymk|oneccl_", re.IGNORECASE)
 _HOST_COMM = re.compile(r"^(?:gloo|nccl|mpi|ucc|xccl):(\w+)$")
 # longest names first: reduce is part of all_reduce and of reduce_scatter
 _SQUEEZED = (
@@ -41,21 +42,27 @@ _SQUEEZED = (
 
 @cache
 def comm_type_of_kernel(name: str) -> str:
-    """Name the communication that a device kernel performs; ``none`` if it is none."""
-    return _comm_type(name) if _COMM_KERNEL.search(name) else "none"
+    """Name the communication that a device kernel performs.
+
+    ``none`` if it is none, ``other`` if its name does not tell which (RCCL's generic kernel).
+    """
+    if not _COMM_KERNEL.search(name):
+        return "none"
+    found = comm_type_of_text(name)
+    return "other" if found == "none" else found
 
 
 @cache
 def comm_type_of_host(name: str) -> str:
     """Name the communication that an annotation such as ``gloo:all_reduce`` stands for."""
     found = _HOST_COMM.match(name)
-    return _comm_type(found[1]) if found else "none"
+    return comm_type_of_text(found[1]) if found else "none"
 
 
 @cache
 def comm_type_of_call(name: str) -> str:
     """Name the communication that a call such as ``c10d::allreduce_`` asks for."""
-    return _comm_type(name.removeprefix("c10d::")) if name.startswith("c10d::") else "none"
+    return comm_type_of_text(name.removeprefix("c10d::")) if name.startswith("c10d::") else "none"
 
 
 def comm_kind(comm_type: str) -> str:
@@ -63,6 +70,8 @@ def comm_kind(comm_type: str) -> str:
     return {"none": "COMP", "send": "COMM_SEND", "recv": "COMM_RECV"}.get(comm_type, "COMM_COLL")
 
 
-def _comm_type(name: str) -> str:
+@cache
+def comm_type_of_text(name: str) -> str:
+    """Find the communication that a text names, however it is spelled; ``none`` if none."""
     squeezed = name.lower().replace("_", "").replace("-", "")
     return next((comm_type for part, comm_type in _SQUEEZED if part in squeezed), "none")

@@ -137,7 +137,7 @@ def write_beside(path: Path) -> Iterator[IO[bytes]]:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:
-        raise InputError(str(path), f"cannot be written: {error.strerror}") from None
+        raise _unwritable(path, str(error.strerror)) from None
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -145,20 +145,28 @@ def write_beside(path: Path) -> Iterator[IO[bytes]]:
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
     except OSError as error:
-        raise InputError(str(path), f"cannot be written: {error.strerror or error}") from None
+        raise _unwritable(path, str(error.strerror or error)) from None
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def check_writable(path: Path) -> None:
     """Raise InputError if a file at ``path`` cannot be made or replaced; makes nothing."""
-    if path.is_dir():
-        raise InputError(str(path), "cannot be written: there is a folder of this name")
-    nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    try:
+        taken = path.is_dir()
+        nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    except OSError as error:
+        raise _unwritable(path, str(error.strerror)) from None
+    if taken:
+        raise _unwritable(path, "there is a folder of this name")
     if not nearest.is_dir():
-        raise InputError(str(path), f"cannot be written: {nearest} is not a folder")
+        raise _unwritable(path, f"{nearest} is not a folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise InputError(str(path), f"cannot be written: no permission to write in {nearest}")
+        raise _unwritable(path, f"no permission to write in {nearest}")
+
+
+def _unwritable(path: Path, reason: str) -> InputError:
+    return InputError(str(path), f"cannot be written: {reason}", "give another place")
 
 
 def _umask() -> int:
@@ -168,7 +176,7 @@ def _umask() -> int:
 
 
 def _unreadable(path: Path, error: OSError) -> InputError:
-    return InputError(str(path), f"cannot be read: {error.strerror or error}")
+    return InputError(str(path), f"cannot be read: {error.strerror or error}", "check the path")
 
 
 def _broken_gzip(path: Path, error: Exception) -> FormatError:

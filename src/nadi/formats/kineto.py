@@ -18,6 +18,7 @@ from nadi.formats.communication import (
     comm_kind,
     comm_type_of_host,
     comm_type_of_kernel,
+    comm_type_of_text,
 )
 from nadi.formats.container import decode_json, describe_source, read_bytes
 from nadi.issues import IssueLog
@@ -74,6 +75,7 @@ class _Args(msgspec.Struct, gc=False):
     bytes: int = -1
     in_nelems: _Count = msgspec.field(default=-1, name="In msg nelems")
     dtype: str = ""
+    collective: str = msgspec.field(default="", name="Collective name")
     group: str = msgspec.field(default="", name="Process Group Name")
 
 
@@ -203,7 +205,7 @@ def _columns(
     start, duration = _intervals(path, base, events, rows)
     group_row = {name: row for row, name in enumerate(groups["name"])}
     names = pl.Series([event.name for event in events], dtype=pl.String)
-    comm_types = _comm_types(names, codes)
+    comm_types = _comm_types(names, codes, [a.collective for a in args])
     return {
         "id": 0,
         "name": names,
@@ -228,7 +230,9 @@ def _columns(
     }
 
 
-def _comm_types(names: pl.Series, codes: npt.NDArray[np.uint8]) -> pl.Series:
+def _comm_types(
+    names: pl.Series, codes: npt.NDArray[np.uint8], collectives: list[str]
+) -> pl.Series:
     """Find the communication among the operations, one look per name."""
     unique = names.unique().to_list()
     of_kernel = names.replace_strict({n: comm_type_of_kernel(n) for n in unique}, default="none")
@@ -236,12 +240,17 @@ def _comm_types(names: pl.Series, codes: npt.NDArray[np.uint8]) -> pl.Series:
         {n: comm_type_of_host(n) if n.startswith("gloo:") else "none" for n in unique},
         default="none",
     )
+    stated = pl.Series([comm_type_of_text(name) for name in collectives], dtype=pl.String)
     # gloo works on host threads under an annotation; other libraries' annotations only launch
     return (
-        pl.DataFrame({"kernel": of_kernel, "gloo": of_gloo, "code": codes})
+        pl.DataFrame({"kernel": of_kernel, "gloo": of_gloo, "stated": stated, "code": codes})
         .select(
             pl.when(pl.col("code") == _CODE["kernel"])
-            .then("kernel")
+            .then(
+                pl.when((pl.col("kernel") == "other") & (pl.col("stated") != "none"))
+                .then("stated")
+                .otherwise("kernel")
+            )
             .when(pl.col("code") == _CODE["annotation"])
             .then("gloo")
             .otherwise(pl.lit("none"))
@@ -302,7 +311,9 @@ def _integers(path: Path, rows: list[int], args: list[_Args], name: str) -> npt.
         bad = next(i for i, value in enumerate(values) if not -(2**63) <= value < 2**63)
         raise FormatError(
             str(path),
-            f"{values[bad]} does not fit a 64-bit integer - at $.traceEvents[{rows[bad]}].args",
+            f"{name} {values[bad]} does not fit a 64-bit integer"
+            f" - at $.traceEvents[{rows[bad]}].args",
+            "record the trace again",
         ) from None
 
 

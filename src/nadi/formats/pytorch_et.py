@@ -226,9 +226,12 @@ def _groups_table(path: Path, nodes: list[_Node]) -> pl.DataFrame:
             for text in _values(path, node):
                 try:
                     found = _groups_decoder.decode(text)
-                except (msgspec.MsgspecError, TypeError) as error:
+                except (msgspec.MsgspecError, TypeError):
                     raise FormatError(
-                        str(path), f"node {node.id} ({GROUP_INIT}): groups expected, {error}"
+                        str(path),
+                        f"node {node.id} ({GROUP_INIT}): expected a JSON list of process groups, "
+                        f"got {str(text)[:40]!r}",
+                        "record the trace again",
                     ) from None
                 for group in found:
                     groups.setdefault(group.pg_name, group)

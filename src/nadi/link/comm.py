@@ -42,6 +42,13 @@ def link_job(traces: Sequence[Trace]) -> Job:
                 "give each rank once",
             )
     log = IssueLog()
+    sizes = {trace.world_size for trace in ordered if trace.world_size > 0}
+    outside = [trace.rank for trace in ordered if sizes and trace.rank >= max(sizes)]
+    log.add(
+        "job.world-size", "warning", len(outside) + len(sizes) - bool(sizes),
+        f"contradictions about the size of the job: sizes {sorted(sizes)}, ranks {outside} beyond",
+        "are these files of one job?",
+    )  # fmt: skip
     collectives: list[dict[int, int]] = []
     if len(ordered) > 1:
         collectives = _match_named(ordered, log) + _match_unnamed(ordered, log)

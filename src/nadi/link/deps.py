@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.issues import IssueLog
-from nadi.link.handover import hand_overs
+from nadi.link.handover import hand_overs, host_work
 from nadi.link.nesting import Nesting
 from nadi.schema import DEPS, DEVICE_WORK
 from nadi.trace import Trace
@@ -39,10 +39,9 @@ def launcher_rows(trace: Trace) -> _Ints:
     work = np.flatnonzero(trace.category_mask(*DEVICE_WORK) & (correlation > 0))
     launcher[work] = _find(correlation[calls], calls, correlation[work], exact=True)
 
-    names = trace.nodes["name"].cast(str)
     rf_id = trace.column("rf_id")
-    asked = np.flatnonzero(names.str.starts_with("c10d::").to_numpy() & (rf_id > 0))
-    done = np.flatnonzero(names.str.starts_with("gloo:").to_numpy() & (rf_id > 0))
+    asked = np.flatnonzero(host_work(trace, "c10d::") & (rf_id > 0))
+    done = np.flatnonzero(host_work(trace, "gloo:") & (rf_id > 0))
     # gloo's work takes its id in the call that asks for it: the nearest such call before
     launcher[done] = _find(rf_id[asked], asked, rf_id[done], exact=False)
     return launcher
@@ -83,9 +82,14 @@ def find_deps(trace: Trace, nesting: Nesting, launcher: _Ints, log: IssueLog) ->
     on_device = trace.category_mask(*DEVICE_WORK)
     thread = trace.column("thread")
     # what gloo does within the call itself lies nested in it
-    timed = trace.column("start") >= 0
+    start = trace.column("start")
     elsewhere = on_device | (thread != thread[launcher])
-    launched = np.flatnonzero((launcher >= 0) & timed & timed[launcher] & elsewhere)
+    known = (launcher >= 0) & (start >= 0) & (start[launcher] >= 0) & elsewhere
+    launched = np.flatnonzero(known & (start >= start[launcher]))
+    log.add(
+        "link.before-launch", "warning", int((known & (start < start[launcher])).sum()),
+        "operations start before the call that launched them", "clocks may disagree",
+    )  # fmt: skip
     log.add(
         "link.no-launch", "info", int((on_device & (launcher < 0)).sum()),
         "device operations whose launch is not in the trace",

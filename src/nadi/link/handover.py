@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nadi.link.nesting import Nesting
-from nadi.schema import LABELS
+from nadi.schema import LABELS, THREAD_WORK
 from nadi.trace import Trace
 
-__all__ = ["hand_overs"]
+__all__ = ["hand_overs", "host_work"]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
@@ -54,13 +54,17 @@ def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
     list of (kind, (src, dst))
         Dependencies of the kinds thread, launch and sync; node rows, int64. O(ops log ops).
     """
-    names = trace.nodes["name"].cast(str)
-    is_gloo = names.str.starts_with("gloo:").to_numpy()
-    asks = names.str.starts_with("c10d::").to_numpy()
+    is_gloo, asks = host_work(trace, "gloo:"), host_work(trace, "c10d::")
     stretches = _idle_stretches(trace, nesting, (trace.category_mask(*LABELS) & ~is_gloo) | asks)
     return _waits_for_gloo(trace, stretches, is_gloo, asks) + _waits_for_workers(
         trace, nesting, stretches, is_gloo
     )
+
+
+def host_work(trace: Trace, prefix: str) -> _Bools:
+    """Tell which nodes are timed work of a thread with a name that begins so."""
+    named = trace.nodes["name"].cast(str).str.starts_with(prefix).to_numpy()
+    return named & trace.category_mask(*THREAD_WORK) & (trace.column("start") >= 0)
 
 
 def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: _Bools) -> _Stretches:

@@ -117,7 +117,9 @@ def _with_dependencies(
     parent[nesting.rows] = nesting.parent_row
     on_device = trace.category_mask(*DEVICE_WORK)
     launched = on_device & (launcher >= 0)
-    parent[launched] = _launching_operations(trace, parent, launcher[launched])
+    work = np.flatnonzero(launched)
+    around = _launching_operations(trace, parent, launcher[work])
+    parent[work] = np.where(around < work, around, -1)
     parent = _recorded_parents(host, host_row, parent)
     exclusive = trace.column("exclusive").copy()
     exclusive[nesting.rows] = nesting.exclusive
@@ -170,14 +172,18 @@ def _communication(
     comm_type = trace.nodes["comm_type"].cast(str).to_list()
     comm_bytes = trace.column("comm_bytes").copy()
     host_bytes = host.column("comm_bytes")
+    host_types = host.nodes["comm_type"].cast(str)
     rows = np.flatnonzero((trace.nodes["comm_type"] != "none").to_numpy())
     for row in rows:
         if launcher[row] >= 0:
             # gloo runs some collectives as another one; the call says which was meant
             asked = comm_type_of_call(names[int(launcher[row])])
             comm_type[row] = asked if asked != "none" else comm_type[row]
-        if comm_bytes[row] < 0:
-            comm_bytes[row] = _bytes_of_call(int(row), host_row, host_bytes, parent)
+        call = _nearest_call(int(row), host_row, host_bytes, parent)
+        if comm_bytes[row] < 0 and call >= 0:
+            comm_bytes[row] = host_bytes[call]
+        if comm_type[row] == "other" and call >= 0:
+            comm_type[row] = host_types[call]
     kinds = {row: comm_kind(comm_type[row]) for row in rows.tolist()}
     kind = trace.nodes["kind"].cast(str).scatter(list(kinds), list(kinds.values()))
     return {
@@ -187,12 +193,12 @@ def _communication(
     }
 
 
-def _bytes_of_call(row: int, host_row: _Ints, host_bytes: _Ints, parent: _Ints) -> int:
-    """Climb from an operation to the first that the host trace knows the bytes of."""
+def _nearest_call(row: int, host_row: _Ints, host_bytes: _Ints, parent: _Ints) -> int:
+    """Climb from an operation to the first host node that communicates; -1 if there is none."""
     for _ in range(_MAX_CLIMB):
         if row < 0:
             break
         if host_row[row] >= 0 and host_bytes[host_row[row]] >= 0:
-            return int(host_bytes[host_row[row]])
+            return int(host_row[row])
         row = int(parent[row])
     return -1

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nadi.trace import Trace
-from nadi.units import format_bytes, format_count, format_ns
+from nadi.units import format_bytes, format_count, format_ns, printable
 
 __all__ = ["describe", "print_description"]
 
@@ -106,8 +106,7 @@ def _table(title: str, column: str, rows: list[dict[str, Any]]) -> Table:
     table.add_column("count", justify="right")
     table.add_column("total time", justify="right")
     for row in rows:
-        name = str(row[column])
-        shown = name if len(name) <= _NAME_WIDTH else name[: _NAME_WIDTH - 3] + "..."
+        shown = printable(str(row[column]), _NAME_WIDTH)
         time = format_ns(row["total_ns"]) if row["total_ns"] else "-"
         table.add_row(Text(shown), format_count(row["count"]), time)
     return table

@@ -14,7 +14,7 @@ from rich.text import Text
 from nadi.formats.container import check_writable, write_beside
 from nadi.report.timeline import write_timeline
 from nadi.result import Run
-from nadi.units import format_count, format_ns, format_percent
+from nadi.units import format_count, format_ns, format_percent, printable
 
 __all__ = ["check_results_folder", "print_summary", "summarize", "write_results"]
 
@@ -153,9 +153,7 @@ def _print_top(run: Run, console: Console) -> None:
     )  # fmt: skip
     total = run.path.length
     for name, kind, time, count, ranks in run.path.by_operation().head(_TOP).iter_rows():
-        shown = name or "(between operations)"
-        if len(shown) > _NAME_WIDTH:
-            shown = shown[: _NAME_WIDTH - 3] + "..."
+        shown = printable(name, _NAME_WIDTH) or "(between operations)"
         on = ",".join(map(str, ranks))
         table.add_row(
             Text(shown), kind, format_ns(time), format_percent(time, total), format_count(count), on
