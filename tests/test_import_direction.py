@@ -27,6 +27,7 @@ LAYERS = [
     {"report"},
     {"pipeline"},
     {"cli"},
+    {"__main__"},
 ]
 # a trace holds its provenance
 SIBLINGS_ALLOWED = {("trace", "provenance")}

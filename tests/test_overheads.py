@@ -28,8 +28,9 @@ def test_latency_is_the_median_over_launches_onto_an_idle_stream(pair: PairWrite
         late = 50 if number <= 5 else 2  # five stragglers do not move the median
         launched(pair, number, begin, begin + 5 + late, begin + 100)
     trace = nadi.link_pair(*map(nadi.read, pair.write()))
-    typical = launch_latency(trace, *pairs(trace, "launch"))
-    assert set(typical.tolist()) == {2_000}
+    after_end, after_start = launch_latency(trace, *pairs(trace, "launch"))
+    assert set(after_end.tolist()) == {2_000}
+    assert set(after_start.tolist()) == {7_000}
 
 
 def test_with_few_launches_it_is_the_lower_quartile_but_no_more_than_3_us(
@@ -38,7 +39,8 @@ def test_with_few_launches_it_is_the_lower_quartile_but_no_more_than_3_us(
     pair.op("op", 0, 1_000)
     launched(pair, 1, 10, 30, 40)
     trace = nadi.link_pair(*map(nadi.read, pair.write()))
-    assert launch_latency(trace, *pairs(trace, "launch")).tolist() == [3_000]
+    after_end, after_start = launch_latency(trace, *pairs(trace, "launch"))
+    assert (after_end.tolist(), after_start.tolist()) == ([3_000], [20_000])
     graph = nadi.build_graph(nadi.link_job([trace]))
     # 15 us after the call: 3 us are typical, 12 us are not explained
     assert graph.delay[graph.in_ptr[:-1] < graph.in_ptr[1:]].sum() == 12_000

@@ -40,6 +40,31 @@ def test_a_kernel_on_the_path_shortens_the_wait_for_it(pair: PairWriter) -> None
     assert length_after(pair, "scale gemm 2") == 230
 
 
+def test_a_device_synchronisation_waits_for_the_last_of_its_streams(pair: PairWriter) -> None:
+    pair.op("aten::item", 0, 400)
+    for number, name, stream, start, end in ((1, "long", 7, 20, 300), (2, "short", 8, 30, 60)):
+        pair.event("cudaLaunchKernel", 10 * number, 5, "cuda_runtime", correlation=number)
+        pair.event(name, start, end - start, "kernel", pid=0, tid=stream, stream=stream, device=0,
+                   correlation=number)  # fmt: skip
+    pair.event("cudaDeviceSynchronize", 40, 270, "cuda_runtime", correlation=3)
+    assert length_after(pair, "scale long 1") == 400
+    # it returns 10 us after the last of both, now short at 60, and 90 us of the operator follow
+    assert length_after(pair, "scale long 0.1") == 160
+    assert length_after(pair, "scale long 0.5") == 260
+    assert length_after(pair, "scale short 0") == 400
+
+
+def test_work_that_waits_for_its_stream_is_not_held_by_its_launch(pair: PairWriter) -> None:
+    pair.op("aten::mm", 0, 200)
+    pair.event("cudaLaunchKernel", 2, 3, "cuda_runtime", correlation=1)
+    pair.event("first", 10, 90, "kernel", pid=0, tid=7, stream=7, device=0, correlation=1)
+    # this call lasts longer than the kernel before its own
+    pair.event("cudaLaunchKernel", 20, 100, "cuda_runtime", correlation=2)
+    pair.event("second", 102, 400, "kernel", pid=0, tid=7, stream=7, device=0, correlation=2)
+    assert length_after(pair, "scale first 1") == 502
+    assert length_after(pair, "scale first 0") < 460
+
+
 def test_work_that_is_not_on_the_path_gains_nothing(pair: PairWriter) -> None:
     pair.op("long", 0, 100)
     pair.op("short", 0, 50, tid=2)

@@ -12,11 +12,11 @@ from nadi import formats
 from nadi.errors import InputError, PairError
 from nadi.trace import Trace
 
-__all__ = ["TraceFiles", "find_files", "list_files", "pair_traces"]
+__all__ = ["RESULT_FILES", "TraceFiles", "find_files", "list_files", "pair_traces"]
 
 _Key = Callable[[Trace], int | str | None]
 _MAX_DIGITS = 9  # of a rank
-_RESULTS = ("summary.json", "timeline.json.gz")
+RESULT_FILES = ("summary.json", "critical_path.csv", "timeline.json.gz")
 _SUFFIXES = (".json", ".json.gz")
 
 
@@ -65,7 +65,7 @@ def list_files(paths: Sequence[Path]) -> TraceFiles:
                 inside = sorted(
                     p
                     for p in path.iterdir()
-                    if p.name.endswith(_SUFFIXES) and p.name not in _RESULTS
+                    if p.name.endswith(_SUFFIXES) and p.name not in RESULT_FILES
                 )
                 _sort_by_format(filter(Path.is_file, inside), found, required=False)
                 continue

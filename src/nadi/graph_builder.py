@@ -141,14 +141,14 @@ class _TraceGraph:
         """Anchor device work on the end of its launch, or on the start if it starts sooner."""
         caller, call_start, call_end = self._times(src)
         op, start, _ = self._times(dst)
-        typical = launch_latency(self.trace, src, dst)
+        after_end, after_start = launch_latency(self.trace, src, dst)
         on_thread = self.trace.nodes["is_cpu"].to_numpy()[dst]
-        # work of gloo's threads is asked for at the start of a call, not at its end
+        # work of other threads is asked for at the start of a call, not at its end
         from_end = (start >= call_end) & ~on_thread
         weight = np.where(
             from_end,
-            np.minimum(start - call_end, typical),
-            np.where(on_thread, np.minimum(start - call_start, typical), start - call_start),
+            np.minimum(start - call_end, after_end),
+            np.minimum(start - call_start, after_start),
         )
         possible = start >= call_start
         source = np.where(from_end, 2 * caller + 1, 2 * caller)
@@ -172,8 +172,12 @@ class _TraceGraph:
         work, _, work_end = self._times(src)
         call, _, call_end = self._times(dst)
         vertex = 2 * call + 1
-        waits = work_end > self.time_before[self.boundary_at[vertex - 2 * self.first_op]]
-        weight = np.where(waits, call_end - work_end, 0)
+        # a call returns some time after the last work that it waits for: one time for all of it
+        last_end = np.zeros(self.rows.size, dtype=np.int64)
+        np.maximum.at(last_end, call - self.first_op, work_end)
+        last_end = last_end[call - self.first_op]
+        waits = last_end > self.time_before[self.boundary_at[vertex - 2 * self.first_op]]
+        weight = np.where(waits, call_end - last_end, 0)
         edges.add(2 * work + 1, vertex, weight, EdgeKind.SYNC, call)
         self._cut_wait(vertex[waits])
 

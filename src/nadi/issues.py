@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import polars as pl
@@ -28,9 +27,6 @@ class IssueLog:
 
     def __init__(self) -> None:
         self._issues: list[Issue] = []
-
-    def __iter__(self) -> Iterator[Issue]:
-        return iter(self._issues)
 
     def add(self, code: str, severity: str, count: int, detail: str, remedy: str = "") -> None:
         """Note that a problem was met ``count`` times."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from nadi.link.deps import BLOCKING_COPY
 from nadi.schema import DEVICE_WORK
 from nadi.trace import Trace
 
@@ -17,16 +18,17 @@ __all__ = ["launch_latency", "stream_turnaround"]
 _Ints = npt.NDArray[np.int64]
 _MIN_SAMPLES = 20
 _LARGEST_GUESS_NS = 3_000
+_FAR = 2**62
 _QUEUED_NS = 10_000
 _LONGEST_TURNAROUND_NS = 5_000
 
 
-def launch_latency(trace: Trace, caller: _Ints, work: _Ints) -> _Ints:
+def launch_latency(trace: Trace, caller: _Ints, work: _Ints) -> tuple[_Ints, _Ints]:
     """Estimate the time from a call to the start of the work that it launched.
 
-    For device work it is the median, from the end of the call, over launches onto an idle
-    stream; with under 20 of these the lower quartile over all launches, at most 3 us. For
-    work of other threads it is the median from the start of the call.
+    For device work both are medians over launches onto an idle stream; with under 20 of
+    these lower quartiles over all launches, the one from the end at most 3 us. Copies that
+    block their call are estimated apart, as are gloo's threads from others.
 
     Parameters
     ----------
@@ -35,27 +37,35 @@ def launch_latency(trace: Trace, caller: _Ints, work: _Ints) -> _Ints:
 
     Returns
     -------
-    int64 ns, shape (launches,)
+    after_end, after_start
+        int64 ns, shape (launches,), 0 or more: from the end of the call, for device work
+        that starts after it; from its start, for all other.
     """
     start = trace.column("start")
     end = start + trace.column("duration")
-    on_thread = trace.nodes["is_cpu"].to_numpy()[work]
-    typical = np.zeros(work.size, dtype=np.int64)
-    if on_thread.any():
-        from_start = start[work[on_thread]] - start[caller[on_thread]]
-        typical[on_thread] = max(int(np.median(from_start)), 0)
-    if not on_thread.all():
-        after_call = start[work] - end[caller]
-        usual = ~on_thread & (trace.nodes["comm_type"] == "none").to_numpy()[work]
-        idle = usual & (_end_of_previous(trace)[work] <= start[caller]) & (after_call >= 0)
-        if idle.sum() >= _MIN_SAMPLES:
-            estimate = np.median(after_call[idle])
-        else:
-            known = after_call[usual & (after_call >= 0)]
-            lower_quartile = np.percentile(known, 25) if known.size else 0
-            estimate = min(lower_quartile, _LARGEST_GUESS_NS)
-        typical[~on_thread] = int(estimate)
-    return typical
+    since_end, since_start = start[work] - end[caller], start[work] - start[caller]
+    names = trace.nodes["name"].cast(str).gather(work)
+    on_device = ~trace.nodes["is_cpu"].to_numpy()[work]
+    blocking = names.str.contains(BLOCKING_COPY).to_numpy() & on_device
+    is_gloo = names.str.starts_with("gloo:").to_numpy()
+    is_comm = (trace.nodes["comm_type"] != "none").to_numpy()[work]
+    idle = ~on_device | (_end_of_previous(trace)[work] <= start[caller])
+    after_end, after_start = np.zeros((2, work.size), dtype=np.int64)
+    for group in (on_device & ~blocking, blocking, is_gloo, ~on_device & ~is_gloo):
+        sample = group & ~(is_comm & on_device)
+        after_start[group] = _typical(since_start[sample], idle[sample], _FAR)
+        after_end[group] = _typical(since_end[sample], idle[sample], _LARGEST_GUESS_NS)
+    return after_end, after_start
+
+
+def _typical(times: _Ints, idle: npt.NDArray[np.bool_], largest_guess: int) -> int:
+    """Give the median over idle launches, or if they are few a low guess over all."""
+    possible = times >= 0
+    if (idle & possible).sum() >= _MIN_SAMPLES:
+        return int(np.median(times[idle & possible]))
+    if not possible.any():
+        return 0
+    return int(min(np.percentile(times[possible], 25), largest_guess))
 
 
 def stream_turnaround(trace: Trace, before: _Ints, after: _Ints) -> _Ints:

@@ -35,7 +35,8 @@ class Scale:
     factor: float
 
     def __str__(self) -> str:
-        return f"scale {self.pattern.pattern} {self.factor:g}"
+        factor = repr(self.factor).removesuffix(".0")
+        return f"scale {self.pattern.pattern} {factor}"
 
 
 def parse_change(text: str) -> Scale:

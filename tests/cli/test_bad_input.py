@@ -20,6 +20,8 @@ import nadi
 from nadi.cli import main
 from tests.conftest import PairWriter
 
+NADI = [sys.executable, "-m", "nadi"]
+
 
 def complaint(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
     """Run ``nadi run``, which must fail, and give its one line."""
@@ -186,6 +188,49 @@ def test_a_copy_that_takes_no_time(pair: PairWriter) -> None:
     assert run.measured_ns == run.replayed_ns == 50_000
 
 
+def test_copies_of_annotations_on_a_device(demo_folder: Path, tmp_path: Path) -> None:
+    content = json.loads(gzip.decompress((demo_folder / "device_2.json.gz").read_bytes()))
+    for event in list(content["traceEvents"]):
+        if event["name"].startswith("gloo:"):
+            args = {"stream": 7, "device": 0, "Record function id":
+                    event["args"]["Record function id"]}  # fmt: skip
+            copy = {**event, "cat": "gpu_user_annotation", "pid": 0, "tid": 7, "args": args}
+            content["traceEvents"].append(copy)
+    (tmp_path / "device.json").write_text(json.dumps(content))
+    run = nadi.run(demo_folder / "host_2.json.gz", tmp_path / "device.json")
+    assert run.measured_ns == run.replayed_ns == run.path.length
+
+
+def test_ranks_in_containers_are_told_by_names_or_folders(pair: PairWriter, tmp_path: Path) -> None:
+    pair.op("op", 0, 10)
+    for layout in (
+        "rank{}.et.json rank{}.17000000001{}3.pt.trace.json",
+        "{}/host.json {}/dev.json",
+    ):
+        files = []
+        for rank in (0, 1, 2):
+            pair.device_keys["distributedInfo"] = {"rank": rank, "world_size": 3}
+            for made, name in zip(pair.write(), layout.split(), strict=True):
+                target = tmp_path / "job" / name.format(rank, 9 - rank)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                files.append(made.rename(target))
+        job = nadi.load_job(*files)
+        assert job.ranks == (0, 1, 2)
+        shutil.rmtree(tmp_path / "job")
+
+
+def test_a_terminal_that_cannot_show_a_name(pair: PairWriter) -> None:
+    pair.op("日本\x1b[31m\n", 0, 10)
+    pair.write()
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    for arguments in (["run"], ["run", "--json"], ["info"], ["validate"]):
+        done = subprocess.run(
+            [*NADI, *arguments, str(pair.folder)], env=environment, capture_output=True
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert b"\x1b" not in done.stdout
+
+
 def test_files_of_two_processes_are_pointed_out(demo_folder: Path) -> None:
     run = nadi.run(demo_folder / "host_2.json.gz", demo_folder / "device_3.json.gz")
     codes = {issue["code"] for issue in nadi.summarize(run)["issues"]}
@@ -260,9 +305,6 @@ def test_flipped_bytes_end_in_an_answer_or_one_line(
         else:
             assert (code, captured.err.count("\n")) == (2, 1), captured.err
         path.write_bytes(contents[path])
-
-
-NADI = [sys.executable, "-c", "import sys; from nadi.cli import main; sys.exit(main())"]
 
 
 def test_closed_and_full_output(demo_folder: Path) -> None:

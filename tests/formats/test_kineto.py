@@ -74,6 +74,24 @@ def test_rank_world_size_groups_and_process(tmp_path: Path) -> None:
     assert trace.groups.rows() == [("0", "default_pg", [0, 1], "cuda:nccl")]
 
 
+def test_a_group_without_ranks_is_of_all(tmp_path: Path) -> None:
+    info = {"rank": 0, "pg_config": [{"pg_name": "0", "ranks": [], "pg_size": 3}]}
+    trace = nadi.read(write(tmp_path, event(), distributedInfo=info))
+    assert trace.groups["ranks"].to_list() == [[0, 1, 2]]
+
+
+def test_a_kernel_whose_name_does_not_tell_is_of_the_stated_type(tmp_path: Path) -> None:
+    name = "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"
+    path = write(
+        tmp_path,
+        event(ts=1, cat="kernel", name=name, args={"Collective name": "_allgather_base"}),
+        event(ts=2, cat="kernel", name=name),
+    )
+    nodes = nadi.read(path).nodes
+    assert nodes["comm_type"].to_list() == ["all_gather", "other"]
+    assert nodes["kind"].to_list() == ["COMM_COLL", "COMM_COLL"]
+
+
 def test_communication_is_found_by_name_and_counted_in_bytes(tmp_path: Path) -> None:
     args = {"stream": 1, "In msg nelems": 10, "dtype": "BFloat16", "Process Group Name": "0"}
     groups = {"pg_config": [{"pg_name": "0", "ranks": [0]}]}

@@ -107,6 +107,41 @@ def test_backward_on_its_own_thread_is_a_hand_over(pair: PairWriter) -> None:
     }
 
 
+def test_the_main_thread_of_a_cpu_program_runs_its_backward_pass_itself(
+    pair: PairWriter,
+) -> None:
+    for number in range(10):
+        pair.op("aten::mm", 1000 * number, 100)
+        pair.op("autograd::engine::evaluate_function: Mm", 1000 * number + 200, 300)
+    for number in range(5):  # a loader at work on its own, while the main thread is idle
+        pair.op("aten::load", 1000 * number + 600, 300, tid=2)
+        pair.op("aten::load", 1000 * number + 910, 10, tid=2)
+    trace = linked(pair)
+    names = trace.nodes["name"].cast(str)
+    waits = trace.deps.filter(pl.col("kind") == "thread").select("src", "dst").iter_rows()
+    # what idles while another thread works is taken to wait for it; never the other way round
+    assert all(names[dst] != "aten::load" or names[src] != "aten::load" for src, dst in waits)
+    assert handover_main_thread(trace) == 1
+
+
+def handover_main_thread(trace: nadi.Trace) -> int:
+    from nadi.link.handover import _main_thread
+    from nadi.link.nesting import nest
+
+    return _main_thread(trace, nest(trace))
+
+
+def test_stream_synchronisation_is_of_one_device(pair: PairWriter) -> None:
+    pair.op("op", 0, 500)
+    for device in (0, 1):
+        pair.event("cudaLaunchKernel", 10 + device, 1, "cuda_runtime", correlation=1 + device)
+        pair.event(f"on_device_{device}", 20, 50, "kernel", pid=device, tid=7, stream=7,
+                   device=device, correlation=1 + device)  # fmt: skip
+    pair.event("cudaStreamSynchronize", 30, 70, "cuda_runtime", correlation=3)
+    pair.event("Stream Sync", 99, 1, "cuda_sync", pid=1, tid=7, stream=7, device=1, correlation=3)
+    assert deps_by_name(linked(pair), "sync") == {("on_device_1", "cudaStreamSynchronize")}
+
+
 def test_python_functions_are_labels_as_annotations_are(pair: PairWriter) -> None:
     pair.event("train.py(3): step", 0, 1000, "python_function")
     pair.op("forward", 10, 90)

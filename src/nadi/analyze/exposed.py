@@ -52,8 +52,9 @@ def _computation(trace: Trace, is_comm: npt.NDArray[np.bool_]) -> _Ints:
     asks = trace.nodes["name"].cast(str).str.starts_with("c10d::").to_numpy()
     inside = is_comm | asks
     parent = trace.column("parent")
-    for row in np.flatnonzero(parent >= 0):  # parents stand before their children
-        inside[row] |= inside[parent[row]]
+    nested = parent >= 0
+    while ((wider := inside | (nested & inside[parent])) != inside).any():
+        inside = wider
     return np.flatnonzero(trace.category_mask("operator") & ~inside)
 
 

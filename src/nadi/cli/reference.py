@@ -26,7 +26,7 @@ def command_reference() -> str:
 def _section(title: str, command: Any) -> list[str]:
     lines = [f"## {title}", ""]
     for paragraph in cleandoc(command.help or "").split("\n\n"):
-        text = re.sub(r"\[/?(bold)?\]", "", paragraph)
+        text = re.sub(r"\[/?bold\]|\[/\]", "", paragraph)
         is_example = all(line.startswith("  ") for line in paragraph.splitlines())
         if is_example:
             text = "\n".join(["```sh", *(line[2:] for line in text.splitlines()), "```"])

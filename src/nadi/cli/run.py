@@ -45,7 +45,8 @@ def command(
             "--what-if",
             metavar="EXPR",
             help="Also say how long it takes after a change: 'scale REGEX FACTOR' multiplies the "
-            "time of operations whose name matches. May be given again; each is tried alone.",
+            "time of operations whose name matches; a host operation is its time on the host, not "
+            "the kernels it launches. May be given again; each is tried alone.",
             show_default=False,
         ),
     ] = None,

@@ -61,6 +61,7 @@ _NO_STREAM = 2**32 - 1  # an unsigned -1 of older CUPTI versions
 
 
 _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
+_Size = Annotated[int, msgspec.Meta(ge=0, le=2**22)]
 _Base = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 _Count = Annotated[int, msgspec.Meta(ge=-1, lt=2**56)]  # of elements: their bytes fit as well
 
@@ -95,6 +96,7 @@ class _Group(msgspec.Struct):
     pg_desc: str = ""
     backend_config: str = ""
     ranks: list[_Rank] = []
+    pg_size: _Size = 0
 
 
 class _Distributed(msgspec.Struct):
@@ -327,7 +329,8 @@ def _groups_table(groups: list[_Group]) -> pl.DataFrame:
     columns = {
         "name": [g.pg_name for g in groups],
         "description": [g.pg_desc for g in groups],
-        "ranks": [sorted(g.ranks) for g in groups],
+        # an empty list stands for all ranks
+        "ranks": [sorted(g.ranks) or list(range(g.pg_size)) for g in groups],
         "backend": [g.backend_config for g in groups],
     }
     return GROUPS.build(len(groups), columns).unique("name", keep="first", maintain_order=True)

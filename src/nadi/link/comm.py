@@ -52,6 +52,9 @@ def link_job(traces: Sequence[Trace]) -> Job:
     collectives: list[dict[int, int]] = []
     if len(ordered) > 1:
         collectives = _match_named(ordered, log) + _match_unnamed(ordered, log)
+    elif max(sizes, default=1) > 1:
+        _report_absent(log, int((ordered[0].nodes["kind"] == "COMM_COLL").sum()))
+    _report_point_to_point(ordered, log)
     columns = {
         "collective": [number for number, parts in enumerate(collectives) for _ in parts],
         "rank": [rank for parts in collectives for rank in parts],
@@ -105,11 +108,7 @@ def _match_named(traces: Sequence[Trace], log: IssueLog) -> list[dict[int, int]]
                 unequal += len(parts)
             elif len(parts) > 1:  # a group may be of one rank
                 collectives.append({rank: row for rank, (row, _, _) in parts.items()})
-    log.add(
-        "job.group-incomplete", "info", incomplete,
-        "collective operations belong to groups of which ranks are absent",
-        "they keep their measured time",
-    )  # fmt: skip
+    _report_absent(log, incomplete)
     _report_unmatched(log, unequal)
     return collectives
 
@@ -202,6 +201,23 @@ def _common_subsequence(
         for block in matcher.get_matching_blocks()
         for k in range(block.size)
     ]
+
+
+def _report_absent(log: IssueLog, count: int) -> None:
+    log.add(
+        "job.group-incomplete", "warning", count,
+        "collective operations belong to groups of which ranks are absent",
+        "they keep their measured time, in which they may have waited",
+    )  # fmt: skip
+
+
+def _report_point_to_point(traces: Sequence[Trace], log: IssueLog) -> None:
+    kinds = ("COMM_SEND", "COMM_RECV")
+    count = sum(int(trace.nodes["kind"].is_in(kinds).sum()) for trace in traces)
+    log.add(
+        "job.point-to-point", "info", count,
+        "send and receive operations are not matched across ranks", "they keep their measured time",
+    )  # fmt: skip
 
 
 def _report_unmatched(log: IssueLog, count: int) -> None:

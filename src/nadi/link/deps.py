@@ -14,14 +14,14 @@ from nadi.link.nesting import Nesting
 from nadi.schema import DEPS, DEVICE_WORK
 from nadi.trace import Trace
 
-__all__ = ["find_deps", "launcher_rows"]
+__all__ = ["BLOCKING_COPY", "find_deps", "launcher_rows"]
 
 _Ints = npt.NDArray[np.int64]
 _Pairs = tuple[_Ints, _Ints]
 
 _DEVICE_SYNC = ("cudaDeviceSynchronize", "hipDeviceSynchronize")
 _STREAM_SYNC = ("cudaStreamSynchronize", "hipStreamSynchronize")
-_BLOCKING_COPY = r"(?i)->\s*pageable"
+BLOCKING_COPY = r"(?i)->\s*pageable"
 
 
 def launcher_rows(trace: Trace) -> _Ints:
@@ -100,7 +100,7 @@ def find_deps(trace: Trace, nesting: Nesting, launcher: _Ints, log: IssueLog) ->
         ("order", _program_order(trace, nesting), False),
         ("launch", (launcher[launched], launched), False),
         ("stream", _stream_order(trace), False),
-        ("sync", _synchronisation(trace, launcher), True),
+        ("sync", _synchronisation(trace, launcher, log), True),
         *((kind, pairs, True) for kind, pairs in hand_overs(trace, nesting)),
     ]
     return pl.concat([_frame(kind, pairs, inferred) for kind, pairs, inferred in found])
@@ -124,12 +124,18 @@ def _program_order(trace: Trace, nesting: Nesting) -> _Pairs:
     return nesting.rows[order[:-1][same]], nesting.rows[order[1:][same]]
 
 
+def _stream_keys(trace: Trace) -> _Ints:
+    """Give every stream of every device a number; int64, shape (nodes,), -1 without a stream."""
+    device, stream = trace.column("device"), trace.column("stream")
+    return np.where(stream >= 0, np.maximum(device, 0) * 2**32 + stream, -1)
+
+
 def _streams(trace: Trace) -> Iterable[tuple[int, _Ints]]:
     """Give the device work of each stream, in order of start."""
     rows = np.flatnonzero(trace.category_mask(*DEVICE_WORK))
-    device, stream = trace.column("device")[rows], trace.column("stream")[rows]
-    for one_device, one_stream in np.unique(np.stack([device, stream]), axis=1).T:
-        yield int(one_stream), rows[(device == one_device) & (stream == one_stream)]
+    key = _stream_keys(trace)[rows]
+    for stream in np.unique(key):
+        yield int(stream), rows[key == stream]
 
 
 def _stream_order(trace: Trace) -> _Pairs:
@@ -137,7 +143,7 @@ def _stream_order(trace: Trace) -> _Pairs:
     return _concat(pairs)
 
 
-def _synchronisation(trace: Trace, launcher: _Ints) -> _Pairs:
+def _synchronisation(trace: Trace, launcher: _Ints, log: IssueLog) -> _Pairs:
     """Link device work to the host calls that end only after it.
 
     Device and stream synchronisation wait for what was launched before them, a copy to
@@ -151,7 +157,7 @@ def _synchronisation(trace: Trace, launcher: _Ints) -> _Pairs:
     stream_syncs = np.flatnonzero(is_call & names.is_in(_STREAM_SYNC).to_numpy())
     synced_stream = _synced_streams(trace, stream_syncs)
     copies = np.flatnonzero(
-        trace.category_mask("memcpy") & names.str.contains(_BLOCKING_COPY).to_numpy()
+        trace.category_mask("memcpy") & names.str.contains(BLOCKING_COPY).to_numpy()
         & (launcher >= 0)
     )  # fmt: skip
     pairs = [(copies, launcher[copies])]
@@ -159,11 +165,24 @@ def _synchronisation(trace: Trace, launcher: _Ints) -> _Pairs:
         work = rows[launcher[rows] >= 0]
         # work of a stream starts in the order of its launches
         launch = np.maximum.accumulate(start[launcher[work]])
-        waiting = np.concatenate([device_syncs, stream_syncs[synced_stream == stream]])
+        waiting = np.concatenate(
+            [device_syncs, stream_syncs[(synced_stream == stream) & (stream >= 0)]]
+        )
         last = np.searchsorted(launch, start[waiting]) - 1
         pairs.append((work[last[last >= 0]], waiting[last >= 0]))
     src, dst = _concat(pairs)
     possible = (end[src] <= end[dst]) & (start[src] < end[dst])
+    log.add(
+        "link.sync-contradicted", "info", int((~possible).sum()),
+        "device operations end after a call that should have waited for them",
+        "these calls are taken not to have waited",
+    )  # fmt: skip
+    log.add(
+        "link.sync-unknown", "info", int((synced_stream < 0).sum()),
+        "stream synchronisations do not say which stream they wait for",
+        "record with synchronisation events: "
+        "experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True)",
+    )  # fmt: skip
     return src[possible], dst[possible]
 
 
@@ -173,7 +192,7 @@ def _synced_streams(trace: Trace, calls: _Ints) -> _Ints:
     The recording says so in a synchronisation event of the same correlation id; else it
     is taken to be the stream of the last copy launched before on the same thread.
     """
-    correlation, stream = trace.column("correlation"), trace.column("stream")
+    correlation, stream = trace.column("correlation"), _stream_keys(trace)
     events = np.flatnonzero(trace.category_mask("sync") & (correlation > 0) & (stream >= 0))
     stated = _find(correlation[events], stream[events], correlation[calls], exact=True)
     thread = trace.column("thread")

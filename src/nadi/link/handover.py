@@ -111,7 +111,7 @@ def _waits_for_workers(
     because the stretch does, and the stretch ends because the work does.
     """
     thread = trace.column("thread")
-    main = _main_thread(trace)
+    main = _main_thread(trace, nesting)
     waiting = stretches[stretches.thread == main]
     top_level = nesting.rows[nesting.parent < 0]
     # threads without operators do not compute: NCCL's watchdog only asks for events
@@ -147,13 +147,16 @@ def _returns(work: _Ints, after: _Ints) -> _Found:
     return [("sync", (work[at_end], row[at_end])), ("thread", (work[~at_end], row[~at_end]))]
 
 
-def _main_thread(trace: Trace) -> int:
-    """Give the thread with the most operators other than those of autograd's own threads."""
-    operators = trace.category_mask("operator") & (trace.column("start") >= 0)
+def _main_thread(trace: Trace, nesting: Nesting) -> int:
+    """Give the thread with the most operators outside of the backward pass, or -1.
+
+    Of a program that uses a device the backward thread may well have more in all.
+    """
     autograd = trace.nodes["name"].cast(str).str.starts_with("autograd::").to_numpy()
-    threads, counts = np.unique(trace.column("thread")[operators], return_counts=True)
-    if threads.size == 0:
-        return -1
-    backward = np.isin(threads, trace.column("thread")[autograd])
-    forward = ~backward if not backward.all() else np.ones_like(backward)
-    return int(threads[forward][np.argmax(counts[forward])])
+    backward = autograd[nesting.rows]
+    nested = nesting.parent >= 0
+    while ((wider := backward | (nested & backward[nesting.parent])) != backward).any():
+        backward = wider
+    forward = trace.category_mask("operator")[nesting.rows] & ~backward
+    threads, counts = np.unique(trace.column("thread")[nesting.rows[forward]], return_counts=True)
+    return int(threads[np.argmax(counts)]) if threads.size else -1

@@ -71,6 +71,7 @@ def nest(trace: Trace) -> Nesting:
     threads, thread = np.unique(trace.column("thread")[rows], return_inverse=True)
     position = np.arange(rows.size)  # rows are already in order: start, longest first, category
     by_start = np.lexsort((position, thread))
+    # what takes no time ends last of all that ends then, so that it may first begin
     by_end = np.lexsort((-position, -start, duration == 0, end, thread))
     thread_ptr = np.searchsorted(thread[by_start], np.arange(threads.size + 1))
     boundary, owner = np.empty((2, 2 * rows.size), dtype=np.int64)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nadi.discover import RESULT_FILES
 from nadi.formats.container import check_writable, write_beside
 from nadi.report.timeline import write_timeline
 from nadi.result import Run
@@ -18,7 +19,6 @@ from nadi.units import format_count, format_ns, format_percent, printable
 
 __all__ = ["check_results_folder", "print_summary", "summarize", "write_results"]
 
-RESULT_FILES = ("summary.json", "critical_path.csv", "timeline.json.gz")
 _TOP = 10
 _NAME_WIDTH = 60
 
@@ -86,6 +86,8 @@ def write_results(run: Run, folder: Path) -> list[Path]:
         run.path.segments.with_columns(
             duration_ns=pl.col("end") - pl.col("start"),
         ).rename({"start": "start_ns", "end": "end_ns"}).write_csv(csv_file)
+        summary_file.flush()
+        csv_file.flush()  # a disk that is full shows before anything is replaced
         write_timeline(timeline, run.replay, run.path)
     return [summary, csv, timeline]
 
