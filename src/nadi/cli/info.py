@@ -35,17 +35,17 @@ def command(
     ] = False,
 ) -> None:  # fmt: skip
     """Describe each trace."""
-    import msgspec
     from rich.console import Console
 
     from nadi import formats
     from nadi.discover import list_files
+    from nadi.report._text import to_json
     from nadi.report.info import describe, print_description
 
     files = list_files(paths)
     data = [describe(formats.read(file)) for file in (*files.hosts, *files.devices)]
     if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
+        sys.stdout.write(to_json(data).decode())
         return
     console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
     for number, one in enumerate(data):

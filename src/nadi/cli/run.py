@@ -86,6 +86,7 @@ def analyse(
     with show_progress(announce=announce) as progress:
         progress("starting")
         from nadi.pipeline import run
+        from nadi.report._text import to_json
         from nadi.report.summary import (
             check_results_folder,
             print_summary,
@@ -101,10 +102,7 @@ def analyse(
             progress("writing results")
             written = write_results(result, output)
     if as_json:
-        import msgspec
-
-        text = msgspec.json.format(msgspec.json.encode(summarize(result)), indent=2)
-        sys.stdout.write(text.decode() + "\n")
+        sys.stdout.write(to_json(summarize(result)).decode())
         return result
     console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
     print_summary(result, console)

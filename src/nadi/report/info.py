@@ -9,15 +9,12 @@ import polars as pl
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
+from nadi.report._text import TOP, make_table, name_cell, print_issues
 from nadi.trace import Trace
-from nadi.units import format_bytes, format_count, format_ns, printable
+from nadi.units import format_bytes, format_count, format_ns
 
 __all__ = ["describe", "print_description"]
-
-_TOP = 10
-_NAME_WIDTH = 60
 
 
 def describe(trace: Trace) -> dict[str, Any]:
@@ -40,7 +37,7 @@ def describe(trace: Trace) -> dict[str, Any]:
         "by_kind": _sum_by(nodes, "kind"),
         "by_communication": _sum_by(nodes.filter(pl.col("comm_type") != "none"), "comm_type"),
         "operations": nodes["name"].n_unique(),
-        "by_operation": _sum_by(nodes, "name")[:_TOP],
+        "by_operation": _sum_by(nodes, "name")[:TOP],
         "by_thread": _sum_by(nodes.filter(pl.col("thread") >= 0), "thread"),
         "by_stream": _sum_by(nodes.filter(pl.col("stream") >= 0), "stream"),
         "groups": trace.groups.to_dicts(),
@@ -93,20 +90,12 @@ def print_description(data: dict[str, Any], console: Console) -> None:
             escape(f"group {group['name']} {group['description']}: ranks {group['ranks']}"
                    f" {group['backend']}")
         )  # fmt: skip
-    for issue in data["issues"]:
-        remedy = f"; {issue['remedy']}" if issue["remedy"] else ""
-        console.print(
-            Text(f"{issue['severity']}: {format_count(issue['count'])} {issue['detail']}{remedy}")
-        )
+    print_issues(data["issues"], console)
 
 
 def _table(title: str, column: str, rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    table.add_column("count", justify="right")
-    table.add_column("total time", justify="right")
+    table = make_table(title, name="left", count="right", **{"total time": "right"})
     for row in rows:
-        shown = printable(str(row[column]), _NAME_WIDTH)
         time = format_ns(row["total_ns"]) if row["total_ns"] else "-"
-        table.add_row(Text(shown), format_count(row["count"]), time)
+        table.add_row(name_cell(str(row[column])), format_count(row["count"]), time)
     return table

@@ -8,19 +8,16 @@ from typing import Any
 import msgspec
 import polars as pl
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from nadi.discover import RESULT_FILES
 from nadi.formats.container import check_writable, write_beside
+from nadi.report._text import TOP, make_table, name_cell, print_issues, to_json
 from nadi.report.timeline import write_timeline
 from nadi.result import Run
-from nadi.units import format_count, format_ns, format_percent, printable
+from nadi.units import format_count, format_ns, format_percent
 
 __all__ = ["check_results_folder", "print_summary", "summarize", "write_results"]
-
-_TOP = 10
-_NAME_WIDTH = 60
 
 
 def summarize(run: Run) -> dict[str, Any]:
@@ -55,7 +52,7 @@ def summarize(run: Run) -> dict[str, Any]:
         "critical_path_top": [
             {"name": name, "kind": kind.replace(" ", "_"), "ns": time, "count": count,
              "ranks": ranks}
-            for name, kind, time, count, ranks in run.path.by_operation().head(_TOP).iter_rows()
+            for name, kind, time, count, ranks in run.path.by_operation().head(TOP).iter_rows()
         ],
         "exposed_comm_ns": sum(exposed) // len(exposed),
         "per_rank": [
@@ -81,8 +78,7 @@ def write_results(run: Run, folder: Path) -> list[Path]:
     """
     summary, csv, timeline = (folder / name for name in RESULT_FILES)
     with write_beside(summary) as summary_file, write_beside(csv) as csv_file:
-        text = msgspec.json.format(msgspec.json.encode(summarize(run)), indent=2)
-        summary_file.write(text + b"\n")
+        summary_file.write(to_json(summarize(run)))
         run.path.segments.with_columns(
             duration_ns=pl.col("end") - pl.col("start"),
         ).rename({"start": "start_ns", "end": "end_ns"}).write_csv(csv_file)
@@ -107,7 +103,7 @@ def print_summary(run: Run, console: Console) -> None:
     _print_top(run, console)
     _print_communication(data, console)
     _print_what_ifs(data, console)
-    _print_issues(data, console)
+    print_issues((i for i in data["issues"] if i["severity"] != "info"), console)
 
 
 def _print_job(data: dict[str, Any], console: Console) -> None:
@@ -139,7 +135,7 @@ def _print_times(run: Run, data: dict[str, Any], console: Console) -> None:
 
 
 def _print_kinds(data: dict[str, Any], console: Console) -> None:
-    table = _table("critical path by kind", ("kind", "left"), ("time", "right"), ("share", "right"))
+    table = make_table("critical path by kind", kind="left", time="right", share="right")
     total = data["critical_path_ns"]
     for kind, time in data["critical_path_by_kind"].items():
         table.add_row(kind.replace("_", " "), format_ns(time), format_percent(time, total))
@@ -148,17 +144,16 @@ def _print_kinds(data: dict[str, Any], console: Console) -> None:
 
 
 def _print_top(run: Run, console: Console) -> None:
-    table = _table(
+    table = make_table(
         "operations that weigh most on it",
-        ("operation", "left"), ("kind", "left"), ("time", "right"), ("share", "right"),
-        ("times", "right"), ("ranks", "left"),
+        operation="left", kind="left", time="right", share="right", times="right", ranks="left",
     )  # fmt: skip
     total = run.path.length
-    for name, kind, time, count, ranks in run.path.by_operation().head(_TOP).iter_rows():
-        shown = printable(name, _NAME_WIDTH) or "(between operations)"
+    for name, kind, time, count, ranks in run.path.by_operation().head(TOP).iter_rows():
+        shown = name_cell(name, "(between operations)")
         on = ",".join(map(str, ranks))
         table.add_row(
-            Text(shown), kind, format_ns(time), format_percent(time, total), format_count(count), on
+            shown, kind, format_ns(time), format_percent(time, total), format_count(count), on
         )
     console.print(table)
 
@@ -188,23 +183,6 @@ def _print_what_ifs(data: dict[str, Any], console: Console) -> None:
                 f"{'shorter' if gain >= 0 else 'longer'}",
             )
         )  # fmt: skip
-
-
-def _print_issues(data: dict[str, Any], console: Console) -> None:
-    for issue in data["issues"]:
-        if issue["severity"] == "info":
-            continue
-        remedy = f"; {issue['remedy']}" if issue["remedy"] else ""
-        console.print(
-            Text(f"{issue['severity']}: {format_count(issue['count'])} {issue['detail']}{remedy}")
-        )
-
-
-def _table(title: str, *columns: tuple[str, str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
-    for name, justify in columns:
-        table.add_column(name, justify="right" if justify == "right" else "left", style="")
-    return table
 
 
 def _nodes_by_kind(run: Run) -> dict[str, int]:

@@ -1,0 +1,45 @@
+"""What the pages of text have in common: tables, names cut to fit, issues, and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nadi.units import format_count, printable
+
+__all__ = ["TOP", "make_table", "name_cell", "print_issues", "to_json"]
+
+TOP = 10  # rows of a table of operations
+_NAME_WIDTH = 60
+
+
+def make_table(title: str, **columns: str) -> Table:
+    """Make a table without lines; per column its justification, ``left`` or ``right``."""
+    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
+    for name, justify in columns.items():
+        table.add_column(name, justify="right" if justify == "right" else "left")
+    return table
+
+
+def name_cell(name: str, otherwise: str = "") -> Text:
+    """Give a name as it may stand in a table: on one line, not too long, without markup."""
+    return Text(printable(name, _NAME_WIDTH) or otherwise)
+
+
+def print_issues(issues: Iterable[dict[str, Any]], console: Console) -> None:
+    """Print a line per issue."""
+    for issue in issues:
+        remedy = f"; {issue['remedy']}" if issue["remedy"] else ""
+        count = format_count(issue["count"])
+        text = f"{issue['severity']}: {issue['detail']} [{count}x]{remedy}"
+        console.print(Text(printable(text)))
+
+
+def to_json(data: Any) -> bytes:
+    """Write JSON as people read it, with a newline at its end."""
+    return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
