@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SHARED", "Measured", "measure", "nadi"]
+__all__ = ["SHARED", "Measured", "content_size", "measure", "nadi"]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -27,10 +27,14 @@ class Measured:
         return f"{self.best:.2f} to {self.worst:.2f} s, {self.peak_mb:,.0f} MB at peak"
 
 
+def content_size(file: Path) -> int:
+    """Give the size of a gzip file's content, which its last four bytes state."""
+    return int.from_bytes(file.read_bytes()[-4:], "little")
+
+
 def nadi(*arguments: str) -> list[str]:
     """Give the command that runs Nadi with this Python."""
-    return [sys.executable, "-c", "import sys; from nadi.cli import main; sys.exit(main())",
-            *arguments]  # fmt: skip
+    return [sys.executable, "-m", "nadi", *arguments]
 
 
 def measure(command: list[str], runs: int = 3, **environment: str) -> Measured:

@@ -9,15 +9,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from _measure import SHARED, measure, nadi
+from _measure import SHARED, content_size, measure, nadi
 
 
 def main() -> None:
     folder = sys.argv[1] if len(sys.argv) > 1 else str(SHARED / "traces/cpu_transformer_big")
     measure(nadi("demo"), runs=1)  # compiled kernels
-    files = sorted(Path(folder).glob("*.json.gz"))
-    # the last four bytes of a gzip file are the size of its content
-    content = sum(int.from_bytes(file.read_bytes()[-4:], "little") for file in files)
+    content = sum(content_size(file) for file in Path(folder).glob("*.json.gz"))
     with tempfile.TemporaryDirectory() as output:
         for name, arguments in (("", []), (" -o", ["-o", output])):
             found = measure(nadi("run", folder, *arguments))

@@ -121,10 +121,10 @@ def _missing_kind(paths: Sequence[Path], found: TraceFiles) -> PairError:
 def pair_traces(hosts: Sequence[Trace], devices: Sequence[Trace]) -> list[tuple[Trace, Trace]]:
     """Pair the host and the device traces of a job.
 
-    There is but one of each; or a pair has a process id in common that no other has; or
-    the number in the file's name, if no process ids speak against it. The rank is the one
-    that the device trace states, else the number in its file's name; of a single pair,
-    else 0.
+    There is but one of each; or a pair has a process id in common that no other has; or,
+    if no process ids speak against it, the last number in the files' names, a number that
+    is the device trace's rank, or a folder of its own. The rank is the one that the device
+    trace states, else the number in its file's name; of a single pair, else 0.
 
     Raises
     ------

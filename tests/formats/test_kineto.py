@@ -75,9 +75,10 @@ def test_rank_world_size_groups_and_process(tmp_path: Path) -> None:
 
 
 def test_a_group_without_ranks_is_of_all(tmp_path: Path) -> None:
-    info = {"rank": 0, "pg_config": [{"pg_name": "0", "ranks": [], "pg_size": 3}]}
+    groups = [{"pg_name": "0", "ranks": [], "pg_size": 3}, {"pg_name": "1", "ranks": []}]
+    info = {"rank": 0, "world_size": 2, "pg_config": groups}
     trace = nadi.read(write(tmp_path, event(), distributedInfo=info))
-    assert trace.groups["ranks"].to_list() == [[0, 1, 2]]
+    assert trace.groups["ranks"].to_list() == [[0, 1, 2], [0, 1]]
 
 
 def test_a_kernel_whose_name_does_not_tell_is_of_the_stated_type(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Bytes of a file, plain or gzip, and JSON into typed structs with errors that say where."""
+"""Files: their bytes, plain or gzip; JSON into typed structs; writing all of a file or none."""
 
 from __future__ import annotations
 

@@ -58,10 +58,10 @@ _MAX_TID = 2**62
 _INTEGER_ARGS = ("rf_id", "external_id", "correlation", "sequence", "bytes")
 _END_OF_TIME = 2**63 - 1
 _NO_STREAM = 2**32 - 1  # an unsigned -1 of older CUPTI versions
-
+_MOST_RANKS = 2**22
 
 _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
-_Size = Annotated[int, msgspec.Meta(ge=0, le=2**22)]
+_Size = Annotated[int, msgspec.Meta(ge=0, le=_MOST_RANKS)]
 _Base = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 _Count = Annotated[int, msgspec.Meta(ge=-1, lt=2**56)]  # of elements: their bytes fit as well
 
@@ -133,7 +133,7 @@ def read(path: Path) -> Trace:
     file = decode_json(path, content, _decoder)
     log = IssueLog()
     distributed = file.distributedInfo or _Distributed()
-    groups = _groups_table(distributed.pg_config)
+    groups = _groups_table(distributed)
     rows = _importable(file.traceEvents, log)
     events = [file.traceEvents[row] for row in rows]
     columns = _columns(path, file.baseTimeNanoseconds, events, rows, groups)
@@ -325,12 +325,16 @@ def _time_error(path: Path, row: int, key: str, what: str) -> FormatError:
     )
 
 
-def _groups_table(groups: list[_Group]) -> pl.DataFrame:
+def _groups_table(distributed: _Distributed) -> pl.DataFrame:
+    groups = distributed.pg_config
     columns = {
         "name": [g.pg_name for g in groups],
         "description": [g.pg_desc for g in groups],
         # an empty list stands for all ranks
-        "ranks": [sorted(g.ranks) or list(range(g.pg_size)) for g in groups],
+        "ranks": [
+            sorted(g.ranks) or list(range(g.pg_size or min(distributed.world_size, _MOST_RANKS)))
+            for g in groups
+        ],
         "backend": [g.backend_config for g in groups],
     }
     return GROUPS.build(len(groups), columns).unique("name", keep="first", maintain_order=True)
