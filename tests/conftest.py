@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 import nadi
+
+# the same examples in every run; a first call may compile a kernel
+settings.register_profile("nadi", derandomize=True, deadline=None)
+settings.load_profile("nadi")
 
 DEMO = Path(nadi.__file__).parent / "data" / "demo"
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -29,9 +29,7 @@ from nadi.schema import DEVICE_WORK, THREAD_WORK
 from nadi.steps import Window
 from tests.reference import intervals, nesting, paths
 
-SETTINGS = settings(
-    derandomize=True, deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow]
-)
+SETTINGS = settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 
 EPOCH_NS = 1_700_000_000_000_000_001  # a float of microseconds could not tell it from ...000
 MAIN, WORKER, GLOO = 1, 2, 7  # threads

@@ -10,9 +10,10 @@ import nadi
 SOURCE = Path(nadi.__file__).parent
 # docs/design.md shows the same list; modules of one entry are siblings
 LAYERS = [
-    {"errors", "units", "version"},
+    {"errors", "units", "version", "wire"},
     {"kernels"},
     {"schema"},
+    {"attributes"},
     {"issues", "provenance", "trace", "schedule"},
     {"validate"},
     {"formats"},

@@ -7,10 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 import nadi
+from nadi.attributes import AttributeBuilder
+from nadi.schema import DEPS
 from nadi.validate import RULES
 
 Change = Callable[[nadi.Trace], nadi.Trace]
@@ -34,6 +37,19 @@ def groups(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Change:
     return lambda trace: replace(trace, groups=change(trace.groups))
 
 
+def attributes(**columns: Any) -> Change:
+    builder = AttributeBuilder()
+    for node in (1, 2, 3):
+        builder.add(node, "stream", "int64", 7)
+    return lambda trace: replace(trace, given_attributes=replace(builder.build(), **columns))
+
+
+def cycle(trace: nadi.Trace) -> nadi.Trace:
+    """Let three nodes wait for one another."""
+    columns = {"src": [5, 6, 7], "dst": [6, 7, 5], "kind": ["data", "ctrl", "data"]}
+    return replace(trace, deps=DEPS.build(3, columns))
+
+
 # the first timed row of the demo's rank 0 is row 4; it is ProfilerStep#1
 BROKEN: dict[str, Change] = {
     "nodes.id": set_cell("id", 100, 5),
@@ -42,10 +58,13 @@ BROKEN: dict[str, Change] = {
     "nodes.exclusive": set_cell("exclusive", 100, 10**15),
     "nodes.parent": set_cell("parent", 100, 100),
     "nodes.group": set_cell("group", 100, 2),
+    "nodes.cycle": cycle,
     "deps.rows": deps(lambda d: d.with_columns(dst=d["dst"] + 10**6)),
     "deps.order": deps(lambda d: d.filter(pl.col("kind") == "call").rename(
         {"src": "dst", "dst": "src"}).select("src", "dst", "kind", "inferred")),
     "deps.twice": deps(lambda d: pl.concat([d, d.head(1)])),
+    "attrs.node": attributes(node=np.array([1, 2, 10**6], dtype=np.int32)),
+    "attrs.order": attributes(node=np.array([3, 2, 1], dtype=np.int32)),
     "groups.name": groups(lambda g: pl.concat([g, g.head(1)])),
     "groups.ranks": groups(lambda g: g.with_columns(pl.col("ranks").list.reverse())),
 }  # fmt: skip

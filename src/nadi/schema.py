@@ -13,12 +13,17 @@ from typing import Any
 
 import polars as pl
 
+from nadi.wire import VALUE_TYPES
+
 __all__ = [
+    "ATTRIBUTE_TYPES",
+    "ATTRS",
     "CATEGORIES",
     "COMM_TYPES",
     "DEPS",
     "DEP_KINDS",
     "DEVICE_WORK",
+    "GIVEN_DEPS",
     "GROUPS",
     "ISSUES",
     "LABELS",
@@ -75,7 +80,20 @@ COMM_TYPES = (
     "recv",
     "other",
 )
-DEP_KINDS = ("call", "order", "launch", "stream", "sync", "thread")
+DEP_KINDS = ("call", "order", "launch", "stream", "sync", "thread", "data", "ctrl")
+GIVEN_DEPS = ("data", "ctrl")  # stated by a file, whatever the times and the order of rows
+# Chakra's types of values, and what else is kept of a file: raw JSON; texts of operands; a
+# dependency on a node that is not there or that stands twice; a comment on the attribute
+# before it; protobuf fields that this version does not know
+ATTRIBUTE_TYPES = (
+    *VALUE_TYPES,
+    "none",
+    "json",
+    "operand",
+    "dependency",
+    "doc_string",
+    "unknown",
+)
 SEVERITIES = ("info", "warning", "error")
 
 
@@ -194,15 +212,20 @@ NODES = Table(
                missing=-1),
         Column("group", _INT, "process group of the communication", missing=-1,
                references="groups row"),
+        Column("src", _INT, "rank that sends, where it is stated", missing=-1),
+        Column("dst", _INT, "rank that receives, where it is stated", missing=-1),
+        Column("tag", _INT, "tag of a send or receive", missing=-1),
+        Column("flops", _INT, "floating point operations, where they are stated", missing=-1),
     ),
     {
         "nodes.id": "an id stands once in a trace",
         "nodes.order": "rows without a time come first, the others in order of start, longest "
-        "first, then category, then event",
+        "first, then category, then event; a file with data or ctrl keeps its own order",
         "nodes.duration": "a duration is 0 or more where the start is known",
         "nodes.exclusive": "exclusive time lies between 0 and the duration",
         "nodes.parent": "a parent is an earlier row",
         "nodes.group": "a group is a row of the groups table",
+        "nodes.cycle": "no node waits for itself by way of data and ctrl dependencies",
     },
 )  # fmt: skip
 
@@ -215,13 +238,14 @@ DEPS = Table(
         Column("kind", pl.Enum(DEP_KINDS),
                "call: starts inside src; order: starts after src on its thread; launch: runs what "
                "src launched; stream: follows src on its stream; sync: cannot end before src "
-               "ends; thread: cannot start before src, on another thread, has ended"),
+               "ends; thread: cannot start before src, on another thread, has ended; data, ctrl: "
+               "as a Chakra file gives them"),
         Column("inferred", pl.Boolean, "found from times, not stated by the recording",
                missing=False),
     ),
     {
         "deps.rows": "src and dst are rows of the nodes table",
-        "deps.order": "src starts no later than dst, but for sync",
+        "deps.order": "src starts no later than dst, but for sync, data and ctrl",
         "deps.twice": "no dependency is given twice",
     },
 )  # fmt: skip
@@ -238,6 +262,24 @@ GROUPS = Table(
     {
         "groups.name": "a name stands once in a trace",
         "groups.ranks": "ranks ascend",
+    },
+)  # fmt: skip
+
+ATTRS = Table(
+    "attrs",
+    "one thing that a file said of a node, or of the trace, that has no column",
+    (
+        Column("node", _INT, "the node; -1 for the trace itself", missing=-1,
+               references="nodes row"),
+        Column("name", _NAME, "its name in the file"),
+        Column("type", pl.Enum(ATTRIBUTE_TYPES), "its type: Chakra's, raw JSON, an operand's "
+               "text, a dependency on a node that is not there, a comment, unknown fields"),
+        Column("value", pl.String, "its value: numbers in decimal, lists as JSON, bytes in "
+               "base64"),
+    ),
+    {
+        "attrs.node": "node is a row of the nodes table, or -1",
+        "attrs.order": "rows are in order of node",
     },
 )  # fmt: skip
 
@@ -283,7 +325,7 @@ SCHEDULE = Table(
     ),
 )  # fmt: skip
 
-TABLES: Sequence[Table] = (NODES, DEPS, GROUPS, ISSUES, MATCHES, SCHEDULE)
+TABLES: Sequence[Table] = (NODES, DEPS, GROUPS, ATTRS, ISSUES, MATCHES, SCHEDULE)
 
 
 def data_model_page() -> str:
@@ -296,7 +338,8 @@ def data_model_page() -> str:
         "Time is int64 nanoseconds and size is int64 bytes. A missing number is -1; no column",
         "holds nulls. Ranges are half-open. A reference is a row number, counted from 0.",
         "",
-        "A **Trace** is one rank: the tables nodes, deps, groups and issues, and its provenance.",
+        "A **Trace** is one rank: the tables nodes, deps, groups, attrs and issues, and its",
+        "provenance.",
         "A **Job** is several ranks: their traces, and matches, which says which operations of",
         "different ranks are the same collective. A **schedule** says when each operation ran;",
         "a measured run and a replayed one are the same table.",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nadi.attributes import Attributes, LazyAttributes
 from nadi.provenance import Provenance
 from nadi.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
 
@@ -29,6 +30,8 @@ class Trace:
         Process id on its machine; -1 where the file does not say.
     provenance
         The files behind it.
+    given_attributes
+        Read them as ``attributes``: what the files said that has no column.
     """
 
     nodes: pl.DataFrame
@@ -39,6 +42,7 @@ class Trace:
     rank: int = -1
     world_size: int = -1
     process: int = -1
+    given_attributes: Attributes | LazyAttributes = field(default_factory=Attributes.empty)
 
     def __post_init__(self) -> None:
         tables = ((NODES, self.nodes), (DEPS, self.deps), (GROUPS, self.groups))
@@ -47,6 +51,17 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"<Trace rank={self.rank} nodes={self.nodes.height} deps={self.deps.height}>"
+
+    @property
+    def attributes(self) -> Attributes:
+        """What the files said that has no column."""
+        given = self.given_attributes
+        return given.value if isinstance(given, LazyAttributes) else given
+
+    @cached_property
+    def attrs(self) -> pl.DataFrame:
+        """The attributes as a table (``schema.ATTRS``), for looking at: O(attributes), slow."""
+        return self.attributes.table()
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
         """Give an integer column of ``nodes`` as int64, shape (nodes,)."""
@@ -58,7 +73,7 @@ class Trace:
 
     def assert_equals(self, other: Trace) -> None:
         """Raise AssertionError naming the first table, row and column that differ."""
-        for table in ("nodes", "deps", "groups", "issues"):
+        for table in ("nodes", "deps", "groups", "issues", "attrs"):
             _assert_frames_equal(table, getattr(self, table), getattr(other, table))
         for attribute in ("rank", "world_size", "process"):
             mine, theirs = getattr(self, attribute), getattr(other, attribute)

@@ -7,10 +7,11 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.issues import IssueLog
-from nadi.schema import CATEGORIES, TABLES
+from nadi.kernels.groups import group_rows, in_a_cycle
+from nadi.schema import CATEGORIES, GIVEN_DEPS, TABLES
 from nadi.trace import Job, Trace
 
-__all__ = ["RULES", "validate_job", "validate_trace"]
+__all__ = ["RULES", "cycle_row", "validate_job", "validate_trace"]
 
 _Bools = npt.NDArray[np.bool_]
 
@@ -30,6 +31,7 @@ def validate_trace(trace: Trace) -> pl.DataFrame:
     _check_nodes(trace, log)
     _check_deps(trace, log)
     _check_groups(trace, log)
+    _check_attributes(trace, log)
     return log.table()
 
 
@@ -59,7 +61,8 @@ def _check_nodes(trace: Trace, log: IssueLog) -> None:
     exclusive, parent = trace.column("exclusive"), trace.column("parent")
     own = np.arange(trace.nodes.height)
     _report(log, "nodes.id", trace.nodes["id"].is_duplicated().to_numpy())
-    _report(log, "nodes.order", np.append(False, _out_of_order(trace)))
+    if not trace.deps["kind"].is_in(GIVEN_DEPS).any():
+        _report(log, "nodes.order", np.append(False, _out_of_order(trace)))
     _report(log, "nodes.duration", (start >= 0) & (duration < 0))
     _report(log, "nodes.exclusive", (exclusive < -1) | ((exclusive > duration) & (duration >= 0)))
     _report(log, "nodes.parent", (parent < -1) | (parent >= own))
@@ -89,7 +92,8 @@ def _check_deps(trace: Trace, log: IssueLog) -> None:
     height = trace.nodes.height
     outside = (src < 0) | (dst < 0) | (src >= height) | (dst >= height)
     _report(log, "deps.rows", outside)
-    is_sync = (trace.deps["kind"] == "sync").to_numpy()
+    given = trace.deps["kind"].is_in(GIVEN_DEPS).to_numpy()
+    is_sync = given | (trace.deps["kind"] == "sync").to_numpy()
     start = trace.column("start")
     known = np.flatnonzero(~outside & ~is_sync)
     too_late = np.zeros(src.size, dtype=np.bool_)
@@ -97,6 +101,27 @@ def _check_deps(trace: Trace, log: IssueLog) -> None:
     _report(log, "deps.order", too_late)
     key = trace.deps.select("src", "dst", "kind")
     _report(log, "deps.twice", (~key.to_struct().is_first_distinct()).to_numpy())
+    in_cycle = np.zeros(height, dtype=np.bool_)
+    rows = np.flatnonzero(given & ~outside)
+    if (found := cycle_row(height, src[rows], dst[rows])) >= 0:
+        in_cycle[found] = True
+    _report(log, "nodes.cycle", in_cycle)
+
+
+def cycle_row(num_nodes: int, src: npt.NDArray[np.int64], dst: npt.NDArray[np.int64]) -> int:
+    """Give a node that waits for itself by way of others, or -1. O(nodes + dependencies)."""
+    if (src < dst).all():
+        return -1
+    first = np.empty(num_nodes + 1, dtype=np.int64)
+    order = np.empty(src.size, dtype=np.int64)
+    group_rows(src, first, order)
+    return int(in_a_cycle(first, dst[order], np.empty(num_nodes, dtype=np.int64)))
+
+
+def _check_attributes(trace: Trace, log: IssueLog) -> None:
+    node = trace.attributes.node
+    _report(log, "attrs.node", (node < -1) | (node >= trace.nodes.height))
+    _report(log, "attrs.order", np.append(False, node[1:] < node[:-1]))
 
 
 def _check_groups(trace: Trace, log: IssueLog) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nadi.kernels.digits import microseconds_to_ns
 from tests.reference.digits import nanoseconds
 
-SETTINGS = settings(derandomize=True, deadline=None, max_examples=200)
+SETTINGS = settings(max_examples=200)
 DIGITS = "0123456789"
 
 # whole microseconds that fit with room for any nanoseconds

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nadi.kernels.intervals import union_length as kernel
 from tests.reference.intervals import union_length as oracle
 
-SETTINGS = settings(derandomize=True, deadline=None, max_examples=200)
+SETTINGS = settings(max_examples=200)
 
 intervals = st.lists(
     st.tuples(st.integers(-12, 12), st.integers(0, 6)).map(lambda i: (i[0], i[0] + i[1])),

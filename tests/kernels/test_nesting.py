@@ -12,7 +12,7 @@ from nadi.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.trace import Trace
 from tests.reference import nesting as oracle
 
-SETTINGS = settings(derandomize=True, deadline=None, max_examples=200)
+SETTINGS = settings(max_examples=200)
 
 Operations = list[tuple[int, int]]
 

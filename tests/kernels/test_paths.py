@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nadi.kernels import paths
 from tests.reference.paths import is_topological, latest_times, lies_on_cycle, way_back
 
-SETTINGS = settings(derandomize=True, deadline=None, max_examples=150)
+SETTINGS = settings(max_examples=150)
 
 Edge = tuple[int, int, int]
 

@@ -1,0 +1,295 @@
+"""What a file said that has no column: kept as it stood, for a lossless way back.
+
+A large trace has millions of attributes, nearly all of which nobody asks for. So they
+are arrays: numbers as they are, everything else as a span of the bytes that were read,
+turned into values only when somebody looks.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.kernels.groups import group_rows
+from nadi.schema import ATTRIBUTE_TYPES, ATTRS
+from nadi.wire import SCALAR_TYPES, bits_of, pack_list, unpack_list, value_of
+
+__all__ = ["CODES", "SPAN_CODES", "AttributeBuilder", "Attributes", "LazyAttributes"]
+
+Ints = npt.NDArray[np.int64]
+CODES = {name: code for code, name in enumerate(ATTRIBUTE_TYPES)}
+_NUMBERS = tuple(name for name in SCALAR_TYPES if name not in ("string", "bytes"))
+# attributes of these types are spans of bytes; the others are numbers, or nothing at all
+SPAN_CODES = frozenset(
+    code for name, code in CODES.items() if name not in (*_NUMBERS, "none", "dependency")
+)
+_EMPTY = np.zeros(0, dtype=np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class Attributes:
+    """The attributes of one trace, in the order of their nodes and, in each, of the file.
+
+    Attributes
+    ----------
+    node
+        int32, shape (attributes,): row of ``nodes``, ascending; -1 for the trace itself.
+    name
+        int32, shape (attributes,): position in ``names``.
+    type
+        uint8, shape (attributes,): position in ``schema.ATTRIBUTE_TYPES``.
+    value
+        int64, shape (attributes,): a number by its bits (:func:`nadi.wire.bits_of`), or
+        where a span begins, counted through all of ``buffers``.
+    length
+        int32, shape (attributes,): bytes of a span; 0 for numbers.
+    names
+        Every name once.
+    buffers
+        The bytes that spans lie in, uint8.
+    """
+
+    node: npt.NDArray[np.int32]
+    name: npt.NDArray[np.int32]
+    type: npt.NDArray[np.uint8]
+    value: Ints
+    length: npt.NDArray[np.int32]
+    names: tuple[str, ...]
+    buffers: tuple[npt.NDArray[np.uint8], ...]
+
+    @staticmethod
+    def empty() -> Attributes:
+        """Give no attributes."""
+        return AttributeBuilder().build()
+
+    def __len__(self) -> int:
+        return self.node.size
+
+    def __repr__(self) -> str:
+        return f"<Attributes {len(self)} of {len(self.names)} names>"
+
+    @cached_property
+    def _starts(self) -> Ints:
+        """Where each buffer begins, and after the last where it ends."""
+        sizes = [buffer.size for buffer in self.buffers]
+        return np.cumsum([0, *sizes], dtype=np.int64)
+
+    def span(self, row: int) -> bytes:
+        """Give the bytes of an attribute that is a span."""
+        start = int(self.value[row])
+        number = int(np.searchsorted(self._starts, start, side="right")) - 1
+        number = min(number, len(self.buffers) - 1)
+        start -= int(self._starts[number])
+        return self.buffers[number][start : start + int(self.length[row])].tobytes()
+
+    def rows_of(self, node: int) -> range:
+        """Give the rows of a node's attributes; -1 stands for the trace itself."""
+        first, end = np.searchsorted(self.node, [node, node + 1])
+        return range(int(first), int(end))
+
+    def rows_named(self, name: str) -> Ints:
+        """Give the rows of all attributes of a name; shape (rows,)."""
+        if name not in self.names:
+            return np.zeros(0, dtype=np.int64)
+        return np.flatnonzero(self.name == self.names.index(name))
+
+    def python_value(self, row: int) -> Any:
+        """Give an attribute's value: number, bool, str, bytes, list; None if it has none.
+
+        Raises
+        ------
+        ValueError
+            If the bytes are not what the type says.
+        """
+        type_name = ATTRIBUTE_TYPES[self.type[row]]
+        if type_name in _NUMBERS:
+            return value_of(type_name, int(self.value[row]))
+        if type_name == "none":
+            return None
+        if type_name == "dependency":
+            return int(self.value[row])
+        content = self.span(row)
+        if type_name in ("bytes", "unknown"):
+            return content
+        if type_name == "json":
+            return msgspec.json.decode(content)
+        if type_name.endswith("_list"):
+            return unpack_list(type_name, content)
+        return content.decode()
+
+    def of(self, node: int) -> dict[str, Any]:
+        """Give a node's attributes as Python values, by name; -1 for the trace itself."""
+        return {self.names[self.name[row]]: self.python_value(row) for row in self.rows_of(node)}
+
+    def table(self) -> pl.DataFrame:
+        """Give the attributes as a table (``schema.ATTRS``), every value as text."""
+        texts = [_text(self.python_value(row)) for row in range(len(self))]
+        types = pl.Series(ATTRIBUTE_TYPES, dtype=ATTRS.dtypes["type"])
+        names = pl.Series(self.names, dtype=pl.String)
+        columns = {
+            "node": self.node.astype(np.int64),
+            "name": names.gather(self.name.astype(np.uint32)),
+            "type": types.gather(self.type.astype(np.uint32)),
+            "value": texts,
+        }
+        return ATTRS.build(len(self), columns)
+
+    def moved(self, new_row: Ints) -> Attributes:
+        """Give the same attributes for nodes in other rows.
+
+        Parameters
+        ----------
+        new_row
+            int64, shape (nodes,): where each node is now; -1 if it is there no more, and
+            its attributes with it.
+        """
+        size = int(new_row.max(initial=-1)) + 1
+        node = np.where(self.node < 0, 0, new_row[self.node] + 1) if len(self) else self.node
+        kept = np.flatnonzero((node > 0) | (self.node < 0))
+        return self._taken(kept, np.asarray(node[kept], dtype=np.int64), size)
+
+    def joined(self, other: Attributes) -> Attributes:
+        """Give the attributes of both; in a node those of ``other`` come last."""
+        number = {name: code for code, name in enumerate(self.names)}
+        codes = [number.setdefault(name, len(number)) for name in other.names]
+        both = Attributes(
+            node=np.concatenate([self.node, other.node]),
+            name=np.concatenate([self.name, np.array(codes, dtype=np.int32)[other.name]]),
+            type=np.concatenate([self.type, other.type]),
+            value=np.concatenate([self.value, other._shifted(int(self._starts[-1]))]),
+            length=np.concatenate([self.length, other.length]),
+            names=tuple(number),
+            buffers=self.buffers + other.buffers,
+        )
+        node = both.node.astype(np.int64) + 1
+        return both._taken(np.arange(len(both)), node, int(node.max(initial=0)))
+
+    def filtered(self, kept: npt.NDArray[np.bool_]) -> Attributes:
+        """Give the attributes that a mask keeps; bool, shape (attributes,)."""
+        rows = np.flatnonzero(kept)
+        return self._at(rows, self.node[rows])
+
+    def _shifted(self, distance: int) -> Ints:
+        """Give the values with spans that begin later."""
+        is_span = np.isin(self.type, list(SPAN_CODES))
+        return np.where(is_span, self.value + distance, self.value)
+
+    def _taken(self, rows: Ints, keys: Ints, largest: int) -> Attributes:
+        """Give ``rows`` in the order of ``keys``, which are the nodes they go to plus one."""
+        order = np.empty(rows.size, dtype=np.int64)
+        group_rows(keys, np.empty(largest + 2, dtype=np.int64), order)
+        return self._at(rows[order], (keys[order] - 1).astype(np.int32))
+
+    def _at(self, rows: Ints, node: npt.NDArray[np.int32]) -> Attributes:
+        return Attributes(
+            node=node,
+            name=self.name[rows],
+            type=self.type[rows],
+            value=self.value[rows],
+            length=self.length[rows],
+            names=self.names,
+            buffers=self.buffers,
+        )
+
+    def items(self) -> Iterator[tuple[int, str, str, Any]]:
+        """Go through node, name, type and value of every attribute."""
+        for row in range(len(self)):
+            yield (
+                int(self.node[row]),
+                self.names[self.name[row]],
+                ATTRIBUTE_TYPES[self.type[row]],
+                self.python_value(row),
+            )
+
+    def bytes(self) -> npt.NDArray[np.uint8]:
+        """Give all buffers as one, which ``value`` counts through; uint8."""
+        if len(self.buffers) == 1:
+            return self.buffers[0]
+        return np.concatenate(self.buffers) if self.buffers else _EMPTY
+
+
+class LazyAttributes:
+    """Attributes that are read when they are first asked for."""
+
+    def __init__(self, load: Callable[[], Attributes]) -> None:
+        self._load = load
+
+    @cached_property
+    def value(self) -> Attributes:
+        """The attributes."""
+        return self._load()
+
+
+def _text(value: Any) -> str:
+    """Write a value as text: numbers in decimal, lists as JSON, bytes in base64."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, (list, dict, bool)) or value is None:
+        return "" if value is None else msgspec.json.encode(value).decode()
+    return repr(value)
+
+
+class AttributeBuilder:
+    """Collects attributes one by one, for files that are small or read slowly anyway."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int, int, int, int]] = []
+        self._names: dict[str, int] = {}
+        self._content = bytearray()
+
+    def add(self, node: int, name: str, type_name: str, value: Any) -> None:
+        """Add an attribute; nodes may come in any order.
+
+        Raises
+        ------
+        ValueError
+            If a list holds what its type cannot.
+        """
+        code = self._names.setdefault(name, len(self._names))
+        number, length = 0, 0
+        if type_name in _NUMBERS:
+            number = bits_of(type_name, value)
+        elif type_name == "dependency":
+            number = value
+        elif type_name != "none":
+            content = _span_of(type_name, value)
+            number, length = len(self._content), len(content)
+            self._content += content
+        self._rows.append((node, code, CODES[type_name], number, length))
+
+    def add_all(self, node: int, values: Mapping[str, tuple[str, Any]]) -> None:
+        """Add attributes given as name -> (type, value)."""
+        for name, (type_name, value) in values.items():
+            self.add(node, name, type_name, value)
+
+    def build(self) -> Attributes:
+        """Give what was added, in order of node."""
+        self._rows.sort(key=lambda row: row[0])
+        columns: Sequence[Sequence[int]] = list(zip(*self._rows, strict=True)) or [[]] * 5
+        return Attributes(
+            node=np.array(columns[0], dtype=np.int32),
+            name=np.array(columns[1], dtype=np.int32),
+            type=np.array(columns[2], dtype=np.uint8),
+            value=np.array(columns[3], dtype=np.int64),
+            length=np.array(columns[4], dtype=np.int32),
+            names=tuple(self._names),
+            buffers=(np.frombuffer(bytes(self._content), dtype=np.uint8).copy(),),
+        )
+
+
+def _span_of(type_name: str, value: Any) -> bytes:
+    if type_name.endswith("_list"):
+        return pack_list(type_name, value)
+    if type_name == "json":
+        return value if isinstance(value, bytes) else msgspec.json.encode(value)
+    return value if isinstance(value, bytes) else str(value).encode()
