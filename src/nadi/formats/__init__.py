@@ -72,11 +72,11 @@ def read(path: Path | str) -> Trace:
         if found == KINETO:
             from nadi.formats import kineto
 
-            return kineto.read(path)
+            return kineto.decode(container.read_file(path))
         if found == PYTORCH_ET:
             from nadi.formats import pytorch_et
 
-            return pytorch_et.read(path)
+            return pytorch_et.decode(container.read_file(path))
     raise FormatError(
         str(path),
         "neither a PyTorch execution trace (top-level keys 'schema' and 'nodes') nor a Kineto "

@@ -7,23 +7,28 @@ import hashlib
 import io
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 from isal import igzip, isal_zlib
 
 from nadi.errors import FormatError, InputError
 from nadi.provenance import Source
 
 __all__ = [
+    "RawFile",
     "check_writable",
     "decode_json",
-    "describe_source",
     "garbage_collection_paused",
-    "read_bytes",
+    "read_file",
     "read_head",
     "write_beside",
 ]
@@ -32,6 +37,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD = 1 << 16
 _MAX_RATIO = 200  # of content to gzip; traces have 20 to 40
+_LIKELY_RATIO = 30
 _SMALLEST_LIMIT = 1 << 28
 _Struct = TypeVar("_Struct")
 
@@ -52,43 +58,85 @@ def read_head(path: Path, size: int = _HEAD) -> bytes:
     return bytes(content)
 
 
-def read_bytes(path: Path) -> tuple[bytes, bytes]:
-    """Read a whole file.
+@dataclass(frozen=True, eq=False)
+class RawFile:
+    """A file's content, decompressed, and what is said of it in errors and provenance.
 
-    Returns
-    -------
-    stored, content
-        The bytes as stored, and decompressed if they are gzip.
+    Attributes
+    ----------
+    name
+        Its path or address, as the user gave it.
+    content
+        uint8, shape (bytes,): writable, because kernels compile anew for read-only arrays.
+    stored_size
+        Bytes as stored.
+    stored_hash
+        BLAKE2b-128 of the bytes as stored, on its way.
+    """
+
+    name: str
+    content: npt.NDArray[np.uint8]
+    stored_size: int
+    stored_hash: Future[str]
+
+    def source(self, format_name: str) -> Source:
+        """Describe the file for the provenance of what is made from it."""
+        name = self.name.encode(errors="surrogateescape").decode(errors="replace")
+        return Source(name, format_name, self.stored_size, self.stored_hash.result())
+
+
+def read_file(path: Path) -> RawFile:
+    """Read a whole file, decompressed if it is gzip.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or its gzip data are broken or far larger than a trace's.
     """
     try:
         stored = path.read_bytes()
     except OSError as error:
         raise _unreadable(path, error) from None
-    if not stored.startswith(_GZIP_MAGIC):
-        return stored, stored.removeprefix(_BYTE_ORDER_MARK)
+    future: Future[str] = Future()
+    # hashing takes as long as decoding; the other processor does it meanwhile
+    threading.Thread(target=lambda: future.set_result(_hash(stored)), daemon=True).start()
+    if stored.startswith(_GZIP_MAGIC):
+        content = _gunzip(path, stored)
+    else:
+        content = np.frombuffer(stored, dtype=np.uint8).copy()
+    if content[:3].tobytes() == _BYTE_ORDER_MARK:
+        content = content[3:]
+    return RawFile(str(path), content, len(stored), future)
+
+
+def _hash(stored: bytes) -> str:
+    return hashlib.blake2b(stored, digest_size=16).hexdigest()
+
+
+def _gunzip(path: Path, stored: bytes) -> npt.NDArray[np.uint8]:
+    """Decompress into an array that grows by doubling, up to what a trace may have."""
     largest = max(_SMALLEST_LIMIT, _MAX_RATIO * len(stored))
+    content = np.empty(min(largest, _LIKELY_RATIO * len(stored)) + 1, dtype=np.uint8)
+    filled = 0
     try:
         with igzip.open(io.BytesIO(stored)) as file:
-            content = file.read(largest + 1)
+            while count := file.readinto(content[filled:]):
+                filled += count
+                if filled > largest:
+                    raise FormatError(
+                        str(path),
+                        f"its gzip content is over {_MAX_RATIO} times its size; traces are at "
+                        "most 100 times",
+                        "decompress it yourself if it is what you want",
+                    )
+                if filled == content.size:
+                    content.resize(min(largest + 1, 2 * filled), refcheck=False)
     except (EOFError, OSError, isal_zlib.error) as error:  # type: ignore[misc]
         raise _broken_gzip(path, error) from None
-    if len(content) > largest:
-        raise FormatError(
-            str(path),
-            f"its gzip content is over {_MAX_RATIO} times its size; traces are at most 100 times",
-            "decompress it yourself if it is what you want",
-        )
-    return stored, content.removeprefix(_BYTE_ORDER_MARK)
+    return content[:filled]
 
 
-def describe_source(path: Path, stored: bytes, format_name: str) -> Source:
-    """Describe an input file for the provenance of what is made from it."""
-    digest = hashlib.blake2b(stored, digest_size=16).hexdigest()
-    name = str(path).encode(errors="surrogateescape").decode(errors="replace")
-    return Source(name, format_name, len(stored), digest)
-
-
-def decode_json(path: Path, content: bytes, decoder: msgspec.json.Decoder[_Struct]) -> _Struct:
+def decode_json(file: RawFile, decoder: msgspec.json.Decoder[_Struct]) -> _Struct:
     """Decode JSON into the decoder's struct.
 
     Raises
@@ -97,21 +145,21 @@ def decode_json(path: Path, content: bytes, decoder: msgspec.json.Decoder[_Struc
         With the file, and the byte or the JSON path at fault.
     """
     try:
-        return decoder.decode(content)
+        return decoder.decode(file.content.data)
     except msgspec.ValidationError as error:
         what, remedy = _lower_first(str(error)), "PyTorch does not write this: record it again"
     except msgspec.DecodeError as error:
         if "truncated" in str(error):
-            what = f"the JSON ends too early, after {len(content):,} bytes"
+            what = f"the JSON ends too early, after {file.content.size:,} bytes"
         else:
             what = f"not valid JSON: {_lower_first(str(error))}"
         remedy = "the recording was cut off or damaged: record it again"
     except UnicodeDecodeError:
-        what = f"not valid UTF-8: byte {_first_bad_byte(content):,}"
+        what = f"not valid UTF-8: byte {_first_bad_byte(file.content.tobytes()):,}"
         remedy = "the recording was damaged: record it again"
     except RecursionError:
         what, remedy = "nested too deeply to be a trace", "record it again"
-    raise FormatError(str(path), what, remedy)
+    raise FormatError(file.name, what, remedy)
 
 
 @contextmanager

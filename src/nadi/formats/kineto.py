@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -20,7 +19,7 @@ from nadi.formats.communication import (
     comm_type_of_kernel,
     comm_type_of_text,
 )
-from nadi.formats.container import decode_json, describe_source, read_bytes
+from nadi.formats.container import RawFile, decode_json
 from nadi.issues import IssueLog
 from nadi.kernels.digits import microseconds_to_ns
 from nadi.provenance import Provenance
@@ -28,7 +27,7 @@ from nadi.schema import CATEGORIES, DEPS, DEVICE_WORK, GROUPS, NODES
 from nadi.trace import Trace
 from nadi.version import __version__
 
-__all__ = ["read"]
+__all__ = ["decode"]
 
 _CATEGORY = {
     "cpu_op": "operator",
@@ -115,8 +114,8 @@ _decoder = msgspec.json.Decoder(_File)
 _no_args = _Args()
 
 
-def read(path: Path) -> Trace:
-    """Read a Kineto trace, plain or gzip.
+def decode(raw: RawFile) -> Trace:
+    """Read a Kineto trace.
 
     Returns
     -------
@@ -129,19 +128,18 @@ def read(path: Path) -> Trace:
     FormatError
         If the JSON is broken, or an event has no time: with its JSON path.
     """
-    stored, content = read_bytes(path)
-    file = decode_json(path, content, _decoder)
+    file = decode_json(raw, _decoder)
     log = IssueLog()
     distributed = file.distributedInfo or _Distributed()
     groups = _groups_table(distributed)
     rows = _importable(file.traceEvents, log)
     events = [file.traceEvents[row] for row in rows]
-    columns = _columns(path, file.baseTimeNanoseconds, events, rows, groups)
+    columns = _columns(raw.name, file.baseTimeNanoseconds, events, rows, groups)
     nodes = NODES.build(len(events), columns).sort(
         "start", -pl.col("duration"), pl.col("category").to_physical(), "event"
     )
     nodes = nodes.with_columns(id=pl.int_range(nodes.height, dtype=pl.Int64))
-    source = describe_source(path, stored, "Kineto")
+    source = raw.source("Kineto")
     return Trace(
         nodes=nodes,
         deps=DEPS.empty(),
@@ -197,7 +195,7 @@ def _importable(events: Sequence[_Event], log: IssueLog) -> list[int]:
 
 
 def _columns(
-    path: Path, base: int, events: list[_Event], rows: list[int], groups: pl.DataFrame
+    path: str, base: int, events: list[_Event], rows: list[int], groups: pl.DataFrame
 ) -> dict[str, Any]:
     args = [event.args or _no_args for event in events]
     codes = np.array([_CODE[_CATEGORY[event.cat]] for event in events], dtype=np.uint8)
@@ -273,7 +271,7 @@ def _threads(events: list[_Event], on_device: npt.NDArray[np.bool_]) -> list[int
 
 
 def _intervals(
-    path: Path, base: int, events: list[_Event], rows: list[int]
+    path: str, base: int, events: list[_Event], rows: list[int]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Read start and duration in ns, both 0 or more and their sum below 2^63."""
     start = _times(path, rows, "ts", [event.ts for event in events])
@@ -289,7 +287,7 @@ def _intervals(
     return start + base, duration
 
 
-def _times(path: Path, rows: list[int], key: str, numbers: list[Any]) -> npt.NDArray[np.int64]:
+def _times(path: str, rows: list[int], key: str, numbers: list[Any]) -> npt.NDArray[np.int64]:
     """Read decimal microseconds as ns, naming the event of the first that is none."""
     for row, number in zip(rows, numbers, strict=True):
         if number is msgspec.UNSET:
@@ -305,23 +303,23 @@ def _times(path: Path, rows: list[int], key: str, numbers: list[Any]) -> npt.NDA
     return out
 
 
-def _integers(path: Path, rows: list[int], args: list[_Args], name: str) -> npt.NDArray[np.int64]:
+def _integers(path: str, rows: list[int], args: list[_Args], name: str) -> npt.NDArray[np.int64]:
     values = [getattr(a, name) for a in args]
     try:
         return np.array(values, dtype=np.int64)
     except OverflowError:
         bad = next(i for i, value in enumerate(values) if not -(2**63) <= value < 2**63)
         raise FormatError(
-            str(path),
+            path,
             f"{name} {values[bad]} does not fit a 64-bit integer"
             f" - at $.traceEvents[{rows[bad]}].args",
             "record the trace again",
         ) from None
 
 
-def _time_error(path: Path, row: int, key: str, what: str) -> FormatError:
+def _time_error(path: str, row: int, key: str, what: str) -> FormatError:
     return FormatError(
-        str(path), f"{key} {what} - at $.traceEvents[{row}].{key}", "record the trace again"
+        path, f"{key} {what} - at $.traceEvents[{row}].{key}", "record the trace again"
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -13,14 +12,14 @@ import polars as pl
 
 from nadi.errors import FormatError
 from nadi.formats.communication import comm_type_of_call, comm_type_of_host
-from nadi.formats.container import decode_json, describe_source, read_bytes
+from nadi.formats.container import RawFile, decode_json
 from nadi.issues import IssueLog
 from nadi.provenance import Provenance
 from nadi.schema import DEPS, GROUPS, NODES
 from nadi.trace import Trace
 from nadi.version import __version__
 
-__all__ = ["GROUP_INIT", "KNOWN_SCHEMAS", "read"]
+__all__ = ["GROUP_INIT", "KNOWN_SCHEMAS", "decode"]
 
 KNOWN_SCHEMAS = (
     "1.0.1",
@@ -84,8 +83,8 @@ _operands_decoder = msgspec.json.Decoder(_Operands | list[Any])
 _groups_decoder = msgspec.json.Decoder(list[_Group])
 
 
-def read(path: Path) -> Trace:
-    """Read a PyTorch execution trace, plain or gzip.
+def decode(raw: RawFile) -> Trace:
+    """Read a PyTorch execution trace.
 
     Returns
     -------
@@ -98,31 +97,30 @@ def read(path: Path) -> Trace:
     FormatError
         If the JSON is broken or an id stands twice: with the place.
     """
-    stored, content = read_bytes(path)
-    file = decode_json(path, content, _decoder)
+    file = decode_json(raw, _decoder)
     log = IssueLog()
     log.add(
         "et.schema", "warning", int(file.schema not in KNOWN_SCHEMAS),
         f"schema {file.schema!r} is not known to this version of Nadi", "check the result",
     )  # fmt: skip
-    source = describe_source(path, stored, f"PyTorch ET {file.schema}")
+    source = raw.source(f"PyTorch ET {file.schema}")
     file.nodes.sort(key=lambda node: node.id)
-    nodes = NODES.build(len(file.nodes), _columns(path, file.nodes, log))
+    nodes = NODES.build(len(file.nodes), _columns(raw.name, file.nodes, log))
     return Trace(
         nodes=nodes,
         deps=DEPS.empty(),
-        groups=_groups_table(path, file.nodes),
+        groups=_groups_table(raw.name, file.nodes),
         issues=log.table(),
         provenance=Provenance(__version__, (source,)),
         process=file.pid,
     )
 
 
-def _columns(path: Path, nodes: list[_Node], log: IssueLog) -> dict[str, Any]:
+def _columns(path: str, nodes: list[_Node], log: IssueLog) -> dict[str, Any]:
     ids = np.array([node.id for node in nodes], dtype=np.int64)
     if (repeated := np.flatnonzero(ids[1:] == ids[:-1])).size:
         raise FormatError(
-            str(path), f"node id {ids[repeated[0]]} stands twice; ids are unique",
+            path, f"node id {ids[repeated[0]]} stands twice; ids are unique",
             "was the file put together from two?",
         )  # fmt: skip
     attributes = [_attributes(node) for node in nodes]
@@ -195,11 +193,11 @@ def _parent_rows(
     return np.where(known & (rows < own_rows), rows, -1)
 
 
-def _values(path: Path, node: _Node) -> list[Any]:
+def _values(path: str, node: _Node) -> list[Any]:
     try:
         operands = _operands_decoder.decode(node.inputs)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(str(path), f"node {node.id}, inputs: {error}") from None
+        raise FormatError(path, f"node {node.id}, inputs: {error}") from None
     return operands if isinstance(operands, list) else operands.values
 
 
@@ -218,7 +216,7 @@ def _tensor_bytes(value: Any) -> Iterator[int]:
             yield from _tensor_bytes(item)
 
 
-def _groups_table(path: Path, nodes: list[_Node]) -> pl.DataFrame:
+def _groups_table(path: str, nodes: list[_Node]) -> pl.DataFrame:
     """Read the groups from the text operand of each process group initialisation."""
     groups: dict[str, _Group] = {}
     for node in nodes:
@@ -228,7 +226,7 @@ def _groups_table(path: Path, nodes: list[_Node]) -> pl.DataFrame:
                     found = _groups_decoder.decode(text)
                 except (msgspec.MsgspecError, TypeError):
                     raise FormatError(
-                        str(path),
+                        path,
                         f"node {node.id} ({GROUP_INIT}): expected a JSON list of process groups, "
                         f"got {str(text)[:40]!r}",
                         "record the trace again",
