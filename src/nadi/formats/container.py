@@ -38,6 +38,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD = 1 << 16
 _MAX_RATIO = 200  # of content to gzip; traces have 20 to 40
 _LIKELY_RATIO = 30
+_PIECE = 1 << 20  # of content at a time: one that stays in the processor's cache
 _SMALLEST_LIMIT = 1 << 28
 _Struct = TypeVar("_Struct")
 
@@ -120,7 +121,7 @@ def _gunzip(path: Path, stored: bytes) -> npt.NDArray[np.uint8]:
     filled = 0
     try:
         with igzip.open(io.BytesIO(stored)) as file:
-            while count := file.readinto(content[filled:]):
+            while count := file.readinto(content[filled : filled + _PIECE]):
                 filled += count
                 if filled > largest:
                     raise FormatError(
