@@ -10,7 +10,8 @@ import polars as pl
 
 from nadi.errors import NadiError
 from nadi.graph import EdgeKind, EventGraph
-from nadi.kernels.paths import group_by_destination, topological_order
+from nadi.kernels.groups import group_rows
+from nadi.kernels.paths import topological_order
 from nadi.link.nesting import nest
 from nadi.overheads import launch_latency, stream_turnaround
 from nadi.schema import DEVICE_WORK, LABELS
@@ -268,7 +269,7 @@ def _finish(job: Job, parts: list[_TraceGraph], edges: _Edges, time: _Ints) -> E
         raise NadiError("", "a dependency names no operation", "please report this recording")
     in_ptr = np.zeros(time.size + 1, dtype=np.int64)
     edge = np.empty(src.size, dtype=np.int64)
-    group_by_destination(dst, in_ptr, edge)
+    group_rows(dst, in_ptr, edge)
     in_src, weight = src[edge], weight[edge]
     order = np.empty(time.size, dtype=np.int64)
     on_cycle = topological_order(in_ptr, in_src, order)

@@ -7,7 +7,8 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.issues import IssueLog
-from nadi.kernels.groups import group_rows, in_a_cycle
+from nadi.kernels.groups import group_rows
+from nadi.kernels.paths import topological_order
 from nadi.schema import CATEGORIES, GIVEN_DEPS, TABLES
 from nadi.trace import Job, Trace
 
@@ -114,8 +115,8 @@ def cycle_row(num_nodes: int, src: npt.NDArray[np.int64], dst: npt.NDArray[np.in
         return -1
     first = np.empty(num_nodes + 1, dtype=np.int64)
     order = np.empty(src.size, dtype=np.int64)
-    group_rows(src, first, order)
-    return int(in_a_cycle(first, dst[order], np.empty(num_nodes, dtype=np.int64)))
+    group_rows(dst, first, order)
+    return int(topological_order(first, src[order], np.empty(num_nodes, dtype=np.int64)))
 
 
 def _check_attributes(trace: Trace, log: IssueLog) -> None:

@@ -26,11 +26,11 @@ from numba.core import config
 numba_folder = config.CACHE_DIR
 import numpy as np
 from nadi.kernels import _jit
-from nadi.kernels.paths import group_by_destination
+from nadi.kernels.groups import group_rows
 
 before = _jit.compiled_before()
 in_ptr, edge = np.zeros(4, dtype=np.int64), np.empty(3, dtype=np.int64)
-group_by_destination(np.array([2, 0, 2]), in_ptr, edge)
+group_rows(np.array([2, 0, 2]), in_ptr, edge)
 folder = _jit.cache_folder()
 print(json.dumps({
     "folder": str(folder) if folder else None,

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nadi.kernels import paths
+from nadi.kernels.groups import group_rows
 from tests.reference.paths import is_topological, latest_times, lies_on_cycle, way_back
 
 SETTINGS = settings(max_examples=150)
@@ -40,7 +41,7 @@ def grouped(num_vertices: int, edges: list[Edge]) -> tuple[np.ndarray, list[Edge
     destination = np.array([edge[1] for edge in edges], dtype=np.int64)
     in_ptr = np.zeros(num_vertices + 1, dtype=np.int64)
     order = np.empty(len(edges), dtype=np.int64)
-    paths.group_by_destination(destination, in_ptr, order)
+    group_rows(destination, in_ptr, order)
     return in_ptr, [edges[i] for i in order]
 
 

@@ -10,31 +10,7 @@ import numpy as np
 
 from nadi.kernels._jit import kernel
 
-__all__ = ["group_by_destination", "replay_times", "topological_order", "trace_back"]
-
-
-@kernel
-def group_by_destination(destination: np.ndarray, in_ptr: np.ndarray, edge: np.ndarray) -> None:
-    """Sort edges by destination, keeping the given order among those of one destination.
-
-    Parameters
-    ----------
-    destination
-        int64, shape (edges,).
-    in_ptr
-        int64, shape (vertices + 1,), zero at entry, filled.
-    edge
-        int64, shape (edges,), filled: the edges in their new order. O(vertices + edges).
-    """
-    for d in destination:
-        in_ptr[d + 1] += 1
-    for v in range(in_ptr.size - 1):
-        in_ptr[v + 1] += in_ptr[v]
-    next_slot = in_ptr[:-1].copy()
-    for i in range(destination.size):
-        d = destination[i]
-        edge[next_slot[d]] = i
-        next_slot[d] += 1
+__all__ = ["replay_times", "topological_order", "trace_back"]
 
 
 @kernel

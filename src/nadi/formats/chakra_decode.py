@@ -1,0 +1,423 @@
+"""Chakra's .et: protobuf messages, decoded into columns.
+
+What an .et says of a node and a column can hold is in the column; all of it is in the
+attributes, so that a trace that came from an .et goes back as the same messages.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.attributes import CODES, AttributeBuilder, Attributes
+from nadi.errors import FormatError
+from nadi.formats.container import RawFile
+from nadi.issues import IssueLog
+from nadi.kernels.chakra_decode import (
+    NUM_COUNTS,
+    PROBLEMS,
+    ROLES,
+    NodeColumns,
+    count_messages,
+    decode_messages,
+)
+from nadi.kernels.strings import intern_spans
+from nadi.provenance import Provenance
+from nadi.schema import CATEGORIES, COMM_TYPES, DEPS, GROUPS, NODE_KINDS, NODES
+from nadi.trace import Trace
+from nadi.validate import cycle_row
+from nadi.version import __version__
+from nadi.wire import read_varint
+
+__all__ = ["COLLECTIVES", "decode", "looks_like", "stated_version"]
+
+_Ints = npt.NDArray[np.int64]
+_VERSION = re.compile(rb"[0-9A-Za-z.+-]{1,32}")
+# Chakra's numbers of collectives; what it calls reduce_scatter_block differs in its layout only
+COLLECTIVES = (
+    "all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "all_to_all",
+    "reduce_scatter", "reduce_scatter", "barrier",
+)  # fmt: skip
+# columns of nodes, and the attributes that they are read from, the first that is there
+_COLUMNS = {
+    "thread": ("thread", "tid"),
+    "device": ("device",),
+    "rf_id": ("rf_id",),
+    "external_id": ("external_id",),
+    "correlation": ("correlation",),
+    "sequence": ("sequence", "seq_id"),
+    "bytes": ("bytes", "tensor_size"),
+    "comm_bytes": ("comm_size",),
+    "src": ("comm_src",),
+    "dst": ("comm_dst",),
+    "tag": ("comm_tag",),
+    "flops": ("num_ops",),
+}
+_NUMBERS = np.array([
+    CODES[name] for name in ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32",
+                             "fixed64", "sfixed32", "sfixed64", "bool")
+])  # fmt: skip
+_UNSIGNED = np.array([CODES["uint64"], CODES["fixed64"]])
+
+
+class _Group(msgspec.Struct):
+    pg_name: str = ""
+    pg_desc: str = ""
+    backend_config: str = ""
+    ranks: list[int] = []
+
+
+def looks_like(head: bytes) -> bool:
+    """Tell from a file's first bytes whether it begins with Chakra's metadata and a node."""
+    try:
+        length, at = read_varint(head, 0)
+        if length == 0:
+            return len(head) == 1 or head[2:3] == b"\x08"
+        if head[at : at + 1] == b"\x0a":
+            size, begin = read_varint(head, at + 1)
+            return size < length and bool(_VERSION.fullmatch(head[begin : begin + size]))
+        return head[at : at + 1] == b"\x12" and head[at + 2 : at + 3] == b"\x0a"
+    except ValueError:
+        return False
+
+
+def decode(raw: RawFile) -> Trace:
+    """Read a Chakra execution trace of schema 0.0.4 or 1.0.0.
+
+    Returns
+    -------
+    Trace
+        Nodes in the order of the file, without parents; dependencies of the kinds data
+        and ctrl; every attribute. A start of 0 us means that none is known. O(bytes).
+
+    Raises
+    ------
+    FormatError
+        If the bytes are no such messages, or an id stands twice: with the byte.
+    """
+    if not raw.content.size:
+        raise FormatError(raw.name, "the file is empty", "was it written to the end?")
+    columns, counts = _decode(raw)
+    log = IssueLog()
+    log.add(
+        "chakra.unknown-field", "warning", int(counts[4]),
+        "fields of attributes and operands that this version of the format does not have",
+        "they are left out",
+    )  # fmt: skip
+    attributes = _attributes(raw, columns, int(counts[3]))
+    log.add(
+        "chakra.unknown-field", "info", int((attributes.type == CODES["unknown"]).sum()),
+        "fields of nodes that this version of the format does not have: kept as they are",
+    )  # fmt: skip
+    rows = _Rows(raw.name, columns.id)
+    deps, others = _dependencies(rows, columns, log)
+    nodes, groups = _tables(raw, columns, attributes)
+    stated = attributes.of(-1)
+    version = f"Chakra ET {stated_version(attributes) or 'of no version'}"
+    return Trace(
+        nodes=nodes,
+        deps=deps,
+        groups=groups,
+        issues=log.table(),
+        provenance=Provenance(__version__, (raw.source(version),)),
+        rank=_number(stated, "rank"),
+        world_size=_number(stated, "world_size"),
+        process=_number(stated, "pid"),
+        given_attributes=attributes.joined(others) if len(others) else attributes,
+    )
+
+
+def stated_version(attributes: Attributes) -> str | None:
+    """Give the version of the schema that an .et states; None if it is not from an .et."""
+    for row in attributes.rows_of(-1):
+        if attributes.type[row] == CODES["operand"]:
+            return attributes.span(row).decode()
+    return None
+
+
+def _decode(raw: RawFile) -> tuple[NodeColumns, _Ints]:
+    counts = np.zeros(NUM_COUNTS, dtype=np.int64)
+    problem, where = count_messages(raw.content, counts)
+    if not problem:
+        columns = _empty_columns(counts)
+        problem, where = decode_messages(raw.content, columns, counts)
+    if problem:
+        raise FormatError(
+            raw.name, f"byte {where:,}, in node {counts[0]:,}: {PROBLEMS[problem]}",
+            "the file is damaged or cut off: write or copy it again",
+        )  # fmt: skip
+    return _trimmed(columns, int(counts[3])), counts
+
+
+def _empty_columns(counts: _Ints) -> NodeColumns:
+    nodes, ctrl, data, attrs = (int(count) for count in counts[:4])
+    return NodeColumns(
+        id=np.zeros(nodes, dtype=np.int64),
+        kind=np.zeros(nodes, dtype=np.uint8),
+        name_at=np.zeros(nodes, dtype=np.int64),
+        name_length=np.zeros(nodes, dtype=np.int32),
+        start=np.zeros(nodes, dtype=np.int64),
+        duration=np.zeros(nodes, dtype=np.int64),
+        ctrl_first=np.zeros(nodes + 1, dtype=np.int64),
+        ctrl=np.empty(ctrl, dtype=np.int64),
+        data_first=np.zeros(nodes + 1, dtype=np.int64),
+        data=np.empty(data, dtype=np.int64),
+        attr_node=np.empty(attrs, dtype=np.int32),
+        attr_name_at=np.empty(attrs, dtype=np.int64),
+        attr_name_length=np.empty(attrs, dtype=np.int32),
+        attr_type=np.empty(attrs, dtype=np.uint8),
+        attr_value=np.empty(attrs, dtype=np.int64),
+        attr_length=np.empty(attrs, dtype=np.int32),
+    )
+
+
+def _trimmed(columns: NodeColumns, num_attrs: int) -> NodeColumns:
+    """Give the columns without the rows of attributes that were counted but not needed."""
+    names = [name for name in columns._fields if name.startswith("attr_")]
+    return columns._replace(**{name: getattr(columns, name)[:num_attrs] for name in names})
+
+
+def _intern(
+    content: npt.NDArray[np.uint8], begin: _Ints, length: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.int32], list[str]]:
+    """Give each span the number of its text, and every text once."""
+    codes = np.empty(begin.size, dtype=np.int32)
+    firsts = np.empty(begin.size, dtype=np.int64)
+    num_slots = 1 << 12
+    while (count := intern_spans(
+        content, begin, length, np.empty(num_slots, dtype=np.int32), codes, firsts
+    )) < 0:  # fmt: skip
+        num_slots *= 16
+    texts = [
+        content[begin[row] : begin[row] + length[row]].tobytes().decode() for row in firsts[:count]
+    ]
+    return codes, texts
+
+
+def _attributes(raw: RawFile, columns: NodeColumns, count: int) -> Attributes:
+    length = columns.attr_name_length
+    codes, names = _intern(raw.content, columns.attr_name_at, length)
+    # texts of operands have no name in the file
+    for number, role in enumerate(ROLES, start=1):
+        rows = np.flatnonzero(length == -number)
+        if rows.size:
+            if role not in names:
+                names.append(role)
+            codes[rows] = names.index(role)
+    return Attributes(
+        node=columns.attr_node,
+        name=codes,
+        type=columns.attr_type,
+        value=columns.attr_value,
+        length=columns.attr_length,
+        names=tuple(names),
+        buffers=(raw.content,),
+    )
+
+
+class _Rows:
+    """Where each node id stands."""
+
+    def __init__(self, file: str, ids: _Ints) -> None:
+        self.ids = ids
+        self._order: _Ints | None = None
+        ascending = bool((ids[1:] > ids[:-1]).all())
+        if not ascending:
+            self._order = np.argsort(ids, kind="stable")
+            ordered = ids[self._order]
+            if (twice := np.flatnonzero(ordered[1:] == ordered[:-1])).size:
+                raise FormatError(
+                    file, f"node id {ordered[twice[0]]} stands twice; ids are unique",
+                    "was the file put together from two?",
+                )  # fmt: skip
+            self._sorted = ordered
+        else:
+            self._sorted = ids
+
+    def find(self, ids: _Ints) -> _Ints:
+        """Give the row of each id, -1 where it is not there."""
+        if not self.ids.size:
+            return np.full(ids.size, -1, dtype=np.int64)
+        at = np.minimum(self._positions(ids), self.ids.size - 1)
+        found = self._sorted[at] == ids
+        rows = at if self._order is None else self._order[at]
+        return np.where(found, rows, -1)
+
+    def _positions(self, ids: _Ints) -> _Ints:
+        low, high = int(self._sorted[0]), int(self._sorted[-1])
+        if high - low > 8 * self._sorted.size:
+            return np.searchsorted(self._sorted, ids)
+        # ids are nearly without gaps: a table of positions is several times faster
+        table = np.zeros(high - low + 1, dtype=np.int64)
+        table[self._sorted - low] = np.arange(self._sorted.size)
+        return table[np.clip(ids - low, 0, high - low)]
+
+
+def _dependencies(
+    rows: _Rows, columns: NodeColumns, log: IssueLog
+) -> tuple[pl.DataFrame, Attributes]:
+    """Give dependencies between nodes as rows; the others as attributes, with their places."""
+    builder = AttributeBuilder()
+    frames = []
+    for kind, first, ids in (
+        ("data", columns.data_first, columns.data),
+        ("ctrl", columns.ctrl_first, columns.ctrl),
+    ):
+        dst = np.repeat(np.arange(rows.ids.size), np.diff(first))
+        src = rows.find(ids)
+        usable = (src >= 0) & (src != dst)
+        log.add(
+            f"chakra.{kind}-missing", "warning", int((src < 0).sum()),
+            f"{kind} dependencies name a node that is not in the file",
+            "the trace may be part of a larger one; they are kept as attributes",
+        )  # fmt: skip
+        log.add(
+            f"chakra.{kind}-self", "info", int(((src == dst) & (src >= 0)).sum()),
+            f"{kind} dependencies of a node on itself, which mean nothing: kept as attributes",
+        )  # fmt: skip
+        repeated = usable & _repeated(first, src, rows.ids.size)
+        log.add(
+            f"chakra.{kind}-twice", "warning", int(repeated.sum()),
+            f"{kind} dependencies are given more than once", "kept once, the others as attributes",
+        )  # fmt: skip
+        usable &= ~repeated
+        for entry in np.flatnonzero(~usable).tolist():
+            place = entry - int(first[dst[entry]])
+            builder.add(int(dst[entry]), f"{kind}_deps[{place}]", "dependency", int(ids[entry]))
+        chosen = {"src": src[usable], "dst": dst[usable], "kind": kind}
+        frames.append(DEPS.build(int(usable.sum()), chosen))
+    deps = pl.concat(frames)
+    on_cycle = cycle_row(rows.ids.size, deps["src"].to_numpy(), deps["dst"].to_numpy())
+    log.add(
+        "chakra.cycle", "error", int(on_cycle >= 0),
+        f"node {rows.ids[max(on_cycle, 0)] if rows.ids.size else 0} waits for itself by way of "
+        "its dependencies",
+        "no simulator can run this trace: mend the program that wrote it",
+    )  # fmt: skip
+    return deps, builder.build()
+
+
+def _repeated(first: _Ints, src: _Ints, num_nodes: int) -> npt.NDArray[np.bool_]:
+    """Tell which dependencies a node names that it has named before."""
+    dst = np.repeat(np.arange(num_nodes), np.diff(first))
+    several = np.flatnonzero(np.diff(first)[dst] > 1)
+    out = np.zeros(src.size, dtype=np.bool_)
+    keys = dst[several] * (num_nodes + 1) + src[several]
+    order = np.argsort(keys, kind="stable")
+    same = keys[order][1:] == keys[order][:-1]
+    out[several[order[1:][same]]] = True
+    return out
+
+
+def _tables(
+    raw: RawFile, columns: NodeColumns, attributes: Attributes
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    size = columns.id.size
+    codes, texts = _intern(raw.content, columns.name_at, columns.name_length)
+    names = pl.Series(texts, dtype=NODES.dtypes["name"]).gather(codes.astype(np.uint32))
+    kinds = pl.Series(NODE_KINDS, dtype=NODES.dtypes["kind"])
+    is_cpu = _numbers(attributes, size, ("is_cpu_op",), missing=1) != 0
+    group, groups = _groups(attributes, size)
+    start = np.where(columns.start > 0, columns.start * 1000, -1)
+    exact = {
+        "start": _numbers(attributes, size, ("start_ns",)),
+        "duration": _numbers(attributes, size, ("duration_ns",)),
+    }
+    given: dict[str, Any] = {
+        "id": columns.id,
+        "name": names,
+        "kind": kinds.gather(columns.kind),
+        "category": _categories(attributes, columns.kind, is_cpu),
+        "start": np.where(exact["start"] >= 0, exact["start"], start),
+        "duration": np.where(exact["duration"] >= 0, exact["duration"], columns.duration * 1000),
+        "exclusive": _numbers(attributes, size, ("exclusive_ns",)),
+        "stream": np.where(is_cpu, -1, _numbers(attributes, size, ("stream",))),
+        "is_cpu": is_cpu,
+        "comm_type": _comm_types(columns.kind, attributes, size),
+        "group": group,
+    }
+    for column, sources in _COLUMNS.items():
+        given[column] = _numbers(attributes, size, sources)
+    return NODES.build(size, given), groups
+
+
+def _numbers(attributes: Attributes, size: int, names: tuple[str, ...], missing: int = -1) -> _Ints:
+    """Give a number per node from the first of some attributes that it has, if 0 or more."""
+    out = np.full(size, missing, dtype=np.int64)
+    for name in reversed(names):
+        rows = attributes.rows_named(name)
+        value = attributes.value[rows]
+        usable = np.isin(attributes.type[rows], _NUMBERS) & (value >= 0) & (
+            attributes.node[rows] >= 0
+        )  # fmt: skip
+        out[attributes.node[rows[usable]]] = value[usable]
+    return out
+
+
+def _categories(
+    attributes: Attributes, kind: npt.NDArray[np.uint8], is_cpu: npt.NDArray[np.bool_]
+) -> pl.Series:
+    memory = (kind == NODE_KINDS.index("MEM_LOAD")) | (kind == NODE_KINDS.index("MEM_STORE"))
+    code = np.where(memory, CATEGORIES.index("memcpy"), CATEGORIES.index("kernel"))
+    code[is_cpu] = CATEGORIES.index("operator")
+    code[kind == NODE_KINDS.index("METADATA")] = CATEGORIES.index("metadata")
+    rows = attributes.rows_named("category")
+    rows = rows[(attributes.node[rows] >= 0) & (attributes.type[rows] == CODES["string"])]
+    stated, texts = _intern(attributes.bytes(), attributes.value[rows], attributes.length[rows])
+    known = np.array([CATEGORIES.index(t) if t in CATEGORIES else -1 for t in texts], dtype=int)
+    usable = known[stated] >= 0 if rows.size else np.zeros(0, dtype=np.bool_)
+    code[attributes.node[rows[usable]]] = known[stated[usable]]
+    categories = pl.Series(CATEGORIES, dtype=NODES.dtypes["category"])
+    return categories.gather(code.astype(np.uint32))
+
+
+def _comm_types(kind: npt.NDArray[np.uint8], attributes: Attributes, size: int) -> pl.Series:
+    stated = _numbers(attributes, size, ("comm_type",))
+    table = [COMM_TYPES.index(name) for name in (*COLLECTIVES, "other")]
+    stated = np.where((stated < 0) | (stated >= len(COLLECTIVES)), len(COLLECTIVES), stated)
+    code = np.zeros(size, dtype=np.int64)
+    is_collective = kind == NODE_KINDS.index("COMM_COLL")
+    code[is_collective] = np.array(table)[stated[is_collective]]
+    code[kind == NODE_KINDS.index("COMM_SEND")] = COMM_TYPES.index("send")
+    code[kind == NODE_KINDS.index("COMM_RECV")] = COMM_TYPES.index("recv")
+    types = pl.Series(COMM_TYPES, dtype=NODES.dtypes["comm_type"])
+    return types.gather(code.astype(np.uint32))
+
+
+def _groups(attributes: Attributes, size: int) -> tuple[_Ints, pl.DataFrame]:
+    """Give each node's process group, and what the file says of the groups.
+
+    Chakra has no place for a group's members; Nadi writes them as an attribute.
+    """
+    stated = attributes.of(-1).get("process_groups")
+    try:
+        known = msgspec.json.decode(stated, type=list[_Group]) if stated else []
+    except (msgspec.MsgspecError, TypeError):
+        known = []  # another program's attribute of that name: it is kept as one
+    groups = {group.pg_name: group for group in known}
+    number = {name: row for row, name in enumerate(groups)}
+    rows = attributes.rows_named("pg_name")
+    rows = rows[(attributes.node[rows] >= 0) & (attributes.type[rows] == CODES["string"])]
+    codes, names = _intern(attributes.bytes(), attributes.value[rows], attributes.length[rows])
+    of_code = np.array([number.setdefault(n, len(number)) if n else -1 for n in names], dtype=int)
+    group = np.full(size, -1, dtype=np.int64)
+    if rows.size:
+        group[attributes.node[rows]] = of_code[codes]
+    listed = [groups.get(name, _Group(name)) for name in number]
+    columns = {
+        "name": list(number),
+        "description": [g.pg_desc for g in listed],
+        "ranks": [sorted(g.ranks) for g in listed],
+        "backend": [g.backend_config for g in listed],
+    }
+    return group, GROUPS.build(len(listed), columns)
+
+
+def _number(stated: dict[str, Any], name: str) -> int:
+    value = stated.get(name)
+    return value if isinstance(value, int) and 0 <= value < 2**62 else -1

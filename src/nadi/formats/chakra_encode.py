@@ -1,0 +1,342 @@
+"""Chakra's .et out of a trace: the same messages for one that came from an .et.
+
+Of other traces, columns become attributes under the names that Chakra's tools read
+(``is_cpu_op``, ``comm_type``, ``comm_size``, ...); parents become control dependencies,
+everything else that is waited for becomes data dependencies. Chakra counts in
+microseconds: the exact times stand beside, as ``start_ns`` and ``duration_ns``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.attributes import CODES, AttributeBuilder, Attributes
+from nadi.formats.chakra_decode import COLLECTIVES, stated_version
+from nadi.issues import IssueLog
+from nadi.kernels.chakra_decode import ROLES
+from nadi.kernels.chakra_encode import MessageColumns, encode_messages, measure_messages
+from nadi.kernels.groups import group_rows
+from nadi.schema import CATEGORIES, NODE_KINDS
+from nadi.trace import Trace
+
+__all__ = ["SCHEMAS", "encode", "with_chakra_attributes"]
+
+SCHEMAS = ("0.0.4", "1.0.0")
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+_DEPENDENCY = re.compile(r"(ctrl|data)_deps\[(\d+)\]")
+# columns of nodes that become numbers under Chakra's or PyTorch's name for them
+_NUMBERS = (
+    ("stream", "stream", "int64"),
+    ("comm_bytes", "comm_size", "int64"),
+    ("src", "comm_src", "int32"),
+    ("dst", "comm_dst", "int32"),
+    ("tag", "comm_tag", "int32"),
+    ("flops", "num_ops", "int64"),
+    ("bytes", "tensor_size", "uint64"),
+    ("rf_id", "rf_id", "int64"),
+    ("sequence", "seq_id", "int64"),
+    ("external_id", "external_id", "int64"),
+    ("correlation", "correlation", "int64"),
+    ("thread", "thread", "int64"),
+    ("device", "device", "int64"),
+    ("start", "start_ns", "int64"),
+    ("duration", "duration_ns", "int64"),
+    ("exclusive", "exclusive_ns", "int64"),
+)
+
+
+def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[bytes]:
+    """Write a trace as an .et.
+
+    Parameters
+    ----------
+    schema
+        One of :data:`SCHEMAS`; by default the one that the trace came with, else 0.0.4.
+
+    Yields
+    ------
+    bytes
+        The file's content. O(bytes).
+    """
+    if stated_version(trace.attributes) is None:
+        trace = with_chakra_attributes(trace, log)
+    attributes = _with_version(trace.attributes, schema)
+    columns = _message_columns(trace, attributes)
+    sizes = np.empty(trace.nodes.height + 1, dtype=np.int64)
+    out = np.empty(measure_messages(columns, sizes), dtype=np.uint8)
+    encode_messages(columns, sizes, out)
+    yield out.tobytes()
+
+
+def _with_version(attributes: Attributes, schema: str) -> Attributes:
+    stated = stated_version(attributes)
+    if stated is not None and schema in ("", stated):
+        return attributes
+    builder = AttributeBuilder()
+    builder.add(-1, "version", "operand", schema or SCHEMAS[0])
+    is_version = (attributes.node == -1) & (attributes.type == CODES["operand"])
+    return builder.build().joined(attributes.filtered(~is_version))
+
+
+def with_chakra_attributes(trace: Trace, log: IssueLog) -> Trace:
+    """Give a trace whose attributes say, in Chakra's words, what its columns say."""
+    attributes = trace.attributes
+    raw_events = attributes.rows_named("event")
+    raw_events = raw_events[attributes.node[raw_events] < 0]
+    log.add(
+        "chakra.event", "info", raw_events.size,
+        "events that are no operations, such as counters, have no place in a Chakra trace",
+    )  # fmt: skip
+    kept = np.ones(len(attributes), dtype=np.bool_)
+    kept[raw_events] = False
+    attributes = _texts_as_strings(attributes.filtered(kept))
+    height = trace.nodes.height
+    added = [_numbers(trace, attributes, *entry) for entry in _NUMBERS]
+    is_cpu = trace.nodes["is_cpu"].to_numpy()
+    added.append(_Numbers("is_cpu_op", "bool", np.arange(height), is_cpu.astype(np.int64)))
+    added.append(_comm_types(trace))
+    extra = _attributes_of([part.without(attributes, height) for part in added])
+    extra = extra.joined(_texts(trace, attributes))
+    rounded = trace.column("start") % 1000 + np.maximum(trace.column("duration"), 0) % 1000
+    log.add(
+        "chakra.rounded", "info", int((rounded > 0).sum()),
+        "operations whose times are no whole microseconds: rounded, and exact in the attributes "
+        "start_ns and duration_ns",
+    )  # fmt: skip
+    kinds = trace.deps.filter(~pl.col("kind").is_in(["data", "ctrl"])).height
+    log.add(
+        "chakra.dependency-kind", "info", kinds,
+        "dependencies become data or control dependencies; what kind they were is not written",
+    )  # fmt: skip
+    return replace(trace, given_attributes=attributes.joined(extra))
+
+
+def _texts_as_strings(attributes: Attributes) -> Attributes:
+    """Give raw JSON, and operands that Chakra has no field for, as attributes of type string."""
+    is_role = np.isin(attributes.name, [
+        code for code, name in enumerate(attributes.names) if name in ROLES
+    ])  # fmt: skip
+    to_string = (attributes.type == CODES["json"]) | (
+        (attributes.type == CODES["operand"]) & ~is_role
+    )
+    types = np.where(to_string, np.uint8(CODES["string"]), attributes.type)
+    return replace(attributes, type=types)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Attributes of one name and type: a number for each of some nodes."""
+
+    name: str
+    type: str
+    node: _Ints
+    value: _Ints
+
+    def without(self, attributes: Attributes, height: int) -> _Numbers:
+        """Leave out the nodes that have an attribute of this name."""
+        has = np.zeros(height + 1, dtype=np.bool_)  # the last stands for the trace itself
+        has[attributes.node[attributes.rows_named(self.name)]] = True
+        kept = ~has[self.node]
+        return _Numbers(self.name, self.type, self.node[kept], self.value[kept])
+
+
+def _numbers(
+    trace: Trace, attributes: Attributes, column: str, name: str, type_name: str
+) -> _Numbers:
+    value = trace.column(column)
+    rows = np.flatnonzero(value >= 0)
+    if type_name == "int32" and value.max(initial=0) >= 2**31:
+        type_name = "int64"
+    return _Numbers(name, type_name, rows, value[rows])
+
+
+def _comm_types(trace: Trace) -> _Numbers:
+    types = trace.nodes["comm_type"].cast(pl.String)
+    number = types.replace_strict(
+        {name: COLLECTIVES.index(name) for name in COLLECTIVES}, default=-1
+    ).to_numpy()
+    rows = np.flatnonzero((number >= 0) & (trace.nodes["kind"] == "COMM_COLL").to_numpy())
+    return _Numbers("comm_type", "int64", rows, number[rows].astype(np.int64))
+
+
+def _attributes_of(parts: list[_Numbers]) -> Attributes:
+    """Put numbers of many names together, in order of node."""
+    node = np.concatenate([part.node for part in parts])
+    sizes = [part.node.size for part in parts]
+    order = np.empty(node.size, dtype=np.int64)
+    group_rows(node, np.empty(int(node.max(initial=0)) + 2, dtype=np.int64), order)
+    codes = [CODES[part.type] for part in parts]
+    return Attributes(
+        node=node[order].astype(np.int32),
+        name=np.repeat(np.arange(len(parts), dtype=np.int32), sizes)[order],
+        type=np.repeat(np.array(codes, dtype=np.uint8), sizes)[order],
+        value=np.concatenate([part.value for part in parts])[order],
+        length=np.zeros(node.size, dtype=np.int32),
+        names=tuple(part.name for part in parts),
+        buffers=(),
+    )
+
+
+def _texts(trace: Trace, attributes: Attributes) -> Attributes:
+    """Give the groups of communication, the categories, and what is said of the whole trace."""
+    builder = AttributeBuilder()
+    stated = attributes.of(-1)
+    for name in ("rank", "world_size"):
+        if getattr(trace, name) >= 0 and name not in stated:
+            builder.add(-1, name, "int64", getattr(trace, name))
+    if trace.process >= 0 and "pid" not in stated:
+        builder.add(-1, "pid", "uint64", trace.process)
+    if trace.groups.height and "process_groups" not in stated:
+        groups = [
+            {"pg_name": name, "pg_desc": about, "backend_config": backend, "ranks": ranks}
+            for name, about, ranks, backend in trace.groups.iter_rows()
+        ]
+        builder.add(-1, "process_groups", "string", msgspec.json.encode(groups).decode())
+    group = trace.column("group")
+    names = trace.groups["name"].to_list()
+    has = np.zeros(trace.nodes.height + 1, dtype=np.bool_)
+    has[attributes.node[attributes.rows_named("pg_name")]] = True
+    for node in np.flatnonzero((group >= 0) & ~has[:-1]).tolist():
+        builder.add(node, "pg_name", "string", names[group[node]])
+    return builder.build().joined(_category_attributes(trace))
+
+
+def _category_attributes(trace: Trace) -> Attributes:
+    category = trace.nodes["category"]
+    names = list(CATEGORIES)
+    sizes = np.array([len(name) for name in names])
+    code = category.to_physical().to_numpy()
+    height = trace.nodes.height
+    return Attributes(
+        node=np.arange(height, dtype=np.int32),
+        name=np.zeros(height, dtype=np.int32),
+        type=np.full(height, CODES["string"], dtype=np.uint8),
+        value=(np.cumsum(sizes) - sizes)[code],
+        length=sizes[code].astype(np.int32),
+        names=("category",),
+        buffers=(np.frombuffer("".join(names).encode(), dtype=np.uint8).copy(),),
+    )
+
+
+def _message_columns(trace: Trace, attributes: Attributes) -> MessageColumns:
+    height = trace.nodes.height
+    names, codes = _spans_of_names(trace.nodes["name"])
+    attr_names = _concatenated(attributes.names)
+    roles = [ROLES.index(name) + 1 if name in ROLES else 0 for name in attributes.names]
+    ctrl_first, ctrl = _given_ids(trace, attributes, "ctrl")
+    data_first, data = _given_ids(trace, attributes, "data")
+    kinds = trace.nodes["kind"].cast(pl.String).replace_strict(
+        {name: number for number, name in enumerate(NODE_KINDS)}, return_dtype=pl.UInt8
+    )  # fmt: skip
+    exclusive, duration = trace.column("exclusive"), trace.column("duration")
+    columns = MessageColumns(
+        id=trace.column("id"),
+        kind=kinds.to_numpy(),
+        name=codes,
+        names=names[0],
+        names_first=names[1],
+        start=_microseconds(trace.column("start")),
+        duration=_microseconds(np.where(exclusive >= 0, exclusive, duration)),
+        ctrl_first=ctrl_first,
+        ctrl=ctrl,
+        data_first=data_first,
+        data=data,
+        attr_first=np.searchsorted(attributes.node, np.arange(-1, height + 1)),
+        attr_name=attributes.name,
+        attr_type=attributes.type,
+        attr_value=attributes.value,
+        attr_length=attributes.length,
+        attr_names=attr_names[0],
+        attr_names_first=attr_names[1],
+        attr_role=np.array(roles, dtype=np.int64),
+        buffer=attributes.bytes(),
+    )
+    # kernels compile anew for read-only arrays, which polars and files give
+    return MessageColumns(*(np.require(column, requirements=["C", "W"]) for column in columns))
+
+
+def _microseconds(nanoseconds: _Ints) -> _Ints:
+    """Round to microseconds, halves up; what is missing becomes 0, Chakra's word for it."""
+    known = np.maximum(nanoseconds, 0)
+    return known // 1000 + (known % 1000 >= 500)
+
+
+def _concatenated(texts: tuple[str, ...]) -> tuple[npt.NDArray[np.uint8], _Ints]:
+    encoded = [text.encode(errors="replace") for text in texts]
+    first = np.cumsum([0, *(len(text) for text in encoded)], dtype=np.int64)
+    return np.frombuffer(b"".join(encoded), dtype=np.uint8).copy(), first
+
+
+def _spans_of_names(
+    names: pl.Series,
+) -> tuple[tuple[npt.NDArray[np.uint8], _Ints], npt.NDArray[np.int32]]:
+    unique = names.unique().cast(pl.String).to_list()
+    codes = {name: code for code, name in enumerate(unique)}
+    numbers = names.cast(pl.String).replace_strict(codes, default=0, return_dtype=pl.Int32)
+    return _concatenated(tuple(unique)), numbers.to_numpy()
+
+
+def _given_ids(trace: Trace, attributes: Attributes, kind: str) -> tuple[_Ints, _Ints]:
+    """Give the ids that each node waits for, each in its place of the file where it had one."""
+    src, dst = _dependencies(trace, kind)
+    ids = trace.column("id")[src]
+    node, place, other = _kept_dependencies(attributes, kind)
+    height = trace.nodes.height
+    total = np.bincount(dst, minlength=height) + np.bincount(node, minlength=height)
+    first = np.append(0, np.cumsum(total))
+    where = first[node] + place
+    if np.unique(where).size < where.size or (place >= total[node]).any():
+        raise ValueError(f"attributes {kind}_deps[...] stand in each other's place")
+    out = np.empty(first[-1], dtype=np.int64)
+    free = np.ones(out.size, dtype=np.bool_)
+    free[where] = False
+    out[where] = other
+    out[free] = ids
+    return first, out
+
+
+def _dependencies(trace: Trace, kind: str) -> tuple[_Ints, _Ints]:
+    """Give the rows waited for and those that wait, in order of the latter."""
+    if (
+        trace.deps["kind"].is_in(["data", "ctrl"]).any()
+        or stated_version(trace.attributes) is not None
+    ):
+        chosen = trace.deps.filter(pl.col("kind") == kind)
+        src, dst = chosen["src"].to_numpy(), chosen["dst"].to_numpy()
+    else:
+        src, dst = _of_other_kinds(trace, kind)
+    order = np.empty(dst.size, dtype=np.int64)
+    group_rows(dst, np.empty(trace.nodes.height + 1, dtype=np.int64), order)
+    return src[order], dst[order]
+
+
+def _of_other_kinds(trace: Trace, kind: str) -> tuple[_Ints, _Ints]:
+    """Give parents as control dependencies, and as data those that end before others start."""
+    parent = trace.column("parent")
+    child = np.flatnonzero(parent >= 0)
+    if kind == "ctrl":
+        return parent[child], child
+    waits = trace.deps.filter(pl.col("kind") != "call").unique(["src", "dst"], maintain_order=True)
+    src, dst = waits["src"].to_numpy(), waits["dst"].to_numpy()
+    return src, dst
+
+
+def _kept_dependencies(attributes: Attributes, kind: str) -> tuple[_Ints, _Ints, _Ints]:
+    """Give node, place in its list, and id of dependencies that are kept as attributes."""
+    places = {}
+    for code, name in enumerate(attributes.names):
+        if (found := _DEPENDENCY.fullmatch(name)) and found[1] == kind:
+            places[code] = int(found[2])
+    is_kept = (attributes.type == CODES["dependency"]) & np.isin(attributes.name, list(places))
+    rows = np.flatnonzero(is_kept)
+    place = np.array([places[int(code)] for code in attributes.name[rows]], dtype=np.int64)
+    return attributes.node[rows].astype(np.int64), place, attributes.value[rows]

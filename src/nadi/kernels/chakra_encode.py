@@ -1,0 +1,245 @@
+"""Columns into Chakra's .et: the way back from :mod:`nadi.kernels.chakra_decode`.
+
+Every function writes its part at a position and gives the position after it. Into an
+array of size 0 nothing is written, so that the same code tells how long a part will be:
+protobuf wants the length of a message before the message.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.kernels._jit import inner, kernel
+from nadi.kernels.protobuf import int64, put_fixed, put_varint, varint_size
+
+__all__ = ["MessageColumns", "encode_messages", "measure_messages"]
+
+_DELIMITED = 2
+_STRING = 29
+_NONE, _OPERAND, _DOC, _UNKNOWN = 30, 32, 34, 35  # as schema.ATTRIBUTE_TYPES counts
+_VERSION_ROLE = 9
+
+
+class MessageColumns(NamedTuple):
+    """What is written. Message 0 is the metadata; nodes follow, each in its row plus one."""
+
+    id: np.ndarray
+    kind: np.ndarray
+    name: np.ndarray  # position in names
+    names: np.ndarray  # uint8, one after the other
+    names_first: np.ndarray  # where each begins, and the last ends
+    start: np.ndarray  # us
+    duration: np.ndarray  # us
+    ctrl_first: np.ndarray
+    ctrl: np.ndarray
+    data_first: np.ndarray
+    data: np.ndarray
+    attr_first: np.ndarray  # per message
+    attr_name: np.ndarray  # position in attr_names
+    attr_type: np.ndarray
+    attr_value: np.ndarray
+    attr_length: np.ndarray
+    attr_names: np.ndarray
+    attr_names_first: np.ndarray
+    attr_role: np.ndarray  # per name: its number among chakra_decode.ROLES, from 1; 0 for none
+    buffer: np.ndarray
+
+
+@kernel
+def measure_messages(columns: MessageColumns, sizes: np.ndarray) -> int:
+    """Find the length of every message.
+
+    Parameters
+    ----------
+    columns
+        What is to be written.
+    sizes
+        int64, shape (1 + nodes,), filled: bytes of each message without its length prefix.
+
+    Returns
+    -------
+    int
+        Bytes of the file. O(bytes).
+    """
+    nothing = np.empty(0, dtype=np.uint8)
+    total = 0
+    for message in range(sizes.size):
+        sizes[message] = _put_message(columns, message, nothing, 0)
+        total += varint_size(sizes[message]) + sizes[message]
+    return total
+
+
+@kernel
+def encode_messages(columns: MessageColumns, sizes: np.ndarray, out: np.ndarray) -> int:
+    """Write the file into ``out``, uint8, as :func:`measure_messages` measured it.
+
+    Returns
+    -------
+    int
+        Bytes written. O(bytes).
+    """
+    at = 0
+    for message in range(sizes.size):
+        at = put_varint(out, at, sizes[message])
+        at = _put_message(columns, message, out, at)
+    return at
+
+
+@inner
+def _put_message(c: MessageColumns, message: int, out: np.ndarray, at: int) -> int:
+    first, end = c.attr_first[message], c.attr_first[message + 1]
+    if message == 0:
+        at = _put_role(c, first, end, _VERSION_ROLE, 1, out, at)
+        return _put_unknown(c, first, end, out, _put_attributes(c, first, end, 2, out, at))
+    node = message - 1
+    at = _put_number(1, c.id[node], out, at)
+    name = c.name[node]
+    at = _put_bytes(2, c.names, c.names_first[name], c.names_first[name + 1], out, at)
+    at = _put_number(3, c.kind[node], out, at)
+    at = _put_packed(4, c.ctrl, c.ctrl_first[node], c.ctrl_first[node + 1], out, at)
+    at = _put_packed(5, c.data, c.data_first[node], c.data_first[node + 1], out, at)
+    at = _put_number(6, c.start[node], out, at)
+    at = _put_number(7, c.duration[node], out, at)
+    at = _put_operands(c, first, end, 1, 8, out, at)
+    at = _put_operands(c, first, end, 5, 9, out, at)
+    at = _put_attributes(c, first, end, 10, out, at)
+    return _put_unknown(c, first, end, out, at)
+
+
+@inner
+def _tag(field: int, wire: int, out: np.ndarray, at: int) -> int:
+    return _varint(field << 3 | wire, out, at)
+
+
+@inner
+def _varint(value: int, out: np.ndarray, at: int) -> int:
+    return put_varint(out, at, value) if out.size else at + varint_size(value)
+
+
+@inner
+def _put_number(field: int, value: int, out: np.ndarray, at: int) -> int:
+    """Write a number that is not protobuf's default, 0."""
+    if value == 0:
+        return at
+    return _varint(value, out, _tag(field, 0, out, at))
+
+
+@inner
+def _copy(source: np.ndarray, begin: int, end: int, out: np.ndarray, at: int) -> int:
+    if out.size:
+        for i in range(end - begin):
+            out[at + i] = source[begin + i]
+    return at + end - begin
+
+
+@inner
+def _put_bytes(
+    field: int, source: np.ndarray, begin: int, end: int, out: np.ndarray, at: int
+) -> int:
+    """Write a text that is not empty."""
+    if begin == end:
+        return at
+    at = _varint(end - begin, out, _tag(field, _DELIMITED, out, at))
+    return _copy(source, begin, end, out, at)
+
+
+@inner
+def _put_packed(
+    field: int, values: np.ndarray, begin: int, end: int, out: np.ndarray, at: int
+) -> int:
+    if begin == end:
+        return at
+    size = 0
+    for i in range(begin, end):
+        size += varint_size(values[i])
+    at = _varint(size, out, _tag(field, _DELIMITED, out, at))
+    for i in range(begin, end):
+        at = _varint(values[i], out, at)
+    return at
+
+
+@inner
+def _put_role(
+    c: MessageColumns, first: int, end: int, role: int, field: int, out: np.ndarray, at: int
+) -> int:
+    """Write the text of one role among a node's attributes, if it is there."""
+    for row in range(first, end):
+        if c.attr_type[row] == _OPERAND and c.attr_role[c.attr_name[row]] == role:
+            begin = c.attr_value[row]
+            return _put_bytes(field, c.buffer, begin, begin + c.attr_length[row], out, at)
+    return at
+
+
+@inner
+def _put_operands(
+    c: MessageColumns, first: int, end: int, role: int, field: int, out: np.ndarray, at: int
+) -> int:
+    """Write an IOInfo if any of its four roles is there."""
+    nothing = np.empty(0, dtype=np.uint8)
+    is_there = False
+    for row in range(first, end):
+        if c.attr_type[row] == _OPERAND:
+            is_there |= role <= c.attr_role[c.attr_name[row]] < role + 4
+    if not is_there:
+        return at
+    size = 0
+    for text in range(3):
+        size = _put_role(c, first, end, role + text, text + 1, nothing, size)
+    at = _varint(size, out, _tag(field, _DELIMITED, out, at))
+    for text in range(3):
+        at = _put_role(c, first, end, role + text, text + 1, out, at)
+    return at
+
+
+@inner
+def _put_attributes(
+    c: MessageColumns, first: int, end: int, field: int, out: np.ndarray, at: int
+) -> int:
+    nothing = np.empty(0, dtype=np.uint8)
+    for row in range(first, end):
+        if c.attr_type[row] <= _NONE:
+            doc = row + 1 if row + 1 < end and c.attr_type[row + 1] == _DOC else -1
+            size = _put_attribute(c, row, doc, nothing, 0)
+            at = _varint(size, out, _tag(field, _DELIMITED, out, at))
+            at = _put_attribute(c, row, doc, out, at)
+    return at
+
+
+@inner
+def _put_attribute(c: MessageColumns, row: int, doc: int, out: np.ndarray, at: int) -> int:
+    name = c.attr_name[row]
+    at = _put_bytes(
+        1, c.attr_names, c.attr_names_first[name], c.attr_names_first[name + 1], out, at
+    )
+    if doc >= 0:
+        begin = c.attr_value[doc]
+        at = _put_bytes(2, c.buffer, begin, begin + c.attr_length[doc], out, at)
+    if c.attr_type[row] == _NONE:
+        return at
+    field = int64(c.attr_type[row]) + 3
+    value = c.attr_value[row]
+    if field % 2 == 0 or field >= _STRING:  # a list or a text, which may be empty
+        length = int64(c.attr_length[row])
+        at = _varint(length, out, _tag(field, _DELIMITED, out, at))
+        return _copy(c.buffer, value, value + length, out, at)
+    if field == 3 or field == 21 or field == 25:  # double, fixed64, sfixed64
+        at = _tag(field, 1, out, at)
+        return put_fixed(out, at, value, 8) if out.size else at + 8
+    if field == 5 or field == 19 or field == 23:  # float, fixed32, sfixed32
+        at = _tag(field, 5, out, at)
+        return put_fixed(out, at, value, 4) if out.size else at + 4
+    if field == 15 or field == 17:  # sint32, sint64
+        value = (value << 1) ^ (value >> 63)
+    return _varint(value, out, _tag(field, 0, out, at))
+
+
+@inner
+def _put_unknown(c: MessageColumns, first: int, end: int, out: np.ndarray, at: int) -> int:
+    """Write fields that were not understood as they were read."""
+    for row in range(first, end):
+        if c.attr_type[row] == _UNKNOWN:
+            begin = c.attr_value[row]
+            at = _copy(c.buffer, begin, begin + c.attr_length[row], out, at)
+    return at

@@ -1,0 +1,138 @@
+"""Protobuf's building bricks, for kernels: numbers, fields, and the checks of both.
+
+A position of -1 means that the bytes are not what they should be. Every read is
+checked against the end of the message that it belongs to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nadi.kernels._jit import inner
+
+__all__ = [
+    "int64",
+    "is_utf8",
+    "put_fixed",
+    "put_varint",
+    "read_fixed",
+    "read_varint",
+    "skip_value",
+    "varint_size",
+]
+
+int64: Any = np.int64  # of type Any, as mypy takes numpy's integers for no int
+_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
+
+
+@inner
+def read_varint(buffer: np.ndarray, at: int, end: int) -> tuple[int, int]:
+    """Read a number; gives its 64 bits as int64, and the position after it or -1."""
+    value = int64(0)
+    shift = 0
+    while at < end and shift < 64:
+        byte = int64(buffer[at])
+        at += 1
+        if shift == 63 and byte > 1:
+            return int64(0), -1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    return int64(0), -1
+
+
+@inner
+def read_fixed(buffer: np.ndarray, at: int, width: int) -> int:
+    """Read ``width`` bytes, the lowest first, that the caller knows to be there."""
+    value: int = int64(0)
+    for i in range(width):
+        value |= int64(buffer[at + i]) << (8 * i)
+    return value
+
+
+@inner
+def skip_value(buffer: np.ndarray, at: int, end: int, wire: int) -> tuple[int, int]:
+    """Give where a field's content begins, past a length, and where it ends or -1."""
+    if wire == _VARINT:
+        _, after = read_varint(buffer, at, end)
+        return at, after
+    if wire == _DELIMITED:
+        length, at = read_varint(buffer, at, end)
+        if at < 0 or length < 0 or length > end - at:
+            return at, -1
+        return at, at + length
+    width = 8 if wire == _FIXED64 else 4 if wire == _FIXED32 else -1
+    if width < 0 or width > end - at:
+        return at, -1
+    return at, at + width
+
+
+@inner
+def is_utf8(buffer: np.ndarray, at: int, end: int) -> bool:
+    """Tell whether bytes are UTF-8: no stray, missing, overlong or surrogate sequences."""
+    high = np.uint8(0)
+    for i in range(at, end):
+        high |= buffer[i]
+    if high < 0x80:
+        return True
+    while at < end:
+        first = int64(buffer[at])
+        at += 1
+        if first < 0x80:
+            continue
+        if first < 0xC2 or first > 0xF4:
+            return False
+        more = 1 if first < 0xE0 else 2 if first < 0xF0 else 3
+        if more > end - at:
+            return False
+        second = int64(buffer[at])
+        if (first == 0xE0 and second < 0xA0) or (first == 0xED and second > 0x9F):
+            return False
+        if (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F):
+            return False
+        for i in range(at, at + more):
+            if buffer[i] & 0xC0 != 0x80:
+                return False
+        at += more
+    return True
+
+
+@inner
+def varint_size(value: int) -> int:
+    """Give how many bytes a number takes, its 64 bits taken as unsigned."""
+    size = 1
+    rest = (value >> 7) & 0x01FFFFFFFFFFFFFF
+    while rest > 0:
+        rest >>= 7
+        size += 1
+    return size
+
+
+@inner
+def put_varint(out: np.ndarray, at: int, value: int) -> int:
+    """Write a number; gives the position after it."""
+    rest = value
+    if rest < 0:  # the highest of 64 bits is set: nine bytes of seven, and a last of one
+        for _ in range(9):
+            out[at] = np.uint8((rest & 0x7F) | 0x80)
+            rest >>= 7
+            at += 1
+        out[at] = np.uint8(1)
+        return at + 1
+    while rest > 0x7F:
+        out[at] = np.uint8((rest & 0x7F) | 0x80)
+        rest >>= 7
+        at += 1
+    out[at] = np.uint8(rest)
+    return at + 1
+
+
+@inner
+def put_fixed(out: np.ndarray, at: int, value: int, width: int) -> int:
+    """Write the lowest ``width`` bytes of a number; gives the position after them."""
+    for i in range(width):
+        out[at + i] = np.uint8((value >> (8 * i)) & 0xFF)
+    return at + width
