@@ -109,7 +109,7 @@ def decode(raw: RawFile) -> Trace:
         "fields of attributes and operands that this version of the format does not have",
         "they are left out",
     )  # fmt: skip
-    attributes = _attributes(raw, columns, int(counts[3]))
+    attributes = _attributes(raw, columns)
     log.add(
         "chakra.unknown-field", "info", int((attributes.type == CODES["unknown"]).sum()),
         "fields of nodes that this version of the format does not have: kept as they are",
@@ -151,7 +151,7 @@ def _decode(raw: RawFile) -> tuple[NodeColumns, _Ints]:
             raw.name, f"byte {where:,}, in node {counts[0]:,}: {PROBLEMS[problem]}",
             "the file is damaged or cut off: write or copy it again",
         )  # fmt: skip
-    return _trimmed(columns, int(counts[3])), counts
+    return columns, counts
 
 
 def _empty_columns(counts: _Ints) -> NodeColumns:
@@ -167,19 +167,9 @@ def _empty_columns(counts: _Ints) -> NodeColumns:
         ctrl=np.empty(ctrl, dtype=np.int64),
         data_first=np.zeros(nodes + 1, dtype=np.int64),
         data=np.empty(data, dtype=np.int64),
-        attr_node=np.empty(attrs, dtype=np.int32),
-        attr_name_at=np.empty(attrs, dtype=np.int64),
-        attr_name_length=np.empty(attrs, dtype=np.int32),
-        attr_type=np.empty(attrs, dtype=np.uint8),
-        attr_value=np.empty(attrs, dtype=np.int64),
-        attr_length=np.empty(attrs, dtype=np.int32),
+        attr_first=np.zeros(nodes + 2, dtype=np.int64),
+        attrs=np.empty((attrs, 5), dtype=np.int64),
     )
-
-
-def _trimmed(columns: NodeColumns, num_attrs: int) -> NodeColumns:
-    """Give the columns without the rows of attributes that were counted but not needed."""
-    names = [name for name in columns._fields if name.startswith("attr_")]
-    return columns._replace(**{name: getattr(columns, name)[:num_attrs] for name in names})
 
 
 def _intern(
@@ -199,22 +189,23 @@ def _intern(
     return codes, texts
 
 
-def _attributes(raw: RawFile, columns: NodeColumns, count: int) -> Attributes:
-    length = columns.attr_name_length
-    codes, names = _intern(raw.content, columns.attr_name_at, length)
+def _attributes(raw: RawFile, columns: NodeColumns) -> Attributes:
+    rows = columns.attrs[: columns.attr_first[-1]]
+    name_at, name_length = rows[:, 0].copy(), rows[:, 1].astype(np.int32)
+    codes, names = _intern(raw.content, name_at, name_length)
     # texts of operands have no name in the file
     for number, role in enumerate(ROLES, start=1):
-        rows = np.flatnonzero(length == -number)
-        if rows.size:
+        if (of_role := np.flatnonzero(name_length == -number)).size:
             if role not in names:
                 names.append(role)
-            codes[rows] = names.index(role)
+            codes[of_role] = names.index(role)
+    nodes = np.arange(-1, columns.id.size, dtype=np.int32)
     return Attributes(
-        node=columns.attr_node,
+        node=np.repeat(nodes, np.diff(columns.attr_first)),
         name=codes,
-        type=columns.attr_type,
-        value=columns.attr_value,
-        length=columns.attr_length,
+        type=rows[:, 2].astype(np.uint8),
+        value=rows[:, 3].copy(),
+        length=rows[:, 4].astype(np.int32),
         names=tuple(names),
         buffers=(raw.content,),
     )

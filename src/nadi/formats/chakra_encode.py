@@ -228,40 +228,58 @@ def _category_attributes(trace: Trace) -> Attributes:
 
 
 def _message_columns(trace: Trace, attributes: Attributes) -> MessageColumns:
-    height = trace.nodes.height
-    names, codes = _spans_of_names(trace.nodes["name"])
-    attr_names = _concatenated(attributes.names)
-    roles = [ROLES.index(name) + 1 if name in ROLES else 0 for name in attributes.names]
+    node_names = trace.nodes["name"].unique().cast(pl.String).to_list()
+    names, first = _concatenated([*node_names, *attributes.names])
+    lengths = np.diff(first)
     ctrl_first, ctrl = _given_ids(trace, attributes, "ctrl")
     data_first, data = _given_ids(trace, attributes, "data")
-    kinds = trace.nodes["kind"].cast(pl.String).replace_strict(
-        {name: number for number, name in enumerate(NODE_KINDS)}, return_dtype=pl.UInt8
-    )  # fmt: skip
-    exclusive, duration = trace.column("exclusive"), trace.column("duration")
     columns = MessageColumns(
-        id=trace.column("id"),
-        kind=kinds.to_numpy(),
-        name=codes,
-        names=names[0],
-        names_first=names[1],
-        start=_microseconds(trace.column("start")),
-        duration=_microseconds(np.where(exclusive >= 0, exclusive, duration)),
+        nodes=_node_numbers(trace, node_names, first, lengths),
         ctrl_first=ctrl_first,
         ctrl=ctrl,
         data_first=data_first,
         data=data,
-        attr_first=np.searchsorted(attributes.node, np.arange(-1, height + 1)),
-        attr_name=attributes.name,
-        attr_type=attributes.type,
-        attr_value=attributes.value,
-        attr_length=attributes.length,
-        attr_names=attr_names[0],
-        attr_names_first=attr_names[1],
-        attr_role=np.array(roles, dtype=np.int64),
+        attr_first=np.searchsorted(attributes.node, np.arange(-1, trace.nodes.height + 1)),
+        attrs=_attribute_numbers(attributes, first[len(node_names) :], lengths[len(node_names) :]),
+        names=names,
         buffer=attributes.bytes(),
     )
     # kernels compile anew for read-only arrays, which polars and files give
     return MessageColumns(*(np.require(column, requirements=["C", "W"]) for column in columns))
+
+
+def _node_numbers(trace: Trace, names: list[str], first: _Ints, lengths: _Ints) -> _Ints:
+    kinds = {name: number for number, name in enumerate(NODE_KINDS)}
+    codes = {name: code for code, name in enumerate(names)}
+    name = trace.nodes["name"].cast(pl.String).replace_strict(
+        codes, default=0, return_dtype=pl.Int64
+    ).to_numpy()  # fmt: skip
+    exclusive, duration = trace.column("exclusive"), trace.column("duration")
+    out = np.empty((trace.nodes.height, 6), dtype=np.int64)
+    out[:, 0] = trace.column("id")
+    out[:, 1] = trace.nodes["kind"].cast(pl.String).replace_strict(kinds).to_numpy()
+    out[:, 2] = first[name]
+    out[:, 3] = lengths[name]
+    out[:, 4] = _microseconds(trace.column("start"))
+    out[:, 5] = _microseconds(np.where(exclusive >= 0, exclusive, duration))
+    return out
+
+
+def _attribute_numbers(attributes: Attributes, first: _Ints, lengths: _Ints) -> _Ints:
+    out = np.empty((len(attributes), 5), dtype=np.int64)
+    for code, name in enumerate(attributes.names):
+        lengths[code] = lengths[code] if name not in ROLES else -1 - ROLES.index(name)
+    is_operand = attributes.type == CODES["operand"]
+    length = lengths[attributes.name] if len(attributes) else np.zeros(0, dtype=np.int64)
+    # an attribute may be called as an operand's text is
+    out[:, 0] = first[attributes.name]
+    out[:, 1] = length
+    out[:, 2] = attributes.type
+    out[:, 3] = attributes.value
+    out[:, 4] = attributes.length
+    confused = np.flatnonzero((length < 0) & ~is_operand)
+    out[confused, 1] = [len(attributes.names[attributes.name[row]].encode()) for row in confused]
+    return out
 
 
 def _microseconds(nanoseconds: _Ints) -> _Ints:
@@ -270,19 +288,10 @@ def _microseconds(nanoseconds: _Ints) -> _Ints:
     return known // 1000 + (known % 1000 >= 500)
 
 
-def _concatenated(texts: tuple[str, ...]) -> tuple[npt.NDArray[np.uint8], _Ints]:
+def _concatenated(texts: list[str]) -> tuple[npt.NDArray[np.uint8], _Ints]:
     encoded = [text.encode(errors="replace") for text in texts]
     first = np.cumsum([0, *(len(text) for text in encoded)], dtype=np.int64)
     return np.frombuffer(b"".join(encoded), dtype=np.uint8).copy(), first
-
-
-def _spans_of_names(
-    names: pl.Series,
-) -> tuple[tuple[npt.NDArray[np.uint8], _Ints], npt.NDArray[np.int32]]:
-    unique = names.unique().cast(pl.String).to_list()
-    codes = {name: code for code, name in enumerate(unique)}
-    numbers = names.cast(pl.String).replace_strict(codes, default=0, return_dtype=pl.Int32)
-    return _concatenated(tuple(unique)), numbers.to_numpy()
 
 
 def _given_ids(trace: Trace, attributes: Attributes, kind: str) -> tuple[_Ints, _Ints]:

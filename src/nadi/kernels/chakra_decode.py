@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.kernels._jit import inner, kernel
-from nadi.kernels.protobuf import int64, is_utf8, read_fixed, read_varint, skip_value
+from nadi.kernels.protobuf import is_utf8, read_fixed, read_varint, skip_value
 
 __all__ = [
     "NUM_COUNTS",
@@ -47,6 +47,9 @@ _FIRST_VALUE, _LAST_VALUE = 3, 32
 _STRING, _STRING_LIST, _BYTES, _BYTES_LIST = 29, 30, 31, 32
 _NONE, _OPERAND, _DOC, _UNKNOWN = 30, 32, 34, 35  # as schema.ATTRIBUTE_TYPES counts
 _VERSION_ROLE = 9
+# what is found of a node, and of an attribute after the spans of its name and its comment
+_ID, _KIND, _NAME_AT, _NAME_LENGTH, _START, _DURATION = range(6)
+_TYPE, _VALUE, _LENGTH = range(4, 7)
 _LARGEST_MICROSECONDS = (2**63 - 1) // 1000
 _LARGEST_ID = 2**62
 # how each type of value is written, by field number less 3: the scalars, lists between them
@@ -62,7 +65,11 @@ _ITEMS = np.array(
 
 
 class NodeColumns(NamedTuple):
-    """The arrays that a file is decoded into; names and texts are spans of the file."""
+    """The arrays that a file is decoded into; names and texts are spans of the file.
+
+    A row of ``attrs`` is where the name begins, its length, type, value and length: with
+    a length of the name below 0, the name is one of ROLES by its number.
+    """
 
     id: np.ndarray
     kind: np.ndarray
@@ -70,16 +77,12 @@ class NodeColumns(NamedTuple):
     name_length: np.ndarray
     start: np.ndarray
     duration: np.ndarray
-    ctrl_first: np.ndarray
+    ctrl_first: np.ndarray  # of each node, and where the last ends
     ctrl: np.ndarray
     data_first: np.ndarray
     data: np.ndarray
-    attr_node: np.ndarray
-    attr_name_at: np.ndarray  # with a length below 0, minus the number of one of ROLES
-    attr_name_length: np.ndarray
-    attr_type: np.ndarray
-    attr_value: np.ndarray
-    attr_length: np.ndarray
+    attr_first: np.ndarray  # of the metadata, then as ctrl_first
+    attrs: np.ndarray  # int64, shape (attributes, 5)
 
 
 @kernel
@@ -162,20 +165,35 @@ def decode_messages(
         As of :func:`count_messages`. O(bytes).
     """
     counts[:] = 0
+    # inner functions get few arrays each: handing over all of them takes longer than the work
+    found = np.zeros(8, dtype=np.int64)
+    node = np.zeros(6, dtype=np.int64)
     at, end = skip_value(buffer, 0, buffer.size, _DELIMITED)
-    problem, at = _decode_metadata(buffer, at, end, columns, counts)
+    problem, at = _decode_metadata(buffer, at, end, columns.attrs, counts, found)
+    columns.attr_first[1] = counts[3]
     while problem == _OK and at < buffer.size:
         at, end = skip_value(buffer, at, buffer.size, _DELIMITED)
-        problem, at = _decode_node(buffer, at, end, columns, counts)
+        node[:] = 0
+        problem, at = _decode_node(
+            buffer, at, end, node, columns.ctrl, columns.data, columns.attrs, counts, found
+        )
+        row = counts[0]
+        columns.id[row] = node[_ID]
+        columns.kind[row] = node[_KIND]
+        columns.name_at[row] = node[_NAME_AT]
+        columns.name_length[row] = node[_NAME_LENGTH]
+        columns.start[row] = node[_START]
+        columns.duration[row] = node[_DURATION]
         counts[0] += 1
-        columns.ctrl_first[counts[0]] = counts[1]
-        columns.data_first[counts[0]] = counts[2]
+        columns.ctrl_first[row + 1] = counts[1]
+        columns.data_first[row + 1] = counts[2]
+        columns.attr_first[row + 2] = counts[3]
     return problem, at
 
 
 @inner
 def _decode_metadata(
-    buffer: np.ndarray, at: int, end: int, columns: NodeColumns, used: np.ndarray
+    buffer: np.ndarray, at: int, end: int, attrs: np.ndarray, counts: np.ndarray, found: np.ndarray
 ) -> tuple[int, int]:
     has_version = False
     while at < end:
@@ -186,81 +204,86 @@ def _decode_metadata(
         if field == 1 and wire == _DELIMITED:
             if not is_utf8(buffer, begin, at):
                 return _TEXT, begin
-            _add_text(columns, used, -1, _VERSION_ROLE, begin, at)
+            has_version = True
+            _add(attrs, counts, 0, -_VERSION_ROLE, _OPERAND, begin, at)
         elif field == 2 and wire == _DELIMITED:
-            problem, where = _decode_attribute(buffer, begin, at, -1, columns, used)
+            problem, where = _decode_attribute(buffer, begin, at, attrs, counts, found)
             if problem != _OK:
                 return problem, where
         else:
-            _add_unknown(columns, used, -1, start, at)
-        has_version |= field == 1 and wire == _DELIMITED
+            _add(attrs, counts, start, 0, _UNKNOWN, start, at)
     if not has_version:  # the row tells a trace that came from an .et
-        _add_text(columns, used, -1, _VERSION_ROLE, end, end)
+        _add(attrs, counts, 0, -_VERSION_ROLE, _OPERAND, end, end)
     return _OK, at
 
 
 @inner
+def _add(
+    attrs: np.ndarray, counts: np.ndarray, name_at: int, name_length: int, type_code: int,
+    begin: int, end: int,
+) -> None:  # fmt: skip
+    """Add the row of an attribute whose value is a span."""
+    row = counts[3]
+    counts[3] += 1
+    attrs[row, 0] = name_at
+    attrs[row, 1] = name_length
+    attrs[row, 2] = type_code
+    attrs[row, 3] = begin
+    attrs[row, 4] = end - begin
+
+
+@inner
 def _decode_node(
-    buffer: np.ndarray, at: int, end: int, columns: NodeColumns, used: np.ndarray
-) -> tuple[int, int]:
-    node, first_row = used[0], used[3]
+    buffer: np.ndarray, at: int, end: int, node: np.ndarray, ctrl: np.ndarray, data: np.ndarray,
+    attrs: np.ndarray, counts: np.ndarray, found: np.ndarray,
+) -> tuple[int, int]:  # fmt: skip
+    first_row = counts[3]
     while at < end:
         start = at
         tag, at = read_varint(buffer, at, end)
         field, wire = tag >> 3, tag & 7
         begin, at = skip_value(buffer, at, end, wire)
         problem, where = _OK, start
-        if wire == _VARINT and (field == 1 or field == 3 or field == 6 or field == 7):
-            problem = _set_number(buffer, begin, at, start, node, field, columns, used)
+        if field == 10 and wire == _DELIMITED:
+            problem, where = _decode_attribute(buffer, begin, at, attrs, counts, found)
+        elif wire == _VARINT and (field == 1 or field == 3 or field == 6 or field == 7):
+            value, _ = read_varint(buffer, begin, at)
+            problem = _set_number(node, field, value)
+            if field == 3 and value != node[_KIND]:
+                _add(attrs, counts, start, 0, _UNKNOWN, start, at)
         elif field == 2 and wire == _DELIMITED:
             problem = _OK if is_utf8(buffer, begin, at) else _TEXT
-            columns.name_at[node] = begin
-            columns.name_length[node] = at - begin
+            node[_NAME_AT] = begin
+            node[_NAME_LENGTH] = at - begin
         elif field == 4 and wire in (_DELIMITED, _VARINT):
-            problem = _read_ids(buffer, begin, at, columns.ctrl, used, 1)
+            problem = _read_ids(buffer, begin, at, ctrl, counts, 1)
         elif field == 5 and wire in (_DELIMITED, _VARINT):
-            problem = _read_ids(buffer, begin, at, columns.data, used, 2)
+            problem = _read_ids(buffer, begin, at, data, counts, 2)
         elif (field == 8 or field == 9) and wire == _DELIMITED:
             role = 1 if field == 8 else 5
-            problem, where = _decode_operands(buffer, begin, at, first_row, role, columns, used)
-        elif field == 10 and wire == _DELIMITED:
-            problem, where = _decode_attribute(buffer, begin, at, node, columns, used)
+            problem, where = _decode_operands(buffer, begin, at, first_row, role, attrs, counts)
         else:
-            _add_unknown(columns, used, node, start, at)
+            _add(attrs, counts, start, 0, _UNKNOWN, start, at)
         if problem != _OK:
             return problem, where
     return _OK, at
 
 
 @inner
-def _set_number(
-    buffer: np.ndarray, at: int, end: int, start: int, node: int, field: int,
-    columns: NodeColumns, used: np.ndarray,
-) -> int:  # fmt: skip
-    value, _ = read_varint(buffer, at, end)
+def _set_number(node: np.ndarray, field: int, value: int) -> int:
     if field == 1:
-        if value < 0 or value >= _LARGEST_ID:
-            return _HUGE
-        columns.id[node] = value
-    elif field == 3:
-        columns.kind[node] = 0
-        if 0 <= value <= 7:
-            columns.kind[node] = value
-        else:
-            _add_unknown(columns, used, node, start, end)
-    else:
-        if value < 0 or value > _LARGEST_MICROSECONDS:
-            return _HUGE
-        if field == 6:
-            columns.start[node] = value
-        else:
-            columns.duration[node] = value
-    return _OK
+        node[_ID] = value
+        return _OK if 0 <= value < _LARGEST_ID else _HUGE
+    if field == 3:  # of a kind that is not known the caller keeps the field
+        node[_KIND] = value if 0 <= value <= 7 else 0
+        return _OK
+    node[_START if field == 6 else _DURATION] = value
+    return _OK if 0 <= value <= _LARGEST_MICROSECONDS else _HUGE
 
 
 @inner
 def _read_ids(
-    buffer: np.ndarray, at: int, end: int, ids: np.ndarray, used: np.ndarray, which: int
+    buffer: np.ndarray, at: int, end: int, ids: np.ndarray, counts: np.ndarray, which: int
 ) -> int:
     while at < end:
         value, at = read_varint(buffer, at, end)
@@ -268,17 +291,17 @@ def _read_ids(
             return _NUMBER
         if value < 0 or value >= _LARGEST_ID:
             return _HUGE
-        ids[used[which]] = value
-        used[which] += 1
+        ids[counts[which]] = value
+        counts[which] += 1
     return _OK
 
 
 @inner
 def _decode_operands(
-    buffer: np.ndarray, at: int, end: int, first_row: int, role: int,
-    columns: NodeColumns, used: np.ndarray,
+    buffer: np.ndarray, at: int, end: int, first_row: int, role: int, attrs: np.ndarray,
+    counts: np.ndarray,
 ) -> tuple[int, int]:  # fmt: skip
-    node, before = used[0], used[3]
+    before = counts[3]
     while at < end:
         start = at
         tag, at = read_varint(buffer, at, end)
@@ -293,55 +316,26 @@ def _decode_operands(
                 return _TEXT, begin
             # a text given again replaces the earlier one
             row = first_row
-            while row < used[3] and columns.attr_name_length[row] != 1 - role - field:
+            while row < counts[3] and attrs[row, 1] != 1 - role - field:
                 row += 1
-            if row < used[3]:
-                columns.attr_value[row] = begin
-                columns.attr_length[row] = at - begin
+            if row < counts[3]:
+                attrs[row, 3] = begin
+                attrs[row, 4] = at - begin
             else:
-                _add_text(columns, used, node, role + field - 1, begin, at)
+                _add(attrs, counts, 0, 1 - role - field, _OPERAND, begin, at)
         else:
-            used[4] += 1
-    if used[3] == before:
-        _add_text(columns, used, node, role + 3, end, end)
+            counts[4] += 1
+    if counts[3] == before:
+        _add(attrs, counts, 0, -role - 3, _OPERAND, end, end)
     return _OK, at
 
 
 @inner
-def _add_text(
-    columns: NodeColumns, used: np.ndarray, node: int, role: int, begin: int, end: int
-) -> None:
-    row = used[3]
-    used[3] += 1
-    columns.attr_node[row] = node
-    columns.attr_name_at[row] = 0
-    columns.attr_name_length[row] = -role
-    columns.attr_type[row] = _OPERAND
-    columns.attr_value[row] = begin
-    columns.attr_length[row] = end - begin
-
-
-@inner
-def _add_unknown(columns: NodeColumns, used: np.ndarray, node: int, begin: int, end: int) -> None:
-    row = used[3]
-    used[3] += 1
-    columns.attr_node[row] = node
-    columns.attr_name_at[row] = begin
-    columns.attr_name_length[row] = 0
-    columns.attr_type[row] = _UNKNOWN
-    columns.attr_value[row] = begin
-    columns.attr_length[row] = end - begin
-
-
-@inner
 def _decode_attribute(
-    buffer: np.ndarray, at: int, end: int, node: int, columns: NodeColumns, used: np.ndarray
+    buffer: np.ndarray, at: int, end: int, attrs: np.ndarray, counts: np.ndarray, found: np.ndarray
 ) -> tuple[int, int]:
-    row = used[3]
-    used[3] += 1
-    name_at, name_length = at, 0
-    doc_at, doc_length = at, -1
-    type_code, value, length = _NONE, int64(0), int64(0)
+    found[:] = 0
+    found[_TYPE] = _NONE
     while at < end:
         start = at
         tag, at = read_varint(buffer, at, end)
@@ -354,33 +348,23 @@ def _decode_attribute(
         if field <= 2 and wire == _DELIMITED:
             if not is_utf8(buffer, begin, at):
                 return _TEXT, begin
-            if field == 1:
-                name_at, name_length = begin, at - begin
-            else:
-                doc_at, doc_length = begin, at - begin
-        elif field <= _LAST_VALUE and field >= _FIRST_VALUE and wire == _WIRES[field - 3]:
-            type_code = field - 3
+            found[2 * field - 2] = begin
+            found[2 * field - 1] = at - begin
+        elif _FIRST_VALUE <= field <= _LAST_VALUE and wire == _WIRES[field - 3]:
+            found[_TYPE] = field - 3
             if wire == _DELIMITED:
-                value, length = begin, at - begin
+                found[_VALUE], found[_LENGTH] = begin, at - begin
                 problem = _check_span(buffer, begin, at, field)
                 if problem != _OK:
                     return problem, begin
             else:
-                length = int64(0)
-                value = _read_scalar(buffer, begin, at, field)
+                found[_VALUE], found[_LENGTH] = _read_scalar(buffer, begin, at, field), 0
         else:
-            used[4] += 1
-    columns.attr_node[row] = node
-    columns.attr_name_at[row] = name_at
-    columns.attr_name_length[row] = name_length
-    columns.attr_type[row] = type_code
-    columns.attr_value[row] = value
-    columns.attr_length[row] = length
-    if doc_length > 0:
-        _add_text(columns, used, node, 0, doc_at, doc_at + doc_length)
-        columns.attr_type[used[3] - 1] = _DOC
-        columns.attr_name_at[used[3] - 1] = name_at
-        columns.attr_name_length[used[3] - 1] = name_length
+            counts[4] += 1
+    end_of_value = found[_VALUE] + found[_LENGTH]
+    _add(attrs, counts, found[0], found[1], found[_TYPE], found[_VALUE], end_of_value)
+    if found[3] > 0:
+        _add(attrs, counts, found[0], found[1], _DOC, found[2], found[2] + found[3])
     return _OK, at
 
 

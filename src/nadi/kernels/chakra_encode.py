@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.kernels._jit import inner, kernel
-from nadi.kernels.protobuf import int64, put_fixed, put_varint, varint_size
+from nadi.kernels.protobuf import put_fixed, put_varint, uint64, varint_size
 
 __all__ = ["MessageColumns", "encode_messages", "measure_messages"]
 
@@ -20,31 +20,21 @@ _DELIMITED = 2
 _STRING = 29
 _NONE, _OPERAND, _DOC, _UNKNOWN = 30, 32, 34, 35  # as schema.ATTRIBUTE_TYPES counts
 _VERSION_ROLE = 9
+_NAME_AT, _NAME_LENGTH, _TYPE, _VALUE, _LENGTH = range(5)
 
 
 class MessageColumns(NamedTuple):
-    """What is written. Message 0 is the metadata; nodes follow, each in its row plus one."""
+    """What is written; the metadata's attributes come first, then each node's."""
 
-    id: np.ndarray
-    kind: np.ndarray
-    name: np.ndarray  # position in names
-    names: np.ndarray  # uint8, one after the other
-    names_first: np.ndarray  # where each begins, and the last ends
-    start: np.ndarray  # us
-    duration: np.ndarray  # us
+    nodes: np.ndarray  # int64, (nodes, 6): id, kind, where its name begins, its length, us, us
     ctrl_first: np.ndarray
     ctrl: np.ndarray
     data_first: np.ndarray
     data: np.ndarray
     attr_first: np.ndarray  # per message
-    attr_name: np.ndarray  # position in attr_names
-    attr_type: np.ndarray
-    attr_value: np.ndarray
-    attr_length: np.ndarray
-    attr_names: np.ndarray
-    attr_names_first: np.ndarray
-    attr_role: np.ndarray  # per name: its number among chakra_decode.ROLES, from 1; 0 for none
-    buffer: np.ndarray
+    attrs: np.ndarray  # as kernels.chakra_decode.NodeColumns has them
+    names: np.ndarray  # uint8: the bytes of names
+    buffer: np.ndarray  # uint8: the bytes of values
 
 
 @kernel
@@ -89,23 +79,25 @@ def encode_messages(columns: MessageColumns, sizes: np.ndarray, out: np.ndarray)
 
 @inner
 def _put_message(c: MessageColumns, message: int, out: np.ndarray, at: int) -> int:
+    # further inner functions get few arrays each: handing over all takes longer than the work
+    attrs, names, buffer = c.attrs, c.names, c.buffer
     first, end = c.attr_first[message], c.attr_first[message + 1]
     if message == 0:
-        at = _put_role(c, first, end, _VERSION_ROLE, 1, out, at)
-        return _put_unknown(c, first, end, out, _put_attributes(c, first, end, 2, out, at))
-    node = message - 1
-    at = _put_number(1, c.id[node], out, at)
-    name = c.name[node]
-    at = _put_bytes(2, c.names, c.names_first[name], c.names_first[name + 1], out, at)
-    at = _put_number(3, c.kind[node], out, at)
-    at = _put_packed(4, c.ctrl, c.ctrl_first[node], c.ctrl_first[node + 1], out, at)
-    at = _put_packed(5, c.data, c.data_first[node], c.data_first[node + 1], out, at)
-    at = _put_number(6, c.start[node], out, at)
-    at = _put_number(7, c.duration[node], out, at)
-    at = _put_operands(c, first, end, 1, 8, out, at)
-    at = _put_operands(c, first, end, 5, 9, out, at)
-    at = _put_attributes(c, first, end, 10, out, at)
-    return _put_unknown(c, first, end, out, at)
+        at = _put_role(attrs, buffer, first, end, _VERSION_ROLE, 1, out, at)
+        at = _put_attributes(attrs, names, buffer, first, end, 2, out, at)
+        return _put_unknown(attrs, buffer, first, end, out, at)
+    row = message - 1
+    at = _put_number(1, c.nodes[row, 0], out, at)
+    at = _put_bytes(2, names, c.nodes[row, 2], c.nodes[row, 3], out, at)
+    at = _put_number(3, c.nodes[row, 1], out, at)
+    at = _put_packed(4, c.ctrl, c.ctrl_first[row], c.ctrl_first[row + 1], out, at)
+    at = _put_packed(5, c.data, c.data_first[row], c.data_first[row + 1], out, at)
+    at = _put_number(6, c.nodes[row, 4], out, at)
+    at = _put_number(7, c.nodes[row, 5], out, at)
+    at = _put_operands(attrs, buffer, first, end, 1, 8, out, at)
+    at = _put_operands(attrs, buffer, first, end, 5, 9, out, at)
+    at = _put_attributes(attrs, names, buffer, first, end, 10, out, at)
+    return _put_unknown(attrs, buffer, first, end, out, at)
 
 
 @inner
@@ -127,22 +119,23 @@ def _put_number(field: int, value: int, out: np.ndarray, at: int) -> int:
 
 
 @inner
-def _copy(source: np.ndarray, begin: int, end: int, out: np.ndarray, at: int) -> int:
+def _copy(source: np.ndarray, begin: int, length: int, out: np.ndarray, at: int) -> int:
     if out.size:
-        for i in range(end - begin):
-            out[at + i] = source[begin + i]
-    return at + end - begin
+        to, of = uint64(at), uint64(begin)
+        for i in range(uint64(length)):
+            out[to + i] = source[of + i]
+    return at + length
 
 
 @inner
 def _put_bytes(
-    field: int, source: np.ndarray, begin: int, end: int, out: np.ndarray, at: int
+    field: int, source: np.ndarray, begin: int, length: int, out: np.ndarray, at: int
 ) -> int:
     """Write a text that is not empty."""
-    if begin == end:
+    if length == 0:
         return at
-    at = _varint(end - begin, out, _tag(field, _DELIMITED, out, at))
-    return _copy(source, begin, end, out, at)
+    at = _varint(length, out, _tag(field, _DELIMITED, out, at))
+    return _copy(source, begin, length, out, at)
 
 
 @inner
@@ -162,68 +155,72 @@ def _put_packed(
 
 @inner
 def _put_role(
-    c: MessageColumns, first: int, end: int, role: int, field: int, out: np.ndarray, at: int
-) -> int:
+    attrs: np.ndarray, buffer: np.ndarray, first: int, end: int, role: int, field: int,
+    out: np.ndarray, at: int,
+) -> int:  # fmt: skip
     """Write the text of one role among a node's attributes, if it is there."""
     for row in range(first, end):
-        if c.attr_type[row] == _OPERAND and c.attr_role[c.attr_name[row]] == role:
-            begin = c.attr_value[row]
-            return _put_bytes(field, c.buffer, begin, begin + c.attr_length[row], out, at)
+        if attrs[row, _NAME_LENGTH] == -role:
+            return _put_bytes(field, buffer, attrs[row, _VALUE], attrs[row, _LENGTH], out, at)
     return at
 
 
 @inner
 def _put_operands(
-    c: MessageColumns, first: int, end: int, role: int, field: int, out: np.ndarray, at: int
-) -> int:
+    attrs: np.ndarray, buffer: np.ndarray, first: int, end: int, role: int, field: int,
+    out: np.ndarray, at: int,
+) -> int:  # fmt: skip
     """Write an IOInfo if any of its four roles is there."""
-    nothing = np.empty(0, dtype=np.uint8)
+    size = 0
     is_there = False
     for row in range(first, end):
-        if c.attr_type[row] == _OPERAND:
-            is_there |= role <= c.attr_role[c.attr_name[row]] < role + 4
+        if role <= -attrs[row, _NAME_LENGTH] < role + 4:
+            is_there = True
+            length = attrs[row, _LENGTH]
+            size += length + 1 + varint_size(length) if length else 0
     if not is_there:
         return at
-    size = 0
-    for text in range(3):
-        size = _put_role(c, first, end, role + text, text + 1, nothing, size)
     at = _varint(size, out, _tag(field, _DELIMITED, out, at))
+    if out.size == 0:
+        return at + size
     for text in range(3):
-        at = _put_role(c, first, end, role + text, text + 1, out, at)
+        at = _put_role(attrs, buffer, first, end, role + text, text + 1, out, at)
     return at
 
 
 @inner
 def _put_attributes(
-    c: MessageColumns, first: int, end: int, field: int, out: np.ndarray, at: int
-) -> int:
+    attrs: np.ndarray, names: np.ndarray, buffer: np.ndarray, first: int, end: int, field: int,
+    out: np.ndarray, at: int,
+) -> int:  # fmt: skip
     nothing = np.empty(0, dtype=np.uint8)
     for row in range(first, end):
-        if c.attr_type[row] <= _NONE:
-            doc = row + 1 if row + 1 < end and c.attr_type[row + 1] == _DOC else -1
-            size = _put_attribute(c, row, doc, nothing, 0)
+        if attrs[row, _TYPE] <= _NONE:
+            doc = row + 1 if row + 1 < end and attrs[row + 1, _TYPE] == _DOC else -1
+            size = _put_attribute(attrs, names, buffer, row, doc, nothing, 0)
             at = _varint(size, out, _tag(field, _DELIMITED, out, at))
-            at = _put_attribute(c, row, doc, out, at)
+            if out.size:
+                at = _put_attribute(attrs, names, buffer, row, doc, out, at)
+            else:
+                at += size
     return at
 
 
 @inner
-def _put_attribute(c: MessageColumns, row: int, doc: int, out: np.ndarray, at: int) -> int:
-    name = c.attr_name[row]
-    at = _put_bytes(
-        1, c.attr_names, c.attr_names_first[name], c.attr_names_first[name + 1], out, at
-    )
+def _put_attribute(
+    attrs: np.ndarray, names: np.ndarray, buffer: np.ndarray, row: int, doc: int,
+    out: np.ndarray, at: int,
+) -> int:  # fmt: skip
+    at = _put_bytes(1, names, attrs[row, _NAME_AT], attrs[row, _NAME_LENGTH], out, at)
     if doc >= 0:
-        begin = c.attr_value[doc]
-        at = _put_bytes(2, c.buffer, begin, begin + c.attr_length[doc], out, at)
-    if c.attr_type[row] == _NONE:
+        at = _put_bytes(2, buffer, attrs[doc, _VALUE], attrs[doc, _LENGTH], out, at)
+    if attrs[row, _TYPE] == _NONE:
         return at
-    field = int64(c.attr_type[row]) + 3
-    value = c.attr_value[row]
+    field, value = attrs[row, _TYPE] + 3, attrs[row, _VALUE]
     if field % 2 == 0 or field >= _STRING:  # a list or a text, which may be empty
-        length = int64(c.attr_length[row])
+        length = attrs[row, _LENGTH]
         at = _varint(length, out, _tag(field, _DELIMITED, out, at))
-        return _copy(c.buffer, value, value + length, out, at)
+        return _copy(buffer, value, length, out, at)
     if field == 3 or field == 21 or field == 25:  # double, fixed64, sfixed64
         at = _tag(field, 1, out, at)
         return put_fixed(out, at, value, 8) if out.size else at + 8
@@ -236,10 +233,11 @@ def _put_attribute(c: MessageColumns, row: int, doc: int, out: np.ndarray, at: i
 
 
 @inner
-def _put_unknown(c: MessageColumns, first: int, end: int, out: np.ndarray, at: int) -> int:
+def _put_unknown(
+    attrs: np.ndarray, buffer: np.ndarray, first: int, end: int, out: np.ndarray, at: int
+) -> int:
     """Write fields that were not understood as they were read."""
     for row in range(first, end):
-        if c.attr_type[row] == _UNKNOWN:
-            begin = c.attr_value[row]
-            at = _copy(c.buffer, begin, begin + c.attr_length[row], out, at)
+        if attrs[row, _TYPE] == _UNKNOWN:
+            at = _copy(buffer, attrs[row, _VALUE], attrs[row, _LENGTH], out, at)
     return at

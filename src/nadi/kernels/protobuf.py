@@ -20,9 +20,13 @@ __all__ = [
     "read_fixed",
     "read_varint",
     "skip_value",
+    "uint64",
     "varint_size",
 ]
 
+# positions that may not be negative: numba spares the test for counting from the end, which
+# keeps loops from being vectorised
+uint64: Any = np.uint64
 int64: Any = np.int64  # of type Any, as mypy takes numpy's integers for no int
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 
@@ -30,10 +34,12 @@ _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 @inner
 def read_varint(buffer: np.ndarray, at: int, end: int) -> tuple[int, int]:
     """Read a number; gives its 64 bits as int64, and the position after it or -1."""
+    if at < end and buffer[uint64(at)] < 0x80:  # the most frequent by far
+        return int64(buffer[uint64(at)]), at + 1
     value = int64(0)
     shift = 0
     while at < end and shift < 64:
-        byte = int64(buffer[at])
+        byte = int64(buffer[uint64(at)])
         at += 1
         if shift == 63 and byte > 1:
             return int64(0), -1
@@ -74,7 +80,7 @@ def skip_value(buffer: np.ndarray, at: int, end: int, wire: int) -> tuple[int, i
 def is_utf8(buffer: np.ndarray, at: int, end: int) -> bool:
     """Tell whether bytes are UTF-8: no stray, missing, overlong or surrogate sequences."""
     high = np.uint8(0)
-    for i in range(at, end):
+    for i in range(uint64(at), uint64(end)):
         high |= buffer[i]
     if high < 0x80:
         return True

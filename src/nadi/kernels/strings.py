@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from nadi.kernels._jit import kernel
+from nadi.kernels._jit import inner, kernel
+from nadi.kernels.protobuf import int64, uint64
 
 __all__ = ["intern_spans"]
 
 _SEED = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
-_MIX = np.uint64(32)
+_HALF = np.uint64(32)
 
 
 @kernel
@@ -43,36 +44,56 @@ def intern_spans(
         Number of different texts; -1 if there are too many for the slots.
     """
     slots[:] = -1
-    mask = slots.size - 1
     count = 0
+    before = 0
+    # what came after each text the last time; in traces mostly what comes after it again
+    after = np.zeros(slots.size, dtype=np.int32)
     for row in range(begin.size):
         codes[row] = -1
-        size = np.int64(length[row])
+        size = int64(length[row])
         if size < 0:
             continue
-        at = begin[row]
-        mixed = _SEED ^ np.uint64(size)
-        for i in range(at, at + size):
-            mixed = (mixed ^ np.uint64(buffer[i])) * _PRIME
-        slot = np.int64((mixed ^ (mixed >> _MIX)) & np.uint64(mask))
-        while True:
-            code = slots[slot]
-            if code < 0:
+        code = after[before]
+        if count == 0 or not _is_same(buffer, begin, length, firsts[code], row):
+            code = _look_up(buffer, begin, length, row, slots, firsts)
+            if slots[code] < 0:
                 if 2 * count >= slots.size:
                     return -1
-                slots[slot] = count
+                slots[code] = count
                 firsts[count] = row
-                codes[row] = count
                 count += 1
-                break
-            first = firsts[code]
-            if length[first] == size:
-                other = begin[first]
-                same = 0
-                while same < size and buffer[other + same] == buffer[at + same]:
-                    same += 1
-                if same == size:
-                    codes[row] = code
-                    break
-            slot = (slot + 1) & mask
+            code = slots[code]
+            after[before] = code
+        codes[row] = code
+        before = code
     return count
+
+
+@inner
+def _is_same(
+    buffer: np.ndarray, begin: np.ndarray, length: np.ndarray, one: int, other: int
+) -> bool:
+    size = length[one]
+    if size != length[other]:
+        return False
+    first, second = uint64(begin[one]), uint64(begin[other])
+    at = uint64(0)
+    while at < uint64(size) and buffer[first + at] == buffer[second + at]:
+        at += uint64(1)
+    return bool(at == uint64(size))
+
+
+@inner
+def _look_up(
+    buffer: np.ndarray, begin: np.ndarray, length: np.ndarray, row: int, slots: np.ndarray,
+    firsts: np.ndarray,
+) -> int:  # fmt: skip
+    """Give the slot of a text: one that has its number, or is free."""
+    mixed = _SEED ^ uint64(length[row])
+    first = uint64(begin[row])
+    for i in range(uint64(length[row])):
+        mixed = (mixed ^ uint64(buffer[first + i])) * _PRIME
+    slot: int = int64((mixed ^ (mixed >> _HALF)) & uint64(slots.size - 1))
+    while slots[slot] >= 0 and not _is_same(buffer, begin, length, firsts[slots[slot]], row):
+        slot = (slot + 1) & (slots.size - 1)
+    return slot
