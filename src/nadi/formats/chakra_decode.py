@@ -18,6 +18,7 @@ from nadi.attributes import CODES, AttributeBuilder, Attributes
 from nadi.errors import FormatError
 from nadi.formats.container import RawFile
 from nadi.issues import IssueLog
+from nadi.kernels.attributes import scatter_numbers
 from nadi.kernels.chakra_decode import (
     NUM_COUNTS,
     PROBLEMS,
@@ -45,6 +46,12 @@ COLLECTIVES = (
 )  # fmt: skip
 # columns of nodes, and the attributes that they are read from, the first that is there
 _COLUMNS = {
+    "start": ("start_ns",),
+    "duration": ("duration_ns",),
+    "exclusive": ("exclusive_ns",),
+    "is_cpu": ("is_cpu_op",),
+    "stream": ("stream",),
+    "comm_type": ("comm_type",),
     "thread": ("thread", "tid"),
     "device": ("device",),
     "rf_id": ("rf_id",),
@@ -58,11 +65,8 @@ _COLUMNS = {
     "tag": ("comm_tag",),
     "flops": ("num_ops",),
 }
-_NUMBERS = np.array([
-    CODES[name] for name in ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32",
-                             "fixed64", "sfixed32", "sfixed64", "bool")
-])  # fmt: skip
-_UNSIGNED = np.array([CODES["uint64"], CODES["fixed64"]])
+_INTEGERS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64",
+             "sfixed32", "sfixed64", "bool")  # fmt: skip
 
 
 class _Group(msgspec.Struct):
@@ -312,42 +316,43 @@ def _tables(
     codes, texts = _intern(raw.content, columns.name_at, columns.name_length)
     names = pl.Series(texts, dtype=NODES.dtypes["name"]).gather(codes.astype(np.uint32))
     kinds = pl.Series(NODE_KINDS, dtype=NODES.dtypes["kind"])
-    is_cpu = _numbers(attributes, size, ("is_cpu_op",), missing=1) != 0
     group, groups = _groups(attributes, size)
+    given = _numbers(attributes, size)
+    is_cpu = given["is_cpu"] != 0
     start = np.where(columns.start > 0, columns.start * 1000, -1)
-    exact = {
-        "start": _numbers(attributes, size, ("start_ns",)),
-        "duration": _numbers(attributes, size, ("duration_ns",)),
-    }
-    given: dict[str, Any] = {
+    return NODES.build(size, {
+        **given,
         "id": columns.id,
         "name": names,
         "kind": kinds.gather(columns.kind),
         "category": _categories(attributes, columns.kind, is_cpu),
-        "start": np.where(exact["start"] >= 0, exact["start"], start),
-        "duration": np.where(exact["duration"] >= 0, exact["duration"], columns.duration * 1000),
-        "exclusive": _numbers(attributes, size, ("exclusive_ns",)),
-        "stream": np.where(is_cpu, -1, _numbers(attributes, size, ("stream",))),
+        "start": np.where(given["start"] >= 0, given["start"], start),
+        "duration": np.where(given["duration"] >= 0, given["duration"], columns.duration * 1000),
+        "stream": np.where(is_cpu, -1, given["stream"]),
         "is_cpu": is_cpu,
-        "comm_type": _comm_types(columns.kind, attributes, size),
+        "comm_type": _comm_types(columns.kind, given["comm_type"]),
         "group": group,
-    }
+    }), groups  # fmt: skip
+
+
+def _numbers(attributes: Attributes, size: int) -> dict[str, _Ints]:
+    """Give the columns of nodes that are read from attributes; -1 where there is none."""
+    names = [name for sources in _COLUMNS.values() for name in sources]
+    column_of = [names.index(name) if name in names else -1 for name in attributes.names]
+    is_number = np.zeros(len(CODES), dtype=np.bool_)
+    is_number[[CODES[name] for name in _INTEGERS]] = True
+    out = np.full((len(names), size), -1, dtype=np.int64)
+    scatter_numbers(
+        attributes.node, attributes.name, attributes.type, attributes.value,
+        np.array(column_of, dtype=np.int64), is_number, out,
+    )  # fmt: skip
+    given = {}
     for column, sources in _COLUMNS.items():
-        given[column] = _numbers(attributes, size, sources)
-    return NODES.build(size, given), groups
-
-
-def _numbers(attributes: Attributes, size: int, names: tuple[str, ...], missing: int = -1) -> _Ints:
-    """Give a number per node from the first of some attributes that it has, if 0 or more."""
-    out = np.full(size, missing, dtype=np.int64)
-    for name in reversed(names):
-        rows = attributes.rows_named(name)
-        value = attributes.value[rows]
-        usable = np.isin(attributes.type[rows], _NUMBERS) & (value >= 0) & (
-            attributes.node[rows] >= 0
-        )  # fmt: skip
-        out[attributes.node[rows[usable]]] = value[usable]
-    return out
+        value = out[names.index(sources[0])]
+        for name in sources[1:]:
+            value = np.where(value >= 0, value, out[names.index(name)])
+        given[column] = value
+    return given
 
 
 def _categories(
@@ -367,13 +372,12 @@ def _categories(
     return categories.gather(code.astype(np.uint32))
 
 
-def _comm_types(kind: npt.NDArray[np.uint8], attributes: Attributes, size: int) -> pl.Series:
-    stated = _numbers(attributes, size, ("comm_type",))
-    table = [COMM_TYPES.index(name) for name in (*COLLECTIVES, "other")]
+def _comm_types(kind: npt.NDArray[np.uint8], stated: _Ints) -> pl.Series:
+    table = np.array([COMM_TYPES.index(name) for name in (*COLLECTIVES, "other")])
     stated = np.where((stated < 0) | (stated >= len(COLLECTIVES)), len(COLLECTIVES), stated)
-    code = np.zeros(size, dtype=np.int64)
+    code = np.zeros(kind.size, dtype=np.int64)
     is_collective = kind == NODE_KINDS.index("COMM_COLL")
-    code[is_collective] = np.array(table)[stated[is_collective]]
+    code[is_collective] = table[stated[is_collective]]
     code[kind == NODE_KINDS.index("COMM_SEND")] = COMM_TYPES.index("send")
     code[kind == NODE_KINDS.index("COMM_RECV")] = COMM_TYPES.index("recv")
     types = pl.Series(COMM_TYPES, dtype=NODES.dtypes["comm_type"])

@@ -54,7 +54,7 @@ _NUMBERS = (
 )
 
 
-def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[bytes]:
+def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[memoryview]:
     """Write a trace as an .et.
 
     Parameters
@@ -64,7 +64,7 @@ def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[bytes]:
 
     Yields
     ------
-    bytes
+    memoryview
         The file's content. O(bytes).
     """
     if stated_version(trace.attributes) is None:
@@ -74,7 +74,7 @@ def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[bytes]:
     sizes = np.empty(trace.nodes.height + 1, dtype=np.int64)
     out = np.empty(measure_messages(columns, sizes), dtype=np.uint8)
     encode_messages(columns, sizes, out)
-    yield out.tobytes()
+    yield out.data
 
 
 def _with_version(attributes: Attributes, schema: str) -> Attributes:
@@ -241,6 +241,7 @@ def _message_columns(trace: Trace, attributes: Attributes) -> MessageColumns:
         data=data,
         attr_first=np.searchsorted(attributes.node, np.arange(-1, trace.nodes.height + 1)),
         attrs=_attribute_numbers(attributes, first[len(node_names) :], lengths[len(node_names) :]),
+        attr_sizes=np.empty(len(attributes), dtype=np.int64),
         names=names,
         buffer=attributes.bytes(),
     )

@@ -47,9 +47,8 @@ _FIRST_VALUE, _LAST_VALUE = 3, 32
 _STRING, _STRING_LIST, _BYTES, _BYTES_LIST = 29, 30, 31, 32
 _NONE, _OPERAND, _DOC, _UNKNOWN = 30, 32, 34, 35  # as schema.ATTRIBUTE_TYPES counts
 _VERSION_ROLE = 9
-# what is found of a node, and of an attribute after the spans of its name and its comment
+# what is found of a node
 _ID, _KIND, _NAME_AT, _NAME_LENGTH, _START, _DURATION = range(6)
-_TYPE, _VALUE, _LENGTH = range(4, 7)
 _LARGEST_MICROSECONDS = (2**63 - 1) // 1000
 _LARGEST_ID = 2**62
 # how each type of value is written, by field number less 3: the scalars, lists between them
@@ -166,16 +165,15 @@ def decode_messages(
     """
     counts[:] = 0
     # inner functions get few arrays each: handing over all of them takes longer than the work
-    found = np.zeros(8, dtype=np.int64)
     node = np.zeros(6, dtype=np.int64)
     at, end = skip_value(buffer, 0, buffer.size, _DELIMITED)
-    problem, at = _decode_metadata(buffer, at, end, columns.attrs, counts, found)
+    problem, at = _decode_metadata(buffer, at, end, columns.attrs, counts)
     columns.attr_first[1] = counts[3]
     while problem == _OK and at < buffer.size:
         at, end = skip_value(buffer, at, buffer.size, _DELIMITED)
         node[:] = 0
         problem, at = _decode_node(
-            buffer, at, end, node, columns.ctrl, columns.data, columns.attrs, counts, found
+            buffer, at, end, node, columns.ctrl, columns.data, columns.attrs, counts
         )
         row = counts[0]
         columns.id[row] = node[_ID]
@@ -193,7 +191,7 @@ def decode_messages(
 
 @inner
 def _decode_metadata(
-    buffer: np.ndarray, at: int, end: int, attrs: np.ndarray, counts: np.ndarray, found: np.ndarray
+    buffer: np.ndarray, at: int, end: int, attrs: np.ndarray, counts: np.ndarray
 ) -> tuple[int, int]:
     has_version = False
     while at < end:
@@ -207,7 +205,7 @@ def _decode_metadata(
             has_version = True
             _add(attrs, counts, 0, -_VERSION_ROLE, _OPERAND, begin, at)
         elif field == 2 and wire == _DELIMITED:
-            problem, where = _decode_attribute(buffer, begin, at, attrs, counts, found)
+            problem, where = _decode_attribute(buffer, begin, at, attrs, counts)
             if problem != _OK:
                 return problem, where
         else:
@@ -235,7 +233,7 @@ def _add(
 @inner
 def _decode_node(
     buffer: np.ndarray, at: int, end: int, node: np.ndarray, ctrl: np.ndarray, data: np.ndarray,
-    attrs: np.ndarray, counts: np.ndarray, found: np.ndarray,
+    attrs: np.ndarray, counts: np.ndarray,
 ) -> tuple[int, int]:  # fmt: skip
     first_row = counts[3]
     while at < end:
@@ -245,7 +243,7 @@ def _decode_node(
         begin, at = skip_value(buffer, at, end, wire)
         problem, where = _OK, start
         if field == 10 and wire == _DELIMITED:
-            problem, where = _decode_attribute(buffer, begin, at, attrs, counts, found)
+            problem, where = _decode_attribute(buffer, begin, at, attrs, counts)
         elif wire == _VARINT and (field == 1 or field == 3 or field == 6 or field == 7):
             value, _ = read_varint(buffer, begin, at)
             problem = _set_number(node, field, value)
@@ -332,10 +330,10 @@ def _decode_operands(
 
 @inner
 def _decode_attribute(
-    buffer: np.ndarray, at: int, end: int, attrs: np.ndarray, counts: np.ndarray, found: np.ndarray
+    buffer: np.ndarray, at: int, end: int, attrs: np.ndarray, counts: np.ndarray
 ) -> tuple[int, int]:
-    found[:] = 0
-    found[_TYPE] = _NONE
+    name_at, name_length, doc_at, doc_length = at, 0, at, 0
+    type_code, value, length = _NONE, at, 0
     while at < end:
         start = at
         tag, at = read_varint(buffer, at, end)
@@ -348,23 +346,24 @@ def _decode_attribute(
         if field <= 2 and wire == _DELIMITED:
             if not is_utf8(buffer, begin, at):
                 return _TEXT, begin
-            found[2 * field - 2] = begin
-            found[2 * field - 1] = at - begin
+            if field == 1:
+                name_at, name_length = begin, at - begin
+            else:
+                doc_at, doc_length = begin, at - begin
         elif _FIRST_VALUE <= field <= _LAST_VALUE and wire == _WIRES[field - 3]:
-            found[_TYPE] = field - 3
+            type_code = field - 3
             if wire == _DELIMITED:
-                found[_VALUE], found[_LENGTH] = begin, at - begin
+                value, length = begin, at - begin
                 problem = _check_span(buffer, begin, at, field)
                 if problem != _OK:
                     return problem, begin
             else:
-                found[_VALUE], found[_LENGTH] = _read_scalar(buffer, begin, at, field), 0
+                value, length = _read_scalar(buffer, begin, at, field), 0
         else:
             counts[4] += 1
-    end_of_value = found[_VALUE] + found[_LENGTH]
-    _add(attrs, counts, found[0], found[1], found[_TYPE], found[_VALUE], end_of_value)
-    if found[3] > 0:
-        _add(attrs, counts, found[0], found[1], _DOC, found[2], found[2] + found[3])
+    _add(attrs, counts, name_at, name_length, type_code, value, value + length)
+    if doc_length > 0:
+        _add(attrs, counts, name_at, name_length, _DOC, doc_at, doc_at + doc_length)
     return _OK, at
 
 

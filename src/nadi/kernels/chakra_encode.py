@@ -33,6 +33,7 @@ class MessageColumns(NamedTuple):
     data: np.ndarray
     attr_first: np.ndarray  # per message
     attrs: np.ndarray  # as kernels.chakra_decode.NodeColumns has them
+    attr_sizes: np.ndarray  # int64: bytes of each attribute's message, filled when measured
     names: np.ndarray  # uint8: the bytes of names
     buffer: np.ndarray  # uint8: the bytes of values
 
@@ -80,11 +81,11 @@ def encode_messages(columns: MessageColumns, sizes: np.ndarray, out: np.ndarray)
 @inner
 def _put_message(c: MessageColumns, message: int, out: np.ndarray, at: int) -> int:
     # further inner functions get few arrays each: handing over all takes longer than the work
-    attrs, names, buffer = c.attrs, c.names, c.buffer
+    attrs, attr_sizes, names, buffer = c.attrs, c.attr_sizes, c.names, c.buffer
     first, end = c.attr_first[message], c.attr_first[message + 1]
     if message == 0:
         at = _put_role(attrs, buffer, first, end, _VERSION_ROLE, 1, out, at)
-        at = _put_attributes(attrs, names, buffer, first, end, 2, out, at)
+        at = _put_attributes(attrs, attr_sizes, names, buffer, first, end, 2, out, at)
         return _put_unknown(attrs, buffer, first, end, out, at)
     row = message - 1
     at = _put_number(1, c.nodes[row, 0], out, at)
@@ -96,7 +97,7 @@ def _put_message(c: MessageColumns, message: int, out: np.ndarray, at: int) -> i
     at = _put_number(7, c.nodes[row, 5], out, at)
     at = _put_operands(attrs, buffer, first, end, 1, 8, out, at)
     at = _put_operands(attrs, buffer, first, end, 5, 9, out, at)
-    at = _put_attributes(attrs, names, buffer, first, end, 10, out, at)
+    at = _put_attributes(attrs, attr_sizes, names, buffer, first, end, 10, out, at)
     return _put_unknown(attrs, buffer, first, end, out, at)
 
 
@@ -190,19 +191,20 @@ def _put_operands(
 
 @inner
 def _put_attributes(
-    attrs: np.ndarray, names: np.ndarray, buffer: np.ndarray, first: int, end: int, field: int,
-    out: np.ndarray, at: int,
+    attrs: np.ndarray, sizes: np.ndarray, names: np.ndarray, buffer: np.ndarray, first: int,
+    end: int, field: int, out: np.ndarray, at: int,
 ) -> int:  # fmt: skip
-    nothing = np.empty(0, dtype=np.uint8)
     for row in range(first, end):
-        if attrs[row, _TYPE] <= _NONE:
-            doc = row + 1 if row + 1 < end and attrs[row + 1, _TYPE] == _DOC else -1
-            size = _put_attribute(attrs, names, buffer, row, doc, nothing, 0)
-            at = _varint(size, out, _tag(field, _DELIMITED, out, at))
-            if out.size:
-                at = _put_attribute(attrs, names, buffer, row, doc, out, at)
-            else:
-                at += size
+        if attrs[row, _TYPE] > _NONE:
+            continue
+        doc = row + 1 if row + 1 < end and attrs[row + 1, _TYPE] == _DOC else -1
+        if out.size == 0:
+            sizes[row] = _put_attribute(attrs, names, buffer, row, doc, out, 0)
+        at = _varint(sizes[row], out, _tag(field, _DELIMITED, out, at))
+        if out.size == 0:
+            at += sizes[row]
+        else:
+            at = _put_attribute(attrs, names, buffer, row, doc, out, at)
     return at
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.kernels._jit import inner
+from nadi.kernels._jit import inlined, inner
 
 __all__ = [
     "int64",
@@ -32,10 +32,7 @@ _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 
 @inner
-def read_varint(buffer: np.ndarray, at: int, end: int) -> tuple[int, int]:
-    """Read a number; gives its 64 bits as int64, and the position after it or -1."""
-    if at < end and buffer[uint64(at)] < 0x80:  # the most frequent by far
-        return int64(buffer[uint64(at)]), at + 1
+def _read_long_varint(buffer: np.ndarray, at: int, end: int) -> tuple[int, int]:
     value = int64(0)
     shift = 0
     while at < end and shift < 64:
@@ -50,6 +47,14 @@ def read_varint(buffer: np.ndarray, at: int, end: int) -> tuple[int, int]:
     return int64(0), -1
 
 
+@inlined
+def read_varint(buffer: np.ndarray, at: int, end: int) -> tuple[int, int]:
+    """Read a number; gives its 64 bits as int64, and the position after it or -1."""
+    if at < end and buffer[uint64(at)] < 0x80:  # the most frequent by far
+        return int64(buffer[uint64(at)]), at + 1
+    return _read_long_varint(buffer, at, end)
+
+
 @inner
 def read_fixed(buffer: np.ndarray, at: int, width: int) -> int:
     """Read ``width`` bytes, the lowest first, that the caller knows to be there."""
@@ -59,7 +64,7 @@ def read_fixed(buffer: np.ndarray, at: int, width: int) -> int:
     return value
 
 
-@inner
+@inlined
 def skip_value(buffer: np.ndarray, at: int, end: int, wire: int) -> tuple[int, int]:
     """Give where a field's content begins, past a length, and where it ends or -1."""
     if wire == _VARINT:
