@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nadi.errors import FormatError
 from nadi.formats.astra_text import PARALLELISMS, decode, looks_like
@@ -269,6 +271,33 @@ def test_bad_input_is_one_clear_error(
     assert caught.value.remedy
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+words = st.sampled_from(
+    ["a", "-1", "1", "NONE", "0", "ALLREDUCE", "\n", " ", "2", "DATA", "\r", "\x1c", "\x0b", "é"]
+)
+
+
+@given(
+    st.sampled_from(PARALLELISMS),
+    st.lists(words, max_size=6).map(" ".join),
+    st.lists(st.tuples(st.integers(0, 60), words), max_size=4),
+)
+def test_any_text_is_a_trace_or_one_clear_error(
+    tmp_path_factory: pytest.TempPathFactory,
+    parallelism: str,
+    options: str,
+    changes: list[tuple[int, str]],
+) -> None:
+    text = list(f"{parallelism} {options}\n2{TWO_LAYERS}".split(" "))
+    for place, word in changes:
+        text[place % len(text)] = word
+    try:
+        trace = read_text(tmp_path_factory.getbasetemp(), " ".join(text))
+    except FormatError as error:
+        assert "\n" not in str(error)
+    else:
+        assert validate_trace(trace).is_empty()
 
 
 def test_a_number_may_have_zeros_before_it(tmp_path: Path) -> None:

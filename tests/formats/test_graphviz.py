@@ -21,16 +21,17 @@ from tests.formats.graphs import HARD_NAMES, REPLACED, counted, make_trace
 _NODE = re.compile(r'\t(\d+) \[label="((?:[^"\\]|\\.)*)"\]')
 _ABSENT = re.compile(r"\t(\d+) \[style=dashed\]")
 _EDGE = re.compile(r"\t(\d+) -> (\d+) \[class=(\w+) .*\]")
+_QUICK = "\tgraph [nslimit=0 nslimit1=0 splines=line]"
 needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz's dot is not here")
 
 
 def parse(text: str) -> tuple[dict[int, str | None], list[tuple[int, int, str]]]:
     """Read labels by id, and the edges."""
-    head, settings, *lines, tail = text.removesuffix("\n").split("\n")
-    assert (head, settings, tail) == ("digraph {", "\tnode [shape=box]", "}")
+    head, boxes, *lines, tail = text.removesuffix("\n").split("\n")
+    assert (head, boxes, tail) == ("digraph {", "\tnode [shape=box]", "}")
     nodes: dict[int, str | None] = {}
     edges = []
-    for line in lines:
+    for line in lines[lines[:1] == [_QUICK] :]:
         if found := _NODE.fullmatch(line):
             label = re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], found[2])
             nodes[int(found[1])] = html.unescape(label)
@@ -101,15 +102,44 @@ def test_dot_draws_every_node_and_arrow() -> None:
 
 
 @needs_dot
+def test_dot_draws_a_thousand_operations_in_seconds() -> None:
+    deps = [(row - row % 10, row, "call") for row in range(1000) if row % 10]
+    deps += [(row - 1, row, "order") for row in range(1, 1000)]
+    trace = make_trace([f"op{row}" for row in range(1000)], deps)
+    assert _QUICK in encoded(trace)
+    svg = b"".join(graphviz.encode_svg(trace, IssueLog()))
+    assert svg.count(b'class="node"') == 1000
+
+
+@needs_dot
 def test_dot_writes_pdf() -> None:
     pdf = b"".join(graphviz.encode_pdf(make_trace(["a", "b"], [(0, 1, "data")]), IssueLog()))
     assert pdf.startswith(b"%PDF-")
 
 
 def test_a_large_trace_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphviz, "MAX_DRAWN_NODES", 2)
-    with pytest.raises(InputError, match=r"3 operations.*hours.*\.graphml"):
-        graphviz.encode_svg(make_trace(list("abc")), IssueLog())
+    # three boxes, two arrows to the next level, and one past a level
+    trace = make_trace(list("abc"), [(1, 0, "data"), (0, 2, "data"), (1, 2, "ctrl")])
+    monkeypatch.setattr(graphviz, "MAX_POINTS", 6)
+    with pytest.raises(InputError, match=r"at least 7 points.*hours.*\.graphml"):
+        graphviz.encode_svg(trace, IssueLog())
+    monkeypatch.setattr(graphviz, "MAX_POINTS", 5)
+    with pytest.raises(InputError, match="at least 6 points"):
+        graphviz.encode_pdf(trace, IssueLog())
+
+
+def test_a_deep_trace_is_not_drawn_though_it_has_few_operations() -> None:
+    # each arrow from the first operation passes all the levels before its end
+    deps = [(row - 1, row, "order") for row in range(1, 1100)]
+    deps += [(0, row, "call") for row in range(2, 1100)]
+    with pytest.raises(InputError, match="at least 606,648 points"):
+        graphviz.encode_svg(make_trace(["op"] * 1100, deps), IssueLog())
+
+
+@needs_dot
+def test_a_cycle_is_drawn() -> None:
+    trace = make_trace(["a", "b"], [(0, 1, "data"), (1, 0, "data")])
+    assert b"".join(graphviz.encode_svg(trace, IssueLog())).count(b'class="edge') == 2
 
 
 def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
