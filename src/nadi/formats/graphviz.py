@@ -20,11 +20,12 @@ from nadi.trace import Trace
 
 __all__ = ["MAX_POINTS", "encode", "encode_pdf", "encode_svg"]
 
-MAX_POINTS = 500_000
+MAX_POINTS = 100_000
 """Largest drawing: ``dot`` places a point for each box and for each level that an arrow passes.
 
-Measured on two processors with ``dot`` 2.43: 65,000 points (2,000 operations of a transformer)
-take 2 s, 212,000 (4,000) take 5 s, and 650,000 (12,000) take 80 s.
+Measured with ``dot`` 2.43 on two busy processors: 65,000 points (2,000 operations of a
+transformer) take 2 s, 80,000 (5,000 of four ranks) 15 s, 650,000 (12,000) 80 s, and 480,000
+of a GPU's operations, 27,000, more than 5 minutes.
 """
 
 _HEAD = b"digraph {\n\tnode [shape=box]\n"
@@ -139,7 +140,7 @@ def _draw(trace: Trace, log: IssueLog, form: str) -> bytes:
         raise InputError(
             f".{form}",
             f"a drawing of at least {num_points:,} points, which are operations and the levels "
-            f"that arrows pass; it would take graphviz minutes to hours, and {MAX_POINTS:,} are allowed",
+            f"that arrows pass; more than {MAX_POINTS:,} can take graphviz hours",
             "write .dot or .graphml, for a tool that shows a part of it",
         )
     try:
