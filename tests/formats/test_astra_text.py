@@ -1,0 +1,375 @@
+"""Reading ASTRA-sim 1.0's text workloads."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nadi.errors import FormatError
+from nadi.formats.astra_text import PARALLELISMS, decode, looks_like
+from nadi.formats.container import read_file
+from nadi.schema import NODE_KINDS
+from nadi.trace import Trace
+from nadi.validate import validate_trace
+from tests.reference.chakra_messages import attribute_value, read_messages
+
+# name, reserved; forward, input gradient, weight gradient: time, communication, bytes; update
+TWO_LAYERS = """
+first  -1  1 ALLGATHER 10  2 ALLREDUCE 20  3 REDUCESCATTER 30  0
+last   -1  4 ALLTOALL  40  5 ALLTOALL  50  6 ALLREDUCE     60  7
+"""
+
+
+def read_text(folder: Path, text: str | bytes) -> Trace:
+    path = folder / "workload.txt"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return decode(read_file(path))
+
+
+def short_rows(trace: Trace) -> list[str]:
+    """Write each node as ``name <- rows it waits for``, without the words all names begin with."""
+    waits: list[list[int]] = [[] for _ in range(trace.nodes.height)]
+    for src, dst in trace.deps.select("src", "dst").iter_rows():
+        waits[dst].append(src)
+    names = [
+        name.removeprefix("COMP_NODE_").removeprefix("COMM_COLL_NODE_")
+        for name in trace.nodes["name"].to_list()
+    ]
+    return [
+        f"{name} <- {' '.join(map(str, rows))}".rstrip()
+        for name, rows in zip(names, waits, strict=True)
+    ]
+
+
+def test_columns_of_a_data_parallel_workload(tmp_path: Path) -> None:
+    trace = read_text(tmp_path, f"DATA\n2{TWO_LAYERS}")
+    assert short_rows(trace) == [
+        "first_FWD <-",
+        "last_FWD <- 0",
+        "last_BWD_WG <- 1",
+        "last_ALLREDUCE <- 2",
+        "last_BWD_IG <- 2",
+        "first_BWD_WG <- 4",
+        "first_REDUCESCATTER <- 5",
+    ]
+    nodes = trace.nodes
+    assert nodes["id"].to_list() == list(range(7))
+    assert nodes["kind"].to_list() == ["COMP", "COMP", "COMP", "COMM_COLL"] + ["COMP"] * 2 + [
+        "COMM_COLL"
+    ]
+    assert nodes["duration"].to_list() == [1000, 4000, 6000, -1, 5000, 3000, -1]
+    assert nodes["comm_type"].to_list()[3::3] == ["all_reduce", "reduce_scatter"]
+    assert nodes["comm_bytes"].to_list() == [-1, -1, -1, 60, -1, -1, 30]
+    assert not nodes["is_cpu"].any()
+    assert set(trace.deps["kind"]) == {"data"}
+    assert trace.attributes.of(3) == {"comm_type": 0, "comm_size": 60}
+    assert trace.attributes.of(6) == {"comm_type": 7, "comm_size": 30}
+    assert trace.attributes.of(0) == {}
+    assert trace.attributes.of(-1)["input_file"] == f"DATA\n2{TWO_LAYERS}"
+    # four communications that data parallelism does not have, and one time to update
+    assert dict(trace.issues.select("code", "count").iter_rows()) == {
+        "astra.communication-left-out": 4,
+        "astra.update-time": 1,
+    }
+
+
+MODEL_PASS = [
+    "first_FWD <-",
+    "first_ALLGATHER <- 0",
+    "last_FWD <- 1",
+    "last_ALLTOALL <- 2",
+    "last_BWD_IG <- 3",
+    "last_ALLTOALL <- 4",
+    "last_BWD_WG <- 4",
+    "first_BWD_IG <- 6 5",
+    "first_BWD_WG <- 7",
+]
+HYBRID_PASS = [
+    *MODEL_PASS[:7],
+    "last_ALLREDUCE <- 6",
+    "first_BWD_IG <- 6 5",
+    "first_BWD_WG <- 8",
+    "first_REDUCESCATTER <- 9",
+]
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "expected"),
+    [
+        ("MODEL", MODEL_PASS),
+        ("HYBRID_MODEL_DATA", HYBRID_PASS),
+        ("HYBRID_DATA_MODEL", [*HYBRID_PASS[:5], "last_IG_COMM__ALLTOALL <- 4", *HYBRID_PASS[6:]]),
+        ("DISTRIBUTED_INFERENCE", MODEL_PASS[:4]),
+        ("MICRO", ["first_REDUCESCATTER <-", "last_ALLREDUCE <-"]),
+        (
+            "HYBRID_TRANSFORMER",
+            [
+                *MODEL_PASS[:6],
+                "last_BWD_WG <- 5",  # waits for the exchange
+                "last_ALLREDUCE <- 6",
+                "first_BWD_IG <- 6",
+                "first_ALLREDUCE <- 8",  # the first layer's too
+                "first_BWD_WG <- 9",
+                "first_REDUCESCATTER <- 10",
+            ],
+        ),
+    ],
+)
+def test_nodes_of_a_parallelism(tmp_path: Path, parallelism: str, expected: list[str]) -> None:
+    trace = read_text(tmp_path, f"{parallelism}\n2{TWO_LAYERS}")
+    assert short_rows(trace) == expected
+    assert validate_trace(trace).is_empty()
+
+
+def test_none_is_no_node_and_the_next_waits_for_what_came_before(tmp_path: Path) -> None:
+    layers = "a -1 1 NONE 0 1 NONE 0 1 NONE 0 0\nb -1 1 NONE 0 1 NONE 0 1 NONE 0 0"
+    chain = ["a_FWD <-", "b_FWD <- 0", "b_BWD_IG <- 1", "b_BWD_WG <- 2", "a_BWD_IG <- 3",
+             "a_BWD_WG <- 4"]  # fmt: skip
+    for parallelism in ("MODEL", "HYBRID_DATA_MODEL", "HYBRID_TRANSFORMER"):
+        assert short_rows(read_text(tmp_path, f"{parallelism}\n2\n{layers}")) == chain
+    assert short_rows(read_text(tmp_path, f"MICRO\n2\n{layers}")) == []
+
+
+def test_a_layer_of_its_own_parallelism_communicates_where_that_does(tmp_path: Path) -> None:
+    layers = (
+        "a -1 1 ALLGATHER 9 1 ALLREDUCE 9 1 ALLREDUCE 9 0 DATA\n"
+        "b -1 1 ALLGATHER 9 1 ALLREDUCE 9 1 ALLREDUCE 9 0 MODEL\n"
+        "c -1 1 ALLGATHER 9 1 ALLREDUCE 9 1 ALLREDUCE 9 0 HYBRID_MODEL_DATA\n"
+    )
+    trace = read_text(tmp_path, f"HYBRID_CUSTOMIZED\n3\n{layers}")
+    assert short_rows(trace) == [
+        "a_FWD <-",
+        "b_FWD <- 0",
+        "b_ALLGATHER <- 1",
+        "c_FWD <- 2",
+        "c_ALLGATHER <- 3",
+        "c_BWD_IG <- 4",
+        "c_ALLREDUCE <- 5",
+        "c_BWD_WG <- 5",
+        "c_ALLREDUCE <- 7",
+        "b_BWD_IG <- 7 6",
+        "b_ALLREDUCE <- 9",
+        "b_BWD_WG <- 9",
+        "a_BWD_IG <- 11 10",
+        "a_BWD_WG <- 12",
+        "a_ALLREDUCE <- 13",
+    ]
+    left_out = trace.issues.filter(code="astra.communication-left-out")
+    assert left_out["count"].to_list() == [3]
+
+
+def test_layers_between_a_checkpoint_and_the_initiating_layer_go_forward_again(
+    tmp_path: Path,
+) -> None:
+    layers = "".join(f"{name} -1 1 NONE 0 1 NONE 0 1 NONE 0 0\n" for name in "abcd")
+    header = "HYBRID_TRANSFORMER_FWD_IN_BCKWD checkpoints: 1 1 checkpoint_initiates: 1 3"
+    trace = read_text(tmp_path, f"{header}\n4\n{layers}")
+    assert short_rows(trace)[3:8] == [
+        "d_FWD <- 2",
+        "b_FWD_IN_BCKWD <- 3",
+        "c_FWD_IN_BCKWD <- 4",
+        "d_BWD_IG <- 5",
+        "d_BWD_WG <- 6",
+    ]
+
+
+def test_dlrm_exchanges_embeddings_beside_the_bottom_layers(tmp_path: Path) -> None:
+    layers = (
+        "emb -1 1 ALLTOALL 9 1 ALLTOALL 8 1 NONE 0 0\n"
+        "bottom -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 7 0\n"
+        "top -1 1 NONE 0 1 NONE 0 1 NONE 0 0\n"
+    )
+    expected = [
+        "emb_FWD <-",
+        "emb_ALLTOALL <- 0",
+        "bottom_FWD <- 0 1",
+        "top_FWD <- 2",
+        "top_BWD_WG <- 3",
+        "top_BWD_IG <- 4",
+        "emb_ALLTOALL <- 5",
+        "bottom_BWD_WG <- 5",
+        "bottom_ALLREDUCE <- 7",
+        "bottom_BWD_IG <- 7",
+        "emb_BWD_WG <- 9 6",
+    ]
+    for header in ("HYBRID_DLRM 1", "HYBRID_DLRM_ENHANCED DLRM_LAST_BOTTOM_LAYER: 1"):
+        trace = read_text(tmp_path, f"{header}\n3\n{layers}")
+        assert short_rows(trace) == expected
+        assert trace.nodes["comm_bytes"].to_list()[1] == 9
+        assert trace.nodes["comm_bytes"].to_list()[6] == 8
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+def test_line_ends_blank_lines_and_tabs_do_not_matter(tmp_path: Path, ends: str) -> None:
+    plain = read_text(tmp_path, f"MODEL\n2{TWO_LAYERS}")
+    text = f"\nMODEL\t\t\n\n2 \t\n{TWO_LAYERS.replace(' ', chr(9))}\n\n".replace("\n", ends)
+    other = read_text(tmp_path, text)
+    assert short_rows(other) == short_rows(plain)
+    assert ends == "\n" or "\r" not in other.attributes.of(-1)["input_file"]
+
+
+GOOD = "a -1 1 NONE 0 1 NONE 0 1 NONE 0 0"
+DLRM = "\n".join([GOOD] * 3)
+CHECKPOINTS = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "met"),
+    [
+        ("", "", "nothing in the file"),
+        (" \n\n", "", "nothing in the file"),
+        ("DATA\n", "", "only one line"),
+        (f"SIDEWAYS\n1\n{GOOD}", "line 1", "unknown parallelism 'SIDEWAYS'"),
+        (f"DATA\nmany\n{GOOD}", "line 2", "the number of layers is 'many'"),
+        (f"DATA\n1 2\n{GOOD}", "line 2", "2 words"),
+        (f"DATA\n-1\n{GOOD}", "line 2", "the number of layers is -1"),
+        ("DATA\n0\n", "line 2", "0 layers"),
+        (f"DATA\n2\n{GOOD}", "line 3", "1 layers, but line 2 says 2"),
+        (f"DATA\n1\n{GOOD}\n\n{GOOD}", "line 5", "2 layers, but line 2 says 1"),
+        ("DATA\n1\na -1 1 NONE 0", "line 3", "5 fields"),
+        (f"DATA\n1\n{GOOD} MODEL", "line 3", "13 fields"),
+        (f"HYBRID_CUSTOMIZED\n1\n{GOOD}", "line 3", "12 fields"),
+        (f"HYBRID_CUSTOMIZED\n1\n{GOOD} X", "line 3", "unknown parallelism of a layer 'X'"),
+        (f"HYBRID_CUSTOMIZED\n1\n{GOOD} HYBRID_CUSTOMIZED", "line 3", "unknown parallelism of a"),
+        (f"DATA\n1\n{GOOD.replace('-1', 'x')}", "line 3", "the reserved number is 'x'"),
+        (f"DATA\n1\n{GOOD.replace('1 NONE', '1.5 NONE')}", "line 3", "'1.5'; it must be a whole"),
+        (f"DATA\n1\n{GOOD.replace('1 NONE', '1_0 NONE')}", "line 3", "'1_0'"),
+        (f"DATA\n1\n{GOOD.replace('1 NONE', '² NONE')}", "line 3", "'²'"),
+        (f"DATA\n1\n{GOOD.replace('1 NONE', '-4 NONE')}", "line 3", "is -4; it must be 0 or more"),
+        (f"DATA\n1\n{GOOD.replace('1 NONE', '9223372036854776 NONE')}", "line 3", "the largest"),
+        (f"DATA\n1\n{GOOD.replace('1 NONE', '9' * 9999 + ' NONE')}", "line 3", "the largest"),
+        (f"DATA\n1\n{GOOD.replace('NONE 0', f'NONE {2**63}')}", "line 3", "the largest"),
+        (f"DATA\n1\n{GOOD.replace('NONE 0', 'NONE -1')}", "line 3", "bytes is -1"),
+        (f"DATA\n1\n{GOOD[:-1]}soon", "line 3", "the update time is 'soon'"),
+        (f"DATA\n1\n{GOOD.replace('NONE', 'ALLSORTS')}", "line 3", "communication 'ALLSORTS'"),
+        (b"DATA\n1\n\xff", "line 3", "not valid UTF-8: byte 0xff"),
+        (f"DATA\n1\n{GOOD}\0", "line 3", "a NUL byte"),
+        (f"HYBRID_DLRM\n3\n{DLRM}", "line 1", "0 numbers after HYBRID_DLRM"),
+        (f"HYBRID_DLRM two\n3\n{DLRM}", "line 1", "the last bottom layer is 'two'"),
+        (f"HYBRID_DLRM 2\n3\n{DLRM}", "line 1", "the last bottom layer is 2 of 3"),
+        (f"HYBRID_DLRM 0\n3\n{DLRM}", "line 1", "the last bottom layer is 0 of 3"),
+        (f"{CHECKPOINTS}\n3\n{DLRM}", "line 1", "no 'checkpoints:'"),
+        (f"{CHECKPOINTS} checkpoints: 2 1\n3\n{DLRM}", "line 1", "1 numbers after 'checkpoints:'"),
+        (f"{CHECKPOINTS} checkpoints:\n3\n{DLRM}", "line 1", "after 'checkpoints:' is ''"),
+        (f"{CHECKPOINTS} checkpoints: 1 3 checkpoint_initiates: 0\n3\n{DLRM}", "line 1",
+         "the largest"),
+        (f"{CHECKPOINTS} checkpoints: 1 2 checkpoint_initiates: 1 1\n3\n{DLRM}", "line 1",
+         "there is no checkpoint"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_clear_error(
+    tmp_path: Path, text: str | bytes, where: str, met: str
+) -> None:
+    with pytest.raises(FormatError) as caught:
+        read_text(tmp_path, text)
+    assert caught.value.where.endswith(f"workload.txt, {where}" if where else "workload.txt")
+    assert met in caught.value.what
+    assert caught.value.remedy
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+words = st.sampled_from(
+    ["a", "-1", "1", "NONE", "0", "ALLREDUCE", "\n", " ", "2", "DATA", "\r", "\x1c", "\x0b", "é"]
+)
+
+
+@given(
+    st.sampled_from(PARALLELISMS),
+    st.lists(words, max_size=6).map(" ".join),
+    st.lists(st.tuples(st.integers(0, 60), words), max_size=4),
+)
+def test_any_text_is_a_trace_or_one_clear_error(
+    tmp_path_factory: pytest.TempPathFactory,
+    parallelism: str,
+    options: str,
+    changes: list[tuple[int, str]],
+) -> None:
+    text = list(f"{parallelism} {options}\n2{TWO_LAYERS}".split(" "))
+    for place, word in changes:
+        text[place % len(text)] = word
+    with contextlib.suppress(FormatError):
+        trace = read_text(tmp_path_factory.getbasetemp(), " ".join(text))
+        assert validate_trace(trace).is_empty()
+
+
+def test_a_number_may_have_zeros_before_it(tmp_path: Path) -> None:
+    layer = f"a -1 {'0' * 30}7 NONE 0 1 NONE 0 1 NONE +0 0"
+    assert read_text(tmp_path, f"DATA\n1\n{layer}").column("duration").tolist() == [7000, 1000]
+
+
+@pytest.mark.parametrize("parallelism", PARALLELISMS)
+def test_the_format_is_told_by_its_first_lines(parallelism: str) -> None:
+    assert looks_like(f"{parallelism} 4\t\t\r\n8\t\r\nlayer".encode())
+    assert looks_like(f"\ufeff{parallelism}\n1".encode())
+    assert looks_like(f"{parallelism}\nmany".encode())  # to be refused with a clear error
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b"SIDEWAYS\n12\n", True),
+        (b"", False),
+        (b'{"schema": 1}', False),
+        (b"SIDEWAYS\nmany", False),
+        (b"DATA,1\n2", False),
+        (b"data\n2", False),
+        (b"\x00\x01DATA\n2", False),
+        (b"A" * 100_000, False),
+        (b"\n" * 100_000, False),
+    ],
+)
+def test_other_content_is_not_taken_for_it(head: bytes, expected: bool) -> None:
+    assert looks_like(head) == expected
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "microAllReduce",
+        "Resnet50_DataParallel",
+        "MLP_ModelParallel",
+        "MLP_HybridParallel_Data_Model",
+        "MLP_HybridParallel_Model_Data",
+        "DLRM_HybridParallel",
+    ],
+)
+def test_the_converters_own_messages(shared_traces: Path, name: str, rank: int) -> None:
+    folder = shared_traces.parent / "golden" / "chakra" / "text_converter"
+    trace = decode(read_file(folder / f"{name}.txt"))
+    metadata, messages = read_messages((folder / f"{name}.{rank}.et").read_bytes())
+    assert typed_attributes(trace, -1) == [(a.name, *attribute_value(a)) for a in metadata.attr]
+    assert trace.nodes.height == len(messages)
+    waits: list[list[int]] = [[] for _ in messages]
+    for src, dst in trace.deps.select("src", "dst").iter_rows():
+        waits[dst].append(src)
+    # the converter numbers rank 1 on from rank 0
+    first = rank * len(messages)
+    rows = trace.nodes.select("id", "name", "kind", "duration").iter_rows()
+    for (node, name_here, kind, duration), message in zip(rows, messages, strict=True):
+        assert node == message.id - first
+        assert name_here == message.name
+        assert kind == NODE_KINDS[message.type]
+        assert max(duration, 0) == message.duration_micros * 1000
+        assert waits[node] == [wait - first for wait in message.data_deps]
+        assert not message.ctrl_deps
+        assert not message.start_time_micros
+        assert typed_attributes(trace, node) == [
+            (a.name, *attribute_value(a)) for a in message.attr
+        ]
+
+
+def typed_attributes(trace: Trace, node: int) -> list[tuple[str, str, Any]]:
+    attributes = trace.attributes
+    types = attributes.table()["type"]
+    names = attributes.names
+    return [
+        (names[attributes.name[row]], types[row], attributes.python_value(row))
+        for row in attributes.rows_of(node)
+    ]
