@@ -14,6 +14,7 @@ LAYERS = [
     {"kernels"},
     {"schema"},
     {"attributes"},
+    {"operands"},
     {"issues", "provenance", "trace", "schedule"},
     {"validate"},
     {"formats"},
