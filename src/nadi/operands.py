@@ -125,9 +125,8 @@ def _texts(text: _Bytes, names: Names) -> list[str]:
     size = int(names.count[0])
     spans = zip(names.start[:size].tolist(), names.length[:size].tolist(), strict=True)
     view = memoryview(text)
-    # whatever is no UTF-8 stays visible; its bytes stay with the attributes
-    return [str(view[start : start + length], "utf-8", "backslashreplace")
-            for start, length in spans]  # fmt: skip
+    # what is no UTF-8 shows as replaced; its bytes stay with the attributes
+    return [str(view[start : start + length], "utf-8", "replace") for start, length in spans]
 
 
 def _operands(leaves: Leaves, sets: _Ints, texts: list[str]) -> pl.DataFrame:

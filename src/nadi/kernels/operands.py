@@ -24,7 +24,13 @@ _PRIME = 1099511628211  # of the hash FNV-1a
 
 _COMMA, _MINUS, _ZERO, _NINE, _BACKSLASH = (ord(c) for c in ",-09\\")
 _SINGLE, _DOUBLE, _OPEN, _CLOSE, _OPEN_ROUND, _CLOSE_ROUND = (ord(c) for c in "'\"[]()")
-_OPEN_BRACE, _CLOSE_BRACE, _SPACE = (ord(c) for c in "{} ")
+_WORD, _GAP, _QUOTE, _OPENING, _CLOSING, _SEPARATOR, _NEVER = range(7)
+_CLASS = np.full(256, _WORD, dtype=np.uint8)  # of each byte outside strings
+for _class, _members in (
+    (_GAP, b" \t\n\r\v\f"), (_QUOTE, b"'\""), (_OPENING, b"[("), (_CLOSING, b"])"),
+    (_SEPARATOR, b","), (_NEVER, b"{}"),
+):  # fmt: skip
+    _CLASS[list(_members)] = _class
 _TENSOR = np.frombuffer(b"Tensor(", dtype=np.uint8)
 
 
@@ -65,7 +71,7 @@ class Leaves(NamedTuple):
 
 @inner
 def _skip_space(text: np.ndarray, at: int, end: int) -> int:
-    while at < end and (text[at] == _SPACE or 9 <= text[at] <= 13):
+    while at < end and _CLASS[text[at]] == _GAP:
         at += 1
     return at
 
@@ -81,14 +87,10 @@ def _skip_string(text: np.ndarray, at: int, end: int) -> int:
 
 
 @inner
-def _ends_word(c: int) -> bool:
-    return (
-        c == _COMMA
-        or c == _SPACE
-        or 9 <= c <= 13
-        or c in (_OPEN, _CLOSE, _OPEN_ROUND, _CLOSE_ROUND)
-        or c in (_SINGLE, _DOUBLE, _OPEN_BRACE, _CLOSE_BRACE)
-    )
+def _skip_word(text: np.ndarray, at: int, end: int) -> int:
+    while at < end and _CLASS[text[at]] == _WORD:
+        at += 1
+    return at
 
 
 @inner
@@ -103,45 +105,60 @@ def _skip_value(text: np.ndarray, at: int, end: int) -> int:
     after_item = False
     while at < end:
         c = text[at]
-        if c == _SPACE or 9 <= c <= 13:
+        what = _CLASS[c]
+        if what == _GAP:
             at += 1
-            continue
-        if c == _COMMA:
+        elif what == _SEPARATOR:
             if not after_item:
                 return -1
             after_item = False
             at += 1
-            continue
-        if c == _CLOSE or c == _CLOSE_ROUND:
+        elif what == _CLOSING:
             if depth == 0 or (kinds & 1 == 1) != (c == _CLOSE_ROUND):
                 return -1
             depth -= 1
             kinds >>= 1
-            at += 1
             after_item = True
-        elif after_item:
+            at += 1
+        elif after_item or what == _NEVER:
             return -1
-        elif c == _OPEN or c == _OPEN_ROUND:
+        elif what == _OPENING:
             if depth == MAX_DEPTH:
                 return -1
             depth += 1
             kinds = kinds << 1 | int(c == _OPEN_ROUND)
             at += 1
-        elif c == _SINGLE or c == _DOUBLE:
+        elif what == _QUOTE:
             at = _skip_string(text, at, end)
             if at < 0:
                 return -1
             after_item = True
         else:
-            begin = at
-            while at < end and not _ends_word(text[at]):
-                at += 1
-            if at == begin:
-                return -1
+            at = _skip_word(text, at, end)
             after_item = True
-        if depth == 0:
+        if after_item and depth == 0:
             return at
     return -1
+
+
+@inner
+def _skip_checked(text: np.ndarray, at: int, end: int) -> int:
+    """As :func:`_skip_value` where that went through before: quicker."""
+    depth = 0
+    while at < end:
+        what = _CLASS[text[at]]
+        if what == _WORD:
+            at = _skip_word(text, at, end)
+        elif what == _QUOTE:
+            at = _skip_string(text, at, end)
+            if at < 0:
+                return end
+        else:
+            depth += int(what == _OPENING) - int(what == _CLOSING)
+            at += 1
+        if depth == 0:
+            return at
+    return end
 
 
 @inner
@@ -150,9 +167,7 @@ def _next_item(text: np.ndarray, at: int, end: int) -> tuple[int, int, int]:
     begin = _skip_space(text, at, end)
     if begin >= end:
         return end, end, end
-    stop = _skip_value(text, begin, end)
-    if stop < 0:  # the list as a whole was gone through before
-        return end, end, end
+    stop = _skip_checked(text, begin, end)
     at = _skip_space(text, stop, end)
     return begin, stop, min(at + 1, end)
 
@@ -192,7 +207,7 @@ def _read_integer(text: np.ndarray, at: int, end: int) -> tuple[int, int]:
     while at < end and _ZERO <= text[at] <= _NINE and at - begin < _MAX_DIGITS:
         value = value * 10 + (np.int64(text[at]) - _ZERO)
         at += 1
-    if at == begin or (at < end and not _ends_word(text[at])):
+    if at == begin or (at < end and _CLASS[text[at]] == _WORD):
         return 0, -1
     return -value if negative else value, at
 
