@@ -155,7 +155,8 @@ def test_a_use_in_another_shape_is_another_tensor() -> None:
     ("written", "value"),
     [
         (r'"a\"b\\c\u00e9\n"', 'a"b\\cé\n'), (r"'a\'b\\c\xe9\n'", "a'b\\cé\n"),
-        (r'"\ud83d\ude00"', "😀"), (r'"it\'s \x41"', "it's A"), ('"é"', "é"), ('"[1, (2"', "[1, (2"),
+        (r'"\ud83d\ude00"', "😀"), (r'"it\'s \x41"', "it's A"), ('"é"', "é"),
+        ('"[1, (2"', "[1, (2"),
         (r'"\ud800"', "\\ud800"), (r"'\N{nothing}'", r"\N{nothing}"), ("1e-05", "1e-05"),
         ("-inf", "-inf"), ("nan", "nan"), ("NaN", "NaN"), ("None", "null"), ('"None"', "None"),
         ("123456789012345678901234567890", "123456789012345678901234567890"), ("()", "[]"),

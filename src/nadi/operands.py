@@ -99,13 +99,21 @@ def _room(num_sets: int, num_items: int, num_dims: int) -> tuple[Leaves, Tensors
     def slots(size: int) -> _Ints32:
         return np.zeros(1 << (2 * size + 2).bit_length(), dtype=np.int32)
 
-    def count() -> _Ints:
+    def one() -> _Ints:
         return np.zeros(1, dtype=np.int64)
 
     num_leaves = num_items + len(_KINDS) * num_sets
     num_tensors = num_items + 2  # one is being read, and one more has a beginning
     num_names = 2 * num_leaves + 2 * num_tensors
-    leaves = Leaves(*(ints(num_leaves) for _ in Leaves._fields[:-1]), count())
+    leaves = Leaves(
+        set=ints(num_leaves),
+        position=ints(num_leaves),
+        item=ints(num_leaves),
+        type=ints(num_leaves),
+        value=ints(num_leaves),
+        tensor=ints(num_leaves),
+        size=one(),
+    )
     tensors = Tensors(
         numbers=np.empty((num_tensors, 5), dtype=np.int64),
         device=ints(num_tensors),
@@ -115,22 +123,22 @@ def _room(num_sets: int, num_items: int, num_dims: int) -> tuple[Leaves, Tensors
         num_strides=ints(num_tensors),
         dims=np.empty(num_dims + 1, dtype=np.int64),
         slots=slots(num_tensors),
-        count=count(),
+        size=one(),
     )
-    names = Names(np.empty(num_names, dtype=np.int64), ints(num_names), slots(num_names), count())
+    names = Names(np.empty(num_names, dtype=np.int64), ints(num_names), slots(num_names), one())
     return leaves, tensors, names
 
 
 def _texts(text: _Bytes, names: Names) -> list[str]:
-    size = int(names.count[0])
+    size = int(names.size[0])
     spans = zip(names.start[:size].tolist(), names.length[:size].tolist(), strict=True)
-    view = memoryview(text)
+    view = text.data
     # what is no UTF-8 shows as replaced; its bytes stay with the attributes
     return [str(view[start : start + length], "utf-8", "replace") for start, length in spans]
 
 
 def _operands(leaves: Leaves, sets: _Ints, texts: list[str]) -> pl.DataFrame:
-    size = int(leaves.count[0])
+    size = int(leaves.size[0])
     of_set, position = sets[leaves.set[:size]], leaves.position[:size]
     types, values = leaves.type[:size], leaves.value[:size]
     # a text that cannot be read stands as it is, after all others
@@ -193,7 +201,7 @@ def _unescaped(text: str, quote: str = '"') -> str:
 
 
 def _tensors(tensors: Tensors, texts: list[str]) -> pl.DataFrame:
-    size = int(tensors.count[0])
+    size = int(tensors.size[0])
     numbers = tensors.numbers[:size]
     device, dtype = tensors.device[:size], tensors.dtype[:size]
     first, num_dims = tensors.first_dim[:size], tensors.num_dims[:size]

@@ -8,7 +8,7 @@ kept once, by hashing.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Names(NamedTuple):
     start: np.ndarray
     length: np.ndarray
     slots: np.ndarray
-    count: np.ndarray
+    size: np.ndarray  # one number
 
 
 class Tensors(NamedTuple):
@@ -54,7 +54,7 @@ class Tensors(NamedTuple):
     num_strides: np.ndarray
     dims: np.ndarray
     slots: np.ndarray
-    count: np.ndarray
+    size: np.ndarray  # one number
 
 
 class Leaves(NamedTuple):
@@ -66,7 +66,7 @@ class Leaves(NamedTuple):
     type: np.ndarray
     value: np.ndarray
     tensor: np.ndarray
-    count: np.ndarray
+    size: np.ndarray  # one number
 
 
 @inner
@@ -179,9 +179,9 @@ def _next_type(text: np.ndarray, at: int, end: int) -> tuple[int, int, int]:
     begin = at = _skip_space(text, at, end)
     while at < end:
         c = text[at]
-        if c == _OPEN or c == _OPEN_ROUND:
+        if _CLASS[c] == _OPENING:
             depth += 1
-        elif c == _CLOSE or c == _CLOSE_ROUND:
+        elif _CLASS[c] == _CLOSING:
             depth -= 1
         elif c == _COMMA and depth == 0:
             break
@@ -191,7 +191,7 @@ def _next_type(text: np.ndarray, at: int, end: int) -> tuple[int, int, int]:
 
 @inner
 def _unquoted(text: np.ndarray, begin: int, end: int) -> tuple[int, int]:
-    if end - begin >= 2 and (text[begin] == _SINGLE or text[begin] == _DOUBLE):
+    if end - begin >= 2 and _CLASS[text[begin]] == _QUOTE:
         return begin + 1, end - 1
     return begin, end
 
@@ -203,7 +203,7 @@ def _read_integer(text: np.ndarray, at: int, end: int) -> tuple[int, int]:
     if negative:
         at += 1
     begin = at
-    value = 0
+    value: Any = 0
     while at < end and _ZERO <= text[at] <= _NINE and at - begin < _MAX_DIGITS:
         value = value * 10 + (np.int64(text[at]) - _ZERO)
         at += 1
@@ -217,7 +217,7 @@ def _read_dims(text: np.ndarray, begin: int, end: int, out: np.ndarray, at: int)
     """Read a list of integers to ``out[at:]``; gives how many, or -1 if it is no such list."""
     if begin == end:
         return 0
-    if text[begin] != _OPEN and text[begin] != _OPEN_ROUND:
+    if _CLASS[text[begin]] != _OPENING:
         return -1
     count = 0
     here = _skip_space(text, begin + 1, end - 1)
@@ -248,7 +248,7 @@ def _read_tensor(
             return False, 0, 0
         at += 1
     at = _skip_space(text, at, end)
-    if at >= end or (text[at] != _SINGLE and text[at] != _DOUBLE):
+    if at >= end or _CLASS[text[at]] != _QUOTE:
         return False, 0, 0
     stop = _skip_string(text, at, end)
     if stop < 0 or _skip_space(text, stop, end) != end - 1:
@@ -258,21 +258,21 @@ def _read_tensor(
 
 @inner
 def _mixed(hash_so_far: int, value: int) -> int:
-    hash_so_far = (hash_so_far ^ value) * _PRIME
-    return hash_so_far ^ (hash_so_far >> 32)
+    mixed: int = (hash_so_far ^ value) * _PRIME
+    return mixed ^ (mixed >> 32)
 
 
 @inner
 def _name(text: np.ndarray, begin: int, end: int, names: Names) -> int:
     """Give the number of a text."""
-    key = np.int64(end - begin)
+    key: Any = np.int64(end - begin)
     for at in range(begin, end):
         key = (key ^ np.int64(text[at])) * _PRIME
     key ^= key >> 32
     mask = names.slots.size - 1
     slot = key & mask
     while names.slots[slot] > 0:
-        number = names.slots[slot] - 1
+        number: int = names.slots[slot] - 1
         if names.length[number] == end - begin:
             other = names.start[number]
             same = True
@@ -283,8 +283,8 @@ def _name(text: np.ndarray, begin: int, end: int, names: Names) -> int:
             if same:
                 return number
         slot = (slot + 1) & mask
-    number = names.count[0]
-    names.count[0] += 1
+    number = names.size[0]
+    names.size[0] += 1
     names.start[number], names.length[number] = begin, end - begin
     names.slots[slot] = number + 1
     return number
@@ -311,8 +311,8 @@ def _same_tensor(tensors: Tensors, a: int, b: int) -> bool:
 @inner
 def _keep_tensor(tensors: Tensors) -> int:
     """Give the number of the tensor written after the last, which stays only if it is new."""
-    new = tensors.count[0]
-    key = _mixed(np.int64(tensors.device[new]), np.int64(tensors.dtype[new]))
+    new: int = tensors.size[0]
+    key: Any = _mixed(np.int64(tensors.device[new]), np.int64(tensors.dtype[new]))
     for i in range(_NUMBERS):
         key = _mixed(key, tensors.numbers[new, i])
     end = tensors.first_dim[new] + tensors.num_dims[new] + tensors.num_strides[new]
@@ -321,11 +321,12 @@ def _keep_tensor(tensors: Tensors) -> int:
     mask = tensors.slots.size - 1
     slot = key & mask
     while tensors.slots[slot] > 0:
-        if _same_tensor(tensors, tensors.slots[slot] - 1, new):
-            return tensors.slots[slot] - 1
+        known: int = tensors.slots[slot] - 1
+        if _same_tensor(tensors, known, new):
+            return known
         slot = (slot + 1) & mask
     tensors.slots[slot] = new + 1
-    tensors.count[0] += 1
+    tensors.size[0] += 1
     tensors.first_dim[new + 1] = end
     return new
 
@@ -345,8 +346,8 @@ def _dtype_span(text: np.ndarray, begin: int, end: int) -> tuple[int, int]:
 def _add_leaf(
     leaves: Leaves, number: int, position: int, item: int, type_name: int, value: int, tensor: int
 ) -> None:
-    at = leaves.count[0]
-    leaves.count[0] += 1
+    at = leaves.size[0]
+    leaves.size[0] += 1
     leaves.set[at] = number
     leaves.position[at] = position
     leaves.item[at] = item
@@ -368,7 +369,7 @@ def _open(
         stop = start[kind] + length[kind]
         begin = _skip_space(text, start[kind], stop)
         last = _skip_value(text, begin, stop) if begin < stop else -1
-        is_list = last >= 0 and (text[begin] == _OPEN or text[begin] == _OPEN_ROUND)
+        is_list = last >= 0 and _CLASS[text[begin]] == _OPENING
         if is_list and _skip_space(text, last, stop) == stop:
             at[0, kind], end[0, kind] = begin + 1, last - 1
         else:
@@ -406,7 +407,7 @@ def _enter(
         if kind == TYPES:
             while first < last and text[first] != _OPEN:
                 first += 1
-        if first < last and (text[first] == _OPEN or text[first] == _OPEN_ROUND):
+        if first < last and _CLASS[text[first]] == _OPENING:
             at[depth, kind], end[depth, kind] = first + 1, last - 1
 
 
@@ -417,7 +418,7 @@ def _tensor_of(
     """Give the number of the tensor that a value is, or -1, and bits as :func:`_open` does."""
     if stop[TYPES] > begin[TYPES] and text[stop[TYPES] - 1] == _CLOSE:
         return -1, 0  # it is said to be a list, which may well look like a tensor
-    new = tensors.count[0]
+    new = tensors.size[0]
     found, device, device_end = _read_tensor(
         text, begin[VALUES], stop[VALUES], tensors.numbers[new]
     )
@@ -438,6 +439,21 @@ def _tensor_of(
     return _keep_tensor(tensors), unread
 
 
+@inner
+def _keep_unread(
+    text: np.ndarray, number: int, start: np.ndarray, length: np.ndarray, unread: int,
+    leaves: Leaves, names: Names,
+) -> int:  # fmt: skip
+    """Add a leaf for each of a set's texts that could not be read; gives their number."""
+    count = 0
+    for kind in range(4):
+        if unread >> kind & 1:
+            value = _name(text, start[kind], start[kind] + length[kind], names)
+            _add_leaf(leaves, number, -1, kind, -1, value, -1)
+            count += 1
+    return count
+
+
 @kernel
 def bound_items(text: np.ndarray, start: np.ndarray, length: np.ndarray) -> int:
     """Give a number of items that lists hold at most, all of them together: O(bytes).
@@ -452,8 +468,8 @@ def bound_items(text: np.ndarray, start: np.ndarray, length: np.ndarray) -> int:
     count = 0
     for i in range(start.size):
         for at in range(start[i], start[i] + length[i]):
-            c = text[at]
-            count += c == _COMMA or c == _OPEN or c == _OPEN_ROUND
+            what = _CLASS[text[at]]
+            count += int(what == _SEPARATOR or what == _OPENING)
     return count
 
 
@@ -498,8 +514,7 @@ def read_operands(
                 position += 1
                 item = -1
             tensor, value = -1, -1
-            c = text[begin[VALUES]]
-            if c == _OPEN or c == _OPEN_ROUND:
+            if _CLASS[text[begin[VALUES]]] == _OPENING:
                 tensor, bits = _tensor_of(text, begin, stop, tensors, names)
                 unread |= bits
                 if tensor < 0:
@@ -515,10 +530,7 @@ def read_operands(
             _add_leaf(leaves, number, position, item, type_name, value, tensor)
             if item >= 0:
                 item += 1
-        for kind in range(4):
-            if unread >> kind & 1:
-                num_unread += 1
-                last = start[number, kind] + length[number, kind]
-                value = _name(text, start[number, kind], last, names)
-                _add_leaf(leaves, number, -1, kind, -1, value, -1)
+        num_unread += _keep_unread(
+            text, number, start[number], length[number], unread, leaves, names
+        )
     return num_unread
