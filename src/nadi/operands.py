@@ -85,9 +85,25 @@ def _spans(attributes: Attributes) -> tuple[_Bytes, _Ints, _Ints]:
     node = attributes.node[rows].astype(np.int64)
     start = np.zeros((int(node.max(initial=-1)) + 1, len(OPERAND_NAMES)), dtype=np.int64)
     length = np.zeros_like(start)
-    start[node, place] = attributes.value[rows]
+    text, before = _text_around(attributes, rows)
+    start[node, place] = attributes.value[rows] - before
     length[node, place] = attributes.length[rows]
-    return attributes.bytes(), start.reshape(-1, len(_KINDS)), length.reshape(-1, len(_KINDS))
+    return text, start.reshape(-1, len(_KINDS)), length.reshape(-1, len(_KINDS))
+
+
+def _text_around(attributes: Attributes, rows: _Ints) -> tuple[_Bytes, int]:
+    """Give bytes that the spans of ``rows`` lie in, and how many bytes stand before these.
+
+    A linked trace has the bytes of two files, of which only the host's tell of operands:
+    they are not copied together.
+    """
+    ends = np.cumsum([buffer.size for buffer in attributes.buffers], dtype=np.int64)
+    first = int(attributes.value[rows].min(initial=2**62))
+    last = int((attributes.value[rows] + attributes.length[rows]).max(initial=0))
+    for buffer, end in zip(attributes.buffers, ends.tolist(), strict=True):
+        if end - buffer.size <= first and last <= end:
+            return buffer, end - buffer.size
+    return attributes.bytes(), 0
 
 
 def _room(num_sets: int, num_items: int, num_dims: int) -> tuple[Leaves, Tensors, Names]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import re
+from functools import cache
 from typing import Any, NamedTuple
 
 Tensor = tuple[Any, ...]
+INTEGER = re.compile(r"-?[0-9]{1,18}")  # of a tensor; longer ones do not fit int64
 
 
 class Leaf(NamedTuple):
@@ -61,9 +63,8 @@ def _walk(
         found.append(Leaf(position, number, type_name, tensor, text))
 
     if is_tensor(value) and not type_name.endswith("]"):
-        dtype = re.fullmatch(r"Tensor\((.+)\)", type_name)
         add(
-            (*map(int, value[:5]), value[5], dtype[1] if dtype else "", _dims(shape),
+            (*map(int, value[:5]), value[5], dtype_of(type_name), _dims(shape),
              _dims(stride)), "",
         )  # fmt: skip
     elif isinstance(value, list):
@@ -86,10 +87,18 @@ def is_tensor(value: Any) -> bool:
         isinstance(value, list)
         and len(value) == 6
         and type(value[5]) is str
-        and all(type(n) is Number and re.fullmatch(r"-?\d{1,18}", n) for n in value[:5])
+        and all(type(n) is Number and INTEGER.fullmatch(n) for n in value[:5])
     )
 
 
+@cache
+def dtype_of(type_name: str) -> str:
+    """Give what stands between the brackets of ``Tensor()``."""
+    found = re.fullmatch(r"Tensor\((.+)\)", type_name)
+    return found[1] if found else ""
+
+
+@cache
 def split(type_name: str) -> list[str]:
     """Give the types of the items of a list type: commas in brackets separate nothing."""
     if "[" not in type_name:

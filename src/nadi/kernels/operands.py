@@ -312,7 +312,7 @@ def _same_tensor(tensors: Tensors, a: int, b: int) -> bool:
 def _keep_tensor(tensors: Tensors) -> int:
     """Give the number of the tensor written after the last, which stays only if it is new."""
     new: int = tensors.size[0]
-    key: Any = _mixed(np.int64(tensors.device[new]), np.int64(tensors.dtype[new]))
+    key: Any = _mixed(tensors.device[new], tensors.dtype[new])
     for i in range(_NUMBERS):
         key = _mixed(key, tensors.numbers[new, i])
     end = tensors.first_dim[new] + tensors.num_dims[new] + tensors.num_strides[new]
@@ -469,7 +469,7 @@ def bound_items(text: np.ndarray, start: np.ndarray, length: np.ndarray) -> int:
     for i in range(start.size):
         for at in range(start[i], start[i] + length[i]):
             what = _CLASS[text[at]]
-            count += int(what == _SEPARATOR or what == _OPENING)
+            count += int(what in (_SEPARATOR, _OPENING))
     return count
 
 
