@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.attributes import Attributes, LazyAttributes
+from nadi.operands import OperandTables, operand_tables
 from nadi.provenance import Provenance
 from nadi.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
 
@@ -62,6 +63,20 @@ class Trace:
     def attrs(self) -> pl.DataFrame:
         """The attributes as a table (``schema.ATTRS``), for looking at: O(attributes), slow."""
         return self.attributes.table()
+
+    @cached_property
+    def operands(self) -> pl.DataFrame:
+        """What nodes were given and gave (``schema.OPERANDS``); read when first asked for."""
+        return self._operand_tables.operands
+
+    @cached_property
+    def tensors(self) -> pl.DataFrame:
+        """The tensors among the operands (``schema.TENSORS``); read when first asked for."""
+        return self._operand_tables.tensors
+
+    @cached_property
+    def _operand_tables(self) -> OperandTables:
+        return operand_tables(self.attributes)
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
         """Give an integer column of ``nodes`` as int64, shape (nodes,)."""
