@@ -6,7 +6,7 @@ that whatever reads Kineto's files reads these; the others serve timelines of re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,11 @@ _KINETO_CATEGORY = {
     "sync": "cuda_sync",
     "device_annotation": "gpu_user_annotation",
 }
-# fixed parts of an event, as the kernel counts them
-_PARTS = (
-    '{"ph":"X","cat":', ',"name":', ',"pid":', ',"tid":', ',"ts":', ',"dur":', ',"args":', "}",
+# what stands before the columns that every event has
+_PREFIXES = ('{"ph":"X","cat":', ',"name":', ',"pid":', ',"tid":', ',"ts":', ',"dur":')
+_KINDS = (
+    kernels.TEXT, kernels.TEXT, kernels.NUMBER, kernels.NUMBER,
+    kernels.NANOSECONDS, kernels.NANOSECONDS,
 )  # fmt: skip
 # args made from columns, where none were recorded
 _NUMBERS = {
@@ -54,9 +56,12 @@ _NUMBERS = {
     "correlation": "correlation", "device": "device", "stream": "stream", "bytes": "bytes",
     "Src Rank": "src", "Dst Rank": "dst", "tag": "tag", "flops": "flops",
 }  # fmt: skip
-_COLLECTIVE = ("Collective name", "In msg nelems", "dtype", "Process Group Name")
+_COLLECTIVE = {
+    "Collective name": kernels.TEXT, "In msg nelems": kernels.NUMBER, "dtype": kernels.TEXT,
+    "Process Group Name": kernels.TEXT,
+}  # fmt: skip
 _MOST_ELEMENTS = 2**56  # that the reader takes for a size
-_ROLES = {"cat": kernels.CAT, "pid": kernels.PID, "tid": kernels.TID, "args": kernels.ARGS}
+_ROLES = {"cat": kernels.CATEGORY, "pid": kernels.PID, "tid": kernels.TID, "args": kernels.ARGS}
 _OWN_KEYS = ("ph", "name", "ts", "dur")  # written from columns
 _DEVICES_LAST = 5_000_000  # as Kineto orders processes
 
@@ -138,14 +143,16 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
         for row in of_trace[~is_event].tolist()
     }
     base = _base_time(trace, keys, timed)
-    texts = _Texts(_PARTS)
-    rows = _rows(trace, base, texts, log)
+    texts = _Texts()
+    columns = _columns(trace, base, texts, log)
     spans, kept = _spans(attributes, trace.nodes.height, of_trace[is_event], texts)
     order = _order(trace.column("event")[timed], timed, kept)
     first_text, content = texts.table()
-    events = kernels.Events(order=order, first_text=first_text, texts=content, **spans)
+    events = kernels.Events(
+        order=order, first_text=first_text, texts=content, **columns, **spans
+    )  # fmt: skip
     yield _head(trace, keys, base)
-    yield from _pieces(events, rows)
+    yield from _pieces(events)
     if not kept.size and timed.size:
         yield b",\n" + ",\n".join(_titles(trace, timed)).encode()
     yield b"\n]}\n"
@@ -154,8 +161,8 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
 class _Texts:
     """Texts, each with its number."""
 
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = [text.encode() for text in texts]
+    def __init__(self) -> None:
+        self._texts: list[bytes] = []
 
     def add(self, texts: Iterable[str]) -> int:
         """Add texts; gives the number of the first."""
@@ -181,8 +188,8 @@ def _base_time(trace: Trace, keys: dict[str, bytes], timed: _Ints) -> int:
     return int(start.min(initial=2**63 - 1)) // 10**9 * 10**9 if start.size else 0
 
 
-def _rows(trace: Trace, base: int, texts: _Texts, log: IssueLog) -> kernels.Rows:
-    """Give the columns that events are written from."""
+def _columns(trace: Trace, base: int, texts: _Texts, log: IssueLog) -> dict[str, Any]:
+    """Give the columns that events are written from, and what stands before each."""
     nodes = trace.nodes
     on_device = ~nodes["is_cpu"].to_numpy()
     unique = nodes["name"].unique()
@@ -190,23 +197,28 @@ def _rows(trace: Trace, base: int, texts: _Texts, log: IssueLog) -> kernels.Rows
     name = np.zeros(int(codes.max(initial=0)) + 1, dtype=np.int64)
     name[codes] = texts.add_json(unique.cast(pl.String)) + np.arange(codes.size)
     first_category = texts.add_json(_KINETO_CATEGORY[category] for category in CATEGORIES)
-    columns = [nodes[column].to_numpy() for column in _NUMBERS.values()]
-    for key in ("device", "stream"):
-        at = list(_NUMBERS).index(key)
-        columns[at] = np.where(on_device, columns[at], -1)
+    columns = [
+        nodes["category"].to_physical().to_numpy() + np.int64(first_category),
+        name[nodes["name"].to_physical().to_numpy()],
+        np.where(on_device, trace.column("device"), trace.process),
+        np.where(on_device, trace.column("stream"), trace.column("thread")),
+        trace.column("start") - base,
+        trace.column("duration"),
+    ]
+    for column in _NUMBERS.values():
+        values = trace.column(column)
+        is_of_device = column in ("device", "stream")
+        columns.append(np.where(on_device, values, -1) if is_of_device else values)
     columns += _collectives(trace, texts, log)
-    keys = (*_NUMBERS, *_COLLECTIVE)
-    return kernels.Rows(
-        category=nodes["category"].to_physical().to_numpy() + np.int64(first_category),
-        name=name[nodes["name"].to_physical().to_numpy()],
-        pid=np.where(on_device, trace.column("device"), trace.process),
-        tid=np.where(on_device, trace.column("stream"), trace.column("thread")),
-        start=trace.column("start") - base,
-        duration=trace.column("duration"),
-        values=np.stack(columns),
-        key=texts.add_json(keys, ":") + np.arange(len(keys)),
-        is_text=np.array([key in _COLLECTIVE and key != "In msg nelems" for key in keys]),
-    )
+    of_numbers, of_args = [kernels.NUMBER] * len(_NUMBERS), _COLLECTIVE.values()
+    first_prefix = texts.add(_PREFIXES)
+    texts.add_json((*_NUMBERS, *_COLLECTIVE), ":")
+    return {
+        "values": np.stack(columns),
+        "kind": np.array([*_KINDS, *of_numbers, *of_args], dtype=np.uint8),
+        "prefix": first_prefix + np.arange(len(columns)),
+        "args": texts.add([',"args":']),
+    }
 
 
 def _collectives(trace: Trace, texts: _Texts, log: IssueLog) -> list[_Ints]:
@@ -232,7 +244,7 @@ def _collectives(trace: Trace, texts: _Texts, log: IssueLog) -> list[_Ints]:
 
 def _spans(
     attributes: Attributes, num_nodes: int, kept: _Ints, texts: _Texts
-) -> tuple[dict[str, npt.NDArray[Any]], _Ints]:
+) -> tuple[dict[str, Any], _Ints]:
     """Give what was recorded of nodes, and the spans that are events by themselves."""
     names = attributes.names
     role = np.array([_ROLES.get(name, kernels.OTHER) for name in names], dtype=np.uint8)
@@ -262,9 +274,9 @@ def _order(event: _Ints, row: _Ints, kept: _Ints) -> _Ints:
     return np.concatenate([row, -1 - kept])[np.argsort(place, kind="stable")]
 
 
-def _pieces(events: kernels.Events, rows: kernels.Rows) -> Iterator[bytes]:
+def _pieces(events: kernels.Events) -> Iterator[bytes]:
     """Write the events, so many at a time that the pieces stay small."""
-    size = np.concatenate([[0], np.cumsum(_largest_sizes(events, rows)[events.order])])
+    size = np.concatenate([[0], np.cumsum(_largest_sizes(events)[events.order])])
     out = np.empty(0, dtype=np.uint8)
     low = 0
     while low < events.order.size:
@@ -272,25 +284,20 @@ def _pieces(events: kernels.Events, rows: kernels.Rows) -> Iterator[bytes]:
         high = max(high, low + 1)
         if size[high] - size[low] > out.size:
             out = np.empty(int(size[high] - size[low]), dtype=np.uint8)
-        yield out[: kernels.write_events(events, rows, low, high, out)].tobytes()
+        yield out[: kernels.write_events(events, low, high, out)].tobytes()
         low = high
 
 
-def _largest_sizes(events: kernels.Events, rows: kernels.Rows) -> _Ints:
+def _largest_sizes(events: kernels.Events) -> _Ints:
     """Bound the bytes of every row and, after the rows and from the end, of every span."""
     text = np.diff(events.first_text)
     spans = np.concatenate([[0], np.cumsum(events.length + text[events.key])])
-    args = int(text[rows.key].sum()) + rows.key.size * kernels.BYTES_PER_NUMBER
-    for values in rows.values[rows.is_text]:
-        args += int(text[np.maximum(values, 0)].max(initial=0))
-    of_rows = (
-        kernels.FIXED_BYTES
-        + args
-        + text[rows.category]
-        + text[rows.name]
-        + np.diff(spans[events.first_span])
-    )
-    return np.concatenate([of_rows, events.length[::-1] + 2])
+    of_rows = kernels.BYTES_PER_EVENT + np.diff(spans[events.first_span])
+    of_rows += int(text[events.prefix].sum() + text[events.args])
+    for kind, values in zip(events.kind, events.values, strict=True):
+        of_texts = text[np.maximum(values, 0)] if kind == kernels.TEXT else None
+        of_rows += kernels.BYTES_PER_NUMBER if of_texts is None else of_texts
+    return np.concatenate([of_rows, kernels.BYTES_PER_EVENT + events.length[::-1]])
 
 
 def _head(trace: Trace, keys: dict[str, bytes], base: int) -> bytes:
@@ -325,24 +332,23 @@ def _distributed(trace: Trace, recorded: bytes | None) -> bytes | None:
     return msgspec.json.encode({**info, **sizes, "pg_count": len(groups), "pg_config": groups})
 
 
-def _titles(trace: Trace, timed: _Ints) -> Sequence[str]:
+def _titles(trace: Trace, timed: _Ints) -> list[str]:
     """Name processes, threads and streams."""
-    places = trace.nodes[timed].select("is_cpu", "thread", "device", "stream").unique().sort(
-        "is_cpu", "device", "stream", "thread", descending=[True, False, False, False]
-    )  # fmt: skip
+    columns = ["is_cpu", "device", "stream", "thread"]
+    places = trace.nodes.select(columns)[timed].unique()
     owner = f"rank {trace.rank}" if trace.rank >= 0 else "python"
-    events = {}
-    for is_cpu, thread, device, stream in places.iter_rows():
+    titles: dict[tuple[str, int, int], dict[str, Any]] = {}
+    for is_cpu, device, stream, thread in places.sort(columns).iter_rows():
         pid, tid = (trace.process, thread) if is_cpu else (device, stream)
+        titles["process_name", pid, 0] = {"name": owner}
+        titles["process_labels", pid, 0] = {"labels": "CPU" if is_cpu else f"GPU {device}"}
         order = pid if is_cpu else _DEVICES_LAST + device
-        for name, args in (
-            ("process_name", {"name": owner}),
-            ("process_labels", {"labels": "CPU" if is_cpu else f"GPU {device}"}),
-            ("process_sort_index", {"sort_index": order}),
-        ):
-            events.setdefault((name, pid), {"name": name, "pid": pid, "tid": 0, "args": args})
-        title = {"name": f"thread {thread}" if is_cpu else f"stream {stream}"}
-        events["thread_name", pid, tid] = {
-            "name": "thread_name", "pid": pid, "tid": tid, "args": title,
-        }  # fmt: skip
-    return [msgspec.json.encode({"ph": "M", **event}).decode() for event in events.values()]
+        titles["process_sort_index", pid, 0] = {"sort_index": order}
+        title = f"thread {thread}" if is_cpu else f"stream {stream}"
+        titles["thread_name", pid, tid] = {"name": title}
+    return [
+        msgspec.json.encode(
+            {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
+        ).decode()
+        for (name, pid, tid), args in titles.items()
+    ]  # fmt: skip

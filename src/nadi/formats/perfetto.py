@@ -147,7 +147,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
 
 
 def _tracks(nodes: pl.DataFrame) -> tuple[pl.DataFrame, _Ints]:
-    """Number the threads and streams; give a table of them, and the number of each node's."""
+    """Give a table of the threads and streams, and the row in it of each node."""
     # recordings do not say which device an annotation on it belongs to: often there is but one
     devices = nodes.filter(pl.col("device") >= 0)["device"].unique()
     unknown = devices[0] if len(devices) == 1 else -1
@@ -281,7 +281,7 @@ def _texts(ids: _Ids, names: pl.Series, texts: Sequence[str]) -> bytes:
 
 
 def _track_uuids(ids: _Ids, tracks: pl.DataFrame, num_places: int) -> _Ints:
-    """Number the tracks after those of the process and the devices."""
+    """Give the ids of the tracks, which follow those of the process and the devices."""
     return ids.process + 1 + tracks["device"].n_unique() + np.arange(num_places, dtype=np.int64)
 
 

@@ -11,67 +11,51 @@ from nadi.kernels._jit import kernel
 
 __all__ = [
     "ARGS",
+    "BYTES_PER_EVENT",
     "BYTES_PER_NUMBER",
-    "CAT",
-    "FIXED_BYTES",
+    "CATEGORY",
+    "NANOSECONDS",
+    "NUMBER",
+    "NUM_FIXED",
     "OTHER",
     "PID",
+    "TEXT",
     "TID",
     "Events",
-    "Rows",
     "write_events",
 ]
 
-# what a span of an event is: its category, ids or args as recorded, or another key
-CAT, PID, TID, ARGS, OTHER = range(5)
-_NUM_ROLES = 5
-# fixed parts of an event, texts 0 to 7; then come those that the columns name
-_BEGIN, _NAME, _PID, _TID, _TS, _DUR, _ARGS_KEY, _END = range(8)
-# upper bounds: of an event without its texts and spans, and of a number in its args
-FIXED_BYTES = 200
+# columns that every event has, in order; the others are its args
+CATEGORY, NAME, PID, TID, START, DURATION = range(6)
+NUM_FIXED = 6
+# what a span of an event is: a fixed column as recorded, all its args, or another key
+ARGS, OTHER = 6, 7
+# what the values of a column are
+TEXT, NUMBER, NANOSECONDS = range(3)
+# upper bounds: of the punctuation of an event, and of a number
+BYTES_PER_EVENT = 8
 BYTES_PER_NUMBER = 24
 
 
-class Rows(NamedTuple):
-    """What is known of every event by columns.
-
-    Attributes
-    ----------
-    category, name
-        int64, shape (rows,): texts; JSON strings with their quotes.
-    pid, tid
-        int64, shape (rows,).
-    start, duration
-        int64 ns, shape (rows,).
-    values
-        int64, shape (fields, rows): the args; -1 is left out.
-    key, is_text
-        int64 and bool, shape (fields,): texts with a colon at the end; whether the values
-        are texts.
-    """
-
-    category: np.ndarray
-    name: np.ndarray
-    pid: np.ndarray
-    tid: np.ndarray
-    start: np.ndarray
-    duration: np.ndarray
-    values: np.ndarray
-    key: np.ndarray
-    is_text: np.ndarray
-
-
 class Events(NamedTuple):
-    """Events in order, and where their bytes are.
+    """Events in order, in columns and spans of bytes.
 
     Attributes
     ----------
     order
         int64, shape (events,): a row; or ``-1 - span``, a span that is the whole event.
+    values
+        int64, shape (columns, rows): first the fixed columns, then the args, of which -1
+        is left out.
+    kind, prefix
+        uint8 and int64, shape (columns,): what the values are; the text before each.
+    args
+        The text before all args, without a brace.
     first_span
         int64, shape (rows + 1,): row r has the spans ``first_span[r]:first_span[r + 1]``.
     role, key
-        uint8 and int64, shape (spans,): what a span is, and the text of its key.
+        uint8 and int64, shape (spans,): what a span is, and the text before it if it is
+        another key.
     at, length
         int64, shape (spans,): where it lies in ``recorded``.
     recorded
@@ -82,6 +66,10 @@ class Events(NamedTuple):
     """
 
     order: np.ndarray
+    values: np.ndarray
+    kind: np.ndarray
+    prefix: np.ndarray
+    args: int
     first_span: np.ndarray
     role: np.ndarray
     key: np.ndarray
@@ -97,11 +85,6 @@ def _copy(out: np.ndarray, at: int, source: np.ndarray, low: int, high: int) -> 
     for i in range(low, high):
         out[at + i - low] = source[i]
     return at + high - low
-
-
-@register_jitable
-def _text(out: np.ndarray, at: int, events: Events, text: int) -> int:
-    return _copy(out, at, events.texts, events.first_text[text], events.first_text[text + 1])
 
 
 @register_jitable
@@ -140,105 +123,82 @@ def _microseconds(out: np.ndarray, at: int, ns: int) -> int:
 
 
 @register_jitable
-def _args(out: np.ndarray, at: int, events: Events, rows: Rows, row: int) -> int:
-    """Write args from columns; nothing if there are none."""
-    opened = False
-    for f in range(rows.key.size):
-        value = rows.values[f, row]
-        if value == -1:
-            continue
-        if opened:
-            out[at] = ord(",")
-            at += 1
-        else:
-            at = _text(out, at, events, _ARGS_KEY)
-            out[at] = ord("{")
-            at += 1
-            opened = True
-        at = _text(out, at, events, rows.key[f])
-        at = _text(out, at, events, value) if rows.is_text[f] else _digits(out, at, value)
-    if opened:
-        out[at] = ord("}")
-        at += 1
-    return at
-
-
-@register_jitable
-def _span(out: np.ndarray, at: int, events: Events, span: int) -> int:
-    low = events.at[span]
-    return _copy(out, at, events.recorded, low, low + events.length[span])
-
-
-@register_jitable
-def _event(out: np.ndarray, at: int, events: Events, rows: Rows, row: int) -> int:
-    """Write one row as an event, what was recorded of it before what columns say."""
-    recorded = np.full(_NUM_ROLES, -1, dtype=np.int64)
-    for span in range(events.first_span[row], events.first_span[row + 1]):
-        recorded[events.role[span]] = span
-    at = _text(out, at, events, _BEGIN)
-    if recorded[CAT] >= 0:
-        at = _span(out, at, events, recorded[CAT])
-    else:
-        at = _text(out, at, events, rows.category[row])
-    at = _text(out, at, events, _NAME)
-    at = _text(out, at, events, rows.name[row])
-    at = _text(out, at, events, _PID)
-    if recorded[PID] >= 0:
-        at = _span(out, at, events, recorded[PID])
-    else:
-        at = _digits(out, at, rows.pid[row])
-    at = _text(out, at, events, _TID)
-    if recorded[TID] >= 0:
-        at = _span(out, at, events, recorded[TID])
-    else:
-        at = _digits(out, at, rows.tid[row])
-    at = _text(out, at, events, _TS)
-    at = _microseconds(out, at, rows.start[row])
-    at = _text(out, at, events, _DUR)
-    at = _microseconds(out, at, rows.duration[row])
-    for span in range(events.first_span[row], events.first_span[row + 1]):
-        if events.role[span] == OTHER:
-            at = _text(out, at, events, events.key[span])
-            at = _span(out, at, events, span)
-    if recorded[ARGS] >= 0:
-        at = _text(out, at, events, _ARGS_KEY)
-        at = _span(out, at, events, recorded[ARGS])
-    else:
-        at = _args(out, at, events, rows, row)
-    return _text(out, at, events, _END)
+def _value(
+    out: np.ndarray, at: int, kind: int, value: int, texts: np.ndarray, first_text: np.ndarray
+) -> int:
+    if kind == TEXT:
+        return _copy(out, at, texts, first_text[value], first_text[value + 1])
+    if kind == NUMBER:
+        return _digits(out, at, value)
+    return _microseconds(out, at, value)
 
 
 @kernel
-def write_events(events: Events, rows: Rows, low: int, high: int, out: np.ndarray) -> int:
-    r"""Write ``events.order[low:high]`` as JSON objects, each after a comma and a new line.
-
-    The very first event has no comma before it.
+def write_events(events: Events, low: int, high: int, out: np.ndarray) -> int:
+    """Write ``events.order[low:high]`` as JSON objects, a comma and a new line between two.
 
     Parameters
     ----------
-    events, rows
-        What is written. The first texts are ``{"ph":"X","cat":``, ``,"name":``,
-        ``,"pid":``, ``,"tid":``, ``,"ts":``, ``,"dur":``, ``,"args":`` and ``}``.
+    events
+        What is written.
     low, high
-        Range of ``events.order``.
+        Range of ``events.order``; a comma stands before each but event 0.
     out
-        uint8: long enough for every text and span, ``FIXED_BYTES`` an event and
-        ``BYTES_PER_NUMBER`` a number of its args.
+        uint8: long enough for every text and span, ``BYTES_PER_EVENT`` an event and
+        ``BYTES_PER_NUMBER`` a number.
 
     Returns
     -------
     int
         Bytes written. O(bytes).
     """
+    # a field of a tuple costs two atomic operations each time that it is taken out
+    order, values, kind, prefix = events.order, events.values, events.kind, events.prefix
+    first_span, role, key = events.first_span, events.role, events.key
+    begin, length, recorded = events.at, events.length, events.recorded
+    texts, first = events.texts, events.first_text
+    span_of = np.full(OTHER + 1, -1, dtype=np.int64)
     at = 0
     for i in range(low, high):
         if i > 0:
-            out[at] = ord(",")
-            out[at + 1] = ord("\n")
+            out[at], out[at + 1] = ord(","), ord("\n")
             at += 2
-        row = events.order[i]
+        row = order[i]
         if row < 0:
-            at = _span(out, at, events, -1 - row)
+            span = -1 - row
+            at = _copy(out, at, recorded, begin[span], begin[span] + length[span])
+            continue
+        span_of[:] = -1
+        for span in range(first_span[row], first_span[row + 1]):
+            span_of[role[span]] = span
+        for c in range(NUM_FIXED):
+            at = _copy(out, at, texts, first[prefix[c]], first[prefix[c] + 1])
+            if span_of[c] >= 0:
+                low_byte = begin[span_of[c]]
+                at = _copy(out, at, recorded, low_byte, low_byte + length[span_of[c]])
+            else:
+                at = _value(out, at, kind[c], values[c, row], texts, first)
+        for span in range(first_span[row], first_span[row + 1]):
+            if role[span] == OTHER:
+                at = _copy(out, at, texts, first[key[span]], first[key[span] + 1])
+                at = _copy(out, at, recorded, begin[span], begin[span] + length[span])
+        if span_of[ARGS] >= 0:
+            at = _copy(out, at, texts, first[events.args], first[events.args + 1])
+            low_byte = begin[span_of[ARGS]]
+            at = _copy(out, at, recorded, low_byte, low_byte + length[span_of[ARGS]])
         else:
-            at = _event(out, at, events, rows, row)
+            num_args = 0
+            for c in range(NUM_FIXED, kind.size):
+                if values[c, row] != -1:
+                    if num_args == 0:
+                        at = _copy(out, at, texts, first[events.args], first[events.args + 1])
+                    out[at] = ord(",") if num_args else ord("{")
+                    at = _copy(out, at + 1, texts, first[prefix[c]], first[prefix[c] + 1])
+                    at = _value(out, at, kind[c], values[c, row], texts, first)
+                    num_args += 1
+            if num_args:
+                out[at] = ord("}")
+                at += 1
+        out[at] = ord("}")
+        at += 1
     return at

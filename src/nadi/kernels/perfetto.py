@@ -105,29 +105,31 @@ def _field(out: np.ndarray, at: int, tag: int, number: int) -> int:
 
 
 @register_jitable
-def _flows(slices: Slices, boundary: int, out: np.ndarray, at: int) -> int:
-    """Write the flows that begin or end at a boundary."""
-    for i in range(slices.first_flow[boundary], slices.first_flow[boundary + 1]):
-        flow = slices.flow[i]
+def _flow_ids(
+    out: np.ndarray, at: int, flow: np.ndarray, is_last: np.ndarray, low: int, high: int
+) -> int:
+    """Write the flows ``low:high``."""
+    for i in range(low, high):
         for k in range(8):
             at -= 1
-            out[at] = np.uint8(flow >> np.uint64(56 - 8 * k) & np.uint64(255))
-        at = _varint(out, at, _LAST_FLOW if slices.is_last[i] else _FLOW)
+            out[at] = np.uint8(flow[i] >> np.uint64(56 - 8 * k) & np.uint64(255))
+        at = _varint(out, at, _LAST_FLOW if is_last[i] else _FLOW)
     return at
 
 
 @register_jitable
-def _description(slices: Slices, row: int, out: np.ndarray, at: int) -> int:
-    """Write what is said of a slice where it begins: values, category and name."""
-    for f in range(slices.is_text.size - 1, -1, -1):
-        value = slices.values[f, row]
+def _annotations(
+    out: np.ndarray, at: int, values: np.ndarray, is_text: np.ndarray, row: int
+) -> int:
+    """Write the values that a slice has."""
+    for f in range(is_text.size - 1, -1, -1):
+        value = values[f, row]
         if value != -1:
             end = at
-            at = _field(out, at, _TEXT if slices.is_text[f] else _INTEGER, value)
+            at = _field(out, at, _TEXT if is_text[f] else _INTEGER, value)
             at = _field(out, at, _ANNOTATION_NAME, f + 1)
             at = _field(out, at, _ANNOTATION, end - at)
-    at = _field(out, at, _NAME, slices.name[row])
-    return _field(out, at, _CATEGORY, slices.category[row])
+    return at
 
 
 @kernel
@@ -151,20 +153,27 @@ def write_packets(slices: Slices, sequence: int, low: int, high: int, out: np.nd
     int
         Where the packets begin in ``out``. O(packets x fields).
     """
+    # a field of a tuple costs two atomic operations each time that it is taken out
+    order, start, end = slices.boundary, slices.start, slices.end
+    track, name, category = slices.track, slices.name, slices.category
+    values, is_text = slices.values, slices.is_text
+    first_flow, flow, is_last = slices.first_flow, slices.flow, slices.is_last
     at = out.size
     for i in range(high - 1, low - 1, -1):
-        boundary = slices.boundary[i]
+        boundary = order[i]
         row = boundary // 2
         is_end = boundary % 2 == 1
         end_of_packet = at
-        at = _flows(slices, boundary, out, at)
+        at = _flow_ids(out, at, flow, is_last, first_flow[boundary], first_flow[boundary + 1])
         if not is_end:
-            at = _description(slices, row, out, at)
-        at = _field(out, at, _TRACK, slices.track[row])
+            at = _annotations(out, at, values, is_text, row)
+            at = _field(out, at, _NAME, name[row])
+            at = _field(out, at, _CATEGORY, category[row])
+        at = _field(out, at, _TRACK, track[row])
         at = _field(out, at, _TYPE, _SLICE_END if is_end else _SLICE_BEGIN)
         at = _field(out, at, _TRACK_EVENT, end_of_packet - at)
         at = _field(out, at, _SEQUENCE_FLAGS, _NEEDS_STATE)
         at = _field(out, at, _SEQUENCE, sequence)
-        at = _field(out, at, _TIMESTAMP, slices.end[row] if is_end else slices.start[row])
+        at = _field(out, at, _TIMESTAMP, end[row] if is_end else start[row])
         at = _field(out, at, _PACKET, end_of_packet - at)
     return at
