@@ -113,7 +113,8 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
 
     What was recorded and kept as attributes is written as it stood: the ``args`` of
     events and their other keys, events that are no nodes, and top-level keys. Where it
-    was not, args come from the columns, and ``distributedInfo`` from rank and groups;
+    was not, args come from the columns, ``distributedInfo`` from rank and groups, and
+    names of processes and threads are added;
     bytes of a communication are written as so many elements of dtype Byte.
 
     Parameters
@@ -153,7 +154,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     )  # fmt: skip
     yield _head(trace, keys, base)
     yield from _pieces(events)
-    if not kept.size and timed.size:
+    if timed.size and not keys and not kept.size:
         yield b",\n" + ",\n".join(_titles(trace, timed)).encode()
     yield b"\n]}\n"
 

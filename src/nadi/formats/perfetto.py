@@ -129,7 +129,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     boundary = lanes.boundary[np.argsort(time[lanes.boundary], kind="stable")]
     names, name = _numbered(nodes["name"])
     groups = [*COMM_TYPES, *trace.groups["name"].to_list()]
-    yield _packet(ids, [_clock_snapshot(int(start.min(initial=0)))])
+    yield _packet(ids, [_clock_snapshot(int(start.min()) if start.size else 0)])
     yield from _descriptors(trace, ids, tracks, places)
     yield _texts(ids, names, groups)
     slices = Slices(
