@@ -17,6 +17,7 @@ import polars as pl
 from isal import igzip
 
 from nadi.attributes import CODES, Attributes
+from nadi.formats.communication import comm_type_of_host, comm_type_of_kernel
 from nadi.formats.container import write_beside
 from nadi.issues import IssueLog
 from nadi.kernels import chrome as kernels
@@ -56,6 +57,7 @@ _NUMBERS = {
     "correlation": "correlation", "device": "device", "stream": "stream", "bytes": "bytes",
     "Src Rank": "src", "Dst Rank": "dst", "tag": "tag", "flops": "flops",
 }  # fmt: skip
+_TOLD_BY_NAME = {"kernel": comm_type_of_kernel, "annotation": comm_type_of_host}
 _COLLECTIVE = {
     "Collective name": kernels.TEXT, "In msg nelems": kernels.NUMBER, "dtype": kernels.TEXT,
     "Process Group Name": kernels.TEXT,
@@ -113,9 +115,9 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
 
     What was recorded and kept as attributes is written as it stood: the ``args`` of
     events and their other keys, events that are no nodes, and top-level keys. Where it
-    was not, args come from the columns, ``distributedInfo`` from rank and groups, and
-    names of processes and threads are added;
-    bytes of a communication are written as so many elements of dtype Byte.
+    was not, args come from the columns, bytes of a communication as so many elements of
+    dtype Byte; ``distributedInfo`` comes from rank and groups; and processes and threads
+    are named.
 
     Parameters
     ----------
@@ -225,7 +227,6 @@ def _columns(trace: Trace, base: int, texts: _Texts, log: IssueLog) -> dict[str,
 def _collectives(trace: Trace, texts: _Texts, log: IssueLog) -> list[_Ints]:
     """Give the args that describe communication, in the order of ``_COLLECTIVE``."""
     comm_type = trace.nodes["comm_type"].to_physical().to_numpy().astype(np.int64)
-    is_stated = ~trace.nodes["comm_type"].is_in(["none", "other"]).to_numpy()
     size, group = trace.column("comm_bytes"), trace.column("group")
     fits = size < _MOST_ELEMENTS
     log.add(
@@ -236,11 +237,23 @@ def _collectives(trace: Trace, texts: _Texts, log: IssueLog) -> list[_Ints]:
     byte = texts.add_json(["Byte"])
     first_group = texts.add_json(trace.groups["name"])
     return [
-        np.where(is_stated, first_type + comm_type, -1),
+        np.where(_is_stated(trace.nodes), first_type + comm_type, -1),
         np.where(fits, size, -1),
         np.where(fits & (size >= 0), byte, -1),
         np.where(group >= 0, first_group + group, -1),
     ]
+
+
+def _is_stated(nodes: pl.DataFrame) -> npt.NDArray[np.bool_]:
+    """Tell where the name does not tell the type of communication; bool, shape (nodes,)."""
+    stated = ~nodes["comm_type"].is_in(["none", "other"]).to_numpy()
+    rows = np.flatnonzero(stated)
+    candidates = nodes.select("name", "category", "comm_type")[rows]
+    stated[rows] = [
+        comm_type != _TOLD_BY_NAME.get(category, lambda _: "none")(name)
+        for name, category, comm_type in candidates.iter_rows()
+    ]
+    return stated
 
 
 def _spans(
