@@ -183,6 +183,7 @@ distributed = st.fixed_dictionaries(
 
 @given(st.lists(events, max_size=6), distributed, st.sampled_from([0, 1, 2**60]))
 @example([event(cat="kernel", name="k", args={"stream": -1})], {}, 0)
+@example([event(args={"bytes": -(2**63), "correlation": 2**63 - 1, "External id": 0})], {}, 0)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_trace_that_was_read_comes_back(
     tmp_path: Path, events: list[dict[str, Any]], distributed: dict[str, Any], base: int

@@ -129,7 +129,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     boundary = lanes.boundary[np.argsort(time[lanes.boundary], kind="stable")]
     names, name = _numbered(nodes["name"])
     groups = [*COMM_TYPES, *trace.groups["name"].to_list()]
-    yield _packet(ids, [_clock_snapshot(int(start.min()) if start.size else 0)])
+    yield _packet(ids, [_clock_snapshot()])
     yield from _descriptors(trace, ids, tracks, places)
     yield _texts(ids, names, groups)
     slices = Slices(
@@ -253,11 +253,12 @@ def _packet(ids: _Ids, fields: Sequence[bytes], flags: int = 0) -> bytes:
     return _field(1, b"".join([*fields, *common]))
 
 
-def _clock_snapshot(time: int) -> bytes:
-    """Say that the boot clock and the wall clock show the same."""
-    clocks = [
-        _field(1, _field(1, clock) + _field(2, time)) for clock in (_BOOTTIME, _REALTIME)
-    ]  # fmt: skip
+def _clock_snapshot() -> bytes:
+    """Say that the boot clock and the wall clock show the same.
+
+    At a moment that is the same for all ranks: in one file, snapshots must not go back.
+    """
+    clocks = [_field(1, _field(1, clock) + _field(2, 1)) for clock in (_BOOTTIME, _REALTIME)]
     return _field(_CLOCK_SNAPSHOT, b"".join(clocks) + _field(2, _BOOTTIME))
 
 
@@ -294,7 +295,7 @@ def _descriptors(trace: Trace, ids: _Ids, tracks: pl.DataFrame, places: _Ints) -
         process_fields = _field(1, trace.process) + _field(6, owner.strip() or "process")
         process.append(_field(_PROCESS, process_fields))
     else:
-        process.append(_field(_NAME, f"{owner}host"))
+        process += [_field(_NAME, f"{owner}host"), _field(_ORDERING, _EXPLICIT)]
     yield _descriptor(ids, process)
     devices = tracks.filter(~pl.col("is_cpu"))["device"].unique().sort().to_list()
     device_uuid = {device: ids.process + 1 + k for k, device in enumerate(devices)}
