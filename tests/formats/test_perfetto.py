@@ -334,7 +334,7 @@ def test_any_trace_comes_back(
     rows = [{**row, "start": row["start"] + offset} for row in rows]
     groups = GROUPS.build(2, {"name": ["0", "\N{SNOWMAN}"], "ranks": [[0], [0, 1]]})
     deps = [dep for dep in deps if dep[0] < len(rows) and dep[1] < len(rows)]
-    trace = make_trace(rows, groups=groups, deps=deps, process=1)
+    trace = make_trace(rows, groups=groups, deps=deps, process=1, rank=2**31 - 1)
     timeline, issues = write(trace)
     assert found_slices(timeline) == expected_slices(trace)
     drawn = sum(kind != "call" for _, _, kind in deps)

@@ -49,7 +49,7 @@ _EXPLICIT = 3  # children of a track in the order of their ranks
 
 _LARGEST_ID = 2**31  # of processes and threads, which Perfetto holds in an int32
 _TRACKS_PER_RANK = 2**20
-_FLOWS_PER_RANK = 2**40
+_FLOWS_PER_RANK = 2**32
 _PACKETS_AT_ONCE = 2**16
 
 # what is noted of a slice: column and the name that it gets
@@ -128,10 +128,9 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     time[0::2], time[1::2] = start, end
     boundary = lanes.boundary[np.argsort(time[lanes.boundary], kind="stable")]
     names, name = _numbered(nodes["name"])
-    groups = [*COMM_TYPES, *trace.groups["name"].to_list()]
     yield _packet(ids, [_clock_snapshot()])
     yield from _descriptors(trace, ids, tracks, places)
-    yield _texts(ids, names, groups)
+    yield _texts(ids, names, [*COMM_TYPES, *trace.groups["name"].to_list()])
     slices = Slices(
         boundary=boundary,
         start=start,
@@ -217,7 +216,7 @@ def _flows(
     group_rows(keys, first, order)
     return {
         "first_flow": first,
-        "flow": (ids.flow + order % max(tail.size, 1)).astype(np.uint64),
+        "flow": (order % max(tail.size, 1)).astype(np.uint64) + np.uint64(ids.flow),
         "is_last": order >= tail.size,
     }
 
