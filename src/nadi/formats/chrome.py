@@ -358,7 +358,8 @@ def _titles(trace: Trace, timed: _Ints) -> list[str]:
         titles["process_labels", pid, 0] = {"labels": "CPU" if is_cpu else f"GPU {device}"}
         order = pid if is_cpu else _DEVICES_LAST + device
         titles["process_sort_index", pid, 0] = {"sort_index": order}
-        title = f"thread {thread}" if is_cpu else f"stream {stream}"
+        kind = "thread" if is_cpu else "stream"
+        title = f"{kind} {tid}" if tid >= 0 else f"without a {kind}"
         titles["thread_name", pid, tid] = {"name": title}
     return [
         msgspec.json.encode(

@@ -25,7 +25,7 @@ import numba
 from numba.core import config
 from numba.core.errors import NumbaError
 
-__all__ = ["cache_folder", "compiled_before", "kernel"]
+__all__ = ["cache_folder", "compiled_before", "inner", "kernel"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -119,6 +119,11 @@ def kernel(function: _Function) -> _Function:
             return compiled(*arguments)
 
     return cast("_Function", call)
+
+
+def inner(function: _Function) -> _Function:
+    """Compile a part of kernels, which only they call: it is kept with those that do."""
+    return cast("_Function", numba.njit(function))
 
 
 def _compile(function: Callable[..., Any], folder: Path | None) -> Callable[..., Any]:

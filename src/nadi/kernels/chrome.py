@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
-from nadi.kernels._jit import kernel
+from nadi.kernels._jit import inner, kernel
 
 __all__ = [
     "ARGS",
@@ -80,14 +79,14 @@ class Events(NamedTuple):
     first_text: np.ndarray
 
 
-@register_jitable
+@inner
 def _copy(out: np.ndarray, at: int, source: np.ndarray, low: int, high: int) -> int:
     for i in range(low, high):
         out[at + i - low] = source[i]
     return at + high - low
 
 
-@register_jitable
+@inner
 def _digits(out: np.ndarray, at: int, number: int) -> int:
     """Write an integer in decimal; -2^63 too, which has no positive counterpart."""
     rest = np.uint64(number)
@@ -106,7 +105,7 @@ def _digits(out: np.ndarray, at: int, number: int) -> int:
     return at + size
 
 
-@register_jitable
+@inner
 def _microseconds(out: np.ndarray, at: int, ns: int) -> int:
     """Write ns as decimal microseconds with three decimals."""
     if ns < 0:
@@ -122,7 +121,7 @@ def _microseconds(out: np.ndarray, at: int, ns: int) -> int:
     return at + 4
 
 
-@register_jitable
+@inner
 def _value(
     out: np.ndarray, at: int, kind: int, value: int, texts: np.ndarray, first_text: np.ndarray
 ) -> int:

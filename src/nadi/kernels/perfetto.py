@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
-from nadi.kernels._jit import kernel
+from nadi.kernels._jit import inner, kernel
 
 __all__ = ["BYTES_PER_FLOW", "BYTES_PER_PACKET", "BYTES_PER_VALUE", "Slices", "write_packets"]
 
@@ -53,12 +52,13 @@ class Slices(NamedTuple):
     start, end
         int64 ns, shape (slices,), 0 or more.
     track, name, category
-        int64, shape (slices,): the track's uuid; numbers of interned texts, from 1.
+        int64, shape (slices,): the track's uuid; numbers of interned texts, from 1, those
+        of categories below 128.
     values
         int64, shape (fields, slices): what is noted of each slice; -1 is left out.
     is_text
         bool, shape (fields,): whether the values are numbers of interned texts. The
-        name of field f is the interned text f + 1.
+        name of field f, of fewer than 127, is the interned text f + 1.
     first_flow
         int64, shape (2 * slices + 1,): boundary b has the flows
         ``first_flow[b]:first_flow[b + 1]``.
@@ -81,7 +81,7 @@ class Slices(NamedTuple):
     is_last: np.ndarray
 
 
-@register_jitable
+@inner
 def _varint(out: np.ndarray, at: int, number: int) -> int:
     """Write a number so that it ends before ``at``; give where it begins."""
     rest = np.uint64(number)
@@ -98,13 +98,31 @@ def _varint(out: np.ndarray, at: int, number: int) -> int:
     return at
 
 
-@register_jitable
+@inner
+def _tag(out: np.ndarray, at: int, tag: int) -> int:
+    """Write a tag, which takes one byte for fields to 15 and two to 2047."""
+    if tag < 128:
+        out[at - 1] = tag
+        return at - 1
+    out[at - 1] = tag >> 7
+    out[at - 2] = tag & 127 | 128
+    return at - 2
+
+
+@inner
 def _field(out: np.ndarray, at: int, tag: int, number: int) -> int:
     """Write a tag and a number before ``at``."""
-    return _varint(out, _varint(out, at, number), tag)
+    return _tag(out, _varint(out, at, number), tag)
 
 
-@register_jitable
+@inner
+def _small(out: np.ndarray, at: int, tag: int, number: int) -> int:
+    """Write a tag and a number below 128: one byte."""
+    out[at - 1] = number
+    return _tag(out, at - 1, tag)
+
+
+@inner
 def _flow_ids(
     out: np.ndarray, at: int, flow: np.ndarray, is_last: np.ndarray, low: int, high: int
 ) -> int:
@@ -113,11 +131,11 @@ def _flow_ids(
         for k in range(8):
             at -= 1
             out[at] = np.uint8(flow[i] >> np.uint64(56 - 8 * k) & np.uint64(255))
-        at = _varint(out, at, _LAST_FLOW if is_last[i] else _FLOW)
+        at = _tag(out, at, _LAST_FLOW if is_last[i] else _FLOW)
     return at
 
 
-@register_jitable
+@inner
 def _annotations(
     out: np.ndarray, at: int, values: np.ndarray, is_text: np.ndarray, row: int
 ) -> int:
@@ -127,8 +145,8 @@ def _annotations(
         if value != -1:
             end = at
             at = _field(out, at, _TEXT if is_text[f] else _INTEGER, value)
-            at = _field(out, at, _ANNOTATION_NAME, f + 1)
-            at = _field(out, at, _ANNOTATION, end - at)
+            at = _small(out, at, _ANNOTATION_NAME, f + 1)
+            at = _small(out, at, _ANNOTATION, end - at)
     return at
 
 
@@ -168,11 +186,11 @@ def write_packets(slices: Slices, sequence: int, low: int, high: int, out: np.nd
         if not is_end:
             at = _annotations(out, at, values, is_text, row)
             at = _field(out, at, _NAME, name[row])
-            at = _field(out, at, _CATEGORY, category[row])
+            at = _small(out, at, _CATEGORY, category[row])
         at = _field(out, at, _TRACK, track[row])
-        at = _field(out, at, _TYPE, _SLICE_END if is_end else _SLICE_BEGIN)
+        at = _small(out, at, _TYPE, _SLICE_END if is_end else _SLICE_BEGIN)
         at = _field(out, at, _TRACK_EVENT, end_of_packet - at)
-        at = _field(out, at, _SEQUENCE_FLAGS, _NEEDS_STATE)
+        at = _small(out, at, _SEQUENCE_FLAGS, _NEEDS_STATE)
         at = _field(out, at, _SEQUENCE, sequence)
         at = _field(out, at, _TIMESTAMP, end[row] if is_end else start[row])
         at = _field(out, at, _PACKET, end_of_packet - at)
