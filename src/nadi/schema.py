@@ -145,8 +145,21 @@ class Table:
         unknown = set(values) - set(self.dtypes)
         if unknown:
             raise ValueError(f"table {self.name} has no column {sorted(unknown)[0]!r}")
-        series = [_fill(column, length, values) for column in self.columns]
-        return pl.DataFrame(series)
+        series = []
+        constants = {}
+        for column in self.columns:
+            value = values.get(column.name, column.missing)
+            if value is None:
+                raise ValueError(f"column {column.name!r} must be given")
+            if isinstance(value, (str, int, bool)):
+                constants[column.name] = pl.lit(value).cast(column.dtype)
+            else:
+                series.append(_series(column, length, value))
+        if not length:
+            return self.empty()
+        rows = pl.DataFrame(series or {"": pl.repeat(0, length, eager=True)})
+        # polars keeps a constant as one value: most columns of most traces cost nothing
+        return rows.with_columns(**constants).select(list(self.dtypes))
 
     def empty(self) -> pl.DataFrame:
         """Make a frame of this table without rows."""
@@ -156,23 +169,20 @@ class Table:
         """Raise ValueError unless ``frame`` has exactly the declared columns and no nulls."""
         if dict(frame.schema) != {name: _instance(dtype) for name, dtype in self.dtypes.items()}:
             raise ValueError(f"table {self.name}: expected {self.dtypes}, got {dict(frame.schema)}")
-        for column in self.columns:
-            if nulls := frame[column.name].null_count():
-                raise ValueError(f"table {self.name}: {nulls} nulls in column {column.name!r}")
+        for name, nulls in frame.null_count().row(0, named=True).items() if frame.height else ():
+            if nulls:
+                raise ValueError(f"table {self.name}: {nulls} nulls in column {name!r}")
 
 
 def _instance(dtype: pl.DataType | type[pl.DataType]) -> pl.DataType:
     return dtype() if isinstance(dtype, type) else dtype
 
 
-def _fill(column: Column, length: int, values: Mapping[str, Any]) -> pl.Series:
-    value = values.get(column.name, column.missing)
-    if value is None:
-        raise ValueError(f"column {column.name!r} must be given")
+def _series(column: Column, length: int, value: Any) -> pl.Series:
     if isinstance(value, pl.Series):
-        series = value.alias(column.name).cast(column.dtype)
-    elif isinstance(value, (str, int, bool)):
-        series = pl.repeat(value, length, eager=True).alias(column.name).cast(column.dtype)
+        series = value.alias(column.name)
+        if series.dtype != column.dtype:
+            series = series.cast(column.dtype)
     elif isinstance(column.dtype, pl.Categorical):
         series = pl.Series(column.name, value, dtype=pl.String).cast(column.dtype)
     else:
