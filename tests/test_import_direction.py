@@ -10,7 +10,7 @@ import nadi
 SOURCE = Path(nadi.__file__).parent
 # docs/design.md shows the same list; modules of one entry are siblings
 LAYERS = [
-    {"errors", "units", "version", "wire"},
+    {"errors", "progress", "units", "version", "wire"},
     {"kernels"},
     {"schema"},
     {"attributes"},
@@ -27,7 +27,7 @@ LAYERS = [
     {"critical_paths", "analyze"},
     {"result"},
     {"report"},
-    {"pipeline"},
+    {"pipeline", "conversion"},
     {"cli"},
     {"__main__"},
 ]

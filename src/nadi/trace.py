@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +86,12 @@ class Trace:
     def category_mask(self, *categories: str) -> npt.NDArray[np.bool_]:
         """Tell which nodes are of one of ``categories``; bool, shape (nodes,)."""
         return self.nodes["category"].is_in(categories).to_numpy()
+
+    def write(self, path: Path | str, *, to: str = "", schema: str = "") -> pl.DataFrame:
+        """Write the trace to a file, as :func:`nadi.write` does."""
+        import nadi  # the function is of a higher layer: this is only another way to call it
+
+        return nadi.write(self, path, to=to, schema=schema)
 
     def assert_equals(self, other: Trace) -> None:
         """Raise AssertionError naming the first table, row and column that differ."""

@@ -122,7 +122,7 @@ def decode(raw: RawFile) -> Trace:
     deps, others = _dependencies(rows, columns, log)
     nodes, groups = _tables(raw, columns, attributes)
     stated = attributes.of(-1)
-    version = f"Chakra ET {stated_version(attributes) or 'of no version'}"
+    version = f"Chakra ET {stated_version(attributes)}".rstrip()
     return Trace(
         nodes=nodes,
         deps=deps,

@@ -106,9 +106,9 @@ def with_chakra_attributes(trace: Trace, log: IssueLog) -> Trace:
     added.append(_comm_types(trace))
     extra = _attributes_of([part.without(attributes, height) for part in added])
     extra = extra.joined(_texts(trace, attributes))
-    rounded = trace.column("start") % 1000 + np.maximum(trace.column("duration"), 0) % 1000
+    rounded = sum(np.maximum(trace.column(c), 0) % 1000 for c in ("start", "duration"))
     log.add(
-        "chakra.rounded", "info", int((rounded > 0).sum()),
+        "chakra.rounded", "info", int(np.count_nonzero(rounded)),
         "operations whose times are no whole microseconds: rounded, and exact in the attributes "
         "start_ns and duration_ns",
     )  # fmt: skip

@@ -6,11 +6,12 @@ import gc
 import hashlib
 import io
 import os
+import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeVar
@@ -20,7 +21,9 @@ import numpy as np
 import numpy.typing as npt
 from isal import igzip, isal_zlib
 
+from nadi import progress
 from nadi.errors import FormatError, InputError
+from nadi.formats.location import is_local
 from nadi.provenance import Source
 
 __all__ = [
@@ -31,6 +34,7 @@ __all__ = [
     "read_file",
     "read_head",
     "write_beside",
+    "write_pieces",
 ]
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -40,6 +44,9 @@ _MAX_RATIO = 200  # of content to gzip; traces have 20 to 40
 _LIKELY_RATIO = 30
 _PIECE = 1 << 20  # of content at a time: one that stays in the processor's cache
 _SMALLEST_LIMIT = 1 << 28
+_LEVEL = 1  # of isal: three times as fast as the next, and a tenth larger
+# what opening and reading may raise; what serves addresses wraps its own errors in these
+_FAILURES = (OSError, ImportError, ValueError, RuntimeError, NotImplementedError)
 _Struct = TypeVar("_Struct")
 
 
@@ -48,7 +55,7 @@ def read_head(path: Path, size: int = _HEAD) -> bytes:
     try:
         with path.open("rb") as file:
             head = file.read(size)
-    except OSError as error:
+    except _FAILURES as error:
         raise _unreadable(path, error) from None
     if not head.startswith(_GZIP_MAGIC):
         return head
@@ -96,7 +103,7 @@ def read_file(path: Path) -> RawFile:
     """
     try:
         stored = path.read_bytes()
-    except OSError as error:
+    except _FAILURES as error:
         raise _unreadable(path, error) from None
     future: Future[str] = Future()
     # hashing takes as long as decoding; the other processor does it meanwhile
@@ -119,10 +126,12 @@ def _gunzip(path: Path, stored: bytes) -> npt.NDArray[np.uint8]:
     largest = max(_SMALLEST_LIMIT, _MAX_RATIO * len(stored))
     content = np.empty(min(largest, _LIKELY_RATIO * len(stored)) + 1, dtype=np.uint8)
     filled = 0
+    expected = int.from_bytes(stored[-4:], "little")  # gzip ends with its content's size
     try:
         with igzip.open(io.BytesIO(stored)) as file:
             while count := file.readinto(content[filled : filled + _PIECE]):
                 filled += count
+                progress.tell(filled, expected)
                 if filled > largest:
                     raise FormatError(
                         str(path),
@@ -178,9 +187,34 @@ def garbage_collection_paused() -> Iterator[None]:
             gc.enable()
 
 
+def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write a file, compressed if its name ends in .gz, in place of what is there.
+
+    Raises
+    ------
+    InputError
+        If it cannot be written.
+    """
+    with write_beside(path) as raw:
+        compressed = path.name.endswith(".gz")
+        with (
+            igzip.open(raw, "wb", compresslevel=_LEVEL) if compressed else nullcontext(raw) as file
+        ):
+            done = 0
+            for piece in pieces:
+                file.write(piece)
+                done += len(piece)
+                progress.tell(done)
+
+
 @contextmanager
 def write_beside(path: Path) -> Iterator[IO[bytes]]:
     """Open a file to write that takes the place of ``path`` only when all of it is written."""
+    if not is_local(path):
+        with tempfile.TemporaryFile() as file:
+            yield file
+            _send(file, path)
+        return
     check_writable(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -197,6 +231,17 @@ def write_beside(path: Path) -> Iterator[IO[bytes]]:
         raise _unwritable(path, str(error.strerror or error)) from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _send(file: IO[bytes], path: Path) -> None:
+    """Copy a whole file to an address, which shows it only when it is there completely."""
+    file.seek(0)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as target:
+            shutil.copyfileobj(file, target, _PIECE)
+    except Exception as error:  # of many kinds: those of whatever serves the address
+        raise _unwritable(path, str(error)) from None
 
 
 def check_writable(path: Path) -> None:
@@ -224,8 +269,9 @@ def _umask() -> int:
     return current
 
 
-def _unreadable(path: Path, error: OSError) -> InputError:
-    return InputError(str(path), f"cannot be read: {error.strerror or error}", "check the path")
+def _unreadable(path: Path, error: Exception) -> InputError:
+    reason = getattr(error, "strerror", None) or error
+    return InputError(str(path), f"cannot be read: {reason}", "check the path")
 
 
 def _broken_gzip(path: Path, error: Exception) -> FormatError:

@@ -57,7 +57,7 @@ def looks_like(head: bytes) -> bool:
     return head.startswith(b"PK\x03\x04") and head[30 : 30 + len(_HEADER)] == _HEADER.encode()
 
 
-def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:  # noqa: ARG001  nothing is lost
+def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     """Write a trace as Nadi's own file; gives its content in one piece."""
     attributes = trace.attributes
     header = _Header(
