@@ -152,7 +152,7 @@ def _decode(raw: RawFile) -> tuple[NodeColumns, _Ints]:
         problem, where = decode_messages(raw.content, columns, counts)
     if problem:
         raise FormatError(
-            raw.name, f"byte {where:,}, in node {counts[0]:,}: {PROBLEMS[problem]}",
+            raw.name, f"byte {where:,}: {PROBLEMS[problem]}",
             "the file is damaged or cut off: write or copy it again",
         )  # fmt: skip
     return columns, counts
@@ -320,6 +320,9 @@ def _tables(
     given = _numbers(attributes, size)
     is_cpu = given["is_cpu"] != 0
     start = np.where(columns.start > 0, columns.start * 1000, -1)
+    duration = columns.duration * 1000
+    if "duration_ns" in attributes.names:  # from Nadi: operations without it have no time at all
+        start[:] = duration[:] = -1
     return NODES.build(size, {
         **given,
         "id": columns.id,
@@ -327,7 +330,7 @@ def _tables(
         "kind": kinds.gather(columns.kind),
         "category": _categories(attributes, columns.kind, is_cpu),
         "start": np.where(given["start"] >= 0, given["start"], start),
-        "duration": np.where(given["duration"] >= 0, given["duration"], columns.duration * 1000),
+        "duration": np.where(given["duration"] >= 0, given["duration"], duration),
         "stream": np.where(is_cpu, -1, given["stream"]),
         "is_cpu": is_cpu,
         "comm_type": _comm_types(columns.kind, given["comm_type"]),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -138,15 +139,21 @@ def read(path: Path) -> Trace:
     )
 
 
-def _open(path: Path) -> zipfile.ZipFile:
+@contextmanager
+def _open(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
-        return zipfile.ZipFile(path.open("rb"))
+        file = path.open("rb")
     except OSError as error:
         raise InputError(
             str(path), f"cannot be read: {error.strerror or error}", "check the path"
         ) from None
-    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise FormatError(str(path), f"not a whole zip file ({error})", _DAMAGED) from None
+    with file:
+        try:
+            members = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
+            raise FormatError(str(path), f"not a whole zip file ({error})", _DAMAGED) from None
+        with members:
+            yield members
 
 
 def _identity(members: zipfile.ZipFile) -> list[tuple[str, int, int]]:
@@ -190,7 +197,7 @@ def _read_arrow(path: Path, members: zipfile.ZipFile, name: str) -> pl.DataFrame
     content = _read_member(path, members, name)
     try:
         return pl.read_ipc(content)
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
         raise FormatError(str(path), f"{name}: {error}", _DAMAGED) from None
 
 
