@@ -7,10 +7,13 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SHARED", "Measured", "content_size", "measure", "nadi"]
+__all__ = [
+    "SHARED", "Measured", "best_of", "content_size", "measure", "nadi", "peak_memory_mb",
+]  # fmt: skip
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -35,6 +38,21 @@ def content_size(file: Path) -> int:
 def nadi(*arguments: str) -> list[str]:
     """Give the command that runs Nadi with this Python."""
     return [sys.executable, "-m", "nadi", *arguments]
+
+
+def best_of(work: Callable[[], object], runs: int = 5) -> float:
+    """Do some work several times in this process; gives the shortest time in seconds."""
+    seconds = []
+    for _ in range(runs):
+        begin = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds)
+
+
+def peak_memory_mb() -> float:
+    """Give the highest memory of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def measure(command: list[str], runs: int = 3, **environment: str) -> Measured:
