@@ -24,8 +24,9 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import config
 from numba.core.errors import NumbaError
+from numba.extending import intrinsic
 
-__all__ = ["cache_folder", "compiled_before", "kernel"]
+__all__ = ["borrowed", "cache_folder", "called", "compiled_before", "inner", "kernel"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -121,13 +122,45 @@ def kernel(function: _Function) -> _Function:
     return cast("_Function", call)
 
 
+def inner(function: _Function) -> _Function:
+    """Compile what only kernels call, put into each of them where it is called."""
+    return _helper(function, forceinline=True)
+
+
+def called(function: _Function) -> _Function:
+    """Compile what only kernels call and is too long to stand in each of them several times."""
+    return _helper(function, forceinline=False)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def borrowed(typing_context: Any, array: Any) -> Any:
+    """Give an array that is not counted as in use: kernels count theirs at every call.
+
+    Only for arguments, which the caller holds on to meanwhile.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = context.make_array(signature.args[0])(context, builder, arguments[0])
+        for name in ("meminfo", "parent"):
+            setattr(found, name, getattr(found, name).type(None))
+        return found._getvalue()
+
+    return array(array), generate
+
+
+def _helper(function: _Function, **options: bool) -> _Function:
+    # what Python and C would call it through takes as long to compile as it does itself
+    options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast("_Function", numba.njit(function, **options))
+
+
 def _compile(function: Callable[..., Any], folder: Path | None) -> Callable[..., Any]:
     # the folder is numba's setting for all code of the process: it is ours only meanwhile
     settings: Any = config
     before = settings.CACHE_DIR
     settings.CACHE_DIR = str(folder or "")
     try:
-        compiled: Callable[..., Any] = numba.njit(function, cache=folder is not None)
+        compiled: Callable[..., Any] = numba.njit(function, cache=folder is not None, nogil=True)
     finally:
         settings.CACHE_DIR = before
     return compiled

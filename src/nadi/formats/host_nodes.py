@@ -1,0 +1,214 @@
+"""The nodes of a host trace as arrays: room for them, errors about them, attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.attributes import CODES, Attributes
+from nadi.errors import FormatError
+from nadi.formats.container import RawFile
+from nadi.formats.json_file import Texts, find_texts, json_error, type_error
+from nadi.kernels import host_trace as kernels
+from nadi.kernels.host_trace import NAMES, NODE_KEYS, NUMBERS, STATE, WORDS, Found, scan_nodes
+from nadi.kernels.json_tokens import MAX_DEPTH, failure_of
+from nadi.kernels.strings import make_words
+from nadi.schema import CATEGORIES
+from nadi.wire import RANGES, SCALAR_TYPES
+
+__all__ = ["Nodes", "scan"]
+
+Ints = npt.NDArray[np.int64]
+_LIKELY_BYTES = 600  # of a node; where there are more nodes, room is made on the way
+_LIKELY_ATTRIBUTES = 20
+_LEAST_ROOM = 64
+_PREFIXES = ("", "inputs.", "outputs.")
+_TYPES = {"name": "`str`", "attrs": "`array`", **dict.fromkeys(
+    ("ts", "inclusive_dur", "exclusive_dur"), "`float | null`")}  # fmt: skip
+# types of keys that schema 1.0.1 has on the node
+_OLD_TYPES = {
+    "rf_id": "uint64", "seq_id": "int64", "scope": "uint64", "fw_parent": "uint64",
+    "tid": "uint64", "fw_tid": "uint64", "op_schema": "string",
+}  # fmt: skip
+_KIND = {
+    "uint64": kernels.UNSIGNED, "fixed64": kernels.UNSIGNED, "bool": kernels.BOOL,
+    "string": kernels.STRING, "double": kernels.DOUBLE, "float": kernels.DOUBLE,
+    "bytes": kernels.NO_SCALAR,
+}  # fmt: skip
+# what the kernel compares numbers of each type with; uint64 beyond an int64 it reads apart
+_TYPE_TABLE = np.zeros((len(SCALAR_TYPES) + 2, 3), dtype=np.int64)
+for _row, _name in enumerate(SCALAR_TYPES):
+    _low, _end = RANGES.get(_name, (0, 1))
+    _TYPE_TABLE[_row] = _KIND.get(_name, kernels.SIGNED), _low, min(_end - 1, 2**63 - 1)
+_TYPE_TABLE[len(SCALAR_TYPES) :, 0] = kernels.NO_SCALAR
+_OLD_TYPE_CODES = np.array(
+    [SCALAR_TYPES.index(_OLD_TYPES.get(key, "bytes")) for key in NODE_KEYS], dtype=np.int64
+)
+_TYPE_WORDS = make_words({name: code for code, name in enumerate(SCALAR_TYPES)})
+_CODE_OF_TYPE = np.array(
+    [CODES[name] for name in (*SCALAR_TYPES, "json", "operand")], dtype=np.uint8
+)
+_FLOATS = [SCALAR_TYPES.index("double"), SCALAR_TYPES.index("float")]
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """The nodes of one list, as they stand in the file.
+
+    Attributes
+    ----------
+    raw
+        The file.
+    found
+        What the kernel found, cut to size.
+    """
+
+    raw: RawFile
+    found: Found
+
+    def column(self, name: str) -> Ints:
+        """Give a column; int64, shape (nodes,)."""
+        return self.found.numbers[:, NUMBERS[name]]
+
+    def texts(self) -> Texts:
+        """Give the names of the nodes."""
+        return find_texts(self.raw, self.column("name_at"), self.column("name_length"))
+
+    def span(self, name: str, row: int) -> bytes:
+        """Give the bytes of a span that two columns tell; empty without one."""
+        at, length = int(self.column(f"{name}_at")[row]), int(self.column(f"{name}_length")[row])
+        return self.raw.content[at : at + length].tobytes() if at >= 0 else b""
+
+    def attributes(self) -> Attributes:
+        """Give what has no column; the rows are those of the file, in its order."""
+        found = self.found
+        names = {name: code for code, name in enumerate(NAMES)}
+        at, length, prefix = found.keys.T
+        keys = find_texts(self.raw, at, length)
+        texts = [keys.unique[code] for code in keys.codes.tolist()]
+        others = [
+            names.setdefault(_PREFIXES[before] + text, len(names))
+            for before, text in zip(prefix.tolist(), texts, strict=True)
+        ]
+        node = (found.kept[:, 0] >> 32).astype(np.int32)
+        name = found.kept[:, 0].astype(np.int32)  # its low half
+        if others:
+            rows = np.flatnonzero(name < 0)
+            name[rows] = np.array(others, dtype=np.int32)[-1 - name[rows]]
+        kind = found.kept[:, 2] & 63
+        value = found.kept[:, 1].copy()
+        length = (found.kept[:, 2] >> 6).astype(np.int32)
+        self._read_floats(name, kind, value, length)
+        return Attributes(
+            node=node,
+            name=name,
+            type=_CODE_OF_TYPE[kind],
+            value=value,
+            length=length,
+            names=tuple(names),
+            buffers=(self.raw.content, found.unescaped),
+        )
+
+    def _read_floats(
+        self, name: npt.NDArray[np.int32], kind: Ints, value: Ints, length: npt.NDArray[np.int32]
+    ) -> None:
+        """Read the numbers with fractions; those that a type cannot hold are kept as JSON."""
+        for row, at, size, all_at, all_size in self.found.doubles.tolist():
+            number = np.float64(self.raw.content[at : at + size].tobytes().decode())
+            is_double = kind[row] == _FLOATS[0]
+            with np.errstate(over="ignore"):
+                short = np.float32(number)
+            if np.isfinite(number) and (is_double or np.float64(short) == number):
+                bits = number.view(np.int64) if is_double else short.view(np.uint32)
+                value[row] = int(bits)
+            else:
+                name[row], kind[row] = NAMES.index("attrs"), kernels.TYPE_JSON
+                value[row], length[row] = all_at, all_size
+
+
+def scan(raw: RawFile, begin: int, categories: npt.NDArray[np.uint64]) -> tuple[Nodes, int]:
+    """Read the list of nodes that begins at a byte; gives them and the byte after it.
+
+    Parameters
+    ----------
+    categories
+        The words of ``cat`` and their codes, for linked traces.
+
+    Raises
+    ------
+    FormatError
+        If it is no list of nodes, or broken JSON.
+    """
+    text = raw.content
+    if text[begin] != ord("["):
+        raise type_error(raw, begin, "`array`", "$.nodes")
+    room = max((text.size - begin) // _LIKELY_BYTES, _LEAST_ROOM)
+    found = Found(
+        numbers=np.empty((room, len(NUMBERS)), dtype=np.int64),
+        kept=np.empty((_LIKELY_ATTRIBUTES * room, 3), dtype=np.int64),
+        keys=np.empty((_LEAST_ROOM, 3), dtype=np.int64),
+        doubles=np.empty((_LEAST_ROOM, 5), dtype=np.int64),
+        again=np.empty((_LEAST_ROOM, 4), dtype=np.int64),
+        unescaped=np.empty(1 << 16, dtype=np.uint8),
+    )
+    words = (*WORDS, _TYPE_WORDS, categories)
+    device = CATEGORIES.index("kernel")
+    work = np.empty(kernels.WORK_SIZE, dtype=np.int64)
+    stack = np.empty(MAX_DEPTH, dtype=np.uint8)
+    state = np.zeros(len(STATE), dtype=np.int64)
+    at = begin + 1
+    while True:
+        at = scan_nodes(
+            text, at, words, _TYPE_TABLE, _OLD_TYPE_CODES, device, found, work, stack, state
+        )
+        if at < 0:
+            path = f"$.nodes[{state[STATE['row']]}]"
+            raise _node_error(raw, path, int(work[kernels.KEY]), int(work[kernels.ATTR]), at)
+        if not state[STATE["is_full"]]:
+            break
+        for array in found:  # pages that are never used cost nothing
+            array.resize((2 * array.shape[0], *array.shape[1:]), refcheck=False)
+    cut = Found(*(array[:size] for array, size in zip(found, state[:-1].tolist(), strict=True)))
+    _read_again(raw, cut)
+    return Nodes(raw, cut), at + 1
+
+
+def _node_error(raw: RawFile, path: str, key: int, attr: int, result: int) -> FormatError:
+    """Give the error for a failure of the kernel."""
+    code, at = failure_of(result)
+    if code < kernels.IS_WRONG_TYPE:
+        return json_error(raw, code, at)
+    if attr >= 0:
+        path = f"{path}.attrs[{attr}]"
+    name = NODE_KEYS[key] if key >= 0 else ""
+    if code == kernels.IS_MISSING:
+        what = f"object missing required field `{name}` - at {path}"
+        return FormatError(raw.name, what, "PyTorch does not write this: record it again")
+    if key < 0:
+        return type_error(raw, at, "`object`", path)
+    path = f"{path}.{name}"
+    if code == kernels.IS_OUT_OF_RANGE:
+        least = "0" if name == "id" else "-2^62"
+        what = f"expected `int` from {least} to below 2^62 - at {path}"
+        return FormatError(raw.name, what, "PyTorch does not write this: record it again")
+    return type_error(raw, at, _TYPES.get(name, "`int`"), path)
+
+
+def _read_again(raw: RawFile, found: Found) -> None:
+    """Read the times that have an exponent: durations far below a nanosecond, mostly."""
+    for row, column, at, length in found.again.tolist():
+        text = raw.content[at : at + length].tobytes().decode()
+        try:
+            number = Decimal(text) * 1000
+            ns = int(number.to_integral_value(ROUND_HALF_UP)) if number.adjusted() < 19 else -1
+        except ArithmeticError:
+            ns = -1
+        if not 0 <= ns < 2**63:
+            raise FormatError(
+                raw.name, f"{text[:40]} is no time in microseconds - at $.nodes[{row}]",
+                "link the trace again",
+            )  # fmt: skip
+        found.numbers[row, column] = ns

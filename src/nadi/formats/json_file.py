@@ -1,0 +1,205 @@
+"""What readers of JSON share: its outermost object, what is wrong with it, texts by number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.errors import FormatError
+from nadi.formats.container import RawFile
+from nadi.kernels import json_tokens
+from nadi.kernels.json_tokens import failure_of, read_key, skip
+from nadi.kernels.strings import intern_spans
+
+__all__ = [
+    "Span",
+    "Texts",
+    "decode_span",
+    "find_texts",
+    "json_error",
+    "json_text",
+    "text_of",
+    "type_error",
+    "walk_members",
+]
+
+Ints = npt.NDArray[np.int64]
+_Value = TypeVar("_Value")
+_DAMAGED = "the recording was cut off or damaged: record it again"
+_UNLIKE_PYTORCH = "PyTorch does not write this: record it again"
+_INVALID = {
+    json_tokens.BAD_CHARACTER: "invalid character",
+    json_tokens.BAD_NUMBER: "invalid number",
+    json_tokens.BAD_ESCAPE: "invalid escape in a text",
+}
+_TYPE_NAMES = {
+    ord("{"): "object", ord("["): "array", ord('"'): "str", ord("t"): "bool", ord("f"): "bool",
+    ord("n"): "null",
+}  # fmt: skip
+
+
+class Span(NamedTuple):
+    """Bytes of a file: where they begin, and where the next begins."""
+
+    at: int
+    end: int
+
+
+def json_error(raw: RawFile, code: int, at: int) -> FormatError:
+    """Give the error for a failure of :mod:`nadi.kernels.json_tokens`."""
+    if code == json_tokens.TRUNCATED:
+        what = f"the JSON ends too early, after {raw.content.size:,} bytes"
+    elif code == json_tokens.BAD_UTF8:
+        return FormatError(
+            raw.name, f"not valid UTF-8: byte {at:,}", "the recording was damaged: record it again"
+        )
+    elif code == json_tokens.TOO_DEEP:
+        return FormatError(raw.name, "nested too deeply to be a trace", "record it again")
+    else:
+        what = f"not valid JSON: {_INVALID[code]} (byte {at:,})"
+    return FormatError(raw.name, what, _DAMAGED)
+
+
+def type_error(raw: RawFile, at: int, expected: str, path: str) -> FormatError:
+    """Give the error for a value of another type than is ``expected`` at a JSON path."""
+    first = int(raw.content[at])
+    if first in _TYPE_NAMES:
+        got = _TYPE_NAMES[first]
+    else:
+        number = raw.content[at : at + 40].tobytes()
+        digits = len(number) - len(number.lstrip(b"-0123456789"))
+        got = "float" if number[digits : digits + 1] in (b".", b"e", b"E") else "int"
+    return FormatError(raw.name, f"expected {expected}, got `{got}` - at {path}", _UNLIKE_PYTORCH)
+
+
+def walk_members(
+    raw: RawFile, readers: Mapping[str, Callable[[int], int]]
+) -> list[tuple[str, Span]]:
+    """Go through the members of the outermost object, once and in order.
+
+    Parameters
+    ----------
+    readers
+        Per key what reads its value: called with the byte where it begins, it gives the
+        byte after it. Other values are only passed over.
+
+    Returns
+    -------
+    list
+        Key and span of every value that no reader read.
+
+    Raises
+    ------
+    FormatError
+        If the outermost object is not one, or not valid JSON.
+    """
+    text = raw.content
+    found: list[tuple[str, Span]] = []
+    key_span = np.empty(2, dtype=np.int64)
+    at = _skip_blanks(text, 0)
+    if text[at : at + 1] != ord("{"):
+        code = json_tokens.TRUNCATED if at == text.size else json_tokens.BAD_CHARACTER
+        raise json_error(raw, code, at)
+    at += 1
+    is_first = True
+    while True:
+        begin = _checked(raw, read_key(text, at, is_first, key_span))
+        if key_span[0] < 0:
+            break
+        key = text_of(text[key_span[0] : key_span[1]].tobytes())
+        if key in readers:
+            at = readers[key](begin)
+        else:
+            at = _checked(raw, skip(text, begin))
+            found.append((key, Span(begin, at)))
+        is_first = False
+    end = _skip_blanks(text, begin + 1)
+    if end < text.size:
+        raise json_error(raw, json_tokens.BAD_CHARACTER, end)
+    return found
+
+
+def _checked(raw: RawFile, result: int) -> int:
+    if result < 0:
+        raise json_error(raw, *failure_of(result))
+    return result
+
+
+def _skip_blanks(text: npt.NDArray[np.uint8], at: int) -> int:
+    while at < text.size and text[at] in b" \t\n\r":
+        at += 1
+    return at
+
+
+def text_of(content: bytes) -> str:
+    """Give the text of a JSON string's bytes, which the kernels found valid."""
+    if b"\\" in content:
+        return msgspec.json.decode(b'"' + content + b'"', type=str)
+    return content.decode()
+
+
+def json_text(content: bytes) -> str:
+    """Give a JSON string in quotes but without escapes, and any other value as it stands."""
+    inside = content[1:-1]
+    return f'"{text_of(inside)}"' if content.startswith(b'"') else content.decode()
+
+
+def decode_span(
+    raw: RawFile, span: Span, decoder: msgspec.json.Decoder[_Value], path: str
+) -> _Value:
+    """Decode a value that the kernels found to be valid JSON.
+
+    Raises
+    ------
+    FormatError
+        If it is not of the decoder's type: with its JSON path, which begins with ``path``.
+    """
+    try:
+        return decoder.decode(raw.content[span.at : span.end].data)
+    except RecursionError:
+        raise json_error(raw, json_tokens.TOO_DEEP, span.at) from None
+    except msgspec.MsgspecError as error:
+        what = str(error)
+        what = what[:1].lower() + what[1:]
+        what = what.replace("`$", path).rstrip("`") if "`$" in what else f"{what} - at {path}"
+        raise FormatError(raw.name, what, _UNLIKE_PYTORCH) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Many texts of which few differ: int32 codes, shape (rows,), and each text once."""
+
+    codes: npt.NDArray[np.int32]
+    unique: tuple[str, ...]
+
+    def series(self, dtype: pl.DataType | None = None) -> pl.Series:
+        """Give them as a categorical series."""
+        once = pl.Series(self.unique, dtype=pl.String).cast(dtype or pl.Categorical())
+        return once.gather(self.codes.astype(np.uint32))
+
+    def mapped(self, values: Sequence[str], dtype: pl.DataType) -> pl.Series:
+        """Give for each row what stands for its text in ``values``, as a series."""
+        return pl.Series(values, dtype=pl.String).cast(dtype).gather(self.codes.astype(np.uint32))
+
+
+def find_texts(
+    raw: RawFile, at: Ints, length: Ints, read: Callable[[bytes], str] = text_of
+) -> Texts:
+    """Read the texts of spans, each different one once.
+
+    Parameters
+    ----------
+    at, length
+        int64, shape (rows,): where they are.
+    read
+        Gives the text of a span; by default that of the inside of a JSON string.
+    """
+    codes, first = intern_spans(raw.content, at, length)
+    spans = zip(at[first].tolist(), length[first].tolist(), strict=True)
+    return Texts(codes, tuple(read(raw.content[a : a + n].tobytes()) for a, n in spans))
