@@ -11,7 +11,7 @@ import numpy.typing as npt
 from nadi.attributes import CODES, Attributes
 from nadi.errors import FormatError
 from nadi.formats.container import RawFile
-from nadi.formats.json_file import Texts, find_texts, json_error, type_error
+from nadi.formats.json_file import Texts, doubled, find_texts, json_error, type_error
 from nadi.kernels import host_trace as kernels
 from nadi.kernels.host_trace import NAMES, NODE_KEYS, NUMBERS, STATE, WORDS, Found, scan_nodes
 from nadi.kernels.json_tokens import MAX_DEPTH, failure_of
@@ -167,10 +167,9 @@ def scan(raw: RawFile, begin: int, categories: npt.NDArray[np.uint64]) -> tuple[
         if at < 0:
             path = f"$.nodes[{state[STATE['row']]}]"
             raise _node_error(raw, path, int(work[kernels.KEY]), int(work[kernels.ATTR]), at)
-        if not state[STATE["is_full"]]:
+        if not (full := int(state[STATE["is_full"]])):
             break
-        for array in found:  # pages that are never used cost nothing
-            array.resize((2 * array.shape[0], *array.shape[1:]), refcheck=False)
+        found = found._replace(**{Found._fields[full - 1]: doubled(found[full - 1])})
     cut = Found(*(array[:size] for array, size in zip(found, state[:-1].tolist(), strict=True)))
     _read_again(raw, cut)
     return Nodes(raw, cut), at + 1

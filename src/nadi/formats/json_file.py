@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ __all__ = [
     "Span",
     "Texts",
     "decode_span",
+    "doubled",
     "find_texts",
     "json_error",
     "json_text",
@@ -67,15 +68,23 @@ def json_error(raw: RawFile, code: int, at: int) -> FormatError:
 
 
 def type_error(raw: RawFile, at: int, expected: str, path: str) -> FormatError:
-    """Give the error for a value of another type than is ``expected`` at a JSON path."""
+    """Give the error for a value at a JSON path that is of another type, or not valid JSON."""
+    if (end := skip(raw.content, at)) < 0:
+        return json_error(raw, *failure_of(end))
     first = int(raw.content[at])
     if first in _TYPE_NAMES:
         got = _TYPE_NAMES[first]
     else:
-        number = raw.content[at : at + 40].tobytes()
-        digits = len(number) - len(number.lstrip(b"-0123456789"))
-        got = "float" if number[digits : digits + 1] in (b".", b"e", b"E") else "int"
+        number = raw.content[at:end].tobytes()
+        got = "int" if number.lstrip(b"-").isdigit() else "float"
     return FormatError(raw.name, f"expected {expected}, got `{got}` - at {path}", _UNLIKE_PYTORCH)
+
+
+def doubled(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Give an array that begins as another does and has twice its rows."""
+    larger = np.empty((2 * array.shape[0], *array.shape[1:]), dtype=array.dtype)
+    larger[: array.shape[0]] = array
+    return larger
 
 
 def walk_members(
@@ -178,14 +187,14 @@ class Texts:
     codes: npt.NDArray[np.int32]
     unique: tuple[str, ...]
 
-    def series(self, dtype: pl.DataType | None = None) -> pl.Series:
+    def series(self) -> pl.Series:
         """Give them as a categorical series."""
-        once = pl.Series(self.unique, dtype=pl.String).cast(dtype or pl.Categorical())
+        once = pl.Series(self.unique, dtype=pl.String).cast(pl.Categorical())
         return once.gather(self.codes.astype(np.uint32))
 
-    def mapped(self, values: Sequence[str], dtype: pl.DataType) -> pl.Series:
-        """Give for each row what stands for its text in ``values``, as a series."""
-        return pl.Series(values, dtype=pl.String).cast(dtype).gather(self.codes.astype(np.uint32))
+    def numbers(self, number_of: Callable[[str], int]) -> Ints:
+        """Give for each row the number of its text, one look per different text."""
+        return np.array([number_of(text) for text in self.unique], dtype=np.int64)[self.codes]
 
 
 def find_texts(

@@ -111,7 +111,7 @@ def decode(raw: RawFile) -> Trace:
     base, distributed = _header(raw, members)
     groups = _groups_table(distributed)
     nodes = _describe(raw, events)
-    start, duration = _intervals(raw.name, base, events)
+    start, duration = _intervals(raw, base, events)
     order = _order(start, duration, nodes)
     return Trace(
         nodes=NODES.build(order.size, _columns(nodes, start, duration, order, groups)),
@@ -196,7 +196,7 @@ def _threads(raw: RawFile, events: Events, on_device: npt.NDArray[np.bool_]) -> 
         tid[rows] = -1
         free = int(tid.max()) + 1
         number = {name: free + k for k, name in enumerate(sorted(set(named.unique), key=_plain))}
-        tid[rows] = np.array([number[name] for name in named.unique])[named.codes]
+        tid[rows] = named.numbers(number.__getitem__)
     return tid
 
 
@@ -216,7 +216,7 @@ def _process(pids: Ints) -> int:
     return int(unique[np.lexsort((first, -counts))[0]])
 
 
-def _intervals(path: str, base: int, events: Events) -> tuple[Ints, Ints]:
+def _intervals(raw: RawFile, base: int, events: Events) -> tuple[Ints, Ints]:
     """Check and give start and duration in ns, both 0 or more and their sum below 2^63."""
     start, duration = events.column("start"), events.column("duration")
     earliest, latest = -base, _END_OF_TIME - base
@@ -227,7 +227,7 @@ def _intervals(path: str, base: int, events: Events) -> tuple[Ints, Ints]:
     ):
         if wrong.any():
             event = int(events.column("event")[np.argmax(wrong)])
-            raise time_error(path, event, key, what)
+            raise time_error(raw, event, key, what)
     return start + base, duration
 
 
@@ -302,24 +302,17 @@ def _values(raw: RawFile, events: Events, name: str, value_of: Callable[[str], i
     values = np.full(at.size, -1, dtype=np.int64)
     rows = np.flatnonzero(at >= 0)
     texts = find_texts(raw, at[rows], events.comm(f"{name}_length")[rows])
-    values[rows] = np.array([value_of(text) for text in texts.unique], dtype=np.int64)[texts.codes]
+    values[rows] = texts.numbers(value_of)
     return values
 
 
 def _comm_types(names: Texts, category: Ints, stated: Ints) -> npt.NDArray[np.uint32]:
     """Find the communication among the operations, one look per name."""
     # gloo works on host threads under an annotation; other libraries' annotations only launch
-    looks = np.array(
-        [
-            (
-                _COMM[comm_type_of_kernel(name)],
-                _COMM[comm_type_of_host(name)] if name.startswith("gloo:") else _COMM["none"],
-            )
-            for name in names.unique
-        ],
-        dtype=np.int64,
-    ).reshape(-1, 2)
-    of_kernel, of_gloo = looks[names.codes].T
+    of_kernel = names.numbers(lambda name: _COMM[comm_type_of_kernel(name)])
+    of_gloo = names.numbers(
+        lambda name: _COMM[comm_type_of_host(name) if name.startswith("gloo:") else "none"]
+    )
     of_kernel = np.where((of_kernel == _COMM["other"]) & (stated > 0), stated, of_kernel)
     found = np.where(category == _CODE["annotation"], of_gloo, _COMM["none"])
     return np.where(category == _CODE["kernel"], of_kernel, found).astype(np.uint32)

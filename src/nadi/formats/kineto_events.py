@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from nadi.errors import FormatError
 from nadi.formats.container import RawFile
-from nadi.formats.json_file import json_error, type_error
+from nadi.formats.json_file import doubled, json_error, type_error
 from nadi.kernels import kineto as kernels
-from nadi.kernels.json_tokens import MAX_DEPTH, failure_of
+from nadi.kernels.json_tokens import MAX_DEPTH, failure_of, skip
 from nadi.kernels.kineto import (
     ARG_KEYS,
     ARG_WORDS,
@@ -118,10 +118,9 @@ def scan(raw: RawFile, begin: int) -> tuple[Events, int]:
         if at < 0:
             where, key = int(work[kernels.WHERE]), int(work[kernels.KEY])
             raise _event_error(raw, int(state[STATE["event"]]), where, key, *failure_of(at))
-        if not state[STATE["is_full"]]:
+        if not (full := int(state[STATE["is_full"]])):
             break
-        for array in found:  # pages that are never used cost nothing
-            array.resize((2 * array.shape[0], array.shape[1]), refcheck=False)
+        found = found._replace(**{Found._fields[full - 1]: doubled(found[full - 1])})
     sizes = (state[STATE[name]] for name in ("row", "comm", "kept", "keys", "unknown"))
     cut = Found(*(array[:size] for array, size in zip(found, sizes, strict=True)))
     counts = {name: int(state[STATE[name]]) for name in ("own", "incomplete", "arrows", "instants")}
@@ -156,7 +155,7 @@ def _event_error(
 
 def _met(raw: RawFile, at: int) -> str:
     """Show the value at a byte, shortened."""
-    end = int(kernels.skip(raw.content, at))
+    end = int(skip(raw.content, at))
     met = raw.content[at:end].tobytes().decode(errors="replace")
     return met if len(met) <= 40 else met[:37] + "..."
 

@@ -178,8 +178,7 @@ def _rows(nodes: Nodes, names: Texts) -> _Rows:
             nodes.raw.name, f"node id {in_order[repeated[0]]} stands twice; ids are unique",
             "was the file put together from two?",
         )  # fmt: skip
-    structures = [text == GROUP_INIT or text.startswith(_STRUCTURE) for text in names.unique]
-    is_structure = np.array(structures, dtype=np.bool_)[names.codes]
+    is_structure = names.numbers(_is_structure) > 0
     host = np.where(
         nodes.column("scope") == _USER_SCOPE, _CODE["annotation"], _CODE["operator"]
     )
@@ -195,6 +194,11 @@ def _rows(nodes: Nodes, names: Texts) -> _Rows:
     new_row = np.empty(ids.size, dtype=np.int64)
     new_row[order] = np.arange(ids.size)
     return _Rows(order, new_row, by_id, in_order, category, is_structure)
+
+
+def _is_structure(name: str) -> int:
+    """Tell the process, its threads and its groups from what they do."""
+    return int(name == GROUP_INIT or name.startswith(_STRUCTURE))
 
 
 def _parents(nodes: Nodes, rows: _Rows, log: IssueLog) -> tuple[Ints, Ints]:
@@ -278,13 +282,14 @@ def _columns(nodes: Nodes, names: Texts, rows: _Rows) -> dict[str, Any]:
 
 def _comm_types(names: Texts, category: Ints, is_linked: bool) -> Ints:
     """Find the communication, one look per name; in linked traces that which took the time."""
-    of_host = np.array([_COMM[comm_type_of_host(name)] for name in names.unique])[names.codes]
-    of_call = np.array([_COMM[comm_type_of_call(name)] for name in names.unique])[names.codes]
+    none = _COMM["none"]
+    of_host = names.numbers(lambda name: _COMM[comm_type_of_host(name)])
     if not is_linked:
-        return np.where(of_call != _COMM["none"], of_call, of_host)
-    of_kernel = np.array([_COMM[comm_type_of_kernel(name)] for name in names.unique])[names.codes]
-    works = np.array([name.startswith("gloo:") for name in names.unique])[names.codes]
-    of_host = np.where((category == _CODE["annotation"]) & works, of_host, _COMM["none"])
+        of_call = names.numbers(lambda name: _COMM[comm_type_of_call(name)])
+        return np.where(of_call != none, of_call, of_host)
+    of_kernel = names.numbers(lambda name: _COMM[comm_type_of_kernel(name)])
+    works = names.numbers(lambda name: int(name.startswith("gloo:"))) > 0
+    of_host = np.where((category == _CODE["annotation"]) & works, of_host, none)
     return np.where(category == _CODE["kernel"], of_kernel, of_host)
 
 

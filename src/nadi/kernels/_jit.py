@@ -150,7 +150,7 @@ def borrowed(typing_context: Any, array: Any) -> Any:
 
 def _helper(function: _Function, **options: bool) -> _Function:
     # what Python and C would call it through takes as long to compile as it does itself
-    options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
     return cast("_Function", numba.njit(function, **options))
 
 

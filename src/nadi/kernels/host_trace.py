@@ -141,7 +141,7 @@ def _keep(
 ) -> None:
     place = state[_S_KEPT]
     if place >= kept.shape[0]:
-        state[_S_FULL] = 1
+        state[_S_FULL] = 1 + _S_KEPT
         return
     kept[place, 0] = (state[_S_ROW] << 32) | (code & 0xFFFFFFFF)
     kept[place, 1] = value
@@ -154,7 +154,7 @@ def _add_key(keys: np.ndarray, state: np.ndarray, at: int, end: int, prefix: int
     """Give a code to a name that has none."""
     place = state[_S_KEYS]
     if place >= keys.shape[0]:
-        state[_S_FULL] = 1
+        state[_S_FULL] = 1 + _S_KEYS
         return -1
     keys[place, 0] = at
     keys[place, 1] = end - at
@@ -177,18 +177,15 @@ def _read_unsigned(text: np.ndarray, at: int) -> tuple[int, int]:
 
 
 @called
-def _keep_string(
+def _keep_unescaped(
     text: np.ndarray, at: int, end: int, code: int, type_code: int, kept: np.ndarray,
     unescaped: np.ndarray, state: np.ndarray,
 ) -> None:  # fmt: skip
     """Keep a string without its escapes; ``end`` as string_end gave it."""
-    if end & 1 == 0:
-        _keep(kept, state, code, type_code, at, (end >> 1) - at)
-        return
     begin = state[_S_UNESCAPED]
     stop = unescape(text, at, end >> 1, unescaped, begin)
     if stop < 0:
-        state[_S_FULL] = 1
+        state[_S_FULL] = 1 + _S_UNESCAPED
         return
     _keep(kept, state, code, type_code, text.size + begin, stop - begin)
     state[_S_UNESCAPED] = stop
@@ -205,7 +202,11 @@ def _keep_value(
     if c == _QUOTE:
         if kind != STRING:
             return False
-        _keep_string(text, at + 1, work[_A_VALUE_END], code, type_code, kept, unescaped, state)
+        end = work[_A_VALUE_END]
+        if end & 1 == 0:
+            _keep(kept, state, code, type_code, at + 1, (end >> 1) - at - 1)
+        else:
+            _keep_unescaped(text, at + 1, end, code, type_code, kept, unescaped, state)
         return True
     if c == _T or c == _F:
         if kind != BOOL:
@@ -237,7 +238,7 @@ def _note_number(text: np.ndarray, code: int, work: np.ndarray) -> None:
             work[code] = value
 
 
-@called
+@inner
 def _finish_attr(
     text: np.ndarray, begin: int, end: int, names: np.ndarray, type_words: np.ndarray,
     types: np.ndarray, work: np.ndarray, found_kept: np.ndarray, keys: np.ndarray,
@@ -259,7 +260,7 @@ def _finish_attr(
             if types[type_code, 0] == DOUBLE and (c == _MINUS or _ZERO <= c <= _NINE):
                 place = state[_S_DOUBLES]
                 if place >= doubles.shape[0]:
-                    state[_S_FULL] = 1
+                    state[_S_FULL] = 1 + _S_DOUBLES
                     return
                 doubles[place, 0] = state[_S_KEPT]
                 doubles[place, 1] = work[_A_VALUE]
@@ -275,7 +276,7 @@ def _finish_attr(
     _keep(found_kept, state, _ATTRS, TYPE_JSON, begin, end - begin)
 
 
-@called
+@inner
 def _read_attr(
     text: np.ndarray, at: int, words: np.ndarray, work: np.ndarray, stack: np.ndarray
 ) -> int:
@@ -467,7 +468,7 @@ def _read_old(
     return at
 
 
-@called
+@inner
 def _read_linked(
     text: np.ndarray, at: int, key: int, categories: np.ndarray, work: np.ndarray,
     kept: np.ndarray, stack: np.ndarray, state: np.ndarray,
@@ -496,7 +497,7 @@ def _read_linked(
     return at
 
 
-@called
+@inner
 def _finish_node(
     begin: int, first_device: int, work: np.ndarray, numbers: np.ndarray, kept: np.ndarray,
     again: np.ndarray, state: np.ndarray,
@@ -520,7 +521,7 @@ def _finish_node(
         elif i < 3 and work[_AGAIN + i] != 0:
             place = state[_S_AGAIN]
             if place >= again.shape[0]:
-                state[_S_FULL] = 1
+                state[_S_FULL] = 1 + _S_AGAIN
                 return 0
             again[place, 0], again[place, 1] = row, column
             again[place, 2], again[place, 3] = at, end - at
@@ -530,7 +531,7 @@ def _finish_node(
     return 0
 
 
-@called
+@inner
 def _read_node(
     text: np.ndarray, at: int, words: np.ndarray, operand_words: np.ndarray,
     attr_words: np.ndarray, names: np.ndarray, type_words: np.ndarray, types: np.ndarray,
@@ -629,7 +630,7 @@ def scan_nodes(
         uint8, shape (``MAX_DEPTH``,): space to work in.
     state
         int64, shape (``len(STATE)``,): how much is filled. After a call that found no
-        room, ``is_full`` is 1 and the caller makes some.
+        room, ``is_full`` is the number of the array that needs some, counted from 1.
 
     Returns
     -------
@@ -649,7 +650,7 @@ def scan_nodes(
         if begin < 0 or text[begin] == _CLOSE_LIST:
             return begin
         if state[_S_ROW] >= numbers.shape[0]:
-            state[_S_FULL] = 1
+            state[_S_FULL] = 1 + _S_ROW
             return at
         if text[begin] != _OPEN:
             return _wrong(work, -1, IS_WRONG_TYPE, begin)

@@ -92,6 +92,8 @@ _COMM_SPANS = _COMM + 1 + len(_COMM_NUMBERS) - 2 * _NUM_ARG_NUMBERS
 )  # fmt: skip
 WORK_SIZE, WHERE, KEY = _KEY + 1, _WHERE, _KEY
 
+_KEPT_FULL, _KEYS_FULL = 3, 4  # counted from 1 as the arrays of ``Found``
+
 _QUOTE, _OPEN, _CLOSE, _CLOSE_LIST, _N = (ord(c) for c in '"{}]n')
 _ZERO, _NINE, _X, _S = (ord(c) for c in "09Xs")
 
@@ -136,28 +138,27 @@ def _wrong(work: np.ndarray, where: int, key: int, code: int, at: int) -> int:
 def _read_arg(text: np.ndarray, at: int, key: int, work: np.ndarray) -> int:
     """Read the value of a known argument."""
     if key < _NUM_ARG_NUMBERS:
-        at, value, flag = read_integer(text, at)
+        end, value, flag = read_integer(text, at)
         if flag != 0:
             code = IS_LARGE if flag == TOO_LARGE else IS_WRONG_TYPE
             return _wrong(work, 2, key, code, at)
         if key < _NUM_INTEGERS:
             work[key] = value
-            return at
+            return end
         if key == _NUM_INTEGERS and (value < -1 or value >= _MAX_ELEMENTS):
             return _wrong(work, 2, key, IS_OUT_OF_RANGE, at)
         work[_COMM_INTEGERS + key] = value
     else:
         if text[at] != _QUOTE:
             return _wrong(work, 2, key, IS_WRONG_TYPE, at)
-        begin = at + 1
-        end = string_end(text, begin)
+        end = string_end(text, at + 1)
         if end < 0:
             return end
-        at = (end >> 1) + 1
-        work[_COMM_SPANS + 2 * key] = begin
-        work[_COMM_SPANS + 2 * key + 1] = at - 1 - begin
+        end = (end >> 1) + 1
+        work[_COMM_SPANS + 2 * key] = at + 1
+        work[_COMM_SPANS + 2 * key + 1] = end - at - 2
     work[_HAS_COMM] = 1
-    return at
+    return end
 
 
 @inner
@@ -292,8 +293,11 @@ def _keep_unknown(
 ) -> None:  # fmt: skip
     """Keep the value of a key that is not known."""
     place = state[_S_KEYS]
-    if place >= keys.shape[0] or state[_S_KEPT] + 1 >= kept.shape[0]:
-        state[_S_FULL] = 1
+    if place >= keys.shape[0]:
+        state[_S_FULL] = _KEYS_FULL
+        return
+    if state[_S_KEPT] + 1 >= kept.shape[0]:  # one place is for the arguments, or the event
+        state[_S_FULL] = _KEPT_FULL
         return
     keys[place, 0] = key_at
     keys[place, 1] = key_end - key_at
@@ -405,6 +409,21 @@ def _read_event(
             return at
 
 
+@inner
+def _full(
+    numbers: np.ndarray, comm: np.ndarray, kept: np.ndarray, unknown: np.ndarray,
+    state: np.ndarray,
+) -> int:  # fmt: skip
+    """Tell which array, counted from 1, has no room for one more event; 0 if all have."""
+    if state[_S_ROW] >= numbers.shape[0]:
+        return 1
+    if state[_S_COMM] >= comm.shape[0]:
+        return 2
+    if state[_S_KEPT] >= kept.shape[0]:
+        return _KEPT_FULL
+    return 5 if state[_S_UNKNOWN] >= unknown.shape[0] else 0
+
+
 @kernel
 def scan_events(
     text: np.ndarray, at: int, stop: int, events: np.ndarray, args: np.ndarray,
@@ -433,7 +452,8 @@ def scan_events(
         uint8, shape (``MAX_DEPTH``,): space to work in.
     state
         int64, shape (``len(STATE)``,): how much is filled, and counts of what became no
-        node. After a call that found no room, ``is_full`` is 1 and the caller makes some.
+        node. After a call that found no room, ``is_full`` is the number of the array that
+        needs some, counted from 1.
 
     Returns
     -------
@@ -456,13 +476,8 @@ def scan_events(
             end = skip_value(text, begin, stack)
             return end if end < 0 else fail(IS_WRONG_TYPE, begin)
         num_kept, num_keys = state[_S_KEPT], state[_S_KEYS]
-        if (
-            state[_S_ROW] >= numbers.shape[0]
-            or state[_S_COMM] >= comm.shape[0]
-            or state[_S_UNKNOWN] >= unknown.shape[0]
-            or num_kept >= kept.shape[0]
-        ):
-            state[_S_FULL] = 1
+        state[_S_FULL] = _full(numbers, comm, kept, unknown, state)
+        if state[_S_FULL] != 0:
             return at
         end = _read_event(text, begin, events, args, categories, kept, keys, work, stack, state)
         if end < 0:
