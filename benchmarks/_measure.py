@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -10,7 +11,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SHARED", "Measured", "content_size", "measure", "nadi"]
+__all__ = [
+    "SHARED", "Measured", "Read", "content_size", "measure", "measure_read", "nadi", "report_read",
+]  # fmt: skip
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -52,3 +55,45 @@ def measure(command: list[str], runs: int = 3, **environment: str) -> Measured:
         seconds.append(time.perf_counter() - begin)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     return Measured(min(seconds), max(seconds), peak)
+
+
+_READ = """
+import json, resource, sys, time
+import nadi
+seconds = []
+for _ in range(3):
+    begin = time.perf_counter()
+    trace = nadi.read(sys.argv[1])
+    seconds.append(time.perf_counter() - begin)
+    if len(seconds) == 1:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps([seconds[0], min(seconds), peak, trace.nodes.height]))
+"""
+
+
+@dataclass(frozen=True)
+class Read:
+    """How ``nadi.read`` of one file did in a process of its own."""
+
+    first: float  # with the loading of compiled kernels
+    best: float
+    peak_mb: float  # of the whole process, after the first time
+    nodes: int
+
+
+def measure_read(path: Path) -> Read:
+    """Read a file three times in a new process."""
+    done = subprocess.run(
+        [sys.executable, "-c", _READ, str(path)], check=True, stdout=subprocess.PIPE
+    )
+    return Read(*json.loads(done.stdout))
+
+
+def report_read(path: Path, content: int, count: int, what: str) -> None:
+    """Read a file and print how that went, for so many bytes of JSON and so many ``what``."""
+    found = measure_read(path)
+    print(
+        f"{path.name}: {content / 1e6:.0f} MB of JSON, {count:,} {what}: first {found.first:.2f} s,"
+        f" best {found.best:.2f} s = {count / found.best / 1e6:.2f} M {what}/s,"
+        f" {found.peak_mb:,.0f} MB at peak = {found.peak_mb * 1e6 / content:.1f} times the JSON"
+    )

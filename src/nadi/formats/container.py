@@ -95,22 +95,20 @@ def read_file(path: Path) -> RawFile:
         If it cannot be read, or its gzip data are broken or far larger than a trace's.
     """
     try:
-        stored = path.read_bytes()
+        stored = np.fromfile(path, dtype=np.uint8)
     except OSError as error:
         raise _unreadable(path, error) from None
     future: Future[str] = Future()
     # hashing takes as long as decoding; the other processor does it meanwhile
     threading.Thread(target=lambda: future.set_result(_hash(stored)), daemon=True).start()
-    if stored.startswith(_GZIP_MAGIC):
-        content = _gunzip(path, stored)
-    else:
-        content = np.frombuffer(stored, dtype=np.uint8).copy()
+    is_gzip = stored[: len(_GZIP_MAGIC)].tobytes() == _GZIP_MAGIC
+    content = _gunzip(path, stored.tobytes()) if is_gzip else stored
     if content[:3].tobytes() == _BYTE_ORDER_MARK:
         content = content[3:]
-    return RawFile(str(path), content, len(stored), future)
+    return RawFile(str(path), content, stored.size, future)
 
 
-def _hash(stored: bytes) -> str:
+def _hash(stored: npt.NDArray[np.uint8]) -> str:
     return hashlib.blake2b(stored, digest_size=16).hexdigest()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from nadi.errors import FormatError
 from nadi.formats.container import RawFile
-from nadi.formats.json_file import doubled, json_error, type_error
+from nadi.formats.json_file import doubled, json_error, likely_boundary, type_error
 from nadi.kernels import kineto as kernels
 from nadi.kernels.json_tokens import MAX_DEPTH, failure_of, skip
 from nadi.kernels.kineto import (
@@ -71,22 +72,81 @@ class Events:
 
     Attributes
     ----------
+    numbers
+        The rows of numbers, in one array or in two that follow one another.
     found
-        What the kernel found, cut to size.
+        What else the kernel found; its numbers are only the first of them.
     counts
         Of events that are no nodes, by reason (names of ``kernels.STATE``).
     """
 
+    numbers: tuple[Ints, ...]
     found: Found
     counts: dict[str, int]
 
     def column(self, name: str) -> Ints:
         """Give a column of the nodes; int64, shape (nodes,)."""
-        return self.found.numbers[:, NUMBERS[name]]
+        return np.concatenate([part[:, NUMBERS[name]] for part in self.numbers])
 
     def comm(self, name: str) -> Ints:
         """Give a column of the nodes that communicate; int64, shape (such nodes,)."""
         return self.found.comm[:, COMM_COLUMNS[name]]
+
+
+class _Reader:
+    """Reads on in a list of events, making room where it is needed."""
+
+    def __init__(self, raw: RawFile, at: int, size: int, *, is_first: bool) -> None:
+        self._raw = raw
+        self.at = at
+        room = max(size // _LIKELY_BYTES, _LEAST_ROOM)
+        self._found = Found(
+            numbers=np.empty((room, len(NUMBERS)), dtype=np.int64),
+            comm=np.empty((max(room // 8, _LEAST_ROOM), len(COMM_COLUMNS)), dtype=np.int64),
+            kept=np.empty((2 * room, 4), dtype=np.int64),
+            keys=np.empty((max(room // 4, _LEAST_ROOM), 2), dtype=np.int64),
+            unknown=np.empty((_LEAST_ROOM, 2), dtype=np.int64),
+        )
+        self._work = np.empty(kernels.WORK_SIZE, dtype=np.int64)
+        self._stack = np.empty(MAX_DEPTH, dtype=np.uint8)
+        self._state = np.zeros(len(STATE), dtype=np.int64)
+        self._state[STATE["event"]] = 0 if is_first else 1  # not after the opening bracket
+
+    def read(self, stop: int) -> bool:
+        """Read events that begin before ``stop``; False if they are broken."""
+        words = EVENT_WORDS, ARG_WORDS, CATEGORY_WORDS
+        while True:
+            self.end = int(
+                scan_events(
+                    self._raw.content, self.at, stop, *words, self._found, self._work,
+                    self._stack, self._state,
+                )
+            )  # fmt: skip
+            if self.end < 0:
+                return False
+            self.at = self.end
+            if not (full := self.count("is_full")):
+                return True
+            name = Found._fields[full - 1]
+            self._found = self._found._replace(**{name: doubled(self._found[full - 1])})
+
+    def count(self, name: str) -> int:
+        """Give a number of the kernel's state."""
+        return int(self._state[STATE[name]])
+
+    def found(self) -> Found:
+        """Give what was found, cut to size."""
+        sizes = (self.count(name) for name in ("row", "comm", "kept", "keys", "unknown"))
+        return Found(*(array[:size] for array, size in zip(self._found, sizes, strict=True)))
+
+    def counts(self) -> dict[str, int]:
+        """Give the counts of what became no node."""
+        return {name: self.count(name) for name in ("own", "incomplete", "arrows", "instants")}
+
+    def error(self) -> FormatError:
+        """Give the error for why reading stopped."""
+        where, key = int(self._work[kernels.WHERE]), int(self._work[kernels.KEY])
+        return _event_error(self._raw, self.count("event"), where, key, *failure_of(self.end))
 
 
 def scan(raw: RawFile, begin: int) -> tuple[Events, int]:
@@ -100,31 +160,40 @@ def scan(raw: RawFile, begin: int) -> tuple[Events, int]:
     text = raw.content
     if text[begin] != ord("["):
         raise type_error(raw, begin, "`array`", "$.traceEvents")
-    room = max((text.size - begin) // _LIKELY_BYTES, _LEAST_ROOM)
-    found = Found(
-        numbers=np.empty((room, len(NUMBERS)), dtype=np.int64),
-        comm=np.empty((max(room // 8, _LEAST_ROOM), len(COMM_COLUMNS)), dtype=np.int64),
-        kept=np.empty((2 * room, 4), dtype=np.int64),
-        keys=np.empty((max(room // 4, _LEAST_ROOM), 2), dtype=np.int64),
-        unknown=np.empty((_LEAST_ROOM, 2), dtype=np.int64),
-    )
-    words = EVENT_WORDS, ARG_WORDS, CATEGORY_WORDS
-    work = np.empty(kernels.WORK_SIZE, dtype=np.int64)
-    stack = np.empty(MAX_DEPTH, dtype=np.uint8)
-    state = np.zeros(len(STATE), dtype=np.int64)
-    at = begin + 1
-    while True:
-        at = scan_events(text, at, text.size, *words, found, work, stack, state)
-        if at < 0:
-            where, key = int(work[kernels.WHERE]), int(work[kernels.KEY])
-            raise _event_error(raw, int(state[STATE["event"]]), where, key, *failure_of(at))
-        if not (full := int(state[STATE["is_full"]])):
-            break
-        found = found._replace(**{Found._fields[full - 1]: doubled(found[full - 1])})
-    sizes = (state[STATE[name]] for name in ("row", "comm", "kept", "keys", "unknown"))
-    cut = Found(*(array[:size] for array, size in zip(found, sizes, strict=True)))
-    counts = {name: int(state[STATE[name]]) for name in ("own", "incomplete", "arrows", "instants")}
-    return Events(cut, counts), at + 1
+    boundary = likely_boundary(text, begin)
+    size = text.size - begin
+    if boundary < 0:
+        reader = _Reader(raw, begin + 1, size, is_first=True)
+        if not reader.read(text.size):
+            raise reader.error()
+        found = reader.found()
+        return Events((found.numbers,), found, reader.counts()), reader.at + 1
+    reader = _Reader(raw, begin + 1, size // 2, is_first=True)
+    second = _Reader(raw, boundary, size // 2, is_first=False)
+    with ThreadPoolExecutor(1) as executor:
+        is_read = executor.submit(second.read, text.size)
+        if not reader.read(boundary + 1):
+            raise reader.error()
+    if is_read.result() and not text[reader.at : boundary].tobytes().strip():
+        return _join(reader, second), second.at + 1
+    if not reader.read(text.size):  # what looked like a boundary is none, or is followed by errors
+        raise reader.error()
+    found = reader.found()
+    return Events((found.numbers,), found, reader.counts()), reader.at + 1
+
+
+def _join(first: _Reader, second: _Reader) -> Events:
+    """Put two parts of a list together."""
+    a, b = first.found(), second.found()
+    num_rows, num_keys = a.numbers.shape[0], a.keys.shape[0]
+    b.numbers[:, NUMBERS["event"]] += first.count("event") - 1
+    b.comm[:, COMM_COLUMNS["row"]] += num_rows
+    b.kept[:, 0] += num_rows
+    b.kept[:, 1] -= np.where(b.kept[:, 1] < 0, num_keys, 0)
+    others = (np.concatenate(pair) for pair in zip(a[1:], b[1:], strict=True))
+    counts = second.counts()
+    together = {name: count + counts[name] for name, count in first.counts().items()}
+    return Events((a.numbers, b.numbers), Found(a.numbers, *others), together)
 
 
 def _event_error(
