@@ -57,8 +57,9 @@ def measure(command: list[str], runs: int = 3, **environment: str) -> Measured:
     return Measured(min(seconds), max(seconds), peak)
 
 
-_READ = """
-import json, resource, sys, time
+_READ = r"""
+import json, re, sys, time
+from pathlib import Path
 import nadi
 seconds = []
 for _ in range(3):
@@ -66,7 +67,9 @@ for _ in range(3):
     trace = nadi.read(sys.argv[1])
     seconds.append(time.perf_counter() - begin)
     if len(seconds) == 1:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        # getrusage would give that of the process that started this one, if it is higher
+        status = Path("/proc/self/status").read_text()
+        peak = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) * 1024 / 1e6
 print(json.dumps([seconds[0], min(seconds), peak, trace.nodes.height]))
 """
 
