@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,7 +27,7 @@ __all__ = [
     "find_texts",
     "json_error",
     "json_text",
-    "likely_boundary",
+    "read_list",
     "text_of",
     "type_error",
     "walk_members",
@@ -92,15 +93,66 @@ def doubled(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return larger
 
 
-def likely_boundary(text: npt.NDArray[np.uint8], begin: int) -> int:
-    """Guess where half of a long list of objects is: the comma between two; -1 if it is short.
+class ListReader(Protocol):
+    """Reads on in a list of objects, from ``at``."""
 
-    A guess, because only who reads from the start knows what stands in a text: two threads
-    read a half each, and what the second found counts only if the first ends there.
+    at: int
+
+    def read(self, stop: int) -> bool:
+        """Read objects that begin before ``stop``; False if they are broken."""
+
+    def error(self) -> FormatError:
+        """Give the error for why reading stopped."""
+
+
+_Reader = TypeVar("_Reader", bound=ListReader)
+
+
+def read_list(
+    text: npt.NDArray[np.uint8], begin: int, make: Callable[[int, int, bool], _Reader]
+) -> list[_Reader]:
+    """Read a list of objects, a long one in two threads.
+
+    Where the second half begins is a guess, because only who reads from the start knows
+    what stands in a text: what its thread found counts only if the first ends there.
+
+    Parameters
+    ----------
+    text, begin
+        Where the list's opening bracket is.
+    make
+        Makes a reader: where it begins, how many bytes it will read, and whether it begins
+        after the opening bracket and not before a comma.
+
+    Returns
+    -------
+    list
+        One reader, or two that follow one another; the last ends at the closing bracket.
+
+    Raises
+    ------
+    FormatError
+        Of the first object that is broken.
     """
+    size = text.size - begin
+    boundary = _likely_boundary(text, begin) if size > _WORTH_SPLITTING else -1
+    reader = make(begin + 1, size if boundary < 0 else size // 2, True)
+    if boundary >= 0:
+        second = make(boundary, size // 2, False)
+        with ThreadPoolExecutor(1) as executor:
+            is_read = executor.submit(second.read, text.size)
+            if not reader.read(boundary + 1):
+                raise reader.error()
+        if is_read.result() and not text[reader.at : boundary].tobytes().strip():
+            return [reader, second]
+    if not reader.read(text.size):
+        raise reader.error()
+    return [reader]
+
+
+def _likely_boundary(text: npt.NDArray[np.uint8], begin: int) -> int:
+    """Guess a comma between two objects in the middle; -1 if none is found."""
     middle = (begin + text.size) // 2
-    if text.size - begin < _WORTH_SPLITTING:
-        return -1
     found = _BOUNDARY.search(text[middle : middle + _WINDOW].data)
     return middle + found.start("comma") if found else -1
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from nadi.errors import FormatError
 from nadi.formats.container import RawFile
-from nadi.formats.json_file import doubled, json_error, likely_boundary, type_error
+from nadi.formats.json_file import doubled, json_error, read_list, type_error
 from nadi.kernels import kineto as kernels
 from nadi.kernels.json_tokens import MAX_DEPTH, failure_of, skip
 from nadi.kernels.kineto import (
@@ -96,7 +96,7 @@ class Events:
 class _Reader:
     """Reads on in a list of events, making room where it is needed."""
 
-    def __init__(self, raw: RawFile, at: int, size: int, *, is_first: bool) -> None:
+    def __init__(self, raw: RawFile, at: int, size: int, is_first: bool) -> None:
         self._raw = raw
         self.at = at
         room = max(size // _LIKELY_BYTES, _LEAST_ROOM)
@@ -160,26 +160,12 @@ def scan(raw: RawFile, begin: int) -> tuple[Events, int]:
     text = raw.content
     if text[begin] != ord("["):
         raise type_error(raw, begin, "`array`", "$.traceEvents")
-    boundary = likely_boundary(text, begin)
-    size = text.size - begin
-    if boundary < 0:
-        reader = _Reader(raw, begin + 1, size, is_first=True)
-        if not reader.read(text.size):
-            raise reader.error()
-        found = reader.found()
-        return Events((found.numbers,), found, reader.counts()), reader.at + 1
-    reader = _Reader(raw, begin + 1, size // 2, is_first=True)
-    second = _Reader(raw, boundary, size // 2, is_first=False)
-    with ThreadPoolExecutor(1) as executor:
-        is_read = executor.submit(second.read, text.size)
-        if not reader.read(boundary + 1):
-            raise reader.error()
-    if is_read.result() and not text[reader.at : boundary].tobytes().strip():
-        return _join(reader, second), second.at + 1
-    if not reader.read(text.size):  # what looked like a boundary is none, or is followed by errors
-        raise reader.error()
-    found = reader.found()
-    return Events((found.numbers,), found, reader.counts()), reader.at + 1
+    readers = read_list(text, begin, partial(_Reader, raw))
+    end = readers[-1].at + 1
+    if len(readers) == 2:
+        return _join(*readers), end
+    found = readers[0].found()
+    return Events((found.numbers,), found, readers[0].counts()), end
 
 
 def _join(first: _Reader, second: _Reader) -> Events:

@@ -73,9 +73,9 @@ _HAS_ID, _HAS_NAME, KEY, ITEM, ATTR = range(_AGAIN + 3, _AGAIN + 8)
 _A_NAME, _A_NAME_END, _A_TYPE, _A_VALUE, _A_VALUE_END, _A_KEYS = range(_AGAIN + 8, _AGAIN + 14)
 WORK_SIZE = _A_KEYS + 1
 
-_STATE = ("row", "kept", "keys", "doubles", "again", "unescaped", "is_full")
+_STATE = ("row", "kept", "keys", "doubles", "again", "unescaped", "is_full", "has_begun")
 STATE = {name: place for place, name in enumerate(_STATE)}
-_S_ROW, _S_KEPT, _S_KEYS, _S_DOUBLES, _S_AGAIN, _S_UNESCAPED, _S_FULL = range(len(_STATE))
+_S_ROW, _S_KEPT, _S_KEYS, _S_DOUBLES, _S_AGAIN, _S_UNESCAPED, _S_FULL, _S_BEGAN = range(len(_STATE))
 
 # failures besides those of JSON
 IS_WRONG_TYPE, IS_OUT_OF_RANGE, IS_MISSING = range(16, 19)
@@ -600,11 +600,11 @@ def _read_node(
 
 @kernel
 def scan_nodes(
-    text: np.ndarray, at: int, words: tuple[np.ndarray, ...], types: np.ndarray,
+    text: np.ndarray, at: int, stop: int, words: tuple[np.ndarray, ...], types: np.ndarray,
     old_types: np.ndarray, first_device: int, found: Found, work: np.ndarray, stack: np.ndarray,
     state: np.ndarray,
 ) -> int:  # fmt: skip
-    """Read the nodes of a list until it ends or until there is no room.
+    """Read the nodes of a list until it ends, until ``stop``, or until there is no room.
 
     Parameters
     ----------
@@ -612,6 +612,8 @@ def scan_nodes(
         uint8, shape (bytes,).
     at
         Where to go on: after the opening bracket, or where the last call ended.
+    stop
+        The first node that begins at this byte or later is not read any more.
     words
         Those of ``WORDS``, of the names of types, and of categories.
     types
@@ -646,9 +648,11 @@ def scan_nodes(
     state[_S_FULL] = 0
     while True:
         work[KEY] = work[ATTR] = -1
-        begin = next_item(text, at, state[_S_ROW] == 0)
+        begin = next_item(text, at, state[_S_BEGAN] == 0)
         if begin < 0 or text[begin] == _CLOSE_LIST:
             return begin
+        if begin >= stop:
+            return at
         if state[_S_ROW] >= numbers.shape[0]:
             state[_S_FULL] = 1 + _S_ROW
             return at
@@ -670,4 +674,5 @@ def scan_nodes(
             state[_S_AGAIN], state[_S_UNESCAPED] = num_again, num_unescaped
             return at
         state[_S_ROW] += 1
+        state[_S_BEGAN] = 1
         at = end
