@@ -68,15 +68,14 @@ def read(path: Path | str) -> Trace:
     """
     path = Path(path)
     found = sniff(path)
-    with container.garbage_collection_paused():
-        if found == KINETO:
-            from nadi.formats import kineto
+    if found == KINETO:
+        from nadi.formats import kineto
 
-            return kineto.decode(container.read_file(path))
-        if found == PYTORCH_ET:
-            from nadi.formats import pytorch_et
+        return kineto.decode(container.read_file(path))
+    if found == PYTORCH_ET:
+        from nadi.formats import pytorch_et
 
-            return pytorch_et.decode(container.read_file(path))
+        return pytorch_et.decode(container.read_file(path))
     raise FormatError(
         str(path),
         "neither a PyTorch execution trace (top-level keys 'schema' and 'nodes') nor a Kineto "

@@ -1,8 +1,7 @@
-"""Files: their bytes, plain or gzip; JSON into typed structs; writing all of a file or none."""
+"""Files: their bytes, plain or gzip; writing all of a file or none."""
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import io
 import os
@@ -13,9 +12,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from isal import igzip, isal_zlib
@@ -26,8 +24,6 @@ from nadi.provenance import Source
 __all__ = [
     "RawFile",
     "check_writable",
-    "decode_json",
-    "garbage_collection_paused",
     "read_file",
     "read_head",
     "write_beside",
@@ -40,7 +36,6 @@ _MAX_RATIO = 200  # of content to gzip; traces have 20 to 40
 _LIKELY_RATIO = 30
 _PIECE = 1 << 20  # of content at a time: one that stays in the processor's cache
 _SMALLEST_LIMIT = 1 << 28
-_Struct = TypeVar("_Struct")
 
 
 def read_head(path: Path, size: int = _HEAD) -> bytes:
@@ -109,7 +104,7 @@ def read_file(path: Path) -> RawFile:
 
 
 def _hash(stored: npt.NDArray[np.uint8]) -> str:
-    return hashlib.blake2b(stored, digest_size=16).hexdigest()
+    return hashlib.blake2b(stored.data, digest_size=16).hexdigest()
 
 
 def _gunzip(path: Path, stored: bytes) -> npt.NDArray[np.uint8]:
@@ -133,47 +128,6 @@ def _gunzip(path: Path, stored: bytes) -> npt.NDArray[np.uint8]:
     except (EOFError, OSError, isal_zlib.error) as error:  # type: ignore[misc]
         raise _broken_gzip(path, error) from None
     return content[:filled]
-
-
-def decode_json(file: RawFile, decoder: msgspec.json.Decoder[_Struct]) -> _Struct:
-    """Decode JSON into the decoder's struct.
-
-    Raises
-    ------
-    FormatError
-        With the file, and the byte or the JSON path at fault.
-    """
-    try:
-        return decoder.decode(file.content.data)
-    except msgspec.ValidationError as error:
-        what, remedy = _lower_first(str(error)), "PyTorch does not write this: record it again"
-    except msgspec.DecodeError as error:
-        if "truncated" in str(error):
-            what = f"the JSON ends too early, after {file.content.size:,} bytes"
-        else:
-            what = f"not valid JSON: {_lower_first(str(error))}"
-        remedy = "the recording was cut off or damaged: record it again"
-    except UnicodeDecodeError:
-        what = f"not valid UTF-8: byte {_first_bad_byte(file.content.tobytes()):,}"
-        remedy = "the recording was damaged: record it again"
-    except RecursionError:
-        what, remedy = "nested too deeply to be a trace", "record it again"
-    raise FormatError(file.name, what, remedy)
-
-
-@contextmanager
-def garbage_collection_paused() -> Iterator[None]:
-    """Pause the cyclic collector: decoding makes millions of objects, and no cycles.
-
-    Looking through them all again and again takes as long as the decoding itself.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextmanager
@@ -232,16 +186,3 @@ def _broken_gzip(path: Path, error: Exception) -> FormatError:
         f"gzip data is truncated or corrupt ({error})",
         "copy or record the file again",
     )
-
-
-def _first_bad_byte(content: bytes) -> int:
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        return error.start
-    return len(content)
-
-
-def _lower_first(text: str) -> str:
-    """Write a sentence without its capital, but not an abbreviation."""
-    return text if text[1:2].isupper() else text[:1].lower() + text[1:]

@@ -214,9 +214,7 @@ class _Reader:
         return _node_error(self._raw, path, key, attr, self._end)
 
 
-def scan(
-    raw: RawFile, begin: int, categories: npt.NDArray[np.uint64]
-) -> tuple[Nodes, int]:
+def scan(raw: RawFile, begin: int, categories: npt.NDArray[np.uint64]) -> tuple[Nodes, int]:
     """Read the list of nodes that begins at a byte; gives them and the byte after it.
 
     Parameters

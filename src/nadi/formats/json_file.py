@@ -182,7 +182,7 @@ def walk_members(
     found: list[tuple[str, Span]] = []
     key_span = np.empty(2, dtype=np.int64)
     at = _skip_blanks(text, 0)
-    if text[at : at + 1] != ord("{"):
+    if text[at : at + 1].tobytes() != b"{":
         code = json_tokens.TRUNCATED if at == text.size else json_tokens.BAD_CHARACTER
         raise json_error(raw, code, at)
     at += 1

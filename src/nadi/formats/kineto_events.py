@@ -182,9 +182,7 @@ def _join(first: _Reader, second: _Reader) -> Events:
     return Events((a.numbers, b.numbers), Found(a.numbers, *others), together)
 
 
-def _event_error(
-    raw: RawFile, event: int, where: int, key: int, code: int, at: int
-) -> FormatError:
+def _event_error(raw: RawFile, event: int, where: int, key: int, code: int, at: int) -> FormatError:
     """Give the error for a failure of the kernel."""
     if code < kernels.IS_WRONG_TYPE:
         return json_error(raw, code, at)

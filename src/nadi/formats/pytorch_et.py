@@ -153,9 +153,7 @@ def decode(raw: RawFile) -> Trace:
     )
 
 
-def _header(
-    raw: RawFile, members: list[tuple[str, Span]], has_nodes: bool
-) -> tuple[str, int]:
+def _header(raw: RawFile, members: list[tuple[str, Span]], has_nodes: bool) -> tuple[str, int]:
     """Give the schema and the process id."""
     spans = dict(members)
     for key, is_there in (("schema", "schema" in spans), ("nodes", has_nodes)):
@@ -179,9 +177,7 @@ def _rows(nodes: Nodes, names: Texts) -> _Rows:
             "was the file put together from two?",
         )  # fmt: skip
     is_structure = names.numbers(_is_structure) > 0
-    host = np.where(
-        nodes.column("scope") == _USER_SCOPE, _CODE["annotation"], _CODE["operator"]
-    )
+    host = np.where(nodes.column("scope") == _USER_SCOPE, _CODE["annotation"], _CODE["operator"])
     stated = nodes.column("category")
     known = (stated >= 0) & (stated < len(CATEGORIES))
     category = np.where(known, stated, np.where(is_structure, _CODE["metadata"], host))
@@ -251,7 +247,7 @@ def _columns(nodes: Nodes, names: Texts, rows: _Rows) -> dict[str, Any]:
     category = rows.category[order]
     on_device = np.isin(category, _DEVICE_CODES)
     names = Texts(names.codes[order], names.unique)
-    comm_type = _comm_types(names, category, (nodes.column("start") >= 0).any())
+    comm_type = _comm_types(names, category, bool((nodes.column("start") >= 0).any()))
     kind = np.array([comm_kind(name) for name in COMM_TYPES], dtype=object)[comm_type]
     kind = np.where(on_device, kind, "COMP")
     kind[rows.is_structure[order]] = "METADATA"

@@ -132,7 +132,7 @@ def called(function: _Function) -> _Function:
     return _helper(function, forceinline=False)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def borrowed(typing_context: Any, array: Any) -> Any:
     """Give an array that is not counted as in use: kernels count theirs at every call.
 
@@ -148,10 +148,17 @@ def borrowed(typing_context: Any, array: Any) -> Any:
     return array(array), generate
 
 
-def _helper(function: _Function, **options: bool) -> _Function:
-    # what Python and C would call it through takes as long to compile as it does itself
-    options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
-    return cast("_Function", numba.njit(function, **options))
+def _helper(function: _Function, *, forceinline: bool) -> _Function:
+    compiler: Any = numba
+    compiled = compiler.njit(
+        function,
+        forceinline=forceinline,
+        # what Python and C would call it through takes as long to compile as it does itself
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+        _nrt=False,  # arrays are only looked at, and counted by the kernel
+    )
+    return cast("_Function", compiled)
 
 
 def _compile(function: Callable[..., Any], folder: Path | None) -> Callable[..., Any]:

@@ -420,9 +420,7 @@ def _read_reference(text: np.ndarray, at: int, key: int, work: np.ndarray) -> in
 
 
 @inner
-def _read_time(
-    text: np.ndarray, at: int, key: int, work: np.ndarray, stack: np.ndarray
-) -> int:
+def _read_time(text: np.ndarray, at: int, key: int, work: np.ndarray, stack: np.ndarray) -> int:
     """Read ts, inclusive_dur or exclusive_dur; null is none."""
     end, value, flag = read_microseconds(text, at)
     if flag != 0:
@@ -532,7 +530,7 @@ def _finish_node(
 
 
 @inner
-def _read_node(
+def _read_node(  # noqa: C901  one branch per kind of key
     text: np.ndarray, at: int, words: np.ndarray, operand_words: np.ndarray,
     attr_words: np.ndarray, names: np.ndarray, type_words: np.ndarray, types: np.ndarray,
     old_types: np.ndarray, categories: np.ndarray, work: np.ndarray, kept: np.ndarray,

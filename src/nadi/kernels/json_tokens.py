@@ -55,7 +55,7 @@ def fail(code: int, at: int) -> int:
     return -(at * _FAILURES + code) - 1
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _special_lanes(typing_context: Any, text: Any, at: Any) -> Any:
     """Tell which of 16 bytes end the plain part of a string, as bits.
 
@@ -84,7 +84,7 @@ def _special_lanes(typing_context: Any, text: Any, at: Any) -> Any:
     return types.int64(text, types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
     """Count the zero bits below the lowest one; the number is not 0."""
 
@@ -94,7 +94,7 @@ def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
     return types.int64(types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _load_word(typing_context: Any, text: Any, at: Any) -> Any:
     """Load 8 bytes as one number; the caller knows that they are there."""
 
@@ -166,7 +166,7 @@ def _hex4(text: np.ndarray, at: int) -> int:
 
 @called
 def _code_point(text: np.ndarray, at: int) -> tuple[int, int]:
-    """Read ``\\uXXXX``, or two that make one; gives it (-1: wrong) and the byte after it."""
+    r"""Read ``\uXXXX``, or two that make one; gives it (-1: wrong) and the byte after it."""
     first = _hex4(text, at + 2)
     if first < 0xD800 or first > 0xDFFF:
         return first, at + 6
@@ -359,7 +359,7 @@ def _skip_scalar(text: np.ndarray, at: int, c: int) -> int:
 
 
 @called
-def skip_value(text: np.ndarray, at: int, stack: np.ndarray) -> int:
+def skip_value(text: np.ndarray, at: int, stack: np.ndarray) -> int:  # noqa: C901  one loop
     """Go over any value, checking that it is valid JSON.
 
     Parameters

@@ -258,9 +258,7 @@ def _read_text(
 
 
 @inner
-def _read_time(
-    text: np.ndarray, at: int, key: int, work: np.ndarray, stack: np.ndarray
-) -> int:
+def _read_time(text: np.ndarray, at: int, key: int, work: np.ndarray, stack: np.ndarray) -> int:
     """Read ts or dur; what is no time matters only if the event becomes a node."""
     end, value, flag = read_microseconds(text, at)
     if flag != 0:
@@ -275,9 +273,7 @@ def _read_time(
 
 
 @inner
-def _keep(
-    kept: np.ndarray, state: np.ndarray, code: int, at: int, end: int
-) -> None:
+def _keep(kept: np.ndarray, state: np.ndarray, code: int, at: int, end: int) -> None:
     place = state[_S_KEPT]
     kept[place, 0] = state[_S_ROW]
     kept[place, 1] = code

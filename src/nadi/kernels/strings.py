@@ -130,7 +130,7 @@ def _intern(
     first: np.ndarray,
     state: np.ndarray,
 ) -> int:
-    """Number the different spans; goes on where it stopped because ``slots`` was half full.
+    """Give numbers to different spans; go on after a stop because ``slots`` was half full.
 
     Parameters
     ----------
@@ -174,9 +174,9 @@ def _intern(
                 count += 1
                 break
             other = first[code]
-            if hashes[code] == value and length[other] == size:
-                if _equal(text, at[other], begin, size):
-                    break
+            same = hashes[code] == value and length[other] == size
+            if same and _equal(text, at[other], begin, size):
+                break
             slot = (slot + _ONE) & mask
         codes[row] = code
         row += 1
@@ -187,7 +187,7 @@ def _intern(
 def intern_spans(
     text: np.ndarray, at: np.ndarray, length: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Number the different spans of a text in the order in which they first stand.
+    """Give a number to each different span of a text, in the order in which they first stand.
 
     Parameters
     ----------
