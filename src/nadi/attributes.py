@@ -150,7 +150,7 @@ class Attributes:
         is_integer = np.isin(self.type, [CODES[name] for name in _INTEGERS])
         is_integer &= (self.value >= 0) | (self.type != CODES["uint64"])
         texts[is_integer] = [str(value) for value in self.value[is_integer].tolist()]
-        content = memoryview(self.bytes())
+        content = self.bytes().data
         spans = zip(self.value[is_text].tolist(), self.length[is_text].tolist(), strict=True)
         texts[is_text] = [str(content[at : at + length], "utf-8") for at, length in spans]
         for row in np.flatnonzero(~is_text & ~is_integer).tolist():
