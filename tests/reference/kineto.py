@@ -338,5 +338,7 @@ def _groups_table(distributed: _Distributed) -> pl.DataFrame:
 
 def _process(events: list[_Event]) -> int:
     """Give the process that most host operators ran in."""
-    counts = Counter(e.pid for e in events if _CATEGORY[e.cat] == "operator" and isinstance(e.pid, int))
+    counts = Counter(
+        e.pid for e in events if _CATEGORY[e.cat] == "operator" and isinstance(e.pid, int)
+    )
     return int(counts.most_common(1)[0][0]) if counts else -1
