@@ -35,7 +35,7 @@ from nadi.validate import cycle_row
 from nadi.version import __version__
 from nadi.wire import read_varint
 
-__all__ = ["COLLECTIVES", "decode", "looks_like", "stated_version", "trace_of"]
+__all__ = ["COLLECTIVES", "decode", "intern", "looks_like", "stated_version", "trace_of"]
 
 _Ints = npt.NDArray[np.int64]
 _VERSION = re.compile(rb"[0-9A-Za-z.+-]{1,32}")
@@ -202,10 +202,16 @@ def _empty_columns(counts: _Ints) -> NodeColumns:
     )
 
 
-def _intern(
+def intern(
     content: npt.NDArray[np.uint8], begin: _Ints, length: npt.NDArray[np.int32]
-) -> tuple[npt.NDArray[np.int32], list[str]]:
-    """Give each span the number of its text, and every text once."""
+) -> tuple[npt.NDArray[np.int32], _Ints]:
+    """Give each span of ``content`` the number of its text, and each text's first row.
+
+    Returns
+    -------
+    codes, firsts
+        int32, shape (spans,), -1 for a length below 0; int64, shape (different texts,).
+    """
     codes = np.empty(begin.size, dtype=np.int32)
     firsts = np.empty(begin.size, dtype=np.int64)
     num_slots = 1 << 12
@@ -213,9 +219,15 @@ def _intern(
         content, begin, length, np.empty(num_slots, dtype=np.int32), codes, firsts
     )) < 0:  # fmt: skip
         num_slots *= 16
-    texts = [
-        content[begin[row] : begin[row] + length[row]].tobytes().decode() for row in firsts[:count]
-    ]
+    return codes, firsts[:count]
+
+
+def _intern(
+    content: npt.NDArray[np.uint8], begin: _Ints, length: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.int32], list[str]]:
+    """Give each span the number of its text, and every text once."""
+    codes, firsts = intern(content, begin, length)
+    texts = [content[begin[row] : begin[row] + length[row]].tobytes().decode() for row in firsts]
     return codes, texts
 
 

@@ -8,29 +8,22 @@ shape, of its own keys: ``{"workload_graph": [{"Id": 1, "Name": ..., ...}, ...]}
 
 from __future__ import annotations
 
-import base64
+import itertools
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
-import polars as pl
 
-from nadi.attributes import CODES, Attributes
 from nadi.errors import FormatError
-from nadi.formats.chakra_decode import stated_version, trace_of
-from nadi.formats.chakra_encode import given_ids, start_and_duration, with_chakra_attributes
-from nadi.formats.chakra_messages import MessageWriter, MisfitError, RawMessage, camel_case
+from nadi.formats.chakra_decode import trace_of
+from nadi.formats.chakra_json_encode import encode
+from nadi.formats.chakra_messages import MessageWriter, MisfitError, RawMessage
 from nadi.formats.container import RawFile, garbage_collection_paused
 from nadi.issues import IssueLog
 from nadi.kernels.json_objects import find_objects
-from nadi.schema import ATTRIBUTE_TYPES, NODE_KINDS
 from nadi.trace import Trace
-from nadi.wire import LIST_TYPES, VALUE_TYPES
 
-__all__ = ["FEEDER", "JSONIZED", "ONE_OBJECT", "decode", "looks_like", "shape_of"]
+__all__ = ["FEEDER", "JSONIZED", "ONE_OBJECT", "decode", "encode", "looks_like", "shape_of"]
 
 JSONIZED = "Chakra JSON, object by object"
 ONE_OBJECT = "Chakra JSON"
@@ -104,7 +97,7 @@ def _read_jsonized(raw: RawFile, content: bytes, writer: MessageWriter) -> list[
     if content[places[-1] :].strip():
         places.append(len(content))
     messages = []
-    for row, (begin, end) in enumerate(zip(places[:-1], places[1:], strict=True), start=-1):
+    for row, (begin, end) in enumerate(itertools.pairwise(places), start=-1):
         message = _parsed(raw.name, content[begin:end], begin)
         if row < 0 and "id" in message:
             raise FormatError(raw.name, "it begins with a node, not with metadata", _REMEDY)

@@ -37,6 +37,9 @@ _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _LARGEST_ID = 2**62
 _LARGEST_MICROSECONDS = (2**63 - 1) // 1000
 _MOST_REMEMBERED = 1 << 16
+_LARGEST_REMEMBERED = 1 << 8
+# writing lengths is most of the work: short ones are written beforehand
+_SIZES = [write_varint(size) for size in range(1 << 12)]
 _DELIMITED = 2
 _WIRES = {"double": 1, "fixed64": 1, "sfixed64": 1, "float": 5, "fixed32": 5, "sfixed32": 5,
           "string": _DELIMITED, "bytes": _DELIMITED}  # fmt: skip
@@ -106,7 +109,7 @@ class MessageWriter:
         self.beside = AttributeBuilder()
         self.num_unknown = 0
         self._row = -1
-        self._remembered: dict[bytes, bytes] = {}
+        self._remembered: dict[str, dict[bytes, bytes]] = {key: {} for key in _REPEATED | {"attr"}}
 
     def metadata(self, message: RawMessage) -> bytes:
         """Write a GlobalMetadata with its length before it."""
@@ -152,15 +155,30 @@ class MessageWriter:
         parts: dict[int, bytes] = {}
         for key, raw in message.items():
             field = fields.get(key)
-            path = f".{key}"
             if field is None:
-                self._keep(key, raw, path)
+                self._keep(key, raw, f".{key}")
                 continue
             number, write = field
             if number in parts:
-                raise MisfitError(path, "the field is given under both of its names")
-            parts[number] = write(self, raw, path)
+                raise MisfitError(f".{key}", "the field is given under both of its names")
+            parts[number] = (
+                self._again(key, raw, write) if key in _REPEATED else write(self, raw, f".{key}")
+            )
         return _delimited(b"".join([parts[number] for number in sorted(parts)]))
+
+    def _again(self, key: str, raw: msgspec.Raw, write: _Writer) -> bytes:
+        """Write a field whose values repeat: most are found among those remembered."""
+        stored = bytes(raw)
+        if len(stored) > _LARGEST_REMEMBERED:
+            return write(self, raw, f".{key}")
+        remembered = self._remembered[key]
+        piece = remembered.get(stored)
+        if piece is None:
+            kept = self.num_unknown
+            piece = write(self, raw, f".{key}")
+            if kept == self.num_unknown and len(remembered) < _MOST_REMEMBERED:
+                remembered[stored] = piece
+        return piece
 
     def _keep(self, key: str, raw: msgspec.Raw, path: str) -> None:
         _decoded(raw, path)
@@ -168,7 +186,7 @@ class MessageWriter:
         self.beside.add(self._row, key, "json", bytes(raw))
 
     def _attributes(self, tag: bytes, raw: msgspec.Raw, path: str) -> bytes:
-        remembered = self._remembered
+        remembered = self._remembered["attr"]
         pieces = []
         for place, item in enumerate(_listed(raw, path)):
             stored = bytes(item)
@@ -219,6 +237,7 @@ class MessageWriter:
 
 _Writer = Callable[[MessageWriter, msgspec.Raw, str], bytes]
 _Field = tuple[int, _Writer]
+_REPEATED = frozenset({"name", "type", "inputs", "outputs"})
 _OPERANDS = {"values": 1, "shapes": 2, "types": 3}
 
 
@@ -333,11 +352,12 @@ def _listed(raw: msgspec.Raw, path: str) -> list[msgspec.Raw]:
 
 
 def _delimited(content: bytes) -> bytes:
-    return write_varint(len(content)) + content
+    size = len(content)
+    return (_SIZES[size] if size < len(_SIZES) else write_varint(size)) + content
 
 
 def _field(number: int, content: bytes) -> bytes:
-    return write_varint(number << 3 | _DELIMITED) + _delimited(content)
+    return _SIZES[number << 3 | _DELIMITED] + _delimited(content)
 
 
 def _text_field(number: int, value: Any, path: str) -> bytes:
@@ -371,7 +391,8 @@ def _list_field(type_name: str, key: str, value: Any, path: str) -> bytes:
 
 
 def _checked_count(value: Any, below: int, path: str) -> int:
-    number: int = _scalar("uint64", value, path)
+    plain = type(value) is str and len(value) <= 18 and value.isascii() and value.isdecimal()
+    number: int = int(value) if plain else _scalar("uint64", value, path)
     if number >= below:
         raise MisfitError(path, f"{number} is too large, the largest is {below - 1}")
     return number
