@@ -30,9 +30,19 @@ ONE_OBJECT = "Chakra JSON"
 FEEDER = "Chakra feeder JSON"
 
 _BEGIN = rb"(?:\xef\xbb\xbf)?\s*\{\s*"
+_METADATA_ONLY = rb"\s*\}\s*(?:\{|\Z)"
 _FIRST_KEYS = (
     (ONE_OBJECT, re.compile(_BEGIN + rb'"(?:globalMetadata|global_metadata)"\s*:')),
-    (JSONIZED, re.compile(_BEGIN + rb'(?:"(?:attr|version)"\s*:\s*["\[]|\}\s*\{\s*["}])')),
+    (JSONIZED, re.compile(_BEGIN + rb'"attr"\s*:\s*\[\s*\{')),
+    (
+        JSONIZED,
+        re.compile(
+            _BEGIN
+            + rb'(?:"version"\s*:\s*"(?:[^"\\]|\\.)*+"(?:\s*,\s*"attr"\s*:|'
+            + _METADATA_ONLY
+            + rb")|\}\s*\{)"
+        ),
+    ),
     (FEEDER, re.compile(_BEGIN + rb'(?:.*[,{\s])?"workload_graph"\s*:\s*\[', re.DOTALL)),
 )
 _REMEDY = "the file was damaged, or is no Chakra trace: write it again"

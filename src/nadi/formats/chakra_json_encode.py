@@ -114,13 +114,13 @@ def _texts_as_json(texts: pl.Series) -> pl.Series:
 def _id_lists(first: _Ints, ids: _Ints) -> pl.Series:
     """Write the ids of each node as a list of texts; nothing where there are none."""
     height = first.size - 1
-    entries = pl.DataFrame({"node": np.repeat(np.arange(height), np.diff(first)), "id": ids})
+    nodes = np.repeat(np.arange(height), np.diff(first))
+    entries = pl.DataFrame({"node": nodes, "id": ids})
     lists = entries.group_by("node", maintain_order=True).agg(
-        pl.concat_str(pl.lit('["'), pl.col("id").cast(pl.String).str.join('","'), pl.lit('"]'))
-        .first()
-        .alias("text")
+        pl.col("id").cast(pl.String).str.join('","')
     )
-    return _spread(height, lists["node"].to_numpy(), lists["text"])
+    texts = pl.Series(['["']) + lists["id"] + pl.Series(['"]'])
+    return _spread(height, lists["node"].to_numpy(), texts)
 
 
 def _spread(size: int, rows: _Ints, texts: pl.Series) -> pl.Series:
@@ -139,22 +139,21 @@ def _attribute_objects(attributes: Attributes, num_messages: int) -> pl.DataFram
         ``fields``, text: members of the message's object, each with a comma before it.
     """
     is_attribute = _IS_ATTRIBUTE[attributes.type]
-    is_comment = np.zeros(len(attributes), dtype=np.bool_)
-    is_comment[1:] = (
+    is_comment = np.zeros(len(attributes) + 1, dtype=np.bool_)  # the last is never one
+    is_comment[1:-1] = (
         (attributes.type[1:] == CODES["doc_string"])
         & is_attribute[:-1]
         & (attributes.node[1:] == attributes.node[:-1])
     )
-    rows = np.flatnonzero(is_attribute | is_comment)
-    opens, has_next = is_attribute[rows], np.append(is_comment[rows][1:], False)
+    rows = np.flatnonzero(is_attribute | is_comment[:-1])
     names = pl.Series([_json_text(name) for name in attributes.names], dtype=pl.String)
     written = pl.DataFrame(
         {
             "message": attributes.node[rows].astype(np.int64) + 1,
             "name": names.gather(attributes.name[rows]),
             "value": _values(attributes, rows),
-            "opens": opens,
-            "closes": ~has_next,
+            "opens": is_attribute[rows],
+            "closes": ~is_comment[rows + 1],
         }
     )
     begin = pl.when("opens").then(pl.concat_str(pl.lit(',{"name":'), "name")).otherwise(pl.lit(""))

@@ -193,12 +193,11 @@ class MessageWriter:
             piece = remembered.get(stored)
             if piece is None:
                 kept = self.num_unknown
-                content = self._attribute(place, item, f"{path}[{place}]")
-                piece = tag + _delimited(content)
+                piece = _delimited(self._attribute(place, item, f"{path}[{place}]"))
                 if kept == self.num_unknown and len(remembered) < _MOST_REMEMBERED:
                     remembered[stored] = piece
             pieces.append(piece)
-        return b"".join(pieces)
+        return tag + tag.join(pieces) if pieces else b""
 
     def _attribute(self, place: int, raw: msgspec.Raw, path: str) -> bytes:
         name = doc = value = b""
