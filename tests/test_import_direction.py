@@ -87,4 +87,6 @@ def test_kernels_know_numba_and_numpy_only() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module != "__future__":
                 root = str(node.module).split(".")[0]
-                assert root in {"numpy", "numba", "nadi"}, f"{path.name} imports {node.module}"
+                assert root in {"numpy", "numba", "nadi", "typing"}, (
+                    f"{path.name} imports {node.module}"
+                )

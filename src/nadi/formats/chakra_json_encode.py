@@ -7,20 +7,26 @@ different name and text is written once, then the parts of each node are joined.
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from nadi.attributes import CODES, SPAN_CODES, Attributes
-from nadi.formats.chakra_decode import intern, stated_version
+from nadi.formats.chakra_decode import stated_version
 from nadi.formats.chakra_encode import given_ids, start_and_duration, with_chakra_attributes
 from nadi.formats.chakra_messages import camel_case
 from nadi.formats.dependencies import pieces
+from nadi.formats.json_columns import (
+    float_text,
+    joined,
+    json_text,
+    spread,
+    texts_as_json,
+    written_once,
+)
 from nadi.issues import IssueLog
 from nadi.kernels.chakra_decode import ROLES
 from nadi.schema import ATTRIBUTE_TYPES, NODE_KINDS
@@ -80,7 +86,7 @@ def _node_lines(trace: Trace, given: pl.DataFrame) -> pl.Series:
     kind = pl.Series(kinds.categories, dtype=kinds).gather(nodes["kind"].to_physical())
     columns = {
         "id": nodes["id"].cast(pl.String),
-        "name": _texts_as_json(nodes["name"]),
+        "name": texts_as_json(nodes["name"]),
         "type": kind.cast(pl.String),
         "ctrlDeps": _id_lists(*given_ids(trace, trace.attributes, "ctrl")),
         "dataDeps": _id_lists(*given_ids(trace, trace.attributes, "data")),
@@ -103,31 +109,11 @@ def _node_lines(trace: Trace, given: pl.DataFrame) -> pl.Series:
     return pl.DataFrame(columns).select(pl.lit("{") + fields + pl.lit("}")).to_series()
 
 
-def _texts_as_json(texts: pl.Series) -> pl.Series:
-    """Write every text as JSON; each that differs once."""
-    names = texts.cast(pl.String)
-    unique = names.unique()
-    written = [msgspec.json.encode(name).decode() for name in unique.to_list()]
-    return names.replace_strict(unique, written, return_dtype=pl.String)
-
-
 def _id_lists(first: _Ints, ids: _Ints) -> pl.Series:
     """Write the ids of each node as a list of texts; nothing where there are none."""
     height = first.size - 1
     nodes = np.repeat(np.arange(height), np.diff(first))
-    entries = pl.DataFrame({"node": nodes, "id": ids})
-    lists = entries.group_by("node", maintain_order=True).agg(
-        pl.col("id").cast(pl.String).str.join('","')
-    )
-    texts = pl.Series(['["']) + lists["id"] + pl.Series(['"]'])
-    return _spread(height, lists["node"].to_numpy(), texts)
-
-
-def _spread(size: int, rows: _Ints, texts: pl.Series) -> pl.Series:
-    """Put texts into their rows, and nothing into the others."""
-    where = np.full(size, len(texts), dtype=np.int64)
-    where[rows] = np.arange(len(texts))
-    return pl.concat([texts, pl.Series([""])]).gather(where)
+    return joined(height, nodes, pl.Series(ids).cast(pl.String), '["', '","', '"]')
 
 
 def _attribute_objects(attributes: Attributes, num_messages: int) -> pl.DataFrame:
@@ -139,32 +125,23 @@ def _attribute_objects(attributes: Attributes, num_messages: int) -> pl.DataFram
         ``fields``, text: members of the message's object, each with a comma before it.
     """
     is_attribute = _IS_ATTRIBUTE[attributes.type]
-    is_comment = np.zeros(len(attributes) + 1, dtype=np.bool_)  # the last is never one
-    is_comment[1:-1] = (
+    has_comment = np.zeros(len(attributes), dtype=np.bool_)
+    has_comment[:-1] = (
         (attributes.type[1:] == CODES["doc_string"])
         & is_attribute[:-1]
         & (attributes.node[1:] == attributes.node[:-1])
     )
-    rows = np.flatnonzero(is_attribute | is_comment[:-1])
-    names = pl.Series([_json_text(name) for name in attributes.names], dtype=pl.String)
-    written = pl.DataFrame(
-        {
-            "message": attributes.node[rows].astype(np.int64) + 1,
-            "name": names.gather(attributes.name[rows]),
-            "value": _values(attributes, rows),
-            "opens": is_attribute[rows],
-            "closes": ~is_comment[rows + 1],
-        }
+    rows, comments = np.flatnonzero(is_attribute), np.flatnonzero(has_comment)
+    names = pl.Series([json_text(name) for name in attributes.names], dtype=pl.String)
+    texts = (
+        pl.Series(['{"name":'])
+        + names.gather(attributes.name[rows])
+        + spread(len(attributes), comments, _values(attributes, comments + 1)).gather(rows)
+        + _values(attributes, rows)
+        + pl.Series(["}"])
     )
-    begin = pl.when("opens").then(pl.concat_str(pl.lit(',{"name":'), "name")).otherwise(pl.lit(""))
-    end = pl.when("closes").then(pl.lit("}")).otherwise(pl.lit(""))
-    of_message = (
-        written.select("message", text=begin + pl.col("value") + end)
-        .group_by("message", maintain_order=True)
-        .agg(pl.col("text").str.join("").str.strip_prefix(","))
-        .with_columns(pl.format(',"attr":[{}]', "text").alias("text"))
-    )
-    listed = _spread(num_messages, of_message["message"].to_numpy(), of_message["text"])
+    of_message = attributes.node[rows].astype(np.int64) + 1
+    listed = joined(num_messages, of_message, texts, ',"attr":[', ",", "]")
     others = [
         _operands(attributes, side, num_messages) for side in ("version", "inputs", "outputs")
     ]
@@ -173,10 +150,6 @@ def _attribute_objects(attributes: Attributes, num_messages: int) -> pl.DataFram
     return pl.DataFrame({str(place): part for place, part in enumerate(parts)}).select(
         fields=pl.concat_str(pl.all())
     )
-
-
-def _json_text(text: str) -> str:
-    return msgspec.json.encode(text).decode()
 
 
 def _values(attributes: Attributes, rows: _Ints) -> pl.Series:
@@ -197,7 +170,7 @@ def _values(attributes: Attributes, rows: _Ints) -> pl.Series:
             values = pl.Series([f',"{key}":']) + values
         places.append(chosen)
         texts.append(values)
-    return _spread(rows.size, np.concatenate(places), pl.concat(texts))
+    return spread(rows.size, np.concatenate(places), pl.concat(texts))
 
 
 def _integers(values: _Ints, name: str) -> pl.Series:
@@ -208,36 +181,21 @@ def _integers(values: _Ints, name: str) -> pl.Series:
     return pl.Series(['"']) + texts + pl.Series(['"']) if name in _QUOTED else texts
 
 
-def _each_once(attributes: Attributes, rows: _Ints, name: str) -> pl.Series:
-    """Write values that need Python, each that differs once."""
-    begin = attributes.value[rows]
-    if CODES[name] in SPAN_CODES:
-        codes, firsts = intern(attributes.bytes(), begin, attributes.length[rows])
-    else:
-        _, firsts, inverse = np.unique(begin, return_index=True, return_inverse=True)
-        codes = inverse.astype(np.int32)
-    written = [_json_value(name, attributes.python_value(row)) for row in rows[firsts].tolist()]
-    return pl.Series(written, dtype=pl.String).gather(codes)
-
-
 def _json_value(name: str, value: Any) -> str:
     if name.endswith("_list"):
         item = name.removesuffix("_list")
         return f'{{"values":[{",".join(_json_value(item, entry) for entry in value)}]}}'
     if name in ("double", "float"):
-        return _float(name, value)
+        return float_text(value, single=name == "float")
     if name == "bytes":
         return f'"{base64.b64encode(value).decode()}"'
-    return f'"{value}"' if name in _QUOTED else _json_text(value)
+    return f'"{value}"' if name in _QUOTED else json_text(value)
 
 
-def _float(name: str, value: float) -> str:
-    if math.isnan(value):
-        return '"NaN"'
-    if math.isinf(value):
-        return '"Infinity"' if value > 0 else '"-Infinity"'
-    # the shortest text that is read as the same number of its type
-    return str(np.float32(value)) if name == "float" else repr(value)
+def _each_once(attributes: Attributes, rows: _Ints, name: str) -> pl.Series:
+    return written_once(
+        attributes, rows, lambda row: _json_value(name, attributes.python_value(row))
+    )
 
 
 def _operands(attributes: Attributes, side: str, num_messages: int) -> pl.Series:
@@ -258,18 +216,12 @@ def _operands(attributes: Attributes, side: str, num_messages: int) -> pl.Series
         }
     ).unique(["message", "key"], keep="first", maintain_order=True)
     if side == "version":
-        shown = members.filter((pl.col("text") != '""') & (pl.col("message") == 0))
-        texts = shown.select(pl.format(',"version":{}', "text")).to_series()
-        return _spread(num_messages, shown["message"].to_numpy(), texts)
+        members = members.filter((pl.col("text") != '""') & (pl.col("message") == 0))
+        return joined(num_messages, members["message"].to_numpy(), members["text"], ',"version":')
     # an empty key marks operands without any text
     member = pl.when(pl.col("key") != "").then(pl.format('"{}":{}', "key", "text"))
-    objects = (
-        members.select("message", text=member)
-        .group_by("message", maintain_order=True)
-        .agg(pl.col("text").drop_nulls().str.join(","))
-    )
-    texts = pl.Series([f',"{side}":{{']) + objects["text"] + pl.Series(["}"])
-    return _spread(num_messages, objects["message"].to_numpy(), texts)
+    texts = members.select(member.alias("text")).to_series()
+    return joined(num_messages, members["message"].to_numpy(), texts, f',"{side}":{{', ",", "}")
 
 
 def _unknown_keys(attributes: Attributes, num_messages: int) -> pl.Series:
@@ -278,12 +230,8 @@ def _unknown_keys(attributes: Attributes, num_messages: int) -> pl.Series:
     if not rows.size:
         return pl.repeat("", num_messages, eager=True)
     members = [
-        f",{_json_text(attributes.names[attributes.name[row]])}:{attributes.span(row).decode()}"
+        f",{json_text(attributes.names[attributes.name[row]])}:{attributes.span(row).decode()}"
         for row in rows.tolist()
     ]
-    of_message = (
-        pl.DataFrame({"message": attributes.node[rows].astype(np.int64) + 1, "text": members})
-        .group_by("message", maintain_order=True)
-        .agg(pl.col("text").str.join(""))
-    )
-    return _spread(num_messages, of_message["message"].to_numpy(), of_message["text"])
+    messages = attributes.node[rows].astype(np.int64) + 1
+    return joined(num_messages, messages, pl.Series(members), "", "")
