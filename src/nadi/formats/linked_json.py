@@ -172,8 +172,8 @@ def _json_of(attributes: Attributes, row: int) -> str:
     """Write an attribute's value; raw JSON as it stands."""
     if _type_of(attributes, row) == "json":
         return attributes.span(row).decode()
-    written: bytes = msgspec.json.encode(attributes.python_value(row))
-    return written.decode()
+    value = msgspec.json.encode(attributes.python_value(row))
+    return str(value, "utf-8")
 
 
 def _node_lines(trace: Trace, layout: _Layout) -> pl.Series:
