@@ -35,7 +35,7 @@ from nadi.validate import cycle_row
 from nadi.version import __version__
 from nadi.wire import read_varint
 
-__all__ = ["COLLECTIVES", "decode", "looks_like", "stated_version"]
+__all__ = ["COLLECTIVES", "decode", "looks_like", "stated_version", "trace_of"]
 
 _Ints = npt.NDArray[np.int64]
 _VERSION = re.compile(rb"[0-9A-Za-z.+-]{1,32}")
@@ -107,23 +107,49 @@ def decode(raw: RawFile) -> Trace:
     """
     if not raw.content.size:
         raise FormatError(raw.name, "the file is empty", "was it written to the end?")
-    columns, counts = _decode(raw)
-    log = IssueLog()
+    return trace_of(raw, raw.content, "Chakra ET", Attributes.empty(), IssueLog())
+
+
+def trace_of(
+    raw: RawFile,
+    content: npt.NDArray[np.uint8],
+    form: str,
+    beside: Attributes,
+    log: IssueLog,
+) -> Trace:
+    """Make a trace of the messages of an .et, whichever form the file has that held them.
+
+    Parameters
+    ----------
+    raw
+        The file, for errors and provenance.
+    content
+        uint8: the messages; the attributes of the trace point into it.
+    form
+        What the provenance calls the format, before its version.
+    beside
+        What the file says besides and the messages have no field for.
+    log
+        Gets what was met.
+    """
+    columns, counts = _decode(raw.name, content)
     log.add(
         "chakra.unknown-field", "warning", int(counts[4]),
         "fields of attributes and operands that this version of the format does not have",
         "they are left out",
     )  # fmt: skip
-    attributes = _attributes(raw, columns)
+    attributes = _attributes(content, columns)
     log.add(
         "chakra.unknown-field", "info", int((attributes.type == CODES["unknown"]).sum()),
         "fields of nodes that this version of the format does not have: kept as they are",
     )  # fmt: skip
     rows = _Rows(raw.name, columns.id)
     deps, others = _dependencies(rows, columns, log)
-    nodes, groups = _tables(raw, columns, attributes)
+    nodes, groups = _tables(content, columns, attributes)
     stated = attributes.of(-1)
-    version = f"Chakra ET {stated_version(attributes)}".rstrip()
+    version = f"{form} {stated_version(attributes)}".rstrip()
+    for more in (others, beside):
+        attributes = attributes.joined(more) if len(more) else attributes
     return Trace(
         nodes=nodes,
         deps=deps,
@@ -133,7 +159,7 @@ def decode(raw: RawFile) -> Trace:
         rank=_number(stated, "rank"),
         world_size=_number(stated, "world_size"),
         process=_number(stated, "pid"),
-        given_attributes=attributes.joined(others) if len(others) else attributes,
+        given_attributes=attributes,
     )
 
 
@@ -145,15 +171,15 @@ def stated_version(attributes: Attributes) -> str | None:
     return None
 
 
-def _decode(raw: RawFile) -> tuple[NodeColumns, _Ints]:
+def _decode(file: str, content: npt.NDArray[np.uint8]) -> tuple[NodeColumns, _Ints]:
     counts = np.zeros(NUM_COUNTS, dtype=np.int64)
-    problem, where = count_messages(raw.content, counts)
+    problem, where = count_messages(content, counts)
     if not problem:
         columns = _empty_columns(counts)
-        problem, where = decode_messages(raw.content, columns, counts)
+        problem, where = decode_messages(content, columns, counts)
     if problem:
         raise FormatError(
-            raw.name, f"byte {where:,}: {PROBLEMS[problem]}",
+            file, f"byte {where:,}: {PROBLEMS[problem]}",
             "the file is damaged or cut off: write or copy it again",
         )  # fmt: skip
     return columns, counts
@@ -191,10 +217,10 @@ def _intern(
     ]
 
 
-def _attributes(raw: RawFile, columns: NodeColumns) -> Attributes:
+def _attributes(content: npt.NDArray[np.uint8], columns: NodeColumns) -> Attributes:
     size = int(columns.attr_first[-1])
     name_length = columns.attr_name_length[:size]
-    codes, names = _intern(raw.content, columns.attr_name_at[:size], np.maximum(name_length, 0))
+    codes, names = _intern(content, columns.attr_name_at[:size], np.maximum(name_length, 0))
     # texts of operands have no name in the file
     for number, role in enumerate(ROLES, start=1):
         if (of_role := np.flatnonzero(name_length == -number)).size:
@@ -209,7 +235,7 @@ def _attributes(raw: RawFile, columns: NodeColumns) -> Attributes:
         value=columns.attr_value[:size],
         length=columns.attr_length[:size],
         names=tuple(names),
-        buffers=(raw.content,),
+        buffers=(content,),
     )
 
 
@@ -308,10 +334,10 @@ def _repeated(first: _Ints, src: _Ints, num_nodes: int) -> npt.NDArray[np.bool_]
 
 
 def _tables(
-    raw: RawFile, columns: NodeColumns, attributes: Attributes
+    content: npt.NDArray[np.uint8], columns: NodeColumns, attributes: Attributes
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     size = columns.id.size
-    codes, texts = _intern(raw.content, columns.name_at, columns.name_length)
+    codes, texts = _intern(content, columns.name_at, columns.name_length)
     names = pl.Series(texts, dtype=NODES.dtypes["name"]).gather(codes.astype(np.uint32))
     kinds = pl.Series(NODE_KINDS, dtype=NODES.dtypes["kind"])
     group, groups = _groups(attributes, size)

@@ -295,7 +295,8 @@ def _read_ids(
 
 @inner
 def _decode_operands(
-    buffer: np.ndarray, at: int, end: int, first_row: int, role: int, c: NodeColumns, counts: np.ndarray,
+    buffer: np.ndarray, at: int, end: int, first_row: int, role: int, c: NodeColumns,
+    counts: np.ndarray,
 ) -> tuple[int, int]:  # fmt: skip
     before = counts[3]
     while at < end:
