@@ -1,4 +1,4 @@
-"""PyTorch execution traces without times, by msgspec and plain Python: slow, and without attributes."""
+"""PyTorch execution traces without times, by msgspec and plain Python: slow, no attributes."""
 
 from __future__ import annotations
 
