@@ -44,6 +44,25 @@ def attributes(**columns: Any) -> Change:
     return lambda trace: replace(trace, given_attributes=replace(builder.build(), **columns))
 
 
+def given(values: str, **texts: str) -> Change:
+    """Let node 3 be given operands: the texts of values, and of shapes, types and strides."""
+    builder = AttributeBuilder()
+    for kind, text in {"values": values, **texts}.items():
+        builder.add(3, f"inputs.{kind}", "operand", text)
+    return lambda trace: replace(trace, given_attributes=builder.build())
+
+
+def operands(**columns: Any) -> Change:
+    """Change columns of a table of three scalars, which reading alone cannot get wrong."""
+
+    def change(trace: nadi.Trace) -> nadi.Trace:
+        changed = given("[1, 2, 3]")(trace)
+        changed.__dict__["operands"] = changed.operands.with_columns(**columns)
+        return changed
+
+    return change
+
+
 def cycle(trace: nadi.Trace) -> nadi.Trace:
     """Let three nodes wait for one another."""
     columns = {"src": [5, 6, 7], "dst": [6, 7, 5], "kind": ["data", "ctrl", "data"]}
@@ -65,6 +84,12 @@ BROKEN: dict[str, Change] = {
     "deps.twice": deps(lambda d: pl.concat([d, d.head(1)])),
     "attrs.node": attributes(node=np.array([1, 2, 10**6], dtype=np.int32)),
     "attrs.order": attributes(node=np.array([3, 2, 1], dtype=np.int32)),
+    "tensors.elements": given('[[1,2,0,12,4,"cpu"]]', shapes="[[3,5]]"),
+    "tensors.strides": given('[[1,2,0,12,4,"cpu"]]', shapes="[[3,4]]", strides="[[4]]"),
+    "operands.node": operands(node=pl.lit(10**6, pl.Int64)),
+    "operands.tensor": operands(tensor=pl.lit(0, pl.Int64)),
+    "operands.order": operands(position=pl.Series([0, 0, 1])),
+    "operands.text": given("[1, 2"),
     "groups.name": groups(lambda g: pl.concat([g, g.head(1)])),
     "groups.ranks": groups(lambda g: g.with_columns(pl.col("ranks").list.reverse())),
 }  # fmt: skip

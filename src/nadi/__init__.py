@@ -16,9 +16,10 @@ from nadi.version import __version__
 
 if TYPE_CHECKING:
     from nadi.analyze.exposed import communication_by_rank
+    from nadi.conversion import Conversion, convert
     from nadi.critical_paths import CriticalPath, critical_path
     from nadi.errors import FormatError, InputError, NadiError, PairError, UsageError
-    from nadi.formats import read
+    from nadi.formats import read, write
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
     from nadi.link import link_job, link_pair
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from nadi.whatif import Scale, apply_change, parse_change
 
 _HOME = {
+    "Conversion": "conversion",
     "CriticalPath": "critical_paths",
     "EdgeKind": "graph",
     "EventGraph": "graph",
@@ -53,6 +55,7 @@ _HOME = {
     "build_graph": "graph_builder",
     "choose_window": "steps",
     "communication_by_rank": "analyze.exposed",
+    "convert": "conversion",
     "critical_path": "critical_paths",
     "find_steps": "steps",
     "link_job": "link",
@@ -64,11 +67,13 @@ _HOME = {
     "summarize": "report.summary",
     "validate_job": "validate",
     "validate_trace": "validate",
+    "write": "formats",
     "write_results": "report.summary",
     "write_timeline": "report.timeline",
 }
 
 __all__ = [
+    "Conversion",
     "CriticalPath",
     "EdgeKind",
     "EventGraph",
@@ -90,6 +95,7 @@ __all__ = [
     "build_graph",
     "choose_window",
     "communication_by_rank",
+    "convert",
     "critical_path",
     "find_steps",
     "link_job",
@@ -101,6 +107,7 @@ __all__ = [
     "summarize",
     "validate_job",
     "validate_trace",
+    "write",
     "write_results",
     "write_timeline",
 ]

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from nadi import formats
 from nadi.errors import InputError, PairError
+from nadi.formats.location import locate
+from nadi.formats.registry import READABLE_SUFFIXES
 from nadi.trace import Trace
 
 __all__ = ["RESULT_FILES", "TraceFiles", "find_files", "list_files", "pair_traces"]
@@ -17,19 +19,35 @@ __all__ = ["RESULT_FILES", "TraceFiles", "find_files", "list_files", "pair_trace
 _Key = Callable[[Trace], int | str | None]
 _MAX_DIGITS = 9  # of a rank
 RESULT_FILES = ("summary.json", "critical_path.csv", "timeline.json.gz")
-_SUFFIXES = (".json", ".json.gz")
+_TEXT = (".txt", ".txt.gz")  # of which few are traces
 
 
 @dataclass
 class TraceFiles:
-    """The files of a job, by kind, in order of name."""
+    """The files of a job, by kind, in order of name.
+
+    Attributes
+    ----------
+    hosts, devices
+        PyTorch execution traces and Kineto traces, which are one rank together.
+    others
+        Traces that are a rank each: Chakra's, Nadi's own, text workloads.
+    ignored
+        Files of a folder that look like traces by their names, and are none.
+    """
 
     hosts: list[Path] = field(default_factory=list)
     devices: list[Path] = field(default_factory=list)
+    others: list[Path] = field(default_factory=list)
     ignored: list[Path] = field(default_factory=list)
 
+    @property
+    def traces(self) -> list[Path]:
+        """All traces."""
+        return [*self.hosts, *self.devices, *self.others]
 
-def find_files(paths: Sequence[Path]) -> TraceFiles:
+
+def find_files(paths: Sequence[Path | str]) -> TraceFiles:
     """Find the traces among files and folders, as :func:`list_files`; both kinds must be there.
 
     Raises
@@ -43,14 +61,14 @@ def find_files(paths: Sequence[Path]) -> TraceFiles:
     return found
 
 
-def list_files(paths: Sequence[Path]) -> TraceFiles:
+def list_files(paths: Sequence[Path | str]) -> TraceFiles:
     """List the traces among files and folders.
 
     Parameters
     ----------
     paths
-        Files, which must be traces, and folders, of which every JSON file (plain or
-        gzip) is looked at; others in a folder are passed over.
+        Files, which must be traces, and folders, of which every file is looked at whose
+        suffix may be a trace's; addresses such as ``s3://bucket/run`` too.
 
     Raises
     ------
@@ -58,37 +76,38 @@ def list_files(paths: Sequence[Path]) -> TraceFiles:
         If a path does not exist, a file is no trace, or there is no trace at all.
     """
     found = TraceFiles()
-    for path in paths:
+    places = [locate(path) for path in paths]
+    for path in places:
         try:
             if path.is_dir():
                 # Nadi's own results may lie beside the traces
                 inside = sorted(
                     p
                     for p in path.iterdir()
-                    if p.name.endswith(_SUFFIXES) and p.name not in RESULT_FILES
+                    if p.name.endswith(READABLE_SUFFIXES) and p.name not in RESULT_FILES
                 )
-                _sort_by_format(filter(Path.is_file, inside), found, required=False)
+                inside = [p for p in inside if p.is_file()]
+                _sort_by_format(inside, found, required=False)
                 continue
             if path.exists() and not path.is_file():
                 raise InputError(str(path), "is not a regular file", "save it to a file first")
         except OSError as error:
             raise InputError(str(path), f"cannot be read: {error.strerror}") from None
         _sort_by_format([path], found, required=True)
-    if not found.hosts and not found.devices:
-        raise _no_traces(paths)
+    if not found.traces:
+        raise _no_traces(places)
     return found
 
 
 def _sort_by_format(files: Iterable[Path], found: TraceFiles, *, required: bool) -> None:
     for file in files:
         kind = formats.sniff(file)
-        if kind == formats.KINETO:
-            found.devices.append(file)
-        elif kind == formats.PYTORCH_ET:
-            found.hosts.append(file)
+        if kind is not None:
+            lists = {"kineto": found.devices, "pytorch": found.hosts}
+            lists.get(kind.name, found.others).append(file)
         elif required:
             formats.read(file)  # says what is wrong with it
-        else:
+        elif not file.name.endswith(_TEXT):
             found.ignored.append(file)
 
 
@@ -98,13 +117,19 @@ def _no_traces(paths: Sequence[Path]) -> InputError:
     hint = f"; its folders are {', '.join(below[:8])}" if below else ""
     return InputError(
         ", ".join(map(str, paths)),
-        f"no traces here: no JSON file is a host or a device trace{hint}",
+        f"no traces here: no file is one that Nadi knows{hint}",
         "give a folder with a pair per rank, or a host and a device file",
     )
 
 
-def _missing_kind(paths: Sequence[Path], found: TraceFiles) -> PairError:
+def _missing_kind(paths: Sequence[Path | str], found: TraceFiles) -> PairError:
     where = ", ".join(map(str, paths))
+    if not found.hosts and not found.devices:
+        return PairError(
+            where,
+            f"{_list(found.others)}: neither host nor device traces of PyTorch",
+            "give one of each per rank",
+        )
     if not found.hosts:
         return PairError(
             where,

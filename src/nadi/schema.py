@@ -30,10 +30,13 @@ __all__ = [
     "MATCHES",
     "NODES",
     "NODE_KINDS",
+    "OPERANDS",
     "SCHEDULE",
     "SEVERITIES",
     "TABLES",
+    "TENSORS",
     "THREAD_WORK",
+    "UNREADABLE",
     "Column",
     "Table",
     "data_model_page",
@@ -94,6 +97,7 @@ ATTRIBUTE_TYPES = (
     "doc_string",
     "unknown",
 )
+UNREADABLE = "unreadable"  # the type of an operand that stands for a text as a whole
 SEVERITIES = ("info", "warning", "error")
 
 
@@ -141,8 +145,21 @@ class Table:
         unknown = set(values) - set(self.dtypes)
         if unknown:
             raise ValueError(f"table {self.name} has no column {sorted(unknown)[0]!r}")
-        series = [_fill(column, length, values) for column in self.columns]
-        return pl.DataFrame(series)
+        series = []
+        constants = {}
+        for column in self.columns:
+            value = values.get(column.name, column.missing)
+            if value is None:
+                raise ValueError(f"column {column.name!r} must be given")
+            if isinstance(value, (str, int, bool)):
+                constants[column.name] = pl.lit(value).cast(column.dtype)
+            else:
+                series.append(_series(column, length, value))
+        if not length:
+            return self.empty()
+        rows = pl.DataFrame(series or {"": pl.repeat(0, length, eager=True)})
+        # polars keeps a constant as one value: most columns of most traces cost nothing
+        return rows.with_columns(**constants).select(list(self.dtypes))
 
     def empty(self) -> pl.DataFrame:
         """Make a frame of this table without rows."""
@@ -152,23 +169,20 @@ class Table:
         """Raise ValueError unless ``frame`` has exactly the declared columns and no nulls."""
         if dict(frame.schema) != {name: _instance(dtype) for name, dtype in self.dtypes.items()}:
             raise ValueError(f"table {self.name}: expected {self.dtypes}, got {dict(frame.schema)}")
-        for column in self.columns:
-            if nulls := frame[column.name].null_count():
-                raise ValueError(f"table {self.name}: {nulls} nulls in column {column.name!r}")
+        for name, nulls in frame.null_count().row(0, named=True).items() if frame.height else ():
+            if nulls:
+                raise ValueError(f"table {self.name}: {nulls} nulls in column {name!r}")
 
 
 def _instance(dtype: pl.DataType | type[pl.DataType]) -> pl.DataType:
     return dtype() if isinstance(dtype, type) else dtype
 
 
-def _fill(column: Column, length: int, values: Mapping[str, Any]) -> pl.Series:
-    value = values.get(column.name, column.missing)
-    if value is None:
-        raise ValueError(f"column {column.name!r} must be given")
+def _series(column: Column, length: int, value: Any) -> pl.Series:
     if isinstance(value, pl.Series):
-        series = value.alias(column.name).cast(column.dtype)
-    elif isinstance(value, (str, int, bool)):
-        series = pl.repeat(value, length, eager=True).alias(column.name).cast(column.dtype)
+        series = value.alias(column.name)
+        if series.dtype != column.dtype:
+            series = series.cast(column.dtype)
     elif isinstance(column.dtype, pl.Categorical):
         series = pl.Series(column.name, value, dtype=pl.String).cast(column.dtype)
     else:
@@ -283,6 +297,55 @@ ATTRS = Table(
     },
 )  # fmt: skip
 
+TENSORS = Table(
+    "tensors",
+    "one tensor as operations used it; the same tensor in another shape is another row",
+    (
+        Column("tensor_id", _INT, "its id in the execution trace"),
+        Column("storage_id", _INT, "id of the memory that it lies in, which tensors may share"),
+        Column("offset", _INT, "where it begins in that memory", "elements"),
+        Column("elements", _INT, "number of its elements"),
+        Column("itemsize", _INT, "size of an element", "bytes"),
+        Column("device", _NAME, "where it is, such as cuda:0", missing=""),
+        Column("dtype", _NAME, "type of its elements as recorded, such as float or long int",
+               missing=""),
+        Column("shape", pl.List(_INT), "its size in each dimension; empty too if not recorded"),
+        Column("strides", pl.List(_INT), "distance of neighbours in each dimension; empty if not "
+               "recorded, as in schemas before 1.1.1", "elements"),
+    ),
+    {
+        "tensors.elements": "elements is the product of the shape, where there is one",
+        "tensors.strides": "there are as many strides as dimensions, or none",
+    },
+)  # fmt: skip
+
+OPERANDS = Table(
+    "operands",
+    "one tensor, one scalar or one empty list that a node was given or gave; lists in lists are "
+    "told apart by type and item only, their nesting stays with the attributes",
+    (
+        Column("node", _INT, "the operation", references="nodes row"),
+        Column("is_output", pl.Boolean, "given by the operation, not to it"),
+        Column("position", _INT, "place in the list of inputs or of outputs, from 0; -1 for a "
+               "text that could not be read, which is kept as a whole in value"),
+        Column("item", _INT, "place in the list that stands there, lists in it counted through; "
+               "where position is -1, which text: 0 values, 1 shapes, 2 types, 3 strides",
+               missing=-1),
+        Column("type", _NAME, "its own type, such as Tensor(float), Int, or GenericList[] for an "
+               "empty list", missing=""),
+        Column("tensor", _INT, "the tensor", missing=-1, references="tensors row"),
+        Column("value", pl.String, "a scalar, as text: numbers as recorded, true, false and null "
+               "as in JSON, strings without quotes and escapes; [] for an empty list",
+               missing=""),
+    ),
+    {
+        "operands.node": "node is a row of the nodes table",
+        "operands.tensor": "tensor is a row of the tensors table, or -1",
+        "operands.order": "rows are in order of node, inputs before outputs, position and item",
+        "operands.text": "the recorded texts of a node's operands can be read",
+    },
+)  # fmt: skip
+
 ISSUES = Table(
     "issues",
     "one kind of problem met while reading and linking",
@@ -325,7 +388,9 @@ SCHEDULE = Table(
     ),
 )  # fmt: skip
 
-TABLES: Sequence[Table] = (NODES, DEPS, GROUPS, ATTRS, ISSUES, MATCHES, SCHEDULE)
+TABLES: Sequence[Table] = (
+    NODES, DEPS, GROUPS, ATTRS, TENSORS, OPERANDS, ISSUES, MATCHES, SCHEDULE,
+)  # fmt: skip
 
 
 def data_model_page() -> str:
@@ -339,7 +404,8 @@ def data_model_page() -> str:
         "holds nulls. Ranges are half-open. A reference is a row number, counted from 0.",
         "",
         "A **Trace** is one rank: the tables nodes, deps, groups, attrs and issues, and its",
-        "provenance.",
+        "provenance. Its tables tensors and operands are read from the attributes of type operand",
+        "when they are first asked for.",
         "A **Job** is several ranks: their traces, and matches, which says which operations of",
         "different ranks are the same collective. A **schedule** says when each operation ran;",
         "a measured run and a replayed one are the same table.",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from nadi.attributes import Attributes, LazyAttributes
+from nadi.operands import OperandTables, operand_tables
 from nadi.provenance import Provenance
 from nadi.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
 
@@ -63,6 +65,20 @@ class Trace:
         """The attributes as a table (``schema.ATTRS``), for looking at: O(attributes), slow."""
         return self.attributes.table()
 
+    @cached_property
+    def operands(self) -> pl.DataFrame:
+        """What nodes were given and gave (``schema.OPERANDS``); read when first asked for."""
+        return self._operand_tables.operands
+
+    @cached_property
+    def tensors(self) -> pl.DataFrame:
+        """The tensors among the operands (``schema.TENSORS``); read when first asked for."""
+        return self._operand_tables.tensors
+
+    @cached_property
+    def _operand_tables(self) -> OperandTables:
+        return operand_tables(self.attributes)
+
     def column(self, name: str) -> npt.NDArray[np.int64]:
         """Give an integer column of ``nodes`` as int64, shape (nodes,)."""
         return self.nodes[name].to_numpy()
@@ -70,6 +86,12 @@ class Trace:
     def category_mask(self, *categories: str) -> npt.NDArray[np.bool_]:
         """Tell which nodes are of one of ``categories``; bool, shape (nodes,)."""
         return self.nodes["category"].is_in(categories).to_numpy()
+
+    def write(self, path: Path | str, *, to: str = "", schema: str = "") -> pl.DataFrame:
+        """Write the trace to a file, as :func:`nadi.write` does."""
+        import nadi  # the function is of a higher layer: this is only another way to call it
+
+        return nadi.write(self, path, to=to, schema=schema)
 
     def assert_equals(self, other: Trace) -> None:
         """Raise AssertionError naming the first table, row and column that differ."""

@@ -33,6 +33,8 @@ def validate_trace(trace: Trace) -> pl.DataFrame:
     _check_deps(trace, log)
     _check_groups(trace, log)
     _check_attributes(trace, log)
+    _check_tensors(trace, log)
+    _check_operands(trace, log)
     return log.table()
 
 
@@ -123,6 +125,31 @@ def _check_attributes(trace: Trace, log: IssueLog) -> None:
     node = trace.attributes.node
     _report(log, "attrs.node", (node < -1) | (node >= trace.nodes.height))
     _report(log, "attrs.order", np.append(False, node[1:] < node[:-1]))
+
+
+def _check_tensors(trace: Trace, log: IssueLog) -> None:
+    tensors = trace.tensors
+    num_dims = tensors["shape"].list.len()
+    num_strides = tensors["strides"].list.len()
+    product = tensors["shape"].list.eval(pl.element().product()).list.first()
+    wrong = ((num_dims > 0) & (product != tensors["elements"])).fill_null(False)
+    _report(log, "tensors.elements", wrong.to_numpy())
+    _report(log, "tensors.strides", ((num_strides > 0) & (num_strides != num_dims)).to_numpy())
+
+
+def _check_operands(trace: Trace, log: IssueLog) -> None:
+    operands = trace.operands
+    node, tensor = operands["node"].to_numpy(), operands["tensor"].to_numpy()
+    _report(log, "operands.node", (node < 0) | (node >= trace.nodes.height))
+    _report(log, "operands.tensor", (tensor < -1) | (tensor >= trace.tensors.height))
+    keys = [operands[name].to_numpy() for name in ("node", "is_output", "position", "item")]
+    wrong = np.zeros(max(operands.height - 1, 0), dtype=np.bool_)
+    equal_so_far = ~wrong
+    for key in keys:
+        wrong |= equal_so_far & (key[1:] < key[:-1])
+        equal_so_far &= key[1:] == key[:-1]
+    _report(log, "operands.order", np.append(False, wrong | equal_so_far))
+    _report(log, "operands.text", (operands["position"] < 0).to_numpy())
 
 
 def _check_groups(trace: Trace, log: IssueLog) -> None:

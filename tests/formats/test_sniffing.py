@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.formats import KINETO, PYTORCH_ET, sniff
+from nadi.formats import sniff
+from nadi.formats.registry import format_named
 
 
 def test_formats_are_told_by_content(demo_folder: Path) -> None:
-    assert sniff(demo_folder / "host_0.json.gz") == PYTORCH_ET
-    assert sniff(demo_folder / "device_0.json.gz") == KINETO
+    assert sniff(demo_folder / "host_0.json.gz") == format_named("pytorch")
+    assert sniff(demo_folder / "device_0.json.gz") == format_named("kineto")
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"id,name\n", gzip.compress(b"hello")])
@@ -21,7 +22,7 @@ def test_other_files_are_refused_with_a_reason(tmp_path: Path, content: bytes) -
     path = tmp_path / "file.json"
     path.write_bytes(content)
     assert sniff(path) is None
-    with pytest.raises(nadi.FormatError, match="neither a PyTorch execution trace"):
+    with pytest.raises(nadi.FormatError, match="no trace that Nadi knows; it reads: "):
         nadi.read(path)
 
 

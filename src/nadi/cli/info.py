@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,7 +24,7 @@ are sums of durations; what is nested counts in each that encloses it.
 
 def command(
     paths: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="PATH", help="Traces, or folders of traces.", show_default=False
         ),
@@ -43,7 +42,7 @@ def command(
     from nadi.report.info import describe, print_description
 
     files = list_files(paths)
-    data = [describe(formats.read(file)) for file in (*files.hosts, *files.devices)]
+    data = [describe(formats.read(file)) for file in files.traces]
     if as_json:
         sys.stdout.write(to_json(data).decode())
         return

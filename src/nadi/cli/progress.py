@@ -1,4 +1,4 @@
-"""What is being done, on standard error: a moving line in a terminal, else only long waits."""
+"""What is being done, on standard error: a bar in a terminal, else only long waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["show_progress"]
 
 @contextmanager
 def show_progress(*, announce: bool) -> Iterator[Callable[[str], None]]:
-    """Give a function that shows a line of text until the next one, or the end.
+    """Give a function that begins a stage, which is shown until the next one, or the end.
 
     Parameters
     ----------
@@ -24,12 +24,25 @@ def show_progress(*, announce: bool) -> Iterator[Callable[[str], None]]:
         yield lambda _: None
         return
     from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn
+
+    from nadi.progress import listening
 
     console = Console(stderr=True)
-    with console.status("starting") as status:
-        if notice := _compilation_notice():
-            console.print(notice, style="dim")
-        yield lambda text: status.update(text)
+    if notice := _compilation_notice():
+        console.print(notice, style="dim")
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        task = bars.add_task("starting", total=None)
+
+        def show(done: int, total: int) -> None:
+            bars.update(task, completed=done, total=total or None)
+
+        def begin(text: str) -> None:
+            bars.reset(task, description=text, total=None)
+
+        with listening(show):
+            yield begin
 
 
 def _compilation_notice() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,7 +26,7 @@ is broken. docs/data-model.md lists the rules.
 
 def command(
     paths: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="PATH", help="Traces, or folders of traces.", show_default=False
         ),
@@ -41,7 +40,7 @@ def command(
 
     files = list_files(paths)
     found: list[tuple[str, pl.DataFrame]] = [
-        (str(file), validate_trace(formats.read(file))) for file in (*files.hosts, *files.devices)
+        (str(file), validate_trace(formats.read(file))) for file in files.traces
     ]
     if files.hosts and files.devices:
         job = load_job(*paths)

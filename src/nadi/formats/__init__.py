@@ -1,4 +1,4 @@
-"""Readers and writers, one file per format, and telling formats apart by content."""
+"""Readers and writers, one file per format; telling formats apart; the way in and out."""
 
 from __future__ import annotations
 
@@ -6,39 +6,61 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nadi.errors import FormatError
+from nadi.errors import FormatError, UsageError
 from nadi.formats import container
+from nadi.formats.location import locate
+from nadi.formats.registry import FORMATS, Format, format_for_writing, format_named
+from nadi.issues import IssueLog
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from nadi.trace import Trace
 
-__all__ = ["KINETO", "PYTORCH_ET", "read", "sniff"]
+__all__ = ["read", "sniff", "write"]
 
 _TOKEN = re.compile(rb'[{}\[\]]|"(?P<text>(?:[^"\\]|\\.)*+)"(?P<colon>\s*:)?')
 _OWN_TIMELINE = "nadiTimeline"
-
-PYTORCH_ET = "PyTorch execution trace"
-KINETO = "Kineto trace"
+_COMPRESSED = ".gz"
 
 
-def sniff(path: Path) -> str | None:
-    """Tell a file's format from its first bytes; None if it is no trace that Nadi reads.
+def sniff(path: Path | str) -> Format | None:
+    """Tell a file's format from its first bytes, or else from its suffix.
+
+    Returns
+    -------
+    Format or None
+        None if it is no trace that Nadi reads.
 
     Raises
     ------
     InputError
         If the file cannot be opened or is broken gzip.
     """
-    keys = _top_level_keys(container.read_head(path))
-    if _OWN_TIMELINE in keys:  # one that Nadi wrote; it is a result, not a recording
-        return None
-    if "schemaVersion" in keys or "traceEvents" in keys:
-        return KINETO
-    return PYTORCH_ET if {"schema", "nodes"} <= keys else None
+    path = locate(path)
+    head = container.read_head(path)
+    name = _by_content(head)
+    if not name and path.name.removesuffix(_COMPRESSED).endswith(format_named("chakra").suffixes):
+        name = "chakra"  # so that what is wrong with it is told
+    return format_named(name) if name else None
 
 
-def _top_level_keys(head: bytes) -> set[str]:
-    """Give the keys of a JSON object as far as its first bytes show them."""
+def _by_content(head: bytes) -> str:
+    from nadi.formats import astra_text, chakra_decode, native
+
+    if native.looks_like(head):
+        return "nadi"
+    if head.lstrip()[:1] in (b"{", b"["):
+        return _by_keys(head)
+    if chakra_decode.looks_like(head):
+        return "chakra"
+    return "astra-text" if astra_text.looks_like(head) else ""
+
+
+def _by_keys(head: bytes) -> str:
+    """Tell formats of JSON apart by the keys of the object, as far as the bytes show them."""
+    from nadi.formats import chakra_json
+
     keys = set()
     depth = 0
     for token in _TOKEN.finditer(head):
@@ -49,37 +71,87 @@ def _top_level_keys(head: bytes) -> set[str]:
             depth -= 1
         elif depth == 1 and token["colon"]:
             keys.add(token["text"].decode(errors="replace"))
-    return keys
+    if _OWN_TIMELINE in keys:  # one that Nadi wrote; it is a result, not a recording
+        return ""
+    if "schemaVersion" in keys or "traceEvents" in keys:
+        return "kineto"
+    if {"schema", "nodes"} <= keys:
+        return "pytorch"
+    return "chakra-json" if chakra_json.looks_like(head) else ""
 
 
 def read(path: Path | str) -> Trace:
-    """Read one trace file of either format, plain or gzip.
+    """Read one trace file, plain or gzip, of any format that Nadi reads.
+
+    Parameters
+    ----------
+    path
+        A file, or an address such as ``s3://bucket/rank0.et``.
 
     Returns
     -------
     Trace
-        A host trace has operations without times; a device trace has times and no
-        dependencies. :func:`nadi.link_pair` makes one of both.
+        A PyTorch execution trace has operations without times; a Kineto trace has times
+        and no dependencies. :func:`nadi.link_pair` makes one of both.
 
     Raises
     ------
     InputError
         With the place in the file, if it cannot be read.
     """
-    path = Path(path)
+    path = locate(path)
     found = sniff(path)
-    with container.garbage_collection_paused():
-        if found == KINETO:
-            from nadi.formats import kineto
+    if found is None:
+        titles = ", ".join(one.title for one in FORMATS if one.decoder)
+        raise FormatError(str(path), "no trace that Nadi knows", f"it reads: {titles}")
+    if found.name == "nadi":  # which opens the file itself, to read no more than is needed
+        return found.decode(path)  # type: ignore[no-any-return]
+    return found.decode(container.read_file(path))  # type: ignore[no-any-return]
 
-            return kineto.decode(container.read_file(path))
-        if found == PYTORCH_ET:
-            from nadi.formats import pytorch_et
 
-            return pytorch_et.decode(container.read_file(path))
-    raise FormatError(
-        str(path),
-        "neither a PyTorch execution trace (top-level keys 'schema' and 'nodes') nor a Kineto "
-        "trace (top-level key 'traceEvents')",
-        "give the JSON files that PyTorch's ExecutionTraceObserver and profiler wrote",
-    )
+def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> pl.DataFrame:
+    """Write one trace to a file; also called as ``trace.write(path)``.
+
+    Parameters
+    ----------
+    path
+        A file or an address; with ``.gz`` at its end it is compressed. A CSV is a file for
+        each table: ``out.csv`` stands for ``out.nodes.csv``, ``out.deps.csv`` and so on.
+    to
+        Name of a format; by default the one that the suffix tells.
+    schema
+        Of Chakra traces: ``0.0.4`` or ``1.0.0``.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``schema.ISSUES``: what the format has no place for.
+
+    Raises
+    ------
+    UsageError
+        If no format is meant, or one that is only read.
+    InputError
+        If the file cannot be written; what stood there before is still there.
+    """
+    path = locate(path)
+    chosen = format_for_writing(path, to)
+    if schema and chosen.name != "chakra":
+        raise UsageError("", f"{chosen.title} has no schema to choose", "leave it out")
+    log = IssueLog()
+    if chosen.name == "csv":
+        _write_tables(trace, path)
+    else:
+        options = {"schema": schema} if schema else {}
+        container.write_pieces(path, chosen.encode(trace, log, **options))
+    return log.table()
+
+
+def _write_tables(trace: Trace, path: Path) -> None:
+    from nadi.formats.tables import encode_table, tables_of
+
+    compressed = _COMPRESSED if path.name.endswith(_COMPRESSED) else ""
+    stem = path.name.removesuffix(_COMPRESSED).removesuffix(".csv")
+    for name, frame in tables_of(trace).items():
+        file = path.with_name(f"{stem}.{name}.csv{compressed}")
+        container.write_pieces(file, [encode_table(frame)])

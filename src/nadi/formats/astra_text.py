@@ -302,6 +302,7 @@ def _columns(nodes: _Nodes) -> dict[str, object]:
 
 def _attributes(nodes: _Nodes, text: str) -> Attributes:
     builder = AttributeBuilder()
+    builder.add(-1, "version", "operand", "")  # the peer states none; it marks a Chakra trace
     builder.add(-1, "schema", "string", _SCHEMA)
     builder.add(-1, "input_file", "string", text)
     for row, word in enumerate(nodes.comm_types):

@@ -35,7 +35,7 @@ from nadi.validate import cycle_row
 from nadi.version import __version__
 from nadi.wire import read_varint
 
-__all__ = ["COLLECTIVES", "decode", "intern", "looks_like", "stated_version", "trace_of"]
+__all__ = ["COLLECTIVES", "decode", "looks_like", "stated_version", "trace_of"]
 
 _Ints = npt.NDArray[np.int64]
 _VERSION = re.compile(rb"[0-9A-Za-z.+-]{1,32}")
@@ -146,7 +146,7 @@ def trace_of(
     deps, others = _dependencies(rows, columns, log)
     nodes, groups = _tables(content, columns, attributes)
     stated = attributes.of(-1)
-    version = f"{form} {stated_version(attributes) or 'of no version'}"
+    version = f"{form} {stated_version(attributes)}".rstrip()
     for more in (others, beside):
         attributes = attributes.joined(more) if len(more) else attributes
     return Trace(
@@ -178,7 +178,7 @@ def _decode(file: str, content: npt.NDArray[np.uint8]) -> tuple[NodeColumns, _In
         problem, where = decode_messages(content, columns, counts)
     if problem:
         raise FormatError(
-            file, f"byte {where:,}, in node {counts[0]:,}: {PROBLEMS[problem]}",
+            file, f"byte {where:,}: {PROBLEMS[problem]}",
             "the file is damaged or cut off: write or copy it again",
         )  # fmt: skip
     return columns, counts
@@ -190,7 +190,7 @@ def _empty_columns(counts: _Ints) -> NodeColumns:
         id=np.zeros(nodes, dtype=np.int64),
         kind=np.zeros(nodes, dtype=np.uint8),
         name_at=np.zeros(nodes, dtype=np.int64),
-        name_length=np.zeros(nodes, dtype=np.int32),
+        name_length=np.zeros(nodes, dtype=np.int64),
         start=np.zeros(nodes, dtype=np.int64),
         duration=np.zeros(nodes, dtype=np.int64),
         ctrl_first=np.zeros(nodes + 1, dtype=np.int64),
@@ -202,39 +202,20 @@ def _empty_columns(counts: _Ints) -> NodeColumns:
     )
 
 
-def intern(
-    content: npt.NDArray[np.uint8], begin: _Ints, length: npt.NDArray[np.int32]
-) -> tuple[npt.NDArray[np.int32], _Ints]:
-    """Give each span of ``content`` the number of its text, and each text's first row.
-
-    Returns
-    -------
-    codes, firsts
-        int32, shape (spans,), -1 for a length below 0; int64, shape (different texts,).
-    """
-    codes = np.empty(begin.size, dtype=np.int32)
-    firsts = np.empty(begin.size, dtype=np.int64)
-    num_slots = 1 << 12
-    while (count := intern_spans(
-        content, begin, length, np.empty(num_slots, dtype=np.int32), codes, firsts
-    )) < 0:  # fmt: skip
-        num_slots *= 16
-    return codes, firsts[:count]
-
-
 def _intern(
-    content: npt.NDArray[np.uint8], begin: _Ints, length: npt.NDArray[np.int32]
+    content: npt.NDArray[np.uint8], begin: _Ints, length: _Ints
 ) -> tuple[npt.NDArray[np.int32], list[str]]:
     """Give each span the number of its text, and every text once."""
-    codes, firsts = intern(content, begin, length)
-    texts = [content[begin[row] : begin[row] + length[row]].tobytes().decode() for row in firsts]
-    return codes, texts
+    codes, firsts = intern_spans(content, begin, length)
+    return codes, [
+        content[begin[row] : begin[row] + length[row]].tobytes().decode() for row in firsts
+    ]
 
 
 def _attributes(content: npt.NDArray[np.uint8], columns: NodeColumns) -> Attributes:
     rows = columns.attrs[: columns.attr_first[-1]]
-    name_at, name_length = rows[:, 0].copy(), rows[:, 1].astype(np.int32)
-    codes, names = _intern(content, name_at, name_length)
+    name_at, name_length = rows[:, 0].copy(), rows[:, 1].copy()
+    codes, names = _intern(content, name_at, np.maximum(name_length, 0))
     # texts of operands have no name in the file
     for number, role in enumerate(ROLES, start=1):
         if (of_role := np.flatnonzero(name_length == -number)).size:
@@ -358,6 +339,9 @@ def _tables(
     given = _numbers(attributes, size)
     is_cpu = given["is_cpu"] != 0
     start = np.where(columns.start > 0, columns.start * 1000, -1)
+    duration = columns.duration * 1000
+    if "duration_ns" in attributes.names:  # from Nadi: operations without it have no time at all
+        start[:] = duration[:] = -1
     return NODES.build(size, {
         **given,
         "id": columns.id,
@@ -365,7 +349,7 @@ def _tables(
         "kind": kinds.gather(columns.kind),
         "category": _categories(attributes, columns.kind, is_cpu),
         "start": np.where(given["start"] >= 0, given["start"], start),
-        "duration": np.where(given["duration"] >= 0, given["duration"], columns.duration * 1000),
+        "duration": np.where(given["duration"] >= 0, given["duration"], duration),
         "stream": np.where(is_cpu, -1, given["stream"]),
         "is_cpu": is_cpu,
         "comm_type": _comm_types(columns.kind, given["comm_type"]),
@@ -402,7 +386,9 @@ def _categories(
     code[kind == NODE_KINDS.index("METADATA")] = CATEGORIES.index("metadata")
     rows = attributes.rows_named("category")
     rows = rows[(attributes.node[rows] >= 0) & (attributes.type[rows] == CODES["string"])]
-    stated, texts = _intern(attributes.bytes(), attributes.value[rows], attributes.length[rows])
+    stated, texts = _intern(
+        attributes.bytes(), attributes.value[rows], attributes.length[rows].astype(np.int64)
+    )
     known = np.array([CATEGORIES.index(t) if t in CATEGORIES else -1 for t in texts], dtype=int)
     usable = known[stated] >= 0 if rows.size else np.zeros(0, dtype=np.bool_)
     code[attributes.node[rows[usable]]] = known[stated[usable]]
@@ -436,7 +422,9 @@ def _groups(attributes: Attributes, size: int) -> tuple[_Ints, pl.DataFrame]:
     number = {name: row for row, name in enumerate(groups)}
     rows = attributes.rows_named("pg_name")
     rows = rows[(attributes.node[rows] >= 0) & (attributes.type[rows] == CODES["string"])]
-    codes, names = _intern(attributes.bytes(), attributes.value[rows], attributes.length[rows])
+    codes, names = _intern(
+        attributes.bytes(), attributes.value[rows], attributes.length[rows].astype(np.int64)
+    )
     of_code = np.array([number.setdefault(n, len(number)) if n else -1 for n in names], dtype=int)
     group = np.full(size, -1, dtype=np.int64)
     if rows.size:

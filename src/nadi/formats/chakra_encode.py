@@ -18,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.attributes import CODES, AttributeBuilder, Attributes
+from nadi.errors import UsageError
 from nadi.formats.chakra_decode import COLLECTIVES, stated_version
 from nadi.issues import IssueLog
 from nadi.kernels.chakra_decode import ROLES
@@ -67,6 +68,8 @@ def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[memoryv
     memoryview
         The file's content. O(bytes).
     """
+    if schema and schema not in SCHEMAS:
+        raise UsageError("", f"no schema is called {schema!r}", f"there are {', '.join(SCHEMAS)}")
     if stated_version(trace.attributes) is None:
         trace = with_chakra_attributes(trace, log)
     attributes = _with_version(trace.attributes, schema)
@@ -106,9 +109,9 @@ def with_chakra_attributes(trace: Trace, log: IssueLog) -> Trace:
     added.append(_comm_types(trace))
     extra = _attributes_of([part.without(attributes, height) for part in added])
     extra = extra.joined(_texts(trace, attributes))
-    rounded = trace.column("start") % 1000 + np.maximum(trace.column("duration"), 0) % 1000
+    rounded = sum(np.maximum(trace.column(c), 0) % 1000 for c in ("start", "duration"))
     log.add(
-        "chakra.rounded", "info", int((rounded > 0).sum()),
+        "chakra.rounded", "info", int(np.count_nonzero(rounded)),
         "operations whose times are no whole microseconds: rounded, and exact in the attributes "
         "start_ns and duration_ns",
     )  # fmt: skip
@@ -347,9 +350,19 @@ def _of_other_kinds(trace: Trace, kind: str) -> tuple[_Ints, _Ints]:
     child = np.flatnonzero(parent >= 0)
     if kind == "ctrl":
         return parent[child], child
-    waits = trace.deps.filter(pl.col("kind") != "call").unique(["src", "dst"], maintain_order=True)
-    src, dst = waits["src"].to_numpy(), waits["dst"].to_numpy()
-    return src, dst
+    # what ends no sooner than other work may have begun that work itself: in Chakra, where one
+    # starts after the other's end, it is what follows on the thread that waits
+    is_sync = pl.col("kind") == "sync"
+    order = trace.deps.filter(pl.col("kind") == "order").select(waiting="src", next="dst")
+    synchronised = (
+        trace.deps.filter(is_sync)
+        .join(order, left_on="dst", right_on="waiting", maintain_order="left")
+        .select("src", dst="next")
+    )
+    others = trace.deps.filter(~is_sync & (pl.col("kind") != "call")).select("src", "dst")
+    waits = pl.concat([others, synchronised]).filter(pl.col("src") < pl.col("dst"))
+    waits = waits.unique(maintain_order=True)
+    return waits["src"].to_numpy(), waits["dst"].to_numpy()
 
 
 def _kept_dependencies(attributes: Attributes, kind: str) -> tuple[_Ints, _Ints, _Ints]:

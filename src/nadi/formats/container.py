@@ -1,4 +1,4 @@
-"""Files: their bytes, plain or gzip; JSON into typed structs; writing all of a file or none."""
+"""Files: their bytes, plain or gzip; writing all of a file or none."""
 
 from __future__ import annotations
 
@@ -6,31 +6,33 @@ import gc
 import hashlib
 import io
 import os
+import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from isal import igzip, isal_zlib
 
+from nadi import progress
 from nadi.errors import FormatError, InputError
+from nadi.formats.location import is_local
 from nadi.provenance import Source
 
 __all__ = [
     "RawFile",
     "check_writable",
-    "decode_json",
     "garbage_collection_paused",
     "read_file",
     "read_head",
     "write_beside",
+    "write_pieces",
 ]
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -40,7 +42,9 @@ _MAX_RATIO = 200  # of content to gzip; traces have 20 to 40
 _LIKELY_RATIO = 30
 _PIECE = 1 << 20  # of content at a time: one that stays in the processor's cache
 _SMALLEST_LIMIT = 1 << 28
-_Struct = TypeVar("_Struct")
+_LEVEL = 1  # of isal: three times as fast as the next, and a tenth larger
+# what opening and reading may raise; what serves addresses wraps its own errors in these
+_FAILURES = (OSError, ImportError, ValueError, RuntimeError, NotImplementedError)
 
 
 def read_head(path: Path, size: int = _HEAD) -> bytes:
@@ -48,7 +52,7 @@ def read_head(path: Path, size: int = _HEAD) -> bytes:
     try:
         with path.open("rb") as file:
             head = file.read(size)
-    except OSError as error:
+    except _FAILURES as error:
         raise _unreadable(path, error) from None
     if not head.startswith(_GZIP_MAGIC):
         return head
@@ -95,23 +99,27 @@ def read_file(path: Path) -> RawFile:
         If it cannot be read, or its gzip data are broken or far larger than a trace's.
     """
     try:
-        stored = path.read_bytes()
-    except OSError as error:
+        stored = _stored(path)
+    except _FAILURES as error:
         raise _unreadable(path, error) from None
     future: Future[str] = Future()
     # hashing takes as long as decoding; the other processor does it meanwhile
     threading.Thread(target=lambda: future.set_result(_hash(stored)), daemon=True).start()
-    if stored.startswith(_GZIP_MAGIC):
-        content = _gunzip(path, stored)
-    else:
-        content = np.frombuffer(stored, dtype=np.uint8).copy()
+    is_gzip = stored[: len(_GZIP_MAGIC)].tobytes() == _GZIP_MAGIC
+    content = _gunzip(path, stored.tobytes()) if is_gzip else stored
     if content[:3].tobytes() == _BYTE_ORDER_MARK:
         content = content[3:]
-    return RawFile(str(path), content, len(stored), future)
+    return RawFile(str(path), content, stored.size, future)
 
 
-def _hash(stored: bytes) -> str:
-    return hashlib.blake2b(stored, digest_size=16).hexdigest()
+def _stored(path: Path) -> npt.NDArray[np.uint8]:
+    if is_local(path):
+        return np.fromfile(path, dtype=np.uint8)
+    return np.frombuffer(path.read_bytes(), dtype=np.uint8).copy()
+
+
+def _hash(stored: npt.NDArray[np.uint8]) -> str:
+    return hashlib.blake2b(stored.data, digest_size=16).hexdigest()
 
 
 def _gunzip(path: Path, stored: bytes) -> npt.NDArray[np.uint8]:
@@ -119,10 +127,12 @@ def _gunzip(path: Path, stored: bytes) -> npt.NDArray[np.uint8]:
     largest = max(_SMALLEST_LIMIT, _MAX_RATIO * len(stored))
     content = np.empty(min(largest, _LIKELY_RATIO * len(stored)) + 1, dtype=np.uint8)
     filled = 0
+    expected = int.from_bytes(stored[-4:], "little")  # gzip ends with its content's size
     try:
         with igzip.open(io.BytesIO(stored)) as file:
             while count := file.readinto(content[filled : filled + _PIECE]):
                 filled += count
+                progress.tell(filled, expected)
                 if filled > largest:
                     raise FormatError(
                         str(path),
@@ -135,32 +145,6 @@ def _gunzip(path: Path, stored: bytes) -> npt.NDArray[np.uint8]:
     except (EOFError, OSError, isal_zlib.error) as error:  # type: ignore[misc]
         raise _broken_gzip(path, error) from None
     return content[:filled]
-
-
-def decode_json(file: RawFile, decoder: msgspec.json.Decoder[_Struct]) -> _Struct:
-    """Decode JSON into the decoder's struct.
-
-    Raises
-    ------
-    FormatError
-        With the file, and the byte or the JSON path at fault.
-    """
-    try:
-        return decoder.decode(file.content.data)
-    except msgspec.ValidationError as error:
-        what, remedy = _lower_first(str(error)), "PyTorch does not write this: record it again"
-    except msgspec.DecodeError as error:
-        if "truncated" in str(error):
-            what = f"the JSON ends too early, after {file.content.size:,} bytes"
-        else:
-            what = f"not valid JSON: {_lower_first(str(error))}"
-        remedy = "the recording was cut off or damaged: record it again"
-    except UnicodeDecodeError:
-        what = f"not valid UTF-8: byte {_first_bad_byte(file.content.tobytes()):,}"
-        remedy = "the recording was damaged: record it again"
-    except RecursionError:
-        what, remedy = "nested too deeply to be a trace", "record it again"
-    raise FormatError(file.name, what, remedy)
 
 
 @contextmanager
@@ -178,9 +162,34 @@ def garbage_collection_paused() -> Iterator[None]:
             gc.enable()
 
 
+def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write a file, compressed if its name ends in .gz, in place of what is there.
+
+    Raises
+    ------
+    InputError
+        If it cannot be written.
+    """
+    with write_beside(path) as raw:
+        compressed = path.name.endswith(".gz")
+        with (
+            igzip.open(raw, "wb", compresslevel=_LEVEL) if compressed else nullcontext(raw) as file
+        ):
+            done = 0
+            for piece in pieces:
+                file.write(piece)
+                done += len(piece)
+                progress.tell(done)
+
+
 @contextmanager
 def write_beside(path: Path) -> Iterator[IO[bytes]]:
     """Open a file to write that takes the place of ``path`` only when all of it is written."""
+    if not is_local(path):
+        with tempfile.TemporaryFile() as file:
+            yield file
+            _send(file, path)
+        return
     check_writable(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -197,6 +206,17 @@ def write_beside(path: Path) -> Iterator[IO[bytes]]:
         raise _unwritable(path, str(error.strerror or error)) from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _send(file: IO[bytes], path: Path) -> None:
+    """Copy a whole file to an address, which shows it only when it is there completely."""
+    file.seek(0)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as target:
+            shutil.copyfileobj(file, target, _PIECE)
+    except Exception as error:  # of many kinds: those of whatever serves the address
+        raise _unwritable(path, str(error)) from None
 
 
 def check_writable(path: Path) -> None:
@@ -224,8 +244,9 @@ def _umask() -> int:
     return current
 
 
-def _unreadable(path: Path, error: OSError) -> InputError:
-    return InputError(str(path), f"cannot be read: {error.strerror or error}", "check the path")
+def _unreadable(path: Path, error: Exception) -> InputError:
+    reason = getattr(error, "strerror", None) or error
+    return InputError(str(path), f"cannot be read: {reason}", "check the path")
 
 
 def _broken_gzip(path: Path, error: Exception) -> FormatError:
@@ -234,16 +255,3 @@ def _broken_gzip(path: Path, error: Exception) -> FormatError:
         f"gzip data is truncated or corrupt ({error})",
         "copy or record the file again",
     )
-
-
-def _first_bad_byte(content: bytes) -> int:
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        return error.start
-    return len(content)
-
-
-def _lower_first(text: str) -> str:
-    """Write a sentence without its capital, but not an abbreviation."""
-    return text if text[1:2].isupper() else text[:1].lower() + text[1:]

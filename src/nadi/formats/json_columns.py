@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.attributes import SPAN_CODES, Attributes
-from nadi.formats.chakra_decode import intern
+from nadi.kernels.strings import intern_spans
 
 __all__ = ["float_text", "joined", "json_text", "spread", "texts_as_json", "written_once"]
 
@@ -52,7 +52,8 @@ def written_once(attributes: Attributes, rows: _Ints, write: Callable[[int], str
     """Write the values of ``rows``, which are of one type, each that differs once."""
     values = attributes.value[rows]
     if rows.size and int(attributes.type[rows[0]]) in SPAN_CODES:
-        codes, firsts = intern(attributes.bytes(), values, attributes.length[rows])
+        lengths = attributes.length[rows].astype(np.int64)
+        codes, firsts = intern_spans(attributes.bytes(), values, lengths)
     else:
         _, firsts, inverse = np.unique(values, return_index=True, return_inverse=True)
         codes = inverse.astype(np.int32)

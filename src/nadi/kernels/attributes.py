@@ -1,4 +1,4 @@
-"""Numbers among attributes, put where their nodes are."""
+"""Attributes in bulk: numbers put where their nodes are, spans put together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from nadi.kernels._jit import kernel
 
-__all__ = ["scatter_numbers"]
+__all__ = ["copy_spans", "scatter_numbers"]
 
 
 @kernel
@@ -36,3 +36,21 @@ def scatter_numbers(
         column = column_of[name[row]]
         if column >= 0 and node[row] >= 0 and value[row] >= 0 and is_number[type_code[row]]:
             out[column, node[row]] = value[row]
+
+
+@kernel
+def copy_spans(buffer: np.ndarray, begin: np.ndarray, length: np.ndarray, out: np.ndarray) -> None:
+    """Put spans one after the other. O(bytes).
+
+    Parameters
+    ----------
+    buffer, out
+        uint8; ``out`` is as long as all spans together.
+    begin, length
+        int64, shape (spans,).
+    """
+    at = 0
+    for span in range(begin.size):
+        for i in range(length[span]):
+            out[at + i] = buffer[begin[span] + i]
+        at += length[span]

@@ -10,12 +10,12 @@ import polars as pl
 
 from nadi.critical_paths import CriticalPath
 from nadi.formats.chrome import json_text, microseconds, write_events
+from nadi.formats.tracks import find_lanes, lane_suffix
 from nadi.graph import EventGraph, Replay
 
 __all__ = ["write_timeline"]
 
 _PATH_TITLE = "critical path"
-_OVERLAPPING = " (overlapping)"
 
 
 def write_timeline(path: Path, replay: Replay, critical: CriticalPath) -> None:
@@ -49,7 +49,7 @@ def _operations(replay: Replay, critical: CriticalPath) -> pl.DataFrame:
     )
     return schedule.with_columns(
         pl.col("critical").fill_null(False),
-        resource=pl.col("resource").cast(pl.String) + _lane(replay),
+        resource=pl.col("resource").cast(pl.String) + _lanes(schedule),
         name=graph.op_names,
         category=graph.gather("category").cast(pl.String),
         id=graph.gather("id"),
@@ -57,17 +57,14 @@ def _operations(replay: Replay, critical: CriticalPath) -> pl.DataFrame:
     )
 
 
-def _lane(replay: Replay) -> pl.Series:
-    """Name a second lane for what outlives the operation that it began in.
-
-    A viewer's track holds slices that lie in each other or apart; Perfetto drops others.
-    """
-    parent, ends = replay.graph.op_parent, replay.time[1 : 2 * replay.graph.num_ops : 2]
-    nested = parent >= 0
-    moved = nested & (ends > ends[parent])
-    while (wider := moved | (nested & moved[parent])).sum() > moved.sum():
-        moved = wider
-    return pl.Series(np.array(["", _OVERLAPPING], dtype=object)[moved.astype(np.int64)].tolist())
+def _lanes(schedule: pl.DataFrame) -> pl.Series:
+    """Name another lane for what outlives the operation that it began in; shape (ops,)."""
+    track = schedule.select(
+        pl.struct("rank", pl.col("resource").to_physical()).rank("dense").cast(pl.Int64) - 1
+    ).to_series()
+    lanes = find_lanes(track.to_numpy(), schedule["start"].to_numpy(), schedule["end"].to_numpy())
+    suffixes = [lane_suffix(lane) for lane in range(int(lanes.lane.max(initial=0)) + 1)]
+    return pl.Series(suffixes).gather(lanes.lane)
 
 
 def _tracks(operations: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,42 @@
+"""Where files are: on this machine, or behind an address such as s3://bucket/trace.et."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from nadi.errors import InputError
+
+__all__ = ["is_local", "locate"]
+
+_EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "http", "https": "http"}
+
+
+def locate(place: Path | str) -> Path:
+    """Give a path that can be opened and listed, whether it is an address or not.
+
+    Raises
+    ------
+    InputError
+        If nothing is known of such addresses, or what is needed for them is not installed.
+    """
+    if isinstance(place, Path) or "://" not in str(place):
+        return Path(place)
+    from upath import UPath
+
+    protocol = str(place).partition("://")[0]
+    try:
+        found = UPath(str(place))
+        _ = found.fs  # which imports what serves the protocol
+    except ImportError as error:
+        extra = _EXTRAS.get(protocol)
+        remedy = f"pip install 'nadi[{extra}]'" if extra else str(error)
+        raise InputError(str(place), f"{protocol}:// needs a package more", remedy) from None
+    except Exception as error:
+        raise InputError(str(place), f"cannot be opened: {error}", "check the address") from None
+    return cast("Path", found)
+
+
+def is_local(path: Path) -> bool:
+    """Tell whether a path is on this machine's own file system."""
+    return isinstance(path, Path)

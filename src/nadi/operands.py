@@ -1,0 +1,250 @@
+"""The tables of tensors and operands, read from attributes when somebody asks for them.
+
+A file says of each node what it was given and what it gave: values, shapes, types and
+strides, in four lists each, as text. A large trace has millions of these, so they are
+read by a kernel that keeps every text and every tensor once.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.attributes import CODES, Attributes
+from nadi.kernels.operands import Leaves, Names, Tensors, bound_items, read_operands
+from nadi.schema import OPERANDS, TENSORS, UNREADABLE
+
+__all__ = ["OPERAND_NAMES", "OperandTables", "operand_tables"]
+
+_KINDS = ("values", "shapes", "types", "strides")
+# the attributes of type operand, in the order that the kernel takes them in
+OPERAND_NAMES = tuple(f"{side}.{kind}" for side in ("inputs", "outputs") for kind in _KINDS)
+_WORDS = {"True": "true", "False": "false", "None": "null"}
+_Ints = npt.NDArray[np.int64]
+_Ints32 = npt.NDArray[np.int32]
+_Bytes = npt.NDArray[np.uint8]
+
+
+class OperandTables(NamedTuple):
+    """Both tables, as declared in :mod:`nadi.schema`: a row of one names rows of the other."""
+
+    operands: pl.DataFrame
+    tensors: pl.DataFrame
+
+
+def operand_tables(attributes: Attributes) -> OperandTables:
+    """Read the tensors and operands of all nodes.
+
+    Parameters
+    ----------
+    attributes
+        Those of type ``operand`` named as in :data:`OPERAND_NAMES` are read: lists as JSON
+        or as Python's ``str`` writes them. Missing and short lists are fine: values that
+        have no type have the type ``""``, tensors without a shape an empty one. If a name
+        stands twice in a node, the last one counts.
+
+    Returns
+    -------
+    OperandTables
+        In order of node, inputs first. A text that cannot be read is kept whole as a row
+        with position -1; without its shapes, say, the values are there all the same.
+        O(bytes), times the depth of lists in lists, which is 60 at most.
+    """
+    text, start, length = _spans(attributes)
+    sets = np.flatnonzero(length.any(axis=1))
+    start, length = start[sets], length[sets]
+    values, dims = length[:, :1].copy(), length.copy()
+    dims[:, [0, 2]] = 0
+    leaves, tensors, names = _room(
+        len(sets),
+        bound_items(text, start[:, 0].copy(), values.ravel()),
+        bound_items(text, start.ravel(), dims.ravel()),
+    )
+    num_unread = read_operands(text, start, length, leaves, tensors, names)
+    texts = _texts(text, names)
+    operands = _operands(leaves, sets, texts)
+    if num_unread:
+        operands = operands.sort("node", "is_output", "position", "item")
+    return OperandTables(operands, _tensors(tensors, texts))
+
+
+def _spans(attributes: Attributes) -> tuple[_Bytes, _Ints, _Ints]:
+    """Give the bytes, and start and length of the texts of each node's inputs and outputs."""
+    number = {name: place for place, name in enumerate(OPERAND_NAMES)}
+    place_of = np.array([number.get(name, -1) for name in attributes.names] or [-1])
+    is_operand = attributes.type == CODES["operand"]
+    rows = np.flatnonzero(is_operand & (attributes.node >= 0))
+    place = place_of[attributes.name[rows]]
+    rows, place = rows[place >= 0], place[place >= 0]
+    node = attributes.node[rows].astype(np.int64)
+    start = np.zeros((int(node.max(initial=-1)) + 1, len(OPERAND_NAMES)), dtype=np.int64)
+    length = np.zeros_like(start)
+    text, before = _text_around(attributes, rows)
+    start[node, place] = attributes.value[rows] - before
+    length[node, place] = attributes.length[rows]
+    return text, start.reshape(-1, len(_KINDS)), length.reshape(-1, len(_KINDS))
+
+
+def _text_around(attributes: Attributes, rows: _Ints) -> tuple[_Bytes, int]:
+    """Give bytes that the spans of ``rows`` lie in, and how many bytes stand before these.
+
+    A linked trace has the bytes of two files, of which only the host's tell of operands:
+    they are not copied together.
+    """
+    ends = np.cumsum([buffer.size for buffer in attributes.buffers], dtype=np.int64)
+    first = int(attributes.value[rows].min(initial=2**62))
+    last = int((attributes.value[rows] + attributes.length[rows]).max(initial=0))
+    for buffer, end in zip(attributes.buffers, ends.tolist(), strict=True):
+        if end - buffer.size <= first and last <= end:
+            return buffer, end - buffer.size
+    return attributes.bytes(), 0
+
+
+def _room(num_sets: int, num_items: int, num_dims: int) -> tuple[Leaves, Tensors, Names]:
+    """Make arrays that surely suffice; memory that stays untouched costs nothing."""
+
+    def ints(size: int) -> _Ints32:
+        return np.empty(size, dtype=np.int32)
+
+    def slots(size: int) -> _Ints32:
+        return np.zeros(1 << (2 * size + 2).bit_length(), dtype=np.int32)
+
+    def one() -> _Ints:
+        return np.zeros(1, dtype=np.int64)
+
+    num_leaves = num_items + len(_KINDS) * num_sets
+    num_tensors = num_items + 2  # one is being read, and one more has a beginning
+    num_names = 2 * num_leaves + 2 * num_tensors
+    leaves = Leaves(
+        set=ints(num_leaves),
+        position=ints(num_leaves),
+        item=ints(num_leaves),
+        type=ints(num_leaves),
+        value=ints(num_leaves),
+        tensor=ints(num_leaves),
+        size=one(),
+    )
+    tensors = Tensors(
+        numbers=np.empty((num_tensors, 5), dtype=np.int64),
+        device=ints(num_tensors),
+        dtype=ints(num_tensors),
+        first_dim=np.zeros(num_tensors, dtype=np.int64),
+        num_dims=ints(num_tensors),
+        num_strides=ints(num_tensors),
+        dims=np.empty(num_dims + 1, dtype=np.int64),
+        slots=slots(num_tensors),
+        size=one(),
+    )
+    names = Names(np.empty(num_names, dtype=np.int64), ints(num_names), slots(num_names), one())
+    return leaves, tensors, names
+
+
+def _texts(text: _Bytes, names: Names) -> list[str]:
+    size = int(names.size[0])
+    spans = zip(names.start[:size].tolist(), names.length[:size].tolist(), strict=True)
+    view = text.data
+    # what is no UTF-8 shows as replaced; its bytes stay with the attributes
+    return [str(view[start : start + length], "utf-8", "replace") for start, length in spans]
+
+
+def _operands(leaves: Leaves, sets: _Ints, texts: list[str]) -> pl.DataFrame:
+    size = int(leaves.size[0])
+    of_set, position = sets[leaves.set[:size]], leaves.position[:size]
+    types, values = leaves.type[:size], leaves.value[:size]
+    # a text that cannot be read stands as it is, after all others
+    values = np.where(position < 0, values + len(texts), values)
+    columns = {
+        "node": of_set // 2,
+        "is_output": of_set % 2 == 1,
+        "position": position,
+        "item": leaves.item[:size],
+        "type": _chosen(types, _apply(_unescaped, texts, types), UNREADABLE, pl.Categorical()),
+        "tensor": leaves.tensor[:size],
+        "value": _chosen(values, _apply(_scalar, texts, values) + texts, "", pl.String()),
+    }
+    return OPERANDS.build(size, {name: pl.Series(column) for name, column in columns.items()})
+
+
+def _apply(function: Callable[[str], str], texts: list[str], numbers: _Ints32) -> list[str]:
+    """Apply a function to the texts that are among ``numbers``; the others are left empty."""
+    used = np.zeros(2 * len(texts) + 1, dtype=np.bool_)
+    used[numbers] = True  # -1 is the last
+    return [
+        function(text) if is_used else ""
+        for text, is_used in zip(texts, used[: len(texts)].tolist(), strict=True)
+    ]
+
+
+def _chosen(
+    numbers: _Ints32, texts: list[str], otherwise: str, dtype: pl.DataType
+) -> pl.Series:  # fmt: skip
+    """Give the text of each number; ``otherwise`` for -1."""
+    rows = np.where(numbers < 0, len(texts), numbers).astype(np.uint32)
+    return pl.Series([*texts, otherwise], dtype=pl.String).cast(dtype).gather(rows)
+
+
+def _scalar(text: str) -> str:
+    """Write a scalar or an empty list in the one way of ``schema.OPERANDS``."""
+    if text[:1] in ("[", "("):
+        return "[]"
+    if text[:1] in ("'", '"'):
+        return _unescaped(text[1:-1], text[0])
+    return _WORDS.get(text, text)
+
+
+def _unescaped(text: str, quote: str = '"') -> str:
+    """Resolve the escapes of JSON or of Python in what stands between quotes."""
+    if "\\" not in text:
+        return text
+    try:
+        # most escapes are the same in both; a text that both can read reads the same
+        plain = json.loads(f'"{text}"', strict=False) if quote == '"' else None
+    except ValueError:
+        plain = None
+    if plain is None:
+        try:
+            plain = ast.literal_eval(f"{quote}{text}{quote}")
+        except (ValueError, SyntaxError):
+            return text
+    # half a surrogate pair is no text
+    return str(plain).encode("utf-8", "backslashreplace").decode()
+
+
+def _tensors(tensors: Tensors, texts: list[str]) -> pl.DataFrame:
+    size = int(tensors.size[0])
+    numbers = tensors.numbers[:size]
+    device, dtype = tensors.device[:size], tensors.dtype[:size]
+    first, num_dims = tensors.first_dim[:size], tensors.num_dims[:size]
+    names = ("tensor_id", "storage_id", "offset", "elements", "itemsize")
+    columns = {name: pl.Series(numbers[:, place]) for place, name in enumerate(names)} | {
+        "device": _chosen(device, _apply(_unescaped, texts, device), "", pl.Categorical()),
+        "dtype": _chosen(dtype, _apply(_unescaped, texts, dtype), "", pl.Categorical()),
+        "shape": _lists(tensors.dims, first, num_dims),
+        "strides": _lists(tensors.dims, first + num_dims, tensors.num_strides[:size]),
+    }
+    return TENSORS.build(size, columns)
+
+
+def _lists(items: _Ints, first: _Ints, length: _Ints32) -> pl.Series:
+    """Give a series of lists, each a span of ``items``."""
+    parts = [pl.Series([], dtype=pl.List(pl.Int64))]
+    order = np.empty(length.size, dtype=np.uint32)
+    done = 0
+    # lists of one length are a matrix; there are few lengths
+    for size in np.unique(length).tolist():
+        rows = np.flatnonzero(length == size)
+        matrix = items[first[rows, None] + np.arange(size)]
+        if size:
+            part = pl.Series(matrix).cast(pl.List(pl.Int64))
+        else:
+            part = pl.Series([[]], dtype=pl.List(pl.Int64)).new_from_index(0, rows.size)
+        parts.append(part)
+        order[rows] = np.arange(done, done + rows.size)
+        done += rows.size
+    return pl.concat(parts).gather(order)
