@@ -132,6 +132,9 @@ def test_unknown_keys_are_kept_counted_and_written_again() -> None:
     again = json.loads(as_json(trace))
     assert again["nodes"][0]["who"] == {"a": 1}
     assert again["globalMetadata"] == {"top": None, "colour": [1.0, 2]}
+    log = IssueLog()
+    list(chakra_encode.encode(trace, log))
+    assert log.table().filter(code="chakra.unknown-key")["count"].to_list() == [5]
 
 
 def test_the_feeders_json_is_read() -> None:

@@ -65,6 +65,7 @@ _COLUMNS = {
     "tag": ("comm_tag",),
     "flops": ("num_ops",),
 }
+_SOURCES = frozenset(name for sources in _COLUMNS.values() for name in sources)
 _INTEGERS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64",
              "sfixed32", "sfixed64", "bool")  # fmt: skip
 
@@ -198,7 +199,11 @@ def _empty_columns(counts: _Ints) -> NodeColumns:
         data_first=np.zeros(nodes + 1, dtype=np.int64),
         data=np.empty(data, dtype=np.int64),
         attr_first=np.zeros(nodes + 2, dtype=np.int64),
-        attrs=np.empty((attrs, 5), dtype=np.int64),
+        attr_name_at=np.empty(attrs, dtype=np.int64),
+        attr_name_length=np.empty(attrs, dtype=np.int64),
+        attr_type=np.empty(attrs, dtype=np.uint8),
+        attr_value=np.empty(attrs, dtype=np.int64),
+        attr_length=np.empty(attrs, dtype=np.int32),
     )
 
 
@@ -213,9 +218,9 @@ def _intern(
 
 
 def _attributes(content: npt.NDArray[np.uint8], columns: NodeColumns) -> Attributes:
-    rows = columns.attrs[: columns.attr_first[-1]]
-    name_at, name_length = rows[:, 0].copy(), rows[:, 1].copy()
-    codes, names = _intern(content, name_at, np.maximum(name_length, 0))
+    size = int(columns.attr_first[-1])
+    name_length = columns.attr_name_length[:size]
+    codes, names = _intern(content, columns.attr_name_at[:size], np.maximum(name_length, 0))
     # texts of operands have no name in the file
     for number, role in enumerate(ROLES, start=1):
         if (of_role := np.flatnonzero(name_length == -number)).size:
@@ -226,9 +231,9 @@ def _attributes(content: npt.NDArray[np.uint8], columns: NodeColumns) -> Attribu
     return Attributes(
         node=np.repeat(nodes, np.diff(columns.attr_first)),
         name=codes,
-        type=rows[:, 2].astype(np.uint8),
-        value=rows[:, 3].copy(),
-        length=rows[:, 4].astype(np.int32),
+        type=columns.attr_type[:size],
+        value=columns.attr_value[:size],
+        length=columns.attr_length[:size],
         names=tuple(names),
         buffers=(content,),
     )
@@ -336,44 +341,52 @@ def _tables(
     names = pl.Series(texts, dtype=NODES.dtypes["name"]).gather(codes.astype(np.uint32))
     kinds = pl.Series(NODE_KINDS, dtype=NODES.dtypes["kind"])
     group, groups = _groups(attributes, size)
-    given = _numbers(attributes, size)
-    is_cpu = given["is_cpu"] != 0
-    start = np.where(columns.start > 0, columns.start * 1000, -1)
-    duration = columns.duration * 1000
+    given: dict[str, Any] = dict(_numbers(attributes, size))
+    missing = np.full(size, -1, dtype=np.int64)
+    is_cpu = given.get("is_cpu", missing) != 0
+    start, duration = columns.start * 1000, columns.duration * 1000
+    start[columns.start == 0] = -1
     if "duration_ns" in attributes.names:  # from Nadi: operations without it have no time at all
-        start[:] = duration[:] = -1
-    return NODES.build(size, {
-        **given,
+        start = given.get("start", missing)
+        duration = given.get("duration", missing)
+    given |= {
         "id": columns.id,
         "name": names,
         "kind": kinds.gather(columns.kind),
         "category": _categories(attributes, columns.kind, is_cpu),
-        "start": np.where(given["start"] >= 0, given["start"], start),
-        "duration": np.where(given["duration"] >= 0, given["duration"], duration),
-        "stream": np.where(is_cpu, -1, given["stream"]),
+        "start": start,
+        "duration": duration,
         "is_cpu": is_cpu,
-        "comm_type": _comm_types(columns.kind, given["comm_type"]),
+        "comm_type": _comm_types(columns.kind, given.get("comm_type", missing)),
         "group": group,
-    }), groups  # fmt: skip
+    }
+    if "stream" in given:  # which Chakra's converter states as 0 for work of the host
+        given["stream"] = np.where(is_cpu, -1, given["stream"])
+    return NODES.build(size, given), groups
 
 
 def _numbers(attributes: Attributes, size: int) -> dict[str, _Ints]:
-    """Give the columns of nodes that are read from attributes; -1 where there is none."""
-    names = [name for sources in _COLUMNS.values() for name in sources]
-    column_of = [names.index(name) if name in names else -1 for name in attributes.names]
+    """Give the columns of nodes that are read from attributes, -1 where there is none.
+
+    A column of which the file has no attribute is left out: it holds its missing value.
+    """
+    there = [name for name in attributes.names if name in _SOURCES]
+    row_of = {name: row for row, name in enumerate(there)}
     is_number = np.zeros(len(CODES), dtype=np.bool_)
     is_number[[CODES[name] for name in _INTEGERS]] = True
-    out = np.full((len(names), size), -1, dtype=np.int64)
+    out = np.full((len(there), size), -1, dtype=np.int64)
     scatter_numbers(
         attributes.node, attributes.name, attributes.type, attributes.value,
-        np.array(column_of, dtype=np.int64), is_number, out,
+        np.array([row_of.get(name, -1) for name in attributes.names], dtype=np.int64),
+        is_number, out,
     )  # fmt: skip
     given = {}
     for column, sources in _COLUMNS.items():
-        value = out[names.index(sources[0])]
-        for name in sources[1:]:
-            value = np.where(value >= 0, value, out[names.index(name)])
-        given[column] = value
+        values = [out[row_of[name]] for name in sources if name in row_of]
+        for other in values[1:]:
+            values[0] = np.where(values[0] >= 0, values[0], other)
+        if values:
+            given[column] = values[0]
     return given
 
 

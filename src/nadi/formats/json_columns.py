@@ -52,8 +52,9 @@ def written_once(attributes: Attributes, rows: _Ints, write: Callable[[int], str
     """Write the values of ``rows``, which are of one type, each that differs once."""
     values = attributes.value[rows]
     if rows.size and int(attributes.type[rows[0]]) in SPAN_CODES:
-        lengths = attributes.length[rows].astype(np.int64)
-        codes, firsts = intern_spans(attributes.bytes(), values, lengths)
+        codes, firsts = intern_spans(
+            attributes.bytes(), values, attributes.length[rows].astype(np.int64)
+        )
     else:
         _, firsts, inverse = np.unique(values, return_index=True, return_inverse=True)
         codes = inverse.astype(np.int32)

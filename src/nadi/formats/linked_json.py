@@ -174,7 +174,7 @@ def _what_the_converter_needs(trace: Trace) -> dict[str, Any]:
 
 
 def _type_of(attributes: Attributes, row: int) -> str:
-    return str(ATTRIBUTE_TYPES[attributes.type[row]])
+    return ATTRIBUTE_TYPES[int(attributes.type[row])]
 
 
 def _json_of(attributes: Attributes, row: int) -> str:
