@@ -73,6 +73,11 @@ def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[memoryv
     if stated_version(trace.attributes) is None:
         trace = with_chakra_attributes(trace, log)
     attributes = _with_version(trace.attributes, schema)
+    log.add(
+        "chakra.unknown-key", "warning", int((attributes.type == CODES["json"]).sum()),
+        "keys of a Chakra trace in JSON that its messages have no field for",
+        "write JSON to keep them",
+    )  # fmt: skip
     columns = _message_columns(trace, attributes)
     sizes = np.empty(trace.nodes.height + 1, dtype=np.int64)
     out = np.empty(measure_messages(columns, sizes), dtype=np.uint8)
