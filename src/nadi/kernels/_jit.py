@@ -22,7 +22,10 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba import types
 from numba.core import config
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 
@@ -148,6 +151,34 @@ def borrowed(typing_context: Any, array: Any) -> Any:
     return array(array), generate
 
 
+class _Part(JITCodeLibrary):  # type: ignore[misc]  # numba has no types
+    """Code of a helper, left as it is: each kernel it becomes part of is optimised as a whole."""
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        self._ensure_finalized()
+        return 0  # there is no machine code
+
+    @property
+    def codegen(self) -> Any:
+        return self
+
+    def set_env(self, name: str, environment: Any) -> None:
+        pass
+
+
+class _PartCompiler(Compiler):  # type: ignore[misc]
+    def define_pipelines(self) -> Any:
+        codegen = self.state.targetctx.codegen()
+        self.state.library = _Part(codegen, self.state.func_id.func_qualname)
+        return super().define_pipelines()
+
+
 def _helper(function: _Function, *, forceinline: bool) -> _Function:
     compiler: Any = numba
     compiled = compiler.njit(
@@ -157,7 +188,15 @@ def _helper(function: _Function, *, forceinline: bool) -> _Function:
         no_cpython_wrapper=True,
         no_cfunc_wrapper=True,
         _nrt=False,  # arrays are only looked at, and counted by the kernel
+        pipeline_class=_PartCompiler,
     )
+    template_of = compiled.get_call_template
+
+    def template_for_types(arguments: Any, named: Any) -> Any:
+        # a number written out is a type of its own to numba: do not compile for each anew
+        return template_of([types.unliteral(a) for a in arguments], named)
+
+    compiled.get_call_template = template_for_types
     return cast("_Function", compiled)
 
 
