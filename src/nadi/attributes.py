@@ -31,6 +31,8 @@ _NUMBERS = tuple(name for name in SCALAR_TYPES if name not in ("string", "bytes"
 SPAN_CODES = frozenset(
     code for name, code in CODES.items() if name not in (*_NUMBERS, "none", "dependency")
 )
+_TEXTS = ("string", "operand", "json", "doc_string")
+_INTEGERS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64")
 _EMPTY = np.zeros(0, dtype=np.uint8)
 
 
@@ -131,16 +133,29 @@ class Attributes:
 
     def table(self) -> pl.DataFrame:
         """Give the attributes as a table (``schema.ATTRS``), every value as text."""
-        texts = [_text(self.python_value(row)) for row in range(len(self))]
         types = pl.Series(ATTRIBUTE_TYPES, dtype=ATTRS.dtypes["type"])
         names = pl.Series(self.names, dtype=pl.String)
         columns = {
             "node": self.node.astype(np.int64),
             "name": names.gather(self.name.astype(np.uint32)),
             "type": types.gather(self.type.astype(np.uint32)),
-            "value": texts,
+            "value": pl.Series(self._texts(), dtype=pl.String),
         }
         return ATTRS.build(len(self), columns)
+
+    def _texts(self) -> npt.NDArray[np.object_]:
+        """Write every value as text; most are small integers and plain texts."""
+        texts = np.empty(len(self), dtype=np.object_)
+        is_text = np.isin(self.type, [CODES[name] for name in _TEXTS])
+        is_integer = np.isin(self.type, [CODES[name] for name in _INTEGERS])
+        is_integer &= (self.value >= 0) | (self.type != CODES["uint64"])
+        texts[is_integer] = [str(value) for value in self.value[is_integer].tolist()]
+        content = self.bytes().data
+        spans = zip(self.value[is_text].tolist(), self.length[is_text].tolist(), strict=True)
+        texts[is_text] = [str(content[at : at + length], "utf-8") for at, length in spans]
+        for row in np.flatnonzero(~is_text & ~is_integer).tolist():
+            texts[row] = _text(self.python_value(row))
+        return texts
 
     def moved(self, new_row: Ints) -> Attributes:
         """Give the same attributes for nodes in other rows.

@@ -13,6 +13,7 @@ from typing import Any
 
 __all__ = [
     "LIST_TYPES",
+    "RANGES",
     "SCALAR_TYPES",
     "TYPE_CODES",
     "VALUE_TYPES",
@@ -36,7 +37,7 @@ _FIXED = {
     "double": "<d", "float": "<f", "fixed32": "<I", "fixed64": "<Q", "sfixed32": "<i",
     "sfixed64": "<q",
 }  # fmt: skip
-_RANGES = {
+RANGES = {
     "int32": (-(2**31), 2**31), "int64": (-(2**63), 2**63), "uint32": (0, 2**32),
     "uint64": (0, 2**64), "sint32": (-(2**31), 2**31), "sint64": (-(2**63), 2**63),
     "fixed32": (0, 2**32), "fixed64": (0, 2**64), "sfixed32": (-(2**31), 2**31),
@@ -55,8 +56,8 @@ def check_scalar(type_name: str, value: Any) -> Any:
     ValueError
         If the type cannot hold it.
     """
-    if type_name in _RANGES:
-        low, high = _RANGES[type_name]
+    if type_name in RANGES:
+        low, high = RANGES[type_name]
         if isinstance(value, int) and not isinstance(value, bool) and low <= value < high:
             return value
     elif type_name == "bool":

@@ -104,10 +104,9 @@ def read(path: Path | str) -> Trace:
     if found is None:
         titles = ", ".join(one.title for one in FORMATS if one.decoder)
         raise FormatError(str(path), "no trace that Nadi knows", f"it reads: {titles}")
-    with container.garbage_collection_paused():
-        if found.name == "nadi":  # which opens the file itself, to read no more than is needed
-            return found.decode(path)  # type: ignore[no-any-return]
-        return found.decode(container.read_file(path))  # type: ignore[no-any-return]
+    if found.name == "nadi":  # which opens the file itself, to read no more than is needed
+        return found.decode(path)  # type: ignore[no-any-return]
+    return found.decode(container.read_file(path))  # type: ignore[no-any-return]
 
 
 def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> pl.DataFrame:

@@ -164,7 +164,7 @@ def _empty_columns(counts: _Ints) -> NodeColumns:
         id=np.zeros(nodes, dtype=np.int64),
         kind=np.zeros(nodes, dtype=np.uint8),
         name_at=np.zeros(nodes, dtype=np.int64),
-        name_length=np.zeros(nodes, dtype=np.int32),
+        name_length=np.zeros(nodes, dtype=np.int64),
         start=np.zeros(nodes, dtype=np.int64),
         duration=np.zeros(nodes, dtype=np.int64),
         ctrl_first=np.zeros(nodes + 1, dtype=np.int64),
@@ -177,26 +177,19 @@ def _empty_columns(counts: _Ints) -> NodeColumns:
 
 
 def _intern(
-    content: npt.NDArray[np.uint8], begin: _Ints, length: npt.NDArray[np.int32]
+    content: npt.NDArray[np.uint8], begin: _Ints, length: _Ints
 ) -> tuple[npt.NDArray[np.int32], list[str]]:
     """Give each span the number of its text, and every text once."""
-    codes = np.empty(begin.size, dtype=np.int32)
-    firsts = np.empty(begin.size, dtype=np.int64)
-    num_slots = 1 << 12
-    while (count := intern_spans(
-        content, begin, length, np.empty(num_slots, dtype=np.int32), codes, firsts
-    )) < 0:  # fmt: skip
-        num_slots *= 16
-    texts = [
-        content[begin[row] : begin[row] + length[row]].tobytes().decode() for row in firsts[:count]
+    codes, firsts = intern_spans(content, begin, length)
+    return codes, [
+        content[begin[row] : begin[row] + length[row]].tobytes().decode() for row in firsts
     ]
-    return codes, texts
 
 
 def _attributes(raw: RawFile, columns: NodeColumns) -> Attributes:
     rows = columns.attrs[: columns.attr_first[-1]]
-    name_at, name_length = rows[:, 0].copy(), rows[:, 1].astype(np.int32)
-    codes, names = _intern(raw.content, name_at, name_length)
+    name_at, name_length = rows[:, 0].copy(), rows[:, 1].copy()
+    codes, names = _intern(raw.content, name_at, np.maximum(name_length, 0))
     # texts of operands have no name in the file
     for number, role in enumerate(ROLES, start=1):
         if (of_role := np.flatnonzero(name_length == -number)).size:
@@ -367,7 +360,9 @@ def _categories(
     code[kind == NODE_KINDS.index("METADATA")] = CATEGORIES.index("metadata")
     rows = attributes.rows_named("category")
     rows = rows[(attributes.node[rows] >= 0) & (attributes.type[rows] == CODES["string"])]
-    stated, texts = _intern(attributes.bytes(), attributes.value[rows], attributes.length[rows])
+    stated, texts = _intern(
+        attributes.bytes(), attributes.value[rows], attributes.length[rows].astype(np.int64)
+    )
     known = np.array([CATEGORIES.index(t) if t in CATEGORIES else -1 for t in texts], dtype=int)
     usable = known[stated] >= 0 if rows.size else np.zeros(0, dtype=np.bool_)
     code[attributes.node[rows[usable]]] = known[stated[usable]]
@@ -401,7 +396,9 @@ def _groups(attributes: Attributes, size: int) -> tuple[_Ints, pl.DataFrame]:
     number = {name: row for row, name in enumerate(groups)}
     rows = attributes.rows_named("pg_name")
     rows = rows[(attributes.node[rows] >= 0) & (attributes.type[rows] == CODES["string"])]
-    codes, names = _intern(attributes.bytes(), attributes.value[rows], attributes.length[rows])
+    codes, names = _intern(
+        attributes.bytes(), attributes.value[rows], attributes.length[rows].astype(np.int64)
+    )
     of_code = np.array([number.setdefault(n, len(number)) if n else -1 for n in names], dtype=int)
     group = np.full(size, -1, dtype=np.int64)
     if rows.size:

@@ -1,4 +1,4 @@
-"""Files: their bytes, plain or gzip; JSON into typed structs; writing all of a file or none."""
+"""Files: their bytes, plain or gzip; writing all of a file or none."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from isal import igzip, isal_zlib
@@ -29,7 +28,6 @@ from nadi.provenance import Source
 __all__ = [
     "RawFile",
     "check_writable",
-    "decode_json",
     "garbage_collection_paused",
     "read_file",
     "read_head",
@@ -47,7 +45,6 @@ _SMALLEST_LIMIT = 1 << 28
 _LEVEL = 1  # of isal: three times as fast as the next, and a tenth larger
 # what opening and reading may raise; what serves addresses wraps its own errors in these
 _FAILURES = (OSError, ImportError, ValueError, RuntimeError, NotImplementedError)
-_Struct = TypeVar("_Struct")
 
 
 def read_head(path: Path, size: int = _HEAD) -> bytes:
@@ -102,23 +99,27 @@ def read_file(path: Path) -> RawFile:
         If it cannot be read, or its gzip data are broken or far larger than a trace's.
     """
     try:
-        stored = path.read_bytes()
+        stored = _stored(path)
     except _FAILURES as error:
         raise _unreadable(path, error) from None
     future: Future[str] = Future()
     # hashing takes as long as decoding; the other processor does it meanwhile
     threading.Thread(target=lambda: future.set_result(_hash(stored)), daemon=True).start()
-    if stored.startswith(_GZIP_MAGIC):
-        content = _gunzip(path, stored)
-    else:
-        content = np.frombuffer(stored, dtype=np.uint8).copy()
+    is_gzip = stored[: len(_GZIP_MAGIC)].tobytes() == _GZIP_MAGIC
+    content = _gunzip(path, stored.tobytes()) if is_gzip else stored
     if content[:3].tobytes() == _BYTE_ORDER_MARK:
         content = content[3:]
-    return RawFile(str(path), content, len(stored), future)
+    return RawFile(str(path), content, stored.size, future)
 
 
-def _hash(stored: bytes) -> str:
-    return hashlib.blake2b(stored, digest_size=16).hexdigest()
+def _stored(path: Path) -> npt.NDArray[np.uint8]:
+    if is_local(path):
+        return np.fromfile(path, dtype=np.uint8)
+    return np.frombuffer(path.read_bytes(), dtype=np.uint8).copy()
+
+
+def _hash(stored: npt.NDArray[np.uint8]) -> str:
+    return hashlib.blake2b(stored.data, digest_size=16).hexdigest()
 
 
 def _gunzip(path: Path, stored: bytes) -> npt.NDArray[np.uint8]:
@@ -144,32 +145,6 @@ def _gunzip(path: Path, stored: bytes) -> npt.NDArray[np.uint8]:
     except (EOFError, OSError, isal_zlib.error) as error:  # type: ignore[misc]
         raise _broken_gzip(path, error) from None
     return content[:filled]
-
-
-def decode_json(file: RawFile, decoder: msgspec.json.Decoder[_Struct]) -> _Struct:
-    """Decode JSON into the decoder's struct.
-
-    Raises
-    ------
-    FormatError
-        With the file, and the byte or the JSON path at fault.
-    """
-    try:
-        return decoder.decode(file.content.data)
-    except msgspec.ValidationError as error:
-        what, remedy = _lower_first(str(error)), "PyTorch does not write this: record it again"
-    except msgspec.DecodeError as error:
-        if "truncated" in str(error):
-            what = f"the JSON ends too early, after {file.content.size:,} bytes"
-        else:
-            what = f"not valid JSON: {_lower_first(str(error))}"
-        remedy = "the recording was cut off or damaged: record it again"
-    except UnicodeDecodeError:
-        what = f"not valid UTF-8: byte {_first_bad_byte(file.content.tobytes()):,}"
-        remedy = "the recording was damaged: record it again"
-    except RecursionError:
-        what, remedy = "nested too deeply to be a trace", "record it again"
-    raise FormatError(file.name, what, remedy)
 
 
 @contextmanager
@@ -280,16 +255,3 @@ def _broken_gzip(path: Path, error: Exception) -> FormatError:
         f"gzip data is truncated or corrupt ({error})",
         "copy or record the file again",
     )
-
-
-def _first_bad_byte(content: bytes) -> int:
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        return error.start
-    return len(content)
-
-
-def _lower_first(text: str) -> str:
-    """Write a sentence without its capital, but not an abbreviation."""
-    return text if text[1:2].isupper() else text[:1].lower() + text[1:]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nadi.attributes import CODES, Attributes, LazyAttributes
 from nadi.errors import FormatError
 from nadi.formats.communication import (
     DTYPE_BYTES,
@@ -19,75 +20,32 @@ from nadi.formats.communication import (
     comm_type_of_kernel,
     comm_type_of_text,
 )
-from nadi.formats.container import RawFile, decode_json
+from nadi.formats.container import RawFile
+from nadi.formats.json_file import Span, Texts, decode_span, find_texts, json_text, walk_members
+from nadi.formats.kineto_events import Events, scan, time_error
 from nadi.issues import IssueLog
-from nadi.kernels.digits import microseconds_to_ns
+from nadi.kernels.kineto import ARGS, EVENT, NOT_A_NUMBER, PID, TID
 from nadi.provenance import Provenance
-from nadi.schema import CATEGORIES, DEPS, DEVICE_WORK, GROUPS, NODES
+from nadi.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS, NODES
 from nadi.trace import Trace
 from nadi.version import __version__
 
 __all__ = ["decode"]
 
-_CATEGORY = {
-    "cpu_op": "operator",
-    "user_annotation": "annotation",
-    "python_function": "python",
-    "hpu_op": "operator",
-    "cuda_runtime": "runtime",  # of HIP too
-    "mtia_runtime": "runtime",
-    "xpu_runtime": "runtime",
-    "privateuse1_runtime": "runtime",
-    "cuda_driver": "driver",
-    "xpu_driver": "driver",
-    "privateuse1_driver": "driver",
-    "kernel": "kernel",
-    "mtia_ccp_events": "kernel",
-    "gpu_memcpy": "memcpy",
-    "gpu_memset": "memset",
-    "cuda_sync": "sync",
-    "gpu_user_annotation": "device_annotation",
-}
-_OF_THE_PROFILER = ("Trace", "overhead")  # what it spent itself; no work of the program
-_REDUNDANT = ("ac2g",)  # arrows from launch to work: the correlation ids say the same
+Ints = npt.NDArray[np.int64]
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
-_CATEGORY_NAMES = np.array(CATEGORIES, dtype=object)
+_COMM = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
 _DEVICE_CODES = [_CODE[c] for c in (*DEVICE_WORK, "sync", "device_annotation")]
 _MAX_TID = 2**62
 _INTEGER_ARGS = ("rf_id", "external_id", "correlation", "sequence", "bytes")
 _END_OF_TIME = 2**63 - 1
 _NO_STREAM = 2**32 - 1  # an unsigned -1 of older CUPTI versions
 _MOST_RANKS = 2**22
+_KEPT_NAMES = {ARGS: "args", PID: "pid", TID: "tid", EVENT: "event"}
 
 _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 _Size = Annotated[int, msgspec.Meta(ge=0, le=_MOST_RANKS)]
 _Base = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
-_Count = Annotated[int, msgspec.Meta(ge=-1, lt=2**56)]  # of elements: their bytes fit as well
-
-
-class _Args(msgspec.Struct, gc=False):
-    external_id: int = msgspec.field(default=-1, name="External id")
-    rf_id: int = msgspec.field(default=-1, name="Record function id")
-    sequence: int = msgspec.field(default=-1, name="Sequence number")
-    correlation: int = -1
-    device: int = -1
-    stream: int = -1
-    bytes: int = -1
-    in_nelems: _Count = msgspec.field(default=-1, name="In msg nelems")
-    dtype: str = ""
-    collective: str = msgspec.field(default="", name="Collective name")
-    group: str = msgspec.field(default="", name="Process Group Name")
-
-
-class _Event(msgspec.Struct, gc=False):
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: int | str = -1
-    tid: int | str = -1
-    ts: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    dur: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    args: _Args | None = None
 
 
 class _Group(msgspec.Struct):
@@ -104,14 +62,22 @@ class _Distributed(msgspec.Struct):
     pg_config: list[_Group] = []
 
 
-class _File(msgspec.Struct):
-    traceEvents: list[_Event]  # noqa: N815  the format's own name
-    baseTimeNanoseconds: _Base = 0  # noqa: N815
-    distributedInfo: _Distributed | None = None  # noqa: N815
+_base_decoder = msgspec.json.Decoder(_Base)
+_distributed_decoder = msgspec.json.Decoder(_Distributed | None)
 
 
-_decoder = msgspec.json.Decoder(_File)
-_no_args = _Args()
+@dataclass(frozen=True, eq=False)
+class _Nodes:
+    """What is told of the nodes in the order of the file; arrays of shape (nodes,)."""
+
+    raw: RawFile
+    events: Events
+    category: Ints
+    on_device: npt.NDArray[np.bool_]
+    thread: Ints
+    device: Ints
+    stream: Ints
+    process: int
 
 
 def decode(raw: RawFile) -> Trace:
@@ -121,161 +87,138 @@ def decode(raw: RawFile) -> Trace:
     -------
     Trace
         Nodes with their times, exact to the nanosecond, in order of start; no
-        dependencies, no parents. O(events log events).
+        dependencies, no parents. What has no column is kept as attributes, events that
+        are no operations among them. O(bytes + events log events).
 
     Raises
     ------
     FormatError
         If the JSON is broken, or an event has no time: with its JSON path.
     """
-    file = decode_json(raw, _decoder)
-    log = IssueLog()
-    distributed = file.distributedInfo or _Distributed()
+    lists: list[Events] = []
+
+    def read_events(at: int) -> int:
+        events, end = scan(raw, at)
+        lists[:] = [events]
+        return end
+
+    members = walk_members(raw, {"traceEvents": read_events})
+    if not lists:
+        raise FormatError(
+            raw.name, "object missing required field `traceEvents`", "record the trace again"
+        )
+    (events,) = lists
+    base, distributed = _header(raw, members)
     groups = _groups_table(distributed)
-    rows = _importable(file.traceEvents, log)
-    events = [file.traceEvents[row] for row in rows]
-    columns = _columns(raw.name, file.baseTimeNanoseconds, events, rows, groups)
-    nodes = NODES.build(len(events), columns).sort(
-        "start", -pl.col("duration"), pl.col("category").to_physical(), "event"
-    )
-    nodes = nodes.with_columns(id=pl.int_range(nodes.height, dtype=pl.Int64))
-    source = raw.source("Kineto")
+    nodes = _describe(raw, events)
+    start, duration = _intervals(raw, base, events)
+    order = _order(start, duration, nodes)
     return Trace(
-        nodes=nodes,
+        nodes=NODES.build(order.size, _columns(nodes, start, duration, order, groups)),
         deps=DEPS.empty(),
         groups=groups,
-        issues=log.table(),
-        provenance=Provenance(__version__, (source,)),
+        issues=_issues(raw, events),
+        provenance=Provenance(__version__, (raw.source("Kineto"),)),
         rank=distributed.rank,
         world_size=distributed.world_size,
-        process=_process(events),
+        process=nodes.process,
+        given_attributes=LazyAttributes(lambda: _attributes(nodes, members, order)),
     )
 
 
-def _importable(events: Sequence[_Event], log: IssueLog) -> list[int]:
-    """Choose the complete events of a known category; count the others."""
-    rows = []
-    unknown: Counter[str] = Counter()
-    arrows = incomplete = own = instants = 0
-    for row, event in enumerate(events):
-        if event.ph == "X":
-            if event.cat in _CATEGORY:
-                rows.append(row)
-            elif event.cat in _OF_THE_PROFILER:
-                own += 1
-            else:
-                unknown[event.cat] += 1
-        elif event.cat in _CATEGORY:
-            incomplete += 1
-        elif event.cat == "fwdbwd":
-            arrows += event.ph == "s"
-        elif event.cat and event.cat not in _REDUNDANT:
-            instants += 1
-    for category, count in unknown.items():
+def _header(raw: RawFile, members: list[tuple[str, Span]]) -> tuple[int, _Distributed]:
+    """Read what matters of the outermost object besides the events."""
+    base, distributed = 0, None
+    for key, span in members:
+        if key == "baseTimeNanoseconds":
+            base = decode_span(raw, span, _base_decoder, f"$.{key}")
+        elif key == "distributedInfo":
+            distributed = decode_span(raw, span, _distributed_decoder, f"$.{key}")
+    return base, distributed or _Distributed()
+
+
+def _issues(raw: RawFile, events: Events) -> pl.DataFrame:
+    """Count the events that are no nodes."""
+    log = IssueLog()
+    unknown = find_texts(raw, *events.found.unknown.T)
+    counts = np.bincount(unknown.codes, minlength=len(unknown.unique))
+    for category, count in zip(unknown.unique, counts.tolist(), strict=True):
         log.add(
             "kineto.category", "warning", count, f"events of the unknown category {category!r}",
-            "they are left out of the analysis",
+            "they are kept, but left out of the analysis",
         )  # fmt: skip
+    counted = events.counts
     log.add(
-        "kineto.profiler", "info", own, "spans of the profiler's own work are not kept"
+        "kineto.profiler", "info", counted["own"],
+        "spans of the profiler's own work are kept, but not analysed",
     )  # fmt: skip
     log.add(
-        "kineto.instant", "info", instants,
-        "instants and counters, such as those of memory, are not kept",
+        "kineto.instant", "info", counted["instants"],
+        "instants and counters, such as those of memory, are kept, but not analysed",
     )  # fmt: skip
     log.add(
-        "kineto.incomplete", "warning", incomplete,
-        "events are not complete ones (ph X)", "they are left out of the analysis",
+        "kineto.incomplete", "warning", counted["incomplete"],
+        "events are not complete ones (ph X)", "they are kept, but left out of the analysis",
     )  # fmt: skip
     log.add(
-        "kineto.forward-backward", "info", arrows,
-        "arrows from forward to backward operations are not kept",
+        "kineto.forward-backward", "info", counted["arrows"],
+        "arrows from forward to backward operations are kept, but not analysed",
     )  # fmt: skip
-    return rows
+    return log.table()
 
 
-def _columns(
-    path: str, base: int, events: list[_Event], rows: list[int], groups: pl.DataFrame
-) -> dict[str, Any]:
-    args = [event.args or _no_args for event in events]
-    codes = np.array([_CODE[_CATEGORY[event.cat]] for event in events], dtype=np.uint8)
-    on_device = np.isin(codes, _DEVICE_CODES)
-    stream = _integers(path, rows, args, "stream")
-    stream[(stream == _NO_STREAM) | ~on_device] = -1
-    start, duration = _intervals(path, base, events, rows)
-    group_row = {name: row for row, name in enumerate(groups["name"])}
-    names = pl.Series([event.name for event in events], dtype=pl.String)
-    comm_types = _comm_types(names, codes, [a.collective for a in args])
-    return {
-        "id": 0,
-        "name": names,
-        "kind": comm_types.replace_strict({t: comm_kind(t) for t in comm_types.unique()}),
-        "category": _CATEGORY_NAMES[codes].tolist(),
-        "start": start,
-        "duration": duration,
-        "thread": _threads(events, on_device),
-        "device": np.where(on_device, _integers(path, rows, args, "device"), -1),
-        "stream": stream,
-        "is_cpu": ~on_device,
-        "event": rows,
-        **{name: _integers(path, rows, args, name) for name in _INTEGER_ARGS},
-        "comm_type": comm_types,
-        "comm_bytes": [
-            a.in_nelems * DTYPE_BYTES[a.dtype]
-            if a.in_nelems >= 0 and a.dtype in DTYPE_BYTES
-            else -1
-            for a in args
-        ],
-        "group": [group_row.get(a.group, -1) if a.group else -1 for a in args],
-    }
-
-
-def _comm_types(
-    names: pl.Series, codes: npt.NDArray[np.uint8], collectives: list[str]
-) -> pl.Series:
-    """Find the communication among the operations, one look per name."""
-    unique = names.unique().to_list()
-    of_kernel = names.replace_strict({n: comm_type_of_kernel(n) for n in unique}, default="none")
-    of_gloo = names.replace_strict(
-        {n: comm_type_of_host(n) if n.startswith("gloo:") else "none" for n in unique},
-        default="none",
-    )
-    stated = pl.Series([comm_type_of_text(name) for name in collectives], dtype=pl.String)
-    # gloo works on host threads under an annotation; other libraries' annotations only launch
-    return (
-        pl.DataFrame({"kernel": of_kernel, "gloo": of_gloo, "stated": stated, "code": codes})
-        .select(
-            pl.when(pl.col("code") == _CODE["kernel"])
-            .then(
-                pl.when((pl.col("kernel") == "other") & (pl.col("stated") != "none"))
-                .then("stated")
-                .otherwise("kernel")
-            )
-            .when(pl.col("code") == _CODE["annotation"])
-            .then("gloo")
-            .otherwise(pl.lit("none"))
-        )
-        .to_series()
+def _describe(raw: RawFile, events: Events) -> _Nodes:
+    """Tell where each node ran."""
+    category = events.column("category")
+    on_device = np.isin(category, _DEVICE_CODES)
+    stream = np.where(on_device, events.column("stream"), -1)
+    stream[stream == _NO_STREAM] = -1
+    return _Nodes(
+        raw=raw,
+        events=events,
+        category=category,
+        on_device=on_device,
+        thread=_threads(raw, events, on_device),
+        device=np.where(on_device, events.column("device"), -1),
+        stream=stream,
+        process=_process(events.column("pid")[category == _CODE["operator"]]),
     )
 
 
-def _threads(events: list[_Event], on_device: npt.NDArray[np.bool_]) -> list[int]:
+def _threads(raw: RawFile, events: Events, on_device: npt.NDArray[np.bool_]) -> Ints:
     """Give the thread of host work; threads with names instead of ids get free ids."""
-    tids = [-1 if device else event.tid for event, device in zip(events, on_device, strict=True)]
-    ids = {tid for tid in tids if isinstance(tid, int) and -1 <= tid < _MAX_TID}
-    free = max(ids, default=0) + 1
-    names = sorted(set(tids) - ids, key=str)
-    number: dict[int | str, int] = {tid: tid for tid in ids}
-    number.update({tid: free + k for k, tid in enumerate(names)})
-    return [number[tid] for tid in tids]
+    tid = np.where(on_device, -1, events.column("tid"))
+    rows = np.flatnonzero((tid < -1) | (tid >= _MAX_TID))
+    if rows.size:
+        named = find_texts(
+            raw, events.column("tid_at")[rows], events.column("tid_length")[rows], json_text
+        )
+        tid[rows] = -1
+        free = int(tid.max()) + 1
+        number = {name: free + k for k, name in enumerate(sorted(set(named.unique), key=_plain))}
+        tid[rows] = named.numbers(number.__getitem__)
+    return tid
 
 
-def _intervals(
-    path: str, base: int, events: list[_Event], rows: list[int]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Read start and duration in ns, both 0 or more and their sum below 2^63."""
-    start = _times(path, rows, "ts", [event.ts for event in events])
-    duration = _times(path, rows, "dur", [event.dur for event in events])
+def _plain(name: str) -> str:
+    """Give a name without the quotes that tell it from a number."""
+    return name.strip('"')
+
+
+def _process(pids: Ints) -> int:
+    """Give the process that most host operators ran in, of several the first."""
+    known = pids[pids != NOT_A_NUMBER]
+    if known.size == 0:
+        return -1
+    if (known == known[0]).all():
+        return int(known[0])
+    unique, first, counts = np.unique(known, return_index=True, return_counts=True)
+    return int(unique[np.lexsort((first, -counts))[0]])
+
+
+def _intervals(raw: RawFile, base: int, events: Events) -> tuple[Ints, Ints]:
+    """Check and give start and duration in ns, both 0 or more and their sum below 2^63."""
+    start, duration = events.column("start"), events.column("duration")
     earliest, latest = -base, _END_OF_TIME - base
     for key, wrong, what in (
         ("ts", (start < earliest) | (start > latest), "lies outside of the years 1970 to 2262"),
@@ -283,44 +226,148 @@ def _intervals(
         ("dur", duration > _END_OF_TIME - np.maximum(start, 0) - max(base, 0), "is too long"),
     ):
         if wrong.any():
-            raise _time_error(path, rows[int(np.argmax(wrong))], key, what)
+            event = int(events.column("event")[np.argmax(wrong)])
+            raise time_error(raw, event, key, what)
     return start + base, duration
 
 
-def _times(path: str, rows: list[int], key: str, numbers: list[Any]) -> npt.NDArray[np.int64]:
-    """Read decimal microseconds as ns, naming the event of the first that is none."""
-    for row, number in zip(rows, numbers, strict=True):
-        if number is msgspec.UNSET:
-            raise _time_error(path, row, key, "is missing")
-    out = np.zeros(len(numbers), dtype=np.int64)
-    # a copy, because kernels compile anew for read-only arrays
-    text = np.frombuffer(b",".join(numbers), dtype=np.uint8).copy()
-    bad = microseconds_to_ns(text, out)
-    if bad >= 0:
-        met = bytes(numbers[bad]).decode(errors="replace")
-        met = met if len(met) <= 40 else met[:37] + "..."
-        raise _time_error(path, rows[bad], key, f"is {met}, not decimal microseconds")
-    return out
+def _order(start: Ints, duration: Ints, nodes: _Nodes) -> Ints:
+    """Order the nodes by start, then longest first, category, and place in the file."""
+    order = np.argsort(start, kind="stable")
+    in_order = start[order]
+    same = in_order[1:] == in_order[:-1]
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    if tied.size:  # few are: sort only these by all keys
+        rows = order[tied]
+        keys = rows, nodes.category[rows], -duration[rows], start[rows]
+        order[tied] = rows[np.lexsort(keys)]
+    return order
 
 
-def _integers(path: str, rows: list[int], args: list[_Args], name: str) -> npt.NDArray[np.int64]:
-    values = [getattr(a, name) for a in args]
-    try:
-        return np.array(values, dtype=np.int64)
-    except OverflowError:
-        bad = next(i for i, value in enumerate(values) if not -(2**63) <= value < 2**63)
-        raise FormatError(
-            path,
-            f"{name} {values[bad]} does not fit a 64-bit integer"
-            f" - at $.traceEvents[{rows[bad]}].args",
-            "record the trace again",
-        ) from None
+def _columns(
+    nodes: _Nodes, start: Ints, duration: Ints, order: Ints, groups: pl.DataFrame
+) -> dict[str, Any]:
+    """Give the columns of the nodes in their final order."""
+    events = nodes.events
+    names = find_texts(nodes.raw, events.column("name_at"), events.column("name_length"))
+    names = Texts(names.codes[order], names.unique)
+    category = nodes.category[order]
+    comm = _communication(nodes, groups)
+    comm = {name: column[order] for name, column in comm.items()}
+    comm_type = _comm_types(names, category, comm.pop("stated"))
+    kinds = pl.Series([comm_kind(name) for name in COMM_TYPES], dtype=NODES.dtypes["kind"])
+    categories = pl.Series(CATEGORIES, dtype=NODES.dtypes["category"])
+    comm_types = pl.Series(COMM_TYPES, dtype=NODES.dtypes["comm_type"])
+    return {
+        "id": np.arange(order.size),
+        "name": names.series(),
+        "kind": kinds.gather(comm_type),
+        "category": categories.gather(category.astype(np.uint32)),
+        "start": start[order],
+        "duration": duration[order],
+        "thread": nodes.thread[order],
+        "device": nodes.device[order],
+        "stream": nodes.stream[order],
+        "is_cpu": ~nodes.on_device[order],
+        **{name: events.column(name)[order] for name in ("event", *_INTEGER_ARGS)},
+        "comm_type": comm_types.gather(comm_type),
+        **comm,
+    }
 
 
-def _time_error(path: str, row: int, key: str, what: str) -> FormatError:
-    return FormatError(
-        path, f"{key} {what} - at $.traceEvents[{row}].{key}", "record the trace again"
+def _communication(nodes: _Nodes, groups: pl.DataFrame) -> dict[str, Ints]:
+    """Give what the arguments of each node say of communication, in the order of the file."""
+    raw, events = nodes.raw, nodes.events
+    names = ("comm_bytes", "group", "src", "dst", "stated")
+    columns = {name: np.full(nodes.category.size, -1, dtype=np.int64) for name in names}
+    rows = events.comm("row")
+    elements = events.comm("in_nelems")
+    item_size = _values(raw, events, "dtype", lambda text: DTYPE_BYTES.get(text, -1))
+    known = (elements >= 0) & (item_size >= 0)
+    columns["comm_bytes"][rows] = np.where(known, elements * item_size, -1)
+    row_of = {name: row for row, name in enumerate(groups["name"])}
+    columns["group"][rows] = _values(
+        raw, events, "group", lambda text: row_of.get(text, -1) if text else -1
     )
+    stated = _values(raw, events, "collective", lambda text: _COMM[comm_type_of_text(text)])
+    columns["stated"][rows] = stated
+    columns["src"][rows] = np.maximum(events.comm("src"), -1)
+    columns["dst"][rows] = np.maximum(events.comm("dst"), -1)
+    return columns
+
+
+def _values(raw: RawFile, events: Events, name: str, value_of: Callable[[str], int]) -> Ints:
+    """Give what stands for a text argument of each node that communicates; -1 without one."""
+    at = events.comm(f"{name}_at")
+    values = np.full(at.size, -1, dtype=np.int64)
+    rows = np.flatnonzero(at >= 0)
+    texts = find_texts(raw, at[rows], events.comm(f"{name}_length")[rows])
+    values[rows] = texts.numbers(value_of)
+    return values
+
+
+def _comm_types(names: Texts, category: Ints, stated: Ints) -> npt.NDArray[np.uint32]:
+    """Find the communication among the operations, one look per name."""
+    # gloo works on host threads under an annotation; other libraries' annotations only launch
+    of_kernel = names.numbers(lambda name: _COMM[comm_type_of_kernel(name)])
+    of_gloo = names.numbers(
+        lambda name: _COMM[comm_type_of_host(name) if name.startswith("gloo:") else "none"]
+    )
+    of_kernel = np.where((of_kernel == _COMM["other"]) & (stated > 0), stated, of_kernel)
+    found = np.where(category == _CODE["annotation"], of_gloo, _COMM["none"])
+    return np.where(category == _CODE["kernel"], of_kernel, found).astype(np.uint32)
+
+
+def _attributes(nodes: _Nodes, members: list[tuple[str, Span]], order: Ints) -> Attributes:
+    """Give what has no column: keys of the file and whole events first, then those of nodes."""
+    events = nodes.events
+    codes: dict[str, int] = {}
+    top = [(codes.setdefault(key, len(codes)), s.at, s.end - s.at) for key, s in members]
+    keys = find_texts(nodes.raw, *events.found.keys.T)
+    row, code, at, length = events.found.kept.T
+    # keys by name, known ones first; those of the file have the same name in the same column
+    number = {kind: codes.setdefault(name, len(codes)) for kind, name in _KEPT_NAMES.items()}
+    known = np.array([number[kind] for kind in sorted(number)], dtype=np.int64)
+    others = np.array([codes.setdefault(key, len(codes)) for key in keys.unique], dtype=np.int64)
+    name = np.where(code >= 0, known[np.maximum(code, 0)], 0)
+    other = np.flatnonzero(code < 0)
+    name[other] = others[keys.codes[-1 - code[other]]]
+    ids = _identity_rows(nodes, number)
+    columns = [
+        np.concatenate(parts)
+        for parts in zip(
+            np.array([(-1, *of_key) for of_key in top], dtype=np.int64).reshape(-1, 4).T,
+            ids.T,
+            (np.where(code == EVENT, -1, row), name, at, length),
+            strict=True,
+        )
+    ]
+    new_row = np.empty(order.size, dtype=np.int64)
+    new_row[order] = np.arange(order.size)
+    node, name, at, length = columns
+    return Attributes(
+        node=node.astype(np.int32),
+        name=name.astype(np.int32),
+        type=np.full(node.size, CODES["json"], dtype=np.uint8),
+        value=at,
+        length=length.astype(np.int32),
+        names=tuple(codes),
+        buffers=(nodes.raw.content,),
+    ).moved(new_row)
+
+
+def _identity_rows(nodes: _Nodes, number: dict[int, int]) -> Ints:
+    """Give pid and tid of nodes where the columns do not tell them; shape (such, 4)."""
+    events = nodes.events
+    told_pid = np.where(nodes.on_device, nodes.device, nodes.process)
+    told_tid = np.where(nodes.on_device, nodes.stream, nodes.thread)
+    parts = []
+    for code, key, told in ((PID, "pid", told_pid), (TID, "tid", told_tid)):
+        at = events.column(f"{key}_at")
+        rows = np.flatnonzero((events.column(key) != told) & (at >= 0))
+        length = events.column(f"{key}_length")[rows]
+        parts.append(np.stack([rows, np.full(rows.size, number[code]), at[rows], length], axis=1))
+    return np.concatenate(parts)
 
 
 def _groups_table(distributed: _Distributed) -> pl.DataFrame:
@@ -336,9 +383,3 @@ def _groups_table(distributed: _Distributed) -> pl.DataFrame:
         "backend": [g.backend_config for g in groups],
     }
     return GROUPS.build(len(groups), columns).unique("name", keep="first", maintain_order=True)
-
-
-def _process(events: list[_Event]) -> int:
-    """Give the process that most host operators ran in."""
-    counts = Counter(e.pid for e in events if e.cat == "cpu_op" and isinstance(e.pid, int))
-    return int(counts.most_common(1)[0][0]) if counts else -1

@@ -24,8 +24,9 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import config
 from numba.core.errors import NumbaError
+from numba.extending import intrinsic
 
-__all__ = ["cache_folder", "compiled_before", "inlined", "inner", "kernel"]
+__all__ = ["borrowed", "cache_folder", "called", "compiled_before", "inner", "kernel"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -122,17 +123,42 @@ def kernel(function: _Function) -> _Function:
 
 
 def inner(function: _Function) -> _Function:
-    """Compile a part of kernels, which only they call: it is kept with those that do."""
-    return cast("_Function", numba.njit(function))
+    """Compile what only kernels call, put into each of them where it is called."""
+    return _helper(function, forceinline=True)
 
 
-def inlined(function: _Function) -> _Function:
-    """Compile a small part of kernels into each place where it is called.
+def called(function: _Function) -> _Function:
+    """Compile what only kernels call and is too long to stand in each of them several times."""
+    return _helper(function, forceinline=False)
 
-    For the few that are called for every byte or two: it doubles their speed, and
-    multiplies what there is to compile.
+
+@intrinsic
+def borrowed(typing_context: Any, array: Any) -> Any:
+    """Give an array that is not counted as in use: kernels count theirs at every call.
+
+    Only for arguments, which the caller holds on to meanwhile.
     """
-    return cast("_Function", numba.njit(function, inline="always"))
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = context.make_array(signature.args[0])(context, builder, arguments[0])
+        for name in ("meminfo", "parent"):
+            setattr(found, name, getattr(found, name).type(None))
+        return found._getvalue()
+
+    return array(array), generate
+
+
+def _helper(function: _Function, *, forceinline: bool) -> _Function:
+    compiler: Any = numba
+    compiled = compiler.njit(
+        function,
+        forceinline=forceinline,
+        # what Python and C would call it through takes as long to compile as it does itself
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+        _nrt=False,  # arrays are only looked at, and counted by the kernel
+    )
+    return cast("_Function", compiled)
 
 
 def _compile(function: Callable[..., Any], folder: Path | None) -> Callable[..., Any]:
@@ -141,7 +167,7 @@ def _compile(function: Callable[..., Any], folder: Path | None) -> Callable[...,
     before = settings.CACHE_DIR
     settings.CACHE_DIR = str(folder or "")
     try:
-        compiled: Callable[..., Any] = numba.njit(function, cache=folder is not None)
+        compiled: Callable[..., Any] = numba.njit(function, cache=folder is not None, nogil=True)
     finally:
         settings.CACHE_DIR = before
     return compiled

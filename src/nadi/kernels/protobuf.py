@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.kernels._jit import inlined, inner
+from nadi.kernels._jit import inner
 
 __all__ = [
     "int64",
@@ -47,7 +47,7 @@ def _read_long_varint(buffer: np.ndarray, at: int, end: int) -> tuple[int, int]:
     return int64(0), -1
 
 
-@inlined
+@inner
 def read_varint(buffer: np.ndarray, at: int, end: int) -> tuple[int, int]:
     """Read a number; gives its 64 bits as int64, and the position after it or -1."""
     if at < end and buffer[uint64(at)] < 0x80:  # the most frequent by far
@@ -64,7 +64,7 @@ def read_fixed(buffer: np.ndarray, at: int, width: int) -> int:
     return value
 
 
-@inlined
+@inner
 def skip_value(buffer: np.ndarray, at: int, end: int, wire: int) -> tuple[int, int]:
     """Give where a field's content begins, past a length, and where it ends or -1."""
     if wire == _VARINT:

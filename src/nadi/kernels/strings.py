@@ -1,99 +1,214 @@
-"""Texts that lie in a buffer, told apart without making Python objects of them."""
+"""Texts by number: known words looked up, and each different text of many found once."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
 from nadi.kernels._jit import inner, kernel
-from nadi.kernels.protobuf import int64, uint64
+from nadi.kernels.json_tokens import load_word, unescape
 
-__all__ = ["intern_spans"]
+__all__ = ["find_word", "intern_spans", "make_words", "word_of_string"]
 
-_SEED = np.uint64(0xCBF29CE484222325)
-_PRIME = np.uint64(0x9E3779B97F4A7C15)
-_HALF = np.uint64(32)
+_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+_SHIFT = np.uint64(29)
+_ONE = np.uint64(1)
+_MASK = 2**64 - 1
+_LONGEST_WORD = 24
 
 
-@kernel
-def intern_spans(
-    buffer: np.ndarray,
-    begin: np.ndarray,
-    length: np.ndarray,
-    slots: np.ndarray,
-    codes: np.ndarray,
-    firsts: np.ndarray,
+def make_words(codes: Mapping[str, int]) -> np.ndarray:
+    """Make a table of words of at most 24 bytes in which each has a slot of its own.
+
+    Returns
+    -------
+    ndarray
+        uint64, shape (slots + 1, 5): of each slot's word the first 8 bytes, those after
+        them if it has more than 16, the last 8, the length (0: there is none), and the
+        code; in the last row the factor and the shift that tell the slots. One array
+        only, because each one handed on costs time.
+    """
+    bits = 2 + max(len(codes) - 1, 1).bit_length()
+    keys = {word: _parts(word.encode()) for word in codes}
+    factor = 0x9E3779B97F4A7C15
+    while True:
+        slots = {_slot(parts, factor, 64 - bits): word for word, parts in keys.items()}
+        if len(slots) == len(keys):
+            break
+        factor = (factor * 0xD1342543DE82EF95 + 2) & _MASK | 1
+    table = np.zeros(((1 << bits) + 1, 5), dtype=np.uint64)
+    for slot, word in slots.items():
+        table[slot] = (*keys[word], codes[word])
+    table[-1, :2] = factor, 64 - bits
+    return table
+
+
+def _parts(word: bytes) -> tuple[int, int, int, int]:
+    pieces = word[:8], word[8:16] if len(word) > 16 else b"", word[-8:]
+    head, middle, tail = (int.from_bytes(piece, "little") for piece in pieces)
+    return head, middle, tail, len(word)
+
+
+def _slot(parts: tuple[int, int, int, int], factor: int, shift: int) -> int:
+    head, _, tail, length = parts
+    return ((head ^ (tail << 1) ^ length) & _MASK) * factor % 2**64 >> shift
+
+
+@inner
+def find_word(text: np.ndarray, at: int, length: int, words: np.ndarray) -> int:
+    """Give the code of a word of one byte or more, or -1 if it is not in the table."""
+    if length > _LONGEST_WORD or length == 0:
+        return np.int64(-1)
+    head = load_word(text, at, length)
+    tail = load_word(text, at + length - 8, 8) if length > 8 else head
+    last = words.shape[0] - 1
+    mixed = (head ^ (tail << _ONE) ^ np.uint64(length)) * words[last, 0]
+    slot = mixed >> words[last, 1]
+    if words[slot, 3] != np.uint64(length) or words[slot, 0] != head or words[slot, 2] != tail:
+        return np.int64(-1)
+    if length > 16 and load_word(text, at + 8, 8) != words[slot, 1]:
+        return np.int64(-1)
+    return np.int64(words[slot, 4])
+
+
+@inner
+def word_of_string(
+    text: np.ndarray, at: int, end: int, words: np.ndarray, scratch: np.ndarray
 ) -> int:
-    """Give each text a number, equal texts the same, in order of first occurrence. O(bytes).
+    """Give the code of a string's word, or -1.
 
     Parameters
     ----------
-    buffer
-        uint8.
-    begin, length
-        int64 and int32, shape (texts,); a length below 0 is passed over.
+    text, at
+        Where the string begins, after its quote.
+    end
+        As :func:`nadi.kernels.json_tokens.string_end` gave it.
+    words
+        Of :func:`make_words`.
+    scratch
+        uint8, shape (bytes,): space for a word without its escapes.
+    """
+    length = (end >> 1) - at
+    if end & 1 == 0:
+        return find_word(text, at, length, words)
+    length = unescape(text, at, end >> 1, scratch, 0)
+    return find_word(scratch, 0, length, words) if length >= 0 else np.int64(-1)
+
+
+@inner
+def _hash(text: np.ndarray, at: int, length: int) -> int:
+    value = np.uint64(length)
+    left = length
+    while left > 0:
+        value = (value ^ load_word(text, at, left)) * _FACTOR
+        value ^= value >> _SHIFT
+        at += 8
+        left -= 8
+    return value
+
+
+@inner
+def _equal(text: np.ndarray, a: int, b: int, length: int) -> bool:
+    while length > 0:
+        if load_word(text, a, length) != load_word(text, b, length):
+            return False
+        a += 8
+        b += 8
+        length -= 8
+    return True
+
+
+@kernel
+def _intern(
+    text: np.ndarray,
+    at: np.ndarray,
+    length: np.ndarray,
+    slots: np.ndarray,
+    hashes: np.ndarray,
+    codes: np.ndarray,
+    first: np.ndarray,
+    state: np.ndarray,
+) -> int:
+    """Give numbers to different spans; go on after a stop because ``slots`` was half full.
+
+    Parameters
+    ----------
+    text, at, length, codes
+        As for :func:`intern_spans`.
     slots
-        int32, a power of two, twice as many as different texts or more; filled.
-    codes
-        int32, shape (texts,), filled; -1 where passed over.
-    firsts
-        int64, shape (texts,): the row in which each different text stands first.
+        int32, shape (a power of two,): number of the span in each, -1 where there is none.
+    hashes
+        uint64, shape (half of the slots,): of each different span.
+    first
+        int64, shape (half of the slots,): the row of each different span.
+    state
+        int64, shape (2,): rows done, and different spans found.
 
     Returns
     -------
     int
-        Number of different texts; -1 if there are too many for the slots.
+        1 if all rows are done, 0 if there is no more space. O(bytes of the spans).
     """
-    slots[:] = -1
-    count = 0
-    before = 0
-    # what came after each text the last time; in traces mostly what comes after it again
-    after = np.zeros(slots.size, dtype=np.int32)
-    for row in range(begin.size):
-        codes[row] = -1
-        size = int64(length[row])
-        if size < 0:
-            continue
-        code = after[before]
-        if count == 0 or not _is_same(buffer, begin, length, firsts[code], row):
-            code = _look_up(buffer, begin, length, row, slots, firsts)
-            if slots[code] < 0:
-                if 2 * count >= slots.size:
-                    return -1
-                slots[code] = count
-                firsts[count] = row
+    row, count = state[0], state[1]
+    mask = np.uint64(slots.size - 1)
+    for code in range(count):  # put in again, in a larger table
+        slot = hashes[code] & mask
+        while slots[slot] >= 0:
+            slot = (slot + _ONE) & mask
+        slots[slot] = code
+    while row < at.size:
+        begin, size = at[row], np.int64(length[row])
+        value = _hash(text, begin, size)
+        slot = value & mask
+        while True:
+            code = slots[slot]
+            if code < 0:
+                if count == first.size:
+                    state[0], state[1] = row, count
+                    return 0
+                code = np.int32(count)
+                slots[slot] = code
+                hashes[count] = value
+                first[count] = row
                 count += 1
-            code = slots[code]
-            after[before] = code
+                break
+            other = first[code]
+            same = hashes[code] == value and length[other] == size
+            if same and _equal(text, at[other], begin, size):
+                break
+            slot = (slot + _ONE) & mask
         codes[row] = code
-        before = code
-    return count
+        row += 1
+    state[0], state[1] = row, count
+    return 1
 
 
-@inner
-def _is_same(
-    buffer: np.ndarray, begin: np.ndarray, length: np.ndarray, one: int, other: int
-) -> bool:
-    size = length[one]
-    if size != length[other]:
-        return False
-    first, second = uint64(begin[one]), uint64(begin[other])
-    at = uint64(0)
-    while at < uint64(size) and buffer[first + at] == buffer[second + at]:
-        at += uint64(1)
-    return bool(at == uint64(size))
+def intern_spans(
+    text: np.ndarray, at: np.ndarray, length: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Give a number to each different span of a text, in the order in which they first stand.
 
+    Parameters
+    ----------
+    text
+        uint8, shape (bytes,).
+    at, length
+        int64, shape (spans,): where each begins, all within the text, and its bytes.
 
-@inner
-def _look_up(
-    buffer: np.ndarray, begin: np.ndarray, length: np.ndarray, row: int, slots: np.ndarray,
-    firsts: np.ndarray,
-) -> int:  # fmt: skip
-    """Give the slot of a text: one that has its number, or is free."""
-    mixed = _SEED ^ uint64(length[row])
-    first = uint64(begin[row])
-    for i in range(uint64(length[row])):
-        mixed = (mixed ^ uint64(buffer[first + i])) * _PRIME
-    slot: int = int64((mixed ^ (mixed >> _HALF)) & uint64(slots.size - 1))
-    while slots[slot] >= 0 and not _is_same(buffer, begin, length, firsts[slots[slot]], row):
-        slot = (slot + 1) & (slots.size - 1)
-    return slot
+    Returns
+    -------
+    tuple of arrays
+        int32, shape (spans,): the number of each; int64, shape (different spans,): the row
+        in which each number first stands. O(bytes of the spans).
+    """
+    codes = np.empty(at.size, dtype=np.int32)
+    state = np.zeros(2, dtype=np.int64)
+    room = 1 << 12
+    hashes, first = np.empty(room, dtype=np.uint64), np.empty(room, dtype=np.int64)
+    while not _intern(
+        text, at, length, np.full(2 * room, -1, np.int32), hashes, codes, first, state
+    ):
+        room *= 4
+        hashes, first = np.resize(hashes, room), np.resize(first, room)
+    return codes, first[: state[1]].copy()

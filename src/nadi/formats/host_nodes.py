@@ -1,0 +1,276 @@
+"""The nodes of a host trace as arrays: room for them, errors about them, attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.attributes import CODES, Attributes
+from nadi.errors import FormatError
+from nadi.formats.container import RawFile
+from nadi.formats.json_file import Texts, doubled, find_texts, json_error, read_list, type_error
+from nadi.kernels import host_trace as kernels
+from nadi.kernels.host_trace import NAMES, NODE_KEYS, NUMBERS, STATE, WORDS, Found, scan_nodes
+from nadi.kernels.json_tokens import MAX_DEPTH, failure_of
+from nadi.kernels.strings import make_words
+from nadi.schema import CATEGORIES
+from nadi.wire import RANGES, SCALAR_TYPES
+
+__all__ = ["Nodes", "scan"]
+
+Ints = npt.NDArray[np.int64]
+_LIKELY_BYTES = 600  # of a node; where there are more nodes, room is made on the way
+_LIKELY_ATTRIBUTES = 20
+_LEAST_ROOM = 64
+_PREFIXES = ("", "inputs.", "outputs.")
+_TYPES = {"name": "`str`", "attrs": "`array`", **dict.fromkeys(
+    ("ts", "inclusive_dur", "exclusive_dur"), "`float | null`")}  # fmt: skip
+# types of keys that schema 1.0.1 has on the node
+_OLD_TYPES = {
+    "rf_id": "uint64", "seq_id": "int64", "scope": "uint64", "fw_parent": "uint64",
+    "tid": "uint64", "fw_tid": "uint64", "op_schema": "string",
+}  # fmt: skip
+_KIND = {
+    "uint64": kernels.UNSIGNED, "fixed64": kernels.UNSIGNED, "bool": kernels.BOOL,
+    "string": kernels.STRING, "double": kernels.DOUBLE, "float": kernels.DOUBLE,
+    "bytes": kernels.NO_SCALAR,
+}  # fmt: skip
+# what the kernel compares numbers of each type with; uint64 beyond an int64 it reads apart
+_TYPE_TABLE = np.zeros((len(SCALAR_TYPES) + 2, 3), dtype=np.int64)
+for _row, _name in enumerate(SCALAR_TYPES):
+    _low, _end = RANGES.get(_name, (0, 1))
+    _TYPE_TABLE[_row] = _KIND.get(_name, kernels.SIGNED), _low, min(_end - 1, 2**63 - 1)
+_TYPE_TABLE[len(SCALAR_TYPES) :, 0] = kernels.NO_SCALAR
+_OLD_TYPE_CODES = np.array(
+    [SCALAR_TYPES.index(_OLD_TYPES.get(key, "bytes")) for key in NODE_KEYS], dtype=np.int64
+)
+_TYPE_WORDS = make_words({name: code for code, name in enumerate(SCALAR_TYPES)})
+_CODE_OF_TYPE = np.array(
+    [CODES[name] for name in (*SCALAR_TYPES, "json", "operand")], dtype=np.uint8
+)
+_STRING = SCALAR_TYPES.index("string")
+_FLOATS = [SCALAR_TYPES.index("double"), SCALAR_TYPES.index("float")]
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """The nodes of one list, as they stand in the file.
+
+    Attributes
+    ----------
+    raw
+        The file.
+    parts
+        What the kernel found, cut to size: of all nodes, or of two halves.
+    """
+
+    raw: RawFile
+    parts: tuple[Found, ...]
+
+    def column(self, name: str) -> Ints:
+        """Give a column; int64, shape (nodes,)."""
+        return np.concatenate([part.numbers[:, NUMBERS[name]] for part in self.parts])
+
+    def texts(self) -> Texts:
+        """Give the names of the nodes."""
+        return find_texts(self.raw, self.column("name_at"), self.column("name_length"))
+
+    def span(self, name: str, row: int) -> bytes:
+        """Give the bytes of a span that two columns tell; empty without one."""
+        for part in self.parts:
+            if row < part.numbers.shape[0]:
+                break
+            row -= part.numbers.shape[0]
+        at, length = (int(part.numbers[row, NUMBERS[f"{name}_{k}"]]) for k in ("at", "length"))
+        return self.raw.content[at : at + length].tobytes() if at >= 0 else b""
+
+    def attributes(self) -> Attributes:
+        """Give what has no column; the rows are those of the file, in its order."""
+        found = _join(self.parts, self.raw.content.size)
+        names = {name: code for code, name in enumerate(NAMES)}
+        at, length, prefix = found.keys.T
+        keys = find_texts(self.raw, at, length)
+        texts = [keys.unique[code] for code in keys.codes.tolist()]
+        others = [
+            names.setdefault(_PREFIXES[before] + text, len(names))
+            for before, text in zip(prefix.tolist(), texts, strict=True)
+        ]
+        node = (found.kept[:, 0] >> 32).astype(np.int32)
+        name = found.kept[:, 0].astype(np.int32)  # its low half
+        if others:
+            rows = np.flatnonzero(name < 0)
+            name[rows] = np.array(others, dtype=np.int32)[-1 - name[rows]]
+        kind = found.kept[:, 2] & 63
+        value = found.kept[:, 1].copy()
+        length = (found.kept[:, 2] >> 6).astype(np.int32)
+        self._read_floats(found.doubles, name, kind, value, length)
+        return Attributes(
+            node=node,
+            name=name,
+            type=_CODE_OF_TYPE[kind],
+            value=value,
+            length=length,
+            names=tuple(names),
+            buffers=(self.raw.content, found.unescaped),
+        )
+
+    def _read_floats(
+        self, doubles: Ints, name: npt.NDArray[np.int32], kind: Ints, value: Ints,
+        length: npt.NDArray[np.int32],
+    ) -> None:  # fmt: skip
+        """Read the numbers with fractions; those that a type cannot hold are kept as JSON."""
+        for row, at, size, all_at, all_size in doubles.tolist():
+            number = np.float64(self.raw.content[at : at + size].tobytes().decode())
+            is_double = kind[row] == _FLOATS[0]
+            with np.errstate(over="ignore"):
+                short = np.float32(number)
+            if np.isfinite(number) and (is_double or np.float64(short) == number):
+                bits = number.view(np.int64) if is_double else short.view(np.uint32)
+                value[row] = int(bits)
+            else:
+                name[row], kind[row] = NAMES.index("attrs"), kernels.TYPE_JSON
+                value[row], length[row] = all_at, all_size
+
+
+def _join(parts: tuple[Found, ...], text_size: int) -> Found:
+    """Put what was found of attributes together; the numbers are only those of the first."""
+    if len(parts) == 1:
+        return parts[0]
+    a, b = parts
+    kept, doubles = b.kept.copy(), b.doubles.copy()
+    code = kept[:, 0].astype(np.int32)
+    is_text = (kept[:, 2] & 63 == _STRING) & (kept[:, 1] >= text_size)
+    kept[:, 0] += a.numbers.shape[0] << 32
+    # the code is the low half of a sum: from one below 0 nothing must be borrowed
+    kept[code < 0, 0] -= a.keys.shape[0]
+    kept[is_text, 1] += a.unescaped.size
+    doubles[:, 0] += a.kept.shape[0]
+    others = zip((a.keys, a.again, a.unescaped), (b.keys, b.again, b.unescaped), strict=True)
+    keys, again, unescaped = (np.concatenate(pair) for pair in others)
+    return Found(
+        numbers=a.numbers,
+        kept=np.concatenate([a.kept, kept]),
+        keys=keys,
+        doubles=np.concatenate([a.doubles, doubles]),
+        again=again,
+        unescaped=unescaped,
+    )
+
+
+class _Reader:
+    """Reads on in a list of nodes, making room where it is needed."""
+
+    def __init__(
+        self, raw: RawFile, categories: npt.NDArray[np.uint64], at: int, size: int, is_first: bool
+    ) -> None:
+        self._raw = raw
+        self._words = (*WORDS, _TYPE_WORDS, categories)
+        self.at = at
+        room = max(size // _LIKELY_BYTES, _LEAST_ROOM)
+        self._found = Found(
+            numbers=np.empty((room, len(NUMBERS)), dtype=np.int64),
+            kept=np.empty((_LIKELY_ATTRIBUTES * room, 3), dtype=np.int64),
+            keys=np.empty((_LEAST_ROOM, 3), dtype=np.int64),
+            doubles=np.empty((_LEAST_ROOM, 5), dtype=np.int64),
+            again=np.empty((_LEAST_ROOM, 4), dtype=np.int64),
+            unescaped=np.empty(1 << 16, dtype=np.uint8),
+        )
+        self._work = np.empty(kernels.WORK_SIZE, dtype=np.int64)
+        self._stack = np.empty(MAX_DEPTH, dtype=np.uint8)
+        self._state = np.zeros(len(STATE), dtype=np.int64)
+        self._state[STATE["has_begun"]] = not is_first
+
+    def read(self, stop: int) -> bool:
+        """Read nodes that begin before ``stop``; False if they are broken."""
+        device = CATEGORIES.index("kernel")
+        while True:
+            self._end = int(
+                scan_nodes(
+                    self._raw.content, self.at, stop, self._words, _TYPE_TABLE, _OLD_TYPE_CODES,
+                    device, self._found, self._work, self._stack, self._state,
+                )
+            )  # fmt: skip
+            if self._end < 0:
+                return False
+            self.at = self._end
+            if not (full := int(self._state[STATE["is_full"]])):
+                return True
+            name = Found._fields[full - 1]
+            self._found = self._found._replace(**{name: doubled(self._found[full - 1])})
+
+    def found(self) -> Found:
+        """Give what was found, cut to size."""
+        sizes = self._state[: len(Found._fields)].tolist()
+        return Found(*(array[:size] for array, size in zip(self._found, sizes, strict=True)))
+
+    def error(self) -> FormatError:
+        """Give the error for why reading stopped."""
+        path = f"$.nodes[{self._state[STATE['row']]}]"
+        key, attr = int(self._work[kernels.KEY]), int(self._work[kernels.ATTR])
+        return _node_error(self._raw, path, key, attr, self._end)
+
+
+def scan(raw: RawFile, begin: int, categories: npt.NDArray[np.uint64]) -> tuple[Nodes, int]:
+    """Read the list of nodes that begins at a byte; gives them and the byte after it.
+
+    Parameters
+    ----------
+    categories
+        The words of ``cat`` and their codes, for linked traces.
+
+    Raises
+    ------
+    FormatError
+        If it is no list of nodes, or broken JSON.
+    """
+    if raw.content[begin] != ord("["):
+        raise type_error(raw, begin, "`array`", "$.nodes")
+    readers = read_list(raw.content, begin, partial(_Reader, raw, categories))
+    parts = tuple(reader.found() for reader in readers)
+    before = 0
+    for part in parts:
+        _read_again(raw, part, before)
+        before += part.numbers.shape[0]
+    return Nodes(raw, parts), readers[-1].at + 1
+
+
+def _node_error(raw: RawFile, path: str, key: int, attr: int, result: int) -> FormatError:
+    """Give the error for a failure of the kernel."""
+    code, at = failure_of(result)
+    if code < kernels.IS_WRONG_TYPE:
+        return json_error(raw, code, at)
+    if attr >= 0:
+        path = f"{path}.attrs[{attr}]"
+    name = NODE_KEYS[key] if key >= 0 else ""
+    if code == kernels.IS_MISSING:
+        what = f"object missing required field `{name}` - at {path}"
+        return FormatError(raw.name, what, "PyTorch does not write this: record it again")
+    if key < 0:
+        return type_error(raw, at, "`object`", path)
+    path = f"{path}.{name}"
+    if code == kernels.IS_OUT_OF_RANGE:
+        least = "0" if name == "id" else "-2^62"
+        what = f"expected `int` from {least} to below 2^62 - at {path}"
+        return FormatError(raw.name, what, "PyTorch does not write this: record it again")
+    return type_error(raw, at, _TYPES.get(name, "`int`"), path)
+
+
+def _read_again(raw: RawFile, found: Found, before: int) -> None:
+    """Read the times that have an exponent: durations far below a nanosecond, mostly."""
+    for row, column, at, length in found.again.tolist():
+        text = raw.content[at : at + length].tobytes().decode()
+        try:
+            number = Decimal(text) * 1000
+            ns = int(number.to_integral_value(ROUND_HALF_UP)) if number.adjusted() < 19 else -1
+        except ArithmeticError:
+            ns = -1
+        if not 0 <= ns < 2**63:
+            raise FormatError(
+                raw.name, f"{text[:40]} is no time in microseconds - at $.nodes[{before + row}]",
+                "link the trace again",
+            )  # fmt: skip
+        found.numbers[row, column] = ns

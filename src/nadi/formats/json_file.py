@@ -1,0 +1,284 @@
+"""What readers of JSON share: its outermost object, what is wrong with it, texts by number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.errors import FormatError
+from nadi.formats.container import RawFile
+from nadi.kernels import json_tokens
+from nadi.kernels.json_tokens import failure_of, read_key, skip
+from nadi.kernels.strings import intern_spans
+
+__all__ = [
+    "Span",
+    "Texts",
+    "decode_span",
+    "doubled",
+    "find_texts",
+    "json_error",
+    "json_text",
+    "read_list",
+    "text_of",
+    "type_error",
+    "walk_members",
+]
+
+Ints = npt.NDArray[np.int64]
+_Value = TypeVar("_Value")
+_DAMAGED = "the recording was cut off or damaged: record it again"
+_UNLIKE_PYTORCH = "PyTorch does not write this: record it again"
+_INVALID = {
+    json_tokens.BAD_CHARACTER: "invalid character",
+    json_tokens.BAD_NUMBER: "invalid number",
+    json_tokens.BAD_ESCAPE: "invalid escape in a text",
+}
+_BOUNDARY = re.compile(rb'\}\s*(?P<comma>,)\s*\{\s*"(?:ph|cat|name|pid|ts|id)"\s*:')
+_WORTH_SPLITTING = 1 << 22
+_WINDOW = 1 << 20
+_TYPE_NAMES = {
+    ord("{"): "object", ord("["): "array", ord('"'): "str", ord("t"): "bool", ord("f"): "bool",
+    ord("n"): "null",
+}  # fmt: skip
+
+
+class Span(NamedTuple):
+    """Bytes of a file: where they begin, and where the next begins."""
+
+    at: int
+    end: int
+
+
+def json_error(raw: RawFile, code: int, at: int) -> FormatError:
+    """Give the error for a failure of :mod:`nadi.kernels.json_tokens`."""
+    if code == json_tokens.TRUNCATED:
+        what = f"the JSON ends too early, after {raw.content.size:,} bytes"
+    elif code == json_tokens.BAD_UTF8:
+        return FormatError(
+            raw.name, f"not valid UTF-8: byte {at:,}", "the recording was damaged: record it again"
+        )
+    elif code == json_tokens.TOO_DEEP:
+        return FormatError(raw.name, "nested too deeply to be a trace", "record it again")
+    else:
+        what = f"not valid JSON: {_INVALID[code]} (byte {at:,})"
+    return FormatError(raw.name, what, _DAMAGED)
+
+
+def type_error(raw: RawFile, at: int, expected: str, path: str) -> FormatError:
+    """Give the error for a value at a JSON path that is of another type, or not valid JSON."""
+    if (end := skip(raw.content, at)) < 0:
+        return json_error(raw, *failure_of(end))
+    first = int(raw.content[at])
+    if first in _TYPE_NAMES:
+        got = _TYPE_NAMES[first]
+    else:
+        number = raw.content[at:end].tobytes()
+        got = "int" if number.lstrip(b"-").isdigit() else "float"
+    return FormatError(raw.name, f"expected {expected}, got `{got}` - at {path}", _UNLIKE_PYTORCH)
+
+
+def doubled(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Give an array that begins as another does and has twice its rows."""
+    larger = np.empty((2 * array.shape[0], *array.shape[1:]), dtype=array.dtype)
+    larger[: array.shape[0]] = array
+    return larger
+
+
+class ListReader(Protocol):
+    """Reads on in a list of objects, from ``at``."""
+
+    at: int
+
+    def read(self, stop: int) -> bool:
+        """Read objects that begin before ``stop``; False if they are broken."""
+
+    def error(self) -> FormatError:
+        """Give the error for why reading stopped."""
+
+
+_Reader = TypeVar("_Reader", bound=ListReader)
+
+
+def read_list(
+    text: npt.NDArray[np.uint8], begin: int, make: Callable[[int, int, bool], _Reader]
+) -> list[_Reader]:
+    """Read a list of objects, a long one in two threads.
+
+    Where the second half begins is a guess, because only who reads from the start knows
+    what stands in a text: what its thread found counts only if the first ends there.
+
+    Parameters
+    ----------
+    text, begin
+        Where the list's opening bracket is.
+    make
+        Makes a reader: where it begins, how many bytes it will read, and whether it begins
+        after the opening bracket and not before a comma.
+
+    Returns
+    -------
+    list
+        One reader, or two that follow one another; the last ends at the closing bracket.
+
+    Raises
+    ------
+    FormatError
+        Of the first object that is broken.
+    """
+    size = text.size - begin
+    boundary = _likely_boundary(text, begin) if size > _WORTH_SPLITTING else -1
+    reader = make(begin + 1, size if boundary < 0 else size // 2, True)
+    if boundary >= 0:
+        second = make(boundary, size // 2, False)
+        with ThreadPoolExecutor(1) as executor:
+            is_read = executor.submit(second.read, text.size)
+            if not reader.read(boundary + 1):
+                raise reader.error()
+        if is_read.result() and not text[reader.at : boundary].tobytes().strip():
+            return [reader, second]
+    if not reader.read(text.size):
+        raise reader.error()
+    return [reader]
+
+
+def _likely_boundary(text: npt.NDArray[np.uint8], begin: int) -> int:
+    """Guess a comma between two objects in the middle; -1 if none is found."""
+    middle = (begin + text.size) // 2
+    found = _BOUNDARY.search(text[middle : middle + _WINDOW].data)
+    return middle + found.start("comma") if found else -1
+
+
+def walk_members(
+    raw: RawFile, readers: Mapping[str, Callable[[int], int]]
+) -> list[tuple[str, Span]]:
+    """Go through the members of the outermost object, once and in order.
+
+    Parameters
+    ----------
+    readers
+        Per key what reads its value: called with the byte where it begins, it gives the
+        byte after it. Other values are only passed over.
+
+    Returns
+    -------
+    list
+        Key and span of every value that no reader read.
+
+    Raises
+    ------
+    FormatError
+        If the outermost object is not one, or not valid JSON.
+    """
+    text = raw.content
+    found: list[tuple[str, Span]] = []
+    key_span = np.empty(2, dtype=np.int64)
+    at = _skip_blanks(text, 0)
+    if text[at : at + 1].tobytes() != b"{":
+        code = json_tokens.TRUNCATED if at == text.size else json_tokens.BAD_CHARACTER
+        raise json_error(raw, code, at)
+    at += 1
+    is_first = True
+    while True:
+        begin = _checked(raw, read_key(text, at, is_first, key_span))
+        if key_span[0] < 0:
+            break
+        key = text_of(text[key_span[0] : key_span[1]].tobytes())
+        if key in readers:
+            at = readers[key](begin)
+        else:
+            at = _checked(raw, skip(text, begin))
+            found.append((key, Span(begin, at)))
+        is_first = False
+    end = _skip_blanks(text, begin + 1)
+    if end < text.size:
+        raise json_error(raw, json_tokens.BAD_CHARACTER, end)
+    return found
+
+
+def _checked(raw: RawFile, result: int) -> int:
+    if result < 0:
+        raise json_error(raw, *failure_of(result))
+    return result
+
+
+def _skip_blanks(text: npt.NDArray[np.uint8], at: int) -> int:
+    while at < text.size and text[at] in b" \t\n\r":
+        at += 1
+    return at
+
+
+def text_of(content: bytes) -> str:
+    """Give the text of a JSON string's bytes, which the kernels found valid."""
+    if b"\\" in content:
+        return msgspec.json.decode(b'"' + content + b'"', type=str)
+    return content.decode()
+
+
+def json_text(content: bytes) -> str:
+    """Give a JSON string in quotes but without escapes, and any other value as it stands."""
+    inside = content[1:-1]
+    return f'"{text_of(inside)}"' if content.startswith(b'"') else content.decode()
+
+
+def decode_span(
+    raw: RawFile, span: Span, decoder: msgspec.json.Decoder[_Value], path: str
+) -> _Value:
+    """Decode a value that the kernels found to be valid JSON.
+
+    Raises
+    ------
+    FormatError
+        If it is not of the decoder's type: with its JSON path, which begins with ``path``.
+    """
+    try:
+        return decoder.decode(raw.content[span.at : span.end].data)
+    except RecursionError:
+        raise json_error(raw, json_tokens.TOO_DEEP, span.at) from None
+    except msgspec.MsgspecError as error:
+        what = str(error)
+        what = what[:1].lower() + what[1:]
+        what = what.replace("`$", path).rstrip("`") if "`$" in what else f"{what} - at {path}"
+        raise FormatError(raw.name, what, _UNLIKE_PYTORCH) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Many texts of which few differ: int32 codes, shape (rows,), and each text once."""
+
+    codes: npt.NDArray[np.int32]
+    unique: tuple[str, ...]
+
+    def series(self) -> pl.Series:
+        """Give them as a categorical series."""
+        once = pl.Series(self.unique, dtype=pl.String).cast(pl.Categorical())
+        return once.gather(self.codes.astype(np.uint32))
+
+    def numbers(self, number_of: Callable[[str], int]) -> Ints:
+        """Give for each row the number of its text, one look per different text."""
+        return np.array([number_of(text) for text in self.unique], dtype=np.int64)[self.codes]
+
+
+def find_texts(
+    raw: RawFile, at: Ints, length: Ints, read: Callable[[bytes], str] = text_of
+) -> Texts:
+    """Read the texts of spans, each different one once.
+
+    Parameters
+    ----------
+    at, length
+        int64, shape (rows,): where they are.
+    read
+        Gives the text of a span; by default that of the inside of a JSON string.
+    """
+    codes, first = intern_spans(raw.content, at, length)
+    spans = zip(at[first].tolist(), length[first].tolist(), strict=True)
+    return Texts(codes, tuple(read(raw.content[a : a + n].tobytes()) for a, n in spans))

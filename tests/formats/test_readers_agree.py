@@ -1,0 +1,240 @@
+"""The scanning kernels against plain readers and against Python's own JSON parser."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nadi
+from nadi.formats import json_file, kineto, pytorch_et
+from nadi.formats.container import RawFile, read_file
+from nadi.trace import Trace
+from tests.conftest import SHARED
+from tests.reference import kineto as slow_kineto
+from tests.reference import pytorch_et as slow_et
+
+TRACES = sorted((SHARED / "traces").rglob("*.json.gz"))
+READERS = {"device": (kineto, slow_kineto), "host": (pytorch_et, slow_et)}
+NEW_COLUMNS = ("src", "dst")  # that the plain readers do not fill
+
+
+def read_text(folder: Path, text: str | bytes) -> RawFile:
+    path = folder / "file.json"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_file(path)
+
+
+def assert_agree(fast: Trace, slow: Trace) -> None:
+    for table in ("nodes", "deps", "groups"):
+        mine, other = getattr(fast, table), getattr(slow, table)
+        names = [name for name in mine.columns if name not in NEW_COLUMNS]
+        as_text = pl.selectors.categorical() | pl.selectors.enum()
+        frames = [f.select(names).with_columns(as_text.cast(pl.String)) for f in (mine, other)]
+        assert frames[0].equals(frames[1]), table
+    assert fast.issues["count"].to_list() == slow.issues["count"].to_list()
+    told = [(trace.rank, trace.world_size, trace.process) for trace in (fast, slow)]
+    assert told[0] == told[1]
+    assert nadi.validate_trace(fast).is_empty()
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in TRACES if "big" not in str(p)], ids=lambda p: f"{p.parent.name}-{p.name}"
+)
+def test_recordings_give_the_same_tables(path: Path) -> None:
+    is_device = "device" in path.name or path.parent.name == "gpu_hta"
+    fast, slow = READERS["device" if is_device else "host"]
+    raw = read_file(path)
+    assert_agree(fast.decode(raw), slow.decode(raw))
+
+
+texts = st.text(max_size=12) | st.sampled_from(
+    ["gloo:all_reduce", "c10d::broadcast_", 'a"b\\c', "ncclDevKernel_AllGather", "日本", "\x7f"]
+)
+numbers = st.integers(-(2**63), 2**63 - 1)
+values = st.recursive(
+    st.none() | st.booleans() | numbers | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(texts, inside, max_size=3),
+    max_leaves=8,
+)
+times = st.integers(0, 10**15) | st.decimals(0, 10**12, places=3).map(float)
+categories = st.sampled_from(
+    ["cpu_op", "kernel", "user_annotation", "cuda_runtime", "cuda_sync", "gpu_memcpy", "fwdbwd",
+     "ac2g", "Trace", "mystery", ""]
+)  # fmt: skip
+args = st.fixed_dictionaries(
+    {},
+    optional={
+        "External id": numbers, "Record function id": numbers, "Sequence number": numbers,
+        "correlation": numbers, "device": numbers, "stream": numbers | st.just(2**32 - 1),
+        "bytes": numbers, "In msg nelems": st.integers(-1, 2**50), "Collective name": texts,
+        "dtype": st.sampled_from(["Float", "BFloat16", "none"]), "Process Group Name": texts,
+        "Input Dims": values, "x": values,
+    },
+)  # fmt: skip
+events = st.fixed_dictionaries(
+    {"ph": st.sampled_from(["X", "X", "X", "s", "f", "M", "i"]), "cat": categories,
+     "name": texts, "ts": times, "dur": st.integers(0, 10**9) | st.just(0.5)},
+    optional={
+        "pid": st.integers(0, 3) | texts, "tid": st.integers(-1, 3) | texts | st.just(2**63),
+        "args": args | st.none(), "id": values, "bp": values,
+    },
+)  # fmt: skip
+layouts = st.sampled_from([{}, {"indent": 2}, {"separators": (",", ":")}, {"ensure_ascii": False}])
+
+
+def shuffled(value: Any, chance: random.Random) -> Any:
+    """Give the same JSON with the keys of every object in another order."""
+    if isinstance(value, dict):
+        pairs = [(key, shuffled(item, chance)) for key, item in value.items()]
+        chance.shuffle(pairs)
+        return dict(pairs)
+    return [shuffled(item, chance) for item in value] if isinstance(value, list) else value
+
+
+@settings(max_examples=150)
+@given(st.lists(events, max_size=6), layouts, st.randoms(use_true_random=False))
+def test_small_kineto_files(tmp_path_factory: Any, found: Any, layout: Any, chance: Any) -> None:
+    content = shuffled({"schemaVersion": 1, "x": [{}], "traceEvents": found}, chance)
+    raw = read_text(tmp_path_factory.mktemp("k"), json.dumps(content, **layout))
+    fast = kineto.decode(raw)
+    assert_agree(fast, slow_kineto.decode(raw))
+    kept = fast.attributes
+    assert kept.of(-1)["x"] == [{}]
+    for row, event in enumerate(fast.column("event").tolist()):
+        said = found[event]
+        mine = kept.of(row)
+        assert mine.get("args", {}) == said.get("args", {})
+        assert {key: mine[key] for key in ("id", "bp") if key in mine} == {
+            key: said[key] for key in ("id", "bp") if key in said
+        }
+    others = [kept.python_value(row) for row in kept.rows_of(-1)]
+    nodes = set(fast.column("event").tolist())
+    assert [v for v in others if isinstance(v, dict)] == [
+        event for row, event in enumerate(found) if row not in nodes
+    ]
+
+
+attrs = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.sampled_from(["rf_id", "seq_id", "scope", "tid", "op_schema"]) | texts,
+         "type": st.sampled_from(["uint64", "int64", "string", "bool", "double", "int32", "?"]),
+         "value": values | st.integers(0, 2**64 - 1)}
+    ),
+    max_size=4,
+)  # fmt: skip
+operands = st.fixed_dictionaries(
+    {}, optional={key: st.lists(values, max_size=3) for key in ("values", "shapes", "types", "z")}
+)
+nodes = st.fixed_dictionaries(
+    {"name": texts},
+    optional={
+        "ctrl_deps": st.integers(-1, 6), "parent": st.integers(-1, 6), "attrs": attrs,
+        "inputs": operands | st.lists(values, max_size=2), "outputs": operands,
+        "rf_id": st.integers(-5, 2**61), "op_schema": texts, "input_shapes": values, "y": values,
+    },
+)  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(st.lists(nodes, max_size=6), layouts, st.randoms(use_true_random=False))
+def test_small_host_files(tmp_path_factory: Any, found: Any, layout: Any, chance: Any) -> None:
+    for number, node in enumerate(found):
+        node["id"] = number
+    chance.shuffle(found)
+    content = shuffled({"schema": "1.0.1", "pid": 3, "nodes": found, "time": "a\n"}, chance)
+    raw = read_text(tmp_path_factory.mktemp("h"), json.dumps(content, **layout))
+    fast = pytorch_et.decode(raw)
+    assert_agree(fast, slow_et.decode(raw))
+    kept = fast.attributes
+    assert kept.of(-1) == {"schema": "1.0.1", "pid": 3, "time": "a\n"}
+    for node in found:
+        mine = [(name, value) for row, name, _, value in kept.items() if row == node["id"]]
+        for attr in node.get("attrs", []):
+            assert (attr["name"], attr["value"]) in mine or ("attrs", attr) in mine
+        if isinstance(node.get("inputs"), dict):
+            for key, operand in node["inputs"].items():
+                told = dict(mine)[f"inputs.{key}"]
+                assert (told if key == "z" else json.loads(told)) == operand
+        if "y" in node:
+            assert ("y", node["y"]) in mine
+
+
+KINETO_TEXT = json.dumps(
+    {"schemaVersion": 1, "deviceProperties": [{"a": None}], "traceEvents": [
+        {"ph": "X", "cat": "cpu_op", "name": "a\\ é", "pid": 1, "tid": 2, "ts": 5.125, "dur": 1,
+         "args": {"External id": 3, "Input Dims": [[1, 20], []], "x": {"y": [True, -1.5e3]}}},
+        {"ph": "s", "id": 1, "cat": "fwdbwd", "name": "f", "pid": 1, "tid": 2, "ts": 5},
+        {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 6, "dur": 0.5,
+         "args": {"stream": 7, "device": 0, "correlation": 4}}]},
+    ensure_ascii=False,
+)  # fmt: skip
+HOST_TEXT = json.dumps(
+    {"schema": "1.1.1-chakra.0.0.4", "pid": 5, "start_ts": 1, "nodes": [
+        {"id": 1, "name": "a\\ é", "ctrl_deps": 1, "inputs": {"values": [[1, 2, 0, 4, 4, "cpu"]],
+         "shapes": [[4]], "types": ["T"]}, "outputs": {"values": []}, "attrs": [
+             {"name": "rf_id", "type": "uint64", "value": 7},
+             {"name": "op_schema", "type": "string", "value": "x\n"}]},
+        {"id": 2, "name": "b", "ctrl_deps": 1, "attrs": [
+            {"name": "f", "type": "double", "value": -1.5}], "other": [True, None, {}]}]},
+    ensure_ascii=False,
+)  # fmt: skip
+BOTH = pytest.mark.parametrize(
+    ("text", "reader"), [(KINETO_TEXT, kineto), (HOST_TEXT, pytorch_et)], ids=["device", "host"]
+)
+
+
+@BOTH
+def test_every_shorter_file_is_refused(tmp_path: Path, text: str, reader: Any) -> None:
+    content = text.encode()
+    for size in range(len(content)):
+        with pytest.raises(nadi.FormatError, match=r"ends too early|not valid UTF-8"):
+            reader.decode(read_text(tmp_path, content[:size]))
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+@BOTH
+def test_a_changed_byte_is_refused_if_it_breaks_the_json(
+    tmp_path: Path, text: str, reader: Any
+) -> None:
+    content = text.encode()
+    chance = random.Random(7)
+    refused = 0
+    for at in range(len(content)):
+        for byte in (*b'",:{}[]\\ 0x', chance.randrange(256)):
+            changed = content[:at] + bytes([byte]) + content[at + 1 :]
+            try:
+                json.loads(changed.decode(), parse_constant=_refuse)
+            except ValueError:
+                refused += 1
+                with pytest.raises(nadi.FormatError):
+                    reader.decode(read_text(tmp_path, changed))
+    assert refused > len(content)
+
+
+@BOTH
+@pytest.mark.parametrize("fill", ["x", '}, {"ph": 1, ', '}, {"id": 1'])
+def test_halves_that_are_guessed_wrong_change_nothing(
+    tmp_path: Path, text: str, reader: Any, fill: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = json.loads(text)
+    key = "traceEvents" if reader is kineto else "nodes"
+    first = content[key][0]
+    content[key] = [{**first, "id": k, "name": f"{fill}{k % 7}"} for k in range(60)]
+    raw = read_text(tmp_path, json.dumps(content))
+    whole = reader.decode(raw)
+    monkeypatch.setattr(json_file, "_WORTH_SPLITTING", 0)
+    halves = reader.decode(raw)
+    whole.assert_equals(halves)
+    content[key][50]["name"] = 3
+    with pytest.raises(nadi.FormatError, match=rf"expected `str`, got `int` - at \$.{key}\[50\]"):
+        reader.decode(read_text(tmp_path, json.dumps(content)))
