@@ -167,7 +167,7 @@ class Attributes:
             its attributes with it.
         """
         size = int(new_row.max(initial=-1)) + 1
-        node = np.where(self.node < 0, 0, new_row[self.node] + 1) if len(self) else self.node
+        node = np.append(new_row + 1, 0)[self.node]  # the last is that of the trace itself, -1
         kept = np.flatnonzero((node > 0) | (self.node < 0))
         return self._taken(kept, np.asarray(node[kept], dtype=np.int64), size)
 

@@ -20,6 +20,7 @@ __all__ = [
     "bits_of",
     "check_scalar",
     "pack_list",
+    "pack_number",
     "unpack_list",
     "value_of",
 ]
@@ -103,7 +104,7 @@ def pack_list(list_type: str, values: Sequence[Any]) -> bytes:
     if item in ("string", "bytes"):
         texts = (value.encode() if isinstance(value, str) else value for value in values)
         return b"".join(_delimited(text) for text in texts)
-    return _delimited(b"".join(_pack_number(item, value) for value in values))
+    return _delimited(b"".join(pack_number(item, value) for value in values))
 
 
 def _delimited(content: bytes) -> bytes:
@@ -111,7 +112,8 @@ def _delimited(content: bytes) -> bytes:
     return bytes([tag]) + write_varint(len(content)) + content
 
 
-def _pack_number(item: str, value: Any) -> bytes:
+def pack_number(item: str, value: Any) -> bytes:
+    """Encode a number or bool without its field: fixed bytes, or a varint."""
     if item in _FIXED:
         return struct.pack(_FIXED[item], value)
     number = int(value)

@@ -132,14 +132,22 @@ attrs = st.lists(
 operands = st.fixed_dictionaries(
     {}, optional={key: st.lists(values, max_size=3) for key in ("values", "shapes", "types", "z")}
 )
-nodes = st.fixed_dictionaries(
+new_nodes = st.fixed_dictionaries(
     {"name": texts},
     optional={
-        "ctrl_deps": st.integers(-1, 6), "parent": st.integers(-1, 6), "attrs": attrs,
-        "inputs": operands | st.lists(values, max_size=2), "outputs": operands,
-        "rf_id": st.integers(-5, 2**61), "op_schema": texts, "input_shapes": values, "y": values,
+        "ctrl_deps": st.integers(-1, 6), "attrs": attrs, "inputs": operands, "outputs": operands,
+        "y": values,
     },
 )  # fmt: skip
+old_nodes = st.fixed_dictionaries(
+    {"name": texts},
+    optional={
+        "parent": st.integers(-1, 6), "inputs": st.lists(values, max_size=2),
+        "rf_id": st.integers(-5, 2**61), "seq_id": st.integers(-5, 2**61), "op_schema": texts,
+        "input_shapes": values, "tid": values, "y": values,
+    },
+)  # fmt: skip
+nodes = new_nodes | old_nodes
 
 
 @settings(max_examples=150)
@@ -194,7 +202,9 @@ BOTH = pytest.mark.parametrize(
 def test_every_shorter_file_is_refused(tmp_path: Path, text: str, reader: Any) -> None:
     content = text.encode()
     for size in range(len(content)):
-        with pytest.raises(nadi.FormatError, match=r"ends too early|not valid UTF-8"):
+        with pytest.raises(
+            nadi.FormatError, match=r"ends too early|not valid UTF-8|invalid escape"
+        ):
             reader.decode(read_text(tmp_path, content[:size]))
 
 

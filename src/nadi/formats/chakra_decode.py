@@ -35,7 +35,7 @@ from nadi.validate import cycle_row
 from nadi.version import __version__
 from nadi.wire import read_varint
 
-__all__ = ["COLLECTIVES", "decode", "looks_like", "stated_version"]
+__all__ = ["COLLECTIVES", "decode", "looks_like", "stated_version", "trace_of"]
 
 _Ints = npt.NDArray[np.int64]
 _VERSION = re.compile(rb"[0-9A-Za-z.+-]{1,32}")
@@ -65,6 +65,7 @@ _COLUMNS = {
     "tag": ("comm_tag",),
     "flops": ("num_ops",),
 }
+_SOURCES = frozenset(name for sources in _COLUMNS.values() for name in sources)
 _INTEGERS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64",
              "sfixed32", "sfixed64", "bool")  # fmt: skip
 
@@ -106,23 +107,49 @@ def decode(raw: RawFile) -> Trace:
     """
     if not raw.content.size:
         raise FormatError(raw.name, "the file is empty", "was it written to the end?")
-    columns, counts = _decode(raw)
-    log = IssueLog()
+    return trace_of(raw, raw.content, "Chakra ET", Attributes.empty(), IssueLog())
+
+
+def trace_of(
+    raw: RawFile,
+    content: npt.NDArray[np.uint8],
+    form: str,
+    beside: Attributes,
+    log: IssueLog,
+) -> Trace:
+    """Make a trace of the messages of an .et, whichever form the file has that held them.
+
+    Parameters
+    ----------
+    raw
+        The file, for errors and provenance.
+    content
+        uint8: the messages; the attributes of the trace point into it.
+    form
+        What the provenance calls the format, before its version.
+    beside
+        What the file says besides and the messages have no field for.
+    log
+        Gets what was met.
+    """
+    columns, counts = _decode(raw.name, content)
     log.add(
         "chakra.unknown-field", "warning", int(counts[4]),
         "fields of attributes and operands that this version of the format does not have",
         "they are left out",
     )  # fmt: skip
-    attributes = _attributes(raw, columns)
+    attributes = _attributes(content, columns)
     log.add(
         "chakra.unknown-field", "info", int((attributes.type == CODES["unknown"]).sum()),
         "fields of nodes that this version of the format does not have: kept as they are",
     )  # fmt: skip
     rows = _Rows(raw.name, columns.id)
     deps, others = _dependencies(rows, columns, log)
-    nodes, groups = _tables(raw, columns, attributes)
+    nodes, groups = _tables(content, columns, attributes)
     stated = attributes.of(-1)
-    version = f"Chakra ET {stated_version(attributes)}".rstrip()
+    version = f"{form} {stated_version(attributes)}".rstrip()
+    for more in (others, beside):
+        attributes = attributes.joined(more) if len(more) else attributes
     return Trace(
         nodes=nodes,
         deps=deps,
@@ -132,7 +159,7 @@ def decode(raw: RawFile) -> Trace:
         rank=_number(stated, "rank"),
         world_size=_number(stated, "world_size"),
         process=_number(stated, "pid"),
-        given_attributes=attributes.joined(others) if len(others) else attributes,
+        given_attributes=attributes,
     )
 
 
@@ -144,15 +171,15 @@ def stated_version(attributes: Attributes) -> str | None:
     return None
 
 
-def _decode(raw: RawFile) -> tuple[NodeColumns, _Ints]:
+def _decode(file: str, content: npt.NDArray[np.uint8]) -> tuple[NodeColumns, _Ints]:
     counts = np.zeros(NUM_COUNTS, dtype=np.int64)
-    problem, where = count_messages(raw.content, counts)
+    problem, where = count_messages(content, counts)
     if not problem:
         columns = _empty_columns(counts)
-        problem, where = decode_messages(raw.content, columns, counts)
+        problem, where = decode_messages(content, columns, counts)
     if problem:
         raise FormatError(
-            raw.name, f"byte {where:,}: {PROBLEMS[problem]}",
+            file, f"byte {where:,}: {PROBLEMS[problem]}",
             "the file is damaged or cut off: write or copy it again",
         )  # fmt: skip
     return columns, counts
@@ -172,7 +199,11 @@ def _empty_columns(counts: _Ints) -> NodeColumns:
         data_first=np.zeros(nodes + 1, dtype=np.int64),
         data=np.empty(data, dtype=np.int64),
         attr_first=np.zeros(nodes + 2, dtype=np.int64),
-        attrs=np.empty((attrs, 5), dtype=np.int64),
+        attr_name_at=np.empty(attrs, dtype=np.int64),
+        attr_name_length=np.empty(attrs, dtype=np.int64),
+        attr_type=np.empty(attrs, dtype=np.uint8),
+        attr_value=np.empty(attrs, dtype=np.int64),
+        attr_length=np.empty(attrs, dtype=np.int32),
     )
 
 
@@ -186,10 +217,10 @@ def _intern(
     ]
 
 
-def _attributes(raw: RawFile, columns: NodeColumns) -> Attributes:
-    rows = columns.attrs[: columns.attr_first[-1]]
-    name_at, name_length = rows[:, 0].copy(), rows[:, 1].copy()
-    codes, names = _intern(raw.content, name_at, np.maximum(name_length, 0))
+def _attributes(content: npt.NDArray[np.uint8], columns: NodeColumns) -> Attributes:
+    size = int(columns.attr_first[-1])
+    name_length = columns.attr_name_length[:size]
+    codes, names = _intern(content, columns.attr_name_at[:size], np.maximum(name_length, 0))
     # texts of operands have no name in the file
     for number, role in enumerate(ROLES, start=1):
         if (of_role := np.flatnonzero(name_length == -number)).size:
@@ -200,11 +231,11 @@ def _attributes(raw: RawFile, columns: NodeColumns) -> Attributes:
     return Attributes(
         node=np.repeat(nodes, np.diff(columns.attr_first)),
         name=codes,
-        type=rows[:, 2].astype(np.uint8),
-        value=rows[:, 3].copy(),
-        length=rows[:, 4].astype(np.int32),
+        type=columns.attr_type[:size],
+        value=columns.attr_value[:size],
+        length=columns.attr_length[:size],
         names=tuple(names),
-        buffers=(raw.content,),
+        buffers=(content,),
     )
 
 
@@ -303,51 +334,59 @@ def _repeated(first: _Ints, src: _Ints, num_nodes: int) -> npt.NDArray[np.bool_]
 
 
 def _tables(
-    raw: RawFile, columns: NodeColumns, attributes: Attributes
+    content: npt.NDArray[np.uint8], columns: NodeColumns, attributes: Attributes
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     size = columns.id.size
-    codes, texts = _intern(raw.content, columns.name_at, columns.name_length)
+    codes, texts = _intern(content, columns.name_at, columns.name_length)
     names = pl.Series(texts, dtype=NODES.dtypes["name"]).gather(codes.astype(np.uint32))
     kinds = pl.Series(NODE_KINDS, dtype=NODES.dtypes["kind"])
     group, groups = _groups(attributes, size)
-    given = _numbers(attributes, size)
-    is_cpu = given["is_cpu"] != 0
-    start = np.where(columns.start > 0, columns.start * 1000, -1)
-    duration = columns.duration * 1000
+    given: dict[str, Any] = dict(_numbers(attributes, size))
+    missing = np.full(size, -1, dtype=np.int64)
+    is_cpu = given.get("is_cpu", missing) != 0
+    start, duration = columns.start * 1000, columns.duration * 1000
+    start[columns.start == 0] = -1
     if "duration_ns" in attributes.names:  # from Nadi: operations without it have no time at all
-        start[:] = duration[:] = -1
-    return NODES.build(size, {
-        **given,
+        start = given.get("start", missing)
+        duration = given.get("duration", missing)
+    given |= {
         "id": columns.id,
         "name": names,
         "kind": kinds.gather(columns.kind),
         "category": _categories(attributes, columns.kind, is_cpu),
-        "start": np.where(given["start"] >= 0, given["start"], start),
-        "duration": np.where(given["duration"] >= 0, given["duration"], duration),
-        "stream": np.where(is_cpu, -1, given["stream"]),
+        "start": start,
+        "duration": duration,
         "is_cpu": is_cpu,
-        "comm_type": _comm_types(columns.kind, given["comm_type"]),
+        "comm_type": _comm_types(columns.kind, given.get("comm_type", missing)),
         "group": group,
-    }), groups  # fmt: skip
+    }
+    if "stream" in given:  # which Chakra's converter states as 0 for work of the host
+        given["stream"] = np.where(is_cpu, -1, given["stream"])
+    return NODES.build(size, given), groups
 
 
 def _numbers(attributes: Attributes, size: int) -> dict[str, _Ints]:
-    """Give the columns of nodes that are read from attributes; -1 where there is none."""
-    names = [name for sources in _COLUMNS.values() for name in sources]
-    column_of = [names.index(name) if name in names else -1 for name in attributes.names]
+    """Give the columns of nodes that are read from attributes, -1 where there is none.
+
+    A column of which the file has no attribute is left out: it holds its missing value.
+    """
+    there = [name for name in attributes.names if name in _SOURCES]
+    row_of = {name: row for row, name in enumerate(there)}
     is_number = np.zeros(len(CODES), dtype=np.bool_)
     is_number[[CODES[name] for name in _INTEGERS]] = True
-    out = np.full((len(names), size), -1, dtype=np.int64)
+    out = np.full((len(there), size), -1, dtype=np.int64)
     scatter_numbers(
         attributes.node, attributes.name, attributes.type, attributes.value,
-        np.array(column_of, dtype=np.int64), is_number, out,
+        np.array([row_of.get(name, -1) for name in attributes.names], dtype=np.int64),
+        is_number, out,
     )  # fmt: skip
     given = {}
     for column, sources in _COLUMNS.items():
-        value = out[names.index(sources[0])]
-        for name in sources[1:]:
-            value = np.where(value >= 0, value, out[names.index(name)])
-        given[column] = value
+        values = [out[row_of[name]] for name in sources if name in row_of]
+        for other in values[1:]:
+            values[0] = np.where(values[0] >= 0, values[0], other)
+        if values:
+            given[column] = values[0]
     return given
 
 

@@ -27,7 +27,7 @@ from nadi.kernels.groups import group_rows
 from nadi.schema import CATEGORIES, NODE_KINDS
 from nadi.trace import Trace
 
-__all__ = ["SCHEMAS", "encode", "with_chakra_attributes"]
+__all__ = ["SCHEMAS", "encode", "given_ids", "start_and_duration", "with_chakra_attributes"]
 
 SCHEMAS = ("0.0.4", "1.0.0")
 
@@ -234,8 +234,8 @@ def _message_columns(trace: Trace, attributes: Attributes) -> MessageColumns:
     node_names = trace.nodes["name"].unique().cast(pl.String).to_list()
     names, first = _concatenated([*node_names, *attributes.names])
     lengths = np.diff(first)
-    ctrl_first, ctrl = _given_ids(trace, attributes, "ctrl")
-    data_first, data = _given_ids(trace, attributes, "data")
+    ctrl_first, ctrl = given_ids(trace, attributes, "ctrl")
+    data_first, data = given_ids(trace, attributes, "data")
     columns = MessageColumns(
         nodes=_node_numbers(trace, node_names, first, lengths),
         ctrl_first=ctrl_first,
@@ -258,14 +258,12 @@ def _node_numbers(trace: Trace, names: list[str], first: _Ints, lengths: _Ints) 
     name = trace.nodes["name"].cast(pl.String).replace_strict(
         codes, default=0, return_dtype=pl.Int64
     ).to_numpy()  # fmt: skip
-    exclusive, duration = trace.column("exclusive"), trace.column("duration")
     out = np.empty((trace.nodes.height, 6), dtype=np.int64)
     out[:, 0] = trace.column("id")
     out[:, 1] = trace.nodes["kind"].cast(pl.String).replace_strict(kinds).to_numpy()
     out[:, 2] = first[name]
     out[:, 3] = lengths[name]
-    out[:, 4] = _microseconds(trace.column("start"))
-    out[:, 5] = _microseconds(np.where(exclusive >= 0, exclusive, duration))
+    out[:, 4], out[:, 5] = start_and_duration(trace)
     return out
 
 
@@ -286,6 +284,13 @@ def _attribute_numbers(attributes: Attributes, first: _Ints, lengths: _Ints) -> 
     return out
 
 
+def start_and_duration(trace: Trace) -> tuple[_Ints, _Ints]:
+    """Give what Chakra calls start and duration of each node, in us; 0 where unknown."""
+    exclusive, duration = trace.column("exclusive"), trace.column("duration")
+    own = np.where(exclusive >= 0, exclusive, duration)
+    return _microseconds(trace.column("start")), _microseconds(own)
+
+
 def _microseconds(nanoseconds: _Ints) -> _Ints:
     """Round to microseconds, halves up; what is missing becomes 0, Chakra's word for it."""
     known = np.maximum(nanoseconds, 0)
@@ -298,8 +303,15 @@ def _concatenated(texts: list[str]) -> tuple[npt.NDArray[np.uint8], _Ints]:
     return np.frombuffer(b"".join(encoded), dtype=np.uint8).copy(), first
 
 
-def _given_ids(trace: Trace, attributes: Attributes, kind: str) -> tuple[_Ints, _Ints]:
-    """Give the ids that each node waits for, each in its place of the file where it had one."""
+def given_ids(trace: Trace, attributes: Attributes, kind: str) -> tuple[_Ints, _Ints]:
+    """Give the ids that each node waits for, each in its place of the file where it had one.
+
+    Returns
+    -------
+    first, ids
+        Where each node's ids begin, and after the last where they end; int64, shapes
+        (nodes + 1,) and (dependencies,).
+    """
     src, dst = _dependencies(trace, kind)
     ids = trace.column("id")[src]
     node, place, other = _kept_dependencies(attributes, kind)

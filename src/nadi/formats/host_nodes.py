@@ -260,7 +260,7 @@ def _node_error(raw: RawFile, path: str, key: int, attr: int, result: int) -> Fo
 
 
 def _read_again(raw: RawFile, found: Found, before: int) -> None:
-    """Read the times that have an exponent: durations far below a nanosecond, mostly."""
+    """Read the times below 0 or with an exponent: mostly rests of a subtraction of floats."""
     for row, column, at, length in found.again.tolist():
         text = raw.content[at : at + length].tobytes().decode()
         try:
@@ -268,9 +268,12 @@ def _read_again(raw: RawFile, found: Found, before: int) -> None:
             ns = int(number.to_integral_value(ROUND_HALF_UP)) if number.adjusted() < 19 else -1
         except ArithmeticError:
             ns = -1
+        if column == NUMBERS["exclusive"]:
+            ns = max(ns, 0)
         if not 0 <= ns < 2**63:
             raise FormatError(
-                raw.name, f"{text[:40]} is no time in microseconds - at $.nodes[{before + row}]",
+                raw.name,
+                f"{text[:40]} is no time in microseconds - at $.nodes[{before + row}]",
                 "link the trace again",
-            )  # fmt: skip
+            )
         found.numbers[row, column] = ns

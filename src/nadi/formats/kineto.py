@@ -193,8 +193,8 @@ def _threads(raw: RawFile, events: Events, on_device: npt.NDArray[np.bool_]) -> 
         named = find_texts(
             raw, events.column("tid_at")[rows], events.column("tid_length")[rows], json_text
         )
-        tid[rows] = -1
-        free = int(tid.max()) + 1
+        numbers = np.delete(tid, rows)
+        free = int(numbers.max(initial=-1 if numbers.size else 0)) + 1
         number = {name: free + k for k, name in enumerate(sorted(set(named.unique), key=_plain))}
         tid[rows] = named.numbers(number.__getitem__)
     return tid

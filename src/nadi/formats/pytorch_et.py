@@ -137,6 +137,7 @@ def decode(raw: RawFile) -> Trace:
         "et.schema", "warning", int(schema not in KNOWN_SCHEMAS),
         f"schema {schema!r} is not known to this version of Nadi", "check the result",
     )  # fmt: skip
+    _check_ends(nodes)
     names = nodes.texts()
     rows = _rows(nodes, names)
     parent, lost_parents = _parents(nodes, rows, log)
@@ -164,6 +165,17 @@ def _header(raw: RawFile, members: list[tuple[str, Span]], has_nodes: bool) -> t
     schema = decode_span(raw, spans["schema"], _schema_decoder, "$.schema")
     pid = decode_span(raw, spans["pid"], _pid_decoder, "$.pid") if "pid" in spans else -1
     return schema, pid
+
+
+def _check_ends(nodes: Nodes) -> None:
+    """Raise FormatError if a time's end does not fit a 64-bit integer of nanoseconds."""
+    too_late = nodes.column("start") > 2**63 - 1 - np.maximum(nodes.column("duration"), 0)
+    if too_late.any():
+        raise FormatError(
+            nodes.raw.name,
+            f"inclusive_dur is too long - at $.nodes[{np.argmax(too_late)}].inclusive_dur",
+            "link the trace again",
+        )
 
 
 def _rows(nodes: Nodes, names: Texts) -> _Rows:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.kernels._jit import inner, kernel
+from nadi.kernels._jit import borrowed, inner, kernel
 from nadi.kernels.protobuf import is_utf8, read_fixed, read_varint, skip_value
 
 __all__ = [
@@ -47,8 +47,6 @@ _FIRST_VALUE, _LAST_VALUE = 3, 32
 _STRING, _STRING_LIST, _BYTES, _BYTES_LIST = 29, 30, 31, 32
 _NONE, _OPERAND, _DOC, _UNKNOWN = 30, 32, 34, 35  # as schema.ATTRIBUTE_TYPES counts
 _VERSION_ROLE = 9
-# what is found of a node
-_ID, _KIND, _NAME_AT, _NAME_LENGTH, _START, _DURATION = range(6)
 _LARGEST_MICROSECONDS = (2**63 - 1) // 1000
 _LARGEST_ID = 2**62
 # how each type of value is written, by field number less 3: the scalars, lists between them
@@ -66,8 +64,7 @@ _ITEMS = np.array(
 class NodeColumns(NamedTuple):
     """The arrays that a file is decoded into; names and texts are spans of the file.
 
-    A row of ``attrs`` is where the name begins, its length, type, value and length: with
-    a length of the name below 0, the name is one of ROLES by its number.
+    With a length of its name below 0, an attribute's name is one of ROLES by its number.
     """
 
     id: np.ndarray
@@ -81,7 +78,11 @@ class NodeColumns(NamedTuple):
     data_first: np.ndarray
     data: np.ndarray
     attr_first: np.ndarray  # of the metadata, then as ctrl_first
-    attrs: np.ndarray  # int64, shape (attributes, 5)
+    attr_name_at: np.ndarray
+    attr_name_length: np.ndarray
+    attr_type: np.ndarray
+    attr_value: np.ndarray
+    attr_length: np.ndarray
 
 
 @kernel
@@ -163,35 +164,31 @@ def decode_messages(
     problem, position
         As of :func:`count_messages`. O(bytes).
     """
+    c = NodeColumns(
+        borrowed(columns.id), borrowed(columns.kind), borrowed(columns.name_at),
+        borrowed(columns.name_length), borrowed(columns.start), borrowed(columns.duration),
+        borrowed(columns.ctrl_first), borrowed(columns.ctrl), borrowed(columns.data_first),
+        borrowed(columns.data), borrowed(columns.attr_first), borrowed(columns.attr_name_at),
+        borrowed(columns.attr_name_length), borrowed(columns.attr_type),
+        borrowed(columns.attr_value), borrowed(columns.attr_length),
+    )  # fmt: skip
     counts[:] = 0
-    # inner functions get few arrays each: handing over all of them takes longer than the work
-    node = np.zeros(6, dtype=np.int64)
     at, end = skip_value(buffer, 0, buffer.size, _DELIMITED)
-    problem, at = _decode_metadata(buffer, at, end, columns.attrs, counts)
-    columns.attr_first[1] = counts[3]
+    problem, at = _decode_metadata(buffer, at, end, c, counts)
+    c.attr_first[1] = counts[3]
     while problem == _OK and at < buffer.size:
         at, end = skip_value(buffer, at, buffer.size, _DELIMITED)
-        node[:] = 0
-        problem, at = _decode_node(
-            buffer, at, end, node, columns.ctrl, columns.data, columns.attrs, counts
-        )
-        row = counts[0]
-        columns.id[row] = node[_ID]
-        columns.kind[row] = node[_KIND]
-        columns.name_at[row] = node[_NAME_AT]
-        columns.name_length[row] = node[_NAME_LENGTH]
-        columns.start[row] = node[_START]
-        columns.duration[row] = node[_DURATION]
+        problem, at = _decode_node(buffer, at, end, c, counts)
         counts[0] += 1
-        columns.ctrl_first[row + 1] = counts[1]
-        columns.data_first[row + 1] = counts[2]
-        columns.attr_first[row + 2] = counts[3]
+        c.ctrl_first[counts[0]] = counts[1]
+        c.data_first[counts[0]] = counts[2]
+        c.attr_first[counts[0] + 1] = counts[3]
     return problem, at
 
 
 @inner
 def _decode_metadata(
-    buffer: np.ndarray, at: int, end: int, attrs: np.ndarray, counts: np.ndarray
+    buffer: np.ndarray, at: int, end: int, c: NodeColumns, counts: np.ndarray
 ) -> tuple[int, int]:
     has_version = False
     while at < end:
@@ -203,39 +200,38 @@ def _decode_metadata(
             if not is_utf8(buffer, begin, at):
                 return _TEXT, begin
             has_version = True
-            _add(attrs, counts, 0, -_VERSION_ROLE, _OPERAND, begin, at)
+            _add(c, counts, 0, -_VERSION_ROLE, _OPERAND, begin, at)
         elif field == 2 and wire == _DELIMITED:
-            problem, where = _decode_attribute(buffer, begin, at, attrs, counts)
+            problem, where = _decode_attribute(buffer, begin, at, c, counts)
             if problem != _OK:
                 return problem, where
         else:
-            _add(attrs, counts, start, 0, _UNKNOWN, start, at)
+            _add(c, counts, start, 0, _UNKNOWN, start, at)
     if not has_version:  # the row tells a trace that came from an .et
-        _add(attrs, counts, 0, -_VERSION_ROLE, _OPERAND, end, end)
+        _add(c, counts, 0, -_VERSION_ROLE, _OPERAND, end, end)
     return _OK, at
 
 
 @inner
 def _add(
-    attrs: np.ndarray, counts: np.ndarray, name_at: int, name_length: int, type_code: int,
+    c: NodeColumns, counts: np.ndarray, name_at: int, name_length: int, type_code: int,
     begin: int, end: int,
 ) -> None:  # fmt: skip
     """Add the row of an attribute whose value is a span."""
     row = counts[3]
     counts[3] += 1
-    attrs[row, 0] = name_at
-    attrs[row, 1] = name_length
-    attrs[row, 2] = type_code
-    attrs[row, 3] = begin
-    attrs[row, 4] = end - begin
+    c.attr_name_at[row] = name_at
+    c.attr_name_length[row] = name_length
+    c.attr_type[row] = type_code
+    c.attr_value[row] = begin
+    c.attr_length[row] = end - begin
 
 
 @inner
 def _decode_node(
-    buffer: np.ndarray, at: int, end: int, node: np.ndarray, ctrl: np.ndarray, data: np.ndarray,
-    attrs: np.ndarray, counts: np.ndarray,
-) -> tuple[int, int]:  # fmt: skip
-    first_row = counts[3]
+    buffer: np.ndarray, at: int, end: int, c: NodeColumns, counts: np.ndarray
+) -> tuple[int, int]:
+    node, first_row = counts[0], counts[3]
     while at < end:
         start = at
         tag, at = read_varint(buffer, at, end)
@@ -243,39 +239,42 @@ def _decode_node(
         begin, at = skip_value(buffer, at, end, wire)
         problem, where = _OK, start
         if field == 10 and wire == _DELIMITED:
-            problem, where = _decode_attribute(buffer, begin, at, attrs, counts)
+            problem, where = _decode_attribute(buffer, begin, at, c, counts)
         elif wire == _VARINT and (field == 1 or field == 3 or field == 6 or field == 7):
             value, _ = read_varint(buffer, begin, at)
-            problem = _set_number(node, field, value)
-            if field == 3 and value != node[_KIND]:
-                _add(attrs, counts, start, 0, _UNKNOWN, start, at)
+            problem = _set_number(c, node, field, value)
+            if field == 3 and value != c.kind[node]:
+                _add(c, counts, start, 0, _UNKNOWN, start, at)
         elif field == 2 and wire == _DELIMITED:
             problem = _OK if is_utf8(buffer, begin, at) else _TEXT
-            node[_NAME_AT] = begin
-            node[_NAME_LENGTH] = at - begin
+            c.name_at[node] = begin
+            c.name_length[node] = at - begin
         elif field == 4 and wire in (_DELIMITED, _VARINT):
-            problem = _read_ids(buffer, begin, at, ctrl, counts, 1)
+            problem = _read_ids(buffer, begin, at, c.ctrl, counts, 1)
         elif field == 5 and wire in (_DELIMITED, _VARINT):
-            problem = _read_ids(buffer, begin, at, data, counts, 2)
+            problem = _read_ids(buffer, begin, at, c.data, counts, 2)
         elif (field == 8 or field == 9) and wire == _DELIMITED:
             role = 1 if field == 8 else 5
-            problem, where = _decode_operands(buffer, begin, at, first_row, role, attrs, counts)
+            problem, where = _decode_operands(buffer, begin, at, first_row, role, c, counts)
         else:
-            _add(attrs, counts, start, 0, _UNKNOWN, start, at)
+            _add(c, counts, start, 0, _UNKNOWN, start, at)
         if problem != _OK:
             return problem, where
     return _OK, at
 
 
 @inner
-def _set_number(node: np.ndarray, field: int, value: int) -> int:
+def _set_number(c: NodeColumns, node: int, field: int, value: int) -> int:
     if field == 1:
-        node[_ID] = value
+        c.id[node] = value
         return _OK if 0 <= value < _LARGEST_ID else _HUGE
     if field == 3:  # of a kind that is not known the caller keeps the field
-        node[_KIND] = value if 0 <= value <= 7 else 0
+        c.kind[node] = value if 0 <= value <= 7 else 0
         return _OK
-    node[_START if field == 6 else _DURATION] = value
+    if field == 6:
+        c.start[node] = value
+    else:
+        c.duration[node] = value
     return _OK if 0 <= value <= _LARGEST_MICROSECONDS else _HUGE
 
 
@@ -296,7 +295,7 @@ def _read_ids(
 
 @inner
 def _decode_operands(
-    buffer: np.ndarray, at: int, end: int, first_row: int, role: int, attrs: np.ndarray,
+    buffer: np.ndarray, at: int, end: int, first_row: int, role: int, c: NodeColumns,
     counts: np.ndarray,
 ) -> tuple[int, int]:  # fmt: skip
     before = counts[3]
@@ -314,23 +313,23 @@ def _decode_operands(
                 return _TEXT, begin
             # a text given again replaces the earlier one
             row = first_row
-            while row < counts[3] and attrs[row, 1] != 1 - role - field:
+            while row < counts[3] and c.attr_name_length[row] != 1 - role - field:
                 row += 1
             if row < counts[3]:
-                attrs[row, 3] = begin
-                attrs[row, 4] = at - begin
+                c.attr_value[row] = begin
+                c.attr_length[row] = at - begin
             else:
-                _add(attrs, counts, 0, 1 - role - field, _OPERAND, begin, at)
+                _add(c, counts, 0, 1 - role - field, _OPERAND, begin, at)
         else:
             counts[4] += 1
     if counts[3] == before:
-        _add(attrs, counts, 0, -role - 3, _OPERAND, end, end)
+        _add(c, counts, 0, -role - 3, _OPERAND, end, end)
     return _OK, at
 
 
 @inner
 def _decode_attribute(
-    buffer: np.ndarray, at: int, end: int, attrs: np.ndarray, counts: np.ndarray
+    buffer: np.ndarray, at: int, end: int, c: NodeColumns, counts: np.ndarray
 ) -> tuple[int, int]:
     name_at, name_length, doc_at, doc_length = at, 0, at, 0
     type_code, value, length = _NONE, at, 0
@@ -361,9 +360,9 @@ def _decode_attribute(
                 value, length = _read_scalar(buffer, begin, at, field), 0
         else:
             counts[4] += 1
-    _add(attrs, counts, name_at, name_length, type_code, value, value + length)
+    _add(c, counts, name_at, name_length, type_code, value, value + length)
     if doc_length > 0:
-        _add(attrs, counts, name_at, name_length, _DOC, doc_at, doc_at + doc_length)
+        _add(c, counts, name_at, name_length, _DOC, doc_at, doc_at + doc_length)
     return _OK, at
 
 

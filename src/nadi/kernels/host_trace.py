@@ -434,7 +434,7 @@ def _read_time(text: np.ndarray, at: int, key: int, work: np.ndarray, stack: np.
             return _wrong(work, key, IS_WRONG_TYPE, at)
     work[_START + key - _TS] = value
     work[_SPANS + 2 * (key - _TS)], work[_SPANS + 2 * (key - _TS) + 1] = at, end
-    work[_AGAIN + key - _TS] = flag
+    work[_AGAIN + key - _TS] = flag != 0 or value < 0
     return end
 
 

@@ -266,7 +266,7 @@ def unescape(text: np.ndarray, at: int, end: int, out: np.ndarray, out_at: int) 
                 out_at += 1
                 continue
             num_more = 1 if number < 0x800 else 2 if number < 0x10000 else 3
-            out[out_at] = (0xF00 >> num_more) & 0xFF | number >> (6 * num_more)
+            out[out_at] = (0xFF00 >> (num_more + 1)) & 0xFF | number >> (6 * num_more)
             for i in range(num_more):
                 out[out_at + 1 + i] = 0x80 | (number >> (6 * (num_more - 1 - i))) & 0x3F
             out_at += num_more + 1
