@@ -8,6 +8,7 @@ turned into values only when somebody looks.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -122,7 +123,7 @@ class Attributes:
         if type_name in ("bytes", "unknown"):
             return content
         if type_name == "json":
-            return msgspec.json.decode(content)
+            return _json_value(content)
         if type_name.endswith("_list"):
             return unpack_list(type_name, content)
         return content.decode()
@@ -241,6 +242,15 @@ class LazyAttributes:
     def value(self) -> Attributes:
         """The attributes."""
         return self._load()
+
+
+def _json_value(content: bytes) -> Any:
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.MsgspecError:
+        return json.loads(content)  # which takes a number beyond a double as infinite
+    except RecursionError:
+        raise ValueError("JSON nested too deeply") from None
 
 
 def _text(value: Any) -> str:

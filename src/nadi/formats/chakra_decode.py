@@ -38,6 +38,7 @@ from nadi.wire import read_varint
 __all__ = ["COLLECTIVES", "decode", "looks_like", "stated_version", "trace_of"]
 
 _Ints = npt.NDArray[np.int64]
+_END_OF_TIME = 2**63 - 1
 _VERSION = re.compile(rb"[0-9A-Za-z.+-]{1,32}")
 # Chakra's numbers of collectives; what it calls reduce_scatter_block differs in its layout only
 COLLECTIVES = (
@@ -145,7 +146,7 @@ def trace_of(
     )  # fmt: skip
     rows = _Rows(raw.name, columns.id)
     deps, others = _dependencies(rows, columns, log)
-    nodes, groups = _tables(content, columns, attributes)
+    nodes, groups = _tables(raw.name, content, columns, attributes, log)
     stated = attributes.of(-1)
     version = f"{form} {stated_version(attributes)}".rstrip()
     for more in (others, beside):
@@ -334,8 +335,9 @@ def _repeated(first: _Ints, src: _Ints, num_nodes: int) -> npt.NDArray[np.bool_]
 
 
 def _tables(
-    content: npt.NDArray[np.uint8], columns: NodeColumns, attributes: Attributes
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+    file: str, content: npt.NDArray[np.uint8], columns: NodeColumns, attributes: Attributes,
+    log: IssueLog,
+) -> tuple[pl.DataFrame, pl.DataFrame]:  # fmt: skip
     size = columns.id.size
     codes, texts = _intern(content, columns.name_at, columns.name_length)
     names = pl.Series(texts, dtype=NODES.dtypes["name"]).gather(codes.astype(np.uint32))
@@ -344,18 +346,18 @@ def _tables(
     given: dict[str, Any] = dict(_numbers(attributes, size))
     missing = np.full(size, -1, dtype=np.int64)
     is_cpu = given.get("is_cpu", missing) != 0
-    start, duration = columns.start * 1000, columns.duration * 1000
-    start[columns.start == 0] = -1
     if "duration_ns" in attributes.names:  # from Nadi: operations without it have no time at all
-        start = given.get("start", missing)
-        duration = given.get("duration", missing)
+        times = {name: given.get(name, missing) for name in ("start", "duration")}
+    else:
+        start = np.where(columns.start > 0, columns.start * 1000, -1)
+        times = {"start": start, "duration": columns.duration * 1000}
+    exclusive = given.get("exclusive", missing)
     given |= {
         "id": columns.id,
         "name": names,
         "kind": kinds.gather(columns.kind),
         "category": _categories(attributes, columns.kind, is_cpu),
-        "start": start,
-        "duration": duration,
+        **_usable_times(file, columns.id, times["start"], times["duration"], exclusive, log),
         "is_cpu": is_cpu,
         "comm_type": _comm_types(columns.kind, given.get("comm_type", missing)),
         "group": group,
@@ -363,6 +365,34 @@ def _tables(
     if "stream" in given:  # which Chakra's converter states as 0 for work of the host
         given["stream"] = np.where(is_cpu, -1, given["stream"])
     return NODES.build(size, given), groups
+
+
+def _usable_times(
+    file: str, ids: _Ints, start: _Ints, duration: _Ints, exclusive: _Ints, log: IssueLog
+) -> dict[str, _Ints]:
+    """Leave out times that contradict each other; they stay attributes."""
+    too_late = (start >= 0) & (duration > _END_OF_TIME - np.maximum(start, 0))
+    if too_late.any():
+        raise FormatError(
+            file, f"node {ids[int(np.argmax(too_late))]} ends after the year 2262",
+            "the file is damaged: write it again",
+        )  # fmt: skip
+    endless = (start >= 0) & (duration < 0)
+    log.add(
+        "chakra.duration", "warning", int(endless.sum()),
+        "operations have a start and no duration", "they are taken to have no known time",
+    )  # fmt: skip
+    longer = (exclusive > duration) & (duration >= 0)
+    log.add(
+        "chakra.exclusive", "warning", int(longer.sum()),
+        "operations take longer without their nested ones than with them",
+        "their exclusive time is taken as unknown",
+    )  # fmt: skip
+    return {
+        "start": np.where(endless, -1, start),
+        "duration": duration,
+        "exclusive": np.where(longer, -1, exclusive),
+    }
 
 
 def _numbers(attributes: Attributes, size: int) -> dict[str, _Ints]:

@@ -287,7 +287,9 @@ def _attribute_numbers(attributes: Attributes, first: _Ints, lengths: _Ints) -> 
 def start_and_duration(trace: Trace) -> tuple[_Ints, _Ints]:
     """Give what Chakra calls start and duration of each node, in us; 0 where unknown."""
     exclusive, duration = trace.column("exclusive"), trace.column("duration")
-    own = np.where(exclusive >= 0, exclusive, duration)
+    own = duration
+    if "duration_ns" in trace.attributes.names:  # which keeps what is written otherwise
+        own = np.where(exclusive >= 0, exclusive, duration)
     return _microseconds(trace.column("start")), _microseconds(own)
 
 
