@@ -1,4 +1,4 @@
-"""PyTorch execution traces without times, by msgspec and plain Python: without attributes."""
+"""PyTorch execution traces without times, by msgspec and plain Python: no attributes."""
 
 from __future__ import annotations
 

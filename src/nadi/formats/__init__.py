@@ -48,6 +48,7 @@ def sniff(path: Path | str) -> Format | None:
 def _by_content(head: bytes) -> str:
     from nadi.formats import astra_text, chakra_decode, native
 
+    head = head.removeprefix(container.BYTE_ORDER_MARK)
     if native.looks_like(head):
         return "nadi"
     if head.lstrip()[:1] in (b"{", b"["):

@@ -26,6 +26,7 @@ from nadi.formats.location import is_local
 from nadi.provenance import Source
 
 __all__ = [
+    "BYTE_ORDER_MARK",
     "RawFile",
     "check_writable",
     "garbage_collection_paused",
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD = 1 << 16
 _MAX_RATIO = 200  # of content to gzip; traces have 20 to 40
 _LIKELY_RATIO = 30
@@ -107,7 +108,7 @@ def read_file(path: Path) -> RawFile:
     threading.Thread(target=lambda: future.set_result(_hash(stored)), daemon=True).start()
     is_gzip = stored[: len(_GZIP_MAGIC)].tobytes() == _GZIP_MAGIC
     content = _gunzip(path, stored.tobytes()) if is_gzip else stored
-    if content[:3].tobytes() == _BYTE_ORDER_MARK:
+    if content[:3].tobytes() == BYTE_ORDER_MARK:
         content = content[3:]
     return RawFile(str(path), content, stored.size, future)
 
