@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nadi.errors import FormatError
 from nadi.kernels.groups import group_rows
 from nadi.schema import ATTRIBUTE_TYPES, ATTRS
 from nadi.wire import SCALAR_TYPES, bits_of, pack_list, unpack_list, value_of
@@ -109,10 +110,19 @@ class Attributes:
 
         Raises
         ------
-        ValueError
+        FormatError
             If the bytes are not what the type says.
         """
         type_name = ATTRIBUTE_TYPES[self.type[row]]
+        try:
+            return self._python_value(row, type_name)
+        except (ValueError, RecursionError):
+            raise FormatError(
+                f"attribute {self.names[self.name[row]]!r} of row {self.node[row]}",
+                f"its bytes are no {type_name}", "the file is damaged: write it again",
+            ) from None  # fmt: skip
+
+    def _python_value(self, row: int, type_name: str) -> Any:
         if type_name in _NUMBERS:
             return value_of(type_name, int(self.value[row]))
         if type_name == "none":
@@ -249,8 +259,6 @@ def _json_value(content: bytes) -> Any:
         return msgspec.json.decode(content)
     except msgspec.MsgspecError:
         return json.loads(content)  # which takes a number beyond a double as infinite
-    except RecursionError:
-        raise ValueError("JSON nested too deeply") from None
 
 
 def _text(value: Any) -> str:

@@ -18,7 +18,9 @@ from tests.reference.chakra_messages import read_messages
 
 __all__ = ["WRITTEN", "check", "check_flipped", "check_use"]
 
-WRITTEN = (".et", ".nadi", ".graphml", ".csv", ".pftrace")
+WRITTEN = (
+    ".et", ".nadi", ".graphml", ".csv", ".pftrace", ".json", ".linked.json", ".trace.json", ".dot",
+)  # fmt: skip
 _LONGEST_LINE = 1_500
 # rules that a recording itself may break, by the issue that tells of it while reading; what
 # operands and tensors say is only read when somebody asks, and these rules are what tells of it
@@ -66,7 +68,7 @@ def check(path: Path) -> nadi.Trace | None:
 
 
 def _check_line(line: str, path: Path) -> None:
-    assert line.startswith(str(path)), line
+    assert line.startswith((str(path), "attribute ")), line
     assert line.isprintable() and len(line) < _LONGEST_LINE, line  # noqa: PT018
 
 

@@ -7,7 +7,7 @@ attributes, so that a trace that came from an .et goes back as the same messages
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -71,11 +71,14 @@ _INTEGERS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32"
              "sfixed32", "sfixed64", "bool")  # fmt: skip
 
 
+_Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
+
+
 class _Group(msgspec.Struct):
     pg_name: str = ""
     pg_desc: str = ""
     backend_config: str = ""
-    ranks: list[int] = []
+    ranks: list[_Rank] = []
 
 
 def looks_like(head: bytes) -> bool:
@@ -459,7 +462,7 @@ def _groups(attributes: Attributes, size: int) -> tuple[_Ints, pl.DataFrame]:
     stated = attributes.of(-1).get("process_groups")
     try:
         known = msgspec.json.decode(stated, type=list[_Group]) if stated else []
-    except (msgspec.MsgspecError, TypeError):
+    except (msgspec.MsgspecError, TypeError, RecursionError):
         known = []  # another program's attribute of that name: it is kept as one
     groups = {group.pg_name: group for group in known}
     number = {name: row for row, name in enumerate(groups)}
