@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -41,6 +41,7 @@ from nadi.wire import read_varint
 __all__ = ["COLLECTIVES", "decode", "looks_like", "stated_version", "trace_of"]
 
 _Ints = npt.NDArray[np.int64]
+_END_OF_TIME = 2**63 - 1
 _VERSION = re.compile(rb"[0-9A-Za-z.+-]{1,32}")
 # Chakra's numbers of collectives; what it calls reduce_scatter_block differs in its layout only
 COLLECTIVES = (
@@ -69,16 +70,20 @@ _COLUMNS = {
     "flops": ("num_ops",),
 }
 _NUMBER_NAMES = tuple(name for sources in _COLUMNS.values() for name in sources)
+_ALWAYS = ("start", "duration", "exclusive", "is_cpu", "stream", "comm_type")
 _TEXT_NAMES = ("category", "pg_name")
 _WORDS = make_words({name: code for code, name in enumerate((*_NUMBER_NAMES, *_TEXT_NAMES))})
 _WORTH_SPLITTING = 1 << 22
+
+
+_Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 
 
 class _Group(msgspec.Struct):
     pg_name: str = ""
     pg_desc: str = ""
     backend_config: str = ""
-    ranks: list[int] = []
+    ranks: list[_Rank] = []
 
 
 def looks_like(head: bytes) -> bool:
@@ -150,7 +155,7 @@ def trace_of(
     deps, others = _dependencies(rows, columns, log)
     metadata = _attributes(content[: message_after(content, 1)], 0, counts)
     stated = metadata.of(-1)
-    nodes, groups = _tables(content, columns, stated)
+    nodes, groups = _tables(raw.name, content, columns, stated, log)
     return Trace(
         nodes=nodes,
         deps=deps,
@@ -387,8 +392,9 @@ def _repeated(first: _Ints, src: _Ints, num_nodes: int) -> npt.NDArray[np.bool_]
 
 
 def _tables(
-    content: npt.NDArray[np.uint8], columns: NodeColumns, stated: dict[str, Any]
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+    file: str, content: npt.NDArray[np.uint8], columns: NodeColumns, stated: dict[str, Any],
+    log: IssueLog,
+) -> tuple[pl.DataFrame, pl.DataFrame]:  # fmt: skip
     size = columns.id.size
     codes, texts = _intern(content, columns.name_at, columns.name_length)
     names = pl.Series(texts, dtype=NODES.dtypes["name"]).gather(codes.astype(np.uint32))
@@ -402,16 +408,17 @@ def _tables(
     is_cpu = given["is_cpu"] != 0
     start, duration = columns.start * 1000, columns.duration * 1000
     start[columns.start == 0] = -1
-    if (given["duration"] >= 0).any():  # from Nadi: operations without it have no time at all
+    if (given["duration"] >= 0).any():
+        # from Nadi: operations without these have no time, thread or number at all
         start, duration = given["start"], given["duration"]
-        given["thread"] = columns.numbers[:, _NUMBER_NAMES.index("thread")].copy()
+        for name in ("thread", "sequence"):
+            given[name] = columns.numbers[:, _NUMBER_NAMES.index(name)].copy()
     given |= {
         "id": columns.id,
         "name": names,
         "kind": kinds.gather(columns.kind),
         "category": _categories(*category, columns.kind, is_cpu),
-        "start": start,
-        "duration": duration,
+        **_usable_times(file, columns.id, start, duration, given["exclusive"], log),
         "is_cpu": is_cpu,
         # which Chakra's converter states as 0 for work of the host
         "stream": np.where(is_cpu, -1, given["stream"]),
@@ -419,6 +426,34 @@ def _tables(
         "group": group,
     }
     return NODES.build(size, given), groups
+
+
+def _usable_times(
+    file: str, ids: _Ints, start: _Ints, duration: _Ints, exclusive: _Ints, log: IssueLog
+) -> dict[str, _Ints]:
+    """Leave out times that contradict each other; they stay attributes."""
+    too_late = (start >= 0) & (duration > _END_OF_TIME - np.maximum(start, 0))
+    if too_late.any():
+        raise FormatError(
+            file, f"node {ids[int(np.argmax(too_late))]} ends after the year 2262",
+            "the file is damaged: write it again",
+        )  # fmt: skip
+    endless = (start >= 0) & (duration < 0)
+    log.add(
+        "chakra.duration", "warning", int(endless.sum()),
+        "operations have a start and no duration", "they are taken to have no known time",
+    )  # fmt: skip
+    longer = (exclusive > duration) & (duration >= 0)
+    log.add(
+        "chakra.exclusive", "warning", int(longer.sum()),
+        "operations take longer without their nested ones than with them",
+        "their exclusive time is taken as unknown",
+    )  # fmt: skip
+    return {
+        "start": np.where(endless, -1, start),
+        "duration": duration,
+        "exclusive": np.where(longer, -1, exclusive),
+    }
 
 
 def _numbers(numbers: _Ints) -> dict[str, Any]:
@@ -429,7 +464,7 @@ def _numbers(numbers: _Ints) -> dict[str, Any]:
         values = numbers[:, _NUMBER_NAMES.index(sources[0])]
         for name in sources[1:]:
             values = np.where(values >= 0, values, numbers[:, _NUMBER_NAMES.index(name)])
-        needed = column in ("start", "duration", "is_cpu", "stream", "comm_type")
+        needed = column in _ALWAYS
         if needed or any(is_there[_NUMBER_NAMES.index(name)] for name in sources):
             given[column] = values.copy()
     if "rf_id" in given:  # 0 means none, as in PyTorch's own file
@@ -476,7 +511,7 @@ def _groups(
     listed = stated.get("process_groups")
     try:
         known = msgspec.json.decode(listed, type=list[_Group]) if listed else []
-    except (msgspec.MsgspecError, TypeError):
+    except (msgspec.MsgspecError, TypeError, RecursionError):
         known = []  # another program's attribute of that name: it is kept as one
     groups = {group.pg_name: group for group in known}
     number = {name: row for row, name in enumerate(groups)}

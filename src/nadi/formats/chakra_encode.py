@@ -44,7 +44,7 @@ _NUMBERS = (
     ("flops", "num_ops", "int64"),
     ("bytes", "tensor_size", "uint64"),
     ("rf_id", "rf_id", "int64"),
-    ("sequence", "seq_id", "int64"),
+    ("sequence", "sequence", "int64"),
     ("external_id", "external_id", "int64"),
     ("correlation", "correlation", "int64"),
     ("thread", "thread", "int64"),
@@ -306,7 +306,9 @@ def _attribute_numbers(attributes: Attributes, first: _Ints, lengths: _Ints) -> 
 def start_and_duration(trace: Trace) -> tuple[_Ints, _Ints]:
     """Give what Chakra calls start and duration of each node, in us; 0 where unknown."""
     exclusive, duration = trace.column("exclusive"), trace.column("duration")
-    own = np.where(exclusive >= 0, exclusive, duration)
+    own = duration
+    if "duration_ns" in trace.attributes.names:  # which keeps what is written otherwise
+        own = np.where(exclusive >= 0, exclusive, duration)
     return _microseconds(trace.column("start")), _microseconds(own)
 
 
