@@ -18,7 +18,7 @@ import nadi
 from nadi.formats import json_file
 from nadi.wire import write_varint
 from tests.fuzz.corpus import device_object, host_object, linked_object, samples
-from tests.fuzz.mutations import HOSTILE_NUMBERS
+from tests.fuzz.mutations import HOSTILE_NUMBERS, cuts, mutated
 from tests.fuzz.outcome import WRITTEN, check, check_flipped, check_use
 from tests.reference.chakra_messages import AttributeProto, GlobalMetadata, Node, write_messages
 
@@ -217,7 +217,9 @@ def test_deep_operands(depth: int, tmp_path: Path) -> None:
     node = Node(id=1, name="a", type=4)
     node.inputs.values = node.outputs.types = node.inputs.shapes = value
     node.inputs.types = "['" + "GenericList[" * depth + "Int" + "]" * depth + "']"
-    assert run(tmp_path / "file.et", write_messages(GlobalMetadata(version="1"), [node])) is not None
+    assert (
+        run(tmp_path / "file.et", write_messages(GlobalMetadata(version="1"), [node])) is not None
+    )
     # a group that begins depth times: protobuf's own parser gives up at 100
     groups = b"\x7b" * depth + b"\x7c" * depth
     assert run(tmp_path / "file.et", b"\x00" + write_varint(len(groups)) + groups) is None
@@ -229,6 +231,7 @@ def test_deep_operands(depth: int, tmp_path: Path) -> None:
 def test_bytes_that_are_no_utf8(name: str, tmp_path: Path) -> None:
     content = SAMPLES[name].content
     places = [at for at in range(1, len(content)) if content[at - 1 : at] == b'"']
+    places = places[:: max(len(places) // 60, 1)]
     for number, at in enumerate(places):
         bad = (b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80")[number % 5]
         assert run(tmp_path / "file.json", content[:at] + bad + content[at:]) is None, at
@@ -318,16 +321,22 @@ def test_attributes_that_nadi_reads_itself(name: str, tmp_path: Path) -> None:
         file = write_messages(GlobalMetadata(attr=[attribute]), nodes[: 1 + 2 * (number % 2)])
         trace = run(tmp_path / "file.et", file, write=False)
         if trace is not None:
-            for suffix in WRITTEN[number % 3 :: 3]:
-                check_use(trace, tmp_path, suffix)
+            check_use(trace, tmp_path, WRITTEN[number % len(WRITTEN)])
 
 
 @pytest.mark.parametrize("name", [n for n, s in SAMPLES.items() if s.format == "astra-text"])
 def test_words_of_workloads(name: str, tmp_path: Path) -> None:
     words = SAMPLES[name].content.decode().split(" ")
-    others = [*(n.decode() for n in HOSTILE_NUMBERS), "ALLTOALL", "\u0661", "\u00a0", "\x00", "a\nb"]
+    others = [
+        *(n.decode() for n in HOSTILE_NUMBERS),
+        "ALLTOALL",
+        "\u0661",
+        "\u00a0",
+        "\x00",
+        "a\nb",
+    ]
     for place in range(len(words)):
-        for word in others:
+        for word in others[place % 3 :: 3]:
             text = " ".join([*words[:place], word, *words[place + 1 :]])
             run(tmp_path / "file.txt", text, write=False)
 
@@ -389,7 +398,9 @@ def test_own_files_with_rows_that_are_not_there(table: str, tmp_path: Path) -> N
             items[row] = value
             changed = frame.with_columns(pl.Series(column, items, strict=False).alias(column))
             run(tmp_path / "file.nadi", zipped({**parts, member: arrow(changed)}))
-            as_stored = pl.Series(column, items, strict=False).cast(frame[column].dtype, strict=False)
+            as_stored = pl.Series(column, items, strict=False).cast(
+                frame[column].dtype, strict=False
+            )
             changed = frame.with_columns(as_stored)
             run(tmp_path / "file.nadi", zipped({**parts, member: arrow(changed)}))
         for changed in (
@@ -399,13 +410,13 @@ def test_own_files_with_rows_that_are_not_there(table: str, tmp_path: Path) -> N
             run(tmp_path / "file.nadi", zipped({**parts, member: arrow(changed)}))
 
 
-@pytest.mark.parametrize("name", [n for n, s in SAMPLES.items() if s.format in ("pytorch", "kineto")])
+@pytest.mark.parametrize(
+    "name", [n for n, s in SAMPLES.items() if s.format in ("pytorch", "kineto")]
+)
 def test_files_read_in_two_halves(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long lists are read by two threads; here every list is."""
-    from tests.fuzz.mutations import cuts, mutated
-
     monkeypatch.setattr(json_file, "_WORTH_SPLITTING", 0)
     sample = SAMPLES[name]
     path = tmp_path / f"file{sample.suffix}"
