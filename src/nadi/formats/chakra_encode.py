@@ -73,6 +73,11 @@ def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[memoryv
     if stated_version(trace.attributes) is None:
         trace = with_chakra_attributes(trace, log)
     attributes = _with_version(trace.attributes, schema)
+    log.add(
+        "chakra.unknown-key", "warning", int((attributes.type == CODES["json"]).sum()),
+        "keys of a Chakra trace in JSON that its messages have no field for",
+        "write JSON to keep them",
+    )  # fmt: skip
     columns = _message_columns(trace, attributes)
     sizes = np.empty(trace.nodes.height + 1, dtype=np.int64)
     out = np.empty(measure_messages(columns, sizes), dtype=np.uint8)
@@ -99,8 +104,14 @@ def with_chakra_attributes(trace: Trace, log: IssueLog) -> Trace:
         "chakra.event", "info", raw_events.size,
         "events that are no operations, such as counters, have no place in a Chakra trace",
     )  # fmt: skip
+    twice = _described_twice(attributes, trace.nodes.height)
+    log.add(
+        "chakra.args", "info", twice.size,
+        "operations have raw args of a device trace beside what the host trace says of them: left "
+        "out",
+    )  # fmt: skip
     kept = np.ones(len(attributes), dtype=np.bool_)
-    kept[raw_events] = False
+    kept[raw_events] = kept[twice] = False
     attributes = _texts_as_strings(attributes.filtered(kept))
     height = trace.nodes.height
     added = [_numbers(trace, attributes, *entry) for entry in _NUMBERS]
@@ -121,6 +132,14 @@ def with_chakra_attributes(trace: Trace, log: IssueLog) -> Trace:
         "dependencies become data or control dependencies; what kind they were is not written",
     )  # fmt: skip
     return replace(trace, given_attributes=attributes.joined(extra))
+
+
+def _described_twice(attributes: Attributes, height: int) -> _Ints:
+    """Give the rows of raw args of nodes that have what PyTorch's execution trace says."""
+    args = attributes.rows_named("args")
+    of_host = np.zeros(height + 1, dtype=np.bool_)  # the last stands for the trace itself
+    of_host[attributes.node[attributes.rows_named("op_schema")]] = True
+    return args[of_host[attributes.node[args]]]
 
 
 def _texts_as_strings(attributes: Attributes) -> Attributes:

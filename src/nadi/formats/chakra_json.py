@@ -43,8 +43,9 @@ _FIRST_KEYS = (
             + rb")|\}\s*\{)"
         ),
     ),
-    (FEEDER, re.compile(_BEGIN + rb'(?:.*[,{\s])?"workload_graph"\s*:\s*\[', re.DOTALL)),
+    (FEEDER, re.compile(_BEGIN + rb'(?:.*[,{\s])?"workload_graph"\s*:', re.DOTALL)),
 )
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 _REMEDY = "the file was damaged, or is no Chakra trace: write it again"
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
@@ -152,25 +153,28 @@ def _parsed(file: str, content: bytes, begin: int, place: str = "$") -> RawMessa
     try:
         return _decode_object(content)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise _broken(file, error, begin, len(content), place) from None
+        raise _broken(file, error, begin, content, place) from None
 
 
 def _all_parsed(file: str, value: msgspec.Raw, place: str) -> list[dict[str, msgspec.Raw]]:
     try:
         return _decode_objects(value)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise _broken(file, error, 0, len(bytes(value)), place) from None
+        raise _broken(file, error, 0, bytes(value), place) from None
 
 
-def _broken(file: str, error: Exception, begin: int, size: int, place: str) -> FormatError:
+def _broken(file: str, error: Exception, begin: int, content: bytes, place: str) -> FormatError:
     """Describe what msgspec found, with the byte counted from the start of the file."""
     text = str(error)
     if isinstance(error, RecursionError):
         text = f"nested too deeply to be a trace - at {place}"
     elif isinstance(error, msgspec.ValidationError):
         text = text.replace("`$", f"`{place}") if "`$" in text else f"{text} - at `{place}`"
+    elif "truncated" in text and (half := _HALF_CHARACTER.search(content)):
+        # what msgspec says of it, too
+        text = f"not valid JSON: half of a surrogate pair (byte {begin + half.start():,})"
     elif "truncated" in text:
-        text = f"the JSON ends too early, after {begin + size:,} bytes"
+        text = f"the JSON ends too early, after {begin + len(content):,} bytes"
     elif found := re.search(r"\(byte (\d+)\)", text):
         text = f"{text[: found.start()]}(byte {begin + int(found[1]):,})"
     return FormatError(file, text, _REMEDY)

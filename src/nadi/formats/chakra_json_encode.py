@@ -31,12 +31,13 @@ from nadi.issues import IssueLog
 from nadi.kernels.chakra_decode import ROLES
 from nadi.schema import ATTRIBUTE_TYPES, NODE_KINDS
 from nadi.trace import Trace
-from nadi.wire import LIST_TYPES, VALUE_TYPES
+from nadi.wire import LIST_TYPES, VALUE_TYPES, read_varint
 
 __all__ = ["encode"]
 
 _Ints = npt.NDArray[np.int64]
 _QUOTED = ("int64", "uint64", "sint64", "fixed64", "sfixed64")  # JSON's numbers have 53 bits
+_TYPE_TAG = b"\x18"  # of the field that holds the type of a node
 _UNSIGNED = ("uint64", "fixed64")
 _KEYS = {name: camel_case(name if name in LIST_TYPES else f"{name}_val") for name in VALUE_TYPES}
 _IS_ATTRIBUTE = np.array([name in (*VALUE_TYPES, "none") for name in ATTRIBUTE_TYPES])
@@ -63,8 +64,10 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     if stated_version(trace.attributes) is None:
         trace = with_chakra_attributes(trace, log)
     attributes = trace.attributes
+    kinds = _unknown_kinds(attributes)
+    num_unknown = int((attributes.type == CODES["unknown"]).sum()) - len(kinds)
     log.add(
-        "chakra-json.unknown", "warning", int((attributes.type == CODES["unknown"]).sum()),
+        "chakra-json.unknown", "warning", num_unknown,
         "protobuf fields that this version of the format does not have: JSON has no place for them",
         "write an .et to keep them",
     )  # fmt: skip
@@ -73,40 +76,49 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
         pl.concat_str(pl.lit("{"), pl.col("fields").str.strip_prefix(","), pl.lit("}"))
     )[0].item()
     yield f'{{"globalMetadata": {metadata}, "nodes": [\n'.encode()
-    lines = _node_lines(trace, given[1:])
+    lines = _node_lines(trace, given[1:], kinds)
     comma = pl.when(pl.int_range(pl.len()) < pl.len() - 1).then(pl.lit(",")).otherwise(pl.lit(""))
     yield from pieces(lines.to_frame("line").select(pl.col("line") + comma).to_series())
     yield b"]}\n"
 
 
-def _node_lines(trace: Trace, given: pl.DataFrame) -> pl.Series:
+def _unknown_kinds(attributes: Attributes) -> dict[int, int]:
+    """Give the types of nodes that this version does not know: they are kept as fields."""
+    kinds = {}
+    for row in np.flatnonzero(attributes.type == CODES["unknown"]).tolist():
+        content = attributes.span(row)
+        if attributes.node[row] >= 0 and content[:1] == _TYPE_TAG:
+            number = read_varint(content, 1)[0] % 2**32
+            kinds[int(attributes.node[row])] = number - 2**32 if number >= 2**31 else number
+    return kinds
+
+
+def _node_lines(trace: Trace, given: pl.DataFrame, unknown_kinds: dict[int, int]) -> pl.Series:
     nodes = trace.nodes
     start, duration = start_and_duration(trace)
-    kinds = pl.Enum([f"{name}_NODE" for name in NODE_KINDS])
-    kind = pl.Series(kinds.categories, dtype=kinds).gather(nodes["kind"].to_physical())
+    kinds = pl.Series([f'"{name}_NODE"' for name in NODE_KINDS])
+    kind = kinds.gather(nodes["kind"].to_physical())
+    # each field as JSON, and what stands for protobuf's default, which is left out
     columns = {
-        "id": nodes["id"].cast(pl.String),
-        "name": texts_as_json(nodes["name"]),
-        "type": kind.cast(pl.String),
-        "ctrlDeps": _id_lists(*given_ids(trace, trace.attributes, "ctrl")),
-        "dataDeps": _id_lists(*given_ids(trace, trace.attributes, "data")),
-        "startTimeMicros": pl.Series(start).cast(pl.String),
-        "durationMicros": pl.Series(duration).cast(pl.String),
-        "fields": given["fields"],
+        "id": (_quoted(nodes["id"]), '"0"'),
+        "name": (texts_as_json(nodes["name"]), '""'),
+        "type": (kind.scatter(list(unknown_kinds), map(str, unknown_kinds.values())), kinds[0]),
+        "ctrlDeps": (_id_lists(*given_ids(trace, trace.attributes, "ctrl")), ""),
+        "dataDeps": (_id_lists(*given_ids(trace, trace.attributes, "data")), ""),
+        "startTimeMicros": (_quoted(pl.Series(start)), '"0"'),
+        "durationMicros": (_quoted(pl.Series(duration)), '"0"'),
     }
-    default = {"id": "0", "startTimeMicros": "0", "durationMicros": "0", "type": "INVALID_NODE"}
-    parts = []
-    for name in columns:
-        if name == "fields":
-            parts.append(pl.col(name))
-        elif name in default:
-            written = pl.format(f',"{name}":"{{}}"', name)
-            parts.append(pl.when(pl.col(name) != default[name]).then(written))
-        else:
-            empty = '""' if name == "name" else ""
-            parts.append(pl.when(pl.col(name) != empty).then(pl.format(f',"{name}":{{}}', name)))
-    fields = pl.concat_str(parts, ignore_nulls=True).str.strip_prefix(",")
-    return pl.DataFrame(columns).select(pl.lit("{") + fields + pl.lit("}")).to_series()
+    written = [
+        pl.when(pl.col(name) != default).then(pl.format(f',"{name}":{{}}', name))
+        for name, (_, default) in columns.items()
+    ]
+    fields = pl.concat_str(*written, "fields", ignore_nulls=True).str.strip_prefix(",")
+    frame = pl.DataFrame({name: column for name, (column, _) in columns.items()})
+    return frame.with_columns(given).select(pl.lit("{") + fields + pl.lit("}")).to_series()
+
+
+def _quoted(numbers: pl.Series) -> pl.Series:
+    return pl.Series(['"']) + numbers.cast(pl.String) + pl.Series(['"'])
 
 
 def _id_lists(first: _Ints, ids: _Ints) -> pl.Series:
@@ -177,8 +189,7 @@ def _integers(values: _Ints, name: str) -> pl.Series:
     numbers = pl.Series(values.view(np.uint64) if name in _UNSIGNED else values)
     if name == "bool":
         return (numbers != 0).cast(pl.String)
-    texts = numbers.cast(pl.String)
-    return pl.Series(['"']) + texts + pl.Series(['"']) if name in _QUOTED else texts
+    return _quoted(numbers) if name in _QUOTED else numbers.cast(pl.String)
 
 
 def _json_value(name: str, value: Any) -> str:

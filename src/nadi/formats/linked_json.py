@@ -33,7 +33,9 @@ _HOST = ("metadata", "annotation", "operator")
 _DEVICE_NAMES = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 # one that all versions of Chakra's converter of the last years accept
 _SCHEMA = "1.1.0-chakra.0.0.4"
-_ATTRS_KEY, _OTHER_EVENTS = "attrs", "event"
+# the oldest schema has its keys elsewhere; as they are written here is how this one has them
+_OLD_SCHEMA, _SCHEMA_AS_WRITTEN = "1.0.1", "1.0.3-chakra.0.0.4"
+_ATTRS_KEY, _OTHER_EVENTS, _DEVICE_KEY = "attrs", "event", "schemaVersion"
 _CTRL = "ctrl_deps[0]"
 _BEFORE_NODES = ("schema", "pid", "time", "start_ts")
 _NO_OPERANDS = '{"values":[],"shapes":[],"types":[],"strides":[]}'
@@ -110,6 +112,11 @@ def _note_what_is_left_out(trace: Trace, layout: _Layout, log: IssueLog) -> None
         "linked-json.id", "info", layout.rows.size if layout.is_device.any() else 0,
         "nodes are numbered anew, device work right after its launcher",
     )  # fmt: skip
+    schema = trace.attributes.of(-1).get("schema")
+    log.add(
+        "linked-json.schema", "info", int(schema == _OLD_SCHEMA),
+        f"schema {_OLD_SCHEMA} becomes {_SCHEMA_AS_WRITTEN}, whose keys are written",
+    )  # fmt: skip
     kinds = trace.deps["kind"].is_in(["call", "launch", "thread"])
     log.add(
         "linked-json.dependency", "info", int((~kinds).sum()),
@@ -134,10 +141,15 @@ def _top_level(trace: Trace, layout: _Layout) -> tuple[str, str]:
     """Write the file's keys before and after ``nodes``."""
     attributes = trace.attributes
     stated: dict[str, str] = {}
+    names = {attributes.names[attributes.name[row]] for row in attributes.rows_of(-1)}
     for row in attributes.rows_of(-1):
         name, type_name = attributes.names[attributes.name[row]], _type_of(attributes, row)
-        if name != _OTHER_EVENTS and type_name in (*VALUE_TYPES, "json"):
+        # a device trace's own keys are JSON; they would make this file one of its kind
+        kept = VALUE_TYPES if _DEVICE_KEY in names else (*VALUE_TYPES, "json")
+        if name != _OTHER_EVENTS and type_name in kept:
             stated.setdefault(name, _json_of(attributes, row))
+    if stated.get("schema") == json_text(_OLD_SCHEMA):
+        stated["schema"] = json_text(_SCHEMA_AS_WRITTEN)
     if not layout.is_plain:
         for name, value in _what_the_converter_needs(trace).items():
             stated.setdefault(name, msgspec.json.encode(value).decode())
@@ -172,8 +184,7 @@ def _json_of(attributes: Attributes, row: int) -> str:
     """Write an attribute's value; raw JSON as it stands."""
     if _type_of(attributes, row) == "json":
         return attributes.span(row).decode()
-    value = msgspec.json.encode(attributes.python_value(row))
-    return str(value, "utf-8")
+    return msgspec.json.encode(attributes.python_value(row)).decode("utf-8")
 
 
 def _node_lines(trace: Trace, layout: _Layout) -> pl.Series:
@@ -229,10 +240,11 @@ def _control(trace: Trace, layout: _Layout) -> _Ints:
 
 def _operands(attributes: Attributes, side: str, size: int, *, is_plain: bool) -> pl.Series:
     """Write what a node's inputs or outputs are, from the texts that the file had."""
-    rows = np.flatnonzero(attributes.type == CODES["operand"])
     names = attributes.names
+    is_operand = attributes.type == CODES["operand"]
     is_part = _named(attributes, {name for name in names if name.startswith(f"{side}.")})
-    parts, whole = rows[is_part[rows]], rows[_named(attributes, {side})[rows]]
+    parts = np.flatnonzero(is_part & (is_operand | (attributes.type == CODES["json"])))
+    whole = np.flatnonzero(is_operand & _named(attributes, {side}))
     keys = pl.Series([json_text(name.removeprefix(f"{side}.")) for name in names], dtype=pl.String)
     members = keys.gather(attributes.name[parts]) + pl.Series([":"]) + _raw_json(attributes, parts)
     written = pl.DataFrame(
@@ -375,7 +387,8 @@ def _other_thread(trace: Trace, layout: _Layout) -> pl.Series:
 
 def _other_keys(attributes: Attributes, size: int) -> pl.Series:
     """Write keys of nodes that have no meaning here, as they stood."""
-    is_key = (attributes.type == CODES["json"]) & ~_named(attributes, {_ATTRS_KEY})
+    elsewhere = {name for name in attributes.names if name.startswith(("inputs.", "outputs."))}
+    is_key = (attributes.type == CODES["json"]) & ~_named(attributes, {_ATTRS_KEY, *elsewhere})
     rows = np.flatnonzero(is_key & (attributes.node >= 0))
     keys = pl.Series([f",{json_text(name)}:" for name in attributes.names], dtype=pl.String)
     values = written_once(attributes, rows, lambda row: attributes.span(row).decode())

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,10 +27,12 @@ import polars as pl
 from nadi.attributes import Attributes
 from nadi.formats.communication import DTYPE_BYTES, comm_type_of_text
 from nadi.operands import operand_tables
-from nadi.schema import COMM_TYPES
+from nadi.schema import COMM_TYPES, GROUPS, NODES
+from nadi.trace import Trace
 
-__all__ = ["NODE_NAME", "PARAM_COMMS", "param_comms"]
+__all__ = ["GROUP_INIT", "NODE_NAME", "PARAM_COMMS", "param_comms", "with_param_comms"]
 
+GROUP_INIT = "## process_group:init ##"
 NODE_NAME = "record_param_comms"
 PARAM_COMMS: Mapping[str, pl.DataType] = {
     "node": pl.Int64(),
@@ -252,3 +254,50 @@ def _bytes(stated: dict[str, Any], arguments: _Arguments) -> int:
         return min(elements * size, _MAX_BYTES)
     tensors = (leaf.bytes for leaves in arguments.values() for leaf in leaves)
     return min(sum(size for size in tensors if size >= 0), _MAX_BYTES)
+
+
+def with_param_comms(trace: Trace) -> Trace:
+    """Give a host trace whose nodes ``record_param_comms`` say which communication they are.
+
+    The call around such a node, ``c10d::allreduce_`` and its kin, is then no communication of
+    its own any more: each stands once.
+    """
+    is_record = (trace.nodes["name"] == NODE_NAME).to_numpy()
+    if not is_record.any():
+        return trace
+    is_init = (trace.nodes["name"] == GROUP_INIT).to_numpy()
+    records = param_comms(
+        np.flatnonzero(is_record), trace.attributes, np.flatnonzero(is_init).tolist()
+    )
+    records = records.filter(pl.col("comm_type") != "none")
+    groups = _with_groups(trace.groups, records)
+    number = {name: row for row, name in enumerate(groups["name"])}
+    rows = records["node"].to_numpy()
+    around = trace.column("parent")[rows]
+    comm_type = trace.nodes["comm_type"].cast(pl.String).to_numpy().copy()
+    comm_bytes = trace.column("comm_bytes").copy()
+    comm_type[around[around >= 0]], comm_bytes[around[around >= 0]] = "none", -1
+    comm_type[rows] = records["comm_type"].cast(pl.String).to_numpy()
+    comm_bytes[rows] = records["comm_bytes"].to_numpy()
+    columns = {"comm_bytes": comm_bytes}
+    for name in ("src", "dst", "tag", "group"):
+        columns[name] = trace.column(name).copy()
+    for name in ("src", "dst", "tag"):
+        columns[name][rows] = records[name].to_numpy()
+    columns["group"][rows] = [number.get(name, -1) for name in records["group"]]
+    types = pl.Series(comm_type, dtype=NODES.dtypes["comm_type"])
+    nodes = trace.nodes.with_columns(comm_type=types, **columns)
+    return replace(trace, nodes=nodes, groups=groups)
+
+
+def _with_groups(groups: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
+    """Add the groups that only communications name, with the members that they state."""
+    found = (
+        records.filter(pl.col("group") != "")
+        .sort(pl.col("ranks").list.len(), descending=True, maintain_order=True)
+        .unique("group", keep="first", maintain_order=True)
+        .join(groups, left_on="group", right_on="name", how="anti")
+        .sort("node")
+    )
+    columns = {"name": found["group"], "ranks": found["ranks"].list.sort()}
+    return pl.concat([groups, GROUPS.build(found.height, columns)])

@@ -27,13 +27,14 @@ from nadi.formats.container import RawFile
 from nadi.formats.host_nodes import Nodes, scan
 from nadi.formats.json_file import Span, Texts, decode_span, walk_members
 from nadi.formats.kineto_events import CATEGORY_WORDS
+from nadi.formats.param_comms import GROUP_INIT, with_param_comms
 from nadi.issues import IssueLog
 from nadi.provenance import Provenance
 from nadi.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS, NODES
 from nadi.trace import Trace
 from nadi.version import __version__
 
-__all__ = ["GROUP_INIT", "KNOWN_SCHEMAS", "decode"]
+__all__ = ["KNOWN_SCHEMAS", "decode"]
 
 Ints = npt.NDArray[np.int64]
 KNOWN_SCHEMAS = (
@@ -44,7 +45,6 @@ KNOWN_SCHEMAS = (
     "1.1.1-chakra.0.0.4",
     "1.1.1-chakra.1.0.0",
 )
-GROUP_INIT = "## process_group:init ##"
 _USER_SCOPE = 7  # of PyTorch's RecordScope
 _STRUCTURE = "[pytorch|profiler|execution_trace|"
 _MAX_BYTES = 2**62
@@ -144,7 +144,7 @@ def decode(raw: RawFile) -> Trace:
     parent, lost_parents = _parents(nodes, rows, log)
     deps, lost_deps = _thread_deps(nodes, rows, log)
     lost = {"ctrl_deps[0]": lost_parents, "inter_thread_dep": lost_deps}
-    return Trace(
+    trace = Trace(
         nodes=NODES.build(rows.order.size, {"parent": parent, **_columns(nodes, names, rows)}),
         deps=deps,
         groups=_groups_table(nodes, names, rows),
@@ -153,6 +153,7 @@ def decode(raw: RawFile) -> Trace:
         process=process,
         given_attributes=LazyAttributes(lambda: _attributes(nodes, members, lost, rows.new_row)),
     )
+    return with_param_comms(trace)
 
 
 def _header(raw: RawFile, members: list[tuple[str, Span]], has_nodes: bool) -> tuple[str, int]:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nadi.attributes import Attributes, LazyAttributes
 from nadi.formats.communication import comm_kind, comm_type_of_call
 from nadi.issues import IssueLog
 from nadi.link.deps import find_deps, launcher_rows
@@ -67,8 +68,19 @@ def link_pair(host: Trace, device: Trace) -> Trace:
         rank=device.rank,
         world_size=device.world_size,
         process=device.process,
+        given_attributes=LazyAttributes(lambda: _attributes(host, host_row, device)),
     )
     return _with_dependencies(trace, host, host_row, device, log)
+
+
+def _attributes(host: Trace, host_row: _Ints, device: Trace) -> Attributes:
+    """Give what both files said, at the rows where their operations are now."""
+    row_of_host = np.full(host.nodes.height, -1, dtype=np.int64)
+    known = np.flatnonzero(host_row >= 0)
+    row_of_host[host_row[known]] = known
+    first_timed = host_row.size - device.nodes.height
+    row_of_event = first_timed + np.arange(device.nodes.height)
+    return host.attributes.moved(row_of_host).joined(device.attributes.moved(row_of_event))
 
 
 def _linked_nodes(host: Trace, device: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
@@ -138,6 +150,7 @@ def _with_dependencies(
         rank=trace.rank,
         world_size=trace.world_size,
         process=trace.process,
+        given_attributes=trace.given_attributes,
     )
 
 
