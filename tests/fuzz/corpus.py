@@ -79,6 +79,11 @@ def host_object() -> Any:
 
 def device_object() -> Any:
     """Give a device trace of nine operations and five other events."""
+    return json.loads(_device_text())
+
+
+@cache
+def _device_text() -> str:
     device = _demo("device")
     events = device["traceEvents"]
     chosen = [
@@ -103,7 +108,7 @@ def device_object() -> Any:
                  "ts": 4394893439474.026 + 3 * number, "dur": 2.5}  # fmt: skip
         chosen.append(event if args is None else {**event, "args": args})
     device["traceEvents"] = chosen
-    return device
+    return json.dumps(device)
 
 
 def linked_object() -> Any:

@@ -152,7 +152,7 @@ def _check_chakra(content: bytes, trace: nadi.Trace | None, path: Path) -> None:
         try:
             nadi.read(path)
         except nadi.NadiError as error:
-            assert _CHAKRA_RULES.search(str(error)), f"protobuf reads it: {error}"  # noqa: PT017
+            assert _CHAKRA_RULES.search(str(error)), f"protobuf reads it: {error}"
         return
     assert trace.column("id").tolist() == [node.id for node in nodes]
     assert trace.nodes["name"].cast(str).to_list() == [node.name for node in nodes]

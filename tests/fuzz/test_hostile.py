@@ -18,7 +18,7 @@ import nadi
 from nadi.formats import json_file
 from nadi.wire import write_varint
 from tests.fuzz.corpus import device_object, host_object, linked_object, samples
-from tests.fuzz.mutations import HOSTILE_NUMBERS
+from tests.fuzz.mutations import HOSTILE_NUMBERS, cuts, mutated
 from tests.fuzz.outcome import WRITTEN, check, check_flipped, check_use
 from tests.reference.chakra_messages import AttributeProto, GlobalMetadata, Node, write_messages
 
@@ -231,6 +231,7 @@ def test_deep_operands(depth: int, tmp_path: Path) -> None:
 def test_bytes_that_are_no_utf8(name: str, tmp_path: Path) -> None:
     content = SAMPLES[name].content
     places = [at for at in range(1, len(content)) if content[at - 1 : at] == b'"']
+    places = places[:: max(len(places) // 60, 1)]
     for number, at in enumerate(places):
         bad = (b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80")[number % 5]
         assert run(tmp_path / "file.json", content[:at] + bad + content[at:]) is None, at
@@ -320,8 +321,7 @@ def test_attributes_that_nadi_reads_itself(name: str, tmp_path: Path) -> None:
         file = write_messages(GlobalMetadata(attr=[attribute]), nodes[: 1 + 2 * (number % 2)])
         trace = run(tmp_path / "file.et", file, write=False)
         if trace is not None:
-            for suffix in WRITTEN[number % 3 :: 3]:
-                check_use(trace, tmp_path, suffix)
+            check_use(trace, tmp_path, WRITTEN[number % len(WRITTEN)])
 
 
 @pytest.mark.parametrize("name", [n for n, s in SAMPLES.items() if s.format == "astra-text"])
@@ -336,7 +336,7 @@ def test_words_of_workloads(name: str, tmp_path: Path) -> None:
         "a\nb",
     ]
     for place in range(len(words)):
-        for word in others:
+        for word in others[place % 3 :: 3]:
             text = " ".join([*words[:place], word, *words[place + 1 :]])
             run(tmp_path / "file.txt", text, write=False)
 
@@ -385,6 +385,15 @@ COLUMNS = {
 }  # fmt: skip
 
 
+def run_own(path: Path, content: bytes) -> None:
+    """Check a file whose sums are right: rules that take long to check are not on opening."""
+    path.write_bytes(content)
+    try:
+        check(path)
+    except AssertionError as error:
+        assert "deps.twice" in str(error) or "groups.ranks" in str(error)
+
+
 @pytest.mark.parametrize("table", COLUMNS)
 def test_own_files_with_rows_that_are_not_there(table: str, tmp_path: Path) -> None:
     parts = members(SAMPLES["nadi"].content)
@@ -397,17 +406,17 @@ def test_own_files_with_rows_that_are_not_there(table: str, tmp_path: Path) -> N
             items = frame[column].to_list()
             items[row] = value
             changed = frame.with_columns(pl.Series(column, items, strict=False).alias(column))
-            run(tmp_path / "file.nadi", zipped({**parts, member: arrow(changed)}))
+            run_own(tmp_path / "file.nadi", zipped({**parts, member: arrow(changed)}))
             as_stored = pl.Series(column, items, strict=False).cast(
                 frame[column].dtype, strict=False
             )
             changed = frame.with_columns(as_stored)
-            run(tmp_path / "file.nadi", zipped({**parts, member: arrow(changed)}))
+            run_own(tmp_path / "file.nadi", zipped({**parts, member: arrow(changed)}))
         for changed in (
             frame.drop(column), frame.with_columns(pl.lit("a").alias(column)), frame.head(1),
             frame.with_columns(pl.lit(1.5).alias(column)), frame.with_columns(more=1), frame.clear(),
         ):  # fmt: skip
-            run(tmp_path / "file.nadi", zipped({**parts, member: arrow(changed)}))
+            run_own(tmp_path / "file.nadi", zipped({**parts, member: arrow(changed)}))
 
 
 @pytest.mark.parametrize(
@@ -417,8 +426,6 @@ def test_files_read_in_two_halves(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long lists are read by two threads; here every list is."""
-    from tests.fuzz.mutations import cuts, mutated
-
     monkeypatch.setattr(json_file, "_WORTH_SPLITTING", 0)
     sample = SAMPLES[name]
     path = tmp_path / f"file{sample.suffix}"

@@ -162,11 +162,14 @@ def _check_references(path: Path, tables: dict[str, pl.DataFrame]) -> None:
             row = int(np.argmax(wrong))
             what = f"table {table}, row {row}: {column} is {values[row]}, no row that it may name"
             raise FormatError(str(path), what, _DAMAGED)
-    start, duration = (tables["nodes"][name].to_numpy() for name in ("start", "duration"))
+    start, duration, exclusive = (
+        tables["nodes"][name].to_numpy() for name in ("start", "duration", "exclusive")
+    )
     wrong = (start >= 0) & ((duration < 0) | (duration > _END_OF_TIME - np.maximum(start, 0)))
+    wrong |= (exclusive < -1) | ((exclusive > duration) & (duration >= 0))
     if wrong.any():
         row = int(np.argmax(wrong))
-        what = f"table nodes, row {row}: {duration[row]} is no duration after {start[row]} ns"
+        what = f"table nodes, row {row}: start, duration and exclusive do not fit together"
         raise FormatError(str(path), what, _DAMAGED)
 
 

@@ -69,7 +69,7 @@ class _Group(msgspec.Struct):
 
 _schema_decoder = msgspec.json.Decoder(str)
 _pid_decoder = msgspec.json.Decoder(_Reference)
-_header_decoder = msgspec.json.Decoder(int | str)
+_header_decoder: msgspec.json.Decoder[int | str] = msgspec.json.Decoder(int | str)
 _values_decoder = msgspec.json.Decoder(list[Any])
 _groups_decoder = msgspec.json.Decoder(list[_Group])
 
