@@ -8,6 +8,7 @@ turned into values only when somebody looks.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nadi.errors import FormatError
 from nadi.kernels.groups import group_rows
 from nadi.schema import ATTRIBUTE_TYPES, ATTRS
 from nadi.wire import SCALAR_TYPES, bits_of, pack_list, unpack_list, value_of
@@ -108,10 +110,19 @@ class Attributes:
 
         Raises
         ------
-        ValueError
+        FormatError
             If the bytes are not what the type says.
         """
         type_name = ATTRIBUTE_TYPES[self.type[row]]
+        try:
+            return self._python_value(row, type_name)
+        except (ValueError, RecursionError):
+            raise FormatError(
+                f"attribute {self.names[self.name[row]]!r} of row {self.node[row]}",
+                f"its bytes are no {type_name}", "the file is damaged: write it again",
+            ) from None  # fmt: skip
+
+    def _python_value(self, row: int, type_name: str) -> Any:
         if type_name in _NUMBERS:
             return value_of(type_name, int(self.value[row]))
         if type_name == "none":
@@ -122,7 +133,7 @@ class Attributes:
         if type_name in ("bytes", "unknown"):
             return content
         if type_name == "json":
-            return msgspec.json.decode(content)
+            return _json_value(content)
         if type_name.endswith("_list"):
             return unpack_list(type_name, content)
         return content.decode()
@@ -241,6 +252,13 @@ class LazyAttributes:
     def value(self) -> Attributes:
         """The attributes."""
         return self._load()
+
+
+def _json_value(content: bytes) -> Any:
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.MsgspecError:
+        return json.loads(content)  # which takes a number beyond a double as infinite
 
 
 def _text(value: Any) -> str:

@@ -16,6 +16,8 @@ __all__ = ["RULES", "cycle_row", "validate_job", "validate_trace"]
 
 _Bools = npt.NDArray[np.bool_]
 
+_END_OF_TIME = 2**63 - 1
+
 RULES = {code: rule for table in TABLES for code, rule in table.rules.items()}
 
 
@@ -66,7 +68,8 @@ def _check_nodes(trace: Trace, log: IssueLog) -> None:
     _report(log, "nodes.id", trace.nodes["id"].is_duplicated().to_numpy())
     if not trace.deps["kind"].is_in(GIVEN_DEPS).any():
         _report(log, "nodes.order", np.append(False, _out_of_order(trace)))
-    _report(log, "nodes.duration", (start >= 0) & (duration < 0))
+    too_late = duration > _END_OF_TIME - np.maximum(start, 0)
+    _report(log, "nodes.duration", (start >= 0) & ((duration < 0) | too_late))
     _report(log, "nodes.exclusive", (exclusive < -1) | ((exclusive > duration) & (duration >= 0)))
     _report(log, "nodes.parent", (parent < -1) | (parent >= own))
     group = trace.column("group")

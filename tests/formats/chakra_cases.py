@@ -15,7 +15,7 @@ from tests.reference.chakra_messages import AttributeProto, GlobalMetadata, IOIn
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 IDS = st.integers(0, 2**62 - 1)
-MICROSECONDS = st.integers(0, (2**63 - 1) // 1000)
+MICROSECONDS = st.integers(1, 2**62 // 1000)  # an int64 of ns holds the end as well
 
 
 def raw_file(content: bytes, name: str = "a.json") -> RawFile:

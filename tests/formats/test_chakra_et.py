@@ -188,7 +188,11 @@ def test_a_linked_trace_says_in_chakras_words_what_it_knows(
     assert (back.rank, back.world_size, back.process) == (1, 4, linked.process)
     parents = {(s, d) for s, d, kind, _ in back.deps.iter_rows() if kind == "ctrl"}
     rows = np.flatnonzero(linked.column("parent") >= 0)
-    assert parents == set(zip(linked.column("parent")[rows].tolist(), rows.tolist(), strict=True))
+    expected = set(zip(linked.column("parent")[rows].tolist(), rows.tolist(), strict=True))
+    # the execution trace names parents with later ids too, which are no parents for Nadi
+    kept = {row[0] for row in linked.attributes.items() if row[2] == "dependency"}
+    assert expected <= parents
+    assert {dst for _, dst in parents - expected} <= kept
     assert nadi.validate_trace(back).is_empty()
 
 

@@ -7,27 +7,30 @@ attributes, so that a trace that came from an .et goes back as the same messages
 from __future__ import annotations
 
 import re
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.attributes import CODES, AttributeBuilder, Attributes
+from nadi.attributes import CODES, AttributeBuilder, Attributes, LazyAttributes
 from nadi.errors import FormatError
 from nadi.formats.container import RawFile
 from nadi.issues import IssueLog
-from nadi.kernels.attributes import scatter_numbers
 from nadi.kernels.chakra_decode import (
     NUM_COUNTS,
     PROBLEMS,
     ROLES,
+    AttributeColumns,
     NodeColumns,
     count_messages,
-    decode_messages,
+    decode_attributes,
+    decode_nodes,
+    message_after,
 )
-from nadi.kernels.strings import intern_spans
+from nadi.kernels.strings import intern_spans, make_words
 from nadi.provenance import Provenance
 from nadi.schema import CATEGORIES, COMM_TYPES, DEPS, GROUPS, NODE_KINDS, NODES
 from nadi.trace import Trace
@@ -38,6 +41,7 @@ from nadi.wire import read_varint
 __all__ = ["COLLECTIVES", "decode", "looks_like", "stated_version", "trace_of"]
 
 _Ints = npt.NDArray[np.int64]
+_END_OF_TIME = 2**63 - 1
 _VERSION = re.compile(rb"[0-9A-Za-z.+-]{1,32}")
 # Chakra's numbers of collectives; what it calls reduce_scatter_block differs in its layout only
 COLLECTIVES = (
@@ -65,16 +69,21 @@ _COLUMNS = {
     "tag": ("comm_tag",),
     "flops": ("num_ops",),
 }
-_SOURCES = frozenset(name for sources in _COLUMNS.values() for name in sources)
-_INTEGERS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64",
-             "sfixed32", "sfixed64", "bool")  # fmt: skip
+_NUMBER_NAMES = tuple(name for sources in _COLUMNS.values() for name in sources)
+_ALWAYS = ("start", "duration", "exclusive", "is_cpu", "stream", "comm_type")
+_TEXT_NAMES = ("category", "pg_name")
+_WORDS = make_words({name: code for code, name in enumerate((*_NUMBER_NAMES, *_TEXT_NAMES))})
+_WORTH_SPLITTING = 1 << 22
+
+
+_Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 
 
 class _Group(msgspec.Struct):
     pg_name: str = ""
     pg_desc: str = ""
     backend_config: str = ""
-    ranks: list[int] = []
+    ranks: list[_Rank] = []
 
 
 def looks_like(head: bytes) -> bool:
@@ -138,29 +147,37 @@ def trace_of(
         "fields of attributes and operands that this version of the format does not have",
         "they are left out",
     )  # fmt: skip
-    attributes = _attributes(content, columns)
     log.add(
-        "chakra.unknown-field", "info", int((attributes.type == CODES["unknown"]).sum()),
+        "chakra.unknown-field", "info", int(counts[5]),
         "fields of nodes that this version of the format does not have: kept as they are",
     )  # fmt: skip
     rows = _Rows(raw.name, columns.id)
     deps, others = _dependencies(rows, columns, log)
-    nodes, groups = _tables(content, columns, attributes)
-    stated = attributes.of(-1)
-    version = f"{form} {stated_version(attributes)}".rstrip()
-    for more in (others, beside):
-        attributes = attributes.joined(more) if len(more) else attributes
+    metadata = _attributes(content[: message_after(content, 1)], 0, counts)
+    stated = metadata.of(-1)
+    nodes, groups = _tables(raw.name, content, columns, stated, log)
     return Trace(
         nodes=nodes,
         deps=deps,
         groups=groups,
         issues=log.table(),
-        provenance=Provenance(__version__, (raw.source(version),)),
+        provenance=Provenance(
+            __version__, (raw.source(f"{form} {stated_version(metadata)}".rstrip()),)
+        ),
         rank=_number(stated, "rank"),
         world_size=_number(stated, "world_size"),
         process=_number(stated, "pid"),
-        given_attributes=attributes,
+        given_attributes=LazyAttributes(lambda: _all_attributes(content, counts, (others, beside))),
     )
+
+
+def _all_attributes(
+    content: npt.NDArray[np.uint8], counts: _Ints, more: tuple[Attributes, ...]
+) -> Attributes:
+    attributes = _attributes(content, int(counts[0]), counts)
+    for others in more:
+        attributes = attributes.joined(others) if len(others) else attributes
+    return attributes
 
 
 def stated_version(attributes: Attributes) -> str | None:
@@ -172,21 +189,44 @@ def stated_version(attributes: Attributes) -> str | None:
 
 
 def _decode(file: str, content: npt.NDArray[np.uint8]) -> tuple[NodeColumns, _Ints]:
-    counts = np.zeros(NUM_COUNTS, dtype=np.int64)
-    problem, where = count_messages(content, counts)
-    if not problem:
-        columns = _empty_columns(counts)
-        problem, where = decode_messages(content, columns, counts)
+    """Read the nodes, those of a large file in two threads; the kernels hold no lock."""
+    middle = message_after(content, content.size // 2 if content.size > _WORTH_SPLITTING else 0)
+    parts = [part for part in ((0, middle), (middle, content.size)) if part[0] < part[1]]
+    counts = np.zeros((len(parts), NUM_COUNTS), dtype=np.int64)
+    with ThreadPoolExecutor(len(parts)) as executor:
+        # the first part's problem is the one to tell
+        for found in executor.map(
+            lambda k: count_messages(content, *parts[k], counts[k]), range(len(parts))
+        ):
+            _check(file, *found)
+        columns = _empty_columns(counts.sum(axis=0))
+        first = np.cumsum(counts, axis=0) - counts
+        at_most = counts.copy()
+        for found in executor.map(
+            lambda k: decode_nodes(
+                content, *parts[k], _part(columns, first[k], at_most[k]), _WORDS, counts[k]
+            ),
+            range(len(parts)),
+        ):
+            _check(file, *found)
+    for k in range(1, len(parts)):
+        columns.ctrl_end[first[k, 0] :] += first[k, 1]
+        columns.data_end[first[k, 0] :] += first[k, 2]
+    total = counts.sum(axis=0)
+    total[3] = at_most[:, 3].sum()
+    return columns, total
+
+
+def _check(file: str, problem: int, where: int) -> None:
     if problem:
         raise FormatError(
             file, f"byte {where:,}: {PROBLEMS[problem]}",
             "the file is damaged or cut off: write or copy it again",
         )  # fmt: skip
-    return columns, counts
 
 
 def _empty_columns(counts: _Ints) -> NodeColumns:
-    nodes, ctrl, data, attrs = (int(count) for count in counts[:4])
+    nodes, ctrl, data = (int(count) for count in counts[:3])
     return NodeColumns(
         id=np.zeros(nodes, dtype=np.int64),
         kind=np.zeros(nodes, dtype=np.uint8),
@@ -194,17 +234,24 @@ def _empty_columns(counts: _Ints) -> NodeColumns:
         name_length=np.zeros(nodes, dtype=np.int64),
         start=np.zeros(nodes, dtype=np.int64),
         duration=np.zeros(nodes, dtype=np.int64),
-        ctrl_first=np.zeros(nodes + 1, dtype=np.int64),
+        ctrl_end=np.empty(nodes, dtype=np.int64),
         ctrl=np.empty(ctrl, dtype=np.int64),
-        data_first=np.zeros(nodes + 1, dtype=np.int64),
+        data_end=np.empty(nodes, dtype=np.int64),
         data=np.empty(data, dtype=np.int64),
-        attr_first=np.zeros(nodes + 2, dtype=np.int64),
-        attr_name_at=np.empty(attrs, dtype=np.int64),
-        attr_name_length=np.empty(attrs, dtype=np.int64),
-        attr_type=np.empty(attrs, dtype=np.uint8),
-        attr_value=np.empty(attrs, dtype=np.int64),
-        attr_length=np.empty(attrs, dtype=np.int32),
+        numbers=np.empty((nodes, len(_NUMBER_NAMES)), dtype=np.int64),
+        text_at=np.zeros((nodes, len(_TEXT_NAMES)), dtype=np.int64),
+        text_length=np.zeros((nodes, len(_TEXT_NAMES)), dtype=np.int64),
     )
+
+
+def _part(columns: NodeColumns, first: _Ints, counts: _Ints) -> NodeColumns:
+    """Give the rows of the columns that a part of the file fills."""
+    slices = {"ctrl": 1, "data": 2}
+    return NodeColumns(*(
+        column[first[k] : first[k] + counts[k]]
+        for name, column in zip(columns._fields, columns, strict=True)
+        for k in (slices.get(name, 0),)
+    ))  # fmt: skip
 
 
 def _intern(
@@ -217,23 +264,33 @@ def _intern(
     ]
 
 
-def _attributes(content: npt.NDArray[np.uint8], columns: NodeColumns) -> Attributes:
-    size = int(columns.attr_first[-1])
-    name_length = columns.attr_name_length[:size]
-    codes, names = _intern(content, columns.attr_name_at[:size], np.maximum(name_length, 0))
+def _attributes(content: npt.NDArray[np.uint8], num_nodes: int, counts: _Ints) -> Attributes:
+    at_most = int(counts[3])
+    columns = AttributeColumns(
+        end=np.zeros(num_nodes + 1, dtype=np.int64),
+        name_at=np.empty(at_most, dtype=np.int64),
+        name_length=np.empty(at_most, dtype=np.int64),
+        type=np.empty(at_most, dtype=np.uint8),
+        value=np.empty(at_most, dtype=np.int64),
+        length=np.empty(at_most, dtype=np.int32),
+    )
+    decode_attributes(content, columns, np.zeros(NUM_COUNTS, dtype=np.int64))
+    size = int(columns.end[-1])
+    name_length = columns.name_length[:size]
+    codes, names = _intern(content, columns.name_at[:size], np.maximum(name_length, 0))
     # texts of operands have no name in the file
     for number, role in enumerate(ROLES, start=1):
         if (of_role := np.flatnonzero(name_length == -number)).size:
             if role not in names:
                 names.append(role)
             codes[of_role] = names.index(role)
-    nodes = np.arange(-1, columns.id.size, dtype=np.int32)
+    nodes = np.arange(-1, num_nodes, dtype=np.int32)
     return Attributes(
-        node=np.repeat(nodes, np.diff(columns.attr_first)),
+        node=np.repeat(nodes, np.diff(columns.end, prepend=0)),
         name=codes,
-        type=columns.attr_type[:size],
-        value=columns.attr_value[:size],
-        length=columns.attr_length[:size],
+        type=columns.type[:size],
+        value=columns.value[:size],
+        length=columns.length[:size],
         names=tuple(names),
         buffers=(content,),
     )
@@ -283,10 +340,11 @@ def _dependencies(
     """Give dependencies between nodes as rows; the others as attributes, with their places."""
     builder = AttributeBuilder()
     frames = []
-    for kind, first, ids in (
-        ("data", columns.data_first, columns.data),
-        ("ctrl", columns.ctrl_first, columns.ctrl),
+    for kind, end, ids in (
+        ("data", columns.data_end, columns.data),
+        ("ctrl", columns.ctrl_end, columns.ctrl),
     ):
+        first = np.append(0, end)
         dst = np.repeat(np.arange(rows.ids.size), np.diff(first))
         src = rows.find(ids)
         usable = (src >= 0) & (src != dst)
@@ -334,77 +392,99 @@ def _repeated(first: _Ints, src: _Ints, num_nodes: int) -> npt.NDArray[np.bool_]
 
 
 def _tables(
-    content: npt.NDArray[np.uint8], columns: NodeColumns, attributes: Attributes
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+    file: str, content: npt.NDArray[np.uint8], columns: NodeColumns, stated: dict[str, Any],
+    log: IssueLog,
+) -> tuple[pl.DataFrame, pl.DataFrame]:  # fmt: skip
     size = columns.id.size
     codes, texts = _intern(content, columns.name_at, columns.name_length)
     names = pl.Series(texts, dtype=NODES.dtypes["name"]).gather(codes.astype(np.uint32))
     kinds = pl.Series(NODE_KINDS, dtype=NODES.dtypes["kind"])
-    group, groups = _groups(attributes, size)
-    given: dict[str, Any] = dict(_numbers(attributes, size))
-    missing = np.full(size, -1, dtype=np.int64)
-    is_cpu = given.get("is_cpu", missing) != 0
+    category, group_name = (
+        _intern(content, columns.text_at[:, k].copy(), columns.text_length[:, k].copy())
+        for k in range(len(_TEXT_NAMES))
+    )
+    group, groups = _groups(*group_name, stated)
+    given: dict[str, Any] = dict(_numbers(columns.numbers))
+    is_cpu = given["is_cpu"] != 0
     start, duration = columns.start * 1000, columns.duration * 1000
     start[columns.start == 0] = -1
-    if "duration_ns" in attributes.names:  # from Nadi: operations without it have no time at all
-        start = given.get("start", missing)
-        duration = given.get("duration", missing)
+    if (given["duration"] >= 0).any():
+        # from Nadi: operations without these have no time, thread or number at all
+        start, duration = given["start"], given["duration"]
+        for name in ("thread", "sequence"):
+            given[name] = columns.numbers[:, _NUMBER_NAMES.index(name)].copy()
     given |= {
         "id": columns.id,
         "name": names,
         "kind": kinds.gather(columns.kind),
-        "category": _categories(attributes, columns.kind, is_cpu),
-        "start": start,
-        "duration": duration,
+        "category": _categories(*category, columns.kind, is_cpu),
+        **_usable_times(file, columns.id, start, duration, given["exclusive"], log),
         "is_cpu": is_cpu,
-        "comm_type": _comm_types(columns.kind, given.get("comm_type", missing)),
+        # which Chakra's converter states as 0 for work of the host
+        "stream": np.where(is_cpu, -1, given["stream"]),
+        "comm_type": _comm_types(columns.kind, given["comm_type"]),
         "group": group,
     }
-    if "stream" in given:  # which Chakra's converter states as 0 for work of the host
-        given["stream"] = np.where(is_cpu, -1, given["stream"])
     return NODES.build(size, given), groups
 
 
-def _numbers(attributes: Attributes, size: int) -> dict[str, _Ints]:
-    """Give the columns of nodes that are read from attributes, -1 where there is none.
-
-    A column of which the file has no attribute is left out: it holds its missing value.
-    """
-    there = [name for name in attributes.names if name in _SOURCES]
-    row_of = {name: row for row, name in enumerate(there)}
-    is_number = np.zeros(len(CODES), dtype=np.bool_)
-    is_number[[CODES[name] for name in _INTEGERS]] = True
-    out = np.full((len(there), size), -1, dtype=np.int64)
-    scatter_numbers(
-        attributes.node, attributes.name, attributes.type, attributes.value,
-        np.array([row_of.get(name, -1) for name in attributes.names], dtype=np.int64),
-        is_number, out,
+def _usable_times(
+    file: str, ids: _Ints, start: _Ints, duration: _Ints, exclusive: _Ints, log: IssueLog
+) -> dict[str, _Ints]:
+    """Leave out times that contradict each other; they stay attributes."""
+    too_late = (start >= 0) & (duration > _END_OF_TIME - np.maximum(start, 0))
+    if too_late.any():
+        raise FormatError(
+            file, f"node {ids[int(np.argmax(too_late))]} ends after the year 2262",
+            "the file is damaged: write it again",
+        )  # fmt: skip
+    endless = (start >= 0) & (duration < 0)
+    log.add(
+        "chakra.duration", "warning", int(endless.sum()),
+        "operations have a start and no duration", "they are taken to have no known time",
     )  # fmt: skip
-    given = {}
+    longer = (exclusive > duration) & (duration >= 0)
+    log.add(
+        "chakra.exclusive", "warning", int(longer.sum()),
+        "operations take longer without their nested ones than with them",
+        "their exclusive time is taken as unknown",
+    )  # fmt: skip
+    return {
+        "start": np.where(endless, -1, start),
+        "duration": duration,
+        "exclusive": np.where(longer, -1, exclusive),
+    }
+
+
+def _numbers(numbers: _Ints) -> dict[str, Any]:
+    """Give the columns of nodes that are read from attributes, -1 where there is none."""
+    given: dict[str, Any] = {}
+    is_there = np.any(numbers >= 0, axis=0)
     for column, sources in _COLUMNS.items():
-        values = [out[row_of[name]] for name in sources if name in row_of]
-        for other in values[1:]:
-            values[0] = np.where(values[0] >= 0, values[0], other)
-        if values:
-            given[column] = values[0]
+        values = numbers[:, _NUMBER_NAMES.index(sources[0])]
+        for name in sources[1:]:
+            values = np.where(values >= 0, values, numbers[:, _NUMBER_NAMES.index(name)])
+        needed = column in _ALWAYS
+        if needed or any(is_there[_NUMBER_NAMES.index(name)] for name in sources):
+            given[column] = values.copy()
+    if "rf_id" in given:  # 0 means none, as in PyTorch's own file
+        given["rf_id"][given["rf_id"] == 0] = -1
     return given
 
 
 def _categories(
-    attributes: Attributes, kind: npt.NDArray[np.uint8], is_cpu: npt.NDArray[np.bool_]
+    stated: npt.NDArray[np.int32],
+    texts: list[str],
+    kind: npt.NDArray[np.uint8],
+    is_cpu: npt.NDArray[np.bool_],
 ) -> pl.Series:
     memory = (kind == NODE_KINDS.index("MEM_LOAD")) | (kind == NODE_KINDS.index("MEM_STORE"))
     code = np.where(memory, CATEGORIES.index("memcpy"), CATEGORIES.index("kernel"))
     code[is_cpu] = CATEGORIES.index("operator")
     code[kind == NODE_KINDS.index("METADATA")] = CATEGORIES.index("metadata")
-    rows = attributes.rows_named("category")
-    rows = rows[(attributes.node[rows] >= 0) & (attributes.type[rows] == CODES["string"])]
-    stated, texts = _intern(
-        attributes.bytes(), attributes.value[rows], attributes.length[rows].astype(np.int64)
-    )
     known = np.array([CATEGORIES.index(t) if t in CATEGORIES else -1 for t in texts], dtype=int)
-    usable = known[stated] >= 0 if rows.size else np.zeros(0, dtype=np.bool_)
-    code[attributes.node[rows[usable]]] = known[stated[usable]]
+    if stated.size:
+        code = np.where(known[stated] >= 0, known[stated], code)
     categories = pl.Series(CATEGORIES, dtype=NODES.dtypes["category"])
     return categories.gather(code.astype(np.uint32))
 
@@ -421,35 +501,30 @@ def _comm_types(kind: npt.NDArray[np.uint8], stated: _Ints) -> pl.Series:
     return types.gather(code.astype(np.uint32))
 
 
-def _groups(attributes: Attributes, size: int) -> tuple[_Ints, pl.DataFrame]:
+def _groups(
+    codes: npt.NDArray[np.int32], names: list[str], stated: dict[str, Any]
+) -> tuple[_Ints, pl.DataFrame]:
     """Give each node's process group, and what the file says of the groups.
 
     Chakra has no place for a group's members; Nadi writes them as an attribute.
     """
-    stated = attributes.of(-1).get("process_groups")
+    listed = stated.get("process_groups")
     try:
-        known = msgspec.json.decode(stated, type=list[_Group]) if stated else []
-    except (msgspec.MsgspecError, TypeError):
+        known = msgspec.json.decode(listed, type=list[_Group]) if listed else []
+    except (msgspec.MsgspecError, TypeError, RecursionError):
         known = []  # another program's attribute of that name: it is kept as one
     groups = {group.pg_name: group for group in known}
     number = {name: row for row, name in enumerate(groups)}
-    rows = attributes.rows_named("pg_name")
-    rows = rows[(attributes.node[rows] >= 0) & (attributes.type[rows] == CODES["string"])]
-    codes, names = _intern(
-        attributes.bytes(), attributes.value[rows], attributes.length[rows].astype(np.int64)
-    )
     of_code = np.array([number.setdefault(n, len(number)) if n else -1 for n in names], dtype=int)
-    group = np.full(size, -1, dtype=np.int64)
-    if rows.size:
-        group[attributes.node[rows]] = of_code[codes]
-    listed = [groups.get(name, _Group(name)) for name in number]
+    group = of_code[codes] if codes.size else np.zeros(0, dtype=np.int64)
+    members = [groups.get(name, _Group(name)) for name in number]
     columns = {
         "name": list(number),
-        "description": [g.pg_desc for g in listed],
-        "ranks": [sorted(g.ranks) for g in listed],
-        "backend": [g.backend_config for g in listed],
+        "description": [g.pg_desc for g in members],
+        "ranks": [sorted(g.ranks) for g in members],
+        "backend": [g.backend_config for g in members],
     }
-    return group, GROUPS.build(len(listed), columns)
+    return group, GROUPS.build(len(members), columns)
 
 
 def _number(stated: dict[str, Any], name: str) -> int:

@@ -44,7 +44,7 @@ _NUMBERS = (
     ("flops", "num_ops", "int64"),
     ("bytes", "tensor_size", "uint64"),
     ("rf_id", "rf_id", "int64"),
-    ("sequence", "seq_id", "int64"),
+    ("sequence", "sequence", "int64"),
     ("external_id", "external_id", "int64"),
     ("correlation", "correlation", "int64"),
     ("thread", "thread", "int64"),
@@ -104,8 +104,14 @@ def with_chakra_attributes(trace: Trace, log: IssueLog) -> Trace:
         "chakra.event", "info", raw_events.size,
         "events that are no operations, such as counters, have no place in a Chakra trace",
     )  # fmt: skip
+    twice = _described_twice(attributes, trace.nodes.height)
+    log.add(
+        "chakra.args", "info", twice.size,
+        "operations have raw args of a device trace beside what the host trace says of them: left "
+        "out",
+    )  # fmt: skip
     kept = np.ones(len(attributes), dtype=np.bool_)
-    kept[raw_events] = False
+    kept[raw_events] = kept[twice] = False
     attributes = _texts_as_strings(attributes.filtered(kept))
     height = trace.nodes.height
     added = [_numbers(trace, attributes, *entry) for entry in _NUMBERS]
@@ -126,6 +132,14 @@ def with_chakra_attributes(trace: Trace, log: IssueLog) -> Trace:
         "dependencies become data or control dependencies; what kind they were is not written",
     )  # fmt: skip
     return replace(trace, given_attributes=attributes.joined(extra))
+
+
+def _described_twice(attributes: Attributes, height: int) -> _Ints:
+    """Give the rows of raw args of nodes that have what PyTorch's execution trace says."""
+    args = attributes.rows_named("args")
+    of_host = np.zeros(height + 1, dtype=np.bool_)  # the last stands for the trace itself
+    of_host[attributes.node[attributes.rows_named("op_schema")]] = True
+    return args[of_host[attributes.node[args]]]
 
 
 def _texts_as_strings(attributes: Attributes) -> Attributes:
@@ -292,7 +306,9 @@ def _attribute_numbers(attributes: Attributes, first: _Ints, lengths: _Ints) -> 
 def start_and_duration(trace: Trace) -> tuple[_Ints, _Ints]:
     """Give what Chakra calls start and duration of each node, in us; 0 where unknown."""
     exclusive, duration = trace.column("exclusive"), trace.column("duration")
-    own = np.where(exclusive >= 0, exclusive, duration)
+    own = duration
+    if "duration_ns" in trace.attributes.names:  # which keeps what is written otherwise
+        own = np.where(exclusive >= 0, exclusive, duration)
     return _microseconds(trace.column("start")), _microseconds(own)
 
 

@@ -28,6 +28,7 @@ __all__ = ["encode", "json_text", "microseconds", "write_events"]
 
 _Ints = npt.NDArray[np.int64]
 
+_info_decoder = msgspec.json.Decoder(dict[str, Any])
 _LEVEL = 1  # of isal: timelines are large, and opened once or twice
 _ROWS_AT_ONCE = 100_000
 _BYTES_AT_ONCE = 1 << 23
@@ -328,9 +329,12 @@ def _head(trace: Trace, keys: dict[str, bytes], base: int) -> bytes:
 
 def _distributed(trace: Trace, recorded: bytes | None) -> bytes | None:
     """Give rank, world size and groups; as recorded, if that says the same."""
-    info = (msgspec.json.decode(recorded) if recorded else None) or {}
-    groups = info.get("pg_config", [])
-    known = {group.get("pg_name", "") for group in groups}
+    try:
+        info = _info_decoder.decode(recorded or b"{}")
+        groups = msgspec.convert(info.get("pg_config", []), list[dict[str, Any]])
+    except (msgspec.MsgspecError, RecursionError):  # it is not from a Kineto trace
+        info, groups = {}, []
+    known = {str(group.get("pg_name", "")) for group in groups}
     missing = [
         {
             "pg_name": name, "pg_desc": description, "backend_config": backend,

@@ -26,6 +26,7 @@ Ints = npt.NDArray[np.int64]
 _LIKELY_BYTES = 600  # of a node; where there are more nodes, room is made on the way
 _LIKELY_ATTRIBUTES = 20
 _LEAST_ROOM = 64
+_END_OF_TIME = 2**63 - 1
 _PREFIXES = ("", "inputs.", "outputs.")
 _TYPES = {"name": "`str`", "attrs": "`array`", **dict.fromkeys(
     ("ts", "inclusive_dur", "exclusive_dur"), "`float | null`")}  # fmt: skip
@@ -234,6 +235,7 @@ def scan(raw: RawFile, begin: int, categories: npt.NDArray[np.uint64]) -> tuple[
     before = 0
     for part in parts:
         _read_again(raw, part, before)
+        _check_times(raw, part, before)
         before += part.numbers.shape[0]
     return Nodes(raw, parts), readers[-1].at + 1
 
@@ -277,3 +279,19 @@ def _read_again(raw: RawFile, found: Found, before: int) -> None:
                 "link the trace again",
             )
         found.numbers[row, column] = ns
+
+
+def _check_times(raw: RawFile, found: Found, before: int) -> None:
+    """Refuse times before 1970, and those that end after what an int64 of ns holds."""
+    start, duration, exclusive = (
+        found.numbers[:, NUMBERS[name]] for name in ("start", "duration", "exclusive")
+    )
+    for key, wrong, what in (
+        ("ts", start < -1, "lies before 1970"),
+        ("inclusive_dur", duration < -1, "is negative"),
+        ("exclusive_dur", exclusive < -1, "is negative"),
+        ("inclusive_dur", duration > _END_OF_TIME - np.maximum(start, 0), "is too long"),
+    ):
+        if wrong.any():
+            path = f"$.nodes[{before + int(np.argmax(wrong))}].{key}"
+            raise FormatError(raw.name, f"{key} {what} - at {path}", "link the trace again")

@@ -35,7 +35,7 @@ _DEVICE_NAMES = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_mems
 _SCHEMA = "1.1.0-chakra.0.0.4"
 # the oldest schema has its keys elsewhere; as they are written here is how this one has them
 _OLD_SCHEMA, _SCHEMA_AS_WRITTEN = "1.0.1", "1.0.3-chakra.0.0.4"
-_ATTRS_KEY, _OTHER_EVENTS = "attrs", "event"
+_ATTRS_KEY, _OTHER_EVENTS, _DEVICE_KEY = "attrs", "event", "schemaVersion"
 _CTRL = "ctrl_deps[0]"
 _BEFORE_NODES = ("schema", "pid", "time", "start_ts")
 _NO_OPERANDS = '{"values":[],"shapes":[],"types":[],"strides":[]}'
@@ -141,9 +141,12 @@ def _top_level(trace: Trace, layout: _Layout) -> tuple[str, str]:
     """Write the file's keys before and after ``nodes``."""
     attributes = trace.attributes
     stated: dict[str, str] = {}
+    names = {attributes.names[attributes.name[row]] for row in attributes.rows_of(-1)}
     for row in attributes.rows_of(-1):
         name, type_name = attributes.names[attributes.name[row]], _type_of(attributes, row)
-        if name != _OTHER_EVENTS and type_name in (*VALUE_TYPES, "json"):
+        # a device trace's own keys are JSON; they would make this file one of its kind
+        kept = VALUE_TYPES if _DEVICE_KEY in names else (*VALUE_TYPES, "json")
+        if name != _OTHER_EVENTS and type_name in kept:
             stated.setdefault(name, _json_of(attributes, row))
     if stated.get("schema") == json_text(_OLD_SCHEMA):
         stated["schema"] = json_text(_SCHEMA_AS_WRITTEN)

@@ -28,7 +28,7 @@ from nadi.errors import FormatError, InputError
 from nadi.issues import IssueLog
 from nadi.kernels.attributes import copy_spans
 from nadi.provenance import Provenance
-from nadi.schema import DEPS, GROUPS, ISSUES, NODES, Table
+from nadi.schema import ATTRIBUTE_TYPES, DEPS, GROUPS, ISSUES, NODES, Table
 from nadi.trace import Trace
 
 __all__ = ["VERSION", "encode", "looks_like", "read"]
@@ -39,6 +39,11 @@ _HEADER = "nadi.json"
 _TABLES = {"nodes": NODES, "deps": DEPS, "groups": GROUPS, "issues": ISSUES}
 _PIECE = 1 << 20  # bytes of attributes to a row of bytes.arrow
 _OLDEST_DATE = (1980, 1, 1, 0, 0, 0)  # of a zip: the same trace gives the same file
+_END_OF_TIME = 2**63 - 1
+_LONGEST_REASON = 200
+_ATTRIBUTE_DTYPES = {"node": pl.Int32(), "name": pl.Int32(), "type": pl.UInt8(),
+                     "value": pl.Int64(), "length": pl.Int32()}  # fmt: skip
+_PIECE_DTYPES = {"bytes": pl.Binary()}
 _DAMAGED = "the file is damaged or cut off: write or copy it again"
 
 
@@ -129,14 +134,43 @@ def read(path: Path) -> Trace:
         header = _read_header(path, members)
         tables = {name: _read_table(path, members, name, header) for name in _TABLES}
         identity = _identity(members)
+    _check_references(path, tables)
     return Trace(
         **tables,
         provenance=header.provenance,
         rank=header.rank,
         world_size=header.world_size,
         process=header.process,
-        given_attributes=LazyAttributes(lambda: _read_attributes(path, identity)),
+        given_attributes=LazyAttributes(
+            lambda: _read_attributes(path, identity, tables["nodes"].height)
+        ),
     )
+
+
+def _check_references(path: Path, tables: dict[str, pl.DataFrame]) -> None:
+    """Refuse rows that name rows which are not there: kernels would look for them."""
+    num_nodes, num_groups = tables["nodes"].height, tables["groups"].height
+    for table, column, least, end in (
+        ("nodes", "parent", -1, np.arange(num_nodes)),
+        ("nodes", "group", -1, num_groups),
+        ("deps", "src", 0, num_nodes),
+        ("deps", "dst", 0, num_nodes),
+    ):
+        values = tables[table][column].to_numpy()
+        wrong = (values < least) | (values >= end)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            what = f"table {table}, row {row}: {column} is {values[row]}, no row that it may name"
+            raise FormatError(str(path), what, _DAMAGED)
+    start, duration, exclusive = (
+        tables["nodes"][name].to_numpy() for name in ("start", "duration", "exclusive")
+    )
+    wrong = (start >= 0) & ((duration < 0) | (duration > _END_OF_TIME - np.maximum(start, 0)))
+    wrong |= (exclusive < -1) | ((exclusive > duration) & (duration >= 0))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        what = f"table nodes, row {row}: start, duration and exclusive do not fit together"
+        raise FormatError(str(path), what, _DAMAGED)
 
 
 @contextmanager
@@ -151,7 +185,8 @@ def _open(path: Path) -> Iterator[zipfile.ZipFile]:
         try:
             members = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
-            raise FormatError(str(path), f"not a whole zip file ({error})", _DAMAGED) from None
+            what = f"not a whole zip file ({_one_line(error)})"
+            raise FormatError(str(path), what, _DAMAGED) from None
         with members:
             yield members
 
@@ -163,12 +198,21 @@ def _identity(members: zipfile.ZipFile) -> list[tuple[str, int, int]]:
 
 def _read_member(path: Path, members: zipfile.ZipFile, name: str) -> bytes:
     try:
-        return members.read(name)  # which checks its CRC
+        if members.getinfo(name).compress_type == zipfile.ZIP_STORED:
+            return members.read(name)  # which checks its CRC
+        what = f"member {name} is compressed, which Nadi does not do"
     except KeyError:
         what = f"member {name} is not in the file"
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, RuntimeError) as error:
-        what = f"member {name} cannot be read ({error})"
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, RuntimeError,
+            ValueError) as error:  # fmt: skip
+        what = f"member {name} cannot be read ({_one_line(error)})"
     raise FormatError(str(path), what, _DAMAGED)
+
+
+def _one_line(error: Exception) -> str:
+    """Give what a library says of a file, without the bytes that it met there."""
+    text = str(error).partition("\n")[0][:_LONGEST_REASON]
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _read_header(path: Path, members: zipfile.ZipFile) -> _Header:
@@ -182,15 +226,18 @@ def _read_header(path: Path, members: zipfile.ZipFile) -> _Header:
             )  # fmt: skip
         return msgspec.json.decode(content, type=_Header)
     except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
-        raise FormatError(str(path), f"{_HEADER}: {error}", _DAMAGED) from None
+        raise FormatError(str(path), f"{_HEADER}: {_one_line(error)}", _DAMAGED) from None
 
 
 def _read_table(path: Path, members: zipfile.ZipFile, name: str, header: _Header) -> pl.DataFrame:
     frame = _read_arrow(path, members, f"{name}.arrow")
     try:
-        return _TABLES[name].build(header.heights[name], frame.to_dict())
-    except (ValueError, KeyError, pl.exceptions.PolarsError) as error:
-        raise FormatError(str(path), f"table {name}: {error}", _DAMAGED) from None
+        built = _TABLES[name].build(header.heights[name], frame.to_dict())
+        _TABLES[name].check(built)
+    except (ValueError, TypeError, KeyError, pl.exceptions.PolarsError) as error:
+        what = f"table {name}: {_one_line(error)}"
+        raise FormatError(str(path), what, _DAMAGED) from None
+    return built
 
 
 def _read_arrow(path: Path, members: zipfile.ZipFile, name: str) -> pl.DataFrame:
@@ -198,18 +245,42 @@ def _read_arrow(path: Path, members: zipfile.ZipFile, name: str) -> pl.DataFrame
     try:
         return pl.read_ipc(content)
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:
-        raise FormatError(str(path), f"{name}: {error}", _DAMAGED) from None
+        raise FormatError(str(path), f"{name}: {_one_line(error)}", _DAMAGED) from None
 
 
-def _read_attributes(path: Path, identity: list[tuple[str, int, int]]) -> Attributes:
+def _read_attributes(
+    path: Path, identity: list[tuple[str, int, int]], num_nodes: int
+) -> Attributes:
     with _open(path) as members:
         if _identity(members) != identity:
             raise InputError(str(path), "the file has changed since it was opened", "read it again")
         header = _read_header(path, members)
         columns = _read_arrow(path, members, "attributes.arrow")
         pieces = _read_arrow(path, members, "bytes.arrow")
-    return Attributes(
+    for name, frame, dtypes in (
+        ("attributes", columns, _ATTRIBUTE_DTYPES), ("bytes", pieces, _PIECE_DTYPES),
+    ):  # fmt: skip
+        if dict(frame.schema) != dtypes or any(frame.null_count().row(0)):
+            raise FormatError(
+                str(path), f"{name}.arrow: columns {_one_line(ValueError(frame.schema))}", _DAMAGED
+            )
+    attributes = Attributes(
         **{name: columns[name].to_numpy() for name in columns.columns},
         names=tuple(header.names),
         buffers=(np.frombuffer(b"".join(pieces["bytes"].to_list()), dtype=np.uint8).copy(),),
     )
+    if (row := _wrong_attribute(attributes, num_nodes)) >= 0:
+        raise FormatError(str(path), f"attributes.arrow, row {row}: nothing it may say", _DAMAGED)
+    return attributes
+
+
+def _wrong_attribute(attributes: Attributes, num_nodes: int) -> int:
+    """Give the first row that names a node, a name, a type or bytes that are not there, or -1."""
+    node, value, length = attributes.node, attributes.value, attributes.length
+    is_span = np.isin(attributes.type, list(SPAN_CODES))
+    size = attributes.buffers[0].size
+    wrong = (node < -1) | (node >= num_nodes) | np.append(False, node[1:] < node[:-1])
+    wrong |= (attributes.name < 0) | (attributes.name >= len(attributes.names))
+    wrong |= attributes.type >= len(ATTRIBUTE_TYPES)
+    wrong |= is_span & ((value < 0) | (length < 0) | (value > size) | (length > size - value))
+    return int(np.argmax(wrong)) if wrong.any() else -1

@@ -69,6 +69,7 @@ class _Group(msgspec.Struct):
 
 _schema_decoder = msgspec.json.Decoder(str)
 _pid_decoder = msgspec.json.Decoder(_Reference)
+_header_decoder: msgspec.json.Decoder[int | str] = msgspec.json.Decoder(int | str)
 _values_decoder = msgspec.json.Decoder(list[Any])
 _groups_decoder = msgspec.json.Decoder(list[_Group])
 
@@ -354,6 +355,13 @@ def _groups_table(nodes: Nodes, names: Texts, rows: _Rows) -> pl.DataFrame:
     return GROUPS.build(len(groups), columns)
 
 
+def _header_value(content: bytes) -> Any:
+    try:
+        return _header_decoder.decode(content)
+    except msgspec.MsgspecError:
+        return None  # of another type: it is kept as it stands
+
+
 def _attributes(
     nodes: Nodes, members: list[tuple[str, Span]], lost: dict[str, Ints], new_row: Ints
 ) -> Attributes:
@@ -361,8 +369,8 @@ def _attributes(
     builder = AttributeBuilder()
     for key, span in members:
         content = nodes.raw.content[span.at : span.end].tobytes()
-        value = msgspec.json.decode(content) if key in (*_TIMESTAMPS, *_TEXTS) else None
-        if key in _TIMESTAMPS and type(value) is int and -(2**63) <= value < 2**64:
+        value = _header_value(content) if key in (*_TIMESTAMPS, *_TEXTS) else None
+        if key in _TIMESTAMPS and isinstance(value, int) and -(2**63) <= value < 2**64:
             builder.add(-1, key, "uint64" if value >= 0 else "int64", value)
         elif key in _TEXTS and isinstance(value, str):
             builder.add(-1, key, "string", value)

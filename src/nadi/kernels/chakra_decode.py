@@ -10,16 +10,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.kernels._jit import borrowed, inner, kernel
+from nadi.kernels._jit import borrowed, called, inner, kernel
 from nadi.kernels.protobuf import is_utf8, read_fixed, read_varint, skip_value
+from nadi.kernels.strings import find_word
 
 __all__ = [
     "NUM_COUNTS",
     "PROBLEMS",
     "ROLES",
+    "AttributeColumns",
     "NodeColumns",
     "count_messages",
-    "decode_messages",
+    "decode_attributes",
+    "decode_nodes",
+    "message_after",
 ]
 
 # texts of IOInfo, and the mark of one without any, in the order of their role numbers from 1
@@ -38,15 +42,19 @@ PROBLEMS = (
     "a number of microseconds or an id is too large",
 )
 _OK, _CUT, _FIELD, _NUMBER, _TEXT, _LIST, _HUGE = range(7)
-# nodes, control dependencies, data dependencies, at most so many attributes, and fields inside
-# of attributes and operands that are not understood
-NUM_COUNTS = 5
+# nodes, control dependencies, data dependencies, at most so many attributes, fields inside of
+# attributes and operands that are not understood, and such fields of nodes
+NUM_COUNTS = 6
 
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIRST_VALUE, _LAST_VALUE = 3, 32
 _STRING, _STRING_LIST, _BYTES, _BYTES_LIST = 29, 30, 31, 32
 _NONE, _OPERAND, _DOC, _UNKNOWN = 30, 32, 34, 35  # as schema.ATTRIBUTE_TYPES counts
 _VERSION_ROLE = 9
+_LAST_KIND = 7
+# of an attribute, after the spans of its name and its comment
+_TYPE, _VALUE, _LENGTH = range(4, 7)
+_FIRST_INTEGER, _BOOL = 4, 24  # types: int32, and the last of the integers; lists lie between
 _LARGEST_MICROSECONDS = (2**63 - 1) // 1000
 _LARGEST_ID = 2**62
 # how each type of value is written, by field number less 3: the scalars, lists between them
@@ -62,9 +70,9 @@ _ITEMS = np.array(
 
 
 class NodeColumns(NamedTuple):
-    """The arrays that a file is decoded into; names and texts are spans of the file.
+    """The arrays that nodes are decoded into; names and texts are spans of the file.
 
-    With a length of its name below 0, an attribute's name is one of ROLES by its number.
+    Their rows begin with the first node of the part of the file that is read.
     """
 
     id: np.ndarray
@@ -73,26 +81,50 @@ class NodeColumns(NamedTuple):
     name_length: np.ndarray
     start: np.ndarray
     duration: np.ndarray
-    ctrl_first: np.ndarray  # of each node, and where the last ends
+    ctrl_end: np.ndarray  # where the dependencies of each node end in ctrl
     ctrl: np.ndarray
-    data_first: np.ndarray
+    data_end: np.ndarray
     data: np.ndarray
-    attr_first: np.ndarray  # of the metadata, then as ctrl_first
-    attr_name_at: np.ndarray
-    attr_name_length: np.ndarray
-    attr_type: np.ndarray
-    attr_value: np.ndarray
-    attr_length: np.ndarray
+    numbers: np.ndarray  # int64, (nodes, numbers wanted): of attributes; -1 where there is none
+    text_at: np.ndarray  # int64, (nodes, texts wanted)
+    text_length: np.ndarray
+
+
+class AttributeColumns(NamedTuple):
+    """The arrays that attributes are decoded into.
+
+    With a length of its name below 0, an attribute's name is one of ROLES by its number.
+    """
+
+    end: np.ndarray  # where those of the metadata end, and those of each node
+    name_at: np.ndarray
+    name_length: np.ndarray
+    type: np.ndarray
+    value: np.ndarray
+    length: np.ndarray
 
 
 @kernel
-def count_messages(buffer: np.ndarray, counts: np.ndarray) -> tuple[int, int]:
-    """Count what a file holds.
+def message_after(buffer: np.ndarray, target: int) -> int:
+    """Give where the first message begins at ``target`` or after it. O(messages)."""
+    at = 0
+    while at < min(target, buffer.size):
+        _, at = skip_value(buffer, at, buffer.size, _DELIMITED)
+        if at < 0:
+            return buffer.size
+    return at
+
+
+@kernel
+def count_messages(buffer: np.ndarray, at: int, stop: int, counts: np.ndarray) -> tuple[int, int]:
+    """Count what a part of a file holds.
 
     Parameters
     ----------
     buffer
         uint8: the whole file.
+    at, stop
+        Where the part begins and ends; at 0 begins the metadata.
     counts
         int64, shape (NUM_COUNTS,), filled.
 
@@ -103,19 +135,17 @@ def count_messages(buffer: np.ndarray, counts: np.ndarray) -> tuple[int, int]:
     """
     counts[:] = 0
     counts[3] = 1  # the version
-    at = 0
-    first = True
-    while at < buffer.size:
+    while at < stop:
         start = at
-        at, end = skip_value(buffer, at, buffer.size, _DELIMITED)
+        at, end = skip_value(buffer, at, stop, _DELIMITED)
         if end < 0:
             return _CUT, start
-        if not first:
+        is_metadata = start == 0
+        if not is_metadata:
             counts[0] += 1
-        problem, at = _count_fields(buffer, at, end, first, counts)
+        problem, at = _count_fields(buffer, at, end, is_metadata, counts)
         if problem != _OK:
             return problem, at
-        first = False
     return _OK, at
 
 
@@ -145,19 +175,23 @@ def _count_fields(
 
 
 @kernel
-def decode_messages(
-    buffer: np.ndarray, columns: NodeColumns, counts: np.ndarray
-) -> tuple[int, int]:
-    """Fill the columns; a scalar given twice counts as the later one, as in protobuf.
+def decode_nodes(
+    buffer: np.ndarray, at: int, stop: int, columns: NodeColumns, words: np.ndarray,
+    counts: np.ndarray,
+) -> tuple[int, int]:  # fmt: skip
+    """Fill the columns of nodes; a field given twice counts as the later one, as in protobuf.
 
     Parameters
     ----------
-    buffer
-        uint8: the whole file, for which :func:`count_messages` found no problem.
+    buffer, at, stop
+        A part of a file in which :func:`count_messages` found no problem.
     columns
         Arrays of the sizes counted, zero where protobuf's default is.
+    words
+        Names of the attributes wanted (:func:`nadi.kernels.strings.make_words`): first those
+        of numbers, in the order of their columns, then those of texts.
     counts
-        int64, shape (NUM_COUNTS,), filled with what is there indeed.
+        int64, shape (NUM_COUNTS,), filled with what is there indeed; no attributes.
 
     Returns
     -------
@@ -167,71 +201,49 @@ def decode_messages(
     c = NodeColumns(
         borrowed(columns.id), borrowed(columns.kind), borrowed(columns.name_at),
         borrowed(columns.name_length), borrowed(columns.start), borrowed(columns.duration),
-        borrowed(columns.ctrl_first), borrowed(columns.ctrl), borrowed(columns.data_first),
-        borrowed(columns.data), borrowed(columns.attr_first), borrowed(columns.attr_name_at),
-        borrowed(columns.attr_name_length), borrowed(columns.attr_type),
-        borrowed(columns.attr_value), borrowed(columns.attr_length),
+        borrowed(columns.ctrl_end), borrowed(columns.ctrl), borrowed(columns.data_end),
+        borrowed(columns.data), borrowed(columns.numbers), borrowed(columns.text_at),
+        borrowed(columns.text_length),
     )  # fmt: skip
     counts[:] = 0
-    at, end = skip_value(buffer, 0, buffer.size, _DELIMITED)
-    problem, at = _decode_metadata(buffer, at, end, c, counts)
-    c.attr_first[1] = counts[3]
-    while problem == _OK and at < buffer.size:
-        at, end = skip_value(buffer, at, buffer.size, _DELIMITED)
-        problem, at = _decode_node(buffer, at, end, c, counts)
+    found = np.zeros(7, dtype=np.int64)
+    problem = _OK
+    while problem == _OK and at < stop:
+        is_metadata = at == 0
+        at, end = skip_value(buffer, at, stop, _DELIMITED)
+        if is_metadata:
+            problem, at = _check_metadata(buffer, at, end, counts, found)
+            continue
+        node = counts[0]
+        c.numbers[node] = -1
+        problem, at = _decode_node(buffer, at, end, node, c, words, counts, found)
         counts[0] += 1
-        c.ctrl_first[counts[0]] = counts[1]
-        c.data_first[counts[0]] = counts[2]
-        c.attr_first[counts[0] + 1] = counts[3]
+        c.ctrl_end[node] = counts[1]
+        c.data_end[node] = counts[2]
     return problem, at
 
 
 @inner
-def _decode_metadata(
-    buffer: np.ndarray, at: int, end: int, c: NodeColumns, counts: np.ndarray
+def _check_metadata(
+    buffer: np.ndarray, at: int, end: int, counts: np.ndarray, found: np.ndarray
 ) -> tuple[int, int]:
-    has_version = False
     while at < end:
-        start = at
         tag, at = read_varint(buffer, at, end)
-        field, wire = tag >> 3, tag & 7
-        begin, at = skip_value(buffer, at, end, wire)
-        if field == 1 and wire == _DELIMITED:
-            if not is_utf8(buffer, begin, at):
-                return _TEXT, begin
-            has_version = True
-            _add(c, counts, 0, -_VERSION_ROLE, _OPERAND, begin, at)
-        elif field == 2 and wire == _DELIMITED:
-            problem, where = _decode_attribute(buffer, begin, at, c, counts)
+        begin, at = skip_value(buffer, at, end, tag & 7)
+        if tag == 0x0A and not is_utf8(buffer, begin, at):
+            return _TEXT, begin
+        if tag == 0x12:
+            problem, where = _read_attribute(buffer, begin, at, counts, found)
             if problem != _OK:
                 return problem, where
-        else:
-            _add(c, counts, start, 0, _UNKNOWN, start, at)
-    if not has_version:  # the row tells a trace that came from an .et
-        _add(c, counts, 0, -_VERSION_ROLE, _OPERAND, end, end)
     return _OK, at
 
 
 @inner
-def _add(
-    c: NodeColumns, counts: np.ndarray, name_at: int, name_length: int, type_code: int,
-    begin: int, end: int,
-) -> None:  # fmt: skip
-    """Add the row of an attribute whose value is a span."""
-    row = counts[3]
-    counts[3] += 1
-    c.attr_name_at[row] = name_at
-    c.attr_name_length[row] = name_length
-    c.attr_type[row] = type_code
-    c.attr_value[row] = begin
-    c.attr_length[row] = end - begin
-
-
-@inner
 def _decode_node(
-    buffer: np.ndarray, at: int, end: int, c: NodeColumns, counts: np.ndarray
-) -> tuple[int, int]:
-    node, first_row = counts[0], counts[3]
+    buffer: np.ndarray, at: int, end: int, node: int, c: NodeColumns, words: np.ndarray,
+    counts: np.ndarray, found: np.ndarray,
+) -> tuple[int, int]:  # fmt: skip
     while at < end:
         start = at
         tag, at = read_varint(buffer, at, end)
@@ -239,12 +251,13 @@ def _decode_node(
         begin, at = skip_value(buffer, at, end, wire)
         problem, where = _OK, start
         if field == 10 and wire == _DELIMITED:
-            problem, where = _decode_attribute(buffer, begin, at, c, counts)
+            problem, where = _read_attribute(buffer, begin, at, counts, found)
+            if problem == _OK:
+                _keep_wanted(buffer, node, c, words, found)
         elif wire == _VARINT and (field == 1 or field == 3 or field == 6 or field == 7):
             value, _ = read_varint(buffer, begin, at)
             problem = _set_number(c, node, field, value)
-            if field == 3 and value != c.kind[node]:
-                _add(c, counts, start, 0, _UNKNOWN, start, at)
+            counts[5] += field == 3 and not 0 <= value <= _LAST_KIND
         elif field == 2 and wire == _DELIMITED:
             problem = _OK if is_utf8(buffer, begin, at) else _TEXT
             c.name_at[node] = begin
@@ -254,13 +267,29 @@ def _decode_node(
         elif field == 5 and wire in (_DELIMITED, _VARINT):
             problem = _read_ids(buffer, begin, at, c.data, counts, 2)
         elif (field == 8 or field == 9) and wire == _DELIMITED:
-            role = 1 if field == 8 else 5
-            problem, where = _decode_operands(buffer, begin, at, first_row, role, c, counts)
+            problem, where = _check_operands(buffer, begin, at, counts)
         else:
-            _add(c, counts, start, 0, _UNKNOWN, start, at)
+            counts[5] += 1
         if problem != _OK:
             return problem, where
     return _OK, at
+
+
+@inner
+def _keep_wanted(
+    buffer: np.ndarray, node: int, c: NodeColumns, words: np.ndarray, found: np.ndarray
+) -> None:
+    """Put an attribute where its column is, if it has one and the type for it."""
+    code = find_word(buffer, found[0], found[1], words)
+    if code < 0:
+        return
+    num_numbers = c.numbers.shape[1]
+    if code >= num_numbers:
+        if found[_TYPE] == _STRING - 3:
+            c.text_at[node, code - num_numbers] = found[_VALUE]
+            c.text_length[node, code - num_numbers] = found[_LENGTH]
+    elif _FIRST_INTEGER <= found[_TYPE] <= _BOOL and found[_TYPE] % 2 == 0 and found[_VALUE] >= 0:
+        c.numbers[node, code] = found[_VALUE]
 
 
 @inner
@@ -268,8 +297,8 @@ def _set_number(c: NodeColumns, node: int, field: int, value: int) -> int:
     if field == 1:
         c.id[node] = value
         return _OK if 0 <= value < _LARGEST_ID else _HUGE
-    if field == 3:  # of a kind that is not known the caller keeps the field
-        c.kind[node] = value if 0 <= value <= 7 else 0
+    if field == 3:  # one that is not known stays among the attributes
+        c.kind[node] = value if 0 <= value <= _LAST_KIND else 0
         return _OK
     if field == 6:
         c.start[node] = value
@@ -294,45 +323,159 @@ def _read_ids(
 
 
 @inner
-def _decode_operands(
-    buffer: np.ndarray, at: int, end: int, first_row: int, role: int, c: NodeColumns,
-    counts: np.ndarray,
-) -> tuple[int, int]:  # fmt: skip
-    before = counts[3]
+def _check_operands(buffer: np.ndarray, at: int, end: int, counts: np.ndarray) -> tuple[int, int]:
     while at < end:
         start = at
         tag, at = read_varint(buffer, at, end)
         if at < 0 or tag <= 7:
             return _FIELD, start
-        field, wire = tag >> 3, tag & 7
-        begin, at = skip_value(buffer, at, end, wire)
+        begin, at = skip_value(buffer, at, end, tag & 7)
         if at < 0:
             return _FIELD, start
-        if 1 <= field <= 3 and wire == _DELIMITED:
-            if not is_utf8(buffer, begin, at):
-                return _TEXT, begin
-            # a text given again replaces the earlier one
-            row = first_row
-            while row < counts[3] and c.attr_name_length[row] != 1 - role - field:
-                row += 1
-            if row < counts[3]:
-                c.attr_value[row] = begin
-                c.attr_length[row] = at - begin
-            else:
-                _add(c, counts, 0, 1 - role - field, _OPERAND, begin, at)
-        else:
+        if tag & 7 != _DELIMITED or tag >> 3 > 3:
             counts[4] += 1
-    if counts[3] == before:
-        _add(c, counts, 0, -role - 3, _OPERAND, end, end)
+        elif not is_utf8(buffer, begin, at):
+            return _TEXT, begin
     return _OK, at
 
 
+@kernel
+def decode_attributes(buffer: np.ndarray, columns: AttributeColumns, counts: np.ndarray) -> None:
+    """Fill the attributes of a whole file in which :func:`decode_nodes` found no problem.
+
+    Parameters
+    ----------
+    buffer
+        uint8: the whole file.
+    columns
+        Arrays of the sizes counted.
+    counts
+        int64, shape (NUM_COUNTS,), filled: the fourth is the number of attributes. O(bytes).
+    """
+    c = AttributeColumns(
+        borrowed(columns.end), borrowed(columns.name_at), borrowed(columns.name_length),
+        borrowed(columns.type), borrowed(columns.value), borrowed(columns.length),
+    )  # fmt: skip
+    counts[:] = 0
+    found = np.zeros(7, dtype=np.int64)
+    at, end = skip_value(buffer, 0, buffer.size, _DELIMITED)
+    _metadata_attributes(buffer, at, end, c, counts, found)
+    c.end[0] = counts[3]
+    at = end
+    while at < buffer.size:
+        at, end = skip_value(buffer, at, buffer.size, _DELIMITED)
+        _node_attributes(buffer, at, end, c, counts, found)
+        at = end
+        counts[0] += 1
+        c.end[counts[0]] = counts[3]
+
+
 @inner
-def _decode_attribute(
-    buffer: np.ndarray, at: int, end: int, c: NodeColumns, counts: np.ndarray
+def _metadata_attributes(
+    buffer: np.ndarray, at: int, end: int, c: AttributeColumns, counts: np.ndarray,
+    found: np.ndarray,
+) -> None:  # fmt: skip
+    has_version = False
+    while at < end:
+        start = at
+        tag, at = read_varint(buffer, at, end)
+        begin, at = skip_value(buffer, at, end, tag & 7)
+        if tag == 0x0A:
+            has_version = True
+            _add(c, counts, 0, -_VERSION_ROLE, _OPERAND, begin, at)
+        elif tag == 0x12:
+            _add_attribute(buffer, begin, at, c, counts, found)
+        else:
+            _add(c, counts, start, 0, _UNKNOWN, start, at)
+    if not has_version:  # the row tells a trace that came from an .et
+        _add(c, counts, 0, -_VERSION_ROLE, _OPERAND, end, end)
+
+
+@inner
+def _node_attributes(
+    buffer: np.ndarray, at: int, end: int, c: AttributeColumns, counts: np.ndarray,
+    found: np.ndarray,
+) -> None:  # fmt: skip
+    first_row = counts[3]
+    while at < end:
+        start = at
+        tag, at = read_varint(buffer, at, end)
+        field, wire = tag >> 3, tag & 7
+        begin, at = skip_value(buffer, at, end, wire)
+        if field == 10 and wire == _DELIMITED:
+            _add_attribute(buffer, begin, at, c, counts, found)
+        elif (field == 8 or field == 9) and wire == _DELIMITED:
+            _add_operands(buffer, begin, at, first_row, 1 if field == 8 else 5, c, counts)
+        elif field == 3 and wire == _VARINT:
+            value, _ = read_varint(buffer, begin, at)
+            if not 0 <= value <= _LAST_KIND:
+                _add(c, counts, start, 0, _UNKNOWN, start, at)
+        elif not (
+            (wire == _VARINT and (field == 1 or 4 <= field <= 7))
+            or (wire == _DELIMITED and (field == 2 or field == 4 or field == 5))
+        ):
+            _add(c, counts, start, 0, _UNKNOWN, start, at)
+
+
+@inner
+def _add(
+    c: AttributeColumns, counts: np.ndarray, name_at: int, name_length: int, type_code: int,
+    begin: int, end: int,
+) -> None:  # fmt: skip
+    """Add the row of an attribute whose value is a span."""
+    row = counts[3]
+    counts[3] += 1
+    c.name_at[row] = name_at
+    c.name_length[row] = name_length
+    c.type[row] = type_code
+    c.value[row] = begin
+    c.length[row] = end - begin
+
+
+@inner
+def _add_operands(
+    buffer: np.ndarray, at: int, end: int, first_row: int, role: int, c: AttributeColumns,
+    counts: np.ndarray,
+) -> None:  # fmt: skip
+    before = counts[3]
+    while at < end:
+        tag, at = read_varint(buffer, at, end)
+        begin, at = skip_value(buffer, at, end, tag & 7)
+        field = tag >> 3
+        if tag & 7 != _DELIMITED or field > 3:
+            continue
+        # a text given again replaces the earlier one
+        row = first_row
+        while row < counts[3] and c.name_length[row] != 1 - role - field:
+            row += 1
+        if row < counts[3]:
+            c.value[row] = begin
+            c.length[row] = at - begin
+        else:
+            _add(c, counts, 0, 1 - role - field, _OPERAND, begin, at)
+    if counts[3] == before:
+        _add(c, counts, 0, -role - 3, _OPERAND, end, end)
+
+
+@inner
+def _add_attribute(
+    buffer: np.ndarray, at: int, end: int, c: AttributeColumns, counts: np.ndarray,
+    found: np.ndarray,
+) -> None:  # fmt: skip
+    _read_attribute(buffer, at, end, counts, found)
+    value, length = found[_VALUE], found[_LENGTH]
+    _add(c, counts, found[0], found[1], found[_TYPE], value, value + length)
+    if found[3] > 0:
+        _add(c, counts, found[0], found[1], _DOC, found[2], found[2] + found[3])
+
+
+@called
+def _read_attribute(
+    buffer: np.ndarray, at: int, end: int, counts: np.ndarray, found: np.ndarray
 ) -> tuple[int, int]:
-    name_at, name_length, doc_at, doc_length = at, 0, at, 0
-    type_code, value, length = _NONE, at, 0
+    """Find the spans of an attribute's name and comment, its type, value and length."""
+    found[0], found[1], found[2], found[3] = at, 0, at, 0
+    found[_TYPE], found[_VALUE], found[_LENGTH] = _NONE, at, 0
     while at < end:
         start = at
         tag, at = read_varint(buffer, at, end)
@@ -345,24 +488,19 @@ def _decode_attribute(
         if field <= 2 and wire == _DELIMITED:
             if not is_utf8(buffer, begin, at):
                 return _TEXT, begin
-            if field == 1:
-                name_at, name_length = begin, at - begin
-            else:
-                doc_at, doc_length = begin, at - begin
+            found[2 * field - 2] = begin
+            found[2 * field - 1] = at - begin
         elif _FIRST_VALUE <= field <= _LAST_VALUE and wire == _WIRES[field - 3]:
-            type_code = field - 3
+            found[_TYPE] = field - 3
             if wire == _DELIMITED:
-                value, length = begin, at - begin
+                found[_VALUE], found[_LENGTH] = begin, at - begin
                 problem = _check_span(buffer, begin, at, field)
                 if problem != _OK:
                     return problem, begin
             else:
-                value, length = _read_scalar(buffer, begin, at, field), 0
+                found[_VALUE], found[_LENGTH] = _read_scalar(buffer, begin, at, field), 0
         else:
             counts[4] += 1
-    _add(c, counts, name_at, name_length, type_code, value, value + length)
-    if doc_length > 0:
-        _add(c, counts, name_at, name_length, _DOC, doc_at, doc_at + doc_length)
     return _OK, at
 
 

@@ -25,7 +25,7 @@ __all__ = [
 
 TRUNCATED, BAD_CHARACTER, BAD_NUMBER, BAD_ESCAPE, BAD_UTF8, TOO_DEEP = range(1, 7)
 _FAILURES = 32  # more than there are, of kernels that add their own too
-MAX_DEPTH = 1000
+MAX_DEPTH = 500  # half of what Python's own recursion allows, which decodes single values
 
 TOO_LARGE = 1  # an integer, but of more than 64 bits
 NOT_AN_INTEGER = 2

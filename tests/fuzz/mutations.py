@@ -1,0 +1,121 @@
+"""Ways to damage a file: pure functions of its bytes and of a seed."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+
+__all__ = ["HOSTILE_NUMBERS", "cuts", "mutated"]
+
+_STRUCTURAL = b'{}[]",:\\-+.0129eEtfn\n \r\t\x00\x0a\x12\x1a\x52\x7f\x80\xc0\xe2\xed\xff'
+HOSTILE_NUMBERS = (
+    b"-1", b"0", b"1e300", b"-1e300", b"1e-300", b"1e999", b"9223372036854775807",
+    b"9223372036854775808", b"-9223372036854775808", b"-9223372036854775809",
+    b"18446744073709551615", b"18446744073709551616", b"4611686018427387904", b"0.5", b"-0",
+    b"01", b"+1", b".5", b"1.", b"NaN", b"Infinity", b"-Infinity", b'"12"', b"null", b"true",
+    b"[]", b"{}", b'""', b"4294967295", b"2147483648", b"9" * 400,
+)  # fmt: skip
+_NUMBER = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?")
+_LARGEST_SPAN = 40
+
+
+def cuts(size: int, count: int = 200) -> Iterator[int]:
+    """Give the sizes of shorter files, 0 and ``size - 1`` among them: at most ``count``."""
+    if size <= count:
+        yield from range(size)
+    else:
+        yield from (number * (size - 1) // (count - 1) for number in range(count))
+
+
+def mutated(content: bytes, other: bytes, seed: str) -> bytes:
+    """Damage a file in one to three places, in ways that the seed chooses.
+
+    Parameters
+    ----------
+    content
+        The file.
+    other
+        Another file, of which a part may be put into this one.
+    seed
+        The same seed gives the same damage.
+    """
+    chance = random.Random(seed)
+    changed = bytearray(content)
+    for _ in range(chance.choice((1, 1, 1, 2, 3))):
+        chance.choice(_DAMAGES)(changed, other, chance)
+    return bytes(changed)
+
+
+def _flip_bit(content: bytearray, _: bytes, chance: random.Random) -> None:
+    if content:
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+
+
+def _replace_byte(content: bytearray, _: bytes, chance: random.Random) -> None:
+    if content:
+        content[chance.randrange(len(content))] = chance.choice(_STRUCTURAL)
+
+
+def _any_byte(content: bytearray, _: bytes, chance: random.Random) -> None:
+    if content:
+        content[chance.randrange(len(content))] = chance.randrange(256)
+
+
+def _insert_byte(content: bytearray, _: bytes, chance: random.Random) -> None:
+    content.insert(chance.randint(0, len(content)), chance.choice(_STRUCTURAL))
+
+
+def _replace_number(content: bytearray, _: bytes, chance: random.Random) -> None:
+    """Put a number that is hard to hold where one stands, in texts of numbers."""
+    found = list(_NUMBER.finditer(content))
+    if found:
+        start, end = chance.choice(found).span()
+        content[start:end] = chance.choice(HOSTILE_NUMBERS)
+
+
+def _swap_numbers(content: bytearray, _: bytes, chance: random.Random) -> None:
+    """Write one of the file's numbers in place of another: ids that stand twice, cycles."""
+    found = list(_NUMBER.finditer(content))
+    if found:
+        start, end = chance.choice(found).span()
+        content[start:end] = bytes(chance.choice(found)[0])
+
+
+def _span(size: int, chance: random.Random) -> tuple[int, int]:
+    start = chance.randint(0, size)
+    return start, min(start + chance.randint(1, _LARGEST_SPAN), size)
+
+
+def _delete(content: bytearray, _: bytes, chance: random.Random) -> None:
+    start, end = _span(len(content), chance)
+    del content[start:end]
+
+
+def _duplicate(content: bytearray, _: bytes, chance: random.Random) -> None:
+    start, end = _span(len(content), chance)
+    at = chance.choice((end, chance.randint(0, len(content))))
+    content[at:at] = content[start:end]
+
+
+def _overwrite(content: bytearray, _: bytes, chance: random.Random) -> None:
+    """Write one part of the file over another."""
+    start, end = _span(len(content), chance)
+    at = chance.randint(0, len(content))
+    content[at : at + end - start] = content[start:end]
+
+
+def _splice(content: bytearray, other: bytes, chance: random.Random) -> None:
+    """Put a part of another file in, or let the other go on where this one is cut."""
+    if chance.random() < 0.5:
+        start, end = _span(len(other), chance)
+        at = chance.randint(0, len(content))
+        content[at:at] = other[start:end]
+    else:
+        content[chance.randint(0, len(content)) :] = other[chance.randint(0, len(other)) :]
+
+
+_DAMAGES = (
+    _flip_bit, _flip_bit, _replace_byte, _replace_byte, _any_byte, _insert_byte, _replace_number,
+    _replace_number, _swap_numbers, _delete, _duplicate, _overwrite, _splice,
+)  # fmt: skip

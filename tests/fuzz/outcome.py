@@ -1,0 +1,208 @@
+"""What must come of any input: a trace that keeps the rules, or one line about the file."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import nadi
+from nadi.formats import sniff
+from tests.fuzz.corpus import samples
+from tests.reference.chakra_messages import read_messages
+
+__all__ = ["WRITTEN", "check", "check_flipped", "check_use"]
+
+WRITTEN = (
+    ".et", ".nadi", ".graphml", ".csv", ".pftrace", ".json", ".linked.json", ".trace.json", ".dot",
+)  # fmt: skip
+_LONGEST_LINE = 1_500
+# rules that a recording itself may break, by the issue that tells of it while reading; what
+# operands and tensors say is only read when somebody asks, and these rules are what tells of it
+_TOLD = {
+    "nodes.cycle": "chakra.cycle",
+    "operands.text": "",
+    "tensors.elements": "",
+    "tensors.strides": "",
+}
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_OPERATIONS = (
+    "cpu_op", "user_annotation", "python_function", "hpu_op", "cuda_runtime", "mtia_runtime",
+    "xpu_runtime", "privateuse1_runtime", "cuda_driver", "xpu_driver", "privateuse1_driver",
+    "kernel", "mtia_ccp_events", "gpu_memcpy", "gpu_memset", "cuda_sync", "gpu_user_annotation",
+)  # fmt: skip
+# why an .et may be refused that the protobuf package reads
+_CHAKRA_RULES = re.compile(
+    r"stands twice|microseconds or an id is too large|after the year 2262|gzip|"
+    r"no trace that Nadi knows|"  # its first bytes are not those of a Chakra trace
+    r"is no protobuf field"  # groups, which Chakra has never had and protobuf passes over
+)
+
+
+def check(path: Path) -> nadi.Trace | None:
+    """Read a file, and look at all of it.
+
+    Returns
+    -------
+    Trace or None
+        None if it was refused as it should be.
+
+    Raises
+    ------
+    AssertionError
+        If the trace breaks a rule that no issue tells of, or the error is not one line that
+        begins with the file. Other exceptions pass through.
+    """
+    try:
+        trace = nadi.read(path)
+        _check_trace(trace)
+    except nadi.NadiError as error:
+        _check_line(str(error), path)
+        return None
+    return trace
+
+
+def _check_line(line: str, path: Path) -> None:
+    assert line.startswith((str(path), "attribute ")), line
+    assert line.isprintable() and len(line) < _LONGEST_LINE, line  # noqa: PT018
+
+
+def _check_trace(trace: nadi.Trace) -> None:
+    for _ in trace.attributes.items():
+        pass
+    assert trace.operands.width > 0
+    assert trace.tensors.width > 0
+    told = set(trace.issues["code"])
+    for code in nadi.validate_trace(trace)["code"]:
+        assert code in _TOLD, (code, told)
+        assert not _TOLD[code] or _TOLD[code] in told, (code, told)
+
+
+def check_use(trace: nadi.Trace, folder: Path, suffix: str) -> None:
+    """Write a trace; nothing but a NadiError may come of it."""
+    try:
+        trace.write(folder / f"written{suffix}")
+    except nadi.NadiError as error:
+        assert str(error).isprintable(), error
+
+
+def check_flipped(path: Path, format_name: str) -> nadi.Trace | None:
+    """Check a damaged file against another reader of its format."""
+    trace = check(path)
+    content = path.read_bytes()
+    if content.startswith(b"\x1f\x8b"):
+        content = _decompressed(content, trace)
+    if trace is not None:  # damage may make a file of another format
+        format_name = str(getattr(sniff(path), "name", ""))
+    _ORACLES[format_name](content, trace, path)
+    return trace
+
+
+def _decompressed(content: bytes, trace: nadi.Trace | None) -> bytes:
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error):
+        assert trace is None, "Python finds the gzip data broken"
+        return b""
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _parsed(content: bytes, trace: nadi.Trace | None) -> Any:
+    """Parse JSON as Python does; what Python refuses must be refused."""
+    try:
+        return json.loads(content.decode("utf-8-sig"), parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        assert trace is None, f"Python refuses it: {error}"
+        return None
+
+
+def _check_host(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
+    found = _parsed(content, trace)
+    if trace is not None:
+        told = sorted(trace.nodes.select("id", "name").iter_rows())
+        assert told == sorted((node["id"], node["name"]) for node in found["nodes"])
+
+
+def _check_device(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
+    found = _parsed(content, trace)
+    if trace is not None:
+        events = [
+            (event.get("name", ""), event["cat"])
+            for event in found["traceEvents"]
+            if event.get("ph") == "X" and event.get("cat") in _OPERATIONS
+        ]
+        assert trace.nodes["name"].cast(str).sort().to_list() == sorted(n for n, _ in events)
+
+
+def _check_chakra(content: bytes, trace: nadi.Trace | None, path: Path) -> None:
+    try:
+        _, nodes = read_messages(content)
+    except Exception as error:  # of many kinds: DecodeError, IndexError, AssertionError
+        assert trace is None, f"protobuf refuses it: {error!r}"
+        return
+    if trace is None:
+        try:
+            nadi.read(path)
+        except nadi.NadiError as error:
+            assert _CHAKRA_RULES.search(str(error)), f"protobuf reads it: {error}"
+        return
+    assert trace.column("id").tolist() == [node.id for node in nodes]
+    assert trace.nodes["name"].cast(str).to_list() == [node.name for node in nodes]
+
+
+def _check_text(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
+    if trace is not None:
+        _, counted, *layers = [line for line in _LINE_END.split(content.decode()) if line.strip()]
+        assert int(counted) == len(layers)
+        assert trace.nodes.height <= 9 * len(layers)
+
+
+def _check_own(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
+    """Compare with the undamaged file: sums tell all damage but that of dates and the like."""
+    if trace is not None:
+        whole = samples()["nadi"].content
+        members = [zipfile.ZipFile(io.BytesIO(c)).infolist() for c in (content, whole)]
+        sums = [[(m.filename, m.CRC) for m in infos] for infos in members]
+        assert sums[0] == sums[1]
+
+
+def _check_chakra_json(content: bytes, trace: nadi.Trace | None, _: Path) -> None:
+    """Parse one object, or as many as there are."""
+    decoder = json.JSONDecoder(parse_constant=_refuse)
+    objects = []
+    try:
+        text = content.decode("utf-8-sig").strip()
+        while text:
+            found, end = decoder.raw_decode(text)
+            objects.append(found)
+            text = text[end:].strip()
+    except (ValueError, RecursionError) as error:
+        assert trace is None, f"Python refuses it: {error}"
+        return
+    if trace is not None:
+        whole = objects[0]
+        if "workload_graph" in whole:
+            num_nodes = len(whole["workload_graph"])
+        elif "nodes" in whole or "globalMetadata" in whole or "global_metadata" in whole:
+            num_nodes = len(whole.get("nodes", []))
+        else:
+            num_nodes = len(objects) - 1
+        assert trace.nodes.height == num_nodes
+
+
+_ORACLES = {
+    "pytorch": _check_host,
+    "kineto": _check_device,
+    "chakra": _check_chakra,
+    "chakra-json": _check_chakra_json,
+    "astra-text": _check_text,
+    "nadi": _check_own,
+}
