@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -72,9 +72,14 @@ class Nodes:
     raw: RawFile
     parts: tuple[Found, ...]
 
+    @cached_property
+    def _columns(self) -> Ints:
+        return np.concatenate([part.numbers.T for part in self.parts], axis=1)
+
     def column(self, name: str) -> Ints:
-        """Give a column; int64, shape (nodes,)."""
-        return np.concatenate([part.numbers[:, NUMBERS[name]] for part in self.parts])
+        """Give a column, which is not to be changed; int64, shape (nodes,)."""
+        column: Ints = self._columns[NUMBERS[name]]
+        return column
 
     def texts(self) -> Texts:
         """Give the names of the nodes."""

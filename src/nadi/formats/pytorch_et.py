@@ -262,9 +262,9 @@ def _columns(nodes: Nodes, names: Texts, rows: _Rows) -> dict[str, Any]:
     on_device = np.isin(category, _DEVICE_CODES)
     names = Texts(names.codes[order], names.unique)
     comm_type = _comm_types(names, category, bool((nodes.column("start") >= 0).any()))
-    kind = np.array([comm_kind(name) for name in COMM_TYPES], dtype=object)[comm_type]
-    kind = np.where(on_device, kind, "COMP")
-    kind[rows.is_structure[order]] = "METADATA"
+    kinds = [*(comm_kind(name) for name in COMM_TYPES), "COMP", "METADATA"]
+    kind = np.where(on_device, comm_type, len(COMM_TYPES))
+    kind[rows.is_structure[order]] = len(COMM_TYPES) + 1
     rf_id, duration = nodes.column("rf_id")[order], nodes.column("duration")[order]
     categories = pl.Series(CATEGORIES, dtype=NODES.dtypes["category"])
     comm_types = pl.Series(COMM_TYPES, dtype=NODES.dtypes["comm_type"])
@@ -275,7 +275,7 @@ def _columns(nodes: Nodes, names: Texts, rows: _Rows) -> dict[str, Any]:
     return {
         "id": nodes.column("id")[order],
         "name": names.series(),
-        "kind": kind.tolist(),
+        "kind": pl.Series(kinds, dtype=NODES.dtypes["kind"]).gather(kind.astype(np.uint32)),
         "category": categories.gather(category.astype(np.uint32)),
         "start": nodes.column("start")[order],
         "duration": duration,

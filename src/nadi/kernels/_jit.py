@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from llvmlite.binding import Linkage
 from numba import types
 from numba.core import config
 from numba.core.codegen import JITCodeLibrary
@@ -151,7 +152,7 @@ def borrowed(typing_context: Any, array: Any) -> Any:
     return array(array), generate
 
 
-class _Part(JITCodeLibrary):  # type: ignore[misc]  # numba has no types
+class _Part(JITCodeLibrary):
     """Code of a helper, left as it is: each kernel it becomes part of is optimised as a whole."""
 
     def _optimize_final_module(self) -> None:
@@ -161,7 +162,8 @@ class _Part(JITCodeLibrary):  # type: ignore[misc]  # numba has no types
         self._finalized = True
 
     def get_pointer_to_function(self, name: str) -> int:
-        self._ensure_finalized()
+        default: Any = super()
+        default._ensure_finalized()
         return 0  # there is no machine code
 
     @property
@@ -172,11 +174,31 @@ class _Part(JITCodeLibrary):  # type: ignore[misc]  # numba has no types
         pass
 
 
-class _PartCompiler(Compiler):  # type: ignore[misc]
+class _Whole(JITCodeLibrary):
+    """Code of a kernel with all of its helpers, which nobody else will call."""
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
+                # what a helper does not use of its arguments need not be handed to it
+                function.linkage = Linkage.internal
+        default: Any = super()
+        default._optimize_final_module()
+
+
+class _PartCompiler(Compiler):
+    _library: Any = _Part
+
     def define_pipelines(self) -> Any:
-        codegen = self.state.targetctx.codegen()
-        self.state.library = _Part(codegen, self.state.func_id.func_qualname)
-        return super().define_pipelines()
+        state: Any = self.state
+        state.library = self._library(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        default: Any = super()
+        return default.define_pipelines()
+
+
+class _WholeCompiler(_PartCompiler):
+    _library = _Whole
 
 
 def _helper(function: _Function, *, forceinline: bool) -> _Function:
@@ -191,10 +213,11 @@ def _helper(function: _Function, *, forceinline: bool) -> _Function:
         pipeline_class=_PartCompiler,
     )
     template_of = compiled.get_call_template
+    unliteral: Any = types.unliteral
 
     def template_for_types(arguments: Any, named: Any) -> Any:
         # a number written out is a type of its own to numba: do not compile for each anew
-        return template_of([types.unliteral(a) for a in arguments], named)
+        return template_of([unliteral(a) for a in arguments], named)
 
     compiled.get_call_template = template_for_types
     return cast("_Function", compiled)
@@ -206,7 +229,10 @@ def _compile(function: Callable[..., Any], folder: Path | None) -> Callable[...,
     before = settings.CACHE_DIR
     settings.CACHE_DIR = str(folder or "")
     try:
-        compiled: Callable[..., Any] = numba.njit(function, cache=folder is not None, nogil=True)
+        compiler: Any = numba
+        compiled: Callable[..., Any] = compiler.njit(
+            function, cache=folder is not None, nogil=True, pipeline_class=_WholeCompiler
+        )
     finally:
         settings.CACHE_DIR = before
     return compiled

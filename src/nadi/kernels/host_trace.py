@@ -15,15 +15,13 @@ from nadi.kernels.json_tokens import (
     byte_at,
     fail,
     next_item,
-    next_member,
     read_integer,
     read_microseconds,
     skip_value,
     string_end,
     unescape,
-    value_after_key,
 )
-from nadi.kernels.strings import make_words, word_of_string
+from nadi.kernels.strings import END, make_words, read_member, word_of_string
 
 __all__ = [
     "ATTR", "INPUTS", "IS_MISSING", "IS_OUT_OF_RANGE", "IS_WRONG_TYPE", "ITEM", "KEY", "NAMES",
@@ -84,7 +82,7 @@ IS_WRONG_TYPE, IS_OUT_OF_RANGE, IS_MISSING = range(16, 19)
 SIGNED, UNSIGNED, BOOL, STRING, DOUBLE, NO_SCALAR = range(6)
 TYPE_JSON, TYPE_OPERAND = 15, 16
 
-_QUOTE, _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST, _N, _T, _F, _MINUS = (ord(c) for c in '"{}[]ntf-')
+_QUOTE, _OPEN, _OPEN_LIST, _CLOSE_LIST, _N, _T, _F, _MINUS = (ord(c) for c in '"{[]ntf-')
 _ZERO, _NINE = (ord(c) for c in "09")
 _LIMIT = 2**62
 _UINT64_TENTH = np.uint64((2**64 - 1) // 10)
@@ -287,19 +285,12 @@ def _read_attr(
     at += 1
     is_first = True
     while True:
-        at = next_member(text, at, is_first)
+        at, key, _, _ = read_member(text, at, is_first, words, stack)
         if at < 0:
             return at
-        if text[at] == _CLOSE:
+        if key == END:
             break
         is_first = False
-        end = string_end(text, at + 1)
-        if end < 0:
-            return end
-        key = word_of_string(text, at + 1, end, words, stack)
-        at = value_after_key(text, (end >> 1) + 1)
-        if at < 0:
-            return at
         value = at
         work[_A_KEYS] += 1
         if text[at] == _QUOTE:
@@ -378,26 +369,18 @@ def _read_operands(
     at += 1
     is_first = True
     while True:
-        at = next_member(text, at, is_first)
+        at, key, key_at, key_end = read_member(text, at, is_first, words, stack)
         if at < 0:
             return at
-        if text[at] == _CLOSE:
+        if key == END:
             return at + 1
         is_first = False
-        key_at = at + 1
-        end = string_end(text, key_at)
-        if end < 0:
-            return end
-        key = word_of_string(text, key_at, end, words, stack)
-        at = value_after_key(text, (end >> 1) + 1)
-        if at < 0:
-            return at
         begin = at
         at = skip_value(text, at, stack)
         if at < 0:
             return at
         if key < 0:
-            code = _add_key(keys, state, key_at, end >> 1, 1 if first == _FIRST_INPUT else 2)
+            code = _add_key(keys, state, key_at, key_end, 1 if first == _FIRST_INPUT else 2)
             _keep(kept, state, code, TYPE_JSON, begin, at - begin)
             continue
         if key == 0 and first == _FIRST_INPUT:
@@ -544,24 +527,16 @@ def _read_node(  # noqa: C901  one branch per kind of key
     at += 1
     is_first = True
     while True:
-        at = next_member(text, at, is_first)
+        at, key, key_at, key_end = read_member(text, at, is_first, words, stack)
         if at < 0:
             return at
-        if text[at] == _CLOSE:
+        if key == END:
             return at + 1
         is_first = False
-        key_at = at + 1
-        end = string_end(text, key_at)
-        if end < 0:
-            return end
-        key = word_of_string(text, key_at, end, words, stack)
-        at = value_after_key(text, (end >> 1) + 1)
-        if at < 0:
-            return at
         begin = at
         if key < 0:
             at = skip_value(text, at, stack)
-            code = _add_key(keys, state, key_at, end >> 1, 0)
+            code = _add_key(keys, state, key_at, key_end, 0)
             _keep(kept, state, code, TYPE_JSON, begin, at - begin)
         elif key <= _SCOPE:
             at = _read_reference(text, at, key, work)

@@ -451,7 +451,7 @@ def next_item(text: np.ndarray, at: int, is_first: bool) -> int:
     return at if at < text.size else fail(TRUNCATED, at)
 
 
-@inner
+@called
 def read_integer(text: np.ndarray, at: int) -> tuple[int, int, int]:
     """Read an int64.
 
@@ -489,7 +489,7 @@ def read_integer(text: np.ndarray, at: int) -> tuple[int, int, int]:
     return at, -value if negative else value, 0
 
 
-@inner
+@called
 def read_microseconds(text: np.ndarray, at: int) -> tuple[int, int, int]:
     """Read a decimal number of microseconds as int64 nanoseconds, without a float on the way.
 

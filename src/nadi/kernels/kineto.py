@@ -18,14 +18,12 @@ from nadi.kernels.json_tokens import (
     byte_at,
     fail,
     next_item,
-    next_member,
     read_integer,
     read_microseconds,
     skip_value,
     string_end,
-    value_after_key,
 )
-from nadi.kernels.strings import make_words, word_of_string
+from nadi.kernels.strings import END, make_words, read_member, word_of_string
 
 __all__ = [
     "ARGS", "ARG_KEYS", "ARROW", "COMM_COLUMNS", "EVENT", "EVENT_KEYS", "IS_LARGE",
@@ -94,7 +92,7 @@ WORK_SIZE, WHERE, KEY = _KEY + 1, _WHERE, _KEY
 
 _KEPT_FULL, _KEYS_FULL = 3, 4  # counted from 1 as the arrays of ``Found``
 
-_QUOTE, _OPEN, _CLOSE, _CLOSE_LIST, _N = (ord(c) for c in '"{}]n')
+_QUOTE, _OPEN, _CLOSE_LIST, _N = (ord(c) for c in '"{]n')
 _ZERO, _NINE, _X, _S = (ord(c) for c in "09Xs")
 
 EVENT_WORDS = make_words({key: code for code, key in enumerate(EVENT_KEYS)})
@@ -181,19 +179,12 @@ def _read_args(
     at += 1
     is_first = True
     while True:
-        at = next_member(text, at, is_first)
+        at, key, _, _ = read_member(text, at, is_first, words, stack)
         if at < 0:
             return at
-        if text[at] == _CLOSE:
+        if key == END:
             break
         is_first = False
-        end = string_end(text, at + 1)
-        if end < 0:
-            return end
-        key = word_of_string(text, at + 1, end, words, stack)
-        at = value_after_key(text, (end >> 1) + 1)
-        if at < 0:
-            return at
         at = skip_value(text, at, stack) if key < 0 else _read_arg(text, at, key, work)
         if at < 0:
             return at
@@ -375,24 +366,16 @@ def _read_event(
     at += 1
     is_first = True
     while True:
-        at = next_member(text, at, is_first)
+        at, key, key_at, key_end = read_member(text, at, is_first, events, stack)
         if at < 0:
             return at
-        if text[at] == _CLOSE:
+        if key == END:
             return at + 1
         is_first = False
-        key_at = at + 1
-        end = string_end(text, key_at)
-        if end < 0:
-            return end
-        key = word_of_string(text, key_at, end, events, stack)
-        at = value_after_key(text, (end >> 1) + 1)
-        if at < 0:
-            return at
         if key < 0:
             begin = at
             at = skip_value(text, begin, stack)
-            _keep_unknown(key_at, end >> 1, begin, at, kept, keys, state)
+            _keep_unknown(key_at, key_end, begin, at, kept, keys, state)
         elif key <= _NAME:
             at = _read_text(text, at, key, categories, work, stack)
         elif key <= _TID:

@@ -6,16 +6,25 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nadi.kernels._jit import inner, kernel
-from nadi.kernels.json_tokens import load_word, unescape
+from nadi.kernels._jit import called, inner, kernel
+from nadi.kernels.json_tokens import (
+    load_word,
+    next_member,
+    string_end,
+    unescape,
+    value_after_key,
+)
 
-__all__ = ["find_word", "intern_spans", "make_words", "word_of_string"]
+__all__ = ["END", "find_word", "intern_spans", "make_words", "read_member", "word_of_string"]
 
 _FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _SHIFT = np.uint64(29)
 _ONE = np.uint64(1)
 _MASK = 2**64 - 1
 _LONGEST_WORD = 24
+_QUOTE = ord('"')
+
+END = -2  # the code of the closing brace after the last member
 
 
 def make_words(codes: Mapping[str, int]) -> np.ndarray:
@@ -72,7 +81,15 @@ def find_word(text: np.ndarray, at: int, length: int, words: np.ndarray) -> int:
     return np.int64(words[slot, 4])
 
 
-@inner
+@called
+def _escaped_word(
+    text: np.ndarray, at: int, end: int, words: np.ndarray, scratch: np.ndarray
+) -> int:
+    length = unescape(text, at, end, scratch, 0)
+    return find_word(scratch, 0, length, words) if length >= 0 else np.int64(-1)
+
+
+@called
 def word_of_string(
     text: np.ndarray, at: int, end: int, words: np.ndarray, scratch: np.ndarray
 ) -> int:
@@ -89,11 +106,39 @@ def word_of_string(
     scratch
         uint8, shape (bytes,): space for a word without its escapes.
     """
-    length = (end >> 1) - at
     if end & 1 == 0:
-        return find_word(text, at, length, words)
-    length = unescape(text, at, end >> 1, scratch, 0)
-    return find_word(scratch, 0, length, words) if length >= 0 else np.int64(-1)
+        return find_word(text, at, (end >> 1) - at, words)
+    return _escaped_word(text, at, end >> 1, words, scratch)
+
+
+@called
+def read_member(
+    text: np.ndarray, at: int, is_first: bool, words: np.ndarray, scratch: np.ndarray
+) -> tuple[int, int, int, int]:
+    """Read an object's next key.
+
+    Parameters
+    ----------
+    text, at, is_first
+        As for :func:`nadi.kernels.json_tokens.next_member`.
+    words, scratch
+        As for :func:`word_of_string`.
+
+    Returns
+    -------
+    tuple
+        The byte of its value or of the closing brace, or a failure; the key's code, -1 if
+        it is not among the words, ``END`` if there is none; where it begins and ends.
+    """
+    at = next_member(text, at, is_first)
+    if at < 0 or text[at] != _QUOTE:
+        return at, END, at, at
+    key_at = at + 1
+    end = string_end(text, key_at)
+    if end < 0:
+        return end, END, at, at
+    key = word_of_string(text, key_at, end, words, scratch)
+    return value_after_key(text, (end >> 1) + 1), key, key_at, end >> 1
 
 
 @inner
