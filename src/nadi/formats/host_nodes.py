@@ -13,8 +13,9 @@ from nadi.attributes import CODES, Attributes
 from nadi.errors import FormatError
 from nadi.formats.container import RawFile
 from nadi.formats.json_file import Texts, doubled, find_texts, json_error, read_list, type_error
-from nadi.kernels import host_trace as kernels
-from nadi.kernels.host_trace import NAMES, NODE_KEYS, NUMBERS, STATE, WORDS, Found, scan_nodes
+from nadi.kernels import host_layout as kernels
+from nadi.kernels.host_layout import NAMES, NODE_KEYS, NUMBERS, STATE, WORDS, Found
+from nadi.kernels.host_trace import scan_nodes
 from nadi.kernels.json_tokens import MAX_DEPTH, failure_of
 from nadi.kernels.strings import make_words
 from nadi.schema import CATEGORIES

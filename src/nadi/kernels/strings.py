@@ -247,6 +247,8 @@ def intern_spans(
         int32, shape (spans,): the number of each; int64, shape (different spans,): the row
         in which each number first stands. O(bytes of the spans).
     """
+    # columns of tables would be another type, to compile for anew
+    at, length = np.ascontiguousarray(at), np.ascontiguousarray(length)
     codes = np.empty(at.size, dtype=np.int32)
     state = np.zeros(2, dtype=np.int64)
     room = 1 << 12
