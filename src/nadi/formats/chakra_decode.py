@@ -410,12 +410,13 @@ def _tables(
     if (given["duration"] >= 0).any():  # from Nadi: operations without it have no time at all
         start, duration = given["start"], given["duration"]
         given["thread"] = columns.numbers[:, _NUMBER_NAMES.index("thread")].copy()
+    exclusive = given.get("exclusive", np.full(size, -1, dtype=np.int64))
     given |= {
         "id": columns.id,
         "name": names,
         "kind": kinds.gather(columns.kind),
         "category": _categories(*category, columns.kind, is_cpu),
-        **_usable_times(file, columns.id, start, duration, given["exclusive"], log),
+        **_usable_times(file, columns.id, start, duration, exclusive, log),
         "is_cpu": is_cpu,
         # which Chakra's converter states as 0 for work of the host
         "stream": np.where(is_cpu, -1, given["stream"]),
