@@ -234,7 +234,7 @@ NODES = Table(
     {
         "nodes.id": "an id stands once in a trace",
         "nodes.order": "rows without a time come first, the others in order of start, longest "
-        "first, then category, then event; a file with data or ctrl keeps its own order",
+        "first, then category, then event; a file without events keeps its own order",
         "nodes.duration": "where the start is known a duration is 0 or more, and the end is below "
         "2^63 ns",
         "nodes.exclusive": "exclusive time lies between 0 and the duration",

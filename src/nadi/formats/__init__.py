@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nadi.errors import FormatError, UsageError
+from nadi.errors import FormatError, InputError, UsageError
 from nadi.formats import container
 from nadi.formats.location import locate
 from nadi.formats.registry import FORMATS, Format, format_for_writing, format_named
@@ -144,7 +144,10 @@ def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> 
         _write_tables(trace, path)
     else:
         options = {"schema": schema} if schema else {}
-        container.write_pieces(path, chosen.encode(trace, log, **options))
+        try:
+            container.write_pieces(path, chosen.encode(trace, log, **options))
+        except InputError as error:  # an encoder does not know what it writes to
+            raise InputError(error.where or str(path), error.what, error.remedy) from None
     return log.table()
 
 

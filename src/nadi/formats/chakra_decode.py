@@ -409,10 +409,13 @@ def _tables(
     start, duration = columns.start * 1000, columns.duration * 1000
     start[columns.start == 0] = -1
     if (given["duration"] >= 0).any():
-        # from Nadi: operations without these have no time, thread or number at all
-        start, duration = given["start"], given["duration"]
+        # from Nadi: operations without these have no thread and number, and if without any time
+        # in microseconds too, none at all
+        duration[(columns.start == 0) & (columns.duration == 0)] = -1
         for name in ("thread", "sequence"):
             given[name] = columns.numbers[:, _NUMBER_NAMES.index(name)].copy()
+    start = np.where(given["start"] >= 0, given["start"], start)
+    duration = np.where(given["duration"] >= 0, given["duration"], duration)
     given |= {
         "id": columns.id,
         "name": names,

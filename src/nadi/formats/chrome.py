@@ -230,6 +230,14 @@ def _collectives(trace: Trace, texts: _Texts, log: IssueLog) -> list[_Ints]:
     comm_type = trace.nodes["comm_type"].to_physical().to_numpy().astype(np.int64)
     size, group = trace.column("comm_bytes"), trace.column("group")
     fits = size < _MOST_ELEMENTS
+    has_args = np.zeros(trace.nodes.height + 1, dtype=np.bool_)  # the last: the trace itself
+    has_args[trace.attributes.node[trace.attributes.rows_named("args")]] = True
+    found = has_args[:-1] & (size >= 0) & (trace.deps.height > 0)
+    log.add(
+        "chrome.recorded-args", "info", int(found.sum()),
+        "communications keep the args that were recorded; what linking found of their bytes and "
+        "groups is not added",
+    )  # fmt: skip
     log.add(
         "chrome.comm-bytes", "warning", int((~fits).sum()),
         "sizes of communication of 2^56 bytes or more are left out of the args",

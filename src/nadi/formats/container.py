@@ -246,7 +246,9 @@ def _umask() -> int:
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
-    reason = getattr(error, "strerror", None) or error
+    # what serves addresses names the file only
+    missing = "No such file or directory" if isinstance(error, FileNotFoundError) else error
+    reason = getattr(error, "strerror", None) or missing
     return InputError(str(path), f"cannot be read: {reason}", "check the path")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -31,15 +32,20 @@ def edges_of(trace: Trace) -> pl.DataFrame:
         ``source`` and ``target``, int64 ids; ``kind``, one of ``DEP_KINDS``.  Also those on
         nodes that are not in the trace, which it keeps as attributes; no edge stands twice.
     """
-    ids = trace.nodes["id"]
-    linked = pl.DataFrame(
-        {
-            "source": ids.gather(trace.deps["src"]),
-            "target": ids.gather(trace.deps["dst"]),
-            "kind": trace.deps["kind"],
-        }
-    )
+    if not trace.deps.height and (trace.column("parent") >= 0).any():
+        # a host trace by itself: all that it says is who called whom
+        child = np.flatnonzero(trace.column("parent") >= 0)
+        call = pl.Series(["call"], dtype=_KINDS).new_from_index(0, child.size)
+        return _edges(trace, trace.column("parent")[child], child, call)
+    linked = _edges(trace, trace.deps["src"], trace.deps["dst"], trace.deps["kind"])
+    if trace.deps.height and not trace.deps["kind"].is_in(GIVEN_DEPS).any():
+        return linked  # where what the host trace named is a dependency of another kind
     return pl.concat([linked, _named_edges(trace)]).unique(maintain_order=True)
+
+
+def _edges(trace: Trace, src: Any, dst: Any, kind: pl.Series) -> pl.DataFrame:
+    ids = trace.nodes["id"]
+    return pl.DataFrame({"source": ids.gather(src), "target": ids.gather(dst), "kind": kind})
 
 
 def _named_edges(trace: Trace) -> pl.DataFrame:

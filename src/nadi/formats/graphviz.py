@@ -138,7 +138,7 @@ def _num_points(trace: Trace) -> int:
 def _draw(trace: Trace, log: IssueLog, form: str) -> bytes:
     if (num_points := _num_points(trace)) > MAX_POINTS:
         raise InputError(
-            f".{form}",
+            "",
             f"a drawing of at least {num_points:,} points, which are operations and the levels "
             f"that arrows pass; more than {MAX_POINTS:,} can take graphviz hours",
             "write .dot or .graphml, for a tool that shows a part of it",
@@ -147,7 +147,7 @@ def _draw(trace: Trace, log: IssueLog, form: str) -> bytes:
         import graphviz
     except ImportError:
         raise InputError(
-            f".{form}", "drawing needs the Python package graphviz, which is not installed",
+            "", "drawing needs the Python package graphviz, which is not installed",
             "pip install 'nadi[graphviz]', or write .dot",
         ) from None  # fmt: skip
     text = b"".join(encode(trace, log)).decode()
@@ -155,13 +155,13 @@ def _draw(trace: Trace, log: IssueLog, form: str) -> bytes:
         drawn = graphviz.Source(text).pipe(format=form, quiet=True)
     except graphviz.ExecutableNotFound:
         raise InputError(
-            f".{form}", "drawing needs Graphviz's program dot, which is not on PATH",
+            "", "drawing needs Graphviz's program dot, which is not on PATH",
             "install Graphviz from your system's packages, or write .dot",
         ) from None  # fmt: skip
     except graphviz.CalledProcessError as error:
         message = (error.stderr or b"").decode(errors="replace").strip().partition("\n")[0]
         raise InputError(
-            f".{form}", f"dot ended with {error.returncode}: {message or 'no message'}",
+            "", f"dot ended with {error.returncode}: {message or 'no message'}",
             "write .dot and look at it",
         ) from None  # fmt: skip
     return bytes(drawn)

@@ -40,7 +40,7 @@ _MAX_TID = 2**62
 _INTEGER_ARGS = ("rf_id", "external_id", "correlation", "sequence", "bytes")
 _END_OF_TIME = 2**63 - 1
 _NO_STREAM = 2**32 - 1  # an unsigned -1 of older CUPTI versions
-_MOST_RANKS = 2**22
+_MOST_RANKS = 2**17  # so that a few bytes cannot ask for gigabytes
 _KEPT_NAMES = {ARGS: "args", PID: "pid", TID: "tid", EVENT: "event"}
 
 _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]

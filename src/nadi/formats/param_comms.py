@@ -48,7 +48,7 @@ PARAM_COMMS: Mapping[str, pl.DataType] = {
     "tag": pl.Int64(),
     "is_async": pl.Boolean(),
 }
-_MAX_SIZE = 2**22  # ranks of a group, as for the groups of a file
+_MAX_SIZE = 2**17  # ranks of a group, as for the groups of a file
 _MAX_BYTES = 2**62
 
 
@@ -259,8 +259,8 @@ def _bytes(stated: dict[str, Any], arguments: _Arguments) -> int:
 def with_param_comms(trace: Trace) -> Trace:
     """Give a host trace whose nodes ``record_param_comms`` say which communication they are.
 
-    The call around such a node, ``c10d::allreduce_`` and its kin, is then no communication of
-    its own any more: each stands once.
+    The call around such a node, as ``c10d::allreduce_``, and the annotation in it, as
+    ``nccl:all_reduce``, are then no communication of their own any more: each stands once.
     """
     is_record = (trace.nodes["name"] == NODE_NAME).to_numpy()
     if not is_record.any():
@@ -273,10 +273,14 @@ def with_param_comms(trace: Trace) -> Trace:
     groups = _with_groups(trace.groups, records)
     number = {name: row for row, name in enumerate(groups["name"])}
     rows = records["node"].to_numpy()
-    around = trace.column("parent")[rows]
+    parent = trace.column("parent")
+    is_recorded = np.zeros(trace.nodes.height + 1, dtype=np.bool_)  # the last: no parent
+    is_recorded[rows] = True
+    others = np.append(parent[rows], np.flatnonzero(is_recorded[parent]))
+    others = others[others >= 0]
     comm_type = trace.nodes["comm_type"].cast(pl.String).to_numpy().copy()
     comm_bytes = trace.column("comm_bytes").copy()
-    comm_type[around[around >= 0]], comm_bytes[around[around >= 0]] = "none", -1
+    comm_type[others], comm_bytes[others] = "none", -1
     comm_type[rows] = records["comm_type"].cast(pl.String).to_numpy()
     comm_bytes[rows] = records["comm_bytes"].to_numpy()
     columns = {"comm_bytes": comm_bytes}

@@ -56,7 +56,7 @@ _TEXTS = ("schema", "time")
 
 _Reference = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
-_GroupSize = Annotated[int, msgspec.Meta(ge=0, le=2**22)]
+_GroupSize = Annotated[int, msgspec.Meta(ge=0, le=2**17)]
 
 
 class _Group(msgspec.Struct):
