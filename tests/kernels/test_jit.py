@@ -193,3 +193,27 @@ def test_a_wrong_argument_does_not_cost_the_compiled_code(tmp_path):
     environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
     environment["XDG_CACHE_HOME"] = str(tmp_path)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+UNKNOWN_NUMBA = """
+import sys
+import numba
+
+numba.__version__ = "9.9.9"
+import numpy as np
+import nadi
+from nadi.formats.native import read
+from nadi.kernels.chakra_decode import message_after
+
+assert message_after(np.array([2, 0x0A, 0, 1, 7], dtype=np.uint8), 1) == 3
+assert "nadi.kernels._pipeline" not in sys.modules
+"""
+
+
+def test_a_numba_that_is_not_known_compiles_in_its_own_way(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", UNKNOWN_NUMBA],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

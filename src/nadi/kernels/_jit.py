@@ -22,17 +22,17 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
-from llvmlite.binding import Linkage
 from numba import types
 from numba.core import config
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
 from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 
 __all__ = ["borrowed", "cache_folder", "called", "compiled_before", "inner", "kernel"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+# versions whose inner parts are as kernels/_pipeline.py wants them; others compile in their own
+# way, which takes longer
+_KNOWN_NUMBA = (0, 60) <= tuple(map(int, numba.__version__.split(".")[:2])) <= (0, 68)
 
 
 def _digest() -> str:
@@ -152,66 +152,14 @@ def borrowed(typing_context: Any, array: Any) -> Any:
     return array(array), generate
 
 
-class _Part(JITCodeLibrary):
-    """Code of a helper, left as it is: each kernel it becomes part of is optimised as a whole."""
-
-    def _optimize_final_module(self) -> None:
-        pass
-
-    def _finalize_final_module(self) -> None:
-        self._finalized = True
-
-    def get_pointer_to_function(self, name: str) -> int:
-        default: Any = super()
-        default._ensure_finalized()
-        return 0  # there is no machine code
-
-    @property
-    def codegen(self) -> Any:
-        return self
-
-    def set_env(self, name: str, environment: Any) -> None:
-        pass
-
-
-class _Whole(JITCodeLibrary):
-    """Code of a kernel with all of its helpers, which nobody else will call."""
-
-    def _optimize_final_module(self) -> None:
-        for function in self._final_module.functions:
-            if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
-                # what a helper does not use of its arguments need not be handed to it
-                function.linkage = Linkage.internal
-        default: Any = super()
-        default._optimize_final_module()
-
-
-class _PartCompiler(Compiler):
-    _library: Any = _Part
-
-    def define_pipelines(self) -> Any:
-        state: Any = self.state
-        state.library = self._library(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.library.enable_object_caching()
-        default: Any = super()
-        return default.define_pipelines()
-
-
-class _WholeCompiler(_PartCompiler):
-    _library = _Whole
-
-
 def _helper(function: _Function, *, forceinline: bool) -> _Function:
+    options: dict[str, Any] = {}
+    if _KNOWN_NUMBA:
+        from nadi.kernels._pipeline import HELPER_OPTIONS
+
+        options = HELPER_OPTIONS
     compiler: Any = numba
-    compiled = compiler.njit(
-        function,
-        forceinline=forceinline,
-        # what Python and C would call it through takes as long to compile as it does itself
-        no_cpython_wrapper=True,
-        no_cfunc_wrapper=True,
-        _nrt=False,  # arrays are only looked at, and counted by the kernel
-        pipeline_class=_PartCompiler,
-    )
+    compiled = compiler.njit(function, forceinline=forceinline, **options)
     template_of = compiled.get_call_template
     unliteral: Any = types.unliteral
 
@@ -229,9 +177,14 @@ def _compile(function: Callable[..., Any], folder: Path | None) -> Callable[...,
     before = settings.CACHE_DIR
     settings.CACHE_DIR = str(folder or "")
     try:
+        options: dict[str, Any] = {}
+        if _KNOWN_NUMBA:
+            from nadi.kernels._pipeline import KERNEL_OPTIONS
+
+            options = KERNEL_OPTIONS
         compiler: Any = numba
         compiled: Callable[..., Any] = compiler.njit(
-            function, cache=folder is not None, nogil=True, pipeline_class=_WholeCompiler
+            function, cache=folder is not None, nogil=True, **options
         )
     finally:
         settings.CACHE_DIR = before
