@@ -262,8 +262,17 @@ def _message_columns(trace: Trace, attributes: Attributes) -> MessageColumns:
         data_first=data_first,
         data=data,
         attr_first=np.searchsorted(attributes.node, np.arange(-1, trace.nodes.height + 1)),
-        attrs=_attribute_numbers(attributes, first[len(node_names) :], lengths[len(node_names) :]),
-        attr_sizes=np.empty(len(attributes), dtype=np.int64),
+        attr_name=attributes.name,
+        attr_type=attributes.type,
+        attr_value=attributes.value,
+        attr_length=attributes.length,
+        attr_size=np.empty(len(attributes), dtype=np.int32),
+        name_at=first[len(node_names) : -1],
+        name_length=lengths[len(node_names) :],
+        name_role=np.array(
+            [ROLES.index(name) + 1 if name in ROLES else 0 for name in attributes.names],
+            dtype=np.int64,
+        ),
         names=names,
         buffer=attributes.bytes(),
     )
@@ -283,23 +292,6 @@ def _node_numbers(trace: Trace, names: list[str], first: _Ints, lengths: _Ints) 
     out[:, 2] = first[name]
     out[:, 3] = lengths[name]
     out[:, 4], out[:, 5] = start_and_duration(trace)
-    return out
-
-
-def _attribute_numbers(attributes: Attributes, first: _Ints, lengths: _Ints) -> _Ints:
-    out = np.empty((len(attributes), 5), dtype=np.int64)
-    for code, name in enumerate(attributes.names):
-        lengths[code] = lengths[code] if name not in ROLES else -1 - ROLES.index(name)
-    is_operand = attributes.type == CODES["operand"]
-    length = lengths[attributes.name] if len(attributes) else np.zeros(0, dtype=np.int64)
-    # an attribute may be called as an operand's text is
-    out[:, 0] = first[attributes.name]
-    out[:, 1] = length
-    out[:, 2] = attributes.type
-    out[:, 3] = attributes.value
-    out[:, 4] = attributes.length
-    confused = np.flatnonzero((length < 0) & ~is_operand)
-    out[confused, 1] = [len(attributes.names[attributes.name[row]].encode()) for row in confused]
     return out
 
 

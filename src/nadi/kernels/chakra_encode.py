@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.kernels._jit import inner, kernel
+from nadi.kernels._jit import borrowed, called, inner, kernel
 from nadi.kernels.protobuf import put_fixed, put_varint, uint64, varint_size
 
 __all__ = ["MessageColumns", "encode_messages", "measure_messages"]
@@ -20,7 +20,6 @@ _DELIMITED = 2
 _STRING = 29
 _NONE, _OPERAND, _DOC, _UNKNOWN = 30, 32, 34, 35  # as schema.ATTRIBUTE_TYPES counts
 _VERSION_ROLE = 9
-_NAME_AT, _NAME_LENGTH, _TYPE, _VALUE, _LENGTH = range(5)
 
 
 class MessageColumns(NamedTuple):
@@ -32,8 +31,14 @@ class MessageColumns(NamedTuple):
     data_first: np.ndarray
     data: np.ndarray
     attr_first: np.ndarray  # per message
-    attrs: np.ndarray  # as kernels.chakra_decode.NodeColumns has them
-    attr_sizes: np.ndarray  # int64: bytes of each attribute's message, filled when measured
+    attr_name: np.ndarray  # of nadi.attributes.Attributes, as the next three
+    attr_type: np.ndarray
+    attr_value: np.ndarray
+    attr_length: np.ndarray
+    attr_size: np.ndarray  # int32: bytes of each attribute's message, filled when measured
+    name_at: np.ndarray  # int64: of each name of an attribute, where it begins in names
+    name_length: np.ndarray
+    name_role: np.ndarray  # its number among kernels.chakra_decode.ROLES, from 1; 0 for none
     names: np.ndarray  # uint8: the bytes of names
     buffer: np.ndarray  # uint8: the bytes of values
 
@@ -54,10 +59,11 @@ def measure_messages(columns: MessageColumns, sizes: np.ndarray) -> int:
     int
         Bytes of the file. O(bytes).
     """
+    c = _borrowed(columns)
     nothing = np.empty(0, dtype=np.uint8)
     total = 0
     for message in range(sizes.size):
-        sizes[message] = _put_message(columns, message, nothing, 0)
+        sizes[message] = _put_message(c, message, nothing, 0)
         total += varint_size(sizes[message]) + sizes[message]
     return total
 
@@ -71,34 +77,44 @@ def encode_messages(columns: MessageColumns, sizes: np.ndarray, out: np.ndarray)
     int
         Bytes written. O(bytes).
     """
+    c = _borrowed(columns)
+    to = borrowed(out)
     at = 0
     for message in range(sizes.size):
-        at = put_varint(out, at, sizes[message])
-        at = _put_message(columns, message, out, at)
+        at = put_varint(to, at, sizes[message])
+        at = _put_message(c, message, to, at)
     return at
 
 
 @inner
+def _borrowed(c: MessageColumns) -> MessageColumns:
+    return MessageColumns(
+        borrowed(c.nodes), borrowed(c.ctrl_first), borrowed(c.ctrl), borrowed(c.data_first),
+        borrowed(c.data), borrowed(c.attr_first), borrowed(c.attr_name), borrowed(c.attr_type),
+        borrowed(c.attr_value), borrowed(c.attr_length), borrowed(c.attr_size),
+        borrowed(c.name_at), borrowed(c.name_length), borrowed(c.name_role), borrowed(c.names),
+        borrowed(c.buffer),
+    )  # fmt: skip
+
+
+@inner
 def _put_message(c: MessageColumns, message: int, out: np.ndarray, at: int) -> int:
-    # further inner functions get few arrays each: handing over all takes longer than the work
-    attrs, attr_sizes, names, buffer = c.attrs, c.attr_sizes, c.names, c.buffer
     first, end = c.attr_first[message], c.attr_first[message + 1]
     if message == 0:
-        at = _put_role(attrs, buffer, first, end, _VERSION_ROLE, 1, out, at)
-        at = _put_attributes(attrs, attr_sizes, names, buffer, first, end, 2, out, at)
-        return _put_unknown(attrs, buffer, first, end, out, at)
+        at = _put_role(c, first, end, _VERSION_ROLE, 1, out, at)
+        return _put_unknown(c, first, end, out, _put_attributes(c, first, end, 2, out, at))
     row = message - 1
     at = _put_number(1, c.nodes[row, 0], out, at)
-    at = _put_bytes(2, names, c.nodes[row, 2], c.nodes[row, 3], out, at)
+    at = _put_bytes(2, c.names, c.nodes[row, 2], c.nodes[row, 3], out, at)
     at = _put_number(3, c.nodes[row, 1], out, at)
     at = _put_packed(4, c.ctrl, c.ctrl_first[row], c.ctrl_first[row + 1], out, at)
     at = _put_packed(5, c.data, c.data_first[row], c.data_first[row + 1], out, at)
     at = _put_number(6, c.nodes[row, 4], out, at)
     at = _put_number(7, c.nodes[row, 5], out, at)
-    at = _put_operands(attrs, buffer, first, end, 1, 8, out, at)
-    at = _put_operands(attrs, buffer, first, end, 5, 9, out, at)
-    at = _put_attributes(attrs, attr_sizes, names, buffer, first, end, 10, out, at)
-    return _put_unknown(attrs, buffer, first, end, out, at)
+    at = _put_operands(c, first, end, 1, 8, out, at)
+    at = _put_operands(c, first, end, 5, 9, out, at)
+    at = _put_attributes(c, first, end, 10, out, at)
+    return _put_unknown(c, first, end, out, at)
 
 
 @inner
@@ -155,29 +171,32 @@ def _put_packed(
 
 
 @inner
+def _role(c: MessageColumns, row: int) -> int:
+    return c.name_role[c.attr_name[row]] if c.attr_type[row] == _OPERAND else 0
+
+
+@called
 def _put_role(
-    attrs: np.ndarray, buffer: np.ndarray, first: int, end: int, role: int, field: int,
-    out: np.ndarray, at: int,
-) -> int:  # fmt: skip
+    c: MessageColumns, first: int, end: int, role: int, field: int, out: np.ndarray, at: int
+) -> int:
     """Write the text of one role among a node's attributes, if it is there."""
     for row in range(first, end):
-        if attrs[row, _NAME_LENGTH] == -role:
-            return _put_bytes(field, buffer, attrs[row, _VALUE], attrs[row, _LENGTH], out, at)
+        if _role(c, row) == role:
+            return _put_bytes(field, c.buffer, c.attr_value[row], c.attr_length[row], out, at)
     return at
 
 
-@inner
+@called
 def _put_operands(
-    attrs: np.ndarray, buffer: np.ndarray, first: int, end: int, role: int, field: int,
-    out: np.ndarray, at: int,
-) -> int:  # fmt: skip
+    c: MessageColumns, first: int, end: int, role: int, field: int, out: np.ndarray, at: int
+) -> int:
     """Write an IOInfo if any of its four roles is there."""
     size = 0
     is_there = False
     for row in range(first, end):
-        if role <= -attrs[row, _NAME_LENGTH] < role + 4:
+        if role <= _role(c, row) < role + 4:
             is_there = True
-            length = attrs[row, _LENGTH]
+            length = np.int64(c.attr_length[row])
             size += length + 1 + varint_size(length) if length else 0
     if not is_there:
         return at
@@ -185,44 +204,41 @@ def _put_operands(
     if out.size == 0:
         return at + size
     for text in range(3):
-        at = _put_role(attrs, buffer, first, end, role + text, text + 1, out, at)
+        at = _put_role(c, first, end, role + text, text + 1, out, at)
     return at
 
 
 @inner
 def _put_attributes(
-    attrs: np.ndarray, sizes: np.ndarray, names: np.ndarray, buffer: np.ndarray, first: int,
-    end: int, field: int, out: np.ndarray, at: int,
-) -> int:  # fmt: skip
+    c: MessageColumns, first: int, end: int, field: int, out: np.ndarray, at: int
+) -> int:
     for row in range(first, end):
-        if attrs[row, _TYPE] > _NONE:
+        if c.attr_type[row] > _NONE:
             continue
-        doc = row + 1 if row + 1 < end and attrs[row + 1, _TYPE] == _DOC else -1
+        doc = row + 1 if row + 1 < end and c.attr_type[row + 1] == _DOC else -1
         if out.size == 0:
-            sizes[row] = _put_attribute(attrs, names, buffer, row, doc, out, 0)
-        at = _varint(sizes[row], out, _tag(field, _DELIMITED, out, at))
+            c.attr_size[row] = _put_attribute(c, row, doc, out, 0)
+        at = _varint(c.attr_size[row], out, _tag(field, _DELIMITED, out, at))
         if out.size == 0:
-            at += sizes[row]
+            at += c.attr_size[row]
         else:
-            at = _put_attribute(attrs, names, buffer, row, doc, out, at)
+            at = _put_attribute(c, row, doc, out, at)
     return at
 
 
-@inner
-def _put_attribute(
-    attrs: np.ndarray, names: np.ndarray, buffer: np.ndarray, row: int, doc: int,
-    out: np.ndarray, at: int,
-) -> int:  # fmt: skip
-    at = _put_bytes(1, names, attrs[row, _NAME_AT], attrs[row, _NAME_LENGTH], out, at)
+@called
+def _put_attribute(c: MessageColumns, row: int, doc: int, out: np.ndarray, at: int) -> int:
+    name = c.attr_name[row]
+    at = _put_bytes(1, c.names, c.name_at[name], c.name_length[name], out, at)
     if doc >= 0:
-        at = _put_bytes(2, buffer, attrs[doc, _VALUE], attrs[doc, _LENGTH], out, at)
-    if attrs[row, _TYPE] == _NONE:
+        at = _put_bytes(2, c.buffer, c.attr_value[doc], c.attr_length[doc], out, at)
+    if c.attr_type[row] == _NONE:
         return at
-    field, value = attrs[row, _TYPE] + 3, attrs[row, _VALUE]
+    field, value = np.int64(c.attr_type[row]) + 3, c.attr_value[row]
     if field % 2 == 0 or field >= _STRING:  # a list or a text, which may be empty
-        length = attrs[row, _LENGTH]
+        length = np.int64(c.attr_length[row])
         at = _varint(length, out, _tag(field, _DELIMITED, out, at))
-        return _copy(buffer, value, length, out, at)
+        return _copy(c.buffer, value, length, out, at)
     if field == 3 or field == 21 or field == 25:  # double, fixed64, sfixed64
         at = _tag(field, 1, out, at)
         return put_fixed(out, at, value, 8) if out.size else at + 8
@@ -235,11 +251,9 @@ def _put_attribute(
 
 
 @inner
-def _put_unknown(
-    attrs: np.ndarray, buffer: np.ndarray, first: int, end: int, out: np.ndarray, at: int
-) -> int:
+def _put_unknown(c: MessageColumns, first: int, end: int, out: np.ndarray, at: int) -> int:
     """Write fields that were not understood as they were read."""
     for row in range(first, end):
-        if attrs[row, _TYPE] == _UNKNOWN:
-            at = _copy(buffer, attrs[row, _VALUE], attrs[row, _LENGTH], out, at)
+        if c.attr_type[row] == _UNKNOWN:
+            at = _copy(c.buffer, c.attr_value[row], c.attr_length[row], out, at)
     return at
