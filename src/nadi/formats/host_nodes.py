@@ -236,7 +236,7 @@ def scan(raw: RawFile, begin: int, categories: npt.NDArray[np.uint64]) -> tuple[
     """
     if raw.content[begin] != ord("["):
         raise type_error(raw, begin, "`array`", "$.nodes")
-    readers = read_list(raw.content, begin, partial(_Reader, raw, categories))
+    readers = read_list(raw.content, begin, partial(_Reader, raw, categories), b"id")
     parts = tuple(reader.found() for reader in readers)
     before = 0
     for part in parts:

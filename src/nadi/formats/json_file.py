@@ -42,7 +42,7 @@ _INVALID = {
     json_tokens.BAD_NUMBER: "invalid number",
     json_tokens.BAD_ESCAPE: "invalid escape in a text",
 }
-_BOUNDARY = re.compile(rb'\}\s*(?P<comma>,)\s*\{\s*"(?:ph|cat|name|pid|ts|id)"\s*:')
+_BOUNDARY = rb'\}\s*(?P<comma>,)\s*\{\s*"(?:%s)"\s*:'
 _WORTH_SPLITTING = 1 << 22
 _WINDOW = 1 << 20
 _TYPE_NAMES = {
@@ -109,7 +109,10 @@ _Reader = TypeVar("_Reader", bound=ListReader)
 
 
 def read_list(
-    text: npt.NDArray[np.uint8], begin: int, make: Callable[[int, int, bool], _Reader]
+    text: npt.NDArray[np.uint8],
+    begin: int,
+    make: Callable[[int, int, bool], _Reader],
+    first_keys: bytes,
 ) -> list[_Reader]:
     """Read a list of objects, a long one in two threads.
 
@@ -123,6 +126,8 @@ def read_list(
     make
         Makes a reader: where it begins, how many bytes it will read, and whether it begins
         after the opening bracket and not before a comma.
+    first_keys
+        Keys that an object of the list may begin with, and none inside of it, as ``id|name``.
 
     Returns
     -------
@@ -135,7 +140,7 @@ def read_list(
         Of the first object that is broken.
     """
     size = text.size - begin
-    boundary = _likely_boundary(text, begin) if size > _WORTH_SPLITTING else -1
+    boundary = _likely_boundary(text, begin, first_keys) if size > _WORTH_SPLITTING else -1
     reader = make(begin + 1, size if boundary < 0 else size // 2, True)
     if boundary >= 0:
         second = make(boundary, size // 2, False)
@@ -150,10 +155,10 @@ def read_list(
     return [reader]
 
 
-def _likely_boundary(text: npt.NDArray[np.uint8], begin: int) -> int:
+def _likely_boundary(text: npt.NDArray[np.uint8], begin: int, first_keys: bytes) -> int:
     """Guess a comma between two objects in the middle; -1 if none is found."""
     middle = (begin + text.size) // 2
-    found = _BOUNDARY.search(text[middle : middle + _WINDOW].data)
+    found = re.search(_BOUNDARY % first_keys, text[middle : middle + _WINDOW].data)
     return middle + found.start("comma") if found else -1
 
 

@@ -160,7 +160,7 @@ def scan(raw: RawFile, begin: int) -> tuple[Events, int]:
     text = raw.content
     if text[begin] != ord("["):
         raise type_error(raw, begin, "`array`", "$.traceEvents")
-    readers = read_list(text, begin, partial(_Reader, raw))
+    readers = read_list(text, begin, partial(_Reader, raw), b"ph|cat|name|pid|ts")
     end = readers[-1].at + 1
     if len(readers) == 2:
         return _join(*readers), end
