@@ -79,7 +79,7 @@ import json, re, sys, time
 from pathlib import Path
 import nadi
 seconds = []
-for _ in range(3):
+for _ in range(6):
     begin = time.perf_counter()
     trace = nadi.read(sys.argv[1])
     seconds.append(time.perf_counter() - begin)
@@ -102,7 +102,7 @@ class Read:
 
 
 def measure_read(path: Path) -> Read:
-    """Read a file three times in a new process."""
+    """Read a file six times in a new process."""
     done = subprocess.run(
         [sys.executable, "-c", _READ, str(path)], check=True, stdout=subprocess.PIPE
     )
