@@ -51,4 +51,4 @@ def _compilation_notice() -> str:
     if compiled_before():
         return ""
     how_often = "only this once" if cache_folder() else "every time, as no folder can keep them"
-    return f"compiling kernels for this machine: a few seconds, {how_often}"
+    return f"compiling kernels for this machine: some ten seconds, {how_often}"

@@ -166,7 +166,7 @@ def trace_of(
         ),
         rank=_number(stated, "rank"),
         world_size=_number(stated, "world_size"),
-        process=_number(stated, "pid"),
+        process=_number(stated, "process" if "process" in stated else "pid"),
         given_attributes=LazyAttributes(lambda: _all_attributes(content, counts, (others, beside))),
     )
 

@@ -215,8 +215,10 @@ def _texts(trace: Trace, attributes: Attributes) -> Attributes:
     for name in ("rank", "world_size"):
         if getattr(trace, name) >= 0 and name not in stated:
             builder.add(-1, name, "int64", getattr(trace, name))
-    if trace.process >= 0 and "pid" not in stated:
-        builder.add(-1, "pid", "uint64", trace.process)
+    if trace.process >= 0 and stated.get("pid") != trace.process:
+        # the host trace may be of another run of the program, with a pid of its own
+        name = "process" if "pid" in stated else "pid"
+        builder.add(-1, name, "uint64", trace.process)
     if trace.groups.height and "process_groups" not in stated:
         groups = [
             {"pg_name": name, "pg_desc": about, "backend_config": backend, "ranks": ranks}
