@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import xml.etree.ElementTree as ElementTree
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,10 @@ _NODE = re.compile(r'\t(\d+) \[label="((?:[^"\\]|\\.)*)"\]')
 _ABSENT = re.compile(r"\t(\d+) \[style=dashed\]")
 _EDGE = re.compile(r"\t(\d+) -> (\d+) \[class=(\w+) .*\]")
 _QUICK = "\tgraph [nslimit=0 nslimit1=0 splines=line]"
-needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz's dot is not here")
+needs_dot = pytest.mark.skipif(
+    shutil.which("dot") is None or find_spec("graphviz") is None,
+    reason="Graphviz's program dot, or the package graphviz, is not here",
+)
 
 
 def parse(text: str) -> tuple[dict[int, str | None], list[tuple[int, int, str]]]:
