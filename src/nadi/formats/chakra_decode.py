@@ -239,6 +239,7 @@ def _empty_columns(counts: _Ints) -> NodeColumns:
         data_end=np.empty(nodes, dtype=np.int64),
         data=np.empty(data, dtype=np.int64),
         numbers=np.empty((nodes, len(_NUMBER_NAMES)), dtype=np.int64),
+        seen=np.zeros(len(_NUMBER_NAMES), dtype=np.uint8),
         text_at=np.zeros((nodes, len(_TEXT_NAMES)), dtype=np.int64),
         text_length=np.zeros((nodes, len(_TEXT_NAMES)), dtype=np.int64),
     )
@@ -248,7 +249,7 @@ def _part(columns: NodeColumns, first: _Ints, counts: _Ints) -> NodeColumns:
     """Give the rows of the columns that a part of the file fills."""
     slices = {"ctrl": 1, "data": 2}
     return NodeColumns(*(
-        column[first[k] : first[k] + counts[k]]
+        column if name == "seen" else column[first[k] : first[k] + counts[k]]
         for name, column in zip(columns._fields, columns, strict=True)
         for k in (slices.get(name, 0),)
     ))  # fmt: skip
@@ -396,15 +397,16 @@ def _tables(
     log: IssueLog,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:  # fmt: skip
     size = columns.id.size
-    codes, texts = _intern(content, columns.name_at, columns.name_length)
+    spans = [(columns.name_at, columns.name_length)]
+    spans += [(columns.text_at[:, k], columns.text_length[:, k]) for k in range(len(_TEXT_NAMES))]
+    with ThreadPoolExecutor(2) as executor:  # the kernel holds no lock
+        (codes, texts), category, group_name = executor.map(
+            lambda span: _intern(content, span[0].copy(), span[1].copy()), spans
+        )
     names = pl.Series(texts, dtype=NODES.dtypes["name"]).gather(codes.astype(np.uint32))
     kinds = pl.Series(NODE_KINDS, dtype=NODES.dtypes["kind"])
-    category, group_name = (
-        _intern(content, columns.text_at[:, k].copy(), columns.text_length[:, k].copy())
-        for k in range(len(_TEXT_NAMES))
-    )
     group, groups = _groups(*group_name, stated)
-    given: dict[str, Any] = dict(_numbers(columns.numbers))
+    given = _numbers(columns)
     is_cpu = given["is_cpu"] != 0
     start, duration = columns.start * 1000, columns.duration * 1000
     start[columns.start == 0] = -1
@@ -459,17 +461,19 @@ def _usable_times(
     }
 
 
-def _numbers(numbers: _Ints) -> dict[str, Any]:
+def _numbers(columns: NodeColumns) -> dict[str, Any]:
     """Give the columns of nodes that are read from attributes, -1 where there is none."""
     given: dict[str, Any] = {}
-    is_there = np.any(numbers >= 0, axis=0)
     for column, sources in _COLUMNS.items():
-        values = numbers[:, _NUMBER_NAMES.index(sources[0])]
-        for name in sources[1:]:
-            values = np.where(values >= 0, values, numbers[:, _NUMBER_NAMES.index(name)])
-        needed = column in _ALWAYS
-        if needed or any(is_there[_NUMBER_NAMES.index(name)] for name in sources):
-            given[column] = values.copy()
+        places = [_NUMBER_NAMES.index(name) for name in sources]
+        there = [place for place in places if columns.seen[place]]
+        if not there and column in _ALWAYS:
+            there = places[:1]
+        values = [columns.numbers[:, place] for place in there]
+        if values:
+            given[column] = values[0].copy()
+        for others in values[1:]:
+            given[column] = np.where(given[column] >= 0, given[column], others)
     if "rf_id" in given:  # 0 means none, as in PyTorch's own file
         given["rf_id"][given["rf_id"] == 0] = -1
     return given

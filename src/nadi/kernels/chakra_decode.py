@@ -86,6 +86,7 @@ class NodeColumns(NamedTuple):
     data_end: np.ndarray
     data: np.ndarray
     numbers: np.ndarray  # int64, (nodes, numbers wanted): of attributes; -1 where there is none
+    seen: np.ndarray  # uint8, (numbers wanted,): whether any node has one
     text_at: np.ndarray  # int64, (nodes, texts wanted)
     text_length: np.ndarray
 
@@ -202,8 +203,8 @@ def decode_nodes(
         borrowed(columns.id), borrowed(columns.kind), borrowed(columns.name_at),
         borrowed(columns.name_length), borrowed(columns.start), borrowed(columns.duration),
         borrowed(columns.ctrl_end), borrowed(columns.ctrl), borrowed(columns.data_end),
-        borrowed(columns.data), borrowed(columns.numbers), borrowed(columns.text_at),
-        borrowed(columns.text_length),
+        borrowed(columns.data), borrowed(columns.numbers), borrowed(columns.seen),
+        borrowed(columns.text_at), borrowed(columns.text_length),
     )  # fmt: skip
     counts[:] = 0
     found = np.zeros(7, dtype=np.int64)
@@ -290,6 +291,7 @@ def _keep_wanted(
             c.text_length[node, code - num_numbers] = found[_LENGTH]
     elif _FIRST_INTEGER <= found[_TYPE] <= _BOOL and found[_TYPE] % 2 == 0 and found[_VALUE] >= 0:
         c.numbers[node, code] = found[_VALUE]
+        c.seen[code] = 1
 
 
 @inner
