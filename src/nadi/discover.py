@@ -127,8 +127,9 @@ def _missing_kind(paths: Sequence[Path | str], found: TraceFiles) -> PairError:
     if not found.hosts and not found.devices:
         return PairError(
             where,
-            f"{_list(found.others)}: neither host nor device traces of PyTorch",
-            "give one of each per rank",
+            "no host and no device trace of PyTorch, but traces of other formats, which nadi info "
+            "and nadi convert take",
+            "give a host and a device trace per rank",
         )
     if not found.hosts:
         return PairError(

@@ -132,3 +132,9 @@ def test_info_reads_every_format(et: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["info", str(et.parent), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert [one["nodes"] for one in data] == [8, 8]
+
+
+def test_a_trace_of_another_format_is_no_pair(et: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["run", str(et)])
+    captured = capsys.readouterr()
+    assert_one_clear_line(code, captured.out, captured.err, str(et), "traces of other formats")
