@@ -13,6 +13,7 @@ from nadi.discover import list_files
 from nadi.errors import InputError, UsageError
 from nadi.formats.location import is_local, locate
 from nadi.formats.registry import READABLE_SUFFIXES, Format, format_for_writing, format_named
+from nadi.formats.tables import file_of_table
 
 __all__ = ["Conversion", "convert"]
 
@@ -85,7 +86,9 @@ def convert(
         pairs = [(read_from, write_to)]
     format_for_writing(write_to, chosen.name)
     for origin, goal in pairs:
-        _check_target(origin, goal, force=force)
+        # a CSV is several files, of which the nodes' is always one
+        written = file_of_table(goal, "nodes") if chosen.name == "csv" else goal
+        _check_target(origin, written, force=force)
     return [_convert_file(*pair, chosen, schema, progress) for pair in pairs]
 
 

@@ -123,6 +123,8 @@ def test_csv_is_a_file_per_table(et: Path, tmp_path: Path) -> None:
     nadi.read(et).write(tmp_path / "out.csv")
     nodes = pl.read_csv(tmp_path / "out.nodes.csv")
     assert nodes["id"].to_list() == nadi.read(et).column("id").tolist()
+    with pytest.raises(nadi.InputError, match=r"out\.nodes\.csv: is there already"):
+        nadi.convert(et, tmp_path / "out.csv")
     names = {path.name for path in tmp_path.glob("out.*")}
     assert names == {f"out.{t}.csv" for t in ("nodes", "deps", "groups", "attrs", "issues")}
 

@@ -152,10 +152,7 @@ def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> 
 
 
 def _write_tables(trace: Trace, path: Path) -> None:
-    from nadi.formats.tables import encode_table, tables_of
+    from nadi.formats.tables import encode_table, file_of_table, tables_of
 
-    compressed = _COMPRESSED if path.name.endswith(_COMPRESSED) else ""
-    stem = path.name.removesuffix(_COMPRESSED).removesuffix(".csv")
     for name, frame in tables_of(trace).items():
-        file = path.with_name(f"{stem}.{name}.csv{compressed}")
-        container.write_pieces(file, [encode_table(frame)])
+        container.write_pieces(file_of_table(path, name), [encode_table(frame)])

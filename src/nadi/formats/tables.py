@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import polars as pl
 
 from nadi.trace import Trace
 
-__all__ = ["encode_table", "tables_of"]
+__all__ = ["encode_table", "file_of_table", "tables_of"]
+
+_TABLES = ("nodes", "deps", "groups", "attrs", "issues")
 
 
 def tables_of(trace: Trace) -> dict[str, pl.DataFrame]:
     """Give the tables of a trace by name, each as :mod:`nadi.schema` declares it."""
-    return {
-        "nodes": trace.nodes,
-        "deps": trace.deps,
-        "groups": trace.groups,
-        "attrs": trace.attrs,
-        "issues": trace.issues,
-    }
+    return {name: getattr(trace, name) for name in _TABLES}
+
+
+def file_of_table(path: Path, table: str) -> Path:
+    """Give the file of a table: ``out.nodes.csv.gz`` of ``out.csv.gz``."""
+    compressed = ".gz" if path.name.endswith(".gz") else ""
+    stem = path.name.removesuffix(".gz").removesuffix(".csv")
+    return path.with_name(f"{stem}.{table}.csv{compressed}")
 
 
 def encode_table(frame: pl.DataFrame) -> bytes:
