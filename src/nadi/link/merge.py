@@ -7,8 +7,8 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.attributes import Attributes, LazyAttributes
-from nadi.formats.communication import comm_kind, comm_type_of_call
 from nadi.issues import IssueLog
+from nadi.link.communication import communication
 from nadi.link.deps import find_deps, launcher_rows
 from nadi.link.match import Match, match_operations
 from nadi.link.nesting import nest
@@ -20,7 +20,6 @@ from nadi.version import __version__
 __all__ = ["link_pair"]
 
 _Ints = npt.NDArray[np.int64]
-_MAX_CLIMB = 16  # levels between a kernel's launch and the call that names its tensors
 
 
 def link_pair(host: Trace, device: Trace) -> Trace:
@@ -139,7 +138,7 @@ def _with_dependencies(
     nodes = trace.nodes.with_columns(
         parent=parent,
         exclusive=exclusive,
-        **_communication(trace, host, host_row, parent, launcher),
+        **communication(trace, host, host_row, parent, launcher),
     )
     return Trace(
         nodes=nodes,
@@ -175,43 +174,3 @@ def _recorded_parents(host: Trace, host_row: _Ints, nested: _Ints) -> _Ints:
     usable = (recorded_row >= 0) & (recorded_row < known)
     parent[known[usable]] = recorded_row[usable]
     return parent
-
-
-def _communication(
-    trace: Trace, host: Trace, host_row: _Ints, parent: _Ints, launcher: _Ints
-) -> dict[str, pl.Series]:
-    """Complete type and bytes of communication from the calls that asked for it."""
-    names = trace.nodes["name"].cast(str)
-    comm_type = trace.nodes["comm_type"].cast(str).to_list()
-    comm_bytes = trace.column("comm_bytes").copy()
-    host_bytes = host.column("comm_bytes")
-    host_types = host.nodes["comm_type"].cast(str)
-    rows = np.flatnonzero((trace.nodes["comm_type"] != "none").to_numpy())
-    for row in rows:
-        if launcher[row] >= 0:
-            # gloo runs some collectives as another one; the call says which was meant
-            asked = comm_type_of_call(names[int(launcher[row])])
-            comm_type[row] = asked if asked != "none" else comm_type[row]
-        call = _nearest_call(int(row), host_row, host_bytes, parent)
-        if comm_bytes[row] < 0 and call >= 0:
-            comm_bytes[row] = host_bytes[call]
-        if comm_type[row] == "other" and call >= 0:
-            comm_type[row] = host_types[call]
-    kinds = {row: comm_kind(comm_type[row]) for row in rows.tolist()}
-    kind = trace.nodes["kind"].cast(str).scatter(list(kinds), list(kinds.values()))
-    return {
-        "comm_type": pl.Series(comm_type, dtype=NODES.dtypes["comm_type"]),
-        "comm_bytes": pl.Series(comm_bytes),
-        "kind": kind.cast(NODES.dtypes["kind"]),
-    }
-
-
-def _nearest_call(row: int, host_row: _Ints, host_bytes: _Ints, parent: _Ints) -> int:
-    """Climb from an operation to the first host node that communicates; -1 if there is none."""
-    for _ in range(_MAX_CLIMB):
-        if row < 0:
-            break
-        if host_row[row] >= 0 and host_bytes[host_row[row]] >= 0:
-            return int(host_row[row])
-        row = int(parent[row])
-    return -1
