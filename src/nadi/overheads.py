@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nadi.link.deps import BLOCKING_COPY
+from nadi.link.synchronisation import BLOCKING_COPY
 from nadi.schema import DEVICE_WORK
 from nadi.trace import Trace
 
