@@ -14,11 +14,11 @@ from nadi.link.launches import launcher_rows
 from nadi.link.match import Match, match_operations
 from nadi.link.nesting import nest
 from nadi.provenance import Provenance
-from nadi.schema import DEPS, DEVICE_WORK, LABELS, NODES
+from nadi.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, LABELS, NODES
 from nadi.trace import Trace
 from nadi.version import __version__
 
-__all__ = ["link_pair"]
+__all__ = ["link_device", "link_pair"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -71,6 +71,39 @@ def link_pair(host: Trace, device: Trace) -> Trace:
         given_attributes=LazyAttributes(lambda: _attributes(host, host_row, device)),
     )
     return _with_dependencies(trace, host, host_row, device, log)
+
+
+def link_device(device: Trace) -> Trace:
+    """Link a Kineto trace of which there is no host trace.
+
+    Parameters
+    ----------
+    device
+        A Kineto trace as read.
+
+    Returns
+    -------
+    Trace
+        As :func:`link_pair` gives it, but for what only a host trace knows: operands,
+        recorded parents, the operations that the profiler did not see. O(nodes log nodes).
+    """
+    log = IssueLog()
+    log.add(
+        "link.no-host", "info", 1,
+        "no host trace: operands and recorded parents are absent",
+        "record with ExecutionTraceObserver too, where they matter",
+    )  # fmt: skip
+    nowhere = np.full(device.nodes.height, -1, dtype=np.int64)
+    return _with_dependencies(device, _NO_HOST, nowhere, device, log)
+
+
+_NO_HOST = Trace(
+    nodes=NODES.empty(),
+    deps=DEPS.empty(),
+    groups=GROUPS.empty(),
+    issues=ISSUES.empty(),
+    provenance=Provenance(__version__, ()),
+)
 
 
 def _attributes(host: Trace, host_row: _Ints, device: Trace) -> Attributes:
