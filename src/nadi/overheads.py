@@ -17,7 +17,17 @@ from nadi.link.synchronisation import BLOCKING_COPY, STAGED_COPY_BYTES
 from nadi.schema import DEVICE_WORK
 from nadi.trace import Trace
 
-__all__ = ["LAUNCH_CLASSES", "WAIT_CLASSES", "Overheads", "Waits", "estimate_overheads", "waits_of"]
+__all__ = [
+    "LAUNCH_CLASSES",
+    "WAIT_CLASSES",
+    "Overheads",
+    "Waits",
+    "estimate_overheads",
+    "launch_class",
+    "ready_at",
+    "turnaround_class",
+    "waits_of",
+]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
@@ -154,7 +164,7 @@ def _launch_latencies(trace: Trace, caller: _Ints, work: _Ints) -> tuple[_Ints, 
     since_end, since_start = start[work] - end[caller], start[work] - start[caller]
     on_device = ~trace.nodes["is_cpu"].to_numpy()[work]
     is_comm = (trace.nodes["comm_type"] != "none").to_numpy()[work]
-    idle = ~on_device | (_end_of_previous(trace)[work] <= start[caller])
+    idle = ~on_device | (ready_at(trace)[work] <= start[caller])
     kind = launch_class(trace, caller, work)
     after_end, after_start = np.zeros((2, len(LAUNCH_CLASSES)), dtype=np.int64)
     for number in np.unique(kind):
@@ -252,12 +262,18 @@ def _deps(trace: Trace, kind: str, within: _Window = _ALWAYS) -> tuple[_Ints, _I
     return src[inside], dst[inside]
 
 
-def _end_of_previous(trace: Trace) -> _Ints:
-    """Give for each node the end of the work before it on its stream; 0 where there is none."""
-    before, after = _deps(trace, "stream")
-    previous = np.zeros(trace.nodes.height, dtype=np.int64)
-    previous[after] = (trace.column("start") + trace.column("duration"))[before]
-    return previous
+def ready_at(trace: Trace) -> _Ints:
+    """Give for each node the end of the last work that its stream has to wait for; else 0.
+
+    That is the work before it, and work of other streams by way of an event. int64 ns,
+    shape (nodes,).
+    """
+    ready = np.zeros(trace.nodes.height, dtype=np.int64)
+    end = trace.column("start") + trace.column("duration")
+    for kind in ("stream", "event"):
+        before, after = _deps(trace, kind)
+        np.maximum.at(ready, after, end[before])
+    return ready
 
 
 def _launched_at(trace: Trace) -> _Ints:
