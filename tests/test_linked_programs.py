@@ -140,7 +140,11 @@ def check(linked: Linked, generator: random.Random) -> None:
     check_explained(linked)
     check_dependencies(linked)
     work = [op.key for op in linked.played.operations if op.launcher]
-    host = [op.key for op in linked.played.operations if op.category != "cuda_runtime" and not op.launcher]
+    host = [
+        op.key
+        for op in linked.played.operations
+        if op.category != "cuda_runtime" and not op.launcher
+    ]
     calls = [op.key for op in linked.played.operations if op.name in NOT_WAITING]
     for keys in (work, host, calls, work + host + calls):
         for factor in (0, 0.5, 3):
@@ -149,12 +153,22 @@ def check(linked: Linked, generator: random.Random) -> None:
         check_change(linked, {generator.choice(keys): 0})
 
 
-NOT_WAITING = ("cudaLaunchKernel", "cudaGraphLaunch", "cudaMemsetAsync", "cudaMemcpyAsync", "cudaLaunchKernelExC", "cudaEventRecord", "cudaStreamWaitEvent")
+NOT_WAITING = (
+    "cudaLaunchKernel",
+    "cudaGraphLaunch",
+    "cudaMemsetAsync",
+    "cudaMemcpyAsync",
+    "cudaLaunchKernelExC",
+    "cudaEventRecord",
+    "cudaStreamWaitEvent",
+)
+
 
 @SETTINGS
 @given(programs((*HOST, *LAUNCHES)), st.randoms(use_true_random=False))
 def test_launches(program: Program, generator: random.Random) -> None:
     check(link(program, Machine()), generator)
+
 
 @SETTINGS
 @given(programs((*HOST, *LAUNCHES, "fetch", "synchronize")), st.randoms(use_true_random=False))
