@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nadi.formats import read, write
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
-    from nadi.link import link_job, link_pair
+    from nadi.link import link_device, link_job, link_pair
     from nadi.pipeline import load_job, run
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import write_timeline
@@ -58,6 +58,7 @@ _HOME = {
     "convert": "conversion",
     "critical_path": "critical_paths",
     "find_steps": "steps",
+    "link_device": "link",
     "link_job": "link",
     "link_pair": "link",
     "load_job": "pipeline",
@@ -98,6 +99,7 @@ __all__ = [
     "convert",
     "critical_path",
     "find_steps",
+    "link_device",
     "link_job",
     "link_pair",
     "load_job",
