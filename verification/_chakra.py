@@ -14,17 +14,35 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.reference.chakra_messages import attribute_value, read_messages
+from tests.reference.chakra_messages import (
+    COLLECTIVE_TYPES,
+    NODE_TYPES,
+    attribute_value,
+    read_messages,
+)
+
+__all__ = [
+    "COLLECTIVE_TYPES",
+    "NODE_TYPES",
+    "THREAD_NODE",
+    "Answer",
+    "Event",
+    "Exclusive",
+    "Recording",
+    "exclusive_by_rule",
+]
 
 THREAD_NODE = "[pytorch|profiler|execution_trace|thread]"
 GAP_US = 1000  # a thread that pauses for longer is taken to wait for another one
 
 Json = dict[str, Any]
+Span = tuple[Any, Any, Any]  # start, end, length: float us or int ns
 
 
 def content_of(path: Path) -> bytes:
@@ -139,21 +157,22 @@ class Recording:
         }
 
     @cached_property
-    def gap_sources(self) -> dict[int, int]:
-        """What the gap rule lets each host operation wait for: position to function id.
+    def gap_sources(self) -> dict[int, tuple[int, Event]]:
+        """What the gap rule lets each host operation wait for, by position.
 
         What follows a pause of over 1000 us depends, with all up to the next pause, on the
-        operation of another thread that starts last before it.
+        operation of another thread that starts last before it: its function id is given,
+        and the operation that is the first after the pause.
         """
         starts = {thread: [op.start for op in ops] for thread, ops in self.threads.items()}
-        found: dict[int, int] = {}
+        found: dict[int, tuple[int, Event]] = {}
         for thread, ops in self.threads.items():
-            source, last = 0, None
+            first, last = ops[0], None
             for op in ops:
                 if last is None or op.start - last.start - last.duration > GAP_US:
-                    source = self._latest_elsewhere(thread, op.start, starts)
+                    first, source = op, self._latest_elsewhere(thread, op.start, starts)
                 if source:
-                    found[op.position] = source
+                    found[op.position] = source, first
                 last = op
         return found
 
@@ -169,76 +188,99 @@ class Recording:
         return source
 
 
-def peer_exclusive_us(ops: Iterable[Event]) -> dict[int, float]:
-    """Work out exclusive times of one thread as the linker does: position to us.
+@dataclass(frozen=True)
+class Exclusive:
+    """The exclusive time of one operation by several rules.
 
-    Of operations that start together the shortest comes first, and only what comes after an
-    operation and ends within it is taken off it: an operation keeps the time of one nested
-    in it that starts with it. All in float64, as the differences are far larger numbers.
+    Attributes
+    ----------
+    peer_us
+        As the linker works it out, in float64 us. Of operations that start together the
+        shortest comes first, and only what comes after an operation and ends within it is
+        taken off it: an operation keeps the time of one nested in it that starts with it.
+    peer, repaired
+        By the same rule in whole ns; and by that rule with the longest first.
+    right
+        The time in which the operation is the one open on its thread that began last, in ns.
     """
-    ordered = sorted(ops, key=lambda op: (op.start, op.duration))
+
+    peer_us: float
+    peer: int
+    repaired: int
+    right: int
+
+
+def exclusive_by_rule(recording: Recording) -> dict[int, Exclusive]:
+    """Work out exclusive times of the linker's host operations, by position of the event."""
     found = {}
-    for at, op in enumerate(ordered):
-        nested = []
-        for later in ordered[at + 1 :]:
-            if later.end <= op.end:
-                nested.append((later.start, later.end))
-            if op.end < later.start:
-                break
-        found[op.position] = _without(op.duration, nested)
+    for ops in recording.threads.values():
+        us = [(op.start, op.end, op.duration) for op in ops]
+        starts = [_whole_ns(op.start) for op in ops]
+        lengths = [_whole_ns(op.duration) for op in ops]
+        ns = [(s, s + length, length) for s, length in zip(starts, lengths, strict=True)]
+        rank = [(op.category == "cpu_op", op.position) for op in ops]
+        results = (
+            _less_nested(us, sorted(range(len(ops)), key=lambda i: (us[i][0], us[i][2]))),
+            _less_nested(ns, sorted(range(len(ops)), key=lambda i: (ns[i][0], ns[i][2]))),
+            _less_nested(ns, longest := sorted(
+                range(len(ops)), key=lambda i: (ns[i][0], -ns[i][2], rank[i])
+            )),
+            _innermost(ns, longest),
+        )  # fmt: skip
+        for op, *figures in zip(ops, *results, strict=True):
+            found[op.position] = Exclusive(*figures)
     return found
 
 
-def exclusive_ns(spans: Sequence[tuple[int, int]], *, shortest_first: bool = False) -> list[int]:
-    """Work out the same in whole ns, for spans in order of start: with the longest first.
+def _whole_ns(us: float) -> int:
+    return int(Decimal(repr(us)) * 1000)
 
-    ``shortest_first`` keeps the linker's order of those that start together.
-    """
-    sign = 1 if shortest_first else -1
-    ordered = sorted(range(len(spans)), key=lambda i: (spans[i][0], sign * spans[i][1]))
-    found = [0] * len(spans)
-    for at, one in enumerate(ordered):
-        start, end = spans[one]
+
+def _less_nested(spans: Sequence[Span], order: Sequence[int]) -> list[Any]:
+    """Take off each span (start, end, length) what comes after it in order and ends in it."""
+    found: list[Any] = [0] * len(spans)
+    for at, one in enumerate(order):
+        _, end, left = spans[one]
         nested = []
-        for other in ordered[at + 1 :]:
-            if spans[other][0] > end:
-                break
+        for other in order[at + 1 :]:
             if spans[other][1] <= end:
                 nested.append(spans[other])
-        found[one] = int(_without(end - start, nested))
+            if end < spans[other][0]:
+                break
+        for begin, finish in _union(nested):
+            left -= finish - begin
+        found[one] = left
     return found
 
 
-def innermost_ns(spans: Sequence[tuple[int, int]]) -> list[int]:
-    """Give each moment of a thread to the operation open in it that began last.
-
-    ``spans`` are in order of start, the longest first.
-    """
-    found = [0] * len(spans)
-    open_spans: list[int] = []
-    time = 0
-    moments = [(start, end - start, i) for i, (start, end) in enumerate(spans)]
-    for start, _, i in [*moments, (1 << 62, 0, -1)]:
-        while open_spans and spans[open_spans[-1]][1] <= start:
-            ended = open_spans.pop()
-            found[ended] += max(spans[ended][1] - time, 0)
-            time = max(time, spans[ended][1])
-        if open_spans:
-            found[open_spans[-1]] += start - time
-        time = start
-        open_spans.append(i)
-    return found
-
-
-def _without(duration: float, nested: list[tuple[float, float]]) -> float:
-    """Take the union of the nested spans off a duration, one after the other."""
-    left = duration
-    merged: list[tuple[float, float]] = []
-    for start, end in sorted(nested, key=lambda span: span[0]):
+def _union(spans: Iterable[Span]) -> list[tuple[Any, Any]]:
+    merged: list[tuple[Any, Any]] = []
+    for start, end, _ in sorted(spans, key=lambda span: span[0]):
         if merged and start <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
             merged.append((start, end))
-    for start, end in merged:
-        left -= end - start
-    return left
+    return merged
+
+
+def _innermost(spans: Sequence[Span], order: Sequence[int]) -> list[int]:
+    """Give each moment to the span open in it that comes last in order, which is by start."""
+    found = [0] * len(spans)
+    open_spans: list[int] = []
+    time = 0
+
+    def close_before(moment: int) -> None:
+        nonlocal time
+        while open_spans and spans[open_spans[-1]][1] <= moment:
+            ended = open_spans.pop()
+            found[ended] += max(spans[ended][1] - time, 0)
+            time = max(time, spans[ended][1])
+
+    for one in order:
+        close_before(spans[one][0])
+        if open_spans:
+            found[open_spans[-1]] += spans[one][0] - time
+        time = spans[one][0]
+        open_spans.append(one)
+    close_before(max((end for _, end, _ in spans), default=0))
+    return found
