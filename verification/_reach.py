@@ -22,17 +22,16 @@ class Reach:
         Number of vertices.
     edges
         Pairs (source, destination). Of several that enter a vertex, the ones given first
-        are preferred for continuing a path.
+        are preferred for continuing a path. What lies on a cycle, or behind one, has no
+        place in any order: no path is found to it or from it.
     """
 
     def __init__(self, num_vertices: int, edges: Edges) -> None:
         self.order = topological_order(num_vertices, edges)
-        if len(self.order) < num_vertices:
-            raise ValueError("the graph has a cycle")
         sources: list[list[int]] = [[] for _ in range(num_vertices)]
         for source, destination in edges:
             sources[destination].append(source)
-        self._path, self._place, num_paths = _cover(self.order, sources)
+        self._path, self._place, num_paths = _cover(num_vertices, self.order, sources)
         self._before = np.full((num_vertices, num_paths), -1, dtype=np.int32)
         for vertex in self.order:
             row = self._before[vertex]
@@ -42,12 +41,16 @@ class Reach:
 
     def leads(self, source: int, destination: int) -> bool:
         """Tell whether there is a path, or both are the same vertex."""
-        return bool(self._before[destination, self._path[source]] >= self._place[source])
+        path = self._path[source]
+        return path >= 0 and bool(self._before[destination, path] >= self._place[source])
 
 
-def _cover(order: Sequence[int], sources: Sequence[Sequence[int]]) -> tuple[list[int], ...]:
+def _cover(
+    num_vertices: int, order: Sequence[int], sources: Sequence[Sequence[int]]
+) -> tuple[list[int], list[int], int]:
     """Cover the graph with paths: per vertex its path and its place on it, and their number."""
-    path, place, ends = [0] * len(order), [0] * len(order), []
+    path, place = [-1] * num_vertices, [0] * num_vertices
+    ends: list[int] = []
     for vertex in order:
         before = next((s for s in sources[vertex] if ends[path[s]] == s), -1)
         if before >= 0:
