@@ -17,7 +17,17 @@ from nadi.link.synchronisation import BLOCKING_COPY, STAGED_COPY_BYTES
 from nadi.schema import DEVICE_WORK
 from nadi.trace import Trace
 
-__all__ = ["LAUNCH_CLASSES", "WAIT_CLASSES", "Overheads", "Waits", "estimate_overheads", "waits_of"]
+__all__ = [
+    "LAUNCH_CLASSES",
+    "WAIT_CLASSES",
+    "Overheads",
+    "Waits",
+    "estimate_overheads",
+    "launch_class",
+    "ready_at",
+    "turnaround_class",
+    "waits_of",
+]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
@@ -146,15 +156,15 @@ def launch_class(trace: Trace, caller: _Ints, work: _Ints) -> _Ints:
 def _launch_latencies(trace: Trace, caller: _Ints, work: _Ints) -> tuple[_Ints, _Ints]:
     """Take medians over launches onto an idle stream, without communication.
 
-    With under 20 of these it is the lower quartile over all launches, from the call's end
-    at most 3 us.
+    With under 20 of these it is their lower quartile, from the call's end at most 3 us;
+    without any it is the lower quartile over all launches, at most 3 us.
     """
     start = trace.column("start")
     end = start + trace.column("duration")
     since_end, since_start = start[work] - end[caller], start[work] - start[caller]
     on_device = ~trace.nodes["is_cpu"].to_numpy()[work]
     is_comm = (trace.nodes["comm_type"] != "none").to_numpy()[work]
-    idle = ~on_device | (_end_of_previous(trace)[work] <= start[caller])
+    idle = ~on_device | (ready_at(trace)[work] <= start[caller])
     kind = launch_class(trace, caller, work)
     after_end, after_start = np.zeros((2, len(LAUNCH_CLASSES)), dtype=np.int64)
     for number in np.unique(kind):
@@ -165,13 +175,15 @@ def _launch_latencies(trace: Trace, caller: _Ints, work: _Ints) -> tuple[_Ints, 
 
 
 def _typical(times: _Ints, idle: _Bools, largest_guess: int) -> int:
-    """Give the median over idle launches, or if they are few a low guess over all."""
+    """Give the median over idle launches, or if they are few a low guess."""
     possible = times >= 0
     if (idle & possible).sum() >= _MIN_SAMPLES:
         return int(np.median(times[idle & possible]))
-    if not possible.any():
-        return 0
-    return int(min(np.percentile(times[possible], 25), largest_guess))
+    if (idle & possible).any():
+        return int(min(np.percentile(times[idle & possible], 25), largest_guess))
+    if possible.any():  # all of these waited for something else as well
+        return int(min(np.percentile(times[possible], 25), _LARGEST_GUESS_NS))
+    return 0
 
 
 def turnaround_class(trace: Trace, before: _Ints, after: _Ints) -> tuple[_Ints, _Ints]:
@@ -252,12 +264,18 @@ def _deps(trace: Trace, kind: str, within: _Window = _ALWAYS) -> tuple[_Ints, _I
     return src[inside], dst[inside]
 
 
-def _end_of_previous(trace: Trace) -> _Ints:
-    """Give for each node the end of the work before it on its stream; 0 where there is none."""
-    before, after = _deps(trace, "stream")
-    previous = np.zeros(trace.nodes.height, dtype=np.int64)
-    previous[after] = (trace.column("start") + trace.column("duration"))[before]
-    return previous
+def ready_at(trace: Trace) -> _Ints:
+    """Give for each node the end of the last work that its stream has to wait for; else 0.
+
+    That is the work before it, and work of other streams by way of an event. int64 ns,
+    shape (nodes,).
+    """
+    ready = np.zeros(trace.nodes.height, dtype=np.int64)
+    end = trace.column("start") + trace.column("duration")
+    for kind in ("stream", "event"):
+        before, after = _deps(trace, kind)
+        np.maximum.at(ready, after, end[before])
+    return ready
 
 
 def _launched_at(trace: Trace) -> _Ints:

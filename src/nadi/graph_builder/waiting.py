@@ -8,12 +8,20 @@ import numpy.typing as npt
 from nadi.graph import EdgeKind
 from nadi.graph_builder.edges import Edges, Limits, make_edges, make_limits
 from nadi.graph_builder.ranks import RankOps
-from nadi.overheads import Overheads, launch_class, turnaround_class, waits_of
+from nadi.overheads import (
+    LAUNCH_CLASSES,
+    Overheads,
+    launch_class,
+    ready_at,
+    turnaround_class,
+    waits_of,
+)
 from nadi.schema import DEVICE_WORK
 
 __all__ = ["device_edges", "waiting_edges"]
 
 _Ints = npt.NDArray[np.int64]
+_BY_CALL = [LAUNCH_CLASSES.index(name) for name in ("device", "staged copy")]
 
 
 def waiting_edges(rank: RankOps, overheads: Overheads) -> tuple[list[Edges], list[Limits]]:
@@ -48,7 +56,11 @@ def _deps(rank: RankOps, kind: str) -> tuple[_Ints, _Ints]:
 
 
 def _launch_edges(rank: RankOps, overheads: Overheads) -> tuple[Edges, Limits]:
-    """Anchor device work on the end of its launch, or on the start if it starts sooner."""
+    """Anchor device work on the end of its launch, or on the start if it starts sooner.
+
+    Work that starts within its call, onto a stream with nothing to wait for, starts when
+    the call has come so far: that time is the call's own, however long.
+    """
     src, dst = _deps(rank, "launch")
     caller, call_start, call_end = rank.times(src)
     op, start, _ = rank.times(dst)
@@ -56,10 +68,14 @@ def _launch_edges(rank: RankOps, overheads: Overheads) -> tuple[Edges, Limits]:
     on_thread = rank.trace.nodes["is_cpu"].to_numpy()[dst]
     # work of other threads is asked for at the start of a call, not at its end
     from_end = (start >= call_end) & ~on_thread
+    by_call = np.isin(kind, _BY_CALL) & (
+        ready_at(rank.trace)[dst] <= rank.trace.column("start")[src]
+    )
+    after_start = np.where(by_call, start - call_start, overheads.launch_after_start[kind])
     weight = np.where(
         from_end,
         np.minimum(start - call_end, overheads.launch_after_end[kind]),
-        np.minimum(start - call_start, overheads.launch_after_start[kind]),
+        np.minimum(start - call_start, after_start),
     )
     possible = start >= call_start
     source = np.where(from_end, 2 * caller + 1, 2 * caller)[possible]

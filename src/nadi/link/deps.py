@@ -7,6 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.issues import IssueLog
+from nadi.link.completeness import report_sampling
 from nadi.link.handover import hand_overs
 from nadi.link.nesting import Nesting
 from nadi.link.streams import stream_work
@@ -59,6 +60,7 @@ def find_deps(
         "device operations whose launch is not in the trace",
         "they start at their measured time",
     )  # fmt: skip
+    report_sampling(device, log)
     work = stream_work(trace, launcher)
     found: list[tuple[str, _Pairs, bool]] = [
         ("call", _calls(nesting), False),

@@ -36,6 +36,7 @@ _EVENT_SYNC = r"^(cuda|hip|cu)EventSynchronize"
 _STREAM_WAIT = r"^(cuda|hip|cu)StreamWaitEvent"
 _FOUND_WITHIN_NS = 50_000  # a call returns at most so long after what it waited for
 _LATE_NS = 3_000
+_LATE_IN_CALL_NS = 20_000  # a copy that blocks its call begins some 14 us into it
 _WOKEN_WITHIN_NS = 10_000
 
 
@@ -307,42 +308,65 @@ def _stream_waits(here: _Device, stated: _Stated, log: IssueLog) -> _Found:
 def _guessed_stream_waits(here: _Device, calls: _Ints, log: IssueLog) -> tuple[_Ints, _Ints]:
     """Guess what a stream waited for, where it is seen to: late work that begins with an end.
 
-    The work that waits is the next that the thread launches; what it waits for is the last
-    work of another stream launched before the wait, if it ends shortly before.
+    The work that waits is the next that this thread launches, or that any does; what it
+    waits for is the last work of another stream launched before the wait, if it ends
+    shortly before.
     """
-    thread = here.trace.column("thread")
-    launched = here.work.rows[here.launcher[here.work.rows] >= 0]
-    launched = launched[np.argsort(here.launcher[launched], kind="stable")]
-    dst = np.full(calls.size, -1, dtype=np.int64)
-    for t in np.unique(thread[calls]):
-        mine = np.flatnonzero(thread[calls] == t)
-        theirs = launched[thread[here.launcher[launched]] == t]
-        at = np.searchsorted(here.launcher[theirs], calls[mine])
-        dst[mine[at < theirs.size]] = theirs[at[at < theirs.size]]
-    calls, dst = calls[dst >= 0], dst[dst >= 0]
-    previous = np.zeros(here.start.size, dtype=np.int64)
-    before, after = here.work.order()
-    previous[after] = here.end[before]
-    due = np.maximum(previous[dst], here.end[here.launcher[dst]])
+    calls, dst = _next_launched(here, calls)
+    late = here.start[dst] > _due(here)[dst]
     key = np.full(here.start.size, -1, dtype=np.int64)
     key[here.work.rows] = np.repeat(here.work.keys, np.diff(here.work.ptr))
+    seen = np.zeros(here.start.size, dtype=np.bool_)
     none = np.empty(0, dtype=np.int64)
     pairs = [(none, none)]
     for stream, own in enumerate(here.work.keys):
         at = here.work.last_before(stream, here.start[calls])
         src = np.where(at >= 0, here.work.rows[at], 0)
         early = here.start[dst] - here.end[src]
-        binds = (at >= 0) & (key[dst] != own) & (here.start[dst] > due + _LATE_NS)
+        binds = (at >= 0) & (key[dst] != own) & late
         binds &= (early >= 0) & (early <= _WOKEN_WITHIN_NS)
         pairs.append((src[binds], dst[binds]))
+        seen[calls[binds]] = True
     src, dst = _unique(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
     log.add(
-        "link.event-unknown", "info", calls.size - dst.size,
+        "link.event-unknown", "info", int(np.unique(calls).size - seen.sum()),
         "waits of a stream for an event do not say which, and are not seen in the times",
         "record with synchronisation events: "
         "experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True)",
     )  # fmt: skip
     return src, dst
+
+
+def _next_launched(here: _Device, calls: _Ints) -> tuple[_Ints, _Ints]:
+    """Pair calls with the next device work launched after them: by their thread, and by any."""
+    thread = here.trace.column("thread")
+    launched = here.work.rows[here.launcher[here.work.rows] >= 0]
+    launched = launched[np.argsort(here.launcher[launched], kind="stable")]
+    launch = here.launcher[launched]
+    none = np.empty(0, dtype=np.int64)
+    pairs = [(none, none)]
+    for mine, theirs in [
+        *((calls[thread[calls] == t], thread[launch] == t) for t in np.unique(thread[calls])),
+        (calls, np.ones(launch.size, dtype=np.bool_)),
+    ]:
+        at = np.searchsorted(launch[theirs], mine)
+        inside = at < theirs.sum()
+        pairs.append((mine[inside], launched[theirs][at[inside]]))
+    return _unique(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
+
+
+def _due(here: _Device) -> _Ints:
+    """Give for each device operation when it is late for its launch and stream; ns, by row."""
+    due = np.zeros(here.start.size, dtype=np.int64)
+    before, after = here.work.order()
+    due[after] = here.end[before] + _LATE_NS
+    work = here.work.rows[here.launcher[here.work.rows] >= 0]
+    call = here.launcher[work]
+    # a copy that blocks its call begins within it
+    within = here.start[work] < here.end[call]
+    launched = np.where(within, here.start[call] + _LATE_IN_CALL_NS, here.end[call] + _LATE_NS)
+    due[work] = np.maximum(due[work], launched)
+    return due
 
 
 def _unique(src: _Ints, dst: _Ints) -> tuple[_Ints, _Ints]:
