@@ -109,6 +109,9 @@ class Dependencies:
         if kind == "sync":  # a call returns; of a copy of its own it may wait for the start only
             waited = start[src] if same(src, dst, "correlation") else end[src]
             return waited <= end[dst] and not (same(src, dst, "thread") and on_host[src])
+        if kind == "comm":
+            in_order = self.ours.asked_for(src) < self.ours.asked_for(dst)
+            return in_order and same(src, dst, "group", "is_cpu")
         if not 0 <= start[src] <= start[dst]:
             return False
         if kind == "call":
@@ -125,8 +128,6 @@ class Dependencies:
             return not same(src, dst, "device", "stream") and end[src] <= start[dst]
         if kind == "thread":
             return not same(src, dst, "thread") and end[src] <= start[dst]
-        if kind == "comm":
-            return same(src, dst, "group")
         return bool(self._storages.get(src, set()) & self._storages.get(dst, set()))
 
     @cached_property

@@ -32,7 +32,7 @@ class Linked:
         texts = ("name", "kind", "category", "comm_type")
         self.values |= {name: trace.nodes[name].cast(str).to_list() for name in texts}
         self.start: list[int] = self.values["start"]
-        self.end = [
+        self.end: list[int] = [
             start + duration
             for start, duration in zip(self.start, self.values["duration"], strict=True)
         ]
@@ -42,13 +42,17 @@ class Linked:
         """Give what comes before what: the start of row r is vertex 2 r, its end 2 r + 1.
 
         Device work is first told what is before it on its stream, so that paths follow it.
+        In which order a group's communication was asked for (comm) says nothing of when: gloo's
+        threads may begin what was asked for later first.
         """
         start, end = self.start, self.end
         found = [(2 * row, 2 * row + 1) for row in range(len(start))]
         for src, dst, kind in sorted(self.deps, key=lambda dep: dep[2] != "stream"):
+            if kind == "comm":
+                continue
             if kind == "sync":  # a large copy may outlive the call that it holds up
                 found.append((2 * src + (end[src] <= end[dst]), 2 * dst + 1))
-            elif kind in ("call", "launch", "comm"):
+            elif kind in ("call", "launch"):
                 found.append((2 * src, 2 * dst))
             elif kind in ("order", "stream"):  # of two that overlap the first only begins first
                 found.append((2 * src + (end[src] <= start[dst]), 2 * dst))
@@ -75,6 +79,15 @@ class Linked:
         """Give what a row lies in, from the inside out."""
         while (row := self.values["parent"][row]) >= 0:
             yield row
+
+    def asked_for(self, row: int) -> tuple[bool, int, int]:
+        """Give what orders communications as they were asked for: ids on the host, else times.
+
+        A record function has its id from when it is made; kernels of one group start in the
+        order of their launches.
+        """
+        on_host = self.values["is_cpu"][row]
+        return on_host, self.values["rf_id"][row] if on_host else -1, self.start[row]
 
     def same(self, one: int, other: int, *columns: str) -> bool:
         """Tell whether two rows are equal in the columns."""

@@ -49,7 +49,7 @@ RULES = {
     "call": "an operation starts and ends inside the one that calls it",
     "calls-are-nodes": "runtime calls are operations, with time of their own; the linker drops "
         "them and leaves their time with the operator",
-    "collective": "a collective follows the one before it in its process group",
+    "collective": "a collective is asked for after the one before it in its process group",
     "equal-starts": "who encloses an operation gives up its time though both start together; the "
         "linker looks at the shorter first, and the longer keeps the time",
     "event": "device work follows the work of another stream that its stream waited for",
