@@ -44,6 +44,7 @@ class EdgeKind(IntEnum):
     ARRIVAL = 6  # a rank enters a collective
     SYNC = 7  # a call returns after the work that it waited for
     THREAD = 8  # a thread goes on after work of another thread
+    ADDED = 9  # a dependency that was not recorded, but asked for
 
 
 class Edges(NamedTuple):
