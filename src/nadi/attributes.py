@@ -292,9 +292,15 @@ class LazyAttributes:
     def __init__(self, load: Callable[[], Attributes]) -> None:
         self._load = load
 
-    @cached_property
+    @property
     def value(self) -> Attributes:
         """The attributes."""
+        value = self._load()
+        self._load = lambda: value  # lets go of what they were read from
+        return value
+
+    def once(self) -> Attributes:
+        """Give the attributes without holding on to them, for who makes others of them."""
         return self._load()
 
 

@@ -294,7 +294,7 @@ def _message_columns(trace: Trace, attributes: Attributes, given: Trace) -> Mess
     lengths = np.diff(first)
     ctrl_first, ctrl = given_ids(given, attributes, "ctrl")
     data_first, data = given_ids(given, attributes, "data")
-    value, buffer, rest = _buffers(attributes)
+    value, buffer, rest = _buffers(attributes, is_ours=attributes is not given.attributes)
     columns = MessageColumns(
         nodes=_node_numbers(trace, node_names, first, lengths),
         ctrl_first=ctrl_first,
@@ -321,10 +321,11 @@ def _message_columns(trace: Trace, attributes: Attributes, given: Trace) -> Mess
     return MessageColumns(*(np.require(column, requirements=["C", "W"]) for column in columns))
 
 
-def _buffers(attributes: Attributes) -> tuple[_Ints, _Bytes, _Bytes]:
+def _buffers(attributes: Attributes, *, is_ours: bool) -> tuple[_Ints, _Bytes, _Bytes]:
     """Give the first buffer as it is, and of the others what spans lie in, with new values.
 
-    The first is most of all: the file of the host, which is not to be copied.
+    The first is most of all: the file of the host, which is not to be copied. The attributes
+    are changed if they are ``ours``, and serve nothing else.
     """
     if len(attributes.buffers) == 1:
         return attributes.value, attributes.buffers[0], np.empty(0, dtype=np.uint8)
@@ -339,7 +340,7 @@ def _buffers(attributes: Attributes) -> tuple[_Ints, _Bytes, _Bytes]:
         mine = np.flatnonzero(number == one)
         source = np.require(attributes.buffers[one], requirements=["C", "W"])
         place_spans(source, at[mine] - int(ends[one - 1]), length[mine], first[mine], rest)
-    value = attributes.value.copy()
+    value = attributes.value if is_ours else attributes.value.copy()
     value[rows] = begin + first
     return value, attributes.buffers[0], rest
 
