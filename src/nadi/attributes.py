@@ -26,6 +26,7 @@ from nadi.wire import SCALAR_TYPES, bits_of, pack_list, unpack_list, value_of
 
 __all__ = [
     "CODES", "SPAN_CODES", "AttributeBuilder", "Attributes", "LazyAttributes", "Part", "combined",
+    "empty_columns",
 ]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
@@ -39,7 +40,8 @@ _TEXTS = ("string", "operand", "json", "doc_string")
 _INTEGERS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64")
 _EMPTY = np.zeros(0, dtype=np.uint8)
 _IS_SPAN = np.isin(np.arange(len(ATTRIBUTE_TYPES)), list(SPAN_CODES))
-_DTYPES = (np.int32, np.int32, np.uint8, np.int64, np.int32)  # node, name, type, value, length
+_Codes = npt.NDArray[np.int32]
+_Columns = tuple[_Codes, _Codes, npt.NDArray[np.uint8], Ints, _Codes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +263,7 @@ def combined(parts: Sequence[Part]) -> Attributes:
     for part, mask in zip(parts, masks, strict=True):
         count_attributes(_writable(part.attributes.node), *mask, count)
     at = np.cumsum(count) - count
-    out: Any = tuple(np.empty(int(count.sum()), dtype=dtype) for dtype in _DTYPES)
+    out = empty_columns(int(count.sum()))
     begin = 0
     for (one, _, _), mask in zip(parts, masks, strict=True):
         given: tuple[npt.NDArray[Any], ...] = (one.node, one.name, one.type, one.value, one.length)
@@ -273,6 +275,18 @@ def combined(parts: Sequence[Part]) -> Attributes:
     buffers = tuple(buffer for part in parts for buffer in part.attributes.buffers)
     node, name, kind, value, length = out
     return Attributes(node, name, kind, value, length, tuple(names), buffers)
+
+
+def empty_columns(size: int) -> _Columns:
+    """Make room for node, name, type, value and length of attributes, each of shape (size,).
+
+    It is one block, because only a large block goes back to the system when it is done with.
+    """
+    block = np.empty(21 * size, dtype=np.uint8)
+    # the widest comes first: so all are aligned
+    value = block[: 8 * size].view(np.int64)
+    node, name, length = block[8 * size : 20 * size].view(np.int32).reshape(3, size)
+    return node, name, block[20 * size :], value, length
 
 
 def _row_map(part: Part) -> Ints:
@@ -298,10 +312,6 @@ class LazyAttributes:
         value = self._load()
         self._load = lambda: value  # lets go of what they were read from
         return value
-
-    def once(self) -> Attributes:
-        """Give the attributes without holding on to them, for who makes others of them."""
-        return self._load()
 
 
 def _json_value(content: bytes) -> Any:

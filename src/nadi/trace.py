@@ -60,11 +60,6 @@ class Trace:
         given = self.given_attributes
         return given.value if isinstance(given, LazyAttributes) else given
 
-    def attributes_once(self) -> Attributes:
-        """Give the attributes without holding on to them, if they were not read before."""
-        given = self.given_attributes
-        return given.once() if isinstance(given, LazyAttributes) else given
-
     @cached_property
     def attrs(self) -> pl.DataFrame:
         """The attributes as a table (``schema.ATTRS``), for looking at: O(attributes), slow."""

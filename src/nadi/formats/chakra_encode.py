@@ -42,7 +42,7 @@ SCHEMAS = ("0.0.4", "1.0.0")
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 _Bytes = npt.NDArray[np.uint8]
-_PIECE = 1 << 24  # bytes of a file at a time
+_PIECE = 1 << 22  # bytes of a file at a time
 _AHEAD = 2  # pieces
 _DEPENDENCY = re.compile(r"(ctrl|data)_deps\[(\d+)\]")
 # columns of nodes that become numbers under Chakra's or PyTorch's name for them

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 import numpy.typing as npt
 
-from nadi.attributes import CODES, Attributes
+from nadi.attributes import CODES, Attributes, empty_columns
 from nadi.errors import FormatError
 from nadi.formats.container import RawFile
 from nadi.formats.json_file import Texts, doubled, find_texts, json_error, read_list, type_error
@@ -103,8 +103,7 @@ class Nodes:
     def attributes(self) -> Attributes:
         """Give what has no column; the rows are those of the file, in its order."""
         size = sum(part.kept.shape[0] for part in self.parts)
-        node, name, length = np.empty((3, size), dtype=np.int32)
-        kind, value = np.empty(size, dtype=np.uint8), np.empty(size, dtype=np.int64)
+        node, name, kind, value, length = empty_columns(size)
         names = {known: code for code, known in enumerate(NAMES)}
         first = first_node = first_byte = 0
         for part in self.parts:

@@ -110,9 +110,7 @@ def _attributes(host: Trace, host_row: _Ints, device: Trace) -> Attributes:
     row_of_host[host_row[known]] = known
     first_timed = host_row.size - device.nodes.height
     row_of_event = first_timed + np.arange(device.nodes.height)
-    return combined(
-        [Part(host.attributes_once(), row_of_host), Part(device.attributes_once(), row_of_event)]
-    )
+    return combined([Part(host.attributes, row_of_host), Part(device.attributes, row_of_event)])
 
 
 def _linked_nodes(host: Trace, device: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
