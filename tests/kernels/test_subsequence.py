@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +32,7 @@ def longest(a: list[int], b: list[int]) -> int:
 
 def check(a: list[int], b: list[int], pairs: list[tuple[int, int]]) -> None:
     assert all(a[i] == b[j] for i, j in pairs)
-    assert all(j < k for (_, j), (_, k) in zip(pairs, pairs[1:], strict=False))
+    assert all(j < k for (_, j), (_, k) in pairwise(pairs))
 
 
 @given(sequences, sequences)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ def test_hostile_times_do_not_overflow() -> None:
 
 
 def test_the_demo_needs_no_shift(demo_run: nadi.Run) -> None:
-    """The intervals of peers/dependencies.md, narrower where ranks are compared by way of others."""
+    """The intervals are narrower than between pairs: ranks are compared by way of others too."""
     found = {row["rank"]: (row["low"], row["high"]) for row in demo_run.job.clocks.to_dicts()}
     assert not demo_run.job.clocks["shift"].to_numpy().any()
     parts = demo_parts(demo_run)
@@ -191,8 +192,7 @@ def test_a_rank_of_a_recording_with_another_clock_is_shifted_back(
     for trace in demo_run.job.traces:
         start = trace.nodes["start"]
         by = pl.when(start >= 0).then(start + late * (trace.rank == 2)).otherwise(start)
-        moved.append(nadi.Trace(trace.nodes.with_columns(start=by), trace.deps, trace.groups,
-                                trace.issues, trace.provenance, trace.rank, trace.world_size))  # fmt: skip
+        moved.append(replace(trace, nodes=trace.nodes.with_columns(start=by)))
     job = nadi.link_job(moved)
     clock = job.clocks.row(2, named=True)
     low, high = demo_run.job.clocks.row(2, named=True)["low"], demo_run.job.clocks["high"][2]
