@@ -184,6 +184,17 @@ def test_where_bytes_come_from(pair: PairWriter) -> None:
     assert found == {"stated": 1, "tensors": 1, "unknown": 1}
 
 
+def test_shapes_that_the_profiler_noted_do_where_there_is_no_host_trace(tmp_path: Path) -> None:
+    pair = PairWriter(tmp_path)
+    for number, dims in enumerate(([[2, 3], [5], []], [[[4]]], [[2**50, 2**50]], "?")):
+        types = ["c10::BFloat16", "double", "Scalar"] if number != 1 else ["TensorList"]
+        pair.op("nccl:all_reduce", 200 * number, 50, cat="user_annotation",
+                **{"Input Dims": dims, "Input type": types})  # fmt: skip
+        kernel(pair, "ncclDevKernel_AllReduce", 200 * number + 10, number + 1)
+    trace = nadi.link_device(nadi.read(pair.write()[1]))
+    assert communications(trace, "comm_bytes") == [(52,), (-1,), (-1,), (-1,)]
+
+
 @pytest.mark.parametrize("peers", [(2, 2), (2, 3)])
 def test_sends_in_one_launch_are_one_communication(
     pair: PairWriter, peers: tuple[int, int]
