@@ -10,17 +10,9 @@ from nadi.critical_paths import CriticalPath
 from nadi.graph import EventGraph, Replay
 from nadi.steps import Window
 from nadi.trace import Job
-from nadi.whatif import Scale
+from nadi.whatif import WhatIf
 
-__all__ = ["Run", "WhatIf"]
-
-
-@dataclass(frozen=True)
-class WhatIf:
-    """A change and the length of the window in ns once it is made."""
-
-    change: Scale
-    step_ns: int
+__all__ = ["Run"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nadi.graph import EdgeKind
-from nadi.graph_builder.edges import Edges, Limits, make_edges, make_limits
+from nadi.graph import EdgeKind, Edges, make_edges
+from nadi.graph_builder.edges import Limits, make_limits
 from nadi.graph_builder.ranks import RankOps
 from nadi.overheads import (
     LAUNCH_CLASSES,
