@@ -18,13 +18,15 @@ import polars as pl
 
 from nadi.attributes import CODES, Attributes
 from nadi.kernels.operands import Leaves, Names, Tensors, bound_items, read_operands
+from nadi.kernels.tensors import byte_ranges
 from nadi.schema import OPERANDS, TENSORS, UNREADABLE
 
-__all__ = ["OPERAND_NAMES", "OperandTables", "operand_tables"]
+__all__ = ["OPERAND_NAMES", "OperandTables", "TensorUses", "operand_tables", "tensor_uses"]
 
 _KINDS = ("values", "shapes", "types", "strides")
 # the attributes of type operand, in the order that the kernel takes them in
 OPERAND_NAMES = tuple(f"{side}.{kind}" for side in ("inputs", "outputs") for kind in _KINDS)
+_NO_MEMORY = "meta"  # the device of tensors that have a shape and no data
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _Ints = npt.NDArray[np.int64]
 _Ints32 = npt.NDArray[np.int32]
@@ -58,20 +60,104 @@ def operand_tables(attributes: Attributes) -> OperandTables:
     """
     text, start, length = _spans(attributes)
     sets = np.flatnonzero(length.any(axis=1))
-    start, length = start[sets], length[sets]
-    values, dims = length[:, :1].copy(), length.copy()
-    dims[:, [0, 2]] = 0
-    leaves, tensors, names = _room(
-        len(sets),
-        bound_items(text, start[:, 0].copy(), values.ravel()),
-        bound_items(text, start.ravel(), dims.ravel()),
-    )
-    num_unread = read_operands(text, start, length, leaves, tensors, names)
+    leaves, tensors, names, num_unread = _read(text, start[sets], length[sets])
     texts = _texts(text, names)
     operands = _operands(leaves, sets, texts)
     if num_unread:
         operands = operands.sort("node", "is_output", "position", "item")
     return OperandTables(operands, _tensors(tensors, texts))
+
+
+class TensorUses(NamedTuple):
+    """The tensors that nodes were given and gave, as arrays: what is between them is left out.
+
+    Attributes
+    ----------
+    node, position
+        int64, shape (uses,): row of the node, ascending; place in the list of its inputs
+        or of its outputs.
+    is_output
+        bool, shape (uses,).
+    tensor
+        int64, shape (uses,): which of ``storage``, ``begin`` and ``end``.
+    storage
+        int64, shape (tensors,): a number for each storage on each device, from 0.
+    begin, end
+        int64, shape (tensors,): the smallest range of bytes of the storage that the tensor
+        lies in; equal for one without memory.
+    num_storages
+        How many numbers ``storage`` has.
+    num_without_strides
+        Uses for whose tensor no strides are recorded: it is taken to be contiguous.
+    """
+
+    node: _Ints
+    position: _Ints
+    is_output: npt.NDArray[np.bool_]
+    tensor: _Ints
+    storage: _Ints
+    begin: _Ints
+    end: _Ints
+    num_storages: int
+    num_without_strides: int
+
+
+def tensor_uses(attributes: Attributes, chosen: npt.NDArray[np.bool_]) -> TensorUses:
+    """Read where in memory the tensors of some nodes lie, without making tables.
+
+    Parameters
+    ----------
+    attributes
+        As for :func:`operand_tables`.
+    chosen
+        bool, shape (nodes,).
+    """
+    text, start, length = _spans(attributes)
+    sets = np.flatnonzero(length[:, 0])
+    sets = sets[chosen[sets // 2]]
+    length = length[sets]
+    length[:, _KINDS.index("types")] = 0
+    leaves, tensors, names, _ = _read(text, start[sets], length)
+    uses = np.flatnonzero(leaves.tensor[: leaves.size[0]] >= 0)
+    size = int(tensors.size[0])
+    begin, end = np.empty((2, size), dtype=np.int64)
+    num_strides = tensors.num_strides[:size]
+    byte_ranges(
+        tensors.numbers, tensors.first_dim, tensors.num_dims, tensors.num_strides, tensors.dims,
+        begin, end,
+    )  # fmt: skip
+    device = tensors.device[:size].astype(np.int64)
+    is_meta = [number for number in np.unique(device).tolist()
+               if _texts(text, names)[number] == _NO_MEMORY]  # fmt: skip
+    end = np.where(np.isin(device, is_meta), begin, end)
+    keys = np.stack([device, tensors.numbers[:size, 1]])
+    different, storage = np.unique(keys, axis=1, return_inverse=True)
+    tensor = leaves.tensor[uses].astype(np.int64)
+    unknown = (num_strides == 0) & (tensors.num_dims[:size] > 0)
+    of_set = sets[leaves.set[uses]]
+    return TensorUses(
+        node=of_set // 2,
+        position=leaves.position[uses].astype(np.int64),
+        is_output=of_set % 2 == 1,
+        tensor=tensor,
+        storage=storage.ravel(),
+        begin=begin,
+        end=end,
+        num_storages=different.shape[1],
+        num_without_strides=int(unknown[tensor].sum()),
+    )
+
+
+def _read(text: _Bytes, start: _Ints, length: _Ints) -> tuple[Leaves, Tensors, Names, int]:
+    """Read sets of four texts; also gives how many texts could not be read."""
+    values, dims = length[:, :1].copy(), length.copy()
+    dims[:, [0, 2]] = 0
+    leaves, tensors, names = _room(
+        len(start),
+        bound_items(text, start[:, 0].copy(), values.ravel()),
+        bound_items(text, start.ravel(), dims.ravel()),
+    )
+    return leaves, tensors, names, read_operands(text, start, length, leaves, tensors, names)
 
 
 def _spans(attributes: Attributes) -> tuple[_Bytes, _Ints, _Ints]:
