@@ -112,38 +112,36 @@ def tensor_uses(attributes: Attributes, chosen: npt.NDArray[np.bool_]) -> Tensor
     chosen
         bool, shape (nodes,).
     """
-    text, start, length = _spans(attributes)
+    text, start, length = _spans(attributes, chosen)
     sets = np.flatnonzero(length[:, 0])
-    sets = sets[chosen[sets // 2]]
     length = length[sets]
     length[:, _KINDS.index("types")] = 0
     leaves, tensors, names, _ = _read(text, start[sets], length)
     uses = np.flatnonzero(leaves.tensor[: leaves.size[0]] >= 0)
     size = int(tensors.size[0])
     begin, end = np.empty((2, size), dtype=np.int64)
-    num_strides = tensors.num_strides[:size]
     byte_ranges(
         tensors.numbers, tensors.first_dim, tensors.num_dims, tensors.num_strides, tensors.dims,
         begin, end,
     )  # fmt: skip
-    device = tensors.device[:size].astype(np.int64)
-    is_meta = [number for number in np.unique(device).tolist()
-               if _texts(text, names)[number] == _NO_MEMORY]  # fmt: skip
-    end = np.where(np.isin(device, is_meta), begin, end)
-    keys = np.stack([device, tensors.numbers[:size, 1]])
-    different, storage = np.unique(keys, axis=1, return_inverse=True)
+    device = tensors.device[:size]
+    no_memory = np.array([text == _NO_MEMORY for text in _texts(text, names)], dtype=np.bool_)
+    end = np.where(no_memory[device], begin, end)
+    _, storage = np.unique(tensors.numbers[:size, 1], return_inverse=True)
+    # an id that stands for memory of two devices was given anew
+    different, storage = np.unique(storage * no_memory.size + device, return_inverse=True)
     tensor = leaves.tensor[uses].astype(np.int64)
-    unknown = (num_strides == 0) & (tensors.num_dims[:size] > 0)
+    unknown = (tensors.num_strides[:size] == 0) & (tensors.num_dims[:size] > 0)
     of_set = sets[leaves.set[uses]]
     return TensorUses(
         node=of_set // 2,
         position=leaves.position[uses].astype(np.int64),
         is_output=of_set % 2 == 1,
         tensor=tensor,
-        storage=storage.ravel(),
+        storage=storage,
         begin=begin,
         end=end,
-        num_storages=different.shape[1],
+        num_storages=different.size,
         num_without_strides=int(unknown[tensor].sum()),
     )
 
@@ -160,36 +158,26 @@ def _read(text: _Bytes, start: _Ints, length: _Ints) -> tuple[Leaves, Tensors, N
     return leaves, tensors, names, read_operands(text, start, length, leaves, tensors, names)
 
 
-def _spans(attributes: Attributes) -> tuple[_Bytes, _Ints, _Ints]:
+def _spans(
+    attributes: Attributes, chosen: npt.NDArray[np.bool_] | None = None
+) -> tuple[_Bytes, _Ints, _Ints]:
     """Give the bytes, and start and length of the texts of each node's inputs and outputs."""
     number = {name: place for place, name in enumerate(OPERAND_NAMES)}
     place_of = np.array([number.get(name, -1) for name in attributes.names] or [-1])
     is_operand = attributes.type == CODES["operand"]
-    rows = np.flatnonzero(is_operand & (attributes.node >= 0))
+    is_operand &= attributes.node >= 0
+    rows = np.flatnonzero(is_operand)
+    if chosen is not None:
+        rows = rows[chosen[attributes.node[rows]]]
     place = place_of[attributes.name[rows]]
     rows, place = rows[place >= 0], place[place >= 0]
     node = attributes.node[rows].astype(np.int64)
     start = np.zeros((int(node.max(initial=-1)) + 1, len(OPERAND_NAMES)), dtype=np.int64)
     length = np.zeros_like(start)
-    text, before = _text_around(attributes, rows)
+    text, before = attributes.bytes_around(rows)
     start[node, place] = attributes.value[rows] - before
     length[node, place] = attributes.length[rows]
     return text, start.reshape(-1, len(_KINDS)), length.reshape(-1, len(_KINDS))
-
-
-def _text_around(attributes: Attributes, rows: _Ints) -> tuple[_Bytes, int]:
-    """Give bytes that the spans of ``rows`` lie in, and how many bytes stand before these.
-
-    A linked trace has the bytes of two files, of which only the host's tell of operands:
-    they are not copied together.
-    """
-    ends = np.cumsum([buffer.size for buffer in attributes.buffers], dtype=np.int64)
-    first = int(attributes.value[rows].min(initial=2**62))
-    last = int((attributes.value[rows] + attributes.length[rows]).max(initial=0))
-    for buffer, end in zip(attributes.buffers, ends.tolist(), strict=True):
-        if end - buffer.size <= first and last <= end:
-            return buffer, end - buffer.size
-    return attributes.bytes(), 0
 
 
 def _room(num_sets: int, num_items: int, num_dims: int) -> tuple[Leaves, Tensors, Names]:

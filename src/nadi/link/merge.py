@@ -12,6 +12,7 @@ from nadi.link.communication import communication
 from nadi.link.deps import find_deps, launcher_rows
 from nadi.link.match import Match, match_operations
 from nadi.link.nesting import nest
+from nadi.link.tensors import find_tensor_deps
 from nadi.provenance import Provenance
 from nadi.schema import DEPS, DEVICE_WORK, LABELS, NODES
 from nadi.trace import Trace
@@ -22,7 +23,7 @@ __all__ = ["link_pair"]
 _Ints = npt.NDArray[np.int64]
 
 
-def link_pair(host: Trace, device: Trace) -> Trace:
+def link_pair(host: Trace, device: Trace, *, tensors: bool = True) -> Trace:
     """Link the host and the device trace of one rank.
 
     Parameters
@@ -31,6 +32,8 @@ def link_pair(host: Trace, device: Trace) -> Trace:
         A PyTorch execution trace as read.
     device
         A Kineto trace as read.
+    tensors
+        Whether dependencies by tensors are found too, for which all operands are read.
 
     Returns
     -------
@@ -69,17 +72,26 @@ def link_pair(host: Trace, device: Trace) -> Trace:
         process=device.process,
         given_attributes=LazyAttributes(lambda: _attributes(host, host_row, device)),
     )
-    return _with_dependencies(trace, host, host_row, device, log)
+    by_tensors = DEPS.empty()
+    if tensors:
+        by_tensors = find_tensor_deps(host, _row_of_host(host, host_row), trace.column("start"), log)
+    return _with_dependencies(trace, host, host_row, device, by_tensors, log)
 
 
 def _attributes(host: Trace, host_row: _Ints, device: Trace) -> Attributes:
     """Give what both files said, at the rows where their operations are now."""
-    row_of_host = np.full(host.nodes.height, -1, dtype=np.int64)
-    known = np.flatnonzero(host_row >= 0)
-    row_of_host[host_row[known]] = known
+    row_of_host = _row_of_host(host, host_row)
     first_timed = host_row.size - device.nodes.height
     row_of_event = first_timed + np.arange(device.nodes.height)
     return host.attributes.moved(row_of_host).joined(device.attributes.moved(row_of_event))
+
+
+def _row_of_host(host: Trace, host_row: _Ints) -> _Ints:
+    """Give where each host node is now; int64, shape (host nodes,)."""
+    row_of_host = np.full(host.nodes.height, -1, dtype=np.int64)
+    known = np.flatnonzero(host_row >= 0)
+    row_of_host[host_row[known]] = known
+    return row_of_host
 
 
 def _linked_nodes(host: Trace, device: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
@@ -115,15 +127,16 @@ def _unmatched_host_nodes(host: Trace, match: Match, log: IssueLog) -> pl.DataFr
 
 
 def _with_dependencies(
-    trace: Trace, host: Trace, host_row: _Ints, device: Trace, log: IssueLog
-) -> Trace:
+    trace: Trace, host: Trace, host_row: _Ints, device: Trace, by_tensors: pl.DataFrame,
+    log: IssueLog,
+) -> Trace:  # fmt: skip
     nesting = nest(trace)
     log.add(
         "link.overlap", "info", nesting.num_overlaps,
         "operations outlive the one that they started in on their thread",
     )  # fmt: skip
     launcher = launcher_rows(trace)
-    deps = find_deps(trace, nesting, launcher, log)
+    deps = pl.concat([find_deps(trace, nesting, launcher, log), by_tensors])
     parent = np.full(trace.nodes.height, -1, dtype=np.int64)
     parent[nesting.rows] = nesting.parent_row
     on_device = trace.category_mask(*DEVICE_WORK)
@@ -165,9 +178,8 @@ def _launching_operations(trace: Trace, parent: _Ints, calls: _Ints) -> _Ints:
 
 def _recorded_parents(host: Trace, host_row: _Ints, nested: _Ints) -> _Ints:
     """Prefer the parents that the host trace names to those found by nesting."""
-    row_of_host = np.full(host.nodes.height, -1, dtype=np.int64)
+    row_of_host = _row_of_host(host, host_row)
     known = np.flatnonzero(host_row >= 0)
-    row_of_host[host_row[known]] = known
     parent = nested.copy()
     recorded = host.column("parent")[host_row[known]]
     recorded_row = np.where(recorded >= 0, row_of_host[recorded], -1)

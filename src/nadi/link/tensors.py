@@ -112,15 +112,15 @@ def _effects_of_nodes(host: Trace, attributes: Attributes) -> tuple[list[Effects
         known = np.array([some is not None for some in read], dtype=np.bool_)
         of_node[rows] = number[codes]
         has_schema[rows] = known[codes]
-    names = host.nodes["name"]
-    different = names.unique().cast(pl.String)
-    by_name = {name: some for name in different.to_list() if (some := effects_by_name(name))}
-    guess = names.cast(pl.String).replace_strict(
-        list(by_name), [len(effects) + place for place in range(len(by_name))],
-        default=0, return_dtype=pl.Int64,
-    ).to_numpy() if by_name else np.zeros(of_node.size, dtype=np.int64)  # fmt: skip
-    effects += by_name.values()
-    of_node = np.where(has_schema, of_node, guess)
+    without = np.flatnonzero(~has_schema)
+    names = host.nodes["name"].gather(without).cast(pl.String)
+    different = names.unique(maintain_order=True).to_list()
+    by_name = {name: some for name in different if (some := effects_by_name(name))}
+    if by_name:
+        numbers = range(len(effects), len(effects) + len(by_name))
+        guess = names.replace_strict(list(by_name), numbers, default=0, return_dtype=pl.Int64)
+        of_node[without] = guess.to_numpy()
+        effects += by_name.values()
     for rows, codes, texts in _texts_of_nodes(attributes, "kernel_backend"):
         named = np.array([bool(text) for text in texts], dtype=np.bool_)[codes]
         compiled = rows[named & ~has_schema[rows]]
@@ -136,8 +136,9 @@ def _texts_of_nodes(
     rows = rows[(attributes.node[rows] >= 0) & (attributes.length[rows] > 0)]
     if rows.size == 0:
         return []
+    text, before = attributes.bytes_around(rows)
     codes, first = intern_spans(
-        attributes.bytes(), attributes.value[rows], attributes.length[rows].astype(np.int64)
+        text, attributes.value[rows] - before, attributes.length[rows].astype(np.int64)
     )
     texts = [attributes.span(row).decode("utf-8", "replace") for row in rows[first].tolist()]
     return [(attributes.node[rows].astype(np.int64), codes, texts)]
