@@ -11,11 +11,12 @@ import polars as pl
 from nadi import formats
 from nadi.analyze.exposed import communication_by_rank
 from nadi.critical_paths import critical_path
-from nadi.discover import find_files, pair_traces
+from nadi.discover import find_files, pair_traces, with_ranks
+from nadi.errors import InputError
 from nadi.graph import EventGraph
 from nadi.graph_builder import build_graph
 from nadi.issues import IssueLog
-from nadi.link import link_job, link_pair
+from nadi.link import link_device, link_job, link_pair
 from nadi.result import Run, WhatIf
 from nadi.steps import Window, choose_window, find_steps
 from nadi.trace import Job, Trace
@@ -32,8 +33,9 @@ def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
     Parameters
     ----------
     paths
-        Folders with a pair per rank, or the files themselves in any order. JSON files of
-        a folder that are no traces are passed over, and named in the job's issues.
+        Folders with a pair per rank, or a device trace per rank and no host trace, or the
+        files themselves in any order. JSON files of a folder that are no traces are passed
+        over, and named in the job's issues.
     progress
         Called with a line of text before each longer stage.
 
@@ -46,7 +48,13 @@ def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
     hosts = _read_all(files.hosts, progress)
     devices = _read_all(files.devices, progress)
     progress("linking hosts and devices")
-    job = link_job([link_pair(host, device) for host, device in pair_traces(hosts, devices)])
+    if hosts:
+        # no answer asks for dependencies by tensors, which are a third of the work of linking
+        pairs = pair_traces(hosts, devices)
+        linked = [link_pair(host, device, tensors=False) for host, device in pairs]
+    else:
+        linked = [link_device(device) for device in with_ranks(devices)]
+    job = link_job(linked)
     log = IssueLog()
     log.add(
         "job.files-ignored", "warning", len(files.ignored),
@@ -67,7 +75,7 @@ def run(
     Parameters
     ----------
     paths
-        Folders with a pair per rank, or the files themselves in any order.
+        Folders or files, as in :func:`load_job`.
     step
         Number of a step, or ``all``.
     what_if
@@ -86,6 +94,11 @@ def run(
     job = load_job(*paths, progress=progress)
     progress("building the event graph and its critical path")
     graph = build_graph(job)
+    if graph.num_ops == 0:
+        raise InputError(
+            ", ".join(map(str, paths)), "no operation here has a time",
+            "record while the program runs, with the profiler active",
+        )  # fmt: skip
     steps = find_steps(graph)
     window = choose_window(graph, steps, str(step))
     measured = graph.replay()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -9,16 +11,17 @@ import polars as pl
 from nadi.attributes import Attributes, LazyAttributes
 from nadi.issues import IssueLog
 from nadi.link.communication import communication
-from nadi.link.deps import find_deps, launcher_rows
+from nadi.link.deps import find_deps
+from nadi.link.launches import launcher_rows
 from nadi.link.match import Match, match_operations
 from nadi.link.nesting import nest
 from nadi.link.tensors import find_tensor_deps
 from nadi.provenance import Provenance
-from nadi.schema import DEPS, DEVICE_WORK, LABELS, NODES
+from nadi.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, LABELS, NODES
 from nadi.trace import Trace
 from nadi.version import __version__
 
-__all__ = ["link_pair"]
+__all__ = ["link_device", "link_pair"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -74,8 +77,43 @@ def link_pair(host: Trace, device: Trace, *, tensors: bool = True) -> Trace:
     )
     by_tensors = DEPS.empty()
     if tensors:
-        by_tensors = find_tensor_deps(host, _row_of_host(host, host_row), trace.column("start"), log)
-    return _with_dependencies(trace, host, host_row, device, by_tensors, log)
+        row_of_host = _row_of_host(host, host_row)
+        by_tensors = find_tensor_deps(host, row_of_host, trace.column("start"), log)
+    linked = _with_dependencies(trace, host, host_row, device, log)
+    return replace(linked, deps=pl.concat([linked.deps, by_tensors]))
+
+
+def link_device(device: Trace) -> Trace:
+    """Link a Kineto trace of which there is no host trace.
+
+    Parameters
+    ----------
+    device
+        A Kineto trace as read.
+
+    Returns
+    -------
+    Trace
+        As :func:`link_pair` gives it, but for what only a host trace knows: operands,
+        recorded parents, the operations that the profiler did not see. O(nodes log nodes).
+    """
+    log = IssueLog()
+    log.add(
+        "link.no-host", "info", 1,
+        "no host trace: operands and recorded parents are absent",
+        "record with ExecutionTraceObserver too, where they matter",
+    )  # fmt: skip
+    nowhere = np.full(device.nodes.height, -1, dtype=np.int64)
+    return _with_dependencies(device, _NO_HOST, nowhere, device, log)
+
+
+_NO_HOST = Trace(
+    nodes=NODES.empty(),
+    deps=DEPS.empty(),
+    groups=GROUPS.empty(),
+    issues=ISSUES.empty(),
+    provenance=Provenance(__version__, ()),
+)
 
 
 def _attributes(host: Trace, host_row: _Ints, device: Trace) -> Attributes:
@@ -127,16 +165,15 @@ def _unmatched_host_nodes(host: Trace, match: Match, log: IssueLog) -> pl.DataFr
 
 
 def _with_dependencies(
-    trace: Trace, host: Trace, host_row: _Ints, device: Trace, by_tensors: pl.DataFrame,
-    log: IssueLog,
-) -> Trace:  # fmt: skip
+    trace: Trace, host: Trace, host_row: _Ints, device: Trace, log: IssueLog
+) -> Trace:
     nesting = nest(trace)
     log.add(
         "link.overlap", "info", nesting.num_overlaps,
         "operations outlive the one that they started in on their thread",
     )  # fmt: skip
     launcher = launcher_rows(trace)
-    deps = pl.concat([find_deps(trace, nesting, launcher, log), by_tensors])
+    deps = find_deps(trace, device, nesting, launcher, log)
     parent = np.full(trace.nodes.height, -1, dtype=np.int64)
     parent[nesting.rows] = nesting.parent_row
     on_device = trace.category_mask(*DEVICE_WORK)

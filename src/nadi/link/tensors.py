@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -12,10 +10,6 @@ from nadi.attributes import Attributes
 from nadi.issues import IssueLog
 from nadi.kernels.strings import intern_spans
 from nadi.kernels.tensors import (
-    ALIAS,
-    FRESH,
-    READ,
-    WRITE,
     Edges,
     Histories,
     Uses,
