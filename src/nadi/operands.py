@@ -26,6 +26,7 @@ __all__ = ["OPERAND_NAMES", "OperandTables", "TensorUses", "operand_tables", "te
 _KINDS = ("values", "shapes", "types", "strides")
 # the attributes of type operand, in the order that the kernel takes them in
 OPERAND_NAMES = tuple(f"{side}.{kind}" for side in ("inputs", "outputs") for kind in _KINDS)
+_WORD_SIZE = 8
 _NO_MEMORY = "meta"  # the device of tensors that have a shape and no data
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _Ints = npt.NDArray[np.int64]
@@ -80,13 +81,16 @@ class TensorUses(NamedTuple):
         bool, shape (uses,).
     tensor
         int64, shape (uses,): which of ``storage``, ``begin`` and ``end``.
-    storage
-        int64, shape (tensors,): a number for each storage on each device, from 0.
+    identity, storage
+        int64, shape (tensors,): a number for each tensor id, and for each storage on each
+        device, both from 0.
     begin, end
         int64, shape (tensors,): the smallest range of bytes of the storage that the tensor
         lies in; equal for one without memory.
-    num_storages
-        How many numbers ``storage`` has.
+    is_word
+        bool, shape (tensors,): whether its elements have 8 bytes.
+    num_tensors, num_storages
+        How many numbers ``identity`` and ``storage`` have.
     num_without_strides
         Uses for whose tensor no strides are recorded: it is taken to be contiguous.
     """
@@ -95,9 +99,12 @@ class TensorUses(NamedTuple):
     position: _Ints
     is_output: npt.NDArray[np.bool_]
     tensor: _Ints
+    identity: _Ints
     storage: _Ints
     begin: _Ints
     end: _Ints
+    is_word: npt.NDArray[np.bool_]
+    num_tensors: int
     num_storages: int
     num_without_strides: int
 
@@ -127,6 +134,7 @@ def tensor_uses(attributes: Attributes, chosen: npt.NDArray[np.bool_]) -> Tensor
     device = tensors.device[:size]
     no_memory = np.array([text == _NO_MEMORY for text in _texts(text, names)], dtype=np.bool_)
     end = np.where(no_memory[device], begin, end)
+    ids, identity = np.unique(tensors.numbers[:size, 0], return_inverse=True)
     _, storage = np.unique(tensors.numbers[:size, 1], return_inverse=True)
     # an id that stands for memory of two devices was given anew
     different, storage = np.unique(storage * no_memory.size + device, return_inverse=True)
@@ -138,9 +146,12 @@ def tensor_uses(attributes: Attributes, chosen: npt.NDArray[np.bool_]) -> Tensor
         position=leaves.position[uses].astype(np.int64),
         is_output=of_set % 2 == 1,
         tensor=tensor,
+        identity=identity,
         storage=storage,
         begin=begin,
         end=end,
+        is_word=tensors.numbers[:size, 4] == _WORD_SIZE,
+        num_tensors=ids.size,
         num_storages=different.size,
         num_without_strides=int(unknown[tensor].sum()),
     )

@@ -14,13 +14,17 @@ import numpy as np
 from nadi.kernels._jit import called, inner, kernel
 
 __all__ = [
-    "ALIAS", "FRESH", "RAW", "READ", "WAR", "WAW", "WRITE", "Edges", "Histories", "Uses",
-    "byte_ranges", "find_edges", "find_own_accesses",
+    "ALIAS", "FRESH", "RAW", "READ", "SCALAR", "WAR", "WAW", "WORD", "WRITE", "Edges", "Histories",
+    "Uses", "byte_ranges", "find_edges", "find_own_accesses", "settle_uses",
 ]  # fmt: skip
 
+# what an operation does to a tensor, by its schema
 READ, WRITE = 1, 2
 FRESH = 4  # a result: new memory, unless it lies in the memory of an argument
 ALIAS = 8  # a result that is said to lie in the memory of an argument
+SCALAR = 16  # an argument that may be a number of the program, made a tensor for the call
+# what the tensor is
+WORD = 32  # its elements have 8 bytes, as a number of the program has
 RAW, WAR, WAW = 0, 1, 2
 _NONE = -1
 
@@ -30,6 +34,7 @@ class Uses(NamedTuple):
 
     first: np.ndarray
     flags: np.ndarray  # bits, see above
+    tensor: np.ndarray  # by the recorded id
     storage: np.ndarray
     begin: np.ndarray  # bytes from the start of the storage
     end: np.ndarray
@@ -109,12 +114,58 @@ def _settle_results(uses: Uses, op: int, argument_of: np.ndarray, view_of: np.nd
     for use in range(uses.first[op], uses.first[op + 1]):
         flags, storage = uses.flags[use], uses.storage[use]
         if flags & FRESH and argument_of[storage] == op:
-            uses.flags[use] = 0
+            uses.flags[use] &= ~(FRESH | WRITE)
             if not flags & ALIAS:
                 view_of[storage] = op
     for use in range(uses.first[op], uses.first[op + 1]):
-        if uses.flags[use] == READ and view_of[uses.storage[use]] == op:
-            uses.flags[use] = 0
+        if view_of[uses.storage[use]] == op and not uses.flags[use] & WRITE:
+            uses.flags[use] &= ~READ
+
+
+@kernel
+def settle_uses(uses: Uses, num_tensors: int, num_storages: int) -> None:
+    """Settle by the memory that tensors lie in what schemas leave open.
+
+    A result in the storage of an argument is a view, and that argument is not read for
+    it; any other result is new memory. A number that a program gives where a tensor is
+    expected becomes a tensor unseen, often in storage whose name was another's before:
+    it is known by being a single word on its own, under an id that this memory has not
+    had, given for an argument that may be a number.
+
+    Parameters
+    ----------
+    uses
+        Of operations in the order in which they began. ``flags`` int64 is changed: READ,
+        WRITE and FRESH stay, where they hold.
+    num_tensors, num_storages
+        Both are counted from 0. O(uses).
+    """
+    argument_of = np.full(num_storages, _NONE, dtype=np.int64)
+    view_of = np.full(num_storages, _NONE, dtype=np.int64)
+    # the use that made the memory of a storage, and by tensor that of the memory it was met in
+    made = np.full(num_storages, _NONE, dtype=np.int64)
+    met = np.full(num_tensors, -2, dtype=np.int64)
+    number = np.full(num_tensors, _NONE, dtype=np.int64)  # a storage in which it is no more
+    for op in range(uses.first.size - 1):
+        _settle_results(uses, op, argument_of, view_of)
+        for use in range(uses.first[op], uses.first[op + 1]):
+            flags, tensor, storage = uses.flags[use], uses.tensor[use], uses.storage[use]
+            maker = made[storage]
+            if flags & FRESH:
+                made[storage] = maker = use
+            known = met[tensor] == maker
+            if not known and flags & SCALAR and flags & WORD and maker >= 0:
+                # unless it is a part of what was made
+                part = uses.flags[maker] & WORD and uses.end[maker] > uses.end[use]
+                if not part and uses.begin[use] == 0 and uses.end[use] == 8:
+                    number[tensor] = storage
+            if flags & (READ | WRITE | FRESH) == READ and number[tensor] == storage:
+                uses.flags[use] &= ~READ
+            else:
+                met[tensor] = maker
+                number[tensor] = _NONE
+    for use in range(uses.flags.size):
+        uses.flags[use] &= READ | WRITE | FRESH
 
 
 @kernel
@@ -130,9 +181,8 @@ def find_own_accesses(
     Parameters
     ----------
     uses
-        Of operations in the order in which they began. ``flags`` int64 is changed: what
-        stays are READ and WRITE of the operation's own accesses, and FRESH where a
-        result is new memory.
+        As :func:`settle_uses` left them. ``flags`` int64 is changed: READ and WRITE of
+        the operation's own accesses stay, and FRESH.
     parent
         int64, shape (ops,): an earlier operation, or -1.
     num_storages
@@ -142,13 +192,10 @@ def find_own_accesses(
         lies in each operation, or -1. O(uses times depth of calls).
     """
     num_ops = parent.size
-    argument_of = np.full(num_storages, _NONE, dtype=np.int64)
-    view_of = np.full(num_storages, _NONE, dtype=np.int64)
     next_read = np.full(num_storages, num_ops, dtype=np.int64)
     next_write = np.full(num_storages, num_ops, dtype=np.int64)
     last_inside[:] = _NONE
     for op in range(num_ops - 1, -1, -1):
-        _settle_results(uses, op, argument_of, view_of)
         works = False
         for use in range(uses.first[op], uses.first[op + 1]):
             storage = uses.storage[use]

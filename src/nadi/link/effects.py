@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nadi.kernels.tensors import ALIAS, FRESH, READ, WRITE
+from nadi.kernels.tensors import ALIAS, FRESH, READ, SCALAR, WRITE
 
 __all__ = ["KERNEL_EFFECTS", "Effects", "effects_by_name", "effects_of_schema"]
 
@@ -120,7 +120,8 @@ def _argument(name: str, kind: str, keyword_only: bool) -> int:
         return 0
     alias = found["alias"]
     if alias is None:
-        return READ
+        # what stands beside a tensor in arithmetic may be a number
+        return READ | SCALAR if found["name"] == "other" else READ
     if "!" not in alias:
         return 0  # what a view is of; if it is copied instead, operators inside do that
     return WRITE if keyword_only or _OVERWRITES.fullmatch(name) else READ | WRITE

@@ -10,11 +10,13 @@ from nadi.attributes import Attributes
 from nadi.issues import IssueLog
 from nadi.kernels.strings import intern_spans
 from nadi.kernels.tensors import (
+    WORD,
     Edges,
     Histories,
     Uses,
     find_edges,
     find_own_accesses,
+    settle_uses,
 )
 from nadi.link.effects import KERNEL_EFFECTS, Effects, effects_by_name, effects_of_schema
 from nadi.operands import TensorUses, tensor_uses
@@ -75,6 +77,7 @@ def find_tensor_deps(host: Trace, row_of_node: _Ints, start: _Ints, log: IssueLo
     uses = _uses(recorded, effects, of_node, order)
     parent = _ordered_parents(host, order)
     last_inside = np.empty(parent.size, dtype=np.int64)
+    settle_uses(uses, recorded.num_tensors, recorded.num_storages)
     find_own_accesses(uses, parent, recorded.num_storages, last_inside)
     edges = _edges(uses, parent, last_inside, recorded.num_storages)
     guessed = np.array([some.guessed for some in effects], dtype=np.bool_)[of_node]
@@ -169,7 +172,8 @@ def _uses(recorded: TensorUses, effects: list[Effects], of_node: _Ints, order: _
     tensor = recorded.tensor[used]
     return Uses(
         first=np.searchsorted(op[used], np.arange(order.size + 1)),
-        flags=flags[used],
+        flags=flags[used] | np.where(recorded.is_word[tensor], WORD, 0),
+        tensor=recorded.identity[tensor],
         storage=recorded.storage[tensor],
         begin=recorded.begin[tensor],
         end=recorded.end[tensor],
