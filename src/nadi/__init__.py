@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nadi.graph_builder import build_graph
     from nadi.link import link_device, link_job, link_pair
     from nadi.overheads import Overheads, estimate_overheads
+    from nadi.link.tensors import tensor_deps
     from nadi.pipeline import load_job, run
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import write_timeline
@@ -72,6 +73,7 @@ _HOME = {
     "read": "formats",
     "run": "pipeline",
     "summarize": "report.summary",
+    "tensor_deps": "link.tensors",
     "validate_job": "validate",
     "validate_trace": "validate",
     "write": "formats",
@@ -117,6 +119,7 @@ __all__ = [
     "read",
     "run",
     "summarize",
+    "tensor_deps",
     "validate_job",
     "validate_trace",
     "write",

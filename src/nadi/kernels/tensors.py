@@ -188,8 +188,8 @@ def find_own_accesses(
     num_storages
         Storages are counted from 0.
     last_inside
-        int64, shape (ops,), filled: the last operation with accesses of its own that
-        lies in each operation, or -1. O(uses times depth of calls).
+        int64, shape (ops,), filled: the last operation in each operation that has
+        accesses of its own or makes memory, or -1. O(uses times depth of calls).
     """
     num_ops = parent.size
     next_read = np.full(num_storages, num_ops, dtype=np.int64)
@@ -208,14 +208,16 @@ def find_own_accesses(
             if uses.flags[use] & WRITE:
                 inside = next_write[storage]
                 works |= inside == num_ops or not _lies_in(op, inside, parent)
+        matters = works
         for use in range(uses.first[op], uses.first[op + 1]):
             if not works:
                 uses.flags[use] &= FRESH
+            matters |= uses.flags[use] != 0
             if uses.flags[use] & READ:
                 next_read[uses.storage[use]] = op
             if uses.flags[use] & WRITE:
                 next_write[uses.storage[use]] = op
-        last = last_inside[op] if last_inside[op] >= 0 or not works else op
+        last = last_inside[op] if last_inside[op] >= 0 or not matters else op
         if parent[op] >= 0:
             last_inside[parent[op]] = max(last_inside[parent[op]], last)
 

@@ -23,7 +23,7 @@ from nadi.operands import TensorUses, tensor_uses
 from nadi.schema import DEPS, TENSOR_DEPS
 from nadi.trace import Trace
 
-__all__ = ["find_tensor_deps", "tensor_deps"]
+__all__ = ["find_tensor_deps", "run_edges", "tensor_deps"]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
@@ -79,7 +79,7 @@ def find_tensor_deps(host: Trace, row_of_node: _Ints, start: _Ints, log: IssueLo
     last_inside = np.empty(parent.size, dtype=np.int64)
     settle_uses(uses, recorded.num_tensors, recorded.num_storages)
     find_own_accesses(uses, parent, recorded.num_storages, last_inside)
-    edges = _edges(uses, parent, last_inside, recorded.num_storages)
+    edges = run_edges(uses, parent, last_inside, recorded.num_storages)
     guessed = np.array([some.guessed for some in effects], dtype=np.bool_)[of_node]
     _note_guesses(recorded, guessed, log)
     found = int(edges.sizes[0])
@@ -190,7 +190,7 @@ def _flags(recorded: TensorUses, effects: list[Effects], of_node: _Ints) -> _Int
     return flat[first[which] + np.minimum(recorded.position, length[which] - 1)]
 
 
-def _edges(uses: Uses, parent: _Ints, last_inside: _Ints, num_storages: int) -> Edges:
+def run_edges(uses: Uses, parent: _Ints, last_inside: _Ints, num_storages: int) -> Edges:
     """Run the kernel in space that suffices for nearly all traces, or else in more."""
     num_segments = num_storages + 2 * uses.flags.size + 2
     room = 2 * uses.flags.size + 1024
