@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
     from nadi.link import link_device, link_job, link_pair
-    from nadi.overheads import Overheads, estimate_overheads
     from nadi.link.tensors import tensor_deps
+    from nadi.overheads import Overheads, estimate_overheads
     from nadi.pipeline import load_job, run
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import write_timeline

@@ -207,6 +207,14 @@ def test_a_parameter_that_many_read_costs_no_more_than_its_reads() -> None:
     assert (3009, 3010, "waw") in found
 
 
+def test_all_writers_of_parts_are_waited_for() -> None:
+    """As with a cache that grows by an entry a step, and is read whole."""
+    parts = [Operation(writes=(Access(0, at, at + 1),)) for at in range(100)]
+    readers = [Operation(reads=(Access(0, 0, 100),)) for _ in range(100)]
+    found = edges_of([*parts, *readers])
+    assert found == {(src, dst, "raw") for src in range(100) for dst in range(100, 200)}
+
+
 # what schemas say
 
 
@@ -222,8 +230,8 @@ def test_a_parameter_that_many_read_costs_no_more_than_its_reads() -> None:
         ("aten::mm(Tensor self, Tensor mat2) -> Tensor", (READ, READ, 0), (FRESH | WRITE, 0)),
         ("aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]",
          (0, 0, 0, 0), (FRESH | WRITE | ALIAS, 0)),
-        ("aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, "
-         "SymInt ignore_index) -> (Tensor output, Tensor total_weight)",
+        (("aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, "
+         "SymInt ignore_index) -> (Tensor output, Tensor total_weight)"),
          (READ, READ, READ, 0, 0, 0), (FRESH | WRITE, FRESH | WRITE, 0)),
         ("aten::_foreach_add_.List(Tensor(a!)[] self, Tensor[] other, *, Scalar alpha=1) -> ()",
          (READ | WRITE, READ | SCALAR, 0, 0), (0, 0)),
@@ -237,13 +245,13 @@ def test_a_parameter_that_many_read_costs_no_more_than_its_reads() -> None:
         ("aten::resize_(Tensor(a!) self, SymInt[] size) -> Tensor(a!)", (0,), (0,)),
         ("aten::record_stream(Tensor(a!) self, Stream s) -> ()", (0,), (0,)),
         ("aten::is_same_size(Tensor self, Tensor other) -> bool", (0,), (0,)),
-        ("fbgemm::bounds_check_indices(Tensor rows, Tensor(a!) indices, int mode, "
-         "Tensor(d!)? weights=None) -> ()", (READ, READ | WRITE, 0, READ | WRITE, 0), (0, 0)),
-        ("c10d::allreduce_(Tensor[] tensors, __torch__.torch.classes.c10d.ProcessGroup "
-         "process_group, Tensor? sparse_indices, int timeout=-1) -> (Tensor[], Work)",
+        (("fbgemm::bounds_check_indices(Tensor rows, Tensor(a!) indices, int mode, "
+         "Tensor(d!)? weights=None) -> ()"), (READ, READ | WRITE, 0, READ | WRITE, 0), (0, 0)),
+        (("c10d::allreduce_(Tensor[] tensors, __torch__.torch.classes.c10d.ProcessGroup "
+         "process_group, Tensor? sparse_indices, int timeout=-1) -> (Tensor[], Work)"),
          (READ | WRITE, 0, READ, 0), (0,)),
-        ("c10d::allgather_(Tensor[][] output_tensors, Tensor[] input_tensors, int timeout) -> "
-         "(Tensor[][], Work)", (WRITE, READ, 0), (0,)),
+        (("c10d::allgather_(Tensor[][] output_tensors, Tensor[] input_tensors, int timeout) -> "
+         "(Tensor[][], Work)"), (WRITE, READ, 0), (0,)),
         ("c10d::recv_(Tensor[] tensors, int src) -> Work", (WRITE, 0), (0,)),
         ("c10d::send(Tensor[] tensors, int dst) -> Work", (READ, 0), (0,)),
     ],
@@ -264,7 +272,8 @@ def test_views_touch_no_data() -> None:
         ("aten::empty(SymInt[] size) -> Tensor", True),
     ):
         effects = effects_of_schema(schema)
-        assert effects is not None and effects.touch_data == touches, schema
+        assert effects is not None
+        assert effects.touch_data == touches, schema
 
 
 @pytest.mark.parametrize("text", ["", "nothing", "aten::mm", "aten::mm(Tensor self", "a(b) -> c"])
@@ -418,6 +427,16 @@ def test_an_operator_that_calls_others_does_what_they_do_not(tmp_path: Path) -> 
     }  # fmt: skip
 
 
+def test_a_result_that_an_operator_inside_allocates_is_written_after_that(tmp_path: Path) -> None:
+    """As native_layer_norm does with its mean."""
+    host = Host()
+    x, mean = Tensor(10, 1), Tensor(11, 2)
+    norm = host.op("aten::norm", "aten::norm(Tensor self) -> Tensor", [x], [mean])
+    host.op("aten::empty", EMPTY, [4], [mean], parent=norm)
+    used = host.op("aten::add", ADD, [mean, mean, 1], [Tensor(12, 3)])
+    assert deps_by_id(host.read(tmp_path)) == {(norm, used, "raw")}
+
+
 def test_the_shape_of_a_tensor_is_not_its_data(tmp_path: Path) -> None:
     host = Host()
     x, ones = Tensor(10, 1), Tensor(11, 2)
@@ -452,7 +471,8 @@ def test_a_number_of_the_program_is_no_ones_data(tmp_path: Path) -> None:
     inner = host.op("aten::copy_", COPY_, [Tensor(13, 3), number, False], [], parent=add_)
     used = host.op("aten::add_", ADD_, [x, old, 1], [x])
     found = deps_by_id(host.read(tmp_path))
-    assert (made, add_, "raw") not in found and (made, inner, "raw") not in found
+    assert (made, add_, "raw") not in found
+    assert (made, inner, "raw") not in found
     assert (made, used, "raw") in found
 
 
@@ -610,7 +630,14 @@ def test_recordings_keep_the_rules(shared_traces: Path, folder: str) -> None:
     trace = nadi.link_pair(host, device)
     assert not nadi.validate_trace(trace).height
     found = trace.deps.filter(pl.col("kind").is_in(TENSOR_DEPS))
-    assert found.height and (found["src"] < found["dst"]).all()
+    assert found.height
+    assert (found["src"] < found["dst"]).all()
+    # nothing was told of times: that no operation begins before one that it needs has ended
+    # says that no dependency is false by more than what the program kept anyway
+    src, dst = found["src"].to_numpy(), found["dst"].to_numpy()
+    start, duration = trace.column("start"), trace.column("duration")
+    assert (start[src] + duration[src] <= start[dst]).all()
+    assert not trace.issues.filter(pl.col("code") == "link.tensor-order").height
     on_demand = nadi.tensor_deps(trace)
     assert set(found.iter_rows()) == set(on_demand.iter_rows())
     without = nadi.link_pair(host, device, tensors=False)

@@ -58,11 +58,13 @@ def events(own: Sequence[Operation]) -> Iterator[tuple[int, str]]:
     inside = descendants(own)
     keys = []
     for op in range(len(own)):
-        working = [
-            inner for inner in inside[op] if own[inner].reads or own[inner].writes or own[inner].fresh
+        happening = [
+            inner
+            for inner in inside[op]
+            if own[inner].reads or own[inner].writes or own[inner].fresh
         ]
         keys.append(((op, 0, 0), op, "begin"))
-        keys.append(((max([op, *working]), 1, -op), op, "end"))
+        keys.append(((max([op, *happening]), 1, -op), op, "end"))
     return ((op, what) for _, op, what in sorted(keys))
 
 

@@ -35,8 +35,8 @@ def tensor_deps(trace: Trace) -> pl.DataFrame:
     Parameters
     ----------
     trace
-        A host trace, or one that was linked. Its ids must tell the order of issue, as
-        those of PyTorch's execution traces do.
+        A host trace, or one that was linked. Its ids must tell the order of issue, and its
+        parents who called whom, as those of PyTorch's execution traces do.
 
     Returns
     -------
@@ -157,7 +157,8 @@ def _ordered_parents(host: Trace, order: _Ints) -> _Ints:
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
     parent = host.column("parent")[order]
-    return np.where(parent >= 0, place[parent], -1)
+    found = np.where(parent >= 0, place[parent], -1)
+    return np.where(found < np.arange(order.size), found, -1)  # the kernels climb towards 0
 
 
 def _uses(recorded: TensorUses, effects: list[Effects], of_node: _Ints, order: _Ints) -> Uses:
@@ -187,23 +188,24 @@ def _flags(recorded: TensorUses, effects: list[Effects], of_node: _Ints) -> _Int
     first = np.cumsum(length) - length
     flat = np.concatenate([np.array(flags, dtype=np.int64) for flags in lists])
     which = 2 * of_node[recorded.node] + recorded.is_output
-    return flat[first[which] + np.minimum(recorded.position, length[which] - 1)]
+    flags: _Ints = flat[first[which] + np.minimum(recorded.position, length[which] - 1)]
+    return flags
 
 
 def run_edges(uses: Uses, parent: _Ints, last_inside: _Ints, num_storages: int) -> Edges:
-    """Run the kernel in space that suffices for nearly all traces, or else in more."""
+    """Run :func:`nadi.kernels.tensors.find_edges` in space that suffices, trying little first."""
     num_segments = num_storages + 2 * uses.flags.size + 2
     room = 2 * uses.flags.size + 1024
     while True:
-        segments = np.full((5, num_segments), -1, dtype=np.int64)
-        readers = np.empty((3, room), dtype=np.int64)
+        begin, end, following, writer, last_reader = np.full((5, num_segments), -1, dtype=np.int64)
+        reader, before, seen_by = np.empty((3, room), dtype=np.int64)
         found = Histories(
-            *segments, *readers,
+            begin, end, following, writer, last_reader, reader, before, seen_by,
             hint=np.arange(num_storages), sizes=np.array([num_storages, -1, 0]),
         )  # fmt: skip
-        pairs = np.empty((3, room), dtype=np.int64)
+        src, dst, kind = np.empty((3, room), dtype=np.int64)
         seen = np.full((len(TENSOR_DEPS), parent.size), -1, dtype=np.int64)
-        edges = Edges(*pairs, seen=seen, sizes=np.zeros(2, dtype=np.int64))
+        edges = Edges(src, dst, kind, seen, sizes=np.zeros(2, dtype=np.int64))
         if find_edges(uses, parent, last_inside, found, edges):
             return edges
         room *= 4
@@ -220,7 +222,7 @@ def _note_guesses(recorded: TensorUses, guessed: _Bools, log: IssueLog) -> None:
     log.add(
         "link.tensor-strides", "info", recorded.num_without_strides,
         "tensors are given without strides and taken to be contiguous",
-        "record with PyTorch 2.6 or later",
+        "record with a PyTorch whose execution traces have schema 1.1.1 or later",
     )  # fmt: skip
 
 
