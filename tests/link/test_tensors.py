@@ -437,6 +437,18 @@ def test_a_result_that_an_operator_inside_allocates_is_written_after_that(tmp_pa
     assert deps_by_id(host.read(tmp_path)) == {(norm, used, "raw")}
 
 
+def test_a_result_in_the_memory_of_an_argument_is_a_view(tmp_path: Path) -> None:
+    """Whatever the schema says; unless another result is made of the same data."""
+    host = Host()
+    x = Tensor(10, 1)
+    host.op("aten::fill_", FILL_, [x, 1], [x])
+    host.op("aten::_unsafe_view", "aten::_unsafe_view(Tensor self) -> Tensor", [x], [x])
+    both = "aten::both(Tensor self) -> (Tensor, Tensor)"
+    reader = host.op("aten::both", both, [x], [x, Tensor(11, 2)])
+    last = host.op("aten::fill_", FILL_, [x, 2], [x])
+    assert deps_by_id(host.read(tmp_path)) == {(2, reader, "raw"), (reader, last, "war")}
+
+
 def test_the_shape_of_a_tensor_is_not_its_data(tmp_path: Path) -> None:
     host = Host()
     x, ones = Tensor(10, 1), Tensor(11, 2)

@@ -55,7 +55,7 @@ class Histories(NamedTuple):
     reader: np.ndarray
     reader_before: np.ndarray
     reader_seen: np.ndarray  # by which write
-    hint: np.ndarray  # by storage: where the last access ended
+    hint: np.ndarray  # by storage: the segment before what was last touched
     sizes: np.ndarray  # segments used, first unused one given back, readers used
 
 
@@ -108,6 +108,7 @@ def _lies_in(low: int, high: int, parent: np.ndarray) -> bool:
 @inner
 def _settle_results(uses: Uses, op: int, argument_of: np.ndarray, view_of: np.ndarray) -> None:
     """Find the results that are views, and the arguments that are read for no more than that."""
+    makes_memory = False
     for use in range(uses.first[op], uses.first[op + 1]):
         if not uses.flags[use] & FRESH:
             argument_of[uses.storage[use]] = op
@@ -117,6 +118,10 @@ def _settle_results(uses: Uses, op: int, argument_of: np.ndarray, view_of: np.nd
             uses.flags[use] &= ~(FRESH | WRITE)
             if not flags & ALIAS:
                 view_of[storage] = op
+        elif flags & FRESH:
+            makes_memory = True
+    if makes_memory:
+        return  # from data that it reads
     for use in range(uses.first[op], uses.first[op + 1]):
         if view_of[uses.storage[use]] == op and not uses.flags[use] & WRITE:
             uses.flags[use] &= ~READ
@@ -126,11 +131,11 @@ def _settle_results(uses: Uses, op: int, argument_of: np.ndarray, view_of: np.nd
 def settle_uses(uses: Uses, num_tensors: int, num_storages: int) -> None:
     """Settle by the memory that tensors lie in what schemas leave open.
 
-    A result in the storage of an argument is a view, and that argument is not read for
-    it; any other result is new memory. A number that a program gives where a tensor is
-    expected becomes a tensor unseen, often in storage whose name was another's before:
-    it is known by being a single word on its own, under an id that this memory has not
-    had, given for an argument that may be a number.
+    A result in the storage of an argument is a view; any other is new memory. An argument
+    of an operation that gives nothing but views of it is not read. A number that a
+    program gives where a tensor is expected becomes a tensor unseen, often in a storage
+    whose id was another's before: it is known by being a single word on its own, under an
+    id that this memory has not had, given for an argument that may be a number.
 
     Parameters
     ----------
@@ -144,8 +149,8 @@ def settle_uses(uses: Uses, num_tensors: int, num_storages: int) -> None:
     view_of = np.full(num_storages, _NONE, dtype=np.int64)
     # the use that made the memory of a storage, and by tensor that of the memory it was met in
     made = np.full(num_storages, _NONE, dtype=np.int64)
-    met = np.full(num_tensors, -2, dtype=np.int64)
-    number = np.full(num_tensors, _NONE, dtype=np.int64)  # a storage in which it is no more
+    met = np.full(num_tensors, -2, dtype=np.int64)  # nowhere; -1 is memory made unseen
+    number = np.full(num_tensors, _NONE, dtype=np.int64)  # the storage of a number
     for op in range(uses.first.size - 1):
         _settle_results(uses, op, argument_of, view_of)
         for use in range(uses.first[op], uses.first[op + 1]):
