@@ -25,18 +25,32 @@ if TYPE_CHECKING:
     from nadi.graph_builder import build_graph
     from nadi.link import link_device, link_job, link_pair
     from nadi.link.tensors import tensor_deps
+    from nadi.networkx_graphs import from_networkx, to_networkx
     from nadi.overheads import Overheads, estimate_overheads
-    from nadi.pipeline import load_job, run
+    from nadi.pipeline import ask, load_job, run
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import write_timeline
-    from nadi.result import Run, WhatIf
+    from nadi.result import Answers, Run
     from nadi.schedule import Schedule
     from nadi.steps import Window, choose_window, find_steps
     from nadi.trace import Job, Trace
     from nadi.validate import validate_job, validate_trace
-    from nadi.whatif import Scale, apply_change, parse_change
+    from nadi.whatif import (
+        Change,
+        Scale,
+        Selection,
+        WhatIf,
+        apply_change,
+        ideal_limits,
+        parse_change,
+        parse_selection,
+        sweep,
+        what_if,
+    )
 
 _HOME = {
+    "Answers": "result",
+    "Change": "whatif",
     "Conversion": "conversion",
     "CriticalPath": "critical_paths",
     "EdgeKind": "graph",
@@ -56,9 +70,11 @@ _HOME = {
     "Schedule": "schedule",
     "Trace": "trace",
     "UsageError": "errors",
-    "WhatIf": "result",
+    "Selection": "whatif",
+    "WhatIf": "whatif",
     "Window": "steps",
     "apply_change": "whatif",
+    "ask": "pipeline",
     "build_graph": "graph_builder",
     "choose_window": "steps",
     "communication_by_rank": "analyze.exposed",
@@ -69,7 +85,13 @@ _HOME = {
     "link_job": "link",
     "link_pair": "link",
     "load_job": "pipeline",
+    "from_networkx": "networkx_graphs",
+    "ideal_limits": "whatif",
+    "to_networkx": "networkx_graphs",
     "parse_change": "whatif",
+    "parse_selection": "whatif",
+    "sweep": "whatif",
+    "what_if": "whatif",
     "read": "formats",
     "run": "pipeline",
     "summarize": "report.summary",
@@ -82,6 +104,8 @@ _HOME = {
 }
 
 __all__ = [
+    "Answers",
+    "Change",
     "Conversion",
     "CriticalPath",
     "EdgeKind",
@@ -97,12 +121,14 @@ __all__ = [
     "Run",
     "Scale",
     "Schedule",
+    "Selection",
     "Trace",
     "UsageError",
     "WhatIf",
     "Window",
     "__version__",
     "apply_change",
+    "ask",
     "build_graph",
     "choose_window",
     "communication_by_rank",
@@ -111,17 +137,23 @@ __all__ = [
     "estimate_overheads",
     "explain_time",
     "find_steps",
+    "from_networkx",
+    "ideal_limits",
     "link_device",
     "link_job",
     "link_pair",
     "load_job",
     "parse_change",
+    "parse_selection",
     "read",
     "run",
     "summarize",
+    "sweep",
     "tensor_deps",
+    "to_networkx",
     "validate_job",
     "validate_trace",
+    "what_if",
     "write",
     "write_results",
     "write_timeline",
