@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import io
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,21 +71,18 @@ class RawFile:
         Its path or address, as the user gave it.
     content
         uint8, shape (bytes,): writable, because kernels compile anew for read-only arrays.
-    stored_size
-        Bytes as stored.
-    stored_hash
-        BLAKE2b-128 of the bytes as stored, on its way.
+    stored
+        uint8, shape (bytes,): as stored.
     """
 
     name: str
     content: npt.NDArray[np.uint8]
-    stored_size: int
-    stored_hash: Future[str]
+    stored: npt.NDArray[np.uint8]
 
     def source(self, format_name: str) -> Source:
         """Describe the file for the provenance of what is made from it."""
         name = self.name.encode(errors="surrogateescape").decode(errors="replace")
-        return Source(name, format_name, self.stored_size, self.stored_hash.result())
+        return Source.of(name, format_name, self.stored)
 
 
 def read_file(path: Path) -> RawFile:
@@ -103,24 +97,17 @@ def read_file(path: Path) -> RawFile:
         stored = _stored(path)
     except _FAILURES as error:
         raise _unreadable(path, error) from None
-    future: Future[str] = Future()
-    # hashing takes as long as decoding; the other processor does it meanwhile
-    threading.Thread(target=lambda: future.set_result(_hash(stored)), daemon=True).start()
     is_gzip = stored[: len(_GZIP_MAGIC)].tobytes() == _GZIP_MAGIC
     content = _gunzip(path, stored.tobytes()) if is_gzip else stored
     if content[:3].tobytes() == BYTE_ORDER_MARK:
         content = content[3:]
-    return RawFile(str(path), content, stored.size, future)
+    return RawFile(str(path), content, stored)
 
 
 def _stored(path: Path) -> npt.NDArray[np.uint8]:
     if is_local(path):
         return np.fromfile(path, dtype=np.uint8)
     return np.frombuffer(path.read_bytes(), dtype=np.uint8).copy()
-
-
-def _hash(stored: npt.NDArray[np.uint8]) -> str:
-    return hashlib.blake2b(stored.data, digest_size=16).hexdigest()
 
 
 def _gunzip(path: Path, stored: bytes) -> npt.NDArray[np.uint8]:
