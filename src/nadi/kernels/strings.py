@@ -15,7 +15,16 @@ from nadi.kernels.json_tokens import (
     value_after_key,
 )
 
-__all__ = ["END", "find_word", "intern_spans", "make_words", "read_member", "word_of_string"]
+__all__ = [
+    "END",
+    "equal_spans",
+    "find_word",
+    "hash_of_span",
+    "intern_spans",
+    "make_words",
+    "read_member",
+    "word_of_string",
+]
 
 _FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _SHIFT = np.uint64(29)
@@ -142,7 +151,8 @@ def read_member(
 
 
 @inner
-def _hash(text: np.ndarray, at: int, length: int) -> int:
+def hash_of_span(text: np.ndarray, at: int, length: int) -> int:
+    """Give a number, uint64, that is nearly always another for other bytes."""
     value = np.uint64(length)
     left = length
     while left > 0:
@@ -154,7 +164,8 @@ def _hash(text: np.ndarray, at: int, length: int) -> int:
 
 
 @inner
-def _equal(text: np.ndarray, a: int, b: int, length: int) -> bool:
+def equal_spans(text: np.ndarray, a: int, b: int, length: int) -> bool:
+    """Tell whether two spans of a length have the same bytes."""
     while length > 0:
         if load_word(text, a, length) != load_word(text, b, length):
             return False
@@ -204,7 +215,7 @@ def _intern(
         slots[slot] = code
     while row < at.size:
         begin, size = at[row], np.int64(length[row])
-        value = _hash(text, begin, size)
+        value = hash_of_span(text, begin, size)
         slot = value & mask
         while True:
             code = slots[slot]
@@ -220,7 +231,7 @@ def _intern(
                 break
             other = first[code]
             same = hashes[code] == value and length[other] == size
-            if same and _equal(text, at[other], begin, size):
+            if same and equal_spans(text, at[other], begin, size):
                 break
             slot = (slot + _ONE) & mask
         codes[row] = code
