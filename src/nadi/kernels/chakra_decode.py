@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.kernels._jit import borrowed, called, inner, kernel
+from nadi.kernels._jit import borrowed, inner, kernel
 from nadi.kernels.chakra_attributes import (
     CUT,
     FIELD,
@@ -29,7 +29,7 @@ from nadi.kernels.chakra_attributes import (
     usual_attribute,
 )
 from nadi.kernels.protobuf import int64, is_utf8, read_varint, skip_value
-from nadi.kernels.strings import equal_spans, find_word, hash_of_span
+from nadi.kernels.strings import find_word, number_of_text, put_into_slots
 
 __all__ = [
     "CODES",
@@ -63,7 +63,6 @@ CODES = {"kind": 0, "name": 1}
 FIRST_TEXT = len(CODES)
 _ID, _START, _DURATION, _CTRL_END, _DATA_END = range(FIRST_WANTED)
 _KIND, _NAME = range(FIRST_TEXT)
-_HASH, _AT, _SIZE = range(3)  # of a text that was numbered
 
 _VARINT, _DELIMITED = 0, 2
 _ATTRIBUTE_TAG = 10 << 3 | _DELIMITED
@@ -87,11 +86,8 @@ class NodeColumns(NamedTuple):
         name; then for each text wanted of attributes its number, plus one: 0 means none.
     ctrl, data
         int64: ids that are waited for.
-    slots
-        int32, shape (a power of two,): -1, or the number of the text in each.
-    texts
-        int64, shape (half of the slots, 3): of each text once its hash, where it begins, and
-        its bytes.
+    slots, texts
+        Different texts, as for :func:`nadi.kernels.strings.number_of_text`.
     """
 
     numbers: np.ndarray
@@ -175,8 +171,7 @@ def decode_nodes(
     num_texts = c.codes.shape[0] - FIRST_TEXT
     spans = np.zeros(2 * (num_texts + 1), dtype=np.int64)
     found = np.zeros(WORK_SIZE, dtype=np.int64)
-    for code in range(state[_S_TEXTS]):
-        _put_into_slot(c, code)
+    put_into_slots(c.slots, c.texts, state[_S_TEXTS])
     while at < stop:
         start = at
         at, end = skip_value(buffer, start, buffer.size, _DELIMITED)
@@ -331,34 +326,12 @@ def _end_node(buffer: np.ndarray, c: NodeColumns, state: np.ndarray, spans: np.n
     state[_S_NODES] = node + 1
 
 
-@called
-def _number_of(buffer: np.ndarray, at: int, length: int, c: NodeColumns, state: np.ndarray) -> int:
-    """Give the number of a text, a new one if it was not met before."""
-    value = int64(hash_of_span(buffer, at, length))
-    mask = c.slots.size - 1
-    slot = value & mask
-    while c.slots[slot] >= 0:
-        code = int64(c.slots[slot])
-        same = c.texts[code, _HASH] == value and c.texts[code, _SIZE] == length
-        if same and equal_spans(buffer, c.texts[code, _AT], at, length):
-            return code
-        slot = (slot + 1) & mask
-    code = state[_S_TEXTS]
-    state[_S_TEXTS] = code + 1
-    c.texts[code, _HASH] = value
-    c.texts[code, _AT] = at
-    c.texts[code, _SIZE] = length
-    c.slots[slot] = code
-    return code
-
-
 @inner
-def _put_into_slot(c: NodeColumns, code: int) -> None:
-    mask = c.slots.size - 1
-    slot = c.texts[code, _HASH] & mask
-    while c.slots[slot] >= 0:
-        slot = (slot + 1) & mask
-    c.slots[slot] = code
+def _number_of(buffer: np.ndarray, at: int, length: int, c: NodeColumns, state: np.ndarray) -> int:
+    count = state[_S_TEXTS]
+    number = number_of_text(buffer, at, length, c.slots, c.texts, count)
+    state[_S_TEXTS] += number == count
+    return number
 
 
 @inner
