@@ -67,6 +67,17 @@ def test_a_job_of_which_a_rank_is_absent_says_so(shared_traces: Path) -> None:
     assert run.job.matches.is_empty()
 
 
+@pytest.mark.parametrize("name", ["alexnet", "cuda_event_sync", "triton", "cpu_only"])
+def test_a_device_trace_alone_replays_exactly(name: str, shared_traces: Path) -> None:
+    run = nadi.run(shared_traces / "gpu_hta" / f"{name}.json.gz")
+    assert (run.replay.time == run.graph.time).all()
+    assert run.path.length == run.measured_ns > 0
+    (trace,) = run.job.traces
+    assert "link.no-host" in trace.issues["code"].to_list()
+    assert nadi.validate_job(run.job).is_empty()
+    assert nadi.validate_trace(trace).is_empty()
+
+
 def test_pairs_that_need_alignment_by_name_are_refused_for_now(shared_traces: Path) -> None:
     with pytest.raises(nadi.PairError, match=r"79 of 1,672 operations \(4\.7 %\)"):
         nadi.run(shared_traces / "gpu_dlrm8")

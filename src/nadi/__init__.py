@@ -16,27 +16,43 @@ from nadi.version import __version__
 
 if TYPE_CHECKING:
     from nadi.analyze.exposed import communication_by_rank
+    from nadi.analyze.unexplained import Explained, explain_time
     from nadi.conversion import Conversion, convert
     from nadi.critical_paths import CriticalPath, critical_path
     from nadi.errors import FormatError, InputError, NadiError, PairError, UsageError
     from nadi.formats import read, write
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
-    from nadi.link import link_job, link_pair
+    from nadi.link import link_device, link_job, link_pair
+    from nadi.overheads import Overheads, estimate_overheads
     from nadi.pipeline import load_job, run
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import write_timeline
-    from nadi.result import Run, WhatIf
+    from nadi.result import Run
     from nadi.schedule import Schedule
     from nadi.steps import Window, choose_window, find_steps
     from nadi.trace import Job, Trace
     from nadi.validate import validate_job, validate_trace
-    from nadi.whatif import Scale, apply_change, parse_change
+    from nadi.whatif import (
+        Scale,
+        Selection,
+        WhatIf,
+        apply_change,
+        ideal_limits,
+        parse_change,
+        parse_selection,
+        sweep,
+        what_if,
+    )
 
 _HOME = {
     "Conversion": "conversion",
     "CriticalPath": "critical_paths",
     "EdgeKind": "graph",
+    "Explained": "analyze.unexplained",
+    "Overheads": "overheads",
+    "estimate_overheads": "overheads",
+    "explain_time": "analyze.unexplained",
     "EventGraph": "graph",
     "FormatError": "errors",
     "InputError": "errors",
@@ -49,7 +65,8 @@ _HOME = {
     "Schedule": "schedule",
     "Trace": "trace",
     "UsageError": "errors",
-    "WhatIf": "result",
+    "Selection": "whatif",
+    "WhatIf": "whatif",
     "Window": "steps",
     "apply_change": "whatif",
     "build_graph": "graph_builder",
@@ -58,10 +75,15 @@ _HOME = {
     "convert": "conversion",
     "critical_path": "critical_paths",
     "find_steps": "steps",
+    "link_device": "link",
     "link_job": "link",
     "link_pair": "link",
     "load_job": "pipeline",
+    "ideal_limits": "whatif",
     "parse_change": "whatif",
+    "parse_selection": "whatif",
+    "sweep": "whatif",
+    "what_if": "whatif",
     "read": "formats",
     "run": "pipeline",
     "summarize": "report.summary",
@@ -77,15 +99,18 @@ __all__ = [
     "CriticalPath",
     "EdgeKind",
     "EventGraph",
+    "Explained",
     "FormatError",
     "InputError",
     "Job",
     "NadiError",
+    "Overheads",
     "PairError",
     "Replay",
     "Run",
     "Scale",
     "Schedule",
+    "Selection",
     "Trace",
     "UsageError",
     "WhatIf",
@@ -97,16 +122,23 @@ __all__ = [
     "communication_by_rank",
     "convert",
     "critical_path",
+    "estimate_overheads",
+    "explain_time",
     "find_steps",
+    "ideal_limits",
+    "link_device",
     "link_job",
     "link_pair",
     "load_job",
     "parse_change",
+    "parse_selection",
     "read",
     "run",
     "summarize",
+    "sweep",
     "validate_job",
     "validate_trace",
+    "what_if",
     "write",
     "write_results",
     "write_timeline",

@@ -14,7 +14,7 @@ from nadi.formats.location import locate
 from nadi.formats.registry import READABLE_SUFFIXES
 from nadi.trace import Trace
 
-__all__ = ["RESULT_FILES", "TraceFiles", "find_files", "list_files", "pair_traces"]
+__all__ = ["RESULT_FILES", "TraceFiles", "find_files", "list_files", "pair_traces", "with_ranks"]
 
 _Key = Callable[[Trace], int | str | None]
 _MAX_DIGITS = 9  # of a rank
@@ -48,16 +48,18 @@ class TraceFiles:
 
 
 def find_files(paths: Sequence[Path | str]) -> TraceFiles:
-    """Find the traces among files and folders, as :func:`list_files`; both kinds must be there.
+    """Find PyTorch's traces among files and folders, as :func:`list_files`.
+
+    There must be device traces. Host traces may be absent, but then all of them.
 
     Raises
     ------
     InputError
-        If a path does not exist, a file is no trace, or a kind is missing.
+        If a path does not exist, a file is no trace, or there is no device trace.
     """
     found = list_files(paths)
-    if not found.hosts or not found.devices:
-        raise _missing_kind(paths, found)
+    if not found.devices:
+        raise _no_device(paths, found)
     return found
 
 
@@ -118,28 +120,22 @@ def _no_traces(paths: Sequence[Path]) -> InputError:
     return InputError(
         ", ".join(map(str, paths)),
         f"no traces here: no file is one that Nadi knows{hint}",
-        "give a folder with a pair per rank, or a host and a device file",
+        "give a folder with a device trace per rank, and the host traces if there are any",
     )
 
 
-def _missing_kind(paths: Sequence[Path | str], found: TraceFiles) -> PairError:
+def _no_device(paths: Sequence[Path | str], found: TraceFiles) -> PairError:
     where = ", ".join(map(str, paths))
-    if not found.hosts and not found.devices:
+    if not found.hosts:
         return PairError(
             where,
             "no host and no device trace of PyTorch, but traces of other formats, which nadi info "
             "and nadi convert take",
-            "give a host and a device trace per rank",
-        )
-    if not found.hosts:
-        return PairError(
-            where,
-            f"{_list(found.devices)}: Kineto traces (devices) without a host trace",
-            "add the execution trace of the same run (ExecutionTraceObserver)",
+            "give a device trace per rank, and the host traces if there are any",
         )
     return PairError(
-        where,
-        f"{_list(found.hosts)}: execution traces (hosts) without a device trace",
+        _list(found.hosts),
+        "execution traces (hosts) without a device trace, and so without any time",
         "add the Kineto trace of the same run (torch.profiler's export_chrome_trace)",
     )
 
@@ -157,7 +153,7 @@ def pair_traces(hosts: Sequence[Trace], devices: Sequence[Trace]) -> list[tuple[
     PairError
         If a trace has no partner, or two traces are of one rank.
     """
-    devices = _with_ranks(devices)
+    devices = with_ranks(devices)
     if len(hosts) == len(devices) == 1:
         return [(hosts[0], devices[0])]
     if (pairs := _pair_by(_process, hosts, devices, _process)) is not None:
@@ -178,8 +174,17 @@ def pair_traces(hosts: Sequence[Trace], devices: Sequence[Trace]) -> list[tuple[
     )
 
 
-def _with_ranks(devices: Sequence[Trace]) -> list[Trace]:
-    """Give every device trace a rank of its own."""
+def with_ranks(devices: Sequence[Trace]) -> list[Trace]:
+    """Give every device trace a rank of its own.
+
+    It is the one that the trace states, else the number in its file's name; of a single
+    trace, else 0.
+
+    Raises
+    ------
+    PairError
+        If two are of one rank.
+    """
     ranked = []
     for trace in devices:
         rank = trace.rank

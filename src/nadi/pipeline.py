@@ -10,16 +10,18 @@ import polars as pl
 
 from nadi import formats
 from nadi.analyze.exposed import communication_by_rank
+from nadi.analyze.unexplained import explain_time
 from nadi.critical_paths import critical_path
-from nadi.discover import find_files, pair_traces
-from nadi.graph import EventGraph
+from nadi.discover import find_files, pair_traces, with_ranks
+from nadi.errors import InputError
 from nadi.graph_builder import build_graph
 from nadi.issues import IssueLog
-from nadi.link import link_job, link_pair
-from nadi.result import Run, WhatIf
-from nadi.steps import Window, choose_window, find_steps
+from nadi.link import link_device, link_job, link_pair
+from nadi.result import Run
+from nadi.steps import choose_window, find_steps
 from nadi.trace import Job, Trace
-from nadi.whatif import Scale, apply_change, parse_change
+from nadi.whatif import parse_change
+from nadi.whatif import what_if as ask
 
 __all__ = ["load_job", "run"]
 
@@ -32,8 +34,9 @@ def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
     Parameters
     ----------
     paths
-        Folders with a pair per rank, or the files themselves in any order. JSON files of
-        a folder that are no traces are passed over, and named in the job's issues.
+        Folders with a pair per rank, or a device trace per rank and no host trace, or the
+        files themselves in any order. JSON files of a folder that are no traces are passed
+        over, and named in the job's issues.
     progress
         Called with a line of text before each longer stage.
 
@@ -46,7 +49,11 @@ def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
     hosts = _read_all(files.hosts, progress)
     devices = _read_all(files.devices, progress)
     progress("linking hosts and devices")
-    job = link_job([link_pair(host, device) for host, device in pair_traces(hosts, devices)])
+    if hosts:
+        linked = [link_pair(host, device) for host, device in pair_traces(hosts, devices)]
+    else:
+        linked = [link_device(device) for device in with_ranks(devices)]
+    job = link_job(linked)
     log = IssueLog()
     log.add(
         "job.files-ignored", "warning", len(files.ignored),
@@ -67,7 +74,7 @@ def run(
     Parameters
     ----------
     paths
-        Folders with a pair per rank, or the files themselves in any order.
+        Folders or files, as in :func:`load_job`.
     step
         Number of a step, or ``all``.
     what_if
@@ -86,6 +93,11 @@ def run(
     job = load_job(*paths, progress=progress)
     progress("building the event graph and its critical path")
     graph = build_graph(job)
+    if graph.num_ops == 0:
+        raise InputError(
+            ", ".join(map(str, paths)), "no operation here has a time",
+            "record while the program runs, with the profiler active",
+        )  # fmt: skip
     steps = find_steps(graph)
     window = choose_window(graph, steps, str(step))
     measured = graph.replay()
@@ -98,14 +110,10 @@ def run(
         steps=steps,
         window=window,
         path=path,
+        explained=explain_time(graph),
         communication=communication_by_rank(job, start, end),
-        what_ifs=[_try_change(graph, window, change) for change in changes],
+        what_ifs=[ask(graph, change, window=window) for change in changes],
     )
-
-
-def _try_change(graph: EventGraph, window: Window, change: Scale) -> WhatIf:
-    changed = apply_change(graph, change, since=window.start(graph.time))
-    return WhatIf(change, window.length(changed.replay().time))
 
 
 def _read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:

@@ -35,6 +35,7 @@ __all__ = [
     "SEVERITIES",
     "TABLES",
     "TENSORS",
+    "TENSOR_DEPS",
     "THREAD_WORK",
     "UNREADABLE",
     "Column",
@@ -83,7 +84,22 @@ COMM_TYPES = (
     "recv",
     "other",
 )
-DEP_KINDS = ("call", "order", "launch", "stream", "sync", "thread", "data", "ctrl")
+DEP_KINDS = (
+    "call",
+    "order",
+    "launch",
+    "stream",
+    "event",
+    "sync",
+    "thread",
+    "comm",
+    "raw",
+    "war",
+    "waw",
+    "data",
+    "ctrl",
+)
+TENSOR_DEPS = ("raw", "war", "waw")  # by what is read and written, whatever the order of issue
 GIVEN_DEPS = ("data", "ctrl")  # stated by a file, whatever the times and the order of rows
 # Chakra's types of values, and what else is kept of a file: raw JSON; texts of operands; a
 # dependency on a node that is not there or that stands twice; a comment on the attribute
@@ -252,9 +268,11 @@ DEPS = Table(
         Column("dst", _INT, "the operation that waits", references="nodes row"),
         Column("kind", pl.Enum(DEP_KINDS),
                "call: starts inside src; order: starts after src on its thread; launch: runs what "
-               "src launched; stream: follows src on its stream; sync: cannot end before src "
-               "ends; thread: cannot start before src, on another thread, has ended; data, ctrl: "
-               "as a Chakra file gives them"),
+               "src launched; stream: follows src on its stream; event: cannot start before src, "
+               "on another stream, has ended; sync: cannot end before src ends; thread: cannot "
+               "start before src, on another thread, has ended; comm: follows src in its process "
+               "group; raw: reads what src wrote; war: overwrites what src read; waw: overwrites "
+               "what src wrote; data, ctrl: as a Chakra file gives them"),
         Column("inferred", pl.Boolean, "found from times, not stated by the recording",
                missing=False),
     ),

@@ -32,7 +32,8 @@ def command(
         list[Path],
         typer.Argument(
             metavar="PATH",
-            help="A folder with a host and a device trace per rank, or the files themselves.",
+            help="A folder with a host and a device trace per rank, or the files themselves; "
+            "device traces alone will do.",
             show_default=False,
         ),
     ],

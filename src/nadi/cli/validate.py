@@ -13,7 +13,7 @@ __all__ = ["HELP", "command"]
 
 HELP = """Check traces against the rules of the data model, as read and as linked.
 
-Every file is read and checked by itself; where there are hosts and devices they are
+Every file is read and checked by itself; where there are device traces they are
 linked as `nadi run` does, and the result is checked too. The exit code is 1 if a rule
 is broken. docs/data-model.md lists the rules.
 
@@ -42,7 +42,7 @@ def command(
     found: list[tuple[str, pl.DataFrame]] = [
         (str(file), validate_trace(formats.read(file))) for file in files.traces
     ]
-    if files.hosts and files.devices:
+    if files.devices:
         job = load_job(*paths)
         found += [(f"rank {t.rank}, linked", validate_trace(t)) for t in job.traces]
         found.append(("job", validate_job(job)))

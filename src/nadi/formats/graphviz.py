@@ -40,8 +40,13 @@ _STYLES = {
     "order": 'arrowhead=normal color="#808080"',
     "launch": 'arrowhead=vee color="#2a6fbb"',
     "stream": 'arrowhead=normal color="#2a6fbb"',
+    "event": 'arrowhead=diamond color="#2a6fbb"',
     "sync": 'arrowhead=diamond color="#b3372b"',
     "thread": 'arrowhead=vee color="#b3372b"',
+    "comm": 'arrowhead=normal color="#2f8f4e"',
+    "raw": "arrowhead=normal style=dashed",
+    "war": "arrowhead=empty style=dashed",
+    "waw": "arrowhead=onormal style=dashed",
     "data": "arrowhead=normal",
     "ctrl": "arrowhead=tee",
 }

@@ -7,20 +7,20 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.attributes import Attributes, LazyAttributes
-from nadi.formats.communication import comm_kind, comm_type_of_call
 from nadi.issues import IssueLog
-from nadi.link.deps import find_deps, launcher_rows
+from nadi.link.communication import communication
+from nadi.link.deps import find_deps
+from nadi.link.launches import launcher_rows
 from nadi.link.match import Match, match_operations
 from nadi.link.nesting import nest
 from nadi.provenance import Provenance
-from nadi.schema import DEPS, DEVICE_WORK, LABELS, NODES
+from nadi.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, LABELS, NODES
 from nadi.trace import Trace
 from nadi.version import __version__
 
-__all__ = ["link_pair"]
+__all__ = ["link_device", "link_pair"]
 
 _Ints = npt.NDArray[np.int64]
-_MAX_CLIMB = 16  # levels between a kernel's launch and the call that names its tensors
 
 
 def link_pair(host: Trace, device: Trace) -> Trace:
@@ -71,6 +71,39 @@ def link_pair(host: Trace, device: Trace) -> Trace:
         given_attributes=LazyAttributes(lambda: _attributes(host, host_row, device)),
     )
     return _with_dependencies(trace, host, host_row, device, log)
+
+
+def link_device(device: Trace) -> Trace:
+    """Link a Kineto trace of which there is no host trace.
+
+    Parameters
+    ----------
+    device
+        A Kineto trace as read.
+
+    Returns
+    -------
+    Trace
+        As :func:`link_pair` gives it, but for what only a host trace knows: operands,
+        recorded parents, the operations that the profiler did not see. O(nodes log nodes).
+    """
+    log = IssueLog()
+    log.add(
+        "link.no-host", "info", 1,
+        "no host trace: operands and recorded parents are absent",
+        "record with ExecutionTraceObserver too, where they matter",
+    )  # fmt: skip
+    nowhere = np.full(device.nodes.height, -1, dtype=np.int64)
+    return _with_dependencies(device, _NO_HOST, nowhere, device, log)
+
+
+_NO_HOST = Trace(
+    nodes=NODES.empty(),
+    deps=DEPS.empty(),
+    groups=GROUPS.empty(),
+    issues=ISSUES.empty(),
+    provenance=Provenance(__version__, ()),
+)
 
 
 def _attributes(host: Trace, host_row: _Ints, device: Trace) -> Attributes:
@@ -124,7 +157,7 @@ def _with_dependencies(
         "operations outlive the one that they started in on their thread",
     )  # fmt: skip
     launcher = launcher_rows(trace)
-    deps = find_deps(trace, nesting, launcher, log)
+    deps = find_deps(trace, device, nesting, launcher, log)
     parent = np.full(trace.nodes.height, -1, dtype=np.int64)
     parent[nesting.rows] = nesting.parent_row
     on_device = trace.category_mask(*DEVICE_WORK)
@@ -139,7 +172,7 @@ def _with_dependencies(
     nodes = trace.nodes.with_columns(
         parent=parent,
         exclusive=exclusive,
-        **_communication(trace, host, host_row, parent, launcher),
+        **communication(trace, host, host_row, parent, launcher),
     )
     return Trace(
         nodes=nodes,
@@ -175,43 +208,3 @@ def _recorded_parents(host: Trace, host_row: _Ints, nested: _Ints) -> _Ints:
     usable = (recorded_row >= 0) & (recorded_row < known)
     parent[known[usable]] = recorded_row[usable]
     return parent
-
-
-def _communication(
-    trace: Trace, host: Trace, host_row: _Ints, parent: _Ints, launcher: _Ints
-) -> dict[str, pl.Series]:
-    """Complete type and bytes of communication from the calls that asked for it."""
-    names = trace.nodes["name"].cast(str)
-    comm_type = trace.nodes["comm_type"].cast(str).to_list()
-    comm_bytes = trace.column("comm_bytes").copy()
-    host_bytes = host.column("comm_bytes")
-    host_types = host.nodes["comm_type"].cast(str)
-    rows = np.flatnonzero((trace.nodes["comm_type"] != "none").to_numpy())
-    for row in rows:
-        if launcher[row] >= 0:
-            # gloo runs some collectives as another one; the call says which was meant
-            asked = comm_type_of_call(names[int(launcher[row])])
-            comm_type[row] = asked if asked != "none" else comm_type[row]
-        call = _nearest_call(int(row), host_row, host_bytes, parent)
-        if comm_bytes[row] < 0 and call >= 0:
-            comm_bytes[row] = host_bytes[call]
-        if comm_type[row] == "other" and call >= 0:
-            comm_type[row] = host_types[call]
-    kinds = {row: comm_kind(comm_type[row]) for row in rows.tolist()}
-    kind = trace.nodes["kind"].cast(str).scatter(list(kinds), list(kinds.values()))
-    return {
-        "comm_type": pl.Series(comm_type, dtype=NODES.dtypes["comm_type"]),
-        "comm_bytes": pl.Series(comm_bytes),
-        "kind": kind.cast(NODES.dtypes["kind"]),
-    }
-
-
-def _nearest_call(row: int, host_row: _Ints, host_bytes: _Ints, parent: _Ints) -> int:
-    """Climb from an operation to the first host node that communicates; -1 if there is none."""
-    for _ in range(_MAX_CLIMB):
-        if row < 0:
-            break
-        if host_row[row] >= 0 and host_bytes[host_row[row]] >= 0:
-            return int(host_row[row])
-        row = int(parent[row])
-    return -1
