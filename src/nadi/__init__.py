@@ -28,12 +28,22 @@ if TYPE_CHECKING:
     from nadi.pipeline import load_job, run
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import write_timeline
-    from nadi.result import Run, WhatIf
+    from nadi.result import Run
     from nadi.schedule import Schedule
     from nadi.steps import Window, choose_window, find_steps
     from nadi.trace import Job, Trace
     from nadi.validate import validate_job, validate_trace
-    from nadi.whatif import Scale, apply_change, parse_change
+    from nadi.whatif import (
+        Scale,
+        Selection,
+        WhatIf,
+        apply_change,
+        ideal_limits,
+        parse_change,
+        parse_selection,
+        sweep,
+        what_if,
+    )
 
 _HOME = {
     "Conversion": "conversion",
@@ -55,7 +65,8 @@ _HOME = {
     "Schedule": "schedule",
     "Trace": "trace",
     "UsageError": "errors",
-    "WhatIf": "result",
+    "Selection": "whatif",
+    "WhatIf": "whatif",
     "Window": "steps",
     "apply_change": "whatif",
     "build_graph": "graph_builder",
@@ -68,7 +79,11 @@ _HOME = {
     "link_job": "link",
     "link_pair": "link",
     "load_job": "pipeline",
+    "ideal_limits": "whatif",
     "parse_change": "whatif",
+    "parse_selection": "whatif",
+    "sweep": "whatif",
+    "what_if": "whatif",
     "read": "formats",
     "run": "pipeline",
     "summarize": "report.summary",
@@ -95,6 +110,7 @@ __all__ = [
     "Run",
     "Scale",
     "Schedule",
+    "Selection",
     "Trace",
     "UsageError",
     "WhatIf",
@@ -109,16 +125,20 @@ __all__ = [
     "estimate_overheads",
     "explain_time",
     "find_steps",
+    "ideal_limits",
     "link_device",
     "link_job",
     "link_pair",
     "load_job",
     "parse_change",
+    "parse_selection",
     "read",
     "run",
     "summarize",
+    "sweep",
     "validate_job",
     "validate_trace",
+    "what_if",
     "write",
     "write_results",
     "write_timeline",

@@ -10,17 +10,18 @@ import polars as pl
 
 from nadi import formats
 from nadi.analyze.exposed import communication_by_rank
+from nadi.analyze.unexplained import explain_time
 from nadi.critical_paths import critical_path
 from nadi.discover import find_files, pair_traces, with_ranks
 from nadi.errors import InputError
-from nadi.graph import EventGraph
 from nadi.graph_builder import build_graph
 from nadi.issues import IssueLog
 from nadi.link import link_device, link_job, link_pair
-from nadi.result import Run, WhatIf
-from nadi.steps import Window, choose_window, find_steps
+from nadi.result import Run
+from nadi.steps import choose_window, find_steps
 from nadi.trace import Job, Trace
-from nadi.whatif import Scale, apply_change, parse_change
+from nadi.whatif import parse_change
+from nadi.whatif import what_if as ask
 
 __all__ = ["load_job", "run"]
 
@@ -109,14 +110,10 @@ def run(
         steps=steps,
         window=window,
         path=path,
+        explained=explain_time(graph),
         communication=communication_by_rank(job, start, end),
-        what_ifs=[_try_change(graph, window, change) for change in changes],
+        what_ifs=[ask(graph, change, window=window) for change in changes],
     )
-
-
-def _try_change(graph: EventGraph, window: Window, change: Scale) -> WhatIf:
-    changed = apply_change(graph, change, since=window.start(graph.time))
-    return WhatIf(change, window.length(changed.replay().time))
 
 
 def _read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:

@@ -263,3 +263,32 @@ def test_a_whole_recording_is_not_taken_for_a_sample(device: DeviceWriter) -> No
         # two stretches recorded of one run
         device.event("op", 10 * number, 5, **{"External id": 1 + number + 5_000 * (number > 99)})
     assert count(device.read(), "link.sampled") == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [(7, 20, True), (20, 7, True), (20, 24, False)],
+    ids=["after the default stream", "the default stream after", "neither"],
+)
+def test_the_default_stream_is_seen_to_wait_and_be_waited_for(
+    device: DeviceWriter, first: int, second: int, found: bool
+) -> None:
+    device.work("source", (0, 5), (10, 100), stream=first)
+    device.work("waits", (13, 15), (102, 110), stream=second)
+    trace = device.read()
+    assert pairs(trace, "event") == ([("source", "waits")] if found else [])
+    assert inferred(trace, "event") == [True] * found
+
+
+def test_backward_comes_after_forward_of_the_same_sequence_number(device: DeviceWriter) -> None:
+    forward = {"Sequence number": 5}
+    device.event("aten::linear", 0, 20, **forward)
+    device.event("aten::addmm", 2, 10, **forward)
+    backward = {"tid": OTHER_THREAD, "Fwd thread id": 1}
+    name = "autograd::engine::evaluate_function: AddmmBackward0"
+    device.event(name, 100, 20, **forward, **backward)
+    device.event("AddmmBackward0", 101, 10, **forward, **backward)
+    device.event(f"{name} of another", 200, 20, **{"Sequence number": 4}, **backward)
+    trace = device.read()
+    assert pairs(trace, "thread") == [("aten::addmm", name)]
+    assert inferred(trace, "thread") == [False]

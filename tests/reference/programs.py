@@ -48,19 +48,21 @@ def descriptions(
     num_threads: int = 1,
 ) -> Description:  # fmt: skip
     """Draw actions ``what``; those of ``together`` all ranks do, in one order."""
-    common = draw(st.lists(_actions(together), max_size=5)) if together else []
+    common = draw(st.lists(_actions(together), min_size=1, max_size=5)) if together else []
     ranks = []
     for _ in range(num_ranks):
         todo: list[Action] = []
         for action in common:
-            todo += [*draw(st.lists(_actions(what), max_size=6)), action]
-        todo += draw(st.lists(_actions(what), min_size=1, max_size=16))
-        others = [
-            tuple(draw(st.lists(_actions(what), min_size=1, max_size=10)))
-            for _ in range(num_threads - 1)
-        ]
+            todo += [*draw(_lists(what, 2)), action]
+        todo += draw(_lists(what, 8))
+        others = [tuple(draw(_lists(what, 8))) for _ in range(num_threads - 1)]
         ranks.append((tuple(todo), *others))
     return tuple(ranks)
+
+
+def _lists(what: Sequence[str], size: int) -> st.SearchStrategy[list[Action]]:
+    """Draw so many actions that they meet."""
+    return st.lists(_actions(what), min_size=size, max_size=3 * size)
 
 
 def program_of(description: Description) -> Program:
@@ -87,12 +89,11 @@ def _thread(number: int, actions: Sequence[Action], before: Sequence[Do]) -> Thr
     todo = list(before)
     kinds: list[str] = []  # of what is open
     for action in actions:
-        statement = _statement(action, kinds)
-        if statement is not None:
+        for statement in _statements(action, kinds):
             todo += [_spend(action.host, kinds), statement]
-            if action.what in ("open", "annotate"):
-                kinds.append(action.what)
-            elif action.what == "close":
+            if statement.what in ("open", "annotate"):
+                kinds.append(statement.what)
+            elif statement.what == "close":
                 kinds.pop()
     while kinds:
         todo += [_spend(1, kinds), Do("close")]
@@ -108,25 +109,32 @@ def _spend(amount: int, kinds: Sequence[str]) -> Do:
     return Do("spend", min(_SMALLEST_NS * amount, _MOST_NS_OUTSIDE))
 
 
-def _statement(action: Action, kinds: Sequence[str]) -> Do | None:
-    """Give the statement of an action, or None if it cannot be here."""
+def _statements(action: Action, kinds: Sequence[str]) -> list[Do]:
+    """Give the statements of an action: none if it cannot be here."""
     stream, device = _STREAMS[action.stream], 1_000 * action.device
-    call = 40 * action.host
+    call, number = 40 * action.host, action.number
     match action.what:
         case "open" | "annotate":
-            return Do(action.what)
+            return [Do(action.what)]
         case "close":
-            return Do("close") if kinds else None
+            return [Do("close")] if kinds else []
         case "launch_graph":
             works = tuple(1_000 * (action.device + k) for k in range(1 + action.host % 4))
-            return Do("launch_graph", call, stream=stream, work=works)
+            return [Do("launch_graph", call, stream=stream, work=works)]
         case "all_reduce":
-            stream = _STREAM_OF_GROUP[action.number]
-            return Do(action.what, call, stream=stream, work=(device,), number=action.number)
+            stream = _STREAM_OF_GROUP[number]
+            return [Do(action.what, call, stream=stream, work=(device,), number=number)]
         case "launch" | "memset" | "copy" | "fetch":
-            return Do(action.what, call, stream=stream, work=(device,), number=action.number)
+            return [Do(action.what, call, stream=stream, work=(device,))]
+        case "cross":  # to another stream
+            other = _STREAMS[(action.stream + 1 + number) % len(_STREAMS)]
+            return [
+                Do("record", call, stream=stream, number=number),
+                Do("wait", call, stream=other, number=number),
+                Do("launch", call, stream=other, work=(device,)),
+            ]
         case _:
-            return Do(action.what, call, stream=stream, number=action.number)
+            return [Do(action.what, call, stream=stream, number=number)]
 
 
 def _with_names(todo: Sequence[Do]) -> list[Do]:
