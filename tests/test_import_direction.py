@@ -22,7 +22,7 @@ LAYERS = [
     {"discover"},
     {"overheads"},
     {"graph"},
-    {"graph_builder"},
+    {"graph_builder", "networkx_graphs"},
     {"steps"},
     {"critical_paths", "analyze"},
     {"whatif"},

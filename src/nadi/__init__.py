@@ -24,16 +24,18 @@ if TYPE_CHECKING:
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
     from nadi.link import link_device, link_job, link_pair
+    from nadi.networkx_graphs import from_networkx, to_networkx
     from nadi.overheads import Overheads, estimate_overheads
-    from nadi.pipeline import load_job, run
+    from nadi.pipeline import ask, load_job, run
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import write_timeline
-    from nadi.result import Run
+    from nadi.result import Answers, Run
     from nadi.schedule import Schedule
     from nadi.steps import Window, choose_window, find_steps
     from nadi.trace import Job, Trace
     from nadi.validate import validate_job, validate_trace
     from nadi.whatif import (
+        Change,
         Scale,
         Selection,
         WhatIf,
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     )
 
 _HOME = {
+    "Answers": "result",
+    "Change": "whatif",
     "Conversion": "conversion",
     "CriticalPath": "critical_paths",
     "EdgeKind": "graph",
@@ -69,6 +73,7 @@ _HOME = {
     "WhatIf": "whatif",
     "Window": "steps",
     "apply_change": "whatif",
+    "ask": "pipeline",
     "build_graph": "graph_builder",
     "choose_window": "steps",
     "communication_by_rank": "analyze.exposed",
@@ -79,7 +84,9 @@ _HOME = {
     "link_job": "link",
     "link_pair": "link",
     "load_job": "pipeline",
+    "from_networkx": "networkx_graphs",
     "ideal_limits": "whatif",
+    "to_networkx": "networkx_graphs",
     "parse_change": "whatif",
     "parse_selection": "whatif",
     "sweep": "whatif",
@@ -95,6 +102,8 @@ _HOME = {
 }
 
 __all__ = [
+    "Answers",
+    "Change",
     "Conversion",
     "CriticalPath",
     "EdgeKind",
@@ -117,6 +126,7 @@ __all__ = [
     "Window",
     "__version__",
     "apply_change",
+    "ask",
     "build_graph",
     "choose_window",
     "communication_by_rank",
@@ -125,6 +135,7 @@ __all__ = [
     "estimate_overheads",
     "explain_time",
     "find_steps",
+    "from_networkx",
     "ideal_limits",
     "link_device",
     "link_job",
@@ -136,6 +147,7 @@ __all__ = [
     "run",
     "summarize",
     "sweep",
+    "to_networkx",
     "validate_job",
     "validate_trace",
     "what_if",

@@ -2,7 +2,7 @@
 
 from nadi.whatif.answers import Limit, WhatIf, ideal_limits, sweep, what_if
 from nadi.whatif.changes import Change, apply_change
-from nadi.whatif.parse import FORMS, parse_change, parse_selection
+from nadi.whatif.parse import FORMS, parse_change, parse_selection, parse_values
 from nadi.whatif.selection import Selection
 from nadi.whatif.structure import (
     AddDependency,
@@ -35,6 +35,7 @@ __all__ = [
     "ideal_limits",
     "parse_change",
     "parse_selection",
+    "parse_values",
     "sweep",
     "what_if",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from decimal import Decimal
 
 from nadi.errors import UsageError
 from nadi.graph import EdgeKind
@@ -21,7 +22,7 @@ from nadi.whatif.structure import (
 )
 from nadi.whatif.weights import Network, NoGaps, NoOverhead, Scale, SetTime
 
-__all__ = ["FORMS", "parse_change", "parse_selection"]
+__all__ = ["FORMS", "parse_change", "parse_selection", "parse_values"]
 
 FORMS = {
     "scale": "scale SELECT FACTOR",
@@ -36,6 +37,7 @@ FORMS = {
     "no-gaps": "no-gaps",
     "network": "network BANDWIDTH [LATENCY]",
 }
+_MOST_VALUES = 1_000
 _SELECT = "where SELECT is a regular expression for names and conditions such as kind=kernel"
 _CONDITION = re.compile(r"""(?:^|\s)(kind|rank|stream|thread|in)=('[^']*'|"[^"]*"|\S+)""")
 _CUTTABLE = {
@@ -95,6 +97,28 @@ def parse_selection(text: str) -> Selection:
         threads=_numbers("thread", conditions),
         inside=_unquoted(conditions.get("in", "")),
     )
+
+
+def parse_values(text: str) -> list[str]:
+    """Read the values of a sweep: ``0.5,1,2`` as they stand, or ``0.5:2:0.25`` (from, to, step).
+
+    Raises
+    ------
+    UsageError
+        If a range cannot be counted through, or has over 1,000 values.
+    """
+    if ":" not in text:
+        return [value.strip() for value in text.split(",") if value.strip()]
+    try:
+        first, last, step = (Decimal(part) for part in text.split(":"))
+        count = int((last - first) / step) + 1
+    except (ArithmeticError, ValueError):
+        count = 0
+    if not 0 < count <= _MOST_VALUES:
+        raise UsageError(
+            f"--sweep {text}", "is not a range of at most 1,000 values", "write from:to:step"
+        )
+    return [str(first + k * step) for k in range(count)]
 
 
 def _numbers(key: str, conditions: dict[str, str]) -> tuple[int, ...]:
