@@ -28,7 +28,7 @@ LAYERS = [
     {"whatif"},
     {"result"},
     {"report"},
-    {"pipeline", "conversion"},
+    {"pipeline", "conversion", "linking"},
     {"cli"},
     {"__main__"},
 ]

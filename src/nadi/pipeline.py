@@ -10,9 +10,10 @@ import polars as pl
 
 from nadi import formats
 from nadi.analyze.exposed import communication_by_rank
+from nadi.analyze.stragglers import find_stragglers
 from nadi.analyze.unexplained import explain_time
 from nadi.critical_paths import critical_path
-from nadi.discover import find_files, pair_traces, with_ranks
+from nadi.discover import find_files, pair_recordings, recording_of
 from nadi.errors import InputError, UsageError
 from nadi.graph_builder import build_graph
 from nadi.issues import IssueLog
@@ -28,7 +29,7 @@ __all__ = ["ask", "load_job", "run"]
 _Progress = Callable[[str], None]
 
 
-def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
+def load_job(*paths: Path | str, force: bool = False, progress: _Progress = lambda _: None) -> Job:
     """Read, pair and link the traces of a job.
 
     Parameters
@@ -37,6 +38,8 @@ def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
         Folders with a pair per rank, or a device trace per rank and no host trace, or the
         files themselves in any order. JSON files of a folder that are no traces are passed
         over, and named in the job's issues.
+    force
+        Whether to link a host and a device trace even if they hardly correspond.
     progress
         Called with a line of text before each longer stage.
 
@@ -49,10 +52,14 @@ def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
     hosts = _read_all(files.hosts, progress)
     devices = _read_all(files.devices, progress)
     progress("linking hosts and devices")
-    if hosts:
-        linked = [link_pair(host, device) for host, device in pair_traces(hosts, devices)]
-    else:
-        linked = [link_device(device) for device in with_ranks(devices)]
+    linked = []
+    for host, device, rank in pair_recordings(
+        [recording_of(trace) for trace in hosts], [recording_of(trace) for trace in devices]
+    ):
+        trace = replace(devices[device], rank=rank)
+        linked.append(
+            link_device(trace) if host < 0 else link_pair(hosts[host], trace, force=force)
+        )
     job = link_job(linked)
     log = IssueLog()
     log.add(
@@ -67,6 +74,7 @@ def run(
     *paths: Path | str,
     step: str | int = "all",
     what_if: Sequence[str] = (),
+    force: bool = False,
     progress: _Progress = lambda _: None,
 ) -> Run:
     """Answer what bounds a step, and what changes to it would do.
@@ -79,6 +87,8 @@ def run(
         Number of a step, or ``all``.
     what_if
         Changes such as ``scale aten::mm 0.5``, each tried alone.
+    force
+        As in :func:`load_job`.
     progress
         Called with a line of text before each longer stage.
 
@@ -90,7 +100,7 @@ def run(
         If the step is not there, or a change is not understood or matches nothing.
     """
     changes = [parse_change(text) for text in what_if]
-    job = load_job(*paths, progress=progress)
+    job = load_job(*paths, force=force, progress=progress)
     progress("building the event graph and its critical path")
     graph = build_graph(job)
     if graph.num_ops == 0:
@@ -112,6 +122,7 @@ def run(
         path=path,
         explained=explain_time(graph),
         communication=communication_by_rank(job, start, end),
+        stragglers=find_stragglers(measured, window),
         what_ifs=[change_and_replay(graph, one, window=window) for one in changes],
     )
 

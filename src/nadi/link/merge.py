@@ -6,12 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.attributes import Attributes, LazyAttributes
+from nadi.attributes import Attributes, LazyAttributes, Part, combined
 from nadi.issues import IssueLog
 from nadi.link.communication import communication
 from nadi.link.deps import find_deps
+from nadi.link.issue_order import group_order
 from nadi.link.launches import launcher_rows
-from nadi.link.match import Match, match_operations
+from nadi.link.match import Match, match_operations, report_match
 from nadi.link.nesting import nest
 from nadi.provenance import Provenance
 from nadi.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, LABELS, NODES
@@ -23,7 +24,7 @@ __all__ = ["link_device", "link_pair"]
 _Ints = npt.NDArray[np.int64]
 
 
-def link_pair(host: Trace, device: Trace) -> Trace:
+def link_pair(host: Trace, device: Trace, *, force: bool = False) -> Trace:
     """Link the host and the device trace of one rank.
 
     Parameters
@@ -32,6 +33,8 @@ def link_pair(host: Trace, device: Trace) -> Trace:
         A PyTorch execution trace as read.
     device
         A Kineto trace as read.
+    force
+        Whether to link the two even if their operations hardly correspond.
 
     Returns
     -------
@@ -43,15 +46,11 @@ def link_pair(host: Trace, device: Trace) -> Trace:
     Raises
     ------
     PairError
-        If fewer than 95 % of the operations have the same name under the same id.
+        As :func:`nadi.link.match.match_operations` has it, unless forced.
     """
-    match = match_operations(host, device)
+    match = match_operations(host, device, force=force)
     log = IssueLog()
-    log.add(
-        "link.process", "warning", int(host.process != device.process and host.process >= 0),
-        f"the host trace is of process {host.process}, the device trace of {device.process}",
-        "give files of one run, unless these are two runs of one program",
-    )  # fmt: skip
+    report_match(host, device, match, log)
     timed = _linked_nodes(host, device, match, log)
     untimed = _unmatched_host_nodes(host, match, log)
     nodes = pl.concat([untimed, timed.drop("host_row")])
@@ -113,7 +112,7 @@ def _attributes(host: Trace, host_row: _Ints, device: Trace) -> Attributes:
     row_of_host[host_row[known]] = known
     first_timed = host_row.size - device.nodes.height
     row_of_event = first_timed + np.arange(device.nodes.height)
-    return host.attributes.moved(row_of_host).joined(device.attributes.moved(row_of_event))
+    return combined([Part(host.attributes, row_of_host), Part(device.attributes, row_of_event)])
 
 
 def _linked_nodes(host: Trace, device: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
@@ -169,15 +168,12 @@ def _with_dependencies(
     exclusive = trace.column("exclusive").copy()
     exclusive[nesting.rows] = nesting.exclusive
     exclusive[on_device] = trace.column("duration")[on_device]
-    nodes = trace.nodes.with_columns(
-        parent=parent,
-        exclusive=exclusive,
-        **communication(trace, host, host_row, parent, launcher),
-    )
+    comm = communication(trace, host, host_row, parent, launcher, log)
+    nodes = trace.nodes.with_columns(parent=parent, exclusive=exclusive, **comm.columns)
     return Trace(
         nodes=nodes,
-        deps=deps,
-        groups=trace.groups,
+        deps=pl.concat([deps, group_order(nodes, comm.groups)]),
+        groups=comm.groups,
         issues=pl.concat([host.issues, device.issues, log.table()]),
         provenance=trace.provenance,
         rank=trace.rank,
