@@ -10,6 +10,7 @@ import polars as pl
 
 from nadi import formats
 from nadi.analyze.exposed import communication_by_rank
+from nadi.analyze.stragglers import find_stragglers
 from nadi.analyze.unexplained import explain_time
 from nadi.critical_paths import critical_path
 from nadi.discover import find_files, pair_recordings, recording_of
@@ -28,7 +29,12 @@ __all__ = ["ask", "load_job", "run"]
 _Progress = Callable[[str], None]
 
 
-def load_job(*paths: Path | str, force: bool = False, progress: _Progress = lambda _: None) -> Job:
+def load_job(
+    *paths: Path | str,
+    force: bool = False,
+    tensors: bool = False,
+    progress: _Progress = lambda _: None,
+) -> Job:
     """Read, pair and link the traces of a job.
 
     Parameters
@@ -39,6 +45,9 @@ def load_job(*paths: Path | str, force: bool = False, progress: _Progress = lamb
         over, and named in the job's issues.
     force
         Whether to link a host and a device trace even if they hardly correspond.
+    tensors
+        Whether to find dependencies by tensors too, which few answers need and which are a
+        third of the work; ``nadi.tensor_deps`` gives them of a trace later.
     progress
         Called with a line of text before each longer stage.
 
@@ -57,7 +66,9 @@ def load_job(*paths: Path | str, force: bool = False, progress: _Progress = lamb
     ):
         trace = replace(devices[device], rank=rank)
         linked.append(
-            link_device(trace) if host < 0 else link_pair(hosts[host], trace, force=force)
+            link_device(trace)
+            if host < 0
+            else link_pair(hosts[host], trace, force=force, tensors=tensors)
         )
     job = link_job(linked)
     log = IssueLog()
@@ -121,6 +132,7 @@ def run(
         path=path,
         explained=explain_time(graph),
         communication=communication_by_rank(job, start, end),
+        stragglers=find_stragglers(measured, window),
         what_ifs=[change_and_replay(graph, one, window=window) for one in changes],
     )
 

@@ -25,12 +25,8 @@ from nadi.errors import UsageError
 from nadi.formats.chakra_decode import COLLECTIVES, stated_version
 from nadi.issues import IssueLog
 from nadi.kernels.attributes import place_spans
-from nadi.kernels.chakra_decode import ROLES
-from nadi.kernels.chakra_encode import (
-    MessageColumns,
-    encode_messages,
-    measure_messages,
-)
+from nadi.kernels.chakra_attributes import ROLES
+from nadi.kernels.chakra_encode import MessageColumns, encode_messages, measure_messages
 from nadi.kernels.groups import group_rows
 from nadi.schema import CATEGORIES, NODE_KINDS
 from nadi.trace import Trace
@@ -52,6 +48,7 @@ _NUMBERS = (
     ("src", "comm_src", "int32"),
     ("dst", "comm_dst", "int32"),
     ("tag", "comm_tag", "int32"),
+    ("is_async", "is_async", "int64"),
     ("flops", "num_ops", "int64"),
     ("bytes", "tensor_size", "uint64"),
     ("rf_id", "rf_id", "int64"),
