@@ -1,0 +1,210 @@
+"""Communication as ASTRA-sim plays it: types that it knows, equal sizes, one order for all ranks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.graph import EventGraph
+from nadi.issues import IssueLog
+
+__all__ = ["Communication", "Transfer", "communication_ops", "find_communication"]
+
+_Ints = npt.NDArray[np.int64]
+# what ASTRA-sim refuses to play, and what takes as long on a ring: to gather is to collect as
+# many bytes at one rank as all_gather does at each; to scatter and to reduce are the same way back
+_PLAYED_AS = {
+    "reduce": "reduce_scatter",
+    "gather": "all_gather",
+    "scatter": "reduce_scatter",
+    "barrier": "all_reduce",
+}
+_NOT_PLAYED = ("none", "other", "send", "recv")
+_BARRIER_BYTES = 4
+_SMALLEST_GATHER = 64  # bytes: it never ends one that is smaller than the number of its splits
+_FIRST_GROUP = 1  # 0 stands for all ranks, whatever comm_group.json says
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One collective, or one send with its receive.
+
+    Attributes
+    ----------
+    ops
+        Operation of the event graph of each member, in order of rank; of a send with its
+        receive the sender's first.
+    ranks
+        Their ranks, as positions among the ranks of the job.
+    comm_type
+        As it is to be written; ``send`` for a send with its receive.
+    size
+        Bytes, the same for all members.
+    group
+        Its number in ``comm_group.json``; -1 for a send with its receive.
+    tag
+        Of a send with its receive, and no other between the two has it; else -1.
+    entered
+        ns since the job's origin: when the last of its members began, as measured.
+    """
+
+    ops: tuple[int, ...]
+    ranks: tuple[int, ...]
+    comm_type: str
+    size: int
+    group: int
+    tag: int
+    entered: int
+
+
+@dataclass(frozen=True)
+class Communication:
+    """What ranks send each other.
+
+    Attributes
+    ----------
+    transfers
+        In the order in which their last members entered them.
+    groups
+        By number: the name as recorded, and the members as positions among the ranks of
+        the job.
+    """
+
+    transfers: tuple[Transfer, ...]
+    groups: dict[int, tuple[str, tuple[int, ...]]]
+
+
+def communication_ops(graph: EventGraph) -> _Ints:
+    """List the operations that are communication, none inside another; ascending."""
+    is_comm = graph.gather("kind").is_in(["COMM_COLL", "COMM_SEND", "COMM_RECV"]).to_numpy()
+    ops = np.flatnonzero(is_comm)
+    outer = graph.op_parent[ops]
+    inside = np.zeros(ops.size, dtype=np.bool_)
+    while (outer >= 0).any():
+        inside |= (outer >= 0) & is_comm[outer]
+        outer = np.where(outer >= 0, graph.op_parent[outer], -1)
+    return ops[~inside]
+
+
+def find_communication(graph: EventGraph, comm_ops: _Ints, log: IssueLog) -> Communication:
+    """Describe the communication whose members are all here. O(matches).
+
+    Parameters
+    ----------
+    comm_ops
+        int64: from :func:`communication_ops`.
+    log
+        Takes note of what is written otherwise than recorded.
+    """
+    position = {rank: number for number, rank in enumerate(graph.job.ranks)}
+    op_of_row = [_ops_of_rows(graph, trace, comm_ops) for trace in range(len(position))]
+    finder = _Finder(graph)
+    for members in graph.job.matches.partition_by("collective", maintain_order=True):
+        ranks = [position[rank] for rank in members["rank"].to_list()]
+        rows = members["node"].to_list()
+        found = [
+            _Member(rank, row, op_of_row[rank][row])
+            for rank, row in sorted(zip(ranks, rows, strict=True))
+            if row in op_of_row[rank]
+        ]
+        if len(found) == len(rows):
+            finder.add(found)
+    return finder.found(log)
+
+
+def _ops_of_rows(graph: EventGraph, trace: int, comm_ops: _Ints) -> dict[int, int]:
+    ops = comm_ops[graph.op_trace[comm_ops] == trace]
+    return dict(zip(graph.op_row[ops].tolist(), ops.tolist(), strict=True))
+
+
+class _Member(NamedTuple):
+    rank: int  # position among the ranks of the job
+    row: int
+    op: int
+
+
+class _Finder:
+    """Transfers as they are found, and what has to be said about them."""
+
+    def __init__(self, graph: EventGraph) -> None:
+        self._graph = graph
+        self._traces = graph.job.traces
+        self._types = [trace.nodes["comm_type"].cast(str) for trace in self._traces]
+        self._transfers: list[Transfer] = []
+        self._groups: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._tags: Counter[tuple[int, int]] = Counter()
+        self._replaced: Counter[str] = Counter()
+        self._unequal = self._unknown = 0
+
+    def add(self, members: list[_Member]) -> None:
+        """Add a collective, or a send with its receive, if it is one that can be played."""
+        types = [self._types[member.rank][member.row] for member in members]
+        if sorted(types) == ["recv", "send"]:
+            if types[0] == "recv":
+                members = members[::-1]
+            self._add_pair(members)
+        elif len(set(types)) == 1 and types[0] not in _NOT_PLAYED:
+            self._add_collective(members, types[0])
+
+    def _add_pair(self, members: list[_Member]) -> None:
+        ranks = (members[0].rank, members[1].rank)
+        self._add(members, "send", self._size(members, 1), -1, self._tags[ranks])
+        self._tags[ranks] += 1
+
+    def _add_collective(self, members: list[_Member], comm_type: str) -> None:
+        ranks = tuple(member.rank for member in members)
+        first = members[0]
+        row = int(self._traces[first.rank].column("group")[first.row])
+        name = self._traces[first.rank].groups["name"][row] if row >= 0 else ""
+        number = self._groups.setdefault((name, ranks), _FIRST_GROUP + len(self._groups))
+        if comm_type == "barrier":
+            size = _BARRIER_BYTES
+        else:
+            size = self._size(members, _SMALLEST_GATHER if "gather" in comm_type else 1)
+        played = _PLAYED_AS.get(comm_type, comm_type)
+        if played != comm_type:
+            self._replaced[comm_type] += len(members)
+        self._add(members, played, size, number, -1)
+
+    def _add(
+        self, members: list[_Member], comm_type: str, size: int, group: int, tag: int
+    ) -> None:
+        ops = tuple(member.op for member in members)
+        ranks = tuple(member.rank for member in members)
+        entered = int(self._graph.time[2 * np.array(ops)].max())
+        self._transfers.append(Transfer(ops, ranks, comm_type, size, group, tag, entered))
+
+    def _size(self, members: list[_Member], smallest: int) -> int:
+        sizes = {int(self._traces[m.rank].column("comm_bytes")[m.row]) for m in members}
+        size = max(sizes)
+        if size <= 0:
+            self._unknown += len(members)
+        elif len(sizes) > 1:
+            self._unequal += len(members)
+        return max(size, smallest)
+
+    def found(self, log: IssueLog) -> Communication:
+        """Give all that was added, and note what was changed."""
+        log.add(
+            "export.comm-type", "info", self._replaced.total(),
+            "communication that ASTRA-sim does not play is written as what takes as long: "
+            + ", ".join(f"{name} as {_PLAYED_AS[name]}" for name in sorted(self._replaced)),
+        )  # fmt: skip
+        log.add(
+            "export.comm-size-unequal", "info", self._unequal,
+            "members of a collective state different sizes: the largest is written for all, as "
+            "members of different sizes would never meet",
+        )  # fmt: skip
+        log.add(
+            "export.comm-size-unknown", "warning", self._unknown,
+            "communication operations whose size no member states: only their latency counts",
+            "record with shapes (record_shapes=True)",
+        )  # fmt: skip
+        transfers = sorted(self._transfers, key=lambda transfer: transfer.entered)
+        return Communication(
+            tuple(transfers), {number: group for group, number in self._groups.items()}
+        )
