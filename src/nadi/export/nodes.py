@@ -50,7 +50,7 @@ def rank_traces(
     src = np.concatenate([activities.src, order.src])
     dst = np.concatenate([activities.dst, order.dst])
     row = np.empty(activities.op.size, dtype=np.int64)
-    parts = _parts_of_ranks(communication, activity_of_op)
+    parts = _parts_of_ranks(activities, communication, order, activity_of_op)
     for number, trace in enumerate(graph.job.traces):
         own = np.flatnonzero(activities.trace == number)
         own = own[np.argsort(order.position[own])]
@@ -77,18 +77,30 @@ class _Part(NamedTuple):
     activity: int
     transfer: Transfer
     kind: str
+    measured: int  # ns that it took once it could begin on all ranks
 
 
 def _parts_of_ranks(
-    communication: Communication, activity_of_op: _Ints
+    activities: Activities, communication: Communication, order: Order, activity_of_op: _Ints
 ) -> dict[int, list[_Part]]:
+    """List the transfers of each rank.
+
+    One that went on beside another of its rank is taken to begin at the end of that one, as
+    it will in the simulator: so no time is measured twice.
+    """
+    free = np.zeros(activities.op.size, dtype=np.int64)
+    free[order.dst] = activities.end[order.src]
+    free = np.maximum(free, activities.start)
     parts: dict[int, list[_Part]] = defaultdict(list)
     for transfer in communication.transfers:
-        kinds = ["COMM_COLL"] * len(transfer.ops)
+        own = activity_of_op[list(transfer.ops)]
+        measured = np.maximum(activities.end[own] - free[own].max(), 0)
+        kinds = ["COMM_COLL"] * own.size
         if transfer.comm_type == "send":
             kinds = ["COMM_SEND", "COMM_RECV"]
-        for op, rank, kind in zip(transfer.ops, transfer.ranks, kinds, strict=True):
-            parts[rank].append(_Part(int(activity_of_op[op]), transfer, kind))
+        columns = (transfer.ranks, own.tolist(), kinds, measured.tolist())
+        for rank, activity, kind, time in zip(*columns, strict=True):
+            parts[rank].append(_Part(activity, transfer, kind, time))
     return parts
 
 
@@ -135,7 +147,7 @@ def _attributes(
     of_transfers = np.zeros(own.size, dtype=np.bool_)
     for row, part in parts:
         of_transfers[row] = True
-        builder.add_all(row, _comm_attributes(part, int(activities.end[part.activity])))
+        builder.add_all(row, _comm_attributes(part))
     op = activities.op[own]
     every = np.arange(own.size)
     found = _numbers("is_cpu_op", "bool", every, _is_cpu(activities)[own])
@@ -168,12 +180,12 @@ def _numbers(
     )
 
 
-def _comm_attributes(part: _Part, end: int) -> dict[str, tuple[str, Any]]:
+def _comm_attributes(part: _Part) -> dict[str, tuple[str, Any]]:
     transfer = part.transfer
     found: dict[str, tuple[str, Any]] = {
         "comm_size": ("int64", transfer.size),
         "comm_priority": ("int32", 0),
-        "measured_transfer_ns": ("int64", max(end - transfer.entered, 0)),
+        "measured_transfer_ns": ("int64", part.measured),
     }
     if part.kind == "COMM_COLL":
         found["comm_type"] = ("int64", COLLECTIVES.index(transfer.comm_type))
