@@ -16,6 +16,7 @@ from nadi.version import __version__
 
 if TYPE_CHECKING:
     from nadi.analyze.exposed import communication_by_rank
+    from nadi.analyze.unexplained import Explained, explain_time
     from nadi.conversion import Conversion, convert
     from nadi.critical_paths import CriticalPath, critical_path
     from nadi.errors import FormatError, InputError, NadiError, PairError, UsageError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
     from nadi.link import link_device, link_job, link_pair
+    from nadi.overheads import Overheads, estimate_overheads
     from nadi.pipeline import load_job, run
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import write_timeline
@@ -37,6 +39,10 @@ _HOME = {
     "Conversion": "conversion",
     "CriticalPath": "critical_paths",
     "EdgeKind": "graph",
+    "Explained": "analyze.unexplained",
+    "Overheads": "overheads",
+    "estimate_overheads": "overheads",
+    "explain_time": "analyze.unexplained",
     "EventGraph": "graph",
     "FormatError": "errors",
     "InputError": "errors",
@@ -78,10 +84,12 @@ __all__ = [
     "CriticalPath",
     "EdgeKind",
     "EventGraph",
+    "Explained",
     "FormatError",
     "InputError",
     "Job",
     "NadiError",
+    "Overheads",
     "PairError",
     "Replay",
     "Run",
@@ -98,6 +106,8 @@ __all__ = [
     "communication_by_rank",
     "convert",
     "critical_path",
+    "estimate_overheads",
+    "explain_time",
     "find_steps",
     "link_device",
     "link_job",

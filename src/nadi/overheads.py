@@ -1,64 +1,180 @@
 """Typical overheads of a rank, estimated from its own recording.
 
-What an operation waited longer than this after its launch, or after the work before
-it, is not explained by that dependency and stays a delay of its own.
+What an operation waited longer than this after its launch, after the work before it,
+or after the work that it waited for, is not explained by that dependency and stays a
+delay of its own.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
-from nadi.link.deps import BLOCKING_COPY
+from nadi.link.synchronisation import BLOCKING_COPY, STAGED_COPY_BYTES
 from nadi.schema import DEVICE_WORK
 from nadi.trace import Trace
 
-__all__ = ["launch_latency", "stream_turnaround"]
+__all__ = [
+    "LAUNCH_CLASSES",
+    "WAIT_CLASSES",
+    "Overheads",
+    "Waits",
+    "estimate_overheads",
+    "launch_class",
+    "ready_at",
+    "turnaround_class",
+    "waits_of",
+]
 
 _Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+
+LAUNCH_CLASSES = ("device", "blocking copy", "staged copy", "gloo", "thread")
+"""Work that calls launch; a blocking copy holds its call up to its end, a staged one until most
+of its data is taken along."""
+WAIT_CLASSES = ("device", "stream", "event", "copy", "queue", "hand-over", "staged copy")
+"""What calls wait for; the last two wait as long as they do, there is nothing typical."""
+_MEASURED = ("hand-over", "staged copy")
+_WAIT_NAMES = (("device", "DeviceSynchronize|CtxSynchronize"), ("stream", "StreamSynchronize"),
+               ("event", "EventSynchronize"))  # fmt: skip
+
 _MIN_SAMPLES = 20
 _LARGEST_GUESS_NS = 3_000
 _FAR = 2**62
 _QUEUED_NS = 10_000
 _LONGEST_TURNAROUND_NS = 5_000
+_Window = tuple[int, int]
+_ALWAYS: _Window = (0, _FAR)
 
 
-def launch_latency(trace: Trace, caller: _Ints, work: _Ints) -> tuple[_Ints, _Ints]:
-    """Estimate the time from a call to the start of the work that it launched.
+@dataclass(frozen=True)
+class Overheads:
+    """Typical overheads in ns; int64 arrays.
 
-    For device work both are medians over launches onto an idle stream; with under 20 of
-    these lower quartiles over all launches, the one from the end at most 3 us. Copies that
-    block their call are estimated apart, as are gloo's threads from others.
+    Attributes
+    ----------
+    launch_after_end, launch_after_start
+        Shape (launch classes,): from the end and from the start of a call to the start of
+        the work that it launched.
+    turnaround
+        Shape (device work, device work): from the end of work of one category to the start
+        of work of another on the same stream, as in ``schema.DEVICE_WORK``.
+    wait_return
+        Shape (wait classes,): from the end of the work to the return of the call.
+    wait_call
+        Shape (wait classes,): such a call by itself, with nothing left to wait for.
+    """
+
+    launch_after_end: _Ints
+    launch_after_start: _Ints
+    turnaround: _Ints
+    wait_return: _Ints
+    wait_call: _Ints
+
+    def table(self) -> pl.DataFrame:
+        """Give all of it as a table: what, which, ns."""
+        pairs = [f"{before} to {after}" for before in DEVICE_WORK for after in DEVICE_WORK]
+        parts = (
+            ("launch after call's end", LAUNCH_CLASSES, self.launch_after_end),
+            ("launch after call's start", LAUNCH_CLASSES, self.launch_after_start),
+            ("turn-around of a stream", pairs, self.turnaround.ravel()),
+            ("return from a wait", WAIT_CLASSES, self.wait_return),
+            ("call with nothing to wait for", WAIT_CLASSES, self.wait_call),
+        )
+        return pl.DataFrame(
+            [(what, which, int(ns)) for what, names, values in parts
+             for which, ns in zip(names, values, strict=True)],
+            schema=["what", "which", "ns"], orient="row",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The sync dependencies of a rank, with the moment that each call waits for.
+
+    Attributes
+    ----------
+    work, call
+        int64, shape (waits,): node rows.
+    kind
+        int64, shape (waits,): position in ``WAIT_CLASSES``.
+    moment
+        int64 ns, shape (waits,): the end of the work; its start, of a copy that outlives
+        its call.
+    from_start
+        bool, shape (waits,): whether it is the start.
+    last
+        int64 ns, shape (waits,): the latest moment of all that the same call waits for.
+    """
+
+    work: _Ints
+    call: _Ints
+    kind: _Ints
+    moment: _Ints
+    from_start: _Bools
+    last: _Ints
+
+
+def estimate_overheads(trace: Trace, within: tuple[int, int] = _ALWAYS) -> Overheads:
+    """Estimate the typical overheads of a linked trace.
 
     Parameters
     ----------
-    caller, work
-        int64, shape (launches,): node rows.
+    within
+        Only what starts in this half-open interval is looked at, ns since the epoch.
 
     Returns
     -------
-    after_end, after_start
-        int64 ns, shape (launches,), 0 or more: from the end of the call, for device work
-        that starts after it; from its start, for all other.
+    Overheads
+        O(nodes + deps log deps).
+    """
+    caller, work = _deps(trace, "launch", within)
+    after_end, after_start = _launch_latencies(trace, caller, work)
+    returns, calls = _wait_overheads(trace, within)
+    return Overheads(after_end, after_start, _turnarounds(trace, within), returns, calls)
+
+
+def launch_class(trace: Trace, caller: _Ints, work: _Ints) -> _Ints:
+    """Give the class of launches; node rows, positions in ``LAUNCH_CLASSES``, one shape."""
+    on_device = ~trace.nodes["is_cpu"].to_numpy()[work]
+    blocking = trace.name_mask(BLOCKING_COPY)[work]
+    end = trace.column("start") + trace.column("duration")
+    staged = (
+        trace.name_mask(r"(?i)pageable\s*->")[work]
+        & (trace.column("bytes")[work] > STAGED_COPY_BYTES)
+        & (trace.column("start")[work] < end[caller])
+    )
+    is_gloo = trace.name_mask(r"^gloo:")[work]
+    return np.select(
+        [on_device & blocking, on_device & staged, on_device, is_gloo], [1, 2, 0, 3], 4
+    )
+
+
+def _launch_latencies(trace: Trace, caller: _Ints, work: _Ints) -> tuple[_Ints, _Ints]:
+    """Take medians over launches onto an idle stream, without communication.
+
+    With under 20 of these it is the lower quartile over all launches, from the call's end
+    at most 3 us.
     """
     start = trace.column("start")
     end = start + trace.column("duration")
     since_end, since_start = start[work] - end[caller], start[work] - start[caller]
-    names = trace.nodes["name"].cast(str).gather(work)
     on_device = ~trace.nodes["is_cpu"].to_numpy()[work]
-    blocking = names.str.contains(BLOCKING_COPY).to_numpy() & on_device
-    is_gloo = names.str.starts_with("gloo:").to_numpy()
     is_comm = (trace.nodes["comm_type"] != "none").to_numpy()[work]
-    idle = ~on_device | (_end_of_previous(trace)[work] <= start[caller])
-    after_end, after_start = np.zeros((2, work.size), dtype=np.int64)
-    for group in (on_device & ~blocking, blocking, is_gloo, ~on_device & ~is_gloo):
-        sample = group & ~(is_comm & on_device)
-        after_start[group] = _typical(since_start[sample], idle[sample], _FAR)
-        after_end[group] = _typical(since_end[sample], idle[sample], _LARGEST_GUESS_NS)
+    idle = ~on_device | (ready_at(trace)[work] <= start[caller])
+    kind = launch_class(trace, caller, work)
+    after_end, after_start = np.zeros((2, len(LAUNCH_CLASSES)), dtype=np.int64)
+    for number in np.unique(kind):
+        sample = (kind == number) & ~(is_comm & on_device)
+        after_start[number] = _typical(since_start[sample], idle[sample], _FAR)
+        after_end[number] = _typical(since_end[sample], idle[sample], _LARGEST_GUESS_NS)
     return after_end, after_start
 
 
-def _typical(times: _Ints, idle: npt.NDArray[np.bool_], largest_guess: int) -> int:
+def _typical(times: _Ints, idle: _Bools, largest_guess: int) -> int:
     """Give the median over idle launches, or if they are few a low guess over all."""
     possible = times >= 0
     if (idle & possible).sum() >= _MIN_SAMPLES:
@@ -68,48 +184,96 @@ def _typical(times: _Ints, idle: npt.NDArray[np.bool_], largest_guess: int) -> i
     return int(min(np.percentile(times[possible], 25), largest_guess))
 
 
-def stream_turnaround(trace: Trace, before: _Ints, after: _Ints) -> _Ints:
-    """Estimate the time between consecutive work of a stream that was queued in good time.
+def turnaround_class(trace: Trace, before: _Ints, after: _Ints) -> tuple[_Ints, _Ints]:
+    """Give the categories of consecutive work; positions in ``schema.DEVICE_WORK``."""
+    category = trace.nodes["category"]
+    number = np.select([(category == c).to_numpy() for c in DEVICE_WORK], range(3), 0)
+    return number[before], number[after]
 
-    It is the mean over pairs of the same two categories (kernel after kernel, kernel
-    after copy, ...) whose second was launched 10 us before the first ended and started
-    within 5 us of it; over all such pairs where these two categories have none.
 
-    Parameters
-    ----------
-    before, after
-        int64, shape (pairs,): node rows.
+def _turnarounds(trace: Trace, within: _Window) -> _Ints:
+    """Take means over pairs of the same two categories that were queued in good time.
 
-    Returns
-    -------
-    int64 ns, shape (pairs,)
+    The second was launched 10 us before the first ended, and started within 5 us of it;
+    where two categories have no such pair, it is the mean over all pairs that are.
     """
-    if before.size == 0:
-        return np.empty(0, dtype=np.int64)
+    before, after = _deps(trace, "stream", within)
     start = trace.column("start")
-    end = start + trace.column("duration")
-    gap = start[after] - end[before]
-    queued = _launched_at(trace)[after] <= end[before] - _QUEUED_NS
+    gap = start[after] - (start + trace.column("duration"))[before]
+    queued = _launched_at(trace)[after] <= start[after] - gap - _QUEUED_NS
     sample = queued & (gap >= 0) & (gap <= _LONGEST_TURNAROUND_NS)
-    category = trace.nodes["category"].to_physical().to_numpy().astype(np.int64)
-    pair = category[before] * 256 + category[after]
-    typical = np.full(after.size, int(gap[sample].mean()) if sample.any() else 0, dtype=np.int64)
-    for one in np.unique(pair[sample]):
-        typical[pair == one] = int(gap[sample & (pair == one)].mean())
+    first, second = turnaround_class(trace, before[sample], after[sample])
+    gap = gap[sample]
+    typical = np.full((3, 3), int(gap.mean()) if gap.size else 0, dtype=np.int64)
+    for pair in {*zip(first.tolist(), second.tolist(), strict=True)}:
+        typical[pair] = int(gap[(first == pair[0]) & (second == pair[1])].mean())
     return typical
 
 
-def _deps(trace: Trace, kind: str) -> tuple[_Ints, _Ints]:
+def waits_of(trace: Trace) -> Waits:
+    """Give the waits of a rank's calls for work, each with its class. O(nodes + deps)."""
+    work, call = _deps(trace, "sync", _ALWAYS)
+    start = trace.column("start")
+    end = start + trace.column("duration")
+    caller, launched = _deps(trace, "launch", _ALWAYS)
+    launcher = np.full(trace.nodes.height, -1, dtype=np.int64)
+    launcher[launched] = caller
+    own_copy = launcher[work] == call
+    from_start = own_copy & (end[work] > end[call])
+    on_device = trace.category_mask(*DEVICE_WORK)[work]
+    named = [trace.name_mask(pattern)[call] for _, pattern in _WAIT_NAMES]
+    number = {name: position for position, name in enumerate(WAIT_CLASSES)}
+    kind = np.select(
+        [~on_device, *named, from_start, own_copy],
+        [number["hand-over"], *(number[name] for name, _ in _WAIT_NAMES), number["staged copy"],
+         number["copy"]],
+        number["queue"],
+    )  # fmt: skip
+    moment = np.where(from_start, start[work], end[work])
+    last = np.zeros(trace.nodes.height, dtype=np.int64)
+    np.maximum.at(last, call, moment)
+    return Waits(work, call, kind, moment, from_start, last[call])
+
+
+def _wait_overheads(trace: Trace, within: _Window) -> tuple[_Ints, _Ints]:
+    """Take medians over calls that waited, and over calls that had nothing to wait for."""
+    waits = waits_of(trace)
+    start, duration = trace.column("start")[waits.call], trace.column("duration")[waits.call]
+    inside = (start >= within[0]) & (start < within[1]) & (waits.moment == waits.last)
+    waited = waits.last > start
+    returns, calls = np.zeros((2, len(WAIT_CLASSES)), dtype=np.int64)
+    for number, name in enumerate(WAIT_CLASSES):
+        mine = inside & (waits.kind == number)
+        if name in _MEASURED:
+            returns[number] = _FAR
+        elif (mine & waited).any():
+            returns[number] = int(np.median((start + duration - waits.last)[mine & waited]))
+        if (mine & ~waited).any():
+            calls[number] = int(np.median(duration[mine & ~waited]))
+    return returns, calls
+
+
+def _deps(trace: Trace, kind: str, within: _Window = _ALWAYS) -> tuple[_Ints, _Ints]:
+    """Give the dependencies of a kind whose later operation starts in an interval."""
     chosen = trace.deps.filter(trace.deps["kind"] == kind)
-    return chosen["src"].to_numpy(), chosen["dst"].to_numpy()
+    src, dst = chosen["src"].to_numpy(), chosen["dst"].to_numpy()
+    start = trace.column("start")[dst]
+    inside = (start >= within[0]) & (start < within[1])
+    return src[inside], dst[inside]
 
 
-def _end_of_previous(trace: Trace) -> _Ints:
-    """Give for each node the end of the work before it on its stream; 0 where there is none."""
-    before, after = _deps(trace, "stream")
-    previous = np.zeros(trace.nodes.height, dtype=np.int64)
-    previous[after] = (trace.column("start") + trace.column("duration"))[before]
-    return previous
+def ready_at(trace: Trace) -> _Ints:
+    """Give for each node the end of the last work that its stream has to wait for; else 0.
+
+    That is the work before it, and work of other streams by way of an event. int64 ns,
+    shape (nodes,).
+    """
+    ready = np.zeros(trace.nodes.height, dtype=np.int64)
+    end = trace.column("start") + trace.column("duration")
+    for kind in ("stream", "event"):
+        before, after = _deps(trace, kind)
+        np.maximum.at(ready, after, end[before])
+    return ready
 
 
 def _launched_at(trace: Trace) -> _Ints:

@@ -87,6 +87,16 @@ class Trace:
         """Tell which nodes are of one of ``categories``; bool, shape (nodes,)."""
         return self.nodes["category"].is_in(categories).to_numpy()
 
+    def name_mask(self, pattern: str) -> npt.NDArray[np.bool_]:
+        """Tell which nodes have a name in which a regular expression is found (Rust's syntax).
+
+        bool, shape (nodes,). Each different name is looked at once.
+        """
+        names = self.nodes["name"]
+        unique = names.unique()
+        fitting = unique.filter(unique.cast(pl.String).str.contains(pattern))
+        return names.is_in(fitting.implode()).to_numpy()
+
     def write(self, path: Path | str, *, to: str = "", schema: str = "") -> pl.DataFrame:
         """Write the trace to a file, as :func:`nadi.write` does."""
         import nadi  # the function is of a higher layer: this is only another way to call it

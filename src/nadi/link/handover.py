@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from nadi.link.launches import host_work
 from nadi.link.nesting import Nesting
-from nadi.schema import LABELS, THREAD_WORK
+from nadi.schema import LABELS
 from nadi.trace import Trace
 
-__all__ = ["hand_overs", "host_work"]
+__all__ = ["hand_overs"]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
@@ -59,12 +60,6 @@ def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
     return _waits_for_gloo(trace, stretches, is_gloo, asks) + _waits_for_workers(
         trace, nesting, stretches, is_gloo
     )
-
-
-def host_work(trace: Trace, prefix: str) -> _Bools:
-    """Tell which nodes are timed work of a thread with a name that begins so."""
-    named = trace.nodes["name"].cast(str).str.starts_with(prefix).to_numpy()
-    return named & trace.category_mask(*THREAD_WORK) & (trace.column("start") >= 0)
 
 
 def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: _Bools) -> _Stretches:

@@ -9,7 +9,8 @@ import polars as pl
 from nadi.attributes import Attributes, LazyAttributes
 from nadi.issues import IssueLog
 from nadi.link.communication import communication
-from nadi.link.deps import find_deps, launcher_rows
+from nadi.link.deps import find_deps
+from nadi.link.launches import launcher_rows
 from nadi.link.match import Match, match_operations
 from nadi.link.nesting import nest
 from nadi.provenance import Provenance
@@ -156,7 +157,7 @@ def _with_dependencies(
         "operations outlive the one that they started in on their thread",
     )  # fmt: skip
     launcher = launcher_rows(trace)
-    deps = find_deps(trace, nesting, launcher, log)
+    deps = find_deps(trace, device, nesting, launcher, log)
     parent = np.full(trace.nodes.height, -1, dtype=np.int64)
     parent[nesting.rows] = nesting.parent_row
     on_device = trace.category_mask(*DEVICE_WORK)

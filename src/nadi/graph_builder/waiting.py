@@ -1,0 +1,128 @@
+"""Edges within one rank: launches, streams, events, calls that wait, hand-overs."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.graph import EdgeKind
+from nadi.graph_builder.edges import Edges, Limits, make_edges, make_limits
+from nadi.graph_builder.ranks import RankOps
+from nadi.overheads import (
+    LAUNCH_CLASSES,
+    Overheads,
+    launch_class,
+    ready_at,
+    turnaround_class,
+    waits_of,
+)
+from nadi.schema import DEVICE_WORK
+
+__all__ = ["device_edges", "waiting_edges"]
+
+_Ints = npt.NDArray[np.int64]
+_BY_CALL = [LAUNCH_CLASSES.index(name) for name in ("device", "staged copy")]
+
+
+def waiting_edges(rank: RankOps, overheads: Overheads) -> tuple[list[Edges], list[Limits]]:
+    """Give the edges of all dependencies of a rank but for the order of its threads.
+
+    Returns
+    -------
+    list of Edges, list of Limits
+        O(deps log deps).
+    """
+    launches, launched = _launch_edges(rank, overheads)
+    syncs, returned = _sync_edges(rank, overheads)
+    hand_overs, taken_over = _hand_over_edges(rank)
+    edges = [launches, _stream_edges(rank, overheads), _event_edges(rank), syncs, hand_overs]
+    return edges, [launched, returned, taken_over]
+
+
+def device_edges(rank: RankOps, waits_for_others: _Ints) -> Edges:
+    """Give the edge from start to end of device work, but for collectives among ranks."""
+    on_device = rank.trace.category_mask(*DEVICE_WORK)[rank.rows]
+    op = rank.first_op + np.flatnonzero(on_device)
+    op = op[~np.isin(op, waits_for_others)]
+    row = rank.rows[op - rank.first_op]
+    is_comm = (rank.trace.nodes["comm_type"] != "none").to_numpy()[row]
+    kind = np.where(is_comm, EdgeKind.COMMUNICATION, EdgeKind.KERNEL)
+    return make_edges(2 * op, 2 * op + 1, rank.trace.column("duration")[row], kind, op)
+
+
+def _deps(rank: RankOps, kind: str) -> tuple[_Ints, _Ints]:
+    chosen = rank.trace.deps.filter(rank.trace.deps["kind"] == kind)
+    return chosen["src"].to_numpy(), chosen["dst"].to_numpy()
+
+
+def _launch_edges(rank: RankOps, overheads: Overheads) -> tuple[Edges, Limits]:
+    """Anchor device work on the end of its launch, or on the start if it starts sooner.
+
+    Work that starts within its call, onto a stream with nothing to wait for, starts when
+    the call has come so far: that time is the call's own, however long.
+    """
+    src, dst = _deps(rank, "launch")
+    caller, call_start, call_end = rank.times(src)
+    op, start, _ = rank.times(dst)
+    kind = launch_class(rank.trace, src, dst)
+    on_thread = rank.trace.nodes["is_cpu"].to_numpy()[dst]
+    # work of other threads is asked for at the start of a call, not at its end
+    from_end = (start >= call_end) & ~on_thread
+    by_call = np.isin(kind, _BY_CALL) & (
+        ready_at(rank.trace)[dst] <= rank.trace.column("start")[src]
+    )
+    after_start = np.where(by_call, start - call_start, overheads.launch_after_start[kind])
+    weight = np.where(
+        from_end,
+        np.minimum(start - call_end, overheads.launch_after_end[kind]),
+        np.minimum(start - call_start, after_start),
+    )
+    possible = start >= call_start
+    source = np.where(from_end, 2 * caller + 1, 2 * caller)[possible]
+    edges = make_edges(source, 2 * op[possible], weight[possible], EdgeKind.LAUNCH, op[possible])
+    return edges, make_limits(2 * op[possible & on_thread], 0)
+
+
+def _stream_edges(rank: RankOps, overheads: Overheads) -> Edges:
+    """Anchor device work on the end of the work before it, or its start if they overlap."""
+    src, dst = _deps(rank, "stream")
+    before, _, end_before = rank.times(src)
+    op, start, _ = rank.times(dst)
+    gap = start - end_before
+    typical = overheads.turnaround[turnaround_class(rank.trace, src, dst)]
+    weight = np.where(gap >= 0, np.minimum(gap, typical), 0)
+    source = np.where(gap >= 0, 2 * before + 1, 2 * before)
+    return make_edges(source, 2 * op, weight, EdgeKind.STREAM, op)
+
+
+def _event_edges(rank: RankOps) -> Edges:
+    """Let device work wait for the end of work on another stream."""
+    src, dst = _deps(rank, "event")
+    work, _, _ = rank.times(src)
+    op, _, _ = rank.times(dst)
+    return make_edges(2 * work + 1, 2 * op, 0, EdgeKind.SYNC, op)
+
+
+def _sync_edges(rank: RankOps, overheads: Overheads) -> tuple[Edges, Limits]:
+    """Let the end of a call wait for the end of the work."""
+    waits = waits_of(rank.trace)
+    work, work_start, work_end = rank.times(waits.work)
+    call, _, call_end = rank.times(waits.call)
+    vertex = 2 * call + 1
+    moment = np.where(waits.from_start, work_start, work_end)
+    last = moment + (waits.last - waits.moment)
+    waited = last > rank.chain.time_before[rank.at(vertex)]
+    # a call returns some time after the last work that it waits for: one time for all of it
+    weight = np.minimum(call_end - last, overheads.wait_return[waits.kind])
+    source = np.where(waits.from_start, 2 * work, 2 * work + 1)
+    edges = make_edges(source, vertex, weight, EdgeKind.SYNC, call)
+    return edges, make_limits(vertex[waited], overheads.wait_call[waits.kind[waited]])
+
+
+def _hand_over_edges(rank: RankOps) -> tuple[Edges, Limits]:
+    """Let the start of an operation wait for the end of work on another thread."""
+    src, dst = _deps(rank, "thread")
+    work, _, work_end = rank.times(src)
+    op, start, _ = rank.times(dst)
+    edges = make_edges(2 * work + 1, 2 * op, start - work_end, EdgeKind.THREAD, op)
+    return edges, make_limits(2 * op, 0)

@@ -1,0 +1,70 @@
+"""Which call launched which work: by correlation id on devices, by record function id for gloo."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.schema import DEVICE_WORK, THREAD_WORK
+from nadi.trace import Trace
+
+__all__ = ["find_rows", "host_work", "launcher_rows"]
+
+_Ints = npt.NDArray[np.int64]
+
+
+def launcher_rows(trace: Trace) -> _Ints:
+    """Find the call that launched each operation.
+
+    Returns
+    -------
+    int64, shape (nodes,)
+        For device work the runtime or driver call of the same correlation id, for
+        gloo's work on its own threads the ``c10d`` call that asked for it; else -1.
+    """
+    launcher = np.full(trace.nodes.height, -1, dtype=np.int64)
+    correlation = trace.column("correlation")
+    calls = np.flatnonzero(trace.category_mask("runtime", "driver") & (correlation > 0))
+    work = np.flatnonzero(trace.category_mask(*DEVICE_WORK) & (correlation > 0))
+    launcher[work] = find_rows(correlation[calls], calls, correlation[work])
+
+    rf_id = trace.column("rf_id")
+    asked = np.flatnonzero(host_work(trace, "c10d::") & (rf_id > 0))
+    done = np.flatnonzero(host_work(trace, "gloo:") & (rf_id > 0))
+    # gloo's work takes its id in the call that asks for it: the nearest such call before
+    launcher[done] = find_rows(rf_id[asked], asked, rf_id[done], nearest=True)
+    return launcher
+
+
+def host_work(trace: Trace, prefix: str) -> npt.NDArray[np.bool_]:
+    """Tell which nodes are timed work of a thread with a name that begins so."""
+    named = trace.nodes["name"].cast(str).str.starts_with(prefix).to_numpy()
+    return named & trace.category_mask(*THREAD_WORK) & (trace.column("start") >= 0)
+
+
+def find_rows(keys: _Ints, rows: _Ints, wanted: _Ints, *, nearest: bool = False) -> _Ints:
+    """Look up the row of each wanted key.
+
+    Parameters
+    ----------
+    keys, rows
+        int64, shape (rows,), in any order.
+    wanted
+        int64, shape (wanted,).
+    nearest
+        Whether the greatest key below will do, instead of the key itself.
+
+    Returns
+    -------
+    int64, shape (wanted,)
+        -1 where there is none. O(n log n).
+    """
+    if keys.size == 0:
+        return np.full(wanted.size, -1, dtype=np.int64)
+    order = np.argsort(keys, kind="stable")
+    keys, rows = keys[order], rows[order]
+    if nearest:
+        at = np.searchsorted(keys, wanted) - 1
+        return np.where(at >= 0, rows[at], -1)
+    at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    return np.where(keys[at] == wanted, rows[at], -1)
