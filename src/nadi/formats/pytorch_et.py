@@ -46,7 +46,7 @@ KNOWN_SCHEMAS = (
     "1.1.1-chakra.1.0.0",
 )
 _USER_SCOPE = 7  # of PyTorch's RecordScope
-_STRUCTURE = "[pytorch|profiler|execution_trace|"
+_STRUCTURE = ("[pytorch|profiler|execution_trace|", "[pytorch|profiler|execution_graph|")
 _MAX_BYTES = 2**62
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _COMM = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}

@@ -11,7 +11,7 @@ from nadi.issues import IssueLog
 from nadi.link.communication import communication
 from nadi.link.deps import find_deps
 from nadi.link.launches import launcher_rows
-from nadi.link.match import Match, match_operations
+from nadi.link.match import Match, match_operations, report_match
 from nadi.link.nesting import nest
 from nadi.provenance import Provenance
 from nadi.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, LABELS, NODES
@@ -23,7 +23,7 @@ __all__ = ["link_device", "link_pair"]
 _Ints = npt.NDArray[np.int64]
 
 
-def link_pair(host: Trace, device: Trace) -> Trace:
+def link_pair(host: Trace, device: Trace, *, force: bool = False) -> Trace:
     """Link the host and the device trace of one rank.
 
     Parameters
@@ -32,6 +32,8 @@ def link_pair(host: Trace, device: Trace) -> Trace:
         A PyTorch execution trace as read.
     device
         A Kineto trace as read.
+    force
+        Whether to link the two even if their operations hardly correspond.
 
     Returns
     -------
@@ -43,15 +45,11 @@ def link_pair(host: Trace, device: Trace) -> Trace:
     Raises
     ------
     PairError
-        If fewer than 95 % of the operations have the same name under the same id.
+        As :func:`nadi.link.match.match_operations` has it, unless forced.
     """
-    match = match_operations(host, device)
+    match = match_operations(host, device, force=force)
     log = IssueLog()
-    log.add(
-        "link.process", "warning", int(host.process != device.process and host.process >= 0),
-        f"the host trace is of process {host.process}, the device trace of {device.process}",
-        "give files of one run, unless these are two runs of one program",
-    )  # fmt: skip
+    report_match(host, device, match, log)
     timed = _linked_nodes(host, device, match, log)
     untimed = _unmatched_host_nodes(host, match, log)
     nodes = pl.concat([untimed, timed.drop("host_row")])

@@ -19,6 +19,8 @@ from nadi.units import format_count, format_ns, format_percent
 
 __all__ = ["check_results_folder", "print_summary", "summarize", "write_results"]
 
+_ALWAYS_SHOWN = ("link.matched", "link.no-host")  # what all answers rest on
+
 
 def summarize(run: Run) -> dict[str, Any]:
     """Compute the content of ``summary.json``; times are int ns.
@@ -103,7 +105,8 @@ def print_summary(run: Run, console: Console) -> None:
     _print_top(run, console)
     _print_communication(data, console)
     _print_what_ifs(data, console)
-    print_issues((i for i in data["issues"] if i["severity"] != "info"), console)
+    shown = (i for i in data["issues"] if i["severity"] != "info" or i["code"] in _ALWAYS_SHOWN)
+    print_issues(shown, console)
 
 
 def _print_job(data: dict[str, Any], console: Console) -> None:
