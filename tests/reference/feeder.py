@@ -21,7 +21,8 @@ from typing import Any
 from tests.reference.chakra_messages import attribute_value, read_messages
 
 COMP, SEND, RECV, COLL = 4, 5, 6, 7
-PLAYED = {0, 2, 5, 6, 7}  # collectives that do not end ASTRA-sim
+BROADCAST = 5
+PLAYED = {0, 2, BROADCAST, 6, 7}  # collectives that do not end ASTRA-sim
 
 
 class FeederError(Exception):
@@ -225,7 +226,8 @@ class _Player:
             self.feeders[rank].put_back(node)
 
     def begin(self, time: int, rank: int, node: FeederNode) -> None:
-        if node.type == COMP:
+        # a broadcast is not played either, but takes the time that it took
+        if node.type == COMP or node.attrs.get("comm_type") == BROADCAST:
             self.end_at(time + node.nanoseconds, rank, node)
             return
         if node.type == COLL:

@@ -19,7 +19,7 @@ from nadi.graph import EventGraph
 from nadi.issues import IssueLog
 from nadi.schema import DEVICE_WORK
 
-__all__ = ["Activities", "find_activities"]
+__all__ = ["Activities", "find_activities", "in_microseconds", "in_turns"]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
@@ -27,7 +27,7 @@ _Pairs = tuple[_Ints, _Ints]
 _MICRO, _HALF_MICRO = 1000, 500  # ns
 _NEVER = 2**62
 _COLUMNS = (
-    "trace", "op", "on_thread", "is_comm", "start", "end", "duration", "micros", "resource",
+    "trace", "op", "on_thread", "is_comm", "start", "end", "resource",
 )  # fmt: skip
 
 
@@ -49,9 +49,6 @@ class Activities:
         int64 ns since the job's origin, shape (activities,): as measured.
     duration
         int64 ns, shape (activities,): from the last end among its dependencies to its end.
-    micros
-        int64 us, shape (activities,): the duration, rounded so that the sum over any stretch
-        of a thread or stream is at most 1 us from the sum of durations.
     resource
         int64, shape (activities,): number of the thread or stream, counted over all ranks.
     src, dst
@@ -66,7 +63,6 @@ class Activities:
     start: _Ints
     end: _Ints
     duration: _Ints
-    micros: _Ints
     resource: _Ints
     src: _Ints
     dst: _Ints
@@ -93,9 +89,7 @@ def find_activities(graph: EventGraph, comm_ops: _Ints, log: IssueLog) -> Activi
     found = _unconnected(graph, boundaries, pieces, comm_ops)
     pairs = _between_activities(graph, boundaries, pieces, found, (src, dst), log)
     found, pairs = _rooted(found, pairs, log)
-    following = _along_threads(found)
-    found = _with_durations(graph, found, _joined(pairs, following))
-    return _folded(found, pairs, log)
+    return _with_durations(graph, found, _joined(pairs, _along_threads(found)))
 
 
 def _waits(graph: EventGraph, boundaries: Boundaries) -> _Pairs:
@@ -136,7 +130,6 @@ def _unconnected(
         start=np.concatenate([end - length, graph.time[2 * work]]),
         end=np.concatenate([end, graph.time[2 * work + 1]]),
         duration=unknown,
-        micros=unknown,
         resource=np.concatenate([thread, begin.size + np.unique(stream, return_inverse=True)[1]]),
         src=none,
         dst=none,
@@ -246,42 +239,70 @@ def _with_durations(graph: EventGraph, found: Activities, pairs: _Pairs) -> Acti
     waits[pairs[1]] = True
     ready = np.where(waits & ~found.on_thread, 0, found.start)
     np.maximum.at(ready, pairs[1], found.end[pairs[0]])
-    duration = found.end - ready
-    has_op = found.op >= 0
-    own_start = graph.time[2 * np.where(has_op, found.op, 0)]
-    begins_with_op = has_op & (found.is_comm | ~found.on_thread)
-    order = np.lexsort((np.arange(duration.size), found.resource))
-    passed = np.cumsum(duration[order])
-    rounded = (passed + _HALF_MICRO) // _MICRO
-    micros = np.empty(duration.size, dtype=np.int64)
-    micros[order] = np.diff(rounded, prepend=0)
-    start = np.where(begins_with_op, own_start, ready)
-    return replace(found, start=start, duration=duration, micros=micros)
+    begins_with_op = found.is_comm | ~found.on_thread
+    own_start = graph.time[2 * np.maximum(found.op, 0)]
+    return replace(
+        found,
+        start=np.where(begins_with_op, own_start, ready),
+        duration=found.end - ready,
+        src=pairs[0],
+        dst=pairs[1],
+    )
 
 
-def _folded(found: Activities, pairs: _Pairs, log: IssueLog) -> Activities:
-    """Leave out pieces of threads that round to nothing; what waits for one, waits for the last.
+def in_turns(activities: Activities, src: _Ints, dst: _Ints) -> Activities:
+    """Let communication of a rank begin when other communication of that rank has ended.
 
-    Their time is not lost: it is carried on to the next on the thread.
+    Where it went on beside the other its duration is cut, as if all of the time in which both
+    went on had been the other's.
+
+    Parameters
+    ----------
+    src, dst
+        int64, shape (turns,): pairs of communication.
     """
-    size = found.op.size
-    following = _along_threads(found)
-    kept = ~found.on_thread | found.is_comm | (found.micros > 0)
-    kept[pairs[1]] = True
-    is_first = np.ones(size, dtype=np.bool_)
-    is_first[following[1]] = False
-    kept |= is_first
+    duration = activities.duration.copy()
+    since = activities.end[dst] - activities.end[src]
+    duration[dst] = np.minimum(duration[dst], np.maximum(since, 0))
+    pairs = _joined((activities.src, activities.dst), (src, dst))
+    return replace(activities, duration=duration, src=pairs[0], dst=pairs[1])
+
+
+def in_microseconds(activities: Activities, log: IssueLog) -> tuple[Activities, _Ints]:
+    """Round durations to microseconds, and leave out pieces of threads that round to nothing.
+
+    Their time is not lost: what rounding leaves is carried on along the thread or stream, so
+    that sums over any stretch of it are at most 1 us wrong. What waited for a piece that is
+    left out waits for the one before it.
+
+    Returns
+    -------
+    Activities
+        Durations in us. No pair of dependencies stands twice.
+    kept
+        int64, shape (new activities,): their numbers before.
+    """
+    size = activities.op.size
+    order = np.lexsort((np.arange(size), activities.resource))
+    passed = np.cumsum(activities.duration[order])
+    duration = np.empty(size, dtype=np.int64)
+    duration[order] = np.diff((passed + _HALF_MICRO) // _MICRO, prepend=0)
+    before, after = _along_threads(activities)
+    follows_own, waits = np.zeros((2, size), dtype=np.bool_)
+    follows_own[after] = True
+    along = np.isin(activities.src * size + activities.dst, before * size + after)
+    waits[activities.dst[~along]] = True
+    is_kept = ~activities.on_thread | activities.is_comm | (duration > 0) | waits | ~follows_own
     log.add(
-        "export.folded", "info", int((~kept & (found.op >= 0)).sum()),
+        "export.folded", "info", int((~is_kept).sum()),
         "stretches of host operations are too short to count in us: their time is carried on to "
         "what follows on the thread",
     )  # fmt: skip
-    last_kept = np.maximum.accumulate(np.where(kept, np.arange(size), 0))
-    number = np.cumsum(kept) - 1
-    src, dst = _joined(pairs, following)
-    src, dst = src[kept[dst]], dst[kept[dst]]
-    src, dst = number[last_kept[src]], number[dst]
+    last_kept = np.maximum.accumulate(np.where(is_kept, np.arange(size), 0))
+    number = np.cumsum(is_kept) - 1
+    among = is_kept[activities.dst]
+    src, dst = number[last_kept[activities.src[among]]], number[activities.dst[among]]
     pair = np.unique(dst * size + src)
-    return Activities(
-        *(getattr(found, name)[kept] for name in _COLUMNS), src=pair % size, dst=pair // size
-    )
+    columns = {name: getattr(activities, name)[is_kept] for name in _COLUMNS}
+    columns |= {"duration": duration[is_kept], "src": pair % size, "dst": pair // size}
+    return Activities(**columns), np.flatnonzero(is_kept)

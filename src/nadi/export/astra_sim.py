@@ -15,9 +15,14 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi import formats
-from nadi.export.activities import Activities, find_activities
-from nadi.export.communication import Communication, communication_ops, find_communication
-from nadi.export.nodes import rank_traces
+from nadi.export.activities import (
+    Activities,
+    find_activities,
+    in_microseconds,
+    in_turns,
+)  # fmt: skip
+from nadi.export.communication import communication_ops, find_communication
+from nadi.export.nodes import parts_of_ranks, rank_traces
 from nadi.export.order import find_order
 from nadi.formats import container
 from nadi.formats.location import locate
@@ -76,15 +81,18 @@ def write_for_astra_sim(job: Job, folder: Path | str) -> SimulatorFiles:
     graph = build_graph(job)
     comm_ops = communication_ops(graph)
     communication = find_communication(graph, comm_ops, log)
-    _report_alone(job, comm_ops.size, communication, log)
+    _report_alone(job, communication.num_alone, log)
     activities = find_activities(graph, comm_ops, log)
     activity_of_op = np.full(graph.num_ops, -1, dtype=np.int64)
     is_comm = np.flatnonzero(activities.is_comm)
     activity_of_op[activities.op[is_comm]] = is_comm
     order = find_order(activities, communication.transfers, activity_of_op)
-    _report_one_at_a_time(activities, log)
+    activities = in_turns(activities, order.src, order.dst)
+    _report_side_by_side(activities, log)
+    parts = parts_of_ranks(activities, communication.transfers, activity_of_op)
+    activities, kept = in_microseconds(activities, log)
     paths, sizes = [], []
-    for trace in rank_traces(graph, activities, communication, order, activity_of_op):
+    for trace in rank_traces(graph, activities, order.position[kept], parts, communication.groups):
         paths.append(place / f"{TRACES}.{trace.rank}.et")
         sizes.append(trace.nodes.height)
         formats.write(trace, paths[-1])
@@ -93,17 +101,18 @@ def write_for_astra_sim(job: Job, folder: Path | str) -> SimulatorFiles:
     return SimulatorFiles(tuple(paths), place / COMM_GROUPS, tuple(sizes), log.table())
 
 
-def _report_alone(
-    job: Job, num_comm: int, communication: Communication, log: IssueLog
-) -> None:
+def _report_alone(job: Job, num_alone: int, log: IssueLog) -> None:
     """Note which communication cannot be played, and which ranks are not here."""
     absent = job.world_size - len(job.traces)
-    together = sum(len(transfer.ops) for transfer in communication.transfers)
-    reason = f"{absent} of {job.world_size} ranks are not here" if absent else "not all match"
+    reason = (
+        f"{absent} of {job.world_size} ranks are not here" if absent > 0
+        else "the other ranks have no counterpart"
+    )  # fmt: skip
     log.add(
-        "export.comm-alone", "warning", num_comm - together,
-        f"communication operations are written as computation that takes as long as measured, "
-        f"waiting included: {reason}, and a simulator would wait for the others for ever",
+        "export.comm-alone", "warning", num_alone,
+        f"communication operations whose other members are not here ({reason}): a simulator "
+        "would wait for them for ever, so each is written as a broadcast to itself, which "
+        "ASTRA-sim lets take its measured time, waiting included, on any network",
         "give the traces of all ranks, over the same steps",
     )  # fmt: skip
     renumbered = [rank for number, rank in enumerate(job.ranks) if number != rank]
@@ -113,7 +122,7 @@ def _report_alone(
     )  # fmt: skip
 
 
-def _report_one_at_a_time(activities: Activities, log: IssueLog) -> None:
+def _report_side_by_side(activities: Activities, log: IssueLog) -> None:
     """Note what ran side by side on a rank, and will not in the simulator."""
     slots = {
         "threads": activities.on_thread & ~activities.is_comm,

@@ -12,9 +12,11 @@ import numpy.typing as npt
 from nadi.graph import EventGraph
 from nadi.issues import IssueLog
 
-__all__ = ["Communication", "Transfer", "communication_ops", "find_communication"]
+__all__ = ["Communication", "Groups", "Transfer", "communication_ops", "find_communication"]
 
 _Ints = npt.NDArray[np.int64]
+# by number: the name as recorded, and the members as positions among the ranks of the job
+Groups = dict[int, tuple[str, tuple[int, ...]]]
 # what ASTRA-sim refuses to play, and what takes as long on a ring: to gather is to collect as
 # many bytes at one rank as all_gather does at each; to scatter and to reduce are the same way back
 _PLAYED_AS = {
@@ -26,6 +28,7 @@ _PLAYED_AS = {
 _NOT_PLAYED = ("none", "other", "send", "recv")
 _BARRIER_BYTES = 4
 _SMALLEST_GATHER = 64  # bytes: it never ends one that is smaller than the number of its splits
+_PLAYED_ALONE = "broadcast"  # ASTRA-sim lets it take its measured time, and waits for nobody
 _FIRST_GROUP = 1  # 0 stands for all ranks, whatever comm_group.json says
 
 
@@ -42,6 +45,8 @@ class Transfer:
         Their ranks, as positions among the ranks of the job.
     comm_type
         As it is to be written; ``send`` for a send with its receive.
+    recorded_type
+        As it was recorded.
     size
         Bytes, the same for all members.
     group
@@ -55,6 +60,7 @@ class Transfer:
     ops: tuple[int, ...]
     ranks: tuple[int, ...]
     comm_type: str
+    recorded_type: str
     size: int
     group: int
     tag: int
@@ -70,12 +76,14 @@ class Communication:
     transfers
         In the order in which their last members entered them.
     groups
-        By number: the name as recorded, and the members as positions among the ranks of
-        the job.
+        What stands in ``comm_group.json``, and more.
+    num_alone
+        Operations whose other members are not here: each is a transfer of its own.
     """
 
     transfers: tuple[Transfer, ...]
-    groups: dict[int, tuple[str, tuple[int, ...]]]
+    groups: Groups
+    num_alone: int
 
 
 def communication_ops(graph: EventGraph) -> _Ints:
@@ -91,7 +99,10 @@ def communication_ops(graph: EventGraph) -> _Ints:
 
 
 def find_communication(graph: EventGraph, comm_ops: _Ints, log: IssueLog) -> Communication:
-    """Describe the communication whose members are all here. O(matches).
+    """Describe all communication. O(matches).
+
+    What cannot be played with others, as these are not here or do something else, is played
+    for its measured time.
 
     Parameters
     ----------
@@ -113,6 +124,11 @@ def find_communication(graph: EventGraph, comm_ops: _Ints, log: IssueLog) -> Com
         ]
         if len(found) == len(rows):
             finder.add(found)
+            for member in found:
+                del op_of_row[member.rank][member.row]
+    for rank, left in enumerate(op_of_row):
+        for row, op in left.items():
+            finder.add_alone(_Member(rank, row, op))
     return finder.found(log)
 
 
@@ -136,47 +152,57 @@ class _Finder:
         self._types = [trace.nodes["comm_type"].cast(str) for trace in self._traces]
         self._transfers: list[Transfer] = []
         self._groups: dict[tuple[str, tuple[int, ...]], int] = {}
-        self._tags: Counter[tuple[int, int]] = Counter()
+        self._tags: Counter[tuple[int, ...]] = Counter()
         self._replaced: Counter[str] = Counter()
         self._unequal = self._unknown = 0
+        self._num_alone = 0
 
     def add(self, members: list[_Member]) -> None:
-        """Add a collective, or a send with its receive, if it is one that can be played."""
+        """Add a collective, or a send with its receive."""
         types = [self._types[member.rank][member.row] for member in members]
         if sorted(types) == ["recv", "send"]:
-            if types[0] == "recv":
-                members = members[::-1]
-            self._add_pair(members)
+            members = members if types[0] == "send" else members[::-1]
+            ranks = tuple(member.rank for member in members)
+            self._add(members, ("send", "send"), self._size(members, 1), -1, self._tags[ranks])
+            self._tags[ranks] += 1
         elif len(set(types)) == 1 and types[0] not in _NOT_PLAYED:
             self._add_collective(members, types[0])
+        else:
+            for member in members:
+                self.add_alone(member)
 
-    def _add_pair(self, members: list[_Member]) -> None:
-        ranks = (members[0].rank, members[1].rank)
-        self._add(members, "send", self._size(members, 1), -1, self._tags[ranks])
-        self._tags[ranks] += 1
+    def add_alone(self, member: _Member) -> None:
+        """Add an operation that nobody else takes part in."""
+        self._num_alone += 1
+        recorded = self._types[member.rank][member.row]
+        size = int(self._traces[member.rank].column("comm_bytes")[member.row])
+        self._add([member], (_PLAYED_ALONE, recorded), max(size, 1), self._number([member]), -1)
 
-    def _add_collective(self, members: list[_Member], comm_type: str) -> None:
-        ranks = tuple(member.rank for member in members)
+    def _add_collective(self, members: list[_Member], recorded: str) -> None:
+        comm_type = _PLAYED_AS.get(recorded, recorded)
+        if comm_type != recorded:
+            self._replaced[recorded] += len(members)
+        if recorded == "barrier":
+            size = _BARRIER_BYTES
+        else:
+            size = self._size(members, _SMALLEST_GATHER if comm_type == "all_gather" else 1)
+        self._add(members, (comm_type, recorded), size, self._number(members), -1)
+
+    def _number(self, members: list[_Member]) -> int:
+        """Give the number of the members' group, a new one if it is the first time."""
         first = members[0]
         row = int(self._traces[first.rank].column("group")[first.row])
         name = self._traces[first.rank].groups["name"][row] if row >= 0 else ""
-        number = self._groups.setdefault((name, ranks), _FIRST_GROUP + len(self._groups))
-        if comm_type == "barrier":
-            size = _BARRIER_BYTES
-        else:
-            size = self._size(members, _SMALLEST_GATHER if "gather" in comm_type else 1)
-        played = _PLAYED_AS.get(comm_type, comm_type)
-        if played != comm_type:
-            self._replaced[comm_type] += len(members)
-        self._add(members, played, size, number, -1)
+        ranks = tuple(member.rank for member in members)
+        return self._groups.setdefault((name, ranks), _FIRST_GROUP + len(self._groups))
 
     def _add(
-        self, members: list[_Member], comm_type: str, size: int, group: int, tag: int
+        self, members: list[_Member], types: tuple[str, str], size: int, group: int, tag: int
     ) -> None:
         ops = tuple(member.op for member in members)
         ranks = tuple(member.rank for member in members)
         entered = int(self._graph.time[2 * np.array(ops)].max())
-        self._transfers.append(Transfer(ops, ranks, comm_type, size, group, tag, entered))
+        self._transfers.append(Transfer(ops, ranks, *types, size, group, tag, entered))
 
     def _size(self, members: list[_Member], smallest: int) -> int:
         sizes = {int(self._traces[m.rank].column("comm_bytes")[m.row]) for m in members}
@@ -204,7 +230,6 @@ class _Finder:
             "communication operations whose size no member states: only their latency counts",
             "record with shapes (record_shapes=True)",
         )  # fmt: skip
-        transfers = sorted(self._transfers, key=lambda transfer: transfer.entered)
-        return Communication(
-            tuple(transfers), {number: group for group, number in self._groups.items()}
-        )
+        transfers = tuple(sorted(self._transfers, key=lambda transfer: transfer.entered))
+        groups = {number: group for group, number in self._groups.items()}
+        return Communication(transfers, groups, self._num_alone)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,14 +13,13 @@ import polars as pl
 
 from nadi.attributes import CODES, AttributeBuilder, Attributes
 from nadi.export.activities import Activities
-from nadi.export.communication import Communication, Transfer
-from nadi.export.order import Order
+from nadi.export.communication import Groups, Transfer
 from nadi.formats.chakra_decode import COLLECTIVES
 from nadi.graph import EventGraph
 from nadi.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.trace import Trace
 
-__all__ = ["rank_traces"]
+__all__ = ["Part", "parts_of_ranks", "rank_traces"]
 
 _Ints = npt.NDArray[np.int64]
 _NO_OPERATION = "(no operation)"
@@ -35,77 +34,100 @@ _OF_OPERATIONS = (
 )
 
 
+class Part(NamedTuple):
+    """A rank's part in a transfer.
+
+    Attributes
+    ----------
+    op
+        Operation of the event graph.
+    transfer
+        What it is part of.
+    kind
+        Chakra's type of the node.
+    measured
+        ns from the moment when all members had begun, and had ended the transfer before, to
+        the end of this one: what the network took, without waiting.
+    """
+
+    op: int
+    transfer: Transfer
+    kind: str
+    measured: int
+
+
+def parts_of_ranks(
+    activities: Activities, transfers: Sequence[Transfer], activity_of_op: _Ints
+) -> dict[int, list[Part]]:
+    """List the parts of each rank in transfers, by position of the rank. O(transfers).
+
+    Parameters
+    ----------
+    activities
+        With durations in ns, and communication in turns.
+    """
+    begun = np.maximum(activities.end - activities.duration, activities.start)
+    parts: dict[int, list[Part]] = defaultdict(list)
+    for transfer in transfers:
+        own = activity_of_op[list(transfer.ops)]
+        measured = np.maximum(activities.end[own] - begun[own].max(), 0)
+        kinds = ["COMM_COLL"] * own.size
+        if transfer.comm_type == "send":
+            kinds = ["COMM_SEND", "COMM_RECV"]
+        columns = (transfer.ranks, transfer.ops, kinds, measured.tolist())
+        for rank, op, kind, time in zip(*columns, strict=True):
+            parts[rank].append(Part(op, transfer, kind, time))
+    return parts
+
+
 def rank_traces(
     graph: EventGraph,
     activities: Activities,
-    communication: Communication,
-    order: Order,
-    activity_of_op: _Ints,
+    position: _Ints,
+    parts: Mapping[int, Sequence[Part]],
+    groups: Groups,
 ) -> Iterator[Trace]:
     """Give each rank's trace as one that was read from an ``.et``.
 
     Its nodes are in order of their ids, from 0, and every dependency is one on data: ASTRA-sim
     waits for those on control as well, Chakra's own feeder does not. O(activities log activities).
+
+    Parameters
+    ----------
+    activities
+        With durations in us.
+    position
+        int64, shape (activities,): their order.
+    parts
+        From :func:`parts_of_ranks`.
+    groups
+        As :class:`nadi.export.communication.Communication` has them.
     """
-    src = np.concatenate([activities.src, order.src])
-    dst = np.concatenate([activities.dst, order.dst])
     row = np.empty(activities.op.size, dtype=np.int64)
-    parts = _parts_of_ranks(activities, communication, order, activity_of_op)
+    row_of_op = np.full(graph.num_ops + 2, -1, dtype=np.int64)  # the last two are no operations
     for number, trace in enumerate(graph.job.traces):
         own = np.flatnonzero(activities.trace == number)
-        own = own[np.argsort(order.position[own])]
+        own = own[np.argsort(position[own])]
         row[own] = np.arange(own.size)
-        within = activities.trace[dst] == number
-        pair = np.unique(row[dst[within]] * own.size + row[src[within]])
-        deps = {"src": pair % own.size, "dst": pair // own.size, "kind": "data"}
-        mine = [(int(row[part.activity]), part) for part in parts[number]]
+        row_of_op[activities.op[own]] = row[own]
+        within = activities.trace[activities.dst] == number
+        src, dst = row[activities.src[within]], row[activities.dst[within]]
+        order = np.lexsort((src, dst))
+        mine = [(int(row_of_op[part.op]), part) for part in parts.get(number, ())]
         yield Trace(
             nodes=_nodes(graph, activities, own, mine),
-            deps=DEPS.build(pair.size, deps),
+            deps=DEPS.build(order.size, {"src": src[order], "dst": dst[order], "kind": "data"}),
             groups=GROUPS.empty(),
             issues=ISSUES.empty(),
             provenance=trace.provenance,
             rank=number,
             world_size=len(graph.job.traces),
-            given_attributes=_attributes(graph, activities, own, mine, communication),
+            given_attributes=_attributes(graph, activities, own, mine, groups),
         )
 
 
-class _Part(NamedTuple):
-    """A rank's part in a transfer."""
-
-    activity: int
-    transfer: Transfer
-    kind: str
-    measured: int  # ns that it took once it could begin on all ranks
-
-
-def _parts_of_ranks(
-    activities: Activities, communication: Communication, order: Order, activity_of_op: _Ints
-) -> dict[int, list[_Part]]:
-    """List the transfers of each rank.
-
-    One that went on beside another of its rank is taken to begin at the end of that one, as
-    it will in the simulator: so no time is measured twice.
-    """
-    free = np.zeros(activities.op.size, dtype=np.int64)
-    free[order.dst] = activities.end[order.src]
-    free = np.maximum(free, activities.start)
-    parts: dict[int, list[_Part]] = defaultdict(list)
-    for transfer in communication.transfers:
-        own = activity_of_op[list(transfer.ops)]
-        measured = np.maximum(activities.end[own] - free[own].max(), 0)
-        kinds = ["COMM_COLL"] * own.size
-        if transfer.comm_type == "send":
-            kinds = ["COMM_SEND", "COMM_RECV"]
-        columns = (transfer.ranks, own.tolist(), kinds, measured.tolist())
-        for rank, activity, kind, time in zip(*columns, strict=True):
-            parts[rank].append(_Part(activity, transfer, kind, time))
-    return parts
-
-
 def _nodes(
-    graph: EventGraph, activities: Activities, own: _Ints, parts: list[tuple[int, _Part]]
+    graph: EventGraph, activities: Activities, own: _Ints, parts: list[tuple[int, Part]]
 ) -> pl.DataFrame:
     op = activities.op[own]
     special = pl.Series([_BEFORE_RANK, _NO_OPERATION])
@@ -118,7 +140,7 @@ def _nodes(
         "name": names.gather(np.where(op >= 0, op, op + len(names))),
         "kind": pl.Series(kind.tolist(), dtype=pl.String),
         "start": activities.start[own] + graph.job.origin,
-        "duration": activities.micros[own] * _MICRO,
+        "duration": activities.duration[own] * _MICRO,
         "is_cpu": _is_cpu(activities)[own],
         "category": np.where(_is_cpu(activities)[own], "operator", "kernel").tolist(),
     }
@@ -134,14 +156,14 @@ def _attributes(
     graph: EventGraph,
     activities: Activities,
     own: _Ints,
-    parts: list[tuple[int, _Part]],
-    communication: Communication,
+    parts: list[tuple[int, Part]],
+    stated: Groups,
 ) -> Attributes:
     builder = AttributeBuilder()
     builder.add(-1, "version", "operand", _SCHEMA)
     groups = [
         {"pg_name": str(number), "recorded_name": name, "ranks": ranks}
-        for number, (name, ranks) in communication.groups.items()
+        for number, (name, ranks) in stated.items()
     ]
     builder.add(-1, "process_groups", "string", msgspec.json.encode(groups).decode())
     of_transfers = np.zeros(own.size, dtype=np.bool_)
@@ -180,13 +202,15 @@ def _numbers(
     )
 
 
-def _comm_attributes(part: _Part) -> dict[str, tuple[str, Any]]:
+def _comm_attributes(part: Part) -> dict[str, tuple[str, Any]]:
     transfer = part.transfer
     found: dict[str, tuple[str, Any]] = {
         "comm_size": ("int64", transfer.size),
         "comm_priority": ("int32", 0),
         "measured_transfer_ns": ("int64", part.measured),
     }
+    if transfer.recorded_type != transfer.comm_type:
+        found["recorded_comm_type"] = ("string", transfer.recorded_type)
     if part.kind == "COMM_COLL":
         found["comm_type"] = ("int64", COLLECTIVES.index(transfer.comm_type))
         found["pg_name"] = ("string", str(transfer.group))

@@ -134,9 +134,7 @@ class _WholeJob:
         in_ptr, in_src, weight = self._edges(pairs)
         size = in_ptr.size - 1
         time, bound_by = np.empty((2, size), dtype=np.int64)
-        replay_times(
-            order, in_ptr, in_src, weight, np.zeros(size, dtype=np.int64), time, bound_by
-        )
+        replay_times(order, in_ptr, in_src, weight, np.zeros(size, dtype=np.int64), time, bound_by)
         place = np.empty(size, dtype=np.int64)
         place[order] = np.arange(size)
         own = np.arange(self.num_activities)
