@@ -88,8 +88,9 @@ def find_activities(graph: EventGraph, comm_ops: _Ints, log: IssueLog) -> Activi
     pieces = cut_threads(graph, boundaries, waits[:-1], waited_for[:-1], on_thread)
     found = _unconnected(graph, boundaries, pieces, comm_ops)
     pairs = _between_activities(graph, boundaries, pieces, found, (src, dst), log)
-    found, pairs = _rooted(found, pairs, log)
-    return _with_durations(graph, found, _joined(pairs, _along_threads(found)))
+    pairs = _joined(pairs, _along_threads(found))
+    found = _with_durations(graph, found, pairs)
+    return _rooted(found, log)
 
 
 def _waits(graph: EventGraph, boundaries: Boundaries) -> _Pairs:
@@ -178,15 +179,15 @@ def _joined(one: _Pairs, other: _Pairs) -> _Pairs:
     return np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
 
 
-def _rooted(found: Activities, pairs: _Pairs, log: IssueLog) -> tuple[Activities, _Pairs]:
+def _rooted(found: Activities, log: IssueLog) -> Activities:
     """Let what waits for nothing begin when it was measured to, not when its rank begins.
 
-    It follows the work of a thread that ended last before it; what nothing comes before,
+    It follows the work of a thread that ended last before it; what nothing comes before
     follows an activity that lasts until its rank begins, if other ranks begin sooner.
     """
     waits = np.zeros(found.op.size, dtype=np.bool_)
-    waits[pairs[1]] = waits[_along_threads(found)[1]] = True
-    new: list[_Pairs] = [pairs]
+    waits[found.dst] = True
+    new: list[_Pairs] = [(found.src, found.dst)]
     late: list[tuple[int, int]] = []  # position of the trace, and when it begins
     num_anchored = 0
     for trace in range(int(found.trace.max(initial=-1)) + 1):
@@ -210,9 +211,8 @@ def _rooted(found: Activities, pairs: _Pairs, log: IssueLog) -> tuple[Activities
         "threads and device operations begin for no reason that the trace shows: each follows "
         "the host operation that ended last before it",
     )  # fmt: skip
-    return _with_late_starts(found, late), (
-        np.concatenate([src for src, _ in new]), np.concatenate([dst for _, dst in new])
-    )  # fmt: skip
+    src, dst = (np.concatenate(part) for part in zip(*new, strict=True))
+    return _with_late_starts(replace(found, src=src, dst=dst), late)
 
 
 def _with_late_starts(found: Activities, late: list[tuple[int, int]]) -> Activities:
@@ -229,6 +229,7 @@ def _with_late_starts(found: Activities, late: list[tuple[int, int]]) -> Activit
         is_comm=np.concatenate([found.is_comm, zero > 0]),
         start=np.concatenate([found.start, zero]),
         end=np.concatenate([found.end, begin]),
+        duration=np.concatenate([found.duration, begin]),
         resource=np.concatenate([found.resource, resource]),
     )
 
@@ -237,7 +238,7 @@ def _with_durations(graph: EventGraph, found: Activities, pairs: _Pairs) -> Acti
     """Give each activity the time from its last dependency's end to its own."""
     waits = np.zeros(found.op.size, dtype=np.bool_)
     waits[pairs[1]] = True
-    ready = np.where(waits & ~found.on_thread, 0, found.start)
+    ready = np.where(waits, 0, found.start)
     np.maximum.at(ready, pairs[1], found.end[pairs[0]])
     begins_with_op = found.is_comm | ~found.on_thread
     own_start = graph.time[2 * np.maximum(found.op, 0)]

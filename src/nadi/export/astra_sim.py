@@ -147,4 +147,5 @@ def _side_by_side(trace: _Ints, start: _Ints, end: _Ints) -> _Ints:
     # ranks come one after the other on one line
     shift = trace[order] * (int(end.max(initial=0)) + 1)
     until = np.maximum.accumulate(np.concatenate([[0], (end[order] + shift)[:-1]]))[: order.size]
-    return np.clip(until - shift - start[order], 0, end[order] - start[order])
+    beside: _Ints = np.clip(until - shift - start[order], 0, end[order] - start[order])
+    return beside

@@ -1,4 +1,4 @@
-"""Communication as ASTRA-sim plays it: types that it knows, equal sizes, one order for all ranks."""
+"""Communication as ASTRA-sim plays it: types that it knows, and equal sizes at all members."""
 
 from __future__ import annotations
 

@@ -120,8 +120,11 @@ class _WholeJob:
         order = self.topological((nothing, nothing))
         if order is None:
             return []
-        numbers = order - self.num_activities
-        return numbers[(numbers >= 0) & (numbers < len(self._transfers))].tolist()
+        return [
+            number
+            for number in (order - self.num_activities).tolist()
+            if 0 <= number < len(self._transfers)
+        ]
 
     def topological(self, pairs: _Pairs) -> _Ints | None:
         """Order all vertices so that every edge points forward; None if there is a circle."""
