@@ -156,8 +156,8 @@ def launch_class(trace: Trace, caller: _Ints, work: _Ints) -> _Ints:
 def _launch_latencies(trace: Trace, caller: _Ints, work: _Ints) -> tuple[_Ints, _Ints]:
     """Take medians over launches onto an idle stream, without communication.
 
-    With under 20 of these it is the lower quartile over all launches, from the call's end
-    at most 3 us.
+    With under 20 of these it is their lower quartile, from the call's end at most 3 us;
+    without any it is the lower quartile over all launches, at most 3 us.
     """
     start = trace.column("start")
     end = start + trace.column("duration")
@@ -175,13 +175,15 @@ def _launch_latencies(trace: Trace, caller: _Ints, work: _Ints) -> tuple[_Ints, 
 
 
 def _typical(times: _Ints, idle: _Bools, largest_guess: int) -> int:
-    """Give the median over idle launches, or if they are few a low guess over all."""
+    """Give the median over idle launches, or if they are few a low guess."""
     possible = times >= 0
     if (idle & possible).sum() >= _MIN_SAMPLES:
         return int(np.median(times[idle & possible]))
-    if not possible.any():
-        return 0
-    return int(min(np.percentile(times[possible], 25), largest_guess))
+    if (idle & possible).any():
+        return int(min(np.percentile(times[idle & possible], 25), largest_guess))
+    if possible.any():  # all of these waited for something else as well
+        return int(min(np.percentile(times[possible], 25), _LARGEST_GUESS_NS))
+    return 0
 
 
 def turnaround_class(trace: Trace, before: _Ints, after: _Ints) -> tuple[_Ints, _Ints]:

@@ -92,8 +92,9 @@ class RankOps:
 def rank_ops(trace: Trace, first_op: int, origin: int) -> RankOps:
     """Give the operations of a rank numbers, and chain its threads. O(nodes log nodes)."""
     nesting = nest(trace)
-    on_device = np.flatnonzero(trace.category_mask(*DEVICE_WORK))
-    rows = np.union1d(nesting.rows, on_device)
+    is_op = trace.category_mask(*DEVICE_WORK)
+    is_op[nesting.rows] = True
+    rows = np.flatnonzero(is_op)
     op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
     op_of_row[rows] = first_op + np.arange(rows.size)
     start = trace.column("start")[rows] - origin

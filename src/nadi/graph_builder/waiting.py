@@ -120,9 +120,14 @@ def _sync_edges(rank: RankOps, overheads: Overheads) -> tuple[Edges, Limits]:
 
 
 def _hand_over_edges(rank: RankOps) -> tuple[Edges, Limits]:
-    """Let the start of an operation wait for the end of work on another thread."""
-    src, dst = _deps(rank, "thread")
-    work, _, work_end = rank.times(src)
-    op, start, _ = rank.times(dst)
-    edges = make_edges(2 * work + 1, 2 * op, start - work_end, EdgeKind.THREAD, op)
-    return edges, make_limits(2 * op, 0)
+    """Let the start of an operation wait for the end of work on another thread.
+
+    Where it is seen to wait, its thread does nothing meanwhile.
+    """
+    deps = rank.trace.deps.filter(rank.trace.deps["kind"] == "thread")
+    work, _, work_end = rank.times(deps["src"].to_numpy())
+    op, start, _ = rank.times(deps["dst"].to_numpy())
+    waited = deps["inferred"].to_numpy()
+    weight = np.where(waited, start - work_end, 0)
+    edges = make_edges(2 * work + 1, 2 * op, weight, EdgeKind.THREAD, op)
+    return edges, make_limits(2 * op[waited], 0)

@@ -8,7 +8,7 @@ import polars as pl
 
 from nadi.issues import IssueLog
 from nadi.link.completeness import report_sampling
-from nadi.link.handover import hand_overs
+from nadi.link.handover import forward_to_backward, hand_overs
 from nadi.link.nesting import Nesting
 from nadi.link.streams import stream_work
 from nadi.link.synchronisation import synchronisation
@@ -68,6 +68,7 @@ def find_deps(
         ("launch", (launcher[launched], launched), False),
         ("stream", work.order(), False),
         *synchronisation(trace, device, launcher, work, log),
+        ("thread", forward_to_backward(trace), False),
         *((kind, pairs, True) for kind, pairs in hand_overs(trace, nesting)),
     ]
     return pl.concat([_frame(kind, pairs, inferred) for kind, pairs, inferred in found])

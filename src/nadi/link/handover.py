@@ -11,17 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nadi.link.launches import host_work
+from nadi.link.launches import find_rows, host_work
 from nadi.link.nesting import Nesting
 from nadi.schema import LABELS
 from nadi.trace import Trace
 
-__all__ = ["hand_overs"]
+__all__ = ["forward_to_backward", "hand_overs"]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 _Found = list[tuple[str, tuple[_Ints, _Ints]]]
 
+_BACKWARD = r"^autograd::engine::evaluate_function"
 _SHORTEST_WAIT_NS = 30_000
 _LONGEST_WAKE_UP_NS = 350_000
 
@@ -60,6 +61,29 @@ def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
     return _waits_for_gloo(trace, stretches, is_gloo, asks) + _waits_for_workers(
         trace, nesting, stretches, is_gloo
     )
+
+
+def forward_to_backward(trace: Trace) -> tuple[_Ints, _Ints]:
+    """Pair the forward operation with the backward one of the same sequence number.
+
+    Returns
+    -------
+    src, dst
+        int64 node rows: the last forward operation of that number to start, and autograd's
+        operation, where they are on different threads. O(nodes log nodes).
+    """
+    sequence, thread = trace.column("sequence"), trace.column("thread")
+    start = trace.column("start")
+    known = trace.category_mask("operator") & (sequence >= 0) & (start >= 0)
+    is_backward = trace.name_mask(_BACKWARD)
+    backward = np.flatnonzero(known & is_backward)
+    forward = np.flatnonzero(known & ~is_backward & ~np.isin(thread, thread[backward]))
+    # rows are in order of start: of equal numbers the last one is found
+    _, last = np.unique(sequence[forward][::-1], return_index=True)
+    forward = forward[::-1][last]
+    source = find_rows(sequence[forward], forward, sequence[backward])
+    ended = (source >= 0) & ((start + trace.column("duration"))[source] <= start[backward])
+    return source[ended], backward[ended]
 
 
 def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: _Bools) -> _Stretches:

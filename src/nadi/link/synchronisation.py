@@ -34,6 +34,7 @@ _DEVICE_SYNC = r"^(cuda|hip)DeviceSynchronize|^(cu|hip)CtxSynchronize"
 _STREAM_SYNC = r"^(cuda|hip|cu)StreamSynchronize"
 _EVENT_SYNC = r"^(cuda|hip|cu)EventSynchronize"
 _STREAM_WAIT = r"^(cuda|hip|cu)StreamWaitEvent"
+_DEFAULT_STREAMS = (0, 7)  # as HIP and CUDA's profiler number it
 _FOUND_WITHIN_NS = 50_000  # a call returns at most so long after what it waited for
 _LATE_NS = 3_000
 _LATE_IN_CALL_NS = 20_000  # a copy that blocks its call begins some 14 us into it
@@ -115,9 +116,11 @@ def synchronisation(
         *_full_queues(here),
     ]
     waits = [("sync", *_consistent(here, src, dst, log), inferred) for src, dst, inferred in found]
+    events = _stream_waits(here, stated, log)
     return [
         *((kind, (src, dst), inferred) for kind, src, dst, inferred in waits),
-        *_stream_waits(here, stated, log),
+        *events,
+        ("event", _default_stream_waits(here, events), True),
     ]
 
 
@@ -314,17 +317,13 @@ def _guessed_stream_waits(here: _Device, calls: _Ints, log: IssueLog) -> tuple[_
     """
     calls, dst = _next_launched(here, calls)
     late = here.start[dst] > _due(here)[dst]
-    key = np.full(here.start.size, -1, dtype=np.int64)
-    key[here.work.rows] = np.repeat(here.work.keys, np.diff(here.work.ptr))
+    key = _keys_of_rows(here)
     seen = np.zeros(here.start.size, dtype=np.bool_)
     none = np.empty(0, dtype=np.int64)
     pairs = [(none, none)]
     for stream, own in enumerate(here.work.keys):
-        at = here.work.last_before(stream, here.start[calls])
-        src = np.where(at >= 0, here.work.rows[at], 0)
-        early = here.start[dst] - here.end[src]
-        binds = (at >= 0) & (key[dst] != own) & late
-        binds &= (early >= 0) & (early <= _WOKEN_WITHIN_NS)
+        src, woken = _just_ended(here, stream, here.start[calls], dst)
+        binds = woken & (key[dst] != own) & late
         pairs.append((src[binds], dst[binds]))
         seen[calls[binds]] = True
     src, dst = _unique(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
@@ -335,6 +334,50 @@ def _guessed_stream_waits(here: _Device, calls: _Ints, log: IssueLog) -> tuple[_
         "experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True)",
     )  # fmt: skip
     return src, dst
+
+
+def _default_stream_waits(here: _Device, events: _Found) -> tuple[_Ints, _Ints]:
+    """Guess where the default stream and others waited for each other, as CUDA's old rule has it.
+
+    Whether a stream keeps that rule the recording does not say. What is late, without an
+    event to wait for, and begins with the end of work launched before it, one of both on
+    the default stream, is taken to have waited.
+    """
+    work = here.work.rows[here.launcher[here.work.rows] >= 0]
+    late = work[here.start[work] > _due(here)[work]]
+    late = np.setdiff1d(late, np.concatenate([dst for _, (_, dst), _ in events]))
+    key = _keys_of_rows(here)
+    is_default = np.isin(here.work.keys % 2**32, _DEFAULT_STREAMS)
+    of_default = np.isin(key[late], here.work.keys[is_default])
+    none = np.empty(0, dtype=np.int64)
+    pairs = [(none, none)]
+    for stream, own in enumerate(here.work.keys):
+        src, woken = _just_ended(here, stream, here.start[here.launcher[late]], late)
+        same_device = key[late] // 2**32 == own // 2**32
+        binds = woken & (key[late] != own) & same_device & (of_default | is_default[stream])
+        pairs.append((src[binds], late[binds]))
+    return _unique(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
+
+
+def _just_ended(here: _Device, stream: int, before: _Ints, dst: _Ints) -> tuple[_Ints, _Bools]:
+    """Find the last work of a stream launched before given times, one for each of ``dst``.
+
+    Returns
+    -------
+    int64 and bool, shape (dst,)
+        Its node row, and whether it ended shortly before ``dst`` began.
+    """
+    at = here.work.last_before(stream, before)
+    src = np.where(at >= 0, here.work.rows[at], 0)
+    early = here.start[dst] - here.end[src]
+    return src, (at >= 0) & (early >= 0) & (early <= _WOKEN_WITHIN_NS)
+
+
+def _keys_of_rows(here: _Device) -> _Ints:
+    """Give the stream of each node, as in ``StreamWork.keys``, or -1."""
+    key = np.full(here.start.size, -1, dtype=np.int64)
+    key[here.work.rows] = np.repeat(here.work.keys, np.diff(here.work.ptr))
+    return key
 
 
 def _next_launched(here: _Device, calls: _Ints) -> tuple[_Ints, _Ints]:
