@@ -27,7 +27,7 @@ LAYERS = [
     {"critical_paths", "analyze"},
     {"result"},
     {"report"},
-    {"pipeline", "conversion"},
+    {"pipeline", "conversion", "linking"},
     {"cli"},
     {"__main__"},
 ]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
     from nadi.link import link_device, link_job, link_pair
+    from nadi.linking import LinkedFile, Linking, link_files
     from nadi.overheads import Overheads, estimate_overheads
     from nadi.pipeline import load_job, run
     from nadi.report.summary import summarize, write_results
@@ -47,6 +48,8 @@ _HOME = {
     "FormatError": "errors",
     "InputError": "errors",
     "Job": "trace",
+    "LinkedFile": "linking",
+    "Linking": "linking",
     "NadiError": "errors",
     "PairError": "errors",
     "Replay": "graph",
@@ -65,6 +68,7 @@ _HOME = {
     "critical_path": "critical_paths",
     "find_steps": "steps",
     "link_device": "link",
+    "link_files": "linking",
     "link_job": "link",
     "link_pair": "link",
     "load_job": "pipeline",
@@ -88,6 +92,8 @@ __all__ = [
     "FormatError",
     "InputError",
     "Job",
+    "LinkedFile",
+    "Linking",
     "NadiError",
     "Overheads",
     "PairError",
@@ -110,6 +116,7 @@ __all__ = [
     "explain_time",
     "find_steps",
     "link_device",
+    "link_files",
     "link_job",
     "link_pair",
     "load_job",

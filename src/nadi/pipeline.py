@@ -11,7 +11,7 @@ import polars as pl
 from nadi import formats
 from nadi.analyze.exposed import communication_by_rank
 from nadi.critical_paths import critical_path
-from nadi.discover import find_files, pair_traces, with_ranks
+from nadi.discover import find_files, pair_recordings, recording_of
 from nadi.errors import InputError
 from nadi.graph import EventGraph
 from nadi.graph_builder import build_graph
@@ -27,7 +27,7 @@ __all__ = ["load_job", "run"]
 _Progress = Callable[[str], None]
 
 
-def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
+def load_job(*paths: Path | str, force: bool = False, progress: _Progress = lambda _: None) -> Job:
     """Read, pair and link the traces of a job.
 
     Parameters
@@ -36,6 +36,8 @@ def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
         Folders with a pair per rank, or a device trace per rank and no host trace, or the
         files themselves in any order. JSON files of a folder that are no traces are passed
         over, and named in the job's issues.
+    force
+        Whether to link a host and a device trace even if they hardly correspond.
     progress
         Called with a line of text before each longer stage.
 
@@ -48,10 +50,14 @@ def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
     hosts = _read_all(files.hosts, progress)
     devices = _read_all(files.devices, progress)
     progress("linking hosts and devices")
-    if hosts:
-        linked = [link_pair(host, device) for host, device in pair_traces(hosts, devices)]
-    else:
-        linked = [link_device(device) for device in with_ranks(devices)]
+    linked = []
+    for host, device, rank in pair_recordings(
+        [recording_of(trace) for trace in hosts], [recording_of(trace) for trace in devices]
+    ):
+        trace = replace(devices[device], rank=rank)
+        linked.append(
+            link_device(trace) if host < 0 else link_pair(hosts[host], trace, force=force)
+        )
     job = link_job(linked)
     log = IssueLog()
     log.add(
@@ -66,6 +72,7 @@ def run(
     *paths: Path | str,
     step: str | int = "all",
     what_if: Sequence[str] = (),
+    force: bool = False,
     progress: _Progress = lambda _: None,
 ) -> Run:
     """Answer what bounds a step, and what changes to it would do.
@@ -78,6 +85,8 @@ def run(
         Number of a step, or ``all``.
     what_if
         Changes such as ``scale aten::mm 0.5``, each tried alone.
+    force
+        As in :func:`load_job`.
     progress
         Called with a line of text before each longer stage.
 
@@ -89,7 +98,7 @@ def run(
         If the step is not there, or a change is not understood or matches nothing.
     """
     changes = [parse_change(text) for text in what_if]
-    job = load_job(*paths, progress=progress)
+    job = load_job(*paths, force=force, progress=progress)
     progress("building the event graph and its critical path")
     graph = build_graph(job)
     if graph.num_ops == 0:

@@ -1,0 +1,82 @@
+"""``nadi link``: raw traces into linked ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["HELP", "command"]
+
+HELP = """Link the host and device traces of each rank, and write each as one trace.
+
+Any number of ranks, side by side on all cores. A folder's ranks become rank0.et and so on
+in the folder OUT; one rank may be a file. What is written, --to or the suffix of OUT
+tells, as for nadi convert. Device traces alone will do.
+
+Operations are matched by their record function ids, by External ids, or by the order of
+their names on each thread; the rate is told. Where under 95 % have the same name, the two
+are not of one run and refused, unless --force.
+
+[bold]Examples[/]
+
+  nadi link host.json.gz device.json.gz -o rank0.et
+  nadi link TRACES -o LINKED
+  nadi link TRACES -o LINKED --to nadi
+"""
+
+
+def command(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH",
+            help="A host and a device trace, or a folder with a pair for each rank.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="OUT", help="A folder; a file, for one rank.",
+                          show_default=False),
+    ],
+    to: Annotated[
+        str, typer.Option("--to", metavar="FORMAT", help="Format to write; a folder's is chakra "
+                          "unless named.", show_default=False),
+    ] = "",
+    schema: Annotated[
+        str, typer.Option("--schema", metavar="VERSION", help="Chakra's schema, 0.0.4 or 1.0.0.",
+                          show_default=False),
+    ] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Link a host and a device trace even if they hardly "
+                           "correspond.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files that are there.")
+    ] = False,
+) -> None:  # fmt: skip
+    """Link, and say for each rank what was read, written and met."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from nadi.cli.progress import show_progress
+    from nadi.linking import link_files
+    from nadi.report._text import print_issues
+    from nadi.units import format_count, printable
+
+    with show_progress(announce=True) as progress:
+        done = link_files(
+            *paths, output=output, to=to, schema=schema, force=force, overwrite=overwrite,
+            progress=progress,
+        )  # fmt: skip
+    console = Console(highlight=False, emoji=False, soft_wrap=True)
+    for one in done.files:
+        files = " + ".join(Path(source).name for source in one.sources)
+        counts = f"{format_count(one.nodes)} nodes, {format_count(one.deps)} dependencies"
+        line = f"rank {one.rank}: {files} -> {one.target} ({one.format}, {counts})"
+        console.print(Text(printable(line)))
+        print_issues(one.issues.iter_rows(named=True), console)
+    if len(done.files) > 1:
+        console.print(f"collectives matched across ranks: {format_count(done.num_collectives)}")
+    print_issues(done.issues.iter_rows(named=True), console)
