@@ -67,6 +67,7 @@ _COLUMNS = {
     "src": ("comm_src",),
     "dst": ("comm_dst",),
     "tag": ("comm_tag",),
+    "is_async": ("is_async",),
     "flops": ("num_ops",),
 }
 _NUMBER_NAMES = tuple(name for sources in _COLUMNS.values() for name in sources)

@@ -41,6 +41,7 @@ _NUMBERS = (
     ("src", "comm_src", "int32"),
     ("dst", "comm_dst", "int32"),
     ("tag", "comm_tag", "int32"),
+    ("is_async", "is_async", "int64"),
     ("flops", "num_ops", "int64"),
     ("bytes", "tensor_size", "uint64"),
     ("rf_id", "rf_id", "int64"),

@@ -19,6 +19,7 @@ from nadi.formats.communication import (
     comm_type_of_host,
     comm_type_of_kernel,
     comm_type_of_text,
+    is_told_by_call,
 )
 from nadi.formats.container import RawFile
 from nadi.formats.json_file import Span, Texts, decode_span, find_texts, json_text, walk_members
@@ -313,7 +314,9 @@ def _comm_types(names: Texts, category: Ints, stated: Ints) -> npt.NDArray[np.ui
     of_gloo = names.numbers(
         lambda name: _COMM[comm_type_of_host(name) if name.startswith("gloo:") else "none"]
     )
-    of_kernel = np.where((of_kernel == _COMM["other"]) & (stated > 0), stated, of_kernel)
+    by_call = names.numbers(lambda name: int(is_told_by_call(name))) > 0
+    by_call |= (of_kernel == _COMM["other"]) | (stated == _COMM["barrier"])
+    of_kernel = np.where((of_kernel > 0) & by_call & (stated > 0), stated, of_kernel)
     found = np.where(category == _CODE["annotation"], of_gloo, _COMM["none"])
     return np.where(category == _CODE["kernel"], of_kernel, found).astype(np.uint32)
 

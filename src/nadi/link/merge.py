@@ -10,6 +10,7 @@ from nadi.attributes import Attributes, LazyAttributes
 from nadi.issues import IssueLog
 from nadi.link.communication import communication
 from nadi.link.deps import find_deps
+from nadi.link.issue_order import group_order
 from nadi.link.launches import launcher_rows
 from nadi.link.match import Match, match_operations, report_match
 from nadi.link.nesting import nest
@@ -167,15 +168,12 @@ def _with_dependencies(
     exclusive = trace.column("exclusive").copy()
     exclusive[nesting.rows] = nesting.exclusive
     exclusive[on_device] = trace.column("duration")[on_device]
-    nodes = trace.nodes.with_columns(
-        parent=parent,
-        exclusive=exclusive,
-        **communication(trace, host, host_row, parent, launcher),
-    )
+    comm = communication(trace, host, host_row, parent, launcher, log)
+    nodes = trace.nodes.with_columns(parent=parent, exclusive=exclusive, **comm.columns)
     return Trace(
         nodes=nodes,
-        deps=deps,
-        groups=trace.groups,
+        deps=pl.concat([deps, group_order(nodes, comm.groups)]),
+        groups=comm.groups,
         issues=pl.concat([host.issues, device.issues, log.table()]),
         provenance=trace.provenance,
         rank=trace.rank,

@@ -15,6 +15,7 @@ from nadi.formats.container import check_writable, write_beside
 from nadi.report._text import TOP, make_table, name_cell, print_issues, to_json
 from nadi.report.timeline import write_timeline
 from nadi.result import Run
+from nadi.schema import UNBOUNDED
 from nadi.units import format_count, format_ns, format_percent
 
 __all__ = ["check_results_folder", "print_summary", "summarize", "write_results"]
@@ -29,13 +30,21 @@ def summarize(run: Run) -> dict[str, Any]:
     """
     exposed = [c.exposed for c in run.communication]
     total = run.path.length
+    collectives, transfers = _matched(run)
     return {
         "ranks": len(run.job.traces),
         "world_size": run.job.world_size,
         "nodes": run.job.num_nodes,
         "nodes_by_kind": _nodes_by_kind(run),
         "dependencies_by_kind": _dependencies_by_kind(run),
-        "collectives_matched": run.job.matches["collective"].n_unique(),
+        "collectives_matched": collectives,
+        "transfers_matched": transfers,
+        "clocks": [
+            {"rank": rank, "reference": reference, "shift_ns": shift,
+             "low_ns": low if low > -UNBOUNDED else None,
+             "high_ns": high if high < UNBOUNDED else None}
+            for rank, reference, shift, low, high in run.job.clocks.iter_rows()
+        ],
         "window": run.window.name,
         "steps": [
             {
@@ -116,9 +125,27 @@ def _print_job(data: dict[str, Any], console: Console) -> None:
     kinds = ", ".join(f"{format_count(n)} {kind}" for kind, n in data["nodes_by_kind"].items())
     console.print(f"[bold]{ranks}[/], {format_count(data['nodes'])} nodes: {kinds}")
     deps = ", ".join(f"{format_count(n)} {k}" for k, n in data["dependencies_by_kind"].items())
-    matched = data["collectives_matched"]
+    matched = f"{format_count(data['collectives_matched'])} collectives"
+    if data["transfers_matched"]:
+        matched += f", {format_count(data['transfers_matched'])} transfers from rank to rank"
+    console.print(f"dependencies: {deps}; matched across ranks: {matched}")
+    _print_clocks(data["clocks"], console)
+
+
+def _print_clocks(clocks: list[dict[str, Any]], console: Console) -> None:
+    """Say how far the clocks of ranks may be off; those that were shifted are issues too."""
+    low = [clock["low_ns"] for clock in clocks if clock["rank"] != clock["reference"]]
+    high = [clock["high_ns"] for clock in clocks if clock["rank"] != clock["reference"]]
+    if not low:
+        return
+    ends = [
+        "unbounded" if None in bounds else format_ns(most(bounds))
+        for bounds, most in ((low, min), (high, max))
+    ]
+    shifted = sum(clock["shift_ns"] != 0 for clock in clocks)
+    verdict = f"{shifted} of {len(clocks)} ranks shifted" if shifted else "none had to be shifted"
     console.print(
-        f"dependencies: {deps}; collectives matched across ranks: {format_count(matched)}"
+        f"clocks: {verdict}; what ranks did together leaves room for {ends[0]} to {ends[1]}"
     )
 
 
@@ -197,6 +224,18 @@ def _nodes_by_kind(run: Run) -> dict[str, int]:
 def _dependencies_by_kind(run: Run) -> dict[str, int]:
     kinds = pl.concat([trace.deps["kind"] for trace in run.job.traces])
     return dict(kinds.cast(pl.String).value_counts(sort=True).iter_rows())
+
+
+def _matched(run: Run) -> tuple[int, int]:
+    """Count the collectives, and the sends with their receives."""
+    kinds = [
+        trace.nodes["kind"].gather(
+            run.job.matches.filter(pl.col("rank") == trace.rank)["node"].cast(pl.UInt32)
+        )
+        for trace in run.job.traces
+    ]
+    transfers = int((pl.concat(kinds) == "COMM_SEND").sum())
+    return run.job.matches["collective"].n_unique() - transfers, transfers
 
 
 def _issues(run: Run) -> list[dict[str, Any]]:
