@@ -23,6 +23,7 @@ LAYERS = [
     {"overheads"},
     {"graph"},
     {"graph_builder"},
+    {"export"},
     {"steps", "whatif"},
     {"critical_paths", "analyze"},
     {"result"},

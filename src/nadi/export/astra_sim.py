@@ -15,6 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi import formats
+from nadi.errors import InputError
 from nadi.export.activities import (
     Activities,
     find_activities,
@@ -25,7 +26,7 @@ from nadi.export.communication import communication_ops, find_communication
 from nadi.export.nodes import parts_of_ranks, rank_traces
 from nadi.export.order import find_order
 from nadi.formats import container
-from nadi.formats.location import locate
+from nadi.formats.location import check_target, locate
 from nadi.graph_builder import build_graph
 from nadi.issues import IssueLog
 from nadi.trace import Job
@@ -49,6 +50,8 @@ class SimulatorFiles:
         The file that says which ranks are in which group.
     nodes
         Number of nodes of each trace.
+    num_groups
+        Number of groups.
     issues
         ``schema.ISSUES``: what was changed, folded and left out.
     """
@@ -56,10 +59,11 @@ class SimulatorFiles:
     traces: tuple[Path, ...]
     comm_groups: Path
     nodes: tuple[int, ...]
+    num_groups: int
     issues: pl.DataFrame
 
 
-def write_for_astra_sim(job: Job, folder: Path | str) -> SimulatorFiles:
+def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False) -> SimulatorFiles:
     """Write ``trace.<rank>.et`` for each rank, and ``comm_group.json``, for ASTRA-sim.
 
     Parameters
@@ -67,16 +71,23 @@ def write_for_astra_sim(job: Job, folder: Path | str) -> SimulatorFiles:
     job
         Linked, with its ranks' clocks aligned. Ranks are numbered from 0 in their order.
     folder
-        A folder or address; files of these names are replaced.
+        A folder or address.
+    overwrite
+        Whether files that are there already are replaced.
 
     Raises
     ------
+    InputError
+        If a file cannot be written, or is there already.
     NadiError
         If the collectives of the ranks wait for each other in a circle.
-    InputError
-        If a file cannot be written.
     """
     place = locate(folder)
+    if place.is_file():
+        raise InputError(str(place), "is a file: ranks are written into a folder", "name another")
+    paths = [place / f"{TRACES}.{number}.et" for number in range(len(job.traces))]
+    for path in (*paths, place / COMM_GROUPS):
+        check_target(path, (), replace=overwrite, option="--overwrite")
     log = IssueLog()
     graph = build_graph(job)
     comm_ops = communication_ops(graph)
@@ -91,14 +102,13 @@ def write_for_astra_sim(job: Job, folder: Path | str) -> SimulatorFiles:
     _report_side_by_side(activities, log)
     parts = parts_of_ranks(activities, communication.transfers, activity_of_op)
     activities, kept = in_microseconds(activities, log)
-    paths, sizes = [], []
+    sizes = []
     for trace in rank_traces(graph, activities, order.position[kept], parts, communication.groups):
-        paths.append(place / f"{TRACES}.{trace.rank}.et")
         sizes.append(trace.nodes.height)
-        formats.write(trace, paths[-1])
+        formats.write(trace, paths[trace.rank])
     groups = {str(number): ranks for number, (_, ranks) in communication.groups.items()}
     container.write_pieces(place / COMM_GROUPS, [msgspec.json.encode(groups)])
-    return SimulatorFiles(tuple(paths), place / COMM_GROUPS, tuple(sizes), log.table())
+    return SimulatorFiles(tuple(paths), place / COMM_GROUPS, tuple(sizes), len(groups), log.table())
 
 
 def _report_alone(job: Job, num_alone: int, log: IssueLog) -> None:
