@@ -288,11 +288,11 @@ def in_microseconds(activities: Activities, log: IssueLog) -> tuple[Activities, 
     passed = np.cumsum(activities.duration[order])
     duration = np.empty(size, dtype=np.int64)
     duration[order] = np.diff((passed + _HALF_MICRO) // _MICRO, prepend=0)
-    before, after = _along_threads(activities)
+    src, dst = activities.src, activities.dst
     follows_own, waits = np.zeros((2, size), dtype=np.bool_)
-    follows_own[after] = True
-    along = np.isin(activities.src * size + activities.dst, before * size + after)
-    waits[activities.dst[~along]] = True
+    follows_own[_along_threads(activities)[1]] = True
+    along = (src == dst - 1) & follows_own[dst]
+    waits[dst[~along]] = True
     is_kept = ~activities.on_thread | activities.is_comm | (duration > 0) | waits | ~follows_own
     log.add(
         "export.folded", "info", int((~is_kept).sum()),
@@ -301,9 +301,9 @@ def in_microseconds(activities: Activities, log: IssueLog) -> tuple[Activities, 
     )  # fmt: skip
     last_kept = np.maximum.accumulate(np.where(is_kept, np.arange(size), 0))
     number = np.cumsum(is_kept) - 1
-    among = is_kept[activities.dst]
-    src, dst = number[last_kept[activities.src[among]]], number[activities.dst[among]]
-    pair = np.unique(dst * size + src)
+    among = is_kept[dst]
+    pair = np.sort(number[dst[among]] * size + number[last_kept[src[among]]])
+    pair = pair[np.diff(pair, prepend=-1) > 0]
     columns = {name: getattr(activities, name)[is_kept] for name in _COLUMNS}
     columns |= {"duration": duration[is_kept], "src": pair % size, "dst": pair // size}
     return Activities(**columns), np.flatnonzero(is_kept)
