@@ -99,6 +99,7 @@ def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False
     activity_of_op[activities.op[is_comm]] = is_comm
     order = find_order(activities, communication.transfers, activity_of_op)
     activities = in_turns(activities, order.src, order.dst)
+    _report_latencies(activities, log)
     _report_side_by_side(activities, log)
     parts = parts_of_ranks(activities, communication.transfers, activity_of_op)
     activities, kept = in_microseconds(activities, log)
@@ -129,6 +130,25 @@ def _report_alone(job: Job, num_alone: int, log: IssueLog) -> None:
     log.add(
         "export.ranks", "warning", len(renumbered),
         f"ranks are numbered anew from 0, as simulators want it: {list(job.ranks)}",
+    )  # fmt: skip
+
+
+def _report_latencies(activities: Activities, log: IssueLog) -> None:
+    """Note time between activities, for which a simulator has no place of its own."""
+    ready = activities.end - activities.duration
+    late = np.maximum(activities.start - ready, 0)
+    on_device = ~activities.on_thread & ~activities.is_comm
+    log.add(
+        "export.latency-folded", "info", int(np.count_nonzero(late[on_device])),
+        f"device operations began later than what they waited for had ended, "
+        f"{late[on_device].sum() / 1e6:.1f} ms in all (launch latency, turn-around of streams, "
+        "delays): it is part of their durations",
+    )  # fmt: skip
+    log.add(
+        "export.latency-left-out", "info", int(np.count_nonzero(late[activities.is_comm])),
+        f"communication operations began later than what they waited for had ended, "
+        f"{late[activities.is_comm].sum() / 1e6:.1f} ms in all: left out, as a simulator has its "
+        "own time for them",
     )  # fmt: skip
 
 

@@ -154,7 +154,7 @@ class _Finder:
         self._groups: dict[tuple[str, tuple[int, ...]], int] = {}
         self._tags: Counter[tuple[int, ...]] = Counter()
         self._replaced: Counter[str] = Counter()
-        self._unequal = self._unknown = 0
+        self._unequal = self._unknown = self._small = 0
         self._num_alone = 0
 
     def add(self, members: list[_Member]) -> None:
@@ -211,6 +211,8 @@ class _Finder:
             self._unknown += len(members)
         elif len(sizes) > 1:
             self._unequal += len(members)
+        if 0 < size < smallest:
+            self._small += len(members)
         return max(size, smallest)
 
     def found(self, log: IssueLog) -> Communication:
@@ -224,6 +226,11 @@ class _Finder:
             "export.comm-size-unequal", "info", self._unequal,
             "members of a collective state different sizes: the largest is written for all, as "
             "members of different sizes would never meet",
+        )  # fmt: skip
+        log.add(
+            "export.comm-size-small", "info", self._small,
+            f"all_gathers are of under {_SMALLEST_GATHER} bytes, which ASTRA-sim may never end: "
+            f"{_SMALLEST_GATHER} are written",
         )  # fmt: skip
         log.add(
             "export.comm-size-unknown", "warning", self._unknown,
