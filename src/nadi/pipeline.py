@@ -10,6 +10,7 @@ import polars as pl
 
 from nadi import formats
 from nadi.analyze.exposed import communication_by_rank
+from nadi.analyze.unexplained import explain_time
 from nadi.critical_paths import critical_path
 from nadi.discover import find_files, pair_recordings, recording_of
 from nadi.errors import InputError
@@ -118,6 +119,7 @@ def run(
         steps=steps,
         window=window,
         path=path,
+        explained=explain_time(graph),
         communication=communication_by_rank(job, start, end),
         what_ifs=[_try_change(graph, window, change) for change in changes],
     )

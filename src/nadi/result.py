@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nadi.analyze.exposed import RankCommunication
+from nadi.analyze.unexplained import Explained
 from nadi.critical_paths import CriticalPath
 from nadi.graph import EventGraph, Replay
 from nadi.steps import Window
@@ -36,6 +37,8 @@ class Run:
         What was asked about: a step, all steps, or the whole trace.
     path
         The critical path through the window.
+    explained
+        How much of the measured time of the whole job the graph explains.
     communication
         Per rank, within the window.
     what_ifs
@@ -48,6 +51,7 @@ class Run:
     steps: list[Window]
     window: Window
     path: CriticalPath
+    explained: Explained
     communication: list[RankCommunication]
     what_ifs: list[WhatIf]
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.graph import EdgeKind
-from nadi.graph_builder.edges import Edges, Limits, join_edges, make_edges, make_limits
+from nadi.graph import EdgeKind, Edges, make_edges
+from nadi.graph_builder.edges import Limits, join_edges, make_limits
 from nadi.graph_builder.ranks import RankOps
 from nadi.trace import Job
 

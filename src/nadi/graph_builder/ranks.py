@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nadi.graph import EdgeKind
-from nadi.graph_builder.edges import Edges, Limits, make_edges
+from nadi.graph import EdgeKind, Edges, make_edges
+from nadi.graph_builder.edges import Limits
 from nadi.link.nesting import Nesting, nest
 from nadi.schema import DEVICE_WORK, LABELS
 from nadi.trace import Trace

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nadi.graph import EdgeKind
-from nadi.graph_builder.edges import Edges, Limits, make_edges, make_limits
+from nadi.graph import EdgeKind, Edges, make_edges
+from nadi.graph_builder.edges import Limits, make_limits
 from nadi.graph_builder.ranks import RankOps
 from nadi.overheads import (
     LAUNCH_CLASSES,
@@ -122,12 +122,15 @@ def _sync_edges(rank: RankOps, overheads: Overheads) -> tuple[Edges, Limits]:
 def _hand_over_edges(rank: RankOps) -> tuple[Edges, Limits]:
     """Let the start of an operation wait for the end of work on another thread.
 
-    Where it is seen to wait, its thread does nothing meanwhile.
+    Where it is seen to wait, its thread does nothing meanwhile, and goes on some time after
+    the last of all that it waits for.
     """
     deps = rank.trace.deps.filter(rank.trace.deps["kind"] == "thread")
     work, _, work_end = rank.times(deps["src"].to_numpy())
     op, start, _ = rank.times(deps["dst"].to_numpy())
     waited = deps["inferred"].to_numpy()
-    weight = np.where(waited, start - work_end, 0)
+    last = np.zeros(rank.rows.size, dtype=np.int64)
+    np.maximum.at(last, op[waited] - rank.first_op, work_end[waited])
+    weight = np.where(waited, start - last[op - rank.first_op], 0)
     edges = make_edges(2 * work + 1, 2 * op, weight, EdgeKind.THREAD, op)
     return edges, make_limits(2 * op[waited], 0)

@@ -24,7 +24,7 @@ _Found = list[tuple[str, tuple[_Ints, _Ints]]]
 
 _BACKWARD = r"^autograd::engine::evaluate_function"
 _SHORTEST_WAIT_NS = 30_000
-_LONGEST_WAKE_UP_NS = 350_000
+_LONGEST_WAKE_UP_NS = 500_000
 
 
 @dataclass(frozen=True)
@@ -102,23 +102,27 @@ def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: _Bools) -> _Stretch
 
 
 def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: _Bools, asks: _Bools) -> _Found:
-    """Take a stretch that ends within 350 us after gloo's work for the wait for that work.
+    """Take a stretch that ends within 500 us after gloo's work for the wait for that work.
 
-    Only a thread that asks gloo for work waits for it.
+    It waits for all of gloo's work that ends in it. Only a thread that asks gloo for work
+    waits for it.
     """
     start, thread = trace.column("start"), trace.column("thread")
     gloo = np.flatnonzero(is_gloo & (start >= 0))
     end = (start + trace.column("duration"))[gloo]
     gloo, end = gloo[np.argsort(end, kind="stable")], np.sort(end)
     waiting = stretches[np.isin(stretches.thread, thread[asks])]
-    last = np.searchsorted(end, waiting.end) - 1
-    waiting, last = waiting[last >= 0], last[last >= 0]
-    real = (
-        (end[last] > waiting.begin)
-        & (waiting.end - end[last] <= _LONGEST_WAKE_UP_NS)
-        & (thread[gloo[last]] != waiting.thread)
-    )
-    return _returns(gloo[last[real]], waiting.after[real])
+    first = np.searchsorted(end, waiting.begin, side="right")
+    last = np.searchsorted(end, waiting.end, side="right") - 1
+    some = first <= last
+    waiting, first, last = waiting[some], first[some], last[some]
+    soon = waiting.end - end[last] <= _LONGEST_WAKE_UP_NS
+    waiting, first, last = waiting[soon], first[soon], last[soon]
+    count = last - first + 1
+    which = np.repeat(np.arange(count.size), count)
+    work = gloo[np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + first[which]]
+    elsewhere = thread[work] != waiting.thread[which]
+    return _returns(work[elsewhere], waiting.after[which[elsewhere]])
 
 
 def _waits_for_workers(

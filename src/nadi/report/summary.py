@@ -65,6 +65,12 @@ def summarize(run: Run) -> dict[str, Any]:
              "ranks": ranks}
             for name, kind, time, count, ranks in run.path.by_operation().head(TOP).iter_rows()
         ],
+        "explained": {
+            "measured_ns": run.explained.measured_ns,
+            "explained_ns": run.explained.explained_ns,
+            "device_operations": run.explained.num_device_operations,
+            "late_starts": run.explained.num_late,
+        },
         "exposed_comm_ns": sum(exposed) // len(exposed),
         "per_rank": [
             {"rank": c.rank, "communication_ns": c.communication, "exposed_comm_ns": c.exposed}
@@ -110,6 +116,7 @@ def print_summary(run: Run, console: Console) -> None:
     data = summarize(run)
     _print_job(data, console)
     _print_times(run, data, console)
+    _print_explained(run, console)
     _print_kinds(data, console)
     _print_top(run, console)
     _print_communication(data, console)
@@ -161,6 +168,17 @@ def _print_times(run: Run, data: dict[str, Any], console: Console) -> None:
     console.print(
         f"[bold]{run.window.name}[/]: measured [bold]{format_ns(run.measured_ns)}[/], "
         f"replayed {format_ns(run.replayed_ns)} ({same})"
+    )
+
+
+def _print_explained(run: Run, console: Console) -> None:
+    found = run.explained
+    late = f"{format_count(found.num_late)} of {format_count(found.num_device_operations)}"
+    started = f"; {late} device operations start late for no known reason"
+    console.print(
+        f"explained by dependencies: {format_ns(found.explained_ns)} of "
+        f"{format_ns(found.measured_ns)} over the whole recording ({found.error:+.2%})"
+        + (started if found.num_device_operations else "")
     )
 
 
