@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.attributes import AttributeBuilder, Attributes, LazyAttributes
+from nadi.attributes import AttributeBuilder, Attributes, LazyAttributes, Part, combined
 from nadi.errors import FormatError
 from nadi.formats.communication import (
     comm_kind,
@@ -379,4 +379,4 @@ def _attributes(
     for name, pairs in lost.items():
         for node, number in pairs.tolist():
             builder.add(node, name, "dependency", number)
-    return nodes.attributes().joined(builder.build()).moved(new_row)
+    return combined([Part(nodes.attributes(), new_row), Part(builder.build(), new_row)])

@@ -155,15 +155,16 @@ def _match_by_id(host: Trace, device: Trace, column: str, key: str, names: _Name
 
     rows = np.flatnonzero(found)
     # an id may stand on several device events; each host operation is matched once
-    _, first = np.unique(host_row[rows], return_index=True)
-    repeated = np.ones(rows.size, dtype=np.bool_)
-    repeated[first] = False
+    first = np.full(host.nodes.height, -1, dtype=np.int64)
+    first[host_row[rows[::-1]]] = rows[::-1]
+    repeated = first[host_row[rows]] != rows
     host_row[rows[repeated]] = -1
     rows = rows[~repeated]
 
     equal = names[0][host_row[rows]] == names[1][rows]
     host_row[rows[~equal]] = -1
-    num_device = np.unique(device_ids[device_ids > 0]).size
+    in_order = np.sort(device_ids[device_ids > 0])
+    num_device = 1 + int(np.count_nonzero(np.diff(in_order)))
     return Match(host_row, key, int(equal.sum()), min(with_id.size, num_device))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.attributes import Attributes, LazyAttributes
+from nadi.attributes import Attributes, LazyAttributes, Part, combined
 from nadi.issues import IssueLog
 from nadi.link.communication import communication
 from nadi.link.deps import find_deps
@@ -112,7 +112,7 @@ def _attributes(host: Trace, host_row: _Ints, device: Trace) -> Attributes:
     row_of_host[host_row[known]] = known
     first_timed = host_row.size - device.nodes.height
     row_of_event = first_timed + np.arange(device.nodes.height)
-    return host.attributes.moved(row_of_host).joined(device.attributes.moved(row_of_event))
+    return combined([Part(host.attributes, row_of_host), Part(device.attributes, row_of_event)])
 
 
 def _linked_nodes(host: Trace, device: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
