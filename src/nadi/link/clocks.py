@@ -270,8 +270,10 @@ def _targets(parts: pl.DataFrame, rank: _Ints, low: _Ints, high: _Ints) -> _Ints
     member = rank[on_device]
     # the lowest rank of each collective comes first, and has its shift by then
     _, first, of = np.unique(meeting, return_index=True, return_inverse=True)
+    by_rank = np.argsort(member, kind="stable")
+    begin = np.searchsorted(member[by_rank], np.arange(low.size + 1))
     for one in np.flatnonzero(is_off).tolist():
-        mine = np.flatnonzero(member == one)
+        mine = by_rank[begin[one] : begin[one + 1]]
         leader = first[of[mine]]
         mine, leader = mine[member[leader] < one], leader[member[leader] < one]
         if mine.size:

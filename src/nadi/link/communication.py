@@ -19,6 +19,7 @@ from nadi.formats.communication import (
     ranks_of_host,
 )
 from nadi.formats.param_comms import NODE_NAME
+from nadi.formats.recorded_inputs import recorded_bytes
 from nadi.issues import IssueLog
 from nadi.link.groups import Members, group_of_each, with_default_group
 from nadi.schema import COMM_TYPES, NODE_KINDS, NODES
@@ -269,6 +270,9 @@ def _bytes(
         for nodes, values in zip(callers.around, of_tensors, strict=True)
     ]
     found = _first_known(stated, *of_tensors, of_call)
+    left = np.flatnonzero((found < 0) & (callers.label >= 0))
+    if left.size:  # without a host trace, the profiler may have noted the shapes
+        found[left] = recorded_bytes(callers.label[left], trace.attributes)
     for code, severity, count, detail in (
         ("stated", "info", stated >= 0, "state their bytes"),
         ("tensors", "info", (stated < 0) & (found >= 0),
