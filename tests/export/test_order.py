@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ import nadi
 from nadi.export.activities import Activities
 from nadi.export.communication import Transfer
 from nadi.export.order import Order, find_order
+from tests.reference.feeder import COLL, FeederError, FeederNode, replay
 
 
 def job(*spans: tuple[int, int, int], deps: list[tuple[int, int]]) -> Activities:
@@ -43,6 +46,32 @@ def test_ranks_that_began_in_different_orders() -> None:
     found = find_order(activities, [collective(10, 1, 3), collective(15, 0, 2)], np.arange(4))
     assert pairs(found) == {(1, 0), (3, 2)}
     check(found, activities)
+
+
+def nodes_of(rank: int, activities: Activities, turns: set[tuple[int, int]]) -> list[FeederNode]:
+    """Write the activities of a rank: even ones are of group A, odd ones of group B."""
+    own = np.flatnonzero(activities.trace == rank).tolist()
+    return [
+        FeederNode(
+            number, "", COLL, 1, [src for src, dst in turns if dst == number],
+            {"is_cpu_op": False, "pg_name": "AB"[number % 2], "measured_transfer_ns": 10},
+        )
+        for number in own
+    ]  # fmt: skip
+
+
+def test_without_turns_a_simulator_stands_still() -> None:
+    activities = job((0, 0, 30), (0, 10, 20), (1, 5, 20), (1, 0, 30), deps=[])
+    # rank 0 has A, then B by number; rank 1 too, but A there waits for B
+    groups = {"A": [0, 1], "B": [0, 1]}
+    ranks = [nodes_of(rank, activities, {(3, 2)}) for rank in (0, 1)]
+    with pytest.raises(FeederError, match="ranks stand still"):
+        replay(ranks, groups)
+    transfers = [collective(5, 0, 2), collective(10, 1, 3)]
+    activities = replace(activities, src=np.array([3]), dst=np.array([2]))
+    found = find_order(activities, transfers, np.arange(4))
+    assert pairs(found) == {(1, 0), (3, 2)}
+    assert replay([nodes_of(rank, activities, pairs(found)) for rank in (0, 1)], groups)
 
 
 def test_an_order_that_dependencies_forbid() -> None:
