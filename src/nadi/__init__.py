@@ -26,18 +26,32 @@ if TYPE_CHECKING:
     from nadi.graph_builder import build_graph
     from nadi.link import link_device, link_job, link_pair
     from nadi.linking import LinkedFile, Linking, link_files
+    from nadi.networkx_graphs import from_networkx, to_networkx
     from nadi.overheads import Overheads, estimate_overheads
-    from nadi.pipeline import load_job, run
+    from nadi.pipeline import ask, load_job, run
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import write_timeline
-    from nadi.result import Run, WhatIf
+    from nadi.result import Answers, Run
     from nadi.schedule import Schedule
     from nadi.steps import Window, choose_window, find_steps
     from nadi.trace import Job, Trace
     from nadi.validate import validate_job, validate_trace
-    from nadi.whatif import Scale, apply_change, parse_change
+    from nadi.whatif import (
+        Change,
+        Scale,
+        Selection,
+        WhatIf,
+        apply_change,
+        ideal_limits,
+        parse_change,
+        parse_selection,
+        sweep,
+        what_if,
+    )
 
 _HOME = {
+    "Answers": "result",
+    "Change": "whatif",
     "Conversion": "conversion",
     "CriticalPath": "critical_paths",
     "EdgeKind": "graph",
@@ -60,9 +74,11 @@ _HOME = {
     "SimulatorFiles": "export.astra_sim",
     "Trace": "trace",
     "UsageError": "errors",
-    "WhatIf": "result",
+    "Selection": "whatif",
+    "WhatIf": "whatif",
     "Window": "steps",
     "apply_change": "whatif",
+    "ask": "pipeline",
     "build_graph": "graph_builder",
     "choose_window": "steps",
     "communication_by_rank": "analyze.exposed",
@@ -74,7 +90,13 @@ _HOME = {
     "link_job": "link",
     "link_pair": "link",
     "load_job": "pipeline",
+    "from_networkx": "networkx_graphs",
+    "ideal_limits": "whatif",
+    "to_networkx": "networkx_graphs",
     "parse_change": "whatif",
+    "parse_selection": "whatif",
+    "sweep": "whatif",
+    "what_if": "whatif",
     "read": "formats",
     "run": "pipeline",
     "summarize": "report.summary",
@@ -87,6 +109,8 @@ _HOME = {
 }
 
 __all__ = [
+    "Answers",
+    "Change",
     "Conversion",
     "CriticalPath",
     "EdgeKind",
@@ -104,6 +128,7 @@ __all__ = [
     "Run",
     "Scale",
     "Schedule",
+    "Selection",
     "SimulatorFiles",
     "Trace",
     "UsageError",
@@ -111,6 +136,7 @@ __all__ = [
     "Window",
     "__version__",
     "apply_change",
+    "ask",
     "build_graph",
     "choose_window",
     "communication_by_rank",
@@ -119,17 +145,23 @@ __all__ = [
     "estimate_overheads",
     "explain_time",
     "find_steps",
+    "from_networkx",
+    "ideal_limits",
     "link_device",
     "link_files",
     "link_job",
     "link_pair",
     "load_job",
     "parse_change",
+    "parse_selection",
     "read",
     "run",
     "summarize",
+    "sweep",
+    "to_networkx",
     "validate_job",
     "validate_trace",
+    "what_if",
     "write",
     "write_for_astra_sim",
     "write_results",

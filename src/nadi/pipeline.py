@@ -13,17 +13,17 @@ from nadi.analyze.exposed import communication_by_rank
 from nadi.analyze.unexplained import explain_time
 from nadi.critical_paths import critical_path
 from nadi.discover import find_files, pair_recordings, recording_of
-from nadi.errors import InputError
-from nadi.graph import EventGraph
+from nadi.errors import InputError, UsageError
 from nadi.graph_builder import build_graph
 from nadi.issues import IssueLog
 from nadi.link import link_device, link_job, link_pair
-from nadi.result import Run, WhatIf
-from nadi.steps import Window, choose_window, find_steps
+from nadi.result import Answers, Run
+from nadi.steps import choose_window, find_steps
 from nadi.trace import Job, Trace
-from nadi.whatif import Scale, apply_change, parse_change
+from nadi.whatif import ideal_limits, parse_change, parse_values, sweep
+from nadi.whatif import what_if as change_and_replay
 
-__all__ = ["load_job", "run"]
+__all__ = ["ask", "load_job", "run"]
 
 _Progress = Callable[[str], None]
 
@@ -121,13 +121,58 @@ def run(
         path=path,
         explained=explain_time(graph),
         communication=communication_by_rank(job, start, end),
-        what_ifs=[_try_change(graph, window, change) for change in changes],
+        what_ifs=[change_and_replay(graph, one, window=window) for one in changes],
     )
 
 
-def _try_change(graph: EventGraph, window: Window, change: Scale) -> WhatIf:
-    changed = apply_change(graph, change, since=window.start(graph.time))
-    return WhatIf(change, window.length(changed.replay().time))
+def ask(
+    *paths: Path | str,
+    changes: Sequence[str] = (),
+    step: str | int = "all",
+    sweep_over: str = "",
+    progress: _Progress = lambda _: None,
+) -> Answers:
+    """Answer what changes would do, alone and together; without any, what ideals would.
+
+    Parameters
+    ----------
+    paths
+        Folders with a pair per rank, or the files themselves in any order.
+    changes
+        As :func:`nadi.parse_change` reads them.
+    step
+        Number of a step, or ``all``.
+    sweep_over
+        Values for the place of ``{}`` in all changes: ``0.5,1,2`` or ``0.5:2:0.25``.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, or files do not belong together.
+    UsageError
+        If the step is not there, or a change is not understood or matches nothing.
+    """
+    values = parse_values(sweep_over) if sweep_over else []
+    if values and not any("{}" in change for change in changes):
+        raise UsageError("--sweep", "no change has a place for the values", "write {} in one")
+    for change in changes:
+        for value in values or [""]:
+            parse_change(change.replace("{}", value) if values else change)
+    job = load_job(*paths, progress=progress)
+    progress("building the event graph")
+    graph = build_graph(job)
+    window = choose_window(graph, find_steps(graph), str(step))
+    alone, together, swept, limits = [], None, [], []
+    if values:
+        swept = sweep(graph, changes, values, window)
+    elif changes:
+        alone = [change_and_replay(graph, one, window=window) for one in changes]
+        together = change_and_replay(graph, *changes, window=window) if len(changes) > 1 else None
+    else:
+        limits = ideal_limits(graph, window)
+    return Answers(graph, window, alone, together, swept, limits, tuple(changes))
 
 
 def _read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:

@@ -76,7 +76,10 @@ def summarize(run: Run) -> dict[str, Any]:
             {"rank": c.rank, "communication_ns": c.communication, "exposed_comm_ns": c.exposed}
             for c in run.communication
         ],
-        "what_if": [{"change": str(w.change), "step_ns": w.step_ns} for w in run.what_ifs],
+        "what_if": [
+            {"change": "; ".join(map(str, asked.changes)), "step_ns": asked.step_ns}
+            for asked in run.what_ifs
+        ],
         "issues": _issues(run),
         "sources": [
             msgspec.to_builtins(source)
