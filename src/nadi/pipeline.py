@@ -10,6 +10,7 @@ import polars as pl
 
 from nadi import formats
 from nadi.analyze.exposed import communication_by_rank
+from nadi.analyze.stragglers import find_stragglers
 from nadi.analyze.unexplained import explain_time
 from nadi.critical_paths import critical_path
 from nadi.discover import find_files, pair_recordings, recording_of
@@ -121,6 +122,7 @@ def run(
         path=path,
         explained=explain_time(graph),
         communication=communication_by_rank(job, start, end),
+        stragglers=find_stragglers(measured, window),
         what_ifs=[change_and_replay(graph, one, window=window) for one in changes],
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nadi.analyze.exposed import RankCommunication
+from nadi.analyze.stragglers import Stragglers
 from nadi.analyze.unexplained import Explained
 from nadi.critical_paths import CriticalPath
 from nadi.graph import EventGraph, Replay
@@ -33,6 +34,8 @@ class Run:
         How much of the measured time of the whole job the graph explains.
     communication
         Per rank, within the window.
+    stragglers
+        Which rank each collective of the window waited for.
     what_ifs
         One per change asked for, each made to the measured job alone.
     """
@@ -45,6 +48,7 @@ class Run:
     path: CriticalPath
     explained: Explained
     communication: list[RankCommunication]
+    stragglers: Stragglers
     what_ifs: list[WhatIf]
 
     def __repr__(self) -> str:

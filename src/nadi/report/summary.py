@@ -16,11 +16,12 @@ from nadi.report._text import TOP, make_table, name_cell, print_issues, to_json
 from nadi.report.timeline import write_timeline
 from nadi.result import Run
 from nadi.schema import UNBOUNDED
-from nadi.units import format_count, format_ns, format_percent
+from nadi.units import format_count, format_ns, format_percent, printable
 
 __all__ = ["check_results_folder", "print_summary", "summarize", "write_results"]
 
 _ALWAYS_SHOWN = ("link.matched", "link.no-host")  # what all answers rest on
+_NAME_IN_LINE = 40
 
 
 def summarize(run: Run) -> dict[str, Any]:
@@ -76,6 +77,13 @@ def summarize(run: Run) -> dict[str, Any]:
             {"rank": c.rank, "communication_ns": c.communication, "exposed_comm_ns": c.exposed}
             for c in run.communication
         ],
+        "stragglers": {
+            "ranks": _in_ns(run.stragglers.ranks, "caused", "waited"),
+            "collectives": _in_ns(
+                run.stragglers.collectives.sort("waited", descending=True).head(TOP),
+                "time", "waited", "longest",
+            ),
+        },
         "what_if": [
             {"change": "; ".join(map(str, asked.changes)), "step_ns": asked.step_ns}
             for asked in run.what_ifs
@@ -88,6 +96,11 @@ def summarize(run: Run) -> dict[str, Any]:
         ],
         "nadi_version": run.job.traces[0].provenance.nadi_version,
     }  # fmt: skip
+
+
+def _in_ns(table: pl.DataFrame, *times: str) -> list[dict[str, Any]]:
+    """Give rows as objects, with the unit in the names of times."""
+    return table.rename({name: f"{name}_ns" for name in times}).to_dicts()
 
 
 def write_results(run: Run, folder: Path) -> list[Path]:
@@ -123,6 +136,7 @@ def print_summary(run: Run, console: Console) -> None:
     _print_kinds(data, console)
     _print_top(run, console)
     _print_communication(data, console)
+    _print_stragglers(data, console)
     _print_what_ifs(data, console)
     shown = (i for i in data["issues"] if i["severity"] != "info" or i["code"] in _ALWAYS_SHOWN)
     print_issues(shown, console)
@@ -221,6 +235,30 @@ def _print_communication(data: dict[str, Any], console: Console) -> None:
         f"({format_percent(exposed, total)}){' a rank' if data['ranks'] > 1 else ''}"
         f"{most if data['ranks'] > 1 else ''}"
     )
+
+
+def _print_stragglers(data: dict[str, Any], console: Console) -> None:
+    found = data["stragglers"]
+    if not found["collectives"]:
+        return
+    table = make_table(
+        "who was waited for in collectives",
+        rank="right", **{"times last": "right", "others waited for it": "right",
+                         "it waited": "right"},
+    )  # fmt: skip
+    for row in found["ranks"]:
+        table.add_row(
+            str(row["rank"]), format_count(row["times_last"]), format_ns(row["caused_ns"]),
+            format_ns(row["waited_ns"]),
+        )  # fmt: skip
+    console.print(table)
+    worst = max(found["collectives"], key=lambda row: row["longest_ns"])
+    what = printable(worst["operation"], _NAME_IN_LINE) or "no operation"
+    line = (
+        f"longest wait: {format_ns(worst['longest_ns'])} for rank {worst['rank']} in "
+        f"{printable(worst['name'], _NAME_IN_LINE)}, late by {worst['cause']}, most of it {what}"
+    )
+    console.print(Text(line))
 
 
 def _print_what_ifs(data: dict[str, Any], console: Console) -> None:
