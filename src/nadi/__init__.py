@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
     from nadi.link import link_device, link_job, link_pair
+    from nadi.link.tensors import tensor_deps
     from nadi.linking import LinkedFile, Linking, link_files
     from nadi.networkx_graphs import from_networkx, to_networkx
     from nadi.overheads import Overheads, estimate_overheads
@@ -100,6 +101,7 @@ _HOME = {
     "read": "formats",
     "run": "pipeline",
     "summarize": "report.summary",
+    "tensor_deps": "link.tensors",
     "validate_job": "validate",
     "validate_trace": "validate",
     "write": "formats",
@@ -158,6 +160,7 @@ __all__ = [
     "run",
     "summarize",
     "sweep",
+    "tensor_deps",
     "to_networkx",
     "validate_job",
     "validate_trace",

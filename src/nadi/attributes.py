@@ -26,6 +26,7 @@ from nadi.wire import SCALAR_TYPES, bits_of, pack_list, unpack_list, value_of
 
 __all__ = [
     "CODES", "SPAN_CODES", "AttributeBuilder", "Attributes", "LazyAttributes", "Part", "combined",
+    "empty_columns",
 ]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
@@ -39,7 +40,8 @@ _TEXTS = ("string", "operand", "json", "doc_string")
 _INTEGERS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64")
 _EMPTY = np.zeros(0, dtype=np.uint8)
 _IS_SPAN = np.isin(np.arange(len(ATTRIBUTE_TYPES)), list(SPAN_CODES))
-_DTYPES = (np.int32, np.int32, np.uint8, np.int64, np.int32)  # node, name, type, value, length
+_Codes = npt.NDArray[np.int32]
+_Columns = tuple[_Codes, _Codes, npt.NDArray[np.uint8], Ints, _Codes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,6 +226,19 @@ class Attributes:
             return self.buffers[0]
         return np.concatenate(self.buffers) if self.buffers else _EMPTY
 
+    def bytes_around(self, rows: Ints) -> tuple[npt.NDArray[np.uint8], int]:
+        """Give bytes that the spans of some rows lie in, and how many bytes stand before these.
+
+        The buffers of a large trace are not copied together for spans that all lie in one, as
+        those of operands do: only the host's file tells of them.
+        """
+        first = int(self.value[rows].min(initial=2**62))
+        last = int((self.value[rows] + self.length[rows]).max(initial=0))
+        for buffer, start in zip(self.buffers, self._starts[:-1].tolist(), strict=True):
+            if start <= first and last <= start + buffer.size:
+                return buffer, start
+        return self.bytes(), 0
+
 
 class Part(NamedTuple):
     """Attributes that are to be put together with others.
@@ -261,7 +276,7 @@ def combined(parts: Sequence[Part]) -> Attributes:
     for part, mask in zip(parts, masks, strict=True):
         count_attributes(_writable(part.attributes.node), *mask, count)
     at = np.cumsum(count) - count
-    out: Any = tuple(np.empty(int(count.sum()), dtype=dtype) for dtype in _DTYPES)
+    out = empty_columns(int(count.sum()))
     begin = 0
     for (one, _, _), mask in zip(parts, masks, strict=True):
         given: tuple[npt.NDArray[Any], ...] = (one.node, one.name, one.type, one.value, one.length)
@@ -273,6 +288,18 @@ def combined(parts: Sequence[Part]) -> Attributes:
     buffers = tuple(buffer for part in parts for buffer in part.attributes.buffers)
     node, name, kind, value, length = out
     return Attributes(node, name, kind, value, length, tuple(names), buffers)
+
+
+def empty_columns(size: int) -> _Columns:
+    """Make room for node, name, type, value and length of attributes, each of shape (size,).
+
+    It is one block, because only a large block goes back to the system when it is done with.
+    """
+    block = np.empty(21 * size, dtype=np.uint8)
+    # the widest comes first: so all are aligned
+    value = block[: 8 * size].view(np.int64)
+    node, name, length = block[8 * size : 20 * size].view(np.int32).reshape(3, size)
+    return node, name, block[20 * size :], value, length
 
 
 def _row_map(part: Part) -> Ints:
@@ -292,10 +319,12 @@ class LazyAttributes:
     def __init__(self, load: Callable[[], Attributes]) -> None:
         self._load = load
 
-    @cached_property
+    @property
     def value(self) -> Attributes:
         """The attributes."""
-        return self._load()
+        value = self._load()
+        self._load = lambda: value  # lets go of what they were read from
+        return value
 
 
 def _json_value(content: bytes) -> Any:

@@ -56,6 +56,10 @@ def test_run_writes_three_files_that_agree(run: Any, demo_folder: Path, tmp_path
     assert sum(summary["critical_path_by_kind"].values()) == summary["critical_path_ns"]
     assert [step["step"] for step in summary["steps"]] == [1, 2]
     assert 0 < summary["exposed_comm_ns"] < summary["measured_ns"]
+    assert (summary["collectives_matched"], summary["transfers_matched"]) == (22, 2)
+    assert [clock["shift_ns"] for clock in summary["clocks"]] == [0] * 4
+    assert all(clock["low_ns"] <= 0 <= clock["high_ns"] for clock in summary["clocks"])
+    assert "clocks: none had to be shifted" in out
     (change,) = summary["what_if"]
     assert change["change"] == "scale aten::copy_ 0.5"
     assert change["step_ns"] < summary["measured_ns"]

@@ -175,6 +175,20 @@ def test_the_demo_needs_no_shift(demo_run: nadi.Run) -> None:
     assert found == {rank: (-bound[rank][0], bound[0][rank]) for rank in range(4)}
 
 
+def test_whole_group_collectives_alone_give_the_intervals_of_pairs(demo_run: nadi.Run) -> None:
+    """Worked out by hand from the recording, in us, without broadcasts and other ranks."""
+    parts = [p for p in demo_parts(demo_run) if p["comm_type"] not in ("broadcast", "send", "recv")]
+    sizes = [p["collective"] for p in parts]
+    for rank, expected in {1: (-174, 968), 2: (-653, 867), 3: (-224, 330)}.items():
+        both = [
+            {**p, "rank": min(p["rank"], 1)}
+            for p in parts
+            if sizes.count(p["collective"]) == 4 and p["rank"] in (0, rank)
+        ]
+        clock = align(2, both)[0][1]
+        assert (round(clock["low"] / 1_000), round(clock["high"] / 1_000)) == expected
+
+
 def demo_parts(run: nadi.Run) -> list[Part]:
     parts = []
     for collective, rank, node in run.job.matches.iter_rows():

@@ -133,6 +133,18 @@ def test_a_recording_that_began_later_is_matched_from_its_end() -> None:
     assert issues(job) == {"job.unmatched-collective": 5}
 
 
+def test_recordings_of_equal_length_that_began_at_another_place() -> None:
+    sizes = [8, 16, 32, 64] * 3
+    ranks = {
+        rank: [{"comm_type": "all_reduce", "group": "all", "comm_bytes": sizes[k], "start": 100 * k}
+               for k in range(rank, rank + 8)]
+        for rank in range(2)
+    }  # fmt: skip
+    job = job_of(ranks, {"all": [0, 1]})
+    assert found(job) == {frozenset([(0, k + 1), (1, k)]) for k in range(7)}
+    assert issues(job) == {"job.unmatched-collective": 2}
+
+
 def test_a_recording_that_ended_sooner_is_matched_from_its_start() -> None:
     job = job_of({0: repeated(10), 1: repeated(6)}, {"all": [0, 1]})
     assert found(job) == {frozenset([(0, k), (1, k)]) for k in range(6)}
@@ -244,6 +256,16 @@ def test_threads_that_tell_the_wrong_groups_are_not_believed() -> None:
     job = job_of(ranks, groups)
     assert found(job) == {frozenset((rank, k) for rank in range(4)) for k in range(3)}
     assert job.traces[3].nodes["group"].to_list() == [0, 0, 0]
+
+
+def test_what_a_rank_lacks_is_not_made_up_for_by_groups_of_fewer() -> None:
+    half = {rank: gloo(rank, "ABABABABAB", told=True) for rank in range(4)}
+    del half[3][2]
+    groups = {"all": [0, 1, 2, 3], "half0": [0, 1], "half1": [2, 3]}
+    job = job_of(half, groups)
+    assert all(len(parts) == 4 for parts in found(job))
+    assert job.matches["collective"].n_unique() == 9
+    assert issues(job) == {"job.unmatched-collective": 3}
 
 
 def test_a_job_of_many_ranks() -> None:

@@ -10,16 +10,16 @@ Ranks are counted within the process group, which is an object without a name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from nadi.attributes import Attributes
-from nadi.operands import operand_tables
 
 __all__ = ["C10D_CALLS", "c10d_calls"]
 
@@ -38,7 +38,7 @@ _MEANING = {
     "src": "src", "dst": "dst", "root_rank": "root", "tag": "tag", "async_op": "is_async",
     "asyncOp": "is_async",
 }  # fmt: skip
-_FLAGS = {"true": 1, "false": 0}
+_MAX_RANK = 2**31
 _MAX_BYTES = 2**62
 
 
@@ -60,20 +60,10 @@ def c10d_calls(rows: npt.NDArray[np.int64], attributes: Attributes) -> pl.DataFr
         called input, of these alone. O(attributes + rows).
     """
     attributes = attributes.filtered(np.isin(attributes.node, rows))
-    tables = operand_tables(attributes)
-    sizes = (tables.tensors["elements"] * tables.tensors["itemsize"]).to_list()
-    inputs = tables.operands.filter(~pl.col("is_output") & (pl.col("position") >= 0))
-    found: dict[int, list[tuple[int, int, int, str]]] = {}
-    for node, *leaf in inputs.select("node", "position", "item", "tensor", "value").iter_rows():
-        position, item, tensor, value = leaf
-        size = sizes[tensor] if tensor >= 0 else -1
-        found.setdefault(node, []).append((position, item, size, value))
-    schema_at = attributes.rows_named("op_schema")
-    schema = {int(attributes.node[at]): str(attributes.python_value(at)) for at in schema_at}
-    records = [
-        {"node": row, **_call(found.get(row, []), _arguments(schema.get(row, "")))}
-        for row in rows.tolist()
-    ]
+    records = []
+    for row in rows.tolist():
+        stated = attributes.of(row)
+        records.append({"node": row, **_call(stated.get("inputs.values"), stated.get("op_schema"))})
     missing = [pl.col(name).fill_null(-1) for name in C10D_CALLS]
     return pl.DataFrame(records, schema=dict(C10D_CALLS)).with_columns(missing)
 
@@ -86,22 +76,36 @@ def _arguments(schema: str) -> tuple[str, ...]:
     return tuple(part.partition("=")[0].split()[-1] if part.split() else "" for part in parts)
 
 
-def _call(leaves: list[tuple[int, int, int, str]], names: tuple[str, ...]) -> dict[str, Any]:
-    stated: dict[str, Any] = {}
+def _call(inputs: Any, schema: Any) -> dict[str, int]:
+    """Read the inputs of a call, a list in JSON, by what its schema calls them."""
+    try:
+        values = msgspec.json.decode(inputs) if isinstance(inputs, str) else []
+    except (msgspec.MsgspecError, RecursionError):
+        values = []  # the rules on operands are the ones to complain
+    names = _arguments(schema) if isinstance(schema, str) else ()
+    stated: dict[str, int] = {}
     sent, given = [], []
-    for position, item, size, value in leaves:
+    for position, value in enumerate(values if isinstance(values, list) else []):
         name = names[position] if position < len(names) else ""
-        if size >= 0:
-            given.append(size)
-            if name.startswith("input"):
-                sent.append(size)
-        elif item < 0 and (meaning := _MEANING.get(name)):
-            stated[meaning] = _FLAGS.get(value.lower(), _rank(value))
+        sizes = list(_tensor_bytes(value))
+        given += sizes
+        if name.startswith("input"):
+            sent += sizes
+        if (meaning := _MEANING.get(name)) and isinstance(value, int) and 0 <= value < _MAX_RANK:
+            stated[meaning] = int(value)
     if given:
         stated["bytes"] = min(sum(sent or given), _MAX_BYTES)
     return stated
 
 
-def _rank(value: str) -> int:
-    """Read a number of up to nine digits; -1 if it is none."""
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else -1
+def _tensor_bytes(value: Any) -> Iterator[int]:
+    """Find tensors in nested lists: [id, storage, offset, elements, itemsize, device]."""
+    if not isinstance(value, list):
+        return
+    if len(value) == 6 and isinstance(value[5], str):
+        elements, itemsize = value[3:5]
+        if all(isinstance(number, int) and 0 <= number < 2**40 for number in (elements, itemsize)):
+            yield elements * itemsize
+    else:
+        for item in value:
+            yield from _tensor_bytes(item)

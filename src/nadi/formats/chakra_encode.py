@@ -25,12 +25,8 @@ from nadi.errors import UsageError
 from nadi.formats.chakra_decode import COLLECTIVES, stated_version
 from nadi.issues import IssueLog
 from nadi.kernels.attributes import place_spans
-from nadi.kernels.chakra_decode import ROLES
-from nadi.kernels.chakra_encode import (
-    MessageColumns,
-    encode_messages,
-    measure_messages,
-)
+from nadi.kernels.chakra_attributes import ROLES
+from nadi.kernels.chakra_encode import MessageColumns, encode_messages, measure_messages
 from nadi.kernels.groups import group_rows
 from nadi.schema import CATEGORIES, NODE_KINDS
 from nadi.trace import Trace
@@ -42,7 +38,7 @@ SCHEMAS = ("0.0.4", "1.0.0")
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 _Bytes = npt.NDArray[np.uint8]
-_PIECE = 1 << 24  # bytes of a file at a time
+_PIECE = 1 << 22  # bytes of a file at a time
 _AHEAD = 2  # pieces
 _DEPENDENCY = re.compile(r"(ctrl|data)_deps\[(\d+)\]")
 # columns of nodes that become numbers under Chakra's or PyTorch's name for them
@@ -295,7 +291,7 @@ def _message_columns(trace: Trace, attributes: Attributes, given: Trace) -> Mess
     lengths = np.diff(first)
     ctrl_first, ctrl = given_ids(given, attributes, "ctrl")
     data_first, data = given_ids(given, attributes, "data")
-    value, buffer, rest = _buffers(attributes)
+    value, buffer, rest = _buffers(attributes, is_ours=attributes is not given.attributes)
     columns = MessageColumns(
         nodes=_node_numbers(trace, node_names, first, lengths),
         ctrl_first=ctrl_first,
@@ -322,10 +318,11 @@ def _message_columns(trace: Trace, attributes: Attributes, given: Trace) -> Mess
     return MessageColumns(*(np.require(column, requirements=["C", "W"]) for column in columns))
 
 
-def _buffers(attributes: Attributes) -> tuple[_Ints, _Bytes, _Bytes]:
+def _buffers(attributes: Attributes, *, is_ours: bool) -> tuple[_Ints, _Bytes, _Bytes]:
     """Give the first buffer as it is, and of the others what spans lie in, with new values.
 
-    The first is most of all: the file of the host, which is not to be copied.
+    The first is most of all: the file of the host, which is not to be copied. The attributes
+    are changed if they are ``ours``, and serve nothing else.
     """
     if len(attributes.buffers) == 1:
         return attributes.value, attributes.buffers[0], np.empty(0, dtype=np.uint8)
@@ -340,7 +337,7 @@ def _buffers(attributes: Attributes) -> tuple[_Ints, _Bytes, _Bytes]:
         mine = np.flatnonzero(number == one)
         source = np.require(attributes.buffers[one], requirements=["C", "W"])
         place_spans(source, at[mine] - int(ends[one - 1]), length[mine], first[mine], rest)
-    value = attributes.value.copy()
+    value = attributes.value if is_ours else attributes.value.copy()
     value[rows] = begin + first
     return value, attributes.buffers[0], rest
 

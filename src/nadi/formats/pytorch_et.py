@@ -144,6 +144,7 @@ def decode(raw: RawFile) -> Trace:
     parent, lost_parents = _parents(nodes, rows, log)
     deps, lost_deps = _thread_deps(nodes, rows, log)
     lost = {"ctrl_deps[0]": lost_parents, "inter_thread_dep": lost_deps}
+    rest, new_row = nodes.without_columns(), rows.new_row
     trace = Trace(
         nodes=NODES.build(rows.order.size, {"parent": parent, **_columns(nodes, names, rows)}),
         deps=deps,
@@ -151,7 +152,7 @@ def decode(raw: RawFile) -> Trace:
         issues=log.table(),
         provenance=Provenance(__version__, (raw.source(f"PyTorch ET {schema}"),)),
         process=process,
-        given_attributes=LazyAttributes(lambda: _attributes(nodes, members, lost, rows.new_row)),
+        given_attributes=LazyAttributes(lambda: _attributes(rest, members, lost, new_row)),
     )
     return with_param_comms(trace)
 

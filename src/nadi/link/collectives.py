@@ -44,10 +44,10 @@ def match_collectives(across: Across) -> pl.DataFrame:
     """Match the k-th collective of a group on one rank with the k-th on every other.
 
     Where ranks disagree, for one recording began later or lacks some, the places are counted
-    from the end, or else they are matched by what ranks have in common: the way that leaves
-    fewest without a counterpart, and of equal ways the one in which fewest end before others
-    begin. Operations whose group nothing tells are matched by what all ranks of a group have
-    in common too, the largest groups first.
+    from the end, or else they are matched by what ranks have in common: the way in which most
+    are of one size on all ranks, then that which leaves fewest without a counterpart, then the
+    one in which fewest end before others begin. Operations whose group nothing tells are
+    matched by what all ranks of a group have in common too, the largest groups first.
 
     Returns
     -------
@@ -74,12 +74,19 @@ def _whole(lane: pl.DataFrame) -> pl.DataFrame:
     return lane.filter(is_whole)
 
 
+def _equal(lane: pl.DataFrame) -> pl.DataFrame:
+    """Give the parts of whole collectives that are of one size on all ranks, where that matters."""
+    size = pl.when(pl.col("comm_type").is_in(SAME_BYTES) & (pl.col("comm_bytes") >= 0))
+    num_sizes = size.then("comm_bytes").drop_nulls().n_unique().over(*_LANE, "place")
+    return _whole(lane).filter(num_sizes <= 1)
+
+
 def _agrees(named: pl.DataFrame) -> pl.DataFrame:
-    """Tell of each lane whether every collective in it is whole."""
-    whole = _whole(named).select("part", is_whole=True)
-    marked = named.join(whole, on="part", how="left", maintain_order="left")
+    """Tell of each lane whether every collective in it is whole and of one size."""
+    equal = _equal(named).select("part", is_equal=True)
+    marked = named.join(equal, on="part", how="left", maintain_order="left")
     return marked.group_by(*_LANE, maintain_order=True).agg(
-        agrees=pl.col("is_whole").is_not_null().all()
+        agrees=pl.col("is_equal").is_not_null().all()
     )
 
 
@@ -88,9 +95,9 @@ def _realigned(lane: pl.DataFrame) -> pl.DataFrame:
     from_end = pl.col("place") - pl.len().cast(pl.Int64).over("rank")
     ways = [_whole(lane), _whole(lane.with_columns(place=from_end - from_end.min()))]
     shortest = int(lane.group_by("rank").len()["len"].min() or 0)  # type: ignore[arg-type]
-    if max(way.height for way in ways) < shortest * int(lane["size"][0]):
+    if max(_equal(way).height for way in ways) < shortest * int(lane["size"][0]):
         ways.append(_in_common(lane))
-    return min(ways, key=lambda way: (-way.height, _num_contradictions(way)))
+    return min(ways, key=lambda way: (-_equal(way).height, -way.height, _num_contradictions(way)))
 
 
 def _num_contradictions(lane: pl.DataFrame) -> int:

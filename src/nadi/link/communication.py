@@ -148,6 +148,8 @@ class _HostColumns:
 
     def states(self, name: str, nodes: _Ints) -> _Bools:
         """Tell whether the host trace gives nodes an attribute of a name."""
+        if (self.rows(nodes) < 0).all():
+            return np.zeros(nodes.size, dtype=np.bool_)  # attributes are costly to look at
         attributes = self._host.attributes
         stated = attributes.node[attributes.rows_named(name)]
         return np.isin(self.rows(nodes), stated[stated >= 0])

@@ -92,19 +92,28 @@ def _matched(traces: list[Trace], log: IssueLog) -> Job:
 
 
 def _best_groups(across: Across) -> tuple[Across, pl.DataFrame]:
-    """Match collectives by the groups that threads tell, or without if that matches more."""
+    """Match collectives by the groups that threads tell, or without where these cannot be right.
+
+    That is where nothing is left over without them, or most is left over with them: what a
+    rank lacks is to be missed, and not to be made up for by groups of fewer ranks.
+    """
     collectives = match_collectives(across)
-    told = across.groups.with_row_index("group").filter("is_here")["group"].cast(pl.Int64)
+    groups = across.groups.with_row_index("group").filter(pl.col("is_here") & (pl.col("size") > 1))
+    told = groups["group"].cast(pl.Int64)
     by_thread = (
         pl.col("is_cpu") & (pl.col("kind") == "COMM_COLL") & pl.col("group").is_in(told.implode())
     )
-    expected = across.work.filter(by_thread).join(collectives, on="part", how="anti")
-    if across.groups.height < 2 or expected.height == 0:
+    work = across.work.filter(by_thread)
+    num_alone = work.join(collectives, on="part", how="anti").height
+    if across.groups.height < 2 or num_alone == 0:
         return across, collectives
     group = pl.when(by_thread).then(pl.lit(-1, pl.Int64)).otherwise("group")
     untold = across._replace(work=across.work.with_columns(group=group))
     others = match_collectives(untold)
-    return (untold, others) if others.height > collectives.height else (across, collectives)
+    num_lost = work.join(others, on="part", how="anti").height
+    doubtful = num_lost == 0 or 2 * num_alone > work.height
+    better = doubtful and others.height > collectives.height
+    return (untold, others) if better else (across, collectives)
 
 
 def _numbered(across: Across, collectives: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
