@@ -23,6 +23,7 @@ LAYERS = [
     {"overheads"},
     {"graph"},
     {"graph_builder", "networkx_graphs"},
+    {"export"},
     {"steps"},
     {"critical_paths", "analyze"},
     {"whatif"},
