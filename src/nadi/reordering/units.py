@@ -1,0 +1,376 @@
+"""What can move as one: an operator as its program called it, with all that lies in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.graph import EdgeKind
+from nadi.reordering.data_edges import tensor_pairs
+from nadi.reordering.layout import Layout, find_rows
+from nadi.schema import LABELS, TENSOR_DEPS
+from nadi.whatif.selection import outermost
+
+__all__ = ["BLOCKERS", "Units", "find_units"]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+
+BLOCKERS = (
+    "nothing",
+    "raw",
+    "war",
+    "waw",
+    "communication order",
+    "random numbers",
+    "hidden state",
+    "host reads a value",
+    "wait for the device",
+    "hand-over between threads",
+    "barrier",
+    "unknown effects",
+    "start of the window",
+    "out of nesting",
+)
+"""Why an operation cannot start sooner."""
+_CODE = {name: code for code, name in enumerate(BLOCKERS)}
+
+_OPERATOR = r"^(\w+)::\w+(\.\w+)?$"
+_NO_OPERATOR = r"^(autograd|torch)::"
+_READS_VALUE = (
+    r"^aten::(item|_local_scalar_dense|is_nonzero|equal|allclose|nonzero|masked_select|_?unique2?"
+    r"|unique_consecutive|unique_dim|_assert_async|bincount)$"
+)
+_WAIT_CALL = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)Memcpy$"
+_BARRIER = r"barrier"
+_IN_ORDER = (
+    (
+        "random numbers",
+        r"^aten::(_?fused_dropout|native_dropout|(feature_)?(alpha_)?dropout_?|bernoulli_?|rand\w*"
+        r"|normal_?|normal_functional|uniform_?|random_?|multinomial|exponential_?|cauchy_?"
+        r"|geometric_?|log_normal_?|poisson|binomial|_?s?tandard_gamma|rrelu\w*"
+        r"|_?scaled_dot_product\w*|_\w*flash_attention\w*|_efficient_attention\w*)$",
+    ),
+    # what schemas keep silent: running statistics, tables that a backward pass updates
+    (
+        "hidden state",
+        r"^aten::(_?batch_norm\w*|native_batch_norm\w*|_native_batch_norm\w*|cudnn_batch_norm\w*"
+        r"|miopen_batch_norm\w*|batch_norm_\w+|instance_norm)$|split_embedding|SplitLookup",
+    ),
+)
+_STEP = r"^ProfilerStep#\d+$"
+
+
+@dataclass(frozen=True)
+class Units:
+    """The units of a job in the order of their threads; arrays of shape (units,).
+
+    Attributes
+    ----------
+    layout
+        The threads that they stand on.
+    op
+        int64: the outermost operation of each.
+    begin, end
+        int64: the places of its start and end in the chain; ascending.
+    of_op
+        int64, shape (ops,): the unit in which each host operation lies, or -1.
+    can_move
+        bool: whether it may change its place at all.
+    is_communication
+        bool: whether it communicates, or asks for communication.
+    first_work, last_work
+        int64: what it launched: a range of ``layout.works``.
+    low, blocker
+        int64: the last place of its thread that must stay before it, or the place before the
+        thread's first; why (a position in ``BLOCKERS``).
+    low_renamed
+        int64: the same if no memory were used again (without war and waw).
+    """
+
+    layout: Layout
+    op: _Ints
+    begin: _Ints
+    end: _Ints
+    of_op: _Ints
+    can_move: _Bools
+    is_communication: _Bools
+    first_work: _Ints
+    last_work: _Ints
+    low: _Ints
+    blocker: _Ints
+    low_renamed: _Ints
+
+    def first_place(self, low: _Ints) -> _Ints:
+        """Give the first unit that ends at or after a place; int64, as long as ``low``."""
+        return np.searchsorted(self.end, low)
+
+    def at_op(self, op: int) -> int:
+        """Give the unit of which an operation is the outermost, or -1."""
+        unit = int(self.of_op[op])
+        return unit if unit >= 0 and self.op[unit] == op else -1
+
+
+def find_units(layout: Layout, time: _Ints, since: int) -> Units:
+    """Find what can move as one, and how far.
+
+    Parameters
+    ----------
+    layout
+        Of a graph whose job has dependencies by tensors.
+    time
+        int64 ns, shape (vertices,): a replay of the graph.
+    since
+        Measured time in ns since the job's origin before which nothing moves.
+
+    Returns
+    -------
+    Units
+        O(ops log ops + dependencies).
+    """
+    graph = layout.graph
+    pairs = tensor_pairs(graph)
+    outer = outermost(graph, _is_work(layout, pairs))
+    op = np.unique(outer[outer >= 0])
+    op = op[np.argsort(layout.at[2 * op])]
+    number = np.full(graph.num_ops + 1, -1, dtype=np.int64)
+    number[op] = np.arange(op.size)
+    of_op = number[outer]
+    begin, end = layout.at[2 * op], layout.at[2 * op + 1]
+    first, last = layout.works.of(begin, end)
+    parts = _Parts(layout, time, op, begin, end, of_op, first, last)
+    nested = parts.nested()
+    talks = parts.communicates()
+    has_category = graph.gather("category").is_in(["runtime", "driver"]).to_numpy()
+    low, blocker, low_renamed = _limits(parts, pairs, talks, nested, since)
+    can_move = nested & ~has_category[op] & (blocker != _CODE["out of nesting"])
+    return Units(
+        layout, op, begin, end, of_op, can_move, talks, first, last, low, blocker, low_renamed
+    )
+
+
+def _is_work(layout: Layout, pairs: tuple[_Ints, _Ints, _Ints]) -> _Bools:
+    """Tell which host operations do something of their own: operators, calls, what uses data.
+
+    Labels, autograd's nodes and Python's functions only stand around these.
+    """
+    graph = layout.graph
+    names = graph.op_names
+    unique = names.unique()
+    operators = unique.filter(
+        unique.str.contains(_OPERATOR) & ~unique.str.contains(_NO_OPERATOR)
+    )  # fmt: skip
+    category = graph.gather("category")
+    works = names.is_in(operators.implode()).to_numpy() & ~category.is_in(LABELS).to_numpy()
+    works |= category.is_in(["runtime", "driver"]).to_numpy()
+    works[pairs[0]] = True
+    works[pairs[1]] = True
+    return works & ~layout.on_device
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Units as they are found; as :class:`Units`."""
+
+    layout: Layout
+    time: _Ints
+    op: _Ints
+    begin: _Ints
+    end: _Ints
+    of_op: _Ints
+    first_work: _Ints
+    last_work: _Ints
+
+    def containing(self, chosen: _Bools) -> _Bools:
+        """Tell which units hold one of the chosen operations; bool, shape (units,)."""
+        inside = self.of_op[chosen & (self.of_op >= 0)]
+        found = np.zeros(self.op.size, dtype=np.bool_)
+        found[inside] = True
+        return found
+
+    def named(self, pattern: str) -> _Bools:
+        """Tell which units hold an operation with such a name; bool, shape (units,)."""
+        names = self.layout.graph.op_names
+        unique = names.unique()
+        fitting = unique.filter(unique.str.contains(pattern))
+        return self.containing(names.is_in(fitting.implode()).to_numpy())
+
+    def launching(self, chosen: _Bools) -> _Bools:
+        """Tell which units launch one of the chosen works; bool, shape (units,)."""
+        works = self.layout.works
+        total = np.concatenate([[0], np.cumsum(chosen[works.op])])
+        found: _Bools = total[self.last_work] > total[self.first_work]
+        return found
+
+    def communicates(self) -> _Bools:
+        """Tell which units are, or ask for, communication; bool, shape (units,)."""
+        is_comm = (self.layout.graph.gather("comm_type") != "none").to_numpy()
+        return self.launching(is_comm) | self.containing(is_comm) | self.named(r"^c10d::")
+
+    def nested(self) -> _Bools:
+        """Tell which units stand in one piece on their thread; bool, shape (units,)."""
+        inside = np.flatnonzero(self.of_op >= 0)
+        unit = self.of_op[inside]
+        first = np.full(self.op.size, self.layout.chain.size, dtype=np.int64)
+        last = np.full(self.op.size, -1, dtype=np.int64)
+        np.minimum.at(first, unit, self.layout.at[2 * inside])
+        np.maximum.at(last, unit, self.layout.at[2 * inside + 1])
+        count = np.bincount(unit, minlength=self.op.size)
+        linked = np.concatenate([[0], np.cumsum(self.layout.link < 0)])
+        whole = linked[self.end + 1] == linked[self.begin + 1]
+        found: _Bools = (
+            (first == self.begin)
+            & (last == self.end)
+            & (self.end - self.begin + 1 == 2 * count)
+            & whole
+        )
+        return found
+
+
+def _limits(
+    parts: _Parts, pairs: tuple[_Ints, _Ints, _Ints], talks: _Bools, nested: _Bools, since: int
+) -> tuple[_Ints, _Ints, _Ints]:
+    """Give ``low``, ``blocker`` and ``low_renamed`` of :class:`Units`."""
+    fences, reasons = _fences(parts, nested, since)
+    nearest = np.searchsorted(fences, parts.begin, side="right") - 1
+    low, blocker = fences[nearest], reasons[nearest]  # the first of a thread is always a fence
+    # what has a fence in itself stays where it is
+    inner = np.searchsorted(fences, parts.begin)
+    fenced = inner < np.searchsorted(fences, parts.end, side="right")
+    low = np.where(fenced, parts.begin, low)
+    blocker = np.where(fenced, reasons[np.minimum(inner, reasons.size - 1)], blocker)
+    same_order = [("communication order", talks)]
+    same_order += [(name, parts.named(pattern)) for name, pattern in _IN_ORDER]
+    for name, members in same_order:
+        low, blocker = _raise(low, blocker, _after_former(parts, members), _CODE[name])
+    by_kind = _by_data(parts, pairs)
+    low, blocker = _raise(low, blocker, by_kind[0], _CODE["raw"])
+    low_renamed = low
+    for code, kind in enumerate(TENSOR_DEPS[1:], 1):
+        low, blocker = _raise(low, blocker, by_kind[code], _CODE[kind])
+    return low, blocker, low_renamed
+
+
+def _raise(low: _Ints, blocker: _Ints, other: _Ints, code: int) -> tuple[_Ints, _Ints]:
+    higher = other > low
+    return np.where(higher, other, low), np.where(higher, code, blocker)
+
+
+def _by_data(parts: _Parts, pairs: tuple[_Ints, _Ints, _Ints]) -> list[_Ints]:
+    """Give the end of the last unit of the same thread whose data each needs, by kind, or -1."""
+    src, dst, kind = pairs
+    before, after = parts.of_op[src], parts.of_op[dst]
+    thread = parts.layout.thread[parts.op]
+    inner = (before >= 0) & (after >= 0) & (before != after)
+    inner &= thread[before] == thread[after]
+    found = []
+    for code in range(len(TENSOR_DEPS)):
+        chosen = inner & (kind == code)
+        end = np.full(parts.op.size, -1, dtype=np.int64)
+        np.maximum.at(end, after[chosen], parts.end[before[chosen]])
+        # of a cycle between units, as where calls to Python lie in others, nothing is known
+        end = np.where(end > parts.begin, parts.begin, end)
+        found.append(end)
+    return found
+
+
+def _after_former(parts: _Parts, members: _Bools) -> _Ints:
+    """Give the place after which a unit stays that keeps its order among some, or -1.
+
+    That is the end of the last of them before it on its rank; of one on another thread the
+    first place of its own thread that comes later.
+    """
+    found = np.full(parts.op.size, -1, dtype=np.int64)
+    chosen = np.flatnonzero(members)
+    op = parts.op[chosen]
+    rank, start = parts.layout.graph.op_trace[op], parts.time[2 * op]
+    chosen = chosen[np.lexsort((chosen, start, rank))]
+    op = parts.op[chosen]
+    thread, chain = parts.layout.thread, parts.layout.chain
+    for k in range(1, chosen.size):
+        one, other = int(op[k - 1]), int(op[k])
+        if thread[one] == thread[other]:
+            found[chosen[k]] = parts.end[chosen[k - 1]]
+        elif parts.layout.graph.op_trace[one] == parts.layout.graph.op_trace[other]:
+            last = parts.begin[chosen[k]]
+            low = np.searchsorted(thread[chain // 2], thread[other])
+            later = parts.time[chain[low:last]] >= parts.time[2 * one + 1]
+            found[chosen[k]] = last if not later.any() else low + int(np.argmax(later))
+    return found
+
+
+def _fences(parts: _Parts, nested: _Bools, since: int) -> tuple[_Ints, _Ints]:
+    """Find the places that nothing crosses; int64: ascending places, and why."""
+    layout, graph = parts.layout, parts.layout.graph
+    chain, thread = layout.chain, layout.thread[layout.chain // 2]
+    found: list[tuple[_Ints, str]] = []
+    first = np.flatnonzero(np.append(True, np.diff(thread) != 0)[: thread.size])
+    early = np.flatnonzero(graph.time[chain] < since)
+    found.append((np.concatenate([first, early]), "start of the window"))
+    steps = graph.op_names.str.contains(_STEP).to_numpy() & ~layout.on_device
+    marks = layout.at[np.flatnonzero(np.repeat(steps, 2))]
+    found.append((marks, "start of the window"))
+    found.append((np.flatnonzero(layout.link < 0), "out of nesting"))
+    found.append((parts.end[~nested], "out of nesting"))
+    found.append((parts.end[parts.named(_READS_VALUE)], "host reads a value"))
+    waits = parts.containing(_waiting_calls(layout)) | parts.named(_WAIT_CALL)
+    found.append((parts.end[waits], "wait for the device"))
+    found.append((parts.end[parts.named(_BARRIER)], "barrier"))
+    found.append((parts.end[_unknown(parts)], "unknown effects"))
+    found.append((_hand_overs(layout), "hand-over between threads"))
+    places = np.concatenate([place for place, _ in found])
+    why = np.concatenate([np.full(place.size, _CODE[name]) for place, name in found])
+    order = np.argsort(places, kind="stable")
+    return places[order], why[order]
+
+
+def _waiting_calls(layout: Layout) -> _Bools:
+    """Tell which host operations wait for device work whose outcome the host may look at.
+
+    Not those that wait for room in a queue, or while their own data is taken along.
+    """
+    graph = layout.graph
+    edges = np.flatnonzero(graph.edge_kind == EdgeKind.SYNC)
+    source, vertex = graph.in_src[edges], graph.destinations[edges]
+    call = vertex // 2
+    into_call = (vertex % 2 == 1) & (vertex < 2 * graph.num_ops)
+    into_call &= (source % 2 == 1) & (source < 2 * graph.num_ops)
+    edges, source, call = edges[into_call], source[into_call] // 2, call[into_call]
+    launches = np.zeros(graph.num_ops, dtype=np.bool_)
+    launches[layout.works.call] = True
+    for_room = launches[call] & (layout.launched_by[source] != call)
+    waits = np.zeros(graph.num_ops, dtype=np.bool_)
+    waits[call[layout.on_device[source] & ~layout.on_device[call] & ~for_room]] = True
+    return waits
+
+
+def _unknown(parts: _Parts) -> _Bools:
+    """Tell which units launch device work, though nothing says what data that uses."""
+    graph = parts.layout.graph
+    names = graph.op_names
+    unique = names.unique()
+    operators = unique.filter(unique.str.contains(_OPERATOR))
+    known = names.is_in(operators.implode()).to_numpy()
+    return parts.launching(parts.layout.on_device) & ~parts.containing(known)
+
+
+def _hand_overs(layout: Layout) -> _Ints:
+    """Give the places at which a thread goes on after another one, for no communication."""
+    graph = layout.graph
+    is_comm = (graph.gather("comm_type") != "none").to_numpy()
+    found = []
+    for number, trace in enumerate(graph.job.traces):
+        deps = trace.deps.filter(
+            pl.col("inferred") & pl.col("kind").is_in(["thread", "sync"])
+        )  # fmt: skip
+        src = find_rows(graph, number, deps["src"].to_numpy())
+        dst = find_rows(graph, number, deps["dst"].to_numpy())
+        at_end = (deps["kind"] == "sync").to_numpy()
+        between = (src >= 0) & (dst >= 0)
+        between &= ~layout.on_device[src] & ~layout.on_device[dst] & ~is_comm[src]
+        vertex = 2 * dst[between] + at_end[between]
+        found.append(layout.at[vertex])
+    return np.concatenate([np.empty(0, dtype=np.int64), *found])
