@@ -146,7 +146,7 @@ def find_units(layout: Layout, time: _Ints, since: int) -> Units:
     talks = parts.communicates()
     has_category = graph.gather("category").is_in(["runtime", "driver"]).to_numpy()
     low, blocker, low_renamed = _limits(parts, pairs, talks, nested, since)
-    can_move = nested & ~has_category[op] & (blocker != _CODE["out of nesting"])
+    can_move = nested & ~has_category[op]
     return Units(
         layout, op, begin, end, of_op, can_move, talks, first, last, low, blocker, low_renamed
     )
@@ -313,7 +313,9 @@ def _fences(parts: _Parts, nested: _Bools, since: int) -> tuple[_Ints, _Ints]:
     steps = graph.op_names.str.contains(_STEP).to_numpy() & ~layout.on_device
     marks = layout.at[np.flatnonzero(np.repeat(steps, 2))]
     found.append((marks, "start of the window"))
-    found.append((np.flatnonzero(layout.link < 0), "out of nesting"))
+    cut = layout.link < 0
+    cut[first] = False
+    found.append((np.flatnonzero(cut), "out of nesting"))
     found.append((parts.end[~nested], "out of nesting"))
     found.append((parts.end[parts.named(_READS_VALUE)], "host reads a value"))
     waits = parts.containing(_waiting_calls(layout)) | parts.named(_WAIT_CALL)
