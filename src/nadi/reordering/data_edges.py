@@ -12,7 +12,7 @@ from nadi.graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.reordering.layout import Layout, Works, find_rows
 from nadi.schema import TENSOR_DEPS
 
-__all__ = ["tensor_pairs", "with_tensor_edges"]
+__all__ = ["outermost_works", "tensor_pairs", "with_tensor_edges"]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
@@ -29,8 +29,8 @@ def tensor_pairs(graph: EventGraph) -> tuple[_Ints, _Ints, _Ints]:
     """
     found: list[tuple[_Ints, _Ints, _Ints]] = []
     for number, trace in enumerate(graph.job.traces):
-        for code, kind in enumerate(TENSOR_DEPS):
-            deps = trace.deps.filter(pl.col("kind") == kind)
+        for code, name in enumerate(TENSOR_DEPS):
+            deps = trace.deps.filter(pl.col("kind") == name)
             src = find_rows(graph, number, deps["src"].to_numpy())
             dst = find_rows(graph, number, deps["dst"].to_numpy())
             here = (src >= 0) & (dst >= 0)
@@ -75,8 +75,8 @@ def _moments(layout: Layout) -> tuple[_Ints, _Ints]:
     """
     src, dst, _ = tensor_pairs(layout.graph)
     works, thread, resource = layout.works, layout.thread, layout.resource
-    last_of, last = _outermost_works(layout, src, last=True)
-    first_of, first = _outermost_works(layout, dst, last=False)
+    last_of, last = outermost_works(layout, src, last=True)
+    first_of, first = outermost_works(layout, dst, last=False)
     left = pl.DataFrame({"pair": last_of, "before": works.op[last]})
     right = pl.DataFrame({"pair": first_of, "after": works.op[first]})
     both = left.join(right, on="pair", how="inner")
@@ -89,7 +89,7 @@ def _moments(layout: Layout) -> tuple[_Ints, _Ints]:
     return 2 * np.concatenate(ends) + 1, 2 * np.concatenate(starts)
 
 
-def _outermost_works(layout: Layout, op: _Ints, *, last: bool) -> tuple[_Ints, _Ints]:
+def outermost_works(layout: Layout, op: _Ints, *, last: bool) -> tuple[_Ints, _Ints]:
     """Find the last, or first, work on each stream that was launched in each operation.
 
     Returns

@@ -8,32 +8,30 @@ from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from nadi.errors import UsageError
-from nadi.graph import CycleError, EdgeKind, Edges, EventGraph, make_edges
+from nadi.graph import CycleError, EdgeKind, Edges, EventGraph
 from nadi.reordering.data_edges import tensor_pairs, with_tensor_edges
 from nadi.reordering.layout import Layout, find_rows
 from nadi.reordering.units import BLOCKERS, Units, find_units
 
-__all__ = ["Move", "MoveEarlier", "moved", "require_tensors"]
+__all__ = ["Block", "Move", "MoveEarlier", "moved", "require_tensors", "why_not"]
 
 _Ints = npt.NDArray[np.int64]
-_MAX_NAMES = 3
 
 
 @dataclass(frozen=True)
 class Move:
-    """One operation and the one after whose end it is to start; node rows of a rank."""
+    """Operations of a rank, in order, and the one after whose end they are to start; node rows."""
 
     rank: int
-    row: int
+    rows: tuple[int, ...]
     after: int
 
 
 @dataclass(frozen=True)
 class MoveEarlier:
-    """Start operations earlier on their threads, each right after the end of another one.
+    """Start operations earlier on their threads, one after the other after the end of another one.
 
     With an operation moves all that lies in it, and the work that it launches moves on its
     stream as far. The time of threads between operations stays where it is, and so do waits
@@ -42,17 +40,20 @@ class MoveEarlier:
     Attributes
     ----------
     moves
-        Made in this order.
+        One at most of each rank.
+    name, after
+        What is moved, and to where, for people.
     """
 
     moves: tuple[Move, ...]
-    name: str = ""
-    after: str = ""
+    name: str
+    after: str
 
     def __str__(self) -> str:
-        ranks = sorted({move.rank for move in self.moves})
-        shown = ", ".join(map(str, ranks))
-        return f"start {self.name} right after {self.after} (rank {shown})"
+        ranks = ", ".join(str(move.rank) for move in self.moves)
+        most = max(len(move.rows) for move in self.moves)
+        others = f" with {most - 1} before it" if most > 1 else ""
+        return f"start {self.name}{others} right after {self.after} (rank {ranks})"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
         """Give the changed graph; nothing moves to before ``since``, ns since the job's origin.
@@ -65,35 +66,74 @@ class MoveEarlier:
             If the job has no dependencies by tensors, or one does not allow the move.
         """
         require_tensors(graph)
-        changed = with_tensor_edges(graph)
-        # of different ranks moves do not touch each other
-        for batch in _batches(self.moves):
-            layout = Layout.of(changed)
-            units = find_units(layout, changed.replay().time, since)
-            pairs = [_located(units, move) for move in batch]
-            for unit, after in pairs:
-                self._check(units, unit, after)
-            try:
-                changed = moved(units, pairs)
-            except CycleError as error:
-                raise UsageError(
-                    str(self), f"it would wait for itself: {error.what}", "choose a later place"
-                ) from None
-        return changed
-
-    def _check(self, units: Units, unit: int, after: int) -> None:
-        graph = units.layout.graph
-        name = graph.op_names[int(units.op[unit])]
-        if not units.can_move[unit]:
-            raise UsageError(str(self), f"{name} cannot move by itself", "choose an operator")
-        if units.end[after] < units.low[unit]:
-            blocker = units.op[int(units.first_place(units.low[unit]))]
+        kept = with_tensor_edges(graph)
+        units = find_units(Layout.of(kept), kept.replay().time, since)
+        blocks = [self._located(units, move) for move in self.moves]
+        for block in blocks:
+            self._check(units, block)
+        try:
+            return moved(units, blocks)
+        except CycleError as error:
             raise UsageError(
-                str(self),
-                f"{name} has to stay after {graph.op_names[int(blocker)]} "
-                f"({BLOCKERS[units.blocker[unit]]})",
-                "choose a later place; nadi reorder lists what may move",
+                str(self), f"it would wait for itself: {error.what}", "choose a later place"
+            ) from None
+
+    def _located(self, units: Units, move: Move) -> Block:
+        """Find the units of a move, which stand in this order on one thread."""
+        graph = units.layout.graph
+        ranks = list(graph.job.ranks)
+        found = np.full(len(move.rows) + 1, -1)
+        if move.rank in ranks:
+            trace = ranks.index(move.rank)
+            rows = np.array([move.after, *move.rows])
+            here = (rows >= 0) & (rows < graph.job.traces[trace].nodes.height)
+            ops = find_rows(graph, trace, np.where(here, rows, -1))
+            found = np.array([units.at_op(op) if op >= 0 else -1 for op in ops.tolist()])
+        if found.min() < 0:
+            raise UsageError(
+                str(self), f"of rank {move.rank} there are no such operations that a program calls",
+                "check the rows",
+            )  # fmt: skip
+        if (np.diff(found) <= 0).any() or np.ptp(units.layout.thread[units.op[found]]) > 0:
+            raise UsageError(
+                str(self), "they do not follow each other on one thread", "check the rows"
             )
+        return Block(int(found[0]), tuple(found[1:].tolist()))
+
+    def _check(self, units: Units, block: Block) -> None:
+        names = units.layout.graph.op_names
+        found = why_not(units, block)
+        if found is None:
+            return
+        unit, blocker, reason = found
+        stays = f" after {names[int(units.op[blocker])]}" if blocker >= 0 else " where it is"
+        raise UsageError(
+            str(self), f"{names[int(units.op[unit])]} has to stay{stays} ({reason})",
+            "choose a later place; nadi reorder lists what may move",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Block:
+    """Units of one thread, ascending, and the one after whose end they are to start."""
+
+    after: int
+    units: tuple[int, ...]
+
+
+def why_not(units: Units, block: Block) -> tuple[int, int, str] | None:
+    """Give what forbids a move: a unit, the one it has to stay after or -1, why; or None."""
+    members = set(block.units)
+    for unit in block.units:
+        if not units.can_move[unit]:
+            return unit, -1, "it cannot move by itself"
+        if units.after_fence[unit] > block.after:
+            return unit, int(units.after_fence[unit]), BLOCKERS[units.fence_reason[unit]]
+        for at in range(int(units.needs_ptr[unit]), int(units.needs_ptr[unit + 1])):
+            before = int(units.needs[at])
+            if before > block.after and before not in members:
+                return unit, before, BLOCKERS[units.needs_reason[at]]
+    return None
 
 
 def require_tensors(graph: EventGraph) -> None:
@@ -103,43 +143,6 @@ def require_tensors(graph: EventGraph) -> None:
             "reordering", "the job has no dependencies by tensors",
             "give host traces too (ExecutionTraceObserver), and load with tensors=True",
         )  # fmt: skip
-
-
-def _batches(moves: Sequence[Move]) -> list[list[Move]]:
-    """Put together what follows each other and is of different ranks."""
-    batches: list[list[Move]] = []
-    for move in moves:
-        if not batches or any(move.rank == other.rank for other in batches[-1]):
-            batches.append([])
-        batches[-1].append(move)
-    return batches
-
-
-def _located(units: Units, move: Move) -> tuple[int, int]:
-    """Give the units of a move.
-
-    Raises
-    ------
-    UsageError
-        If there are no such, or they do not stand in this order on one thread.
-    """
-    graph = units.layout.graph
-    ranks = list(graph.job.ranks)
-    found = [-1, -1]
-    if move.rank in ranks:
-        trace = ranks.index(move.rank)
-        rows = np.array([move.row, move.after])
-        inside = (rows >= 0) & (rows < graph.job.traces[trace].nodes.height)
-        ops = np.where(inside, find_rows(graph, trace, np.where(inside, rows, -1)), -1)
-        found = [units.at_op(int(op)) if op >= 0 else -1 for op in ops]
-    unit, after = found
-    where = f"move of rank {move.rank}, row {move.row}, after row {move.after}"
-    if min(found) < 0:
-        raise UsageError(where, "there is no such operation that a program calls", "check the rows")
-    thread = units.layout.thread[units.op]
-    if thread[unit] != thread[after] or after >= unit:
-        raise UsageError(where, "it does not come later on the same thread", "check the rows")
-    return unit, after
 
 
 @dataclass
@@ -154,63 +157,85 @@ class _Edits:
         self.added.append((int(src), int(dst), int(weight), int(kind), int(op)))
 
 
-def moved(units: Units, moves: Sequence[tuple[int, int]]) -> EventGraph:
-    """Give the graph with units moved, each right after another one; of a rank one at most.
+def moved(units: Units, blocks: Sequence[Block]) -> EventGraph:
+    """Give the graph with blocks moved; of a rank one at most.
 
     Raises
     ------
     CycleError
         If something would wait for itself. O(vertices + edges).
     """
-    layout, graph = units.layout, units.layout.graph
+    graph = units.layout.graph
     edits = _Edits()
     parent = graph.op_parent.copy()
-    for unit, after in moves:
-        if after < unit - 1:
-            _move_on_thread(units, unit, after, edits)
-            _move_on_streams(units, unit, after, edits)
-            parent[units.op[unit]] = graph.op_parent[units.op[after]]
+    for block in map(_without_first, blocks):
+        if block.units:
+            _move_on_thread(units, block, edits)
+            _move_on_streams(units, block, edits)
+            parent[units.op[list(block.units)]] = graph.op_parent[units.op[block.after]]
     kept = np.ones(graph.num_edges, dtype=np.bool_)
     kept[edits.removed] = False
     columns = np.array(edits.added, dtype=np.int64).reshape(-1, 5).T
-    new = make_edges(*columns[:3], columns[3], columns[4])
+    new = Edges(*columns)
     edges = Edges(
         *(np.concatenate([old[kept], more]) for old, more in zip(graph.edges, new, strict=True))
     )
     delay = graph.delay.copy()
     delay[edits.without_delay] = 0
-    return replace(layout.graph, delay=delay, op_parent=parent).with_edges(edges)
+    return replace(graph, delay=delay, op_parent=parent).with_edges(edges)
 
 
-def _move_on_thread(units: Units, unit: int, after: int, edits: _Edits) -> None:
-    """Take a unit out of the chain of its thread and put it in again.
+def _without_first(block: Block) -> Block:
+    """Leave out what stands at its place already."""
+    after, members = block.after, list(block.units)
+    while members and members[0] == after + 1:
+        after = members.pop(0)
+    return Block(after, tuple(members))
 
-    What happens before it by its place and not by itself, the time since the operation before
+
+def _move_on_thread(units: Units, block: Block, edits: _Edits) -> None:
+    """Take units out of the chain of their thread and put them in again.
+
+    What happens before one by its place and not by itself, the time since the operation before
     and waits for communication, then happens before what followed it.
     """
     layout, graph = units.layout, units.layout.graph
     chain, link = layout.chain, layout.link
-    begin, end, place = int(units.begin[unit]), int(units.end[unit]), int(units.end[after])
-    start = int(chain[begin])
-    follows = end + 1 < chain.size and link[end + 1] >= 0
-    then = int(link[end + 1]) if follows else -1
-    own_place = [int(link[begin]), *_waits_for_communication(layout, start)]
-    for edge in own_place:
-        edits.removed.append(edge)
-        if follows:
-            weight = graph.weight[edge] + graph.delay[start] + graph.weight[then]
-            edits.add(
-                graph.in_src[edge], chain[end + 1], weight, graph.edge_kind[edge],
-                graph.edge_op[edge],
-            )  # fmt: skip
-    edits.without_delay.append(start)
-    if follows:
+    begins = set(units.begin[list(block.units)].tolist())
+    left: list[tuple[int, int, int, int]] = []  # source, weight, kind and operation of edges
+    for unit in block.units:
+        begin, end = int(units.begin[unit]), int(units.end[unit])
+        start = int(chain[begin])
+        of_place = _waits_for_communication(layout, start)
+        if not left:
+            of_place.append(int(link[begin]))
+        edits.removed += of_place
+        left += [
+            (int(graph.in_src[e]), int(graph.weight[e]), int(graph.edge_kind[e]),
+             int(graph.edge_op[e]))
+            for e in of_place
+        ]  # fmt: skip
+        delay = int(graph.delay[start])
+        edits.without_delay.append(start)
+        if end + 1 == chain.size or link[end + 1] < 0:
+            break  # nothing follows on this thread
+        then = int(link[end + 1])
         edits.removed.append(then)
+        more = delay + int(graph.weight[then])
+        left = [(src, weight + more, kind, op) for src, weight, kind, op in left]
+        if end + 1 not in begins:
+            for src, weight, kind, op in left:
+                edits.add(src, chain[end + 1], weight, kind, op)
+            left = []
+    place = int(units.end[block.after])
     gap = int(link[place + 1])
-    kind, op = graph.edge_kind[gap], graph.edge_op[gap]
     edits.removed.append(gap)
-    edits.add(chain[place], start, 0, kind, op)
-    edits.add(chain[end], chain[place + 1], graph.weight[gap], kind, op)
+    kind, op = graph.edge_kind[gap], graph.edge_op[gap]
+    last = chain[place]
+    for unit in block.units:
+        edits.add(last, chain[units.begin[unit]], 0, kind, op)
+        last = chain[units.end[unit]]
+    edits.add(last, chain[place + 1], graph.weight[gap], kind, op)
 
 
 def _waits_for_communication(layout: Layout, vertex: int) -> list[int]:
@@ -226,29 +251,30 @@ def _waits_for_communication(layout: Layout, vertex: int) -> list[int]:
     return found
 
 
-def _move_on_streams(units: Units, unit: int, after: int, edits: _Edits) -> None:
-    """Let the work of a unit pass on its streams what is launched by the units that it passes."""
-    layout, graph = units.layout, units.layout.graph
-    works = layout.works.op[int(units.first_work[unit]) : int(units.last_work[unit])]
-    works = works[layout.on_device[works]]
-    if not works.size:
-        return
-    streams = _Rows(units, unit, after)
-    by_stream = sorted(works.tolist(), key=lambda op: int(layout.resource[op]))
-    for _, members in groupby(by_stream, key=lambda op: int(layout.resource[op])):
-        for run in streams.runs(set(members)):
-            _keep_events(units, streams, run, edits)
-            streams.put_forward(run)
+def _move_on_streams(units: Units, block: Block, edits: _Edits) -> None:
+    """Let the work of units pass on its streams what is launched by the units that they pass."""
+    layout = units.layout
+    streams = _Rows(units, block)
+    for unit in block.units:
+        works = layout.works.op[int(units.first_work[unit]) : int(units.last_work[unit])]
+        works = works[layout.on_device[works]]
+        by_stream = sorted(works.tolist(), key=lambda op: int(layout.resource[op]))
+        for _, members in groupby(by_stream, key=lambda op: int(layout.resource[op])):
+            for run in streams.runs(set(members)):
+                _keep_events(streams, run, edits)
+                streams.put_forward(run)
     streams.write(edits)
 
 
 class _Rows:
     """Device work as lists, in which runs of work are put forward."""
 
-    def __init__(self, units: Units, unit: int, after: int) -> None:
+    def __init__(self, units: Units, block: Block) -> None:
         self.layout = units.layout
-        self.place = int(units.end[after])
-        self.own_place = int(units.begin[unit])
+        self.of_op = units.of_op
+        self.members = set(block.units)
+        self.place = int(units.end[block.after])
+        self.own_place = int(units.begin[block.units[-1]])
         self.before: dict[int, int] = {}
         self.after: dict[int, int] = {}
 
@@ -261,9 +287,11 @@ class _Rows:
         return self.after.get(op, int(self.layout.streams.after[op]))
 
     def is_passed(self, op: int) -> bool:
-        """Tell whether work is launched between the two places of the unit, on its thread."""
+        """Tell whether work is launched by what the units pass on their thread."""
         call = int(self.layout.launched_by[op])
-        return call >= 0 and self.place < self.layout.at[2 * call] < self.own_place
+        if call < 0 or not self.place < self.layout.at[2 * call] < self.own_place:
+            return False
+        return int(self.of_op[call]) not in self.members
 
     def last_kept(self, op: int) -> int:
         """Give the last work of a stream, back from one, that is not passed, or -1."""
@@ -318,12 +346,12 @@ class _Rows:
                 edits.add(2 * before + 1, 2 * op, weight, EdgeKind.STREAM, op)
 
 
-def _keep_events(units: Units, streams: _Rows, run: list[int], edits: _Edits) -> None:
+def _keep_events(streams: _Rows, run: list[int], edits: _Edits) -> None:
     """Let work wait for events at its new place: for what is there on the other stream then.
 
     What it waited for at the old place the work after it on its stream still waits for.
     """
-    graph = units.layout.graph
+    graph = streams.layout.graph
     then = streams.following(run[-1])
     for op in run:
         for edge in range(int(graph.in_ptr[2 * op]), int(graph.in_ptr[2 * op + 1])):

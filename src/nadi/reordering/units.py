@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from nadi.graph import EdgeKind
-from nadi.reordering.data_edges import tensor_pairs
+from nadi.reordering.data_edges import outermost_works, tensor_pairs
 from nadi.reordering.layout import Layout, find_rows
 from nadi.schema import LABELS, TENSOR_DEPS
 from nadi.whatif.selection import outermost
@@ -46,21 +47,18 @@ _READS_VALUE = (
 )
 _WAIT_CALL = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)Memcpy$"
 _BARRIER = r"barrier"
-_IN_ORDER = (
-    (
-        "random numbers",
-        r"^aten::(_?fused_dropout|native_dropout|(feature_)?(alpha_)?dropout_?|bernoulli_?|rand\w*"
-        r"|normal_?|normal_functional|uniform_?|random_?|multinomial|exponential_?|cauchy_?"
-        r"|geometric_?|log_normal_?|poisson|binomial|_?s?tandard_gamma|rrelu\w*"
-        r"|_?scaled_dot_product\w*|_\w*flash_attention\w*|_efficient_attention\w*)$",
-    ),
-    # what schemas keep silent: running statistics, tables that a backward pass updates
-    (
-        "hidden state",
-        r"^aten::(_?batch_norm\w*|native_batch_norm\w*|_native_batch_norm\w*|cudnn_batch_norm\w*"
-        r"|miopen_batch_norm\w*|batch_norm_\w+|instance_norm)$|split_embedding|SplitLookup",
-    ),
+_RANDOM = (
+    r"^aten::(_?fused_dropout|native_dropout|(feature_)?(alpha_)?dropout_?|bernoulli_?|rand\w*"
+    r"|normal_?|normal_functional|uniform_?|random_?|multinomial|exponential_?|cauchy_?"
+    r"|geometric_?|log_normal_?|poisson|binomial|_?standard_gamma|rrelu\w*"
+    r"|_?scaled_dot_product\w*|_\w*flash_attention\w*|_efficient_attention\w*)$"
 )
+# what schemas keep silent: running statistics, tables that a backward pass updates
+_HIDDEN_STATE = (
+    r"^aten::(_?batch_norm\w*|native_batch_norm\w*|_native_batch_norm\w*|cudnn_batch_norm\w*"
+    r"|miopen_batch_norm\w*|instance_norm)$|split_embedding|SplitLookup"
+)
+_IN_ORDER = (("random numbers", _RANDOM), ("hidden state", _HIDDEN_STATE))
 _STEP = r"^ProfilerStep#\d+$"
 
 
@@ -84,11 +82,15 @@ class Units:
         bool: whether it communicates, or asks for communication.
     first_work, last_work
         int64: what it launched: a range of ``layout.works``.
-    low, blocker
-        int64: the last place of its thread that must stay before it, or the place before the
-        thread's first; why (a position in ``BLOCKERS``).
-    low_renamed
-        int64: the same if no memory were used again (without war and waw).
+    fence, fence_reason
+        int64: the last place of its thread that nothing passes on the way to it, or its own
+        where it cannot move; why (a position in ``BLOCKERS``).
+    needs_ptr, needs, needs_reason
+        int64: unit u has to stay after the units ``needs[needs_ptr[u]:needs_ptr[u + 1]]`` of
+        its thread; why.
+    data_ready, data_ready_renamed
+        int64 ns, shape (units,): when the last work that it needs the data of is done; the
+        same if no memory were used again (without war and waw).
     """
 
     layout: Layout
@@ -100,13 +102,31 @@ class Units:
     is_communication: _Bools
     first_work: _Ints
     last_work: _Ints
-    low: _Ints
-    blocker: _Ints
-    low_renamed: _Ints
+    fence: _Ints
+    fence_reason: _Ints
+    needs_ptr: _Ints
+    needs: _Ints
+    needs_reason: _Ints
+    data_ready: _Ints
+    data_ready_renamed: _Ints
 
-    def first_place(self, low: _Ints) -> _Ints:
-        """Give the first unit that ends at or after a place; int64, as long as ``low``."""
-        return np.searchsorted(self.end, low)
+    @cached_property
+    def after_fence(self) -> _Ints:
+        """The first unit after whose end each unit may stand, by fences alone."""
+        return np.searchsorted(self.end, self.fence)
+
+    @cached_property
+    def limits(self) -> tuple[_Ints, _Ints]:
+        """The first unit after whose end each may stand, and why; int64, shape (units,)."""
+        first, reason = self.after_fence.copy(), self.fence_reason.copy()
+        unit = np.repeat(np.arange(self.op.size), np.diff(self.needs_ptr))
+        order = np.lexsort((self.needs, unit))
+        last = order[np.append(np.diff(unit[order]) != 0, True)[: order.size]]
+        higher = self.needs[last] > first[unit[last]]
+        chosen = unit[last][higher]
+        first[chosen] = self.needs[last][higher]
+        reason[chosen] = self.needs_reason[last][higher]
+        return first, reason
 
     def at_op(self, op: int) -> int:
         """Give the unit of which an operation is the outermost, or -1."""
@@ -144,12 +164,14 @@ def find_units(layout: Layout, time: _Ints, since: int) -> Units:
     parts = _Parts(layout, time, op, begin, end, of_op, first, last)
     nested = parts.nested()
     talks = parts.communicates()
-    has_category = graph.gather("category").is_in(["runtime", "driver"]).to_numpy()
-    low, blocker, low_renamed = _limits(parts, pairs, talks, nested, since)
-    can_move = nested & ~has_category[op]
+    is_call = graph.gather("category").is_in(["runtime", "driver"]).to_numpy()
+    serves = np.isin(layout.thread[op], layout.resource[layout.works.op])
+    fence, reason, needs = _order(parts, pairs, talks, nested, since)
+    ready, renamed = _data_ready(parts, pairs)
     return Units(
-        layout, op, begin, end, of_op, can_move, talks, first, last, low, blocker, low_renamed
-    )
+        layout, op, begin, end, of_op, nested & ~is_call[op] & ~serves, talks, first, last, fence,
+        reason, *needs, ready, renamed,
+    )  # fmt: skip
 
 
 def _is_work(layout: Layout, pairs: tuple[_Ints, _Ints, _Ints]) -> _Bools:
@@ -164,11 +186,12 @@ def _is_work(layout: Layout, pairs: tuple[_Ints, _Ints, _Ints]) -> _Bools:
         unique.str.contains(_OPERATOR) & ~unique.str.contains(_NO_OPERATOR)
     )  # fmt: skip
     category = graph.gather("category")
-    works = names.is_in(operators.implode()).to_numpy() & ~category.is_in(LABELS).to_numpy()
+    works: _Bools = names.is_in(operators.implode()).to_numpy() & ~category.is_in(LABELS).to_numpy()
     works |= category.is_in(["runtime", "driver"]).to_numpy()
     works[pairs[0]] = True
     works[pairs[1]] = True
-    return works & ~layout.on_device
+    works &= ~layout.on_device
+    return works
 
 
 @dataclass(frozen=True)
@@ -230,76 +253,95 @@ class _Parts:
         return found
 
 
-def _limits(
-    parts: _Parts, pairs: tuple[_Ints, _Ints, _Ints], talks: _Bools, nested: _Bools, since: int
-) -> tuple[_Ints, _Ints, _Ints]:
-    """Give ``low``, ``blocker`` and ``low_renamed`` of :class:`Units`."""
+_Needs = tuple[_Ints, _Ints, _Ints]
+
+
+def _order(
+    parts: _Parts, pairs: _Needs, talks: _Bools, nested: _Bools, since: int
+) -> tuple[_Ints, _Ints, _Needs]:
+    """Give ``fence``, ``fence_reason``, and what each unit needs, as of :class:`Units`."""
     fences, reasons = _fences(parts, nested, since)
     nearest = np.searchsorted(fences, parts.begin, side="right") - 1
-    low, blocker = fences[nearest], reasons[nearest]  # the first of a thread is always a fence
+    fence, reason = fences[nearest], reasons[nearest]  # the first of a thread is always a fence
     # what has a fence in itself stays where it is
     inner = np.searchsorted(fences, parts.begin)
     fenced = inner < np.searchsorted(fences, parts.end, side="right")
-    low = np.where(fenced, parts.begin, low)
-    blocker = np.where(fenced, reasons[np.minimum(inner, reasons.size - 1)], blocker)
-    same_order = [("communication order", talks)]
-    same_order += [(name, parts.named(pattern)) for name, pattern in _IN_ORDER]
-    for name, members in same_order:
-        low, blocker = _raise(low, blocker, _after_former(parts, members), _CODE[name])
-    by_kind = _by_data(parts, pairs)
-    low, blocker = _raise(low, blocker, by_kind[0], _CODE["raw"])
-    low_renamed = low
-    for code, kind in enumerate(TENSOR_DEPS[1:], 1):
-        low, blocker = _raise(low, blocker, by_kind[code], _CODE[kind])
-    return low, blocker, low_renamed
+    fence = np.where(fenced, parts.begin, fence)
+    reason = np.where(fenced, reasons[np.minimum(inner, reasons.size - 1)], reason)
+    found = [_needs_of_data(parts, pairs)]
+    in_order = [("communication order", talks)]
+    in_order += [(name, parts.named(pattern)) for name, pattern in _IN_ORDER]
+    for name, members in in_order:
+        before, after, elsewhere, place = _followers(parts, members)
+        found.append((before, after, np.full(before.size, _CODE[name])))
+        later = place > fence[elsewhere]
+        fence[elsewhere[later]] = place[later]
+        reason[elsewhere[later]] = _CODE[name]
+    before, after, why = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.argsort(after, kind="stable")
+    ptr = np.searchsorted(after[order], np.arange(parts.op.size + 1))
+    return fence, reason, (ptr, before[order], why[order])
 
 
-def _raise(low: _Ints, blocker: _Ints, other: _Ints, code: int) -> tuple[_Ints, _Ints]:
-    higher = other > low
-    return np.where(higher, other, low), np.where(higher, code, blocker)
-
-
-def _by_data(parts: _Parts, pairs: tuple[_Ints, _Ints, _Ints]) -> list[_Ints]:
-    """Give the end of the last unit of the same thread whose data each needs, by kind, or -1."""
+def _needs_of_data(parts: _Parts, pairs: _Needs) -> _Needs:
+    """Give units and units of the same thread that need their data, and the kind of need."""
     src, dst, kind = pairs
     before, after = parts.of_op[src], parts.of_op[dst]
     thread = parts.layout.thread[parts.op]
-    inner = (before >= 0) & (after >= 0) & (before != after)
-    inner &= thread[before] == thread[after]
-    found = []
-    for code in range(len(TENSOR_DEPS)):
-        chosen = inner & (kind == code)
-        end = np.full(parts.op.size, -1, dtype=np.int64)
-        np.maximum.at(end, after[chosen], parts.end[before[chosen]])
-        # of a cycle between units, as where calls to Python lie in others, nothing is known
-        end = np.where(end > parts.begin, parts.begin, end)
-        found.append(end)
-    return found
+    # of calls that lie in each other nothing is known: they cannot change their order anyway
+    inner = (before >= 0) & (before < after) & (thread[before] == thread[after])
+    key = np.unique((after[inner] * parts.op.size + before[inner]) * len(TENSOR_DEPS) + kind[inner])
+    pair, code = np.divmod(key, len(TENSOR_DEPS))
+    first = np.append(True, np.diff(pair) != 0)[: pair.size]  # of several kinds raw is named
+    after, before = np.divmod(pair[first], max(parts.op.size, 1))
+    names = np.array([_CODE[name] for name in TENSOR_DEPS])
+    return before, after, names[code[first]]
 
 
-def _after_former(parts: _Parts, members: _Bools) -> _Ints:
-    """Give the place after which a unit stays that keeps its order among some, or -1.
+def _followers(parts: _Parts, members: _Bools) -> tuple[_Ints, _Ints, _Ints, _Ints]:
+    """Let units that keep their order on a rank follow each other.
 
-    That is the end of the last of them before it on its rank; of one on another thread the
-    first place of its own thread that comes later.
+    Returns
+    -------
+    before, after
+        int64: units of one thread.
+    elsewhere, place
+        int64: units that follow one of another thread, and the first place of their own thread
+        that comes after it.
     """
-    found = np.full(parts.op.size, -1, dtype=np.int64)
     chosen = np.flatnonzero(members)
     op = parts.op[chosen]
     rank, start = parts.layout.graph.op_trace[op], parts.time[2 * op]
     chosen = chosen[np.lexsort((chosen, start, rank))]
-    op = parts.op[chosen]
-    thread, chain = parts.layout.thread, parts.layout.chain
-    for k in range(1, chosen.size):
-        one, other = int(op[k - 1]), int(op[k])
-        if thread[one] == thread[other]:
-            found[chosen[k]] = parts.end[chosen[k - 1]]
-        elif parts.layout.graph.op_trace[one] == parts.layout.graph.op_trace[other]:
-            last = parts.begin[chosen[k]]
-            low = np.searchsorted(thread[chain // 2], thread[other])
-            later = parts.time[chain[low:last]] >= parts.time[2 * one + 1]
-            found[chosen[k]] = last if not later.any() else low + int(np.argmax(later))
-    return found
+    before, after = chosen[:-1], chosen[1:]
+    one, other = parts.op[before], parts.op[after]
+    thread = parts.layout.thread
+    same = thread[one] == thread[other]
+    of_rank = parts.layout.graph.op_trace[one] == parts.layout.graph.op_trace[other]
+    elsewhere, former = after[~same & of_rank], before[~same & of_rank]
+    of_chain = thread[parts.layout.chain // 2]
+    places = []
+    for unit, earlier in zip(elsewhere.tolist(), former.tolist(), strict=True):
+        low, last = int(np.searchsorted(of_chain, thread[parts.op[unit]])), int(parts.begin[unit])
+        times = parts.time[parts.layout.chain[low:last]]
+        places.append(low + int(np.searchsorted(times, parts.time[2 * parts.op[earlier] + 1])))
+    return before[same], after[same], elsewhere, np.array(places, dtype=np.int64)
+
+
+def _data_ready(parts: _Parts, pairs: _Needs) -> tuple[_Ints, _Ints]:
+    """Give ``data_ready`` and ``data_ready_renamed`` of :class:`Units`."""
+    src, dst, kind = pairs
+    done = parts.time[2 * src + 1]
+    which, work = outermost_works(parts.layout, src, last=True)
+    np.maximum.at(done, which, parts.time[2 * parts.layout.works.op[work] + 1])
+    before, after = parts.of_op[src], parts.of_op[dst]
+    found = []
+    for chosen in (after >= 0, (after >= 0) & (kind == TENSOR_DEPS.index("raw"))):
+        chosen = chosen & (before != after)
+        ready = np.full(parts.op.size, np.iinfo(np.int64).min)
+        np.maximum.at(ready, after[chosen], done[chosen])
+        found.append(ready)
+    return found[0], found[1]
 
 
 def _fences(parts: _Parts, nested: _Bools, since: int) -> tuple[_Ints, _Ints]:
