@@ -51,10 +51,10 @@ def with_tensor_edges(graph: EventGraph) -> EventGraph:
     src, dst = _moments(layout)
     time = graph.replay().time
     holds = time[src] <= time[dst]
-    pairs = np.unique(np.stack([src[holds], dst[holds]]), axis=1)
+    wanted = np.unique(src[holds] * graph.num_vertices + dst[holds])
     there = graph.edge_kind == EdgeKind.TENSOR
     known = graph.in_src[there] * graph.num_vertices + graph.destinations[there]
-    src, dst = pairs[:, ~np.isin(pairs[0] * graph.num_vertices + pairs[1], known)]
+    src, dst = np.divmod(np.setdiff1d(wanted, known, assume_unique=True), graph.num_vertices)
     if not src.size:
         return graph
     new = make_edges(src, dst, 0, EdgeKind.TENSOR, dst // 2)
@@ -71,14 +71,16 @@ def _moments(layout: Layout) -> tuple[_Ints, _Ints]:
     """Give the ends that starts have to wait for; vertices, int64, shape (pairs,).
 
     Data is there when the work on it is done: that which an operation launched, or else the
-    operation itself. Of work on one stream and from one thread the order is kept anyway.
+    operation itself. Device work waits for it on its stream; what runs on threads is asked for
+    only then. Of work on one stream and from one thread the order is kept anyway.
     """
     src, dst, _ = tensor_pairs(layout.graph)
     works, thread, resource = layout.works, layout.thread, layout.resource
     last_of, last = outermost_works(layout, src, last=True)
     first_of, first = outermost_works(layout, dst, last=False)
+    on_device = layout.on_device[works.op[first]]
     left = pl.DataFrame({"pair": last_of, "before": works.op[last]})
-    right = pl.DataFrame({"pair": first_of, "after": works.op[first]})
+    right = pl.DataFrame({"pair": first_of[on_device], "after": works.op[first[on_device]]})
     both = left.join(right, on="pair", how="inner")
     before, after = both["before"].to_numpy(), both["after"].to_numpy()
     elsewhere = resource[before] != resource[after]

@@ -90,12 +90,14 @@ class Layout:
         on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
         place = [graph.gather(name).to_numpy() for name in ("thread", "device", "stream")]
         of_thread, of_device, of_stream = place
-        keys = np.stack([
-            graph.op_trace, on_device, np.where(on_device, of_device, of_thread),
+        resource = 2 * graph.op_trace + on_device
+        for numbers in (
+            np.where(on_device, of_device, of_thread),
             np.where(on_device, of_stream, -1),
-        ])  # fmt: skip
-        _, resource = np.unique(keys, axis=1, return_inverse=True)
-        resource = resource.ravel().astype(np.int64)
+        ):
+            different, code = np.unique(numbers, return_inverse=True)
+            _, resource = np.unique(resource * different.size + code, return_inverse=True)
+        resource = resource.astype(np.int64)
         thread = np.where(on_device, -1, resource)
         step = np.empty(graph.num_vertices, dtype=np.int64)
         step[graph.order] = np.arange(graph.num_vertices)

@@ -15,7 +15,7 @@ from nadi.reordering.data_edges import tensor_pairs, with_tensor_edges
 from nadi.reordering.layout import Layout, find_rows
 from nadi.reordering.units import BLOCKERS, Units, find_units
 
-__all__ = ["Block", "Move", "MoveEarlier", "moved", "require_tensors", "why_not"]
+__all__ = ["Block", "Move", "MoveEarlier", "held_by", "moved", "require_tensors", "why_not"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -134,6 +134,18 @@ def why_not(units: Units, block: Block) -> tuple[int, int, str] | None:
             if before > block.after and before not in members:
                 return unit, before, BLOCKERS[units.needs_reason[at]]
     return None
+
+
+def held_by(units: Units, block: Block) -> str:
+    """Give why a block cannot start sooner than after that unit; one of ``BLOCKERS``."""
+    for unit in block.units:
+        if units.after_fence[unit] == block.after:
+            return BLOCKERS[units.fence_reason[unit]]
+    for unit in block.units:
+        for at in range(int(units.needs_ptr[unit]), int(units.needs_ptr[unit + 1])):
+            if units.needs[at] == block.after:
+                return BLOCKERS[units.needs_reason[at]]
+    return BLOCKERS[0]
 
 
 def require_tensors(graph: EventGraph) -> None:

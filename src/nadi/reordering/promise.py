@@ -80,23 +80,15 @@ class Promise:
         choose.at(found, unit[asked], self.time[2 * works.op[asked]])
         return np.where(found == neutral, self.time[2 * units.op], found)
 
-    def legal(self, ready: _Ints) -> _Ints:
-        """Give before what time units cannot start, by fences and when their data is there.
-
-        int64 ns, shape (units,); ``ready`` is one of the units' ``data_ready``.
-        """
-        fence = self.time[self.units.layout.chain[self.units.fence]]
-        return np.minimum(np.maximum(fence, ready), self.start)
-
     @cached_property
     def at_fence(self) -> _Ints:
         """How much each unit could gain at most wherever it goes; int64 ns, shape (units,)."""
         units = self.units
         idle = self._idle[units.begin + 1] - self._idle[units.fence + 1]
-        own = self._own[units.end + 1] - self._own[units.begin + 1]
         sooner = self._last_start - self.time[units.layout.chain[units.fence]]
-        host = np.where(self._host, idle, 0)  # what comes along may fill it too
-        return np.where(own >= 0, host, 0) + np.where(self._work, sooner, 0)
+        # what comes along may fill idle time too
+        most: _Ints = np.where(self._host, idle, 0) + np.where(self._work, sooner, 0)
+        return most
 
     def of(self, block: Block) -> int:
         """Give how much a move could gain at most, in ns."""

@@ -10,7 +10,7 @@ from nadi.critical_paths import critical_path
 from nadi.graph import CycleError, EventGraph
 from nadi.reordering.data_edges import with_tensor_edges
 from nadi.reordering.layout import Layout
-from nadi.reordering.moves import Block, Move, MoveEarlier, moved, require_tensors
+from nadi.reordering.moves import Block, Move, MoveEarlier, held_by, moved, require_tensors
 from nadi.reordering.places import blocks_of, same_on_ranks
 from nadi.reordering.promise import Promise
 from nadi.reordering.units import BLOCKERS, Units, find_units
@@ -37,13 +37,13 @@ class Candidate:
     ranks
         On which it moves.
     start_ns
-        When its work starts now, on the first of them, since the job's origin: the work of
-        devices or gloo, if it asks for any.
+        When its work starts now, on the first of them, since the job's origin: that of devices
+        or gloo, if it asks for any.
     legal_ns, renamed_ns
-        Before what time it cannot start, with all else as it is: by fences, and until its data
-        is there; the same if no memory were used again.
-    blocker, blocker_name
-        Why it alone cannot go further on its thread, and what it would have to pass.
+        Before when it cannot start in any order, with what it needs on its thread coming
+        along and all else as it is now; the same if no memory were used again.
+    held_by
+        Why it cannot start sooner than after ``change.after``: one of ``BLOCKERS``.
     new_start_ns
         When its work would start after the move.
     num_moved
@@ -59,8 +59,7 @@ class Candidate:
     start_ns: int
     legal_ns: int
     renamed_ns: int
-    blocker: str
-    blocker_name: str
+    held_by: str
     new_start_ns: int
     num_moved: int
     gain_ns: int
@@ -171,7 +170,6 @@ def _tries(units: Units, promise: Promise, groups: list[list[int]]) -> list[_Try
 def _simulated(promise: Promise, window: Window, one: _Try, step: int) -> Candidate | None:
     """Replay a move; None if something would then wait for itself."""
     units, unit = promise.units, one.unit
-    graph = units.layout.graph
     try:
         time = moved(units, one.blocks).replay().time
     except CycleError:
@@ -179,22 +177,17 @@ def _simulated(promise: Promise, window: Window, one: _Try, step: int) -> Candid
     change = _change(units, one.blocks)
     op = int(units.op[unit])
     works = units.layout.works.op[int(units.first_work[unit]) : int(units.last_work[unit])]
-    first, reason = (column[unit] for column in units.limits)
     new_step = window.length(time)
     on_device = units.layout.on_device[works].any()
-    legal, renamed = (
-        int(promise.legal(ready)[unit]) for ready in (units.data_ready, units.data_ready_renamed)
-    )
     return Candidate(
         change=change,
         kind=_KINDS[0 if units.is_communication[unit] else 1 if on_device else 2],
         name=change.name,
         ranks=tuple(move.rank for move in change.moves),
         start_ns=int(promise.start[unit]),
-        legal_ns=legal,
-        renamed_ns=renamed,
-        blocker=BLOCKERS[reason],
-        blocker_name=graph.op_names[int(units.op[first])],
+        legal_ns=int(units.legal[unit]),
+        renamed_ns=int(units.legal_renamed[unit]),
+        held_by=held_by(units, one.blocks[0]),
         new_start_ns=int(time[2 * works].min() if works.size else time[2 * op]),
         num_moved=len(one.blocks[0].units),
         gain_ns=step - new_step,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +11,8 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.graph import EdgeKind
+from nadi.kernels.groups import group_rows
+from nadi.kernels.paths import replay_times
 from nadi.reordering.data_edges import outermost_works, tensor_pairs
 from nadi.reordering.layout import Layout, find_rows
 from nadi.schema import LABELS, TENSOR_DEPS
@@ -59,6 +62,7 @@ _HIDDEN_STATE = (
     r"|miopen_batch_norm\w*|instance_norm)$|split_embedding|SplitLookup"
 )
 _IN_ORDER = (("random numbers", _RANDOM), ("hidden state", _HIDDEN_STATE))
+_KINDS_OF_NEED = (TENSOR_DEPS, ("raw",))
 _STEP = r"^ProfilerStep#\d+$"
 
 
@@ -88,9 +92,10 @@ class Units:
     needs_ptr, needs, needs_reason
         int64: unit u has to stay after the units ``needs[needs_ptr[u]:needs_ptr[u + 1]]`` of
         its thread; why.
-    data_ready, data_ready_renamed
-        int64 ns, shape (units,): when the last work that it needs the data of is done; the
-        same if no memory were used again (without war and waw).
+    legal, legal_renamed
+        int64 ns, shape (units,): before when its work cannot start, wherever it and all that
+        it needs stand, with all else as it is now. The same if no memory were used again
+        (without war and waw).
     """
 
     layout: Layout
@@ -107,8 +112,8 @@ class Units:
     needs_ptr: _Ints
     needs: _Ints
     needs_reason: _Ints
-    data_ready: _Ints
-    data_ready_renamed: _Ints
+    legal: _Ints
+    legal_renamed: _Ints
 
     @cached_property
     def after_fence(self) -> _Ints:
@@ -167,11 +172,15 @@ def find_units(layout: Layout, time: _Ints, since: int) -> Units:
     is_call = graph.gather("category").is_in(["runtime", "driver"]).to_numpy()
     serves = np.isin(layout.thread[op], layout.resource[layout.works.op])
     fence, reason, needs = _order(parts, pairs, talks, nested, since)
-    ready, renamed = _data_ready(parts, pairs)
+    can_move = nested & ~is_call[op] & ~serves
+    from_afar = _data_from_afar(parts, pairs)
+    legal = [
+        _legal(parts, can_move, fence, needs, ready, kinds)
+        for ready, kinds in zip(from_afar, _KINDS_OF_NEED, strict=True)
+    ]
     return Units(
-        layout, op, begin, end, of_op, nested & ~is_call[op] & ~serves, talks, first, last, fence,
-        reason, *needs, ready, renamed,
-    )  # fmt: skip
+        layout, op, begin, end, of_op, can_move, talks, first, last, fence, reason, *needs, *legal
+    )
 
 
 def _is_work(layout: Layout, pairs: tuple[_Ints, _Ints, _Ints]) -> _Bools:
@@ -328,20 +337,103 @@ def _followers(parts: _Parts, members: _Bools) -> tuple[_Ints, _Ints, _Ints, _In
     return before[same], after[same], elsewhere, np.array(places, dtype=np.int64)
 
 
-def _data_ready(parts: _Parts, pairs: _Needs) -> tuple[_Ints, _Ints]:
-    """Give ``data_ready`` and ``data_ready_renamed`` of :class:`Units`."""
+def _data_from_afar(parts: _Parts, pairs: _Needs) -> list[_Ints]:
+    """Give when the data is there that each unit needs of other threads; int64 ns, shape (units,).
+
+    As all is now; by ``_KINDS_OF_NEED``.
+    """
+    time, thread = parts.time, parts.layout.thread
     src, dst, kind = pairs
-    done = parts.time[2 * src + 1]
+    after = parts.of_op[dst]
+    done = time[2 * src + 1]
     which, work = outermost_works(parts.layout, src, last=True)
-    np.maximum.at(done, which, parts.time[2 * parts.layout.works.op[work] + 1])
-    before, after = parts.of_op[src], parts.of_op[dst]
+    np.maximum.at(done, which, time[2 * parts.layout.works.op[work] + 1])
+    across = (after >= 0) & (thread[src] != thread[dst])
     found = []
-    for chosen in (after >= 0, (after >= 0) & (kind == TENSOR_DEPS.index("raw"))):
-        chosen = chosen & (before != after)
-        ready = np.full(parts.op.size, np.iinfo(np.int64).min)
+    for kinds in _KINDS_OF_NEED:
+        chosen = across & np.isin(kind, [TENSOR_DEPS.index(name) for name in kinds])
+        ready = np.full(parts.op.size, np.iinfo(np.int64).min // 2)
         np.maximum.at(ready, after[chosen], done[chosen])
         found.append(ready)
-    return found[0], found[1]
+    return found
+
+
+def _legal(
+    parts: _Parts, can_move: _Bools, fence: _Ints, needs: _Needs, ready: _Ints,
+    kinds: Sequence[str],
+) -> _Ints:  # fmt: skip
+    """Give ``legal`` of :class:`Units`: longest paths through needs alone, data by ``kinds``.
+
+    A unit has three moments: it starts, its work starts, its data is there. It starts after
+    its fence and the threads' time of what it needs; device work starts after the data of
+    what it needs, and all else itself does.
+    """
+    num_units, time = parts.op.size, parts.time
+    own, takes, work_start, work_end, on_device = _shortest(parts)
+    start = time[2 * parts.op]
+    unit = np.arange(num_units)
+    begins, works, done = 1 + 3 * unit, 2 + 3 * unit, 3 + 3 * unit  # 0 is before all
+    waits = np.where(on_device, works, begins)
+    ptr, need, why = needs
+    needing = np.repeat(unit, np.diff(ptr))
+    kept = can_move[needing]
+    needing, need, why = needing[kept], need[kept], why[kept]
+    of_data = np.isin(why, [_CODE[name] for name in kinds])
+    fixed = unit[~can_move]
+    floor = np.minimum(time[parts.layout.chain[fence]], start)
+    nothing = np.zeros(num_units, dtype=np.int64)
+    parts_of_edges = [
+        (nothing, begins, np.where(can_move, floor, start)),
+        (nothing[fixed], works[fixed], work_start[fixed]),
+        (nothing[fixed], done[fixed], work_end[fixed]),
+        (nothing, waits, np.minimum(ready, work_start)),
+        (begins, works, nothing),
+        (begins, done, np.where(takes < 0, own, 0)),
+        (works, done, np.maximum(takes, 0)),
+        (begins[need], begins[needing], own[need]),
+        (done[need[of_data]], waits[needing[of_data]], np.zeros(int(of_data.sum()), np.int64)),
+    ]
+    src, dst, weight = (np.concatenate(column) for column in zip(*parts_of_edges, strict=True))
+    num_vertices = 3 * num_units + 1
+    in_ptr = np.zeros(num_vertices + 1, dtype=np.int64)
+    edge = np.empty(dst.size, dtype=np.int64)
+    group_rows(dst, in_ptr, edge)
+    found, bound_by, delay = np.zeros((3, num_vertices), dtype=np.int64)
+    order = np.arange(num_vertices)
+    replay_times(order, in_ptr, src[edge], weight[edge], delay, found, bound_by)
+    return np.minimum(found[works], work_start)
+
+
+def _shortest(parts: _Parts) -> tuple[_Ints, _Ints, _Ints, _Ints, _Bools]:
+    """Give what units take, and when their works are; ns, shape (units,) all of them.
+
+    Returns
+    -------
+    own, takes
+        int64: of its thread; of the longest of its works, -1 if it asks for none.
+    work_start, work_end
+        int64: of its first and last work as it is, or of itself.
+    on_device
+        bool: whether all of its works are device work, and there are some.
+    """
+    layout, graph, time = parts.layout, parts.layout.graph, parts.time
+    weight = np.where(layout.link >= 0, graph.weight[layout.link], 0)
+    total = np.concatenate([[0], np.cumsum(weight)])
+    own: _Ints = total[parts.end + 1] - total[parts.begin + 1]
+    into = np.isin(graph.edge_kind, (EdgeKind.KERNEL, EdgeKind.COMMUNICATION))
+    of_vertex = np.zeros(graph.num_vertices, dtype=np.int64)
+    np.maximum.at(of_vertex, graph.destinations[into], graph.weight[into])
+    asked = parts.of_op[layout.works.call] >= 0
+    work, unit = layout.works.op[asked], parts.of_op[layout.works.call[asked]]
+    takes = np.full(parts.op.size, -1, dtype=np.int64)
+    np.maximum.at(takes, unit, of_vertex[2 * work + 1])
+    first = np.full(parts.op.size, np.iinfo(np.int64).max)
+    np.minimum.at(first, unit, time[2 * work])
+    last = time[2 * parts.op + 1]
+    np.maximum.at(last, unit, time[2 * work + 1])
+    on_device = takes >= 0
+    on_device[unit[~layout.on_device[work]]] = False
+    return own, takes, np.where(takes < 0, time[2 * parts.op], first), last, on_device
 
 
 def _fences(parts: _Parts, nested: _Bools, since: int) -> tuple[_Ints, _Ints]:
