@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from nadi.linking import LinkedFile, Linking, link_files
     from nadi.networkx_graphs import from_networkx, to_networkx
     from nadi.overheads import Overheads, estimate_overheads
-    from nadi.pipeline import ask, load_job, run
+    from nadi.pipeline import ask, load_job, reorder_job, run
+    from nadi.reordering import Candidate, MoveEarlier, Reordering, find_reorders, reorder
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import write_timeline
     from nadi.result import Answers, Run
@@ -108,10 +109,17 @@ _HOME = {
     "write_for_astra_sim": "export.astra_sim",
     "write_results": "report.summary",
     "write_timeline": "report.timeline",
+    "Candidate": "reordering",
+    "MoveEarlier": "reordering",
+    "Reordering": "reordering",
+    "find_reorders": "reordering",
+    "reorder": "reordering",
+    "reorder_job": "pipeline",
 }
 
 __all__ = [
     "Answers",
+    "Candidate",
     "Change",
     "Conversion",
     "CriticalPath",
@@ -123,9 +131,11 @@ __all__ = [
     "Job",
     "LinkedFile",
     "Linking",
+    "MoveEarlier",
     "NadiError",
     "Overheads",
     "PairError",
+    "Reordering",
     "Replay",
     "Run",
     "Scale",
@@ -146,6 +156,7 @@ __all__ = [
     "critical_path",
     "estimate_overheads",
     "explain_time",
+    "find_reorders",
     "find_steps",
     "from_networkx",
     "ideal_limits",
@@ -157,6 +168,8 @@ __all__ = [
     "parse_change",
     "parse_selection",
     "read",
+    "reorder",
+    "reorder_job",
     "run",
     "summarize",
     "sweep",

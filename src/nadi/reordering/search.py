@@ -18,7 +18,7 @@ from nadi.steps import Window
 
 __all__ = ["Candidate", "Found", "find_reorders"]
 
-_MOST_SIMULATED = 400
+_MOST_SIMULATED = 200
 _KINDS = ("communication", "kernel", "host")
 
 
@@ -73,14 +73,13 @@ class Found:
     Attributes
     ----------
     candidates
-        What was tried, most gain first; of equal gain communication first, then what could
-        start soonest.
+        What would gain, most first, and what communication would start sooner and gain nothing.
     step_ns
         Length of the window before.
     num_units, num_free, num_hopeful, num_simulated
-        Operations that programs called; those of them that may pass another one alone;
-        operations, the same on several ranks counted once, that could gain by where they lie on
-        the critical path; moves that were simulated.
+        Operations that programs called in the window; those of them that may pass another one
+        alone; operations, the same on several ranks counted once, that could gain by where they
+        lie on the critical path; moves that were simulated.
     blocked
         How many may not pass any, by what is in the way; most first.
     """
@@ -107,7 +106,7 @@ class _Try:
 def find_reorders(graph: EventGraph, window: Window) -> Found:
     """Find operations that may start earlier, try those that could gain, and sort them by gain.
 
-    Communication is tried even if it cannot gain. The most promising come first, 400 moves at
+    Communication is tried even if it cannot gain. The most promising come first, 200 moves at
     most; the same operation moves on all ranks at once.
 
     Raises
@@ -138,20 +137,27 @@ def find_reorders(graph: EventGraph, window: Window) -> Found:
         if found is not None and (former is None or found.gain_ns > former.gain_ns):
             best[one.group] = found
     first, reason = units.limits
+    start = graph.time[2 * units.op]
+    asked = (start >= window.start(graph.time)) & (start < window.end(graph.time))
     free = units.can_move & (first < np.arange(units.op.size) - 1)
-    count = np.bincount(reason[~free], minlength=len(BLOCKERS)).tolist()
+    count = np.bincount(reason[asked & ~free], minlength=len(BLOCKERS)).tolist()
+    sooner = [
+        one for one in best.values()
+        if one.gain_ns > 0 or (one.kind == _KINDS[0] and one.new_start_ns < one.start_ns)
+    ]  # fmt: skip
     return Found(
-        candidates=sorted(
-            best.values(),
-            key=lambda one: (-one.gain_ns, _KINDS.index(one.kind), one.legal_ns - one.start_ns),
-        ),
+        candidates=sorted(sooner, key=_usefulness),
         step_ns=step,
-        num_units=units.op.size,
-        num_free=int(free.sum()),
+        num_units=int(asked.sum()),
+        num_free=int((asked & free).sum()),
         num_hopeful=sum(bool(hopeful[group].any()) for group in groups),
         num_simulated=num_simulated,
         blocked={BLOCKERS[code]: count[code] for code in np.argsort(count)[::-1] if count[code]},
     )
+
+
+def _usefulness(one: Candidate) -> tuple[int, int, int]:
+    return -one.gain_ns, _KINDS.index(one.kind), one.new_start_ns - one.start_ns
 
 
 def _tries(units: Units, promise: Promise, groups: list[list[int]]) -> list[_Try]:
