@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.reference.machine import Do, Program, Rank, Thread
 
-__all__ = ["MAIN", "OTHER", "Action", "Description", "descriptions", "program_of"]
+__all__ = ["MAIN", "OTHER", "Action", "Description", "calibration", "descriptions", "program_of"]
 
 MAIN, OTHER = 1, 2  # threads
 _STREAMS = (7, 13, 20)
@@ -72,14 +72,14 @@ def program_of(description: Description) -> Program:
     0 is all ranks, group 1 all but rank 1.
     """
     what = {action.what for rank in description for thread in rank for action in thread}
-    calibration = _calibration([name for name in _WAITS if name in what])
+    before = calibration([name for name in _WAITS if name in what])
     all_ranks = range(len(description))
     groups = {0: tuple(all_ranks), 1: tuple(r for r in all_ranks if r != 1)}
     ranks = []
     for r, rank in enumerate(description):
         of_rank = [[a for a in thread if a.what != "all_reduce" or r in groups[a.number]]
                    for thread in rank]  # fmt: skip
-        threads = [_thread(MAIN, of_rank[0], calibration)]
+        threads = [_thread(MAIN, of_rank[0], before)]
         threads += [_thread(OTHER + k, todo, []) for k, todo in enumerate(of_rank[1:])]
         ranks.append(Rank(tuple(threads)))
     return Program(tuple(ranks), groups)
@@ -146,7 +146,7 @@ def _with_names(todo: Sequence[Do]) -> list[Do]:
     ]  # fmt: skip
 
 
-def _calibration(waits: Sequence[str]) -> list[Do]:
+def calibration(waits: Sequence[str]) -> list[Do]:
     """Show every overhead often enough to be estimated exactly, and end with an idle device."""
     spend, until_idle = Do("spend", 4_000), Do("spend", 40_000)
     launch = Do("launch", 4_000, work=(8_000,))

@@ -122,6 +122,24 @@ class Layout:
         order = np.argsort(at, kind="stable")
         return Works(op[order], call[op[order]], at[order])
 
+    def waits_for(self, op: int) -> list[int]:
+        """Give the edges by which others wait for the end of device work."""
+        edges, source = self._waits
+        low, high = np.searchsorted(source, [2 * op + 1, 2 * op + 2])
+        found: list[int] = edges[low:high].tolist()
+        return found
+
+    @cached_property
+    def _waits(self) -> tuple[_Ints, _Ints]:
+        edges = np.flatnonzero(self.graph.edge_kind == EdgeKind.SYNC)
+        order = np.argsort(self.graph.in_src[edges], kind="stable")
+        return edges[order], self.graph.in_src[edges[order]]
+
+    @cached_property
+    def destinations(self) -> _Ints:
+        """The vertex that each edge enters; int64, shape (edges,)."""
+        return self.graph.destinations
+
     @cached_property
     def streams(self) -> Streams:
         """Who follows whom on streams."""

@@ -273,8 +273,8 @@ def _move_on_streams(units: Units, block: Block, edits: _Edits) -> None:
         by_stream = sorted(works.tolist(), key=lambda op: int(layout.resource[op]))
         for _, members in groupby(by_stream, key=lambda op: int(layout.resource[op])):
             for run in streams.runs(set(members)):
-                _keep_events(streams, run, edits)
-                streams.put_forward(run)
+                _wait_at_new_place(streams, run, edits)
+                streams.put_forward(run, edits)
     streams.write(edits)
 
 
@@ -284,6 +284,7 @@ class _Rows:
     def __init__(self, units: Units, block: Block) -> None:
         self.layout = units.layout
         self.of_op = units.of_op
+        self.waiting = units.lets_wait
         self.members = set(block.units)
         self.place = int(units.end[block.after])
         self.own_place = int(units.begin[block.units[-1]])
@@ -297,6 +298,10 @@ class _Rows:
     def following(self, op: int) -> int:
         """Give the work after, or -1."""
         return self.after.get(op, int(self.layout.streams.after[op]))
+
+    def waits_itself(self, op: int) -> bool:
+        """Tell whether the unit that launches work tells streams to wait for events."""
+        return bool(self.waiting[self.of_op[self.layout.launched_by[op]]])
 
     def is_passed(self, op: int) -> bool:
         """Tell whether work is launched by what the units pass on their thread."""
@@ -323,7 +328,7 @@ class _Rows:
         start = self.layout.graph.time
         return sorted(found, key=lambda run: int(start[2 * run[0]]))
 
-    def put_forward(self, run: list[int]) -> None:
+    def put_forward(self, run: list[int], edits: _Edits) -> None:
         """Put a run right after the last work that it does not pass."""
         old = self.previous(run[0])
         kept = self.last_kept(old)
@@ -337,6 +342,21 @@ class _Rows:
         self._join(old, then)
         self._join(kept, run[0])
         self._join(run[-1], first)
+        # whoever waits for the last work at a time waits for what is then the last
+        self._wait_for(run[-1], old, edits)
+        if kept >= 0:
+            self._wait_for(kept, run[-1], edits)
+
+    def _wait_for(self, old: int, new: int, edits: _Edits) -> None:
+        """Let what waits for some work, and is asked for after the new place, wait for other."""
+        graph = self.layout.graph
+        for edge in self.layout.waits_for(old):
+            vertex = int(self.layout.destinations[edge])
+            op = vertex // 2
+            call = int(self.layout.launched_by[op]) if self.layout.on_device[op] else op
+            unit = int(self.of_op[call]) if call >= 0 else -1
+            if self.layout.at[2 * call] > self.place and unit not in self.members and call >= 0:
+                edits.add(2 * new + 1, vertex, graph.weight[edge], EdgeKind.SYNC, op)
 
     def _join(self, one: int, other: int) -> None:
         if one >= 0:
@@ -358,13 +378,13 @@ class _Rows:
                 edits.add(2 * before + 1, 2 * op, weight, EdgeKind.STREAM, op)
 
 
-def _keep_events(streams: _Rows, run: list[int], edits: _Edits) -> None:
+def _wait_at_new_place(streams: _Rows, run: list[int], edits: _Edits) -> None:
     """Let work wait for events at its new place: for what is there on the other stream then.
 
-    What it waited for at the old place the work after it on its stream still waits for.
+    If another operation told its stream to wait, the work after it still waits as before.
     """
     graph = streams.layout.graph
-    then = streams.following(run[-1])
+    then = -1 if streams.waits_itself(run[0]) else streams.following(run[-1])
     for op in run:
         for edge in range(int(graph.in_ptr[2 * op]), int(graph.in_ptr[2 * op + 1])):
             source = int(graph.in_src[edge])

@@ -28,16 +28,16 @@ BLOCKERS = (
     "raw",
     "war",
     "waw",
-    "communication order",
+    "comm order",
     "random numbers",
     "hidden state",
-    "host reads a value",
-    "wait for the device",
-    "hand-over between threads",
+    "value read",
+    "device wait",
+    "hand-over",
     "barrier",
     "unknown effects",
-    "start of the window",
-    "out of nesting",
+    "step or thread",
+    "nesting",
 )
 """Why an operation cannot start sooner."""
 _CODE = {name: code for code, name in enumerate(BLOCKERS)}
@@ -49,6 +49,7 @@ _READS_VALUE = (
     r"|unique_consecutive|unique_dim|_assert_async|bincount)$"
 )
 _WAIT_CALL = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)Memcpy$"
+_STREAM_WAITS = r"^(cuda|hip|cu)StreamWaitEvent"
 _BARRIER = r"barrier"
 _RANDOM = (
     r"^aten::(_?fused_dropout|native_dropout|(feature_)?(alpha_)?dropout_?|bernoulli_?|rand\w*"
@@ -84,6 +85,8 @@ class Units:
         bool: whether it may change its place at all.
     is_communication
         bool: whether it communicates, or asks for communication.
+    lets_wait
+        bool: whether it tells a stream to wait for an event.
     first_work, last_work
         int64: what it launched: a range of ``layout.works``.
     fence, fence_reason
@@ -105,6 +108,7 @@ class Units:
     of_op: _Ints
     can_move: _Bools
     is_communication: _Bools
+    lets_wait: _Bools
     first_work: _Ints
     last_work: _Ints
     fence: _Ints
@@ -179,8 +183,9 @@ def find_units(layout: Layout, time: _Ints, since: int) -> Units:
         for ready, kinds in zip(from_afar, _KINDS_OF_NEED, strict=True)
     ]
     return Units(
-        layout, op, begin, end, of_op, can_move, talks, first, last, fence, reason, *needs, *legal
-    )
+        layout, op, begin, end, of_op, can_move, talks, parts.named(_STREAM_WAITS), first, last,
+        fence, reason, *needs, *legal,
+    )  # fmt: skip
 
 
 def _is_work(layout: Layout, pairs: tuple[_Ints, _Ints, _Ints]) -> _Bools:
@@ -278,7 +283,7 @@ def _order(
     fence = np.where(fenced, parts.begin, fence)
     reason = np.where(fenced, reasons[np.minimum(inner, reasons.size - 1)], reason)
     found = [_needs_of_data(parts, pairs)]
-    in_order = [("communication order", talks)]
+    in_order = [("comm order", talks)]
     in_order += [(name, parts.named(pattern)) for name, pattern in _IN_ORDER]
     for name, members in in_order:
         before, after, elsewhere, place = _followers(parts, members)
@@ -443,20 +448,20 @@ def _fences(parts: _Parts, nested: _Bools, since: int) -> tuple[_Ints, _Ints]:
     found: list[tuple[_Ints, str]] = []
     first = np.flatnonzero(np.append(True, np.diff(thread) != 0)[: thread.size])
     early = np.flatnonzero(graph.time[chain] < since)
-    found.append((np.concatenate([first, early]), "start of the window"))
+    found.append((np.concatenate([first, early]), "step or thread"))
     steps = graph.op_names.str.contains(_STEP).to_numpy() & ~layout.on_device
     marks = layout.at[np.flatnonzero(np.repeat(steps, 2))]
-    found.append((marks, "start of the window"))
+    found.append((marks, "step or thread"))
     cut = layout.link < 0
     cut[first] = False
-    found.append((np.flatnonzero(cut), "out of nesting"))
-    found.append((parts.end[~nested], "out of nesting"))
-    found.append((parts.end[parts.named(_READS_VALUE)], "host reads a value"))
+    found.append((np.flatnonzero(cut), "nesting"))
+    found.append((parts.end[~nested], "nesting"))
     waits = parts.containing(_waiting_calls(layout)) | parts.named(_WAIT_CALL)
-    found.append((parts.end[waits], "wait for the device"))
+    found.append((parts.end[waits], "device wait"))
+    found.append((parts.end[parts.named(_READS_VALUE)], "value read"))
     found.append((parts.end[parts.named(_BARRIER)], "barrier"))
     found.append((parts.end[_unknown(parts)], "unknown effects"))
-    found.append((_hand_overs(layout), "hand-over between threads"))
+    found.append((_hand_overs(layout), "hand-over"))
     places = np.concatenate([place for place, _ in found])
     why = np.concatenate([np.full(place.size, _CODE[name]) for place, name in found])
     order = np.argsort(places, kind="stable")

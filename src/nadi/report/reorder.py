@@ -89,21 +89,20 @@ def print_reordering(answer: Reordering, top: int, console: Console) -> None:
         ))  # fmt: skip
 
 
-def _print_moves(title: str, moves: list[dict[str, Any]], measured: int, console: Console) -> None:
+def _print_moves(title: str, moves: list[dict[str, Any]], console: Console) -> None:
     table = make_table(
         title,
         **{"operation": "left", "ranks": "left", "starts at": "right", "sooner": "right",
-           "at most": "right", "gain": "right", "with": "right", "right after": "left",
-           "held by": "left"},
+           "at most": "right", "gain": "right", "right after": "left", "held by": "left"},
     )  # fmt: skip
     for row in moves:
-        start = row["start_ns"]
+        start, others = row["start_ns"], row["operations_moved"] - 1
+        with_it = f" +{others}" if others else ""
         table.add_row(
-            name_cell(row["operation"]), _ranks(row["ranks"]), format_ns(start),
+            name_cell(row["operation"] + with_it), _ranks(row["ranks"]), format_ns(start),
             format_ns(start - row["new_start_ns"]), format_ns(start - row["legal_start_ns"]),
             format_ns(row["gain_ns"]),
-            format_count(row["operations_moved"] - 1), name_cell(row["right_after"]),
-            row["held_there_by"],
+            name_cell(row["right_after"]), row["held_there_by"],
         )  # fmt: skip
     console.print(table)
 
