@@ -284,7 +284,7 @@ class _Rows:
     def __init__(self, units: Units, block: Block) -> None:
         self.layout = units.layout
         self.of_op = units.of_op
-        self.waiting = units.lets_wait
+        self.waiting, self.records = units.lets_wait, units.records
         self.members = set(block.units)
         self.place = int(units.end[block.after])
         self.own_place = int(units.begin[block.units[-1]])
@@ -332,8 +332,11 @@ class _Rows:
         """Put a run right after the last work that it does not pass."""
         old = self.previous(run[0])
         kept = self.last_kept(old)
+        if kept >= 0:
+            self._wait_for(kept, run[-1], edits)
         if kept == old:
             return
+        self._wait_for(run[-1], old, edits)
         then = self.following(run[-1])
         # of what it passes the first now follows it
         first = old
@@ -342,14 +345,17 @@ class _Rows:
         self._join(old, then)
         self._join(kept, run[0])
         self._join(run[-1], first)
-        # whoever waits for the last work at a time waits for what is then the last
-        self._wait_for(run[-1], old, edits)
-        if kept >= 0:
-            self._wait_for(kept, run[-1], edits)
 
     def _wait_for(self, old: int, new: int, edits: _Edits) -> None:
-        """Let what waits for some work, and is asked for after the new place, wait for other."""
+        """Let what waits for some work, and is asked for after the new place, wait for other.
+
+        Who waits for the last work of a stream waits for what is then the last. Not if the
+        event was recorded along with the work: then it stands for this and no other.
+        """
         graph = self.layout.graph
+        launcher = int(self.layout.launched_by[old])
+        if launcher >= 0 and self.of_op[launcher] >= 0 and self.records[self.of_op[launcher]]:
+            return
         for edge in self.layout.waits_for(old):
             vertex = int(self.layout.destinations[edge])
             op = vertex // 2
@@ -365,7 +371,10 @@ class _Rows:
             self.before[other] = one
 
     def write(self, edits: _Edits) -> None:
-        """Give each work whose neighbour changed the edge from that; its turn-around stays."""
+        """Give each work whose neighbour changed the edge from that.
+
+        Its turn-around stays; what was the first of its stream has the usual one.
+        """
         graph, streams = self.layout.graph, self.layout.streams
         for op, before in self.before.items():
             edge = int(streams.edge[op])
@@ -374,7 +383,7 @@ class _Rows:
             if edge >= 0:
                 edits.removed.append(edge)
             if before >= 0:
-                weight = graph.weight[edge] if edge >= 0 else 0
+                weight = graph.weight[edge] if edge >= 0 else streams.usual
                 edits.add(2 * before + 1, 2 * op, weight, EdgeKind.STREAM, op)
 
 

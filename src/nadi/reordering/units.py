@@ -50,6 +50,7 @@ _READS_VALUE = (
 )
 _WAIT_CALL = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)Memcpy$"
 _STREAM_WAITS = r"^(cuda|hip|cu)StreamWaitEvent"
+_RECORDS = r"^(cuda|hip|cu)EventRecord"
 _BARRIER = r"barrier"
 _RANDOM = (
     r"^aten::(_?fused_dropout|native_dropout|(feature_)?(alpha_)?dropout_?|bernoulli_?|rand\w*"
@@ -85,8 +86,9 @@ class Units:
         bool: whether it may change its place at all.
     is_communication
         bool: whether it communicates, or asks for communication.
-    lets_wait
-        bool: whether it tells a stream to wait for an event.
+    lets_wait, records
+        bool: whether it tells a stream to wait for an event; whether it records one after all
+        that it launches, as communication does, for others to wait for.
     first_work, last_work
         int64: what it launched: a range of ``layout.works``.
     fence, fence_reason
@@ -109,6 +111,7 @@ class Units:
     can_move: _Bools
     is_communication: _Bools
     lets_wait: _Bools
+    records: _Bools
     first_work: _Ints
     last_work: _Ints
     fence: _Ints
@@ -183,8 +186,8 @@ def find_units(layout: Layout, time: _Ints, since: int) -> Units:
         for ready, kinds in zip(from_afar, _KINDS_OF_NEED, strict=True)
     ]
     return Units(
-        layout, op, begin, end, of_op, can_move, talks, parts.named(_STREAM_WAITS), first, last,
-        fence, reason, *needs, *legal,
+        layout, op, begin, end, of_op, can_move, talks, parts.named(_STREAM_WAITS),
+        parts.records(), first, last, fence, reason, *needs, *legal,
     )  # fmt: skip
 
 
@@ -240,6 +243,18 @@ class _Parts:
         works = self.layout.works
         total = np.concatenate([[0], np.cumsum(chosen[works.op])])
         found: _Bools = total[self.last_work] > total[self.first_work]
+        return found
+
+    def records(self) -> _Bools:
+        """Tell which units record an event after all that they launch; bool, shape (units,)."""
+        layout = self.layout
+        calls = layout.graph.op_names.str.contains(_RECORDS).to_numpy() & (self.of_op >= 0)
+        last_record, last_launch = np.full((2, self.op.size), -1, dtype=np.int64)
+        np.maximum.at(last_record, self.of_op[calls], layout.at[2 * np.flatnonzero(calls)])
+        works = layout.works
+        asked = self.of_op[works.call] >= 0
+        np.maximum.at(last_launch, self.of_op[works.call[asked]], works.at[asked])
+        found: _Bools = (last_launch >= 0) & (last_record > last_launch)
         return found
 
     def communicates(self) -> _Bools:
