@@ -12,6 +12,7 @@ from rich.text import Text
 
 from nadi.discover import RESULT_FILES
 from nadi.formats.container import check_writable, write_beside
+from nadi.issues import summed_issues
 from nadi.report._text import TOP, make_table, name_cell, print_issues, to_json
 from nadi.report.timeline import write_timeline
 from nadi.result import Run
@@ -298,11 +299,5 @@ def _matched(run: Run) -> tuple[int, int]:
 
 
 def _issues(run: Run) -> list[dict[str, Any]]:
-    """Add up the issues of all ranks by code and detail."""
-    every = pl.concat([*(trace.issues for trace in run.job.traces), run.job.issues])
-    return (
-        every.with_columns(pl.col("severity").cast(pl.String))
-        .group_by("code", "severity", "detail", "remedy", maintain_order=True)
-        .agg(pl.col("count").sum())
-        .to_dicts()
-    )
+    tables = [*(trace.issues for trace in run.job.traces), run.job.issues]
+    return summed_issues(tables).to_dicts()
