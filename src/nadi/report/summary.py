@@ -40,12 +40,7 @@ def summarize(run: Run) -> dict[str, Any]:
         "dependencies_by_kind": _dependencies_by_kind(run),
         "collectives_matched": collectives,
         "transfers_matched": transfers,
-        "clocks": [
-            {"rank": rank, "reference": reference, "shift_ns": shift,
-             "low_ns": low if low > -UNBOUNDED else None,
-             "high_ns": high if high < UNBOUNDED else None}
-            for rank, reference, shift, low, high in run.job.clocks.iter_rows()
-        ],
+        "clocks": _clocks(run),
         "window": run.window.name,
         "steps": [
             {
@@ -295,6 +290,20 @@ def _matched(run: Run) -> tuple[int, int]:
     ]
     transfers = int((pl.concat(kinds) == "COMM_SEND").sum())
     return run.job.matches["collective"].n_unique() - transfers, transfers
+
+
+def _clocks(run: Run) -> list[dict[str, Any]]:
+    """Give shift and bounds of each rank's clock; None where there is no bound."""
+    return [
+        {
+            "rank": rank,
+            "reference": reference,
+            "shift_ns": shift,
+            "low_ns": low if low > -UNBOUNDED else None,
+            "high_ns": high if high < UNBOUNDED else None,
+        }
+        for rank, reference, shift, low, high in run.job.clocks.iter_rows()
+    ]
 
 
 def _issues(run: Run) -> list[dict[str, Any]]:
