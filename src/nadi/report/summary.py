@@ -31,15 +31,14 @@ def summarize(run: Run) -> dict[str, Any]:
     """
     exposed = [c.exposed for c in run.communication]
     total = run.path.length
-    collectives, transfers = _matched(run)
     return {
         "ranks": len(run.job.traces),
         "world_size": run.job.world_size,
         "nodes": run.job.num_nodes,
         "nodes_by_kind": _nodes_by_kind(run),
         "dependencies_by_kind": _dependencies_by_kind(run),
-        "collectives_matched": collectives,
-        "transfers_matched": transfers,
+        "collectives_matched": run.job.num_collectives,
+        "transfers_matched": run.job.num_transfers,
         "clocks": _clocks(run),
         "window": run.window.name,
         "steps": [
@@ -278,18 +277,6 @@ def _nodes_by_kind(run: Run) -> dict[str, int]:
 def _dependencies_by_kind(run: Run) -> dict[str, int]:
     kinds = pl.concat([trace.deps["kind"] for trace in run.job.traces])
     return dict(kinds.cast(pl.String).value_counts(sort=True).iter_rows())
-
-
-def _matched(run: Run) -> tuple[int, int]:
-    """Count the collectives, and the sends with their receives."""
-    kinds = [
-        trace.nodes["kind"].gather(
-            run.job.matches.filter(pl.col("rank") == trace.rank)["node"].cast(pl.UInt32)
-        )
-        for trace in run.job.traces
-    ]
-    transfers = int((pl.concat(kinds) == "COMM_SEND").sum())
-    return run.job.matches["collective"].n_unique() - transfers, transfers
 
 
 def _clocks(run: Run) -> list[dict[str, Any]]:
