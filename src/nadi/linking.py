@@ -162,7 +162,7 @@ def link_files(
     )  # fmt: skip
     return Linking(
         files=tuple(file for file, _ in done),
-        num_collectives=job.matches["collective"].n_unique(),
+        num_collectives=job.num_collectives,
         issues=pl.concat([job.issues, log.table()]),
     )
 
