@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nadi.conversion import Conversion, convert
     from nadi.critical_paths import CriticalPath, critical_path
     from nadi.errors import FormatError, InputError, NadiError, PairError, UsageError
+    from nadi.export.astra_sim import SimulatorFiles, write_for_astra_sim
     from nadi.formats import read, write
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
@@ -71,6 +72,7 @@ _HOME = {
     "Run": "result",
     "Scale": "whatif",
     "Schedule": "schedule",
+    "SimulatorFiles": "export.astra_sim",
     "Trace": "trace",
     "UsageError": "errors",
     "Selection": "whatif",
@@ -103,6 +105,7 @@ _HOME = {
     "validate_job": "validate",
     "validate_trace": "validate",
     "write": "formats",
+    "write_for_astra_sim": "export.astra_sim",
     "write_results": "report.summary",
     "write_timeline": "report.timeline",
 }
@@ -128,6 +131,7 @@ __all__ = [
     "Scale",
     "Schedule",
     "Selection",
+    "SimulatorFiles",
     "Trace",
     "UsageError",
     "WhatIf",
@@ -162,6 +166,7 @@ __all__ = [
     "validate_trace",
     "what_if",
     "write",
+    "write_for_astra_sim",
     "write_results",
     "write_timeline",
 ]
