@@ -36,7 +36,7 @@ class Recorder(Executor):
 
 @pytest.fixture(scope="module")
 def job(demo_folder: Path) -> nadi.Job:
-    return nadi.load_job(demo_folder)
+    return nadi.load_job(demo_folder, tensors=True)
 
 
 def assert_same_files(linking: nadi.Linking, job: nadi.Job) -> None:

@@ -22,6 +22,7 @@ from nadi.formats.tables import file_of_table
 from nadi.issues import IssueLog
 from nadi.link import link_device, link_job, link_pair
 from nadi.progress import tell
+from nadi.provenance import Provenance, Source
 from nadi.schema import DEPS
 from nadi.trace import Trace
 
@@ -286,12 +287,14 @@ def _linked(task: _Task, progress: Callable[[str], None]) -> Trace:
 def _communication(trace: Trace) -> Trace:
     """Give a trace of the communication alone, which is what ranks have in common."""
     nodes = trace.nodes.filter(pl.col("kind").is_in(_COMMUNICATION))
+    # a source holds on to the file's bytes until its hash is asked for
+    sources = tuple(Source(one.path, one.format, one.size, "") for one in trace.provenance.sources)
     return Trace(
         nodes=nodes.with_columns(parent=pl.lit(-1, pl.Int64)),
         deps=DEPS.empty(),
         groups=trace.groups,
         issues=trace.issues.clear(),
-        provenance=trace.provenance,
+        provenance=Provenance(trace.provenance.nadi_version, sources),
         rank=trace.rank,
         world_size=trace.world_size,
         process=trace.process,
