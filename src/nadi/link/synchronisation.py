@@ -154,9 +154,9 @@ def _last_work(here: _Device, stream: int, calls: _Ints) -> tuple[_Ints, _Ints]:
 def _stream_syncs(here: _Device, log: IssueLog) -> _Waits:
     """Let stream synchronisation wait for the last work launched before on its stream.
 
-    The recording says which in a synchronisation event; else it is the stream of the
-    last copy launched before on the same thread; else of the work that ends last before
-    the call does, where the call is seen to wait.
+    The recording says which in a synchronisation event; else it is the stream of a copy
+    that was the last thing that the same thread launched; else of the work that ends last
+    before the call does, where the call is seen to wait.
     """
     calls = here.calls(_STREAM_SYNC)
     trace = here.trace
@@ -164,13 +164,7 @@ def _stream_syncs(here: _Device, log: IssueLog) -> _Waits:
     keys = stream_keys(trace.column("device"), trace.column("stream"))
     events = np.flatnonzero(trace.category_mask("sync") & (correlation > 0) & (keys >= 0))
     stated = find_rows(correlation[events], keys[events], correlation[calls])
-    thread = trace.column("thread")
-    copies = np.flatnonzero(trace.category_mask("memcpy") & (here.launcher >= 0))
-    launch = here.launcher[copies]
-    guessed = np.full(calls.size, -1, dtype=np.int64)
-    for t in np.unique(thread[calls]):
-        mine, theirs = thread[calls] == t, thread[launch] == t
-        guessed[mine] = find_rows(launch[theirs], keys[copies[theirs]], calls[mine], nearest=True)
+    guessed = _stream_of_last_copy(here, calls, keys)
     found: _Waits = []
     for of_stream, inferred in ((stated, False), (np.where(stated < 0, guessed, -1), True)):
         for stream, key in enumerate(here.work.keys):
@@ -184,6 +178,22 @@ def _stream_syncs(here: _Device, log: IssueLog) -> _Waits:
         "experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True)",
     )  # fmt: skip
     return [*found, (src, dst, True)]
+
+
+def _stream_of_last_copy(here: _Device, calls: _Ints, keys: _Ints) -> _Ints:
+    """Give the stream of the copy that the thread launched last before each call.
+
+    -1 where the last thing launched is no copy: ``.item()`` copies and waits at once.
+    """
+    thread = here.trace.column("thread")
+    work = here.work.rows[here.launcher[here.work.rows] >= 0]
+    launch = here.launcher[work]
+    last = np.full(calls.size, -1, dtype=np.int64)
+    for t in np.unique(thread[calls]):
+        mine, theirs = thread[calls] == t, thread[launch] == t
+        last[mine] = find_rows(launch[theirs], work[theirs], calls[mine], nearest=True)
+    is_copy = here.trace.category_mask("memcpy")
+    return np.where((last >= 0) & is_copy[last], keys[last], -1)
 
 
 def _nearest_work(here: _Device, calls: _Ints) -> tuple[_Ints, _Ints]:
