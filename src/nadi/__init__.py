@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from nadi.conversion import Conversion, convert
     from nadi.critical_paths import CriticalPath, critical_path
     from nadi.errors import FormatError, InputError, NadiError, PairError, UsageError
+    from nadi.export.astra_sim import SimulatorFiles, write_for_astra_sim
     from nadi.formats import read, write
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
     from nadi.link import link_device, link_job, link_pair
+    from nadi.link.tensors import tensor_deps
     from nadi.linking import LinkedFile, Linking, link_files
     from nadi.networkx_graphs import from_networkx, to_networkx
     from nadi.overheads import Overheads, estimate_overheads
@@ -70,6 +72,7 @@ _HOME = {
     "Run": "result",
     "Scale": "whatif",
     "Schedule": "schedule",
+    "SimulatorFiles": "export.astra_sim",
     "Trace": "trace",
     "UsageError": "errors",
     "Selection": "whatif",
@@ -98,9 +101,11 @@ _HOME = {
     "read": "formats",
     "run": "pipeline",
     "summarize": "report.summary",
+    "tensor_deps": "link.tensors",
     "validate_job": "validate",
     "validate_trace": "validate",
     "write": "formats",
+    "write_for_astra_sim": "export.astra_sim",
     "write_results": "report.summary",
     "write_timeline": "report.timeline",
 }
@@ -126,6 +131,7 @@ __all__ = [
     "Scale",
     "Schedule",
     "Selection",
+    "SimulatorFiles",
     "Trace",
     "UsageError",
     "WhatIf",
@@ -154,11 +160,13 @@ __all__ = [
     "run",
     "summarize",
     "sweep",
+    "tensor_deps",
     "to_networkx",
     "validate_job",
     "validate_trace",
     "what_if",
     "write",
+    "write_for_astra_sim",
     "write_results",
     "write_timeline",
 ]

@@ -226,6 +226,19 @@ class Attributes:
             return self.buffers[0]
         return np.concatenate(self.buffers) if self.buffers else _EMPTY
 
+    def bytes_around(self, rows: Ints) -> tuple[npt.NDArray[np.uint8], int]:
+        """Give bytes that the spans of some rows lie in, and how many bytes stand before these.
+
+        The buffers of a large trace are not copied together for spans that all lie in one, as
+        those of operands do: only the host's file tells of them.
+        """
+        first = int(self.value[rows].min(initial=2**62))
+        last = int((self.value[rows] + self.length[rows]).max(initial=0))
+        for buffer, start in zip(self.buffers, self._starts[:-1].tolist(), strict=True):
+            if start <= first and last <= start + buffer.size:
+                return buffer, start
+        return self.bytes(), 0
+
 
 class Part(NamedTuple):
     """Attributes that are to be put together with others.

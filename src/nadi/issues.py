@@ -33,6 +33,10 @@ class IssueLog:
         if count:
             self._issues.append(Issue(code, severity, count, detail, remedy))
 
+    def add_all(self, other: IssueLog) -> None:
+        """Note what another log has, after what this one has."""
+        self._issues += other._issues
+
     def table(self) -> pl.DataFrame:
         """Give the issues as a table (``schema.ISSUES``)."""
         columns = {

@@ -29,7 +29,12 @@ __all__ = ["ask", "load_job", "run"]
 _Progress = Callable[[str], None]
 
 
-def load_job(*paths: Path | str, force: bool = False, progress: _Progress = lambda _: None) -> Job:
+def load_job(
+    *paths: Path | str,
+    force: bool = False,
+    tensors: bool = False,
+    progress: _Progress = lambda _: None,
+) -> Job:
     """Read, pair and link the traces of a job.
 
     Parameters
@@ -40,6 +45,9 @@ def load_job(*paths: Path | str, force: bool = False, progress: _Progress = lamb
         over, and named in the job's issues.
     force
         Whether to link a host and a device trace even if they hardly correspond.
+    tensors
+        Whether to find dependencies by tensors too, which few answers need and which are a
+        third of the work; ``nadi.tensor_deps`` gives them of a trace later.
     progress
         Called with a line of text before each longer stage.
 
@@ -58,7 +66,9 @@ def load_job(*paths: Path | str, force: bool = False, progress: _Progress = lamb
     ):
         trace = replace(devices[device], rank=rank)
         linked.append(
-            link_device(trace) if host < 0 else link_pair(hosts[host], trace, force=force)
+            link_device(trace)
+            if host < 0
+            else link_pair(hosts[host], trace, force=force, tensors=tensors)
         )
     job = link_job(linked)
     log = IssueLog()

@@ -282,7 +282,7 @@ def test_all_results_are_written_or_none(
 def test_changes_beyond_reason(
     demo_folder: Path, capfd: pytest.CaptureFixture[str], change: str
 ) -> None:
-    assert "--what-if" in complaint(capfd, demo_folder, "--what-if", change)
+    assert "change 'scale " in complaint(capfd, demo_folder, "--what-if", change)
 
 
 def test_flipped_bytes_end_in_an_answer_or_one_line(

@@ -25,12 +25,8 @@ from nadi.errors import UsageError
 from nadi.formats.chakra_decode import COLLECTIVES, stated_version
 from nadi.issues import IssueLog
 from nadi.kernels.attributes import place_spans
-from nadi.kernels.chakra_decode import ROLES
-from nadi.kernels.chakra_encode import (
-    MessageColumns,
-    encode_messages,
-    measure_messages,
-)
+from nadi.kernels.chakra_attributes import ROLES
+from nadi.kernels.chakra_encode import MessageColumns, encode_messages, measure_messages
 from nadi.kernels.groups import group_rows
 from nadi.schema import CATEGORIES, NODE_KINDS
 from nadi.trace import Trace

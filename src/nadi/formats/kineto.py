@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -252,38 +253,55 @@ def _columns(
 ) -> dict[str, Any]:
     """Give the columns of the nodes in their final order."""
     events = nodes.events
-    names = find_texts(nodes.raw, events.column("name_at"), events.column("name_length"))
-    names = Texts(names.codes[order], names.unique)
-    category = nodes.category[order]
+    names = events.names(nodes.raw.content)
     comm = _communication(nodes, groups)
-    comm = {name: column[order] for name, column in comm.items()}
-    comm_type = _comm_types(names, category, comm.pop("stated"))
+    comm_type = _comm_types(names, nodes.category, comm.pop("stated", np.array(-1)))
+    columns = _in_order(order, {
+        "name": names.codes,
+        "category": nodes.category,
+        "start": start,
+        "duration": duration,
+        "thread": nodes.thread,
+        "device": nodes.device,
+        "stream": nodes.stream,
+        "is_cpu": ~nodes.on_device,
+        **{name: events.column(name) for name in ("event", *_INTEGER_ARGS)},
+        "comm_type": comm_type,
+        **comm,
+    })  # fmt: skip
     kinds = pl.Series([comm_kind(name) for name in COMM_TYPES], dtype=NODES.dtypes["kind"])
     categories = pl.Series(CATEGORIES, dtype=NODES.dtypes["category"])
     comm_types = pl.Series(COMM_TYPES, dtype=NODES.dtypes["comm_type"])
     return {
+        **columns,
         "id": np.arange(order.size),
-        "name": names.series(),
-        "kind": kinds.gather(comm_type),
-        "category": categories.gather(category.astype(np.uint32)),
-        "start": start[order],
-        "duration": duration[order],
-        "thread": nodes.thread[order],
-        "device": nodes.device[order],
-        "stream": nodes.stream[order],
-        "is_cpu": ~nodes.on_device[order],
-        **{name: events.column(name)[order] for name in ("event", *_INTEGER_ARGS)},
-        "comm_type": comm_types.gather(comm_type),
-        **comm,
+        "name": Texts(columns["name"], names.unique).series(),
+        "kind": kinds.gather(columns["comm_type"]),
+        "category": categories.gather(columns["category"].astype(np.uint32)),
+        "comm_type": comm_types.gather(columns["comm_type"]),
     }
 
 
+def _in_order(order: Ints, columns: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Give columns with their rows in another order."""
+    if (order[1:] > order[:-1]).all():  # it is theirs
+        return columns
+    with ThreadPoolExecutor(2) as executor:  # numpy holds no lock meanwhile
+        taken = executor.map(lambda column: column[order], columns.values())
+        return dict(zip(columns, taken, strict=True))
+
+
 def _communication(nodes: _Nodes, groups: pl.DataFrame) -> dict[str, Ints]:
-    """Give what the arguments of each node say of communication, in the order of the file."""
+    """Give what the arguments of each node say of communication, in the order of the file.
+
+    Nothing if they say nothing.
+    """
     raw, events = nodes.raw, nodes.events
+    rows = events.comm("row")
+    if not rows.size:
+        return {}
     names = ("comm_bytes", "group", "src", "dst", "stated")
     columns = {name: np.full(nodes.category.size, -1, dtype=np.int64) for name in names}
-    rows = events.comm("row")
     elements = events.comm("in_nelems")
     item_size = _values(raw, events, "dtype", lambda text: DTYPE_BYTES.get(text, -1))
     known = (elements >= 0) & (item_size >= 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -14,6 +16,7 @@ from nadi.link.issue_order import group_order
 from nadi.link.launches import launcher_rows
 from nadi.link.match import Match, match_operations, report_match
 from nadi.link.nesting import nest
+from nadi.link.tensors import find_tensor_deps
 from nadi.provenance import Provenance
 from nadi.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, LABELS, NODES
 from nadi.trace import Trace
@@ -24,7 +27,7 @@ __all__ = ["link_device", "link_pair"]
 _Ints = npt.NDArray[np.int64]
 
 
-def link_pair(host: Trace, device: Trace, *, force: bool = False) -> Trace:
+def link_pair(host: Trace, device: Trace, *, force: bool = False, tensors: bool = True) -> Trace:
     """Link the host and the device trace of one rank.
 
     Parameters
@@ -35,6 +38,8 @@ def link_pair(host: Trace, device: Trace, *, force: bool = False) -> Trace:
         A Kineto trace as read.
     force
         Whether to link the two even if their operations hardly correspond.
+    tensors
+        Whether dependencies by tensors are found too, for which all operands are read.
 
     Returns
     -------
@@ -69,7 +74,12 @@ def link_pair(host: Trace, device: Trace, *, force: bool = False) -> Trace:
         process=device.process,
         given_attributes=LazyAttributes(lambda: _attributes(host, host_row, device)),
     )
-    return _with_dependencies(trace, host, host_row, device, log)
+    by_tensors = DEPS.empty()
+    if tensors:
+        row_of_host = _row_of_host(host, host_row)
+        by_tensors = find_tensor_deps(host, row_of_host, trace.column("start"), log)
+    linked = _with_dependencies(trace, host, host_row, device, log)
+    return replace(linked, deps=pl.concat([linked.deps, by_tensors]))
 
 
 def link_device(device: Trace) -> Trace:
@@ -107,12 +117,18 @@ _NO_HOST = Trace(
 
 def _attributes(host: Trace, host_row: _Ints, device: Trace) -> Attributes:
     """Give what both files said, at the rows where their operations are now."""
-    row_of_host = np.full(host.nodes.height, -1, dtype=np.int64)
-    known = np.flatnonzero(host_row >= 0)
-    row_of_host[host_row[known]] = known
+    row_of_host = _row_of_host(host, host_row)
     first_timed = host_row.size - device.nodes.height
     row_of_event = first_timed + np.arange(device.nodes.height)
     return combined([Part(host.attributes, row_of_host), Part(device.attributes, row_of_event)])
+
+
+def _row_of_host(host: Trace, host_row: _Ints) -> _Ints:
+    """Give where each host node is now; int64, shape (host nodes,)."""
+    row_of_host = np.full(host.nodes.height, -1, dtype=np.int64)
+    known = np.flatnonzero(host_row >= 0)
+    row_of_host[host_row[known]] = known
+    return row_of_host
 
 
 def _linked_nodes(host: Trace, device: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
@@ -195,9 +211,8 @@ def _launching_operations(trace: Trace, parent: _Ints, calls: _Ints) -> _Ints:
 
 def _recorded_parents(host: Trace, host_row: _Ints, nested: _Ints) -> _Ints:
     """Prefer the parents that the host trace names to those found by nesting."""
-    row_of_host = np.full(host.nodes.height, -1, dtype=np.int64)
+    row_of_host = _row_of_host(host, host_row)
     known = np.flatnonzero(host_row >= 0)
-    row_of_host[host_row[known]] = known
     parent = nested.copy()
     recorded = host.column("parent")[host_row[known]]
     recorded_row = np.where(recorded >= 0, row_of_host[recorded], -1)

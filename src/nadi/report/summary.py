@@ -20,8 +20,8 @@ from nadi.units import format_count, format_ns, format_percent, printable
 
 __all__ = ["check_results_folder", "print_summary", "summarize", "write_results"]
 
-_NAME_IN_LINE = 40
 _ALWAYS_SHOWN = ("link.matched", "link.no-host")  # what all answers rest on
+_NAME_IN_LINE = 40
 
 
 def summarize(run: Run) -> dict[str, Any]:

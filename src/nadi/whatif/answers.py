@@ -12,7 +12,7 @@ from nadi.critical_paths import CriticalPath, critical_path
 from nadi.graph import EdgeKind, EventGraph, Replay
 from nadi.schema import DEVICE_WORK
 from nadi.steps import Window, choose_window, find_steps
-from nadi.whatif.changes import Change
+from nadi.whatif.changes import Change, apply_change
 from nadi.whatif.parse import parse_change
 from nadi.whatif.selection import Selection
 from nadi.whatif.structure import Remove
@@ -91,7 +91,7 @@ def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = N
     made = tuple(parse_change(c) if isinstance(c, str) else c for c in changes)
     changed = graph
     for change in made:
-        changed = change.apply(changed, since)
+        changed = apply_change(changed, change, since)
     replay = changed.replay()
     return WhatIf(made, asked, asked.length(graph.time), asked.length(replay.time), replay)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from nadi.errors import UsageError
 from nadi.graph import EventGraph
 
 __all__ = ["Change", "apply_change"]
@@ -32,4 +33,8 @@ def apply_change(graph: EventGraph, change: Change, since: int = 0) -> EventGrap
     UsageError
         If no operation matches; the message names similar ones.
     """
-    return change.apply(graph, since)
+    try:
+        return change.apply(graph, since)
+    except UsageError as error:
+        what = error.what if error.where == str(change) else f"{error.where} {error.what}"
+        raise UsageError(f"change '{change}'", what, error.remedy) from None
