@@ -1,0 +1,132 @@
+"""The arrays of a simulation, message by message: who is where, and how far.
+
+Each array is a table of int64, one row per thing; what its columns are is said here once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.kernels.agenda import Agenda
+
+# the columns are used as machine.N_RANK and so on, and not imported one by one
+__all__ = ["Machine"]
+
+# of the counters of the agenda, beyond its own
+FREE_STREAM, USED_STREAM, FREE_MESSAGE, USED_MESSAGE, CULPRIT = range(8, 13)
+# problems: arrays too small, too many collectives of a group under way, unlike ones that meet
+TOO_SMALL, TOO_MANY, UNLIKE = range(1, 4)
+# what happens; 0 is a rank's chain of callbacks
+(
+    ARRIVE, HOP, LINK_FREE, RECEIVED, COMPLETE, GENERAL, CHARGE, UP, DOWN, EXIT, REDUCE, MEMORY,
+    SENT, REQUEST, REQUESTED, REAL_SEND, CUSTOM,
+) = range(1, 18)  # fmt: skip
+KINDS = 32  # more than there are: two of them fit in one number
+
+# what kind of node: by what is done when it is issued
+DELAY, SEND, RECEIVE, COLLECTIVE, ACCESS, INSTANT = range(6)
+# slots, of which a rank has one each; what needs none takes the last
+CPU, COMP, COMM, NO_SLOT = range(4)
+NUM_SLOTS = 4
+# of a node; KEY is what a send or receive is matched by, the shape of a collective, the server of
+# an access; PEER is the other rank, or the group; NUMBER counts a member's collectives of a group
+(
+    N_RANK, N_KIND, N_SLOT, N_TIME, N_SIZE, N_PEER, N_KEY, N_MEMBER, N_WAITS, N_FIRST, N_LAST,
+    N_START, N_END, N_CAUSE, N_NEXT, N_LEFT, N_NUMBER,
+) = range(17)  # fmt: skip
+NODE_FIELDS = 17
+# of a rank: which slots are busy, how many nodes are ready for each, where they are kept
+R_BUSY, R_READY, R_BASE = 0, 4, 8
+R_ONGOING, R_LEFT, R_FINISH, R_LOOP, R_DEFERRED = range(12, 17)
+RANK_FIELDS = 17
+# of what is sent under one key: how many have come, nodes that wait for them; for rendezvous
+# how many were asked for, and sends that wait to be
+K_ARRIVED, K_HEAD, K_TAIL, K_ASKED, K_SENDS, K_LAST = range(6)
+KEY_FIELDS = 6
+# of a shape of collectives: those of one type and size
+H_RECIPE, H_CHUNKS, H_CHUNK = range(3)
+SHAPE_FIELDS = 3
+# of a group: where its members are listed, how many, where its mail lies, how much each of its
+# collectives has of it, how many of them may be under way, and where their meetings are listed
+U_MEMBERS, U_SIZE, U_MAIL, U_REGION, U_WINDOW, U_MEETINGS = range(6)
+GROUP_FIELDS = 6
+# of a meeting, one collective of a group: its number, the node that came first, who has left
+T_NUMBER, T_NODE, T_LEFT = range(3)
+MEETING_FIELDS = 3
+# of a phase of a recipe; DIM is -1 for the members of the group as one ring
+P_DIM, P_COMM, P_HALF, P_ALGORITHM, P_WINDOW, P_TREE = range(6)
+PHASE_FIELDS = 6
+# of a recipe
+C_PHASES, C_SLOTS, C_DELAY, C_GROUP = range(4)
+RECIPE_FIELDS = 4
+ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL = range(4)
+RING, DIRECT, HALVING_DOUBLING, TREE, CUSTOM_TRACE = range(5)
+# of a stream
+(
+    S_RANK, S_NODE, S_GROUP, S_MAIL, S_PHASE, S_SIZE, S_QUEUE, S_NEXT, S_ALGORITHM, S_COMM,
+    S_N, S_INDEX, S_STEP, S_WINDOW, S_BLOCK, S_MAX, S_DELAY, S_STRIDE, S_INSERTED, S_FREE, S_TAKEN,
+    S_SENDS, S_NUMBER, S_PARENT, S_LEFT, S_RIGHT, S_REDUCED, S_STATE, S_DIM, S_SLOTS,
+) = range(30)  # fmt: skip
+STREAM_FIELDS = 30
+# of a queue of streams: how many run, and those that wait
+Q_RUNNING, Q_HEAD, Q_TAIL = range(3)
+QUEUE_FIELDS = 3
+# of mail: how many have come less how many were asked for, and who asked; for rendezvous as K_
+M_BALANCE, M_STREAM, M_ASKED, M_SENDS, M_LAST = range(5)
+MAIL_FIELDS = 5
+# of a message on its way, or waiting to be sent
+G_NEXT, G_SIZE, G_AT, G_DST, G_KIND, G_A, G_B, G_SWITCH, G_DIM, G_LINK = range(10)
+MESSAGE_FIELDS = 10
+# of a link
+L_BUSY, L_HEAD, L_TAIL, L_BYTES, L_TIME, L_WAITING, L_PEAK = range(7)
+LINK_FIELDS = 7
+# of a dimension
+D_TOPOLOGY, D_N, D_STRIDE, D_LINKS = range(4)
+DIM_FIELDS = 4
+FULLY_CONNECTED, SWITCH, RING_LINKS, MESH = range(4)
+# of a memory server: whether it is busy, and nodes that wait
+V_BUSY, V_HEAD, V_TAIL = range(3)
+# of the numbers that hold for all
+(
+    W_RANKS, W_QUEUES, W_LIMIT, W_AWARE, W_RENDEZVOUS, W_COMPAT, W_MEMORY_SHARE, W_BUS,
+) = range(8)  # fmt: skip
+WORLD_FIELDS = 8
+HANDSHAKE = 8192  # bytes of a request of the rendezvous protocol
+
+
+class Machine(NamedTuple):
+    """All arrays of a simulation; int64 but for ``rates``, which is float64.
+
+    ``rates`` (dimensions + 1, 2): bytes per ns and latency in ns; last that of local memory.
+    ``plans`` (streams, phases, 2): the queue of each phase, and its direction or tree.
+    ``members`` (members of all groups, 2): their ranks, and how many collectives each began.
+    ``turns`` (ranks, dimensions, 3): the next queue of all, of the first half, of the second.
+    ``trees`` (ranks, types, dimensions): which of the two trees comes next.
+    """
+
+    agenda: Agenda
+    world: np.ndarray
+    rates: np.ndarray
+    dims: np.ndarray
+    ranks: np.ndarray
+    nodes: np.ndarray
+    children: np.ndarray
+    ready: np.ndarray
+    keys: np.ndarray
+    shapes: np.ndarray
+    groups: np.ndarray
+    members: np.ndarray
+    meetings: np.ndarray
+    recipes: np.ndarray
+    phases: np.ndarray
+    streams: np.ndarray
+    plans: np.ndarray
+    queues: np.ndarray
+    turns: np.ndarray
+    trees: np.ndarray
+    mail: np.ndarray
+    messages: np.ndarray
+    links: np.ndarray
+    servers: np.ndarray

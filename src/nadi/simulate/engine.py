@@ -1,0 +1,212 @@
+"""Simulate a job on a system, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.errors import PairError
+from nadi.kernels import machine as M
+from nadi.kernels.agenda import EVENTS
+from nadi.kernels.machine import Machine
+from nadi.kernels.simulation import run_machine
+from nadi.schedule import Schedule
+from nadi.schema import NODE_KINDS, SCHEDULE
+from nadi.simulate.config import System
+from nadi.simulate.lower import Tables, machine_of, tables_of
+from nadi.simulate.program import Program, program_of
+from nadi.trace import Job, Trace
+
+__all__ = ["Simulation", "simulate"]
+
+Ints = npt.NDArray[np.int64]
+_RESOURCES = ("cpu", "compute", "communication", "")
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """What a job does on a system.
+
+    Attributes
+    ----------
+    program, system
+        What was simulated.
+    start, end
+        int64 ns, shape (nodes,): when each node of the program was issued and completed.
+    cause
+        int64, shape (nodes,): the node whose completion let it be issued; -1 at the start.
+    cycles
+        int64 ns, shape (ranks,): when each rank had finished.
+    num_events
+        How many events were simulated.
+    """
+
+    program: Program
+    system: System
+    start: Ints
+    end: Ints
+    cause: Ints
+    cycles: Ints
+    num_events: int
+
+    def __repr__(self) -> str:
+        return f"<Simulation ranks={self.cycles.size} makespan={self.makespan} ns>"
+
+    @property
+    def makespan(self) -> int:
+        """When the last rank had finished, in ns."""
+        return int(self.cycles.max(initial=0))
+
+    @cached_property
+    def compute(self) -> Ints:
+        """Time that each rank's compute slot was busy, in ns; int64, shape (ranks,)."""
+        chosen = (self.program.kind == NODE_KINDS.index("COMP")) & ~self.program.is_cpu
+        busy = np.where(chosen, self.end - self.start, 0)
+        return np.add.reduceat(busy, self.program.first[:-1])
+
+    @property
+    def exposed(self) -> Ints:
+        """What ASTRA-sim calls exposed communication: all time but that of computation, in ns."""
+        return self.cycles - self.compute
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """When each node ran; made when it is first asked for."""
+        program = self.program
+        cause = np.maximum(self.cause, 0)
+        known = self.cause >= 0
+        slot = np.full(program.num_nodes, 2)
+        slot[program.kind == NODE_KINDS.index("COMP")] = 1
+        slot[program.kind == NODE_KINDS.index("COMM_RECV")] = 3
+        slot[program.is_cpu] = 0
+        names = np.array(_RESOURCES, dtype=object)
+        table = SCHEDULE.build(
+            program.num_nodes,
+            {
+                "rank": program.rank,
+                "node": program.row,
+                "start": self.start,
+                "end": self.end,
+                "resource": names[slot].tolist(),
+                "bound_by": np.where(known, "order", "").tolist(),
+                "bound_rank": np.where(known, program.rank[cause], -1),
+                "bound_node": np.where(known, program.row[cause], -1),
+            },
+        )
+        return Schedule(table)
+
+
+def simulate(job: Job | Sequence[Trace], system: System) -> Simulation:
+    """Predict when each node of a job would run on a system.
+
+    Parameters
+    ----------
+    job
+        A trace per rank, in order of rank.
+    system
+        The machine.
+
+    Raises
+    ------
+    InputError, UsageError
+        If the job does not fit the system, or cannot be simulated.
+    PairError
+        If it never comes to an end: with who waits for whom.
+    """
+    traces = job.traces if isinstance(job, Job) else tuple(job)
+    tables = tables_of(program_of(traces), system)
+    machine = _run(tables)
+    _check_finished(tables, machine)
+    return Simulation(
+        program=tables.program,
+        system=system,
+        start=machine.nodes[:, M.N_START].copy(),
+        end=machine.nodes[:, M.N_END].copy(),
+        cause=machine.nodes[:, M.N_CAUSE].copy(),
+        cycles=machine.ranks[:, M.R_FINISH].copy(),
+        num_events=int(machine.agenda.counters[EVENTS]),
+    )
+
+
+def _run(tables: Tables) -> Machine:
+    """Run the engine with arrays large enough: how large, only trying tells."""
+    num_ranks = tables.program.num_ranks
+    chunks = int(tables.shapes[:, M.H_CHUNKS].max(initial=0))
+    room, window = 4 * num_ranks * max(chunks, 1) + 64, 4
+    while True:
+        machine = machine_of(tables, room, window)
+        problem = run_machine(machine)
+        if problem == M.TOO_SMALL:
+            room *= 4
+        elif problem == M.TOO_MANY:
+            window *= 8
+        elif problem == M.UNLIKE:
+            _raise_unlike(tables, machine)
+        else:
+            return machine
+
+
+def _raise_unlike(tables: Tables, machine: Machine) -> None:
+    nodes = machine.nodes
+    node = int(machine.agenda.counters[M.CULPRIT])
+    group = machine.groups[nodes[node, M.N_PEER]]
+    meeting = group[M.U_MEETINGS] + nodes[node, M.N_NUMBER] % group[M.U_WINDOW]
+    other = int(machine.meetings[meeting, M.T_NODE])
+    program = tables.program
+    raise PairError(
+        program.describe(node),
+        f"it meets {program.describe(other)} as collective {int(nodes[node, M.N_NUMBER])} of "
+        "their group, and they differ in type or size",
+        "every member of a group does the same collectives in the same order",
+    )
+
+
+def _check_finished(tables: Tables, machine: Machine) -> None:
+    """Raise an error that says who waits for whom, if any rank has not finished."""
+    ranks = machine.ranks
+    stuck = np.flatnonzero((ranks[:, M.R_FINISH] < 0) | (ranks[:, M.R_LEFT] > 0))
+    if not stuck.size:
+        return
+    nodes, program = machine.nodes, tables.program
+    waiting = np.flatnonzero((nodes[:, M.N_START] >= 0) & (nodes[:, M.N_END] < 0))
+    lines = [_why(tables, machine, int(node)) for node in waiting[:_TOLD].tolist()]
+    if not lines:
+        first = int(np.flatnonzero(nodes[:, M.N_END] < 0)[0])
+        lines = [f"{program.describe(first)} is never issued"]
+    more = waiting.size - len(lines)
+    if more > 0:
+        lines.append(f"and {more} more")
+    raise PairError(
+        f"{stuck.size} of {program.num_ranks} ranks never finish", ", ".join(lines),
+        "see that every send has its receive, and every collective all of its group",
+    )  # fmt: skip
+
+
+_TOLD = 4
+
+
+def _why(tables: Tables, machine: Machine, node: int) -> str:
+    """Say what a node waits for."""
+    nodes, program = machine.nodes, tables.program
+    kind, peer = int(nodes[node, M.N_KIND]), int(nodes[node, M.N_PEER])
+    what = program.describe(node)
+    if kind in (M.SEND, M.RECEIVE):
+        verb = "to receive from" if kind == M.RECEIVE else "to send to"
+        size, tag = int(nodes[node, M.N_SIZE]), max(int(program.tag[node]), 0)
+        return f"{what} waits {verb} rank {peer} {size} bytes with tag {tag}"
+    if kind != M.COLLECTIVE:
+        return f"{what} waits"
+    number = int(nodes[node, M.N_NUMBER])
+    first = int(machine.groups[peer, M.U_MEMBERS])
+    begun = machine.members[first : first + len(tables.group_members[peer]), 1]
+    missing = np.array(tables.group_members[peer])[begun <= number]
+    name = "all ranks" if program.group[node] < 0 else program.group_names[program.group[node]]
+    if not missing.size:
+        return f"{what} waits within its collective of group {name}"
+    whom = ", ".join(map(str, missing[:_TOLD].tolist()))
+    more = f" and {missing.size - _TOLD} more" if missing.size > _TOLD else ""
+    return f"{what} waits in group {name} for rank {whom}{more}"

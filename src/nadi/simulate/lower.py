@@ -1,0 +1,451 @@
+"""From a program and a system to the arrays that the event engine works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.errors import InputError, UsageError
+from nadi.kernels import machine as M
+from nadi.kernels.agenda import FREE, NUM_COUNTERS, Agenda
+from nadi.kernels.machine import Machine
+from nadi.schema import COMM_TYPES, NODE_KINDS
+from nadi.simulate.config import COLLECTIVES, System
+from nadi.simulate.program import Program
+from nadi.simulate.recipes import Recipe, chunks_of, recipe_of
+
+__all__ = ["Tables", "machine_of", "tables_of"]
+
+Ints = npt.NDArray[np.int64]
+_KIND = {name: code for code, name in enumerate(NODE_KINDS)}
+_TOPOLOGY = {
+    "fully-connected": M.FULLY_CONNECTED,
+    "switch": M.SWITCH,
+    "ring": M.RING_LINKS,
+    "mesh": M.MESH,
+}
+_LONGEST = 2**62
+_MIN_WINDOW = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """What a simulation is given: its nodes, collectives, groups and keys, as the kernels want it.
+
+    Arrays are as in :mod:`nadi.kernels.machine`, with nothing begun yet.
+    """
+
+    program: Program
+    system: System
+    nodes: Ints
+    shapes: Ints
+    recipes: tuple[Recipe, ...]
+    group_members: tuple[tuple[int, ...], ...]
+    group_counts: Ints  # how many collectives each group has at most
+    group_regions: Ints  # places of mail that one collective of each group needs
+    num_keys: int
+    num_servers: int
+
+
+def tables_of(program: Program, system: System) -> Tables:
+    """Say what each node does on a system. O(nodes + members of groups).
+
+    Raises
+    ------
+    InputError, UsageError
+        If the job does not fit the system, or a node cannot be simulated.
+    """
+    num_ranks = system.network.num_ranks
+    if program.num_ranks != num_ranks:
+        raise UsageError(
+            "network", f"it has {num_ranks} ranks, and the job {program.num_ranks}",
+            "choose dimensions whose product is the number of traces",
+        )  # fmt: skip
+    nodes = np.zeros((program.num_nodes, M.NODE_FIELDS), dtype=np.int64)
+    nodes[:, M.N_RANK] = program.rank
+    nodes[:, M.N_FIRST], nodes[:, M.N_LAST] = program.first_child[:-1], program.first_child[1:]
+    nodes[:, M.N_WAITS] = np.bincount(program.children, minlength=program.num_nodes)
+    nodes[:, M.N_START] = nodes[:, M.N_END] = nodes[:, M.N_CAUSE] = -1
+    nodes[:, M.N_SLOT] = _slots(program)
+    groups = _Groups(program, num_ranks)
+    _set_delays(program, system, nodes)
+    num_servers = _set_accesses(program, system, nodes)
+    num_keys = _set_messages(program, nodes)
+    shapes, recipes = _set_collectives(program, system, nodes, groups)
+    counts, regions = _mail(nodes, shapes, recipes, groups)
+    return Tables(
+        program, system, nodes, shapes, recipes, tuple(groups.members), counts, regions,
+        num_keys, num_servers,
+    )  # fmt: skip
+
+
+def _slots(program: Program) -> Ints:
+    slot = np.full(program.num_nodes, M.COMM, dtype=np.int64)
+    slot[program.kind == _KIND["COMP"]] = M.COMP
+    slot[program.kind == _KIND["COMM_RECV"]] = M.NO_SLOT
+    slot[program.is_cpu] = M.CPU
+    return slot
+
+
+# what takes a time of its own
+
+
+def _set_delays(program: Program, system: System, nodes: Ints) -> None:
+    """Give computation its time, and everything its recorded one if it is only replayed."""
+    recorded = np.maximum(program.duration, 1)
+    nodes[:, M.N_TIME] = recorded
+    kind = program.kind
+    nodes[:, M.N_KIND] = M.DELAY
+    nodes[kind == _KIND["INVALID"], M.N_KIND] = M.INSTANT
+    if system.compute.replay_only:
+        return
+    metadata = np.flatnonzero(kind == _KIND["METADATA"])
+    if metadata.size:
+        nodes[metadata, M.N_KIND] = M.INSTANT
+        if system.compat:
+            _refuse(program, metadata[0], "a METADATA node stops ASTRA-sim")
+    if system.compute.roofline:
+        _set_roofline(program, system, nodes)
+
+
+def _refuse(program: Program, node: int, what: str, remedy: str = "") -> None:
+    raise InputError(program.describe(int(node)), what, remedy)
+
+
+def _set_roofline(program: Program, system: System, nodes: Ints) -> None:
+    compute = system.compute
+    chosen = np.flatnonzero((program.kind == _KIND["COMP"]) & ~program.is_cpu)
+    if not chosen.size:
+        return
+    if compute.peak <= 0 or compute.memory_bandwidth <= 0:
+        raise UsageError(
+            "compute", "a roofline needs a peak and the bandwidth of the memory", "state both"
+        )
+    flops, size = program.flops[chosen], program.tensor_bytes[chosen]
+    if (flops < 0).any():
+        _refuse(
+            program, chosen[int(np.argmax(flops < 0))],
+            "it does not say how many operations it does (num_ops)",
+            "take recorded times instead: no roofline",
+        )  # fmt: skip
+    instant = size <= 0
+    if system.compat and ((flops == 0) & ~instant).any():
+        _refuse(
+            program, chosen[int(np.argmax((flops == 0) & ~instant))],
+            "num_ops of 0 takes 292 years in ASTRA-sim", "use the right rules: compat = ''",
+        )  # fmt: skip
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = np.minimum(compute.memory_bandwidth * (flops / size), compute.peak)
+        seconds = np.where(flops > 0, flops / rate, size / compute.memory_bandwidth)
+        time = np.where(instant, 0, seconds * 1e9)
+    if not (time < _LONGEST).all():
+        _refuse(program, chosen[int(np.argmax(time >= _LONGEST))], "it takes more than 146 years")
+    nodes[chosen, M.N_TIME] = time.astype(np.int64)
+    nodes[chosen[instant], M.N_KIND] = M.INSTANT
+
+
+def _set_accesses(program: Program, system: System, nodes: Ints) -> int:
+    """Give loads and stores their time and server; gives the number of servers."""
+    memory = system.remote_memory
+    is_access = (program.kind == _KIND["MEM_LOAD"]) | (program.kind == _KIND["MEM_STORE"])
+    chosen = np.flatnonzero(is_access)
+    if not chosen.size or system.compute.replay_only:
+        return 1
+    if memory.kind == "none":
+        _refuse(
+            program, chosen[0], "it uses remote memory, and the system has none",
+            "describe one, or leave such nodes out",
+        )  # fmt: skip
+    size = np.maximum(program.tensor_bytes[chosen], 0)
+    transfer = size // memory.bandwidth if memory.bandwidth else 0
+    nodes[chosen, M.N_TIME] = memory.latency + transfer
+    if memory.kind == "per-rank":
+        return 1
+    nodes[chosen, M.N_KIND] = M.ACCESS
+    if memory.kind == "per-node":
+        nodes[chosen, M.N_KEY] = program.rank[chosen] // memory.ranks_per_node
+    return program.num_ranks
+
+
+# messages
+
+
+def _set_messages(program: Program, nodes: Ints) -> int:
+    """Number what sends and receives are matched by; gives how many such keys there are."""
+    replayed = nodes[:, M.N_KIND] == M.DELAY
+    is_send = (program.kind == _KIND["COMM_SEND"]) & replayed
+    is_receive = (program.kind == _KIND["COMM_RECV"]) & replayed
+    chosen = np.flatnonzero(is_send | is_receive)
+    if not chosen.size:
+        return 0
+    own = program.rank[chosen]
+    sends = is_send[chosen]
+    peer = np.where(sends, program.dst[chosen], program.src[chosen])
+    wrong = (peer < 0) | (peer >= program.num_ranks)
+    if wrong.any():
+        _refuse(
+            program, chosen[int(np.argmax(wrong))],
+            f"its other rank is {int(peer[wrong][0])}, and there are {program.num_ranks}",
+        )  # fmt: skip
+    size = np.maximum(program.comm_bytes[chosen], 0)
+    tag = np.maximum(program.tag[chosen], 0)
+    src, dst = np.where(sends, own, peer), np.where(sends, peer, own)
+    _, key = np.unique(np.stack([tag, src, dst, size]), axis=1, return_inverse=True)
+    nodes[chosen, M.N_KIND] = np.where(sends, M.SEND, M.RECEIVE)
+    nodes[chosen, M.N_PEER], nodes[chosen, M.N_SIZE] = peer, size
+    nodes[chosen, M.N_KEY] = key.reshape(-1)
+    return int(key.max()) + 1
+
+
+# collectives
+
+
+class _Groups:
+    """The groups of a job; the first is all ranks."""
+
+    def __init__(self, program: Program, num_ranks: int) -> None:
+        self.members: list[tuple[int, ...]] = [tuple(range(num_ranks))]
+        self.program = program
+        self._number: dict[str, int] = {}
+        self._place: list[dict[int, int]] = [{rank: rank for rank in range(num_ranks)}]
+
+    def number(self, code: int, node: int, system: System) -> int:
+        """Number a group of the program; -1 is all ranks."""
+        if code < 0:
+            return 0
+        name = self.program.group_names[code]
+        if name not in self._number:
+            self._number[name] = self._add(name, code, node, system)
+        return self._number[name]
+
+    def _add(self, name: str, code: int, node: int, system: System) -> int:
+        members = system.groups.get(name) or self.program.group_ranks[code]
+        where = f"group {name!r}"
+        if not members:
+            raise InputError(
+                self.program.describe(node), f"nobody says who is in {where}",
+                "list its members: comm_group",
+            )  # fmt: skip
+        num_ranks = self.program.num_ranks
+        if len(set(members)) < len(members) or not all(0 <= r < num_ranks for r in members):
+            raise InputError(where, f"its members {list(members)} are no ranks, each once")
+        if len(members) == num_ranks:
+            return 0
+        self.members.append(tuple(members))
+        self._place.append({rank: place for place, rank in enumerate(members)})
+        return len(self.members) - 1
+
+    def place(self, group: int, rank: int) -> int:
+        """Give the place of a rank in a group, -1 if it is none of its members."""
+        return self._place[group].get(rank, -1)
+
+
+def _set_collectives(
+    program: Program, system: System, nodes: Ints, groups: _Groups
+) -> tuple[Ints, tuple[Recipe, ...]]:
+    """Say how each collective is done; gives their shapes and recipes."""
+    replayed = nodes[:, M.N_KIND] == M.DELAY
+    chosen = np.flatnonzero((program.kind == _KIND["COMM_COLL"]) & replayed)
+    if system.compute.replay_only or not chosen.size:
+        return np.zeros((1, M.SHAPE_FIELDS), dtype=np.int64), ()
+    if system.compat:  # which replays a broadcast
+        broadcast = COMM_TYPES.index("broadcast")
+        chosen = chosen[program.comm_type[chosen] != broadcast]
+        if not chosen.size:
+            return np.zeros((1, M.SHAPE_FIELDS), dtype=np.int64), ()
+    _set_groups(program, system, nodes, groups, chosen)
+    sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
+    group = nodes[chosen, M.N_PEER]
+    alike = np.stack([
+        program.comm_type[chosen],
+        np.maximum(program.comm_bytes[chosen], 0),
+        program.involved[chosen],
+        np.where(group == 0, 0, sizes[group]),
+    ])  # fmt: skip
+    kinds, first, shape = np.unique(alike, axis=1, return_index=True, return_inverse=True)
+    nodes[chosen, M.N_KIND], nodes[chosen, M.N_KEY] = M.COLLECTIVE, shape.reshape(-1)
+    recipes: dict[Recipe, int] = {}
+    shapes = np.zeros((kinds.shape[1], M.SHAPE_FIELDS), dtype=np.int64)
+    for k, (code, size, involved, group_size) in enumerate(kinds.T.tolist()):
+        comm_type = COMM_TYPES[code]
+        where = program.describe(int(chosen[first[k]]))
+        if comm_type not in COLLECTIVES:
+            raise UsageError(
+                where, f"a collective of type {comm_type} is not simulated",
+                "ASTRA-sim stops there" if system.compat else "",
+            )  # fmt: skip
+        recipe = recipe_of(system, comm_type, group_size, involved)
+        count, chunk = chunks_of(
+            system.collectives, comm_type, size, program.num_ranks, where
+        )  # fmt: skip
+        shapes[k] = recipes.setdefault(recipe, len(recipes)), count, chunk
+    return shapes, tuple(recipes)
+
+
+def _set_groups(
+    program: Program, system: System, nodes: Ints, groups: _Groups, chosen: Ints
+) -> None:
+    """Find the group of each collective, and the place of its rank there."""
+    keys = (program.group[chosen] + 1) * program.num_ranks + program.rank[chosen]
+    pairs, first, of_node = np.unique(keys, return_index=True, return_inverse=True)
+    numbers, places = [], []
+    for key, at in zip(pairs.tolist(), first.tolist(), strict=True):
+        code, rank = divmod(key, program.num_ranks)
+        node = int(chosen[at])
+        number = groups.number(code - 1, node, system)
+        place = groups.place(number, rank)
+        if place < 0:
+            _refuse(
+                program, node, f"its rank is not in its group {program.group_names[code - 1]!r}"
+            )
+        numbers.append(number)
+        places.append(place)
+    nodes[chosen, M.N_PEER] = np.array(numbers, dtype=np.int64)[of_node]
+    nodes[chosen, M.N_MEMBER] = np.array(places, dtype=np.int64)[of_node]
+
+
+def _mail(
+    nodes: Ints, shapes: Ints, recipes: tuple[Recipe, ...], groups: _Groups
+) -> tuple[Ints, Ints]:
+    """Give how many collectives each group has, and how much mail one of them needs."""
+    chosen = nodes[:, M.N_KIND] == M.COLLECTIVE
+    group, shape = nodes[chosen, M.N_PEER], nodes[chosen, M.N_KEY]
+    sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
+    counts = -(-np.bincount(group, minlength=sizes.size) // sizes)
+    regions = np.zeros(sizes.size, dtype=np.int64)
+    if not recipes:
+        return counts, regions
+    places = np.array([r.num_slots * len(r.phases) for r in recipes], dtype=np.int64)
+    need = shapes[:, M.H_CHUNKS] * places[shapes[:, M.H_RECIPE]]
+    np.maximum.at(regions, group, need[shape] * sizes[group])
+    return counts, regions
+
+
+# arrays
+
+
+def machine_of(tables: Tables, room: int, window: int = _MIN_WINDOW) -> Machine:
+    """Make the arrays of a simulation.
+
+    Parameters
+    ----------
+    tables
+        What is to be simulated.
+    room
+        How many events, streams and messages may be under way at once.
+    window
+        How many collectives of a group may be.
+    """
+    system, nodes = tables.system, tables.nodes.copy()
+    num_ranks = tables.program.num_ranks
+    dims, rates, num_links = _dimensions(system)
+    num_queues = system.collectives.queues
+    groups, members, meetings, mail = _group_tables(tables, window)
+    recipes, phases, num_phases = _recipe_tables(tables.recipes)
+    world = np.zeros(M.WORLD_FIELDS, dtype=np.int64)
+    world[M.W_RANKS], world[M.W_QUEUES] = num_ranks, num_queues
+    world[M.W_LIMIT] = -(-system.collectives.active_chunks // num_queues)
+    world[M.W_AWARE] = int(system.network.congestion)
+    world[M.W_RENDEZVOUS] = int(system.network.rendezvous)
+    world[M.W_COMPAT] = int(system.compat == "astra-sim")
+    ranks = np.zeros((num_ranks, M.RANK_FIELDS), dtype=np.int64)
+    ranks[:, M.R_LEFT] = np.diff(tables.program.first)
+    ranks[:, M.R_FINISH] = ranks[:, M.R_DEFERRED] = -1
+    by_slot = nodes[:, M.N_RANK] * M.NUM_SLOTS + nodes[:, M.N_SLOT]
+    of_slot = np.bincount(by_slot, minlength=num_ranks * M.NUM_SLOTS)
+    base = np.cumsum(of_slot) - of_slot
+    ranks[:, M.R_BASE : M.R_BASE + M.NUM_SLOTS] = base.reshape(num_ranks, M.NUM_SLOTS)
+    messages = room if system.network.congestion or system.network.rendezvous else 1
+    return Machine(
+        agenda=_agenda(room),
+        world=world,
+        rates=rates,
+        dims=dims,
+        ranks=ranks,
+        nodes=nodes,
+        children=np.append(tables.program.children, 0),
+        ready=np.zeros(nodes.shape[0] + 1, dtype=np.int64),
+        keys=_empty(max(tables.num_keys, 1), M.KEY_FIELDS, M.K_HEAD, M.K_TAIL, M.K_SENDS),
+        shapes=tables.shapes,
+        groups=groups,
+        members=members,
+        meetings=meetings,
+        recipes=recipes,
+        phases=phases,
+        streams=np.zeros((room if tables.recipes else 1, M.STREAM_FIELDS), dtype=np.int64),
+        plans=np.zeros((room if tables.recipes else 1, num_phases, 2), dtype=np.int64),
+        queues=_empty(num_ranks * len(dims) * num_queues, M.QUEUE_FIELDS, M.Q_HEAD, M.Q_TAIL),
+        turns=np.zeros((num_ranks, len(dims), 3), dtype=np.int64),
+        trees=np.zeros((num_ranks, len(COLLECTIVES) * len(dims)), dtype=np.int64),
+        mail=mail,
+        messages=np.zeros((messages, M.MESSAGE_FIELDS), dtype=np.int64),
+        links=_empty(num_links, M.LINK_FIELDS, M.L_HEAD, M.L_TAIL),
+        servers=_empty(tables.num_servers, 3, M.V_HEAD, M.V_TAIL),
+    )
+
+
+def _empty(rows: int, columns: int, *heads: int) -> Ints:
+    table = np.zeros((rows, columns), dtype=np.int64)
+    table[:, list(heads)] = -1
+    return table
+
+
+def _agenda(room: int) -> Agenda:
+    size = 1 << (2 * room - 1).bit_length()
+    counters = np.zeros(NUM_COUNTERS, dtype=np.int64)
+    counters[[FREE, M.FREE_STREAM, M.FREE_MESSAGE]] = -1
+    return Agenda(
+        entries=np.zeros((2 * room, 4), dtype=np.int64),
+        times=np.full((size, 3), -1, dtype=np.int64),
+        heap=np.zeros(size, dtype=np.int64),
+        lists=np.full((size, 3), -1, dtype=np.int64),
+        counters=counters,
+    )
+
+
+def _dimensions(system: System) -> tuple[Ints, npt.NDArray[np.float64], int]:
+    dimensions = system.network.dimensions
+    num_ranks = system.network.num_ranks
+    dims = np.zeros((len(dimensions), M.DIM_FIELDS), dtype=np.int64)
+    rates = np.zeros((len(dimensions) + 1, 2), dtype=np.float64)
+    stride, links = 1, 0
+    for d, dimension in enumerate(dimensions):
+        dims[d] = _TOPOLOGY[dimension.topology], dimension.size, stride, links
+        rates[d] = dimension.bandwidth, dimension.latency
+        per_rank = dimension.size if dimension.topology == "fully-connected" else 2
+        links += num_ranks * per_rank
+        stride *= dimension.size
+    rates[-1, 0] = system.compute.memory_bandwidth / 1e9
+    return dims, rates, links if system.network.congestion else 1
+
+
+def _group_tables(tables: Tables, window: int) -> tuple[Ints, Ints, Ints, Ints]:
+    sizes = np.array([len(m) for m in tables.group_members], dtype=np.int64)
+    windows = np.maximum(np.minimum(tables.group_counts, window), 1)
+    need = windows * tables.group_regions
+    groups = np.zeros((sizes.size, M.GROUP_FIELDS), dtype=np.int64)
+    groups[:, M.U_MEMBERS] = np.cumsum(sizes) - sizes
+    groups[:, M.U_SIZE], groups[:, M.U_REGION] = sizes, tables.group_regions
+    groups[:, M.U_WINDOW], groups[:, M.U_MAIL] = windows, np.cumsum(need) - need
+    groups[:, M.U_MEETINGS] = np.cumsum(windows) - windows
+    members = np.zeros((int(sizes.sum()), 2), dtype=np.int64)
+    members[:, 0] = np.concatenate(tables.group_members)
+    meetings = np.zeros((int(windows.sum()), M.MEETING_FIELDS), dtype=np.int64)
+    meetings[:, M.T_NUMBER] = -1
+    mail = _empty(int(need.sum()) + 1, M.MAIL_FIELDS, M.M_STREAM, M.M_SENDS)
+    return groups, members, meetings, mail
+
+
+def _recipe_tables(recipes: tuple[Recipe, ...]) -> tuple[Ints, Ints, int]:
+    num_phases = max([1, *(len(recipe.phases) for recipe in recipes)])
+    table = np.zeros((max(len(recipes), 1), M.RECIPE_FIELDS), dtype=np.int64)
+    phases = np.zeros((max(len(recipes), 1), num_phases, M.PHASE_FIELDS), dtype=np.int64)
+    for k, recipe in enumerate(recipes):
+        table[k] = len(recipe.phases), recipe.num_slots, recipe.delay, int(recipe.is_group)
+        for p, phase in enumerate(recipe.phases):
+            phases[k, p] = (
+                phase.dim, phase.comm, phase.half, phase.algorithm, phase.window, phase.tree,
+            )  # fmt: skip
+    return table, phases, num_phases
