@@ -25,6 +25,7 @@ LAYERS = [
     {"graph_builder"},
     {"steps", "whatif"},
     {"critical_paths", "analyze"},
+    {"simulator"},
     {"result"},
     {"report"},
     {"pipeline", "conversion"},

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nadi.cli import convert, demo, info, run, validate
+from nadi.cli import convert, demo, info, run, simulate, validate
 from nadi.version import __version__
 
 __all__ = ["app"]
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.command("run", help=run.HELP)(run.command)
 app.command("demo", help=demo.HELP)(demo.command)
+app.command("simulate", help=simulate.HELP)(simulate.command)
 app.command("info", help=info.HELP)(info.command)
 app.command("convert", help=convert.HELP)(convert.command)
 app.command("validate", help=validate.HELP)(validate.command)

@@ -144,8 +144,8 @@ def new_message(
     else:
         new = counters[M.USED_MESSAGE]
         if new == messages.shape[0]:
-            counters[PROBLEM] = 1
-            return 0
+            counters[PROBLEM] = M.TOO_SMALL
+            return -1
         counters[M.USED_MESSAGE] = new + 1
     messages[new, M.G_NEXT] = -1
     messages[new, M.G_SIZE] = size
@@ -171,7 +171,9 @@ def send_message(
 ) -> None:
     """Send bytes from a rank to another; when they are there, ``kind`` happens."""
     if machine.world[M.W_AWARE] != 0 and src != dst:
-        put_on_link(machine, new_message(machine, src, dst, size, kind, a, b))
+        message = new_message(machine, src, dst, size, kind, a, b)
+        if message >= 0:
+            put_on_link(machine, message)
     else:
         time = machine.agenda.counters[NOW] + travel_time(machine, src, dst, size)
         add_event(machine.agenda, time, kind, a, b)

@@ -144,6 +144,8 @@ def _issue_send(machine: Machine, rank: int, node: int) -> None:
         return
     key = nodes[node, M.N_KEY]
     message = new_message(machine, rank, peer, size, M.SENT, node, 0)
+    if message < 0:
+        return
     if keys[key, M.K_ASKED] > 0:
         keys[key, M.K_ASKED] -= 1
         add_event(agenda, agenda.counters[NOW], M.REAL_SEND, message, 0)

@@ -84,6 +84,8 @@ def _send(machine: Machine, stream: int, index: int, size: int, place: int) -> N
         send_message(machine, rank, dst, size, M.ARRIVE, slot, 0)
         return
     message = new_message(machine, rank, dst, size, M.ARRIVE, slot, 0)
+    if message < 0:
+        return
     mail = machine.mail
     if mail[slot, M.M_ASKED] > 0:
         mail[slot, M.M_ASKED] -= 1
@@ -319,7 +321,7 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
     else:
         stream = counters[M.USED_STREAM]
         if stream == streams.shape[0]:
-            counters[PROBLEM] = 1
+            counters[PROBLEM] = M.TOO_SMALL
             return -1
         counters[M.USED_STREAM] = stream + 1
     s = streams[stream]

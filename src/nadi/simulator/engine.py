@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,10 @@ from nadi.kernels.machine import Machine
 from nadi.kernels.simulation import run_machine
 from nadi.schedule import Schedule
 from nadi.schema import NODE_KINDS, SCHEDULE
-from nadi.simulate.config import System
-from nadi.simulate.lower import Tables, machine_of, tables_of
-from nadi.simulate.program import Program, program_of
+from nadi.simulator.config import System
+from nadi.simulator.inputs import read_ranks
+from nadi.simulator.lower import Tables, machine_of, tables_of
+from nadi.simulator.program import Program, program_of
 from nadi.trace import Job, Trace
 
 __all__ = ["Simulation", "simulate"]
@@ -100,13 +102,13 @@ class Simulation:
         return Schedule(table)
 
 
-def simulate(job: Job | Sequence[Trace], system: System) -> Simulation:
+def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulation:
     """Predict when each node of a job would run on a system.
 
     Parameters
     ----------
     job
-        A trace per rank, in order of rank.
+        A trace per rank, in order of rank; or their folder, or the prefix of their names.
     system
         The machine.
 
@@ -117,6 +119,8 @@ def simulate(job: Job | Sequence[Trace], system: System) -> Simulation:
     PairError
         If it never comes to an end: with who waits for whom.
     """
+    if isinstance(job, (str, Path)):
+        job = read_ranks(job)
     traces = job.traces if isinstance(job, Job) else tuple(job)
     tables = tables_of(program_of(traces), system)
     machine = _run(tables)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nadi.errors import UsageError
 from nadi.kernels import machine as M
-from nadi.simulate.config import Algorithm, Collectives, System, parse_algorithm
+from nadi.simulator.config import Algorithm, Collectives, System, parse_algorithm
 
 __all__ = ["Phase", "Recipe", "chunks_of", "recipe_of"]
 

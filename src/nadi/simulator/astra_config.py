@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from nadi.errors import FormatError, InputError, UsageError
-from nadi.simulate.config import (
+from nadi.simulator.config import (
     COLLECTIVES,
     Collectives,
     Compute,

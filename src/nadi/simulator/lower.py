@@ -12,9 +12,9 @@ from nadi.kernels import machine as M
 from nadi.kernels.agenda import FREE, NUM_COUNTERS, Agenda
 from nadi.kernels.machine import Machine
 from nadi.schema import COMM_TYPES, NODE_KINDS
-from nadi.simulate.config import COLLECTIVES, System
-from nadi.simulate.program import Program
-from nadi.simulate.recipes import Recipe, chunks_of, recipe_of
+from nadi.simulator.config import COLLECTIVES, System
+from nadi.simulator.program import Program
+from nadi.simulator.recipes import Recipe, chunks_of, recipe_of
 
 __all__ = ["Tables", "machine_of", "tables_of"]
 
