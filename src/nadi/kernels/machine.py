@@ -21,8 +21,8 @@ TOO_SMALL, TOO_MANY, UNLIKE = range(1, 4)
 # what happens; 0 is a rank's chain of callbacks
 (
     ARRIVE, HOP, LINK_FREE, RECEIVED, COMPLETE, GENERAL, CHARGE, UP, DOWN, EXIT, REDUCE, MEMORY,
-    SENT, REQUEST, REQUESTED, REAL_SEND, CUSTOM,
-) = range(1, 18)  # fmt: skip
+    SENT, REQUEST, REQUESTED, REAL_SEND, MET, MET_PHASE,
+) = range(1, 19)  # fmt: skip
 KINDS = 32  # more than there are: two of them fit in one number
 
 # what kind of node: by what is done when it is issued
@@ -45,13 +45,14 @@ RANK_FIELDS = 17
 # how many were asked for, and sends that wait to be
 K_ARRIVED, K_HEAD, K_TAIL, K_ASKED, K_SENDS, K_LAST = range(6)
 KEY_FIELDS = 6
-# of a shape of collectives: those of one type and size
-H_RECIPE, H_CHUNKS, H_CHUNK = range(3)
-SHAPE_FIELDS = 3
+# of a shape of collectives: those of one type and size; WHOLE are worked out as a whole
+H_RECIPE, H_CHUNKS, H_CHUNK, H_WHOLE = range(4)
+SHAPE_FIELDS = 4
 # of a group: where its members are listed, how many, where its mail lies, how much each of its
-# collectives has of it, how many of them may be under way, and where their meetings are listed
-U_MEMBERS, U_SIZE, U_MAIL, U_REGION, U_WINDOW, U_MEETINGS = range(6)
-GROUP_FIELDS = 6
+# collectives has of it, how many of them may be under way, where their meetings are listed, and
+# how many members wait for the others
+U_MEMBERS, U_SIZE, U_MAIL, U_REGION, U_WINDOW, U_MEETINGS, U_HERE = range(7)
+GROUP_FIELDS = 7
 # of a meeting, one collective of a group: its number, the node that came first, who has left
 T_NUMBER, T_NODE, T_LEFT = range(3)
 MEETING_FIELDS = 3
@@ -88,9 +89,10 @@ DIM_FIELDS = 4
 FULLY_CONNECTED, SWITCH, RING_LINKS, MESH = range(4)
 # of a memory server: whether it is busy, and nodes that wait
 V_BUSY, V_HEAD, V_TAIL = range(3)
-# of the numbers that hold for all
+# of the numbers that hold for all: ALIKE is one rank that stands for all, MEET works out times of
+# phases at once
 (
-    W_RANKS, W_QUEUES, W_LIMIT, W_AWARE, W_RENDEZVOUS, W_COMPAT, W_MEMORY_SHARE, W_BUS,
+    W_RANKS, W_QUEUES, W_LIMIT, W_AWARE, W_RENDEZVOUS, W_COMPAT, W_ALIKE, W_MEET,
 ) = range(8)  # fmt: skip
 WORLD_FIELDS = 8
 HANDSHAKE = 8192  # bytes of a request of the rendezvous protocol
@@ -101,7 +103,9 @@ class Machine(NamedTuple):
 
     ``rates`` (dimensions + 1, 2): bytes per ns and latency in ns; last that of local memory.
     ``plans`` (streams, phases, 2): the queue of each phase, and its direction or tree.
-    ``members`` (members of all groups, 2): their ranks, and how many collectives each began.
+    ``members`` (members of all groups, 4): their ranks, how many collectives each began, when it
+    began the one that waits for others, and its node.
+    ``scratch`` (5, members at most): for :mod:`nadi.kernels.meetings`.
     ``turns`` (ranks, dimensions, 3): the next queue of all, of the first half, of the second.
     ``trees`` (ranks, types, dimensions): which of the two trees comes next.
     """
@@ -130,3 +134,4 @@ class Machine(NamedTuple):
     messages: np.ndarray
     links: np.ndarray
     servers: np.ndarray
+    scratch: np.ndarray

@@ -1,7 +1,7 @@
 """The event engine: nodes of all ranks, issued as their dependencies and slots allow.
 
 Every message of every collective is an event. This is the engine that leaves nothing out;
-:mod:`nadi.kernels.rank_steps` gives the same times faster where nothing contends.
+:mod:`nadi.kernels.meetings` works out many at once where nothing contends.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from nadi.kernels.agenda import (
     pop_time,
 )
 from nadi.kernels.machine import Machine
+from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, finish_times
 from nadi.kernels.network import free_link, free_message, new_message, put_on_link, send_message
 from nadi.kernels.streams import (
     arrive,
@@ -221,7 +222,8 @@ def _meet(machine: Machine, node: int) -> None:
         if t[M.T_LEFT] != 0:
             counters[PROBLEM] = M.TOO_MANY
             return
-        t[M.T_NUMBER], t[M.T_NODE], t[M.T_LEFT] = number, node, group[M.U_SIZE]
+        t[M.T_NUMBER], t[M.T_NODE] = number, node
+        t[M.T_LEFT] = group[M.U_SIZE] if machine.world[M.W_ALIKE] == 0 else 1
     elif nodes[t[M.T_NODE], M.N_KEY] != nodes[node, M.N_KEY]:
         counters[PROBLEM], counters[M.CULPRIT] = M.UNLIKE, node
 
@@ -235,6 +237,38 @@ def _part(machine: Machine, node: int) -> None:
 
 
 @called
+def _meet_as_a_whole(machine: Machine, node: int) -> None:
+    """Wait for the other members of a collective; the last to come works out when each ends."""
+    nodes, members, times, agenda = (
+        machine.nodes, machine.members, machine.scratch, machine.agenda
+    )  # fmt: skip
+    group = machine.groups[nodes[node, M.N_PEER]]
+    first, n = group[M.U_MEMBERS], group[M.U_SIZE]
+    own = first + nodes[node, M.N_MEMBER]
+    members[own, 2], members[own, 3] = agenda.counters[NOW], node
+    group[M.U_HERE] += 1
+    if group[M.U_HERE] < n:
+        return
+    group[M.U_HERE] = 0
+    shape = machine.shapes[nodes[node, M.N_KEY]]
+    recipe = machine.recipes[shape[M.H_RECIPE]]
+    phase = machine.phases[shape[M.H_RECIPE], 0]
+    for i in range(n):
+        times[STARTS, i], times[MEMBERS, i] = members[first + i, 2], members[first + i, 0]
+    early = 0
+    # as many chunks at once as a queue lets run; the others follow them one by one
+    for _ in range(-(-shape[M.H_CHUNKS] // machine.world[M.W_LIMIT])):
+        early = finish_times(
+            machine, times, n, phase, shape[M.H_CHUNK], recipe[M.C_DELAY], 1, recipe[M.C_GROUP]
+        )
+        for i in range(n):
+            times[STARTS, i] = times[ENDS, i]
+    for i in range(n):
+        end = times[ENDS, i]
+        add_event(agenda, max(end - early, agenda.counters[NOW]), M.MET, members[first + i, 3], end)
+
+
+@called
 def _start_collective(machine: Machine, rank: int, node: int) -> None:
     agenda, shape = machine.agenda, machine.shapes[machine.nodes[node, M.N_KEY]]
     _meet(machine, node)
@@ -244,6 +278,9 @@ def _start_collective(machine: Machine, rank: int, node: int) -> None:
         _part(machine, node)
         now = agenda.counters[NOW]
         after(agenda, rank, machine.world[M.W_RANKS], now, M.COMPLETE, node, 0)
+        return
+    if shape[M.H_WHOLE] != 0:
+        _meet_as_a_whole(machine, node)
         return
     machine.nodes[node, M.N_LEFT] = shape[M.H_CHUNKS]
     for number in range(shape[M.H_CHUNKS]):
@@ -363,6 +400,13 @@ def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
         _leave_phase(machine, a)
     elif kind == M.SENT:
         _message_of_nodes_arrives(machine, a)
+    elif kind == M.MET:
+        rank = machine.nodes[a, M.N_RANK]
+        _part(machine, a)
+        after(machine.agenda, rank, machine.world[M.W_RANKS], b, M.COMPLETE, a, 0)
+    elif kind == M.MET_PHASE:
+        rank = machine.streams[a, M.S_RANK]
+        after(machine.agenda, rank, machine.world[M.W_RANKS], b, M.EXIT, a, 0)
     elif kind == M.MEMORY:
         _complete(machine, a)
         _free_memory(machine, machine.nodes[a, M.N_KEY])
@@ -450,7 +494,7 @@ def run_machine(machine: Machine) -> int:
     for node in range(nodes.shape[0]):
         if nodes[node, M.N_WAITS] == 0:
             _push_ready(machine, nodes[node, M.N_RANK], node)
-    for rank in range(machine.world[M.W_RANKS]):
+    for rank in range(machine.ranks.shape[0]):
         _issue_all(machine, rank, -1)
     while counters[HEAP] > 0 and counters[PROBLEM] == 0:
         now = agenda.heap[0]

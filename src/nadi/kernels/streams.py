@@ -12,6 +12,7 @@ from nadi.kernels import machine as M
 from nadi.kernels._jit import called, inner
 from nadi.kernels.agenda import NOW, PROBLEM, add_event, after
 from nadi.kernels.machine import Machine
+from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, can_meet, finish_times
 from nadi.kernels.network import free_message, new_message, send_message
 
 __all__ = [
@@ -60,6 +61,8 @@ def _rank_of(machine: Machine, stream: int, index: int) -> int:
     if streams[stream, M.S_STRIDE] > 0:
         shift = (index - streams[stream, M.S_INDEX]) * streams[stream, M.S_STRIDE]
         return streams[stream, M.S_RANK] + shift
+    if machine.world[M.W_ALIKE] != 0:
+        return index
     return machine.members[machine.groups[streams[stream, M.S_GROUP], M.U_MEMBERS] + index, 0]
 
 
@@ -68,6 +71,8 @@ def _mail_of(machine: Machine, stream: int, index: int, rank: int, place: int) -
     """Give where mail lies that a member gets in a stream's phase."""
     s = machine.streams[stream]
     member = rank if s[M.S_DIM] >= 0 else index
+    if machine.world[M.W_ALIKE] != 0:
+        member = 0
     return s[M.S_MAIL] + member * s[M.S_SLOTS] + place
 
 
@@ -214,7 +219,8 @@ def _ready(machine: Machine, stream: int) -> None:
         there = 0
         if algorithm == M.DIRECT:
             place = by
-            there = index
+            # of ranks that are all alike, this one gets what it sends itself
+            there = index if machine.world[M.W_ALIKE] == 0 else by
     _send(machine, stream, to, size, there)
     receive(machine, stream, by, place)
     s[M.S_SENDS] = sends + 1
@@ -387,7 +393,8 @@ def next_phase(machine: Machine, stream: int) -> int:
     comm, algorithm = phase[M.P_COMM], phase[M.P_ALGORITHM]
     s[M.S_COMM], s[M.S_ALGORITHM] = comm, algorithm
     meeting = machine.nodes[s[M.S_NODE], M.N_NUMBER] % group[M.U_WINDOW]
-    of_phase = group[M.U_SIZE] * recipe[M.C_SLOTS]
+    num_members = group[M.U_SIZE] if machine.world[M.W_ALIKE] == 0 else 1
+    of_phase = num_members * recipe[M.C_SLOTS]
     s[M.S_SLOTS] = recipe[M.C_SLOTS]
     s[M.S_MAIL] = group[M.U_MAIL] + meeting * group[M.U_REGION]
     s[M.S_MAIL] += (s[M.S_NUMBER] * recipe[M.C_PHASES] + p) * of_phase
@@ -425,6 +432,36 @@ def next_phase(machine: Machine, stream: int) -> int:
 
 
 @called
+def _meet_in_phase(machine: Machine, stream: int) -> None:
+    """Wait for the other members of a phase; the last to come works out when each ends."""
+    streams, mail, times = machine.streams, machine.mail, machine.scratch
+    s = streams[stream]
+    n, dim, agenda = s[M.S_N], s[M.S_DIM], machine.agenda
+    own = _mail_of(machine, stream, s[M.S_INDEX], s[M.S_RANK], 0)
+    mail[own, M.M_BALANCE], mail[own, M.M_STREAM] = agenda.counters[NOW], stream
+    apart = s[M.S_SLOTS] * (s[M.S_STRIDE] if dim >= 0 else 1)
+    first = own - s[M.S_INDEX] * apart
+    mail[first, M.M_ASKED] += 1
+    if mail[first, M.M_ASKED] < n:
+        return
+    mail[first, M.M_ASKED] = 0
+    for i in range(n):
+        row = mail[first + i * apart]
+        times[STARTS, i] = row[M.M_BALANCE]
+        times[MEMBERS, i] = streams[row[M.M_STREAM], M.S_RANK]
+        row[M.M_BALANCE] = 0
+    recipe = machine.shapes[machine.nodes[s[M.S_NODE], M.N_KEY], M.H_RECIPE]
+    early = finish_times(
+        machine, times, n, machine.phases[recipe, s[M.S_PHASE]], s[M.S_SIZE], s[M.S_DELAY],
+        s[M.S_STEP], machine.recipes[recipe, M.C_GROUP],
+    )  # fmt: skip
+    for i in range(n):
+        member = mail[first + i * apart, M.M_STREAM]
+        end = times[ENDS, i]
+        add_event(agenda, max(end - early, agenda.counters[NOW]), M.MET_PHASE, member, end)
+
+
+@called
 def serve(machine: Machine, queue: int) -> None:
     """Start streams that wait in a queue, as many as may run at once."""
     queues = machine.queues
@@ -433,7 +470,11 @@ def serve(machine: Machine, queue: int) -> None:
         s = machine.streams[stream]
         queues[queue, M.Q_HEAD] = s[M.S_NEXT]
         queues[queue, M.Q_RUNNING] += 1
-        if s[M.S_ALGORITHM] != M.TREE:
+        if machine.world[M.W_MEET] != 0 and can_meet(
+            s[M.S_ALGORITHM], s[M.S_COMM], s[M.S_WINDOW], s[M.S_N]
+        ):
+            _meet_in_phase(machine, stream)
+        elif s[M.S_ALGORITHM] != M.TREE:
             for _ in range(s[M.S_WINDOW]):
                 _insert(machine, stream)
         elif s[M.S_LEFT] < 0:

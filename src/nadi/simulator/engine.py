@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from nadi.errors import PairError
+from nadi.errors import InputError, PairError
 from nadi.kernels import machine as M
 from nadi.kernels.agenda import EVENTS
 from nadi.kernels.machine import Machine
 from nadi.kernels.simulation import run_machine
 from nadi.schedule import Schedule
 from nadi.schema import NODE_KINDS, SCHEDULE
-from nadi.simulator.config import System
+from nadi.simulator.config import COLLECTIVES, System
 from nadi.simulator.inputs import read_ranks
 from nadi.simulator.lower import Tables, machine_of, tables_of
 from nadi.simulator.program import Program, program_of
@@ -43,6 +43,8 @@ class Simulation:
         int64, shape (nodes,): the node whose completion let it be issued; -1 at the start.
     cycles
         int64 ns, shape (ranks,): when each rank had finished.
+    like
+        int64, shape (ranks,): which rank of the program each rank did the same as.
     num_events
         How many events were simulated.
     """
@@ -53,6 +55,7 @@ class Simulation:
     end: Ints
     cause: Ints
     cycles: Ints
+    like: Ints
     num_events: int
 
     def __repr__(self) -> str:
@@ -68,7 +71,7 @@ class Simulation:
         """Time that each rank's compute slot was busy, in ns; int64, shape (ranks,)."""
         chosen = (self.program.kind == NODE_KINDS.index("COMP")) & ~self.program.is_cpu
         busy = np.where(chosen, self.end - self.start, 0)
-        return np.add.reduceat(busy, self.program.first[:-1])
+        return np.add.reduceat(busy, self.program.first[:-1])[self.like]
 
     @property
     def exposed(self) -> Ints:
@@ -85,18 +88,21 @@ class Simulation:
         slot[program.kind == NODE_KINDS.index("COMP")] = 1
         slot[program.kind == NODE_KINDS.index("COMM_RECV")] = 3
         slot[program.is_cpu] = 0
-        names = np.array(_RESOURCES, dtype=object)
+        sizes = np.diff(program.first)[self.like]
+        rank = np.repeat(np.arange(self.like.size), sizes)
+        within = np.arange(rank.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        node = program.first[self.like[rank]] + within
         table = SCHEDULE.build(
-            program.num_nodes,
+            rank.size,
             {
-                "rank": program.rank,
-                "node": program.row,
-                "start": self.start,
-                "end": self.end,
-                "resource": names[slot].tolist(),
-                "bound_by": np.where(known, "order", "").tolist(),
-                "bound_rank": np.where(known, program.rank[cause], -1),
-                "bound_node": np.where(known, program.row[cause], -1),
+                "rank": rank,
+                "node": program.row[node],
+                "start": self.start[node],
+                "end": self.end[node],
+                "resource": np.array(_RESOURCES, dtype=object)[slot[node]].tolist(),
+                "bound_by": np.where(known[node], "order", "").tolist(),
+                "bound_rank": np.where(known[node], rank, -1),
+                "bound_node": np.where(known[node], program.row[cause[node]], -1),
             },
         )
         return Schedule(table)
@@ -122,27 +128,71 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
     if isinstance(job, (str, Path)):
         job = read_ranks(job)
     traces = job.traces if isinstance(job, Job) else tuple(job)
-    tables = tables_of(program_of(traces), system)
-    machine = _run(tables)
+    if not traces:
+        raise InputError("job", "it has no traces", "give one for each rank")
+    if len(traces) > 1 and all(trace is traces[0] for trace in traces):
+        program = program_of(traces[:1])
+        alike = stands_for_all(program, system) and len(traces) == system.network.num_ranks
+        if not alike:
+            program = program_of(traces)
+    else:
+        program = program_of(traces)
+        alike = program.num_ranks == system.network.num_ranks and program.is_alike
+        alike = alike and stands_for_all(program, system)
+        if alike:
+            program = program_of(traces[:1])
+    tables = tables_of(program, system, stands_for_all=alike)
+    return simulation_of(tables, run_tables(tables), len(traces))
+
+
+def stands_for_all(program: Program, system: System) -> bool:
+    """Tell whether one rank's times are those of all, if all have the same nodes.
+
+    Nothing may contend, messages may not name a rank, and every rank has to have the same way
+    to those it sends to: not so in trees, meshes, and rings across several dimensions.
+    """
+    if system.network.congestion or system.network.rendezvous or program.group.max() >= 0:
+        return False
+    kinds = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV")]
+    if np.isin(program.kind, kinds).any() or system.remote_memory.kind in ("pool", "per-node"):
+        return False
+    algorithms = {
+        algorithm.lower() for name in COLLECTIVES for algorithm in getattr(system.collectives, name)
+    }
+    dimensions = system.network.dimensions
+    return (
+        not any("tree" in algorithm for algorithm in algorithms)
+        and not any(dimension.topology == "mesh" for dimension in dimensions)
+        and (len(dimensions) == 1 or not any(a.startswith("one") for a in algorithms))
+    )
+
+
+def simulation_of(tables: Tables, machine: Machine, num_ranks: int) -> Simulation:
+    """Make the answer of arrays that have run to the end."""
     _check_finished(tables, machine)
+    cycles = machine.ranks[:, M.R_FINISH].copy()
+    like = np.arange(num_ranks)
+    if tables.stands_for_all:
+        cycles, like = np.repeat(cycles, num_ranks), np.zeros(num_ranks, dtype=np.int64)
     return Simulation(
         program=tables.program,
-        system=system,
+        system=tables.system,
         start=machine.nodes[:, M.N_START].copy(),
         end=machine.nodes[:, M.N_END].copy(),
         cause=machine.nodes[:, M.N_CAUSE].copy(),
-        cycles=machine.ranks[:, M.R_FINISH].copy(),
+        cycles=cycles,
+        like=like,
         num_events=int(machine.agenda.counters[EVENTS]),
     )
 
 
-def _run(tables: Tables) -> Machine:
+def run_tables(tables: Tables, *, meet: bool = True) -> Machine:
     """Run the engine with arrays large enough: how large, only trying tells."""
     num_ranks = tables.program.num_ranks
     chunks = int(tables.shapes[:, M.H_CHUNKS].max(initial=0))
-    room, window = 4 * num_ranks * max(chunks, 1) + 64, 4
+    room, window = 2 * num_ranks * max(chunks, 1) + 64, 4
     while True:
-        machine = machine_of(tables, room, window)
+        machine = machine_of(tables, room, window, meet=meet)
         problem = run_machine(machine)
         if problem == M.TOO_SMALL:
             room *= 4
@@ -207,7 +257,7 @@ def _why(tables: Tables, machine: Machine, node: int) -> str:
     number = int(nodes[node, M.N_NUMBER])
     first = int(machine.groups[peer, M.U_MEMBERS])
     begun = machine.members[first : first + len(tables.group_members[peer]), 1]
-    missing = np.array(tables.group_members[peer])[begun <= number]
+    missing = tables.group_members[peer][: begun.size][begun <= number]
     name = "all ranks" if program.group[node] < 0 else program.group_names[program.group[node]]
     if not missing.size:
         return f"{what} waits within its collective of group {name}"

@@ -11,6 +11,7 @@ from nadi.errors import InputError, UsageError
 from nadi.kernels import machine as M
 from nadi.kernels.agenda import FREE, NUM_COUNTERS, Agenda
 from nadi.kernels.machine import Machine
+from nadi.kernels.meetings import SCRATCH_ROWS
 from nadi.schema import COMM_TYPES, NODE_KINDS
 from nadi.simulator.config import COLLECTIVES, System
 from nadi.simulator.program import Program
@@ -42,15 +43,18 @@ class Tables:
     nodes: Ints
     shapes: Ints
     recipes: tuple[Recipe, ...]
-    group_members: tuple[tuple[int, ...], ...]
+    group_members: list[Ints]
     group_counts: Ints  # how many collectives each group has at most
     group_regions: Ints  # places of mail that one collective of each group needs
     num_keys: int
     num_servers: int
+    stands_for_all: bool = False
 
 
-def tables_of(program: Program, system: System) -> Tables:
+def tables_of(program: Program, system: System, *, stands_for_all: bool = False) -> Tables:
     """Say what each node does on a system. O(nodes + members of groups).
+
+    With ``stands_for_all`` the program is that of one rank, and every other does the same.
 
     Raises
     ------
@@ -58,7 +62,7 @@ def tables_of(program: Program, system: System) -> Tables:
         If the job does not fit the system, or a node cannot be simulated.
     """
     num_ranks = system.network.num_ranks
-    if program.num_ranks != num_ranks:
+    if program.num_ranks != num_ranks and not stands_for_all:
         raise UsageError(
             "network", f"it has {num_ranks} ranks, and the job {program.num_ranks}",
             "choose dimensions whose product is the number of traces",
@@ -76,8 +80,8 @@ def tables_of(program: Program, system: System) -> Tables:
     shapes, recipes = _set_collectives(program, system, nodes, groups)
     counts, regions = _mail(nodes, shapes, recipes, groups)
     return Tables(
-        program, system, nodes, shapes, recipes, tuple(groups.members), counts, regions,
-        num_keys, num_servers,
+        program, system, nodes, shapes, recipes, groups.members, counts, regions, num_keys,
+        num_servers, stands_for_all,
     )  # fmt: skip
 
 
@@ -206,10 +210,11 @@ class _Groups:
     """The groups of a job; the first is all ranks."""
 
     def __init__(self, program: Program, num_ranks: int) -> None:
-        self.members: list[tuple[int, ...]] = [tuple(range(num_ranks))]
+        self.members: list[Ints] = [np.arange(num_ranks)]
         self.program = program
+        self.num_ranks = num_ranks
         self._number: dict[str, int] = {}
-        self._place: list[dict[int, int]] = [{rank: rank for rank in range(num_ranks)}]
+        self._place: list[dict[int, int]] = [{}]
 
     def number(self, code: int, node: int, system: System) -> int:
         """Number a group of the program; -1 is all ranks."""
@@ -228,18 +233,18 @@ class _Groups:
                 self.program.describe(node), f"nobody says who is in {where}",
                 "list its members: comm_group",
             )  # fmt: skip
-        num_ranks = self.program.num_ranks
+        num_ranks = self.num_ranks
         if len(set(members)) < len(members) or not all(0 <= r < num_ranks for r in members):
             raise InputError(where, f"its members {list(members)} are no ranks, each once")
         if len(members) == num_ranks:
             return 0
-        self.members.append(tuple(members))
+        self.members.append(np.array(members, dtype=np.int64))
         self._place.append({rank: place for place, rank in enumerate(members)})
         return len(self.members) - 1
 
     def place(self, group: int, rank: int) -> int:
         """Give the place of a rank in a group, -1 if it is none of its members."""
-        return self._place[group].get(rank, -1)
+        return self._place[group].get(rank, -1) if group else rank
 
 
 def _set_collectives(
@@ -267,6 +272,9 @@ def _set_collectives(
     kinds, first, shape = np.unique(alike, axis=1, return_index=True, return_inverse=True)
     nodes[chosen, M.N_KIND], nodes[chosen, M.N_KEY] = M.COLLECTIVE, shape.reshape(-1)
     recipes: dict[Recipe, int] = {}
+    # collectives of the host's slot may run beside others, and share queues with them
+    may_meet = _nothing_contends(system) and system.collectives.queues == 1
+    may_meet = may_meet and not program.is_cpu[chosen].any()
     shapes = np.zeros((kinds.shape[1], M.SHAPE_FIELDS), dtype=np.int64)
     for k, (code, size, involved, group_size) in enumerate(kinds.T.tolist()):
         comm_type = COMM_TYPES[code]
@@ -278,10 +286,26 @@ def _set_collectives(
             )  # fmt: skip
         recipe = recipe_of(system, comm_type, group_size, involved)
         count, chunk = chunks_of(
-            system.collectives, comm_type, size, program.num_ranks, where
-        )  # fmt: skip
-        shapes[k] = recipes.setdefault(recipe, len(recipes)), count, chunk
+            system.collectives, comm_type, size, groups.num_ranks, where
+        )
+        number = recipes.setdefault(recipe, len(recipes))
+        shapes[k] = number, count, chunk, int(may_meet and _is_whole(recipe))
     return shapes, tuple(recipes)
+
+
+def _nothing_contends(system: System) -> bool:
+    return not (system.network.congestion or system.network.rendezvous)
+
+
+def _is_whole(recipe: Recipe) -> bool:
+    """Tell whether a collective can be worked out as a whole, when its last member begins."""
+    if len(recipe.phases) != 1:
+        return False
+    phase = recipe.phases[0]
+    if phase.algorithm == M.DIRECT:
+        all_at_once = phase.window < 0 or phase.window >= phase.size - 1
+        return phase.comm != M.ALL_REDUCE and all_at_once
+    return phase.algorithm in (M.RING, M.HALVING_DOUBLING)
 
 
 def _set_groups(
@@ -313,7 +337,7 @@ def _mail(
     chosen = nodes[:, M.N_KIND] == M.COLLECTIVE
     group, shape = nodes[chosen, M.N_PEER], nodes[chosen, M.N_KEY]
     sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
-    counts = -(-np.bincount(group, minlength=sizes.size) // sizes)
+    counts = np.bincount(group, minlength=sizes.size)
     regions = np.zeros(sizes.size, dtype=np.int64)
     if not recipes:
         return counts, regions
@@ -326,7 +350,9 @@ def _mail(
 # arrays
 
 
-def machine_of(tables: Tables, room: int, window: int = _MIN_WINDOW) -> Machine:
+def machine_of(
+    tables: Tables, room: int, window: int = _MIN_WINDOW, *, meet: bool = True
+) -> Machine:
     """Make the arrays of a simulation.
 
     Parameters
@@ -337,15 +363,23 @@ def machine_of(tables: Tables, room: int, window: int = _MIN_WINDOW) -> Machine:
         How many events, streams and messages may be under way at once.
     window
         How many collectives of a group may be.
+    meet
+        Work out collectives at once where nothing contends; else every message is an event,
+        which gives the same times.
     """
     system, nodes = tables.system, tables.nodes.copy()
     num_ranks = tables.program.num_ranks
+    meet = meet and _nothing_contends(system) and not tables.stands_for_all
+    shapes = tables.shapes.copy()
+    if not meet:
+        shapes[:, M.H_WHOLE] = 0
     dims, rates, num_links = _dimensions(system)
     num_queues = system.collectives.queues
     groups, members, meetings, mail = _group_tables(tables, window)
     recipes, phases, num_phases = _recipe_tables(tables.recipes)
     world = np.zeros(M.WORLD_FIELDS, dtype=np.int64)
-    world[M.W_RANKS], world[M.W_QUEUES] = num_ranks, num_queues
+    world[M.W_RANKS], world[M.W_QUEUES] = system.network.num_ranks, num_queues
+    world[M.W_ALIKE], world[M.W_MEET] = int(tables.stands_for_all), int(meet)
     world[M.W_LIMIT] = -(-system.collectives.active_chunks // num_queues)
     world[M.W_AWARE] = int(system.network.congestion)
     world[M.W_RENDEZVOUS] = int(system.network.rendezvous)
@@ -368,7 +402,7 @@ def machine_of(tables: Tables, room: int, window: int = _MIN_WINDOW) -> Machine:
         children=np.append(tables.program.children, 0),
         ready=np.zeros(nodes.shape[0] + 1, dtype=np.int64),
         keys=_empty(max(tables.num_keys, 1), M.KEY_FIELDS, M.K_HEAD, M.K_TAIL, M.K_SENDS),
-        shapes=tables.shapes,
+        shapes=shapes,
         groups=groups,
         members=members,
         meetings=meetings,
@@ -383,6 +417,7 @@ def machine_of(tables: Tables, room: int, window: int = _MIN_WINDOW) -> Machine:
         messages=np.zeros((messages, M.MESSAGE_FIELDS), dtype=np.int64),
         links=_empty(num_links, M.LINK_FIELDS, M.L_HEAD, M.L_TAIL),
         servers=_empty(tables.num_servers, 3, M.V_HEAD, M.V_TAIL),
+        scratch=np.zeros((SCRATCH_ROWS, system.network.num_ranks), dtype=np.int64),
     )
 
 
@@ -424,13 +459,16 @@ def _dimensions(system: System) -> tuple[Ints, npt.NDArray[np.float64], int]:
 def _group_tables(tables: Tables, window: int) -> tuple[Ints, Ints, Ints, Ints]:
     sizes = np.array([len(m) for m in tables.group_members], dtype=np.int64)
     windows = np.maximum(np.minimum(tables.group_counts, window), 1)
-    need = windows * tables.group_regions
+    regions = tables.group_regions
+    if tables.stands_for_all:
+        regions = regions // sizes
+    need = windows * regions
     groups = np.zeros((sizes.size, M.GROUP_FIELDS), dtype=np.int64)
     groups[:, M.U_MEMBERS] = np.cumsum(sizes) - sizes
-    groups[:, M.U_SIZE], groups[:, M.U_REGION] = sizes, tables.group_regions
+    groups[:, M.U_SIZE], groups[:, M.U_REGION] = sizes, regions
     groups[:, M.U_WINDOW], groups[:, M.U_MAIL] = windows, np.cumsum(need) - need
     groups[:, M.U_MEETINGS] = np.cumsum(windows) - windows
-    members = np.zeros((int(sizes.sum()), 2), dtype=np.int64)
+    members = np.zeros((int(sizes.sum()), 4), dtype=np.int64)
     members[:, 0] = np.concatenate(tables.group_members)
     meetings = np.zeros((int(windows.sum()), M.MEETING_FIELDS), dtype=np.int64)
     meetings[:, M.T_NUMBER] = -1

@@ -85,6 +85,25 @@ class Program:
         """The rank of each node."""
         return np.repeat(np.arange(self.num_ranks), np.diff(self.first))
 
+    @cached_property
+    def is_alike(self) -> bool:
+        """Whether all ranks have the same nodes with the same dependencies."""
+        if self.num_ranks == 1 or all(trace is self.traces[0] for trace in self.traces):
+            return True
+        sizes = np.diff(self.first)
+        if (sizes != sizes[0]).any():
+            return False
+        columns = (
+            self.kind, self.comm_type, self.is_cpu, self.duration, self.tensor_bytes,
+            self.comm_bytes, self.flops, self.src, self.dst, self.tag, self.group, self.involved,
+            np.diff(self.first_child),
+        )  # fmt: skip
+        rows = [column.reshape(self.num_ranks, -1) for column in columns]
+        if not all((row == row[0]).all() for row in rows):
+            return False
+        children = self.children.reshape(self.num_ranks, -1) - self.first[:-1, None]
+        return bool((children == children[0]).all())
+
     def describe(self, node: int) -> str:
         """Name a node for people: its rank, id and name."""
         rank = int(self.rank[node])
