@@ -12,6 +12,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
+from tests.reference.astra_bus import sides_of
+
 __all__ = ["Unsupported", "simulate"]
 
 Callback = Callable[[], None]
@@ -227,14 +229,29 @@ class Phase:
             return self.size // self.n
         return self.size * self.n if self.comm == "all_gather" else self.size
 
-    def pass_memory(self, size: int, reduces: bool, done: Callback) -> None:
-        """The endpoint delay, and a reduction after it."""
+    def pass_memory(
+        self,
+        size: int,
+        reduces: bool,
+        done: Callback,
+        *,
+        outwards: bool = False,
+        goes_back: bool = False,
+    ) -> None:
+        """The endpoint delay, or the way over the bus, and a reduction after it."""
         rank = self.rank
-        if not reduces:
-            rank.after(self.delay, done)
-            return
-        cost = 3 * (int(size / rank.world.memory_rate) if rank.world.memory_rate else 0)
-        rank.after(self.delay, lambda: rank.after(cost, done))
+
+        def passed() -> None:
+            if not reduces:
+                done()
+                return
+            rate = rank.world.memory_rate
+            rank.after(3 * (int(size / rate) if rate else 0), done)
+
+        if rank.bus is not None:
+            rank.bus[0 if outwards else 1].request(size, reduces, goes_back, passed)
+        else:
+            rank.after(self.delay, passed)
 
     def send(self, index: int, size: int) -> None:
         self.rank.world.mail.send(self.stream.tag, self.rank.number, self.members[index], size)
@@ -273,16 +290,20 @@ class Packets(Phase):
         self.taken += 1
         self.insert()
 
-    def is_charged(self) -> bool:
-        pair, place = divmod(self.inserted, self.window + self.charged_block)
-        if place < self.window:
-            return False
-        return self.comm == "reduce_scatter" or (self.comm == "all_reduce" and pair % 2 == 0)
-
     def insert(self) -> None:
-        charged = self.is_charged()
+        pair, place = divmod(self.inserted, self.window + self.charged_block)
         self.inserted += 1
-        self.pass_memory(self.message_size(), charged, self.general)
+        free = place < self.window
+        reduces = not free and (
+            self.comm == "reduce_scatter" or (self.comm == "all_reduce" and pair % 2 == 0)
+        )
+        self.pass_memory(
+            self.message_size(),
+            reduces,
+            self.general,
+            outwards=free,
+            goes_back=not free and place < self.charged_block,
+        )
 
     def general(self) -> None:
         self.free += 1
@@ -416,20 +437,22 @@ class Tree(Phase):
         return self.size
 
     def start(self) -> None:
-        self.reduced, self.from_parent = 0, False
+        self.reduced, self.taken, self.from_parent = 0, 0, False
         if self.children:
             for child in self.children:
                 self.receive(child, self.size)
         else:
-            self.pass_memory(self.size, False, self.up)
+            self.pass_memory(self.size, False, self.up, outwards=True)
 
     def received(self) -> None:
         if not self.children:
             self.pass_memory(self.size, False, self.exit)
         elif self.from_parent or self.parent < 0:
-            self.pass_memory(self.size, True, self.down)
+            self.pass_memory(self.size, True, self.down, goes_back=True)
         else:
-            self.pass_memory(self.size, True, self.reduce)
+            self.taken += 1
+            last = self.taken == len(self.children)
+            self.pass_memory(self.size, True, self.reduce, goes_back=last)
 
     def reduce(self) -> None:
         self.reduced += 1
@@ -521,6 +544,8 @@ class Rank:
     def __init__(self, world: World, number: int, nodes: list[dict[str, Any]]) -> None:
         self.world, self.number = world, number
         self.lists: dict[int, list[Callback]] = {}
+        shared = world.system.get("model-shared-bus")
+        self.bus = sides_of(self, world.system) if shared else None
         self.queues: dict[int, list[Stream]] = defaultdict(list)
         self.running: dict[int, int] = defaultdict(int)
         self.streams: dict[Any, int] = defaultdict(int)

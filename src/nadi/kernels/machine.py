@@ -15,14 +15,14 @@ from nadi.kernels.agenda import Agenda
 __all__ = ["Machine"]
 
 # of the counters of the agenda, beyond its own
-FREE_STREAM, USED_STREAM, FREE_MESSAGE, USED_MESSAGE, CULPRIT = range(8, 13)
+FREE_STREAM, USED_STREAM, FREE_MESSAGE, USED_MESSAGE, CULPRIT, DEPTH = range(8, 14)
 # problems: arrays too small, too many collectives of a group under way, unlike ones that meet
 TOO_SMALL, TOO_MANY, UNLIKE = range(1, 4)
 # what happens; 0 is a rank's chain of callbacks
 (
     ARRIVE, HOP, LINK_FREE, RECEIVED, COMPLETE, GENERAL, CHARGE, UP, DOWN, EXIT, REDUCE, MEMORY,
-    SENT, REQUEST, REQUESTED, REAL_SEND, MET, MET_PHASE,
-) = range(1, 19)  # fmt: skip
+    SENT, REQUEST, REQUESTED, REAL_SEND, MET, MET_PHASE, BUS_SENT, BUS_RECEIVED, BUS_REDUCED,
+) = range(1, 22)  # fmt: skip
 KINDS = 32  # more than there are: two of them fit in one number
 
 # what kind of node: by what is done when it is issued
@@ -93,15 +93,26 @@ V_BUSY, V_HEAD, V_TAIL = range(3)
 # phases at once
 (
     W_RANKS, W_QUEUES, W_LIMIT, W_AWARE, W_RENDEZVOUS, W_COMPAT, W_ALIKE, W_MEET,
-) = range(8)  # fmt: skip
-WORLD_FIELDS = 8
+    W_BUS, W_LATENCY, W_OVERHEAD, W_PAUSE, W_REDUCTION,
+) = range(13)  # fmt: skip
+WORLD_FIELDS = 13
+# of a side of a bus: four to a rank, of which the last two are of its memory's
+(
+    B_STATE, B_BEFORE, B_LAST, B_IN_A_ROW, B_COUNT, B_REDUCES, B_SENDS, B_SENDS_LAST,
+    B_RECEIVES, B_RECEIVES_LAST, B_REDUCTIONS, B_REDUCTIONS_LAST,
+) = range(12)  # fmt: skip
+SIDE_FIELDS = 12
+BUS_FREE, BUS_SENDS, BUS_RECEIVES = range(3)
+DEEPEST = 64  # things to be done on buses at one time
 HANDSHAKE = 8192  # bytes of a request of the rendezvous protocol
 
 
 class Machine(NamedTuple):
     """All arrays of a simulation; int64 but for ``rates``, which is float64.
 
-    ``rates`` (dimensions + 1, 2): bytes per ns and latency in ns; last that of local memory.
+    ``rates`` (dimensions + 1, 2): bytes per ns and latency in ns; last those of local memory,
+    and of its bus the ns per byte.
+    ``todo`` (DEEPEST, 3): for :mod:`nadi.kernels.bus`.
     ``plans`` (streams, phases, 2): the queue of each phase, and its direction or tree.
     ``members`` (members of all groups, 4): their ranks, how many collectives each began, when it
     began the one that waits for others, and its node.
@@ -135,3 +146,5 @@ class Machine(NamedTuple):
     links: np.ndarray
     servers: np.ndarray
     scratch: np.ndarray
+    sides: np.ndarray
+    todo: np.ndarray

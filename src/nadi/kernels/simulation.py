@@ -24,6 +24,7 @@ from nadi.kernels.agenda import (
     next_entry,
     pop_time,
 )
+from nadi.kernels.bus import begin_bus_event, run_bus
 from nadi.kernels.machine import Machine
 from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, finish_times
 from nadi.kernels.network import free_link, free_message, new_message, put_on_link, send_message
@@ -371,11 +372,46 @@ def _leave_phase(machine: Machine, stream: int) -> None:
 
 
 @called
+def _passed(machine: Machine, kind: int, stream: int) -> None:
+    """A packet has passed the memory of its rank."""
+    if kind == M.GENERAL:
+        if general(machine, stream):
+            _leave_phase(machine, stream)
+    elif kind == M.EXIT:
+        _leave_phase(machine, stream)
+    elif kind == M.UP:
+        tree_up(machine, stream)
+    elif kind == M.REDUCE:
+        if tree_reduce(machine, stream):
+            tree_up(machine, stream)
+    else:
+        tree_down(machine, stream)
+        _leave_phase(machine, stream)
+
+
+@inner
+def _bus_event(machine: Machine, kind: int, side: int) -> None:
+    """Something has happened on a bus: packets may have passed it."""
+    begin_bus_event(machine, kind, side)
+    transfer = run_bus(machine, 0)
+    while transfer >= 0:
+        stream, code = machine.messages[transfer, M.G_A], machine.messages[transfer, M.G_B]
+        free_message(machine, transfer)
+        kind, cost = code // 2 % M.KINDS, code // 2 // M.KINDS
+        if code % 2 == 0:
+            _passed(machine, kind, stream)
+        else:
+            agenda, rank = machine.agenda, machine.streams[stream, M.S_RANK]
+            time = agenda.counters[NOW] + cost
+            after(agenda, rank, machine.world[M.W_RANKS], time, kind, stream, 0)
+        transfer = run_bus(machine, 0)
+
+
+@called
 def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
     """Let one event happen, or one callback of a rank."""
-    if kind == M.GENERAL:
-        if general(machine, a):
-            _leave_phase(machine, a)
+    if kind == M.GENERAL or kind == M.EXIT or kind == M.UP or kind == M.REDUCE or kind == M.DOWN:
+        _passed(machine, kind, a)
     elif kind == M.ARRIVE:
         stream = arrive(machine, a)
         if stream >= 0:
@@ -388,16 +424,6 @@ def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
         _complete(machine, a)
     elif kind == M.RECEIVED:
         received(machine, a)
-    elif kind == M.UP:
-        tree_up(machine, a)
-    elif kind == M.REDUCE:
-        if tree_reduce(machine, a):
-            tree_up(machine, a)
-    elif kind == M.DOWN:
-        tree_down(machine, a)
-        _leave_phase(machine, a)
-    elif kind == M.EXIT:
-        _leave_phase(machine, a)
     elif kind == M.SENT:
         _message_of_nodes_arrives(machine, a)
     elif kind == M.MET:
@@ -416,6 +442,8 @@ def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
         _request_of_node_arrives(machine, a)
     elif kind == M.REAL_SEND:
         send_now(machine, a)
+    elif kind == M.BUS_SENT or kind == M.BUS_RECEIVED or kind == M.BUS_REDUCED:
+        _bus_event(machine, kind, a)
 
 
 @inner

@@ -11,6 +11,7 @@ import numpy as np
 from nadi.kernels import machine as M
 from nadi.kernels._jit import called, inner
 from nadi.kernels.agenda import NOW, PROBLEM, add_event, after
+from nadi.kernels.bus import request_bus
 from nadi.kernels.machine import Machine
 from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, can_meet, finish_times
 from nadi.kernels.network import free_message, new_message, send_message
@@ -43,15 +44,25 @@ def _after(machine: Machine, stream: int, delay: int, kind: int, a: int, b: int)
 
 
 @inner
-def _pass_memory(machine: Machine, stream: int, size: int, reduces: bool, kind: int) -> None:
-    """Spend the endpoint delay, then a reduction of so many bytes, then let ``kind`` happen."""
-    delay = machine.streams[stream, M.S_DELAY]
+def _pass_memory(
+    machine: Machine, stream: int, size: int, reduces: bool, kind: int, outwards: bool, back: bool
+) -> None:
+    """Spend the endpoint delay, or go over the bus; then reduce; then let ``kind`` happen."""
+    s, code = machine.streams[stream], kind
     if reduces:
         rate = machine.rates[machine.dims.shape[0], 0]
         cost = 3 * np.int64(size / rate) if rate > 0.0 else 0
-        _after(machine, stream, delay, M.CHARGE, stream, cost * M.KINDS + kind)
+        code = cost * M.KINDS + kind
+    if machine.world[M.W_BUS] != 0:
+        code = 2 * code + (1 if reduces else 0)
+        request_bus(
+            machine, s[M.S_RANK], size, 1 if reduces else 0, 1 if back else 0,
+            1 if outwards else 0, stream, code,
+        )  # fmt: skip
+    elif reduces:
+        _after(machine, stream, s[M.S_DELAY], M.CHARGE, stream, code)
     else:
-        _after(machine, stream, delay, kind, stream, 0)
+        _after(machine, stream, s[M.S_DELAY], kind, stream, 0)
 
 
 @inner
@@ -186,7 +197,10 @@ def _insert(machine: Machine, stream: int) -> None:
     reduces = place >= window and (
         s[M.S_COMM] == M.REDUCE_SCATTER or (s[M.S_COMM] == M.ALL_REDUCE and pair % 2 == 0)
     )
-    _pass_memory(machine, stream, _message_size(machine, stream), reduces, M.GENERAL)
+    _pass_memory(
+        machine, stream, _message_size(machine, stream), reduces, M.GENERAL, place < window,
+        window <= place < block,
+    )  # fmt: skip
 
 
 @inner
@@ -251,11 +265,13 @@ def received(machine: Machine, stream: int) -> None:
         s[M.S_TAKEN] += 1
         _insert(machine, stream)
     elif s[M.S_LEFT] < 0:
-        _pass_memory(machine, stream, s[M.S_SIZE], False, M.EXIT)
+        _pass_memory(machine, stream, s[M.S_SIZE], False, M.EXIT, False, False)
     elif s[M.S_STATE] == _FROM_PARENT or s[M.S_PARENT] < 0:
-        _pass_memory(machine, stream, s[M.S_SIZE], True, M.DOWN)
+        _pass_memory(machine, stream, s[M.S_SIZE], True, M.DOWN, False, True)
     else:
-        _pass_memory(machine, stream, s[M.S_SIZE], True, M.REDUCE)
+        s[M.S_TAKEN] += 1
+        last = s[M.S_TAKEN] == (1 if s[M.S_RIGHT] < 0 else 2)
+        _pass_memory(machine, stream, s[M.S_SIZE], True, M.REDUCE, False, last)
 
 
 @inner
@@ -478,7 +494,7 @@ def serve(machine: Machine, queue: int) -> None:
             for _ in range(s[M.S_WINDOW]):
                 _insert(machine, stream)
         elif s[M.S_LEFT] < 0:
-            _pass_memory(machine, stream, s[M.S_SIZE], False, M.UP)
+            _pass_memory(machine, stream, s[M.S_SIZE], False, M.UP, True, False)
         else:
             receive(machine, stream, s[M.S_LEFT], 1)
             if s[M.S_RIGHT] >= 0:

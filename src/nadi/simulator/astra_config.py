@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from nadi.errors import FormatError, InputError, UsageError
+from nadi.errors import FormatError, InputError
 from nadi.simulator.config import (
     COLLECTIVES,
     Collectives,
@@ -30,7 +30,8 @@ _MEMORY = {
 }
 _USED = {
     "endpoint-delay", "active-chunks-per-dimension", "preferred-dataset-splits",
-    "collective-optimization", "local-mem-bw", "peak-perf", "roofline-enabled", "replay-only",
+    "collective-optimization", "model-shared-bus", "L", "o", "g", "G", "local-reduction-delay",
+    "local-mem-bw", "peak-perf", "roofline-enabled", "replay-only",
     *(f"{name.replace('_', '-')}-implementation" for name in COLLECTIVES),
 }  # fmt: skip
 # what its binary reads, and what changes no time
@@ -117,7 +118,7 @@ def astra_sim_system(
             "ignored": sorted(set(system) - _USED - _WITHOUT_EFFECT),
         }
         if system.get("model-shared-bus"):
-            raise UsageError("model-shared-bus", "a shared memory bus is not simulated", "set it 0")
+            value["bus"] = _bus(system)
         return msgspec.convert(value, System)
     except msgspec.ValidationError as error:
         raise FormatError(name or "system", str(error)) from None
@@ -174,6 +175,16 @@ def _memory(memory: dict[str, Any]) -> dict[str, Any]:
         "latency": int(memory.get("remote-mem-latency", 0)),
         "bandwidth": int(memory.get("remote-mem-bw", 0)),
         "ranks_per_node": int(memory.get("num-npus-per-node", 1)),
+    }
+
+
+def _bus(system: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "latency": int(system.get("L", 0)),
+        "overhead": int(system.get("o", 0)),
+        "pause": int(system.get("g", 0)),
+        "gap": _number(system.get("G", 0), "G"),
+        "reduction": int(system.get("local-reduction-delay", 1)),
     }
 
 

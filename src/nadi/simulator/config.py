@@ -15,6 +15,7 @@ from nadi.errors import UsageError
 __all__ = [
     "COLLECTIVES",
     "Algorithm",
+    "Bus",
     "Collectives",
     "Compute",
     "Dimension",
@@ -82,6 +83,19 @@ class RemoteMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ranks_per_node: _Count = 1
 
 
+class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A bus that the packets of a rank share: LogGP's parameters in ns, ``gap`` per byte.
+
+    ``reduction`` is the time in ns that 100 bytes take to reduce.
+    """
+
+    latency: _Ns = 0
+    overhead: _Ns = 0
+    pause: _Ns = 0
+    gap: _NotNegative = 0.0
+    reduction: _Ns = 1
+
+
 class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How collectives are done.
 
@@ -117,6 +131,8 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
+    bus
+        Where packets share one, in place of the endpoint delays.
     groups
         Members of process groups by name, in the order of their ring; what traces say of
         their groups counts where a name is not here.
@@ -130,6 +146,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compute: Compute = Compute()
     remote_memory: RemoteMemory = RemoteMemory()
     collectives: Collectives = Collectives()
+    bus: Bus | None = None
     groups: dict[str, tuple[int, ...]] = {}
     compat: Literal["", "astra-sim"] = ""
     name: str = ""

@@ -151,7 +151,9 @@ def stands_for_all(program: Program, system: System) -> bool:
     Nothing may contend, messages may not name a rank, and every rank has to have the same way
     to those it sends to: not so in trees, meshes, and rings across several dimensions.
     """
-    if system.network.congestion or system.network.rendezvous or program.group.max() >= 0:
+    if system.network.congestion or system.network.rendezvous or system.bus:
+        return False
+    if program.group.max(initial=-1) >= 0:
         return False
     kinds = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV")]
     if np.isin(program.kind, kinds).any() or system.remote_memory.kind in ("pool", "per-node"):

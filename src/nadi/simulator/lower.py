@@ -294,7 +294,7 @@ def _set_collectives(
 
 
 def _nothing_contends(system: System) -> bool:
-    return not (system.network.congestion or system.network.rendezvous)
+    return not (system.network.congestion or system.network.rendezvous or system.bus)
 
 
 def _is_whole(recipe: Recipe) -> bool:
@@ -391,7 +391,13 @@ def machine_of(
     of_slot = np.bincount(by_slot, minlength=num_ranks * M.NUM_SLOTS)
     base = np.cumsum(of_slot) - of_slot
     ranks[:, M.R_BASE : M.R_BASE + M.NUM_SLOTS] = base.reshape(num_ranks, M.NUM_SLOTS)
-    messages = room if system.network.congestion or system.network.rendezvous else 1
+    if bus := system.bus:
+        world[M.W_BUS], world[M.W_LATENCY], world[M.W_OVERHEAD] = 1, bus.latency, bus.overhead
+        world[M.W_PAUSE], world[M.W_REDUCTION] = bus.pause, bus.reduction
+        rates[-1, 1] = bus.gap
+    sides = _empty(4 * num_ranks if bus else 1, M.SIDE_FIELDS, M.B_SENDS, M.B_RECEIVES)
+    sides[:, M.B_REDUCTIONS] = -1
+    messages = 1 if _nothing_contends(system) else room
     return Machine(
         agenda=_agenda(room),
         world=world,
@@ -417,6 +423,8 @@ def machine_of(
         messages=np.zeros((messages, M.MESSAGE_FIELDS), dtype=np.int64),
         links=_empty(num_links, M.LINK_FIELDS, M.L_HEAD, M.L_TAIL),
         servers=_empty(tables.num_servers, 3, M.V_HEAD, M.V_TAIL),
+        sides=sides,
+        todo=np.zeros((M.DEEPEST, 3), dtype=np.int64),
         scratch=np.zeros((SCRATCH_ROWS, system.network.num_ranks), dtype=np.int64),
     )
 
