@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.reference.astra_bus import sides_of
 
-__all__ = ["Unsupported", "simulate"]
+__all__ = ["UnsupportedError", "simulate"]
 
 Callback = Callable[[], None]
 _TYPES = {0: "all_reduce", 2: "all_gather", 5: "broadcast", 6: "all_to_all", 7: "reduce_scatter"}
@@ -27,7 +27,7 @@ _IMPLEMENTATION = {
 _HANDSHAKE = 8192
 
 
-class Unsupported(Exception):
+class UnsupportedError(Exception):
     """A case at which the simulator stops with an error or breaks down."""
 
 
@@ -67,7 +67,7 @@ class Unaware:
                 time = int(hops * float(latency) + size / (bandwidth * 2**30 / 1e9))
                 self.clock.at(self.clock.now + time, arrived)
                 return
-        raise Unsupported("a message to oneself")
+        raise UnsupportedError("a message to oneself")
 
 
 class Link:
@@ -189,7 +189,7 @@ class Memory:
 
     def access(self, rank: Rank, size: int, done: Callback) -> None:
         if self.kind == "NO_MEMORY_EXPANSION":
-            raise Unsupported("a node needs remote memory and there is none")
+            raise UnsupportedError("a node needs remote memory and there is none")
         if self.kind == "PER_NPU_MEMORY_EXPANSION":
             rank.after(self.time(size), done)
             return
@@ -382,12 +382,12 @@ class HalvingDoubling(Packets):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         if self.comm == "all_to_all":
-            raise Unsupported("halvingDoubling has no all-to-all")
+            raise UnsupportedError("halvingDoubling has no all-to-all")
         levels = self.n.bit_length() - 1
         if self.n & (self.n - 1):
             distances = [self.n >> (k + 1) for k in range(levels)]
             if self.comm != "all_gather" or any(self.n % (2 * d) for d in distances):
-                raise Unsupported("halvingDoubling on a number of ranks that is no power of two")
+                raise UnsupportedError("halvingDoubling on a number of ranks that is no power of two")
         halving = [(1 << k, self.size / (2 << k)) for k in range(levels)]
         doubling = [(1 << k, self.size / (2 << k)) for k in reversed(range(levels))]
         self.steps = {"reduce_scatter": halving, "all_reduce": halving + doubling}.get(
@@ -411,7 +411,7 @@ class Tree(Phase):
     def __init__(self, *given: Any, root_is_last: bool) -> None:
         super().__init__(*given)
         if self.n & (self.n - 1):
-            raise Unsupported("doubleBinaryTree on a number of ranks that is no power of two")
+            raise UnsupportedError("doubleBinaryTree on a number of ranks that is no power of two")
         offset = 0 if root_is_last else 1
         self.parent, self.children = -1, []
         root = self.n - 1 if root_is_last else 0
@@ -552,7 +552,7 @@ class Rank:
         self.turn: dict[Any, int] = defaultdict(int)
         self.nodes = {node["id"]: node for node in nodes}
         if len(self.nodes) == 0:
-            raise Unsupported("a rank without nodes")
+            raise UnsupportedError("a rank without nodes")
         self.waits = {
             node["id"]: {*node.get("data_deps", ()), *node.get("ctrl_deps", ())} for node in nodes
         }
@@ -576,7 +576,7 @@ class Rank:
             self.lists[tick].append(call)
             return
         if tick == 0:
-            raise Unsupported("an event at time 0")
+            raise UnsupportedError("an event at time 0")
         self.lists[tick] = [call]
         self.world.clock.at(tick, lambda: self._run_list(tick))
 
@@ -612,13 +612,13 @@ class Rank:
         else:
             splits = world.system.get("preferred-dataset-splits", 0)
             if splits <= 0:
-                raise Unsupported("preferred-dataset-splits is missing")
+                raise UnsupportedError("preferred-dataset-splits is missing")
             chunk = size // splits
             if comm != "all_gather" and world.n > chunk:
                 chunk = world.n
                 size = splits * chunk
             if chunk == 0:
-                raise Unsupported("an all-gather smaller than its splits")
+                raise UnsupportedError("an all-gather smaller than its splits")
             chunks = -(-size // chunk)
         left = [chunks]
 
@@ -687,7 +687,7 @@ class Rank:
             world.mail.receive(tag, node["comm_src"], self.number, node["comm_size"], done)
         elif kind == "COMM_COLL_NODE":
             if node["comm_type"] not in _TYPES:
-                raise Unsupported("a collective that is not implemented")
+                raise UnsupportedError("a collective that is not implemented")
             if node["comm_type"] == 5:
                 self.after(measured, done)
             else:
@@ -695,7 +695,7 @@ class Rank:
         elif kind == "INVALID_NODE":
             self.leave(number)
         else:
-            raise Unsupported(f"a node of type {kind}")
+            raise UnsupportedError(f"a node of type {kind}")
 
     def issue_compute(self, node: dict[str, Any], measured: int, done: Callback) -> None:
         system = self.world.system
@@ -703,13 +703,13 @@ class Rank:
             time = measured
         else:
             if "num_ops" not in node:
-                raise Unsupported("roofline without num_ops")
+                raise UnsupportedError("roofline without num_ops")
             ops, size = node["num_ops"], node.get("tensor_size", 0)
             if size == 0:
                 self.leave(node["id"])
                 return
             if ops == 0:
-                raise Unsupported("roofline with num_ops of 0")
+                raise UnsupportedError("roofline with num_ops of 0")
             rate = min(
                 float(system["local-mem-bw"]) * 1e9 * (ops / size), system["peak-perf"] * 1e12
             )
@@ -795,7 +795,7 @@ class World:
             return lambda stream, size: Direct(
                 stream, comm, size, members, delay, clockwise=clockwise, window=window
             )
-        raise Unsupported(f"an algorithm {name}")
+        raise UnsupportedError(f"an algorithm {name}")
 
     def plan(
         self, rank: Rank, comm: str, group: list[int] | None, node: dict[str, Any]
@@ -809,16 +809,16 @@ class World:
             ]
         names = self.system.get(_IMPLEMENTATION[comm])
         if not names:
-            raise Unsupported("no implementation of the collective")
+            raise UnsupportedError("no implementation of the collective")
         if group is not None:
             return lambda: self._group_plan(rank, comm, group, names)
         if names[0].startswith("one"):
             return lambda: self._single_plan(rank, comm, names[0])
         if len(names) > len(self.counts):
-            raise Unsupported("more implementations than dimensions")
+            raise UnsupportedError("more implementations than dimensions")
         involved = list(node.get("involved_dim") or [True] * 4)
         if len(involved) < len(names):
-            raise Unsupported("fewer entries in involved_dim than dimensions")
+            raise UnsupportedError("fewer entries in involved_dim than dimensions")
         dims = [d for d in range(len(names)) if self.counts[d] > 1 and involved[d]]
         return lambda: self._dims_plan(rank, comm, names, dims)
 
@@ -827,7 +827,7 @@ class World:
             return []
         name = names[0] if len(names) == 1 else "ring"
         if name.lower().startswith("doublebinarytree"):
-            raise Unsupported("doubleBinaryTree in a communicator group")
+            raise UnsupportedError("doubleBinaryTree in a communicator group")
         queue, clockwise = rank.queue(0, 1 if comm == "all_reduce" and self.bw_aware else 0)
         return [(queue, self.algorithm(name, rank, comm, group, clockwise, 0, 10))]
 
@@ -878,7 +878,7 @@ def simulate(case: dict[str, Any], nodes: dict[int, list[dict[str, Any]]]) -> di
 
     Raises
     ------
-    Unsupported
+    UnsupportedError
         Where the simulator stops with an error or breaks down.
     """
     world = World(case, nodes)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from nadi.errors import InputError, PairError
-from nadi.schema import COMM_TYPES, GIVEN_DEPS, NODE_KINDS
+from nadi.schema import GIVEN_DEPS
 from nadi.trace import Trace
 
 __all__ = ["Program", "program_of"]
 
 Ints = npt.NDArray[np.int64]
-_KIND = {name: code for code, name in enumerate(NODE_KINDS)}
+_COLUMNS = (
+    "id", "kind", "comm_type", "is_cpu", "duration", "bytes", "comm_bytes", "flops", "src", "dst",
+    "tag", "group",
+)  # fmt: skip
+_NODE_ARRAYS = (
+    "row", "kind", "comm_type", "is_cpu", "duration", "tensor_bytes", "comm_bytes", "flops", "src",
+    "dst", "tag", "group", "involved",
+)  # fmt: skip
 _BAD_ISSUES = {
     "chakra.data-missing": "wait for nodes that are not there",
     "chakra.ctrl-missing": "wait for nodes that are not there",
@@ -121,29 +129,105 @@ def program_of(traces: Sequence[Trace]) -> Program:
         If a trace has no nodes, dependencies on nodes that are not there, a cycle, or
         dependencies of other kinds than a Chakra trace's.
     """
-    names: dict[str, int] = {}
-    members: dict[str, tuple[int, ...]] = {}
-    parts = []
-    base = 0
-    for rank, trace in enumerate(traces):
-        part = _part(rank, trace, base, names, members)
-        parts.append(part)
-        base += part["row"].size
-    sizes = [part["row"].size for part in parts]
-    columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    src, dst = columns.pop("dep_src"), columns.pop("dep_dst")
-    order = np.argsort(src, kind="stable")
-    first_child = np.zeros(base + 1, dtype=np.int64)
-    np.cumsum(np.bincount(src, minlength=base), out=first_child[1:])
+    place: dict[int, int] = {}  # of each trace that differs; ranks may share one
+    which = np.array([place.setdefault(id(trace), len(place)) for trace in traces])
+    found = dict(zip(which.tolist(), traces, strict=True))
+    different = [found[k] for k in range(len(place))]
+    for k, trace in enumerate(different):
+        _check(int(np.argmax(which == k)), trace)
+    program = _program_of_different(different)
+    return program if len(different) == len(traces) else _shared_out(program, traces, which)
+
+
+def _shared_out(program: Program, traces: Sequence[Trace], which: Ints) -> Program:
+    """Give each rank the nodes of the trace that it shares with others."""
+    sizes = np.diff(program.first)[which]
+    first = np.append(0, np.cumsum(sizes))
+    shift = np.repeat(first[:-1] - program.first[which], sizes)
+    node = np.arange(first[-1]) - shift
+    of_rank = program.first_child[program.first]
+    num_children = np.diff(of_rank)[which]
+    ends = np.cumsum(num_children)
+    entry = np.arange(ends[-1]) - np.repeat(ends - num_children - of_rank[which], num_children)
+    moved = np.repeat(first[:-1] - program.first[which], num_children)
+    return replace(
+        program,
+        traces=tuple(traces),
+        first=first,
+        first_child=np.append(0, np.cumsum(np.diff(program.first_child)[node])),
+        children=program.children[entry] + moved,
+        **{name: getattr(program, name)[node] for name in _NODE_ARRAYS},
+    )
+
+
+def _program_of_different(traces: Sequence[Trace]) -> Program:
+    sizes = np.array([trace.nodes.height for trace in traces], dtype=np.int64)
+    first = np.append(0, np.cumsum(sizes))
+    nodes = pl.concat([trace.nodes for trace in traces]).select(_COLUMNS)
+    row = np.arange(first[-1]) - np.repeat(first[:-1], sizes)
+    order, place = _order(nodes["id"].to_numpy(), first)
+    src, dst = _dependencies(traces, first)
+    if place is not None:
+        src, dst = place[src], place[dst]
+    by_src = np.argsort(src, kind="stable")
+    first_child = np.zeros(first[-1] + 1, dtype=np.int64)
+    np.cumsum(np.bincount(src, minlength=int(first[-1])), out=first_child[1:])
+    names, members, group = _groups(traces, nodes, sizes)
+    columns = {
+        "row": row,
+        "kind": nodes["kind"].to_physical().to_numpy().astype(np.int64),
+        "comm_type": nodes["comm_type"].to_physical().to_numpy().astype(np.int64),
+        "is_cpu": _is_cpu(traces, nodes["is_cpu"].to_numpy(), first),
+        "duration": nodes["duration"].to_numpy(),
+        "tensor_bytes": nodes["bytes"].to_numpy(),
+        "comm_bytes": nodes["comm_bytes"].to_numpy(),
+        "flops": nodes["flops"].to_numpy(),
+        "src": nodes["src"].to_numpy(),
+        "dst": nodes["dst"].to_numpy(),
+        "tag": nodes["tag"].to_numpy(),
+        "group": group,
+        "involved": _involved(traces, first),
+    }
+    if order is not None:
+        columns = {name: column[order] for name, column in columns.items()}
     return Program(
         traces=tuple(traces),
-        first=np.cumsum([0, *sizes], dtype=np.int64),
+        first=first,
         group_names=tuple(names),
         group_ranks=tuple(members.get(name, ()) for name in names),
         first_child=first_child,
-        children=dst[order],
+        children=dst[by_src],
         **columns,
     )
+
+
+def _order(ids: Ints, first: Ints) -> tuple[Ints | None, Ints | None]:
+    """Give the order of nodes by id in each rank, and where each goes; None if it is theirs."""
+    later = ids[1:] > ids[:-1]
+    later[first[1:-1] - 1] = True  # between ranks
+    if later.all():
+        return None, None
+    order = np.lexsort((ids, np.repeat(np.arange(first.size - 1), np.diff(first))))
+    place = np.empty(ids.size, dtype=np.int64)
+    place[order] = np.arange(ids.size)
+    return order, place
+
+
+def _dependencies(traces: Sequence[Trace], first: Ints) -> tuple[Ints, Ints]:
+    """Give all dependencies, each once, as positions among all nodes."""
+    deps = pl.concat([trace.deps for trace in traces])
+    heights = [trace.deps.height for trace in traces]
+    kinds = set(deps["kind"].unique().to_list())
+    if not kinds <= set(GIVEN_DEPS):
+        raise PairError(
+            _name_of(0, traces[0]), "its dependencies are those of a recording",
+            "write it as Chakra .et first: nadi convert",
+        )  # fmt: skip
+    shift = np.repeat(first[:-1], heights)
+    src, dst = deps["src"].to_numpy() + shift, deps["dst"].to_numpy() + shift
+    if len(kinds) > 1:  # one dependency may be given as both kinds
+        src, dst = np.divmod(np.unique(src * first[-1] + dst), first[-1])
+    return src, dst
 
 
 def _name_of(rank: int, trace: Trace) -> str:
@@ -154,93 +238,61 @@ def _name_of(rank: int, trace: Trace) -> str:
 def _check(rank: int, trace: Trace) -> None:
     if not trace.nodes.height:
         raise InputError(_name_of(rank, trace), "it has no nodes", "leave its rank out of the job")
-    for issue in trace.issues.iter_rows(named=True):
-        if issue["code"] in _BAD_ISSUES:
+    if not trace.issues.height:
+        return
+    for code, detail in trace.issues.select("code", "detail").iter_rows():
+        if code in _BAD_ISSUES:
             raise InputError(
-                _name_of(rank, trace), f"nodes {_BAD_ISSUES[issue['code']]}: {issue['detail']}",
+                _name_of(rank, trace), f"nodes {_BAD_ISSUES[code]}: {detail}",
                 "mend the program that wrote it",
             )  # fmt: skip
-    if trace.deps.height and not trace.deps["kind"].is_in(GIVEN_DEPS).all():
-        raise PairError(
-            _name_of(rank, trace), "its dependencies are those of a recording",
-            "write it as Chakra .et first: nadi convert",
-        )  # fmt: skip
 
 
-def _part(
-    rank: int, trace: Trace, base: int, names: dict[str, int], members: dict[str, tuple[int, ...]]
-) -> dict[str, npt.NDArray[np.int64]]:
-    """Give one rank's columns, with dependencies as positions among all nodes."""
-    _check(rank, trace)
-    nodes = trace.nodes
-    ids = trace.column("id")
-    ascending = bool((ids[1:] > ids[:-1]).all())
-    order = np.arange(ids.size) if ascending else np.argsort(ids, kind="stable")
-    place = np.empty(ids.size, dtype=np.int64)
-    place[order] = np.arange(base, base + ids.size)
-    kind = nodes["kind"].to_physical().to_numpy().astype(np.int64)
-    columns = {
-        "row": order,
-        "kind": kind[order],
-        "comm_type": nodes["comm_type"].to_physical().to_numpy().astype(np.int64)[order],
-        "is_cpu": _is_cpu(trace, kind)[order],
-        "duration": trace.column("duration")[order],
-        "tensor_bytes": trace.column("bytes")[order],
-        "comm_bytes": trace.column("comm_bytes")[order],
-        "flops": trace.column("flops")[order],
-        "src": trace.column("src")[order],
-        "dst": trace.column("dst")[order],
-        "tag": trace.column("tag")[order],
-        "group": _groups(trace, names, members)[order],
-        "involved": _involved(trace)[order],
-    }
-    src = place[trace.deps["src"].to_numpy()]
-    dst = place[trace.deps["dst"].to_numpy()]
-    if trace.deps["kind"].n_unique() > 1:  # one dependency may be given as both kinds
-        both = np.unique(src * np.int64(base + ids.size) + dst)
-        src, dst = np.divmod(both, np.int64(base + ids.size))
-    columns["dep_src"], columns["dep_dst"] = src, dst
-    return columns
-
-
-def _is_cpu(trace: Trace, kind: Ints) -> npt.NDArray[np.bool_]:
+def _is_cpu(
+    traces: Sequence[Trace], is_cpu: npt.NDArray[np.bool_], first: Ints
+) -> npt.NDArray[np.bool_]:
     """Tell which nodes are of the host; of an .et, only those that say so."""
-    is_cpu: npt.NDArray[np.bool_] = trace.nodes["is_cpu"].to_numpy()
-    sources = trace.provenance.sources
-    if not is_cpu.any() or not (sources and sources[0].format.startswith("Chakra")):
-        return is_cpu
-    attributes = trace.attributes
-    stated = np.zeros(kind.size, dtype=np.bool_)
-    stated[attributes.node[attributes.rows_named("is_cpu_op")]] = True
-    return is_cpu & stated
+    is_cpu = is_cpu.copy()
+    for rank, trace in enumerate(traces):
+        own = is_cpu[first[rank] : first[rank + 1]]
+        sources = trace.provenance.sources
+        if sources and sources[0].format.startswith("Chakra") and own.any():
+            attributes = trace.attributes
+            stated = np.zeros(own.size, dtype=np.bool_)
+            stated[attributes.node[attributes.rows_named("is_cpu_op")]] = True
+            own &= stated
+    return is_cpu
 
 
 def _groups(
-    trace: Trace, names: dict[str, int], members: dict[str, tuple[int, ...]]
-) -> npt.NDArray[np.int64]:
-    """Number the groups of a trace through all traces; "" and "0" are all ranks."""
-    group = trace.column("group")
-    if not trace.groups.height:
-        return np.full(group.size, -1, dtype=np.int64)
-    number = []
-    for name, ranks in trace.groups.select("name", "ranks").iter_rows():
-        if name in ("", "0"):
-            number.append(-1)
-            continue
-        number.append(names.setdefault(name, len(names)))
-        if ranks:
-            members[name] = tuple(ranks)
-    return np.array([*number, -1], dtype=np.int64)[group]
+    traces: Sequence[Trace], nodes: pl.DataFrame, sizes: Ints
+) -> tuple[dict[str, int], dict[str, tuple[int, ...]], Ints]:
+    """Number the groups of all traces by name; "" and "0" are all ranks."""
+    names: dict[str, int] = {}
+    members: dict[str, tuple[int, ...]] = {}
+    numbers, starts = [], []
+    for trace in traces:
+        starts.append(len(numbers))
+        for name, _, ranks, _ in trace.groups.iter_rows() if trace.groups.height else ():
+            numbers.append(-1 if name in ("", "0") else names.setdefault(name, len(names)))
+            if ranks:
+                members[name] = tuple(ranks)
+    group = nodes["group"].to_numpy()
+    if not numbers:
+        return names, members, group
+    number = np.array(numbers, dtype=np.int64)
+    own = np.repeat(np.array(starts, dtype=np.int64), sizes)
+    return names, members, np.where(group < 0, -1, number[np.maximum(group, 0) + own])
 
 
-def _involved(trace: Trace) -> Ints:
+def _involved(traces: Sequence[Trace], first: Ints) -> Ints:
     """Give which dimensions a collective takes part in; nearly no trace says so."""
-    out = np.full(trace.nodes.height, -1, dtype=np.int64)
-    is_collective = trace.nodes["kind"].to_physical().to_numpy() == _KIND["COMM_COLL"]
-    if is_collective.any():
+    out = np.full(first[-1], -1, dtype=np.int64)
+    for rank, trace in enumerate(traces):
         attributes = trace.attributes
         for row in attributes.rows_named("involved_dim").tolist():
             flags = attributes.python_value(row)
             if isinstance(flags, list):
-                out[attributes.node[row]] = sum(1 << d for d, flag in enumerate(flags) if flag)
+                bits = sum(1 << d for d, flag in enumerate(flags) if flag)
+                out[first[rank] + attributes.node[row]] = bits
     return out
