@@ -191,7 +191,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as unpacked:
         folder = traces or Path(unpacked)
         if traces is None:
-            unpack(sorted({archive for p in paths for archive in p.parent.glob("*.tar.gz")}), folder)
+            unpack(
+                sorted({archive for p in paths for archive in p.parent.glob("*.tar.gz")}), folder
+            )
         for path in paths:
             check_file(path, folder, checks, faults)
     faults.print()

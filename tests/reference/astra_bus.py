@@ -36,7 +36,9 @@ class Side:
 
     def request(self, size: int, reduces: bool, goes_back: bool, done: Callback) -> None:
         if self.memory is not None:  # read it first
-            self.memory[1]._put([size, False, False, lambda: self._put([size, reduces, goes_back, done])])
+            self.memory[1]._put(
+                [size, False, False, lambda: self._put([size, reduces, goes_back, done])]
+            )
         else:
             self._put([size, reduces, goes_back, done])
 

@@ -387,7 +387,9 @@ class HalvingDoubling(Packets):
         if self.n & (self.n - 1):
             distances = [self.n >> (k + 1) for k in range(levels)]
             if self.comm != "all_gather" or any(self.n % (2 * d) for d in distances):
-                raise UnsupportedError("halvingDoubling on a number of ranks that is no power of two")
+                raise UnsupportedError(
+                    "halvingDoubling on a number of ranks that is no power of two"
+                )
         halving = [(1 << k, self.size / (2 << k)) for k in range(levels)]
         doubling = [(1 << k, self.size / (2 << k)) for k in reversed(range(levels))]
         self.steps = {"reduce_scatter": halving, "all_reduce": halving + doubling}.get(

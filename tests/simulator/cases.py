@@ -48,11 +48,14 @@ def trace_of(nodes: list[Node]) -> Trace:
         for number, n in enumerate(nodes)
         for parent in n.get(f"{kind}_deps", ())
     ]
-    columns = zip(("src", "dst", "kind"), zip(*deps, strict=True), strict=True) if deps else ()
+    columns = (
+        dict(zip(("src", "dst", "kind"), zip(*deps, strict=True), strict=True)) if deps else {}
+    )
+    given = {name: list(values) for name, values in columns.items()}
     return Trace(
         nodes=table,
-        deps=DEPS.build(len(deps), {name: list(values) for name, values in columns}),
-        groups=GROUPS.build(len(names), {"name": list(names), "ranks": [[] for _ in names]}),
+        deps=DEPS.build(len(deps), given) if deps else DEPS.empty(),
+        groups=GROUPS.build(len(names), {"name": list(names), "ranks": [[]] * len(names)}),
         issues=ISSUES.empty(),
         provenance=Provenance("", ()),
     )

@@ -27,12 +27,14 @@ def times_of(case: dict[str, Any], nodes: dict[int, list[Node]], *, meet: bool) 
     return [pairs[a:b] for a, b in zip(program.first[:-1], program.first[1:], strict=True)]
 
 
-def expected_times(case: dict[str, Any], nodes: dict[int, list[Node]]) -> list[Any]:
+def expected_times(case: dict[str, Any], nodes: dict[int, list[Node]]) -> list[Any] | None:
+    """Simulate with the oracle; None where ASTRA-sim stops, or never ends."""
     try:
         found = astra_sim.simulate(case, nodes)
     except astra_sim.UnsupportedError:
-        assume(False)
-    assume(None not in found["cycles"])
+        return None
+    if None in found["cycles"]:
+        return None
     return [[times[number] for number in sorted(times)] for times in found["times"]]
 
 
@@ -42,6 +44,7 @@ def test_every_message_gives_the_times_of_the_oracle(data: st.DataObject) -> Non
     case = data.draw(systems(), label="case")
     nodes = data.draw(jobs(case), label="nodes")
     expected = expected_times(case, nodes)
+    assume(expected is not None)
     assert times_of(case, nodes, meet=False) == expected
 
 

@@ -133,9 +133,7 @@ def free_link(machine: Machine, link: int) -> None:
 
 
 @inner
-def new_message(
-    machine: Machine, src: int, dst: int, size: int, kind: int, a: int, b: int
-) -> int:
+def new_message(machine: Machine, src: int, dst: int, size: int, kind: int, a: int, b: int) -> int:
     """Make a message; when it is there, ``kind`` happens to ``a`` and ``b``."""
     messages, counters = machine.messages, machine.agenda.counters
     new = counters[M.FREE_MESSAGE]

@@ -285,9 +285,7 @@ def _set_collectives(
                 "ASTRA-sim stops there" if system.compat else "",
             )  # fmt: skip
         recipe = recipe_of(system, comm_type, group_size, involved)
-        count, chunk = chunks_of(
-            system.collectives, comm_type, size, groups.num_ranks, where
-        )
+        count, chunk = chunks_of(system.collectives, comm_type, size, groups.num_ranks, where)
         number = recipes.setdefault(recipe, len(recipes))
         shapes[k] = number, count, chunk, int(may_meet and _is_whole(recipe))
     return shapes, tuple(recipes)

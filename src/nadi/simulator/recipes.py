@@ -101,9 +101,7 @@ def _half(system: System, comm_type: str) -> int:
     return _FIRST_HALF if aware else _ALL
 
 
-def _group_recipe(
-    system: System, comm_type: str, algorithms: list[Algorithm], size: int
-) -> Recipe:
+def _group_recipe(system: System, comm_type: str, algorithms: list[Algorithm], size: int) -> Recipe:
     delay = system.collectives.group_endpoint_delay
     if size == 1:
         return Recipe((), delay, True)
@@ -150,9 +148,7 @@ def _by_dimension(
 _INVOLVED_AT_MOST = 4
 
 
-def _phase(
-    comm: str, algorithm: Algorithm, size: int, dim: int, half: int, tree: int
-) -> Phase:
+def _phase(comm: str, algorithm: Algorithm, size: int, dim: int, half: int, tree: int) -> Phase:
     _check_size(comm, algorithm, size)
     return Phase(dim, _COMM[comm], half, _ALGORITHM[algorithm.name], algorithm.window, tree, size)
 
