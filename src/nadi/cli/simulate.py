@@ -66,7 +66,7 @@ def command(
     """Simulate a job, and print when each rank has finished."""
     from nadi.cli.progress import show_progress
 
-    with show_progress() as progress:
+    with show_progress(announce=False) as progress:
         progress("starting")
         from nadi.simulator import load_astra_sim_system, read_ranks, simulate
 

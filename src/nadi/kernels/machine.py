@@ -45,9 +45,10 @@ RANK_FIELDS = 17
 # how many were asked for, and sends that wait to be
 K_ARRIVED, K_HEAD, K_TAIL, K_ASKED, K_SENDS, K_LAST = range(6)
 KEY_FIELDS = 6
-# of a shape of collectives: those of one type and size; WHOLE are worked out as a whole
-H_RECIPE, H_CHUNKS, H_CHUNK, H_WHOLE = range(4)
-SHAPE_FIELDS = 4
+# of a shape of collectives: those of one type and size; WHOLE are worked out as a whole; so many
+# as REST says of their chunks have a byte more
+H_RECIPE, H_CHUNKS, H_CHUNK, H_WHOLE, H_REST = range(5)
+SHAPE_FIELDS = 5
 # of a group: where its members are listed, how many, where its mail lies, how much each of its
 # collectives has of it, how many of them may be under way, where their meetings are listed, and
 # how many members wait for the others
@@ -56,9 +57,11 @@ GROUP_FIELDS = 7
 # of a meeting, one collective of a group: its number, the node that came first, who has left
 T_NUMBER, T_NODE, T_LEFT = range(3)
 MEETING_FIELDS = 3
-# of a phase of a recipe; DIM is -1 for the members of the group as one ring
-P_DIM, P_COMM, P_HALF, P_ALGORITHM, P_WINDOW, P_TREE = range(6)
-PHASE_FIELDS = 6
+# of a phase of a recipe; DIM is -1 for the members of the group as one ring; SHARE is how many
+# messages share a link at once, in parts of WHOLE_LINK, and with SPREAD as often as there are hops
+P_DIM, P_COMM, P_HALF, P_ALGORITHM, P_WINDOW, P_TREE, P_SHARE, P_SPREAD = range(8)
+PHASE_FIELDS = 8
+WHOLE_LINK = 1 << 20  # the SHARE of a phase whose messages have their links for themselves
 # of a recipe
 C_PHASES, C_SLOTS, C_DELAY, C_GROUP = range(4)
 RECIPE_FIELDS = 4
@@ -69,8 +72,9 @@ RING, DIRECT, HALVING_DOUBLING, TREE, CUSTOM_TRACE = range(5)
     S_RANK, S_NODE, S_GROUP, S_MAIL, S_PHASE, S_SIZE, S_QUEUE, S_NEXT, S_ALGORITHM, S_COMM,
     S_N, S_INDEX, S_STEP, S_WINDOW, S_BLOCK, S_MAX, S_DELAY, S_STRIDE, S_INSERTED, S_FREE, S_TAKEN,
     S_SENDS, S_NUMBER, S_PARENT, S_LEFT, S_RIGHT, S_REDUCED, S_STATE, S_DIM, S_SLOTS,
-) = range(30)  # fmt: skip
-STREAM_FIELDS = 30
+    S_SHARE, S_SPREAD,
+) = range(32)  # fmt: skip
+STREAM_FIELDS = 32
 # of a queue of streams: how many run, and those that wait
 Q_RUNNING, Q_HEAD, Q_TAIL = range(3)
 QUEUE_FIELDS = 3

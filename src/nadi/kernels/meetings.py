@@ -13,7 +13,7 @@ import numpy as np
 from nadi.kernels import machine as M
 from nadi.kernels._jit import called, inner
 from nadi.kernels.machine import Machine
-from nadi.kernels.network import travel_time
+from nadi.kernels.network import part_of, travel_time
 
 __all__ = ["ENDS", "MEMBERS", "SCRATCH_ROWS", "STARTS", "can_meet", "finish_times"]
 
@@ -47,24 +47,26 @@ def _reduction(machine: Machine, size: int) -> int:
 
 @called
 def _ring(
-    machine: Machine, times: np.ndarray, n: int, comm: int, size: int, delay: int, step: int
+    machine: Machine, times: np.ndarray, n: int, phase: np.ndarray, size: int, delay: int, step: int
 ) -> None:
     """Work out a ring: each member sends what it has got to the next."""
     ends, ranks, hops = times[ENDS], times[MEMBERS], times[HOPS]
-    message = size if comm == M.ALL_GATHER else size // n
+    comm, share, spread = phase[M.P_COMM], phase[M.P_SHARE], phase[M.P_SPREAD]
+    message = size if comm == M.ALL_GATHER else part_of(machine, size, n)
     num_steps = n - 1
+    lessens = comm == M.ALL_TO_ALL and machine.world[M.W_COMPAT] == 0
     if comm == M.ALL_REDUCE:
         num_steps = 2 * (n - 1)
-    elif comm == M.ALL_TO_ALL:
+    elif comm == M.ALL_TO_ALL and not lessens:
         num_steps = n * (n - 1) // 2
     cost = _reduction(machine, message)
     alike = True
     for i in range(n):
         before = (i - step) % n
-        hops[i] = travel_time(machine, ranks[before], ranks[i], message)
+        hops[i] = travel_time(machine, ranks[before], ranks[i], message, share, spread)
         ends[i] = times[STARTS, i] + delay
         alike = alike and ends[i] == ends[0] and hops[i] == hops[0]
-    if alike:  # and stays so
+    if alike and not lessens:  # and stays so
         reduces = 0
         if comm == M.REDUCE_SCATTER or comm == M.ALL_REDUCE:
             reduces = n - 1
@@ -74,6 +76,10 @@ def _ring(
         return
     for k in range(num_steps):
         more = delay + (cost if _charged(comm, k + 1, 1, n - 1) else 0)
+        if lessens:  # what is there stays there
+            for i in range(n):
+                src, left = ranks[(i - step) % n], (n - 1 - k) * message
+                hops[i] = travel_time(machine, src, ranks[i], left, share, spread)
         if step > 0:
             last = ends[n - 1]
             for i in range(n):
@@ -90,10 +96,11 @@ def _ring(
 
 @called
 def _halving_doubling(
-    machine: Machine, times: np.ndarray, n: int, comm: int, size: int, delay: int
+    machine: Machine, times: np.ndarray, n: int, phase: np.ndarray, size: int, delay: int
 ) -> None:
     """Work out halving and doubling: pairs at distances of powers of two."""
     ends, other, ranks = times[ENDS], times[NEXT], times[MEMBERS]
+    comm, share, spread = phase[M.P_COMM], phase[M.P_SHARE], phase[M.P_SPREAD]
     levels = 0
     while 2 << levels <= n:
         levels += 1
@@ -105,15 +112,18 @@ def _halving_doubling(
             distance, message, following = n >> (k + 1), size << k, 0
         else:
             place = k if k < levels else 2 * levels - 1 - k
-            distance, message = 1 << place, size >> (place + 1)
+            distance, message = 1 << place, part_of(machine, size, 2 << place)
             after = min(k + 1, num_steps - 1)
-            following = size >> (after + 1 if after < levels else 2 * levels - after)
+            at = after if after < levels else 2 * levels - after - 1
+            following = part_of(machine, size, 2 << at)
         more = delay
         if _charged(comm, k + 1, 1, levels - 1):
             more += _reduction(machine, following)
         for i in range(n):
             partner = i + (distance if i // distance % 2 == 0 else -distance)
-            there = ends[partner] + travel_time(machine, ranks[partner], ranks[i], message)
+            there = ends[partner] + travel_time(
+                machine, ranks[partner], ranks[i], message, share, spread
+            )
             other[i] = max(there, ends[i]) + more
         for i in range(n):
             ends[i] = other[i]
@@ -121,11 +131,13 @@ def _halving_doubling(
 
 @called
 def _direct(
-    machine: Machine, times: np.ndarray, n: int, comm: int, size: int, delay: int, group: int
-) -> None:
+    machine: Machine, times: np.ndarray, n: int, phase: np.ndarray, size: int, delay: int,
+    group: int,
+) -> None:  # fmt: skip
     """Work out direct with all messages at once."""
     starts, ends, ranks = times[STARTS], times[ENDS], times[MEMBERS]
-    message = size if comm == M.ALL_GATHER else size // n
+    comm, share, spread = phase[M.P_COMM], phase[M.P_SHARE], phase[M.P_SPREAD]
+    message = size if comm == M.ALL_GATHER else part_of(machine, size, n)
     window = n - 1
     block = window * (n - 1 if group != 0 else 1)
     cost = _reduction(machine, message)
@@ -134,7 +146,7 @@ def _direct(
         latest = starts[i]
         for j in range(n):
             if j != i:
-                there = starts[j] + travel_time(machine, ranks[j], ranks[i], message)
+                there = starts[j] + travel_time(machine, ranks[j], ranks[i], message, share, spread)
                 latest = max(latest, there)
         ends[i] = latest + delay + more
 
@@ -166,10 +178,10 @@ def finish_times(
     """
     comm, algorithm = phase[M.P_COMM], phase[M.P_ALGORITHM]
     if algorithm == M.RING:
-        _ring(machine, times, n, comm, size, delay, step)
-        return _reduction(machine, size // n) if comm == M.REDUCE_SCATTER else delay
+        _ring(machine, times, n, phase, size, delay, step)
+        return _reduction(machine, part_of(machine, size, n)) if comm == M.REDUCE_SCATTER else delay
     if algorithm == M.HALVING_DOUBLING:
-        _halving_doubling(machine, times, n, comm, size, delay)
+        _halving_doubling(machine, times, n, phase, size, delay)
         return delay
-    _direct(machine, times, n, comm, size, delay, group)
-    return _reduction(machine, size // n) if comm == M.REDUCE_SCATTER else delay
+    _direct(machine, times, n, phase, size, delay, group)
+    return _reduction(machine, part_of(machine, size, n)) if comm == M.REDUCE_SCATTER else delay

@@ -13,7 +13,16 @@ from nadi.kernels._jit import inner
 from nadi.kernels.agenda import NOW, PROBLEM, add_event
 from nadi.kernels.machine import Machine
 
-__all__ = ["free_link", "put_on_link", "send_message"]
+__all__ = [
+    "free_link",
+    "free_message",
+    "new_message",
+    "part_of",
+    "put_on_link",
+    "send_message",
+    "send_shared",
+    "travel_time",
+]
 
 
 @inner
@@ -29,26 +38,40 @@ def _hops(topology: int, n: int, a: int, b: int) -> int:
 
 
 @inner
-def travel_time(machine: Machine, src: int, dst: int, size: int) -> int:
-    """Give the time of a message that nothing else delays, in ns.
+def travel_time(machine: Machine, src: int, dst: int, size: int, share: int, spread: int) -> int:
+    """Give the time of a message that waits for no other, in ns.
 
-    As ASTRA-sim has it, only the lowest dimension counts in which the two differ; else the
+    ``share`` messages, in parts of WHOLE_LINK, share each link at once; with ``spread`` so many
+    for each hop in a ring. As ASTRA-sim has it, only the lowest dimension counts in which the two differ; else the
     latencies of all of them add up, and the slowest sets the time of the bytes.
     """
     dims, rates = machine.dims, machine.rates
-    latency, rate = 0.0, 0.0
+    latency, rate, most = 0.0, 0.0, 1
     for d in range(dims.shape[0]):
         n, stride = dims[d, M.D_N], dims[d, M.D_STRIDE]
         a, b = src // stride % n, dst // stride % n
         if a != b:
-            latency += _hops(dims[d, M.D_TOPOLOGY], n, a, b) * rates[d, 1]
+            topology = dims[d, M.D_TOPOLOGY]
+            hops = _hops(topology, n, a, b)
+            latency += hops * rates[d, 1]
+            if topology == M.RING_LINKS or topology == M.MESH:
+                most = max(most, hops)
             if rate == 0.0 or rates[d, 0] < rate:
                 rate = rates[d, 0]
             if machine.world[M.W_COMPAT] != 0:
                 break
     if rate == 0.0:
         return 0  # to itself
-    return np.int64(latency + size / rate)
+    shared = size * (share / M.WHOLE_LINK)
+    if spread != 0:
+        shared *= most
+    return np.int64(latency + shared / rate)
+
+
+@inner
+def part_of(machine: Machine, size: int, n: int) -> int:
+    """Give the n-th part of a number of bytes; what remains is lost as ASTRA-sim has it."""
+    return size // n if machine.world[M.W_COMPAT] != 0 else -(-size // n)
 
 
 @inner
@@ -164,14 +187,23 @@ def free_message(machine: Machine, message: int) -> None:
 
 
 @inner
-def send_message(
-    machine: Machine, src: int, dst: int, size: int, kind: int, a: int, b: int
-) -> None:
-    """Send bytes from a rank to another; when they are there, ``kind`` happens."""
+def send_shared(
+    machine: Machine, src: int, dst: int, size: int, kind: int, a: int, b: int, share: int,
+    spread: int,
+) -> None:  # fmt: skip
+    """Send bytes over links that others use at the same time."""
     if machine.world[M.W_AWARE] != 0 and src != dst:
         message = new_message(machine, src, dst, size, kind, a, b)
         if message >= 0:
             put_on_link(machine, message)
     else:
-        time = machine.agenda.counters[NOW] + travel_time(machine, src, dst, size)
+        time = machine.agenda.counters[NOW] + travel_time(machine, src, dst, size, share, spread)
         add_event(machine.agenda, time, kind, a, b)
+
+
+@inner
+def send_message(
+    machine: Machine, src: int, dst: int, size: int, kind: int, a: int, b: int
+) -> None:
+    """Send bytes from a rank to another; when they are there, ``kind`` happens."""
+    send_shared(machine, src, dst, size, kind, a, b, M.WHOLE_LINK, 0)

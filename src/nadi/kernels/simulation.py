@@ -6,8 +6,6 @@ Every message of every collective is an event. This is the engine that leaves no
 
 from __future__ import annotations
 
-import numpy as np
-
 from nadi.kernels import machine as M
 from nadi.kernels._jit import called, inner, kernel
 from nadi.kernels.agenda import (
@@ -258,9 +256,10 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
         times[STARTS, i], times[MEMBERS, i] = members[first + i, 2], members[first + i, 0]
     early = 0
     # as many chunks at once as a queue lets run; the others follow them one by one
-    for _ in range(-(-shape[M.H_CHUNKS] // machine.world[M.W_LIMIT])):
+    for k in range(-(-shape[M.H_CHUNKS] // machine.world[M.W_LIMIT])):
+        size = shape[M.H_CHUNK] + (1 if k < shape[M.H_REST] else 0)
         early = finish_times(
-            machine, times, n, phase, shape[M.H_CHUNK], recipe[M.C_DELAY], 1, recipe[M.C_GROUP]
+            machine, times, n, phase, size, recipe[M.C_DELAY], 1, recipe[M.C_GROUP]
         )
         for i in range(n):
             times[STARTS, i] = times[ENDS, i]

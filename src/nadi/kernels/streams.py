@@ -14,7 +14,13 @@ from nadi.kernels.agenda import NOW, PROBLEM, add_event, after
 from nadi.kernels.bus import request_bus
 from nadi.kernels.machine import Machine
 from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, can_meet, finish_times
-from nadi.kernels.network import free_message, new_message, send_message
+from nadi.kernels.network import (
+    free_message,
+    new_message,
+    part_of,
+    send_message,
+    send_shared,
+)
 
 __all__ = [
     "arrive",
@@ -97,7 +103,10 @@ def _send(machine: Machine, stream: int, index: int, size: int, place: int) -> N
     dst = _rank_of(machine, stream, index)
     slot = _mail_of(machine, stream, index, dst, place)
     if machine.world[M.W_RENDEZVOUS] == 0:
-        send_message(machine, rank, dst, size, M.ARRIVE, slot, 0)
+        s = machine.streams[stream]
+        send_shared(
+            machine, rank, dst, size, M.ARRIVE, slot, 0, s[M.S_SHARE], s[M.S_SPREAD]
+        )  # fmt: skip
         return
     message = new_message(machine, rank, dst, size, M.ARRIVE, slot, 0)
     if message < 0:
@@ -182,8 +191,13 @@ def _message_size(machine: Machine, stream: int) -> int:
         if comm == M.ALL_GATHER:
             return size << step
         levels = s[M.S_BLOCK] + 1
-        return size >> (step + 1 if step < levels else 2 * levels - step)
-    return size if comm == M.ALL_GATHER else size // n
+        return part_of(machine, size, 2 << (step if step < levels else 2 * levels - step - 1))
+    if comm == M.ALL_GATHER:
+        return size
+    part = part_of(machine, size, n)
+    if comm == M.ALL_TO_ALL and s[M.S_ALGORITHM] == M.RING and s[M.S_MAX] == n - 1:
+        return max(n - 1 - s[M.S_SENDS], 1) * part  # what is there stays there
+    return part
 
 
 @inner
@@ -350,7 +364,8 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
     shape = machine.shapes[machine.nodes[node, M.N_KEY]]
     recipe = shape[M.H_RECIPE]
     s[M.S_RANK], s[M.S_NODE], s[M.S_GROUP] = rank, node, machine.nodes[node, M.N_PEER]
-    s[M.S_NUMBER], s[M.S_PHASE], s[M.S_SIZE] = number, -1, shape[M.H_CHUNK]
+    s[M.S_NUMBER], s[M.S_PHASE] = number, -1
+    s[M.S_SIZE] = shape[M.H_CHUNK] + (1 if number < shape[M.H_REST] else 0)
     num_queues, turns = machine.world[M.W_QUEUES], machine.turns
     for p in range(machine.recipes[recipe, M.C_PHASES]):
         phase = machine.phases[recipe, p]
@@ -401,13 +416,14 @@ def next_phase(machine: Machine, stream: int) -> int:
     phase = machine.phases[number, p]
     if p > 0 and s[M.S_ALGORITHM] != M.TREE:
         if s[M.S_COMM] == M.REDUCE_SCATTER:
-            s[M.S_SIZE] //= s[M.S_N]
+            s[M.S_SIZE] = part_of(machine, s[M.S_SIZE], s[M.S_N])
         elif s[M.S_COMM] == M.ALL_GATHER:
             s[M.S_SIZE] *= s[M.S_N]
     _place_in_phase(machine, stream, phase[M.P_DIM])
     n = s[M.S_N]
     comm, algorithm = phase[M.P_COMM], phase[M.P_ALGORITHM]
     s[M.S_COMM], s[M.S_ALGORITHM] = comm, algorithm
+    s[M.S_SHARE], s[M.S_SPREAD] = phase[M.P_SHARE], phase[M.P_SPREAD]
     meeting = machine.nodes[s[M.S_NODE], M.N_NUMBER] % group[M.U_WINDOW]
     num_members = group[M.U_SIZE] if machine.world[M.W_ALIKE] == 0 else 1
     of_phase = num_members * recipe[M.C_SLOTS]
@@ -419,7 +435,7 @@ def next_phase(machine: Machine, stream: int) -> int:
     s[M.S_WINDOW], s[M.S_BLOCK], s[M.S_MAX] = 1, n - 1, n - 1
     if comm == M.ALL_REDUCE:
         s[M.S_MAX] = 2 * (n - 1)
-    elif comm == M.ALL_TO_ALL and algorithm == M.RING:
+    elif comm == M.ALL_TO_ALL and algorithm == M.RING and machine.world[M.W_COMPAT] != 0:
         s[M.S_MAX] = n * (n - 1) // 2
     if algorithm == M.DIRECT:
         window = phase[M.P_WINDOW]

@@ -62,7 +62,7 @@ def load_astra_sim_system(
     InputError
         If a file cannot be read, or says what cannot be.
     """
-    given = {
+    given: dict[str, Any] = {
         "network": _read_yaml(Path(network)),
         "system": _read_json(Path(system)),
         "remote_memory": _read_json(Path(remote_memory)) if remote_memory else {},

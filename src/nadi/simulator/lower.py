@@ -285,9 +285,12 @@ def _set_collectives(
                 "ASTRA-sim stops there" if system.compat else "",
             )  # fmt: skip
         recipe = recipe_of(system, comm_type, group_size, involved)
-        count, chunk = chunks_of(system.collectives, comm_type, size, groups.num_ranks, where)
+        count, chunk, rest = chunks_of(system, comm_type, size, groups.num_ranks, where)
         number = recipes.setdefault(recipe, len(recipes))
-        shapes[k] = number, count, chunk, int(may_meet and _is_whole(recipe))
+        # with several under way at once, chunks of different sizes may pass each other
+        in_order = rest == 0 or system.collectives.active_chunks == 1
+        whole = may_meet and in_order and _is_whole(recipe)
+        shapes[k] = number, count, chunk, int(whole), rest
     return shapes, tuple(recipes)
 
 
@@ -491,5 +494,6 @@ def _recipe_tables(recipes: tuple[Recipe, ...]) -> tuple[Ints, Ints, int]:
         for p, phase in enumerate(recipe.phases):
             phases[k, p] = (
                 phase.dim, phase.comm, phase.half, phase.algorithm, phase.window, phase.tree,
+                int(phase.share * M.WHOLE_LINK), int(phase.spread),
             )  # fmt: skip
     return table, phases, num_phases

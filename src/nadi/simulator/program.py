@@ -270,7 +270,8 @@ def _groups(
     """Number the groups of all traces by name; "" and "0" are all ranks."""
     names: dict[str, int] = {}
     members: dict[str, tuple[int, ...]] = {}
-    numbers, starts = [], []
+    numbers: list[int] = []
+    starts = []
     for trace in traces:
         starts.append(len(numbers))
         for name, _, ranks, _ in trace.groups.iter_rows() if trace.groups.height else ():

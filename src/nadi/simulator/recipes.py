@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nadi.errors import UsageError
 from nadi.kernels import machine as M
-from nadi.simulator.config import Algorithm, Collectives, System, parse_algorithm
+from nadi.simulator.config import Algorithm, System, parse_algorithm
 
 __all__ = ["Phase", "Recipe", "chunks_of", "recipe_of"]
 
@@ -37,6 +37,8 @@ class Phase:
     window: int
     tree: int
     size: int
+    share: float = 1.0
+    spread: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,13 +89,50 @@ def recipe_of(system: System, comm_type: str, group_size: int, involved: int) ->
         )
     algorithms = [parse_algorithm(name, comm_type) for name in names]
     if group_size:
-        return _group_recipe(system, comm_type, algorithms, group_size)
-    delay = system.collectives.endpoint_delay
-    if algorithms[0].single:
+        phases, delay = _group_phases(system, comm_type, algorithms, group_size)
+    elif algorithms[0].single:
         size = system.network.num_ranks
-        phase = _phase(comm_type, algorithms[0], size, -1, _half(system, comm_type), 0)
-        return Recipe((phase,), delay, False)
-    return Recipe(tuple(_by_dimension(system, comm_type, algorithms, involved)), delay, False)
+        phases = [
+            _phase(system.compat, comm_type, algorithms[0], size, -1, _half(system, comm_type), 0)
+        ]
+        delay = system.collectives.endpoint_delay
+    else:
+        phases = _by_dimension(system, comm_type, algorithms, involved)
+        delay = system.collectives.endpoint_delay
+    if not system.compat:
+        phases = [_sharing(system, phase) for phase in phases]
+    return Recipe(tuple(phases), delay, bool(group_size and system.compat))
+
+
+def _sharing(system: System, phase: Phase) -> Phase:
+    """Say how many messages of a phase share a link at once, where none waits for another.
+
+    As many chunks as are worked on at once do. Of a direct algorithm, all messages of a rank
+    share its link to a switch; in a ring, they go through all links between. Those of a tree's
+    two children share the way to their parent. ASTRA-sim lets each have a link for itself.
+    """
+    if system.network.congestion:
+        return phase
+    collectives = system.collectives
+    share = float(min(collectives.active_chunks, collectives.chunks))
+    topologies = {system.network.dimensions[d].topology for d in _dims_of(system, phase)}
+    if phase.algorithm == M.DIRECT:
+        n = phase.size
+        window = n - 1 if phase.window < 0 else min(phase.window, n - 1)
+        if topologies & {"ring", "mesh"}:
+            hops = sum(min(k, n - k) for k in range(1, n)) / (n - 1)
+            share *= window * max(1.0, hops / 2 if topologies == {"ring"} else hops)
+        elif topologies != {"fully-connected"}:
+            share *= window
+    elif phase.algorithm == M.TREE:
+        share *= 2
+    return replace(phase, share=share, spread=phase.algorithm in (M.HALVING_DOUBLING, M.TREE))
+
+
+def _dims_of(system: System, phase: Phase) -> range:
+    """Give the dimensions that a phase's messages go through."""
+    num_dims = len(system.network.dimensions)
+    return range(num_dims) if phase.dim < 0 else range(phase.dim, phase.dim + 1)
 
 
 def _half(system: System, comm_type: str) -> int:
@@ -101,18 +140,25 @@ def _half(system: System, comm_type: str) -> int:
     return _FIRST_HALF if aware else _ALL
 
 
-def _group_recipe(system: System, comm_type: str, algorithms: list[Algorithm], size: int) -> Recipe:
-    delay = system.collectives.group_endpoint_delay
+def _group_phases(
+    system: System, comm_type: str, algorithms: list[Algorithm], size: int
+) -> tuple[list[Phase], int]:
+    collectives = system.collectives
+    if system.compat:
+        delay = collectives.group_endpoint_delay
+        algorithm = algorithms[0] if len(algorithms) == 1 else Algorithm("ring", -1, False)
+    else:
+        delay, algorithm = collectives.endpoint_delay, algorithms[0]
     if size == 1:
-        return Recipe((), delay, True)
-    algorithm = algorithms[0] if len(algorithms) == 1 else Algorithm("ring", -1, False)
+        return [], delay
     if algorithm.name == "doublebinarytree" and system.compat:
         raise UsageError(
             comm_type, "doubleBinaryTree in a process group stops ASTRA-sim",
             "choose another algorithm, or the right rules: compat = ''",
         )  # fmt: skip
-    phase = _phase(comm_type, algorithm, size, -1, _half(system, comm_type), 0)
-    return Recipe((phase,), delay, True)
+    return [
+        _phase(system.compat, comm_type, algorithm, size, -1, _half(system, comm_type), 0)
+    ], delay
 
 
 def _by_dimension(
@@ -129,6 +175,8 @@ def _by_dimension(
             comm_type, f"ASTRA-sim ends early with more than {_INVOLVED_AT_MOST} dimensions",
             "use fewer, or the right rules: compat = ''",
         )  # fmt: skip
+    if not system.compat:  # which leaves out dimensions that no algorithm is given for
+        algorithms = algorithms + algorithms[-1:] * (len(sizes) - len(algorithms))
     dims = [d for d in range(len(algorithms)) if sizes[d] > 1 and involved >> d & 1]
     steps: list[tuple[int, str, int]]
     if _half(system, comm_type) == _FIRST_HALF:
@@ -141,19 +189,22 @@ def _by_dimension(
     # which of the two trees comes next is counted for each type and dimension
     first_tree = _COMM[comm_type] * len(sizes)
     return [
-        _phase(comm, algorithms[d], sizes[d], d, half, first_tree + d) for d, comm, half in steps
+        _phase(system.compat, comm, algorithms[d], sizes[d], d, half, first_tree + d)
+        for d, comm, half in steps
     ]
 
 
 _INVOLVED_AT_MOST = 4
 
 
-def _phase(comm: str, algorithm: Algorithm, size: int, dim: int, half: int, tree: int) -> Phase:
-    _check_size(comm, algorithm, size)
+def _phase(
+    compat: str, comm: str, algorithm: Algorithm, size: int, dim: int, half: int, tree: int
+) -> Phase:
+    _check_size(comm, algorithm, size, compat)
     return Phase(dim, _COMM[comm], half, _ALGORITHM[algorithm.name], algorithm.window, tree, size)
 
 
-def _check_size(comm: str, algorithm: Algorithm, size: int) -> None:
+def _check_size(comm: str, algorithm: Algorithm, size: int, compat: str) -> None:
     """Refuse what an algorithm cannot do."""
     name = algorithm.name
     if name == "halvingdoubling" and comm == "all_to_all":
@@ -161,18 +212,18 @@ def _check_size(comm: str, algorithm: Algorithm, size: int) -> None:
     if size & (size - 1) == 0 or name not in ("halvingdoubling", "doublebinarytree"):
         return
     distances = [size >> (k + 1) for k in range(size.bit_length() - 1)]
-    if name == "halvingdoubling" and comm == "all_gather":
-        if all(size % (2 * distance) == 0 for distance in distances):
-            return  # it comes to an end, though not everybody has everything
+    comes_to_an_end = all(size % (2 * distance) == 0 for distance in distances)
+    if name == "halvingdoubling" and comm == "all_gather" and compat and comes_to_an_end:
+        return  # though not everybody has everything
     raise UsageError(
         comm, f"{name} among {size} ranks: it needs a power of two", "choose ring or direct"
     )
 
 
 def chunks_of(
-    collectives: Collectives, comm_type: str, size: int, num_ranks: int, where: str
-) -> tuple[int, int]:
-    """Cut a collective into chunks as ASTRA-sim does: a remainder is one more full chunk.
+    system: System, comm_type: str, size: int, num_ranks: int, where: str
+) -> tuple[int, int, int]:
+    """Cut a collective into chunks; ASTRA-sim makes one more full chunk of what remains.
 
     Returns
     -------
@@ -180,12 +231,18 @@ def chunks_of(
         How many chunks there are.
     int
         Bytes of each.
+    int
+        How many have one byte more.
 
     Raises
     ------
     UsageError
         If an all-gather has fewer bytes than parts.
     """
+    collectives = system.collectives
+    if not system.compat:
+        count = max(min(collectives.chunks, size), 1)
+        return count, size // count, size % count
     chunk = size // collectives.chunks
     if comm_type != "all_gather" and num_ranks > chunk:
         chunk = num_ranks
@@ -195,4 +252,4 @@ def chunks_of(
             where, f"an all-gather of {size} bytes cannot be cut into {collectives.chunks} parts",
             "cut it into fewer",
         )  # fmt: skip
-    return -(-size // chunk), chunk
+    return -(-size // chunk), chunk, 0
