@@ -84,8 +84,9 @@ def report_engine(what: str, traces: list[library.Trace], system: Any) -> None:
     alone, whole = best(run), best(lambda: library.simulate(traces, system))
     nodes, events = tables.program.num_nodes, int(room["machine"].agenda.counters[2])
     print(
-        f"{what}: {nodes:,} nodes, engine {1e3 * alone:.1f} ms = {nodes / alone / 1e6:.2f} M nodes/s"
-        f" and {events / alone / 1e6:.1f} M events/s; nadi.simulate {1e3 * whole:.1f} ms;"
+        f"{what}: {nodes:,} nodes, engine {1e3 * alone:.1f} ms ="
+        f" {nodes / alone / 1e6:.2f} M nodes/s,"
+        f" {events / alone / 1e6:.1f} M events/s; nadi.simulate {1e3 * whole:.1f} ms;"
         f" {peak_memory_mb():,.0f} MB at peak so far"
     )
 

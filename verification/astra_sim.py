@@ -132,11 +132,13 @@ class Faults:
         self.answers: Counter[tuple[str, str]] = Counter()
 
     def add(self, case: dict[str, Any], said: str) -> None:
+        """Count what is said to a case."""
         code = case["result"].get("rc", 0)
         fault = f"exit code {code}" if code else "ranks that never finish, or no finite time"
         self.answers[fault, said] += 1
 
     def print(self) -> None:
+        """Print the counts, highest first."""
         print(f"\nwhere ASTRA-sim fails ({sum(self.answers.values())} cases), Nadi gives")
         for (fault, said), count in sorted(self.answers.items(), key=lambda item: -item[1]):
             print(f"{count:5} {fault}: {said}")

@@ -11,7 +11,12 @@ import pytest
 from nadi.cli import main
 from tests.simulator.cases import Node, collective, compute, trace_of
 
-NETWORK = "topology: [ Ring ]  # one dimension\nnpus_count: [ 2 ]\nbandwidth: [ 50.0 ]\nlatency:\n- 500.0\n"
+NETWORK = """topology: [ Ring ]  # one dimension
+npus_count: [ 2 ]
+bandwidth: [ 50.0 ]
+latency:
+- 500.0
+"""
 SYSTEM = {
     "scheduling-policy": "LIFO", "endpoint-delay": 10, "active-chunks-per-dimension": 1,
     "preferred-dataset-splits": 1, "all-reduce-implementation": ["ring"],

@@ -143,6 +143,20 @@ def systems(draw: st.DrawFn, contended: bool | None = None) -> dict[str, Any]:
 
 
 @st.composite
+def groups_of(draw: st.DrawFn, case: dict[str, Any], num_ranks: int) -> dict[str, list[int]] | None:
+    """Draw two groups that are all ranks together, where the algorithms can do with them."""
+    names = case["system"]["all-reduce-implementation"]
+    has_tree = len(case["network"]["npus_count"]) == 1 and any("Tree" in name for name in names)
+    if has_tree or num_ranks < 3 or "model-shared-bus" in case["system"]:
+        return None
+    order = draw(st.permutations(range(num_ranks)))
+    cut = draw(st.integers(1, num_ranks - 1))
+    if any("halving" in name for name in names):
+        cut = num_ranks // 2
+    return {"a": order[:cut], "b": order[cut:]}
+
+
+@st.composite
 def jobs(draw: st.DrawFn, case: dict[str, Any], longest: int = 6) -> dict[int, list[Node]]:
     """Draw the nodes of each rank, and groups for the case; communication comes in one order."""
     num_ranks = 1
@@ -150,16 +164,7 @@ def jobs(draw: st.DrawFn, case: dict[str, Any], longest: int = 6) -> dict[int, l
         num_ranks *= count
     nodes: dict[int, list[Node]] = {rank: [] for rank in range(num_ranks)}
     last_comm: dict[int, int] = {}
-    may_group = len(case["network"]["npus_count"]) > 1 or not any(
-        "Tree" in name for name in case["system"]["all-reduce-implementation"]
-    )
-    if may_group and num_ranks > 2 and "model-shared-bus" not in case["system"]:
-        order = draw(st.permutations(range(num_ranks)))
-        cut = draw(st.integers(1, num_ranks - 1))
-        halving = any("halving" in n for n in case["system"]["all-reduce-implementation"])
-        if halving:
-            cut = num_ranks // 2
-        case["comm_group"] = {"a": order[:cut], "b": order[cut:]}
+    case["comm_group"] = draw(groups_of(case, num_ranks))
 
     def add(rank: int, node: Node, is_comm: bool) -> None:
         own = nodes[rank]

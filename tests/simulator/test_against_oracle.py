@@ -78,7 +78,7 @@ def test_one_rank_stands_for_all_that_are_alike(data: st.DataObject) -> None:
         nodes.append(one | {"data_deps": deps, "ctrl_deps": []})
     trace = trace_of(nodes)
     done = simulate([trace] * num_ranks, system_of(case))
-    all_nodes = {rank: nodes for rank in range(num_ranks)}
+    all_nodes = dict.fromkeys(range(num_ranks), nodes)
     try:
         full = times_of(case, all_nodes, meet=False)
     except PairError:
@@ -120,7 +120,7 @@ def test_the_three_ways_agree_where_all_begin_at_once(algorithm: str, comm_type:
             num_ranks *= count
         done = simulate([trace_of(nodes)] * num_ranks, system_of(case))
         assert done.program.num_ranks == 1, "one rank did not stand for all"
-        all_nodes = {rank: nodes for rank in range(num_ranks)}
+        all_nodes = dict.fromkeys(range(num_ranks), nodes)
         expected = expected_times(case, all_nodes)
         assert [[(0, int(cycle))] for cycle in done.cycles] == expected
         for meet in (False, True):

@@ -18,9 +18,10 @@ __all__ = ["Machine"]
 FREE_STREAM, USED_STREAM, FREE_MESSAGE, USED_MESSAGE, CULPRIT, DEPTH = range(8, 14)
 # problems: arrays too small, too many collectives of a group under way, unlike ones that meet
 TOO_SMALL, TOO_MANY, UNLIKE = range(1, 4)
-# what happens; 0 is a rank's chain of callbacks
+# what happens; 0 is a rank's chain of callbacks; from GENERAL to REDUCE packets have passed the
+# memory, and what begins with BUS is last
 (
-    ARRIVE, HOP, LINK_FREE, RECEIVED, COMPLETE, GENERAL, CHARGE, UP, DOWN, EXIT, REDUCE, MEMORY,
+    ARRIVE, HOP, LINK_FREE, RECEIVED, COMPLETE, CHARGE, GENERAL, UP, DOWN, EXIT, REDUCE, MEMORY,
     SENT, REQUEST, REQUESTED, REAL_SEND, MET, MET_PHASE, BUS_SENT, BUS_RECEIVED, BUS_REDUCED,
 ) = range(1, 22)  # fmt: skip
 KINDS = 32  # more than there are: two of them fit in one number

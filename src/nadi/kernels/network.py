@@ -42,8 +42,8 @@ def travel_time(machine: Machine, src: int, dst: int, size: int, share: int, spr
     """Give the time of a message that waits for no other, in ns.
 
     ``share`` messages, in parts of WHOLE_LINK, share each link at once; with ``spread`` so many
-    for each hop in a ring. As ASTRA-sim has it, only the lowest dimension counts in which the two differ; else the
-    latencies of all of them add up, and the slowest sets the time of the bytes.
+    for each hop in a ring. As ASTRA-sim has it, only the lowest dimension counts in which the two
+    differ; else the latencies of all of them add up, and the slowest sets the time of the bytes.
     """
     dims, rates = machine.dims, machine.rates
     latency, rate, most = 0.0, 0.0, 1
@@ -145,7 +145,7 @@ def put_on_link(machine: Machine, message: int) -> None:
 
 @inner
 def free_link(machine: Machine, link: int) -> None:
-    """A link has sent a message: it takes the next."""
+    """Let a link that has sent a message take the next."""
     links = machine.links
     links[link, M.L_BUSY] = 0
     message = links[link, M.L_HEAD]
@@ -181,7 +181,7 @@ def new_message(machine: Machine, src: int, dst: int, size: int, kind: int, a: i
 
 @inner
 def free_message(machine: Machine, message: int) -> None:
-    """A message is not needed any more."""
+    """Forget a message."""
     machine.messages[message, M.G_NEXT] = machine.agenda.counters[M.FREE_MESSAGE]
     machine.agenda.counters[M.FREE_MESSAGE] = message
 

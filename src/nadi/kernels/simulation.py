@@ -97,7 +97,7 @@ def _next_to_issue(machine: Machine, rank: int) -> int:
 
 @called
 def _leave(machine: Machine, node: int) -> None:
-    """A node is over: its slot is free, and its children may be ready."""
+    """End a node: its slot is free, and its children may be ready."""
     nodes = machine.nodes
     rank = nodes[node, M.N_RANK]
     r = machine.ranks[rank]
@@ -229,7 +229,7 @@ def _meet(machine: Machine, node: int) -> None:
 
 @inner
 def _part(machine: Machine, node: int) -> None:
-    """A member has done its part of a collective."""
+    """Note that a member has done its part of a collective."""
     group = machine.groups[machine.nodes[node, M.N_PEER]]
     number = machine.nodes[node, M.N_NUMBER]
     machine.meetings[group[M.U_MEETINGS] + number % group[M.U_WINDOW], M.T_LEFT] -= 1
@@ -346,7 +346,7 @@ def _complete(machine: Machine, node: int) -> None:
 
 @called
 def _leave_phase(machine: Machine, stream: int) -> None:
-    """A stream's phase is over: it goes on to the next, and its place in the queue is free."""
+    """End a stream's phase: it goes on to the next, and its place in the queue is free."""
     s = machine.streams[stream]
     old, node = s[M.S_QUEUE], s[M.S_NODE]
     recipe = machine.shapes[machine.nodes[node, M.N_KEY], M.H_RECIPE]
@@ -372,7 +372,7 @@ def _leave_phase(machine: Machine, stream: int) -> None:
 
 @called
 def _passed(machine: Machine, kind: int, stream: int) -> None:
-    """A packet has passed the memory of its rank."""
+    """Go on with a packet that has passed the memory of its rank."""
     if kind == M.GENERAL:
         if general(machine, stream):
             _leave_phase(machine, stream)
@@ -409,7 +409,7 @@ def _bus_event(machine: Machine, kind: int, side: int) -> None:
 @called
 def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
     """Let one event happen, or one callback of a rank."""
-    if kind == M.GENERAL or kind == M.EXIT or kind == M.UP or kind == M.REDUCE or kind == M.DOWN:
+    if kind >= M.GENERAL and kind <= M.REDUCE:
         _passed(machine, kind, a)
     elif kind == M.ARRIVE:
         stream = arrive(machine, a)
@@ -441,7 +441,7 @@ def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
         _request_of_node_arrives(machine, a)
     elif kind == M.REAL_SEND:
         send_now(machine, a)
-    elif kind == M.BUS_SENT or kind == M.BUS_RECEIVED or kind == M.BUS_REDUCED:
+    elif kind >= M.BUS_SENT:
         _bus_event(machine, kind, a)
 
 
@@ -489,7 +489,7 @@ def _run_list(machine: Machine, rank: int) -> None:
 
 @inner
 def _hop(machine: Machine, message: int) -> None:
-    """A message has come to the next device on its way."""
+    """Go on with a message that has come to the next device on its way."""
     row = machine.messages[message]
     if row[M.G_SWITCH] != 0 or row[M.G_AT] != row[M.G_DST]:
         put_on_link(machine, message)

@@ -135,7 +135,7 @@ def send_now(machine: Machine, message: int) -> None:
 
 @inner
 def request_arrives(machine: Machine, slot: int, stream: int) -> None:
-    """A receiver's request is there: it waits for the message now, which may be sent."""
+    """Take a receiver's request: it waits for the message now, which may be sent."""
     mail = machine.mail
     _wait_for(machine, slot, stream)
     message = mail[slot, M.M_SENDS]
@@ -257,7 +257,7 @@ def _ready(machine: Machine, stream: int) -> None:
 
 @called
 def general(machine: Machine, stream: int) -> bool:
-    """A packet has passed the memory: a slot is free. Tells whether the phase is over."""
+    """Free the slot of a packet that has passed the memory; tells whether the phase is over."""
     s = machine.streams[stream]
     s[M.S_FREE] += 1
     n = s[M.S_N]
@@ -273,7 +273,7 @@ def general(machine: Machine, stream: int) -> bool:
 
 @inner
 def received(machine: Machine, stream: int) -> None:
-    """A message is there that a stream waits for."""
+    """Take a message that a stream waits for."""
     s = machine.streams[stream]
     if s[M.S_ALGORITHM] != M.TREE:
         s[M.S_TAKEN] += 1
@@ -290,7 +290,7 @@ def received(machine: Machine, stream: int) -> None:
 
 @inner
 def tree_reduce(machine: Machine, stream: int) -> bool:
-    """A child's data is reduced; tells whether that was the last child."""
+    """Count a child whose data is reduced; tells whether that was the last child."""
     s = machine.streams[stream]
     s[M.S_REDUCED] += 1
     return s[M.S_REDUCED] == (1 if s[M.S_RIGHT] < 0 else 2)

@@ -11,11 +11,7 @@ import msgspec
 from nadi.errors import FormatError, InputError
 from nadi.simulator.config import (
     COLLECTIVES,
-    Collectives,
-    Compute,
     Dimension,
-    Network,
-    RemoteMemory,
     System,
 )
 

@@ -177,7 +177,7 @@ def _set_accesses(program: Program, system: System, nodes: Ints) -> int:
 
 
 def _set_messages(program: Program, nodes: Ints) -> int:
-    """Number what sends and receives are matched by; gives how many such keys there are."""
+    """Give sends and receives the number that they are matched by; gives how many there are."""
     replayed = nodes[:, M.N_KIND] == M.DELAY
     is_send = (program.kind == _KIND["COMM_SEND"]) & replayed
     is_receive = (program.kind == _KIND["COMM_RECV"]) & replayed
@@ -217,7 +217,7 @@ class _Groups:
         self._place: list[dict[int, int]] = [{}]
 
     def number(self, code: int, node: int, system: System) -> int:
-        """Number a group of the program; -1 is all ranks."""
+        """Give the number of a group of the program; -1 is all ranks."""
         if code < 0:
             return 0
         name = self.program.group_names[code]
@@ -399,6 +399,9 @@ def machine_of(
     sides = _empty(4 * num_ranks if bus else 1, M.SIDE_FIELDS, M.B_SENDS, M.B_RECEIVES)
     sides[:, M.B_REDUCTIONS] = -1
     messages = 1 if _nothing_contends(system) else room
+    # a rank's next collective may begin while the last streams of one are leaving
+    some = bool(shapes.size and (shapes[:, M.H_WHOLE] == 0).any() and tables.recipes)
+    num_streams = num_ranks * (int(shapes[:, M.H_CHUNKS].max()) + 1) + room // 8 if some else 1
     return Machine(
         agenda=_agenda(room),
         world=world,
@@ -415,8 +418,8 @@ def machine_of(
         meetings=meetings,
         recipes=recipes,
         phases=phases,
-        streams=np.zeros((room if tables.recipes else 1, M.STREAM_FIELDS), dtype=np.int64),
-        plans=np.zeros((room if tables.recipes else 1, num_phases, 2), dtype=np.int64),
+        streams=np.zeros((num_streams, M.STREAM_FIELDS), dtype=np.int64),
+        plans=np.zeros((num_streams, num_phases, 2), dtype=np.int64),
         queues=_empty(num_ranks * len(dims) * num_queues, M.QUEUE_FIELDS, M.Q_HEAD, M.Q_TAIL),
         turns=np.zeros((num_ranks, len(dims), 3), dtype=np.int64),
         trees=np.zeros((num_ranks, len(COLLECTIVES) * len(dims)), dtype=np.int64),

@@ -267,7 +267,7 @@ def _is_cpu(
 def _groups(
     traces: Sequence[Trace], nodes: pl.DataFrame, sizes: Ints
 ) -> tuple[dict[str, int], dict[str, tuple[int, ...]], Ints]:
-    """Number the groups of all traces by name; "" and "0" are all ranks."""
+    """Give the groups of all traces numbers by name; "" and "0" are all ranks."""
     names: dict[str, int] = {}
     members: dict[str, tuple[int, ...]] = {}
     numbers: list[int] = []
