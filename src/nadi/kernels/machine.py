@@ -27,17 +27,18 @@ TOO_SMALL, TOO_MANY, UNLIKE = range(1, 4)
 KINDS = 32  # more than there are: two of them fit in one number
 
 # what kind of node: by what is done when it is issued
-DELAY, SEND, RECEIVE, COLLECTIVE, ACCESS, INSTANT = range(6)
+DELAY, SEND, RECEIVE, COLLECTIVE, ACCESS, INSTANT, CUSTOM = range(7)
 # slots, of which a rank has one each; what needs none takes the last
 CPU, COMP, COMM, NO_SLOT = range(4)
 NUM_SLOTS = 4
 # of a node; KEY is what a send or receive is matched by, the shape of a collective, the server of
-# an access; PEER is the other rank, or the group; NUMBER counts a member's collectives of a group
+# an access; PEER is the other rank, or the group; NUMBER counts a member's collectives of a group;
+# a collective that is a trace of its own begins at SIZE, and its nodes name it by 1 more as PARENT
 (
     N_RANK, N_KIND, N_SLOT, N_TIME, N_SIZE, N_PEER, N_KEY, N_MEMBER, N_WAITS, N_FIRST, N_LAST,
-    N_START, N_END, N_CAUSE, N_NEXT, N_LEFT, N_NUMBER,
-) = range(17)  # fmt: skip
-NODE_FIELDS = 17
+    N_START, N_END, N_CAUSE, N_NEXT, N_LEFT, N_NUMBER, N_PARENT,
+) = range(18)  # fmt: skip
+NODE_FIELDS = 18
 # of a rank: which slots are busy, how many nodes are ready for each, where they are kept
 R_BUSY, R_READY, R_BASE = 0, 4, 8
 R_ONGOING, R_LEFT, R_FINISH, R_LOOP, R_DEFERRED = range(12, 17)
@@ -67,7 +68,7 @@ WHOLE_LINK = 1 << 20  # the SHARE of a phase whose messages have their links for
 C_PHASES, C_SLOTS, C_DELAY, C_GROUP = range(4)
 RECIPE_FIELDS = 4
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL = range(4)
-RING, DIRECT, HALVING_DOUBLING, TREE, CUSTOM_TRACE = range(5)
+RING, DIRECT, HALVING_DOUBLING, TREE = range(4)
 # of a stream
 (
     S_RANK, S_NODE, S_GROUP, S_MAIL, S_PHASE, S_SIZE, S_QUEUE, S_NEXT, S_ALGORITHM, S_COMM,

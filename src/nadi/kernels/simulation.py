@@ -290,23 +290,53 @@ def _start_collective(machine: Machine, rank: int, node: int) -> None:
         serve(machine, next_phase(machine, stream))
 
 
-@inner
-def _issue(machine: Machine, rank: int, node: int) -> None:
+@called
+def _issue_simple(machine: Machine, rank: int, node: int) -> None:
+    """Issue what takes a time of its own, a send or a receive."""
     agenda, nodes = machine.agenda, machine.nodes
     kind = nodes[node, M.N_KIND]
+    nodes[node, M.N_START] = agenda.counters[NOW]
     if kind == M.DELAY:
         time = agenda.counters[NOW] + nodes[node, M.N_TIME]
         after(agenda, rank, machine.world[M.W_RANKS], time, M.COMPLETE, node, 0)
-    elif kind == M.COLLECTIVE:
-        _start_collective(machine, rank, node)
     elif kind == M.SEND:
         _issue_send(machine, rank, node)
-    elif kind == M.RECEIVE:
+    else:
         _issue_receive(machine, rank, node)
+
+
+@inner
+def _issue(machine: Machine, rank: int, node: int) -> None:
+    nodes = machine.nodes
+    kind = nodes[node, M.N_KIND]
+    if kind <= M.RECEIVE:
+        _issue_simple(machine, rank, node)
+    elif kind == M.COLLECTIVE:
+        _start_collective(machine, rank, node)
     elif kind == M.ACCESS:
         _access_memory(machine, node)
+    elif kind == M.CUSTOM:  # a trace of its own, whose nodes need no slots
+        first = nodes[node, M.N_SIZE]
+        for part in range(first, first + nodes[node, M.N_LEFT]):
+            if nodes[part, M.N_WAITS] == 0:
+                _issue_simple(machine, rank, part)
     else:
         _leave(machine, node)
+
+
+@called
+def _end_part(machine: Machine, part: int) -> int:
+    """End a node of a collective that is a trace of its own; gives the collective if it is over."""
+    nodes = machine.nodes
+    nodes[part, M.N_END] = machine.agenda.counters[NOW]
+    for k in range(nodes[part, M.N_FIRST], nodes[part, M.N_LAST]):
+        child = machine.children[k]
+        nodes[child, M.N_WAITS] -= 1
+        if nodes[child, M.N_WAITS] == 0:
+            _issue_simple(machine, nodes[child, M.N_RANK], child)
+    whole = nodes[part, M.N_PARENT] - 1
+    nodes[whole, M.N_LEFT] -= 1
+    return whole if nodes[whole, M.N_LEFT] == 0 else -1
 
 
 @called
@@ -340,6 +370,10 @@ def _issue_all(machine: Machine, rank: int, cause: int) -> None:
 
 @called
 def _complete(machine: Machine, node: int) -> None:
+    if machine.nodes[node, M.N_PARENT] != 0:
+        node = _end_part(machine, node)
+        if node < 0:
+            return
     _leave(machine, node)
     _issue_all(machine, machine.nodes[node, M.N_RANK], node)
 
@@ -406,6 +440,19 @@ def _bus_event(machine: Machine, kind: int, side: int) -> None:
         transfer = run_bus(machine, 0)
 
 
+@inner
+def _end_is_near(machine: Machine, kind: int, what: int, end: int) -> None:
+    """Add the callback that ends a member's collective or phase, when its rank would add it."""
+    num_ranks = machine.world[M.W_RANKS]
+    if kind == M.MET:
+        _part(machine, what)
+        rank = machine.nodes[what, M.N_RANK]
+        after(machine.agenda, rank, num_ranks, end, M.COMPLETE, what, 0)
+    else:
+        rank = machine.streams[what, M.S_RANK]
+        after(machine.agenda, rank, num_ranks, end, M.EXIT, what, 0)
+
+
 @called
 def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
     """Let one event happen, or one callback of a rank."""
@@ -425,13 +472,8 @@ def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
         received(machine, a)
     elif kind == M.SENT:
         _message_of_nodes_arrives(machine, a)
-    elif kind == M.MET:
-        rank = machine.nodes[a, M.N_RANK]
-        _part(machine, a)
-        after(machine.agenda, rank, machine.world[M.W_RANKS], b, M.COMPLETE, a, 0)
-    elif kind == M.MET_PHASE:
-        rank = machine.streams[a, M.S_RANK]
-        after(machine.agenda, rank, machine.world[M.W_RANKS], b, M.EXIT, a, 0)
+    elif kind == M.MET or kind == M.MET_PHASE:
+        _end_is_near(machine, kind, a, b)
     elif kind == M.MEMORY:
         _complete(machine, a)
         _free_memory(machine, machine.nodes[a, M.N_KEY])
@@ -519,7 +561,7 @@ def run_machine(machine: Machine) -> int:
     agenda, nodes = machine.agenda, machine.nodes
     counters = agenda.counters
     for node in range(nodes.shape[0]):
-        if nodes[node, M.N_WAITS] == 0:
+        if nodes[node, M.N_WAITS] == 0 and nodes[node, M.N_PARENT] == 0:
             _push_ready(machine, nodes[node, M.N_RANK], node)
     for rank in range(machine.ranks.shape[0]):
         _issue_all(machine, rank, -1)

@@ -29,6 +29,7 @@ _USED = {
     "collective-optimization", "model-shared-bus", "L", "o", "g", "G", "local-reduction-delay",
     "local-mem-bw", "peak-perf", "roofline-enabled", "replay-only",
     *(f"{name.replace('_', '-')}-implementation" for name in COLLECTIVES),
+    *(f"{name.replace('_', '-')}-implementation-custom" for name in COLLECTIVES),
 }  # fmt: skip
 # what its binary reads, and what changes no time
 _WITHOUT_EFFECT = {"scheduling-policy", "boost-mode", "track-local-mem", "trace-enabled"}
@@ -190,9 +191,13 @@ def _collectives(system: dict[str, Any], queues: int, injection_scale: int) -> d
         "active_chunks": int(system.get("active-chunks-per-dimension", 1)),
         "endpoint_delay": int(system.get("endpoint-delay", 10)) * injection_scale,
         "queues": queues,
+        "custom": {},
     }
     for name in COLLECTIVES:
-        value[name] = list(system.get(f"{name.replace('_', '-')}-implementation", ()))
+        setting = f"{name.replace('_', '-')}-implementation"
+        value[name] = list(system.get(setting, ()))
+        if system.get(f"{setting}-custom"):
+            value["custom"][name] = str(system[f"{setting}-custom"][0])
     if "preferred-dataset-splits" not in system:
         raise FormatError(
             "preferred-dataset-splits", "it is missing",

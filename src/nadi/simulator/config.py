@@ -110,6 +110,9 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         How many parts a collective is cut into.
     active_chunks, queues
         How many parts a dimension works on at once, and in how many queues they wait.
+    custom
+        Where the traces of a collective's own algorithm are, by its type: an .et for each rank,
+        whose sends, receives and computations only wait for each other.
     endpoint_delay, group_endpoint_delay
         Time in ns that a rank spends on a packet, in collectives of all ranks and of groups.
     """
@@ -122,6 +125,7 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chunks: _Count = 1
     active_chunks: _Count = 1
     queues: _Count = 1
+    custom: dict[str, str] = {}
     endpoint_delay: _Ns = 10
     group_endpoint_delay: _Ns = 10
 

@@ -141,7 +141,11 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
         alike = alike and stands_for_all(program, system)
         if alike:
             program = program_of(traces[:1])
-    tables = tables_of(program, system, stands_for_all=alike)
+    custom = {
+        comm_type: program_of(read_ranks(prefix))
+        for comm_type, prefix in system.collectives.custom.items()
+    }
+    tables = tables_of(program, system, stands_for_all=alike, custom=custom)
     return simulation_of(tables, run_tables(tables), len(traces))
 
 
@@ -152,6 +156,8 @@ def stands_for_all(program: Program, system: System) -> bool:
     to those it sends to: not so in trees, meshes, and rings across several dimensions.
     """
     if system.network.congestion or system.network.rendezvous or system.bus:
+        return False
+    if system.collectives.custom:
         return False
     if program.group.max(initial=-1) >= 0:
         return False
@@ -174,14 +180,15 @@ def simulation_of(tables: Tables, machine: Machine, num_ranks: int) -> Simulatio
     _check_finished(tables, machine)
     cycles = machine.ranks[:, M.R_FINISH].copy()
     like = np.arange(num_ranks)
+    size = tables.program.num_nodes
     if tables.stands_for_all:
         cycles, like = np.repeat(cycles, num_ranks), np.zeros(num_ranks, dtype=np.int64)
     return Simulation(
         program=tables.program,
         system=tables.system,
-        start=machine.nodes[:, M.N_START].copy(),
-        end=machine.nodes[:, M.N_END].copy(),
-        cause=machine.nodes[:, M.N_CAUSE].copy(),
+        start=machine.nodes[:size, M.N_START].copy(),
+        end=machine.nodes[:size, M.N_END].copy(),
+        cause=machine.nodes[:size, M.N_CAUSE].copy(),
         cycles=cycles,
         like=like,
         num_events=int(machine.agenda.counters[EVENTS]),
@@ -227,7 +234,8 @@ def _check_finished(tables: Tables, machine: Machine) -> None:
     stuck = np.flatnonzero((ranks[:, M.R_FINISH] < 0) | (ranks[:, M.R_LEFT] > 0))
     if not stuck.size:
         return
-    nodes, program = machine.nodes, tables.program
+    program = tables.program
+    nodes = machine.nodes[: program.num_nodes]
     waiting = np.flatnonzero((nodes[:, M.N_START] >= 0) & (nodes[:, M.N_END] < 0))
     lines = [_why(tables, machine, int(node)) for node in waiting[:_TOLD].tolist()]
     if not lines:

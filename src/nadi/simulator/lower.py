@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -35,12 +37,14 @@ _MIN_WINDOW = 4
 class Tables:
     """What a simulation is given: its nodes, collectives, groups and keys, as the kernels want it.
 
-    Arrays are as in :mod:`nadi.kernels.machine`, with nothing begun yet.
+    Arrays are as in :mod:`nadi.kernels.machine`, with nothing begun yet. After the nodes of the
+    program come those of collectives that are traces of their own.
     """
 
     program: Program
     system: System
     nodes: Ints
+    children: Ints
     shapes: Ints
     recipes: tuple[Recipe, ...]
     group_members: list[Ints]
@@ -51,10 +55,17 @@ class Tables:
     stands_for_all: bool = False
 
 
-def tables_of(program: Program, system: System, *, stands_for_all: bool = False) -> Tables:
+def tables_of(
+    program: Program,
+    system: System,
+    *,
+    stands_for_all: bool = False,
+    custom: Mapping[str, Program] = MappingProxyType({}),
+) -> Tables:
     """Say what each node does on a system. O(nodes + members of groups).
 
     With ``stands_for_all`` the program is that of one rank, and every other does the same.
+    ``custom`` holds the programs of collectives that are traces of their own, by type.
 
     Raises
     ------
@@ -77,11 +88,12 @@ def tables_of(program: Program, system: System, *, stands_for_all: bool = False)
     _set_delays(program, system, nodes)
     num_servers = _set_accesses(program, system, nodes)
     num_keys = _set_messages(program, nodes)
+    nodes, children, num_keys = _set_custom(program, system, nodes, custom, num_keys)
     shapes, recipes = _set_collectives(program, system, nodes, groups)
     counts, regions = _mail(nodes, shapes, recipes, groups)
     return Tables(
-        program, system, nodes, shapes, recipes, groups.members, counts, regions, num_keys,
-        num_servers, stands_for_all,
+        program, system, nodes, children, shapes, recipes, groups.members, counts, regions,
+        num_keys, num_servers, stands_for_all,
     )  # fmt: skip
 
 
@@ -206,6 +218,77 @@ def _set_messages(program: Program, nodes: Ints) -> int:
 # collectives
 
 
+def _set_custom(
+    program: Program,
+    system: System,
+    nodes: Ints,
+    custom: Mapping[str, Program],
+    num_keys: int,
+) -> tuple[Ints, Ints, int]:
+    """Add the nodes of collectives that are traces of their own.
+
+    Returns
+    -------
+    numpy.ndarray
+        All nodes.
+    numpy.ndarray
+        Who waits for each.
+    int
+        How many keys sends and receives have.
+    """
+    children = program.children
+    for comm_type, own in sorted(custom.items()):
+        chosen = (program.comm_type == COMM_TYPES.index(comm_type)) & (program.group < 0)
+        chosen &= nodes[: program.num_nodes, M.N_KIND] == M.DELAY
+        wholes = np.flatnonzero(chosen)
+        if not wholes.size or system.compute.replay_only:
+            continue
+        rows, keys = _custom_rows(own, program.num_ranks, comm_type)
+        rows[:, M.N_KEY] += num_keys
+        num_keys += keys
+        rank = program.rank[wholes]
+        count = np.diff(own.first)[rank]
+        start = nodes.shape[0] + np.cumsum(count) - count
+        nodes[wholes, M.N_KIND], nodes[wholes, M.N_SIZE] = M.CUSTOM, start
+        nodes[wholes, M.N_LEFT] = count
+        row = np.arange(count.sum()) + np.repeat(own.first[rank] - start + nodes.shape[0], count)
+        more = rows[row]
+        more[:, M.N_PARENT] = np.repeat(wholes + 1, count)
+        # the dependencies of each use are its own
+        of_rank = own.first_child[own.first]
+        edges = np.diff(of_rank)[rank]
+        ends = np.cumsum(edges)
+        entry = np.arange(ends[-1]) - np.repeat(ends - edges - of_rank[rank], edges)
+        shift = np.repeat(start - own.first[rank], edges)
+        moved = np.repeat(children.size + ends - edges - of_rank[rank], count)
+        more[:, M.N_FIRST] += moved
+        more[:, M.N_LAST] += moved
+        children = np.concatenate([children, own.children[entry] + shift])
+        nodes = np.concatenate([nodes, more])
+    return nodes, children, num_keys
+
+
+def _custom_rows(own: Program, num_ranks: int, comm_type: str) -> tuple[Ints, int]:
+    """Give the nodes of a collective's traces, and how many keys they have."""
+    if own.num_ranks != num_ranks:
+        raise UsageError(
+            comm_type, f"its own traces are of {own.num_ranks} ranks, and the job has {num_ranks}"
+        )
+    known = [_KIND[name] for name in ("COMP", "COMM_SEND", "COMM_RECV")]
+    if not np.isin(own.kind, known).all():
+        _refuse(
+            own, int(np.argmin(np.isin(own.kind, known))),
+            f"in the traces of {comm_type} there are computations, sends and receives only",
+        )  # fmt: skip
+    rows = np.zeros((own.num_nodes, M.NODE_FIELDS), dtype=np.int64)
+    rows[:, M.N_RANK], rows[:, M.N_KIND], rows[:, M.N_SLOT] = own.rank, M.DELAY, M.NO_SLOT
+    rows[:, M.N_TIME] = np.maximum(own.duration, 1)
+    rows[:, M.N_FIRST], rows[:, M.N_LAST] = own.first_child[:-1], own.first_child[1:]
+    rows[:, M.N_WAITS] = np.bincount(own.children, minlength=own.num_nodes)
+    rows[:, M.N_START] = rows[:, M.N_END] = rows[:, M.N_CAUSE] = -1
+    return rows, _set_messages(own, rows)
+
+
 class _Groups:
     """The groups of a job; the first is all ranks."""
 
@@ -251,7 +334,7 @@ def _set_collectives(
     program: Program, system: System, nodes: Ints, groups: _Groups
 ) -> tuple[Ints, tuple[Recipe, ...]]:
     """Say how each collective is done; gives their shapes and recipes."""
-    replayed = nodes[:, M.N_KIND] == M.DELAY
+    replayed = nodes[: program.num_nodes, M.N_KIND] == M.DELAY
     chosen = np.flatnonzero((program.kind == _KIND["COMM_COLL"]) & replayed)
     if system.compute.replay_only or not chosen.size:
         return np.zeros((1, M.SHAPE_FIELDS), dtype=np.int64), ()
@@ -409,7 +492,7 @@ def machine_of(
         dims=dims,
         ranks=ranks,
         nodes=nodes,
-        children=np.append(tables.program.children, 0),
+        children=np.append(tables.children, 0),
         ready=np.zeros(nodes.shape[0] + 1, dtype=np.int64),
         keys=_empty(max(tables.num_keys, 1), M.KEY_FIELDS, M.K_HEAD, M.K_TAIL, M.K_SENDS),
         shapes=shapes,
