@@ -3,9 +3,41 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+_SHOWN = 5  # things that nothing explains, printed per check
+
+
+@dataclass
+class Tally:
+    """Things compared one by one: equal, or different by a rule that has a name.
+
+    Attributes
+    ----------
+    exact
+        How many were equal.
+    rules
+        How many differed by each rule. Who counts one has shown that it comes from the rule.
+    unexplained
+        The others, each as a line of text.
+    """
+
+    exact: int = 0
+    rules: Counter[str] = field(default_factory=Counter)
+    unexplained: list[str] = field(default_factory=list)
+
+    def add(self, *, exact: bool = False, rule: str = "", detail: str = "") -> None:
+        """Count one thing: equal, else explained by ``rule``, else not explained."""
+        if exact:
+            self.exact += 1
+        elif rule:
+            self.rules[rule] += 1
+        else:
+            self.unexplained.append(detail)
 
 
 class Checks:
@@ -13,6 +45,7 @@ class Checks:
 
     def __init__(self) -> None:
         self.num_exact = 0
+        self.num_explained = 0
         self.num_checks = 0
 
     def add(self, what: str, exact: bool, detail: str = "") -> None:
@@ -26,10 +59,33 @@ class Checks:
         mark = "ok  " if num_exact == num_checks else "FAIL"
         print(f"{mark} {what}: {num_exact} of {num_checks}{'; ' + detail if detail else ''}")
 
+    def add_tally(self, what: str, tally: Tally) -> None:
+        """Count what was compared one by one, with a line for each rule that was met."""
+        explained = tally.rules.total()
+        compared = tally.exact + explained + len(tally.unexplained)
+        self.num_explained += explained
+        detail = f"{explained} explained" if explained else ""
+        if tally.unexplained:
+            detail = f"{explained} explained, {len(tally.unexplained)} not"
+        self.num_exact += tally.exact
+        self.num_checks += compared
+        mark = "FAIL" if tally.unexplained else "ok  "
+        print(f"{mark} {what}: {tally.exact} of {compared}{'; ' + detail if detail else ''}")
+        for rule, count in sorted(tally.rules.items()):
+            print(f"       {count:6} {rule}")
+        for line in tally.unexplained[:_SHOWN]:
+            print(f"     ? {line}")
+
+    @property
+    def all_hold(self) -> bool:
+        """Whether every check held, and there were any."""
+        return 0 < self.num_checks == self.num_exact + self.num_explained
+
     def finish(self) -> None:
         """Print the last line and leave with 0 if every check held, and there were any."""
-        print(f"{self.num_exact} of {self.num_checks} exact")
-        sys.exit(0 if self.num_checks and self.num_exact == self.num_checks else 1)
+        held = f"{self.num_exact + self.num_explained} of {self.num_checks} exact"
+        print(f"{held} or explained" if self.num_explained else held)
+        sys.exit(0 if self.all_hold else 1)
 
 
 def arguments(*defaults: str) -> list[Path]:

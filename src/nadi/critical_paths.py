@@ -12,7 +12,7 @@ from nadi.graph import EdgeKind, EventGraph, Replay
 from nadi.kernels.paths import trace_back
 from nadi.steps import Window
 
-__all__ = ["PATH_KINDS", "CriticalPath", "critical_path"]
+__all__ = ["PATH_KINDS", "CriticalPath", "critical_path", "kind_of_edges"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -28,8 +28,14 @@ _KIND_OF_EDGE = {
     EdgeKind.ARRIVAL: "communication",
     EdgeKind.SYNC: "host op",
     EdgeKind.THREAD: "host gap",
+    EdgeKind.ADDED: "delay",
 }
 _PATH_CODE = np.array([PATH_KINDS.index(_KIND_OF_EDGE[kind]) for kind in EdgeKind])
+
+
+def kind_of_edges(edge_kind: npt.NDArray[np.uint8]) -> _Ints:
+    """Give what time on edges counts as: positions in ``PATH_KINDS``, shape (edges,)."""
+    return _PATH_CODE[edge_kind]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,19 +12,29 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.kernels.paths import replay_times
+from nadi.errors import NadiError
+from nadi.kernels.groups import group_rows
+from nadi.kernels.paths import latest_times, replay_times, topological_order
 from nadi.schedule import Schedule
 from nadi.schema import SCHEDULE
 from nadi.trace import Job
 
-__all__ = ["EdgeKind", "EventGraph", "Replay"]
+if TYPE_CHECKING:
+    import networkx as nx
+
+    import nadi
+
+__all__ = ["CycleError", "EdgeKind", "Edges", "EventGraph", "Replay", "make_edges"]
 
 _Ints = npt.NDArray[np.int64]
+_Operations = tuple[Job, _Ints, _Ints]
+_MAX_NAMES = 6
 
 
 class EdgeKind(IntEnum):
@@ -39,6 +49,50 @@ class EdgeKind(IntEnum):
     ARRIVAL = 6  # a rank enters a collective
     SYNC = 7  # a call returns after the work that it waited for
     THREAD = 8  # a thread goes on after work of another thread
+    ADDED = 9  # a dependency that was not recorded, but asked for
+
+
+class Edges(NamedTuple):
+    """Edges between vertices; int64, shape (edges,), all of them.
+
+    ``weight`` in ns; ``kind`` an EdgeKind; ``op`` the operation whose time it is, or -1.
+    """
+
+    src: _Ints
+    dst: _Ints
+    weight: _Ints
+    kind: _Ints
+    op: _Ints
+
+
+def make_edges(
+    src: _Ints, dst: _Ints, weight: _Ints | int, kind: EdgeKind | _Ints, op: _Ints | int
+) -> Edges:
+    """Make edges; a weight, kind or operation may be one for all."""
+    src = np.asarray(src, dtype=np.int64)
+    same = [
+        np.broadcast_to(np.asarray(one, dtype=np.int64), src.shape) for one in (weight, kind, op)
+    ]
+    return Edges(src, np.asarray(dst, dtype=np.int64), *same)
+
+
+class CycleError(NadiError):
+    """Moments of operations that would all have to wait for each other.
+
+    Attributes
+    ----------
+    moments
+        What lies on the cycle, each waiting for the one before it, such as ``start of
+        aten::mm (rank 0, row 12)``.
+    vertices
+        The same as vertices.
+    """
+
+    def __init__(self, moments: list[str], vertices: list[int]) -> None:
+        self.moments = moments
+        self.vertices = vertices
+        shown = " -> ".join(moments[:_MAX_NAMES]) + " -> ..." * (len(moments) > _MAX_NAMES)
+        super().__init__("", f"dependencies form a cycle: {shown}", "leave one of them out")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +170,116 @@ class EventGraph:
         """Give the same graph with other weights; the measured times stay."""
         return replace(self, weight=weight)
 
+    @property
+    def destinations(self) -> _Ints:
+        """The vertex that each edge enters; int64, shape (edges,)."""
+        return np.repeat(np.arange(self.num_vertices), np.diff(self.in_ptr))
+
+    @property
+    def edges(self) -> Edges:
+        """All edges, in the order in which they are kept."""
+        kinds = self.edge_kind.astype(np.int64)
+        return Edges(self.in_src, self.destinations, self.weight, kinds, self.edge_op)
+
+    def with_edges(self, edges: Edges, num_new_vertices: int = 0) -> EventGraph:
+        """Give a graph of the same operations with other edges. O(vertices + edges).
+
+        Measured times and delays stay. New vertices are numbered after all others, and
+        have no delay.
+
+        Raises
+        ------
+        CycleError
+            If operations would wait for each other.
+        """
+        none = np.zeros(num_new_vertices, dtype=np.int64)
+        time = np.concatenate([self.time, none])
+        operations = (self.job, self.op_trace, self.op_row)
+        in_ptr, in_src, order, edge = _sorted(edges, time.size, operations)
+        return replace(
+            self,
+            time=time,
+            delay=np.concatenate([self.delay, none]),
+            in_ptr=in_ptr,
+            in_src=in_src,
+            weight=edges.weight[edge],
+            edge_op=edges.op[edge],
+            edge_kind=edges.kind[edge].astype(np.uint8),
+            order=order,
+        )
+
+    def of_operations(self, kept: npt.NDArray[np.bool_], vertices: _Ints) -> EventGraph:
+        """Give the graph of some of the operations, without any edge.
+
+        Parameters
+        ----------
+        kept
+            bool, shape (ops,).
+        vertices
+            int64, ascending: their vertices, and those of no operation that stay.
+        """
+        new = np.cumsum(kept) - 1
+        parent = self.op_parent
+        while (gone := (parent >= 0) & ~kept[parent]).any():
+            parent = np.where(gone, self.op_parent[parent], parent)
+        none = np.empty(0, dtype=np.int64)
+        return replace(
+            self,
+            op_trace=self.op_trace[kept],
+            op_row=self.op_row[kept],
+            op_parent=np.where(parent >= 0, new[parent], -1)[kept],
+            time=self.time[vertices],
+            delay=self.delay[vertices],
+            in_ptr=np.zeros(vertices.size + 1, dtype=np.int64),
+            in_src=none,
+            weight=none,
+            edge_op=none,
+            edge_kind=none.astype(np.uint8),
+            order=np.arange(vertices.size),
+        )
+
+    @classmethod
+    def build(
+        cls, job: Job, op_trace: _Ints, op_row: _Ints, op_parent: _Ints, time: _Ints, edges: Edges
+    ) -> EventGraph:
+        """Make the graph of a job as measured: what edges do not explain becomes delay.
+
+        Parameters
+        ----------
+        op_trace, op_row, op_parent, time
+            As the attributes; ``edges`` in any order.
+
+        Raises
+        ------
+        CycleError
+            If operations would wait for each other.
+        """
+        in_ptr, in_src, order, edge = _sorted(edges, time.size, (job, op_trace, op_row))
+        weight = edges.weight[edge]
+        delay = time.copy()
+        entered = np.flatnonzero(np.diff(in_ptr))
+        if entered.size:
+            delay[entered] -= np.maximum.reduceat(time[in_src] + weight, in_ptr[entered])
+        kinds = edges.kind[edge].astype(np.uint8)
+        return cls(
+            job, op_trace, op_row, op_parent, time, delay, in_ptr, in_src, weight,
+            edges.op[edge], kinds, order,
+        )  # fmt: skip
+
+    def to_networkx(self) -> nx.DiGraph:
+        """Give the graph as a networkx DiGraph, as :func:`nadi.to_networkx` does."""
+        import nadi  # the function is of a higher layer: this is only another way to call it
+
+        return nadi.to_networkx(self)
+
+    def what_if(
+        self, *changes: nadi.Change | str, window: nadi.Window | None = None
+    ) -> nadi.WhatIf:
+        """Make changes and replay, as :func:`nadi.what_if` does."""
+        import nadi  # as above
+
+        return nadi.what_if(self, *changes, window=window)
+
     def replay(self) -> Replay:
         """Compute when every vertex happens, from weights and delays. O(vertices + edges).
 
@@ -125,6 +289,54 @@ class EventGraph:
         bound_by = np.empty(self.num_vertices, dtype=np.int64)
         replay_times(self.order, self.in_ptr, self.in_src, self.weight, self.delay, time, bound_by)
         return Replay(self, time, bound_by)
+
+
+def _sorted(
+    edges: Edges, num_vertices: int, operations: _Operations
+) -> tuple[_Ints, _Ints, _Ints, _Ints]:
+    """Sort edges by destination, and vertices by their edges.
+
+    Returns
+    -------
+    in_ptr, in_src, order, edge
+        As the graph's; and the position that each edge had.
+    """
+    in_ptr = np.zeros(num_vertices + 1, dtype=np.int64)
+    edge = np.empty(edges.src.size, dtype=np.int64)
+    group_rows(np.ascontiguousarray(edges.dst), in_ptr, edge)
+    in_src = edges.src[edge]
+    order = np.empty(num_vertices, dtype=np.int64)
+    on_cycle = topological_order(in_ptr, in_src, order)
+    if on_cycle >= 0:
+        cycle = _cycle(in_ptr, in_src, on_cycle)
+        raise CycleError([_moment(*operations, vertex) for vertex in cycle], cycle)
+    return in_ptr, in_src, order, edge
+
+
+def _moment(job: Job, op_trace: _Ints, op_row: _Ints, vertex: int) -> str:
+    op = vertex // 2
+    if op >= op_row.size:
+        return "all ranks have entered a collective"
+    trace, row = job.traces[int(op_trace[op])], int(op_row[op])
+    side = "end" if vertex % 2 else "start"
+    return f"{side} of {trace.nodes['name'][row]} (rank {trace.rank}, row {row})"
+
+
+def _cycle(in_ptr: _Ints, in_src: _Ints, vertex: int) -> list[int]:
+    """Find a shortest cycle through a vertex, against the direction of edges."""
+    came_from = {vertex: -1}
+    ahead = [vertex]
+    for v in ahead:
+        for u in in_src[in_ptr[v] : in_ptr[v + 1]].tolist():
+            if u == vertex:
+                cycle = [v]
+                while came_from[cycle[-1]] >= 0:
+                    cycle.append(came_from[cycle[-1]])
+                return cycle
+            if u not in came_from:
+                came_from[u] = v
+                ahead.append(u)
+    raise AssertionError(f"vertex {vertex} lies on no cycle")
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +360,37 @@ class Replay:
 
     def __repr__(self) -> str:
         return f"<Replay of {self.graph!r}>"
+
+    def slack(self, last: _Ints, end: int) -> tuple[_Ints, _Ints]:
+        """Compute how much later each vertex could come with all of ``last`` by ``end``.
+
+        Parameters
+        ----------
+        last
+            int64: vertices.
+        end
+            ns since the origin of the job, no sooner than these vertices.
+
+        Returns
+        -------
+        slack
+            int64 ns, shape (vertices,), 0 on critical paths; of what leads to none of ``last``
+            the largest int64.
+        next_edge
+            int64, shape (vertices,): the edge that leaves a vertex least room, or -1.
+            O(vertices + edges).
+        """
+        graph, far = self.graph, np.int64(2**62)
+        latest = np.full(graph.num_vertices, far)
+        latest[last] = end
+        next_edge = np.empty(graph.num_vertices, dtype=np.int64)
+        latest_times(
+            graph.order, graph.in_ptr, graph.in_src, graph.weight, graph.delay, latest, next_edge
+        )
+        # what leads nowhere may come at any time, and what leads only there as well
+        unbound = latest > far // 2
+        slack = np.where(unbound, np.iinfo(np.int64).max, latest - self.time)
+        return slack, next_edge
 
     def schedule(self) -> Schedule:
         """Give start, end and binding dependency of every operation."""

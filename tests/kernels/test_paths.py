@@ -150,3 +150,33 @@ def test_of_equal_edges_the_first_binds():
     _, time, bound_by = replayed([(1, 2, 2), (0, 2, 3), (1, 2, 2)], [4, 5, 0])
     assert time.tolist() == [4, 5, 7]
     assert bound_by.tolist() == [-1, -1, 0]
+
+
+@SETTINGS
+@given(acyclic_graphs(), st.data())
+def test_a_vertex_may_come_as_late_as_its_latest_time_and_no_later(graph, data):
+    num_vertices, edges = graph
+    delay = data.draw(
+        st.lists(st.integers(0, 3), min_size=num_vertices, max_size=num_vertices), label="delay"
+    )
+    edges, time, _ = replayed(edges, delay)
+    in_ptr, _ = grouped(num_vertices, edges)
+    _, order = ordered(num_vertices, edges)
+    weight = np.array([edge[2] for edge in edges], dtype=np.int64)
+    latest = np.full(num_vertices, time.max(), dtype=np.int64)
+    next_edge = np.full(num_vertices, -9, dtype=np.int64)
+    paths.latest_times(
+        order, in_ptr, sources(edges), weight, np.array(delay, dtype=np.int64), latest, next_edge
+    )
+    for vertex in range(num_vertices):
+        slack = int(latest[vertex] - time[vertex])
+        for more, later in ((slack, 0), (slack + 1, 1)):
+            longer = [d + more * (v == vertex) for v, d in enumerate(delay)]
+            assert replayed(edges, longer)[1].max() == time.max() + later
+        edge = next_edge[vertex]
+        if edge < 0:
+            assert latest[vertex] == time.max()
+        else:
+            source, destination, length = edges[edge]
+            assert source == vertex
+            assert latest[vertex] == latest[destination] - delay[destination] - length

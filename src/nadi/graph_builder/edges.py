@@ -8,24 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nadi.graph import EdgeKind
+from nadi.graph import Edges
 
-__all__ = ["Edges", "Limits", "join_edges", "join_limits", "make_edges", "make_limits"]
+__all__ = ["Limits", "join_edges", "join_limits", "make_limits"]
 
 _Ints = npt.NDArray[np.int64]
-
-
-class Edges(NamedTuple):
-    """Edges between vertices; int64, shape (edges,), all of them.
-
-    ``weight`` in ns; ``kind`` an EdgeKind; ``op`` the operation whose time it is, or -1.
-    """
-
-    src: _Ints
-    dst: _Ints
-    weight: _Ints
-    kind: _Ints
-    op: _Ints
 
 
 class Limits(NamedTuple):
@@ -36,20 +23,6 @@ class Limits(NamedTuple):
 
     vertex: _Ints
     most: _Ints
-
-
-def make_edges(
-    src: _Ints, dst: _Ints, weight: _Ints | int, kind: EdgeKind | _Ints, op: _Ints
-) -> Edges:
-    """Make edges; a weight or kind may be one for all."""
-    shape = src.shape
-    return Edges(
-        src,
-        dst,
-        np.broadcast_to(np.asarray(weight, dtype=np.int64), shape),
-        np.broadcast_to(np.asarray(kind, dtype=np.int64), shape),
-        op,
-    )
 
 
 def make_limits(vertex: _Ints, most: _Ints | int) -> Limits:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nadi.graph import EdgeKind
-from nadi.graph_builder.edges import Edges, Limits, make_edges
+from nadi.graph import EdgeKind, Edges, make_edges
+from nadi.graph_builder.edges import Limits
 from nadi.link.nesting import Nesting, nest
 from nadi.schema import DEVICE_WORK, LABELS
 from nadi.trace import Trace
@@ -92,8 +92,9 @@ class RankOps:
 def rank_ops(trace: Trace, first_op: int, origin: int) -> RankOps:
     """Give the operations of a rank numbers, and chain its threads. O(nodes log nodes)."""
     nesting = nest(trace)
-    on_device = np.flatnonzero(trace.category_mask(*DEVICE_WORK))
-    rows = np.union1d(nesting.rows, on_device)
+    is_op = trace.category_mask(*DEVICE_WORK)
+    is_op[nesting.rows] = True
+    rows = np.flatnonzero(is_op)
     op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
     op_of_row[rows] = first_op + np.arange(rows.size)
     start = trace.column("start")[rows] - origin

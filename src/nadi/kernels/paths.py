@@ -10,7 +10,7 @@ import numpy as np
 
 from nadi.kernels._jit import kernel
 
-__all__ = ["replay_times", "topological_order", "trace_back"]
+__all__ = ["latest_times", "replay_times", "topological_order", "trace_back"]
 
 
 @kernel
@@ -98,6 +98,40 @@ def replay_times(
                 bound = e
         time[v] = latest + delay[v]
         bound_by[v] = bound
+
+
+@kernel
+def latest_times(
+    order: np.ndarray,
+    in_ptr: np.ndarray,
+    in_src: np.ndarray,
+    weight: np.ndarray,
+    delay: np.ndarray,
+    latest: np.ndarray,
+    next_edge: np.ndarray,
+) -> None:
+    """Give each vertex the latest time at which no vertex after it comes too late.
+
+    Parameters
+    ----------
+    order, in_ptr, in_src, weight, delay
+        As for :func:`replay_times`.
+    latest
+        int64 ns, shape (vertices,): at entry the latest time at which a vertex may come by
+        itself; lowered.
+    next_edge
+        int64, shape (vertices,), filled: the edge that sets this time (of several equal
+        ones the one that enters the vertex latest in ``order``, and of that the first), or
+        -1 where it is the vertex's own. O(vertices + edges).
+    """
+    next_edge[:] = -1
+    for at in range(order.size - 1, -1, -1):
+        v = order[at]
+        for e in range(in_ptr[v], in_ptr[v + 1]):
+            allowed = latest[v] - delay[v] - weight[e]
+            if allowed < latest[in_src[e]]:
+                latest[in_src[e]] = allowed
+                next_edge[in_src[e]] = e
 
 
 @kernel

@@ -8,7 +8,7 @@ import polars as pl
 
 from nadi.issues import IssueLog
 from nadi.link.completeness import report_sampling
-from nadi.link.handover import hand_overs
+from nadi.link.handover import forward_to_backward, hand_overs
 from nadi.link.nesting import Nesting
 from nadi.link.streams import stream_work
 from nadi.link.synchronisation import synchronisation
@@ -68,6 +68,7 @@ def find_deps(
         ("launch", (launcher[launched], launched), False),
         ("stream", work.order(), False),
         *synchronisation(trace, device, launcher, work, log),
+        ("thread", forward_to_backward(trace), False),
         *((kind, pairs, True) for kind, pairs in hand_overs(trace, nesting)),
     ]
     return pl.concat([_frame(kind, pairs, inferred) for kind, pairs, inferred in found])
@@ -84,8 +85,32 @@ def _calls(nesting: Nesting) -> _Pairs:
 
 
 def _program_order(trace: Trace, nesting: Nesting) -> _Pairs:
-    """Link each operation to the one before it with the same parent on the same thread."""
-    thread = trace.column("thread")[nesting.rows]
-    order = np.lexsort((nesting.rows, nesting.parent, thread))
+    """Link each operation to the one before it with the same parent on the same thread.
+
+    An operation that outlives its parent is linked to the next that starts after its end.
+    """
+    rows = nesting.rows
+    thread = trace.column("thread")[rows]
+    order = np.lexsort((rows, nesting.parent, thread))
     same = (np.diff(thread[order]) == 0) & (np.diff(nesting.parent[order]) == 0)
-    return nesting.rows[order[:-1][same]], nesting.rows[order[1:][same]]
+    src, dst = rows[order[:-1][same]], rows[order[1:][same]]
+    late, following = _after_overlaps(trace, nesting, thread)
+    return np.concatenate([src, late]), np.concatenate([dst, following])
+
+
+def _after_overlaps(trace: Trace, nesting: Nesting, thread: _Ints) -> _Pairs:
+    """Link operations that outlive their parent to the next operation of their thread."""
+    rows = nesting.rows
+    start = trace.column("start")[rows]
+    end = start + trace.column("duration")[rows]
+    nested = nesting.parent >= 0
+    outlives = np.flatnonzero(nested & (end > end[nesting.parent]))
+    found = np.full(outlives.size, -1, dtype=np.int64)
+    for t in np.unique(thread[outlives]):
+        theirs = np.flatnonzero(thread == t)
+        mine = np.flatnonzero(thread[outlives] == t)
+        at = np.searchsorted(start[theirs], end[outlives[mine]])
+        inside = at < theirs.size
+        found[mine[inside]] = theirs[at[inside]]
+    known = (found >= 0) & (found != outlives)
+    return rows[outlives[known]], rows[found[known]]

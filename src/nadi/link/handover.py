@@ -11,19 +11,21 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nadi.link.launches import host_work
+from nadi.kernels.intervals import expand_ranges
+from nadi.link.launches import find_rows, host_work
 from nadi.link.nesting import Nesting
 from nadi.schema import LABELS
 from nadi.trace import Trace
 
-__all__ = ["hand_overs"]
+__all__ = ["forward_to_backward", "hand_overs"]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 _Found = list[tuple[str, tuple[_Ints, _Ints]]]
 
+_BACKWARD = r"^autograd::engine::evaluate_function"
 _SHORTEST_WAIT_NS = 30_000
-_LONGEST_WAKE_UP_NS = 350_000
+_LONGEST_WAKE_UP_NS = 500_000
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,29 @@ def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
     )
 
 
+def forward_to_backward(trace: Trace) -> tuple[_Ints, _Ints]:
+    """Pair the forward operation with the backward one of the same sequence number.
+
+    Returns
+    -------
+    src, dst
+        int64 node rows: the last forward operation of that number to start, and autograd's
+        operation, where they are on different threads. O(nodes log nodes).
+    """
+    sequence, thread = trace.column("sequence"), trace.column("thread")
+    start = trace.column("start")
+    known = trace.category_mask("operator") & (sequence >= 0) & (start >= 0)
+    is_backward = trace.name_mask(_BACKWARD)
+    backward = np.flatnonzero(known & is_backward)
+    forward = np.flatnonzero(known & ~is_backward & ~np.isin(thread, thread[backward]))
+    # rows are in order of start: of equal numbers the last one is found
+    _, last = np.unique(sequence[forward][::-1], return_index=True)
+    forward = forward[::-1][last]
+    source = find_rows(sequence[forward], forward, sequence[backward])
+    ended = (source >= 0) & ((start + trace.column("duration"))[source] <= start[backward])
+    return source[ended], backward[ended]
+
+
 def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: _Bools) -> _Stretches:
     """Find the stretches of 30 us or more that belong to no node but those of ``is_idle``."""
     start, thread = trace.column("start"), trace.column("thread")
@@ -78,23 +103,26 @@ def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: _Bools) -> _Stretch
 
 
 def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: _Bools, asks: _Bools) -> _Found:
-    """Take a stretch that ends within 350 us after gloo's work for the wait for that work.
+    """Take a stretch that ends within 500 us after gloo's work for the wait for that work.
 
-    Only a thread that asks gloo for work waits for it.
+    It waits for all of gloo's work that ends in it. Only a thread that asks gloo for work
+    waits for it.
     """
     start, thread = trace.column("start"), trace.column("thread")
     gloo = np.flatnonzero(is_gloo & (start >= 0))
     end = (start + trace.column("duration"))[gloo]
     gloo, end = gloo[np.argsort(end, kind="stable")], np.sort(end)
     waiting = stretches[np.isin(stretches.thread, thread[asks])]
-    last = np.searchsorted(end, waiting.end) - 1
-    waiting, last = waiting[last >= 0], last[last >= 0]
-    real = (
-        (end[last] > waiting.begin)
-        & (waiting.end - end[last] <= _LONGEST_WAKE_UP_NS)
-        & (thread[gloo[last]] != waiting.thread)
-    )
-    return _returns(gloo[last[real]], waiting.after[real])
+    first = np.searchsorted(end, waiting.begin, side="right")
+    last = np.searchsorted(end, waiting.end, side="right") - 1
+    some = first <= last
+    waiting, first, last = waiting[some], first[some], last[some]
+    soon = waiting.end - end[last] <= _LONGEST_WAKE_UP_NS
+    waiting, first, last = waiting[soon], first[soon], last[soon]
+    which, at = expand_ranges(first, last - first + 1)
+    work = gloo[at]
+    elsewhere = thread[work] != waiting.thread[which]
+    return _returns(work[elsewhere], waiting.after[which[elsewhere]])
 
 
 def _waits_for_workers(

@@ -14,7 +14,7 @@ from nadi.trace import Trace
 __all__ = ["Nesting", "nest"]
 
 _Ints = npt.NDArray[np.int64]
-_POLLS = ("cudaEventQuery", "hipEventQuery")
+_POLLS = r"^(cuda|hip)EventQuery$"
 
 
 @dataclass(frozen=True)
@@ -86,5 +86,8 @@ def nest(trace: Trace) -> Nesting:
 def _only_polls(trace: Trace) -> npt.NDArray[np.bool_]:
     """Tell which nodes belong to threads that only ask for events; bool, shape (nodes,)."""
     thread = trace.column("thread")
-    polls = trace.nodes["name"].cast(str).is_in(_POLLS).to_numpy()
-    return np.isin(thread, np.setdiff1d(thread[polls], thread[~polls]))
+    polls = trace.name_mask(_POLLS)
+    polling = np.unique(thread[polls])
+    of_these = np.isin(thread, polling)
+    only = np.setdiff1d(polling, thread[of_these & ~polls])
+    return of_these & np.isin(thread, only)
