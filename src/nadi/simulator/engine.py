@@ -199,7 +199,10 @@ def run_tables(tables: Tables, *, meet: bool = True) -> Machine:
     """Run the engine with arrays large enough: how large, only trying tells."""
     num_ranks = tables.program.num_ranks
     chunks = int(tables.shapes[:, M.H_CHUNKS].max(initial=0))
-    room, window = 2 * num_ranks + 2 * chunks + 64, 4
+    # chunks that a rank works on at once, in all dimensions together
+    system = tables.system
+    active = system.collectives.active_chunks * len(system.network.dimensions)
+    room, window = 2 * num_ranks * max(min(chunks, active), 1) + 64, 4
     while True:
         machine = machine_of(tables, room, window, meet=meet)
         problem = run_machine(machine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -135,8 +136,19 @@ def program_of(traces: Sequence[Trace]) -> Program:
     different = [found[k] for k in range(len(place))]
     for k, trace in enumerate(different):
         _check(int(np.argmax(which == k)), trace)
-    program = _program_of_different(different)
+    program = _program_of_one(traces[0]) if len(place) == 1 else _program_of_different(different)
     return program if len(different) == len(traces) else _shared_out(program, traces, which)
+
+
+def _program_of_one(trace: Trace) -> Program:
+    """Give the program of one rank; whoever searches for a system asks for it many times."""
+    if trace not in _OF_ONE:
+        # not with the trace itself, which would then never be forgotten
+        _OF_ONE[trace] = replace(_program_of_different([trace]), traces=())
+    return replace(_OF_ONE[trace], traces=(trace,))
+
+
+_OF_ONE: WeakKeyDictionary[Trace, Program] = WeakKeyDictionary()
 
 
 def _shared_out(program: Program, traces: Sequence[Trace], which: Ints) -> Program:
@@ -215,7 +227,7 @@ def _order(ids: Ints, first: Ints) -> tuple[Ints | None, Ints | None]:
 
 def _dependencies(traces: Sequence[Trace], first: Ints) -> tuple[Ints, Ints]:
     """Give all dependencies, each once, as positions among all nodes."""
-    deps = pl.concat([trace.deps for trace in traces])
+    deps = traces[0].deps if len(traces) == 1 else pl.concat([trace.deps for trace in traces])
     heights = [trace.deps.height for trace in traces]
     kinds = set(deps["kind"].unique().to_list())
     if not kinds <= set(GIVEN_DEPS):
