@@ -202,7 +202,7 @@ def run_tables(tables: Tables, *, meet: bool = True) -> Machine:
     # chunks that a rank works on at once, in all dimensions together
     system = tables.system
     active = system.collectives.active_chunks * len(system.network.dimensions)
-    room, window = 2 * num_ranks * max(min(chunks, active), 1) + 64, 4
+    room, window = num_ranks * max(min(chunks, active), 1) + 64, 4
     while True:
         machine = machine_of(tables, room, window, meet=meet)
         problem = run_machine(machine)

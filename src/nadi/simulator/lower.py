@@ -482,9 +482,9 @@ def machine_of(
     sides = _empty(4 * num_ranks if bus else 1, M.SIDE_FIELDS, M.B_SENDS, M.B_RECEIVES)
     sides[:, M.B_REDUCTIONS] = -1
     messages = 1 if _nothing_contends(system) else room
-    # a rank's next collective may begin while the last streams of one are leaving
+    # a rank's next collective begins while the last stream of one is leaving; one at a time
     some = bool(shapes.size and (shapes[:, M.H_WHOLE] == 0).any() and tables.recipes)
-    num_streams = num_ranks * (int(shapes[:, M.H_CHUNKS].max()) + 1) + room // 8 if some else 1
+    num_streams = num_ranks * int(shapes[:, M.H_CHUNKS].max()) + room // 16 if some else 1
     return Machine(
         agenda=_agenda(room),
         world=world,
