@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nadi.overheads import Overheads, estimate_overheads
     from nadi.pipeline import ask, load_job, run
     from nadi.report.summary import summarize, write_results
-    from nadi.report.timeline import write_timeline
+    from nadi.report.timeline import TimelinePart, redraw, write_timeline, write_timelines
     from nadi.result import Answers, Run
     from nadi.schedule import Schedule
     from nadi.steps import Window, choose_window, find_steps
@@ -76,6 +76,7 @@ _HOME = {
     "Trace": "trace",
     "UsageError": "errors",
     "Selection": "whatif",
+    "TimelinePart": "report.timeline",
     "WhatIf": "whatif",
     "Window": "steps",
     "apply_change": "whatif",
@@ -99,6 +100,7 @@ _HOME = {
     "sweep": "whatif",
     "what_if": "whatif",
     "read": "formats",
+    "redraw": "report.timeline",
     "run": "pipeline",
     "summarize": "report.summary",
     "tensor_deps": "link.tensors",
@@ -108,6 +110,7 @@ _HOME = {
     "write_for_astra_sim": "export.astra_sim",
     "write_results": "report.summary",
     "write_timeline": "report.timeline",
+    "write_timelines": "report.timeline",
 }
 
 __all__ = [
@@ -132,6 +135,7 @@ __all__ = [
     "Schedule",
     "Selection",
     "SimulatorFiles",
+    "TimelinePart",
     "Trace",
     "UsageError",
     "WhatIf",
@@ -157,6 +161,7 @@ __all__ = [
     "parse_change",
     "parse_selection",
     "read",
+    "redraw",
     "run",
     "summarize",
     "sweep",
@@ -169,6 +174,7 @@ __all__ = [
     "write_for_astra_sim",
     "write_results",
     "write_timeline",
+    "write_timelines",
 ]
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nadi
-from nadi.formats import perfetto
+from nadi.formats import perfetto, perfetto_packets
 from nadi.issues import IssueLog
 from nadi.provenance import Provenance
 from nadi.schema import DEPS, GROUPS, ISSUES, NODES
@@ -347,5 +347,5 @@ def test_pieces_are_written_in_any_number(
 ) -> None:
     trace = replace(demo_run.job.traces[0])
     whole = b"".join(perfetto.encode(trace, IssueLog()))
-    monkeypatch.setattr(perfetto, "_PACKETS_AT_ONCE", 77)
+    monkeypatch.setattr(perfetto_packets, "_PACKETS_AT_ONCE", 77)
     assert b"".join(perfetto.encode(trace, IssueLog())) == whole
