@@ -344,11 +344,13 @@ def _arrows(part: TimelinePart, operations: pl.DataFrame, number: int) -> npt.ND
     if not vertices.size:
         return np.empty((2, 0), dtype=np.int64)
     track = operations["track"].to_numpy()
-    # where the path comes to the end of an operation from another track, that operation
-    # only waited, and began before its cause: the arrow goes on to what comes next
-    elsewhere = np.diff(track[row_of[vertices // 2]]) != 0
-    only_waited = np.append(False, elsewhere & (vertices[1:] % 2 == 1))
-    vertices = vertices[~only_waited]
+    # where the path comes to the end of an operation from another track, that operation and
+    # those around it only waited, and began before the cause: the arrow goes on to what
+    # begins next
+    visit = np.cumsum(np.append(0, np.diff(track[row_of[vertices // 2]]) != 0))
+    begun = np.cumsum(vertices % 2 == 0)
+    begun_before = np.append(0, begun)[np.searchsorted(visit, visit)]
+    vertices = vertices[(visit == 0) | (begun > begun_before)]
     row, is_end = row_of[vertices // 2], vertices % 2
     same_track = np.diff(track[row]) == 0
     drawn = (row[1:] != row[:-1]) & (~same_track | ((is_end[:-1] == 1) & (is_end[1:] == 0)))
