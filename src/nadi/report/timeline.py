@@ -154,7 +154,7 @@ def draw_timeline(parts: Sequence[TimelinePart], title: str, log: IssueLog) -> T
     if not parts:
         raise UsageError("timeline", "there is nothing to draw", "give at least one schedule")
     operations = pl.concat([_operations(number, part, log) for number, part in enumerate(parts)])
-    processes = _processes(operations, parts)
+    processes = _processes(parts)
     operations = operations.join(
         processes.select("rank", "part", process="row"), on=("rank", "part"), maintain_order="left"
     )
@@ -226,15 +226,15 @@ def _operations(number: int, part: TimelinePart, log: IssueLog) -> pl.DataFrame:
     return operations.filter(~vanished)
 
 
-def _processes(operations: pl.DataFrame, parts: Sequence[TimelinePart]) -> pl.DataFrame:
+def _processes(parts: Sequence[TimelinePart]) -> pl.DataFrame:
     """Give each rank of each part a process: rank, part, row, number, title.
 
     The processes of a rank follow each other; with one part their numbers are the ranks.
     """
     suffixes = {k: f" {part.title}" if part.title else "" for k, part in enumerate(parts)}
+    pairs = [(rank, number) for number, part in enumerate(parts) for rank in part.job.ranks]
     return (
-        operations.select("rank", "part")
-        .unique()
+        pl.DataFrame(pairs, schema={"rank": pl.Int64, "part": pl.Int32}, orient="row")
         .sort("rank", "part")
         .with_columns(
             row=pl.int_range(pl.len()),
