@@ -229,6 +229,22 @@ def test_the_demo_comes_back_from_both_formats(
         assert len(drawing.arrows) > 100
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("gpu_simple_add_pair", ["scale kind=kernel 10"]),
+        ("gpu_hta/cuda_event_sync_multi_stream.json.gz", ["move kind=kernel to 5", "no-gaps"]),
+        ("gpu_dlrm8", ["remove kind=communication"]),
+    ],
+)
+def test_real_jobs_come_back_from_both_formats(
+    name: str, changes: list[str], shared_traces: Path, tmp_path: Path
+) -> None:
+    graph = nadi.build_graph(nadi.load_job(shared_traces / name))
+    drawings = check_redraw(graph.what_if(*changes), tmp_path)
+    assert all(drawing.arrows for drawing in drawings.values())
+
+
 def test_a_change_of_nothing_shows_the_same_twice(demo_run: nadi.Run, tmp_path: Path) -> None:
     answer = demo_run.graph.what_if("scale aten::copy_ 1", window=demo_run.window)
     for name, read in READERS.items():

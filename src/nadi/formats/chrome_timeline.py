@@ -40,7 +40,7 @@ def encode(timeline: Timeline, _: IssueLog) -> Iterator[bytes]:
 
 
 def _lines(events: pl.DataFrame) -> bytes:
-    return b",\n" + ",\n".join(events.to_series().to_list()).encode()
+    return b",\n" + events.to_series().str.join(",\n").item().encode()  # type: ignore[no-any-return]
 
 
 def _json_text(names: pl.Series) -> pl.Series:
@@ -114,7 +114,7 @@ def _slice() -> pl.Expr:
 def _ends(phase: str, slices: pl.DataFrame, at: npt.NDArray[np.int64], first: int) -> pl.DataFrame:
     """Write one end of arrows, numbered from ``first``."""
     head = f'{{"ph":"{phase}","bp":"e","cat":"{PATH_CATEGORY}","name":"critical path","id":'
-    return slices[at].select(
+    return slices.select("pid", "tid", "start")[at].select(
         pl.concat_str(
             pl.lit(head), first + pl.int_range(pl.len()),
             pl.lit(',"pid":'), "pid", pl.lit(',"tid":'), "tid",
