@@ -169,6 +169,23 @@ class Job:
         return sum(trace.nodes.height for trace in self.traces)
 
     @cached_property
+    def num_transfers(self) -> int:
+        """Number of sends that were matched with their receives."""
+        sends = [
+            trace.nodes["kind"].gather(
+                self.matches.filter(pl.col("rank") == trace.rank)["node"].cast(pl.UInt32)
+            )
+            == "COMM_SEND"
+            for trace in self.traces
+        ]
+        return sum(int(of_rank.sum()) for of_rank in sends)
+
+    @property
+    def num_collectives(self) -> int:
+        """Number of collectives that were matched across ranks."""
+        return self.matches["collective"].n_unique() - self.num_transfers
+
+    @cached_property
     def origin(self) -> int:
         """Start of the first timed operation of any rank, in ns since the epoch."""
         starts = [start[start >= 0] for start in (t.column("start") for t in self.traces)]

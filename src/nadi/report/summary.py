@@ -12,6 +12,7 @@ from rich.text import Text
 
 from nadi.discover import RESULT_FILES
 from nadi.formats.container import check_writable, write_beside
+from nadi.issues import summed_issues
 from nadi.report._text import TOP, make_table, name_cell, print_issues, to_json
 from nadi.report.timeline import write_timeline
 from nadi.result import Run
@@ -31,21 +32,15 @@ def summarize(run: Run) -> dict[str, Any]:
     """
     exposed = [c.exposed for c in run.communication]
     total = run.path.length
-    collectives, transfers = _matched(run)
     return {
         "ranks": len(run.job.traces),
         "world_size": run.job.world_size,
         "nodes": run.job.num_nodes,
         "nodes_by_kind": _nodes_by_kind(run),
         "dependencies_by_kind": _dependencies_by_kind(run),
-        "collectives_matched": collectives,
-        "transfers_matched": transfers,
-        "clocks": [
-            {"rank": rank, "reference": reference, "shift_ns": shift,
-             "low_ns": low if low > -UNBOUNDED else None,
-             "high_ns": high if high < UNBOUNDED else None}
-            for rank, reference, shift, low, high in run.job.clocks.iter_rows()
-        ],
+        "collectives_matched": run.job.num_collectives,
+        "transfers_matched": run.job.num_transfers,
+        "clocks": _clocks(run),
         "window": run.window.name,
         "steps": [
             {
@@ -285,24 +280,20 @@ def _dependencies_by_kind(run: Run) -> dict[str, int]:
     return dict(kinds.cast(pl.String).value_counts(sort=True).iter_rows())
 
 
-def _matched(run: Run) -> tuple[int, int]:
-    """Count the collectives, and the sends with their receives."""
-    kinds = [
-        trace.nodes["kind"].gather(
-            run.job.matches.filter(pl.col("rank") == trace.rank)["node"].cast(pl.UInt32)
-        )
-        for trace in run.job.traces
+def _clocks(run: Run) -> list[dict[str, Any]]:
+    """Give shift and bounds of each rank's clock; None where there is no bound."""
+    return [
+        {
+            "rank": rank,
+            "reference": reference,
+            "shift_ns": shift,
+            "low_ns": low if low > -UNBOUNDED else None,
+            "high_ns": high if high < UNBOUNDED else None,
+        }
+        for rank, reference, shift, low, high in run.job.clocks.iter_rows()
     ]
-    transfers = int((pl.concat(kinds) == "COMM_SEND").sum())
-    return run.job.matches["collective"].n_unique() - transfers, transfers
 
 
 def _issues(run: Run) -> list[dict[str, Any]]:
-    """Add up the issues of all ranks by code and detail."""
-    every = pl.concat([*(trace.issues for trace in run.job.traces), run.job.issues])
-    return (
-        every.with_columns(pl.col("severity").cast(pl.String))
-        .group_by("code", "severity", "detail", "remedy", maintain_order=True)
-        .agg(pl.col("count").sum())
-        .to_dicts()
-    )
+    tables = [*(trace.issues for trace in run.job.traces), run.job.issues]
+    return summed_issues(tables).to_dicts()
