@@ -328,12 +328,16 @@ def test_work_of_a_stream_does_not_overlap_after_it_moved(shared_traces: Path) -
 def test_what_was_removed_is_not_drawn(pair: PairWriter, tmp_path: Path) -> None:
     graph = two_streams(pair)
     path = tmp_path / "drawing.json"
-    issues = graph.what_if("remove gemm").redraw(path)
+    answer = graph.what_if("remove gemm")
+    issues = answer.redraw(path)
     drawing = read_json(path)
     assert sum(s.name == "gemm" for s in drawing.of_process("rank 0 before")) == 2
     after = Counter(s.name for s in drawing.of_process("rank 0 after"))
     assert (after["gemm"], after["cudaLaunchKernel"], after["relu"]) == (0, 2, 1)
-    assert dict(issues.select("code", "count").iter_rows()) == {"timeline.no-time": 4}
+    assert issues.select("code", "count").rows() == [("timeline.no-time", 4)]
+    part = nadi.TimelinePart.of_replay(answer.replay, answer.path, "again")
+    issues = nadi.write_timelines(path, [part, part])
+    assert issues.select("code", "count").rows() == [("timeline.no-time", 8)]
 
 
 def test_an_edit_that_lets_work_end_before_it_begins_is_counted(
@@ -415,6 +419,16 @@ def test_the_command_writes_all_changes_together_and_replaces_nothing(
     assert together.slices == drawing.slices
     length = sum(s.end - s.start for s in together.path("after"))
     assert length == data["together"]["step_ns"]
+
+
+def test_the_command_writes_to_addresses(
+    demo_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = "memory://redrawn/measured.pftrace"
+    assert main(["what-if", str(demo_folder), "--redraw", address]) == 0
+    assert f"wrote {address}" in capsys.readouterr().out.replace("\n", "")
+    assert main(["what-if", str(demo_folder), "--redraw", address]) == 2
+    assert "is there already" in capsys.readouterr().err
 
 
 def test_the_command_draws_the_measured_path_without_changes(

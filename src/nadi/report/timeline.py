@@ -13,7 +13,7 @@ import polars as pl
 from nadi.critical_paths import CriticalPath, critical_path
 from nadi.errors import UsageError
 from nadi.formats.container import check_writable
-from nadi.formats.location import check_target, locate
+from nadi.formats.location import check_target, is_local, locate
 from nadi.formats.timelines import PATH_CATEGORY, Timeline, check_suffix, write_file
 from nadi.formats.tracks import find_lanes, lane_suffix
 from nadi.graph import Replay
@@ -143,7 +143,8 @@ def check_timeline(path: Path | str, source: Path, *, force: bool) -> None:
     place = locate(path)
     check_suffix(place)
     check_target(place, [source], replace=force, option="--force")
-    check_writable(place)
+    if is_local(place):
+        check_writable(place)
 
 
 # --- what is drawn
@@ -153,7 +154,8 @@ def draw_timeline(parts: Sequence[TimelinePart], title: str, log: IssueLog) -> T
     """Lay out schedules side by side, as :func:`write_timelines` writes them."""
     if not parts:
         raise UsageError("timeline", "there is nothing to draw", "give at least one schedule")
-    operations = pl.concat([_operations(number, part, log) for number, part in enumerate(parts)])
+    operations = pl.concat([_operations(number, part) for number, part in enumerate(parts)])
+    operations = _drawable(operations, log)
     processes = _processes(parts)
     operations = operations.join(
         processes.select("rank", "part", process="row"), on=("rank", "part"), maintain_order="left"
@@ -185,8 +187,8 @@ def draw_timeline(parts: Sequence[TimelinePart], title: str, log: IssueLog) -> T
     )
 
 
-def _operations(number: int, part: TimelinePart, log: IssueLog) -> pl.DataFrame:
-    """Give the operations of a part that can be drawn; ``op`` is the row of the schedule."""
+def _operations(number: int, part: TimelinePart) -> pl.DataFrame:
+    """Give the operations of a part; ``op`` is the row of the schedule."""
     schedule = part.schedule.table.with_row_index("op")
     ranks = np.array(part.job.ranks)
     heights = [trace.nodes.height for trace in part.job.traces]
@@ -203,27 +205,32 @@ def _operations(number: int, part: TimelinePart, log: IssueLog) -> pl.DataFrame:
         schedule = schedule.join(
             on_path, on=("rank", "node"), how="left", maintain_order="left"
         ).with_columns(pl.col("critical").fill_null(False))
-    operations = schedule.select(
-        "op", "rank", "start", "critical",
+    return schedule.select(
+        "op", "rank", "start", "end", "critical",
         pl.col("resource").cast(pl.String),
         part=pl.lit(number),
-        end=pl.max_horizontal("start", "end"),
         node=nodes["id"],
         name=nodes["name"].cast(pl.String),
         category=nodes["category"].cast(pl.String),
         is_host=nodes["is_cpu"],
+        recorded=nodes["duration"],
     )  # fmt: skip
-    vanished = (nodes["duration"] > 0) & (schedule["start"] == schedule["end"])
+
+
+def _drawable(operations: pl.DataFrame, log: IssueLog) -> pl.DataFrame:
+    """Leave out what takes no time any more, and let nothing end before it begins."""
+    start, end = operations["start"], operations["end"]
+    vanished = (operations["recorded"] > 0) & (start == end)
     log.add(
         "timeline.no-time", "info", int(vanished.sum()),
         "operations that take no time any more are not drawn",
     )  # fmt: skip
     log.add(
-        "timeline.backwards", "warning", int((schedule["end"] < schedule["start"]).sum()),
+        "timeline.backwards", "warning", int((end < start).sum()),
         "operations end before they begin, and are drawn without length",
         "an edit cut what leads from their start to their end",
     )  # fmt: skip
-    return operations.filter(~vanished)
+    return operations.with_columns(end=pl.max_horizontal("start", "end")).filter(~vanished)
 
 
 def _processes(parts: Sequence[TimelinePart]) -> pl.DataFrame:
