@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nadi.overheads import Overheads, estimate_overheads
     from nadi.pipeline import ask, load_job, run
     from nadi.report.summary import summarize, write_results
-    from nadi.report.timeline import write_timeline
+    from nadi.report.timeline import TimelinePart, redraw, write_timeline, write_timelines
     from nadi.result import Answers, Run
     from nadi.schedule import Schedule
     from nadi.simulator import (
@@ -86,6 +86,7 @@ _HOME = {
     "Trace": "trace",
     "UsageError": "errors",
     "Selection": "whatif",
+    "TimelinePart": "report.timeline",
     "WhatIf": "whatif",
     "Window": "steps",
     "apply_change": "whatif",
@@ -112,6 +113,7 @@ _HOME = {
     "what_if": "whatif",
     "read": "formats",
     "read_ranks": "simulator",
+    "redraw": "report.timeline",
     "run": "pipeline",
     "simulate": "simulator",
     "summarize": "report.summary",
@@ -122,6 +124,7 @@ _HOME = {
     "write_for_astra_sim": "export.astra_sim",
     "write_results": "report.summary",
     "write_timeline": "report.timeline",
+    "write_timelines": "report.timeline",
 }
 
 __all__ = [
@@ -148,6 +151,7 @@ __all__ = [
     "Simulation",
     "SimulatorFiles",
     "System",
+    "TimelinePart",
     "Trace",
     "UsageError",
     "WhatIf",
@@ -176,6 +180,7 @@ __all__ = [
     "parse_selection",
     "read",
     "read_ranks",
+    "redraw",
     "run",
     "simulate",
     "summarize",
@@ -189,6 +194,7 @@ __all__ = [
     "write_for_astra_sim",
     "write_results",
     "write_timeline",
+    "write_timelines",
 ]
 
 

@@ -146,7 +146,7 @@ def _segments(graph: EventGraph, parts: _Stretches) -> pl.DataFrame:
         "name": graph.op_names,
         "id": graph.gather("id"),
         "thread": graph.gather("thread"),
-        "stream": graph.gather("stream"),
+        "stream": graph.op_stream,
     })[place]  # fmt: skip
     missing = pl.Series(~has_op)
     return pl.DataFrame({
