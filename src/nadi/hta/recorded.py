@@ -1,0 +1,236 @@
+"""What a trace says of its events, in the words of its file: pid, tid, stream, every category.
+
+A :class:`~nadi.trace.Trace` has columns for what matters to all; HTA also looks at things
+that are attributes: the process, what a synchronisation waits for, events that are no nodes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.attributes import Attributes
+from nadi.errors import InputError
+from nadi.trace import Trace
+
+__all__ = ["EVENTS", "Recorded", "read_recorded"]
+
+_Ints = npt.NDArray[np.int64]
+
+EVENTS = {
+    "index": pl.Int64,  # position in traceEvents
+    "start": pl.Int64,  # ns
+    "duration": pl.Int64,  # ns
+    "process": pl.Int64,  # pid
+    "thread": pl.Int64,  # tid
+    "stream": pl.Int64,  # -1 where none is stated
+    "correlation": pl.Int64,
+    "waits_on_stream": pl.Int64,  # what a synchronisation waits for
+    "waits_on_record": pl.Int64,  # correlation of the call that recorded the event waited for
+    "node": pl.Int64,  # row of the trace's nodes; -1 for an event that is none
+    "name": pl.String,
+    "category": pl.String,  # Nadi's; as recorded where it is none of Nadi's
+}
+_DEVICE = ("kernel", "memcpy", "memset", "sync", "device_annotation")
+_NS = 1000
+_FIRST_TEXT = 2**62  # texts instead of numbers for pid and tid are counted from here
+_STREAM_KEY = re.compile(rb'"stream"\s*:\s*(-?\d+)\s*[,}]')
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """The events of a file that last some time, in the order of the file.
+
+    Attributes
+    ----------
+    table
+        Columns as in ``EVENTS``; times as recorded, with no base added.
+    has_fractions
+        Whether a time stamp has a fraction of a microsecond, or an event none at all.
+    """
+
+    table: pl.DataFrame
+    has_fractions: bool
+
+
+class _Event(msgspec.Struct):
+    name: str = ""
+    cat: str | None = None
+    pid: int | str = -1
+    tid: int | str = -1
+    ts: int | float | None = None
+    dur: int | float | None = None
+    args: dict[str, Any] | None = None
+
+
+_event_decoder = msgspec.json.Decoder(_Event)
+
+
+def read_recorded(trace: Trace) -> Recorded:
+    """Read the events of a trace, linked or as read from its file. O(events log events).
+
+    Raises
+    ------
+    InputError
+        If the trace has no events: it does not come from a device trace.
+    """
+    rows = np.flatnonzero(trace.column("event") >= 0)
+    if rows.size == 0:
+        raise InputError(
+            _name(trace), "no event of a device trace is in it",
+            "HTA's rules are for traces of PyTorch's profiler (Kineto): give one",
+        )  # fmt: skip
+    rows = rows[np.argsort(trace.column("event")[rows], kind="stable")]
+    own = _nodes(trace, rows)
+    others, others_have_fractions = _others(trace, own["index"].to_numpy())
+    table = own if others.is_empty() else pl.concat([own, others]).sort("index", maintain_order=True)
+    fractions = own["start"].to_numpy() % _NS != 0
+    return Recorded(table, bool(fractions.any()) or others_have_fractions)
+
+
+def _name(trace: Trace) -> str:
+    return ", ".join(str(source.path) for source in trace.provenance.sources) or "trace"
+
+
+def _nodes(trace: Trace, rows: _Ints) -> pl.DataFrame:
+    """Give the events that are nodes."""
+    nodes = trace.nodes[rows]
+    on_device = nodes["category"].is_in(_DEVICE).to_numpy()
+    process = np.where(on_device, nodes["device"].to_numpy(), trace.process)
+    thread = np.where(on_device, nodes["stream"].to_numpy(), nodes["thread"].to_numpy())
+    attributes = trace.attributes
+    place = np.full(trace.nodes.height, -1, dtype=np.int64)
+    place[rows] = np.arange(rows.size)
+    _set_identities(attributes, "pid", place, process)
+    _set_identities(attributes, "tid", place, thread)
+    stream = nodes["stream"].to_numpy().copy()
+    _set_host_streams(attributes, place, on_device, stream)
+    waits = _set_waits(attributes, place, nodes["category"], stream)
+    return pl.DataFrame({
+        "index": nodes["event"],
+        "start": nodes["start"].to_numpy() - _base(attributes),
+        "duration": nodes["duration"],
+        "process": process,
+        "thread": thread,
+        "stream": stream,
+        "correlation": nodes["correlation"],
+        "waits_on_stream": waits[0],
+        "waits_on_record": waits[1],
+        "node": rows,
+        "name": nodes["name"].cast(pl.String),
+        "category": nodes["category"].cast(pl.String),
+    }, schema=EVENTS)  # fmt: skip
+
+
+def _base(attributes: Attributes) -> int:
+    """Give the time that Nadi added to the recorded ones; HTA does not."""
+    for row in attributes.rows_of(-1):
+        if attributes.names[attributes.name[row]] == "baseTimeNanoseconds":
+            return int(attributes.python_value(row))
+    return 0
+
+
+def _set_identities(attributes: Attributes, name: str, place: _Ints, values: _Ints) -> None:
+    """Fill in pid or tid where the columns of a node do not tell it."""
+    found = [
+        (at, attributes.python_value(int(row)))
+        for row in attributes.rows_named(name)
+        if attributes.node[row] >= 0 and (at := place[attributes.node[row]]) >= 0
+    ]
+    texts = sorted({value for _, value in found if isinstance(value, str)})
+    for at, value in found:
+        is_number = isinstance(value, int) and abs(value) < _FIRST_TEXT
+        values[at] = value if is_number else _FIRST_TEXT + texts.index(str(value))
+
+
+def _set_host_streams(
+    attributes: Attributes, place: _Ints, on_device: npt.NDArray[np.bool_], stream: _Ints
+) -> None:
+    """Fill in the stream of host events that state one, as some compilers make them do."""
+    rows = attributes.rows_named("args")
+    at = place[attributes.node[rows]]
+    rows = rows[(at >= 0) & ~on_device[at] & (attributes.node[rows] >= 0)]
+    content = attributes.bytes()
+    starts = attributes.value[rows]
+    for found in _STREAM_KEY.finditer(content.data):
+        k = int(np.searchsorted(starts, found.start(), side="right")) - 1
+        if k >= 0 and found.end() <= starts[k] + attributes.length[rows[k]]:
+            stream[place[attributes.node[rows[k]]]] = int(found.group(1))
+
+
+def _set_waits(
+    attributes: Attributes, place: _Ints, category: pl.Series, stream: _Ints
+) -> tuple[_Ints, _Ints]:
+    """Give what synchronisations wait for, and their streams as HTA takes them."""
+    on_stream, on_record = np.full((2, stream.size), -1, dtype=np.int64)
+    is_sync = (category == "sync").to_numpy()
+    rows = attributes.rows_named("args")
+    at = place[attributes.node[rows]]
+    for row in rows[(at >= 0) & is_sync[at] & (attributes.node[rows] >= 0)].tolist():
+        args = attributes.python_value(row)
+        k = place[attributes.node[row]]
+        stream[k] = _integer(args.get("stream"))
+        on_stream[k] = _integer(args.get("wait_on_stream"))
+        on_record[k] = _integer(args.get("wait_on_cuda_event_record_corr_id"))
+    return on_stream, on_record
+
+
+def _integer(value: Any) -> int:
+    return value if isinstance(value, int) and abs(value) < _FIRST_TEXT else -1
+
+
+def _others(trace: Trace, known: _Ints) -> tuple[pl.DataFrame, bool]:
+    """Give events that last but are no nodes, and whether times of any event have fractions.
+
+    Their positions among the events are found from where they stand in the file.
+    """
+    attributes = trace.attributes
+    rows = attributes.rows_named("event")
+    rows = rows[np.argsort(attributes.value[rows], kind="stable")]
+    index = _positions(trace, rows)
+    found: dict[str, list[Any]] = {name: [] for name in EVENTS}
+    has_fractions = False
+    for row, at in zip(rows.tolist(), index.tolist(), strict=True):
+        event = _decoded(attributes.span(row))
+        if event is None:
+            continue
+        has_fractions |= not isinstance(event.ts, int)
+        if event.cat in (None, "Trace") or event.dur is None or event.ts is None:
+            continue
+        args = event.args or {}
+        values = (
+            at, round(event.ts * _NS), round(event.dur * _NS), _integer(event.pid),
+            _integer(event.tid), _integer(args.get("stream")), _integer(args.get("correlation")),
+            -1, -1, -1, event.name, event.cat,
+        )  # fmt: skip
+        for name, value in zip(EVENTS, values, strict=True):
+            found[name].append(value)
+    return pl.DataFrame(found, schema=EVENTS), has_fractions
+
+
+def _decoded(content: bytes) -> _Event | None:
+    try:
+        return _event_decoder.decode(content)
+    except msgspec.MsgspecError:
+        return None  # members of other types: nothing that HTA would know either
+
+
+def _positions(trace: Trace, rows: _Ints) -> _Ints:
+    """Give the position of events that are attributes: after the node before them in the file."""
+    attributes = trace.attributes
+    of_nodes = np.flatnonzero((attributes.node >= 0) & np.isin(attributes.name, [
+        code for code, name in enumerate(attributes.names) if name == "args"
+    ]))  # fmt: skip
+    of_nodes = of_nodes[np.argsort(attributes.value[of_nodes], kind="stable")]
+    before = np.searchsorted(attributes.value[of_nodes], attributes.value[rows]) - 1
+    event = trace.column("event")[attributes.node[of_nodes]]
+    after = np.where(before >= 0, event[np.maximum(before, 0)] if event.size else 0, -1)
+    _, first = np.unique(after, return_index=True)
+    run = np.arange(rows.size) - np.repeat(first, np.diff(np.append(first, rows.size)))
+    return after + 1 + run
