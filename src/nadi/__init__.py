@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nadi.formats import read, write
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
+    from nadi.hta.path import HtaCriticalPath, hta_critical_path
     from nadi.link import link_device, link_job, link_pair
     from nadi.overheads import Overheads, estimate_overheads
     from nadi.pipeline import load_job, run
@@ -45,6 +46,7 @@ _HOME = {
     "explain_time": "analyze.unexplained",
     "EventGraph": "graph",
     "FormatError": "errors",
+    "HtaCriticalPath": "hta.path",
     "InputError": "errors",
     "Job": "trace",
     "NadiError": "errors",
@@ -64,6 +66,7 @@ _HOME = {
     "convert": "conversion",
     "critical_path": "critical_paths",
     "find_steps": "steps",
+    "hta_critical_path": "hta.path",
     "link_device": "link",
     "link_job": "link",
     "link_pair": "link",
@@ -86,6 +89,7 @@ __all__ = [
     "EventGraph",
     "Explained",
     "FormatError",
+    "HtaCriticalPath",
     "InputError",
     "Job",
     "NadiError",
@@ -109,6 +113,7 @@ __all__ = [
     "estimate_overheads",
     "explain_time",
     "find_steps",
+    "hta_critical_path",
     "link_device",
     "link_job",
     "link_pair",

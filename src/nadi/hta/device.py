@@ -15,7 +15,7 @@ import polars as pl
 from nadi.errors import InputError
 from nadi.hta.edges import EDGE_TYPES, EdgeList, Moments, of_type
 
-__all__ = ["device_edges", "launches_tie"]
+__all__ = ["device_edges"]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
@@ -101,26 +101,6 @@ def _launches(events: pl.DataFrame) -> _Launches:
         length_at_call=length[:size],
         length_at_work=length[size:],
     )
-
-
-def launches_tie(events: pl.DataFrame, works: _Ints) -> _Bools:
-    """Tell which work was launched at the very time when other work of its stream began.
-
-    There the order of the queue's changes is not defined, and HTA's answer depends on the
-    machine that it ran on.
-
-    Parameters
-    ----------
-    events
-        As :func:`nadi.hta.parsing.parse_events` gives them.
-    works
-        int64, shape (works,): indices of device work.
-    """
-    found = _launches(events)
-    begun = set(zip(found.stream.tolist(), found.work_start.tolist(), strict=True))
-    launched = zip(found.stream.tolist(), found.call_start.tolist(), strict=True)
-    tied = [work for work, at in zip(found.work.tolist(), launched, strict=True) if at in begun]
-    return np.isin(works, tied)
 
 
 @dataclass(frozen=True, eq=False)
