@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import InputError
-from nadi.hta.edges import EDGE_TYPES, EdgeList, Moments, of_type
+from nadi.hta.edges import EDGE_TYPES, EdgeList, Moments, weighted_edges
 
 __all__ = ["device_edges"]
 
@@ -26,7 +27,7 @@ _LAUNCHING = (
     "runFunction - job_prep_and_submit_for_execution",
 )  # fmt: skip
 _SYNCS = ("Event Sync", "Context Sync")
-_FULL_GAP_NS = 1_500_000  # after a longer gap a kernel does not follow from the one before
+_LONGEST_GAP_NS = 1_500_000  # after a longer gap a kernel does not follow from the one before
 _OPERATOR, _LAUNCH, _GAP, _SYNC = (
     EDGE_TYPES.index(name)
     for name in ("OPERATOR_KERNEL", "KERNEL_LAUNCH_DELAY", "KERNEL_KERNEL_DELAY", "SYNC_DEPENDENCY")
@@ -43,8 +44,10 @@ class _Launches:
         Index of each.
     call_start, work_start
         int64 ns.
-    stream, process, call_process, call_thread
-        Of the work, and of the call.
+    stream, process
+        Of the work.
+    call_process, call_thread
+        Of the call.
     length_at_call, length_at_work
         Length of the stream's queue after the one came, and after the other left.
     """
@@ -59,6 +62,24 @@ class _Launches:
     call_thread: _Ints
     length_at_call: _Ints
     length_at_work: _Ints
+
+    @cached_property
+    def by_place(self) -> dict[tuple[int, ...], _Ints]:
+        """Rows by stream and process of the work, in order of the calls' starts."""
+        return self._by(self.stream, self.process)
+
+    @cached_property
+    def by_caller(self) -> dict[tuple[int, ...], _Ints]:
+        """Rows by stream of the work, process and thread of the call, in the same order."""
+        return self._by(self.stream, self.call_process, self.call_thread)
+
+    def _by(self, *keys: _Ints) -> dict[tuple[int, ...], _Ints]:
+        order = np.argsort(self.call_start, kind="stable")
+        table = np.stack(keys, axis=1)[order]
+        unique, group = np.unique(table, axis=0, return_inverse=True)
+        by_group = np.argsort(group.reshape(-1), kind="stable")
+        rows = np.split(order[by_group], np.cumsum(np.bincount(group.reshape(-1)))[:-1])
+        return {tuple(key): part for key, part in zip(unique.tolist(), rows, strict=True)}
 
 
 def _launches(events: pl.DataFrame) -> _Launches:
@@ -136,6 +157,13 @@ class _Work:
         return dict(zip(index, range(len(index)), strict=True))
 
     @cached_property
+    def record_start(self) -> dict[int, int]:
+        """Start of the call that recorded an event, by its correlation; of several the first."""
+        events = self.moments.events
+        records = events.filter(pl.col("name") == "cudaEventRecord").reverse()
+        return dict(records.select("correlation", "start").iter_rows())
+
+    @cached_property
     def place_of_row(self) -> dict[int, int]:
         """The place of each row."""
         return dict(zip(self.row.tolist(), range(self.row.size), strict=True))
@@ -179,12 +207,7 @@ def device_edges(
     work = _in_order(moments, _launches(events))
     source = np.full(work.row.size, -1, dtype=np.int64)  # G2: what each waits for besides
     waits = _synchronise(work, source)
-    own = _kernel_edges(work, source, zero_weight_launch_edges)
-    place, begin, end, kind, event, weightless = (
-        np.concatenate(parts) for parts in zip(*waits, *own, strict=True)
-    )
-    edges = of_type(moments, kind, begin, end, event, weightless.astype(np.bool_))
-    return edges.taken(np.argsort(place, kind="stable"))
+    return _joined(moments, [waits, *_kernel_edges(work, source, zero_weight_launch_edges)])
 
 
 def _in_order(moments: Moments, launches: _Launches) -> _Work:
@@ -199,39 +222,67 @@ def _in_order(moments: Moments, launches: _Launches) -> _Work:
     return _Work(moments, launches, row[order], is_sync[order])
 
 
-_Part = tuple[_Ints, _Ints, _Ints, _Ints, _Ints, _Ints]
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Some edges of one kind; all arrays of one shape.
+
+    ``place`` tells during which work they are added; parts are in the order in which each
+    work's edges are.
+    """
+
+    place: _Ints
+    begin: _Ints
+    end: _Ints
+    kind: int
+    event: _Ints
+    is_weightless: bool = False
 
 
-def _part(place: _Ints, begin: _Ints, end: _Ints, kind: int, event: _Ints | int, *, weightless: bool = False) -> _Part:
-    return (
-        place, begin, end, np.full(place.size, kind), np.broadcast_to(np.asarray(event), place.shape),
-        np.full(place.size, int(weightless)),
-    )  # fmt: skip
+def _joined(moments: Moments, parts: list[_Part]) -> EdgeList:
+    sizes = [part.place.size for part in parts]
+    edges = weighted_edges(
+        moments,
+        np.repeat([part.kind for part in parts], sizes),
+        np.concatenate([part.begin for part in parts]),
+        np.concatenate([part.end for part in parts]),
+        np.concatenate([part.event for part in parts]),
+        np.repeat([part.is_weightless for part in parts], sizes),
+    )
+    return edges.taken(np.argsort(np.concatenate([p.place for p in parts]), kind="stable"))
 
 
 def _kernel_edges(work: _Work, source: _Ints, zero_weight: bool) -> list[_Part]:
     """G2, G5 to G7: the duration of work, and what it followed from."""
-    moments, at = work.moments, work.kernels
-    row, source = work.row[at], source[at]
-    start, end = moments.start[row], moments.end[row]
-    begin_time = moments.time
-    launch, is_first = _launch_of(work, row)
-    has_source, before = source >= 0, work.previous[at]
-    launch_time = np.where(launch >= 0, begin_time[np.maximum(launch, 0)], 0)
-    source_time = np.where(has_source, begin_time[moments.end[source]], 0)
-    before_time = begin_time[moments.end[before]]
-    is_launch = is_first & (launch >= 0)
-    is_launch &= (before < 0) | (before_time < launch_time)
-    is_launch &= ~has_source | (source_time < launch_time)
-    follows = ~is_launch & (before >= 0) & (begin_time[start] - before_time < _FULL_GAP_NS)
+    moments, time, at = work.moments, work.moments.time, work.kernels
+    row, source, before = work.row[at], source[at], work.previous[at]
+    start = moments.start[row]
+    call, was_idle = _launch_of(work, row)
+    # where an index is -1 the value taken is another's, and not looked at
+    call_time, source_time, before_time = (
+        time[call],
+        time[moments.end[source]],
+        time[moments.end[before]],
+    )
+    has_call, has_source, has_before = call >= 0, source >= 0, before >= 0
+    is_launch = was_idle & has_call
+    is_launch &= ~has_before | (before_time < call_time)
+    is_launch &= ~has_source | (source_time < call_time)
+    follows = ~is_launch & has_before & (time[start] - before_time < _LONGEST_GAP_NS)
     follows &= ~has_source | (source_time <= before_time)
-    unbound = ~is_launch & (launch >= 0) & zero_weight
+    unbound = ~is_launch & has_call & zero_weight
+    nobody = np.full(at.size, -1, dtype=np.int64)
+
+    def part(
+        chosen: _Bools, begin: _Ints, end: _Ints, kind: int, event: _Ints, weightless: bool = False
+    ) -> _Part:
+        return _Part(at[chosen], begin[chosen], end[chosen], kind, event[chosen], weightless)
+
     return [
-        _part(at, start, end, _OPERATOR, row),
-        _part(at[has_source], moments.end[source[has_source]], start[has_source], _SYNC, -1),
-        _part(at[is_launch], launch[is_launch], start[is_launch], _LAUNCH, -1),
-        _part(at[follows], moments.end[before[follows]], start[follows], _GAP, before[follows]),
-        _part(at[unbound], launch[unbound], start[unbound], _LAUNCH, -1, weightless=True),
+        part(start >= 0, start, moments.end[row], _OPERATOR, row),
+        part(has_source, moments.end[source], start, _SYNC, nobody),
+        part(is_launch, call, start, _LAUNCH, nobody),
+        part(follows, moments.end[before], start, _GAP, before),
+        part(unbound, call, start, _LAUNCH, nobody, weightless=True),
     ]
 
 
@@ -248,7 +299,7 @@ def _launch_of(work: _Work, row: _Ints) -> tuple[_Ints, _Bools]:
     return moment, np.isin(partner, idle_calls) & np.isin(index[row], idle_works)
 
 
-def _synchronise(work: _Work, source: _Ints) -> list[_Part]:
+def _synchronise(work: _Work, source: _Ints) -> _Part:
     """S1 to S4: edges to calls that wait; sets ``source`` of work that waits."""
     moments, events = work.moments, work.moments.events
     found: list[tuple[int, int, int]] = []
@@ -268,11 +319,11 @@ def _synchronise(work: _Work, source: _Ints) -> list[_Part]:
             else _last_of_streams(work, place, event)
         )  # fmt: skip
         found += [(place, int(moments.end[k]), int(moments.end[call])) for k in ended if k >= 0]
-    columns = np.array(found, dtype=np.int64).reshape(-1, 3).T
-    return [_part(*columns, _SYNC, -1)]
+    place_of, begin, end = np.array(found, dtype=np.int64).reshape(-1, 3).T
+    return _Part(place_of, begin, end, _SYNC, np.full(begin.size, -1, dtype=np.int64))
 
 
-def _last_of_streams(work: _Work, place: int, event: dict[str, object]) -> list[int]:
+def _last_of_streams(work: _Work, place: int, event: dict[str, Any]) -> list[int]:
     """S1: the last work of each stream, or of one, before a synchronisation."""
     if event["name"] not in ("Context Sync", "Stream Sync"):
         return []
@@ -284,38 +335,29 @@ def _last_of_streams(work: _Work, place: int, event: dict[str, object]) -> list[
     return ended
 
 
-def _recorded_work(work: _Work, event: dict[str, object]) -> int:
+def _recorded_work(work: _Work, event: dict[str, Any]) -> int:
     """S2: row of the last work launched on the stream waited for before the event's record."""
-    moments, launches = work.moments, work.launches
-    record = (moments.column("correlation") == event["waits_on_record"]) & (
-        moments.events["name"] == "cudaEventRecord"
-    ).to_numpy()
-    if event["waits_on_stream"] == -1 or not record.any():
+    launches = work.launches
+    recorded = work.record_start.get(event["waits_on_record"])
+    rows = launches.by_place.get((event["waits_on_stream"], event["process"]))
+    if recorded is None or rows is None or event["waits_on_stream"] == -1:
         return -1
-    recorded = moments.column("start")[int(np.argmax(record))]
-    fits = (launches.stream == event["waits_on_stream"]) & (launches.process == event["process"])
-    before = np.flatnonzero(fits & (launches.call_start <= recorded))
-    if before.size == 0:
-        return -1
-    times = launches.call_start[before]
-    last = before[np.flatnonzero(times == times.max())[-1]]
-    row = work.row_of_index.get(int(launches.work[last]), -1)
-    return row if row >= 0 and moments.end[row] >= 0 else -1
+    at = int(np.searchsorted(launches.call_start[rows], recorded, side="right")) - 1
+    row = work.row_of_index.get(int(launches.work[rows[at]]), -1) if at >= 0 else -1
+    return row if row >= 0 and work.moments.end[row] >= 0 else -1
 
 
-def _next_launched(work: _Work, call: int, stream: object) -> int:
+def _next_launched(work: _Work, call: int, stream: int) -> int:
     """S4: place of the first work that the thread launched on a stream after a call, or -1."""
     if call < 0:
         return -1
     moments, launches = work.moments, work.launches
-    after = np.flatnonzero(
-        (launches.stream == stream)
-        & (launches.call_process == moments.column("process")[call])
-        & (launches.call_thread == moments.column("thread")[call])
-        & (launches.call_start > moments.column("start")[call])
+    process, thread, start = (
+        int(moments.column(name)[call]) for name in ("process", "thread", "start")
     )
-    if after.size == 0:
+    rows = launches.by_caller.get((stream, process, thread), np.empty(0, dtype=np.int64))
+    at = int(np.searchsorted(launches.call_start[rows], start, side="right"))
+    if at == rows.size:
         return -1
-    first = after[np.argmin(launches.call_start[after])]
-    row = work.row_of_index.get(int(launches.work[first]), -1)
+    row = work.row_of_index.get(int(launches.work[rows[at]]), -1)
     return work.place_of_row.get(row, -1)

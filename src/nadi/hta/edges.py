@@ -10,7 +10,7 @@ import polars as pl
 
 from nadi.errors import InputError
 
-__all__ = ["EDGE_TYPES", "EdgeList", "Moments", "join_edges", "make_moments", "of_type"]
+__all__ = ["EDGE_TYPES", "EdgeList", "Moments", "join_edges", "make_moments", "weighted_edges"]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
@@ -92,7 +92,9 @@ class EdgeList:
 def make_moments(events: pl.DataFrame) -> Moments:
     """N1, N2: make the nodes, in order of time, then index, start before end."""
     stream, partner = events["stream"].to_numpy(), events["partner"].to_numpy()
-    has_moments = events["category"].is_in(_HOST_WORK).to_numpy() | ((stream != -1) & (partner >= 0))
+    has_moments = events["category"].is_in(_HOST_WORK).to_numpy() | (
+        (stream != -1) & (partner >= 0)
+    )
     rows = np.flatnonzero(has_moments)
     begin = events["start"].to_numpy()[rows]
     time = np.concatenate([begin, begin + events["duration"].to_numpy()[rows]])
@@ -107,24 +109,21 @@ def make_moments(events: pl.DataFrame) -> Moments:
     return Moments(events, row[order], time[order], ~is_end[order], start, end, is_blocking)
 
 
-def of_type(
+def weighted_edges(
     moments: Moments,
-    name: str | npt.NDArray[np.int64],
+    kind: _Ints,
     begin: _Ints,
     end: _Ints,
-    event: _Ints | int = -1,
-    weightless: _Bools | bool = False,
+    event: _Ints,
+    weightless: _Bools,
 ) -> EdgeList:
-    """Make edges of one type, or of types given one by one as positions in ``EDGE_TYPES``.
+    """Make edges that weigh the time between their moments.
 
-    The weight is the time between the two moments, but for types that never weigh
-    anything and where ``weightless`` says so.
+    Those of a type that never weighs anything, and where ``weightless`` says so, weigh 0.
     """
-    kinds = EDGE_TYPES.index(name) if isinstance(name, str) else name
-    kind = np.broadcast_to(np.asarray(kinds, dtype=np.int64), begin.shape)
     weight = moments.time[end] - moments.time[begin]
     weight[np.isin(kind, _WEIGHTLESS) | weightless] = 0
-    return EdgeList(begin, end, kind, weight, np.broadcast_to(np.asarray(event), begin.shape))
+    return EdgeList(begin, end, kind, weight, event)
 
 
 def join_edges(moments: Moments, *lists: EdgeList) -> EdgeList:

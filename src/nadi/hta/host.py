@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.hta.edges import EDGE_TYPES, EdgeList, Moments, of_type
+from nadi.hta.edges import EDGE_TYPES, EdgeList, Moments, weighted_edges
 
 __all__ = ["lock_edges", "stack_edges"]
 
@@ -44,7 +44,8 @@ def lock_edges(moments: Moments) -> EdgeList:
     begin, end = at[begin[order]], at[end[order]]
     own = (moments.row[begin] == moments.row[end]) & moments.is_start[begin]
     kinds = np.where(own, _OPERATOR, _DEPENDENCY)
-    return of_type(moments, kinds, begin, end, np.where(own, moments.row[begin], -1))
+    event = np.where(own, moments.row[begin], -1)
+    return weighted_edges(moments, kinds, begin, end, event, np.zeros(own.size, dtype=np.bool_))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,7 @@ def stack_edges(moments: Moments) -> EdgeList:
     waits = ~is_start[1:] & moments.is_blocking[row[1:]]
     locking = _is_locking(moments)[row]
     by_lock = locking[1:] & locking[:-1] & ~(~is_start[:-1] & is_start[1:])
-    edges = of_type(moments, kinds, moment[:-1], moment[1:], event, waits)
+    edges = weighted_edges(moments, kinds, moment[:-1], moment[1:], event, waits)
     return edges.taken(same & ~by_lock)
 
 
@@ -95,7 +96,8 @@ def _walk(moments: Moments) -> _Walk:
     An end closes whatever is on top of the stack, even if that is another event's: in
     the sequence it stands for the event that it closes. O(events log events).
     """
-    events, group = _grouped(moments.events)
+    events = moments.events
+    group = _grouped(events)
     row = np.flatnonzero(group >= 0)
     start, duration = (events[name].to_numpy()[row] for name in ("start", "duration"))
     duration = np.maximum(duration, 0)
@@ -140,17 +142,18 @@ def _match_brackets(is_open: _Bools) -> tuple[_Ints, _Ints]:
     return closes, around
 
 
-def _grouped(events: pl.DataFrame) -> tuple[pl.DataFrame, _Ints]:
+def _grouped(events: pl.DataFrame) -> _Ints:
     """C1, C6: give each event the number of its thread, in order of (pid, tid), or -1."""
     process, thread = events["process"].to_numpy(), events["thread"].to_numpy().copy()
     forward, backward = (_only_thread(events, text) for text in ("forward", "autograd"))
     if 0 not in (forward, backward) and None not in (forward, backward) and forward != backward:
         thread[thread == backward] = forward
-    _, group = np.unique(np.stack([process, thread], axis=1), axis=0, return_inverse=True)
-    group = group.reshape(-1).astype(np.int64)
+    _, first = np.unique(process, return_inverse=True)
+    threads, second = np.unique(thread, return_inverse=True)
+    group = first * threads.size + second
     of_device = np.unique(group[events["stream"].to_numpy() >= 0])
     group[np.isin(group, of_device)] = -1
-    return events, group
+    return group
 
 
 def _only_thread(events: pl.DataFrame, text: str) -> int | None:

@@ -140,7 +140,9 @@ class HtaCriticalPath:
             "bound_by": _bound_by(added, events),
         })  # fmt: skip
         of_event = ("event_idx", "s_name", "cat", "pid", "tid", "stream")
-        return table.with_columns(pl.when(pl.Series(added.event >= 0)).then(pl.col(of_event)).name.keep())
+        return table.with_columns(
+            pl.when(pl.Series(added.event >= 0)).then(pl.col(of_event)).name.keep()
+        )
 
     @cached_property
     def _place(self) -> _Ints:

@@ -6,7 +6,6 @@ that are attributes: the process, what a synchronisation waits for, events that 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ import polars as pl
 
 from nadi.attributes import Attributes
 from nadi.errors import InputError
+from nadi.kernels.spans import spans_holding
 from nadi.trace import Trace
 
 __all__ = ["EVENTS", "Recorded", "read_recorded"]
@@ -40,7 +40,6 @@ EVENTS = {
 _DEVICE = ("kernel", "memcpy", "memset", "sync", "device_annotation")
 _NS = 1000
 _FIRST_TEXT = 2**62  # texts instead of numbers for pid and tid are counted from here
-_STREAM_KEY = re.compile(rb'"stream"\s*:\s*(-?\d+)\s*[,}]')
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +87,14 @@ def read_recorded(trace: Trace) -> Recorded:
         )  # fmt: skip
     rows = rows[np.argsort(trace.column("event")[rows], kind="stable")]
     own = _nodes(trace, rows)
-    others, others_have_fractions = _others(trace, own["index"].to_numpy())
-    table = own if others.is_empty() else pl.concat([own, others]).sort("index", maintain_order=True)
-    fractions = own["start"].to_numpy() % _NS != 0
-    return Recorded(table, bool(fractions.any()) or others_have_fractions)
+    has_fractions = bool((own["start"].to_numpy() % _NS != 0).any())
+    if not has_fractions and (own["duration"].to_numpy() % _NS != 0).any():
+        has_fractions = _others_have_fractions(trace.attributes)
+    others = _others(trace)
+    if others.height:
+        own = pl.concat([own, others]).sort("index", maintain_order=True)
+    has_fractions |= bool((own["start"].to_numpy() % _NS != 0).any())
+    return Recorded(own, has_fractions)
 
 
 def _name(trace: Trace) -> str:
@@ -130,10 +133,19 @@ def _nodes(trace: Trace, rows: _Ints) -> pl.DataFrame:
 
 def _base(attributes: Attributes) -> int:
     """Give the time that Nadi added to the recorded ones; HTA does not."""
-    for row in attributes.rows_of(-1):
-        if attributes.names[attributes.name[row]] == "baseTimeNanoseconds":
-            return int(attributes.python_value(row))
-    return 0
+    rows = attributes.rows_named("baseTimeNanoseconds")
+    rows = rows[attributes.node[rows] == -1]
+    return int(attributes.python_value(int(rows[0]))) if rows.size else 0
+
+
+def _rows_holding(attributes: Attributes, rows: _Ints, text: bytes) -> _Ints:
+    """Give those of some attributes whose bytes hold a text."""
+    holds = np.empty(rows.size, dtype=np.bool_)
+    spans_holding(
+        attributes.bytes(), attributes.value[rows], attributes.length[rows].astype(np.int64),
+        np.frombuffer(text, dtype=np.uint8).copy(), holds,
+    )  # fmt: skip
+    return rows[holds]
 
 
 def _set_identities(attributes: Attributes, name: str, place: _Ints, values: _Ints) -> None:
@@ -153,15 +165,18 @@ def _set_host_streams(
     attributes: Attributes, place: _Ints, on_device: npt.NDArray[np.bool_], stream: _Ints
 ) -> None:
     """Fill in the stream of host events that state one, as some compilers make them do."""
+    rows = _args_of(attributes, place, ~on_device)
+    for row in _rows_holding(attributes, rows, b'"stream"').tolist():
+        args = attributes.python_value(row)
+        stream[place[attributes.node[row]]] = _integer(args.get("stream"))
+
+
+def _args_of(attributes: Attributes, place: _Ints, wanted: npt.NDArray[np.bool_]) -> _Ints:
+    """Give the rows of the args of some events; ``place`` is that of each node among them."""
     rows = attributes.rows_named("args")
+    rows = rows[attributes.node[rows] >= 0]
     at = place[attributes.node[rows]]
-    rows = rows[(at >= 0) & ~on_device[at] & (attributes.node[rows] >= 0)]
-    content = attributes.bytes()
-    starts = attributes.value[rows]
-    for found in _STREAM_KEY.finditer(content.data):
-        k = int(np.searchsorted(starts, found.start(), side="right")) - 1
-        if k >= 0 and found.end() <= starts[k] + attributes.length[rows[k]]:
-            stream[place[attributes.node[rows[k]]]] = int(found.group(1))
+    return rows[(at >= 0) & wanted[at]]
 
 
 def _set_waits(
@@ -170,9 +185,7 @@ def _set_waits(
     """Give what synchronisations wait for, and their streams as HTA takes them."""
     on_stream, on_record = np.full((2, stream.size), -1, dtype=np.int64)
     is_sync = (category == "sync").to_numpy()
-    rows = attributes.rows_named("args")
-    at = place[attributes.node[rows]]
-    for row in rows[(at >= 0) & is_sync[at] & (attributes.node[rows] >= 0)].tolist():
+    for row in _args_of(attributes, place, is_sync).tolist():
         args = attributes.python_value(row)
         k = place[attributes.node[row]]
         stream[k] = _integer(args.get("stream"))
@@ -185,33 +198,35 @@ def _integer(value: Any) -> int:
     return value if isinstance(value, int) and abs(value) < _FIRST_TEXT else -1
 
 
-def _others(trace: Trace, known: _Ints) -> tuple[pl.DataFrame, bool]:
-    """Give events that last but are no nodes, and whether times of any event have fractions.
+def _others_have_fractions(attributes: Attributes) -> bool:
+    """Tell whether an event that is no node has no time stamp, or one with a fraction."""
+    rows = attributes.rows_named("event").tolist()
+    events = (_decoded(attributes.span(row)) for row in rows)
+    return any(event is not None and not isinstance(event.ts, int) for event in events)
+
+
+def _others(trace: Trace) -> pl.DataFrame:
+    """Give events that last but are no nodes: of the profiler's own work, or of unknown kind.
 
     Their positions among the events are found from where they stand in the file.
     """
     attributes = trace.attributes
     rows = attributes.rows_named("event")
     rows = rows[np.argsort(attributes.value[rows], kind="stable")]
-    index = _positions(trace, rows)
-    found: dict[str, list[Any]] = {name: [] for name in EVENTS}
-    has_fractions = False
-    for row, at in zip(rows.tolist(), index.tolist(), strict=True):
+    lasting = _rows_holding(attributes, rows, b'"dur"')
+    index = _positions(trace, rows)[np.isin(rows, lasting)]
+    found: list[tuple[Any, ...]] = []
+    for row, at in zip(lasting.tolist(), index.tolist(), strict=True):
         event = _decoded(attributes.span(row))
-        if event is None:
-            continue
-        has_fractions |= not isinstance(event.ts, int)
-        if event.cat in (None, "Trace") or event.dur is None or event.ts is None:
+        if event is None or event.cat in (None, "Trace") or event.dur is None or event.ts is None:
             continue
         args = event.args or {}
-        values = (
+        found.append((
             at, round(event.ts * _NS), round(event.dur * _NS), _integer(event.pid),
             _integer(event.tid), _integer(args.get("stream")), _integer(args.get("correlation")),
             -1, -1, -1, event.name, event.cat,
-        )  # fmt: skip
-        for name, value in zip(EVENTS, values, strict=True):
-            found[name].append(value)
-    return pl.DataFrame(found, schema=EVENTS), has_fractions
+        ))  # fmt: skip
+    return pl.DataFrame(found, schema=EVENTS, orient="row")
 
 
 def _decoded(content: bytes) -> _Event | None:
@@ -224,9 +239,8 @@ def _decoded(content: bytes) -> _Event | None:
 def _positions(trace: Trace, rows: _Ints) -> _Ints:
     """Give the position of events that are attributes: after the node before them in the file."""
     attributes = trace.attributes
-    of_nodes = np.flatnonzero((attributes.node >= 0) & np.isin(attributes.name, [
-        code for code, name in enumerate(attributes.names) if name == "args"
-    ]))  # fmt: skip
+    of_nodes = attributes.rows_named("args")
+    of_nodes = of_nodes[attributes.node[of_nodes] >= 0]
     of_nodes = of_nodes[np.argsort(attributes.value[of_nodes], kind="stable")]
     before = np.searchsorted(attributes.value[of_nodes], attributes.value[rows]) - 1
     event = trace.column("event")[attributes.node[of_nodes]]
