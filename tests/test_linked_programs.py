@@ -5,21 +5,26 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import nadi
 from nadi.graph import EdgeKind, EventGraph
-from tests.reference.machine import Key, Machine, Moment, Play, Program, play, scaled
-from tests.reference.programs import programs
+from tests.reference.machine import Do, Key, Machine, Moment, Play, Program, play, scaled
+from tests.reference.programs import MAIN, Action, Description, descriptions, program_of
 from tests.reference.recorder import record
 
+FACTORS = (0, 0.5, 0.5, 1, 3)
+WAITING = (
+    "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize",
+)  # fmt: skip
 WORK = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.KERNEL, EdgeKind.COMMUNICATION)
 
 
@@ -44,11 +49,12 @@ class Linked:
     def changed(self, factors: Mapping[Key, float]) -> EventGraph:
         """Multiply the own time of operations."""
         graph = self.graph
-        weight = graph.weight.astype(np.float64)
+        factor_of_op = np.ones(graph.num_ops)
         for key, factor in factors.items():
-            edges = (graph.edge_op == self.op_of_key[key]) & np.isin(graph.edge_kind, WORK)
-            weight[edges] *= factor
-        return graph.with_weights(weight.astype(np.int64))
+            factor_of_op[self.op_of_key[key]] = factor
+        changes = (graph.edge_op >= 0) & np.isin(graph.edge_kind, WORK)
+        factor_of_edge = np.where(changes, factor_of_op[graph.edge_op], 1)
+        return graph.with_weights((graph.weight * factor_of_edge).astype(np.int64))
 
 
 def link(program: Program, machine: Machine, *, sync_events: bool = False) -> Linked:
@@ -101,76 +107,154 @@ def check_change(linked: Linked, factors: Mapping[Key, float]) -> bool:
     return True
 
 
-def reach(sources: Mapping[Moment, set[Moment]]) -> dict[Moment, set[Moment]]:
-    """Give all moments of operations that each one comes after."""
-    before: dict[Moment, set[Moment]] = {}
+def reach(sources: Mapping[Moment, set[Moment]], bit: Mapping[Moment, int]) -> dict[Moment, int]:
+    """Tell which moments of ``bit`` each of them comes after, as the bits of a number."""
+    before: dict[Moment, int] = {}
     for moment in TopologicalSorter(sources).static_order():
-        direct = sources.get(moment, set())
-        before[moment] = direct.union(*(before[source] for source in direct))
-    operations = {m for m in before if m[-1] in ("start", "end")}
-    return {m: before[m] & operations for m in operations}
+        before[moment] = 0
+        for source in sources.get(moment, ()):
+            before[moment] |= before[source] | bit.get(source, 0)
+    return {moment: before[moment] for moment in bit}
 
 
 def check_dependencies(linked: Linked) -> None:
+    """Let the graph say of every two moments what the program does: which comes after which."""
     graph = linked.graph
     name_of: dict[int, Moment] = {}
     for key, op in linked.op_of_key.items():
         name_of[2 * op], name_of[2 * op + 1] = (*key, "start"), (*key, "end")
     sources: dict[Moment, set[Moment]] = {}
-    for vertex in graph.order.tolist():
+    for vertex in range(graph.num_vertices):
         edges = slice(graph.in_ptr[vertex], graph.in_ptr[vertex + 1])
         sources[name_of.get(vertex, ("hub", vertex))] = {
             name_of.get(source, ("hub", source)) for source in graph.in_src[edges].tolist()
         }
-    found, true = reach(sources), reach(linked.played.order())
-    false = {m: extra for m in true if (extra := found[m] - true[m])}
-    missing = {m: extra for m in true if (extra := true[m] - found[m])}
-    assert not false
-    assert not missing
+    bit = {moment: 1 << number for number, moment in enumerate(name_of.values())}
+    found, true = reach(sources, bit), reach(linked.played.order(), bit)
+
+    def named(moments: int) -> list[Moment]:
+        return [moment for moment, own in bit.items() if moments & own]
+
+    false = {m: named(found[m] & ~true[m]) for m in bit if found[m] & ~true[m]}
+    missing = {m: named(true[m] & ~found[m]) for m in bit if true[m] & ~found[m]}
+    assert not false, f"false: {false}"
+    assert not missing, f"missing: {missing}"
 
 
-FACTORS = (0, 0.5, 0.5, 1, 3)
-SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+def check_changes(linked: Linked, generator: random.Random) -> None:
+    operations = linked.played.operations
+    work = [op.key for op in operations if op.launcher]
+    host = [op.key for op in operations if not op.launcher and op.name not in WAITING]
+    check_change(linked, dict.fromkeys(work + host, 0.5))
+    check_halved_device(linked, work)
+    for keys in (work, host):
+        after = [key for key in keys if is_after_calibration(linked.program, key)] or keys
+        check_change(linked, {generator.choice(after): 0, generator.choice(after): 3})
+        check_change(linked, {key: generator.choice(FACTORS) for key in after})
+
+
+def check_halved_device(linked: Linked, work: list[Key]) -> None:
+    """Let the question that a user asks have the answer that the machine gives."""
+    played = play(scaled(linked.program, dict.fromkeys(work, 0.5)), linked.machine)
+    if played.order() == linked.played.order():
+        change = nadi.parse_change("scale ^(gemm|Memset|Memcpy|nccl) 0.5")
+        replayed = nadi.apply_change(linked.graph, change).replay().time
+        assert not different(linked.times(replayed), expected(played))
+
+
+def is_after_calibration(program: Program, key: Key) -> bool:
+    rank, thread, index, _ = key
+    return thread != MAIN or index > program.ranks[rank].threads[0].todo.index(Do("close"))
+
+
 HOST = ("open", "open", "annotate", "close", "close")
 LAUNCHES = ("launch", "launch", "launch_graph", "memset", "copy")
+WAITS = ("fetch", "synchronize")
+EVENTS = ("cross", "cross", "record", "synchronize_event", "synchronize_stream")
 
 
-def check(linked: Linked, generator: random.Random) -> None:
-    check_identity(linked)
-    check_explained(linked)
+@dataclass(frozen=True)
+class Case:
+    """A set of statements, and the machine that plays programs of them."""
+
+    descriptions: st.SearchStrategy[Description]
+    machine: Machine
+    sync_events: bool = False
+    max_examples: int = 25
+
+
+QUICK = Machine()
+SLOW_TO_RETURN = Machine(latency=2_200, turnaround=900, wake_up=9_000, own=3_000)
+SLOW_TO_CALL = Machine(copy_latency=14_000, turnaround=1_200, wake_up=3_000, own=9_000)
+CASES = {
+    "launches and streams": Case(descriptions((*HOST, *LAUNCHES)), QUICK, max_examples=20),
+    "calls that wait": Case(descriptions((*HOST, *LAUNCHES, *WAITS)), QUICK, max_examples=20),
+    "calls that are slow to return": Case(
+        descriptions((*HOST, *LAUNCHES, *WAITS)), SLOW_TO_RETURN
+    ),
+    "two threads": Case(
+        descriptions((*HOST, *LAUNCHES, *WAITS), num_threads=2), SLOW_TO_CALL, max_examples=40
+    ),
+    "events": Case(
+        descriptions((*HOST, *LAUNCHES, *WAITS, *EVENTS)), SLOW_TO_RETURN, sync_events=True
+    ),
+    "collectives": Case(
+        descriptions(
+            (*HOST, *LAUNCHES, *WAITS), together=("all_reduce", "all_reduce", "synchronize"),
+            num_ranks=3,
+        ),
+        SLOW_TO_RETURN,
+        max_examples=15,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_linked_recording_says_what_the_program_does(case: Case) -> None:
+    """Whatever the durations, the graph replays as the program plays.
+
+    All of it is exact where the recording states what waits for what. Statements of two
+    threads that speak to the device at the same nanosecond, and changes that let threads
+    overtake each other, are other programs: they are passed over.
+    """
+
+    @settings(max_examples=case.max_examples, suppress_health_check=[HealthCheck.too_slow])
+    @given(case.descriptions, st.randoms(use_true_random=False))
+    def holds(description: Description, generator: random.Random) -> None:
+        program = program_of(description)
+        assume(not play(program, case.machine).has_ties)
+        linked = link(program, case.machine, sync_events=case.sync_events)
+        check_identity(linked)
+        check_explained(linked)
+        check_dependencies(linked)
+        check_changes(linked, generator)
+
+    holds()
+
+
+EVERY_KIND = tuple(
+    (
+        (
+            Action("open"), Action("launch", host=late, device=60), Action("cross", device=60),
+            Action("all_reduce", device=5), Action("fetch"), Action("synchronize"),
+        ),
+    )
+    for late in (1, 50)
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["launch", "stream", "event", "sync", "collective"])
+def test_a_dependency_that_is_left_out_is_missed(kind: str) -> None:
+    linked = link(program_of(EVERY_KIND), SLOW_TO_RETURN, sync_events=True)
     check_dependencies(linked)
+    job = linked.graph.job
+    if kind == "collective":
+        job = replace(job, matches=job.matches.clear())
+    else:
+        traces = [replace(t, deps=t.deps.filter(pl.col("kind") != kind)) for t in job.traces]
+        job = replace(job, traces=tuple(traces))
+    with pytest.raises(AssertionError, match="missing"):
+        check_dependencies(replace(linked, graph=nadi.build_graph(job)))
     work = [op.key for op in linked.played.operations if op.launcher]
-    host = [
-        op.key
-        for op in linked.played.operations
-        if op.category != "cuda_runtime" and not op.launcher
-    ]
-    calls = [op.key for op in linked.played.operations if op.name in NOT_WAITING]
-    for keys in (work, host, calls, work + host + calls):
-        for factor in (0, 0.5, 3):
-            check_change(linked, dict.fromkeys(keys, factor))
-        check_change(linked, {key: generator.choice(FACTORS) for key in keys})
-        check_change(linked, {generator.choice(keys): 0})
-
-
-NOT_WAITING = (
-    "cudaLaunchKernel",
-    "cudaGraphLaunch",
-    "cudaMemsetAsync",
-    "cudaMemcpyAsync",
-    "cudaLaunchKernelExC",
-    "cudaEventRecord",
-    "cudaStreamWaitEvent",
-)
-
-
-@SETTINGS
-@given(programs((*HOST, *LAUNCHES)), st.randoms(use_true_random=False))
-def test_launches(program: Program, generator: random.Random) -> None:
-    check(link(program, Machine()), generator)
-
-
-@SETTINGS
-@given(programs((*HOST, *LAUNCHES, "fetch", "synchronize")), st.randoms(use_true_random=False))
-def test_syncs(program: Program, generator: random.Random) -> None:
-    check(link(program, Machine()), generator)
+    with pytest.raises(AssertionError):
+        check_change(replace(linked, graph=nadi.build_graph(job)), dict.fromkeys(work, 3))

@@ -78,6 +78,31 @@ def test_a_device_trace_alone_replays_exactly(name: str, shared_traces: Path) ->
     assert nadi.validate_trace(trace).is_empty()
 
 
-def test_pairs_that_need_alignment_by_name_are_refused_for_now(shared_traces: Path) -> None:
-    with pytest.raises(nadi.PairError, match=r"79 of 1,672 operations \(4\.7 %\)"):
-        nadi.run(shared_traces / "gpu_dlrm8")
+@pytest.mark.parametrize("rank", range(8))
+def test_pairs_without_common_ids_are_aligned_by_names(rank: int, shared_traces: Path) -> None:
+    host, device = (
+        nadi.read(shared_traces / "gpu_dlrm8" / f"{kind}_{rank}.json.gz")
+        for kind in ("host", "device")
+    )
+    trace = nadi.link_pair(host, device)
+    issues = {row["code"]: row for row in trace.issues.to_dicts()}
+    assert issues["link.matched"]["count"] == 1672
+    assert issues["link.matched"]["detail"].endswith("on each thread: all operations")
+    assert issues["link.device-only"]["count"] == 1  # the profiler's own ProfilerStep#10
+    # parents, which names do not tell, are those that times tell
+    timed = np.flatnonzero(trace.category_mask("operator", "annotation"))
+    timed = timed[trace.column("start")[timed] >= 0]
+    parent, start = trace.column("parent")[timed], trace.column("start")
+    end = start + trace.column("duration")
+    inner, outer = timed[parent >= 0], parent[parent >= 0]
+    inner, outer = inner[start[outer] >= 0], outer[start[outer] >= 0]
+    assert inner.size > 1_000
+    assert ((start[outer] <= start[inner]) & (end[inner] <= end[outer])).all()
+
+
+def test_a_job_aligned_by_names_replays_exactly(shared_traces: Path) -> None:
+    run = nadi.run(shared_traces / "gpu_dlrm8")
+    assert run.job.ranks == tuple(range(8))
+    assert (run.replay.time == run.graph.time).all()
+    matched = [i for i in nadi.summarize(run)["issues"] if i["code"] == "link.matched"]
+    assert [issue["count"] for issue in matched] == [8 * 1672]

@@ -112,8 +112,19 @@ def test_broken_matches_are_found(demo_run: nadi.Run) -> None:
     assert nadi.validate_job(outside)["code"].to_list() == ["matches.node"]
 
 
+def test_broken_clocks_are_found(demo_run: nadi.Run) -> None:
+    job = demo_run.job
+    for code, clocks in (
+        ("clocks.rank", pl.concat([job.clocks, job.clocks.head(1)])),
+        ("clocks.rank", job.clocks.with_columns(reference=pl.lit(7, pl.Int64))),
+        ("clocks.shift", job.clocks.with_columns(shift=10**9 * pl.col("rank"))),
+    ):
+        assert nadi.validate_job(replace(job, clocks=clocks))["code"].to_list() == [code]
+
+
 def test_every_rule_has_a_test() -> None:
-    assert set(BROKEN) | {"matches.rank", "matches.node"} == set(RULES)
+    of_jobs = {"matches.rank", "matches.node", "clocks.rank", "clocks.shift"}
+    assert set(BROKEN) | of_jobs == set(RULES)
 
 
 def test_what_nadi_reads_and_links_is_valid(demo_run: nadi.Run, demo_folder: Path) -> None:

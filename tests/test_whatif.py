@@ -77,7 +77,7 @@ def test_changes_are_written_and_read_alike() -> None:
         change = nadi.parse_change(text)
         assert str(change) == text
         assert nadi.parse_change(str(change)) == change
-    assert nadi.parse_change("scale 'a b' 1e-1").pattern.pattern == "a b"
+    assert nadi.parse_change("scale 'a b' 1e-1").selection.name == "a b"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_changes_are_written_and_read_alike() -> None:
         ("", "is not a known change"),
         ("scale", "is not a known change"),
         ("scale mm", "is not a known change"),
-        ("remove mm 1", "is not a known change"),
+        ("delete mm 1", "is not a known change"),
         ("scale mm fast", "expected a number, got 'fast'"),
         ("scale mm -1", "not 0 or more"),
         ("scale mm nan", "not 0 or more"),

@@ -7,7 +7,7 @@ of all ranks in order; all calls are for the first. For each instance the nodes,
 node, its length, summary and breakdown, and the edges with their order are compared. Where work is
 launched at the very time when other work of its stream begins, how long the stream's queue is then
 is not defined, and HTA's answer depends on the processor that it ran on: into these two, and only
-there, the edge may be of the other kind. Which they are is worked out here from the recording alone.
+there, the edge may be of the other kind. Which they are is worked out from the recording alone.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def arguments_of(call: str, text: str) -> dict[str, Any]:
     """Give our arguments for a call to HTA."""
     annotation = re.search(r"annotation=('[^']*')", text)
     instance = re.search(r"instance_id=(\([^)]*\)|\w+)", text)
-    assert annotation is not None and instance is not None
+    assert annotation is not None
+    assert instance is not None
     return {
         "annotation": ast.literal_eval(annotation.group(1)),
         "instance": ast.literal_eval(instance.group(1)) or 0,

@@ -20,23 +20,40 @@ if TYPE_CHECKING:
     from nadi.conversion import Conversion, convert
     from nadi.critical_paths import CriticalPath, critical_path
     from nadi.errors import FormatError, InputError, NadiError, PairError, UsageError
+    from nadi.export.astra_sim import SimulatorFiles, write_for_astra_sim
     from nadi.formats import read, write
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
     from nadi.hta.path import HtaCriticalPath, hta_critical_path
     from nadi.link import link_device, link_job, link_pair
+    from nadi.link.tensors import tensor_deps
+    from nadi.linking import LinkedFile, Linking, link_files
+    from nadi.networkx_graphs import from_networkx, to_networkx
     from nadi.overheads import Overheads, estimate_overheads
-    from nadi.pipeline import load_job, run
+    from nadi.pipeline import ask, load_job, run
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import write_timeline
-    from nadi.result import Run, WhatIf
+    from nadi.result import Answers, Run
     from nadi.schedule import Schedule
     from nadi.steps import Window, choose_window, find_steps
     from nadi.trace import Job, Trace
     from nadi.validate import validate_job, validate_trace
-    from nadi.whatif import Scale, apply_change, parse_change
+    from nadi.whatif import (
+        Change,
+        Scale,
+        Selection,
+        WhatIf,
+        apply_change,
+        ideal_limits,
+        parse_change,
+        parse_selection,
+        sweep,
+        what_if,
+    )
 
 _HOME = {
+    "Answers": "result",
+    "Change": "whatif",
     "Conversion": "conversion",
     "CriticalPath": "critical_paths",
     "EdgeKind": "graph",
@@ -49,17 +66,22 @@ _HOME = {
     "HtaCriticalPath": "hta.path",
     "InputError": "errors",
     "Job": "trace",
+    "LinkedFile": "linking",
+    "Linking": "linking",
     "NadiError": "errors",
     "PairError": "errors",
     "Replay": "graph",
     "Run": "result",
     "Scale": "whatif",
     "Schedule": "schedule",
+    "SimulatorFiles": "export.astra_sim",
     "Trace": "trace",
     "UsageError": "errors",
-    "WhatIf": "result",
+    "Selection": "whatif",
+    "WhatIf": "whatif",
     "Window": "steps",
     "apply_change": "whatif",
+    "ask": "pipeline",
     "build_graph": "graph_builder",
     "choose_window": "steps",
     "communication_by_rank": "analyze.exposed",
@@ -68,21 +90,32 @@ _HOME = {
     "find_steps": "steps",
     "hta_critical_path": "hta.path",
     "link_device": "link",
+    "link_files": "linking",
     "link_job": "link",
     "link_pair": "link",
     "load_job": "pipeline",
+    "from_networkx": "networkx_graphs",
+    "ideal_limits": "whatif",
+    "to_networkx": "networkx_graphs",
     "parse_change": "whatif",
+    "parse_selection": "whatif",
+    "sweep": "whatif",
+    "what_if": "whatif",
     "read": "formats",
     "run": "pipeline",
     "summarize": "report.summary",
+    "tensor_deps": "link.tensors",
     "validate_job": "validate",
     "validate_trace": "validate",
     "write": "formats",
+    "write_for_astra_sim": "export.astra_sim",
     "write_results": "report.summary",
     "write_timeline": "report.timeline",
 }
 
 __all__ = [
+    "Answers",
+    "Change",
     "Conversion",
     "CriticalPath",
     "EdgeKind",
@@ -92,6 +125,8 @@ __all__ = [
     "HtaCriticalPath",
     "InputError",
     "Job",
+    "LinkedFile",
+    "Linking",
     "NadiError",
     "Overheads",
     "PairError",
@@ -99,12 +134,15 @@ __all__ = [
     "Run",
     "Scale",
     "Schedule",
+    "Selection",
+    "SimulatorFiles",
     "Trace",
     "UsageError",
     "WhatIf",
     "Window",
     "__version__",
     "apply_change",
+    "ask",
     "build_graph",
     "choose_window",
     "communication_by_rank",
@@ -113,18 +151,27 @@ __all__ = [
     "estimate_overheads",
     "explain_time",
     "find_steps",
+    "from_networkx",
     "hta_critical_path",
+    "ideal_limits",
     "link_device",
+    "link_files",
     "link_job",
     "link_pair",
     "load_job",
     "parse_change",
+    "parse_selection",
     "read",
     "run",
     "summarize",
+    "sweep",
+    "tensor_deps",
+    "to_networkx",
     "validate_job",
     "validate_trace",
+    "what_if",
     "write",
+    "write_for_astra_sim",
     "write_results",
     "write_timeline",
 ]

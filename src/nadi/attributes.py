@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,11 +20,14 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import FormatError
-from nadi.kernels.groups import group_rows
+from nadi.kernels.attributes import count_attributes, place_attributes
 from nadi.schema import ATTRIBUTE_TYPES, ATTRS
 from nadi.wire import SCALAR_TYPES, bits_of, pack_list, unpack_list, value_of
 
-__all__ = ["CODES", "SPAN_CODES", "AttributeBuilder", "Attributes", "LazyAttributes"]
+__all__ = [
+    "CODES", "SPAN_CODES", "AttributeBuilder", "Attributes", "LazyAttributes", "Part", "combined",
+    "empty_columns",
+]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
 CODES = {name: code for code, name in enumerate(ATTRIBUTE_TYPES)}
@@ -36,6 +39,9 @@ SPAN_CODES = frozenset(
 _TEXTS = ("string", "operand", "json", "doc_string")
 _INTEGERS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64")
 _EMPTY = np.zeros(0, dtype=np.uint8)
+_IS_SPAN = np.isin(np.arange(len(ATTRIBUTE_TYPES)), list(SPAN_CODES))
+_Codes = npt.NDArray[np.int32]
+_Columns = tuple[_Codes, _Codes, npt.NDArray[np.uint8], Ints, _Codes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +91,11 @@ class Attributes:
         """Where each buffer begins, and after the last where it ends."""
         sizes = [buffer.size for buffer in self.buffers]
         return np.cumsum([0, *sizes], dtype=np.int64)
+
+    @property
+    def is_span(self) -> npt.NDArray[np.bool_]:
+        """Which are spans of bytes; bool, shape (attributes,)."""
+        return np.asarray(_IS_SPAN[self.type])
 
     def span(self, row: int) -> bytes:
         """Give the bytes of an attribute that is a span."""
@@ -177,42 +188,16 @@ class Attributes:
             int64, shape (nodes,): where each node is now; -1 if it is there no more, and
             its attributes with it.
         """
-        size = int(new_row.max(initial=-1)) + 1
-        node = np.append(new_row + 1, 0)[self.node]  # the last is that of the trace itself, -1
-        kept = np.flatnonzero((node > 0) | (self.node < 0))
-        return self._taken(kept, np.asarray(node[kept], dtype=np.int64), size)
+        return combined([Part(self, new_row)])
 
     def joined(self, other: Attributes) -> Attributes:
         """Give the attributes of both; in a node those of ``other`` come last."""
-        number = {name: code for code, name in enumerate(self.names)}
-        codes = [number.setdefault(name, len(number)) for name in other.names]
-        both = Attributes(
-            node=np.concatenate([self.node, other.node]),
-            name=np.concatenate([self.name, np.array(codes, dtype=np.int32)[other.name]]),
-            type=np.concatenate([self.type, other.type]),
-            value=np.concatenate([self.value, other._shifted(int(self._starts[-1]))]),
-            length=np.concatenate([self.length, other.length]),
-            names=tuple(number),
-            buffers=self.buffers + other.buffers,
-        )
-        node = both.node.astype(np.int64) + 1
-        return both._taken(np.arange(len(both)), node, int(node.max(initial=0)))
+        return combined([Part(self), Part(other)])
 
     def filtered(self, kept: npt.NDArray[np.bool_]) -> Attributes:
         """Give the attributes that a mask keeps; bool, shape (attributes,)."""
         rows = np.flatnonzero(kept)
         return self._at(rows, self.node[rows])
-
-    def _shifted(self, distance: int) -> Ints:
-        """Give the values with spans that begin later."""
-        is_span = np.isin(self.type, list(SPAN_CODES))
-        return np.where(is_span, self.value + distance, self.value)
-
-    def _taken(self, rows: Ints, keys: Ints, largest: int) -> Attributes:
-        """Give ``rows`` in the order of ``keys``, which are the nodes they go to plus one."""
-        order = np.empty(rows.size, dtype=np.int64)
-        group_rows(keys, np.empty(largest + 2, dtype=np.int64), order)
-        return self._at(rows[order], (keys[order] - 1).astype(np.int32))
 
     def _at(self, rows: Ints, node: npt.NDArray[np.int32]) -> Attributes:
         return Attributes(
@@ -241,6 +226,92 @@ class Attributes:
             return self.buffers[0]
         return np.concatenate(self.buffers) if self.buffers else _EMPTY
 
+    def bytes_around(self, rows: Ints) -> tuple[npt.NDArray[np.uint8], int]:
+        """Give bytes that the spans of some rows lie in, and how many bytes stand before these.
+
+        The buffers of a large trace are not copied together for spans that all lie in one, as
+        those of operands do: only the host's file tells of them.
+        """
+        first = int(self.value[rows].min(initial=2**62))
+        last = int((self.value[rows] + self.length[rows]).max(initial=0))
+        for buffer, start in zip(self.buffers, self._starts[:-1].tolist(), strict=True):
+            if start <= first and last <= start + buffer.size:
+                return buffer, start
+        return self.bytes(), 0
+
+
+class Part(NamedTuple):
+    """Attributes that are to be put together with others.
+
+    Attributes
+    ----------
+    attributes
+        As they are.
+    new_row
+        As in :meth:`Attributes.moved`; by default nodes stay where they are.
+    is_kept
+        bool, shape (attributes,): which to take; by default all.
+    """
+
+    attributes: Attributes
+    new_row: Ints | None = None
+    is_kept: npt.NDArray[np.bool_] | None = None
+
+
+def combined(parts: Sequence[Part]) -> Attributes:
+    """Put attributes of several sources together; in a node, in order of the sources.
+
+    O(attributes): each is read and written once.
+    """
+    names: dict[str, int] = {}
+    masks = [
+        (
+            _row_map(part),
+            np.ones(len(part.attributes), dtype=np.bool_) if part.is_kept is None else part.is_kept,
+        )
+        for part in parts
+    ]
+    height = max((int(new_row.max(initial=-1)) + 1 for new_row, _ in masks), default=0)
+    count = np.zeros(height + 1, dtype=np.int64)
+    for part, mask in zip(parts, masks, strict=True):
+        count_attributes(_writable(part.attributes.node), *mask, count)
+    at = np.cumsum(count) - count
+    out = empty_columns(int(count.sum()))
+    begin = 0
+    for (one, _, _), mask in zip(parts, masks, strict=True):
+        given: tuple[npt.NDArray[Any], ...] = (one.node, one.name, one.type, one.value, one.length)
+        columns = tuple(_writable(column) for column in given)
+        new_name = [names.setdefault(name, len(names)) for name in one.names]
+        shift = np.where(_IS_SPAN, begin, 0)
+        place_attributes(columns, *mask, np.array(new_name, dtype=np.int32), shift, at, out)
+        begin += sum(buffer.size for buffer in one.buffers)
+    buffers = tuple(buffer for part in parts for buffer in part.attributes.buffers)
+    node, name, kind, value, length = out
+    return Attributes(node, name, kind, value, length, tuple(names), buffers)
+
+
+def empty_columns(size: int) -> _Columns:
+    """Make room for node, name, type, value and length of attributes, each of shape (size,).
+
+    It is one block, because only a large block goes back to the system when it is done with.
+    """
+    block = np.empty(21 * size, dtype=np.uint8)
+    # the widest comes first: so all are aligned
+    value = block[: 8 * size].view(np.int64)
+    node, name, length = block[8 * size : 20 * size].view(np.int32).reshape(3, size)
+    return node, name, block[20 * size :], value, length
+
+
+def _row_map(part: Part) -> Ints:
+    if part.new_row is not None:
+        return np.asarray(_writable(part.new_row))
+    return np.arange(int(part.attributes.node.max(initial=-1)) + 1)
+
+
+def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Give an array as kernels take it: they compile anew for read-only ones."""
+    return np.require(array, requirements=["C", "W"])
+
 
 class LazyAttributes:
     """Attributes that are read when they are first asked for."""
@@ -248,10 +319,12 @@ class LazyAttributes:
     def __init__(self, load: Callable[[], Attributes]) -> None:
         self._load = load
 
-    @cached_property
+    @property
     def value(self) -> Attributes:
         """The attributes."""
-        return self._load()
+        value = self._load()
+        self._load = lambda: value  # lets go of what they were read from
+        return value
 
 
 def _json_value(content: bytes) -> Any:

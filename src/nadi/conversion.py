@@ -10,8 +10,8 @@ import polars as pl
 
 from nadi import formats
 from nadi.discover import list_files
-from nadi.errors import InputError, UsageError
-from nadi.formats.location import is_local, locate
+from nadi.errors import InputError
+from nadi.formats.location import check_target, locate
 from nadi.formats.registry import READABLE_SUFFIXES, Format, format_for_writing, format_named
 from nadi.formats.tables import file_of_table
 
@@ -88,7 +88,7 @@ def convert(
     for origin, goal in pairs:
         # a CSV is several files, of which the nodes' is always one
         written = file_of_table(goal, "nodes") if chosen.name == "csv" else goal
-        _check_target(origin, written, force=force)
+        check_target(written, [origin], replace=force, option="--force")
     return [_convert_file(*pair, chosen, schema, progress) for pair in pairs]
 
 
@@ -108,14 +108,6 @@ def _files_of_folder(files: list[Path], folder: Path, to: Format) -> list[tuple[
 def _stem(file: Path) -> str:
     fitting = [suffix for suffix in READABLE_SUFFIXES if file.name.endswith(suffix)]
     return file.name.removesuffix(max(fitting, key=len, default=file.suffix))
-
-
-def _check_target(source: Path, target: Path, *, force: bool) -> None:
-    if target == source or (is_local(target) and target.exists() and source.exists()
-                            and is_local(source) and target.samefile(source)):  # fmt: skip
-        raise UsageError(str(target), "would replace the file that is read", "give another name")
-    if not force and target.is_file():
-        raise InputError(str(target), "is there already", "give another name, or --force")
 
 
 def _convert_file(

@@ -10,16 +10,26 @@ from pathlib import Path
 
 from nadi import formats
 from nadi.errors import InputError, PairError
+from nadi.formats.container import read_head
 from nadi.formats.location import locate
 from nadi.formats.registry import READABLE_SUFFIXES
 from nadi.trace import Trace
 
-__all__ = ["RESULT_FILES", "TraceFiles", "find_files", "list_files", "pair_traces", "with_ranks"]
+__all__ = [
+    "RESULT_FILES", "Recording", "TraceFiles", "find_files", "list_files", "pair_recordings",
+    "peek", "recording_of",
+]  # fmt: skip
 
-_Key = Callable[[Trace], int | str | None]
+_Key = Callable[["Recording"], int | str | None]
 _MAX_DIGITS = 9  # of a rank
 RESULT_FILES = ("summary.json", "critical_path.csv", "timeline.json.gz")
 _TEXT = (".txt", ".txt.gz")  # of which few are traces
+# as PyTorch writes the beginning of its files; 18 digits are an int64
+_HOST_PROCESS = re.compile(rb'\s*\{\s*"schema"\s*:\s*"[^"\\]*"\s*,\s*"pid"\s*:\s*(\d{1,18})\s*,')
+_DEVICE_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,9})\s*[,}]')
+_FIRST_OPERATOR = re.compile(
+    rb'"cat"\s*:\s*"cpu_op"\s*,\s*"name"\s*:\s*"(?:[^"\\]|\\.)*+"\s*,\s*"pid"\s*:\s*(\d{1,18})\s*,'
+)
 
 
 @dataclass
@@ -140,30 +150,79 @@ def _no_device(paths: Sequence[Path | str], found: TraceFiles) -> PairError:
     )
 
 
-def pair_traces(hosts: Sequence[Trace], devices: Sequence[Trace]) -> list[tuple[Trace, Trace]]:
+@dataclass(frozen=True)
+class Recording:
+    """What tells whose trace a file is: its path, process id and rank; -1 where it is silent."""
+
+    path: str
+    process: int
+    rank: int
+
+
+def recording_of(trace: Trace) -> Recording:
+    """Give what a trace says of itself."""
+    return Recording(trace.provenance.sources[0].path, trace.process, trace.rank)
+
+
+def peek(path: Path) -> Recording:
+    """Find what a file says of itself in its beginning, else by reading it.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
+    head = read_head(path)
+    if (host := _HOST_PROCESS.match(head)) is not None:
+        return Recording(str(path), int(host[1]), -1)
+    rank, operator = _DEVICE_RANK.search(head), _FIRST_OPERATOR.search(head)
+    if rank is not None and operator is not None:
+        return Recording(str(path), int(operator[1]), int(rank[1]))
+    return recording_of(formats.read(path))
+
+
+def pair_recordings(
+    hosts: Sequence[Recording], devices: Sequence[Recording]
+) -> list[tuple[int, int, int]]:
     """Pair the host and the device traces of a job.
 
     There is but one of each; or a pair has a process id in common that no other has; or,
     if no process ids speak against it, the last number in the files' names, a number that
     is the device trace's rank, or a folder of its own. The rank is the one that the device
-    trace states, else the number in its file's name; of a single pair, else 0.
+    trace states, else the number in its file's name; of a single trace, else 0. Where there
+    are no host traces at all, every device trace stands alone.
+
+    Returns
+    -------
+    list of (host, device, rank)
+        In order of rank; positions in the two lists, the host's -1 where there is none.
 
     Raises
     ------
     PairError
         If a trace has no partner, or two traces are of one rank.
     """
-    devices = with_ranks(devices)
-    if len(hosts) == len(devices) == 1:
-        return [(hosts[0], devices[0])]
+    devices = _with_ranks(devices)
+    if not hosts:
+        pairs = [(-1, device) for device in range(len(devices))]
+    elif len(hosts) == len(devices) == 1:
+        pairs = [(0, 0)]
+    else:
+        pairs = _find_pairs(hosts, devices)
+    return sorted(((host, device, devices[device].rank) for host, device in pairs),
+                  key=lambda pair: pair[2])  # fmt: skip
+
+
+def _find_pairs(hosts: Sequence[Recording], devices: Sequence[Recording]) -> list[tuple[int, int]]:
     if (pairs := _pair_by(_process, hosts, devices, _process)) is not None:
         return pairs
     # in containers every rank may have the same process id; names must not contradict ids
-    common = {_process(trace) for trace in hosts} & {_process(trace) for trace in devices}
+    common = {_process(one) for one in hosts} & {_process(one) for one in devices}
     for host_key, device_key in _NAME_KEYS:
         pairs = _pair_by(host_key, hosts, devices, device_key)
         if pairs is not None and (
-            not common - {None} or all(_may_be_of_one_process(*pair) for pair in pairs)
+            not common - {None}
+            or all(_may_be_of_one_process(hosts[h], devices[d]) for h, d in pairs)
         ):
             return pairs
     raise PairError(
@@ -174,43 +233,34 @@ def pair_traces(hosts: Sequence[Trace], devices: Sequence[Trace]) -> list[tuple[
     )
 
 
-def with_ranks(devices: Sequence[Trace]) -> list[Trace]:
-    """Give every device trace a rank of its own.
-
-    It is the one that the trace states, else the number in its file's name; of a single
-    trace, else 0.
-
-    Raises
-    ------
-    PairError
-        If two are of one rank.
-    """
+def _with_ranks(devices: Sequence[Recording]) -> list[Recording]:
+    """Give every device trace a rank of its own."""
     ranked = []
-    for trace in devices:
-        rank = trace.rank
+    for one in devices:
+        rank = one.rank
         if rank < 0:
-            number = _number(trace)
+            number = _number(one)
             rank = 0 if number is None or len(devices) == 1 else number
-        ranked.append(replace(trace, rank=rank))
-    by_rank: dict[int, list[Trace]] = defaultdict(list)
-    for trace in ranked:
-        by_rank[trace.rank].append(trace)
-    for rank, traces in sorted(by_rank.items()):
-        if len(traces) > 1:
+        ranked.append(replace(one, rank=rank))
+    by_rank: dict[int, list[Recording]] = defaultdict(list)
+    for one in ranked:
+        by_rank[one.rank].append(one)
+    for rank, same in sorted(by_rank.items()):
+        if len(same) > 1:
             raise PairError(
-                _list(Path(t.provenance.sources[0].path) for t in traces),
-                f"{len(traces)} device traces of rank {rank}",
+                _list(one.path for one in same),
+                f"{len(same)} device traces of rank {rank}",
                 "give each rank once",
             )
     return ranked
 
 
 def _pair_by(
-    host_key: _Key, hosts: Sequence[Trace], devices: Sequence[Trace], device_key: _Key
-) -> list[tuple[Trace, Trace]] | None:
+    host_key: _Key, hosts: Sequence[Recording], devices: Sequence[Recording], device_key: _Key
+) -> list[tuple[int, int]] | None:
     """Pair the traces that have a key in common, if each key stands once on either side."""
-    by_key = {host_key(trace): trace for trace in hosts}
-    keys = [device_key(trace) for trace in devices]
+    by_key = {host_key(one): number for number, one in enumerate(hosts)}
+    keys = [device_key(one) for one in devices]
     if (
         None in by_key
         or len(by_key) != len(hosts)
@@ -218,59 +268,58 @@ def _pair_by(
         or set(keys) != set(by_key)
     ):
         return None
-    return [(by_key[k], device) for k, device in zip(keys, devices, strict=True)]
+    return [(by_key[key], number) for number, key in enumerate(keys)]
 
 
-def _without_partner(hosts: Sequence[Trace], devices: Sequence[Trace]) -> str:
+def _without_partner(hosts: Sequence[Recording], devices: Sequence[Recording]) -> str:
     """Name the traces that stand alone, or that claim the place of another."""
     reasons = []
-    for kind, traces, others in (("host", hosts, devices), ("device", devices, hosts)):
-        processes = {_process(trace) for trace in others}
-        alone = [t for t in traces if _process(t) not in processes]
+    for kind, recordings, others in (("host", hosts, devices), ("device", devices, hosts)):
+        processes = {_process(one) for one in others}
+        alone = [one.path for one in recordings if _process(one) not in processes]
         if alone:
-            names = _list(Path(t.provenance.sources[0].path) for t in alone)
             partner = "device" if kind == "host" else "host"
-            reasons.append(f"{names}: a {kind} trace without its {partner} trace")
-        seen: dict[int | None, list[Trace]] = defaultdict(list)
-        for trace in traces:
-            seen[_process(trace)].append(trace)
+            reasons.append(f"{_list(alone)}: a {kind} trace without its {partner} trace")
+        seen: dict[int | None, list[str]] = defaultdict(list)
+        for one in recordings:
+            seen[_process(one)].append(one.path)
         reasons += [
-            f"{_list(Path(t.provenance.sources[0].path) for t in same)}: {kind} traces of one "
-            "process id, and their names do not tell which is whose"
+            f"{_list(same)}: {kind} traces of one process id, and their names do not tell which is "
+            "whose"
             for same in seen.values()
             if len(same) > 1
         ]
     return ", and ".join(reasons)
 
 
-def _may_be_of_one_process(host: Trace, device: Trace) -> bool:
+def _may_be_of_one_process(host: Recording, device: Recording) -> bool:
     return None in (_process(host), _process(device)) or _process(host) == _process(device)
 
 
-def _process(trace: Trace) -> int | None:
-    return trace.process if trace.process >= 0 else None
+def _process(one: Recording) -> int | None:
+    return one.process if one.process >= 0 else None
 
 
-def _numbers(trace: Trace) -> list[int | None]:
-    numbers = re.findall(r"\d+", Path(trace.provenance.sources[0].path).name)
+def _numbers(one: Recording) -> list[int | None]:
+    numbers = re.findall(r"\d+", Path(one.path).name)
     return [int(number) if len(number) <= _MAX_DIGITS else None for number in numbers] or [None]
 
 
-def _number(trace: Trace) -> int | None:
+def _number(one: Recording) -> int | None:
     """Give the last number in a trace's file name, such as 3 in ``host_3.json.gz``."""
-    return _numbers(trace)[-1]
+    return _numbers(one)[-1]
 
 
-def _first_number(trace: Trace) -> int | None:
-    return _numbers(trace)[0]
+def _first_number(one: Recording) -> int | None:
+    return _numbers(one)[0]
 
 
-def _rank(trace: Trace) -> int | None:
-    return trace.rank
+def _rank(one: Recording) -> int | None:
+    return one.rank
 
 
-def _folder(trace: Trace) -> str:
-    return str(Path(trace.provenance.sources[0].path).parent)
+def _folder(one: Recording) -> str:
+    return str(Path(one.path).parent)
 
 
 # what the names of a host and a device file may have in common, the likeliest first: the same
@@ -283,6 +332,6 @@ _NAME_KEYS: tuple[tuple[_Key, _Key], ...] = (
 )
 
 
-def _list(paths: Iterable[Path]) -> str:
+def _list(paths: Iterable[Path | str]) -> str:
     names = list(dict.fromkeys(str(path) for path in paths))
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

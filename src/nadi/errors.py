@@ -35,6 +35,10 @@ class NadiError(Exception):
         text = f"{where}: {what}" if where else what
         super().__init__(f"{text}; {remedy}" if remedy else text)
 
+    def __reduce__(self) -> tuple[type[NadiError], tuple[str, str, str]]:
+        """Come back from another process as it was."""
+        return type(self), (self.where, self.what, self.remedy)
+
 
 class UsageError(NadiError):
     """The request itself is wrong: an unknown step, an expression that does not parse."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,11 @@ from nadi.kernels.paths import latest_times, replay_times, topological_order
 from nadi.schedule import Schedule
 from nadi.schema import SCHEDULE
 from nadi.trace import Job
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    import nadi
 
 __all__ = ["CycleError", "EdgeKind", "Edges", "EventGraph", "Replay", "make_edges"]
 
@@ -44,6 +49,7 @@ class EdgeKind(IntEnum):
     ARRIVAL = 6  # a rank enters a collective
     SYNC = 7  # a call returns after the work that it waited for
     THREAD = 8  # a thread goes on after work of another thread
+    ADDED = 9  # a dependency that was not recorded, but asked for
 
 
 class Edges(NamedTuple):
@@ -78,10 +84,13 @@ class CycleError(NadiError):
     moments
         What lies on the cycle, each waiting for the one before it, such as ``start of
         aten::mm (rank 0, row 12)``.
+    vertices
+        The same as vertices.
     """
 
-    def __init__(self, moments: list[str]) -> None:
+    def __init__(self, moments: list[str], vertices: list[int]) -> None:
         self.moments = moments
+        self.vertices = vertices
         shown = " -> ".join(moments[:_MAX_NAMES]) + " -> ..." * (len(moments) > _MAX_NAMES)
         super().__init__("", f"dependencies form a cycle: {shown}", "leave one of them out")
 
@@ -199,6 +208,36 @@ class EventGraph:
             order=order,
         )
 
+    def of_operations(self, kept: npt.NDArray[np.bool_], vertices: _Ints) -> EventGraph:
+        """Give the graph of some of the operations, without any edge.
+
+        Parameters
+        ----------
+        kept
+            bool, shape (ops,).
+        vertices
+            int64, ascending: their vertices, and those of no operation that stay.
+        """
+        new = np.cumsum(kept) - 1
+        parent = self.op_parent
+        while (gone := (parent >= 0) & ~kept[parent]).any():
+            parent = np.where(gone, self.op_parent[parent], parent)
+        none = np.empty(0, dtype=np.int64)
+        return replace(
+            self,
+            op_trace=self.op_trace[kept],
+            op_row=self.op_row[kept],
+            op_parent=np.where(parent >= 0, new[parent], -1)[kept],
+            time=self.time[vertices],
+            delay=self.delay[vertices],
+            in_ptr=np.zeros(vertices.size + 1, dtype=np.int64),
+            in_src=none,
+            weight=none,
+            edge_op=none,
+            edge_kind=none.astype(np.uint8),
+            order=np.arange(vertices.size),
+        )
+
     @classmethod
     def build(
         cls, job: Job, op_trace: _Ints, op_row: _Ints, op_parent: _Ints, time: _Ints, edges: Edges
@@ -226,6 +265,20 @@ class EventGraph:
             job, op_trace, op_row, op_parent, time, delay, in_ptr, in_src, weight,
             edges.op[edge], kinds, order,
         )  # fmt: skip
+
+    def to_networkx(self) -> nx.DiGraph:
+        """Give the graph as a networkx DiGraph, as :func:`nadi.to_networkx` does."""
+        import nadi  # the function is of a higher layer: this is only another way to call it
+
+        return nadi.to_networkx(self)
+
+    def what_if(
+        self, *changes: nadi.Change | str, window: nadi.Window | None = None
+    ) -> nadi.WhatIf:
+        """Make changes and replay, as :func:`nadi.what_if` does."""
+        import nadi  # as above
+
+        return nadi.what_if(self, *changes, window=window)
 
     def replay(self) -> Replay:
         """Compute when every vertex happens, from weights and delays. O(vertices + edges).
@@ -256,7 +309,7 @@ def _sorted(
     on_cycle = topological_order(in_ptr, in_src, order)
     if on_cycle >= 0:
         cycle = _cycle(in_ptr, in_src, on_cycle)
-        raise CycleError([_moment(*operations, vertex) for vertex in cycle])
+        raise CycleError([_moment(*operations, vertex) for vertex in cycle], cycle)
     return in_ptr, in_src, order, edge
 
 

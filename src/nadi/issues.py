@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import polars as pl
 
 from nadi.schema import ISSUES
 
-__all__ = ["Issue", "IssueLog"]
+__all__ = ["Issue", "IssueLog", "summed_issues"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,10 @@ class IssueLog:
         if count:
             self._issues.append(Issue(code, severity, count, detail, remedy))
 
+    def add_all(self, other: IssueLog) -> None:
+        """Note what another log has, after what this one has."""
+        self._issues += other._issues
+
     def table(self) -> pl.DataFrame:
         """Give the issues as a table (``schema.ISSUES``)."""
         columns = {
@@ -43,3 +48,17 @@ class IssueLog:
             "remedy": [issue.remedy for issue in self._issues],
         }
         return ISSUES.build(len(self._issues), columns)
+
+
+def summed_issues(tables: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Add up the issues of several traces: one row for each that is alike but for its count.
+
+    ``schema.ISSUES``, in the order in which they were first met.
+    """
+    summed: pl.DataFrame = (
+        pl.concat([ISSUES.empty(), *tables])
+        .group_by("code", "severity", "detail", "remedy", maintain_order=True)
+        .agg(pl.col("count").sum())
+        .select(list(ISSUES.dtypes))
+    )
+    return summed

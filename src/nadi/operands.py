@@ -18,13 +18,16 @@ import polars as pl
 
 from nadi.attributes import CODES, Attributes
 from nadi.kernels.operands import Leaves, Names, Tensors, bound_items, read_operands
+from nadi.kernels.tensors import byte_ranges
 from nadi.schema import OPERANDS, TENSORS, UNREADABLE
 
-__all__ = ["OPERAND_NAMES", "OperandTables", "operand_tables"]
+__all__ = ["OPERAND_NAMES", "OperandTables", "TensorUses", "operand_tables", "tensor_uses"]
 
 _KINDS = ("values", "shapes", "types", "strides")
 # the attributes of type operand, in the order that the kernel takes them in
 OPERAND_NAMES = tuple(f"{side}.{kind}" for side in ("inputs", "outputs") for kind in _KINDS)
+_WORD_SIZE = 8
+_NO_MEMORY = "meta"  # the device of tensors that have a shape and no data
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _Ints = npt.NDArray[np.int64]
 _Ints32 = npt.NDArray[np.int32]
@@ -58,15 +61,7 @@ def operand_tables(attributes: Attributes) -> OperandTables:
     """
     text, start, length = _spans(attributes)
     sets = np.flatnonzero(length.any(axis=1))
-    start, length = start[sets], length[sets]
-    values, dims = length[:, :1].copy(), length.copy()
-    dims[:, [0, 2]] = 0
-    leaves, tensors, names = _room(
-        len(sets),
-        bound_items(text, start[:, 0].copy(), values.ravel()),
-        bound_items(text, start.ravel(), dims.ravel()),
-    )
-    num_unread = read_operands(text, start, length, leaves, tensors, names)
+    leaves, tensors, names, num_unread = _read(text, start[sets], length[sets])
     texts = _texts(text, names)
     operands = _operands(leaves, sets, texts)
     if num_unread:
@@ -74,36 +69,126 @@ def operand_tables(attributes: Attributes) -> OperandTables:
     return OperandTables(operands, _tensors(tensors, texts))
 
 
-def _spans(attributes: Attributes) -> tuple[_Bytes, _Ints, _Ints]:
+class TensorUses(NamedTuple):
+    """The tensors that nodes were given and gave, as arrays: what is between them is left out.
+
+    Attributes
+    ----------
+    node, position
+        int64, shape (uses,): row of the node, ascending; place in the list of its inputs
+        or of its outputs.
+    is_output
+        bool, shape (uses,).
+    tensor
+        int64, shape (uses,): which of ``storage``, ``begin`` and ``end``.
+    identity, storage
+        int64, shape (tensors,): a number for each tensor id, and for each storage on each
+        device, both from 0.
+    begin, end
+        int64, shape (tensors,): the smallest range of bytes of the storage that the tensor
+        lies in; equal for one without memory.
+    is_word
+        bool, shape (tensors,): whether its elements have 8 bytes.
+    num_tensors, num_storages
+        How many numbers ``identity`` and ``storage`` have.
+    num_without_strides
+        Uses for whose tensor no strides are recorded: it is taken to be contiguous.
+    """
+
+    node: _Ints
+    position: _Ints
+    is_output: npt.NDArray[np.bool_]
+    tensor: _Ints
+    identity: _Ints
+    storage: _Ints
+    begin: _Ints
+    end: _Ints
+    is_word: npt.NDArray[np.bool_]
+    num_tensors: int
+    num_storages: int
+    num_without_strides: int
+
+
+def tensor_uses(attributes: Attributes, chosen: npt.NDArray[np.bool_]) -> TensorUses:
+    """Read where in memory the tensors of some nodes lie, without making tables.
+
+    Parameters
+    ----------
+    attributes
+        As for :func:`operand_tables`.
+    chosen
+        bool, shape (nodes,).
+    """
+    text, start, length = _spans(attributes, chosen)
+    sets = np.flatnonzero(length[:, 0])
+    length = length[sets]
+    length[:, _KINDS.index("types")] = 0
+    leaves, tensors, names, _ = _read(text, start[sets], length)
+    uses = np.flatnonzero(leaves.tensor[: leaves.size[0]] >= 0)
+    size = int(tensors.size[0])
+    begin, end = np.empty((2, size), dtype=np.int64)
+    byte_ranges(
+        tensors.numbers, tensors.first_dim, tensors.num_dims, tensors.num_strides, tensors.dims,
+        begin, end,
+    )  # fmt: skip
+    device = tensors.device[:size]
+    no_memory = np.array([text == _NO_MEMORY for text in _texts(text, names)], dtype=np.bool_)
+    end = np.where(no_memory[device], begin, end)
+    ids, identity = np.unique(tensors.numbers[:size, 0], return_inverse=True)
+    _, storage = np.unique(tensors.numbers[:size, 1], return_inverse=True)
+    # an id that stands for memory of two devices was given anew
+    different, storage = np.unique(storage * no_memory.size + device, return_inverse=True)
+    tensor = leaves.tensor[uses].astype(np.int64)
+    unknown = (tensors.num_strides[:size] == 0) & (tensors.num_dims[:size] > 0)
+    of_set = sets[leaves.set[uses]]
+    return TensorUses(
+        node=of_set // 2,
+        position=leaves.position[uses].astype(np.int64),
+        is_output=of_set % 2 == 1,
+        tensor=tensor,
+        identity=identity,
+        storage=storage,
+        begin=begin,
+        end=end,
+        is_word=tensors.numbers[:size, 4] == _WORD_SIZE,
+        num_tensors=ids.size,
+        num_storages=different.size,
+        num_without_strides=int(unknown[tensor].sum()),
+    )
+
+
+def _read(text: _Bytes, start: _Ints, length: _Ints) -> tuple[Leaves, Tensors, Names, int]:
+    """Read sets of four texts; also gives how many texts could not be read."""
+    values, dims = length[:, :1].copy(), length.copy()
+    dims[:, [0, 2]] = 0
+    leaves, tensors, names = _room(
+        len(start),
+        bound_items(text, start[:, 0].copy(), values.ravel()),
+        bound_items(text, start.ravel(), dims.ravel()),
+    )
+    return leaves, tensors, names, read_operands(text, start, length, leaves, tensors, names)
+
+
+def _spans(
+    attributes: Attributes, chosen: npt.NDArray[np.bool_] | None = None
+) -> tuple[_Bytes, _Ints, _Ints]:
     """Give the bytes, and start and length of the texts of each node's inputs and outputs."""
     number = {name: place for place, name in enumerate(OPERAND_NAMES)}
     place_of = np.array([number.get(name, -1) for name in attributes.names] or [-1])
     is_operand = attributes.type == CODES["operand"]
-    rows = np.flatnonzero(is_operand & (attributes.node >= 0))
+    is_operand &= attributes.node >= 0
+    rows = np.flatnonzero(is_operand)
+    if chosen is not None:
+        rows = rows[chosen[attributes.node[rows]]]
     place = place_of[attributes.name[rows]]
     rows, place = rows[place >= 0], place[place >= 0]
     node = attributes.node[rows].astype(np.int64)
     start = np.zeros((int(node.max(initial=-1)) + 1, len(OPERAND_NAMES)), dtype=np.int64)
     length = np.zeros_like(start)
-    text, before = _text_around(attributes, rows)
+    text, before = attributes.bytes_around(rows)
     start[node, place] = attributes.value[rows] - before
     length[node, place] = attributes.length[rows]
     return text, start.reshape(-1, len(_KINDS)), length.reshape(-1, len(_KINDS))
-
-
-def _text_around(attributes: Attributes, rows: _Ints) -> tuple[_Bytes, int]:
-    """Give bytes that the spans of ``rows`` lie in, and how many bytes stand before these.
-
-    A linked trace has the bytes of two files, of which only the host's tell of operands:
-    they are not copied together.
-    """
-    ends = np.cumsum([buffer.size for buffer in attributes.buffers], dtype=np.int64)
-    first = int(attributes.value[rows].min(initial=2**62))
-    last = int((attributes.value[rows] + attributes.length[rows]).max(initial=0))
-    for buffer, end in zip(attributes.buffers, ends.tolist(), strict=True):
-        if end - buffer.size <= first and last <= end:
-            return buffer, end - buffer.size
-    return attributes.bytes(), 0
 
 
 def _room(num_sets: int, num_items: int, num_dims: int) -> tuple[Leaves, Tensors, Names]:

@@ -10,25 +10,31 @@ import polars as pl
 
 from nadi import formats
 from nadi.analyze.exposed import communication_by_rank
+from nadi.analyze.stragglers import find_stragglers
 from nadi.analyze.unexplained import explain_time
 from nadi.critical_paths import critical_path
-from nadi.discover import find_files, pair_traces, with_ranks
-from nadi.errors import InputError
-from nadi.graph import EventGraph
+from nadi.discover import find_files, pair_recordings, recording_of
+from nadi.errors import InputError, UsageError
 from nadi.graph_builder import build_graph
 from nadi.issues import IssueLog
 from nadi.link import link_device, link_job, link_pair
-from nadi.result import Run, WhatIf
-from nadi.steps import Window, choose_window, find_steps
+from nadi.result import Answers, Run
+from nadi.steps import choose_window, find_steps
 from nadi.trace import Job, Trace
-from nadi.whatif import Scale, apply_change, parse_change
+from nadi.whatif import ideal_limits, parse_change, parse_values, sweep
+from nadi.whatif import what_if as change_and_replay
 
-__all__ = ["load_job", "run"]
+__all__ = ["ask", "load_job", "run"]
 
 _Progress = Callable[[str], None]
 
 
-def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
+def load_job(
+    *paths: Path | str,
+    force: bool = False,
+    tensors: bool = False,
+    progress: _Progress = lambda _: None,
+) -> Job:
     """Read, pair and link the traces of a job.
 
     Parameters
@@ -37,6 +43,11 @@ def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
         Folders with a pair per rank, or a device trace per rank and no host trace, or the
         files themselves in any order. JSON files of a folder that are no traces are passed
         over, and named in the job's issues.
+    force
+        Whether to link a host and a device trace even if they hardly correspond.
+    tensors
+        Whether to find dependencies by tensors too, which few answers need and which are a
+        third of the work; ``nadi.tensor_deps`` gives them of a trace later.
     progress
         Called with a line of text before each longer stage.
 
@@ -49,10 +60,16 @@ def load_job(*paths: Path | str, progress: _Progress = lambda _: None) -> Job:
     hosts = _read_all(files.hosts, progress)
     devices = _read_all(files.devices, progress)
     progress("linking hosts and devices")
-    if hosts:
-        linked = [link_pair(host, device) for host, device in pair_traces(hosts, devices)]
-    else:
-        linked = [link_device(device) for device in with_ranks(devices)]
+    linked = []
+    for host, device, rank in pair_recordings(
+        [recording_of(trace) for trace in hosts], [recording_of(trace) for trace in devices]
+    ):
+        trace = replace(devices[device], rank=rank)
+        linked.append(
+            link_device(trace)
+            if host < 0
+            else link_pair(hosts[host], trace, force=force, tensors=tensors)
+        )
     job = link_job(linked)
     log = IssueLog()
     log.add(
@@ -67,6 +84,7 @@ def run(
     *paths: Path | str,
     step: str | int = "all",
     what_if: Sequence[str] = (),
+    force: bool = False,
     progress: _Progress = lambda _: None,
 ) -> Run:
     """Answer what bounds a step, and what changes to it would do.
@@ -79,6 +97,8 @@ def run(
         Number of a step, or ``all``.
     what_if
         Changes such as ``scale aten::mm 0.5``, each tried alone.
+    force
+        As in :func:`load_job`.
     progress
         Called with a line of text before each longer stage.
 
@@ -90,7 +110,7 @@ def run(
         If the step is not there, or a change is not understood or matches nothing.
     """
     changes = [parse_change(text) for text in what_if]
-    job = load_job(*paths, progress=progress)
+    job = load_job(*paths, force=force, progress=progress)
     progress("building the event graph and its critical path")
     graph = build_graph(job)
     if graph.num_ops == 0:
@@ -112,13 +132,59 @@ def run(
         path=path,
         explained=explain_time(graph),
         communication=communication_by_rank(job, start, end),
-        what_ifs=[_try_change(graph, window, change) for change in changes],
+        stragglers=find_stragglers(measured, window),
+        what_ifs=[change_and_replay(graph, one, window=window) for one in changes],
     )
 
 
-def _try_change(graph: EventGraph, window: Window, change: Scale) -> WhatIf:
-    changed = apply_change(graph, change, since=window.start(graph.time))
-    return WhatIf(change, window.length(changed.replay().time))
+def ask(
+    *paths: Path | str,
+    changes: Sequence[str] = (),
+    step: str | int = "all",
+    sweep_over: str = "",
+    progress: _Progress = lambda _: None,
+) -> Answers:
+    """Answer what changes would do, alone and together; without any, what ideals would.
+
+    Parameters
+    ----------
+    paths
+        Folders with a pair per rank, or the files themselves in any order.
+    changes
+        As :func:`nadi.parse_change` reads them.
+    step
+        Number of a step, or ``all``.
+    sweep_over
+        Values for the place of ``{}`` in all changes: ``0.5,1,2`` or ``0.5:2:0.25``.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, or files do not belong together.
+    UsageError
+        If the step is not there, or a change is not understood or matches nothing.
+    """
+    values = parse_values(sweep_over) if sweep_over else []
+    if values and not any("{}" in change for change in changes):
+        raise UsageError("--sweep", "no change has a place for the values", "write {} in one")
+    for change in changes:
+        for value in values or [""]:
+            parse_change(change.replace("{}", value) if values else change)
+    job = load_job(*paths, progress=progress)
+    progress("building the event graph")
+    graph = build_graph(job)
+    window = choose_window(graph, find_steps(graph), str(step))
+    alone, together, swept, limits = [], None, [], []
+    if values:
+        swept = sweep(graph, changes, values, window)
+    elif changes:
+        alone = [change_and_replay(graph, one, window=window) for one in changes]
+        together = change_and_replay(graph, *changes, window=window) if len(changes) > 1 else None
+    else:
+        limits = ideal_limits(graph, window)
+    return Answers(graph, window, alone, together, swept, limits, tuple(changes))
 
 
 def _read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:

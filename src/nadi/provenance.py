@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 __all__ = ["Provenance", "Source"]
 
@@ -15,6 +20,26 @@ class Source:
     format: str
     size: int
     hash: str
+
+    @classmethod
+    def of(cls, path: str, format_name: str, stored: npt.NDArray[np.uint8]) -> Source:
+        """Describe a file by its bytes, uint8, which are hashed when somebody asks.
+
+        Hashing takes as long as reading, and few who read a trace look at it.
+        """
+        source = cls.__new__(cls)
+        vars(source).update(path=path, format=format_name, size=stored.size, _stored=stored)
+        return source
+
+    if not TYPE_CHECKING:  # which would take any name for an attribute
+
+        def __getattr__(self, name: str) -> str:
+            stored = vars(self).get("_stored")
+            if name != "hash" or stored is None:
+                raise AttributeError(name, name=name, obj=self)
+            digest = hashlib.blake2b(stored.data, digest_size=16).hexdigest()
+            vars(self).update(hash=digest, _stored=None)
+            return digest
 
 
 @dataclass(frozen=True)

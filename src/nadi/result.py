@@ -1,26 +1,19 @@
-"""What the main job found, as a value."""
+"""What the main jobs found, as values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from nadi.analyze.exposed import RankCommunication
+from nadi.analyze.stragglers import Stragglers
 from nadi.analyze.unexplained import Explained
 from nadi.critical_paths import CriticalPath
 from nadi.graph import EventGraph, Replay
 from nadi.steps import Window
 from nadi.trace import Job
-from nadi.whatif import Scale
+from nadi.whatif import Limit, WhatIf
 
-__all__ = ["Run", "WhatIf"]
-
-
-@dataclass(frozen=True)
-class WhatIf:
-    """A change and the length of the window in ns once it is made."""
-
-    change: Scale
-    step_ns: int
+__all__ = ["Answers", "Run"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +34,8 @@ class Run:
         How much of the measured time of the whole job the graph explains.
     communication
         Per rank, within the window.
+    stragglers
+        Which rank each collective of the window waited for.
     what_ifs
         One per change asked for, each made to the measured job alone.
     """
@@ -53,6 +48,7 @@ class Run:
     path: CriticalPath
     explained: Explained
     communication: list[RankCommunication]
+    stragglers: Stragglers
     what_ifs: list[WhatIf]
 
     def __repr__(self) -> str:
@@ -67,3 +63,39 @@ class Run:
     def replayed_ns(self) -> int:
         """Length of the window in the replay without a change."""
         return self.window.length(self.replay.time)
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What changes would do to a window of a job.
+
+    Attributes
+    ----------
+    graph
+        The job as measured.
+    window
+        What was asked about.
+    alone
+        Each change made by itself.
+    together
+        All of them, if there are several.
+    sweep
+        Values put into the changes, and all changes with each; then ``alone`` is empty.
+    limits
+        Ideals, if no change was asked for.
+    asked
+        The changes as they were written.
+    """
+
+    graph: EventGraph
+    window: Window
+    alone: list[WhatIf]
+    together: WhatIf | None
+    sweep: list[tuple[str, WhatIf]]
+    limits: list[Limit]
+    asked: tuple[str, ...]
+
+    @property
+    def measured_ns(self) -> int:
+        """Measured length of the window."""
+        return self.window.length(self.graph.time)

@@ -19,6 +19,7 @@ __all__ = [
     "ATTRIBUTE_TYPES",
     "ATTRS",
     "CATEGORIES",
+    "CLOCKS",
     "COMM_TYPES",
     "DEPS",
     "DEP_KINDS",
@@ -37,6 +38,7 @@ __all__ = [
     "TENSORS",
     "TENSOR_DEPS",
     "THREAD_WORK",
+    "UNBOUNDED",
     "UNREADABLE",
     "Column",
     "Table",
@@ -113,6 +115,7 @@ ATTRIBUTE_TYPES = (
     "doc_string",
     "unknown",
 )
+UNBOUNDED = 2**62  # a shift of clocks without an upper bound; the negative of it without a lower
 UNREADABLE = "unreadable"  # the type of an operand that stands for a text as a whole
 SEVERITIES = ("info", "warning", "error")
 
@@ -245,6 +248,8 @@ NODES = Table(
         Column("src", _INT, "rank that sends, where it is stated", missing=-1),
         Column("dst", _INT, "rank that receives, where it is stated", missing=-1),
         Column("tag", _INT, "tag of a send or receive", missing=-1),
+        Column("is_async", _INT, "whether the call for it returned before it was done, 1 or 0, "
+               "where it is stated", missing=-1),
         Column("flops", _INT, "floating point operations, where they are stated", missing=-1),
     ),
     {
@@ -270,15 +275,15 @@ DEPS = Table(
                "call: starts inside src; order: starts after src on its thread; launch: runs what "
                "src launched; stream: follows src on its stream; event: cannot start before src, "
                "on another stream, has ended; sync: cannot end before src ends; thread: cannot "
-               "start before src, on another thread, has ended; comm: follows src in its process "
-               "group; raw: reads what src wrote; war: overwrites what src read; waw: overwrites "
-               "what src wrote; data, ctrl: as a Chakra file gives them"),
+               "start before src, on another thread, has ended; comm: is asked for after src in "
+               "its process group; raw: reads what src wrote; war: overwrites what src read; waw: "
+               "overwrites what src wrote; data, ctrl: as a Chakra file gives them"),
         Column("inferred", pl.Boolean, "found from times, not stated by the recording",
                missing=False),
     ),
     {
         "deps.rows": "src and dst are rows of the nodes table",
-        "deps.order": "src starts no later than dst, but for sync, data and ctrl",
+        "deps.order": "src starts no later than dst, but for sync, comm, data and ctrl",
         "deps.twice": "no dependency is given twice",
     },
 )  # fmt: skip
@@ -289,7 +294,8 @@ GROUPS = Table(
     (
         Column("name", pl.String, "name as recorded"),
         Column("description", pl.String, "its description, such as default_pg", missing=""),
-        Column("ranks", pl.List(_INT), "global ranks of its members, ascending"),
+        Column("ranks", pl.List(_INT), "global ranks of its members, ascending; empty if they are "
+               "not stated"),
         Column("backend", pl.String, "communication library, such as cuda:nccl", missing=""),
     ),
     {
@@ -379,15 +385,50 @@ ISSUES = Table(
 
 MATCHES = Table(
     "matches",
-    "one rank's part in one collective of a job",
+    "one rank's part in one collective of a job, or in one transfer from rank to rank",
     (
-        Column("collective", _INT, "number of the collective in the job"),
+        Column(
+            "collective",
+            _INT,
+            "number of the collective in the job, or of the transfer: a "
+            "send (COMM_SEND) and its receive (COMM_RECV)",
+        ),
         Column("rank", _INT, "global rank"),
         Column("node", _INT, "the rank's operation", references="nodes row of that rank"),
     ),
     {
         "matches.rank": "a rank takes part in a collective at most once",
         "matches.node": "a match names a row of its rank's nodes",
+    },
+)
+
+CLOCKS = Table(
+    "clocks",
+    "how the clock of one rank lies to that of another, by what they did together",
+    (
+        Column("rank", _INT, "global rank"),
+        Column(
+            "reference",
+            _INT,
+            "the rank that it is compared with: the lowest of those that it "
+            "communicates with, be it by way of others",
+        ),
+        Column("shift", _INT, "time that was added to the rank's own", "ns", missing=0),
+        Column(
+            "low",
+            _INT,
+            "least shift against the reference with which no communication ends "
+            "before it can; -2^62 without such a bound",
+            "ns",
+            missing=-UNBOUNDED,
+        ),
+        Column(
+            "high", _INT, "largest such shift; 2^62 without such a bound", "ns", missing=UNBOUNDED
+        ),
+    ),
+    {
+        "clocks.rank": "a rank of the job stands once, and so does its reference",
+        "clocks.shift": "shift less that of the reference lies between low and high",
     },
 )
 
@@ -408,7 +449,7 @@ SCHEDULE = Table(
 )  # fmt: skip
 
 TABLES: Sequence[Table] = (
-    NODES, DEPS, GROUPS, ATTRS, TENSORS, OPERANDS, ISSUES, MATCHES, SCHEDULE,
+    NODES, DEPS, GROUPS, ATTRS, TENSORS, OPERANDS, ISSUES, MATCHES, CLOCKS, SCHEDULE,
 )  # fmt: skip
 
 
@@ -425,9 +466,10 @@ def data_model_page() -> str:
         "A **Trace** is one rank: the tables nodes, deps, groups, attrs and issues, and its",
         "provenance. Its tables tensors and operands are read from the attributes of type operand",
         "when they are first asked for.",
-        "A **Job** is several ranks: their traces, and matches, which says which operations of",
-        "different ranks are the same collective. A **schedule** says when each operation ran;",
-        "a measured run and a replayed one are the same table.",
+        "A **Job** is several ranks: their traces, matches, which says which operations of",
+        "different ranks are the same communication, and clocks, how their times lie to one",
+        "another. A **schedule** says when each operation ran; a measured run and a replayed one",
+        "are the same table.",
         "",
         "`nadi validate` and `nadi.validate_trace` check the rules, and report each by its code.",
     ]

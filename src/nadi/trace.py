@@ -13,7 +13,7 @@ import polars as pl
 from nadi.attributes import Attributes, LazyAttributes
 from nadi.operands import OperandTables, operand_tables
 from nadi.provenance import Provenance
-from nadi.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
+from nadi.schema import CLOCKS, DEPS, GROUPS, ISSUES, MATCHES, NODES
 
 __all__ = ["Job", "Trace"]
 
@@ -132,17 +132,22 @@ class Job:
     traces
         One per rank, in ascending order of rank.
     matches
-        Which operations of different ranks are one collective (``schema.MATCHES``).
+        Which operations of different ranks are one communication (``schema.MATCHES``).
     issues
         Problems met between ranks; those of one rank are in its trace.
+    clocks
+        How the clocks of ranks lie to one another (``schema.CLOCKS``); what was added to the
+        times of a rank is in the traces already.
     """
 
     traces: tuple[Trace, ...]
     matches: pl.DataFrame
     issues: pl.DataFrame
+    clocks: pl.DataFrame = field(default_factory=CLOCKS.empty)
 
     def __post_init__(self) -> None:
         MATCHES.check(self.matches)
+        CLOCKS.check(self.clocks)
         ISSUES.check(self.issues)
 
     def __repr__(self) -> str:
@@ -162,6 +167,23 @@ class Job:
     def num_nodes(self) -> int:
         """Number of nodes over all ranks."""
         return sum(trace.nodes.height for trace in self.traces)
+
+    @cached_property
+    def num_transfers(self) -> int:
+        """Number of sends that were matched with their receives."""
+        sends = [
+            trace.nodes["kind"].gather(
+                self.matches.filter(pl.col("rank") == trace.rank)["node"].cast(pl.UInt32)
+            )
+            == "COMM_SEND"
+            for trace in self.traces
+        ]
+        return sum(int(of_rank.sum()) for of_rank in sends)
+
+    @property
+    def num_collectives(self) -> int:
+        """Number of collectives that were matched across ranks."""
+        return self.matches["collective"].n_unique() - self.num_transfers
 
     @cached_property
     def origin(self) -> int:

@@ -5,10 +5,56 @@ Inside Nadi time is int64 nanoseconds and size is int64 bytes.
 
 from __future__ import annotations
 
-__all__ = ["format_bytes", "format_count", "format_ns", "format_percent", "printable"]
+import re
+
+__all__ = [
+    "format_bytes",
+    "format_count",
+    "format_ns",
+    "format_percent",
+    "parse_ns",
+    "parse_rate",
+    "printable",
+]
 
 _TIME_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
 _SIZE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+_DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
+_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([^\s0-9].*?)\s*")
+
+
+def parse_ns(text: str) -> int:
+    """Read a duration such as ``10us`` or ``1.5 ms``; ns.
+
+    Raises
+    ------
+    ValueError
+        If it is none; the message says what is.
+    """
+    found = _QUANTITY.fullmatch(text)
+    if found is None or found[2] not in _NS:
+        raise ValueError(f"{text!r} is not a time such as 10us (ns, us, ms, s)")
+    return round(float(found[1]) * _NS[found[2]])
+
+
+def parse_rate(text: str) -> float:
+    """Read a bandwidth such as ``400 GB/s`` (10^9) or ``25GiB/s`` (2^30); bytes per second.
+
+    Raises
+    ------
+    ValueError
+        If it is none; the message says what is.
+    """
+    found = _QUANTITY.fullmatch(text)
+    unit = re.fullmatch(r"([KMGT]i?|)(B|b|bit)/s", found[2]) if found else None
+    if found is None or unit is None or float(found[1]) <= 0:
+        raise ValueError(f"{text!r} is not a bandwidth such as 400GB/s, 25GiB/s or 100Gb/s")
+    scale = {**_DECIMAL, **_BINARY}[unit[1]]
+    return float(found[1]) * scale / (1 if unit[2] == "B" else 8)
 
 
 def format_ns(nanoseconds: int) -> str:

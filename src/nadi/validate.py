@@ -41,17 +41,31 @@ def validate_trace(trace: Trace) -> pl.DataFrame:
 
 
 def validate_job(job: Job) -> pl.DataFrame:
-    """Check the matches of a job; returns as :func:`validate_trace` does."""
+    """Check the matches and clocks of a job; returns as :func:`validate_trace` does."""
     log = IssueLog()
     key = job.matches.select("collective", "rank")
     _report(log, "matches.rank", key.is_duplicated().to_numpy())
-    heights = {trace.rank: trace.nodes.height for trace in job.traces}
-    rows = [
-        rank not in heights or not 0 <= node < heights[rank]
-        for rank, node in job.matches.select("rank", "node").iter_rows()
-    ]
-    _report(log, "matches.node", np.array(rows, dtype=np.bool_))
+    heights = pl.DataFrame(
+        {"rank": job.ranks, "height": [trace.nodes.height for trace in job.traces]},
+        schema={"rank": pl.Int64, "height": pl.Int64},
+    )
+    rows = job.matches.join(heights, on="rank", how="left", maintain_order="left")
+    inside = (rows["node"] >= 0) & (rows["node"] < rows["height"].fill_null(0))
+    _report(log, "matches.node", (~inside).to_numpy())
+    _check_clocks(job, log)
     return log.table()
+
+
+def _check_clocks(job: Job, log: IssueLog) -> None:
+    clocks = job.clocks
+    ranks = pl.Series(job.ranks, dtype=pl.Int64).implode()
+    known = clocks["rank"].is_in(ranks) & clocks["reference"].is_in(ranks)
+    _report(log, "clocks.rank", (~known | clocks["rank"].is_duplicated()).to_numpy())
+    of_rank = clocks.unique("rank").select(reference="rank", shift_there="shift")
+    both = clocks.join(of_rank, on="reference", how="left", maintain_order="left")
+    against = both["shift"] - both["shift_there"].fill_null(0)
+    outside = (against < both["low"]) | (against > both["high"])
+    _report(log, "clocks.shift", outside.to_numpy())
 
 
 def _report(log: IssueLog, code: str, broken: _Bools) -> None:
@@ -99,7 +113,7 @@ def _check_deps(trace: Trace, log: IssueLog) -> None:
     outside = (src < 0) | (dst < 0) | (src >= height) | (dst >= height)
     _report(log, "deps.rows", outside)
     given = trace.deps["kind"].is_in(GIVEN_DEPS).to_numpy()
-    is_sync = given | (trace.deps["kind"] == "sync").to_numpy()
+    is_sync = given | trace.deps["kind"].is_in(["sync", "comm"]).to_numpy()
     start = trace.column("start")
     known = np.flatnonzero(~outside & ~is_sync)
     too_late = np.zeros(src.size, dtype=np.bool_)

@@ -117,7 +117,7 @@ def test_accepted_with_a_consistent_answer(case: str, pair: PairWriter) -> None:
 
 def test_no_events_at_all(pair: PairWriter, capfd: pytest.CaptureFixture[str]) -> None:
     host, device = edited(pair, lambda h, d: d.update(traceEvents=[]))
-    assert "no operation has an id in both files" in complaint(capfd, host, device)
+    assert "nothing in common" in complaint(capfd, host, device)
 
 
 def test_nested_5000_deep(pair: PairWriter, capfd: pytest.CaptureFixture[str]) -> None:
@@ -282,7 +282,7 @@ def test_all_results_are_written_or_none(
 def test_changes_beyond_reason(
     demo_folder: Path, capfd: pytest.CaptureFixture[str], change: str
 ) -> None:
-    assert "--what-if" in complaint(capfd, demo_folder, "--what-if", change)
+    assert "change 'scale " in complaint(capfd, demo_folder, "--what-if", change)
 
 
 def test_flipped_bytes_end_in_an_answer_or_one_line(

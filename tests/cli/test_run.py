@@ -56,6 +56,10 @@ def test_run_writes_three_files_that_agree(run: Any, demo_folder: Path, tmp_path
     assert sum(summary["critical_path_by_kind"].values()) == summary["critical_path_ns"]
     assert [step["step"] for step in summary["steps"]] == [1, 2]
     assert 0 < summary["exposed_comm_ns"] < summary["measured_ns"]
+    assert (summary["collectives_matched"], summary["transfers_matched"]) == (22, 2)
+    assert [clock["shift_ns"] for clock in summary["clocks"]] == [0] * 4
+    assert all(clock["low_ns"] <= 0 <= clock["high_ns"] for clock in summary["clocks"])
+    assert "clocks: none had to be shifted" in out
     (change,) = summary["what_if"]
     assert change["change"] == "scale aten::copy_ 0.5"
     assert change["step_ns"] < summary["measured_ns"]
@@ -186,7 +190,7 @@ def test_a_change_that_matches_nothing_names_similar_ones(run: Any, demo_folder:
 
 def test_a_malformed_change_is_refused_before_anything_is_read(run: Any, tmp_path: Path) -> None:
     arguments = ("run", tmp_path / "nothing", "--what-if", "faster please")
-    assert_one_clear_line(*run(*arguments), "scale REGEX FACTOR")
+    assert_one_clear_line(*run(*arguments), "scale SELECT FACTOR")
 
 
 def test_an_output_folder_that_cannot_be(run: Any, demo_folder: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,8 @@ MICROSECONDS = st.integers(1, 2**62 // 1000)  # an int64 of ns holds the end as 
 
 
 def raw_file(content: bytes, name: str = "a.json") -> RawFile:
-    digest: Future[str] = Future()
-    digest.set_result("")
     array = np.frombuffer(bytearray(content), dtype=np.uint8)
-    return RawFile(name, array, len(content), digest)
+    return RawFile(name, array, array)
 
 
 def scalars(kind: str) -> st.SearchStrategy[Any]:

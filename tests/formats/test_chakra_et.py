@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nadi
+from nadi.formats import chakra_nodes
 from nadi.formats.chakra_decode import looks_like
 from nadi.wire import LIST_TYPES, SCALAR_TYPES
 from tests.reference.chakra_messages import (
@@ -110,6 +111,69 @@ def test_any_messages_come_back(tmp_path_factory: Any, file: tuple[Any, list[Any
 
 
 _OF_OTHER_FIELDS = ("operand", "dependency", "unknown")
+
+
+def many_nodes(fill: bytes) -> bytes:
+    """Write 90 nodes with a text in each that may look like nodes, and ever more dependencies."""
+    nodes = [
+        Node(
+            id=k + 1, name=f"op {k % 40}", type=k % 8, ctrl_deps=range(k), data_deps=[k],
+            attr=[
+                AttributeProto(name="note", bytes_val=fill * (k % 5)),
+                AttributeProto(name="num_ops", int64_val=k) if k > 50 else AttributeProto(),
+                AttributeProto(name="pg_name", string_val=f"group {k % 50}"),
+            ],
+        )
+        for k in range(90)
+    ]  # fmt: skip
+    return write_messages(GlobalMetadata(version="1.0.0"), nodes)
+
+
+@pytest.mark.parametrize("fill", [b"x", b"\x02\x08\x01", b"\x02\x08\x01" * 3, b"\x00" * 30])
+@pytest.mark.parametrize("several", [1, 2, 16])
+def test_halves_that_are_guessed_wrong_change_nothing(
+    tmp_path: Path, fill: bytes, several: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = many_nodes(fill)
+    path = tmp_path / "trace.et"
+    path.write_bytes(content)
+    whole = nadi.read(path)
+    monkeypatch.setattr(chakra_nodes, "_WORTH_SPLITTING", 0)
+    monkeypatch.setattr(chakra_nodes, "_SEVERAL", several)
+    middles = set()
+    for share in range(1, 20):
+        monkeypatch.setattr(chakra_nodes, "_MIDDLE", share / 20)
+        wanted = chakra_nodes.WantedAttributes(["num_ops"], ["pg_name"])
+        decoded = chakra_nodes.decode_messages("", np.fromfile(path, dtype=np.uint8), wanted)
+        middles.add(len(decoded.parts))
+        whole.assert_equals(nadi.read(path))
+    assert 2 in middles
+    assert (1 in middles) == (several < 16 and 8 in fill)
+    for size in range(len(content) // 2, len(content), 23):
+        path.write_bytes(content[:size])
+        monkeypatch.setattr(chakra_nodes, "_WORTH_SPLITTING", 1 << 30)
+        expected = outcome(path)
+        monkeypatch.setattr(chakra_nodes, "_WORTH_SPLITTING", 0)
+        assert outcome(path) == expected
+
+
+def outcome(path: Path) -> str:
+    """Give the error of a file that is cut, or how many nodes it has if that is between two."""
+    try:
+        return str(nadi.read(path).nodes.height)
+    except nadi.FormatError as error:
+        return str(error)
+
+
+def test_room_is_made_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trace.et"
+    path.write_bytes(many_nodes(b"x"))
+    whole = nadi.read(path)
+    for name, value in (("_LIKELY_BYTES", 1 << 30), ("_LEAST_ROOM", 1), ("_TEXTS_ROOM", 4)):
+        monkeypatch.setattr(chakra_nodes, name, value)
+    whole.assert_equals(nadi.read(path))
+    assert whole.column("flops").tolist() == [k if k > 50 else -1 for k in range(90)]
+    assert whole.groups["name"].to_list() == [f"group {k}" for k in range(50)]
 
 
 @given(files())

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nadi
-from nadi.formats import json_file, kineto, pytorch_et
+from nadi.formats import json_file, kineto, kineto_events, pytorch_et
 from nadi.formats.container import RawFile, read_file
 from nadi.formats.param_comms import NODE_NAME
 from nadi.trace import Trace
@@ -255,3 +255,23 @@ def test_halves_that_are_guessed_wrong_change_nothing(
     content[key][50]["name"] = 3
     with pytest.raises(nadi.FormatError, match=rf"expected `str`, got `int` - at \$.{key}\[50\]"):
         reader.decode(read_text(tmp_path, json.dumps(content)))
+
+
+@pytest.mark.parametrize("splitting", [0, 1 << 30])
+def test_room_for_events_is_made_on_the_way(
+    tmp_path: Path, splitting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(5)
+    events = [
+        {"ph": "X", "cat": chance.choice(["cpu_op", "kernel", f"unknown {k}"]),
+         "name": f"op {chance.randrange(40)}", "pid": 1, "tid": k % 3, "ts": chance.randrange(99),
+         "dur": 1, f"key {k % 9}": k, "args": {"In msg nelems": k, "dtype": "Float"}}
+        for k in range(200)
+    ]  # fmt: skip
+    raw = read_text(tmp_path, json.dumps({"traceEvents": events}))
+    whole = kineto.decode(raw)
+    for name, value in (("_LIKELY_BYTES", 1 << 30), ("_LEAST_ROOM", 2), ("_TEXTS_ROOM", 1)):
+        monkeypatch.setattr(kineto_events, name, value)
+    monkeypatch.setattr(json_file, "_WORTH_SPLITTING", splitting)
+    whole.assert_equals(kineto.decode(raw))
+    assert_agree(whole, slow_kineto.decode(raw))

@@ -203,9 +203,9 @@ numba.__version__ = "9.9.9"
 import numpy as np
 import nadi
 from nadi.formats.native import read
-from nadi.kernels.chakra_decode import message_after
+from nadi.kernels.chakra_decode import likely_message
 
-assert message_after(np.array([2, 0x0A, 0, 1, 7], dtype=np.uint8), 1) == 3
+assert likely_message(np.array([9, 2, 8, 1, 2, 8, 2], dtype=np.uint8), 0, 7, 2) == 1
 assert "nadi.kernels._pipeline" not in sys.modules
 """
 

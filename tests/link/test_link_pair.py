@@ -64,7 +64,7 @@ def test_launch_takes_every_call_with_a_correlation(pair: PairWriter) -> None:
     assert deps_by_name(trace, "stream") == {("k1", "k2"), ("k2", "k3"), ("k3", "orphan")}
     assert trace.nodes["id"][row(trace, "k1")["parent"]] == op
     issues = dict(trace.issues.select("code", "count").iter_rows())
-    assert issues == {"link.no-launch": 1}
+    assert issues == {"link.matched": 1, "link.no-launch": 1}
 
 
 def test_synchronisation_waits_for_what_was_launched_before(pair: PairWriter) -> None:
@@ -172,7 +172,7 @@ def test_operations_of_one_file_only_are_kept_and_counted(pair: PairWriter) -> N
     assert names[:2] == ["[pytorch|profiler|execution_trace|process]", "host only"]
     assert names[-1] == "device only"
     issues = dict(trace.issues.select("code", "count").iter_rows())
-    assert issues == {"link.device-only": 1, "link.host-only": 1}
+    assert issues == {"link.matched": 40, "link.device-only": 1, "link.host-only": 1}
 
 
 def test_a_pair_of_different_runs_is_refused_with_its_rate(pair: PairWriter) -> None:
@@ -184,11 +184,12 @@ def test_a_pair_of_different_runs_is_refused_with_its_rate(pair: PairWriter) -> 
         linked(pair)
 
 
-def test_a_pair_without_common_ids_is_refused(pair: PairWriter) -> None:
+def test_a_pair_without_common_ids_goes_by_names(pair: PairWriter) -> None:
     pair.op("op", 0, 5)
     pair.events[0]["args"] = {}
-    with pytest.raises(nadi.PairError, match="no operation has an id in both files"):
-        linked(pair)
+    assert linked(pair).issues["detail"].to_list() == [
+        "host and device matched by order of names on each thread: all operations"
+    ]
 
 
 def test_external_ids_serve_where_record_function_ids_are_missing(shared_traces: Path) -> None:

@@ -19,6 +19,7 @@ from nadi.formats.communication import (
     comm_type_of_host,
     comm_type_of_kernel,
     comm_type_of_text,
+    is_told_by_call,
 )
 from nadi.formats.container import RawFile
 from nadi.issues import IssueLog
@@ -243,13 +244,25 @@ def _comm_types(
         default="none",
     )
     stated = pl.Series([comm_type_of_text(name) for name in collectives], dtype=pl.String)
+    by_call = names.replace_strict({n: is_told_by_call(n) for n in unique}, default=False)
+    columns = {
+        "kernel": of_kernel, "gloo": of_gloo, "stated": stated, "code": codes, "by_call": by_call,
+    }  # fmt: skip
     # gloo works on host threads under an annotation; other libraries' annotations only launch
     return (
-        pl.DataFrame({"kernel": of_kernel, "gloo": of_gloo, "stated": stated, "code": codes})
+        pl.DataFrame(columns)
         .select(
             pl.when(pl.col("code") == _CODE["kernel"])
             .then(
-                pl.when((pl.col("kernel") == "other") & (pl.col("stated") != "none"))
+                pl.when(
+                    (pl.col("kernel") != "none")
+                    & (pl.col("stated") != "none")
+                    & (
+                        pl.col("by_call")
+                        | pl.col("kernel").eq("other")
+                        | pl.col("stated").eq("barrier")
+                    )
+                )
                 .then("stated")
                 .otherwise("kernel")
             )

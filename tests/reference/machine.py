@@ -406,8 +406,8 @@ class _Player:
 
     def synchronize(self, key: Key, do: Do) -> None:
         """Wait for the device."""
-        streams = [found for (rank, _), found in self.streams.items() if rank == key[0]]
-        self.returns(key, do, "cudaDeviceSynchronize", sum(streams, []))
+        work = [one for (rank, _), found in self.streams.items() if rank == key[0] for one in found]
+        self.returns(key, do, "cudaDeviceSynchronize", work)
 
     def returns(
         self, key: Key, do: Do, name: str, targets: Sources, event: tuple[int, int] | None = None

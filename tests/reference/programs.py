@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from tests.reference.machine import Do, Program, Rank, Thread
 
-__all__ = ["MAIN", "OTHER", "Action", "programs", "thread_of"]
+__all__ = ["MAIN", "OTHER", "Action", "Description", "descriptions", "program_of"]
 
 MAIN, OTHER = 1, 2  # threads
 _STREAMS = (7, 13, 20)
-_NUM_SAMPLES = 20  # of each overhead, as estimates of typical ones want
+_STREAM_OF_GROUP = (40, 41)
+_NUM_LAUNCHES, _NUM_WAITS = 20, 8  # as many as estimates of what is typical want
 _MOST_NS_OUTSIDE = 800  # of operators, so that no thread seems to wait for another
 _SMALLEST_NS = 8  # which may be halved
+_WAITS = ("synchronize", "synchronize_stream", "synchronize_event")
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,11 @@ class Action:
     number: int = 0
 
 
-def actions(what: Sequence[str]) -> st.SearchStrategy[Action]:
+Description = tuple[tuple[tuple[Action, ...], ...], ...]
+"""The actions of each thread of each rank."""
+
+
+def _actions(what: Sequence[str]) -> st.SearchStrategy[Action]:
     return st.builds(
         Action, st.sampled_from(what), st.integers(0, len(_STREAMS) - 1), st.integers(1, 60),
         st.integers(1, 60), st.integers(0, 1),
@@ -37,37 +43,57 @@ def actions(what: Sequence[str]) -> st.SearchStrategy[Action]:
 
 
 @st.composite
-def programs(
+def descriptions(
     draw: st.DrawFn, what: Sequence[str], *, together: Sequence[str] = (), num_ranks: int = 1,
     num_threads: int = 1,
-) -> Program:  # fmt: skip
-    """Draw a program of statements ``what``; those of ``together`` all ranks do in one order."""
-    common = draw(st.lists(actions(together), max_size=5)) if together else []
+) -> Description:  # fmt: skip
+    """Draw actions ``what``; those of ``together`` all ranks do, in one order."""
+    common = draw(st.lists(_actions(together), min_size=1, max_size=5)) if together else []
     ranks = []
     for _ in range(num_ranks):
         todo: list[Action] = []
         for action in common:
-            todo += [*draw(st.lists(actions(what), max_size=6)), action]
-        todo += draw(st.lists(actions(what), min_size=1, max_size=16))
-        threads = [thread_of(MAIN, todo)]
-        for number in range(OTHER, OTHER + num_threads - 1):
-            others = draw(st.lists(actions(what), min_size=1, max_size=10))
-            threads.append(thread_of(number, others))
+            todo += [*draw(_lists(what, 2)), action]
+        todo += draw(_lists(what, 8))
+        others = [tuple(draw(_lists(what, 8))) for _ in range(num_threads - 1)]
+        ranks.append((tuple(todo), *others))
+    return tuple(ranks)
+
+
+def _lists(what: Sequence[str], size: int) -> st.SearchStrategy[list[Action]]:
+    """Draw so many actions that they meet."""
+    return st.lists(_actions(what), min_size=size, max_size=3 * size)
+
+
+def program_of(description: Description) -> Program:
+    """Make a program of the actions, each as far as it can be where it is.
+
+    The main thread of each rank first shows the overheads of what the program does. Group
+    0 is all ranks, group 1 all but rank 1.
+    """
+    what = {action.what for rank in description for thread in rank for action in thread}
+    calibration = _calibration([name for name in _WAITS if name in what])
+    all_ranks = range(len(description))
+    groups = {0: tuple(all_ranks), 1: tuple(r for r in all_ranks if r != 1)}
+    ranks = []
+    for r, rank in enumerate(description):
+        of_rank = [[a for a in thread if a.what != "all_reduce" or r in groups[a.number]]
+                   for thread in rank]  # fmt: skip
+        threads = [_thread(MAIN, of_rank[0], calibration)]
+        threads += [_thread(OTHER + k, todo, []) for k, todo in enumerate(of_rank[1:])]
         ranks.append(Rank(tuple(threads)))
-    return Program(tuple(ranks), {0: tuple(range(num_ranks))})
+    return Program(tuple(ranks), groups)
 
 
-def thread_of(number: int, actions: Sequence[Action], *, calibrated: bool = True) -> Thread:
-    """Make a thread of actions, which open and close operators as they can."""
-    todo = list(_calibration()) if number == MAIN and calibrated else []
+def _thread(number: int, actions: Sequence[Action], before: Sequence[Do]) -> Thread:
+    todo = list(before)
     kinds: list[str] = []  # of what is open
     for action in actions:
-        statement = _statement(action, kinds)
-        if statement is not None:
+        for statement in _statements(action, kinds):
             todo += [_spend(action.host, kinds), statement]
-            if action.what in ("open", "annotate"):
-                kinds.append(action.what)
-            elif action.what == "close":
+            if statement.what in ("open", "annotate"):
+                kinds.append(statement.what)
+            elif statement.what == "close":
                 kinds.pop()
     while kinds:
         todo += [_spend(1, kinds), Do("close")]
@@ -78,26 +104,37 @@ def thread_of(number: int, actions: Sequence[Action], *, calibrated: bool = True
 
 def _spend(amount: int, kinds: Sequence[str]) -> Do:
     in_operator = bool(kinds) and kinds[-1] == "open"
-    unit = 200 if in_operator else _SMALLEST_NS
-    return Do("spend", min(unit * amount, 60 * 200 if in_operator else _MOST_NS_OUTSIDE))
+    if in_operator:
+        return Do("spend", 200 * amount)
+    return Do("spend", min(_SMALLEST_NS * amount, _MOST_NS_OUTSIDE))
 
 
-def _statement(action: Action, kinds: Sequence[str]) -> Do | None:
-    """Give the statement of an action, or None if it cannot be here."""
+def _statements(action: Action, kinds: Sequence[str]) -> list[Do]:
+    """Give the statements of an action: none if it cannot be here."""
     stream, device = _STREAMS[action.stream], 1_000 * action.device
-    call = 40 * action.host
+    call, number = 40 * action.host, action.number
     match action.what:
         case "open" | "annotate":
-            return Do(action.what)
+            return [Do(action.what)]
         case "close":
-            return Do("close") if kinds else None
+            return [Do("close")] if kinds else []
         case "launch_graph":
             works = tuple(1_000 * (action.device + k) for k in range(1 + action.host % 4))
-            return Do("launch_graph", call, stream=stream, work=works)
-        case "launch" | "memset" | "copy" | "fetch" | "all_reduce":
-            return Do(action.what, call, stream=stream, work=(device,), number=action.number)
+            return [Do("launch_graph", call, stream=stream, work=works)]
+        case "all_reduce":
+            stream = _STREAM_OF_GROUP[number]
+            return [Do(action.what, call, stream=stream, work=(device,), number=number)]
+        case "launch" | "memset" | "copy" | "fetch":
+            return [Do(action.what, call, stream=stream, work=(device,))]
+        case "cross":  # to another stream
+            other = _STREAMS[(action.stream + 1 + number) % len(_STREAMS)]
+            return [
+                Do("record", call, stream=stream, number=number),
+                Do("wait", call, stream=other, number=number),
+                Do("launch", call, stream=other, work=(device,)),
+            ]
         case _:
-            return Do(action.what, call, stream=stream, number=action.number)
+            return [Do(action.what, call, stream=stream, number=number)]
 
 
 def _with_names(todo: Sequence[Do]) -> list[Do]:
@@ -109,14 +146,18 @@ def _with_names(todo: Sequence[Do]) -> list[Do]:
     ]  # fmt: skip
 
 
-def _calibration() -> list[Do]:
+def _calibration(waits: Sequence[str]) -> list[Do]:
     """Show every overhead often enough to be estimated exactly, and end with an idle device."""
-    spend = Do("spend", 4_000)
-    wait = Do("spend", 40_000)
+    spend, until_idle = Do("spend", 4_000), Do("spend", 40_000)
+    launch = Do("launch", 4_000, work=(8_000,))
+    long = Do("launch", 4_000, work=(80_000,))
     todo = [Do("open")]
-    for _ in range(_NUM_SAMPLES):
-        todo += [spend, Do("launch", 4_000, work=(8_000,)), wait]
-        todo += [spend, Do("fetch", work=(8_000,)), wait]
+    for _ in range(_NUM_LAUNCHES):
+        todo += [spend, launch, until_idle, Do("fetch", work=(8_000,)), until_idle]
+    for _ in range(_NUM_WAITS):
+        for wait in waits:  # for something, and for nothing
+            todo += [long, spend, Do("record", 400, number=9), Do(wait, 400, number=9)]
+            todo += [until_idle, Do(wait, 400, number=9)]
     # queued in good time
-    todo += [spend, Do("launch", 4_000, work=(80_000,)), spend, Do("launch", 4_000, work=(8_000,))]
+    todo += [spend, long, spend, launch]
     return [*todo, Do("spend", 120_000), Do("close")]

@@ -31,7 +31,7 @@ KNOWN_SCHEMAS = (
 )
 GROUP_INIT = "## process_group:init ##"
 _USER_SCOPE = 7  # of PyTorch's RecordScope
-_STRUCTURE = "[pytorch|profiler|execution_trace|"
+_STRUCTURE = ("[pytorch|profiler|execution_trace|", "[pytorch|profiler|execution_graph|")
 _MAX_BYTES = 2**62
 _NOTHING = msgspec.Raw(b"[]")
 

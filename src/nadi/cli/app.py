@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nadi.cli import convert, demo, info, run, validate
+from nadi.cli import convert, demo, info, link, run, validate, what_if
 from nadi.version import __version__
 
 __all__ = ["app"]
@@ -21,7 +21,9 @@ app = typer.Typer(
 )
 app.command("run", help=run.HELP)(run.command)
 app.command("demo", help=demo.HELP)(demo.command)
+app.command("what-if", help=what_if.HELP)(what_if.command)
 app.command("info", help=info.HELP)(info.command)
+app.command("link", help=link.HELP)(link.command)
 app.command("convert", help=convert.HELP)(convert.command)
 app.command("validate", help=validate.HELP)(validate.command)
 

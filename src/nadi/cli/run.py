@@ -61,12 +61,16 @@ def command(
             show_default=False,
         ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Link a host and a device trace even if they hardly "
+                           "correspond.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the content of summary.json and nothing else.")
     ] = False,
 ) -> None:  # fmt: skip
     """Run the main job."""
-    analyse(paths, step, what_if or [], output, as_json=as_json)
+    analyse(paths, step, what_if or [], output, force=force, as_json=as_json)
 
 
 def analyse(
@@ -75,6 +79,7 @@ def analyse(
     what_if: list[str],
     output: Path | None,
     *,
+    force: bool = False,
     as_json: bool = False,
     announce: bool = False,
 ) -> Run:
@@ -97,7 +102,7 @@ def analyse(
 
         if output is not None:
             check_results_folder(output)
-        result = run(*paths, step=step, what_if=what_if, progress=progress)
+        result = run(*paths, step=step, what_if=what_if, force=force, progress=progress)
         written = []
         if output is not None:
             progress("writing results")

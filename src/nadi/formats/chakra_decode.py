@@ -17,20 +17,11 @@ import polars as pl
 
 from nadi.attributes import CODES, AttributeBuilder, Attributes, LazyAttributes
 from nadi.errors import FormatError
+from nadi.formats.chakra_nodes import DecodedNodes, WantedAttributes, decode_messages
 from nadi.formats.container import RawFile
 from nadi.issues import IssueLog
-from nadi.kernels.chakra_decode import (
-    NUM_COUNTS,
-    PROBLEMS,
-    ROLES,
-    AttributeColumns,
-    NodeColumns,
-    count_messages,
-    decode_attributes,
-    decode_nodes,
-    message_after,
-)
-from nadi.kernels.strings import intern_spans, make_words
+from nadi.kernels.chakra_attributes import ROLES, AttributeColumns, decode_attributes
+from nadi.kernels.strings import intern_spans
 from nadi.provenance import Provenance
 from nadi.schema import CATEGORIES, COMM_TYPES, DEPS, GROUPS, NODE_KINDS, NODES
 from nadi.trace import Trace
@@ -67,13 +58,14 @@ _COLUMNS = {
     "src": ("comm_src",),
     "dst": ("comm_dst",),
     "tag": ("comm_tag",),
+    "is_async": ("is_async",),
     "flops": ("num_ops",),
 }
-_NUMBER_NAMES = tuple(name for sources in _COLUMNS.values() for name in sources)
 _ALWAYS = ("start", "duration", "exclusive", "is_cpu", "stream", "comm_type")
-_TEXT_NAMES = ("category", "pg_name")
-_WORDS = make_words({name: code for code, name in enumerate((*_NUMBER_NAMES, *_TEXT_NAMES))})
-_WORTH_SPLITTING = 1 << 22
+_WANTED = WantedAttributes(
+    numbers=[name for sources in _COLUMNS.values() for name in sources],
+    texts=["category", "pg_name"],
+)
 
 
 _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
@@ -141,21 +133,27 @@ def trace_of(
     log
         Gets what was met.
     """
-    columns, counts = _decode(raw.name, content)
+    decoded = decode_messages(raw.name, content, _WANTED)
     log.add(
-        "chakra.unknown-field", "warning", int(counts[4]),
+        "chakra.unknown-field", "warning", decoded.total("unknown_inside"),
         "fields of attributes and operands that this version of the format does not have",
         "they are left out",
     )  # fmt: skip
     log.add(
-        "chakra.unknown-field", "info", int(counts[5]),
+        "chakra.unknown-field", "info", decoded.total("unknown"),
         "fields of nodes that this version of the format does not have: kept as they are",
     )  # fmt: skip
-    rows = _Rows(raw.name, columns.id)
-    deps, others = _dependencies(rows, columns, log)
-    metadata = _attributes(content[: message_after(content, 1)], 0, counts)
+    rows = _Rows(raw.name, decoded.column("id"))
+    length, begin = read_varint(content[:10].tobytes(), 0)
+    at_most = decoded.total("attributes")
+    metadata = _attributes(content[: begin + length], 0, at_most)
     stated = metadata.of(-1)
-    nodes, groups = _tables(raw.name, content, columns, stated, log)
+    of_nodes = IssueLog()
+    with ThreadPoolExecutor(1) as executor:  # numpy and polars hold no lock most of the time
+        of_deps = executor.submit(_dependencies, rows, decoded, log)
+        nodes, groups = _tables(raw.name, decoded, rows.ids, stated, of_nodes)
+    deps, others = of_deps.result()
+    log.add_all(of_nodes)
     return Trace(
         nodes=nodes,
         deps=deps,
@@ -167,14 +165,16 @@ def trace_of(
         rank=_number(stated, "rank"),
         world_size=_number(stated, "world_size"),
         process=_number(stated, "process" if "process" in stated else "pid"),
-        given_attributes=LazyAttributes(lambda: _all_attributes(content, counts, (others, beside))),
+        given_attributes=LazyAttributes(
+            lambda: _all_attributes(content, rows.ids.size, at_most, (others, beside))
+        ),
     )
 
 
 def _all_attributes(
-    content: npt.NDArray[np.uint8], counts: _Ints, more: tuple[Attributes, ...]
+    content: npt.NDArray[np.uint8], num_nodes: int, at_most: int, more: tuple[Attributes, ...]
 ) -> Attributes:
-    attributes = _attributes(content, int(counts[0]), counts)
+    attributes = _attributes(content, num_nodes, at_most)
     for others in more:
         attributes = attributes.joined(others) if len(others) else attributes
     return attributes
@@ -188,73 +188,6 @@ def stated_version(attributes: Attributes) -> str | None:
     return None
 
 
-def _decode(file: str, content: npt.NDArray[np.uint8]) -> tuple[NodeColumns, _Ints]:
-    """Read the nodes, those of a large file in two threads; the kernels hold no lock."""
-    middle = message_after(content, content.size // 2 if content.size > _WORTH_SPLITTING else 0)
-    parts = [part for part in ((0, middle), (middle, content.size)) if part[0] < part[1]]
-    counts = np.zeros((len(parts), NUM_COUNTS), dtype=np.int64)
-    with ThreadPoolExecutor(len(parts)) as executor:
-        # the first part's problem is the one to tell
-        for found in executor.map(
-            lambda k: count_messages(content, *parts[k], counts[k]), range(len(parts))
-        ):
-            _check(file, *found)
-        columns = _empty_columns(counts.sum(axis=0))
-        first = np.cumsum(counts, axis=0) - counts
-        at_most = counts.copy()
-        for found in executor.map(
-            lambda k: decode_nodes(
-                content, *parts[k], _part(columns, first[k], at_most[k]), _WORDS, counts[k]
-            ),
-            range(len(parts)),
-        ):
-            _check(file, *found)
-    for k in range(1, len(parts)):
-        columns.ctrl_end[first[k, 0] :] += first[k, 1]
-        columns.data_end[first[k, 0] :] += first[k, 2]
-    total = counts.sum(axis=0)
-    total[3] = at_most[:, 3].sum()
-    return columns, total
-
-
-def _check(file: str, problem: int, where: int) -> None:
-    if problem:
-        raise FormatError(
-            file, f"byte {where:,}: {PROBLEMS[problem]}",
-            "the file is damaged or cut off: write or copy it again",
-        )  # fmt: skip
-
-
-def _empty_columns(counts: _Ints) -> NodeColumns:
-    nodes, ctrl, data = (int(count) for count in counts[:3])
-    return NodeColumns(
-        id=np.zeros(nodes, dtype=np.int64),
-        kind=np.zeros(nodes, dtype=np.uint8),
-        name_at=np.zeros(nodes, dtype=np.int64),
-        name_length=np.zeros(nodes, dtype=np.int64),
-        start=np.zeros(nodes, dtype=np.int64),
-        duration=np.zeros(nodes, dtype=np.int64),
-        ctrl_end=np.empty(nodes, dtype=np.int64),
-        ctrl=np.empty(ctrl, dtype=np.int64),
-        data_end=np.empty(nodes, dtype=np.int64),
-        data=np.empty(data, dtype=np.int64),
-        numbers=np.empty((nodes, len(_NUMBER_NAMES)), dtype=np.int64),
-        seen=np.zeros(len(_NUMBER_NAMES), dtype=np.uint8),
-        text_at=np.zeros((nodes, len(_TEXT_NAMES)), dtype=np.int64),
-        text_length=np.zeros((nodes, len(_TEXT_NAMES)), dtype=np.int64),
-    )
-
-
-def _part(columns: NodeColumns, first: _Ints, counts: _Ints) -> NodeColumns:
-    """Give the rows of the columns that a part of the file fills."""
-    slices = {"ctrl": 1, "data": 2}
-    return NodeColumns(*(
-        column if name == "seen" else column[first[k] : first[k] + counts[k]]
-        for name, column in zip(columns._fields, columns, strict=True)
-        for k in (slices.get(name, 0),)
-    ))  # fmt: skip
-
-
 def _intern(
     content: npt.NDArray[np.uint8], begin: _Ints, length: _Ints
 ) -> tuple[npt.NDArray[np.int32], list[str]]:
@@ -265,8 +198,7 @@ def _intern(
     ]
 
 
-def _attributes(content: npt.NDArray[np.uint8], num_nodes: int, counts: _Ints) -> Attributes:
-    at_most = int(counts[3])
+def _attributes(content: npt.NDArray[np.uint8], num_nodes: int, at_most: int) -> Attributes:
     columns = AttributeColumns(
         end=np.zeros(num_nodes + 1, dtype=np.int64),
         name_at=np.empty(at_most, dtype=np.int64),
@@ -275,8 +207,7 @@ def _attributes(content: npt.NDArray[np.uint8], num_nodes: int, counts: _Ints) -
         value=np.empty(at_most, dtype=np.int64),
         length=np.empty(at_most, dtype=np.int32),
     )
-    decode_attributes(content, columns, np.zeros(NUM_COUNTS, dtype=np.int64))
-    size = int(columns.end[-1])
+    size = int(decode_attributes(content, columns))
     name_length = columns.name_length[:size]
     codes, names = _intern(content, columns.name_at[:size], np.maximum(name_length, 0))
     # texts of operands have no name in the file
@@ -318,9 +249,13 @@ class _Rows:
 
     def find(self, ids: _Ints) -> _Ints:
         """Give the row of each id, -1 where it is not there."""
-        if not self.ids.size:
+        size = self.ids.size
+        if not size:
             return np.full(ids.size, -1, dtype=np.int64)
-        at = np.minimum(self._positions(ids), self.ids.size - 1)
+        if self._order is None and self.ids[-1] - self.ids[0] == size - 1:  # none is left out
+            rows = ids - self.ids[0]
+            return np.where((rows < 0) | (rows >= size), -1, rows)
+        at = np.minimum(self._positions(ids), size - 1)
         found = self._sorted[at] == ids
         rows = at if self._order is None else self._order[at]
         return np.where(found, rows, -1)
@@ -336,101 +271,100 @@ class _Rows:
 
 
 def _dependencies(
-    rows: _Rows, columns: NodeColumns, log: IssueLog
+    rows: _Rows, decoded: DecodedNodes, log: IssueLog
 ) -> tuple[pl.DataFrame, Attributes]:
     """Give dependencies between nodes as rows; the others as attributes, with their places."""
     builder = AttributeBuilder()
-    frames = []
-    for kind, end, ids in (
-        ("data", columns.data_end, columns.data),
-        ("ctrl", columns.ctrl_end, columns.ctrl),
-    ):
-        first = np.append(0, end)
-        dst = np.repeat(np.arange(rows.ids.size), np.diff(first))
+    all_rows = np.arange(rows.ids.size)
+    pairs = []
+    for kind in ("data", "ctrl"):
+        count, ids = decoded.dependencies(kind)
+        dst = np.repeat(all_rows, count)
         src = rows.find(ids)
-        usable = (src >= 0) & (src != dst)
+        is_missing, is_own = src < 0, src == dst
         log.add(
-            f"chakra.{kind}-missing", "warning", int((src < 0).sum()),
+            f"chakra.{kind}-missing", "warning", int(is_missing.sum()),
             f"{kind} dependencies name a node that is not in the file",
             "the trace may be part of a larger one; they are kept as attributes",
         )  # fmt: skip
         log.add(
-            f"chakra.{kind}-self", "info", int(((src == dst) & (src >= 0)).sum()),
+            f"chakra.{kind}-self", "info", int(is_own.sum()),
             f"{kind} dependencies of a node on itself, which mean nothing: kept as attributes",
         )  # fmt: skip
-        repeated = usable & _repeated(first, src, rows.ids.size)
+        is_left_out = is_missing | is_own
+        repeated = _repeated(np.repeat(count > 1, count) & ~is_left_out, src, dst)
         log.add(
-            f"chakra.{kind}-twice", "warning", int(repeated.sum()),
+            f"chakra.{kind}-twice", "warning", repeated.size,
             f"{kind} dependencies are given more than once", "kept once, the others as attributes",
         )  # fmt: skip
-        usable &= ~repeated
-        for entry in np.flatnonzero(~usable).tolist():
-            place = entry - int(first[dst[entry]])
-            builder.add(int(dst[entry]), f"{kind}_deps[{place}]", "dependency", int(ids[entry]))
-        chosen = {"src": src[usable], "dst": dst[usable], "kind": kind}
-        frames.append(DEPS.build(int(usable.sum()), chosen))
-    deps = pl.concat(frames)
-    on_cycle = cycle_row(rows.ids.size, deps["src"].to_numpy(), deps["dst"].to_numpy())
+        is_left_out[repeated] = True
+        if (left_out := np.flatnonzero(is_left_out)).size:
+            first = np.cumsum(count) - count
+            for entry in left_out.tolist():
+                place = entry - int(first[dst[entry]])
+                builder.add(int(dst[entry]), f"{kind}_deps[{place}]", "dependency", int(ids[entry]))
+            src, dst = src[~is_left_out], dst[~is_left_out]
+        pairs.append((kind, src, dst))
+    _look_for_cycle(rows.ids, pairs, log)
+    frames = [DEPS.build(src.size, {"src": src, "dst": dst, "kind": k}) for k, src, dst in pairs]
+    return pl.concat(frames), builder.build()
+
+
+def _repeated(candidates: npt.NDArray[np.bool_], src: _Ints, dst: _Ints) -> _Ints:
+    """Give the dependencies among the candidates that their node has named before."""
+    several = np.flatnonzero(candidates)
+    order = several[np.lexsort((src[several], dst[several]))]
+    same = (src[order][1:] == src[order][:-1]) & (dst[order][1:] == dst[order][:-1])
+    return np.asarray(order[1:][same])
+
+
+def _look_for_cycle(ids: _Ints, pairs: list[tuple[str, _Ints, _Ints]], log: IssueLog) -> None:
+    if all((src < dst).all() for _, src, dst in pairs):
+        return
+    src, dst = (np.concatenate([pair[k] for pair in pairs]) for k in (1, 2))
+    on_cycle = cycle_row(ids.size, src, dst)
     log.add(
         "chakra.cycle", "error", int(on_cycle >= 0),
-        f"node {rows.ids[max(on_cycle, 0)] if rows.ids.size else 0} waits for itself by way of "
-        "its dependencies",
+        f"node {ids[max(on_cycle, 0)]} waits for itself by way of its dependencies",
         "no simulator can run this trace: mend the program that wrote it",
     )  # fmt: skip
-    return deps, builder.build()
-
-
-def _repeated(first: _Ints, src: _Ints, num_nodes: int) -> npt.NDArray[np.bool_]:
-    """Tell which dependencies a node names that it has named before."""
-    dst = np.repeat(np.arange(num_nodes), np.diff(first))
-    several = np.flatnonzero(np.diff(first)[dst] > 1)
-    out = np.zeros(src.size, dtype=np.bool_)
-    keys = dst[several] * (num_nodes + 1) + src[several]
-    order = np.argsort(keys, kind="stable")
-    same = keys[order][1:] == keys[order][:-1]
-    out[several[order[1:][same]]] = True
-    return out
 
 
 def _tables(
-    file: str, content: npt.NDArray[np.uint8], columns: NodeColumns, stated: dict[str, Any],
-    log: IssueLog,
-) -> tuple[pl.DataFrame, pl.DataFrame]:  # fmt: skip
-    size = columns.id.size
-    spans = [(columns.name_at, columns.name_length)]
-    spans += [(columns.text_at[:, k], columns.text_length[:, k]) for k in range(len(_TEXT_NAMES))]
-    with ThreadPoolExecutor(2) as executor:  # the kernel holds no lock
-        (codes, texts), category, group_name = executor.map(
-            lambda span: _intern(content, span[0].copy(), span[1].copy()), spans
-        )
+    file: str, decoded: DecodedNodes, ids: _Ints, stated: dict[str, Any], log: IssueLog
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    codes, texts = decoded.names()
     names = pl.Series(texts, dtype=NODES.dtypes["name"]).gather(codes.astype(np.uint32))
     kinds = pl.Series(NODE_KINDS, dtype=NODES.dtypes["kind"])
-    group, groups = _groups(*group_name, stated)
-    given = _numbers(columns)
+    kind = decoded.kind()
+    group, groups = _groups(*decoded.text("pg_name"), stated)
+    numbers = decoded.numbers()
+    given = _numbers(numbers, ids.size)
     is_cpu = given["is_cpu"] != 0
-    start, duration = columns.start * 1000, columns.duration * 1000
-    start[columns.start == 0] = -1
+    start, duration = decoded.column("start") * 1000, decoded.column("duration") * 1000
+    no_time = start == 0
+    start[no_time] = -1
     if (given["duration"] >= 0).any():
         # from Nadi: operations without these have no thread and number, and if without any time
         # in microseconds too, none at all
-        duration[(columns.start == 0) & (columns.duration == 0)] = -1
+        duration[no_time & (duration == 0)] = -1
         for name in ("thread", "sequence"):
-            given[name] = columns.numbers[:, _NUMBER_NAMES.index(name)].copy()
+            given[name] = numbers.get(name, -1)
     start = np.where(given["start"] >= 0, given["start"], start)
     duration = np.where(given["duration"] >= 0, given["duration"], duration)
     given |= {
-        "id": columns.id,
+        "id": ids,
         "name": names,
-        "kind": kinds.gather(columns.kind),
-        "category": _categories(*category, columns.kind, is_cpu),
-        **_usable_times(file, columns.id, start, duration, given["exclusive"], log),
+        "kind": kinds.gather(kind.astype(np.uint32)),
+        "category": _categories(*decoded.text("category"), kind, is_cpu),
+        **_usable_times(file, ids, start, duration, given["exclusive"], log),
         "is_cpu": is_cpu,
         # which Chakra's converter states as 0 for work of the host
         "stream": np.where(is_cpu, -1, given["stream"]),
-        "comm_type": _comm_types(columns.kind, given["comm_type"]),
+        "comm_type": _comm_types(kind, given["comm_type"]),
         "group": group,
     }
-    return NODES.build(size, given), groups
+    return NODES.build(ids.size, given), groups
 
 
 def _usable_times(
@@ -461,51 +395,53 @@ def _usable_times(
     }
 
 
-def _numbers(columns: NodeColumns) -> dict[str, Any]:
+def _numbers(numbers: dict[str, _Ints], size: int) -> dict[str, Any]:
     """Give the columns of nodes that are read from attributes, -1 where there is none."""
     given: dict[str, Any] = {}
     for column, sources in _COLUMNS.items():
-        places = [_NUMBER_NAMES.index(name) for name in sources]
-        there = [place for place in places if columns.seen[place]]
+        there = [numbers[name] for name in sources if name in numbers]
         if not there and column in _ALWAYS:
-            there = places[:1]
-        values = [columns.numbers[:, place] for place in there]
-        if values:
-            given[column] = values[0].copy()
-        for others in values[1:]:
-            given[column] = np.where(given[column] >= 0, given[column], others)
+            there = [np.full(size, -1, dtype=np.int64)]
+        for values in there:
+            given[column] = (
+                np.where(given[column] >= 0, given[column], values) if column in given else values
+            )
     if "rf_id" in given:  # 0 means none, as in PyTorch's own file
-        given["rf_id"][given["rf_id"] == 0] = -1
+        given["rf_id"] = np.where(given["rf_id"] == 0, -1, given["rf_id"])
     return given
 
 
 def _categories(
     stated: npt.NDArray[np.int32],
     texts: list[str],
-    kind: npt.NDArray[np.uint8],
+    kind: npt.NDArray[np.int32],
     is_cpu: npt.NDArray[np.bool_],
 ) -> pl.Series:
-    memory = (kind == NODE_KINDS.index("MEM_LOAD")) | (kind == NODE_KINDS.index("MEM_STORE"))
-    code = np.where(memory, CATEGORIES.index("memcpy"), CATEGORIES.index("kernel"))
-    code[is_cpu] = CATEGORIES.index("operator")
+    of_kind = np.full(len(NODE_KINDS), CATEGORIES.index("kernel"), dtype=np.uint32)
+    of_kind[[NODE_KINDS.index("MEM_LOAD"), NODE_KINDS.index("MEM_STORE")]] = (
+        CATEGORIES.index("memcpy")
+    )  # fmt: skip
+    code = np.where(is_cpu, np.uint32(CATEGORIES.index("operator")), of_kind[kind])
     code[kind == NODE_KINDS.index("METADATA")] = CATEGORIES.index("metadata")
-    known = np.array([CATEGORIES.index(t) if t in CATEGORIES else -1 for t in texts], dtype=int)
-    if stated.size:
-        code = np.where(known[stated] >= 0, known[stated], code)
+    known = [CATEGORIES.index(t) if t in CATEGORIES else len(CATEGORIES) for t in texts]
+    if known:
+        of_text = np.array(known, dtype=np.uint32)[stated]
+        code = np.where(of_text < len(CATEGORIES), of_text, code)
     categories = pl.Series(CATEGORIES, dtype=NODES.dtypes["category"])
-    return categories.gather(code.astype(np.uint32))
+    return categories.gather(code)
 
 
-def _comm_types(kind: npt.NDArray[np.uint8], stated: _Ints) -> pl.Series:
-    table = np.array([COMM_TYPES.index(name) for name in (*COLLECTIVES, "other")])
-    stated = np.where((stated < 0) | (stated >= len(COLLECTIVES)), len(COLLECTIVES), stated)
-    code = np.zeros(kind.size, dtype=np.int64)
-    is_collective = kind == NODE_KINDS.index("COMM_COLL")
-    code[is_collective] = table[stated[is_collective]]
+def _comm_types(kind: npt.NDArray[np.int32], stated: _Ints) -> pl.Series:
+    table = np.array([COMM_TYPES.index(name) for name in (*COLLECTIVES, "other")], dtype=np.uint32)
+    code = np.zeros(kind.size, dtype=np.uint32)
+    collectives = np.flatnonzero(kind == NODE_KINDS.index("COMM_COLL"))
+    number = stated[collectives]
+    is_known = (number >= 0) & (number < len(COLLECTIVES))
+    code[collectives] = table[np.where(is_known, number, len(COLLECTIVES))]
     code[kind == NODE_KINDS.index("COMM_SEND")] = COMM_TYPES.index("send")
     code[kind == NODE_KINDS.index("COMM_RECV")] = COMM_TYPES.index("recv")
     types = pl.Series(COMM_TYPES, dtype=NODES.dtypes["comm_type"])
-    return types.gather(code.astype(np.uint32))
+    return types.gather(code)
 
 
 def _groups(

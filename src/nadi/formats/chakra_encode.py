@@ -9,19 +9,23 @@ microseconds: the exact times stand beside, as ``start_ns`` and ``duration_ns``.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.attributes import CODES, AttributeBuilder, Attributes
+from nadi.attributes import CODES, AttributeBuilder, Attributes, Part, combined
 from nadi.errors import UsageError
 from nadi.formats.chakra_decode import COLLECTIVES, stated_version
 from nadi.issues import IssueLog
-from nadi.kernels.chakra_decode import ROLES
+from nadi.kernels.attributes import place_spans
+from nadi.kernels.chakra_attributes import ROLES
 from nadi.kernels.chakra_encode import MessageColumns, encode_messages, measure_messages
 from nadi.kernels.groups import group_rows
 from nadi.schema import CATEGORIES, NODE_KINDS
@@ -33,6 +37,9 @@ SCHEMAS = ("0.0.4", "1.0.0")
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
+_Bytes = npt.NDArray[np.uint8]
+_PIECE = 1 << 22  # bytes of a file at a time
+_AHEAD = 2  # pieces
 _DEPENDENCY = re.compile(r"(ctrl|data)_deps\[(\d+)\]")
 # columns of nodes that become numbers under Chakra's or PyTorch's name for them
 _NUMBERS = (
@@ -41,6 +48,7 @@ _NUMBERS = (
     ("src", "comm_src", "int32"),
     ("dst", "comm_dst", "int32"),
     ("tag", "comm_tag", "int32"),
+    ("is_async", "is_async", "int64"),
     ("flops", "num_ops", "int64"),
     ("bytes", "tensor_size", "uint64"),
     ("rf_id", "rf_id", "int64"),
@@ -66,23 +74,47 @@ def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[memoryv
     Yields
     ------
     memoryview
-        The file's content. O(bytes).
+        The file's content, piece by piece. O(bytes).
     """
     if schema and schema not in SCHEMAS:
         raise UsageError("", f"no schema is called {schema!r}", f"there are {', '.join(SCHEMAS)}")
+    given = trace
     if stated_version(trace.attributes) is None:
-        trace = with_chakra_attributes(trace, log)
+        trace = with_chakra_attributes(trace, log, version=schema or SCHEMAS[0])
     attributes = _with_version(trace.attributes, schema)
     log.add(
         "chakra.unknown-key", "warning", int((attributes.type == CODES["json"]).sum()),
         "keys of a Chakra trace in JSON that its messages have no field for",
         "write JSON to keep them",
     )  # fmt: skip
-    columns = _message_columns(trace, attributes)
+    columns = _message_columns(trace, attributes, given)
     sizes = np.empty(trace.nodes.height + 1, dtype=np.int64)
-    out = np.empty(measure_messages(columns, sizes), dtype=np.uint8)
-    encode_messages(columns, sizes, out)
-    yield out.data
+    measure_messages(columns, sizes)
+    yield from _pieces(columns, sizes)
+
+
+def _pieces(columns: MessageColumns, sizes: _Ints) -> Iterator[memoryview]:
+    """Encode piece by piece, the next ones in another thread while one is written."""
+    # a message comes after its length, seven bits of it in a byte
+    prefix = 1 + np.searchsorted(1 << np.arange(7, 63, 7), sizes, side="right")
+    with_prefix = np.cumsum(sizes + prefix)
+    cuts = np.searchsorted(with_prefix, np.arange(0, int(with_prefix[-1]), _PIECE)).tolist()
+    bounds = pairwise([*dict.fromkeys(cuts), sizes.size])
+    with ThreadPoolExecutor(1) as executor:
+        ahead: deque[Future[memoryview]] = deque()
+        for first, end in bounds:
+            size = int(with_prefix[end - 1] - (with_prefix[first - 1] if first else 0))
+            ahead.append(executor.submit(_piece, columns, sizes, first, end, size))
+            if len(ahead) > _AHEAD:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
+def _piece(columns: MessageColumns, sizes: _Ints, first: int, end: int, size: int) -> memoryview:
+    out = np.empty(size, dtype=np.uint8)
+    encode_messages(columns, sizes, first, end, out)
+    return out.data
 
 
 def _with_version(attributes: Attributes, schema: str) -> Attributes:
@@ -95,8 +127,11 @@ def _with_version(attributes: Attributes, schema: str) -> Attributes:
     return builder.build().joined(attributes.filtered(~is_version))
 
 
-def with_chakra_attributes(trace: Trace, log: IssueLog) -> Trace:
-    """Give a trace whose attributes say, in Chakra's words, what its columns say."""
+def with_chakra_attributes(trace: Trace, log: IssueLog, *, version: str = "") -> Trace:
+    """Give a trace whose attributes say, in Chakra's words, what its columns say.
+
+    Where a ``version`` is given, they say that too.
+    """
     attributes = trace.attributes
     raw_events = attributes.rows_named("event")
     raw_events = raw_events[attributes.node[raw_events] < 0]
@@ -112,14 +147,14 @@ def with_chakra_attributes(trace: Trace, log: IssueLog) -> Trace:
     )  # fmt: skip
     kept = np.ones(len(attributes), dtype=np.bool_)
     kept[raw_events] = kept[twice] = False
-    attributes = _texts_as_strings(attributes.filtered(kept))
+    attributes = _texts_as_strings(attributes)
     height = trace.nodes.height
     added = [_numbers(trace, attributes, *entry) for entry in _NUMBERS]
     is_cpu = trace.nodes["is_cpu"].to_numpy()
     added.append(_Numbers("is_cpu_op", "bool", np.arange(height), is_cpu.astype(np.int64)))
     added.append(_comm_types(trace))
-    extra = _attributes_of([part.without(attributes, height) for part in added])
-    extra = extra.joined(_texts(trace, attributes))
+    parts = [part.without(attributes, height).attributes() for part in added]
+    texts = _texts(trace, attributes, version)
     rounded = sum(np.maximum(trace.column(c), 0) % 1000 for c in ("start", "duration"))
     log.add(
         "chakra.rounded", "info", int(np.count_nonzero(rounded)),
@@ -131,7 +166,8 @@ def with_chakra_attributes(trace: Trace, log: IssueLog) -> Trace:
         "chakra.dependency-kind", "info", kinds,
         "dependencies become data or control dependencies; what kind they were is not written",
     )  # fmt: skip
-    return replace(trace, given_attributes=attributes.joined(extra))
+    every = [Part(attributes, is_kept=kept), *map(Part, parts), Part(texts)]
+    return replace(trace, given_attributes=combined([*every, Part(_category_attributes(trace))]))
 
 
 def _described_twice(attributes: Attributes, height: int) -> _Ints:
@@ -170,6 +206,19 @@ class _Numbers:
         kept = ~has[self.node]
         return _Numbers(self.name, self.type, self.node[kept], self.value[kept])
 
+    def attributes(self) -> Attributes:
+        """Give them as they are kept."""
+        size = self.node.size
+        return Attributes(
+            node=self.node.astype(np.int32),
+            name=np.zeros(size, dtype=np.int32),
+            type=np.full(size, CODES[self.type], dtype=np.uint8),
+            value=self.value,
+            length=np.zeros(size, dtype=np.int32),
+            names=(self.name,),
+            buffers=(),
+        )
+
 
 def _numbers(
     trace: Trace, attributes: Attributes, column: str, name: str, type_name: str
@@ -190,27 +239,11 @@ def _comm_types(trace: Trace) -> _Numbers:
     return _Numbers("comm_type", "int64", rows, number[rows].astype(np.int64))
 
 
-def _attributes_of(parts: list[_Numbers]) -> Attributes:
-    """Put numbers of many names together, in order of node."""
-    node = np.concatenate([part.node for part in parts])
-    sizes = [part.node.size for part in parts]
-    order = np.empty(node.size, dtype=np.int64)
-    group_rows(node, np.empty(int(node.max(initial=0)) + 2, dtype=np.int64), order)
-    codes = [CODES[part.type] for part in parts]
-    return Attributes(
-        node=node[order].astype(np.int32),
-        name=np.repeat(np.arange(len(parts), dtype=np.int32), sizes)[order],
-        type=np.repeat(np.array(codes, dtype=np.uint8), sizes)[order],
-        value=np.concatenate([part.value for part in parts])[order],
-        length=np.zeros(node.size, dtype=np.int32),
-        names=tuple(part.name for part in parts),
-        buffers=(),
-    )
-
-
-def _texts(trace: Trace, attributes: Attributes) -> Attributes:
-    """Give the groups of communication, the categories, and what is said of the whole trace."""
+def _texts(trace: Trace, attributes: Attributes, version: str) -> Attributes:
+    """Give the groups of communication, and what is said of the whole trace."""
     builder = AttributeBuilder()
+    if version:
+        builder.add(-1, "version", "operand", version)
     stated = attributes.of(-1)
     for name in ("rank", "world_size"):
         if getattr(trace, name) >= 0 and name not in stated:
@@ -231,7 +264,7 @@ def _texts(trace: Trace, attributes: Attributes) -> Attributes:
     has[attributes.node[attributes.rows_named("pg_name")]] = True
     for node in np.flatnonzero((group >= 0) & ~has[:-1]).tolist():
         builder.add(node, "pg_name", "string", names[group[node]])
-    return builder.build().joined(_category_attributes(trace))
+    return builder.build()
 
 
 def _category_attributes(trace: Trace) -> Attributes:
@@ -251,12 +284,14 @@ def _category_attributes(trace: Trace) -> Attributes:
     )
 
 
-def _message_columns(trace: Trace, attributes: Attributes) -> MessageColumns:
+def _message_columns(trace: Trace, attributes: Attributes, given: Trace) -> MessageColumns:
+    # whether dependencies are Chakra's own, the version tells that a trace came with
     node_names = trace.nodes["name"].unique().cast(pl.String).to_list()
     names, first = _concatenated([*node_names, *attributes.names])
     lengths = np.diff(first)
-    ctrl_first, ctrl = given_ids(trace, attributes, "ctrl")
-    data_first, data = given_ids(trace, attributes, "data")
+    ctrl_first, ctrl = given_ids(given, attributes, "ctrl")
+    data_first, data = given_ids(given, attributes, "data")
+    value, buffer, rest = _buffers(attributes, is_ours=attributes is not given.attributes)
     columns = MessageColumns(
         nodes=_node_numbers(trace, node_names, first, lengths),
         ctrl_first=ctrl_first,
@@ -266,7 +301,7 @@ def _message_columns(trace: Trace, attributes: Attributes) -> MessageColumns:
         attr_first=np.searchsorted(attributes.node, np.arange(-1, trace.nodes.height + 1)),
         attr_name=attributes.name,
         attr_type=attributes.type,
-        attr_value=attributes.value,
+        attr_value=value,
         attr_length=attributes.length,
         attr_size=np.empty(len(attributes), dtype=np.int32),
         name_at=first[len(node_names) : -1],
@@ -276,10 +311,35 @@ def _message_columns(trace: Trace, attributes: Attributes) -> MessageColumns:
             dtype=np.int64,
         ),
         names=names,
-        buffer=attributes.bytes(),
+        buffer=buffer,
+        rest=rest,
     )
     # kernels compile anew for read-only arrays, which polars and files give
     return MessageColumns(*(np.require(column, requirements=["C", "W"]) for column in columns))
+
+
+def _buffers(attributes: Attributes, *, is_ours: bool) -> tuple[_Ints, _Bytes, _Bytes]:
+    """Give the first buffer as it is, and of the others what spans lie in, with new values.
+
+    The first is most of all: the file of the host, which is not to be copied. The attributes
+    are changed if they are ``ours``, and serve nothing else.
+    """
+    if len(attributes.buffers) == 1:
+        return attributes.value, attributes.buffers[0], np.empty(0, dtype=np.uint8)
+    ends = np.cumsum([buffer.size for buffer in attributes.buffers])
+    begin = int(ends[0])
+    rows = np.flatnonzero(attributes.is_span & (attributes.value >= begin))
+    at, length = attributes.value[rows], attributes.length[rows].astype(np.int64)
+    first = np.cumsum(length) - length
+    rest = np.empty(int(length.sum()), dtype=np.uint8)
+    number = np.searchsorted(ends, at, side="right")
+    for one in np.unique(number[length > 0]).tolist():
+        mine = np.flatnonzero(number == one)
+        source = np.require(attributes.buffers[one], requirements=["C", "W"])
+        place_spans(source, at[mine] - int(ends[one - 1]), length[mine], first[mine], rest)
+    value = attributes.value if is_ours else attributes.value.copy()
+    value[rows] = begin + first
+    return value, attributes.buffers[0], rest
 
 
 def _node_numbers(trace: Trace, names: list[str], first: _Ints, lengths: _Ints) -> _Ints:

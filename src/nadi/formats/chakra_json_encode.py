@@ -28,7 +28,7 @@ from nadi.formats.json_columns import (
     written_once,
 )
 from nadi.issues import IssueLog
-from nadi.kernels.chakra_decode import ROLES
+from nadi.kernels.chakra_attributes import ROLES
 from nadi.schema import ATTRIBUTE_TYPES, NODE_KINDS
 from nadi.trace import Trace
 from nadi.wire import LIST_TYPES, VALUE_TYPES, read_varint

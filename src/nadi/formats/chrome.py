@@ -56,7 +56,8 @@ _KINDS = (
 _NUMBERS = {
     "External id": "external_id", "Record function id": "rf_id", "Sequence number": "sequence",
     "correlation": "correlation", "device": "device", "stream": "stream", "bytes": "bytes",
-    "Src Rank": "src", "Dst Rank": "dst", "tag": "tag", "flops": "flops",
+    "Src Rank": "src", "Dst Rank": "dst", "tag": "tag",
+    "Is asynchronized op": "is_async", "flops": "flops",
 }  # fmt: skip
 _TOLD_BY_NAME = {"kernel": comm_type_of_kernel, "annotation": comm_type_of_host}
 _COLLECTIVE = {

@@ -12,6 +12,8 @@ __all__ = [
     "comm_type_of_host",
     "comm_type_of_kernel",
     "comm_type_of_text",
+    "is_told_by_call",
+    "ranks_of_host",
 ]
 
 # dtype names as record_param_comms and the profiler write them
@@ -21,17 +23,22 @@ DTYPE_BYTES = {
     "Float8_e5m2": 1, "Float8_e4m3fn": 1, "Float8_e5m2fnuz": 1, "Float8_e4m3fnuz": 1,
 }  # fmt: skip
 
-_COMM_KERNEL = re.compile(r"(nccl|rccl|msccl|oneccl)\w*kernel|ncclsymk|oneccl_", re.IGNORECASE)
-_HOST_COMM = re.compile(r"^(?:gloo|nccl|mpi|ucc|xccl):(\w+)$")
-# longest names first: reduce is part of all_reduce and of reduce_scatter
+_COMM_KERNEL = re.compile(
+    r"(nccl|rccl|msccl|oneccl)\w*kernel|ncclsymk|oneccl_|oneapi::ccl::", re.IGNORECASE
+)
+_TOLD_BY_CALL = re.compile(r"SendRecv|Generic", re.IGNORECASE)
+# NCCL's send and receive name both ranks too, counted within the group: nccl:send 0->1
+_HOST_COMM = re.compile(r"^(?:gloo|nccl|mpi|ucc|xccl):(\w+)(?: (\d{1,9})(->|<-)(\d{1,9}))?$")
+# longest names first: reduce is part of all_reduce and of reduce_scatter; NCCL's barrier is an
+# all_reduce of one element, nccl:all_reduce_barrier
 _SQUEEZED = (
+    ("barrier", "barrier"),
     ("reducescatter", "reduce_scatter"),
     ("allreduce", "all_reduce"),
     ("allgather", "all_gather"),
     ("alltoall", "all_to_all"),
     ("sendrecv", "all_to_all"),
     ("broadcast", "broadcast"),
-    ("barrier", "barrier"),
     ("scatter", "scatter"),
     ("gather", "gather"),
     ("reduce", "reduce"),
@@ -57,6 +64,25 @@ def comm_type_of_host(name: str) -> str:
     """Name the communication that an annotation such as ``gloo:all_reduce`` stands for."""
     found = _HOST_COMM.match(name)
     return comm_type_of_text(found[1]) if found else "none"
+
+
+def is_told_by_call(kernel: str) -> bool:
+    """Tell whether a kernel serves several communications, so that only its call says which.
+
+    NCCL sends and receives in one kernel, and makes all_to_all, gather and scatter of that;
+    RCCL has one kernel for all.
+    """
+    return bool(_TOLD_BY_CALL.search(kernel))
+
+
+@cache
+def ranks_of_host(name: str) -> tuple[int, int]:
+    """Give the ranks that send and receive, counted within the group; -1 where none is named."""
+    found = _HOST_COMM.match(name)
+    if not found or found[2] is None:
+        return -1, -1
+    own, peer = int(found[2]), int(found[4])
+    return (own, peer) if found[3] == "->" else (peer, own)
 
 
 @cache

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import io
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +39,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD = 1 << 16
 _MAX_RATIO = 200  # of content to gzip; traces have 20 to 40
 _LIKELY_RATIO = 30
+_WORTH_SPLITTING = 1 << 24  # reading it with two threads
 _PIECE = 1 << 20  # of content at a time: one that stays in the processor's cache
 _SMALLEST_LIMIT = 1 << 28
 _LEVEL = 1  # of isal: three times as fast as the next, and a tenth larger
@@ -74,21 +73,18 @@ class RawFile:
         Its path or address, as the user gave it.
     content
         uint8, shape (bytes,): writable, because kernels compile anew for read-only arrays.
-    stored_size
-        Bytes as stored.
-    stored_hash
-        BLAKE2b-128 of the bytes as stored, on its way.
+    stored
+        uint8, shape (bytes,): as stored.
     """
 
     name: str
     content: npt.NDArray[np.uint8]
-    stored_size: int
-    stored_hash: Future[str]
+    stored: npt.NDArray[np.uint8]
 
     def source(self, format_name: str) -> Source:
         """Describe the file for the provenance of what is made from it."""
         name = self.name.encode(errors="surrogateescape").decode(errors="replace")
-        return Source(name, format_name, self.stored_size, self.stored_hash.result())
+        return Source.of(name, format_name, self.stored)
 
 
 def read_file(path: Path) -> RawFile:
@@ -103,24 +99,36 @@ def read_file(path: Path) -> RawFile:
         stored = _stored(path)
     except _FAILURES as error:
         raise _unreadable(path, error) from None
-    future: Future[str] = Future()
-    # hashing takes as long as decoding; the other processor does it meanwhile
-    threading.Thread(target=lambda: future.set_result(_hash(stored)), daemon=True).start()
     is_gzip = stored[: len(_GZIP_MAGIC)].tobytes() == _GZIP_MAGIC
     content = _gunzip(path, stored.tobytes()) if is_gzip else stored
     if content[:3].tobytes() == BYTE_ORDER_MARK:
         content = content[3:]
-    return RawFile(str(path), content, stored.size, future)
+    return RawFile(str(path), content, stored)
 
 
 def _stored(path: Path) -> npt.NDArray[np.uint8]:
-    if is_local(path):
+    if not is_local(path):
+        return np.frombuffer(path.read_bytes(), dtype=np.uint8).copy()
+    size = path.stat().st_size
+    if size < _WORTH_SPLITTING:
         return np.fromfile(path, dtype=np.uint8)
-    return np.frombuffer(path.read_bytes(), dtype=np.uint8).copy()
+    with path.open("rb") as file:
+        content = np.empty(size, dtype=np.uint8)
+        middle = size // 2 // _PIECE * _PIECE
+        # most of the time goes into memory that was not used before
+        with ThreadPoolExecutor(1) as executor:
+            second = executor.submit(_read_into, file.fileno(), content, middle, size)
+            end = _read_into(file.fileno(), content, 0, middle)
+            if end == middle:
+                end = second.result()
+    return content[:end]
 
 
-def _hash(stored: npt.NDArray[np.uint8]) -> str:
-    return hashlib.blake2b(stored.data, digest_size=16).hexdigest()
+def _read_into(file: int, content: npt.NDArray[np.uint8], at: int, stop: int) -> int:
+    """Read a part of a file to its place; gives where it ends, before ``stop`` if it was cut."""
+    while at < stop and (count := os.preadv(file, [content[at:stop].data], at)):
+        at += count
+    return at
 
 
 def _gunzip(path: Path, stored: bytes) -> npt.NDArray[np.uint8]:

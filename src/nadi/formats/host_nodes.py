@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 import numpy.typing as npt
 
-from nadi.attributes import CODES, Attributes
+from nadi.attributes import CODES, Attributes, empty_columns
 from nadi.errors import FormatError
 from nadi.formats.container import RawFile
 from nadi.formats.json_file import Texts, doubled, find_texts, json_error, read_list, type_error
@@ -95,26 +95,32 @@ class Nodes:
         at, length = (int(part.numbers[row, NUMBERS[f"{name}_{k}"]]) for k in ("at", "length"))
         return self.raw.content[at : at + length].tobytes() if at >= 0 else b""
 
+    def without_columns(self) -> Nodes:
+        """Give what :meth:`attributes` needs, and let go of the rest."""
+        parts = [part._replace(numbers=part.numbers[:, :0].copy()) for part in self.parts]
+        return Nodes(self.raw, tuple(parts))
+
     def attributes(self) -> Attributes:
         """Give what has no column; the rows are those of the file, in its order."""
-        found = _join(self.parts, self.raw.content.size)
-        names = {name: code for code, name in enumerate(NAMES)}
-        at, length, prefix = found.keys.T
-        keys = find_texts(self.raw, at, length)
-        texts = [keys.unique[code] for code in keys.codes.tolist()]
-        others = [
-            names.setdefault(_PREFIXES[before] + text, len(names))
-            for before, text in zip(prefix.tolist(), texts, strict=True)
-        ]
-        node = (found.kept[:, 0] >> 32).astype(np.int32)
-        name = found.kept[:, 0].astype(np.int32)  # its low half
-        if others:
-            rows = np.flatnonzero(name < 0)
-            name[rows] = np.array(others, dtype=np.int32)[-1 - name[rows]]
-        kind = found.kept[:, 2] & 63
-        value = found.kept[:, 1].copy()
-        length = (found.kept[:, 2] >> 6).astype(np.int32)
-        self._read_floats(found.doubles, name, kind, value, length)
+        size = sum(part.kept.shape[0] for part in self.parts)
+        node, name, kind, value, length = empty_columns(size)
+        names = {known: code for code, known in enumerate(NAMES)}
+        first = first_node = first_byte = 0
+        for part in self.parts:
+            mine = slice(first, first + part.kept.shape[0])
+            node[mine] = (part.kept[:, 0] >> 32) + first_node
+            name[mine] = self._names(part, names)
+            value[mine] = part.kept[:, 1]
+            kind[mine] = part.kept[:, 2] & 63
+            length[mine] = part.kept[:, 2] >> 6
+            if first_byte:  # texts of a second part come after those of the first
+                text = (kind[mine] == _STRING) & (value[mine] >= self.raw.content.size)
+                value[mine][text] += first_byte
+            doubles = part.doubles + np.array([first, 0, 0, 0, 0])
+            self._read_floats(doubles, name, kind, value, length)
+            first += part.kept.shape[0]
+            first_node += part.numbers.shape[0]
+            first_byte += part.unescaped.size
         return Attributes(
             node=node,
             name=name,
@@ -122,11 +128,26 @@ class Nodes:
             value=value,
             length=length,
             names=tuple(names),
-            buffers=(self.raw.content, found.unescaped),
+            buffers=(self.raw.content, np.concatenate([part.unescaped for part in self.parts])),
         )
 
+    def _names(self, part: Found, names: dict[str, int]) -> npt.NDArray[np.int32]:
+        """Give the code of each attribute's name; adds names that are new."""
+        at, length, prefix = part.keys.T
+        keys = find_texts(self.raw, at, length)
+        texts = [keys.unique[code] for code in keys.codes.tolist()]
+        others = [
+            names.setdefault(_PREFIXES[before] + text, len(names))
+            for before, text in zip(prefix.tolist(), texts, strict=True)
+        ]
+        code = part.kept[:, 0].astype(np.int32)  # its low half
+        if others:
+            rows = np.flatnonzero(code < 0)
+            code[rows] = np.array(others, dtype=np.int32)[-1 - code[rows]]
+        return code
+
     def _read_floats(
-        self, doubles: Ints, name: npt.NDArray[np.int32], kind: Ints, value: Ints,
+        self, doubles: Ints, name: npt.NDArray[np.int32], kind: npt.NDArray[np.uint8], value: Ints,
         length: npt.NDArray[np.int32],
     ) -> None:  # fmt: skip
         """Read the numbers with fractions; those that a type cannot hold are kept as JSON."""
@@ -141,31 +162,6 @@ class Nodes:
             else:
                 name[row], kind[row] = NAMES.index("attrs"), kernels.TYPE_JSON
                 value[row], length[row] = all_at, all_size
-
-
-def _join(parts: tuple[Found, ...], text_size: int) -> Found:
-    """Put what was found of attributes together; the numbers are only those of the first."""
-    if len(parts) == 1:
-        return parts[0]
-    a, b = parts
-    kept, doubles = b.kept.copy(), b.doubles.copy()
-    code = kept[:, 0].astype(np.int32)
-    is_text = (kept[:, 2] & 63 == _STRING) & (kept[:, 1] >= text_size)
-    kept[:, 0] += a.numbers.shape[0] << 32
-    # the code is the low half of a sum: from one below 0 nothing must be borrowed
-    kept[code < 0, 0] -= a.keys.shape[0]
-    kept[is_text, 1] += a.unescaped.size
-    doubles[:, 0] += a.kept.shape[0]
-    others = zip((a.keys, a.again, a.unescaped), (b.keys, b.again, b.unescaped), strict=True)
-    keys, again, unescaped = (np.concatenate(pair) for pair in others)
-    return Found(
-        numbers=a.numbers,
-        kept=np.concatenate([a.kept, kept]),
-        keys=keys,
-        doubles=np.concatenate([a.doubles, doubles]),
-        again=again,
-        unescaped=unescaped,
-    )
 
 
 class _Reader:

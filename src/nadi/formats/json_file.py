@@ -86,10 +86,12 @@ def type_error(raw: RawFile, at: int, expected: str, path: str) -> FormatError:
     return FormatError(raw.name, f"expected {expected}, got `{got}` - at {path}", _UNLIKE_PYTORCH)
 
 
-def doubled(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Give an array that begins as another does and has twice its rows."""
-    larger = np.empty((2 * array.shape[0], *array.shape[1:]), dtype=array.dtype)
-    larger[: array.shape[0]] = array
+def doubled(array: npt.NDArray[Any], axis: int = 0) -> npt.NDArray[Any]:
+    """Give an array that begins as another does and has twice its length along an axis."""
+    shape = list(array.shape)
+    shape[axis] *= 2
+    larger = np.empty(shape, dtype=array.dtype)
+    larger[tuple(slice(size) for size in array.shape)] = array
     return larger
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from nadi.formats.communication import (
     comm_type_of_host,
     comm_type_of_kernel,
     comm_type_of_text,
+    is_told_by_call,
 )
 from nadi.formats.container import RawFile
 from nadi.formats.json_file import Span, Texts, decode_span, find_texts, json_text, walk_members
@@ -113,6 +115,8 @@ def decode(raw: RawFile) -> Trace:
     nodes = _describe(raw, events)
     start, duration = _intervals(raw, base, events)
     order = _order(start, duration, nodes)
+    # what attributes need, without the columns
+    ids, kept, keys = _identity_rows(nodes), events.found.kept, events.found.keys
     return Trace(
         nodes=NODES.build(order.size, _columns(nodes, start, duration, order, groups)),
         deps=DEPS.empty(),
@@ -122,7 +126,7 @@ def decode(raw: RawFile) -> Trace:
         rank=distributed.rank,
         world_size=distributed.world_size,
         process=nodes.process,
-        given_attributes=LazyAttributes(lambda: _attributes(nodes, members, order)),
+        given_attributes=LazyAttributes(lambda: _attributes(raw, ids, kept, keys, members, order)),
     )
 
 
@@ -162,7 +166,7 @@ def _issues(raw: RawFile, events: Events) -> pl.DataFrame:
     )  # fmt: skip
     log.add(
         "kineto.forward-backward", "info", counted["arrows"],
-        "arrows from forward to backward operations are kept, but not analysed",
+        "arrows from forward to backward operations are kept; their sequence numbers are used",
     )  # fmt: skip
     return log.table()
 
@@ -249,38 +253,55 @@ def _columns(
 ) -> dict[str, Any]:
     """Give the columns of the nodes in their final order."""
     events = nodes.events
-    names = find_texts(nodes.raw, events.column("name_at"), events.column("name_length"))
-    names = Texts(names.codes[order], names.unique)
-    category = nodes.category[order]
+    names = events.names(nodes.raw.content)
     comm = _communication(nodes, groups)
-    comm = {name: column[order] for name, column in comm.items()}
-    comm_type = _comm_types(names, category, comm.pop("stated"))
+    comm_type = _comm_types(names, nodes.category, comm.pop("stated", np.array(-1)))
+    columns = _in_order(order, {
+        "name": names.codes,
+        "category": nodes.category,
+        "start": start,
+        "duration": duration,
+        "thread": nodes.thread,
+        "device": nodes.device,
+        "stream": nodes.stream,
+        "is_cpu": ~nodes.on_device,
+        **{name: events.column(name) for name in ("event", *_INTEGER_ARGS)},
+        "comm_type": comm_type,
+        **comm,
+    })  # fmt: skip
     kinds = pl.Series([comm_kind(name) for name in COMM_TYPES], dtype=NODES.dtypes["kind"])
     categories = pl.Series(CATEGORIES, dtype=NODES.dtypes["category"])
     comm_types = pl.Series(COMM_TYPES, dtype=NODES.dtypes["comm_type"])
     return {
+        **columns,
         "id": np.arange(order.size),
-        "name": names.series(),
-        "kind": kinds.gather(comm_type),
-        "category": categories.gather(category.astype(np.uint32)),
-        "start": start[order],
-        "duration": duration[order],
-        "thread": nodes.thread[order],
-        "device": nodes.device[order],
-        "stream": nodes.stream[order],
-        "is_cpu": ~nodes.on_device[order],
-        **{name: events.column(name)[order] for name in ("event", *_INTEGER_ARGS)},
-        "comm_type": comm_types.gather(comm_type),
-        **comm,
+        "name": Texts(columns["name"], names.unique).series(),
+        "kind": kinds.gather(columns["comm_type"]),
+        "category": categories.gather(columns["category"].astype(np.uint32)),
+        "comm_type": comm_types.gather(columns["comm_type"]),
     }
 
 
+def _in_order(order: Ints, columns: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Give columns with their rows in another order."""
+    if (order[1:] > order[:-1]).all():  # it is theirs
+        return columns
+    with ThreadPoolExecutor(2) as executor:  # numpy holds no lock meanwhile
+        taken = executor.map(lambda column: column[order], columns.values())
+        return dict(zip(columns, taken, strict=True))
+
+
 def _communication(nodes: _Nodes, groups: pl.DataFrame) -> dict[str, Ints]:
-    """Give what the arguments of each node say of communication, in the order of the file."""
+    """Give what the arguments of each node say of communication, in the order of the file.
+
+    Nothing if they say nothing.
+    """
     raw, events = nodes.raw, nodes.events
+    rows = events.comm("row")
+    if not rows.size:
+        return {}
     names = ("comm_bytes", "group", "src", "dst", "stated")
     columns = {name: np.full(nodes.category.size, -1, dtype=np.int64) for name in names}
-    rows = events.comm("row")
     elements = events.comm("in_nelems")
     item_size = _values(raw, events, "dtype", lambda text: DTYPE_BYTES.get(text, -1))
     known = (elements >= 0) & (item_size >= 0)
@@ -313,18 +334,22 @@ def _comm_types(names: Texts, category: Ints, stated: Ints) -> npt.NDArray[np.ui
     of_gloo = names.numbers(
         lambda name: _COMM[comm_type_of_host(name) if name.startswith("gloo:") else "none"]
     )
-    of_kernel = np.where((of_kernel == _COMM["other"]) & (stated > 0), stated, of_kernel)
+    by_call = names.numbers(lambda name: int(is_told_by_call(name))) > 0
+    by_call |= (of_kernel == _COMM["other"]) | (stated == _COMM["barrier"])
+    of_kernel = np.where((of_kernel > 0) & by_call & (stated > 0), stated, of_kernel)
     found = np.where(category == _CODE["annotation"], of_gloo, _COMM["none"])
     return np.where(category == _CODE["kernel"], of_kernel, found).astype(np.uint32)
 
 
-def _attributes(nodes: _Nodes, members: list[tuple[str, Span]], order: Ints) -> Attributes:
+def _attributes(
+    raw: RawFile, ids: Ints, kept: Ints, found_keys: Ints, members: list[tuple[str, Span]],
+    order: Ints,
+) -> Attributes:  # fmt: skip
     """Give what has no column: keys of the file and whole events first, then those of nodes."""
-    events = nodes.events
     codes: dict[str, int] = {}
     top = [(codes.setdefault(key, len(codes)), s.at, s.end - s.at) for key, s in members]
-    keys = find_texts(nodes.raw, *events.found.keys.T)
-    row, code, at, length = events.found.kept.T
+    keys = find_texts(raw, *found_keys.T)
+    row, code, at, length = kept.T
     # keys by name, known ones first; those of the file have the same name in the same column
     number = {kind: codes.setdefault(name, len(codes)) for kind, name in _KEPT_NAMES.items()}
     known = np.array([number[kind] for kind in sorted(number)], dtype=np.int64)
@@ -332,7 +357,8 @@ def _attributes(nodes: _Nodes, members: list[tuple[str, Span]], order: Ints) -> 
     name = np.where(code >= 0, known[np.maximum(code, 0)], 0)
     other = np.flatnonzero(code < 0)
     name[other] = others[keys.codes[-1 - code[other]]]
-    ids = _identity_rows(nodes, number)
+    ids = ids.copy()
+    ids[:, 1] = known[ids[:, 1]]
     columns = [
         np.concatenate(parts)
         for parts in zip(
@@ -352,12 +378,15 @@ def _attributes(nodes: _Nodes, members: list[tuple[str, Span]], order: Ints) -> 
         value=at,
         length=length.astype(np.int32),
         names=tuple(codes),
-        buffers=(nodes.raw.content,),
+        buffers=(raw.content,),
     ).moved(new_row)
 
 
-def _identity_rows(nodes: _Nodes, number: dict[int, int]) -> Ints:
-    """Give pid and tid of nodes where the columns do not tell them; shape (such, 4)."""
+def _identity_rows(nodes: _Nodes) -> Ints:
+    """Give pid and tid of nodes where the columns do not tell them; shape (such, 4).
+
+    They are told as the kernel tells what it keeps: node, which key, position and length.
+    """
     events = nodes.events
     told_pid = np.where(nodes.on_device, nodes.device, nodes.process)
     told_tid = np.where(nodes.on_device, nodes.stream, nodes.thread)
@@ -366,7 +395,7 @@ def _identity_rows(nodes: _Nodes, number: dict[int, int]) -> Ints:
         at = events.column(f"{key}_at")
         rows = np.flatnonzero((events.column(key) != told) & (at >= 0))
         length = events.column(f"{key}_length")[rows]
-        parts.append(np.stack([rows, np.full(rows.size, number[code]), at[rows], length], axis=1))
+        parts.append(np.stack([rows, np.full(rows.size, code), at[rows], length], axis=1))
     return np.concatenate(parts)
 
 

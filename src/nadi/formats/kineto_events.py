@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from nadi.errors import FormatError
 from nadi.formats.container import RawFile
-from nadi.formats.json_file import doubled, json_error, read_list, type_error
+from nadi.formats.json_file import Texts, doubled, json_error, read_list, text_of, type_error
 from nadi.kernels import kineto as kernels
 from nadi.kernels.json_tokens import MAX_DEPTH, failure_of, skip
 from nadi.kernels.kineto import (
@@ -60,6 +60,7 @@ CATEGORY_WORDS = make_words(
 )
 _LIKELY_BYTES = 200  # of an event; where there are more events, room is made on the way
 _LEAST_ROOM = 64
+_TEXTS_ROOM = 1 << 12
 _TYPES = {
     "ph": "`str`", "cat": "`str`", "name": "`str`", "pid": "`int | str`", "tid": "`int | str`",
     "args": "`object | null`",
@@ -72,21 +73,36 @@ class Events:
 
     Attributes
     ----------
-    numbers
-        The rows of numbers, in one array or in two that follow one another.
+    parts
+        Numbers of the nodes and different names, of one part of the list or of two that
+        follow one another.
     found
-        What else the kernel found; its numbers are only the first of them.
+        What else the kernel found; its numbers and texts are those of the first part.
     counts
         Of events that are no nodes, by reason (names of ``kernels.STATE``).
     """
 
-    numbers: tuple[Ints, ...]
+    parts: tuple[Found, ...]
     found: Found
     counts: dict[str, int]
 
     def column(self, name: str) -> Ints:
         """Give a column of the nodes; int64, shape (nodes,)."""
-        return np.concatenate([part[:, NUMBERS[name]] for part in self.numbers])
+        rows = [part.numbers[NUMBERS[name]] for part in self.parts]
+        return np.concatenate(rows) if len(rows) > 1 else rows[0]
+
+    def names(self, text: npt.NDArray[np.uint8]) -> Texts:
+        """Give the names of the nodes, for the bytes of the file."""
+        number: dict[bytes, int] = {}
+        codes = []
+        for part in self.parts:
+            spans = part.texts[:, 1:].tolist()
+            of_text = [
+                number.setdefault(text[at : at + length].tobytes(), len(number))
+                for at, length in spans
+            ]
+            codes.append(np.array(of_text, dtype=np.int32)[part.numbers[NUMBERS["name"]]])
+        return Texts(np.concatenate(codes), tuple(text_of(name) for name in number))
 
     def comm(self, name: str) -> Ints:
         """Give a column of the nodes that communicate; int64, shape (such nodes,)."""
@@ -101,11 +117,13 @@ class _Reader:
         self.at = at
         room = max(size // _LIKELY_BYTES, _LEAST_ROOM)
         self._found = Found(
-            numbers=np.empty((room, len(NUMBERS)), dtype=np.int64),
+            numbers=np.empty((len(NUMBERS), room), dtype=np.int64),
             comm=np.empty((max(room // 8, _LEAST_ROOM), len(COMM_COLUMNS)), dtype=np.int64),
             kept=np.empty((2 * room, 4), dtype=np.int64),
             keys=np.empty((max(room // 4, _LEAST_ROOM), 2), dtype=np.int64),
             unknown=np.empty((_LEAST_ROOM, 2), dtype=np.int64),
+            texts=np.empty((_TEXTS_ROOM, 3), dtype=np.int64),
+            slots=np.empty(0, dtype=np.int32),
         )
         self._work = np.empty(kernels.WORK_SIZE, dtype=np.int64)
         self._stack = np.empty(MAX_DEPTH, dtype=np.uint8)
@@ -116,6 +134,8 @@ class _Reader:
         """Read events that begin before ``stop``; False if they are broken."""
         words = EVENT_WORDS, ARG_WORDS, CATEGORY_WORDS
         while True:
+            slots = np.full(2 * len(self._found.texts), -1, dtype=np.int32)
+            self._found = self._found._replace(slots=slots)
             self.end = int(
                 scan_events(
                     self._raw.content, self.at, stop, *words, self._found, self._work,
@@ -128,7 +148,8 @@ class _Reader:
             if not (full := self.count("is_full")):
                 return True
             name = Found._fields[full - 1]
-            self._found = self._found._replace(**{name: doubled(self._found[full - 1])})
+            larger = doubled(self._found[full - 1], axis=1 if name == "numbers" else 0)
+            self._found = self._found._replace(**{name: larger})
 
     def count(self, name: str) -> int:
         """Give a number of the kernel's state."""
@@ -136,8 +157,16 @@ class _Reader:
 
     def found(self) -> Found:
         """Give what was found, cut to size."""
-        sizes = (self.count(name) for name in ("row", "comm", "kept", "keys", "unknown"))
-        return Found(*(array[:size] for array, size in zip(self._found, sizes, strict=True)))
+        found = self._found
+        return Found(
+            numbers=found.numbers[:, : self.count("row")],
+            comm=found.comm[: self.count("comm")],
+            kept=found.kept[: self.count("kept")],
+            keys=found.keys[: self.count("keys")],
+            unknown=found.unknown[: self.count("unknown")],
+            texts=found.texts[: self.count("texts")],
+            slots=found.slots[:0],
+        )
 
     def counts(self) -> dict[str, int]:
         """Give the counts of what became no node."""
@@ -165,21 +194,22 @@ def scan(raw: RawFile, begin: int) -> tuple[Events, int]:
     if len(readers) == 2:
         return _join(*readers), end
     found = readers[0].found()
-    return Events((found.numbers,), found, readers[0].counts()), end
+    return Events((found,), found, readers[0].counts()), end
 
 
 def _join(first: _Reader, second: _Reader) -> Events:
     """Put two parts of a list together."""
     a, b = first.found(), second.found()
-    num_rows, num_keys = a.numbers.shape[0], a.keys.shape[0]
-    b.numbers[:, NUMBERS["event"]] += first.count("event") - 1
+    num_rows, num_keys = a.numbers.shape[1], a.keys.shape[0]
+    b.numbers[NUMBERS["event"]] += first.count("event") - 1
     b.comm[:, COMM_COLUMNS["row"]] += num_rows
     b.kept[:, 0] += num_rows
     b.kept[:, 1] -= np.where(b.kept[:, 1] < 0, num_keys, 0)
-    others = (np.concatenate(pair) for pair in zip(a[1:], b[1:], strict=True))
+    names = ("comm", "kept", "keys", "unknown")
+    both = {name: np.concatenate([getattr(a, name), getattr(b, name)]) for name in names}
     counts = second.counts()
     together = {name: count + counts[name] for name, count in first.counts().items()}
-    return Events((a.numbers, b.numbers), Found(a.numbers, *others), together)
+    return Events((a, b), a._replace(**both), together)
 
 
 def _event_error(raw: RawFile, event: int, where: int, key: int, code: int, at: int) -> FormatError:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from nadi.errors import InputError
+from nadi.errors import InputError, UsageError
 
-__all__ = ["is_local", "locate"]
+__all__ = ["check_target", "is_local", "locate"]
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "http", "https": "http"}
 
@@ -40,3 +41,23 @@ def locate(place: Path | str) -> Path:
 def is_local(path: Path) -> bool:
     """Tell whether a path is on this machine's own file system."""
     return isinstance(path, Path)
+
+
+def check_target(target: Path, sources: Sequence[Path], *, replace: bool, option: str) -> None:
+    """Check that a file may be written, before what becomes of ``sources`` is.
+
+    Raises
+    ------
+    UsageError
+        If it is one of those that are read.
+    InputError
+        If it is there already, unless it may be replaced, which ``option`` stands for.
+    """
+    for source in sources:
+        if target == source or (is_local(target) and target.exists() and source.exists()
+                                and is_local(source) and target.samefile(source)):  # fmt: skip
+            raise UsageError(
+                str(target), "would replace the file that is read", "give another name"
+            )
+    if not replace and target.is_file():
+        raise InputError(str(target), "is there already", f"give another name, or {option}")

@@ -46,10 +46,11 @@ PARAM_COMMS: Mapping[str, pl.DataType] = {
     "src": pl.Int64(),
     "dst": pl.Int64(),
     "tag": pl.Int64(),
-    "is_async": pl.Boolean(),
+    "is_async": pl.Int64(),
 }
 _MAX_SIZE = 2**17  # ranks of a group, as for the groups of a file
 _MAX_BYTES = 2**62
+_FLAGS = {"1": 1, "true": 1, "0": 0, "false": 0}
 
 
 class _Leaf(NamedTuple):
@@ -101,7 +102,7 @@ def param_comms(
         - ``src``, ``dst``: global ranks of a root or a peer; -1 where a call has none, or
           the ranks are not known.
         - ``tag``: always -1: PyTorch does not record it.
-        - ``is_async``: false where it is not stated, as in all schemas met so far.
+        - ``is_async``: 1 or 0; -1 where it is not stated, as in all schemas met so far.
 
         O(attributes + rows), some 50 us a row.
     """
@@ -160,7 +161,7 @@ def _record(
     collective = str(stated.get("collective_name") or _value(arguments, name_at))
     comm_type = comm_type_of_text(collective)
     if comm_type == "none":
-        return row, collective, comm_type, -1, "", -1, [], -1, -1, -1, -1, False
+        return row, collective, comm_type, -1, "", -1, [], -1, -1, -1, -1, -1
     start, stride, size, is_async = _members(stated, arguments, name_at)
     group = str(stated.get("pg_name", "")) or _group_name(arguments, name_at, groups)
     ranks = groups.ranks.get(group, [])
@@ -204,10 +205,10 @@ def _integer(value: Any) -> int:
 
 def _members(
     stated: dict[str, Any], arguments: _Arguments, name_at: int
-) -> tuple[int, int, int, bool]:
+) -> tuple[int, int, int, int]:
     """Give start and stride of the ranks, the group's size, and whether the call returns at once.
 
-    They follow the name and two lists of splits.
+    They follow the name and two lists of splits; each is -1 if it is not stated.
     """
     values = [_value(arguments, at) for at in range(name_at + 3, max(arguments, default=-1) + 1)]
     start = stride = size = -1
@@ -215,9 +216,8 @@ def _members(
         size = _integer(values[0])
     elif name_at >= 0 and len(values) >= 3:
         start, stride, size = (_integer(value) for value in values[:3])
-    is_async = values[3] == "true" if name_at >= 0 and len(values) > 3 else False
-    if "is_asynchronized_op" in stated:
-        is_async = str(stated["is_asynchronized_op"]).lower() in ("1", "true")
+    is_async = _FLAGS.get(values[3], -1) if name_at >= 0 and len(values) > 3 else -1
+    is_async = _FLAGS.get(str(stated.get("is_asynchronized_op", "")).lower(), is_async)
     return (
         _integer(stated.get("global_rank_start", start)),
         _integer(stated.get("global_rank_stride", stride)),
@@ -284,9 +284,9 @@ def with_param_comms(trace: Trace) -> Trace:
     comm_type[rows] = records["comm_type"].cast(pl.String).to_numpy()
     comm_bytes[rows] = records["comm_bytes"].to_numpy()
     columns = {"comm_bytes": comm_bytes}
-    for name in ("src", "dst", "tag", "group"):
+    for name in ("src", "dst", "tag", "is_async", "group"):
         columns[name] = trace.column(name).copy()
-    for name in ("src", "dst", "tag"):
+    for name in ("src", "dst", "tag", "is_async"):
         columns[name][rows] = records[name].to_numpy()
     columns["group"][rows] = [number.get(name, -1) for name in records["group"]]
     types = pl.Series(comm_type, dtype=NODES.dtypes["comm_type"])

@@ -57,7 +57,8 @@ _NUMBERS = {
     "id": "id", "rf_id": "record function id", "external_id": "external id",
     "correlation": "correlation", "sequence": "sequence", "stream": "stream",
     "bytes": "bytes", "exclusive": "exclusive ns", "comm_bytes": "comm bytes",
-    "src": "source rank", "dst": "destination rank", "tag": "tag", "flops": "flops",
+    "src": "source rank", "dst": "destination rank", "tag": "tag", "is_async": "asynchronous",
+    "flops": "flops",
 }  # fmt: skip
 _TEXT_FIELDS = ("comm type", "group")
 # arrows for dependencies that tracks do not show by themselves: whether they leave and

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.attributes import AttributeBuilder, Attributes, LazyAttributes
+from nadi.attributes import AttributeBuilder, Attributes, LazyAttributes, Part, combined
 from nadi.errors import FormatError
 from nadi.formats.communication import (
     comm_kind,
@@ -46,7 +46,7 @@ KNOWN_SCHEMAS = (
     "1.1.1-chakra.1.0.0",
 )
 _USER_SCOPE = 7  # of PyTorch's RecordScope
-_STRUCTURE = "[pytorch|profiler|execution_trace|"
+_STRUCTURE = ("[pytorch|profiler|execution_trace|", "[pytorch|profiler|execution_graph|")
 _MAX_BYTES = 2**62
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _COMM = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
@@ -144,6 +144,7 @@ def decode(raw: RawFile) -> Trace:
     parent, lost_parents = _parents(nodes, rows, log)
     deps, lost_deps = _thread_deps(nodes, rows, log)
     lost = {"ctrl_deps[0]": lost_parents, "inter_thread_dep": lost_deps}
+    rest, new_row = nodes.without_columns(), rows.new_row
     trace = Trace(
         nodes=NODES.build(rows.order.size, {"parent": parent, **_columns(nodes, names, rows)}),
         deps=deps,
@@ -151,7 +152,7 @@ def decode(raw: RawFile) -> Trace:
         issues=log.table(),
         provenance=Provenance(__version__, (raw.source(f"PyTorch ET {schema}"),)),
         process=process,
-        given_attributes=LazyAttributes(lambda: _attributes(nodes, members, lost, rows.new_row)),
+        given_attributes=LazyAttributes(lambda: _attributes(rest, members, lost, new_row)),
     )
     return with_param_comms(trace)
 
@@ -379,4 +380,4 @@ def _attributes(
     for name, pairs in lost.items():
         for node, number in pairs.tolist():
             builder.add(node, name, "dependency", number)
-    return nodes.attributes().joined(builder.build()).moved(new_row)
+    return combined([Part(nodes.attributes(), new_row), Part(builder.build(), new_row)])

@@ -88,7 +88,7 @@ def _partners(events: pl.DataFrame) -> _Ints:
     index = events["index"].to_numpy()
     on_device = ((events["stream"] >= 0) & (events["correlation"] >= 0)).to_numpy()
     on_device |= events["name"].is_in(_SYNCS).to_numpy()
-    partner = np.minimum(correlation, 0)
+    partner: _Ints = np.minimum(correlation, 0)
     for own, other in ((on_device, ~on_device), (~on_device, on_device)):
         rows = np.flatnonzero(other & (correlation >= 0))[::-1]
         keys, last = np.unique(correlation[rows], return_index=True)

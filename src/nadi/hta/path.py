@@ -116,7 +116,8 @@ class HtaCriticalPath:
         """Which edges lead from one node of the path to the next; bool, shape (edges,)."""
         following = np.full(self.moments.row.size, -1, dtype=np.int64)
         following[self.vertices[:-1]] = self.vertices[1:]
-        return following[self.edges_added.begin] == self.edges_added.end
+        found: npt.NDArray[np.bool_] = following[self.edges_added.begin] == self.edges_added.end
+        return found
 
     def breakdown(self) -> pl.DataFrame:
         """Tell what each edge of the path is, in order of the path.

@@ -1,4 +1,4 @@
-"""Attributes in bulk: spans put together."""
+"""Attributes in bulk: spans put together, and attributes of several sources in order of node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from nadi.kernels._jit import kernel
 
-__all__ = ["copy_spans"]
+__all__ = ["copy_spans", "count_attributes", "place_attributes", "place_spans"]
 
 
 @kernel
@@ -25,3 +25,83 @@ def copy_spans(buffer: np.ndarray, begin: np.ndarray, length: np.ndarray, out: n
         for i in range(length[span]):
             out[at + i] = buffer[begin[span] + i]
         at += length[span]
+
+
+@kernel
+def place_spans(
+    buffer: np.ndarray, begin: np.ndarray, length: np.ndarray, to: np.ndarray, out: np.ndarray
+) -> None:
+    """Put each span where it is to begin in ``out``. O(bytes).
+
+    Parameters
+    ----------
+    buffer, out
+        uint8.
+    begin, length, to
+        int64, shape (spans,).
+    """
+    for span in range(begin.size):
+        for i in range(length[span]):
+            out[to[span] + i] = buffer[begin[span] + i]
+
+
+@kernel
+def count_attributes(
+    node: np.ndarray, new_row: np.ndarray, is_kept: np.ndarray, count: np.ndarray
+) -> None:
+    """Add to the number of attributes that each node will have. O(attributes).
+
+    Parameters
+    ----------
+    node
+        int32, shape (attributes,): row of each one's node; -1 for the trace itself.
+    new_row
+        int64, shape (nodes,): where each node goes; -1 if nowhere, and its attributes neither.
+    is_kept
+        bool, shape (attributes,).
+    count
+        int64, shape (new nodes + 1,): of the trace itself, then of each node.
+    """
+    for i in range(node.size):
+        to = new_row[node[i]] if node[i] >= 0 else -1
+        if is_kept[i] and (to >= 0 or node[i] < 0):
+            count[to + 1] += 1
+
+
+@kernel
+def place_attributes(
+    columns: tuple[np.ndarray, ...],
+    new_row: np.ndarray,
+    is_kept: np.ndarray,
+    new_name: np.ndarray,
+    shift: np.ndarray,
+    at: np.ndarray,
+    out: tuple[np.ndarray, ...],
+) -> None:
+    """Put attributes where they belong among those of all sources. O(attributes).
+
+    Parameters
+    ----------
+    columns, out
+        node, name, type, value and length, as :class:`nadi.attributes.Attributes` has them.
+    new_row, is_kept
+        As in :func:`count_attributes`.
+    new_name
+        int32, shape (names,): the code of each name among all names.
+    shift
+        int64, shape (types,): what is added to the values of each type.
+    at
+        int64, shape (new nodes + 1,): where the next attribute of each goes; moved on.
+    """
+    node, name, kind, value, length = columns
+    out_node, out_name, out_kind, out_value, out_length = out
+    for i in range(node.size):
+        to = new_row[node[i]] if node[i] >= 0 else -1
+        if is_kept[i] and (to >= 0 or node[i] < 0):
+            place = at[to + 1]
+            at[to + 1] = place + 1
+            out_node[place] = to
+            out_name[place] = new_name[name[i]]
+            out_kind[place] = kind[i]
+            out_value[place] = value[i] + shift[kind[i]]
+            out_length[place] = length[i]

@@ -1,7 +1,8 @@
 """Chakra's .et, messages of protobuf one after the other, into columns.
 
 A file is a GlobalMetadata and then a Node each, every one with its length before it.
-Two passes over the bytes: one counts, so that the arrays can be made, one fills them.
+One pass checks every byte and fills what there are columns for; the attributes, which
+are most of a file and seldom asked for, are found again in a pass of their own.
 """
 
 from __future__ import annotations
@@ -10,560 +11,373 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.kernels._jit import borrowed, called, inner, kernel
-from nadi.kernels.protobuf import is_utf8, read_fixed, read_varint, skip_value
-from nadi.kernels.strings import find_word
+from nadi.kernels._jit import borrowed, inner, kernel
+from nadi.kernels.chakra_attributes import (
+    CUT,
+    FIELD,
+    HUGE,
+    NUMBER,
+    OK,
+    STRANGE,
+    STRING,
+    TEXT,
+    TYPE,
+    VALUE,
+    VALUE_LENGTH,
+    WORK_SIZE,
+    read_attribute,
+    usual_attribute,
+)
+from nadi.kernels.protobuf import int64, is_utf8, read_varint, skip_value
+from nadi.kernels.strings import find_word, number_of_text, put_into_slots
 
 __all__ = [
-    "NUM_COUNTS",
-    "PROBLEMS",
-    "ROLES",
-    "AttributeColumns",
+    "CODES",
+    "FIRST_TEXT",
+    "FIRST_WANTED",
+    "FULL",
+    "NUMBERS",
+    "STATE",
     "NodeColumns",
-    "count_messages",
-    "decode_attributes",
     "decode_nodes",
-    "message_after",
+    "likely_message",
 ]
 
-# texts of IOInfo, and the mark of one without any, in the order of their role numbers from 1
-ROLES = (
-    "inputs.values", "inputs.shapes", "inputs.types", "inputs",
-    "outputs.values", "outputs.shapes", "outputs.types", "outputs",
-    "version",
-)  # fmt: skip
-PROBLEMS = (
-    "",
-    "a message is longer than what is left of the file",
-    "a field ends after its message, or is no protobuf field",
-    "a number does not end within 10 bytes",
-    "a text is not valid UTF-8",
-    "a list does not hold what its type says",
-    "a number of microseconds or an id is too large",
-)
-_OK, _CUT, _FIELD, _NUMBER, _TEXT, _LIST, _HUGE = range(7)
-# nodes, control dependencies, data dependencies, at most so many attributes, fields inside of
-# attributes and operands that are not understood, and such fields of nodes
-NUM_COUNTS = 6
+FULL = -1  # instead of a problem: there is no room for one more node
 
-_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
-_FIRST_VALUE, _LAST_VALUE = 3, 32
-_STRING, _STRING_LIST, _BYTES, _BYTES_LIST = 29, 30, 31, 32
-_NONE, _OPERAND, _DOC, _UNKNOWN = 30, 32, 34, 35  # as schema.ATTRIBUTE_TYPES counts
-_VERSION_ROLE = 9
+# places in the state that goes in and out: how much is filled, at most so many attributes, fields
+# inside of attributes and operands that are not understood, such fields of nodes, bytes of the
+# message that there was no room for; after them whether any node has each of the numbers wanted
+STATE = {
+    name: place
+    for place, name in enumerate(
+        ("nodes", "ctrl", "data", "texts", "attributes", "unknown_inside", "unknown", "needed")
+    )
+}
+_S_NODES, _S_CTRL, _S_DATA, _S_TEXTS, _S_ATTRIBUTES, _S_INSIDE, _S_UNKNOWN, _S_NEEDED = range(8)
+_S_SEEN = 8
+# rows of ``NodeColumns.numbers`` before those wanted, and of ``NodeColumns.codes`` before texts
+NUMBERS = {"id": 0, "start": 1, "duration": 2, "ctrl_end": 3, "data_end": 4}
+FIRST_WANTED = len(NUMBERS)
+CODES = {"kind": 0, "name": 1}
+FIRST_TEXT = len(CODES)
+_ID, _START, _DURATION, _CTRL_END, _DATA_END = range(FIRST_WANTED)
+_KIND, _NAME = range(FIRST_TEXT)
+
+_VARINT, _DELIMITED = 0, 2
+_ATTRIBUTE_TAG = 10 << 3 | _DELIMITED
 _LAST_KIND = 7
-# of an attribute, after the spans of its name and its comment
-_TYPE, _VALUE, _LENGTH = range(4, 7)
 _FIRST_INTEGER, _BOOL = 4, 24  # types: int32, and the last of the integers; lists lie between
 _LARGEST_MICROSECONDS = (2**63 - 1) // 1000
 _LARGEST_ID = 2**62
-# how each type of value is written, by field number less 3: the scalars, lists between them
-_WIRES = np.array(
-    [1, 2, 5, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 5, 2, 1, 2, 5, 2, 1, 2, 0, 2, 2, 2, 2, 2],
-    dtype=np.int64,
-)
-# wire types of the items of lists, by the same number
-_ITEMS = np.array(
-    [0, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 1, 0, 5, 0, 1, 0, 0, 0, 2, 0, 2],
-    dtype=np.int64,
-)
 
 
 class NodeColumns(NamedTuple):
-    """The arrays that nodes are decoded into; names and texts are spans of the file.
+    """The arrays that nodes are decoded into, with room for more than are there.
 
-    Their rows begin with the first node of the part of the file that is read.
-    """
-
-    id: np.ndarray
-    kind: np.ndarray
-    name_at: np.ndarray
-    name_length: np.ndarray
-    start: np.ndarray
-    duration: np.ndarray
-    ctrl_end: np.ndarray  # where the dependencies of each node end in ctrl
-    ctrl: np.ndarray
-    data_end: np.ndarray
-    data: np.ndarray
-    numbers: np.ndarray  # int64, (nodes, numbers wanted): of attributes; -1 where there is none
-    seen: np.ndarray  # uint8, (numbers wanted,): whether any node has one
-    text_at: np.ndarray  # int64, (nodes, texts wanted)
-    text_length: np.ndarray
-
-
-class AttributeColumns(NamedTuple):
-    """The arrays that attributes are decoded into.
-
-    With a length of its name below 0, an attribute's name is one of ROLES by its number.
-    """
-
-    end: np.ndarray  # where those of the metadata end, and those of each node
-    name_at: np.ndarray
-    name_length: np.ndarray
-    type: np.ndarray
-    value: np.ndarray
-    length: np.ndarray
-
-
-@kernel
-def message_after(buffer: np.ndarray, target: int) -> int:
-    """Give where the first message begins at ``target`` or after it. O(messages)."""
-    at = 0
-    while at < min(target, buffer.size):
-        _, at = skip_value(buffer, at, buffer.size, _DELIMITED)
-        if at < 0:
-            return buffer.size
-    return at
-
-
-@kernel
-def count_messages(buffer: np.ndarray, at: int, stop: int, counts: np.ndarray) -> tuple[int, int]:
-    """Count what a part of a file holds.
-
-    Parameters
+    Attributes
     ----------
-    buffer
-        uint8: the whole file.
-    at, stop
-        Where the part begins and ends; at 0 begins the metadata.
-    counts
-        int64, shape (NUM_COUNTS,), filled.
-
-    Returns
-    -------
-    problem, position
-        0, or a position in :data:`PROBLEMS` and the byte where it was met. O(bytes).
+    numbers
+        int64, shape (5 + numbers wanted, nodes): by :data:`NUMBERS` id, start and duration in
+        us, and where the dependencies of each node end in ``ctrl`` and ``data``; then for each
+        number wanted of attributes its complement, so that 0 means that there is none.
+    codes
+        int32, shape (2 + texts wanted, nodes): by :data:`CODES` the kind and the number of the
+        name; then for each text wanted of attributes its number, plus one: 0 means none.
+    ctrl, data
+        int64: ids that are waited for.
+    slots, texts
+        Different texts, as for :func:`nadi.kernels.strings.number_of_text`.
     """
-    counts[:] = 0
-    counts[3] = 1  # the version
+
+    numbers: np.ndarray
+    codes: np.ndarray
+    ctrl: np.ndarray
+    data: np.ndarray
+    slots: np.ndarray
+    texts: np.ndarray
+
+
+@kernel
+def likely_message(buffer: np.ndarray, at: int, stop: int, several: int) -> int:
+    """Guess where a node begins from ``at`` on: several follow one another from there.
+
+    What stands in a text may look the same, so that only who reads from the start of a file
+    knows; gives -1 if nothing before ``stop`` does. O(bytes of the several) for each byte that
+    could be the first field of a node.
+    """
     while at < stop:
-        start = at
-        at, end = skip_value(buffer, at, stop, _DELIMITED)
-        if end < 0:
-            return _CUT, start
-        is_metadata = start == 0
-        if not is_metadata:
-            counts[0] += 1
-        problem, at = _count_fields(buffer, at, end, is_metadata, counts)
-        if problem != _OK:
-            return problem, at
-    return _OK, at
+        place, count = at, 0
+        while count < several and 0 <= place < buffer.size:
+            place = _likely_end(buffer, place)
+            count += 1
+        if place >= 0:
+            return at
+        at += 1
+    return -1
 
 
 @inner
-def _count_fields(
-    buffer: np.ndarray, at: int, end: int, is_metadata: bool, counts: np.ndarray
-) -> tuple[int, int]:
+def _likely_end(buffer: np.ndarray, at: int) -> int:
+    """Give where a message ends that begins with an id and has only fields of nodes, or -1."""
+    at, end = skip_value(buffer, at, buffer.size, _DELIMITED)
+    if end <= at or buffer[at] != 0x08:
+        return -1
     while at < end:
-        start = at
         tag, at = read_varint(buffer, at, end)
-        if at < 0 or tag <= 7:
-            return _FIELD, start
-        field, wire = tag >> 3, tag & 7
-        begin, at = skip_value(buffer, at, end, wire)
+        if at < 0 or tag <= 7 or tag >> 3 > 10:
+            return -1
+        _, at = skip_value(buffer, at, end, tag & 7)
         if at < 0:
-            return _FIELD, start
-        if not is_metadata and (field == 4 or field == 5):
-            number = 1
-            if wire == _DELIMITED:
-                number = 0
-                for i in range(begin, at):
-                    number += buffer[i] < 0x80
-            counts[field - 3] += number
-        # an attribute has a value and a comment; operands have up to three texts
-        counts[3] += 2 if field == 10 or field == 2 else 3 if field == 8 or field == 9 else 1
-    return _OK, at
+            return -1
+    return end
 
 
 @kernel
 def decode_nodes(
     buffer: np.ndarray, at: int, stop: int, columns: NodeColumns, words: np.ndarray,
-    counts: np.ndarray,
+    state: np.ndarray,
 ) -> tuple[int, int]:  # fmt: skip
-    """Fill the columns of nodes; a field given twice counts as the later one, as in protobuf.
+    """Read the messages that begin before ``stop``, or until there is no room for one more.
 
-    Parameters
-    ----------
-    buffer, at, stop
-        A part of a file in which :func:`count_messages` found no problem.
-    columns
-        Arrays of the sizes counted, zero where protobuf's default is.
-    words
-        Names of the attributes wanted (:func:`nadi.kernels.strings.make_words`): first those
-        of numbers, in the order of their columns, then those of texts.
-    counts
-        int64, shape (NUM_COUNTS,), filled with what is there indeed; no attributes.
-
-    Returns
-    -------
-    problem, position
-        As of :func:`count_messages`. O(bytes).
-    """
-    c = NodeColumns(
-        borrowed(columns.id), borrowed(columns.kind), borrowed(columns.name_at),
-        borrowed(columns.name_length), borrowed(columns.start), borrowed(columns.duration),
-        borrowed(columns.ctrl_end), borrowed(columns.ctrl), borrowed(columns.data_end),
-        borrowed(columns.data), borrowed(columns.numbers), borrowed(columns.seen),
-        borrowed(columns.text_at), borrowed(columns.text_length),
-    )  # fmt: skip
-    counts[:] = 0
-    found = np.zeros(7, dtype=np.int64)
-    problem = _OK
-    while problem == _OK and at < stop:
-        is_metadata = at == 0
-        at, end = skip_value(buffer, at, stop, _DELIMITED)
-        if is_metadata:
-            problem, at = _check_metadata(buffer, at, end, counts, found)
-            continue
-        node = counts[0]
-        c.numbers[node] = -1
-        problem, at = _decode_node(buffer, at, end, node, c, words, counts, found)
-        counts[0] += 1
-        c.ctrl_end[node] = counts[1]
-        c.data_end[node] = counts[2]
-    return problem, at
-
-
-@inner
-def _check_metadata(
-    buffer: np.ndarray, at: int, end: int, counts: np.ndarray, found: np.ndarray
-) -> tuple[int, int]:
-    while at < end:
-        tag, at = read_varint(buffer, at, end)
-        begin, at = skip_value(buffer, at, end, tag & 7)
-        if tag == 0x0A and not is_utf8(buffer, begin, at):
-            return _TEXT, begin
-        if tag == 0x12:
-            problem, where = _read_attribute(buffer, begin, at, counts, found)
-            if problem != _OK:
-                return problem, where
-    return _OK, at
-
-
-@inner
-def _decode_node(
-    buffer: np.ndarray, at: int, end: int, node: int, c: NodeColumns, words: np.ndarray,
-    counts: np.ndarray, found: np.ndarray,
-) -> tuple[int, int]:  # fmt: skip
-    while at < end:
-        start = at
-        tag, at = read_varint(buffer, at, end)
-        field, wire = tag >> 3, tag & 7
-        begin, at = skip_value(buffer, at, end, wire)
-        problem, where = _OK, start
-        if field == 10 and wire == _DELIMITED:
-            problem, where = _read_attribute(buffer, begin, at, counts, found)
-            if problem == _OK:
-                _keep_wanted(buffer, node, c, words, found)
-        elif wire == _VARINT and (field == 1 or field == 3 or field == 6 or field == 7):
-            value, _ = read_varint(buffer, begin, at)
-            problem = _set_number(c, node, field, value)
-            counts[5] += field == 3 and not 0 <= value <= _LAST_KIND
-        elif field == 2 and wire == _DELIMITED:
-            problem = _OK if is_utf8(buffer, begin, at) else _TEXT
-            c.name_at[node] = begin
-            c.name_length[node] = at - begin
-        elif field == 4 and wire in (_DELIMITED, _VARINT):
-            problem = _read_ids(buffer, begin, at, c.ctrl, counts, 1)
-        elif field == 5 and wire in (_DELIMITED, _VARINT):
-            problem = _read_ids(buffer, begin, at, c.data, counts, 2)
-        elif (field == 8 or field == 9) and wire == _DELIMITED:
-            problem, where = _check_operands(buffer, begin, at, counts)
-        else:
-            counts[5] += 1
-        if problem != _OK:
-            return problem, where
-    return _OK, at
-
-
-@inner
-def _keep_wanted(
-    buffer: np.ndarray, node: int, c: NodeColumns, words: np.ndarray, found: np.ndarray
-) -> None:
-    """Put an attribute where its column is, if it has one and the type for it."""
-    code = find_word(buffer, found[0], found[1], words)
-    if code < 0:
-        return
-    num_numbers = c.numbers.shape[1]
-    if code >= num_numbers:
-        if found[_TYPE] == _STRING - 3:
-            c.text_at[node, code - num_numbers] = found[_VALUE]
-            c.text_length[node, code - num_numbers] = found[_LENGTH]
-    elif _FIRST_INTEGER <= found[_TYPE] <= _BOOL and found[_TYPE] % 2 == 0 and found[_VALUE] >= 0:
-        c.numbers[node, code] = found[_VALUE]
-        c.seen[code] = 1
-
-
-@inner
-def _set_number(c: NodeColumns, node: int, field: int, value: int) -> int:
-    if field == 1:
-        c.id[node] = value
-        return _OK if 0 <= value < _LARGEST_ID else _HUGE
-    if field == 3:  # one that is not known stays among the attributes
-        c.kind[node] = value if 0 <= value <= _LAST_KIND else 0
-        return _OK
-    if field == 6:
-        c.start[node] = value
-    else:
-        c.duration[node] = value
-    return _OK if 0 <= value <= _LARGEST_MICROSECONDS else _HUGE
-
-
-@inner
-def _read_ids(
-    buffer: np.ndarray, at: int, end: int, ids: np.ndarray, counts: np.ndarray, which: int
-) -> int:
-    while at < end:
-        value, at = read_varint(buffer, at, end)
-        if at < 0:
-            return _NUMBER
-        if value < 0 or value >= _LARGEST_ID:
-            return _HUGE
-        ids[counts[which]] = value
-        counts[which] += 1
-    return _OK
-
-
-@inner
-def _check_operands(buffer: np.ndarray, at: int, end: int, counts: np.ndarray) -> tuple[int, int]:
-    while at < end:
-        start = at
-        tag, at = read_varint(buffer, at, end)
-        if at < 0 or tag <= 7:
-            return _FIELD, start
-        begin, at = skip_value(buffer, at, end, tag & 7)
-        if at < 0:
-            return _FIELD, start
-        if tag & 7 != _DELIMITED or tag >> 3 > 3:
-            counts[4] += 1
-        elif not is_utf8(buffer, begin, at):
-            return _TEXT, begin
-    return _OK, at
-
-
-@kernel
-def decode_attributes(buffer: np.ndarray, columns: AttributeColumns, counts: np.ndarray) -> None:
-    """Fill the attributes of a whole file in which :func:`decode_nodes` found no problem.
+    A field given twice counts as the later one, as in protobuf.
 
     Parameters
     ----------
     buffer
         uint8: the whole file.
+    at
+        Where to go on; at 0 begins the metadata.
     columns
-        Arrays of the sizes counted.
-    counts
-        int64, shape (NUM_COUNTS,), filled: the fourth is the number of attributes. O(bytes).
+        Filled on from what the state says; 0 beyond that in numbers and codes, -1 in all slots.
+    words
+        Names of the attributes wanted (:func:`nadi.kernels.strings.make_words`): first those
+        of numbers, in the order of their rows, then those of texts.
+    state
+        int64, shape (``len(STATE)`` + numbers wanted,).
+
+    Returns
+    -------
+    problem, position
+        0 and where the next message begins; :data:`FULL` and where the one begins that there
+        was no room for; or a position in :data:`PROBLEMS` and the byte where it was met.
+        O(bytes).
     """
-    c = AttributeColumns(
-        borrowed(columns.end), borrowed(columns.name_at), borrowed(columns.name_length),
-        borrowed(columns.type), borrowed(columns.value), borrowed(columns.length),
+    buffer, words, state = borrowed(buffer), borrowed(words), borrowed(state)
+    c = NodeColumns(
+        borrowed(columns.numbers), borrowed(columns.codes), borrowed(columns.ctrl),
+        borrowed(columns.data), borrowed(columns.slots), borrowed(columns.texts),
     )  # fmt: skip
-    counts[:] = 0
-    found = np.zeros(7, dtype=np.int64)
-    at, end = skip_value(buffer, 0, buffer.size, _DELIMITED)
-    _metadata_attributes(buffer, at, end, c, counts, found)
-    c.end[0] = counts[3]
-    at = end
-    while at < buffer.size:
-        at, end = skip_value(buffer, at, buffer.size, _DELIMITED)
-        _node_attributes(buffer, at, end, c, counts, found)
-        at = end
-        counts[0] += 1
-        c.end[counts[0]] = counts[3]
-
-
-@inner
-def _metadata_attributes(
-    buffer: np.ndarray, at: int, end: int, c: AttributeColumns, counts: np.ndarray,
-    found: np.ndarray,
-) -> None:  # fmt: skip
-    has_version = False
-    while at < end:
+    num_texts = c.codes.shape[0] - FIRST_TEXT
+    spans = np.zeros(2 * (num_texts + 1), dtype=np.int64)
+    found = np.zeros(WORK_SIZE, dtype=np.int64)
+    put_into_slots(c.slots, c.texts, state[_S_TEXTS])
+    while at < stop:
         start = at
-        tag, at = read_varint(buffer, at, end)
-        begin, at = skip_value(buffer, at, end, tag & 7)
-        if tag == 0x0A:
-            has_version = True
-            _add(c, counts, 0, -_VERSION_ROLE, _OPERAND, begin, at)
-        elif tag == 0x12:
-            _add_attribute(buffer, begin, at, c, counts, found)
+        at, end = skip_value(buffer, start, buffer.size, _DELIMITED)
+        if end < 0:
+            return CUT, start
+        if start == 0:
+            problem, at = _check_metadata(buffer, at, end, state, found)
+        elif not _has_room(c, end - at, state):
+            state[_S_NEEDED] = end - at
+            return FULL, start
         else:
-            _add(c, counts, start, 0, _UNKNOWN, start, at)
-    if not has_version:  # the row tells a trace that came from an .et
-        _add(c, counts, 0, -_VERSION_ROLE, _OPERAND, end, end)
+            spans[:] = 0
+            problem, at = _decode_node(buffer, at, end, c, words, state, found, spans)
+            if problem == OK:
+                _end_node(buffer, c, state, spans)
+        if problem != OK:
+            return problem, at
+    return OK, at
 
 
 @inner
-def _node_attributes(
-    buffer: np.ndarray, at: int, end: int, c: AttributeColumns, counts: np.ndarray,
-    found: np.ndarray,
-) -> None:  # fmt: skip
-    first_row = counts[3]
-    while at < end:
-        start = at
-        tag, at = read_varint(buffer, at, end)
-        field, wire = tag >> 3, tag & 7
-        begin, at = skip_value(buffer, at, end, wire)
-        if field == 10 and wire == _DELIMITED:
-            _add_attribute(buffer, begin, at, c, counts, found)
-        elif (field == 8 or field == 9) and wire == _DELIMITED:
-            _add_operands(buffer, begin, at, first_row, 1 if field == 8 else 5, c, counts)
-        elif field == 3 and wire == _VARINT:
-            value, _ = read_varint(buffer, begin, at)
-            if not 0 <= value <= _LAST_KIND:
-                _add(c, counts, start, 0, _UNKNOWN, start, at)
-        elif not (
-            (wire == _VARINT and (field == 1 or 4 <= field <= 7))
-            or (wire == _DELIMITED and (field == 2 or field == 4 or field == 5))
-        ):
-            _add(c, counts, start, 0, _UNKNOWN, start, at)
+def _has_room(c: NodeColumns, length: int, state: np.ndarray) -> bool:
+    """Tell whether a node of so many bytes fits, whatever is in it."""
+    return (
+        state[_S_NODES] < c.numbers.shape[1]
+        and state[_S_CTRL] + length <= c.ctrl.size
+        and state[_S_DATA] + length <= c.data.size
+        and state[_S_TEXTS] + c.codes.shape[0] <= c.texts.shape[0]
+    )
 
 
 @inner
-def _add(
-    c: AttributeColumns, counts: np.ndarray, name_at: int, name_length: int, type_code: int,
-    begin: int, end: int,
-) -> None:  # fmt: skip
-    """Add the row of an attribute whose value is a span."""
-    row = counts[3]
-    counts[3] += 1
-    c.name_at[row] = name_at
-    c.name_length[row] = name_length
-    c.type[row] = type_code
-    c.value[row] = begin
-    c.length[row] = end - begin
-
-
-@inner
-def _add_operands(
-    buffer: np.ndarray, at: int, end: int, first_row: int, role: int, c: AttributeColumns,
-    counts: np.ndarray,
-) -> None:  # fmt: skip
-    before = counts[3]
-    while at < end:
-        tag, at = read_varint(buffer, at, end)
-        begin, at = skip_value(buffer, at, end, tag & 7)
-        field = tag >> 3
-        if tag & 7 != _DELIMITED or field > 3:
-            continue
-        # a text given again replaces the earlier one
-        row = first_row
-        while row < counts[3] and c.name_length[row] != 1 - role - field:
-            row += 1
-        if row < counts[3]:
-            c.value[row] = begin
-            c.length[row] = at - begin
-        else:
-            _add(c, counts, 0, 1 - role - field, _OPERAND, begin, at)
-    if counts[3] == before:
-        _add(c, counts, 0, -role - 3, _OPERAND, end, end)
-
-
-@inner
-def _add_attribute(
-    buffer: np.ndarray, at: int, end: int, c: AttributeColumns, counts: np.ndarray,
-    found: np.ndarray,
-) -> None:  # fmt: skip
-    _read_attribute(buffer, at, end, counts, found)
-    value, length = found[_VALUE], found[_LENGTH]
-    _add(c, counts, found[0], found[1], found[_TYPE], value, value + length)
-    if found[3] > 0:
-        _add(c, counts, found[0], found[1], _DOC, found[2], found[2] + found[3])
-
-
-@called
-def _read_attribute(
-    buffer: np.ndarray, at: int, end: int, counts: np.ndarray, found: np.ndarray
+def _check_metadata(
+    buffer: np.ndarray, at: int, end: int, state: np.ndarray, found: np.ndarray
 ) -> tuple[int, int]:
-    """Find the spans of an attribute's name and comment, its type, value and length."""
-    found[0], found[1], found[2], found[3] = at, 0, at, 0
-    found[_TYPE], found[_VALUE], found[_LENGTH] = _NONE, at, 0
+    state[_S_ATTRIBUTES] += 1  # the version
     while at < end:
         start = at
         tag, at = read_varint(buffer, at, end)
         if at < 0 or tag <= 7:
-            return _FIELD, start
-        field, wire = tag >> 3, tag & 7
-        begin, at = skip_value(buffer, at, end, wire)
+            return FIELD, start
+        begin, at = skip_value(buffer, at, end, tag & 7)
         if at < 0:
-            return _FIELD, start
-        if field <= 2 and wire == _DELIMITED:
-            if not is_utf8(buffer, begin, at):
-                return _TEXT, begin
-            found[2 * field - 2] = begin
-            found[2 * field - 1] = at - begin
-        elif _FIRST_VALUE <= field <= _LAST_VALUE and wire == _WIRES[field - 3]:
-            found[_TYPE] = field - 3
-            if wire == _DELIMITED:
-                found[_VALUE], found[_LENGTH] = begin, at - begin
-                problem = _check_span(buffer, begin, at, field)
-                if problem != _OK:
-                    return problem, begin
-            else:
-                found[_VALUE], found[_LENGTH] = _read_scalar(buffer, begin, at, field), 0
-        else:
-            counts[4] += 1
-    return _OK, at
+            return FIELD, start
+        state[_S_ATTRIBUTES] += 2
+        if tag == 0x0A and not is_utf8(buffer, begin, at):
+            return TEXT, begin
+        if tag == 0x12:
+            problem, where = read_attribute(buffer, begin, at, found)
+            state[_S_INSIDE] += found[STRANGE]
+            if problem != OK:
+                return problem, where
+    return OK, at
 
 
 @inner
-def _read_scalar(buffer: np.ndarray, at: int, end: int, field: int) -> int:
-    """Read a number of an attribute; floats stay bits."""
-    if field == 3 or field == 21 or field == 25:  # double, fixed64, sfixed64
-        return read_fixed(buffer, at, 8)
-    if field == 5 or field == 19 or field == 23:  # float, fixed32, sfixed32
-        bits = read_fixed(buffer, at, 4)
-        return (bits ^ 0x80000000) - 0x80000000 if field == 23 else bits
-    value, _ = read_varint(buffer, at, end)
-    if field == 7:  # int32
-        return ((value & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
-    if field == 11:  # uint32
-        return value & 0xFFFFFFFF
-    if field == 15:  # sint32
-        value &= 0xFFFFFFFF
-        return (value >> 1) ^ -(value & 1)
-    if field == 17:  # sint64
-        return ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1)
-    if field == 27:  # bool
-        return 1 if value != 0 else 0
-    return value
-
-
-@inner
-def _check_span(buffer: np.ndarray, at: int, end: int, field: int) -> int:
-    """Check the content of a text, or of a list and its items."""
-    if field == _STRING:
-        return _OK if is_utf8(buffer, at, end) else _TEXT
-    if field == _BYTES:
-        return _OK
-    item = _ITEMS[field - 3]
+def _decode_node(
+    buffer: np.ndarray, at: int, end: int, c: NodeColumns, words: np.ndarray,
+    state: np.ndarray, found: np.ndarray, spans: np.ndarray,
+) -> tuple[int, int]:  # fmt: skip
     while at < end:
+        start = at
+        tag, at = read_varint(buffer, at, end)
+        if tag == _ATTRIBUTE_TAG:  # most fields are
+            begin, at = skip_value(buffer, at, end, _DELIMITED)
+            if at < 0:
+                return FIELD, start
+            problem, where = _decode_attribute(buffer, begin, at, c, words, state, found, spans)
+        else:
+            if at < 0 or tag <= 7:
+                return FIELD, start
+            begin, at = skip_value(buffer, at, end, tag & 7)
+            if at < 0:
+                return FIELD, start
+            problem, where = _decode_field(buffer, start, begin, at, tag, c, state, spans)
+        if problem != OK:
+            return problem, where
+    return OK, at
+
+
+@inner
+def _decode_field(
+    buffer: np.ndarray, start: int, at: int, end: int, tag: int, c: NodeColumns,
+    state: np.ndarray, spans: np.ndarray,
+) -> tuple[int, int]:  # fmt: skip
+    field, wire = tag >> 3, tag & 7
+    problem, where = OK, start
+    if (field == 8 or field == 9) and wire == _DELIMITED:
+        problem, where = _check_operands(buffer, at, end, state)
+        state[_S_ATTRIBUTES] += 3
+    elif wire == _VARINT and (field == 1 or field == 3 or field == 6 or field == 7):
+        value, _ = read_varint(buffer, at, end)
+        problem = _set_number(c, field, value, state)
+    elif field == 2 and wire == _DELIMITED:
+        problem = OK if is_utf8(buffer, at, end) else TEXT
+        spans[0], spans[1] = at, end - at
+    elif field == 4 and wire in (_DELIMITED, _VARINT):
+        problem = _read_ids(buffer, at, end, c.ctrl, state, _S_CTRL)
+    elif field == 5 and wire in (_DELIMITED, _VARINT):
+        problem = _read_ids(buffer, at, end, c.data, state, _S_DATA)
+    else:
+        state[_S_UNKNOWN] += 1
+        state[_S_ATTRIBUTES] += 1
+    return problem, where
+
+
+@inner
+def _decode_attribute(
+    buffer: np.ndarray, at: int, end: int, c: NodeColumns, words: np.ndarray,
+    state: np.ndarray, found: np.ndarray, spans: np.ndarray,
+) -> tuple[int, int]:  # fmt: skip
+    """Check an attribute, and put it where its column is, if it has one and the type for it."""
+    state[_S_ATTRIBUTES] += 2  # a value and a comment
+    name_at, name_length, type_code, value, length = usual_attribute(buffer, at, end)
+    code = int64(-1)
+    if type_code >= 0:
+        code = find_word(buffer, name_at, name_length, words)
+        if code < 0 and not is_utf8(buffer, name_at, name_at + name_length):
+            return TEXT, name_at
+        if type_code == STRING and not is_utf8(buffer, value, end):
+            return TEXT, value
+    else:
+        problem, where = read_attribute(buffer, at, end, found)
+        state[_S_INSIDE] += found[STRANGE]
+        if problem != OK:
+            return problem, where
+        code = find_word(buffer, found[0], found[1], words)
+        type_code, value, length = found[TYPE], found[VALUE], found[VALUE_LENGTH]
+    if code >= 0:
+        num_numbers = c.numbers.shape[0] - FIRST_WANTED
+        if code >= num_numbers:
+            if type_code == STRING:
+                text = 2 * (code - num_numbers + 1)
+                spans[text], spans[text + 1] = value, length
+        elif _FIRST_INTEGER <= type_code <= _BOOL and type_code % 2 == 0 and value >= 0:
+            c.numbers[FIRST_WANTED + code, state[_S_NODES]] = ~value
+            state[_S_SEEN + code] = 1
+    return OK, end
+
+
+@inner
+def _end_node(buffer: np.ndarray, c: NodeColumns, state: np.ndarray, spans: np.ndarray) -> None:
+    """Add up a node: the numbers of its texts, and where its dependencies end."""
+    node = state[_S_NODES]
+    c.codes[_NAME, node] = _number_of(buffer, spans[0], spans[1], c, state)
+    for text in range(1, spans.size // 2):
+        if spans[2 * text + 1] > 0:
+            number = _number_of(buffer, spans[2 * text], spans[2 * text + 1], c, state)
+            c.codes[_NAME + text, node] = number + 1
+    c.numbers[_CTRL_END, node] = state[_S_CTRL]
+    c.numbers[_DATA_END, node] = state[_S_DATA]
+    state[_S_NODES] = node + 1
+
+
+@inner
+def _number_of(buffer: np.ndarray, at: int, length: int, c: NodeColumns, state: np.ndarray) -> int:
+    count = state[_S_TEXTS]
+    number = number_of_text(buffer, at, length, c.slots, c.texts, count)
+    state[_S_TEXTS] += number == count
+    return number
+
+
+@inner
+def _set_number(c: NodeColumns, field: int, value: int, state: np.ndarray) -> int:
+    node = state[_S_NODES]
+    if field == 1:
+        c.numbers[_ID, node] = value
+        return OK if 0 <= value < _LARGEST_ID else HUGE
+    if field == 3:
+        is_known = 0 <= value <= _LAST_KIND
+        c.codes[_KIND, node] = value if is_known else 0
+        if not is_known:  # it stays among the attributes
+            state[_S_UNKNOWN] += 1
+            state[_S_ATTRIBUTES] += 1
+        return OK
+    c.numbers[_START if field == 6 else _DURATION, node] = value
+    return OK if 0 <= value <= _LARGEST_MICROSECONDS else HUGE
+
+
+@inner
+def _read_ids(
+    buffer: np.ndarray, at: int, end: int, ids: np.ndarray, state: np.ndarray, which: int
+) -> int:
+    while at < end:
+        value, at = read_varint(buffer, at, end)
+        if at < 0:
+            return NUMBER
+        if value < 0 or value >= _LARGEST_ID:
+            return HUGE
+        ids[state[which]] = value
+        state[which] += 1
+    return OK
+
+
+@inner
+def _check_operands(buffer: np.ndarray, at: int, end: int, state: np.ndarray) -> tuple[int, int]:
+    while at < end:
+        start = at
         tag, at = read_varint(buffer, at, end)
         if at < 0 or tag <= 7:
-            return _LIST
-        wire = tag & 7
-        begin, at = skip_value(buffer, at, end, wire)
+            return FIELD, start
+        begin, at = skip_value(buffer, at, end, tag & 7)
         if at < 0:
-            return _LIST
-        if tag >> 3 != 1 or wire == item:
-            if tag >> 3 == 1 and field == _STRING_LIST and not is_utf8(buffer, begin, at):
-                return _TEXT
-            continue
-        if wire != _DELIMITED or not _is_packed(buffer, begin, at, item):
-            return _LIST
-    return _OK
-
-
-@inner
-def _is_packed(buffer: np.ndarray, at: int, end: int, item: int) -> bool:
-    if item == _FIXED64:
-        return (end - at) % 8 == 0
-    if item == _FIXED32:
-        return (end - at) % 4 == 0
-    if item == _DELIMITED:
-        return False
-    while at < end:
-        _, at = read_varint(buffer, at, end)
-        if at < 0:
-            return False
-    return True
+            return FIELD, start
+        if tag & 7 != _DELIMITED or tag >> 3 > 3:
+            state[_S_INSIDE] += 1
+        elif not is_utf8(buffer, begin, at):
+            return TEXT, begin
+    return OK, at

@@ -41,10 +41,11 @@ class MessageColumns(NamedTuple):
     name_role: np.ndarray  # its number among kernels.chakra_decode.ROLES, from 1; 0 for none
     names: np.ndarray  # uint8: the bytes of names
     buffer: np.ndarray  # uint8: the bytes of values
+    rest: np.ndarray  # uint8: those beyond, as if they stood after it
 
 
 @kernel
-def measure_messages(columns: MessageColumns, sizes: np.ndarray) -> int:
+def measure_messages(columns: MessageColumns, sizes: np.ndarray) -> None:
     """Find the length of every message.
 
     Parameters
@@ -53,24 +54,19 @@ def measure_messages(columns: MessageColumns, sizes: np.ndarray) -> int:
         What is to be written.
     sizes
         int64, shape (1 + nodes,), filled: bytes of each message without its length prefix.
-
-    Returns
-    -------
-    int
-        Bytes of the file. O(bytes).
+        O(bytes).
     """
     c = _borrowed(columns)
     nothing = np.empty(0, dtype=np.uint8)
-    total = 0
     for message in range(sizes.size):
         sizes[message] = _put_message(c, message, nothing, 0)
-        total += varint_size(sizes[message]) + sizes[message]
-    return total
 
 
 @kernel
-def encode_messages(columns: MessageColumns, sizes: np.ndarray, out: np.ndarray) -> int:
-    """Write the file into ``out``, uint8, as :func:`measure_messages` measured it.
+def encode_messages(
+    columns: MessageColumns, sizes: np.ndarray, first: int, end: int, out: np.ndarray
+) -> int:
+    """Write messages into ``out``, uint8, as :func:`measure_messages` measured them.
 
     Returns
     -------
@@ -80,7 +76,7 @@ def encode_messages(columns: MessageColumns, sizes: np.ndarray, out: np.ndarray)
     c = _borrowed(columns)
     to = borrowed(out)
     at = 0
-    for message in range(sizes.size):
+    for message in range(first, end):
         at = put_varint(to, at, sizes[message])
         at = _put_message(c, message, to, at)
     return at
@@ -93,7 +89,7 @@ def _borrowed(c: MessageColumns) -> MessageColumns:
         borrowed(c.data), borrowed(c.attr_first), borrowed(c.attr_name), borrowed(c.attr_type),
         borrowed(c.attr_value), borrowed(c.attr_length), borrowed(c.attr_size),
         borrowed(c.name_at), borrowed(c.name_length), borrowed(c.name_role), borrowed(c.names),
-        borrowed(c.buffer),
+        borrowed(c.buffer), borrowed(c.rest),
     )  # fmt: skip
 
 
@@ -156,6 +152,25 @@ def _put_bytes(
 
 
 @inner
+def _copy_span(c: MessageColumns, begin: int, length: int, out: np.ndarray, at: int) -> int:
+    """Copy from where the bytes are."""
+    if begin < c.buffer.size:
+        return _copy(c.buffer, begin, length, out, at)
+    return _copy(c.rest, begin - c.buffer.size, length, out, at)
+
+
+@inner
+def _put_span(
+    field: int, c: MessageColumns, begin: int, length: int, out: np.ndarray, at: int
+) -> int:
+    """Write a text that is not empty, from where its bytes are."""
+    if length == 0:
+        return at
+    at = _varint(length, out, _tag(field, _DELIMITED, out, at))
+    return _copy_span(c, begin, length, out, at)
+
+
+@inner
 def _put_packed(
     field: int, values: np.ndarray, begin: int, end: int, out: np.ndarray, at: int
 ) -> int:
@@ -182,7 +197,7 @@ def _put_role(
     """Write the text of one role among a node's attributes, if it is there."""
     for row in range(first, end):
         if _role(c, row) == role:
-            return _put_bytes(field, c.buffer, c.attr_value[row], c.attr_length[row], out, at)
+            return _put_span(field, c, c.attr_value[row], c.attr_length[row], out, at)
     return at
 
 
@@ -231,14 +246,14 @@ def _put_attribute(c: MessageColumns, row: int, doc: int, out: np.ndarray, at: i
     name = c.attr_name[row]
     at = _put_bytes(1, c.names, c.name_at[name], c.name_length[name], out, at)
     if doc >= 0:
-        at = _put_bytes(2, c.buffer, c.attr_value[doc], c.attr_length[doc], out, at)
+        at = _put_span(2, c, c.attr_value[doc], c.attr_length[doc], out, at)
     if c.attr_type[row] == _NONE:
         return at
     field, value = np.int64(c.attr_type[row]) + 3, c.attr_value[row]
     if field % 2 == 0 or field >= _STRING:  # a list or a text, which may be empty
         length = np.int64(c.attr_length[row])
         at = _varint(length, out, _tag(field, _DELIMITED, out, at))
-        return _copy(c.buffer, value, length, out, at)
+        return _copy_span(c, value, length, out, at)
     if field == 3 or field == 21 or field == 25:  # double, fixed64, sfixed64
         at = _tag(field, 1, out, at)
         return put_fixed(out, at, value, 8) if out.size else at + 8
@@ -255,5 +270,5 @@ def _put_unknown(c: MessageColumns, first: int, end: int, out: np.ndarray, at: i
     """Write fields that were not understood as they were read."""
     for row in range(first, end):
         if c.attr_type[row] == _UNKNOWN:
-            at = _copy(c.buffer, c.attr_value[row], c.attr_length[row], out, at)
+            at = _copy_span(c, c.attr_value[row], c.attr_length[row], out, at)
     return at

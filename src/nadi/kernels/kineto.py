@@ -23,7 +23,14 @@ from nadi.kernels.json_tokens import (
     skip_value,
     string_end,
 )
-from nadi.kernels.strings import END, make_words, read_member, word_of_string
+from nadi.kernels.strings import (
+    END,
+    make_words,
+    number_of_text,
+    put_into_slots,
+    read_member,
+    word_of_string,
+)
 
 __all__ = [
     "ARGS", "ARG_KEYS", "ARROW", "COMM_COLUMNS", "EVENT", "EVENT_KEYS", "IS_LARGE",
@@ -34,14 +41,14 @@ __all__ = [
 
 EVENT_KEYS = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "args")
 _PH, _CAT, _NAME, _PID, _TID, _TS, _DUR, _ARGS = range(8)
-# columns of ``Found.numbers``: the integers among the arguments come first
+# rows of ``Found.numbers``: the integers among the arguments come first
 _INTEGERS = {
     "External id": "external_id", "Record function id": "rf_id", "Sequence number": "sequence",
     "correlation": "correlation", "device": "device", "stream": "stream", "bytes": "bytes",
 }  # fmt: skip
 _OTHERS = (
     "start", "duration", "event", "category", "pid", "pid_at", "pid_length", "tid", "tid_at",
-    "tid_length", "name_at", "name_length",
+    "tid_length", "name",
 )  # fmt: skip
 NUMBERS = {name: column for column, name in enumerate((*_INTEGERS.values(), *_OTHERS))}
 # columns of ``Found.comm``: arguments that few events have, numbers first, then texts by span
@@ -70,14 +77,14 @@ IS_WRONG_TYPE, IS_LARGE, IS_OUT_OF_RANGE, IS_MISSING, IS_NO_TIME = range(16, 21)
 # places in the state that goes in and out
 _STATE = (
     "event", "row", "kept", "keys", "unknown", "comm", "own", "incomplete", "arrows", "instants",
-    "is_full",
+    "is_full", "texts",
 )  # fmt: skip
 STATE = {name: place for place, name in enumerate(_STATE)}
 (_S_EVENT, _S_ROW, _S_KEPT, _S_KEYS, _S_UNKNOWN, _S_COMM, _S_OWN, _S_INCOMPLETE, _S_ARROWS,
- _S_INSTANTS, _S_FULL) = range(len(_STATE))  # fmt: skip
+ _S_INSTANTS, _S_FULL, _S_TEXTS) = range(len(_STATE))  # fmt: skip
 
 # places in ``work``: a row of numbers, a row of comm, and what else matters
-_START, _DURATION, _EVENT, _CATEGORY, _PID_VALUE, _, _, _TID_VALUE, _, _, _NAME_AT, _ = range(
+_START, _DURATION, _EVENT, _CATEGORY, _PID_VALUE, _, _, _TID_VALUE, _, _, _NAME_NUMBER = range(
     _NUM_INTEGERS, len(NUMBERS)
 )
 _WIDTH, _COMM_WIDTH = len(NUMBERS), len(COMM_COLUMNS)
@@ -85,12 +92,14 @@ _COMM = _WIDTH
 _COMM_INTEGERS = _COMM + 1 - _NUM_INTEGERS
 _COMM_SPANS = _COMM + 1 + len(_COMM_NUMBERS) - 2 * _NUM_ARG_NUMBERS
 (_IS_COMPLETE, _IS_START, _CATEGORY_AT, _CATEGORY_LENGTH, _ARGS_AT, _ARGS_END, _TS_AT, _TS_FLAG,
- _DUR_AT, _DUR_FLAG, _HAS_COMM, _WHERE, _KEY) = range(
-    _COMM + _COMM_WIDTH, _COMM + _COMM_WIDTH + 13
+ _DUR_AT, _DUR_FLAG, _HAS_COMM, _NAME_AT, _NAME_LENGTH, _WHERE, _KEY) = range(
+    _COMM + _COMM_WIDTH, _COMM + _COMM_WIDTH + 15
 )  # fmt: skip
 WORK_SIZE, WHERE, KEY = _KEY + 1, _WHERE, _KEY
 
-_KEPT_FULL, _KEYS_FULL = 3, 4  # counted from 1 as the arrays of ``Found``
+_KEPT_FULL, _KEYS_FULL, _UNKNOWN_FULL, _TEXTS_FULL = range(
+    3, 7
+)  # counted from 1 as the arrays of ``Found``
 
 _QUOTE, _OPEN, _CLOSE_LIST, _N = (ord(c) for c in '"{]n')
 _ZERO, _NINE, _X, _S = (ord(c) for c in "09Xs")
@@ -105,7 +114,7 @@ class Found(NamedTuple):
     Attributes
     ----------
     numbers
-        int64, shape (rows, ``len(NUMBERS)``): one row per node.
+        int64, shape (``len(NUMBERS)``, nodes).
     comm
         int64, shape (rows, ``len(COMM_COLUMNS)``): one row per node that communicates.
     kept
@@ -115,6 +124,8 @@ class Found(NamedTuple):
         int64, shape (keys, 2): the spans of keys that have no code.
     unknown
         int64, shape (rows, 2): the spans of categories that are not known.
+    texts, slots
+        The different names, as for :func:`nadi.kernels.strings.number_of_text`.
     """
 
     numbers: np.ndarray
@@ -122,6 +133,8 @@ class Found(NamedTuple):
     kept: np.ndarray
     keys: np.ndarray
     unknown: np.ndarray
+    texts: np.ndarray
+    slots: np.ndarray
 
 
 @inner
@@ -236,7 +249,7 @@ def _read_text(
     length = (end >> 1) - at
     if key == _NAME:
         work[_NAME_AT] = at
-        work[_NAME_AT + 1] = length
+        work[_NAME_LENGTH] = length
     elif key == _CAT:
         category = word_of_string(text, at, end, categories, stack)
         work[_CATEGORY] = category if length > 0 else NO_CATEGORY
@@ -315,7 +328,7 @@ def _add_node(
     row = state[_S_ROW]
     work[_EVENT] = state[_S_EVENT]
     for column in range(_WIDTH):
-        numbers[row, column] = work[column]
+        numbers[column, row] = work[column]
     if work[_ARGS_AT] >= 0:
         _keep(kept, state, ARGS, work[_ARGS_AT], work[_ARGS_END])
     if work[_HAS_COMM] != 0:
@@ -350,7 +363,7 @@ def _begin_event(work: np.ndarray, at: int) -> None:
     for place in range(WORK_SIZE):
         work[place] = -1
     work[_NAME_AT] = work[_CATEGORY_AT] = at  # empty texts, unless there are any
-    work[_NAME_AT + 1] = work[_CATEGORY_LENGTH] = 0
+    work[_NAME_LENGTH] = work[_CATEGORY_LENGTH] = 0
     work[_CATEGORY] = NO_CATEGORY
     work[_IS_COMPLETE] = work[_IS_START] = work[_HAS_COMM] = 0
     work[_WHERE] = 0
@@ -391,16 +404,18 @@ def _read_event(
 @inner
 def _full(
     numbers: np.ndarray, comm: np.ndarray, kept: np.ndarray, unknown: np.ndarray,
-    state: np.ndarray,
+    texts: np.ndarray, state: np.ndarray,
 ) -> int:  # fmt: skip
     """Tell which array, counted from 1, has no room for one more event; 0 if all have."""
-    if state[_S_ROW] >= numbers.shape[0]:
+    if state[_S_ROW] >= numbers.shape[1]:
         return 1
     if state[_S_COMM] >= comm.shape[0]:
         return 2
     if state[_S_KEPT] >= kept.shape[0]:
         return _KEPT_FULL
-    return 5 if state[_S_UNKNOWN] >= unknown.shape[0] else 0
+    if state[_S_UNKNOWN] >= unknown.shape[0]:
+        return _UNKNOWN_FULL
+    return _TEXTS_FULL if state[_S_TEXTS] >= texts.shape[0] else 0
 
 
 @kernel
@@ -422,7 +437,7 @@ def scan_events(
     events, args, categories
         Words: ``EVENT_WORDS``, ``ARG_WORDS``, and those of ``cat`` with their codes.
     found
-        Filled on from what the state says.
+        Filled on from what the state says; -1 in all slots.
     work
         int64, shape (``WORK_SIZE``,): space to work in; after a failure its places
         ``WHERE`` and ``KEY`` say what it is about: the event itself (0), or one of its keys
@@ -443,6 +458,8 @@ def scan_events(
     events, args, categories = borrowed(events), borrowed(args), borrowed(categories)
     numbers, comm, unknown = borrowed(found[0]), borrowed(found[1]), borrowed(found[4])
     kept, keys = borrowed(found[2]), borrowed(found[3])
+    texts, slots = borrowed(found[5]), borrowed(found[6])
+    put_into_slots(slots, texts, state[_S_TEXTS])
     state[_S_FULL] = 0
     while True:
         work[_WHERE] = 0
@@ -455,7 +472,7 @@ def scan_events(
             end = skip_value(text, begin, stack)
             return end if end < 0 else fail(IS_WRONG_TYPE, begin)
         num_kept, num_keys = state[_S_KEPT], state[_S_KEYS]
-        state[_S_FULL] = _full(numbers, comm, kept, unknown, state)
+        state[_S_FULL] = _full(numbers, comm, kept, unknown, texts, state)
         if state[_S_FULL] != 0:
             return at
         end = _read_event(text, begin, events, args, categories, kept, keys, work, stack, state)
@@ -468,6 +485,11 @@ def scan_events(
             failed = _check_times(work, begin)
             if failed < 0:
                 return failed
+            count = state[_S_TEXTS]
+            work[_NAME_NUMBER] = number_of_text(
+                text, work[_NAME_AT], work[_NAME_LENGTH], slots, texts, count
+            )
+            state[_S_TEXTS] += work[_NAME_NUMBER] == count
             _add_node(work, numbers, comm, kept, state)
         else:
             state[_S_KEPT], state[_S_KEYS] = num_kept, num_keys

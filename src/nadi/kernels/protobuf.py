@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from nadi.kernels._jit import inner
+from nadi.kernels._jit import called, inner
+from nadi.kernels.json_tokens import load_word
 
 __all__ = [
     "int64",
@@ -29,9 +30,10 @@ __all__ = [
 uint64: Any = np.uint64
 int64: Any = np.int64  # of type Any, as mypy takes numpy's integers for no int
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
+_HIGHEST_BITS = np.uint64(0x8080808080808080)  # of 8 bytes: set in those beyond ASCII
 
 
-@inner
+@called
 def _read_long_varint(buffer: np.ndarray, at: int, end: int) -> tuple[int, int]:
     value = int64(0)
     shift = 0
@@ -52,6 +54,8 @@ def read_varint(buffer: np.ndarray, at: int, end: int) -> tuple[int, int]:
     """Read a number; gives its 64 bits as int64, and the position after it or -1."""
     if at < end and buffer[uint64(at)] < 0x80:  # the most frequent by far
         return int64(buffer[uint64(at)]), at + 1
+    if at + 1 < end and buffer[uint64(at + 1)] < 0x80:
+        return int64(buffer[uint64(at)]) & 0x7F | int64(buffer[uint64(at + 1)]) << 7, at + 2
     return _read_long_varint(buffer, at, end)
 
 
@@ -84,11 +88,18 @@ def skip_value(buffer: np.ndarray, at: int, end: int, wire: int) -> tuple[int, i
 @inner
 def is_utf8(buffer: np.ndarray, at: int, end: int) -> bool:
     """Tell whether bytes are UTF-8: no stray, missing, overlong or surrogate sequences."""
-    high = np.uint8(0)
-    for i in range(uint64(at), uint64(end)):
-        high |= buffer[i]
-    if high < 0x80:
-        return True
+    length = end - at
+    if length < 8:
+        high = load_word(buffer, at, length)
+    else:
+        high = load_word(buffer, end - 8, 8)
+        for k in range(0, length - 8, 8):
+            high |= load_word(buffer, at + k, 8)
+    return high & _HIGHEST_BITS == 0 or _is_long_utf8(buffer, at, end)
+
+
+@called
+def _is_long_utf8(buffer: np.ndarray, at: int, end: int) -> bool:
     while at < end:
         first = int64(buffer[at])
         at += 1

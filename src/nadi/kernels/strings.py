@@ -15,7 +15,16 @@ from nadi.kernels.json_tokens import (
     value_after_key,
 )
 
-__all__ = ["END", "find_word", "intern_spans", "make_words", "read_member", "word_of_string"]
+__all__ = [
+    "END",
+    "find_word",
+    "intern_spans",
+    "make_words",
+    "number_of_text",
+    "put_into_slots",
+    "read_member",
+    "word_of_string",
+]
 
 _FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _SHIFT = np.uint64(29)
@@ -143,6 +152,7 @@ def read_member(
 
 @inner
 def _hash(text: np.ndarray, at: int, length: int) -> int:
+    """Give a number, uint64, that is nearly always another for other bytes."""
     value = np.uint64(length)
     left = length
     while left > 0:
@@ -155,6 +165,7 @@ def _hash(text: np.ndarray, at: int, length: int) -> int:
 
 @inner
 def _equal(text: np.ndarray, a: int, b: int, length: int) -> bool:
+    """Tell whether two spans of a length have the same bytes."""
     while length > 0:
         if load_word(text, a, length) != load_word(text, b, length):
             return False
@@ -162,6 +173,51 @@ def _equal(text: np.ndarray, a: int, b: int, length: int) -> bool:
         b += 8
         length -= 8
     return True
+
+
+@called
+def number_of_text(
+    text: np.ndarray, at: int, length: int, slots: np.ndarray, texts: np.ndarray, count: int
+) -> int:
+    """Give the number of a span among different texts, met before or not.
+
+    Parameters
+    ----------
+    text, at, length
+        The span.
+    slots
+        int32, shape (a power of two,): -1, or the number of the text in each.
+    texts
+        int64, shape (at most half of the slots, 3): of each text its hash, where it begins
+        first, and its bytes; there is room for one more.
+    count
+        How many texts there are: the number of one that was not met before.
+    """
+    value = np.int64(_hash(text, at, length))
+    mask = slots.size - 1
+    slot = value & mask
+    while slots[slot] >= 0:
+        code = np.int64(slots[slot])
+        same = texts[code, 0] == value and texts[code, 2] == length
+        if same and _equal(text, texts[code, 1], at, length):
+            return code
+        slot = (slot + 1) & mask
+    texts[count, 0] = value
+    texts[count, 1] = at
+    texts[count, 2] = length
+    slots[slot] = count
+    return np.int64(count)
+
+
+@inner
+def put_into_slots(slots: np.ndarray, texts: np.ndarray, count: int) -> None:
+    """Put texts that have numbers into slots that are all free, as after there were too few."""
+    mask = slots.size - 1
+    for code in range(count):
+        slot = texts[code, 0] & mask
+        while slots[slot] >= 0:
+            slot = (slot + 1) & mask
+        slots[slot] = code
 
 
 @kernel

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.attributes import Attributes, LazyAttributes
+from nadi.attributes import Attributes, LazyAttributes, Part, combined
 from nadi.issues import IssueLog
 from nadi.link.communication import communication
 from nadi.link.deps import find_deps
+from nadi.link.issue_order import group_order
 from nadi.link.launches import launcher_rows
-from nadi.link.match import Match, match_operations
+from nadi.link.match import Match, match_operations, report_match
 from nadi.link.nesting import nest
+from nadi.link.tensors import find_tensor_deps
 from nadi.provenance import Provenance
 from nadi.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, LABELS, NODES
 from nadi.trace import Trace
@@ -23,7 +27,7 @@ __all__ = ["link_device", "link_pair"]
 _Ints = npt.NDArray[np.int64]
 
 
-def link_pair(host: Trace, device: Trace) -> Trace:
+def link_pair(host: Trace, device: Trace, *, force: bool = False, tensors: bool = True) -> Trace:
     """Link the host and the device trace of one rank.
 
     Parameters
@@ -32,6 +36,10 @@ def link_pair(host: Trace, device: Trace) -> Trace:
         A PyTorch execution trace as read.
     device
         A Kineto trace as read.
+    force
+        Whether to link the two even if their operations hardly correspond.
+    tensors
+        Whether dependencies by tensors are found too, for which all operands are read.
 
     Returns
     -------
@@ -43,15 +51,11 @@ def link_pair(host: Trace, device: Trace) -> Trace:
     Raises
     ------
     PairError
-        If fewer than 95 % of the operations have the same name under the same id.
+        As :func:`nadi.link.match.match_operations` has it, unless forced.
     """
-    match = match_operations(host, device)
+    match = match_operations(host, device, force=force)
     log = IssueLog()
-    log.add(
-        "link.process", "warning", int(host.process != device.process and host.process >= 0),
-        f"the host trace is of process {host.process}, the device trace of {device.process}",
-        "give files of one run, unless these are two runs of one program",
-    )  # fmt: skip
+    report_match(host, device, match, log)
     timed = _linked_nodes(host, device, match, log)
     untimed = _unmatched_host_nodes(host, match, log)
     nodes = pl.concat([untimed, timed.drop("host_row")])
@@ -70,7 +74,12 @@ def link_pair(host: Trace, device: Trace) -> Trace:
         process=device.process,
         given_attributes=LazyAttributes(lambda: _attributes(host, host_row, device)),
     )
-    return _with_dependencies(trace, host, host_row, device, log)
+    by_tensors = DEPS.empty()
+    if tensors:
+        row_of_host = _row_of_host(host, host_row)
+        by_tensors = find_tensor_deps(host, row_of_host, trace.column("start"), log)
+    linked = _with_dependencies(trace, host, host_row, device, log)
+    return replace(linked, deps=pl.concat([linked.deps, by_tensors]))
 
 
 def link_device(device: Trace) -> Trace:
@@ -108,12 +117,18 @@ _NO_HOST = Trace(
 
 def _attributes(host: Trace, host_row: _Ints, device: Trace) -> Attributes:
     """Give what both files said, at the rows where their operations are now."""
+    row_of_host = _row_of_host(host, host_row)
+    first_timed = host_row.size - device.nodes.height
+    row_of_event = first_timed + np.arange(device.nodes.height)
+    return combined([Part(host.attributes, row_of_host), Part(device.attributes, row_of_event)])
+
+
+def _row_of_host(host: Trace, host_row: _Ints) -> _Ints:
+    """Give where each host node is now; int64, shape (host nodes,)."""
     row_of_host = np.full(host.nodes.height, -1, dtype=np.int64)
     known = np.flatnonzero(host_row >= 0)
     row_of_host[host_row[known]] = known
-    first_timed = host_row.size - device.nodes.height
-    row_of_event = first_timed + np.arange(device.nodes.height)
-    return host.attributes.moved(row_of_host).joined(device.attributes.moved(row_of_event))
+    return row_of_host
 
 
 def _linked_nodes(host: Trace, device: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
@@ -169,15 +184,12 @@ def _with_dependencies(
     exclusive = trace.column("exclusive").copy()
     exclusive[nesting.rows] = nesting.exclusive
     exclusive[on_device] = trace.column("duration")[on_device]
-    nodes = trace.nodes.with_columns(
-        parent=parent,
-        exclusive=exclusive,
-        **communication(trace, host, host_row, parent, launcher),
-    )
+    comm = communication(trace, host, host_row, parent, launcher, log)
+    nodes = trace.nodes.with_columns(parent=parent, exclusive=exclusive, **comm.columns)
     return Trace(
         nodes=nodes,
-        deps=deps,
-        groups=trace.groups,
+        deps=pl.concat([deps, group_order(nodes, comm.groups)]),
+        groups=comm.groups,
         issues=pl.concat([host.issues, device.issues, log.table()]),
         provenance=trace.provenance,
         rank=trace.rank,
@@ -199,9 +211,8 @@ def _launching_operations(trace: Trace, parent: _Ints, calls: _Ints) -> _Ints:
 
 def _recorded_parents(host: Trace, host_row: _Ints, nested: _Ints) -> _Ints:
     """Prefer the parents that the host trace names to those found by nesting."""
-    row_of_host = np.full(host.nodes.height, -1, dtype=np.int64)
+    row_of_host = _row_of_host(host, host_row)
     known = np.flatnonzero(host_row >= 0)
-    row_of_host[host_row[known]] = known
     parent = nested.copy()
     recorded = host.column("parent")[host_row[known]]
     recorded_row = np.where(recorded >= 0, row_of_host[recorded], -1)

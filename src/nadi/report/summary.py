@@ -12,12 +12,17 @@ from rich.text import Text
 
 from nadi.discover import RESULT_FILES
 from nadi.formats.container import check_writable, write_beside
+from nadi.issues import summed_issues
 from nadi.report._text import TOP, make_table, name_cell, print_issues, to_json
 from nadi.report.timeline import write_timeline
 from nadi.result import Run
-from nadi.units import format_count, format_ns, format_percent
+from nadi.schema import UNBOUNDED
+from nadi.units import format_count, format_ns, format_percent, printable
 
 __all__ = ["check_results_folder", "print_summary", "summarize", "write_results"]
+
+_ALWAYS_SHOWN = ("link.matched", "link.no-host")  # what all answers rest on
+_NAME_IN_LINE = 40
 
 
 def summarize(run: Run) -> dict[str, Any]:
@@ -33,7 +38,9 @@ def summarize(run: Run) -> dict[str, Any]:
         "nodes": run.job.num_nodes,
         "nodes_by_kind": _nodes_by_kind(run),
         "dependencies_by_kind": _dependencies_by_kind(run),
-        "collectives_matched": run.job.matches["collective"].n_unique(),
+        "collectives_matched": run.job.num_collectives,
+        "transfers_matched": run.job.num_transfers,
+        "clocks": _clocks(run),
         "window": run.window.name,
         "steps": [
             {
@@ -65,7 +72,17 @@ def summarize(run: Run) -> dict[str, Any]:
             {"rank": c.rank, "communication_ns": c.communication, "exposed_comm_ns": c.exposed}
             for c in run.communication
         ],
-        "what_if": [{"change": str(w.change), "step_ns": w.step_ns} for w in run.what_ifs],
+        "stragglers": {
+            "ranks": _in_ns(run.stragglers.ranks, "caused", "waited"),
+            "collectives": _in_ns(
+                run.stragglers.collectives.sort("waited", descending=True).head(TOP),
+                "time", "waited", "longest",
+            ),
+        },
+        "what_if": [
+            {"change": "; ".join(map(str, asked.changes)), "step_ns": asked.step_ns}
+            for asked in run.what_ifs
+        ],
         "issues": _issues(run),
         "sources": [
             msgspec.to_builtins(source)
@@ -74,6 +91,11 @@ def summarize(run: Run) -> dict[str, Any]:
         ],
         "nadi_version": run.job.traces[0].provenance.nadi_version,
     }  # fmt: skip
+
+
+def _in_ns(table: pl.DataFrame, *times: str) -> list[dict[str, Any]]:
+    """Give rows as objects, with the unit in the names of times."""
+    return table.rename({name: f"{name}_ns" for name in times}).to_dicts()
 
 
 def write_results(run: Run, folder: Path) -> list[Path]:
@@ -109,8 +131,10 @@ def print_summary(run: Run, console: Console) -> None:
     _print_kinds(data, console)
     _print_top(run, console)
     _print_communication(data, console)
+    _print_stragglers(data, console)
     _print_what_ifs(data, console)
-    print_issues((i for i in data["issues"] if i["severity"] != "info"), console)
+    shown = (i for i in data["issues"] if i["severity"] != "info" or i["code"] in _ALWAYS_SHOWN)
+    print_issues(shown, console)
 
 
 def _print_job(data: dict[str, Any], console: Console) -> None:
@@ -120,9 +144,27 @@ def _print_job(data: dict[str, Any], console: Console) -> None:
     kinds = ", ".join(f"{format_count(n)} {kind}" for kind, n in data["nodes_by_kind"].items())
     console.print(f"[bold]{ranks}[/], {format_count(data['nodes'])} nodes: {kinds}")
     deps = ", ".join(f"{format_count(n)} {k}" for k, n in data["dependencies_by_kind"].items())
-    matched = data["collectives_matched"]
+    matched = f"{format_count(data['collectives_matched'])} collectives"
+    if data["transfers_matched"]:
+        matched += f", {format_count(data['transfers_matched'])} transfers from rank to rank"
+    console.print(f"dependencies: {deps}; matched across ranks: {matched}")
+    _print_clocks(data["clocks"], console)
+
+
+def _print_clocks(clocks: list[dict[str, Any]], console: Console) -> None:
+    """Say how far the clocks of ranks may be off; those that were shifted are issues too."""
+    low = [clock["low_ns"] for clock in clocks if clock["rank"] != clock["reference"]]
+    high = [clock["high_ns"] for clock in clocks if clock["rank"] != clock["reference"]]
+    if not low:
+        return
+    ends = [
+        "unbounded" if None in bounds else format_ns(most(bounds))
+        for bounds, most in ((low, min), (high, max))
+    ]
+    shifted = sum(clock["shift_ns"] != 0 for clock in clocks)
+    verdict = f"{shifted} of {len(clocks)} ranks shifted" if shifted else "none had to be shifted"
     console.print(
-        f"dependencies: {deps}; collectives matched across ranks: {format_count(matched)}"
+        f"clocks: {verdict}; what ranks did together leaves room for {ends[0]} to {ends[1]}"
     )
 
 
@@ -190,6 +232,30 @@ def _print_communication(data: dict[str, Any], console: Console) -> None:
     )
 
 
+def _print_stragglers(data: dict[str, Any], console: Console) -> None:
+    found = data["stragglers"]
+    if not found["collectives"]:
+        return
+    table = make_table(
+        "who was waited for in collectives",
+        rank="right", **{"times last": "right", "others waited for it": "right",
+                         "it waited": "right"},
+    )  # fmt: skip
+    for row in found["ranks"]:
+        table.add_row(
+            str(row["rank"]), format_count(row["times_last"]), format_ns(row["caused_ns"]),
+            format_ns(row["waited_ns"]),
+        )  # fmt: skip
+    console.print(table)
+    worst = max(found["collectives"], key=lambda row: row["longest_ns"])
+    what = printable(worst["operation"], _NAME_IN_LINE) or "no operation"
+    line = (
+        f"longest wait: {format_ns(worst['longest_ns'])} for rank {worst['rank']} in "
+        f"{printable(worst['name'], _NAME_IN_LINE)}, late by {worst['cause']}, most of it {what}"
+    )
+    console.print(Text(line))
+
+
 def _print_what_ifs(data: dict[str, Any], console: Console) -> None:
     for change in data["what_if"]:
         gain = data["replayed_ns"] - change["step_ns"]
@@ -214,12 +280,20 @@ def _dependencies_by_kind(run: Run) -> dict[str, int]:
     return dict(kinds.cast(pl.String).value_counts(sort=True).iter_rows())
 
 
+def _clocks(run: Run) -> list[dict[str, Any]]:
+    """Give shift and bounds of each rank's clock; None where there is no bound."""
+    return [
+        {
+            "rank": rank,
+            "reference": reference,
+            "shift_ns": shift,
+            "low_ns": low if low > -UNBOUNDED else None,
+            "high_ns": high if high < UNBOUNDED else None,
+        }
+        for rank, reference, shift, low, high in run.job.clocks.iter_rows()
+    ]
+
+
 def _issues(run: Run) -> list[dict[str, Any]]:
-    """Add up the issues of all ranks by code and detail."""
-    every = pl.concat([*(trace.issues for trace in run.job.traces), run.job.issues])
-    return (
-        every.with_columns(pl.col("severity").cast(pl.String))
-        .group_by("code", "severity", "detail", "remedy", maintain_order=True)
-        .agg(pl.col("count").sum())
-        .to_dicts()
-    )
+    tables = [*(trace.issues for trace in run.job.traces), run.job.issues]
+    return summed_issues(tables).to_dicts()

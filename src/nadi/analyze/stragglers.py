@@ -1,0 +1,112 @@
+"""Who was waited for: which rank came last to each collective, why, and what that cost others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.critical_paths import PATH_KINDS, kind_of_edges
+from nadi.graph import EdgeKind, Replay
+from nadi.kernels.paths import trace_back
+from nadi.steps import Window
+
+__all__ = ["Stragglers", "find_stragglers"]
+
+_Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Stragglers:
+    """What ranks waited for in collectives.
+
+    Attributes
+    ----------
+    collectives
+        One row each, in order of time: name and rank of the operation that came last, row
+        (its node), time (ns since the job's origin, when it came), waited (ns, summed over
+        the others), longest (ns, of one other), cause (a path kind) and operation: what
+        weighs most on the chain that made it late, since the collective before.
+    ranks
+        One row each: rank, times_last, caused (ns that others waited for it), waited (ns
+        that it waited for others); who caused most first.
+    """
+
+    collectives: pl.DataFrame
+    ranks: pl.DataFrame
+
+
+def find_stragglers(replay: Replay, window: Window) -> Stragglers:
+    """Find the rank that each collective of a window waited for. O(edges + paths to them).
+
+    Of several that came last together the one of the lowest rank counts.
+    """
+    graph, time = replay.graph, replay.time
+    begin, end = window.start(time), window.end(time)
+    into_hub = np.flatnonzero(graph.edge_kind == EdgeKind.ARRIVAL)
+    hub = graph.destinations[into_hub]
+    inside = (time[hub] >= begin) & (time[hub] <= end)
+    into_hub, hub = into_hub[inside], hub[inside]
+    came = time[graph.in_src[into_hub]]
+    rank = np.array(graph.job.ranks, dtype=np.int64)[graph.op_trace[graph.edge_op[into_hub]]]
+    waited = time[hub] - came
+    last = replay.bound_by[hub] == into_hub
+    order = np.flatnonzero(last)
+    order = order[np.argsort(time[hub[order]], kind="stable")]
+    _, number = np.unique(hub, return_inverse=True)
+    total, longest = np.zeros((2, int(number.max(initial=-1)) + 1), dtype=np.int64)
+    np.add.at(total, number, waited)
+    np.maximum.at(longest, number, waited)
+    op = graph.edge_op[into_hub[order]]
+    causes = [_cause(replay, int(vertex), begin) for vertex in graph.in_src[into_hub[order]]]
+    collectives = pl.DataFrame({
+        "name": graph.op_names.gather(op),
+        "rank": rank[order],
+        "row": graph.op_row[op],
+        "time": came[order],
+        "waited": total[number[order]],
+        "longest": longest[number[order]],
+        "cause": [kind for kind, _ in causes],
+        "operation": [name for _, name in causes],
+    }, schema_overrides={"cause": pl.Enum(PATH_KINDS), "operation": pl.String})  # fmt: skip
+    return Stragglers(collectives, _by_rank(collectives, rank, waited))
+
+
+def _by_rank(collectives: pl.DataFrame, rank: _Ints, waited: _Ints) -> pl.DataFrame:
+    mine = pl.DataFrame({"rank": rank, "waited": waited}).group_by("rank").agg(pl.sum("waited"))
+    caused = collectives.group_by("rank").agg(times_last=pl.len().cast(pl.Int64),
+                                              caused=pl.sum("waited"))  # fmt: skip
+    return (
+        mine.join(caused, on="rank", how="left")
+        .with_columns(pl.col("times_last", "caused").fill_null(0))
+        .select("rank", "times_last", "caused", "waited")
+        .sort("caused", "rank", descending=[True, False])
+    )
+
+
+def _cause(replay: Replay, vertex: int, begin: int) -> tuple[str, str]:
+    """Say what weighs most on the way to a vertex since a collective, or since ``begin``."""
+    graph, time = replay.graph, replay.time
+    way = np.empty(graph.num_vertices, dtype=np.int64)
+    way = way[: trace_back(replay.bound_by, graph.in_src, vertex, way)]
+    outside = np.flatnonzero((way >= 2 * graph.num_ops) | (time[way] < begin))
+    way = way[: int(outside[0])] if outside.size else way
+    bound = replay.bound_by[way]
+    known = bound >= 0
+    source = np.where(known, time[graph.in_src[bound]], time[way])
+    reached = np.where(known, time[way] - graph.delay[way], time[way])
+    spent = reached - np.maximum(source, begin)
+    kinds = kind_of_edges(graph.edge_kind[bound[known]])
+    sums = np.zeros(len(PATH_KINDS), dtype=np.int64)
+    np.add.at(sums, kinds, spent[known])
+    sums[PATH_KINDS.index("delay")] += int(graph.delay[way[known]].sum())
+    heaviest = int(np.argmax(sums))
+    of_kind = np.flatnonzero(known)[kinds == heaviest]
+    ops = graph.edge_op[bound[of_kind]]
+    if not (ops >= 0).any():
+        return PATH_KINDS[heaviest], ""
+    names, which = np.unique(graph.op_names.gather(ops[ops >= 0]).to_numpy(), return_inverse=True)
+    weights = np.bincount(which, weights=spent[of_kind][ops >= 0])
+    return PATH_KINDS[heaviest], str(names[int(np.argmax(weights))])

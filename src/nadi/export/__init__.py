@@ -1,0 +1,1 @@
+"""Jobs for other programs: what a simulator of networks and devices takes in."""

@@ -1,0 +1,222 @@
+"""Activities of a rank as the nodes of a Chakra trace, with the attributes that are read of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.attributes import CODES, AttributeBuilder, Attributes
+from nadi.export.activities import Activities
+from nadi.export.communication import Groups, Transfer
+from nadi.formats.chakra_decode import COLLECTIVES
+from nadi.graph import EventGraph
+from nadi.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.trace import Trace
+
+__all__ = ["Part", "parts_of_ranks", "rank_traces"]
+
+_Ints = npt.NDArray[np.int64]
+_NO_OPERATION = "(no operation)"
+_BEFORE_RANK = "(before the recording)"
+_MICRO = 1000  # ns
+_SCHEMA = "0.0.4"
+# columns of nodes, and the names and types that their values have in a Chakra trace
+_OF_OPERATIONS = (
+    ("stream", "stream", "int64"),
+    ("flops", "num_ops", "int64"),
+    ("bytes", "tensor_size", "uint64"),
+)
+
+
+class Part(NamedTuple):
+    """A rank's part in a transfer.
+
+    Attributes
+    ----------
+    op
+        Operation of the event graph.
+    transfer
+        What it is part of.
+    kind
+        Chakra's type of the node.
+    measured
+        ns from the moment when all members had begun, and had ended the transfer before, to
+        the end of this one: what the network took, without waiting.
+    """
+
+    op: int
+    transfer: Transfer
+    kind: str
+    measured: int
+
+
+def parts_of_ranks(
+    activities: Activities, transfers: Sequence[Transfer], activity_of_op: _Ints
+) -> dict[int, list[Part]]:
+    """List the parts of each rank in transfers, by position of the rank. O(transfers).
+
+    Parameters
+    ----------
+    activities
+        With durations in ns, and communication in turns.
+    """
+    begun = np.maximum(activities.end - activities.duration, activities.start)
+    parts: dict[int, list[Part]] = defaultdict(list)
+    for transfer in transfers:
+        own = activity_of_op[list(transfer.ops)]
+        measured = np.maximum(activities.end[own] - begun[own].max(), 0)
+        kinds = ["COMM_COLL"] * own.size
+        if transfer.comm_type == "send":
+            kinds = ["COMM_SEND", "COMM_RECV"]
+        columns = (transfer.ranks, transfer.ops, kinds, measured.tolist())
+        for rank, op, kind, time in zip(*columns, strict=True):
+            parts[rank].append(Part(op, transfer, kind, time))
+    return parts
+
+
+def rank_traces(
+    graph: EventGraph,
+    activities: Activities,
+    position: _Ints,
+    parts: Mapping[int, Sequence[Part]],
+    groups: Groups,
+) -> Iterator[Trace]:
+    """Give each rank's trace as one that was read from an ``.et``.
+
+    Its nodes are in order of their ids, from 0, and every dependency is one on data: ASTRA-sim
+    waits for those on control as well, Chakra's own feeder does not. O(activities log activities).
+
+    Parameters
+    ----------
+    activities
+        With durations in us.
+    position
+        int64, shape (activities,): their order.
+    parts
+        From :func:`parts_of_ranks`.
+    groups
+        As :class:`nadi.export.communication.Communication` has them.
+    """
+    row = np.empty(activities.op.size, dtype=np.int64)
+    row_of_op = np.full(graph.num_ops + 2, -1, dtype=np.int64)  # the last two are no operations
+    for number, trace in enumerate(graph.job.traces):
+        own = np.flatnonzero(activities.trace == number)
+        own = own[np.argsort(position[own])]
+        row[own] = np.arange(own.size)
+        row_of_op[activities.op[own]] = row[own]
+        within = activities.trace[activities.dst] == number
+        src, dst = row[activities.src[within]], row[activities.dst[within]]
+        order = np.lexsort((src, dst))
+        mine = [(int(row_of_op[part.op]), part) for part in parts.get(number, ())]
+        yield Trace(
+            nodes=_nodes(graph, activities, own, mine),
+            deps=DEPS.build(order.size, {"src": src[order], "dst": dst[order], "kind": "data"}),
+            groups=GROUPS.empty(),
+            issues=ISSUES.empty(),
+            provenance=trace.provenance,
+            rank=number,
+            world_size=len(graph.job.traces),
+            given_attributes=_attributes(graph, activities, own, mine, groups),
+        )
+
+
+def _nodes(
+    graph: EventGraph, activities: Activities, own: _Ints, parts: list[tuple[int, Part]]
+) -> pl.DataFrame:
+    op = activities.op[own]
+    special = pl.Series([_BEFORE_RANK, _NO_OPERATION])
+    names = pl.concat([graph.op_names, special])
+    kind = np.full(own.size, "COMP", dtype=object)
+    for row, part in parts:
+        kind[row] = part.kind
+    columns = {
+        "id": np.arange(own.size),
+        "name": names.gather(np.where(op >= 0, op, op + len(names))),
+        "kind": pl.Series(kind.tolist(), dtype=pl.String),
+        "start": activities.start[own] + graph.job.origin,
+        "duration": activities.duration[own] * _MICRO,
+        "is_cpu": _is_cpu(activities)[own],
+        "category": np.where(_is_cpu(activities)[own], "operator", "kernel").tolist(),
+    }
+    return NODES.build(own.size, columns)
+
+
+def _is_cpu(activities: Activities) -> npt.NDArray[np.bool_]:
+    """Tell what takes the processor; ASTRA-sim plays no communication that does."""
+    return activities.on_thread & ~activities.is_comm
+
+
+def _attributes(
+    graph: EventGraph,
+    activities: Activities,
+    own: _Ints,
+    parts: list[tuple[int, Part]],
+    stated: Groups,
+) -> Attributes:
+    builder = AttributeBuilder()
+    builder.add(-1, "version", "operand", _SCHEMA)
+    groups = [
+        {"pg_name": str(number), "recorded_name": name, "ranks": ranks}
+        for number, (name, ranks) in stated.items()
+    ]
+    builder.add(-1, "process_groups", "string", msgspec.json.encode(groups).decode())
+    of_transfers = np.zeros(own.size, dtype=np.bool_)
+    for row, part in parts:
+        of_transfers[row] = True
+        builder.add_all(row, _comm_attributes(part))
+    op = activities.op[own]
+    every = np.arange(own.size)
+    found = _numbers("is_cpu_op", "bool", every, _is_cpu(activities)[own])
+    thread = graph.gather("thread").to_numpy()[np.maximum(op, 0)]
+    # time in which no operation runs belongs to the thread of those around it
+    resource = activities.resource[own]
+    thread_of = np.full(int(resource.max(initial=-1)) + 1, -1, dtype=np.int64)
+    thread_of[resource[op >= 0]] = thread[op >= 0]
+    columns = [("thread", "int64", thread_of[resource])]
+    for column, name, type_name in _OF_OPERATIONS:
+        value = graph.gather(column).to_numpy()[np.maximum(op, 0)]
+        columns.append((name, type_name, np.where(of_transfers | (op < 0), -1, value)))
+    for name, type_name, value in columns:
+        rows = np.flatnonzero(value >= 0)
+        found = found.joined(_numbers(name, type_name, rows, value[rows]))
+    return builder.build().joined(found)
+
+
+def _numbers(
+    name: str, type_name: str, rows: _Ints, value: _Ints | npt.NDArray[np.bool_]
+) -> Attributes:
+    return Attributes(
+        node=rows.astype(np.int32),
+        name=np.zeros(rows.size, dtype=np.int32),
+        type=np.full(rows.size, CODES[type_name], dtype=np.uint8),
+        value=value.astype(np.int64),
+        length=np.zeros(rows.size, dtype=np.int32),
+        names=(name,),
+        buffers=(),
+    )
+
+
+def _comm_attributes(part: Part) -> dict[str, tuple[str, Any]]:
+    transfer = part.transfer
+    found: dict[str, tuple[str, Any]] = {
+        "comm_size": ("int64", transfer.size),
+        "comm_priority": ("int32", 0),
+        "measured_transfer_ns": ("int64", part.measured),
+    }
+    if transfer.recorded_type != transfer.comm_type:
+        found["recorded_comm_type"] = ("string", transfer.recorded_type)
+    if part.kind == "COMM_COLL":
+        found["comm_type"] = ("int64", COLLECTIVES.index(transfer.comm_type))
+        found["pg_name"] = ("string", str(transfer.group))
+    else:
+        sender, receiver = transfer.ranks
+        found["comm_src"] = ("int32", sender)
+        found["comm_dst"] = ("int32", receiver)
+        found["comm_tag"] = ("int32", transfer.tag)
+    return found

@@ -1,0 +1,36 @@
+"""Which receive gets what a send sends."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nadi.link.across import Across
+from nadi.link.issue_order import PAIRWISE
+
+__all__ = ["match_pairs"]
+
+_LANE = ("group", "is_cpu", "src", "dst", "tag")
+
+
+def match_pairs(across: Across) -> pl.DataFrame:
+    """Match the k-th send from one rank to another with the k-th receive of the same.
+
+    Of the same group and, for gloo, the same tag: NCCL goes by order alone.
+
+    Returns
+    -------
+    polars.DataFrame
+        One row per pair: ``send`` and ``receive``, rows of ``across.work``.
+        O(communications).
+    """
+    # what does not say its peer stays alone, as what a rank sends to itself
+    work = across.work.filter(
+        pl.col("kind").is_in(PAIRWISE) & (pl.col("src") >= 0) & (pl.col("dst") >= 0)
+    ).with_columns(tag=pl.when("is_cpu").then("tag").otherwise(-1))
+    work = work.with_columns(place=pl.int_range(pl.len()).over(*_LANE, "kind"))
+    sends = work.filter((pl.col("kind") == "COMM_SEND") & (pl.col("rank") == pl.col("src")))
+    receives = work.filter((pl.col("kind") == "COMM_RECV") & (pl.col("rank") == pl.col("dst")))
+    return sends.select(*_LANE, "place", send="part").join(
+        receives.select(*_LANE, "place", receive="part"), on=[*_LANE, "place"],
+        how="inner", maintain_order="left",
+    ).select("send", "receive")  # fmt: skip

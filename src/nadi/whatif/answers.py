@@ -1,0 +1,151 @@
+"""What a step would take after changes, what then binds it, and how far any change could go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from nadi.critical_paths import CriticalPath, critical_path
+from nadi.graph import EdgeKind, EventGraph, Replay
+from nadi.schema import DEVICE_WORK
+from nadi.steps import Window, choose_window, find_steps
+from nadi.whatif.changes import Change, apply_change
+from nadi.whatif.parse import parse_change
+from nadi.whatif.selection import Selection
+from nadi.whatif.structure import Remove
+from nadi.whatif.weights import NoGaps, NoOverhead
+
+__all__ = ["Limit", "WhatIf", "ideal_limits", "sweep", "what_if"]
+
+
+@dataclass(frozen=True, eq=False)
+class WhatIf:
+    """A window of a job after changes.
+
+    Attributes
+    ----------
+    changes
+        In the order in which they were made.
+    window
+        What was asked about.
+    measured_ns, step_ns
+        Its length as measured, and after the changes.
+    replay
+        When everything would happen; ``replay.graph`` is the changed graph.
+    """
+
+    changes: tuple[Change, ...]
+    window: Window
+    measured_ns: int
+    step_ns: int
+    replay: Replay
+
+    def __repr__(self) -> str:
+        return f"<WhatIf {'; '.join(map(str, self.changes))}: {self.step_ns} ns>"
+
+    @property
+    def gain_ns(self) -> int:
+        """How much sooner the window ends; below 0 if it takes longer."""
+        return self.measured_ns - self.step_ns
+
+    @cached_property
+    def path(self) -> CriticalPath:
+        """What bounds the window after the changes."""
+        return critical_path(self.replay, self.window)
+
+    @property
+    def bound_by(self) -> tuple[str, str]:
+        """The kind of time that weighs most on that path, and the operation."""
+        by_kind = self.path.by_kind()
+        by_operation = self.path.by_operation()
+        name = by_operation["name"][0] if by_operation.height else ""
+        return max(by_kind, key=by_kind.__getitem__), name
+
+
+def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = None) -> WhatIf:
+    """Make changes, one after the other, and replay.
+
+    Parameters
+    ----------
+    changes
+        Values, or texts as :func:`parse_change` reads them. None of them changes what lies
+        before the window.
+    window
+        By default all steps, or the whole trace where none are marked.
+
+    Returns
+    -------
+    WhatIf
+        The graph given stays as it is. O(changes * (vertices + edges)).
+
+    Raises
+    ------
+    UsageError
+        If a change is not understood, or matches nothing.
+    """
+    asked = window or choose_window(graph, find_steps(graph))
+    since = asked.start(graph.time)
+    made = tuple(parse_change(c) if isinstance(c, str) else c for c in changes)
+    changed = graph
+    for change in made:
+        changed = apply_change(changed, change, since)
+    replay = changed.replay()
+    return WhatIf(made, asked, asked.length(graph.time), asked.length(replay.time), replay)
+
+
+def sweep(
+    graph: EventGraph, changes: Sequence[str], values: Sequence[str], window: Window | None = None
+) -> list[tuple[str, WhatIf]]:
+    """Answer the same question for several values, put in where changes have ``{}``."""
+    return [
+        (value, what_if(graph, *(c.replace("{}", value) for c in changes), window=window))
+        for value in values
+    ]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How long a window would take at best if one cause were gone altogether."""
+
+    name: str
+    step_ns: int
+
+
+def ideal_limits(graph: EventGraph, window: Window) -> list[Limit]:
+    """Compute how far a window is from ideals: what there would be to gain at most.
+
+    The ideals are no communication, no launch overhead, no time between operations, and
+    ranks that do not wait for each other, of which the mean is taken. What a trace does
+    not have is left out.
+    """
+    limits = []
+    ideals: list[tuple[str, Change]] = [
+        ("no communication", Remove(Selection(kinds=("communication",)))),
+        ("no launch overhead", NoOverhead(Selection(kinds=("device",)))),
+        ("no gaps between operations", NoGaps()),
+    ]
+    present = {
+        "no communication": bool((graph.gather("comm_type") != "none").any()),
+        "no launch overhead": bool(graph.gather("category").is_in(DEVICE_WORK).any()),
+        "no gaps between operations": True,
+    }
+    for name, change in ideals:
+        if present[name]:
+            limits.append(Limit(name, what_if(graph, change, window=window).step_ns))
+    if (graph.edge_kind == EdgeKind.ARRIVAL).any():
+        limits.append(Limit("balanced ranks", _balanced(graph, window)))
+    return limits
+
+
+def _balanced(graph: EventGraph, window: Window) -> int:
+    """Take the mean over ranks of the window's length where no rank waits for others."""
+    from_hub = (graph.in_src >= 2 * graph.num_ops) & (graph.edge_op >= 0)
+    own_start = np.where(from_hub, 2 * graph.edge_op, graph.in_src)
+    time = replace(graph, in_src=own_start).replay().time
+    begin = window.start(graph.time)
+    rank_of = graph.op_trace[np.minimum(window.last // 2, graph.num_ops - 1)]
+    ends = [time[window.last[rank_of == rank]].max() for rank in np.unique(rank_of)]
+    return int(np.mean(ends)) - begin

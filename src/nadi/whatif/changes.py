@@ -1,0 +1,40 @@
+"""What a change is: a value that makes another graph of a graph."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from nadi.errors import UsageError
+from nadi.graph import EventGraph
+
+__all__ = ["Change", "apply_change"]
+
+
+class Change(Protocol):
+    """Anything with an ``apply`` may be asked for; its text names it in answers."""
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes."""
+        ...
+
+
+def apply_change(graph: EventGraph, change: Change, since: int = 0) -> EventGraph:
+    """Give the graph with the change made; the graph given stays as it is.
+
+    Parameters
+    ----------
+    since
+        Measured time in ns since the job's origin before which nothing changes. With the
+        start of a window it makes the question one about that window alone: its start
+        stays, so less work never makes it longer.
+
+    Raises
+    ------
+    UsageError
+        If no operation matches; the message names similar ones.
+    """
+    try:
+        return change.apply(graph, since)
+    except UsageError as error:
+        what = error.what if error.where == str(change) else f"{error.where} {error.what}"
+        raise UsageError(f"change '{change}'", what, error.remedy) from None

@@ -1,0 +1,216 @@
+"""Changes as people write them: ``scale aten::mm kind=kernel rank=0,2 0.5``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from decimal import Decimal
+
+from nadi.errors import UsageError
+from nadi.graph import EdgeKind
+from nadi.units import parse_ns, parse_rate
+from nadi.whatif.changes import Change
+from nadi.whatif.selection import KINDS, Selection
+from nadi.whatif.structure import (
+    AddDependency,
+    CutDependencies,
+    Fuse,
+    Graphed,
+    MoveToStream,
+    Remove,
+)
+from nadi.whatif.weights import Network, NoGaps, NoOverhead, Scale, SetTime
+
+__all__ = ["FORMS", "parse_change", "parse_selection", "parse_values"]
+
+FORMS = {
+    "scale": "scale SELECT FACTOR",
+    "set": "set SELECT TIME",
+    "remove": "remove SELECT",
+    "fuse": "fuse SELECT",
+    "cuda-graph": "cuda-graph SELECT",
+    "move": "move SELECT to STREAM",
+    "add": "add SELECT -> SELECT",
+    "cut": "cut KIND SELECT",
+    "no-overhead": "no-overhead [SELECT]",
+    "no-gaps": "no-gaps",
+    "network": "network BANDWIDTH [LATENCY]",
+}
+_MOST_VALUES = 1_000
+_SELECT = "where SELECT is a regular expression for names and conditions such as kind=kernel"
+_CONDITION = re.compile(r"""(?:^|\s)(kind|rank|stream|thread|in)=('[^']*'|"[^"]*"|\S+)""")
+_CUTTABLE = {
+    kind.name.lower(): kind
+    for kind in (EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.SYNC, EdgeKind.THREAD, EdgeKind.ARRIVAL)
+}
+
+
+def parse_change(text: str) -> Change:
+    """Read a change as it is written on the command line; ``FORMS`` has the forms.
+
+    Raises
+    ------
+    UsageError
+        If it is not of a known form.
+    """
+    verb, _, rest = text.strip().partition(" ")
+    if verb not in FORMS:
+        raise UsageError(
+            f"change {text!r}", "is not a known change", f"one of: {'; '.join(FORMS.values())}"
+        )
+    try:
+        return _PARSERS[verb](rest.strip())
+    except ValueError as error:
+        remedy = f"write {FORMS[verb]}"
+        if "SELECT" in remedy:
+            remedy = f"{remedy}, {_SELECT}"
+        raise UsageError(f"change {text!r}", str(error), remedy) from None
+
+
+def parse_selection(text: str) -> Selection:
+    """Read a selection: a regular expression for the name, and conditions, in any order.
+
+    Conditions are ``kind=``, ``rank=``, ``stream=``, ``thread=`` and ``in=``; several values
+    stand with commas between them.
+
+    Raises
+    ------
+    ValueError
+        If a condition cannot be read.
+    """
+    conditions = dict(_CONDITION.findall(text))
+    name = _unquoted(_CONDITION.sub(" ", text).strip())
+    try:
+        re.compile(name)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{name!r} is not a regular expression ({error})") from None
+    kinds = tuple(filter(None, _unquoted(conditions.get("kind", "")).split(",")))
+    for kind in kinds:
+        if kind not in KINDS:
+            raise ValueError(f"kind={kind} is none of {', '.join(KINDS)}")
+    return Selection(
+        name=name,
+        kinds=kinds,
+        ranks=_numbers("rank", conditions),
+        streams=_numbers("stream", conditions),
+        threads=_numbers("thread", conditions),
+        inside=_unquoted(conditions.get("in", "")),
+    )
+
+
+def parse_values(text: str) -> list[str]:
+    """Read the values of a sweep: ``0.5,1,2`` as they stand, or ``0.5:2:0.25`` (from, to, step).
+
+    Raises
+    ------
+    UsageError
+        If a range cannot be counted through, or has over 1,000 values.
+    """
+    if ":" not in text:
+        return [value.strip() for value in text.split(",") if value.strip()]
+    try:
+        first, last, step = (Decimal(part) for part in text.split(":"))
+        count = int((last - first) / step) + 1
+    except (ArithmeticError, ValueError):
+        count = 0
+    if not 0 < count <= _MOST_VALUES:
+        raise UsageError(
+            f"--sweep {text}", "is not a range of at most 1,000 values", "write from:to:step"
+        )
+    return [str(first + k * step) for k in range(count)]
+
+
+def _numbers(key: str, conditions: dict[str, str]) -> tuple[int, ...]:
+    values = [value for value in _unquoted(conditions.get(key, "")).split(",") if value]
+    if not all(value.isdecimal() for value in values):
+        raise ValueError(f"{key}={conditions[key]}: expected numbers with commas between them")
+    return tuple(int(value) for value in values)
+
+
+def _unquoted(text: str) -> str:
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    return text
+
+
+def _chosen(text: str) -> Selection:
+    if not text:
+        raise ValueError("says nothing of which operations")
+    return parse_selection(text)
+
+
+def _with_last_word(text: str) -> tuple[Selection, str]:
+    words = text.split()
+    if len(words) < 2:
+        raise ValueError("is not a known change: a word is missing")
+    return _chosen(text[: len(text) - len(words[-1])].strip()), words[-1]
+
+
+def _scale(text: str) -> Scale:
+    selection, last = _with_last_word(text)
+    try:
+        factor = float(last)
+    except ValueError:
+        raise ValueError(f"expected a number, got {last!r}") from None
+    if not (math.isfinite(factor) and factor >= 0):
+        raise ValueError(f"the factor {last} is not 0 or more")
+    return Scale(selection, factor)
+
+
+def _set(text: str) -> SetTime:
+    selection, last = _with_last_word(text)
+    return SetTime(selection, parse_ns(last))
+
+
+def _move(text: str) -> MoveToStream:
+    before, to, last = text.rpartition(" to ")
+    if not to or not last.strip().isdecimal():
+        raise ValueError("does not say to which stream")
+    return MoveToStream(_chosen(before), int(last))
+
+
+def _add(text: str) -> AddDependency:
+    source, arrow, target = text.partition("->")
+    if not arrow:
+        raise ValueError("does not say what waits: an arrow is missing")
+    return AddDependency(_chosen(source.strip()), _chosen(target.strip()))
+
+
+def _cut(text: str) -> CutDependencies:
+    kind, _, rest = text.partition(" ")
+    if kind not in _CUTTABLE:
+        raise ValueError(f"{kind!r} is none of {', '.join(_CUTTABLE)}")
+    return CutDependencies(_CUTTABLE[kind], _chosen(rest.strip()))
+
+
+def _network(text: str) -> Network:
+    words = text.split()
+    if len(words) not in (1, 2):
+        raise ValueError("expected a bandwidth, and a latency if there is one")
+    return Network(parse_rate(words[0]), parse_ns(words[1]) if len(words) == 2 else 0)
+
+
+def _no_overhead(text: str) -> NoOverhead:
+    return NoOverhead(parse_selection(text) if text else Selection(kinds=("device",)))
+
+
+def _no_gaps(text: str) -> NoGaps:
+    if text:
+        raise ValueError("takes nothing more")
+    return NoGaps()
+
+
+_PARSERS: dict[str, Callable[[str], Change]] = {
+    "scale": _scale,
+    "set": _set,
+    "remove": lambda text: Remove(_chosen(text)),
+    "fuse": lambda text: Fuse(_chosen(text)),
+    "cuda-graph": lambda text: Graphed(_chosen(text)),
+    "move": _move,
+    "add": _add,
+    "cut": _cut,
+    "no-overhead": _no_overhead,
+    "no-gaps": _no_gaps,
+    "network": _network,
+}

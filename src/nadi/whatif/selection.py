@@ -1,0 +1,172 @@
+"""Which operations a change is about: by name, kind, rank, stream, thread, and what is around."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.errors import UsageError
+from nadi.graph import EdgeKind, EventGraph
+from nadi.schema import CATEGORIES, DEVICE_WORK, THREAD_WORK
+from nadi.units import format_count
+
+__all__ = ["KINDS", "Selection", "covered", "launchers", "outermost", "select"]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+_MAX_NAMES_SHOWN = 3
+_GROUPS_OF_CATEGORIES = {"host": THREAD_WORK, "device": DEVICE_WORK}
+KINDS = ("host", "device", "communication", *(c for c in CATEGORIES if c != "metadata"))
+"""What ``kind=`` takes: a category of the schema, all of the host's or device's, communication."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Operations that fulfil every condition given; without any condition all of them.
+
+    Attributes
+    ----------
+    name
+        Regular expression found anywhere in the name.
+    kinds
+        One of ``KINDS`` each; any of them.
+    ranks, streams, threads
+        Numbers; any of them.
+    inside
+        Regular expression found in the name of an operation or annotation around it; work
+        of a device is inside what its launch is inside.
+    """
+
+    name: str = ""
+    kinds: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    streams: tuple[int, ...] = ()
+    threads: tuple[int, ...] = ()
+    inside: str = ""
+
+    def __str__(self) -> str:
+        conditions = [self.name] if self.name else []
+        for key, values in (("kind", self.kinds), ("rank", self.ranks), ("stream", self.streams),
+                            ("thread", self.threads)):  # fmt: skip
+            if values:
+                conditions.append(f"{key}={','.join(map(str, values))}")
+        if self.inside:
+            conditions.append(f"in={self.inside}")
+        return " ".join(conditions) or "."
+
+
+def select(graph: EventGraph, selection: Selection) -> _Bools:
+    """Find the operations of a selection; bool, shape (ops,). O(ops).
+
+    Raises
+    ------
+    UsageError
+        If no operation fulfils all conditions; of a name it suggests similar ones.
+    """
+    chosen = np.ones(graph.num_ops, dtype=np.bool_)
+    if selection.name:
+        chosen &= _named(graph, selection.name)
+    for kind in selection.kinds[:1]:
+        chosen &= np.logical_or.reduce([_of_kind(graph, kind) for kind in selection.kinds])
+    if selection.ranks:
+        ranks = np.array(graph.job.ranks)[graph.op_trace]
+        chosen &= np.isin(ranks, selection.ranks)
+    for column, numbers in (("stream", selection.streams), ("thread", selection.threads)):
+        if numbers:
+            chosen &= np.isin(graph.gather(column).to_numpy(), numbers)
+    if selection.inside:
+        around = _named(graph, selection.inside)
+        chosen &= _inside(graph, around)
+    if not chosen.any():
+        raise UsageError(
+            str(selection), "no operation fulfils all of these conditions",
+            "leave one of them out, or look with nadi info at what there is",
+        )  # fmt: skip
+    return chosen
+
+
+def launchers(graph: EventGraph) -> _Ints:
+    """Give the call that launched each operation; int64, shape (ops,), -1 where none did."""
+    launched_by = np.full(graph.num_ops, -1, dtype=np.int64)
+    edges = np.flatnonzero(graph.edge_kind == EdgeKind.LAUNCH)
+    launched_by[graph.destinations[edges] // 2] = graph.in_src[edges] // 2
+    return launched_by
+
+
+def covered(graph: EventGraph, chosen: _Bools) -> _Bools:
+    """Add the operations that lie inside a chosen one on its thread. O(ops * depth)."""
+    has_parent = graph.op_parent >= 0
+    while True:
+        wider: _Bools = chosen | (has_parent & chosen[graph.op_parent])
+        if (wider == chosen).all():
+            return chosen
+        chosen = wider
+
+
+def outermost(graph: EventGraph, chosen: _Bools) -> _Ints:
+    """Give for each operation the outermost chosen one around it, itself included, or -1.
+
+    int64, shape (ops,). O(ops * depth).
+    """
+    found = np.where(chosen, np.arange(graph.num_ops), -1)
+    while True:
+        above = np.where(graph.op_parent >= 0, found[graph.op_parent], -1)
+        wider = np.where(above >= 0, above, found)
+        if (wider == found).all():
+            return wider
+        found = wider
+
+
+def _inside(graph: EventGraph, around: _Bools) -> _Bools:
+    within = covered(graph, around)
+    call = launchers(graph)
+    strictly: _Bools = (graph.op_parent >= 0) & within[graph.op_parent]
+    return strictly | ((call >= 0) & within[call])
+
+
+def _of_kind(graph: EventGraph, kind: str) -> _Bools:
+    if kind == "communication":
+        found: _Bools = (graph.gather("comm_type") != "none").to_numpy()
+        return found
+    wanted = _GROUPS_OF_CATEGORIES.get(kind, (kind,))
+    return graph.gather("category").is_in(wanted).to_numpy()
+
+
+def _named(graph: EventGraph, expression: str) -> _Bools:
+    pattern = _compiled(expression)
+    names = graph.op_names
+    unique = names.unique().to_list()
+    chosen = [name for name in unique if pattern.search(name)]
+    if not chosen:
+        raise UsageError(
+            repr(expression),
+            f"matches none of the {format_count(len(unique))} operation names",
+            _suggest(expression, unique),
+        )
+    return names.is_in(pl.Series(chosen, dtype=pl.String).implode()).to_numpy()
+
+
+def _compiled(expression: str) -> re.Pattern[str]:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of syntax that may change one day
+            return re.compile(expression)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UsageError(
+            repr(expression), f"is not a regular expression ({error})", "mind its brackets"
+        ) from None
+
+
+def _suggest(expression: str, names: Sequence[str]) -> str:
+    lowered = {name.lower(): name for name in names}
+    wanted = expression.lower()
+    near = [name for low, name in lowered.items() if wanted in low]
+    near += [lowered[n] for n in difflib.get_close_matches(wanted, lowered, n=_MAX_NAMES_SHOWN)]
+    shown = [name if len(name) <= 60 else name[:57] + "..." for name in near[:_MAX_NAMES_SHOWN]]
+    return f"did you mean {', '.join(shown)}" if shown else "nadi run lists the heaviest ones"

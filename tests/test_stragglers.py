@@ -1,0 +1,88 @@
+"""Who was waited for in collectives, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nadi
+from nadi.analyze.stragglers import Stragglers, find_stragglers
+from tests.conftest import PairWriter
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
+def job_of(tmp_path: Path, work: list[list[float]]) -> nadi.EventGraph:
+    """Make ranks that each do some host work, in us, before each of their collectives."""
+    begin = [0.0] * len(work)
+    writers = []
+    for rank in range(len(work)):
+        writer = PairWriter(tmp_path)
+        writer.device_keys["distributedInfo"] = {
+            "rank": rank, "world_size": len(work),
+            "pg_config": [{"pg_name": "0", "ranks": list(range(len(work)))}],
+        }  # fmt: skip
+        writers.append(writer)
+    for number in range(len(work[0])):
+        starts = []
+        for rank, writer in enumerate(writers):
+            writer.op(f"work of {rank}", begin[rank], work[rank][number])
+            starts.append(begin[rank] + work[rank][number] + 2)
+        end = max(starts) + 10
+        for rank, writer in enumerate(writers):
+            launch = {"correlation": number + 1}
+            writer.event("cudaLaunchKernel", starts[rank] - 2, 1, "cuda_runtime", **launch)
+            writer.event(ALL_REDUCE, starts[rank], end - starts[rank], "kernel", pid=0, tid=7,
+                         stream=7, device=0, **{"Process Group Name": "0"}, **launch)  # fmt: skip
+            sync = {"correlation": 100 + number}
+            writer.event("cudaDeviceSynchronize", starts[rank], end + 1 - starts[rank],
+                         "cuda_runtime", **sync)  # fmt: skip
+            begin[rank] = end + 1
+    for rank, writer in enumerate(writers):
+        for node in writer.nodes:
+            node["pid"] = rank
+        host, device = writer.write(f"_{rank}")
+        assert host.exists()
+        assert device.exists()
+    return nadi.build_graph(nadi.load_job(tmp_path))
+
+
+def stragglers(graph: nadi.EventGraph) -> Stragglers:
+    return find_stragglers(graph.replay(), nadi.choose_window(graph, nadi.find_steps(graph)))
+
+
+def test_the_last_to_come_is_who_was_waited_for(tmp_path: Path) -> None:
+    found = stragglers(job_of(tmp_path, [[10, 100, 50], [30, 20, 50], [20, 60, 55]]))
+    columns = found.collectives.select("rank", "waited", "longest", "cause", "operation")
+    assert columns.rows() == [
+        (1, 30_000, 20_000, "host op", "work of 1"),
+        (0, 120_000, 80_000, "host op", "work of 0"),
+        (2, 10_000, 5_000, "host op", "work of 2"),
+    ]
+    assert found.ranks.rows() == [
+        (0, 1, 120_000, 25_000),
+        (1, 1, 30_000, 85_000),
+        (2, 1, 10_000, 50_000),
+    ]
+
+
+def test_a_change_changes_who_is_last(tmp_path: Path) -> None:
+    graph = job_of(tmp_path, [[10], [100]])
+    changed = nadi.what_if(graph, "scale 'work of 0' 20")
+    found = find_stragglers(changed.replay, changed.window)
+    assert found.collectives["rank"].to_list() == [0]
+    assert found.collectives["waited"].to_list() == [100_000]
+
+
+def test_without_collectives_nobody_waits(demo_folder: Path) -> None:
+    graph = nadi.build_graph(nadi.load_job(*sorted(demo_folder.glob("*_0*"))))
+    found = stragglers(graph)
+    assert found.collectives.is_empty()
+    assert found.ranks.is_empty()
+
+
+def test_waits_add_up_on_a_recording(demo_run: nadi.Run) -> None:
+    found = demo_run.stragglers
+    assert found.collectives.height > 0
+    assert found.ranks["caused"].sum() == found.ranks["waited"].sum()
+    assert found.collectives["waited"].sum() == found.ranks["waited"].sum()
+    assert (found.collectives["longest"] <= found.collectives["waited"]).all()
