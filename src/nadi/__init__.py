@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nadi.linking import LinkedFile, Linking, link_files
     from nadi.networkx_graphs import from_networkx, to_networkx
     from nadi.overheads import Overheads, estimate_overheads
-    from nadi.pipeline import ask, load_job, run
+    from nadi.pipeline import ask, load_devices, load_job, run
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import write_timeline
     from nadi.result import Answers, Run
@@ -93,6 +93,7 @@ _HOME = {
     "link_files": "linking",
     "link_job": "link",
     "link_pair": "link",
+    "load_devices": "pipeline",
     "load_job": "pipeline",
     "from_networkx": "networkx_graphs",
     "ideal_limits": "whatif",
@@ -158,6 +159,7 @@ __all__ = [
     "link_files",
     "link_job",
     "link_pair",
+    "load_devices",
     "load_job",
     "parse_change",
     "parse_selection",

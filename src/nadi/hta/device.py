@@ -82,7 +82,7 @@ class _Launches:
         return {tuple(key): part for key, part in zip(unique.tolist(), rows, strict=True)}
 
 
-def _launches(events: pl.DataFrame) -> _Launches:
+def _launches(events: pl.DataFrame, name: str) -> _Launches:
     """G3: find the launches and the lengths of the queues.
 
     Raises
@@ -97,7 +97,7 @@ def _launches(events: pl.DataFrame) -> _Launches:
     )  # fmt: skip
     if pairs.is_empty():
         raise InputError(
-            "trace", "no work of a device was launched in it, and HTA's rules need some",
+            name, "no work of a device was launched in it, and HTA's rules need some",
             "use Nadi's own rules",
         )  # fmt: skip
     stream = pairs["stream_work"].to_numpy()
@@ -186,7 +186,7 @@ class _Work:
 
 
 def device_edges(
-    moments: Moments, events: pl.DataFrame, *, zero_weight_launch_edges: bool
+    moments: Moments, events: pl.DataFrame, name: str, *, zero_weight_launch_edges: bool
 ) -> EdgeList:
     """Give the edges of device work, in the order in which HTA adds them.
 
@@ -196,6 +196,8 @@ def device_edges(
         Of the events in the window.
     events
         Those of the whole trace, which the queues are counted over.
+    name
+        Of the trace, for messages.
     zero_weight_launch_edges
         Give work whose launch delayed nothing an edge from its launch all the same.
 
@@ -204,7 +206,7 @@ def device_edges(
     InputError
         If nothing was launched.
     """
-    work = _in_order(moments, _launches(events))
+    work = _in_order(moments, _launches(events, name))
     source = np.full(work.row.size, -1, dtype=np.int64)  # G2: what each waits for besides
     waits = _synchronise(work, source)
     return _joined(moments, [waits, *_kernel_edges(work, source, zero_weight_launch_edges)])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +19,7 @@ from nadi.hta.device import device_edges
 from nadi.hta.edges import EDGE_TYPES, EdgeList, Moments, join_edges, make_moments
 from nadi.hta.host import lock_edges, stack_edges
 from nadi.hta.parsing import parse_events
+from nadi.hta.recorded import trace_name
 from nadi.hta.window import Instance, clip_events
 from nadi.kernels.longest import longest_path
 from nadi.trace import Job, Trace
@@ -246,7 +247,12 @@ def hta_critical_path(
         moments,
         lock_edges(moments),
         stack_edges(moments),
-        device_edges(moments, events, zero_weight_launch_edges=zero_weight_launch_edges),
+        device_edges(
+            moments,
+            events,
+            trace_name(every[at]),
+            zero_weight_launch_edges=zero_weight_launch_edges,
+        ),
     )
     return HtaCriticalPath(moments, edges, _longest(moments, edges))
 
@@ -254,14 +260,27 @@ def hta_critical_path(
 def _chosen(traces: Trace | Job | Sequence[Trace], rank: int | None) -> tuple[list[Trace], int]:
     """Give all ranks and the place of the one asked about."""
     if isinstance(traces, Trace):
-        traces = [traces]
-    every = list(traces.traces if isinstance(traces, Job) else traces)
+        every = [traces]
+    elif isinstance(traces, Job):
+        shifts = dict(traces.clocks.select("rank", "shift").iter_rows())
+        every = [_unshifted(trace, shifts.get(trace.rank, 0)) for trace in traces.traces]
+    else:
+        every = list(traces)
     if rank is None and every:
         return every, 0
     ranks = [trace.rank for trace in every]
-    if rank not in ranks:
+    if rank is None or rank not in ranks:
         raise UsageError("rank", f"{rank} is not there", f"there are: {', '.join(map(str, ranks))}")
     return every, ranks.index(rank)
+
+
+def _unshifted(trace: Trace, shift: int) -> Trace:
+    """Give a trace with the times of its own clock, which HTA takes."""
+    if shift == 0:
+        return trace
+    start = pl.col("start")
+    moved = pl.when(start >= 0).then(start - shift).otherwise(start)
+    return replace(trace, nodes=trace.nodes.with_columns(start=moved))
 
 
 def _longest(moments: Moments, edges: EdgeList) -> _Ints:

@@ -19,7 +19,7 @@ from nadi.errors import InputError
 from nadi.kernels.spans import spans_holding
 from nadi.trace import Trace
 
-__all__ = ["EVENTS", "Recorded", "read_recorded"]
+__all__ = ["EVENTS", "Recorded", "read_recorded", "trace_name"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -82,7 +82,7 @@ def read_recorded(trace: Trace) -> Recorded:
     rows = np.flatnonzero(trace.column("event") >= 0)
     if rows.size == 0:
         raise InputError(
-            _name(trace), "no event of a device trace is in it",
+            trace_name(trace), "no event of a device trace is in it",
             "HTA's rules are for traces of PyTorch's profiler (Kineto): give one",
         )  # fmt: skip
     rows = rows[np.argsort(trace.column("event")[rows], kind="stable")]
@@ -97,7 +97,8 @@ def read_recorded(trace: Trace) -> Recorded:
     return Recorded(own, has_fractions)
 
 
-def _name(trace: Trace) -> str:
+def trace_name(trace: Trace) -> str:
+    """Give the files that a trace came from, for messages."""
     return ", ".join(str(source.path) for source in trace.provenance.sources) or "trace"
 
 
