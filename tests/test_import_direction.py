@@ -14,7 +14,7 @@ LAYERS = [
     {"kernels"},
     {"schema"},
     {"attributes"},
-    {"operands"},
+    {"operands", "device_frames"},
     {"issues", "provenance", "trace", "schedule"},
     {"validate"},
     {"formats"},
