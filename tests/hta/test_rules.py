@@ -5,6 +5,7 @@ Numbers in the names and comments (P1, L1, ...) are those of ``docs/critical-pat
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +14,7 @@ import pytest
 import nadi
 from nadi.hta.parsing import parse_events
 from nadi.hta.path import _short_name
+from nadi.schema import CLOCKS, ISSUES, MATCHES
 from tests.hta.recording import Recording, edges_of, on_path
 
 OP, DEP = "OPERATOR_KERNEL", "DEPENDENCY"
@@ -376,3 +378,15 @@ def test_both_ways_to_call_it_are_one(record: Recording) -> None:
     )
     with pytest.raises(nadi.UsageError, match="rules are 'nadi'"):
         nadi.critical_path(trace, rules="hat")  # type: ignore[call-overload]
+
+
+def test_clocks_that_were_shifted_are_shifted_back(record: Recording) -> None:
+    record.op("mm", 0.25, 10)
+    record.launch("gemm", (2, 2), (6, 3), 1)
+    trace = replace(record.read(), rank=3)
+    start = pl.when(pl.col("start") >= 0).then(pl.col("start") + 777).otherwise("start")
+    shifted = replace(trace, nodes=trace.nodes.with_columns(start=start))
+    clocks = {"rank": [3], "reference": [3], "shift": [777], "low": [0], "high": [0]}
+    job = nadi.Job((shifted,), MATCHES.empty(), ISSUES.empty(), CLOCKS.build(1, clocks))
+    edges = nadi.hta_critical_path(job, rank=3).edges
+    assert edges.equals(nadi.hta_critical_path(trace).edges)
