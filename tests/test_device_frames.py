@@ -58,7 +58,7 @@ def test_shapes_and_types_are_as_recorded(trace: nadi.Trace) -> None:
     assert frame["event"].to_list() == list(range(frame.height))
     (row,) = frame.filter(pl.col("name") == "kernel1").to_dicts()
     assert row["op_schema"] == "aten::mm(Tensor self) -> Tensor"
-    assert (row["input_shapes"], row["input_types"]) == ("[[4,4]]", '["Tensor(float)"]')
+    assert (row["input_shapes"], row["input_types"]) == ("[[4, 4]]", '["Tensor(float)"]')
     assert trace.nodes["name"].cast(str)[row["node"]] == "kernel1"
 
 

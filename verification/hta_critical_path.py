@@ -66,12 +66,13 @@ class Golden:
 def main() -> None:
     """Compare every instance of every trace."""
     checks = Checks()
-    for golden, files in _inputs():
+    for golden, files in goldens():
         compare(checks, golden, files)
     checks.finish()
 
 
-def _inputs() -> list[tuple[Golden, list[Path]]]:
+def goldens() -> list[tuple[Golden, list[Path]]]:
+    """Give the answers named on the command line, or all, each with its traces."""
     pairs = [argument.split("=", 1) for argument in sys.argv[1:]]
     named = [(Path(folder), [Path(file) for file in files.split(",")]) for folder, files in pairs]
     traces = SHARED / "traces"

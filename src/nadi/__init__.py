@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nadi.formats import read, write
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
+    from nadi.hta.overlay import hta_overlay
     from nadi.hta.path import HtaCriticalPath, hta_critical_path
     from nadi.link import link_device, link_job, link_pair
     from nadi.link.tensors import tensor_deps
@@ -89,6 +90,7 @@ _HOME = {
     "critical_path": "critical_paths",
     "find_steps": "steps",
     "hta_critical_path": "hta.path",
+    "hta_overlay": "hta.overlay",
     "link_device": "link",
     "link_files": "linking",
     "link_job": "link",
@@ -154,6 +156,7 @@ __all__ = [
     "find_steps",
     "from_networkx",
     "hta_critical_path",
+    "hta_overlay",
     "ideal_limits",
     "link_device",
     "link_files",

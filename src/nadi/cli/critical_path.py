@@ -26,6 +26,7 @@ synchronisation events.
   nadi critical-path TRACES --step 5
   nadi critical-path device.json.gz --rules hta --annotation ProfilerStep --instance 1
   nadi critical-path TRACES --rules hta --rank 3 --annotation ProfilerStep --instance 0:2
+  nadi critical-path device.json.gz --rules hta --overlay marked.json.gz --only-critical
 """
 
 
@@ -85,9 +86,25 @@ def command(
             help="By HTA's rules: keep the last step, which it drops where there are several.",
         ),
     ] = False,
+    overlay: Annotated[
+        Path | None,
+        typer.Option(
+            "--overlay", metavar="FILE",
+            help="By HTA's rules: write the trace with the path marked in it, for ui.perfetto.dev.",
+            show_default=False,
+        ),
+    ] = None,
+    only_critical: Annotated[
+        bool,
+        typer.Option("--only-critical", help="Leave out of the overlay what is not on the path."),
+    ] = False,
+    all_edges: Annotated[
+        bool, typer.Option("--all-edges", help="Show all edges in the overlay, as arrows.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:  # fmt: skip
     """Print a critical path."""
+    marks = {"only_critical": only_critical, "all_edges": all_edges}
     if rules == "hta":
         if step != "all":
             raise UsageError(
@@ -95,25 +112,34 @@ def command(
                 "is for Nadi's rules",
                 "with HTA's: --annotation ProfilerStep --instance N",
             )
+        if overlay is None and any(marks.values()):
+            raise UsageError(
+                "--only-critical and --all-edges", "say what an overlay shows", "add --overlay FILE"
+            )
         options: dict[str, Any] = {
             "annotation": annotation,
             "instance": _instance(instance),
             "zero_weight_launch_edges": zero_weight_launch_edges,
             "include_last_step": include_last_step,
         }
-        _by_hta(paths, rank, options, as_json=as_json)
+        _by_hta(paths, rank, options, overlay, marks, as_json=as_json)
         return
     if rules != "nadi":
         raise UsageError("--rules", f"{rules!r} is not known", "there are: nadi, hta")
-    for_hta = {
+    _refuse({
         "--annotation": annotation != "", "--instance": instance != "0", "--rank": rank is not None,
         "--zero-weight-launch-edges": zero_weight_launch_edges,
-        "--include-last-step": include_last_step,
-    }  # fmt: skip
-    for option, is_given in for_hta.items():
+        "--include-last-step": include_last_step, "--overlay": overlay is not None,
+        "--only-critical": only_critical, "--all-edges": all_edges,
+    })  # fmt: skip
+    _by_nadi(paths, step, as_json=as_json)
+
+
+def _refuse(given: dict[str, bool]) -> None:
+    """Raise UsageError for an option of HTA's rules that is given with Nadi's."""
+    for option, is_given in given.items():
         if is_given:
             raise UsageError(option, "is for HTA's rules", "add --rules hta")
-    _by_nadi(paths, step, as_json=as_json)
 
 
 def _instance(text: str) -> int | tuple[int, int]:
@@ -126,10 +152,19 @@ def _instance(text: str) -> int | tuple[int, int]:
         ) from None
 
 
-def _by_hta(paths: list[Path], rank: int | None, options: dict[str, Any], *, as_json: bool) -> None:
+def _by_hta(
+    paths: list[Path],
+    rank: int | None,
+    options: dict[str, Any],
+    overlay: Path | None,
+    marks: dict[str, bool],
+    *,
+    as_json: bool,
+) -> None:
     with show_progress(announce=False) as progress:
         progress("starting")
         from nadi.critical_paths import critical_path
+        from nadi.hta.overlay import hta_overlay
         from nadi.pipeline import load_devices
         from nadi.report._text import to_json
         from nadi.report.hta import describe_hta_path, print_hta_path
@@ -137,12 +172,19 @@ def _by_hta(paths: list[Path], rank: int | None, options: dict[str, Any], *, as_
         traces = load_devices(*paths, progress=progress)
         progress("finding the critical path")
         path = critical_path(traces, rules="hta", rank=rank, **options)
-    shown = traces[0].rank if rank is None else rank
+        trace = next(trace for trace in traces if rank in (None, trace.rank))
+        if overlay is not None:
+            progress("writing the overlay")
+            hta_overlay(trace, path, **marks).write(overlay, to="kineto")
+    shown = trace.rank
     if as_json:
         data = describe_hta_path(path, options["annotation"], shown)
         sys.stdout.write(to_json(data).decode())
         return
-    print_hta_path(path, options["annotation"], shown, _console())
+    console = _console()
+    print_hta_path(path, options["annotation"], shown, console)
+    if overlay is not None:
+        console.print(f"wrote {overlay}", markup=False)
 
 
 def _by_nadi(paths: list[Path], step: str, *, as_json: bool) -> None:

@@ -24,7 +24,7 @@ from nadi.hta.window import Instance, clip_events
 from nadi.kernels.longest import longest_path
 from nadi.trace import Job, Trace
 
-__all__ = ["HtaCriticalPath", "hta_critical_path"]
+__all__ = ["EDGE_TYPE_TEXTS", "HtaCriticalPath", "hta_critical_path"]
 
 _Ints = npt.NDArray[np.int64]
 _US = 1000
@@ -39,7 +39,7 @@ _BOUND_OF_TYPE = {
     "KERNEL_KERNEL_DELAY": "gpu_kernel_kernel_overhead",
     "KERNEL_LAUNCH_DELAY": "gpu_kernel_launch_overhead",
 }
-_TYPE_TEXTS = [
+EDGE_TYPE_TEXTS = [
     f"critical_path_{'operator' if name == 'OPERATOR_KERNEL' else name.lower()}"
     for name in EDGE_TYPES
 ]
@@ -97,7 +97,7 @@ class HtaCriticalPath:
             "edge_weight": added.weight / _US,
             "graph_weight": _graph_weight(added) / _US,
             "attributed_event": np.where(added.event >= 0, index[added.event], -1),
-            "on_critical_path": self._on_path,
+            "on_critical_path": self.is_on_path,
         })  # fmt: skip
 
     @cached_property
@@ -110,10 +110,10 @@ class HtaCriticalPath:
     @property
     def length(self) -> int:
         """Sum of the weights along the path, in ns, as the longest path counts them."""
-        return int(_graph_weight(self.edges_added)[self._on_path].sum())
+        return int(_graph_weight(self.edges_added)[self.is_on_path].sum())
 
     @cached_property
-    def _on_path(self) -> npt.NDArray[np.bool_]:
+    def is_on_path(self) -> npt.NDArray[np.bool_]:
         """Which edges lead from one node of the path to the next; bool, shape (edges,)."""
         following = np.full(self.moments.row.size, -1, dtype=np.int64)
         following[self.vertices[:-1]] = self.vertices[1:]
@@ -126,14 +126,14 @@ class HtaCriticalPath:
         Columns: event_idx (null where an edge has no event), duration, type, s_name (a
         short name), cat (Nadi's category), pid, tid, stream, bound_by.
         """
-        rows = np.flatnonzero(self._on_path)
+        rows = np.flatnonzero(self.is_on_path)
         rows = rows[np.argsort(self._place[self.edges_added.begin[rows]])]
         added = self.edges_added.taken(rows)
         events = self.moments.events[np.maximum(added.event, 0)]
         table = pl.DataFrame({
             "event_idx": events["index"],
             "duration": added.weight / _US,
-            "type": pl.Series(_TYPE_TEXTS).gather(added.type),
+            "type": pl.Series(EDGE_TYPE_TEXTS).gather(added.type),
             "s_name": _short_names(events["name"]),
             "cat": events["category"],
             "pid": events["process"],

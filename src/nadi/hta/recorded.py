@@ -19,7 +19,7 @@ from nadi.errors import InputError
 from nadi.kernels.spans import spans_holding
 from nadi.trace import Trace
 
-__all__ = ["EVENTS", "Recorded", "read_recorded", "trace_name"]
+__all__ = ["EVENTS", "Recorded", "base_time", "read_recorded", "rows_holding", "trace_name"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -118,7 +118,7 @@ def _nodes(trace: Trace, rows: _Ints) -> pl.DataFrame:
     waits = _set_waits(attributes, place, nodes["category"], stream)
     return pl.DataFrame({
         "index": nodes["event"],
-        "start": nodes["start"].to_numpy() - _base(attributes),
+        "start": nodes["start"].to_numpy() - base_time(attributes),
         "duration": nodes["duration"],
         "process": process,
         "thread": thread,
@@ -132,14 +132,14 @@ def _nodes(trace: Trace, rows: _Ints) -> pl.DataFrame:
     }, schema=EVENTS)  # fmt: skip
 
 
-def _base(attributes: Attributes) -> int:
+def base_time(attributes: Attributes) -> int:
     """Give the time that Nadi added to the recorded ones; HTA does not."""
     rows = attributes.rows_named("baseTimeNanoseconds")
     rows = rows[attributes.node[rows] == -1]
     return int(attributes.python_value(int(rows[0]))) if rows.size else 0
 
 
-def _rows_holding(attributes: Attributes, rows: _Ints, text: bytes) -> _Ints:
+def rows_holding(attributes: Attributes, rows: _Ints, text: bytes) -> _Ints:
     """Give those of some attributes whose bytes hold a text."""
     holds = np.empty(rows.size, dtype=np.bool_)
     spans_holding(
@@ -167,7 +167,7 @@ def _set_host_streams(
 ) -> None:
     """Fill in the stream of host events that state one, as some compilers make them do."""
     rows = _args_of(attributes, place, ~on_device)
-    for row in _rows_holding(attributes, rows, b'"stream"').tolist():
+    for row in rows_holding(attributes, rows, b'"stream"').tolist():
         args = attributes.python_value(row)
         stream[place[attributes.node[row]]] = _integer(args.get("stream"))
 
@@ -214,7 +214,7 @@ def _others(trace: Trace) -> pl.DataFrame:
     attributes = trace.attributes
     rows = attributes.rows_named("event")
     rows = rows[np.argsort(attributes.value[rows], kind="stable")]
-    lasting = _rows_holding(attributes, rows, b'"dur"')
+    lasting = rows_holding(attributes, rows, b'"dur"')
     index = _positions(trace, rows)[np.isin(rows, lasting)]
     found: list[tuple[Any, ...]] = []
     for row, at in zip(lasting.tolist(), index.tolist(), strict=True):
