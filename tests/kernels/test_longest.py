@@ -53,5 +53,16 @@ def test_as_networkx(graph: tuple[int, list[tuple[int, int, int]]]) -> None:
     assert longest(size, edges) == nx.dag_longest_path(expected)
 
 
-def test_a_cycle_is_told_by_one_of_its_vertices() -> None:
-    assert longest(4, [(0, 1, 1), (2, 3, 1), (3, 2, 1)]) == -3
+@given(st.integers(2, 8).flatmap(lambda size: st.tuples(
+    st.just(size),
+    st.lists(st.tuples(*[st.integers(0, size - 1)] * 2), unique=True, max_size=15),
+)))  # fmt: skip
+def test_a_cycle_is_told_by_one_of_its_vertices(graph: tuple[int, list[tuple[int, int]]]) -> None:
+    size, pairs = graph
+    found = longest(size, [(begin, end, 1) for begin, end in pairs])
+    expected = nx.DiGraph(pairs)
+    if nx.is_directed_acyclic_graph(expected):
+        assert isinstance(found, list)
+    else:
+        assert isinstance(found, int)
+        assert any(-1 - found in cycle for cycle in nx.simple_cycles(expected))

@@ -39,8 +39,8 @@ def longest_path(
     Returns
     -------
     int
-        Last vertex of the longest path; of a graph with a cycle -1 less one of the vertices
-        that could not be reached. O(vertices + edges).
+        Last vertex of the longest path; of a graph with a cycle -1 less a vertex that lies on
+        one. O(vertices + edges).
     """
     num_vertices = distance.size
     queue = np.empty(num_vertices, dtype=np.int64)
@@ -76,8 +76,15 @@ def longest_path(
             if missing[w] == 0:
                 queue[size] = w
                 size += 1
-    if size < num_vertices:
-        for v in range(num_vertices):
-            if before[v] < 0:
-                return -1 - v
-    return last
+    if size == num_vertices:
+        return last
+    v = 0
+    while before[v] >= 0:
+        v += 1
+    # what was not reached has a predecessor that was not: far enough back there is a cycle
+    for _ in range(num_vertices):
+        e = in_ptr[v]
+        while before[in_src[e]] >= 0:
+            e += 1
+        v = in_src[e]
+    return -1 - v
