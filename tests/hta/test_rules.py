@@ -8,13 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 import nadi
+from nadi.hta.edges import EdgeList, join_edges, make_moments, weighted_edges
 from nadi.hta.parsing import parse_events
 from nadi.hta.path import _short_name
 from nadi.schema import CLOCKS, ISSUES, MATCHES
+from tests.conftest import PairWriter
 from tests.hta.recording import Recording, edges_of, on_path
 
 OP, DEP = "OPERATOR_KERNEL", "DEPENDENCY"
@@ -390,3 +393,45 @@ def test_clocks_that_were_shifted_are_shifted_back(record: Recording) -> None:
     job = nadi.Job((shifted,), MATCHES.empty(), ISSUES.empty(), CLOCKS.build(1, clocks))
     edges = nadi.hta_critical_path(job, rank=3).edges
     assert edges.equals(nadi.hta_critical_path(trace).edges)
+
+
+def test_a_linked_pair_is_as_its_device_file(pair: PairWriter) -> None:
+    for number, tid in enumerate((1, 5)):
+        pair.op("aten::mm", 100 * number, 50, tid=tid)
+        pair.event("cudaLaunchKernel", 100 * number + 10, 5, "cuda_runtime", correlation=number,
+                   tid=tid)  # fmt: skip
+        pair.event("gemm", 100 * number + 20, 90, "kernel", pid=0, tid=7, stream=7, device=0,
+                   correlation=number)  # fmt: skip
+    for node in pair.nodes[1:]:  # the host file has threads of its own numbers
+        node["attrs"].append({"name": "tid", "type": "uint64", "value": 3 - node["id"]})
+    host, device = (nadi.read(file) for file in pair.write())
+    linked = nadi.hta_critical_path(nadi.link_pair(host, device))
+    assert linked.edges.equals(nadi.hta_critical_path(device).edges)
+    assert linked.breakdown().equals(nadi.hta_critical_path(device).breakdown())
+
+
+def test_a_source_that_ends_with_the_work_before_is_no_later_one(record: Recording) -> None:  # G6
+    record.launch("a", (0, 2), (10, 50), 1, stream=7)
+    record.launch("c", (3, 1), (12, 48), 2, stream=20)
+    record.call("cudaEventRecord", 5, 1, 3)
+    record.call("cudaStreamWaitEvent", 7, 1, 4)
+    record.sync("Stream Wait Event", 8, 1, 4, stream=20, wait_on_stream=7,
+                wait_on_cuda_event_record_corr_id=3)  # fmt: skip
+    record.launch("b", (9, 2), (61, 5), 5, stream=20)
+    into = [edge for edge in edges_of(record.path()) if edge[1] == "b.s"]
+    assert into == [("a.e", "b.s", SYNC, 0), ("c.e", "b.s", GAP, 1)]
+
+
+def test_an_edge_added_again_keeps_its_place(record: Recording) -> None:  # E3
+    record.op("mm", 0, 10)
+    moments = make_moments(with_launch(record).path().moments.events)
+
+    def one(begin: int, end: int, kind: int, event: int) -> EdgeList:
+        columns = (np.array([value]) for value in (kind, begin, end, event))
+        return weighted_edges(moments, *columns, np.array([False]))
+
+    edges = join_edges(moments, one(0, 1, 1, -1), one(1, 2, 0, 0), one(0, 1, 0, 0))
+    assert edges.begin.tolist() == [0, 1]
+    assert edges.type.tolist() == [0, 0]
+    assert edges.event.tolist() == [0, 0]
+    assert edges.weight[0] == moments.time[1] - moments.time[0]

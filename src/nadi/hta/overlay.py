@@ -14,7 +14,7 @@ from nadi.attributes import AttributeBuilder, Attributes, Part, combined
 from nadi.errors import UsageError
 from nadi.hta.edges import EDGE_TYPES
 from nadi.hta.path import EDGE_TYPE_TEXTS, HtaCriticalPath
-from nadi.hta.recorded import base_time, rows_holding
+from nadi.hta.recorded import base_time, rows_holding, rows_of_file
 from nadi.schema import DEPS
 from nadi.trace import Trace
 
@@ -97,7 +97,7 @@ def hta_overlay(
 def _marked(attributes: Attributes, is_critical: _Bools) -> tuple[_Bools, Attributes]:
     """Give which attributes stay as they are, and args of critical events with the mark."""
     marks = AttributeBuilder()
-    rows = attributes.rows_named("args")
+    rows = rows_of_file(attributes, "args")
     rows = rows[attributes.node[rows] >= 0]
     rows = rows[is_critical[attributes.node[rows]]]
     for row in rows.tolist():
@@ -115,7 +115,7 @@ def _marked(attributes: Attributes, is_critical: _Bools) -> tuple[_Bools, Attrib
 
 def _spans_of_time(attributes: Attributes) -> _Ints:
     """Give the events that last but are no nodes, such as the profiler's own."""
-    rows = rows_holding(attributes, attributes.rows_named("event"), b'"dur"')
+    rows = rows_holding(attributes, rows_of_file(attributes, "event"), b'"dur"')
     return np.array(
         [row for row in rows.tolist() if attributes.python_value(row).get("ph") == "X"],
         dtype=np.int64,

@@ -14,12 +14,20 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.attributes import Attributes
+from nadi.attributes import CODES, Attributes
 from nadi.errors import InputError
 from nadi.kernels.spans import spans_holding
 from nadi.trace import Trace
 
-__all__ = ["EVENTS", "Recorded", "base_time", "read_recorded", "rows_holding", "trace_name"]
+__all__ = [
+    "EVENTS",
+    "Recorded",
+    "base_time",
+    "read_recorded",
+    "rows_holding",
+    "rows_of_file",
+    "trace_name",
+]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -134,9 +142,16 @@ def _nodes(trace: Trace, rows: _Ints) -> pl.DataFrame:
 
 def base_time(attributes: Attributes) -> int:
     """Give the time that Nadi added to the recorded ones; HTA does not."""
-    rows = attributes.rows_named("baseTimeNanoseconds")
+    rows = rows_of_file(attributes, "baseTimeNanoseconds")
     rows = rows[attributes.node[rows] == -1]
     return int(attributes.python_value(int(rows[0]))) if rows.size else 0
+
+
+def rows_of_file(attributes: Attributes, name: str) -> _Ints:
+    """Give the attributes of a name that are from the device file: those of others are typed."""
+    rows = attributes.rows_named(name)
+    found: _Ints = rows[attributes.type[rows] == CODES["json"]]
+    return found
 
 
 def rows_holding(attributes: Attributes, rows: _Ints, text: bytes) -> _Ints:
@@ -153,7 +168,7 @@ def _set_identities(attributes: Attributes, name: str, place: _Ints, values: _In
     """Fill in pid or tid where the columns of a node do not tell it."""
     found = [
         (at, attributes.python_value(int(row)))
-        for row in attributes.rows_named(name)
+        for row in rows_of_file(attributes, name)
         if attributes.node[row] >= 0 and (at := place[attributes.node[row]]) >= 0
     ]
     texts = sorted({value for _, value in found if isinstance(value, str)})
@@ -174,7 +189,7 @@ def _set_host_streams(
 
 def _args_of(attributes: Attributes, place: _Ints, wanted: npt.NDArray[np.bool_]) -> _Ints:
     """Give the rows of the args of some events; ``place`` is that of each node among them."""
-    rows = attributes.rows_named("args")
+    rows = rows_of_file(attributes, "args")
     rows = rows[attributes.node[rows] >= 0]
     at = place[attributes.node[rows]]
     return rows[(at >= 0) & wanted[at]]
@@ -201,7 +216,7 @@ def _integer(value: Any) -> int:
 
 def _others_have_fractions(attributes: Attributes) -> bool:
     """Tell whether an event that is no node has no time stamp, or one with a fraction."""
-    rows = attributes.rows_named("event").tolist()
+    rows = rows_of_file(attributes, "event").tolist()
     events = (_decoded(attributes.span(row)) for row in rows)
     return any(event is not None and not isinstance(event.ts, int) for event in events)
 
@@ -212,7 +227,7 @@ def _others(trace: Trace) -> pl.DataFrame:
     Their positions among the events are found from where they stand in the file.
     """
     attributes = trace.attributes
-    rows = attributes.rows_named("event")
+    rows = rows_of_file(attributes, "event")
     rows = rows[np.argsort(attributes.value[rows], kind="stable")]
     lasting = rows_holding(attributes, rows, b'"dur"')
     index = _positions(trace, rows)[np.isin(rows, lasting)]
@@ -240,7 +255,7 @@ def _decoded(content: bytes) -> _Event | None:
 def _positions(trace: Trace, rows: _Ints) -> _Ints:
     """Give the position of events that are attributes: after the node before them in the file."""
     attributes = trace.attributes
-    of_nodes = attributes.rows_named("args")
+    of_nodes = rows_of_file(attributes, "args")
     of_nodes = of_nodes[attributes.node[of_nodes] >= 0]
     of_nodes = of_nodes[np.argsort(attributes.value[of_nodes], kind="stable")]
     before = np.searchsorted(attributes.value[of_nodes], attributes.value[rows]) - 1
