@@ -435,3 +435,21 @@ def test_an_edge_added_again_keeps_its_place(record: Recording) -> None:  # E3
     assert edges.type.tolist() == [0, 0]
     assert edges.event.tolist() == [0, 0]
     assert edges.weight[0] == moments.time[1] - moments.time[0]
+
+
+def test_a_window_in_which_nothing_begins(record: Recording) -> None:
+    record.mark("empty", 500, 0)
+    path = with_launch(record).path(annotation="empty")
+    assert (path.length, path.nodes.height, path.edges.height) == (0, 0, 0)
+    assert path.path.is_empty()
+    assert path.breakdown().is_empty()
+    assert path.summary().is_empty()
+
+
+def test_processes_and_threads_with_names(record: Recording) -> None:
+    record.op("a", 0, 10, pid="worker", tid="main")
+    record.op("b", 2, 3, pid="worker", tid="main")
+    record.op("c", 20, 10, pid="worker", tid="other")
+    edges = [edge[:2] for edge in edges_of(with_launch(record).path())]
+    assert ("a.s", "b.s") in edges
+    assert ("a.e", "c.s") not in edges

@@ -260,11 +260,8 @@ def _kernel_edges(work: _Work, source: _Ints, zero_weight: bool) -> list[_Part]:
     start = moments.start[row]
     call, was_idle = _launch_of(work, row)
     # where an index is -1 the value taken is another's, and not looked at
-    call_time, source_time, before_time = (
-        time[call],
-        time[moments.end[source]],
-        time[moments.end[before]],
-    )
+    call_time = time[call]
+    source_time, before_time = time[moments.end[source]], time[moments.end[before]]
     has_call, has_source, has_before = call >= 0, source >= 0, before >= 0
     is_launch = was_idle & has_call
     is_launch &= ~has_before | (before_time < call_time)

@@ -103,7 +103,7 @@ def _partners(events: pl.DataFrame) -> _Ints:
 
 def _steps(events: pl.DataFrame) -> pl.DataFrame:
     names = events["name"].unique()
-    steps = names.filter([_STEP.match(name) is not None for name in names])
+    steps = names.filter(pl.Series([_STEP.match(name) is not None for name in names]))
     return events.filter(pl.col("name").is_in(steps.implode()))
 
 

@@ -185,7 +185,8 @@ def _bound_by(edges: EdgeList, events: pl.DataFrame) -> pl.Series:
     """R2: classify each edge of the path, whose event is the one of the same row."""
     short = _short_names(events["name"])
     names = short.unique()
-    communication = names.filter([_COMMUNICATION.match(name) is not None for name in names])
+    is_one = [_COMMUNICATION.match(name) is not None for name in names]
+    communication = names.filter(pl.Series(is_one, dtype=pl.Boolean))
     of_operator = np.where(
         events["stream"].to_numpy() < 0,
         _BOUND_BY.index("cpu_bound"),
