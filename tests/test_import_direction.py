@@ -28,6 +28,7 @@ LAYERS = [
     {"critical_paths"},
     {"analyze"},
     {"whatif"},
+    {"simulator"},
     {"result"},
     {"report"},
     {"pipeline", "conversion", "linking"},

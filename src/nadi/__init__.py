@@ -36,6 +36,14 @@ if TYPE_CHECKING:
     from nadi.report.timeline import write_timeline
     from nadi.result import Answers, Run
     from nadi.schedule import Schedule
+    from nadi.simulator import (
+        Simulation,
+        System,
+        astra_sim_system,
+        load_astra_sim_system,
+        read_ranks,
+        simulate,
+    )
     from nadi.steps import Window, choose_window, find_steps
     from nadi.trace import Job, Trace
     from nadi.validate import validate_job, validate_trace
@@ -75,6 +83,8 @@ _HOME = {
     "Run": "result",
     "Scale": "whatif",
     "Schedule": "schedule",
+    "Simulation": "simulator",
+    "System": "simulator",
     "SimulatorFiles": "export.astra_sim",
     "Trace": "trace",
     "UsageError": "errors",
@@ -82,6 +92,7 @@ _HOME = {
     "WhatIf": "whatif",
     "Window": "steps",
     "apply_change": "whatif",
+    "astra_sim_system": "simulator",
     "ask": "pipeline",
     "build_graph": "graph_builder",
     "choose_window": "steps",
@@ -96,6 +107,7 @@ _HOME = {
     "link_job": "link",
     "link_pair": "link",
     "load_devices": "pipeline",
+    "load_astra_sim_system": "simulator",
     "load_job": "pipeline",
     "from_networkx": "networkx_graphs",
     "ideal_limits": "whatif",
@@ -105,7 +117,9 @@ _HOME = {
     "sweep": "whatif",
     "what_if": "whatif",
     "read": "formats",
+    "read_ranks": "simulator",
     "run": "pipeline",
+    "simulate": "simulator",
     "summarize": "report.summary",
     "tensor_deps": "link.tensors",
     "validate_job": "validate",
@@ -138,7 +152,9 @@ __all__ = [
     "Scale",
     "Schedule",
     "Selection",
+    "Simulation",
     "SimulatorFiles",
+    "System",
     "Trace",
     "UsageError",
     "WhatIf",
@@ -146,6 +162,7 @@ __all__ = [
     "__version__",
     "apply_change",
     "ask",
+    "astra_sim_system",
     "build_graph",
     "choose_window",
     "communication_by_rank",
@@ -162,12 +179,15 @@ __all__ = [
     "link_files",
     "link_job",
     "link_pair",
+    "load_astra_sim_system",
     "load_devices",
     "load_job",
     "parse_change",
     "parse_selection",
     "read",
+    "read_ranks",
     "run",
+    "simulate",
     "summarize",
     "sweep",
     "tensor_deps",

@@ -103,7 +103,8 @@ def _partners(events: pl.DataFrame) -> _Ints:
 
 def _steps(events: pl.DataFrame) -> pl.DataFrame:
     names = events["name"].unique()
-    steps = names.filter(pl.Series([_STEP.match(name) is not None for name in names]))
+    is_step = [_STEP.match(name) is not None for name in names]
+    steps = names.filter(pl.Series(is_step, dtype=pl.Boolean))
     return events.filter(pl.col("name").is_in(steps.implode()))
 
 
