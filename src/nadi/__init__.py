@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from nadi.formats import read, write
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
+    from nadi.hta.overlay import hta_overlay
+    from nadi.hta.path import HtaCriticalPath, hta_critical_path
     from nadi.link import link_device, link_job, link_pair
     from nadi.link.tensors import tensor_deps
     from nadi.linking import LinkedFile, Linking, link_files
     from nadi.networkx_graphs import from_networkx, to_networkx
     from nadi.overheads import Overheads, estimate_overheads
-    from nadi.pipeline import ask, load_job, run
+    from nadi.pipeline import ask, load_devices, load_job, run
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import TimelinePart, redraw, write_timeline, write_timelines
     from nadi.result import Answers, Run
@@ -70,6 +72,7 @@ _HOME = {
     "explain_time": "analyze.unexplained",
     "EventGraph": "graph",
     "FormatError": "errors",
+    "HtaCriticalPath": "hta.path",
     "InputError": "errors",
     "Job": "trace",
     "LinkedFile": "linking",
@@ -98,10 +101,13 @@ _HOME = {
     "convert": "conversion",
     "critical_path": "critical_paths",
     "find_steps": "steps",
+    "hta_critical_path": "hta.path",
+    "hta_overlay": "hta.overlay",
     "link_device": "link",
     "link_files": "linking",
     "link_job": "link",
     "link_pair": "link",
+    "load_devices": "pipeline",
     "load_astra_sim_system": "simulator",
     "load_job": "pipeline",
     "from_networkx": "networkx_graphs",
@@ -136,6 +142,7 @@ __all__ = [
     "EventGraph",
     "Explained",
     "FormatError",
+    "HtaCriticalPath",
     "InputError",
     "Job",
     "LinkedFile",
@@ -169,12 +176,15 @@ __all__ = [
     "explain_time",
     "find_steps",
     "from_networkx",
+    "hta_critical_path",
+    "hta_overlay",
     "ideal_limits",
     "link_device",
     "link_files",
     "link_job",
     "link_pair",
     "load_astra_sim_system",
+    "load_devices",
     "load_job",
     "parse_change",
     "parse_selection",
