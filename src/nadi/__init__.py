@@ -16,6 +16,7 @@ from nadi.version import __version__
 
 if TYPE_CHECKING:
     from nadi.analyze.exposed import communication_by_rank
+    from nadi.analyze.stragglers import Stragglers, find_stragglers
     from nadi.analyze.unexplained import Explained, explain_time
     from nadi.conversion import Conversion, convert
     from nadi.critical_paths import CriticalPath, critical_path
@@ -89,6 +90,7 @@ _HOME = {
     "Trace": "trace",
     "UsageError": "errors",
     "Selection": "whatif",
+    "Stragglers": "analyze.stragglers",
     "TimelinePart": "report.timeline",
     "WhatIf": "whatif",
     "Window": "steps",
@@ -101,6 +103,7 @@ _HOME = {
     "convert": "conversion",
     "critical_path": "critical_paths",
     "find_steps": "steps",
+    "find_stragglers": "analyze.stragglers",
     "hta_critical_path": "hta.path",
     "hta_overlay": "hta.overlay",
     "link_device": "link",
@@ -157,6 +160,7 @@ __all__ = [
     "Selection",
     "Simulation",
     "SimulatorFiles",
+    "Stragglers",
     "System",
     "TimelinePart",
     "Trace",
@@ -175,6 +179,7 @@ __all__ = [
     "estimate_overheads",
     "explain_time",
     "find_steps",
+    "find_stragglers",
     "from_networkx",
     "hta_critical_path",
     "hta_overlay",
