@@ -74,7 +74,9 @@ def program_of(description: Description) -> Program:
     0 is all ranks, group 1 all but rank 1.
     """
     what = {action.what for rank in description for thread in rank for action in thread}
-    calibration = _calibration([name for name in _WAITS if name in what])
+    calibration = _calibration(
+        [name for name in _WAITS if name in what], crosses=bool(what & {"cross", "wait"})
+    )
     all_ranks = range(len(description))
     groups = {0: tuple(all_ranks), 1: tuple(r for r in all_ranks if r != 1)}
     ranks = []
@@ -176,7 +178,7 @@ def _with_names(todo: Sequence[Do]) -> list[Do]:
     ]  # fmt: skip
 
 
-def _calibration(waits: Sequence[str]) -> list[Do]:
+def _calibration(waits: Sequence[str], *, crosses: bool) -> list[Do]:
     """Show every overhead often enough to be estimated exactly, and end with an idle device."""
     spend, until_idle = Do("spend", 4_000), Do("spend", 40_000)
     launch = Do("launch", 4_000, work=(8_000,))
@@ -188,6 +190,9 @@ def _calibration(waits: Sequence[str]) -> list[Do]:
         for wait in waits:  # for something, and for nothing
             todo += [long, spend, Do("record", 400, number=9), Do(wait, 400, number=9)]
             todo += [until_idle, Do(wait, 400, number=9)]
+    for _ in range(_NUM_WAITS * crosses):
+        todo += [long, spend, Do("record", 400, number=9), Do("wait", 400, stream=13, number=9)]
+        todo += [Do("launch", 400, stream=13, work=(8_000,)), until_idle, until_idle, until_idle]
     # queued in good time
     todo += [spend, long, spend, launch]
     return [*todo, Do("spend", 120_000), Do("close")]
