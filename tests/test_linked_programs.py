@@ -171,7 +171,9 @@ OPERATORS = ("open", "open", "close", "close")
 HOST = (*OPERATORS, "annotate")
 LAUNCHES = ("launch", "launch", "launch_graph", "memset", "copy")
 WAITS = ("fetch", "synchronize")
-EVENTS = ("cross", "cross", "record", "synchronize_event", "synchronize_stream")
+EVENTS = ("cross", "cross", "record", "wait", "synchronize_event", "synchronize_stream")
+EVERYTHING = (*HOST, *LAUNCHES, *WAITS, *EVENTS)
+COLLECTIVES = ("all_reduce", "all_reduce", "all_reduce_here", "synchronize")
 
 
 @dataclass(frozen=True)
@@ -187,29 +189,33 @@ class Case:
 QUICK = Machine()
 EVEN = Machine(latency=2_200, turnaround=900, wake_up=8_000, own=8_000)
 SLOW_TO_CALL = Machine(copy_latency=14_000, turnaround=1_200, wake_up=3_000, own=9_000)
+SLOW_TO_CROSS = Machine(
+    latency=2_200, copy_latency=13_000, turnaround=900, crossing=1_500, wake_up=9_000, own=3_000
+)
 CASES = {
-    "launches and streams": Case(descriptions((*HOST, *LAUNCHES)), QUICK, max_examples=20),
-    "calls that wait": Case(descriptions((*HOST, *LAUNCHES, *WAITS)), QUICK, max_examples=20),
+    "launches and streams": Case(descriptions((*HOST, *LAUNCHES)), QUICK, max_examples=15),
+    "calls that wait": Case(descriptions((*HOST, *LAUNCHES, *WAITS)), QUICK, max_examples=15),
     "calls that take their time": Case(
         descriptions((*HOST, *LAUNCHES, *WAITS)), EVEN
     ),
     "two threads": Case(
-        descriptions((*HOST, *LAUNCHES, *WAITS), num_threads=2), SLOW_TO_CALL, max_examples=40
+        descriptions((*HOST, *LAUNCHES, *WAITS), num_threads=2), SLOW_TO_CALL, max_examples=30
     ),
     "hand-overs": Case(
         descriptions((*OPERATORS, *LAUNCHES, *WAITS, "hand_over", "hand_over"), num_threads=2),
         EVEN, max_examples=15,
     ),
-    "events": Case(
-        descriptions((*HOST, *LAUNCHES, *WAITS, *EVENTS)), EVEN, sync_events=True
+    "events": Case(descriptions(EVERYTHING), EVEN, sync_events=True, max_examples=15),
+    "events that take their time": Case(
+        descriptions(EVERYTHING, num_threads=2), SLOW_TO_CROSS, sync_events=True, max_examples=20
     ),
     "collectives": Case(
-        descriptions(
-            (*HOST, *LAUNCHES, *WAITS), together=("all_reduce", "all_reduce", "synchronize"),
-            num_ranks=3,
-        ),
-        EVEN,
-        max_examples=15,
+        descriptions((*HOST, *LAUNCHES, *WAITS), together=COLLECTIVES, num_ranks=3),
+        EVEN, max_examples=10,
+    ),
+    "everything": Case(
+        descriptions(EVERYTHING, together=COLLECTIVES, num_ranks=4, num_threads=2),
+        SLOW_TO_CROSS, sync_events=True, max_examples=6,
     ),
 }  # fmt: skip
 

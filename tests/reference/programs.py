@@ -19,6 +19,7 @@ _MOST_NS_OUTSIDE = 800  # of operators, so that no thread seems to wait for anot
 _SMALLEST_NS = 8  # which may be halved
 _BACK = 1_000  # added to the number of a hand-over
 _BACKWARD = "autograd::engine::evaluate_function: "
+_COLLECTIVES = ("all_reduce", "all_reduce_here")
 _WAITS = ("synchronize", "synchronize_stream", "synchronize_event")
 
 
@@ -81,7 +82,7 @@ def program_of(description: Description) -> Program:
     groups = {0: tuple(all_ranks), 1: tuple(r for r in all_ranks if r != 1)}
     ranks = []
     for r, rank in enumerate(description):
-        of_rank = [[a for a in thread if a.what != "all_reduce" or r in groups[a.number]]
+        of_rank = [[a for a in thread if a.what not in _COLLECTIVES or r in groups[a.number]]
                    for thread in rank]  # fmt: skip
         if any(action.what == "hand_over" for thread in of_rank for action in thread):
             of_rank[:2] = _with_episodes(of_rank[0], of_rank[1])
@@ -153,9 +154,9 @@ def _statements(action: Action, kinds: Sequence[str], *, is_worker: bool) -> lis
         case "launch_graph":
             works = tuple(1_000 * (action.device + k) for k in range(1 + action.host % 4))
             return [Do("launch_graph", call, stream=stream, work=works)]
-        case "all_reduce":
-            stream = _STREAM_OF_GROUP[number]
-            return [Do(action.what, call, stream=stream, work=(device,), number=number)]
+        case "all_reduce" | "all_reduce_here":  # on the stream of its group, or of the program
+            stream = _STREAM_OF_GROUP[number] if action.what == "all_reduce" else stream
+            return [Do("all_reduce", call, stream=stream, work=(device,), number=number)]
         case "launch" | "memset" | "copy" | "fetch":
             return [Do(action.what, call, stream=stream, work=(device,))]
         case "cross":  # to another stream
