@@ -170,10 +170,10 @@ def is_after_calibration(program: Program, key: Key) -> bool:
 OPERATORS = ("open", "open", "close", "close")
 HOST = (*OPERATORS, "annotate")
 LAUNCHES = ("launch", "launch", "launch_graph", "memset", "copy")
-WAITS = ("fetch", "synchronize")
+WAITS = ("fetch", "stage", "synchronize")
 EVENTS = ("cross", "cross", "record", "wait", "synchronize_event", "synchronize_stream")
 EVERYTHING = (*HOST, *LAUNCHES, *WAITS, *EVENTS)
-COLLECTIVES = ("all_reduce", "all_reduce", "all_reduce_here", "synchronize")
+COLLECTIVES = ("all_reduce", "all_reduce", "all_reduce_here", "transfer", "synchronize")
 
 
 @dataclass(frozen=True)
@@ -192,6 +192,18 @@ SLOW_TO_CALL = Machine(copy_latency=14_000, turnaround=1_200, wake_up=3_000, own
 SLOW_TO_CROSS = Machine(
     latency=2_200, copy_latency=13_000, turnaround=900, crossing=1_500, wake_up=9_000, own=3_000
 )
+SHORT_QUEUES = replace(EVEN, queue_length=2)
+
+
+def with_full_queues(description: Description) -> Description:
+    """Let every launch take the same time by itself, which is all that shows of those that wait."""
+    return tuple(
+        tuple((Action("fill", device=9), *(replace(one, host=100) for one in thread))
+              for thread in rank)
+        for rank in description
+    )  # fmt: skip
+
+
 CASES = {
     "launches and streams": Case(descriptions((*HOST, *LAUNCHES)), QUICK, max_examples=15),
     "calls that wait": Case(descriptions((*HOST, *LAUNCHES, *WAITS)), QUICK, max_examples=15),
@@ -213,6 +225,10 @@ CASES = {
         descriptions((*HOST, *LAUNCHES, *WAITS), together=COLLECTIVES, num_ranks=3),
         EVEN, max_examples=10,
     ),
+    "full queues": Case(
+        descriptions((*LAUNCHES, *LAUNCHES, *EVERYTHING)).map(with_full_queues), SHORT_QUEUES,
+        sync_events=True, max_examples=12,
+    ),
     "everything": Case(
         descriptions(EVERYTHING, together=COLLECTIVES, num_ranks=4, num_threads=2),
         SLOW_TO_CROSS, sync_events=True, max_examples=6,
@@ -221,7 +237,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_linked_recording_says_what_the_program_does(case: Case) -> None:
+def test_a_linked_recording_says_what_the_program_does(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever the durations, the graph replays as the program plays.
 
     All of it is exact where the recording states what waits for what. Statements of two
@@ -230,6 +248,7 @@ def test_a_linked_recording_says_what_the_program_does(case: Case) -> None:
     over does so outside of operators and does something afterwards, for the wait is seen in
     the times alone.
     """
+    monkeypatch.setattr("nadi.link.synchronisation.QUEUE_LENGTH", case.machine.queue_length)
 
     @settings(max_examples=case.max_examples, suppress_health_check=[HealthCheck.too_slow])
     @given(case.descriptions, st.randoms(use_true_random=False))

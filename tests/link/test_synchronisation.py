@@ -106,11 +106,18 @@ def test_stream_synchronisation_says_which_stream(device: DeviceWriter) -> None:
 
 def test_else_it_waits_for_the_stream_of_the_last_copy_of_its_thread(device: DeviceWriter) -> None:
     two_streams(device)
-    device.work("copy", (14, 16), (110, 120), 7, "gpu_memcpy", "cudaMemcpyAsync")
+    device.work("copy", (14, 16), (110, 195), 7, "gpu_memcpy", "cudaMemcpyAsync")
     device.call("cudaStreamSynchronize", 20, 190)
     trace = device.read()
     assert pairs(trace, "sync") == [("copy", "cudaStreamSynchronize")]
     assert inferred(trace, "sync") == [True]
+
+
+def test_but_not_where_it_goes_on_for_long_after_the_copy(device: DeviceWriter) -> None:
+    two_streams(device)
+    device.work("copy", (14, 16), (110, 120), 7, "gpu_memcpy", "cudaMemcpyAsync")
+    device.call("cudaStreamSynchronize", 20, 190)
+    assert pairs(device.read(), "sync") == [("b", "cudaStreamSynchronize")]
 
 
 def test_else_for_the_work_that_ends_shortly_before_it_returns(device: DeviceWriter) -> None:

@@ -69,7 +69,6 @@ class _RankWriter:
         self.key_of_event: dict[int, Key] = {}
         self.correlation: dict[Key, int] = {}
         self.external: dict[Key, int] = {}
-        self.collectives: dict[Key, Operation] = {}
 
     def write(self, folder: Path) -> None:
         mine = [op for op in self.played.operations if op.key[0] == self.rank]
@@ -167,13 +166,22 @@ class _RankWriter:
         if op.group >= 0:
             members = self.program.groups[op.group]
             args |= {
-                "Collective name": "allreduce", "In msg nelems": _NUM_ELEMENTS,
+                "Collective name": self.collective_name(op), "In msg nelems": _NUM_ELEMENTS,
                 "Out msg nelems": _NUM_ELEMENTS, "Group size": len(members), "dtype": "Float",
                 "Process Group Name": str(op.group),
                 "Process Group Description": f"group_{op.group}",
                 "Process Group Ranks": str(list(members)),
             }  # fmt: skip
+        if op.source >= 0:
+            args |= {"Src Rank": op.source, "Dst Rank": op.target}
+        if op.size:
+            args |= {"bytes": op.size}
         return args
+
+    def collective_name(self, op: Operation) -> str:
+        if op.source < 0:
+            return "allreduce"
+        return "send" if op.source == self.rank else "recv"
 
 
 def _host_node(number: int, name: str, parent: int, rf_id: int, thread: int) -> dict:
