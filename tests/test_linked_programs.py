@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -57,10 +57,12 @@ class Linked:
         return graph.with_weights((graph.weight * factor_of_edge).astype(np.int64))
 
 
-def link(program: Program, machine: Machine, *, sync_events: bool = False) -> Linked:
+def link(
+    program: Program, machine: Machine, *, sync_events: bool = False, clocks: Sequence[int] = ()
+) -> Linked:
     played = play(program, machine)
     with tempfile.TemporaryDirectory() as folder:
-        keys = record(program, played, Path(folder), sync_events=sync_events)
+        keys = record(program, played, Path(folder), sync_events=sync_events, clocks=clocks)
         graph = nadi.build_graph(nadi.load_job(folder))
     ranks = np.array(graph.job.ranks)[graph.op_trace].tolist()
     events = graph.gather("event").to_list()
@@ -262,6 +264,40 @@ def test_a_linked_recording_says_what_the_program_does(
         check_changes(linked, generator)
 
     holds()
+
+
+SECOND = 1_000_000_000
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    descriptions((*HOST, *LAUNCHES, *WAITS), together=COLLECTIVES, num_ranks=3),
+    st.tuples(*3 * [st.sampled_from((0, 20_000, SECOND, -SECOND))]),
+    st.randoms(use_true_random=False),
+)
+def test_clocks_of_ranks_are_found(
+    description: Description, clocks: tuple[int, int, int], generator: random.Random
+) -> None:
+    """What is possible of clocks holds the truth, and where none can be right it is found.
+
+    The kernels of a collective end on all ranks at once here.
+    """
+    everyone = Action("all_reduce", device=3)  # so that clocks can be compared
+    program = program_of(tuple(((*main, everyone), *more) for main, *more in description))
+    linked = link(program, EVEN, clocks=clocks)
+    found = linked.graph.job.clocks
+    truth = clocks[0] - np.array(clocks)
+    low, high, shift = (found[name].to_numpy() for name in ("low", "high", "shift"))
+    assert found["reference"].to_list() == [0, 0, 0]
+    assert (low <= truth).all()
+    assert (truth <= high).all()
+    is_off = np.abs(truth) > SECOND // 2
+    assert (shift[is_off] == truth[is_off]).all()
+    if (shift == truth).all():
+        check_identity(linked)
+        check_explained(linked)
+        check_dependencies(linked)
+        check_changes(linked, generator)
 
 
 MOST_UNEXPLAINED_NS = 3_000  # work that is no later than this is not taken to have waited

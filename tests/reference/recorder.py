@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.reference.machine import Key, Operation, Play, Program
@@ -27,7 +27,12 @@ _CALLBACK_IDS = {
 
 
 def record(
-    program: Program, played: Play, folder: Path, *, sync_events: bool = False
+    program: Program,
+    played: Play,
+    folder: Path,
+    *,
+    sync_events: bool = False,
+    clocks: Sequence[int] = (),
 ) -> dict[tuple[int, int], Key]:
     """Write ``host_R.json`` and ``device_R.json`` for each rank R.
 
@@ -36,6 +41,8 @@ def record(
     sync_events
         Write the events that say what a call or a stream waits for, as PyTorch does with
         ``enable_cuda_sync_events``.
+    clocks
+        By how much the clock of each rank is ahead, ns; by default none is.
 
     Returns
     -------
@@ -45,7 +52,7 @@ def record(
     found = {}
     for rank in range(len(program.ranks)):
         writer = _RankWriter(rank, program, played, sync_events=sync_events)
-        writer.write(folder)
+        writer.write(folder, EPOCH_NS + (clocks[rank] if clocks else 0))
         found.update({(rank, event): key for event, key in writer.key_of_event.items()})
     return found
 
@@ -70,7 +77,7 @@ class _RankWriter:
         self.correlation: dict[Key, int] = {}
         self.external: dict[Key, int] = {}
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, base: int) -> None:
         mine = [op for op in self.played.operations if op.key[0] == self.rank]
         for number, op in enumerate(mine, 1):
             self.correlation[op.launcher or op.key] = number
@@ -88,7 +95,7 @@ class _RankWriter:
                 "pg_count": len(groups), "pg_config": groups,
             },
             "displayTimeUnit": "ms",
-            "baseTimeNanoseconds": EPOCH_NS,
+            "baseTimeNanoseconds": base,
             "traceEvents": self.events,
         }  # fmt: skip
         host = {"schema": "1.1.1-chakra.0.0.4", "pid": self.process, "nodes": self.nodes}
