@@ -299,3 +299,35 @@ def test_backward_comes_after_forward_of_the_same_sequence_number(device: Device
     trace = device.read()
     assert pairs(trace, "thread") == [("aten::addmm", name)]
     assert inferred(trace, "thread") == [False]
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_an_event_may_stand_for_work_before_the_last(
+    device: DeviceWriter, *, is_recorded: bool
+) -> None:
+    device.work("a", (0, 5), (10, 100), stream=7)
+    if is_recorded:
+        device.call("cudaEventRecord", 6, 1)
+    device.work("later", (8, 9), (100, 300), stream=7)
+    device.call("cudaEventSynchronize", 20, 88)
+    expected = [("a", "cudaEventSynchronize")] if is_recorded else []
+    assert pairs(device.read(), "sync") == expected
+
+
+def test_a_stream_waits_for_one_stream_by_each_event(device: DeviceWriter) -> None:
+    device.work("a", (0, 5), (10, 98), stream=7)
+    device.call("cudaEventRecord", 6, 1)
+    device.work("later", (8, 9), (98, 300), stream=7)
+    device.work("c", (10, 12), (15, 101), stream=9)
+    device.call("cudaStreamWaitEvent", 20, 1)
+    device.work("b", (22, 24), (104, 110), stream=8)
+    assert pairs(device.read(), "event") == [("c", "b")]
+
+
+def test_a_stream_waits_for_work_before_the_last(device: DeviceWriter) -> None:
+    device.work("a", (0, 5), (10, 101), stream=7)
+    device.call("cudaEventRecord", 6, 1)
+    device.work("later", (8, 9), (101, 300), stream=7)
+    device.call("cudaStreamWaitEvent", 20, 1)
+    device.work("b", (22, 24), (104, 110), stream=8)
+    assert pairs(device.read(), "event") == [("a", "b")]
