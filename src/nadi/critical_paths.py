@@ -117,7 +117,7 @@ def _stretches(replay: Replay, vertices: _Ints, begin: int) -> _Stretches:
     graph, time = replay.graph, replay.time
     edge = replay.bound_by[vertices]
     known = edge >= 0
-    own_op = np.where(vertices < 2 * graph.num_ops, vertices // 2, -1)
+    own_op = _operation_of(graph, vertices)
     edge_start = np.where(known, time[graph.in_src[edge]], begin)
     edge_end = np.where(known, time[vertices] - graph.delay[vertices], begin)
     code = np.where(known, _PATH_CODE[graph.edge_kind[edge]], _DELAY)
@@ -131,6 +131,13 @@ def _stretches(replay: Replay, vertices: _Ints, begin: int) -> _Stretches:
     starts = np.maximum(starts, begin)
     kept = ends > starts
     return _Stretches(starts[kept], ends[kept], codes[kept], ops[kept], places[kept])
+
+
+def _operation_of(graph: EventGraph, vertices: _Ints) -> _Ints:
+    """Give the operation of each vertex of a path; a moment of none counts to the next on it."""
+    op = np.where(vertices < 2 * graph.num_ops, vertices // 2, -1)
+    at = np.where(op >= 0, np.arange(op.size), op.size - 1)
+    return op[np.minimum.accumulate(at[::-1])[::-1]]
 
 
 def _segments(graph: EventGraph, parts: _Stretches) -> pl.DataFrame:

@@ -120,6 +120,9 @@ class EventGraph:
         uint8, shape (edges,): an :class:`EdgeKind`.
     order
         int64, shape (vertices,): a topological order.
+    op_stream
+        int64, shape (ops,): the stream of each operation, if some were moved; else None, and
+        streams are those of the nodes.
     """
 
     job: Job
@@ -134,6 +137,7 @@ class EventGraph:
     edge_op: _Ints
     edge_kind: npt.NDArray[np.uint8]
     order: _Ints
+    op_stream: _Ints | None = None
 
     def __repr__(self) -> str:
         return f"<EventGraph vertices={self.num_vertices} edges={self.num_edges}>"
@@ -159,7 +163,9 @@ class EventGraph:
         return self.gather("name").cast(pl.String)
 
     def gather(self, column: str) -> pl.Series:
-        """Give a column of the nodes for each operation, shape (ops,)."""
+        """Give a column of the nodes for each operation, shape (ops,); streams as they are now."""
+        if column == "stream" and self.op_stream is not None:
+            return pl.Series(column, self.op_stream)
         parts = [
             trace.nodes[column].gather(self.op_row[self.op_trace == t])
             for t, trace in enumerate(self.job.traces)
@@ -208,6 +214,37 @@ class EventGraph:
             order=order,
         )
 
+    def rewired(self, edges: Edges, since: int = 0) -> EventGraph:
+        """Give a graph of the same operations with other edges, as a change asks for it.
+
+        A delay counts from the latest edge, or from the job's origin where no edge enters.
+        So what no edge enters any more comes its delay after ``since``; and what one enters
+        now that had none still comes no sooner than it did: a new vertex is that moment.
+        O(vertices + edges).
+
+        Parameters
+        ----------
+        since
+            ns since the job's origin: when work may begin that waits for nothing.
+
+        Raises
+        ------
+        CycleError
+            If operations would wait for each other.
+        """
+        had = np.diff(self.in_ptr) > 0
+        has = np.bincount(edges.dst, minlength=self.num_vertices) > 0
+        held = np.flatnonzero(has & ~had)
+        moments = self.num_vertices + np.arange(held.size)
+        first = make_edges(moments, held, 0, EdgeKind.ADDED, -1)
+        joined = Edges(*(np.concatenate(pair) for pair in zip(edges, first, strict=True)))
+        made = self.with_edges(joined, held.size)
+        delay, time = made.delay.copy(), made.time.copy()
+        delay[: self.num_vertices][had & ~has] += since
+        delay[moments], delay[held] = self.delay[held], 0
+        time[moments] = self.time[held]
+        return replace(made, delay=delay, time=time)
+
     def of_operations(self, kept: npt.NDArray[np.bool_], vertices: _Ints) -> EventGraph:
         """Give the graph of some of the operations, without any edge.
 
@@ -228,6 +265,7 @@ class EventGraph:
             op_trace=self.op_trace[kept],
             op_row=self.op_row[kept],
             op_parent=np.where(parent >= 0, new[parent], -1)[kept],
+            op_stream=None if self.op_stream is None else self.op_stream[kept],
             time=self.time[vertices],
             delay=self.delay[vertices],
             in_ptr=np.zeros(vertices.size + 1, dtype=np.int64),
