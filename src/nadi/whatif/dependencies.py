@@ -12,7 +12,9 @@ from nadi.units import format_count
 from nadi.whatif.rewiring import into_ops, join, of_ops
 from nadi.whatif.selection import Selection, select
 
-__all__ = ["AddDependency", "CutDependencies"]
+__all__ = ["CUTTABLE", "AddDependency", "CutDependencies"]
+
+CUTTABLE = (EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.SYNC, EdgeKind.THREAD, EdgeKind.ARRIVAL)
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,12 @@ class CutDependencies:
         arrivals = self.kind == EdgeKind.ARRIVAL
         held = from_meeting if arrivals else entering & (edges.kind == self.kind)
         if not held.any():
-            kinds = [EdgeKind(int(kind)).name.lower() for kind in np.unique(edges.kind[entering])]
-            there = ", ".join([*kinds, *["arrival"] * bool(from_meeting.any())])
+            kinds = [kind for kind in CUTTABLE if kind in edges.kind[entering]]
+            kinds += [EdgeKind.ARRIVAL] * bool(from_meeting.any())
+            there = ", ".join(kind.name.lower() for kind in kinds)
             raise UsageError(
                 str(self), f"no {self.kind.name.lower()} dependency holds these operations up",
-                f"theirs are: {there}",
+                f"theirs are: {there}" if there else "choose others",
             )  # fmt: skip
         held &= graph.time[edges.dst] >= since
         if arrivals:

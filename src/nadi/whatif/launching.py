@@ -31,8 +31,8 @@ class Fuse:
     """Make one kernel of chosen ones that follow each other on a stream.
 
     The first launch of each run of them is left, and no turn-around between them; their
-    own time stays. All of a run waits for what any of it waited for, and what waited for
-    any of it waits for all.
+    own time stays. A run ends where something else waits for its last kernel, or the next
+    one for something else: these are not fused.
     """
 
     selection: Selection
@@ -46,46 +46,36 @@ class Fuse:
         Raises
         ------
         UsageError
-            If no two of the chosen operations follow each other on a stream.
+            If no two of the chosen operations follow each other on a stream, with nothing
+            else that waits in between.
         """
         chosen = select(graph, self.selection) & is_on_device(graph)
         edges = graph.edges
         of_stream = np.flatnonzero(edges.kind == EdgeKind.STREAM)
         before, after = edges.src[of_stream] // 2, edges.dst[of_stream] // 2
+        waited_for, waits = np.zeros((2, graph.num_vertices), dtype=np.bool_)
+        others = np.isin(edges.kind, (EdgeKind.SYNC, EdgeKind.THREAD, EdgeKind.ADDED))
+        waited_for[edges.src[others]] = True
+        waits[edges.dst[others]] = True
         fused = chosen[before] & chosen[after]
+        fused &= ~waited_for[2 * before + 1] & ~waits[2 * after]
         if not fused.any():
             raise UsageError(
-                str(self), "no two of these operations follow each other on a stream",
-                "choose kernels that are neighbours",
+                str(self),
+                "no two of these operations follow each other on a stream with nothing that "
+                "waits in between", "choose kernels that are neighbours",
             )  # fmt: skip
         fused &= (graph.time[2 * before] >= since) & (graph.time[2 * after] >= since)
-        before, after, seam = before[fused], after[fused], of_stream[fused]
         follows = np.zeros(graph.num_ops, dtype=np.bool_)
-        follows[after] = True
+        follows[after[fused]] = True
         launches = (edges.kind == EdgeKind.LAUNCH) & into_ops(edges, follows)
         weight = edges.weight.copy()
-        weight[seam] = 0
-        outer = np.arange(graph.num_vertices)
-        outer[2 * after] = 2 * _ends_of_runs(graph.num_ops, after, before)[after]
-        outer[2 * before + 1] = 2 * _ends_of_runs(graph.num_ops, before, after)[before] + 1
-        waits = np.isin(edges.kind, (EdgeKind.SYNC, EdgeKind.ADDED))
-        src = np.where(waits, outer[edges.src], edges.src)
-        dst = np.where(waits, outer[edges.dst], edges.dst)
-        kept = edges._replace(src=src, dst=dst, weight=weight)
-        kept = Edges(*(column[~launches] for column in kept))
+        weight[of_stream[fused]] = 0
+        kept = Edges(*(column[~launches] for column in edges._replace(weight=weight)))
         delay = graph.delay.copy()
-        delay[2 * after] = 0
+        delay[2 * after[fused]] = 0
         kept = without_calls(kept, calls_without_work(graph, follows))
         return replace(graph, delay=delay).rewired(kept, since)
-
-
-def _ends_of_runs(num_ops: int, of: _Ints, towards: _Ints) -> _Ints:
-    """Follow ``of -> towards`` from each operation to the last; O(ops log longest run)."""
-    end = np.arange(num_ops)
-    end[of] = towards
-    while not np.array_equal(further := end[end], end):
-        end = further
-    return end
 
 
 @dataclass(frozen=True)

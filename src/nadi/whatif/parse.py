@@ -8,10 +8,9 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from nadi.errors import UsageError
-from nadi.graph import EdgeKind
 from nadi.units import parse_ns, parse_rate
 from nadi.whatif.changes import Change
-from nadi.whatif.dependencies import AddDependency, CutDependencies
+from nadi.whatif.dependencies import CUTTABLE, AddDependency, CutDependencies
 from nadi.whatif.launching import Fuse, Graphed
 from nadi.whatif.network import Network
 from nadi.whatif.removal import Remove
@@ -39,10 +38,7 @@ _SELECT = "where SELECT is a regular expression for names and conditions such as
 _QUOTED = r"""'(?:[^']|'')*'(?!\S)|"(?:[^"]|"")*"(?!\S)"""
 _WORD = re.compile(rf"(?<!\S)(?:({'|'.join(CONDITIONS)})=)?({_QUOTED}|\S+)")
 _MOST = 2**62
-_CUTTABLE = {
-    kind.name.lower(): kind
-    for kind in (EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.SYNC, EdgeKind.THREAD, EdgeKind.ARRIVAL)
-}
+_CUTTABLE = {kind.name.lower(): kind for kind in CUTTABLE}
 
 
 def parse_change(text: str) -> Change:
