@@ -218,9 +218,9 @@ class EventGraph:
         """Give a graph of the same operations with other edges, as a change asks for it.
 
         A delay counts from the latest edge, or from the job's origin where no edge enters.
-        So what no edge enters any more comes its delay after ``since``; and what one enters
-        now that had none still comes no sooner than it did: a new vertex is that moment.
-        O(vertices + edges).
+        So what no edge enters any more comes its delay after ``since``, or after what it
+        waited for if that was sooner; and what one enters now that had none still comes no
+        sooner than it did: a new vertex is that moment. O(vertices + edges).
 
         Parameters
         ----------
@@ -240,7 +240,8 @@ class EventGraph:
         joined = Edges(*(np.concatenate(pair) for pair in zip(edges, first, strict=True)))
         made = self.with_edges(joined, held.size)
         delay, time = made.delay.copy(), made.time.copy()
-        delay[: self.num_vertices][had & ~has] += since
+        free = np.flatnonzero(had & ~has)
+        delay[free] += np.minimum(self.time[free] - self.delay[free], since)
         delay[moments], delay[held] = self.delay[held], 0
         time[moments] = self.time[held]
         return replace(made, delay=delay, time=time)

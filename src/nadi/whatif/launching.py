@@ -74,7 +74,7 @@ class Fuse:
         kept = Edges(*(column[~launches] for column in edges._replace(weight=weight)))
         delay = graph.delay.copy()
         delay[2 * after[fused]] = 0
-        kept = without_calls(kept, calls_without_work(graph, follows))
+        kept = without_calls(kept, calls_without_work(graph, follows, since))
         return replace(graph, delay=delay).rewired(kept, since)
 
 

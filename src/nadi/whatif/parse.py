@@ -151,10 +151,11 @@ def parse_values(text: str) -> list[str]:
         return [value.strip() for value in text.split(",") if value.strip()]
     try:
         first, last, step = (Decimal(part) for part in text.split(":"))
-        count = int((last - first) / step) + 1
+        steps = (last - first) / step
+        count = int(steps) + 1 if 0 <= steps < _MOST_VALUES else 0
     except (ArithmeticError, ValueError):
         count = 0
-    if not 0 < count <= _MOST_VALUES:
+    if not count:
         raise UsageError(
             f"--sweep {text}", "is not a range of at most 1,000 values", "write from:to:step"
         )

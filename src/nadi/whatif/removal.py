@@ -34,7 +34,7 @@ class Remove:
         """Give the changed graph; before ``since``, ns since the job's origin, nothing changes."""
         gone = _with_launched(graph, select(graph, self.selection))
         gone &= graph.time[0 : 2 * graph.num_ops : 2] >= since
-        calls = gone | calls_without_work(graph, gone)
+        calls = gone | calls_without_work(graph, gone, since)
         edges = without_calls(_without_meetings(graph, gone), calls)
         into = into_ops(edges, gone)
         turn_around = into & (edges.kind == EdgeKind.STREAM)

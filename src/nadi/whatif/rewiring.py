@@ -35,13 +35,16 @@ def join(one: Edges, other: Edges) -> Edges:
     return Edges(*(np.concatenate(pair) for pair in zip(one, other, strict=True)))
 
 
-def calls_without_work(graph: EventGraph, gone: _Bools) -> _Bools:
-    """Tell which calls launch nothing once operations are gone; bool, shape (ops,)."""
+def calls_without_work(graph: EventGraph, gone: _Bools, since: int) -> _Bools:
+    """Tell which calls from ``since`` on launch nothing once operations are gone.
+
+    bool, shape (ops,).
+    """
     call = launchers(graph)
     launched, left = np.zeros((2, graph.num_ops), dtype=np.bool_)
     launched[call[call >= 0]] = True
     left[call[(call >= 0) & ~gone]] = True
-    found: _Bools = launched & ~left
+    found: _Bools = launched & ~left & (graph.time[0 : 2 * graph.num_ops : 2] >= since)
     return found
 
 

@@ -57,11 +57,13 @@ class MoveToStream:
         moved &= graph.time[0 : 2 * graph.num_ops : 2] >= since
         stream = np.where(moved, self.stream, old_stream)
         work, launched = np.flatnonzero(on_device), _launched(graph)
+        launched[graph.time[0 : 2 * graph.num_ops : 2] < since] = -1  # nothing comes before these
         old = _order(graph, work, old_stream, launched)
         new = _order(graph, work, stream, launched)
         kept, placed = _stream_edges(graph, old, new)
-        edges = join(join(kept, placed), _waits_of_both(graph.edges, old, moved))
-        edges = join(edges, _data_edges(graph, moved))
+        waits = join(_waits_of_both(graph, old, moved), _data_edges(graph, moved))
+        waits = Edges(*(column[graph.time[waits.dst] >= since] for column in waits))
+        edges = join(join(kept, placed), waits)
         return replace(graph, op_stream=stream).rewired(edges, since)
 
 
@@ -132,13 +134,17 @@ def _stream_edges(graph: EventGraph, old: _Order, new: _Order) -> tuple[Edges, E
     return kept, make_edges(2 * new.before[placed] + 1, 2 * placed, usual, EdgeKind.STREAM, placed)
 
 
-def _waits_of_both(edges: Edges, old: _Order, moved: _Bools) -> Edges:
-    """Let what waits for a stream that is parted wait for both parts, and both for what it did."""
-    num_ops = moved.size
+def _waits_of_both(graph: EventGraph, old: _Order, moved: _Bools) -> Edges:
+    """Let what waits for a stream that is parted wait for both parts, and both for what it did.
+
+    A call that waits for the work that it launched waits for no stream.
+    """
+    edges, num_ops = graph.edges, moved.size
     to = np.minimum(edges.dst // 2, num_ops - 1)
     of = np.minimum(edges.src // 2, num_ops - 1)
     waits = edges.kind == EdgeKind.SYNC
-    on_end = np.flatnonzero(waits & (edges.src % 2 == 1) & (old.place[of] >= 0))
+    of_stream = waits & (edges.src % 2 == 1) & (recorded_launchers(graph)[of] != to)
+    on_end = np.flatnonzero(of_stream & (old.place[of] >= 0))
     last = _last_of_other(old, moved)[of[on_end]]
     here = on_end[last >= 0]
     out = Edges(*(column[here] for column in edges))._replace(src=2 * last[last >= 0] + 1)
