@@ -16,6 +16,11 @@ from nadi.version import __version__
 
 if TYPE_CHECKING:
     from nadi.analyze.exposed import communication_by_rank
+    from nadi.analyze.near_critical import (
+        NearCriticalPath,
+        near_critical_paths,
+        slack_histogram,
+    )
     from nadi.analyze.unexplained import Explained, explain_time
     from nadi.conversion import Conversion, convert
     from nadi.critical_paths import CriticalPath, critical_path
@@ -51,6 +56,9 @@ if TYPE_CHECKING:
     )
 
 _HOME = {
+    "NearCriticalPath": "analyze.near_critical",
+    "near_critical_paths": "analyze.near_critical",
+    "slack_histogram": "analyze.near_critical",
     "Answers": "result",
     "Change": "whatif",
     "Conversion": "conversion",
@@ -124,6 +132,7 @@ __all__ = [
     "LinkedFile",
     "Linking",
     "NadiError",
+    "NearCriticalPath",
     "Overheads",
     "PairError",
     "Replay",
@@ -154,10 +163,12 @@ __all__ = [
     "link_job",
     "link_pair",
     "load_job",
+    "near_critical_paths",
     "parse_change",
     "parse_selection",
     "read",
     "run",
+    "slack_histogram",
     "summarize",
     "sweep",
     "tensor_deps",

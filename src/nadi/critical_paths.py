@@ -12,7 +12,7 @@ from nadi.graph import EdgeKind, EventGraph, Replay
 from nadi.kernels.paths import trace_back
 from nadi.steps import Window
 
-__all__ = ["PATH_KINDS", "CriticalPath", "critical_path", "kind_of_edges"]
+__all__ = ["PATH_KINDS", "CriticalPath", "critical_path", "describe_path", "kind_of_edges"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -98,7 +98,27 @@ def critical_path(replay: Replay, window: Window) -> CriticalPath:
     # what lies before the window is cut off; one vertex before it is kept as the source
     first = int(np.searchsorted(time[vertices], begin, side="right")) - 1
     vertices = vertices[max(first, 0) :]
-    return CriticalPath(vertices, _segments(graph, _stretches(replay, vertices, begin)))
+    return describe_path(graph, vertices, replay.bound_by[vertices], time[vertices], begin)
+
+
+def describe_path(
+    graph: EventGraph, vertices: _Ints, edge: _Ints, reached: _Ints, begin: int
+) -> CriticalPath:
+    """Say what a path consists of.
+
+    Parameters
+    ----------
+    vertices
+        int64: first to last.
+    edge, reached
+        int64, of the shape of ``vertices``: the edge into each, or -1, and when the path
+        comes to it (ns).
+    begin
+        What lies before is left out.
+    """
+    return CriticalPath(
+        vertices, _segments(graph, _stretches(graph, vertices, edge, reached, begin))
+    )
 
 
 @dataclass(frozen=True)
@@ -112,18 +132,18 @@ class _Stretches:
     place: _Ints
 
 
-def _stretches(replay: Replay, vertices: _Ints, begin: int) -> _Stretches:
+def _stretches(
+    graph: EventGraph, vertices: _Ints, edge: _Ints, reached: _Ints, begin: int
+) -> _Stretches:
     """Split the way into each vertex into what an edge explains and the delay after it."""
-    graph, time = replay.graph, replay.time
-    edge = replay.bound_by[vertices]
     known = edge >= 0
     own_op = _operation_of(graph, vertices)
-    edge_start = np.where(known, time[graph.in_src[edge]], begin)
-    edge_end = np.where(known, time[vertices] - graph.delay[vertices], begin)
+    edge_end = np.where(known, reached - graph.delay[vertices], begin)
+    edge_start = np.where(known, edge_end - graph.weight[edge], begin)
     code = np.where(known, _PATH_CODE[graph.edge_kind[edge]], _DELAY)
     op = np.where(known, graph.edge_op[edge], -1)
     starts = np.stack([edge_start, edge_end], axis=1).ravel()
-    ends = np.stack([edge_end, time[vertices]], axis=1).ravel()
+    ends = np.stack([edge_end, reached], axis=1).ravel()
     codes = np.stack([code, np.full(code.size, _DELAY)], axis=1).ravel()
     ops = np.stack([op, own_op], axis=1).ravel()
     # a moment of several ranks has no place of its own, but its edges have an operation

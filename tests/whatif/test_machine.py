@@ -18,6 +18,7 @@ from tests.reference.machine import Do, Key, Machine, Program, Rank, Thread, pla
 from tests.reference.programs import Action, Description, descriptions, program_of
 from tests.test_linked_programs import (
     QUICK,
+    SLOW_TO_CALL,
     SLOW_TO_RETURN,
     Linked,
     different,
@@ -100,7 +101,9 @@ def test_half_the_kernels(machine: Machine) -> None:
         ("remove cudaDeviceSynchronize", ("synchronize",)),
     ],
 )
-@pytest.mark.parametrize("machine", [QUICK, SLOW_TO_RETURN], ids=["quick", "slow to return"])
+# where a return after a wait takes longer than a call alone, as on the machine that is slow to
+# return, a call that began just after the work had ended is not seen to have waited for it
+@pytest.mark.parametrize("machine", [QUICK, SLOW_TO_CALL], ids=["quick", "slow to call"])
 def test_removed_work(machine: Machine, change: str, what: tuple[str, ...]) -> None:
     there = tuple(dict.fromkeys(what))
     always = tuple((Action(name),) for name in there)
