@@ -162,15 +162,25 @@ class EventGraph:
         """Name of each operation; text, shape (ops,)."""
         return self.gather("name").cast(pl.String)
 
-    def gather(self, column: str) -> pl.Series:
-        """Give a column of the nodes for each operation, shape (ops,); streams as they are now."""
+    def gather(self, column: str, ops: npt.NDArray[np.integer] | None = None) -> pl.Series:
+        """Give a column of the nodes for each operation, or for some; streams as they are now."""
         if column == "stream" and self.op_stream is not None:
-            return pl.Series(column, self.op_stream)
+            return pl.Series(column, self.op_stream if ops is None else self.op_stream[ops])
+        if len(self.job.traces) == 1:
+            rows = self.op_row if ops is None else self.op_row[ops]
+            return self.job.traces[0].nodes[column].gather(rows)
+        trace_of = self.op_trace if ops is None else self.op_trace[ops]
+        row = self.op_row if ops is None else self.op_row[ops]
+        order = np.argsort(trace_of, kind="stable")
         parts = [
-            trace.nodes[column].gather(self.op_row[self.op_trace == t])
+            trace.nodes[column].gather(row[trace_of == t])
             for t, trace in enumerate(self.job.traces)
         ]
-        return pl.concat(parts)
+        if ops is None:  # operations are in order of traces
+            return pl.concat(parts)
+        place = np.empty_like(order)
+        place[order] = np.arange(order.size)
+        return pl.concat(parts).gather(place)
 
     def with_weights(self, weight: _Ints) -> EventGraph:
         """Give the same graph with other weights; the measured times stay."""
