@@ -82,6 +82,9 @@ def measure(millions: float) -> dict[str, float]:
     events = job.num_nodes
     before = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the highest memory so far is forgotten
+    replay = nadi.build_graph(job).replay()
+    graph_peak = memory("VmHWM") - before
+    del replay
     built, wall, cpu = timed(lambda: answer(job), runs=1)
     peak = memory("VmHWM") - before
     graph, path = built  # type: ignore[misc]
@@ -94,7 +97,8 @@ def measure(millions: float) -> dict[str, float]:
         "events": events, "edges": graph.num_edges, "wall": min(wall, again_wall),
         "cpu": min(cpu, again_cpu), "replay_wall": replay_wall, "replay_cpu": replay_cpu,
         "change_wall": change_wall, "change_cpu": change_cpu,
-        "bytes": peak / events,
+        "graph_bytes": graph_peak / events, "bytes": peak / events,
+        "segments": path.segments.height / events,
     }  # fmt: skip
 
 
@@ -119,7 +123,9 @@ def main() -> None:
             f"{found['events'] / 1e6:5.2f} M events, {found['edges'] / 1e6:5.2f} M edges: graph and"
             f" critical path {found['wall']:.2f} s ({found['cpu']:.2f} s of CPU), replay"
             f" {rates[0]:.1f} M edges/s ({rates[1]:.1f}), with the change before it {rates[2]:.1f}"
-            f" ({rates[3]:.1f}), {found['bytes']:.0f} bytes an event at peak"
+            f" ({rates[3]:.1f}); bytes an event at peak: {found['graph_bytes']:.0f} for the graph"
+            f" and its replay, {found['bytes']:.0f} with the path's table of"
+            f" {found['segments']:.1f} rows an event"
         )
 
 
