@@ -8,6 +8,7 @@ times faster than one after the other. Processor time is told beside, for busy m
 
 from __future__ import annotations
 
+import gzip
 import os
 import resource
 import shutil
@@ -59,10 +60,14 @@ def report_ranks(output: str) -> None:
     """Print what several ranks take side by side, and one after the other."""
     folder = Path(output) / "ranks"
     folder.mkdir()
+    source = SHARED / "traces" / _SIZES[-1]
+    device = gzip.decompress((source / "device.json.gz").read_bytes())
     for rank in range(_RANKS):
-        for kind in ("host", "device"):
-            source = SHARED / "traces" / "cpu_transformer_mid" / f"{kind}.json.gz"
-            shutil.copy(source, folder / f"{kind}_{rank}.json.gz")
+        shutil.copy(source / "host.json.gz", folder / f"host_{rank}.json.gz")
+        # as PyTorch tells it of a job of several ranks
+        stated = b'{"distributedInfo": {"rank": %d, "world_size": %d},' % (rank, _RANKS)
+        content = device.replace(b"{", stated, 1)
+        (folder / f"device_{rank}.json.gz").write_bytes(gzip.compress(content, 1))
     together, processor, peak = best(3, str(folder), "-o", f"{output}/all", "--overwrite")
     alone = 0.0
     for rank in range(_RANKS):

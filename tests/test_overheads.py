@@ -101,5 +101,5 @@ def test_the_table_names_every_overhead(pair: PairWriter) -> None:
     pair.op("op", 0, 1_000)
     launched(pair, 1, 10, 17, 100)
     table = nadi.estimate_overheads(linked(pair)).table()
-    assert table.height == 2 * len(LAUNCH_CLASSES) + 9 + 2 * len(WAIT_CLASSES)
+    assert table.height == 2 * len(LAUNCH_CLASSES) + 9 + 1 + 2 * len(WAIT_CLASSES)
     assert ("launch after call's end", "device", 2_000) in table.rows()

@@ -107,6 +107,9 @@ class EventGraph:
         int64, shape (ops,): position of the trace in ``job.traces``, and node row there.
     op_parent
         int64, shape (ops,): the operation that encloses it on its thread, or -1.
+    op_stream
+        int64, shape (ops,): the stream that it runs on, or -1; not the recorded one where
+        a change moved it.
     time
         int64 ns, shape (vertices,): measured, since ``job.origin``.
     delay
@@ -120,15 +123,13 @@ class EventGraph:
         uint8, shape (edges,): an :class:`EdgeKind`.
     order
         int64, shape (vertices,): a topological order.
-    op_stream
-        int64, shape (ops,): the stream of each operation, if some were moved; else None, and
-        streams are those of the nodes.
     """
 
     job: Job
     op_trace: _Ints
     op_row: _Ints
     op_parent: _Ints
+    op_stream: _Ints
     time: _Ints
     delay: _Ints
     in_ptr: _Ints
@@ -137,7 +138,6 @@ class EventGraph:
     edge_op: _Ints
     edge_kind: npt.NDArray[np.uint8]
     order: _Ints
-    op_stream: _Ints | None = None
 
     def __repr__(self) -> str:
         return f"<EventGraph vertices={self.num_vertices} edges={self.num_edges}>"
@@ -163,24 +163,15 @@ class EventGraph:
         return self.gather("name").cast(pl.String)
 
     def gather(self, column: str, ops: npt.NDArray[np.integer] | None = None) -> pl.Series:
-        """Give a column of the nodes for each operation, or for some; streams as they are now."""
-        if column == "stream" and self.op_stream is not None:
-            return pl.Series(column, self.op_stream if ops is None else self.op_stream[ops])
-        if len(self.job.traces) == 1:
-            rows = self.op_row if ops is None else self.op_row[ops]
-            return self.job.traces[0].nodes[column].gather(rows)
-        trace_of = self.op_trace if ops is None else self.op_trace[ops]
-        row = self.op_row if ops is None else self.op_row[ops]
+        """Give a column of the nodes for each operation, shape (ops,), or for some."""
+        if ops is None:
+            return _gather(self.job, self.op_trace, self.op_row, column)
+        trace_of = self.op_trace[ops]
         order = np.argsort(trace_of, kind="stable")
-        parts = [
-            trace.nodes[column].gather(row[trace_of == t])
-            for t, trace in enumerate(self.job.traces)
-        ]
-        if ops is None:  # operations are in order of traces
-            return pl.concat(parts)
         place = np.empty_like(order)
         place[order] = np.arange(order.size)
-        return pl.concat(parts).gather(place)
+        found = _gather(self.job, trace_of[order], self.op_row[ops[order]], column)
+        return found.gather(place)
 
     def with_weights(self, weight: _Ints) -> EventGraph:
         """Give the same graph with other weights; the measured times stay."""
@@ -276,7 +267,7 @@ class EventGraph:
             op_trace=self.op_trace[kept],
             op_row=self.op_row[kept],
             op_parent=np.where(parent >= 0, new[parent], -1)[kept],
-            op_stream=None if self.op_stream is None else self.op_stream[kept],
+            op_stream=self.op_stream[kept],
             time=self.time[vertices],
             delay=self.delay[vertices],
             in_ptr=np.zeros(vertices.size + 1, dtype=np.int64),
@@ -296,7 +287,7 @@ class EventGraph:
         Parameters
         ----------
         op_trace, op_row, op_parent, time
-            As the attributes; ``edges`` in any order.
+            As the attributes; ``edges`` in any order. Streams are the recorded ones.
 
         Raises
         ------
@@ -310,8 +301,9 @@ class EventGraph:
         if entered.size:
             delay[entered] -= np.maximum.reduceat(time[in_src] + weight, in_ptr[entered])
         kinds = edges.kind[edge].astype(np.uint8)
+        stream = _gather(job, op_trace, op_row, "stream").to_numpy()
         return cls(
-            job, op_trace, op_row, op_parent, time, delay, in_ptr, in_src, weight,
+            job, op_trace, op_row, op_parent, stream, time, delay, in_ptr, in_src, weight,
             edges.op[edge], kinds, order,
         )  # fmt: skip
 
@@ -338,6 +330,13 @@ class EventGraph:
         bound_by = np.empty(self.num_vertices, dtype=np.int64)
         replay_times(self.order, self.in_ptr, self.in_src, self.weight, self.delay, time, bound_by)
         return Replay(self, time, bound_by)
+
+
+def _gather(job: Job, op_trace: _Ints, op_row: _Ints, column: str) -> pl.Series:
+    parts = [
+        trace.nodes[column].gather(op_row[op_trace == t]) for t, trace in enumerate(job.traces)
+    ]
+    return pl.concat(parts)
 
 
 def _sorted(
@@ -456,7 +455,7 @@ class Replay:
                 "is_host": is_host,
                 "thread": graph.gather("thread"),
                 "device": graph.gather("device"),
-                "stream": graph.gather("stream"),
+                "stream": graph.op_stream,
             })
             .select(
                 pl.when("is_host")

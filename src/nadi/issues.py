@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import polars as pl
 
 from nadi.schema import ISSUES
 
-__all__ = ["Issue", "IssueLog"]
+__all__ = ["Issue", "IssueLog", "summed_issues"]
 
 
 @dataclass(frozen=True)
@@ -47,3 +48,17 @@ class IssueLog:
             "remedy": [issue.remedy for issue in self._issues],
         }
         return ISSUES.build(len(self._issues), columns)
+
+
+def summed_issues(tables: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Add up the issues of several traces: one row for each that is alike but for its count.
+
+    ``schema.ISSUES``, in the order in which they were first met.
+    """
+    summed: pl.DataFrame = (
+        pl.concat([ISSUES.empty(), *tables])
+        .group_by("code", "severity", "detail", "remedy", maintain_order=True)
+        .agg(pl.col("count").sum())
+        .select(list(ISSUES.dtypes))
+    )
+    return summed

@@ -20,15 +20,15 @@ from nadi.formats.location import check_target, locate
 from nadi.formats.registry import format_for_writing
 from nadi.formats.tables import file_of_table
 from nadi.issues import IssueLog
-from nadi.link import link_device, link_job, link_pair
+from nadi.link import COMMUNICATION, as_in_job, link_device, link_job, link_pair
 from nadi.progress import tell
+from nadi.provenance import Provenance, Source
 from nadi.schema import DEPS
-from nadi.trace import Trace
+from nadi.trace import Job, Trace
 
 __all__ = ["LinkedFile", "Linking", "link_files"]
 
 _IN_FOLDERS = "chakra"  # what ranks are written as unless another format is named
-_COMMUNICATION = ("COMM_COLL", "COMM_SEND", "COMM_RECV")
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,14 @@ class _Options:
 
 
 @dataclass(frozen=True)
+class _Found:
+    """What only the job showed of a rank: the groups of its communication, and its clock."""
+
+    group: tuple[int, ...]
+    shift: int
+
+
+@dataclass(frozen=True)
 class _Task:
     """What is done for one rank: all that another process needs to know."""
 
@@ -97,6 +105,7 @@ class _Task:
     target: str
     format: str
     options: _Options
+    found: _Found | None = None
 
 
 def link_files(
@@ -152,8 +161,11 @@ def link_files(
         written = file_of_table(target, "nodes") if task.format == "csv" else target
         sources = [locate(source) for source in task.sources]
         check_target(written, sources, replace=overwrite, option="--overwrite")
-    done = sorted(_run(tasks, executor, progress), key=lambda pair: pair[0].rank)
+    done = _run(tasks, executor, progress)
     job = link_job([communication for _, communication in done])
+    if again := _tasks_again(tasks, done, job):
+        rewritten = {pair[0].rank: pair for pair in _run(again, executor, progress)}
+        done = [rewritten.get(pair[0].rank, pair) for pair in done]
     log = IssueLog()
     log.add(
         "job.files-ignored", "warning", len(found.ignored),
@@ -162,7 +174,7 @@ def link_files(
     )  # fmt: skip
     return Linking(
         files=tuple(file for file, _ in done),
-        num_collectives=job.matches["collective"].n_unique(),
+        num_collectives=job.num_collectives,
         issues=pl.concat([job.issues, log.table()]),
     )
 
@@ -191,6 +203,20 @@ def _tasks(
     return tasks
 
 
+def _tasks_again(tasks: list[_Task], done: list[tuple[LinkedFile, Trace]], job: Job) -> list[_Task]:
+    """Say what to do once more, as the job showed more of a rank than it said by itself."""
+    shifts = dict(job.clocks.select("rank", "shift").iter_rows())
+    in_job = {trace.rank: trace.nodes["group"].to_list() for trace in job.traces}
+    task_of = {task.target: task for task in tasks}
+    again = []
+    for file, part in done:
+        group, shift = in_job[file.rank], shifts.get(file.rank, 0)
+        if shift or group != part.nodes["group"].to_list():
+            found = _Found(tuple(group), shift)
+            again.append(replace(task_of[file.target], found=found))
+    return again
+
+
 def _is_file_name(paths: Sequence[Path | str], output: Path, to: str) -> bool:
     """Tell whether the output of one rank is meant to be a file."""
     try:
@@ -206,7 +232,8 @@ def _run(
     """Do the tasks, in this process if there is one and no executor is given."""
     if executor is None and len(tasks) == 1:
         return [_link_rank(tasks[0], progress)]
-    progress(f"linking {len(tasks)} ranks")
+    once_more = " once more" if tasks[0].found else ""
+    progress(f"linking {len(tasks)} ranks{once_more}")
     sizes = [_size(task) for task in tasks]
     done = []
     with _pool(executor, len(tasks)) as pool:
@@ -219,7 +246,7 @@ def _run(
         finally:
             for future in pending:
                 future.cancel()
-    return done
+    return sorted(done, key=lambda pair: pair[0].rank)
 
 
 @contextmanager
@@ -253,6 +280,8 @@ def _link_rank(
 ) -> tuple[LinkedFile, Trace]:
     """Read, link and write one rank; give what it is, and a trace of its communication."""
     trace = _linked(task, progress)
+    if task.found is not None:
+        trace = as_in_job(trace, task.found.group, task.found.shift)
     target = locate(task.target)
     progress(f"writing {target.name}")
     left_out = formats.write(trace, target, to=task.format, schema=task.options.schema)
@@ -285,13 +314,15 @@ def _linked(task: _Task, progress: Callable[[str], None]) -> Trace:
 
 def _communication(trace: Trace) -> Trace:
     """Give a trace of the communication alone, which is what ranks have in common."""
-    nodes = trace.nodes.filter(pl.col("kind").is_in(_COMMUNICATION))
+    nodes = trace.nodes.filter(pl.col("kind").is_in(COMMUNICATION))
+    # a source holds on to the file's bytes until its hash is asked for
+    sources = tuple(Source(one.path, one.format, one.size, "") for one in trace.provenance.sources)
     return Trace(
         nodes=nodes.with_columns(parent=pl.lit(-1, pl.Int64)),
         deps=DEPS.empty(),
         groups=trace.groups,
         issues=trace.issues.clear(),
-        provenance=trace.provenance,
+        provenance=Provenance(trace.provenance.nadi_version, sources),
         rank=trace.rank,
         world_size=trace.world_size,
         process=trace.process,

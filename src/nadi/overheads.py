@@ -19,6 +19,7 @@ from nadi.trace import Trace
 
 __all__ = [
     "LAUNCH_CLASSES",
+    "MEASURED_WAITS",
     "WAIT_CLASSES",
     "Overheads",
     "Waits",
@@ -38,6 +39,7 @@ of its data is taken along."""
 WAIT_CLASSES = ("device", "stream", "event", "copy", "queue", "hand-over", "staged copy")
 """What calls wait for; the last two wait as long as they do, there is nothing typical."""
 _MEASURED = ("hand-over", "staged copy")
+MEASURED_WAITS = tuple(WAIT_CLASSES.index(name) for name in _MEASURED)
 _WAIT_NAMES = (("device", "DeviceSynchronize|CtxSynchronize"), ("stream", "StreamSynchronize"),
                ("event", "EventSynchronize"))  # fmt: skip
 
@@ -62,6 +64,8 @@ class Overheads:
     turnaround
         Shape (device work, device work): from the end of work of one category to the start
         of work of another on the same stream, as in ``schema.DEVICE_WORK``.
+    crossing
+        From the end of work to the start of work on another stream that waits for its event.
     wait_return
         Shape (wait classes,): from the end of the work to the return of the call.
     wait_call
@@ -71,6 +75,7 @@ class Overheads:
     launch_after_end: _Ints
     launch_after_start: _Ints
     turnaround: _Ints
+    crossing: int
     wait_return: _Ints
     wait_call: _Ints
 
@@ -81,6 +86,7 @@ class Overheads:
             ("launch after call's end", LAUNCH_CLASSES, self.launch_after_end),
             ("launch after call's start", LAUNCH_CLASSES, self.launch_after_start),
             ("turn-around of a stream", pairs, self.turnaround.ravel()),
+            ("crossing to another stream", ("event",), np.array([self.crossing])),
             ("return from a wait", WAIT_CLASSES, self.wait_return),
             ("call with nothing to wait for", WAIT_CLASSES, self.wait_call),
         )
@@ -134,7 +140,8 @@ def estimate_overheads(trace: Trace, within: tuple[int, int] = _ALWAYS) -> Overh
     caller, work = _deps(trace, "launch", within)
     after_end, after_start = _launch_latencies(trace, caller, work)
     returns, calls = _wait_overheads(trace, within)
-    return Overheads(after_end, after_start, _turnarounds(trace, within), returns, calls)
+    turnaround, crossing = _turnarounds(trace, within), _crossing(trace, within)
+    return Overheads(after_end, after_start, turnaround, crossing, returns, calls)
 
 
 def launch_class(trace: Trace, caller: _Ints, work: _Ints) -> _Ints:
@@ -204,12 +211,31 @@ def _turnarounds(trace: Trace, within: _Window) -> _Ints:
     gap = start[after] - (start + trace.column("duration"))[before]
     queued = _launched_at(trace)[after] <= start[after] - gap - _QUEUED_NS
     sample = queued & (gap >= 0) & (gap <= _LONGEST_TURNAROUND_NS)
+    sample &= ready_at(trace)[after] <= start[after] - gap  # nor held by another stream
     first, second = turnaround_class(trace, before[sample], after[sample])
     gap = gap[sample]
     typical = np.full((3, 3), int(gap.mean()) if gap.size else 0, dtype=np.int64)
     for pair in {*zip(first.tolist(), second.tolist(), strict=True)}:
         typical[pair] = int(gap[(first == pair[0]) & (second == pair[1])].mean())
     return typical
+
+
+def _crossing(trace: Trace, within: _Window) -> int:
+    """Take the median over work that an event of another stream held up to at most 5 us before."""
+    source, held = _deps(trace, "event", within)
+    start = trace.column("start")
+    end = start + trace.column("duration")
+    before, after = _deps(trace, "stream")
+    others = np.zeros(trace.nodes.height, dtype=np.int64)
+    others[after] = end[before]
+    caller, work = _deps(trace, "launch")
+    others[work] = np.maximum(others[work], np.minimum(end[caller], start[work]))
+    last = np.zeros(trace.nodes.height, dtype=np.int64)
+    np.maximum.at(last, held, end[source])
+    held = np.unique(held)
+    gap = start[held] - last[held]
+    sample = (last[held] >= others[held]) & (gap >= 0) & (gap <= _LONGEST_TURNAROUND_NS)
+    return int(np.median(gap[sample])) if sample.any() else 0
 
 
 def waits_of(trace: Trace) -> Waits:
@@ -246,12 +272,14 @@ def _wait_overheads(trace: Trace, within: _Window) -> tuple[_Ints, _Ints]:
     returns, calls = np.zeros((2, len(WAIT_CLASSES)), dtype=np.int64)
     for number, name in enumerate(WAIT_CLASSES):
         mine = inside & (waits.kind == number)
-        if name in _MEASURED:
-            returns[number] = _FAR
-        elif (mine & waited).any():
-            returns[number] = int(np.median((start + duration - waits.last)[mine & waited]))
         if (mine & ~waited).any():
             calls[number] = int(np.median(duration[mine & ~waited]))
+        # a call that took no longer than one without a wait does not show when it was woken
+        woken = mine & waited & (duration > calls[number])
+        if name in _MEASURED:
+            returns[number] = _FAR
+        elif woken.any():
+            returns[number] = int(np.median((start + duration - waits.last)[woken]))
     return returns, calls
 
 

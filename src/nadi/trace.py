@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.attributes import Attributes, LazyAttributes
+from nadi.device_frames import device_frame
 from nadi.operands import OperandTables, operand_tables
 from nadi.provenance import Provenance
 from nadi.schema import CLOCKS, DEPS, GROUPS, ISSUES, MATCHES, NODES
@@ -78,6 +79,14 @@ class Trace:
     @cached_property
     def _operand_tables(self) -> OperandTables:
         return operand_tables(self.attributes)
+
+    def device_frame(self) -> pl.DataFrame:
+        """Give every event of the device file with the operation of the host trace behind it.
+
+        ``schema.DEVICE_EVENTS``: the id, name and signature of the operation, and the shapes
+        and types of what it was given and gave. O(nodes).
+        """
+        return device_frame(self.nodes, self.attributes)
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
         """Give an integer column of ``nodes`` as int64, shape (nodes,)."""
@@ -167,6 +176,23 @@ class Job:
     def num_nodes(self) -> int:
         """Number of nodes over all ranks."""
         return sum(trace.nodes.height for trace in self.traces)
+
+    @cached_property
+    def num_transfers(self) -> int:
+        """Number of sends that were matched with their receives."""
+        sends = [
+            trace.nodes["kind"].gather(
+                self.matches.filter(pl.col("rank") == trace.rank)["node"].cast(pl.UInt32)
+            )
+            == "COMM_SEND"
+            for trace in self.traces
+        ]
+        return sum(int(of_rank.sum()) for of_rank in sends)
+
+    @property
+    def num_collectives(self) -> int:
+        """Number of collectives that were matched across ranks."""
+        return self.matches["collective"].n_unique() - self.num_transfers
 
     @cached_property
     def origin(self) -> int:

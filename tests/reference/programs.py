@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
 from tests.reference.machine import Do, Program, Rank, Thread
 
-__all__ = ["MAIN", "OTHER", "Action", "Description", "descriptions", "program_of"]
+__all__ = [
+    "MAIN",
+    "OTHER",
+    "Action",
+    "Description",
+    "descriptions",
+    "of_all_ranks",
+    "program_of",
+]
 
 MAIN, OTHER = 1, 2  # threads
 _STREAMS = (7, 13, 20)
@@ -17,6 +25,8 @@ _STREAM_OF_GROUP = (40, 41)
 _NUM_LAUNCHES, _NUM_WAITS = 20, 8  # as many as estimates of what is typical want
 _MOST_NS_OUTSIDE = 800  # of operators, so that no thread seems to wait for another
 _SMALLEST_NS = 8  # which may be halved
+_BACK = 1_000  # added to the number of a hand-over
+_BACKWARD = "autograd::engine::evaluate_function: "
 _WAITS = ("synchronize", "synchronize_stream", "synchronize_event")
 
 
@@ -65,6 +75,20 @@ def _lists(what: Sequence[str], size: int) -> st.SearchStrategy[list[Action]]:
     return st.lists(_actions(what), min_size=size, max_size=3 * size)
 
 
+def of_all_ranks(description: Description) -> Description:
+    """Let every collective be one of all ranks."""
+    return tuple(
+        tuple(
+            tuple(
+                replace(action, number=0) if action.what == "all_reduce" else action
+                for action in thread
+            )
+            for thread in rank
+        )
+        for rank in description
+    )
+
+
 def program_of(description: Description) -> Program:
     """Make a program of the actions, each as far as it can be where it is.
 
@@ -79,17 +103,38 @@ def program_of(description: Description) -> Program:
     for r, rank in enumerate(description):
         of_rank = [[a for a in thread if a.what != "all_reduce" or r in groups[a.number]]
                    for thread in rank]  # fmt: skip
+        if any(action.what == "hand_over" for thread in of_rank for action in thread):
+            of_rank[:2] = _with_episodes(of_rank[0], of_rank[1])
         threads = [_thread(MAIN, of_rank[0], calibration)]
         threads += [_thread(OTHER + k, todo, []) for k, todo in enumerate(of_rank[1:])]
         ranks.append(Rank(tuple(threads)))
     return Program(tuple(ranks), groups)
 
 
+def _with_episodes(main: list[Action], other: list[Action]) -> tuple[list[Action], list[Action]]:
+    """Let the other thread do its actions for the main one, which waits for each part of them."""
+    main = [*main, Action("hand_over")]
+    count = sum(action.what == "hand_over" for action in main)
+    other = [action for action in other if action.what != "hand_over"]
+    numbers = iter(range(count))
+    main = [replace(a, number=next(numbers)) if a.what == "hand_over" else a for a in main]
+    parts = []
+    for number in range(count):
+        part = other[number::count]
+        parts += [
+            Action("begin_episode", number=number),
+            *part,
+            Action("end_episode", number=number),
+        ]
+    return [*main, Action("open")], parts  # a wait is seen by what comes after it
+
+
 def _thread(number: int, actions: Sequence[Action], before: Sequence[Do]) -> Thread:
     todo = list(before)
     kinds: list[str] = []  # of what is open
+    is_worker = any(action.what == "begin_episode" for action in actions)
     for action in actions:
-        for statement in _statements(action, kinds):
+        for statement in _statements(action, kinds, is_worker=is_worker):
             todo += [_spend(action.host, kinds), statement]
             if statement.what in ("open", "annotate"):
                 kinds.append(statement.what)
@@ -109,15 +154,22 @@ def _spend(amount: int, kinds: Sequence[str]) -> Do:
     return Do("spend", min(_SMALLEST_NS * amount, _MOST_NS_OUTSIDE))
 
 
-def _statements(action: Action, kinds: Sequence[str]) -> list[Do]:
+def _statements(action: Action, kinds: Sequence[str], *, is_worker: bool) -> list[Do]:
     """Give the statements of an action: none if it cannot be here."""
     stream, device = _STREAMS[action.stream], 1_000 * action.device
     call, number = 40 * action.host, action.number
     match action.what:
         case "open" | "annotate":
             return [Do(action.what)]
+        case "hand_over":  # by no operator
+            close = [Do("close") for _ in kinds]
+            return [*close, Do("tell", number=number), Do("hear", number=number + _BACK)]
+        case "begin_episode":
+            return [Do("hear", number=number), Do("open", name=_BACKWARD)]
+        case "end_episode":
+            return [*(Do("close") for _ in kinds), Do("tell", number=number + _BACK)]
         case "close":
-            return [Do("close")] if kinds else []
+            return [Do("close")] if len(kinds) > is_worker else []
         case "launch_graph":
             works = tuple(1_000 * (action.device + k) for k in range(1 + action.host % 4))
             return [Do("launch_graph", call, stream=stream, work=works)]
@@ -140,7 +192,7 @@ def _statements(action: Action, kinds: Sequence[str]) -> list[Do]:
 def _with_names(todo: Sequence[Do]) -> list[Do]:
     """Give operators names that stand once on their thread."""
     return [
-        Do(do.what, do.time, f"op{index}", do.stream, do.work, do.number)
+        Do(do.what, do.time, f"{do.name}op{index}", do.stream, do.work, do.number)
         if do.what in ("open", "annotate") else do
         for index, do in enumerate(todo)
     ]  # fmt: skip

@@ -46,7 +46,7 @@ def changed(graph: EventGraph, text: str, since: int = 0) -> EventGraph | None:
 def state(graph: EventGraph) -> list[object]:
     arrays = (
         graph.time, graph.delay, graph.in_ptr, graph.in_src, graph.weight, graph.edge_op,
-        graph.edge_kind, graph.order, graph.gather("stream").to_numpy(),
+        graph.edge_kind, graph.order, graph.op_stream,
     )  # fmt: skip
     return [array.tobytes() for array in arrays]
 
@@ -166,7 +166,7 @@ def test_data_is_waited_for_on_other_streams(shared_traces) -> None:
     events = np.flatnonzero(graph.edge_kind == EdgeKind.SYNC).size
     after = moved.edges
     new = np.flatnonzero(after.kind == EdgeKind.SYNC)
-    stream = moved.gather("stream").to_numpy()
+    stream = moved.op_stream
     crossing = new[stream[after.src[new] // 2] != stream[after.dst[new] // 2]]
     crossing = crossing[after.dst[crossing] % 2 == 0]
     assert new.size > events

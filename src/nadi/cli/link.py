@@ -67,7 +67,7 @@ def command(
         bool, typer.Option("--overwrite", help="Replace files that are there.")
     ] = False,
 ) -> None:  # fmt: skip
-    """Link, and say for each rank what was read, written and met."""
+    """Link, and say for each rank what was read and written, and of all what was met."""
     if simulator:
         _export(paths, output, simulator, to or schema, force=force, overwrite=overwrite)
     else:
@@ -80,6 +80,7 @@ def _link(
     from rich.text import Text
 
     from nadi.cli.progress import show_progress
+    from nadi.issues import summed_issues
     from nadi.linking import link_files
     from nadi.report._text import print_issues
     from nadi.units import format_count, printable
@@ -95,10 +96,10 @@ def _link(
         counts = f"{format_count(one.nodes)} nodes, {format_count(one.deps)} dependencies"
         line = f"rank {one.rank}: {files} -> {one.target} ({one.format}, {counts})"
         console.print(Text(printable(line)))
-        print_issues(one.issues.iter_rows(named=True), console)
     if len(done.files) > 1:
         console.print(f"collectives matched across ranks: {format_count(done.num_collectives)}")
-    print_issues(done.issues.iter_rows(named=True), console)
+    issues = summed_issues([*(one.issues for one in done.files), done.issues])
+    print_issues(issues.iter_rows(named=True), console)
 
 
 def _export(
@@ -109,6 +110,7 @@ def _export(
     from nadi.cli.progress import show_progress
     from nadi.errors import UsageError
     from nadi.export.astra_sim import write_for_astra_sim
+    from nadi.issues import summed_issues
     from nadi.pipeline import load_job
     from nadi.report._text import print_issues
     from nadi.units import format_count, printable
@@ -127,11 +129,10 @@ def _export(
     for trace, target, nodes in zip(job.traces, done.traces, done.nodes, strict=True):
         line = f"rank {trace.rank} -> {target} ({format_count(nodes)} nodes)"
         console.print(Text(printable(line)))
-        print_issues(trace.issues.iter_rows(named=True), console)
     line = f"groups of ranks -> {done.comm_groups} ({format_count(done.num_groups)})"
     console.print(Text(printable(line)))
-    for issues in (job.issues, done.issues):
-        print_issues(issues.iter_rows(named=True), console)
+    issues = summed_issues([*(trace.issues for trace in job.traces), job.issues, done.issues])
+    print_issues(issues.iter_rows(named=True), console)
 
 
 def _console() -> Console:

@@ -166,7 +166,7 @@ def _issues(raw: RawFile, events: Events) -> pl.DataFrame:
     )  # fmt: skip
     log.add(
         "kineto.forward-backward", "info", counted["arrows"],
-        "arrows from forward to backward operations are kept, but not analysed",
+        "arrows from forward to backward operations are kept; their sequence numbers are used",
     )  # fmt: skip
     return log.table()
 

@@ -12,6 +12,7 @@ import polars as pl
 from nadi.graph import EdgeKind, Edges, make_edges
 from nadi.graph_builder.edges import Limits, join_edges, make_limits
 from nadi.graph_builder.ranks import RankOps
+from nadi.kernels.intervals import expand_ranges
 from nadi.trace import Job
 
 __all__ = ["Meetings", "meet"]
@@ -146,9 +147,7 @@ def _ends_of_waits(rank: RankOps, op: _Ints, until: _Ints) -> _Ints:
         return found
     chain = rank.chain
     first, last = rank.at(2 * op) + 1, rank.at(2 * op + 1)
-    count = last - first + 1
-    which = np.repeat(np.arange(op.size), count)
-    at = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + first[which]
+    which, at = expand_ranges(first, last - first + 1)
     own = (chain.owner[at] == op[which]) & (chain.time[at] > until[which])
     which, at = which[own], at[own]
     length = chain.time[at] - chain.time_before[at]

@@ -10,6 +10,7 @@ from nadi.graph_builder.edges import Limits, make_limits
 from nadi.graph_builder.ranks import RankOps
 from nadi.overheads import (
     LAUNCH_CLASSES,
+    MEASURED_WAITS,
     Overheads,
     launch_class,
     ready_at,
@@ -35,7 +36,8 @@ def waiting_edges(rank: RankOps, overheads: Overheads) -> tuple[list[Edges], lis
     launches, launched = _launch_edges(rank, overheads)
     syncs, returned = _sync_edges(rank, overheads)
     hand_overs, taken_over = _hand_over_edges(rank)
-    edges = [launches, _stream_edges(rank, overheads), _event_edges(rank), syncs, hand_overs]
+    events = _event_edges(rank, overheads)
+    edges = [launches, _stream_edges(rank, overheads), events, syncs, hand_overs]
     return edges, [launched, returned, taken_over]
 
 
@@ -95,12 +97,13 @@ def _stream_edges(rank: RankOps, overheads: Overheads) -> Edges:
     return make_edges(source, 2 * op, weight, EdgeKind.STREAM, op)
 
 
-def _event_edges(rank: RankOps) -> Edges:
+def _event_edges(rank: RankOps, overheads: Overheads) -> Edges:
     """Let device work wait for the end of work on another stream."""
     src, dst = _deps(rank, "event")
-    work, _, _ = rank.times(src)
-    op, _, _ = rank.times(dst)
-    return make_edges(2 * work + 1, 2 * op, 0, EdgeKind.SYNC, op)
+    work, _, work_end = rank.times(src)
+    op, start, _ = rank.times(dst)
+    weight = np.minimum(start - work_end, overheads.crossing)
+    return make_edges(2 * work + 1, 2 * op, weight, EdgeKind.SYNC, op)
 
 
 def _sync_edges(rank: RankOps, overheads: Overheads) -> tuple[Edges, Limits]:
@@ -111,12 +114,16 @@ def _sync_edges(rank: RankOps, overheads: Overheads) -> tuple[Edges, Limits]:
     vertex = 2 * call + 1
     moment = np.where(waits.from_start, work_start, work_end)
     last = moment + (waits.last - waits.moment)
+    typical = overheads.wait_return[waits.kind]
     waited = last > rank.chain.time_before[rank.at(vertex)]
+    # work may have ended just before the call began, and the host not been told yet
+    told_later = ~np.isin(waits.kind, MEASURED_WAITS) & (call_end - last <= typical)
     # a call returns some time after the last work that it waits for: one time for all of it
-    weight = np.minimum(call_end - last, overheads.wait_return[waits.kind])
+    weight = np.minimum(call_end - last, typical)
     source = np.where(waits.from_start, 2 * work, 2 * work + 1)
     edges = make_edges(source, vertex, weight, EdgeKind.SYNC, call)
-    return edges, make_limits(vertex[waited], overheads.wait_call[waits.kind[waited]])
+    limited = waited | told_later
+    return edges, make_limits(vertex[limited], overheads.wait_call[waits.kind[limited]])
 
 
 def _hand_over_edges(rank: RankOps) -> tuple[Edges, Limits]:

@@ -1,11 +1,11 @@
-"""Lengths of unions of half-open intervals."""
+"""Half-open intervals: the length of their union, and what lies in ranges of positions."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["union_length"]
+__all__ = ["expand_ranges", "union_length"]
 
 
 def union_length(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> int:
@@ -29,3 +29,23 @@ def union_length(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> in
     # time between two consecutive starts is covered as far as the reach so far
     covered = np.minimum(reach[:-1], start[1:]) - start[:-1]
     return int(covered.sum() + reach[-1] - start[-1])
+
+
+def expand_ranges(
+    first: npt.NDArray[np.int64], count: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """List the positions ``first, first + 1, ...`` of ranges, one range after the other.
+
+    Parameters
+    ----------
+    first, count
+        int64, shape (ranges,); ``count >= 0``.
+
+    Returns
+    -------
+    which, at
+        int64, shape (sum of count,): the range, and the position. O(ranges + sum of count).
+    """
+    which = np.repeat(np.arange(first.size), count)
+    at = np.arange(which.size) - np.repeat(np.cumsum(count) - count, count) + first[which]
+    return which, at

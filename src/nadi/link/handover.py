@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from nadi.kernels.intervals import expand_ranges
 from nadi.link.launches import find_rows, host_work
 from nadi.link.nesting import Nesting
 from nadi.schema import LABELS
@@ -118,9 +119,8 @@ def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: _Bools, asks: 
     waiting, first, last = waiting[some], first[some], last[some]
     soon = waiting.end - end[last] <= _LONGEST_WAKE_UP_NS
     waiting, first, last = waiting[soon], first[soon], last[soon]
-    count = last - first + 1
-    which = np.repeat(np.arange(count.size), count)
-    work = gloo[np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + first[which]]
+    which, at = expand_ranges(first, last - first + 1)
+    work = gloo[at]
     elsewhere = thread[work] != waiting.thread[which]
     return _returns(work[elsewhere], waiting.after[which[elsewhere]])
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import PairError
@@ -20,7 +21,9 @@ from nadi.link.point_to_point import match_pairs
 from nadi.schema import CLOCKS, MATCHES
 from nadi.trace import Job, Trace
 
-__all__ = ["link_job"]
+__all__ = ["COMMUNICATION", "as_in_job", "link_job"]
+
+COMMUNICATION = ("COMM_COLL", "COMM_SEND", "COMM_RECV")
 
 
 def link_job(traces: Sequence[Trace]) -> Job:
@@ -151,11 +154,32 @@ def _with_groups(
         column[part["node"].to_numpy()] = [
             row_of_name.get(names[number], -1) if number >= 0 else -1 for number in part["group"]
         ]
-        nodes = trace.nodes.with_columns(group=column)
-        deps = trace.deps.filter(pl.col("kind") != "comm")
-        deps = pl.concat([deps, group_order(nodes, trace.groups)])
-        given.append(replace(trace, nodes=nodes, deps=deps))
+        given.append(_regrouped(trace, column))
     return given
+
+
+def _regrouped(trace: Trace, group: npt.NDArray[np.int64]) -> Trace:
+    """Give communication other groups, and its order in these."""
+    nodes = trace.nodes.with_columns(group=group)
+    deps = trace.deps.filter(pl.col("kind") != "comm")
+    return replace(trace, nodes=nodes, deps=pl.concat([deps, group_order(nodes, trace.groups)]))
+
+
+def as_in_job(trace: Trace, group: Sequence[int], shift: int) -> Trace:
+    """Give a rank what a job of its communication alone found out about it.
+
+    Parameters
+    ----------
+    group
+        The group of each of its communications, in the order of its nodes.
+    shift
+        What to add to its times, ns.
+    """
+    rows = np.flatnonzero(trace.nodes["kind"].is_in(COMMUNICATION).to_numpy())
+    column = trace.column("group").copy()
+    column[rows] = np.asarray(group, dtype=np.int64)
+    regrouped = (column != trace.column("group")).any()
+    return _shifted(_regrouped(trace, column) if regrouped else trace, shift)
 
 
 def _after_the_epoch(traces: list[Trace], clocks: pl.DataFrame) -> pl.DataFrame:

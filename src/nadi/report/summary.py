@@ -10,15 +10,17 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
+from nadi.critical_paths import CriticalPath
 from nadi.discover import RESULT_FILES
 from nadi.formats.container import check_writable, write_beside
+from nadi.issues import summed_issues
 from nadi.report._text import TOP, make_table, name_cell, print_issues, to_json
 from nadi.report.timeline import write_timeline
 from nadi.result import Run
 from nadi.schema import UNBOUNDED
 from nadi.units import format_count, format_ns, format_percent, printable
 
-__all__ = ["check_results_folder", "print_summary", "summarize", "write_results"]
+__all__ = ["check_results_folder", "print_path", "print_summary", "summarize", "write_results"]
 
 _ALWAYS_SHOWN = ("link.matched", "link.no-host")  # what all answers rest on
 _NAME_IN_LINE = 40
@@ -31,21 +33,15 @@ def summarize(run: Run) -> dict[str, Any]:
     """
     exposed = [c.exposed for c in run.communication]
     total = run.path.length
-    collectives, transfers = _matched(run)
     return {
         "ranks": len(run.job.traces),
         "world_size": run.job.world_size,
         "nodes": run.job.num_nodes,
         "nodes_by_kind": _nodes_by_kind(run),
         "dependencies_by_kind": _dependencies_by_kind(run),
-        "collectives_matched": collectives,
-        "transfers_matched": transfers,
-        "clocks": [
-            {"rank": rank, "reference": reference, "shift_ns": shift,
-             "low_ns": low if low > -UNBOUNDED else None,
-             "high_ns": high if high < UNBOUNDED else None}
-            for rank, reference, shift, low, high in run.job.clocks.iter_rows()
-        ],
+        "collectives_matched": run.job.num_collectives,
+        "transfers_matched": run.job.num_transfers,
+        "clocks": _clocks(run),
         "window": run.window.name,
         "steps": [
             {
@@ -133,8 +129,7 @@ def print_summary(run: Run, console: Console) -> None:
     _print_job(data, console)
     _print_times(run, data, console)
     _print_explained(run, console)
-    _print_kinds(data, console)
-    _print_top(run, console)
+    print_path(run.path, console)
     _print_communication(data, console)
     _print_stragglers(data, console)
     _print_what_ifs(data, console)
@@ -199,22 +194,19 @@ def _print_explained(run: Run, console: Console) -> None:
     )
 
 
-def _print_kinds(data: dict[str, Any], console: Console) -> None:
+def print_path(path: CriticalPath, console: Console) -> None:
+    """Print what the path is made of, by kind and by operation."""
     table = make_table("critical path by kind", kind="left", time="right", share="right")
-    total = data["critical_path_ns"]
-    for kind, time in data["critical_path_by_kind"].items():
-        table.add_row(kind.replace("_", " "), format_ns(time), format_percent(time, total))
+    total = path.length
+    for kind, time in path.by_kind().items():
+        table.add_row(kind, format_ns(time), format_percent(time, total))
     table.add_row("total", format_ns(total), "", style="bold")
     console.print(table)
-
-
-def _print_top(run: Run, console: Console) -> None:
     table = make_table(
         "operations that weigh most on it",
         operation="left", kind="left", time="right", share="right", times="right", ranks="left",
     )  # fmt: skip
-    total = run.path.length
-    for name, kind, time, count, ranks in run.path.by_operation().head(TOP).iter_rows():
+    for name, kind, time, count, ranks in path.by_operation().head(TOP).iter_rows():
         shown = name_cell(name, "(between operations)")
         on = ",".join(map(str, ranks))
         table.add_row(
@@ -285,24 +277,20 @@ def _dependencies_by_kind(run: Run) -> dict[str, int]:
     return dict(kinds.cast(pl.String).value_counts(sort=True).iter_rows())
 
 
-def _matched(run: Run) -> tuple[int, int]:
-    """Count the collectives, and the sends with their receives."""
-    kinds = [
-        trace.nodes["kind"].gather(
-            run.job.matches.filter(pl.col("rank") == trace.rank)["node"].cast(pl.UInt32)
-        )
-        for trace in run.job.traces
+def _clocks(run: Run) -> list[dict[str, Any]]:
+    """Give shift and bounds of each rank's clock; None where there is no bound."""
+    return [
+        {
+            "rank": rank,
+            "reference": reference,
+            "shift_ns": shift,
+            "low_ns": low if low > -UNBOUNDED else None,
+            "high_ns": high if high < UNBOUNDED else None,
+        }
+        for rank, reference, shift, low, high in run.job.clocks.iter_rows()
     ]
-    transfers = int((pl.concat(kinds) == "COMM_SEND").sum())
-    return run.job.matches["collective"].n_unique() - transfers, transfers
 
 
 def _issues(run: Run) -> list[dict[str, Any]]:
-    """Add up the issues of all ranks by code and detail."""
-    every = pl.concat([*(trace.issues for trace in run.job.traces), run.job.issues])
-    return (
-        every.with_columns(pl.col("severity").cast(pl.String))
-        .group_by("code", "severity", "detail", "remedy", maintain_order=True)
-        .agg(pl.col("count").sum())
-        .to_dicts()
-    )
+    tables = [*(trace.issues for trace in run.job.traces), run.job.issues]
+    return summed_issues(tables).to_dicts()

@@ -47,7 +47,7 @@ class MoveToStream:
             If none of the operations is work of a device.
         """
         on_device = is_on_device(graph)
-        old_stream = graph.gather("stream").to_numpy()
+        old_stream = graph.op_stream
         moved = select(graph, self.selection) & on_device
         if not moved.any():
             raise UsageError(
@@ -94,7 +94,7 @@ def _launched(graph: EventGraph) -> _Ints:
     A stream runs its work in the order of launches: so no work counts as launched before
     what ran before it.
     """
-    recorded = replace(graph, op_stream=None).gather("stream").to_numpy()
+    recorded = graph.gather("stream").to_numpy()
     call = recorded_launchers(graph)
     begun = graph.time[0 : 2 * graph.num_ops : 2]
     launched = np.where(call >= 0, begun[call], begun)

@@ -1,0 +1,65 @@
+"""Calls and device work of one rank, as the rules on who waits for whom look at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.link.streams import StreamWork
+from nadi.trace import Trace
+
+__all__ = ["DeviceCalls", "device_calls", "unique_pairs"]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class DeviceCalls:
+    """Times, names, launches and streams of one rank.
+
+    Attributes
+    ----------
+    trace
+        The rank.
+    launcher
+        int64, shape (nodes,), from :func:`nadi.link.launches.launcher_rows`.
+    work
+        Its streams.
+    start, end
+        int64 ns, shape (nodes,).
+    is_call
+        bool, shape (nodes,): runtime and driver calls.
+    """
+
+    trace: Trace
+    launcher: _Ints
+    work: StreamWork
+    start: _Ints
+    end: _Ints
+    is_call: _Bools
+
+    def calls(self, pattern: str) -> _Ints:
+        """Give the runtime and driver calls whose name fits; node rows, ascending."""
+        return np.flatnonzero(self.is_call & self.trace.name_mask(pattern))
+
+    def keys_of_rows(self) -> _Ints:
+        """Give the stream of each node, as in ``StreamWork.keys``, or -1; shape (nodes,)."""
+        key = np.full(self.start.size, -1, dtype=np.int64)
+        key[self.work.rows] = np.repeat(self.work.keys, np.diff(self.work.ptr))
+        return key
+
+
+def device_calls(trace: Trace, launcher: _Ints, work: StreamWork) -> DeviceCalls:
+    """Put together what the rules look at."""
+    start = trace.column("start")
+    end = start + trace.column("duration")
+    return DeviceCalls(trace, launcher, work, start, end, trace.category_mask("runtime", "driver"))
+
+
+def unique_pairs(src: _Ints, dst: _Ints) -> tuple[_Ints, _Ints]:
+    """Give every pair once, in ascending order."""
+    pairs = np.unique(np.stack([src, dst], axis=1), axis=0)
+    return pairs[:, 0].copy(), pairs[:, 1].copy()

@@ -1,0 +1,154 @@
+"""Streams that wait for others: for events, stated or seen in the times, and by old rules."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.issues import IssueLog
+from nadi.link.device_calls import DeviceCalls, unique_pairs
+from nadi.link.events import STREAM_WAIT, Events
+
+__all__ = ["stream_waits"]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+_Found = list[tuple[str, tuple[_Ints, _Ints], bool]]
+
+_DEFAULT_STREAMS = (0, 7)  # as HIP and CUDA's profiler number it
+_LATE_NS = 3_000
+_LATE_IN_CALL_NS = 20_000  # a copy that blocks its call begins some 14 us into it
+_WOKEN_WITHIN_NS = 10_000
+
+
+def stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> _Found:
+    """Find the device work that waits for work of other streams.
+
+    Returns
+    -------
+    list of (kind, (src, dst), inferred)
+        Of kind event, both are device work; node rows. O(calls * streams * log nodes).
+    """
+    if events.are_stated:
+        found: _Found = [("event", _stated_stream_waits(here, events, log), False)]
+    else:
+        found = [("event", _guessed_stream_waits(here, here.calls(STREAM_WAIT), log), True)]
+    return [*found, ("event", _default_stream_waits(here, found), True)]
+
+
+def _stated_stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> tuple[_Ints, _Ints]:
+    """Let the next work of a stream wait for what the stream was told to wait for."""
+    following = np.full(events.key.size, -1, dtype=np.int64)
+    for stream, own in enumerate(here.work.keys):
+        mine = np.flatnonzero(events.key == own)
+        first = here.work.first_after(stream, events.moment[mine])
+        following[mine[first >= 0]] = here.work.rows[first[first >= 0]]
+    dst = following[events.wait]
+    src, dst = events.source[dst >= 0], dst[dst >= 0]
+    key = here.keys_of_rows()
+    elsewhere = key[src] != key[dst]
+    src, dst = src[elsewhere], dst[elsewhere]
+    possible = here.end[src] <= here.start[dst]
+    log.add(
+        "link.event-contradicted", "info", int((~possible).sum()),
+        "device operations start before the event that their stream waited for",
+        "they are taken not to have waited",
+    )  # fmt: skip
+    return unique_pairs(src[possible], dst[possible])
+
+
+def _guessed_stream_waits(here: DeviceCalls, calls: _Ints, log: IssueLog) -> tuple[_Ints, _Ints]:
+    """Guess what a stream waited for, where it is seen to: late work that begins with an end.
+
+    The work that waits is the next that this thread launches, or that any does; what it
+    waits for is the last work of another stream launched before the wait, if it ends
+    shortly before.
+    """
+    calls, dst = _next_launched(here, calls)
+    late = here.start[dst] > _due(here)[dst]
+    key = here.keys_of_rows()
+    seen = np.zeros(here.start.size, dtype=np.bool_)
+    none = np.empty(0, dtype=np.int64)
+    pairs = [(none, none)]
+    for stream, own in enumerate(here.work.keys):
+        src, woken = _just_ended(here, stream, here.start[calls], dst)
+        binds = woken & (key[dst] != own) & late
+        pairs.append((src[binds], dst[binds]))
+        seen[calls[binds]] = True
+    src, dst = unique_pairs(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
+    log.add(
+        "link.event-unknown", "info", int(np.unique(calls).size - seen.sum()),
+        "waits of a stream for an event do not say which, and are not seen in the times",
+        "record with synchronisation events: "
+        "experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True)",
+    )  # fmt: skip
+    return src, dst
+
+
+def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[_Ints, _Ints]:
+    """Guess where the default stream and others waited for each other, as CUDA's old rule has it.
+
+    Whether a stream keeps that rule the recording does not say. What is late, without an
+    event to wait for, and begins with the end of work launched before it, one of both on
+    the default stream, is taken to have waited.
+    """
+    work = here.work.rows[here.launcher[here.work.rows] >= 0]
+    late = work[here.start[work] > _due(here)[work]]
+    late = np.setdiff1d(late, np.concatenate([dst for _, (_, dst), _ in events]))
+    key = here.keys_of_rows()
+    is_default = np.isin(here.work.keys % 2**32, _DEFAULT_STREAMS)
+    of_default = np.isin(key[late], here.work.keys[is_default])
+    none = np.empty(0, dtype=np.int64)
+    pairs = [(none, none)]
+    for stream, own in enumerate(here.work.keys):
+        src, woken = _just_ended(here, stream, here.start[here.launcher[late]], late)
+        same_device = key[late] // 2**32 == own // 2**32
+        binds = woken & (key[late] != own) & same_device & (of_default | is_default[stream])
+        pairs.append((src[binds], late[binds]))
+    return unique_pairs(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
+
+
+def _just_ended(here: DeviceCalls, stream: int, before: _Ints, dst: _Ints) -> tuple[_Ints, _Bools]:
+    """Find the last work of a stream launched before given times, one for each of ``dst``.
+
+    Returns
+    -------
+    int64 and bool, shape (dst,)
+        Its node row, and whether it ended shortly before ``dst`` began.
+    """
+    at = here.work.last_before(stream, before)
+    src = np.where(at >= 0, here.work.rows[at], 0)
+    early = here.start[dst] - here.end[src]
+    return src, (at >= 0) & (early >= 0) & (early <= _WOKEN_WITHIN_NS)
+
+
+def _next_launched(here: DeviceCalls, calls: _Ints) -> tuple[_Ints, _Ints]:
+    """Pair calls with the next device work launched after them: by their thread, and by any."""
+    thread = here.trace.column("thread")
+    launched = here.work.rows[here.launcher[here.work.rows] >= 0]
+    launched = launched[np.argsort(here.launcher[launched], kind="stable")]
+    launch = here.launcher[launched]
+    none = np.empty(0, dtype=np.int64)
+    pairs = [(none, none)]
+    for mine, theirs in [
+        *((calls[thread[calls] == t], thread[launch] == t) for t in np.unique(thread[calls])),
+        (calls, np.ones(launch.size, dtype=np.bool_)),
+    ]:
+        at = np.searchsorted(launch[theirs], mine)
+        inside = at < theirs.sum()
+        pairs.append((mine[inside], launched[theirs][at[inside]]))
+    return unique_pairs(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
+
+
+def _due(here: DeviceCalls) -> _Ints:
+    """Give for each device operation when it is late for its launch and stream; ns, by row."""
+    due = np.zeros(here.start.size, dtype=np.int64)
+    before, after = here.work.order()
+    due[after] = here.end[before] + _LATE_NS
+    work = here.work.rows[here.launcher[here.work.rows] >= 0]
+    call = here.launcher[work]
+    # a copy that blocks its call begins within it
+    within = here.start[work] < here.end[call]
+    launched = np.where(within, here.start[call] + _LATE_IN_CALL_NS, here.end[call] + _LATE_NS)
+    due[work] = np.maximum(due[work], launched)
+    return due
