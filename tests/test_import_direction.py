@@ -28,6 +28,7 @@ LAYERS = [
     {"critical_paths"},
     {"analyze"},
     {"whatif"},
+    {"reordering"},
     {"simulator"},
     {"result"},
     {"report"},

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from nadi.linking import LinkedFile, Linking, link_files
     from nadi.networkx_graphs import from_networkx, to_networkx
     from nadi.overheads import Overheads, estimate_overheads
-    from nadi.pipeline import ask, load_devices, load_job, run
+    from nadi.pipeline import ask, load_devices, load_job, reorder_job, run
+    from nadi.reordering import Candidate, MoveEarlier, Reordering, find_reorders, reorder
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import TimelinePart, redraw, write_timeline, write_timelines
     from nadi.result import Answers, Run
@@ -141,11 +142,18 @@ _HOME = {
     "write_for_astra_sim": "export.astra_sim",
     "write_results": "report.summary",
     "write_timeline": "report.timeline",
+    "Candidate": "reordering",
+    "MoveEarlier": "reordering",
+    "Reordering": "reordering",
+    "find_reorders": "reordering",
+    "reorder": "reordering",
+    "reorder_job": "pipeline",
     "write_timelines": "report.timeline",
 }
 
 __all__ = [
     "Answers",
+    "Candidate",
     "Change",
     "Conversion",
     "CriticalPath",
@@ -158,10 +166,12 @@ __all__ = [
     "Job",
     "LinkedFile",
     "Linking",
+    "MoveEarlier",
     "NadiError",
     "NearCriticalPath",
     "Overheads",
     "PairError",
+    "Reordering",
     "Replay",
     "Run",
     "Scale",
@@ -187,6 +197,7 @@ __all__ = [
     "critical_path",
     "estimate_overheads",
     "explain_time",
+    "find_reorders",
     "find_steps",
     "find_stragglers",
     "from_networkx",
@@ -206,6 +217,8 @@ __all__ = [
     "read",
     "read_ranks",
     "redraw",
+    "reorder",
+    "reorder_job",
     "run",
     "simulate",
     "slack_histogram",

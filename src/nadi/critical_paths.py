@@ -35,6 +35,7 @@ _KIND_OF_EDGE = {
     EdgeKind.SYNC: "host op",
     EdgeKind.THREAD: "host gap",
     EdgeKind.ADDED: "delay",
+    EdgeKind.TENSOR: "delay",
 }
 _PATH_CODE = np.array([PATH_KINDS.index(_KIND_OF_EDGE[kind]) for kind in EdgeKind])
 

@@ -50,6 +50,7 @@ class EdgeKind(IntEnum):
     SYNC = 7  # a call returns after the work that it waited for
     THREAD = 8  # a thread goes on after work of another thread
     ADDED = 9  # a dependency that was not recorded, but asked for
+    TENSOR = 10  # work needs the data of other work, or its memory
 
 
 class Edges(NamedTuple):

@@ -18,13 +18,14 @@ from nadi.errors import InputError, UsageError
 from nadi.graph_builder import build_graph
 from nadi.issues import IssueLog
 from nadi.link import link_device, link_job, link_pair
+from nadi.reordering import Reordering, reorder
 from nadi.result import Answers, Run
 from nadi.steps import choose_window, find_steps
 from nadi.trace import Job, Trace
 from nadi.whatif import ideal_limits, parse_change, parse_values, sweep
 from nadi.whatif import what_if as change_and_replay
 
-__all__ = ["ask", "load_devices", "load_job", "run"]
+__all__ = ["ask", "load_devices", "load_job", "reorder_job", "run"]
 
 _Progress = Callable[[str], None]
 
@@ -205,6 +206,40 @@ def ask(
     else:
         limits = ideal_limits(graph, window)
     return Answers(graph, window, alone, together, swept, limits, tuple(changes))
+
+
+def reorder_job(
+    *paths: Path | str,
+    step: str | int = "all",
+    most: int | None = 0,
+    progress: _Progress = lambda _: None,
+) -> Reordering:
+    """Say what may start earlier than it does, and what it gains; make the best moves.
+
+    Parameters
+    ----------
+    paths
+        Folders with a pair per rank, or the files themselves in any order.
+    step
+        Number of a step, or ``all``.
+    most
+        How many moves to make at most; None for all that gain.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, or files do not belong together.
+    UsageError
+        If the step is not there, or no rank has dependencies by tensors.
+    """
+    job = load_job(*paths, tensors=True, progress=progress)
+    progress("building the event graph")
+    graph = build_graph(job)
+    window = choose_window(graph, find_steps(graph), str(step))
+    progress("trying what may start earlier")
+    return reorder(graph, window, most)
 
 
 def _read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:

@@ -12,6 +12,7 @@ from nadi.cli import (
     demo,
     info,
     link,
+    reorder,
     run,
     simulate,
     validate,
@@ -34,6 +35,7 @@ app.command("demo", help=demo.HELP)(demo.command)
 app.command("critical-path", help=critical_path.HELP)(critical_path.command)
 app.command("simulate", help=simulate.HELP)(simulate.command)
 app.command("what-if", help=what_if.HELP)(what_if.command)
+app.command("reorder", help=reorder.HELP)(reorder.command)
 app.command("info", help=info.HELP)(info.command)
 app.command("link", help=link.HELP)(link.command)
 app.command("convert", help=convert.HELP)(convert.command)
