@@ -16,6 +16,11 @@ from nadi.version import __version__
 
 if TYPE_CHECKING:
     from nadi.analyze.exposed import communication_by_rank
+    from nadi.analyze.near_critical import (
+        NearCriticalPath,
+        near_critical_paths,
+        slack_histogram,
+    )
     from nadi.analyze.stragglers import Stragglers, find_stragglers
     from nadi.analyze.unexplained import Explained, explain_time
     from nadi.conversion import Conversion, convert
@@ -63,6 +68,9 @@ if TYPE_CHECKING:
     )
 
 _HOME = {
+    "NearCriticalPath": "analyze.near_critical",
+    "near_critical_paths": "analyze.near_critical",
+    "slack_histogram": "analyze.near_critical",
     "Answers": "result",
     "Change": "whatif",
     "Conversion": "conversion",
@@ -160,6 +168,7 @@ __all__ = [
     "Linking",
     "MoveEarlier",
     "NadiError",
+    "NearCriticalPath",
     "Overheads",
     "PairError",
     "Reordering",
@@ -202,6 +211,7 @@ __all__ = [
     "load_astra_sim_system",
     "load_devices",
     "load_job",
+    "near_critical_paths",
     "parse_change",
     "parse_selection",
     "read",
@@ -211,6 +221,7 @@ __all__ = [
     "reorder_job",
     "run",
     "simulate",
+    "slack_histogram",
     "summarize",
     "sweep",
     "tensor_deps",

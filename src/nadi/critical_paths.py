@@ -17,9 +17,10 @@ from nadi.kernels.paths import trace_back
 from nadi.steps import Window
 from nadi.trace import Job, Trace
 
-__all__ = ["PATH_KINDS", "CriticalPath", "critical_path", "kind_of_edges"]
+__all__ = ["PATH_KINDS", "CriticalPath", "critical_path", "describe_path", "kind_of_edges"]
 
 _Ints = npt.NDArray[np.int64]
+_Small = npt.NDArray[np.int32]
 
 PATH_KINDS = ("host op", "host gap", "launch", "kernel", "communication", "delay")
 _DELAY = PATH_KINDS.index("delay")
@@ -144,10 +145,31 @@ def _trace_path(replay: Replay, window: Window) -> CriticalPath:
     path = np.empty(graph.num_vertices, dtype=np.int64)
     size = trace_back(replay.bound_by, graph.in_src, last, path)
     vertices = path[:size][::-1].copy()
+    del path
     # what lies before the window is cut off; one vertex before it is kept as the source
     first = int(np.searchsorted(time[vertices], begin, side="right")) - 1
     vertices = vertices[max(first, 0) :]
-    return CriticalPath(vertices, _segments(graph, _stretches(replay, vertices, begin)))
+    return describe_path(graph, vertices, replay.bound_by[vertices], time[vertices], begin)
+
+
+def describe_path(
+    graph: EventGraph, vertices: _Ints, edge: _Ints, reached: _Ints, begin: int
+) -> CriticalPath:
+    """Say what a path consists of.
+
+    Parameters
+    ----------
+    vertices
+        int64: first to last.
+    edge, reached
+        int64, of the shape of ``vertices``: the edge into each, or -1, and when the path
+        comes to it (ns).
+    begin
+        What lies before is left out.
+    """
+    parts = _joined(_stretches(graph, vertices, edge, reached, begin))
+    del edge, reached  # a path may be as long as the trace
+    return CriticalPath(vertices, _segments(graph, parts))
 
 
 @dataclass(frozen=True)
@@ -156,56 +178,72 @@ class _Stretches:
 
     start: _Ints
     end: _Ints
-    code: _Ints
-    op: _Ints
-    place: _Ints
+    code: npt.NDArray[np.int8]
+    op: _Small
+    place: _Small
 
 
-def _stretches(replay: Replay, vertices: _Ints, begin: int) -> _Stretches:
+def _stretches(
+    graph: EventGraph, vertices: _Ints, edge: _Ints, reached: _Ints, begin: int
+) -> _Stretches:
     """Split the way into each vertex into what an edge explains and the delay after it."""
-    graph, time = replay.graph, replay.time
-    edge = replay.bound_by[vertices]
     known = edge >= 0
-    own_op = np.where(vertices < 2 * graph.num_ops, vertices // 2, -1)
-    edge_start = np.where(known, time[graph.in_src[edge]], begin)
-    edge_end = np.where(known, time[vertices] - graph.delay[vertices], begin)
-    code = np.where(known, _PATH_CODE[graph.edge_kind[edge]], _DELAY)
-    op = np.where(known, graph.edge_op[edge], -1)
-    starts = np.stack([edge_start, edge_end], axis=1).ravel()
-    ends = np.stack([edge_end, time[vertices]], axis=1).ravel()
-    codes = np.stack([code, np.full(code.size, _DELAY)], axis=1).ravel()
-    ops = np.stack([op, own_op], axis=1).ravel()
+    own_op = _operation_of(graph, vertices)
+    edge_end = np.where(known, reached - graph.delay[vertices], begin)
+    edge_start = np.where(known, edge_end - graph.weight[edge], begin)
+    code = np.where(known, _PATH_CODE[graph.edge_kind[edge]], _DELAY).astype(np.int8)
+    op = np.where(known, graph.edge_op[edge], -1).astype(np.int32)
+    # most of a path has no delay, and no length in what each vertex waits for: leave these out
+    edge_start = np.maximum(edge_start, begin)
+    delay_start = np.maximum(edge_end, begin)
+    on_edge = np.flatnonzero(edge_end > edge_start)
+    late = np.flatnonzero(reached > delay_start)
+    order = np.argsort(np.concatenate([2 * on_edge, 2 * late + 1]), kind="stable")
+    order = order.astype(np.int32)
+    op = np.concatenate([op[on_edge], own_op[late]])
     # a moment of several ranks has no place of its own, but its edges have an operation
-    places = np.where(ops >= 0, ops, np.repeat(own_op, 2))
-    starts = np.maximum(starts, begin)
-    kept = ends > starts
-    return _Stretches(starts[kept], ends[kept], codes[kept], ops[kept], places[kept])
+    place = np.where(op >= 0, op, np.concatenate([own_op[on_edge], own_op[late]]))
+    return _Stretches(
+        np.concatenate([edge_start[on_edge], delay_start[late]])[order],
+        np.concatenate([edge_end[on_edge], reached[late]])[order],
+        np.concatenate([code[on_edge], np.full(late.size, _DELAY, dtype=np.int8)])[order],
+        op[order],
+        place[order],
+    )
+
+
+def _operation_of(graph: EventGraph, vertices: _Ints) -> _Small:
+    """Give the operation of each vertex of a path; a moment of none counts to the next on it."""
+    op = np.where(vertices < 2 * graph.num_ops, vertices // 2, -1).astype(np.int32)
+    if (op >= 0).all():
+        return op
+    at = np.where(op >= 0, np.arange(op.size), op.size - 1)
+    return op[np.minimum.accumulate(at[::-1])[::-1]]
+
+
+def _joined(parts: _Stretches) -> _Stretches:
+    """Join consecutive stretches of one operation and kind."""
+    new = np.ones(parts.start.size, dtype=np.bool_)
+    new[1:] = (np.diff(parts.code) != 0) | (np.diff(parts.op) != 0) | (np.diff(parts.place) != 0)
+    last = np.append(new[1:], True)[: new.size]
+    return _Stretches(
+        parts.start[new], parts.end[last], parts.code[new], parts.op[new], parts.place[new]
+    )
 
 
 def _segments(graph: EventGraph, parts: _Stretches) -> pl.DataFrame:
-    """Join consecutive stretches of one operation and kind, and name them."""
-    new = np.ones(parts.start.size, dtype=np.bool_)
-    new[1:] = (np.diff(parts.code) != 0) | (np.diff(parts.op) != 0) | (np.diff(parts.place) != 0)
-    at = np.flatnonzero(new)
-    last = np.append(at[1:], parts.start.size) - 1 if at.size else at
-    op, place = parts.op[at], parts.place[at]
+    """Name stretches."""
     ranks = np.array([trace.rank for trace in graph.job.traces])
-    has_op = op >= 0
-    per_op = pl.DataFrame({
-        "name": graph.op_names,
-        "id": graph.gather("id"),
-        "thread": graph.gather("thread"),
-        "stream": graph.op_stream,
-    })[place]  # fmt: skip
-    missing = pl.Series(~has_op)
+    place, missing = parts.place, parts.op < 0
+    identity = graph.gather("id", place).to_numpy()
     return pl.DataFrame({
         "rank": ranks[graph.op_trace[place]],
-        "node": np.where(has_op, graph.op_row[op], -1),
-        "id": per_op["id"].set(missing, -1),
-        "name": per_op["name"].set(missing, ""),
-        "kind": np.array(PATH_KINDS, dtype=object)[parts.code[at]].tolist(),
-        "thread": per_op["thread"],
-        "stream": per_op["stream"],
-        "start": parts.start[at],
-        "end": parts.end[last],
-    }, schema_overrides={"kind": pl.Enum(PATH_KINDS)})  # fmt: skip
+        "node": np.where(missing, -1, graph.op_row[parts.op]),
+        "id": np.where(missing, -1, identity),
+        "name": graph.gather("name", place).cast(pl.String).set(pl.Series(missing), ""),
+        "kind": pl.Series(PATH_KINDS, dtype=pl.Enum(PATH_KINDS)).gather(parts.code),
+        "thread": graph.gather("thread", place),
+        "stream": graph.op_stream[place],
+        "start": parts.start,
+        "end": parts.end,
+    })  # fmt: skip

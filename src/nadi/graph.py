@@ -163,9 +163,16 @@ class EventGraph:
         """Name of each operation; text, shape (ops,)."""
         return self.gather("name").cast(pl.String)
 
-    def gather(self, column: str) -> pl.Series:
-        """Give a column of the nodes for each operation, shape (ops,)."""
-        return _gather(self.job, self.op_trace, self.op_row, column)
+    def gather(self, column: str, ops: npt.NDArray[np.integer] | None = None) -> pl.Series:
+        """Give a column of the nodes for each operation, shape (ops,), or for some."""
+        if ops is None:
+            return _gather(self.job, self.op_trace, self.op_row, column)
+        trace_of = self.op_trace[ops]
+        order = np.argsort(trace_of, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(order.size)
+        found = _gather(self.job, trace_of[order], self.op_row[ops[order]], column)
+        return found.gather(place)
 
     def with_weights(self, weight: _Ints) -> EventGraph:
         """Give the same graph with other weights; the measured times stay."""
@@ -208,6 +215,38 @@ class EventGraph:
             edge_kind=edges.kind[edge].astype(np.uint8),
             order=order,
         )
+
+    def rewired(self, edges: Edges, since: int = 0) -> EventGraph:
+        """Give a graph of the same operations with other edges, as a change asks for it.
+
+        A delay counts from the latest edge, or from the job's origin where no edge enters.
+        So what no edge enters any more comes its delay after ``since``, or after what it
+        waited for if that was sooner; and what one enters now that had none still comes no
+        sooner than it did: a new vertex is that moment. O(vertices + edges).
+
+        Parameters
+        ----------
+        since
+            ns since the job's origin: when work may begin that waits for nothing.
+
+        Raises
+        ------
+        CycleError
+            If operations would wait for each other.
+        """
+        had = np.diff(self.in_ptr) > 0
+        has = np.bincount(edges.dst, minlength=self.num_vertices) > 0
+        held = np.flatnonzero(has & ~had)
+        moments = self.num_vertices + np.arange(held.size)
+        first = make_edges(moments, held, 0, EdgeKind.ADDED, -1)
+        joined = Edges(*(np.concatenate(pair) for pair in zip(edges, first, strict=True)))
+        made = self.with_edges(joined, held.size)
+        delay, time = made.delay.copy(), made.time.copy()
+        free = np.flatnonzero(had & ~has)
+        delay[free] += np.minimum(self.time[free] - self.delay[free], since)
+        delay[moments], delay[held] = self.delay[held], 0
+        time[moments] = self.time[held]
+        return replace(made, delay=delay, time=time)
 
     def of_operations(self, kept: npt.NDArray[np.bool_], vertices: _Ints) -> EventGraph:
         """Give the graph of some of the operations, without any edge.

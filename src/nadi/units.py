@@ -5,15 +5,19 @@ Inside Nadi time is int64 nanoseconds and size is int64 bytes.
 
 from __future__ import annotations
 
+import math
 import re
 
 __all__ = [
+    "exact_ns",
+    "exact_rate",
     "format_bytes",
     "format_count",
     "format_ns",
     "format_percent",
     "parse_ns",
     "parse_rate",
+    "plain_number",
     "printable",
 ]
 
@@ -38,7 +42,10 @@ def parse_ns(text: str) -> int:
     found = _QUANTITY.fullmatch(text)
     if found is None or found[2] not in _NS:
         raise ValueError(f"{text!r} is not a time such as 10us (ns, us, ms, s)")
-    return round(float(found[1]) * _NS[found[2]])
+    time = float(found[1]) * _NS[found[2]]
+    if math.isinf(time):
+        raise ValueError(f"{text!r} is more than a time can be")
+    return round(time)
 
 
 def parse_rate(text: str) -> float:
@@ -54,7 +61,10 @@ def parse_rate(text: str) -> float:
     if found is None or unit is None or float(found[1]) <= 0:
         raise ValueError(f"{text!r} is not a bandwidth such as 400GB/s, 25GiB/s or 100Gb/s")
     scale = {**_DECIMAL, **_BINARY}[unit[1]]
-    return float(found[1]) * scale / (1 if unit[2] == "B" else 8)
+    rate = float(found[1]) * scale / (1 if unit[2] == "B" else 8)
+    if math.isinf(rate):
+        raise ValueError(f"{text!r} is more than a bandwidth can be")
+    return rate
 
 
 def format_ns(nanoseconds: int) -> str:
@@ -64,6 +74,30 @@ def format_ns(nanoseconds: int) -> str:
         if magnitude >= scale:
             return f"{_four_digits(nanoseconds / scale)} {unit}"
     return f"{nanoseconds} ns"
+
+
+def exact_ns(nanoseconds: int) -> str:
+    """Write a duration in the largest unit that needs no fraction, for :func:`parse_ns`."""
+    scale, unit = next(
+        (scale, unit)
+        for scale, unit in (*_TIME_UNITS, (1, "ns"))
+        if nanoseconds % scale == 0 and (nanoseconds or scale == 1)
+    )
+    return f"{nanoseconds // scale}{unit}"
+
+
+def exact_rate(rate: float) -> str:
+    """Write bytes per second in the largest unit that loses nothing, for :func:`parse_rate`."""
+    for prefix, scale in reversed(_DECIMAL.items()):
+        text = f"{plain_number(rate / scale)}{prefix}B/s"
+        if rate >= scale and parse_rate(text) == rate:
+            return text
+    return f"{plain_number(rate)}B/s"
+
+
+def plain_number(value: float) -> str:
+    """Write a number so that it reads back as the same, without a needless point."""
+    return repr(float(value)).removesuffix(".0")
 
 
 def format_bytes(size: int) -> str:

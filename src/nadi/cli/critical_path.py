@@ -190,16 +190,21 @@ def _by_hta(
 def _by_nadi(paths: list[Path], step: str, *, as_json: bool) -> None:
     with show_progress(announce=False) as progress:
         progress("starting")
+        from nadi.analyze.near_critical import near_critical_paths, slack_histogram
         from nadi.pipeline import run
         from nadi.report._text import to_json
+        from nadi.report.near_critical import describe_near, print_near
         from nadi.report.summary import print_path, summarize
         from nadi.units import format_ns
 
         found = run(*paths, step=step, progress=progress)
+        near = near_critical_paths(found.replay, found.window)
+        room = slack_histogram(found.replay, found.window)
     if as_json:
         data = summarize(found)
         keys = ("window", "measured_ns", *(key for key in data if key.startswith("critical_path")))
-        sys.stdout.write(to_json({key: data[key] for key in keys}).decode())
+        shown = {key: data[key] for key in keys} | describe_near(found.graph, near, room)
+        sys.stdout.write(to_json(shown).decode())
         return
     console = _console()
     num_ranks = len(found.job.traces)
@@ -208,6 +213,7 @@ def _by_nadi(paths: list[Path], step: str, *, as_json: bool) -> None:
         f"[bold]{format_ns(found.measured_ns)}[/]"
     )
     print_path(found.path, console)
+    print_near(found.graph, near, room, console)
 
 
 def _console() -> Any:

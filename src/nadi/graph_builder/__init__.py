@@ -37,6 +37,19 @@ def build_graph(job: Job, overheads: Sequence[Overheads] | None = None) -> Event
     """
     if overheads is None:
         overheads = [estimate_overheads(trace) for trace in job.traces]
+    operations, time, edges = _vertices_and_edges(job, overheads)
+    if min(edges.src.min(initial=0), edges.dst.min(initial=0)) < 0:
+        raise NadiError("", "a dependency names no operation", "please report this recording")
+    return EventGraph.build(job, *operations, time, edges)
+
+
+def _vertices_and_edges(
+    job: Job, overheads: Sequence[Overheads]
+) -> tuple[tuple[_Ints, _Ints, _Ints], _Ints, Edges]:
+    """Find the operations (trace, row and parent of each), the time of each vertex, and all edges.
+
+    What is known of threads in between takes more memory than the graph, and ends here.
+    """
     ranks: list[RankOps] = []
     for trace in job.traces:
         ranks.append(rank_ops(trace, sum(rank.rows.size for rank in ranks), job.origin))
@@ -50,15 +63,13 @@ def build_graph(job: Job, overheads: Sequence[Overheads] | None = None) -> Event
         limits += more_limits
     joined = join_limits(limits)
     edges += [thread_edges(rank, joined) for rank in ranks]
-    return _finish(job, ranks, join_edges(edges), np.concatenate([time, meetings.entered]))
+    return _operations(ranks), np.concatenate([time, meetings.entered]), join_edges(edges)
 
 
-def _finish(job: Job, ranks: Sequence[RankOps], edges: Edges, time: _Ints) -> EventGraph:
-    """Put the ranks together, and check what only a wrong rule could have made."""
-    if min(edges.src.min(initial=0), edges.dst.min(initial=0)) < 0:
-        raise NadiError("", "a dependency names no operation", "please report this recording")
+def _operations(ranks: Sequence[RankOps]) -> tuple[_Ints, _Ints, _Ints]:
+    """Put the operations of ranks together: trace, row and parent of each."""
     none = np.empty(0, dtype=np.int64)
     op_trace = np.repeat(np.arange(len(ranks)), [rank.rows.size for rank in ranks])
     op_row = np.concatenate([none, *(rank.rows for rank in ranks)])
     op_parent = np.concatenate([none, *(rank.parent for rank in ranks)])
-    return EventGraph.build(job, op_trace, op_row, op_parent, time, edges)
+    return op_trace, op_row, op_parent

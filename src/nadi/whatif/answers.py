@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -15,9 +15,10 @@ from nadi.graph import EdgeKind, EventGraph, Replay
 from nadi.schema import DEVICE_WORK
 from nadi.steps import Window, choose_window, find_steps
 from nadi.whatif.changes import Change, apply_change
+from nadi.whatif.dependencies import CutDependencies
 from nadi.whatif.parse import parse_change
+from nadi.whatif.removal import Remove
 from nadi.whatif.selection import Selection
-from nadi.whatif.structure import Remove
 from nadi.whatif.weights import NoGaps, NoOverhead
 
 __all__ = ["Limit", "WhatIf", "ideal_limits", "sweep", "what_if"]
@@ -146,17 +147,16 @@ def ideal_limits(graph: EventGraph, window: Window) -> list[Limit]:
     for name, change in ideals:
         if present[name]:
             limits.append(Limit(name, what_if(graph, change, window=window).step_ns))
-    if (graph.edge_kind == EdgeKind.ARRIVAL).any():
+    if ((graph.in_src >= 2 * graph.num_ops) & (graph.edge_op >= 0)).any():
         limits.append(Limit("balanced ranks", _balanced(graph, window)))
     return limits
 
 
 def _balanced(graph: EventGraph, window: Window) -> int:
     """Take the mean over ranks of the window's length where no rank waits for others."""
-    from_hub = (graph.in_src >= 2 * graph.num_ops) & (graph.edge_op >= 0)
-    own_start = np.where(from_hub, 2 * graph.edge_op, graph.in_src)
-    time = replace(graph, in_src=own_start).replay().time
     begin = window.start(graph.time)
+    alone = CutDependencies(EdgeKind.ARRIVAL, Selection(kinds=("communication",)))
+    time = apply_change(graph, alone, begin).replay().time
     rank_of = graph.op_trace[np.minimum(window.last // 2, graph.num_ops - 1)]
     ends = [time[window.last[rank_of == rank]].max() for rank in np.unique(rank_of)]
     return int(np.mean(ends)) - begin

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from nadi.errors import UsageError
-from nadi.graph import EventGraph
+from nadi.graph import CycleError, EventGraph
 
 __all__ = ["Change", "apply_change"]
+
+_BREAK_CYCLE = "choose others, turn it round, or cut a dependency first"
 
 
 class Change(Protocol):
@@ -31,10 +33,13 @@ def apply_change(graph: EventGraph, change: Change, since: int = 0) -> EventGrap
     Raises
     ------
     UsageError
-        If no operation matches; the message names similar ones.
+        If no operation matches; the message names similar ones. If operations would wait
+        for each other; it names them.
     """
     try:
         return change.apply(graph, since)
+    except CycleError as error:
+        raise UsageError(f"change '{change}'", error.what, _BREAK_CYCLE) from None
     except UsageError as error:
         what = error.what if error.where == str(change) else f"{error.where} {error.what}"
         raise UsageError(f"change '{change}'", what, error.remedy) from None

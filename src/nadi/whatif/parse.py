@@ -8,19 +8,15 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from nadi.errors import UsageError
-from nadi.graph import EdgeKind
 from nadi.units import parse_ns, parse_rate
 from nadi.whatif.changes import Change
-from nadi.whatif.selection import KINDS, Selection
-from nadi.whatif.structure import (
-    AddDependency,
-    CutDependencies,
-    Fuse,
-    Graphed,
-    MoveToStream,
-    Remove,
-)
-from nadi.whatif.weights import Network, NoGaps, NoOverhead, Scale, SetTime
+from nadi.whatif.dependencies import CUTTABLE, AddDependency, CutDependencies
+from nadi.whatif.launching import Fuse, Graphed
+from nadi.whatif.network import Network
+from nadi.whatif.removal import Remove
+from nadi.whatif.selection import CONDITIONS, KINDS, Selection, compile_expression
+from nadi.whatif.streams import MoveToStream
+from nadi.whatif.weights import NoGaps, NoOverhead, Scale, SetTime
 
 __all__ = ["FORMS", "parse_change", "parse_selection", "parse_values"]
 
@@ -39,11 +35,10 @@ FORMS = {
 }
 _MOST_VALUES = 1_000
 _SELECT = "where SELECT is a regular expression for names and conditions such as kind=kernel"
-_CONDITION = re.compile(r"""(?:^|\s)(kind|rank|stream|thread|in)=('[^']*'|"[^"]*"|\S+)""")
-_CUTTABLE = {
-    kind.name.lower(): kind
-    for kind in (EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.SYNC, EdgeKind.THREAD, EdgeKind.ARRIVAL)
-}
+_QUOTED = r"""'(?:[^']|'')*'(?!\S)|"(?:[^"]|"")*"(?!\S)"""
+_WORD = re.compile(rf"(?<!\S)(?:({'|'.join(CONDITIONS)})=)?({_QUOTED}|\S+)")
+_MOST = 2**62
+_CUTTABLE = {kind.name.lower(): kind for kind in CUTTABLE}
 
 
 def parse_change(text: str) -> Change:
@@ -72,20 +67,18 @@ def parse_selection(text: str) -> Selection:
     """Read a selection: a regular expression for the name, and conditions, in any order.
 
     Conditions are ``kind=``, ``rank=``, ``stream=``, ``thread=`` and ``in=``; several values
-    stand with commas between them.
+    stand with commas between them. An expression in quotes may hold anything, a quote
+    doubled. A single ``.`` stands for all operations.
 
     Raises
     ------
     ValueError
         If a condition cannot be read.
     """
-    conditions = dict(_CONDITION.findall(text))
-    name = _unquoted(_CONDITION.sub(" ", text).strip())
-    try:
-        re.compile(name)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{name!r} is not a regular expression ({error})") from None
-    kinds = tuple(filter(None, _unquoted(conditions.get("kind", "")).split(",")))
+    name, conditions = _split(text)
+    for expression in (name, conditions.get("in", "")):
+        compile_expression(expression)
+    kinds = tuple(_values("kind", conditions))
     for kind in kinds:
         if kind not in KINDS:
             raise ValueError(f"kind={kind} is none of {', '.join(KINDS)}")
@@ -95,8 +88,55 @@ def parse_selection(text: str) -> Selection:
         ranks=_numbers("rank", conditions),
         streams=_numbers("stream", conditions),
         threads=_numbers("thread", conditions),
-        inside=_unquoted(conditions.get("in", "")),
+        inside=conditions.get("in", ""),
     )
+
+
+def _split(text: str) -> tuple[str, dict[str, str]]:
+    """Part the conditions from the name."""
+    conditions: dict[str, str] = {}
+    words: list[str] = []
+    rest, at = [], 0
+    for found in _WORD.finditer(text):
+        key, value = found[1], found[2]
+        if key is None and value.removesuffix("=") in CONDITIONS and value.endswith("="):
+            raise ValueError(f"{value} says nothing")
+        if key is None:
+            words.append(value)
+            continue
+        if key in conditions:
+            raise ValueError(f"{key}= stands there twice: give several values with commas")
+        conditions[key] = _unquoted(value)
+        rest.append(text[at : found.start()].strip())
+        at = found.end()
+    rest.append(text[at:].strip())
+    if words == ["."]:
+        return "", conditions
+    return _unquoted(words[0]) if len(words) == 1 else " ".join(filter(None, rest)), conditions
+
+
+def _unquoted(word: str) -> str:
+    if re.fullmatch(_QUOTED, word):
+        return word[1:-1].replace(2 * word[0], word[0])
+    return word
+
+
+def _values(key: str, conditions: dict[str, str]) -> list[str]:
+    values = [value.strip() for value in conditions.get(key, "").split(",")]
+    if key in conditions and not all(values):
+        raise ValueError(f"{key}={conditions[key]}: a value is missing")
+    return [value for value in values if value]
+
+
+def _numbers(key: str, conditions: dict[str, str]) -> tuple[int, ...]:
+    values = _values(key, conditions)
+    if not all(map(_is_number, values)):
+        raise ValueError(f"{key}={conditions[key]}: expected numbers with commas between them")
+    return tuple(int(value) for value in values)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < len(str(_MOST))
 
 
 def parse_values(text: str) -> list[str]:
@@ -111,27 +151,15 @@ def parse_values(text: str) -> list[str]:
         return [value.strip() for value in text.split(",") if value.strip()]
     try:
         first, last, step = (Decimal(part) for part in text.split(":"))
-        count = int((last - first) / step) + 1
+        steps = (last - first) / step
+        count = int(steps) + 1 if 0 <= steps < _MOST_VALUES else 0
     except (ArithmeticError, ValueError):
         count = 0
-    if not 0 < count <= _MOST_VALUES:
+    if not count:
         raise UsageError(
             f"--sweep {text}", "is not a range of at most 1,000 values", "write from:to:step"
         )
     return [str(first + k * step) for k in range(count)]
-
-
-def _numbers(key: str, conditions: dict[str, str]) -> tuple[int, ...]:
-    values = [value for value in _unquoted(conditions.get(key, "")).split(",") if value]
-    if not all(value.isdecimal() for value in values):
-        raise ValueError(f"{key}={conditions[key]}: expected numbers with commas between them")
-    return tuple(int(value) for value in values)
-
-
-def _unquoted(text: str) -> str:
-    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
-        return text[1:-1]
-    return text
 
 
 def _chosen(text: str) -> Selection:
@@ -160,20 +188,21 @@ def _scale(text: str) -> Scale:
 
 def _set(text: str) -> SetTime:
     selection, last = _with_last_word(text)
-    return SetTime(selection, parse_ns(last))
+    return SetTime(selection, _time(last))
 
 
 def _move(text: str) -> MoveToStream:
     before, to, last = text.rpartition(" to ")
-    if not to or not last.strip().isdecimal():
+    if not to or not _is_number(last.strip()):
         raise ValueError("does not say to which stream")
     return MoveToStream(_chosen(before), int(last))
 
 
 def _add(text: str) -> AddDependency:
-    source, arrow, target = text.partition("->")
-    if not arrow:
-        raise ValueError("does not say what waits: an arrow is missing")
+    arrows = [found for found in _WORD.finditer(text) if found[0] == "->"]
+    if len(arrows) != 1:
+        raise ValueError("does not say what waits for what: expected one arrow between spaces")
+    source, target = text[: arrows[0].start()], text[arrows[0].end() :]
     return AddDependency(_chosen(source.strip()), _chosen(target.strip()))
 
 
@@ -188,7 +217,14 @@ def _network(text: str) -> Network:
     words = text.split()
     if len(words) not in (1, 2):
         raise ValueError("expected a bandwidth, and a latency if there is one")
-    return Network(parse_rate(words[0]), parse_ns(words[1]) if len(words) == 2 else 0)
+    return Network(parse_rate(words[0]), _time(words[1]) if len(words) == 2 else 0)
+
+
+def _time(text: str) -> int:
+    time = parse_ns(text)
+    if time >= _MOST:
+        raise ValueError(f"{text} is over a century")
+    return time
 
 
 def _no_overhead(text: str) -> NoOverhead:

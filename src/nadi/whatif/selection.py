@@ -17,14 +17,23 @@ from nadi.graph import EdgeKind, EventGraph
 from nadi.schema import CATEGORIES, DEVICE_WORK, THREAD_WORK
 from nadi.units import format_count
 
-__all__ = ["KINDS", "Selection", "covered", "launchers", "outermost", "select"]
+__all__ = [
+    "CONDITIONS", "KINDS", "Selection", "compile_expression", "covered", "launchers", "outermost",
+    "recorded_launchers", "select",
+]  # fmt: skip
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 _MAX_NAMES_SHOWN = 3
 _GROUPS_OF_CATEGORIES = {"host": THREAD_WORK, "device": DEVICE_WORK}
+CONDITIONS = ("kind", "rank", "stream", "thread", "in")
 KINDS = ("host", "device", "communication", *(c for c in CATEGORIES if c != "metadata"))
 """What ``kind=`` takes: a category of the schema, all of the host's or device's, communication."""
+# what can stand as it is: single spaces, no quote first, no condition, no arrow
+_PLAIN = re.compile(
+    rf"(?!\.$)(?:(?!['\"]|->(?:\s|$)|(?:{'|'.join(CONDITIONS)})=)\S+ )*"
+    rf"(?!['\"]|->(?:\s|$)|(?:{'|'.join(CONDITIONS)})=)\S+"
+)
 
 
 @dataclass(frozen=True)
@@ -52,14 +61,21 @@ class Selection:
     inside: str = ""
 
     def __str__(self) -> str:
-        conditions = [self.name] if self.name else []
+        conditions = [_written(self.name)] if self.name else []
         for key, values in (("kind", self.kinds), ("rank", self.ranks), ("stream", self.streams),
                             ("thread", self.threads)):  # fmt: skip
             if values:
                 conditions.append(f"{key}={','.join(map(str, values))}")
         if self.inside:
-            conditions.append(f"in={self.inside}")
+            conditions.append(f"in={_written(self.inside, one_word=True)}")
         return " ".join(conditions) or "."
+
+
+def _written(expression: str, *, one_word: bool = False) -> str:
+    """Quote an expression that would not be read back as it stands; a quote in it is doubled."""
+    if _PLAIN.fullmatch(expression) and not (one_word and " " in expression):
+        return expression
+    return "'" + expression.replace("'", "''") + "'"
 
 
 def select(graph: EventGraph, selection: Selection) -> _Bools:
@@ -70,10 +86,13 @@ def select(graph: EventGraph, selection: Selection) -> _Bools:
     UsageError
         If no operation fulfils all conditions; of a name it suggests similar ones.
     """
+    unknown = [kind for kind in selection.kinds if kind not in KINDS]
+    if unknown:
+        raise UsageError(str(selection), f"{unknown[0]!r} is no kind", f"one of {', '.join(KINDS)}")
     chosen = np.ones(graph.num_ops, dtype=np.bool_)
     if selection.name:
         chosen &= _named(graph, selection.name)
-    for kind in selection.kinds[:1]:
+    if selection.kinds:
         chosen &= np.logical_or.reduce([_of_kind(graph, kind) for kind in selection.kinds])
     if selection.ranks:
         ranks = np.array(graph.job.ranks)[graph.op_trace]
@@ -93,8 +112,25 @@ def select(graph: EventGraph, selection: Selection) -> _Bools:
     return chosen
 
 
+def recorded_launchers(graph: EventGraph) -> _Ints:
+    """Give the call that each operation was launched by when it was recorded.
+
+    int64, shape (ops,), -1 where none is known. Changes of the graph do not change it.
+    """
+    launched_by = np.full(graph.num_ops, -1, dtype=np.int64)
+    for number, trace in enumerate(graph.job.traces):
+        mine = np.flatnonzero(graph.op_trace == number)
+        op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
+        op_of_row[graph.op_row[mine]] = mine
+        launches = trace.deps.filter(trace.deps["kind"] == "launch")
+        call = op_of_row[launches["src"].to_numpy()]
+        work = op_of_row[launches["dst"].to_numpy()]
+        launched_by[work[work >= 0]] = call[work >= 0]
+    return launched_by
+
+
 def launchers(graph: EventGraph) -> _Ints:
-    """Give the call that launched each operation; int64, shape (ops,), -1 where none did."""
+    """Give the call that launches each operation now; int64, shape (ops,), -1 where none does."""
     launched_by = np.full(graph.num_ops, -1, dtype=np.int64)
     edges = np.flatnonzero(graph.edge_kind == EdgeKind.LAUNCH)
     launched_by[graph.destinations[edges] // 2] = graph.in_src[edges] // 2
@@ -127,7 +163,7 @@ def outermost(graph: EventGraph, chosen: _Bools) -> _Ints:
 
 def _inside(graph: EventGraph, around: _Bools) -> _Bools:
     within = covered(graph, around)
-    call = launchers(graph)
+    call = recorded_launchers(graph)
     strictly: _Bools = (graph.op_parent >= 0) & within[graph.op_parent]
     return strictly | ((call >= 0) & within[call])
 
@@ -141,7 +177,10 @@ def _of_kind(graph: EventGraph, kind: str) -> _Bools:
 
 
 def _named(graph: EventGraph, expression: str) -> _Bools:
-    pattern = _compiled(expression)
+    try:
+        pattern = compile_expression(expression)
+    except ValueError as error:
+        raise UsageError(repr(expression), str(error), "mind its brackets") from None
     names = graph.op_names
     unique = names.unique().to_list()
     chosen = [name for name in unique if pattern.search(name)]
@@ -154,14 +193,19 @@ def _named(graph: EventGraph, expression: str) -> _Bools:
     return names.is_in(pl.Series(chosen, dtype=pl.String).implode()).to_numpy()
 
 
-def _compiled(expression: str) -> re.Pattern[str]:
+def compile_expression(expression: str) -> re.Pattern[str]:
+    """Compile a regular expression.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
     try:
         with warnings.catch_warnings(action="ignore"):  # of syntax that may change one day
             return re.compile(expression)
     except (re.error, OverflowError, RecursionError) as error:
-        raise UsageError(
-            repr(expression), f"is not a regular expression ({error})", "mind its brackets"
-        ) from None
+        raise ValueError(f"{expression!r} is not a regular expression ({error})") from None
 
 
 def _suggest(expression: str, names: Sequence[str]) -> str:

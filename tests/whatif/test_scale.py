@@ -1,10 +1,8 @@
-"""What-if: which operations a change reaches, and what it does to the step."""
+"""Scaled operations, through the main job."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-import pytest
 
 import nadi
 from tests.conftest import PairWriter
@@ -70,33 +68,6 @@ def test_work_that_is_not_on_the_path_gains_nothing(pair: PairWriter) -> None:
     pair.op("short", 0, 50, tid=2)
     assert length_after(pair, "scale short 0.5") == 100
     assert length_after(pair, "scale long 0") == 50
-
-
-def test_changes_are_written_and_read_alike() -> None:
-    for text in ("scale aten::mm 0.5", "scale (a|b) c 2", "scale x 0"):
-        change = nadi.parse_change(text)
-        assert str(change) == text
-        assert nadi.parse_change(str(change)) == change
-    assert nadi.parse_change("scale 'a b' 1e-1").selection.name == "a b"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "is not a known change"),
-        ("scale", "is not a known change"),
-        ("scale mm", "is not a known change"),
-        ("delete mm 1", "is not a known change"),
-        ("scale mm fast", "expected a number, got 'fast'"),
-        ("scale mm -1", "not 0 or more"),
-        ("scale mm nan", "not 0 or more"),
-        ("scale mm inf", "not 0 or more"),
-        ("scale ( 1", "is not a regular expression"),
-    ],
-)
-def test_malformed_changes(text: str, message: str) -> None:
-    with pytest.raises(nadi.UsageError, match=message):
-        nadi.parse_change(text)
 
 
 def test_a_question_about_a_step_is_not_about_those_before(demo_folder: Path) -> None:

@@ -1,0 +1,133 @@
+"""The event graph of a job of a million events: built, its critical path, and a change replayed.
+
+A recording is repeated in time, in memory, with ids and correlations shifted, until the job
+has as many events as asked for. Asked are, on 2 cores, graph and critical path of 1 M events
+under 1.5 s, a recompute after a change at 10 M edges/s, and under 500 bytes an event; and
+all of it linear up to 10 M events.
+
+Usage: python benchmarks/event_graph.py [MILLIONS...]
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+from _measure import SHARED
+
+import nadi
+
+RECORDING = SHARED / "traces/gpu_resnet_pair"
+IDS = ("id", "correlation", "event", "external_id", "rf_id", "sequence")
+ROWS = ("parent",)
+
+
+def repeated(trace: nadi.Trace, times: int) -> nadi.Trace:
+    """Give a trace in which everything happens several times, one after the other."""
+    nodes = trace.nodes
+    known = nodes.filter(pl.col("start") >= 0)
+    period = int((known["start"] + known["duration"]).max() - known["start"].min()) + 1_000  # type: ignore[operator]
+    shifts = {
+        name: int(nodes[name].max() or 0) + 1  # type: ignore[call-overload]
+        for name in IDS if name in nodes.columns
+    } | dict.fromkeys(ROWS, nodes.height) | {"start": period}  # fmt: skip
+    parts = [
+        nodes.with_columns(
+            pl.when(pl.col(name) >= 0).then(pl.col(name) + number * shift)
+            .otherwise(pl.col(name)).cast(nodes.schema[name])
+            for name, shift in shifts.items()
+        )
+        for number in range(times)
+    ]  # fmt: skip
+    deps = pl.concat([
+        trace.deps.with_columns(
+            (pl.col(name) + number * nodes.height).cast(trace.deps.schema[name])
+            for name in ("src", "dst")
+        )
+        for number in range(times)
+    ])  # fmt: skip
+    return replace(trace, nodes=pl.concat(parts), deps=deps)
+
+
+def timed(work: Callable[[], object], runs: int = 3) -> tuple[object, float, float]:
+    """Give what some work gives, and the least seconds of wall and of CPU time that it took."""
+    found, walls, processes = None, [], []
+    for _ in range(runs):
+        wall, process = time.perf_counter(), time.process_time()
+        found = work()
+        walls.append(time.perf_counter() - wall)
+        processes.append(time.process_time() - process)
+    return found, min(walls), min(processes)
+
+
+def memory(name: str) -> int:
+    """Give a figure of this process's memory, such as VmRSS, in bytes."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split(f"{name}:")[1].split()[0]) * 1024
+
+
+def measure(millions: float) -> dict[str, float]:
+    """Make a job of so many events and measure, in this process."""
+    original = nadi.load_job(RECORDING)
+    answer(original)  # compiled kernels
+    recorded = original.traces[0]
+    times = round(millions * 1e6 / recorded.nodes.height)
+    job = replace(original, traces=(repeated(recorded, times),))
+    events = job.num_nodes
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the highest memory so far is forgotten
+    replay = nadi.build_graph(job).replay()
+    graph_peak = memory("VmHWM") - before
+    del replay
+    built, wall, cpu = timed(lambda: answer(job), runs=1)
+    peak = memory("VmHWM") - before
+    graph, path = built  # type: ignore[misc]
+    assert path.length == graph.time.max()
+    _, again_wall, again_cpu = timed(lambda: answer(job))
+    _, replay_wall, replay_cpu = timed(lambda: graph.replay())
+    change = nadi.parse_change("scale kind=kernel 0.5")
+    _, change_wall, change_cpu = timed(lambda: nadi.apply_change(graph, change).replay())
+    return {
+        "events": events, "edges": graph.num_edges, "wall": min(wall, again_wall),
+        "cpu": min(cpu, again_cpu), "replay_wall": replay_wall, "replay_cpu": replay_cpu,
+        "change_wall": change_wall, "change_cpu": change_cpu,
+        "graph_bytes": graph_peak / events, "bytes": peak / events,
+        "segments": path.segments.height / events,
+    }  # fmt: skip
+
+
+def answer(job: nadi.Job) -> tuple[nadi.EventGraph, nadi.CriticalPath]:
+    """Build the graph and find the critical path of the whole job."""
+    graph = nadi.build_graph(job)
+    return graph, nadi.critical_path(graph.replay(), nadi.choose_window(graph, []))
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--one"]:
+        print(json.dumps(measure(float(sys.argv[2]))))
+        return
+    for millions in sys.argv[1:] or ["1", "2", "5", "10"]:
+        done = subprocess.run(
+            [sys.executable, __file__, "--one", millions], check=True, stdout=subprocess.PIPE
+        )
+        found = json.loads(done.stdout)
+        rates = [found["edges"] / found[name] / 1e6 for name in
+                 ("replay_wall", "replay_cpu", "change_wall", "change_cpu")]  # fmt: skip
+        print(
+            f"{found['events'] / 1e6:5.2f} M events, {found['edges'] / 1e6:5.2f} M edges: graph and"
+            f" critical path {found['wall']:.2f} s ({found['cpu']:.2f} s of CPU), replay"
+            f" {rates[0]:.1f} M edges/s ({rates[1]:.1f}), with the change before it {rates[2]:.1f}"
+            f" ({rates[3]:.1f}); bytes an event at peak: {found['graph_bytes']:.0f} for the graph"
+            f" and its replay, {found['bytes']:.0f} with the path's table of"
+            f" {found['segments']:.1f} rows an event"
+        )
+
+
+if __name__ == "__main__":
+    main()
