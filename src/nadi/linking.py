@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import (
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    as_completed,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,6 +34,7 @@ from nadi.trace import Job, Trace
 
 __all__ = ["LinkedFile", "Linking", "link_files"]
 
+_WITHOUT_ARGS = ("chakra", "chakra-json")  # formats with no place for raw args of the host's work
 _IN_FOLDERS = "chakra"  # what ranks are written as unless another format is named
 
 
@@ -299,17 +306,27 @@ def _link_rank(
 
 def _linked(task: _Task, progress: Callable[[str], None]) -> Trace:
     """Read and link; what was read is not held on to once this returns."""
-    traces = []
-    for path in task.sources:
-        progress(f"reading {Path(path).name}")
-        traces.append(formats.read(path))
-    device = traces.pop()
+    *hosts, device = _read_sources(task, progress)
     ((_, _, rank),) = pair_recordings([], [recording_of(device)])
     device = replace(device, rank=rank if task.rank < 0 else task.rank)
     progress("linking")
-    if not traces:
+    if not hosts:
         return link_device(device)
-    return link_pair(traces[0], device, force=task.options.force)
+    # raw args that will not be written need not be held
+    args = task.format not in _WITHOUT_ARGS
+    return link_pair(hosts[0], device, force=task.options.force, args=args)
+
+
+def _read_sources(task: _Task, progress: Callable[[str], None]) -> list[Trace]:
+    """Read the sources, the device trace beside the host trace, which takes longer."""
+    *hosts, device = task.sources
+    with ThreadPoolExecutor(1) as executor:
+        other = executor.submit(formats.read, device) if hosts else None
+        traces = []
+        for path in hosts if other else [device]:
+            progress(f"reading {Path(path).name}")
+            traces.append(formats.read(path))
+        return [*traces, other.result()] if other else traces
 
 
 def _communication(trace: Trace) -> Trace:
