@@ -357,21 +357,20 @@ class JoinedAttributes(LazyAttributes):
     """
 
     def __init__(self, load: Callable[[], tuple[Part, ...]]) -> None:
-        super().__init__(self._joined)
+        super().__init__(lambda: combined(load()))
         self._load_parts = load
 
     @property
-    def parts(self) -> tuple[Part, ...]:
-        """The attributes of each source."""
-        with self._lock:
-            parts = self._load_parts()
-            self._load_parts = lambda: parts
-        return parts
-
-    def _joined(self) -> Attributes:
-        value = combined(self._load_parts())
+    def value(self) -> Attributes:
+        """The attributes of all sources."""
+        value = super().value
         self._load_parts = lambda: (Part(value),)
         return value
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The attributes of each source, or of all once they are put together."""
+        return self._load_parts()
 
 
 def _json_value(content: bytes) -> Any:

@@ -111,30 +111,30 @@ class Nodes:
         count = np.zeros(new_row.size + 1, dtype=np.int64)
         everything = np.ones(len(others), dtype=np.bool_)
         count_attributes(others.node, new_row, everything, count)
-        first_node = first_byte = 0
+        size = first_node = end = 0
         for part in self.parts:
             self._read_floats(part)
-            count_kept(part.kept, first_node, new_row, count)
+            size += int(count_kept(part.kept, first_node, new_row, count))
             first_node += part.numbers.shape[0]
         at = np.cumsum(count) - count
-        out = empty_columns(int(count.sum()))
+        out, content = empty_columns(int(count.sum())), np.empty(size, dtype=np.uint8)
         first_node = 0
         for part in self.parts:
-            # texts of a second part come after those of the first
-            texts = np.array([_STRING, self.raw.content.size, first_byte])
             new_names = self._names(part, names)
-            place_kept(part.kept, first_node, new_row, new_names, _CODE_OF_TYPE, texts, at, out)
+            end = place_kept(
+                part.kept, first_node, new_row, new_names, _CODE_OF_TYPE, self.raw.content,
+                part.unescaped, at, out, content, end,
+            )  # fmt: skip
             first_node += part.numbers.shape[0]
-            first_byte += part.unescaped.size
-        unescaped = np.concatenate([part.unescaped for part in self.parts])
         shift = np.zeros(len(ATTRIBUTE_TYPES), dtype=np.int64)
-        shift[list(SPAN_CODES)] = self.raw.content.size + unescaped.size
+        shift[list(SPAN_CODES)] = size
         codes = [names.setdefault(name, len(names)) for name in others.names]
         columns = (others.node, others.name, others.type, others.value, others.length)
         new_names = np.array(codes, dtype=np.int32)
         place_attributes(columns, new_row, everything, new_names, shift, at, out)
         node, name, kind, value, length = out
-        buffers = (self.raw.content, unescaped, *others.buffers)
+        # what has no column is a quarter of the file, which is not to be held for it
+        buffers = (content, *others.buffers)
         return Attributes(node, name, kind, value, length, tuple(names), buffers)
 
     def _names(self, part: Found, names: dict[str, int]) -> npt.NDArray[np.int32]:

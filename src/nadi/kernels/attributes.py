@@ -111,7 +111,7 @@ def place_attributes(
 
 
 @kernel
-def count_kept(kept: np.ndarray, first_node: int, new_row: np.ndarray, count: np.ndarray) -> None:
+def count_kept(kept: np.ndarray, first_node: int, new_row: np.ndarray, count: np.ndarray) -> int:
     """Add to the number of attributes of each node what a scan of nodes kept. O(attributes).
 
     Parameters
@@ -122,9 +122,17 @@ def count_kept(kept: np.ndarray, first_node: int, new_row: np.ndarray, count: np
         The node that the scan calls 0.
     new_row, count
         As in :func:`count_attributes`; every node goes somewhere.
+
+    Returns
+    -------
+    int
+        Bytes of all spans.
     """
+    size = 0
     for i in range(kept.shape[0]):
         count[new_row[(kept[i, 0] >> 32) + first_node] + 1] += 1
+        size += kept[i, 2] >> 6
+    return size
 
 
 @kernel
@@ -134,10 +142,13 @@ def place_kept(
     new_row: np.ndarray,
     new_name: np.ndarray,
     types: np.ndarray,
-    texts: np.ndarray,
+    text: np.ndarray,
+    unescaped: np.ndarray,
     at: np.ndarray,
     out: tuple[np.ndarray, ...],
-) -> None:
+    content: np.ndarray,
+    end: int,
+) -> int:
     """Put what a scan of nodes kept where it belongs among all attributes. O(attributes).
 
     Parameters
@@ -149,22 +160,37 @@ def place_kept(
         downwards.
     types
         uint8, shape (kinds,): the type of each kind of value.
-    texts
-        int64, shape (3,): the kind of texts; from which value on they lie among those without
-        escapes; what is added to these values.
+    text, unescaped
+        uint8: what spans lie in: the file, and as if they stood after it the texts without
+        escapes.
     at, out
         As in :func:`place_attributes`.
+    content, end
+        uint8: what spans are copied to, from a byte on.
+
+    Returns
+    -------
+    int
+        The byte after them.
     """
     out_node, out_name, out_kind, out_value, out_length = out
     for i in range(kept.shape[0]):
-        code, value, kind = np.int32(kept[i, 0] & 0xFFFFFFFF), kept[i, 1], kept[i, 2] & 63
+        code, value, length = np.int32(kept[i, 0] & 0xFFFFFFFF), kept[i, 1], kept[i, 2] >> 6
         row = new_row[(kept[i, 0] >> 32) + first_node]
         place = at[row + 1]
         at[row + 1] = place + 1
+        if length > 0:
+            if value < text.size:
+                for k in range(length):
+                    content[end + k] = text[value + k]
+            else:
+                for k in range(length):
+                    content[end + k] = unescaped[value - text.size + k]
+            value = end
+            end += length
         out_node[place] = row
         out_name[place] = code if code >= 0 else new_name[-1 - code]
-        out_kind[place] = types[kind]
-        if kind == texts[0] and value >= texts[1]:
-            value += texts[2]
+        out_kind[place] = types[kept[i, 2] & 63]
         out_value[place] = value
-        out_length[place] = kept[i, 2] >> 6
+        out_length[place] = length
+    return end
