@@ -321,12 +321,19 @@ def _read_sources(task: _Task, progress: Callable[[str], None]) -> list[Trace]:
     """Read the sources, the device trace beside the host trace, which takes longer."""
     *hosts, device = task.sources
     with ThreadPoolExecutor(1) as executor:
-        other = executor.submit(formats.read, device) if hosts else None
+        other = executor.submit(_read, device) if hosts else None
         traces = []
         for path in hosts if other else [device]:
             progress(f"reading {Path(path).name}")
-            traces.append(formats.read(path))
+            traces.append(_read(path))
         return [*traces, other.result()] if other else traces
+
+
+def _read(path: str) -> Trace:
+    """Read a trace with its attributes, so that its file is let go of."""
+    trace = formats.read(path)
+    _ = trace.attribute_parts
+    return trace
 
 
 def _communication(trace: Trace) -> Trace:

@@ -70,12 +70,12 @@ class Nodes:
     columns
         int64, shape (columns, nodes): what is told by ``kernels.host_layout.NUMBERS``.
     parts
-        What else the kernel found: of all nodes, or of two halves.
+        What else the kernel found: of all nodes, or of two halves. Until it is asked for.
     """
 
     raw: RawFile
     columns: Ints
-    parts: tuple[Found, ...]
+    parts: list[Found]
 
     def column(self, name: str) -> Ints:
         """Give a column, which is not to be changed; int64, shape (nodes,)."""
@@ -98,7 +98,7 @@ class Nodes:
     def attributes(self, new_row: Ints, others: Attributes) -> Attributes:
         """Give what has no column, for nodes in other rows.
 
-        It may be asked for once: what the kernel found is brought into order in its place.
+        They can be asked for once.
 
         Parameters
         ----------
@@ -119,13 +119,15 @@ class Nodes:
         at = np.cumsum(count) - count
         out, content = empty_columns(int(count.sum())), np.empty(size, dtype=np.uint8)
         first_node = 0
-        for part in self.parts:
+        while self.parts:  # what is placed is let go of, as there may be a lot of it
+            part = self.parts.pop(0)
             new_names = self._names(part, names)
             end = place_kept(
                 part.kept, first_node, new_row, new_names, _CODE_OF_TYPE, self.raw.content,
                 part.unescaped, at, out, content, end,
             )  # fmt: skip
             first_node += part.numbers.shape[0]
+            del part
         shift = np.zeros(len(ATTRIBUTE_TYPES), dtype=np.int64)
         shift[list(SPAN_CODES)] = size
         codes = [names.setdefault(name, len(names)) for name in others.names]
@@ -242,7 +244,7 @@ def scan(raw: RawFile, begin: int, categories: npt.NDArray[np.uint64]) -> tuple[
         before += part.numbers.shape[0]
     columns = np.concatenate([part.numbers.T for part in parts], axis=1)
     # of the numbers, how many there are is all that is still needed
-    rest = tuple(part._replace(numbers=part.numbers[:, :0].copy()) for part in parts)
+    rest = [part._replace(numbers=part.numbers[:, :0].copy()) for part in parts]
     return Nodes(raw, columns, rest), readers[-1].at + 1
 
 
