@@ -371,7 +371,7 @@ def _attributes(
     new_row = np.empty(order.size, dtype=np.int64)
     new_row[order] = np.arange(order.size)
     node, name, at, length = columns
-    attributes = Attributes(
+    return Attributes(
         node=node.astype(np.int32),
         name=name.astype(np.int32),
         type=np.full(node.size, CODES["json"], dtype=np.uint8),
@@ -379,8 +379,7 @@ def _attributes(
         length=length.astype(np.int32),
         names=tuple(codes),
         buffers=(raw.content,),
-    )
-    return attributes.moved(new_row).with_own_bytes()  # so that the file is not held for them
+    ).moved(new_row)
 
 
 def _identity_rows(nodes: _Nodes) -> Ints:
