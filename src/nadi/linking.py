@@ -36,6 +36,7 @@ from nadi.trace import Job, Trace
 __all__ = ["LinkedFile", "Linking", "link_files"]
 
 _WITHOUT_ARGS = ("chakra", "chakra-json")  # formats with no place for raw args of the host's work
+_WORTH_THREADS = 2  # ranks at a time
 _IN_FOLDERS = "chakra"  # what ranks are written as unless another format is named
 
 
@@ -147,9 +148,9 @@ def link_files(
         Whether files that are there already are replaced.
     executor
         Any Executor of the standard library's kind, such as that of a Dask cluster or of MPI,
-        whose workers see the same files; by default a process for each core, or this process
-        where there is one rank. Processes start the main module anew: a script must keep its
-        work under ``if __name__ == "__main__"``.
+        whose workers see the same files; by default a process for each core, or threads of this
+        process where there are two cores or two ranks at most. Processes start the main module
+        anew: a script must keep its work under ``if __name__ == "__main__"``.
     progress
         Called with a line of text before each longer stage.
 
@@ -259,13 +260,23 @@ def _run(
 
 @contextmanager
 def _pool(executor: Executor | None, num_ranks: int) -> Iterator[Executor]:
-    """Give the executor, or a pool of processes that lives as long as it is needed."""
+    """Give the executor, or a pool that lives as long as it is needed.
+
+    Two ranks at a time are linked in threads: most of the work is that of compiled code, which
+    lets others run meanwhile, and a process takes half a second to start. More threads would
+    wait for one another.
+    """
     if executor is not None:
         yield executor
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = min(num_ranks, cores or 1)
+    if workers <= _WORTH_THREADS:
+        with ThreadPoolExecutor(workers) as threads:
+            yield threads
+        return
     # a process that is a copy of this one could wait for threads that it does not have
-    with ProcessPoolExecutor(min(num_ranks, cores or 1), get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         yield pool
 
 
