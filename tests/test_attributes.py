@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.attributes import AttributeBuilder, Attributes
+from nadi.attributes import AttributeBuilder, Attributes, JoinedAttributes, Part
 from nadi.wire import LIST_TYPES, SCALAR_TYPES
 
 RANGES = {
@@ -84,6 +84,22 @@ def test_they_go_where_their_nodes_go(
 @given(rows, rows)
 def test_those_of_two_files_stand_one_after_the_other(one: list[Row], other: list[Row]) -> None:
     assert list(build(one).joined(build(other)).items()) == in_order(one + other)
+    joined = JoinedAttributes(lambda: (Part(build(one)), Part(build(other))))
+    parts = [list(part.attributes.items()) for part in joined.parts]
+    assert parts == [in_order(one), in_order(other)]
+    assert list(joined.value.items()) == in_order(one + other)
+    (whole,) = joined.parts
+    assert whole.attributes is joined.value
+
+
+@given(rows, st.sets(st.integers(0, 11)))
+def test_what_is_left_can_lie_in_bytes_of_its_own(given_rows: list[Row], lost: set[int]) -> None:
+    attributes = build(given_rows)
+    kept = np.array([row not in lost for row in range(len(given_rows))], dtype=np.bool_)
+    left = attributes.filtered(kept).with_own_bytes()
+    expected = [row for row, is_kept in zip(attributes.items(), kept, strict=True) if is_kept]
+    assert list(left.items()) == expected
+    assert sum(buffer.size for buffer in left.buffers) == left.length[left.is_span].sum()
 
 
 def test_the_table_writes_every_value_as_text() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import pickle
 import shutil
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import polars as pl
 import pytest
 
 import nadi
+from nadi import linking
 from nadi.discover import peek, recording_of
 from nadi.linking import _communication
 from tests.conftest import PairWriter
@@ -41,14 +43,14 @@ def job(demo_folder: Path) -> nadi.Job:
     return nadi.load_job(demo_folder, tensors=True)
 
 
-def assert_same_files(linking: nadi.Linking, job: nadi.Job) -> None:
-    assert [file.rank for file in linking.files] == list(job.ranks)
-    for file, trace in zip(linking.files, job.traces, strict=True):
+def assert_same_files(done: nadi.Linking, job: nadi.Job) -> None:
+    assert [file.rank for file in done.files] == list(job.ranks)
+    for file, trace in zip(done.files, job.traces, strict=True):
         assert Path(file.target).name == f"rank{trace.rank}.nadi"
         assert (file.nodes, file.deps) == (trace.nodes.height, trace.deps.height)
         nadi.read(file.target).assert_equals(trace)
-    assert linking.num_collectives == job.num_collectives > 0
-    assert linking.issues.equals(job.issues)
+    assert done.num_collectives == job.num_collectives > 0
+    assert done.issues.equals(job.issues)
 
 
 def test_in_any_executor(demo_folder: Path, tmp_path: Path, job: nadi.Job) -> None:
@@ -64,8 +66,33 @@ def test_in_threads(demo_folder: Path, tmp_path: Path, job: nadi.Job) -> None:
     assert_same_files(linking, job)
 
 
-def test_in_processes(demo_folder: Path, tmp_path: Path, job: nadi.Job) -> None:
+@pytest.mark.parametrize("cores", [2, 3])  # threads, and processes
+def test_on_all_cores(
+    cores: int, demo_folder: Path, tmp_path: Path, job: nadi.Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = []
+    for name in ("ThreadPoolExecutor", "ProcessPoolExecutor"):
+        made = getattr(linking, name)
+        monkeypatch.setattr(linking, name, lambda *a, made=made: used.append(made) or made(*a))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
     assert_same_files(nadi.link_files(demo_folder, output=tmp_path, to="nadi"), job)
+    assert (ProcessPoolExecutor in used) == (cores == 3)
+
+
+@pytest.mark.parametrize(("suffix", "to"), [("et", "chakra"), ("json", "chakra-json")])
+def test_raw_args_are_let_go_of_where_they_are_not_written(
+    suffix: str, to: str, demo_folder: Path, tmp_path: Path, job: nadi.Job
+) -> None:
+    target, whole = tmp_path / f"two.{suffix}", tmp_path / f"whole.{suffix}"
+    left_out = job.traces[2].write(whole, to=to)
+    files = (demo_folder / "host_2.json.gz", demo_folder / "device_2.json.gz")
+    (file,) = nadi.link_files(*files, output=target, to=to).files
+    assert target.read_bytes() == whole.read_bytes()
+    counted = {
+        code: table.filter(pl.col("code") == code)["count"].to_list()
+        for code, table in (("link.args", file.issues), ("chakra.args", left_out))
+    }
+    assert counted["link.args"] == counted["chakra.args"] != []
 
 
 def test_what_is_sent_back_is_small(demo_folder: Path, tmp_path: Path, job: nadi.Job) -> None:

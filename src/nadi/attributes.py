@@ -10,8 +10,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from threading import RLock
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,13 +21,13 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import FormatError
-from nadi.kernels.attributes import count_attributes, place_attributes
+from nadi.kernels.attributes import count_attributes, place_attributes, place_spans
 from nadi.schema import ATTRIBUTE_TYPES, ATTRS
 from nadi.wire import SCALAR_TYPES, bits_of, pack_list, unpack_list, value_of
 
 __all__ = [
-    "CODES", "SPAN_CODES", "AttributeBuilder", "Attributes", "LazyAttributes", "Part", "combined",
-    "empty_columns",
+    "CODES", "SPAN_CODES", "AttributeBuilder", "Attributes", "JoinedAttributes", "LazyAttributes",
+    "Part", "combined", "empty_columns",
 ]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
@@ -199,6 +200,21 @@ class Attributes:
         rows = np.flatnonzero(kept)
         return self._at(rows, self.node[rows])
 
+    def with_own_bytes(self) -> Attributes:
+        """Give the same attributes, with a copy of what their spans lie in and no more of it."""
+        rows = np.flatnonzero(self.is_span & (self.length > 0))
+        at, length = self.value[rows], self.length[rows].astype(np.int64)
+        first = np.cumsum(length) - length
+        out = np.empty(int(length.sum()), dtype=np.uint8)
+        number = np.searchsorted(self._starts, at, side="right") - 1
+        for one in np.unique(number).tolist():
+            mine = np.flatnonzero(number == one)
+            begin = at[mine] - self._starts[one]
+            place_spans(_writable(self.buffers[one]), begin, length[mine], first[mine], out)
+        value = self.value.copy()
+        value[rows] = first
+        return replace(self, value=value, buffers=(out,))
+
     def _at(self, rows: Ints, node: npt.NDArray[np.int32]) -> Attributes:
         return Attributes(
             node=node,
@@ -318,13 +334,43 @@ class LazyAttributes:
 
     def __init__(self, load: Callable[[], Attributes]) -> None:
         self._load = load
+        self._lock = RLock()  # several threads may ask
 
     @property
     def value(self) -> Attributes:
         """The attributes."""
-        value = self._load()
-        self._load = lambda: value  # lets go of what they were read from
+        with self._lock:
+            value = self._load()
+            self._load = lambda: value  # lets go of what they were read from
         return value
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The attributes as they are put together."""
+        return (Part(self.value),)
+
+
+class JoinedAttributes(LazyAttributes):
+    """Attributes of several sources, which are put together when all are asked for at once.
+
+    Who goes through them once, as a writer does, takes the parts, and needs no room for both.
+    """
+
+    def __init__(self, load: Callable[[], tuple[Part, ...]]) -> None:
+        super().__init__(lambda: combined(load()))
+        self._load_parts = load
+
+    @property
+    def value(self) -> Attributes:
+        """The attributes of all sources."""
+        value = super().value
+        self._load_parts = lambda: (Part(value),)
+        return value
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The attributes of each source, or of all once they are put together."""
+        return self._load_parts()
 
 
 def _json_value(content: bytes) -> Any:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import (
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    as_completed,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,6 +35,8 @@ from nadi.trace import Job, Trace
 
 __all__ = ["LinkedFile", "Linking", "link_files"]
 
+_WITHOUT_ARGS = ("chakra", "chakra-json")  # formats with no place for raw args of the host's work
+_WORTH_THREADS = 2  # ranks at a time
 _IN_FOLDERS = "chakra"  # what ranks are written as unless another format is named
 
 
@@ -139,9 +148,9 @@ def link_files(
         Whether files that are there already are replaced.
     executor
         Any Executor of the standard library's kind, such as that of a Dask cluster or of MPI,
-        whose workers see the same files; by default a process for each core, or this process
-        where there is one rank. Processes start the main module anew: a script must keep its
-        work under ``if __name__ == "__main__"``.
+        whose workers see the same files; by default a process for each core, or threads of this
+        process where there are two cores or two ranks at most. Processes start the main module
+        anew: a script must keep its work under ``if __name__ == "__main__"``.
     progress
         Called with a line of text before each longer stage.
 
@@ -251,13 +260,23 @@ def _run(
 
 @contextmanager
 def _pool(executor: Executor | None, num_ranks: int) -> Iterator[Executor]:
-    """Give the executor, or a pool of processes that lives as long as it is needed."""
+    """Give the executor, or a pool that lives as long as it is needed.
+
+    Two ranks at a time are linked in threads: most of the work is that of compiled code, which
+    lets others run meanwhile, and a process takes half a second to start. More threads would
+    wait for one another.
+    """
     if executor is not None:
         yield executor
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = min(num_ranks, cores or 1)
+    if workers <= _WORTH_THREADS:
+        with ThreadPoolExecutor(workers) as threads:
+            yield threads
+        return
     # a process that is a copy of this one could wait for threads that it does not have
-    with ProcessPoolExecutor(min(num_ranks, cores or 1), get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         yield pool
 
 
@@ -299,17 +318,38 @@ def _link_rank(
 
 def _linked(task: _Task, progress: Callable[[str], None]) -> Trace:
     """Read and link; what was read is not held on to once this returns."""
-    traces = []
-    for path in task.sources:
-        progress(f"reading {Path(path).name}")
-        traces.append(formats.read(path))
-    device = traces.pop()
+    *hosts, device = _read_sources(task, progress)
     ((_, _, rank),) = pair_recordings([], [recording_of(device)])
     device = replace(device, rank=rank if task.rank < 0 else task.rank)
     progress("linking")
-    if not traces:
+    if not hosts:
         return link_device(device)
-    return link_pair(traces[0], device, force=task.options.force)
+    # raw args that will not be written need not be held
+    args = task.format not in _WITHOUT_ARGS
+    return link_pair(hosts[0], device, force=task.options.force, args=args)
+
+
+def _read_sources(task: _Task, progress: Callable[[str], None]) -> list[Trace]:
+    """Read the sources, the device trace beside the host trace, which takes longer."""
+    *hosts, device = task.sources
+    if not hosts:
+        progress(f"reading {Path(device).name}")
+        return [formats.read(device)]
+    (host,) = hosts
+    with ThreadPoolExecutor(1) as executor:
+        beside = executor.submit(formats.read, device)
+        progress(f"reading {Path(host).name}")
+        trace = formats.read(host)
+        _give_back_memory()
+        _ = trace.attributes  # which need less than the file, and that is let go of
+        return [trace, beside.result()]
+
+
+def _give_back_memory() -> None:
+    """Let the system have what threads are done with: glibc keeps it, a tenth of the peak."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 def _communication(trace: Trace) -> Trace:

@@ -27,6 +27,7 @@ _KINDS = ("values", "shapes", "types", "strides")
 # the attributes of type operand, in the order that the kernel takes them in
 OPERAND_NAMES = tuple(f"{side}.{kind}" for side in ("inputs", "outputs") for kind in _KINDS)
 _WORD_SIZE = 8
+_SETS_AT_ONCE = 1 << 14
 _NO_MEMORY = "meta"  # the device of tensors that have a shape and no data
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _Ints = npt.NDArray[np.int64]
@@ -121,40 +122,75 @@ def tensor_uses(attributes: Attributes, chosen: npt.NDArray[np.bool_]) -> Tensor
     """
     text, start, length = _spans(attributes, chosen)
     sets = np.flatnonzero(length[:, 0])
-    length = length[sets]
     length[:, _KINDS.index("types")] = 0
-    leaves, tensors, names, _ = _read(text, start[sets], length)
-    uses = np.flatnonzero(leaves.tensor[: leaves.size[0]] >= 0)
-    size = int(tensors.size[0])
-    begin, end = np.empty((2, size), dtype=np.int64)
-    byte_ranges(
-        tensors.numbers, tensors.first_dim, tensors.num_dims, tensors.num_strides, tensors.dims,
-        begin, end,
-    )  # fmt: skip
-    device = tensors.device[:size]
-    no_memory = np.array([text == _NO_MEMORY for text in _texts(text, names)], dtype=np.bool_)
-    end = np.where(no_memory[device], begin, end)
-    ids, identity = np.unique(tensors.numbers[:size, 0], return_inverse=True)
-    _, storage = np.unique(tensors.numbers[:size, 1], return_inverse=True)
+    devices: dict[str, int] = {}
+    # a few at a time, which need little room
+    cuts = range(_SETS_AT_ONCE, sets.size, _SETS_AT_ONCE)
+    parts = [_uses(text, start, length, some, devices) for some in np.split(sets, cuts)]
+    uses = [np.concatenate(columns) for columns in zip(*(part[0] for part in parts), strict=True)]
+    sizes = [part[1].shape[1] for part in parts]
+    of_set, position, tensor = uses
+    tensor += np.repeat(np.cumsum(sizes) - sizes, [part[0][0].size for part in parts])
+    ids, storages, device, begin, end, is_word, is_unknown = np.concatenate(
+        [part[1] for part in parts], axis=1
+    )
+    names, identity = np.unique(ids, return_inverse=True)
+    _, storage = np.unique(storages, return_inverse=True)
     # an id that stands for memory of two devices was given anew
-    different, storage = np.unique(storage * no_memory.size + device, return_inverse=True)
-    tensor = leaves.tensor[uses].astype(np.int64)
-    unknown = (tensors.num_strides[:size] == 0) & (tensors.num_dims[:size] > 0)
-    of_set = sets[leaves.set[uses]]
+    different, storage = np.unique(storage * len(devices) + device, return_inverse=True)
     return TensorUses(
         node=of_set // 2,
-        position=leaves.position[uses].astype(np.int64),
+        position=position,
         is_output=of_set % 2 == 1,
         tensor=tensor,
         identity=identity,
         storage=storage,
         begin=begin,
-        end=end,
-        is_word=tensors.numbers[:size, 4] == _WORD_SIZE,
-        num_tensors=ids.size,
+        end=np.where(device == devices.get(_NO_MEMORY, -1), begin, end),
+        is_word=is_word > 0,
+        num_tensors=names.size,
         num_storages=different.size,
-        num_without_strides=int(unknown[tensor].sum()),
+        num_without_strides=int(is_unknown[tensor].sum()),
     )
+
+
+def _uses(
+    text: _Bytes, start: _Ints, length: _Ints, sets: _Ints, devices: dict[str, int]
+) -> tuple[tuple[_Ints, _Ints, _Ints], _Ints]:
+    """Read the tensors of some sets of texts.
+
+    Parameters
+    ----------
+    devices
+        A number for each device; new ones are added.
+
+    Returns
+    -------
+    uses
+        Set, position and tensor of each use; int64, shape (uses,) each.
+    tensors
+        int64, shape (7, tensors): id, storage, device, beginning and end, and whether its
+        elements have 8 bytes and whether its strides are missing.
+    """
+    leaves, tensors, names, _ = _read(text, start[sets], length[sets])
+    uses = np.flatnonzero(leaves.tensor[: leaves.size[0]] >= 0)
+    size = int(tensors.size[0])
+    numbers = tensors.numbers[:size]
+    begin, end = np.empty((2, size), dtype=np.int64)
+    byte_ranges(
+        tensors.numbers, tensors.first_dim, tensors.num_dims, tensors.num_strides, tensors.dims,
+        begin, end,
+    )  # fmt: skip
+    code, device = np.unique(tensors.device[:size], return_inverse=True)
+    number = [devices.setdefault(name, len(devices)) for name in _texts(text, names, code)]
+    is_unknown = (tensors.num_strides[:size] == 0) & (tensors.num_dims[:size] > 0)
+    of_tensors = (
+        numbers[:, 0], numbers[:, 1], np.array(number, dtype=np.int64)[device], begin, end,
+        numbers[:, 4] == _WORD_SIZE, is_unknown,
+    )  # fmt: skip
+    of_uses = sets[leaves.set[uses]], leaves.position[uses], leaves.tensor[uses]
+    set_, position, tensor = (column.astype(np.int64) for column in of_uses)
+    return (set_, position, tensor), np.array(of_tensors, dtype=np.int64).reshape(7, size)
 
 
 def _read(text: _Bytes, start: _Ints, length: _Ints) -> tuple[Leaves, Tensors, Names, int]:
@@ -230,9 +266,10 @@ def _room(num_sets: int, num_items: int, num_dims: int) -> tuple[Leaves, Tensors
     return leaves, tensors, names
 
 
-def _texts(text: _Bytes, names: Names) -> list[str]:
-    size = int(names.size[0])
-    spans = zip(names.start[:size].tolist(), names.length[:size].tolist(), strict=True)
+def _texts(text: _Bytes, names: Names, chosen: _Ints32 | None = None) -> list[str]:
+    """Give every text that was met, or those of some numbers."""
+    rows = np.arange(int(names.size[0])) if chosen is None else chosen
+    spans = zip(names.start[rows].tolist(), names.length[rows].tolist(), strict=True)
     view = text.data
     # what is no UTF-8 shows as replaced; its bytes stay with the attributes
     return [str(view[start : start + length], "utf-8", "replace") for start, length in spans]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.attributes import Attributes, LazyAttributes
+from nadi.attributes import Attributes, LazyAttributes, Part
 from nadi.device_frames import device_frame
 from nadi.operands import OperandTables, operand_tables
 from nadi.provenance import Provenance
@@ -60,6 +60,12 @@ class Trace:
         """What the files said that has no column."""
         given = self.given_attributes
         return given.value if isinstance(given, LazyAttributes) else given
+
+    @property
+    def attribute_parts(self) -> tuple[Part, ...]:
+        """The attributes as they are put together, for who goes through them only once."""
+        given = self.given_attributes
+        return given.parts if isinstance(given, LazyAttributes) else (Part(given),)
 
     @cached_property
     def attrs(self) -> pl.DataFrame:

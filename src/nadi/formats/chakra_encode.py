@@ -1,66 +1,50 @@
 """Chakra's .et out of a trace: the same messages for one that came from an .et.
 
 Of other traces, columns become attributes under the names that Chakra's tools read
-(``is_cpu_op``, ``comm_type``, ``comm_size``, ...); parents become control dependencies,
-everything else that is waited for becomes data dependencies. Chakra counts in
-microseconds: the exact times stand beside, as ``start_ns`` and ``duration_ns``.
+(:mod:`nadi.formats.chakra_words`); parents become control dependencies, everything else that
+is waited for becomes data dependencies. Chakra counts in microseconds: the exact times stand
+beside, as ``start_ns`` and ``duration_ns``.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.attributes import CODES, AttributeBuilder, Attributes, Part, combined
+from nadi.attributes import CODES, AttributeBuilder, Attributes, Part
 from nadi.errors import UsageError
-from nadi.formats.chakra_decode import COLLECTIVES, stated_version
+from nadi.formats.chakra_decode import stated_version
+from nadi.formats.chakra_words import ColumnOfAttributes, Described, describe
 from nadi.issues import IssueLog
-from nadi.kernels.attributes import place_spans
 from nadi.kernels.chakra_attributes import ROLES
-from nadi.kernels.chakra_encode import MessageColumns, encode_messages, measure_messages
+from nadi.kernels.chakra_encode import (
+    ColumnAttributes,
+    GivenAttributes,
+    MessageColumns,
+    encode_messages,
+    measure_messages,
+)
 from nadi.kernels.groups import group_rows
-from nadi.schema import CATEGORIES, NODE_KINDS
 from nadi.trace import Trace
 
-__all__ = ["SCHEMAS", "encode", "given_ids", "start_and_duration", "with_chakra_attributes"]
+__all__ = ["SCHEMAS", "encode", "given_ids", "start_and_duration", "version_of"]
 
 SCHEMAS = ("0.0.4", "1.0.0")
 
 _Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
-_Bytes = npt.NDArray[np.uint8]
+_NO_BYTES = np.empty(0, dtype=np.uint8)
 _PIECE = 1 << 22  # bytes of a file at a time
 _AHEAD = 2  # pieces
+_LEFT_OUT = np.uint8(CODES["dependency"])
 _DEPENDENCY = re.compile(r"(ctrl|data)_deps\[(\d+)\]")
-# columns of nodes that become numbers under Chakra's or PyTorch's name for them
-_NUMBERS = (
-    ("stream", "stream", "int64"),
-    ("comm_bytes", "comm_size", "int64"),
-    ("src", "comm_src", "int32"),
-    ("dst", "comm_dst", "int32"),
-    ("tag", "comm_tag", "int32"),
-    ("is_async", "is_async", "int64"),
-    ("flops", "num_ops", "int64"),
-    ("bytes", "tensor_size", "uint64"),
-    ("rf_id", "rf_id", "int64"),
-    ("sequence", "sequence", "int64"),
-    ("external_id", "external_id", "int64"),
-    ("correlation", "correlation", "int64"),
-    ("thread", "thread", "int64"),
-    ("device", "device", "int64"),
-    ("start", "start_ns", "int64"),
-    ("duration", "duration_ns", "int64"),
-    ("exclusive", "exclusive_ns", "int64"),
-)
 
 
 def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[memoryview]:
@@ -78,19 +62,38 @@ def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[memoryv
     """
     if schema and schema not in SCHEMAS:
         raise UsageError("", f"no schema is called {schema!r}", f"there are {', '.join(SCHEMAS)}")
-    given = trace
-    if stated_version(trace.attributes) is None:
-        trace = with_chakra_attributes(trace, log, version=schema or SCHEMAS[0])
-    attributes = _with_version(trace.attributes, schema)
+    stated = version_of(trace)
+    if stated is None:
+        described = describe(trace, log, version=schema or SCHEMAS[0])
+    else:
+        described = _as_it_came(trace, stated, schema)
     log.add(
-        "chakra.unknown-key", "warning", int((attributes.type == CODES["json"]).sum()),
+        "chakra.unknown-key", "warning",
+        int((described.given.attributes.type == CODES["json"]).sum()),
         "keys of a Chakra trace in JSON that its messages have no field for",
         "write JSON to keep them",
     )  # fmt: skip
-    columns = _message_columns(trace, attributes, given)
+    columns = _message_columns(trace, described, from_chakra=stated is not None)
     sizes = np.empty(trace.nodes.height + 1, dtype=np.int64)
     measure_messages(columns, sizes)
     yield from _pieces(columns, sizes)
+
+
+def version_of(trace: Trace) -> str | None:
+    """Give the version of the schema that a trace came with; None if not from an .et."""
+    versions = (stated_version(part.attributes) for part in trace.attribute_parts)
+    return next((version for version in versions if version is not None), None)
+
+
+def _as_it_came(trace: Trace, stated: str, schema: str) -> Described:
+    """Describe a trace that came from an .et, which has a version of its own."""
+    attributes = trace.attributes
+    if schema in ("", stated):
+        return Described(Part(attributes), Attributes.empty(), ())
+    builder = AttributeBuilder()
+    builder.add(-1, "version", "operand", schema)
+    is_version = (attributes.node == -1) & (attributes.type == CODES["operand"])
+    return Described(Part(attributes, is_kept=~is_version), builder.build(), ())
 
 
 def _pieces(columns: MessageColumns, sizes: _Ints) -> Iterator[memoryview]:
@@ -117,252 +120,123 @@ def _piece(columns: MessageColumns, sizes: _Ints, first: int, end: int, size: in
     return out.data
 
 
-def _with_version(attributes: Attributes, schema: str) -> Attributes:
-    stated = stated_version(attributes)
-    if stated is not None and schema in ("", stated):
-        return attributes
-    builder = AttributeBuilder()
-    builder.add(-1, "version", "operand", schema or SCHEMAS[0])
-    is_version = (attributes.node == -1) & (attributes.type == CODES["operand"])
-    return builder.build().joined(attributes.filtered(~is_version))
-
-
-def with_chakra_attributes(trace: Trace, log: IssueLog, *, version: str = "") -> Trace:
-    """Give a trace whose attributes say, in Chakra's words, what its columns say.
-
-    Where a ``version`` is given, they say that too.
-    """
-    attributes = trace.attributes
-    raw_events = attributes.rows_named("event")
-    raw_events = raw_events[attributes.node[raw_events] < 0]
-    log.add(
-        "chakra.event", "info", raw_events.size,
-        "events that are no operations, such as counters, have no place in a Chakra trace",
-    )  # fmt: skip
-    twice = _described_twice(attributes, trace.nodes.height)
-    log.add(
-        "chakra.args", "info", twice.size,
-        "operations have raw args of a device trace beside what the host trace says of them: left "
-        "out",
-    )  # fmt: skip
-    kept = np.ones(len(attributes), dtype=np.bool_)
-    kept[raw_events] = kept[twice] = False
-    attributes = _texts_as_strings(attributes)
+def _message_columns(trace: Trace, described: Described, *, from_chakra: bool) -> MessageColumns:
+    given, more = described.given.attributes, described.more.with_own_bytes()
+    columns = [column for column in described.columns if (column.value >= 0).any()]
+    node_names, name_of_node = _names_of_nodes(trace)
+    names = [*given.names, *more.names, *(column.name for column in columns)]
+    texts = [text for column in columns for text in column.texts]
+    content, first = _concatenated([*node_names, *names, *texts])
+    length = np.diff(first)
+    of_names = slice(len(node_names), len(node_names) + len(names))
+    parts = described.given, Part(more)
+    ctrl_first, ctrl = given_ids(trace, parts, "ctrl", from_chakra=from_chakra)
+    data_first, data = given_ids(trace, parts, "data", from_chakra=from_chakra)
+    nodes = _node_numbers(trace, exact=not from_chakra or "duration_ns" in given.names)
+    nodes[:, 2], nodes[:, 3] = first[name_of_node], length[name_of_node]
     height = trace.nodes.height
-    added = [_numbers(trace, attributes, *entry) for entry in _NUMBERS]
-    is_cpu = trace.nodes["is_cpu"].to_numpy()
-    added.append(_Numbers("is_cpu_op", "bool", np.arange(height), is_cpu.astype(np.int64)))
-    added.append(_comm_types(trace))
-    parts = [part.without(attributes, height).attributes() for part in added]
-    texts = _texts(trace, attributes, version)
-    rounded = sum(np.maximum(trace.column(c), 0) % 1000 for c in ("start", "duration"))
-    log.add(
-        "chakra.rounded", "info", int(np.count_nonzero(rounded)),
-        "operations whose times are no whole microseconds: rounded, and exact in the attributes "
-        "start_ns and duration_ns",
-    )  # fmt: skip
-    kinds = trace.deps.filter(~pl.col("kind").is_in(["data", "ctrl"])).height
-    log.add(
-        "chakra.dependency-kind", "info", kinds,
-        "dependencies become data or control dependencies; what kind they were is not written",
-    )  # fmt: skip
-    every = [Part(attributes, is_kept=kept), *map(Part, parts), Part(texts)]
-    return replace(trace, given_attributes=combined([*every, Part(_category_attributes(trace))]))
-
-
-def _described_twice(attributes: Attributes, height: int) -> _Ints:
-    """Give the rows of raw args of nodes that have what PyTorch's execution trace says."""
-    args = attributes.rows_named("args")
-    of_host = np.zeros(height + 1, dtype=np.bool_)  # the last stands for the trace itself
-    of_host[attributes.node[attributes.rows_named("op_schema")]] = True
-    return args[of_host[attributes.node[args]]]
-
-
-def _texts_as_strings(attributes: Attributes) -> Attributes:
-    """Give raw JSON, and operands that Chakra has no field for, as attributes of type string."""
-    is_role = np.isin(attributes.name, [
-        code for code, name in enumerate(attributes.names) if name in ROLES
-    ])  # fmt: skip
-    to_string = (attributes.type == CODES["json"]) | (
-        (attributes.type == CODES["operand"]) & ~is_role
-    )
-    types = np.where(to_string, np.uint8(CODES["string"]), attributes.type)
-    return replace(attributes, type=types)
-
-
-@dataclass(frozen=True)
-class _Numbers:
-    """Attributes of one name and type: a number for each of some nodes."""
-
-    name: str
-    type: str
-    node: _Ints
-    value: _Ints
-
-    def without(self, attributes: Attributes, height: int) -> _Numbers:
-        """Leave out the nodes that have an attribute of this name."""
-        has = np.zeros(height + 1, dtype=np.bool_)  # the last stands for the trace itself
-        has[attributes.node[attributes.rows_named(self.name)]] = True
-        kept = ~has[self.node]
-        return _Numbers(self.name, self.type, self.node[kept], self.value[kept])
-
-    def attributes(self) -> Attributes:
-        """Give them as they are kept."""
-        size = self.node.size
-        return Attributes(
-            node=self.node.astype(np.int32),
-            name=np.zeros(size, dtype=np.int32),
-            type=np.full(size, CODES[self.type], dtype=np.uint8),
-            value=self.value,
-            length=np.zeros(size, dtype=np.int32),
-            names=(self.name,),
-            buffers=(),
-        )
-
-
-def _numbers(
-    trace: Trace, attributes: Attributes, column: str, name: str, type_name: str
-) -> _Numbers:
-    value = trace.column(column)
-    rows = np.flatnonzero(value >= 0)
-    if type_name == "int32" and value.max(initial=0) >= 2**31:
-        type_name = "int64"
-    return _Numbers(name, type_name, rows, value[rows])
-
-
-def _comm_types(trace: Trace) -> _Numbers:
-    types = trace.nodes["comm_type"].cast(pl.String)
-    number = types.replace_strict(
-        {name: COLLECTIVES.index(name) for name in COLLECTIVES}, default=-1
-    ).to_numpy()
-    rows = np.flatnonzero((number >= 0) & (trace.nodes["kind"] == "COMM_COLL").to_numpy())
-    return _Numbers("comm_type", "int64", rows, number[rows].astype(np.int64))
-
-
-def _texts(trace: Trace, attributes: Attributes, version: str) -> Attributes:
-    """Give the groups of communication, and what is said of the whole trace."""
-    builder = AttributeBuilder()
-    if version:
-        builder.add(-1, "version", "operand", version)
-    stated = attributes.of(-1)
-    for name in ("rank", "world_size"):
-        if getattr(trace, name) >= 0 and name not in stated:
-            builder.add(-1, name, "int64", getattr(trace, name))
-    if trace.process >= 0 and stated.get("pid") != trace.process:
-        # the host trace may be of another run of the program, with a pid of its own
-        name = "process" if "pid" in stated else "pid"
-        builder.add(-1, name, "uint64", trace.process)
-    if trace.groups.height and "process_groups" not in stated:
-        groups = [
-            {"pg_name": name, "pg_desc": about, "backend_config": backend, "ranks": ranks}
-            for name, about, ranks, backend in trace.groups.iter_rows()
-        ]
-        builder.add(-1, "process_groups", "string", msgspec.json.encode(groups).decode())
-    group = trace.column("group")
-    names = trace.groups["name"].to_list()
-    has = np.zeros(trace.nodes.height + 1, dtype=np.bool_)
-    has[attributes.node[attributes.rows_named("pg_name")]] = True
-    for node in np.flatnonzero((group >= 0) & ~has[:-1]).tolist():
-        builder.add(node, "pg_name", "string", names[group[node]])
-    return builder.build()
-
-
-def _category_attributes(trace: Trace) -> Attributes:
-    category = trace.nodes["category"]
-    names = list(CATEGORIES)
-    sizes = np.array([len(name) for name in names])
-    code = category.to_physical().to_numpy()
-    height = trace.nodes.height
-    return Attributes(
-        node=np.arange(height, dtype=np.int32),
-        name=np.zeros(height, dtype=np.int32),
-        type=np.full(height, CODES["string"], dtype=np.uint8),
-        value=(np.cumsum(sizes) - sizes)[code],
-        length=sizes[code].astype(np.int32),
-        names=("category",),
-        buffers=(np.frombuffer("".join(names).encode(), dtype=np.uint8).copy(),),
-    )
-
-
-def _message_columns(trace: Trace, attributes: Attributes, given: Trace) -> MessageColumns:
-    # whether dependencies are Chakra's own, the version tells that a trace came with
-    node_names = trace.nodes["name"].unique().cast(pl.String).to_list()
-    names, first = _concatenated([*node_names, *attributes.names])
-    lengths = np.diff(first)
-    ctrl_first, ctrl = given_ids(given, attributes, "ctrl")
-    data_first, data = given_ids(given, attributes, "data")
-    value, buffer, rest = _buffers(attributes, is_ours=attributes is not given.attributes)
-    columns = MessageColumns(
-        nodes=_node_numbers(trace, node_names, first, lengths),
+    buffer, *others = given.buffers or (_NO_BYTES,)
+    end = buffer.size + sum(other.size for other in others)
+    first_column = len(given.names) + len(more.names)
+    return MessageColumns(
+        nodes=nodes,
         ctrl_first=ctrl_first,
-        ctrl=ctrl,
+        ctrl=_writable(ctrl),
         data_first=data_first,
-        data=data,
-        attr_first=np.searchsorted(attributes.node, np.arange(-1, trace.nodes.height + 1)),
-        attr_name=attributes.name,
-        attr_type=attributes.type,
-        attr_value=value,
-        attr_length=attributes.length,
-        attr_size=np.empty(len(attributes), dtype=np.int32),
-        name_at=first[len(node_names) : -1],
-        name_length=lengths[len(node_names) :],
-        name_role=np.array(
-            [ROLES.index(name) + 1 if name in ROLES else 0 for name in attributes.names],
-            dtype=np.int64,
+        data=_writable(data),
+        given=_given_attributes(described.given, height, 0, 0),
+        more=_given_attributes(Part(more), height, len(given.names), end),
+        columns=ColumnAttributes(
+            value=_values(columns, height),
+            name=first_column + np.arange(len(columns)),
+            type=np.array([CODES[column.type] for column in columns], dtype=np.int64),
+            text_at=first[of_names.stop : -1].copy(),
+            text_length=length[of_names.stop :].copy(),
         ),
-        names=names,
-        buffer=buffer,
-        rest=rest,
+        name_at=first[of_names].copy(),
+        name_length=length[of_names].copy(),
+        name_role=np.array(
+            [ROLES.index(name) + 1 if name in ROLES else 0 for name in names], dtype=np.int64
+        ),
+        names=content,
+        buffer=_writable(buffer),
+        rest=np.concatenate([*others, *more.buffers]),
     )
-    # kernels compile anew for read-only arrays, which polars and files give
-    return MessageColumns(*(np.require(column, requirements=["C", "W"]) for column in columns))
 
 
-def _buffers(attributes: Attributes, *, is_ours: bool) -> tuple[_Ints, _Bytes, _Bytes]:
-    """Give the first buffer as it is, and of the others what spans lie in, with new values.
+def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Give an array as kernels take it: they compile anew for read-only ones."""
+    return np.require(array, requirements=["C", "W"])
 
-    The first is most of all: the file of the host, which is not to be copied. The attributes
-    are changed if they are ``ours``, and serve nothing else.
+
+def _given_attributes(part: Part, height: int, first_name: int, shift: int) -> GivenAttributes:
+    """Tell which attributes are of which message, the metadata's first.
+
+    Parameters
+    ----------
+    first_name, shift
+        What is added to names and to where spans begin.
     """
-    if len(attributes.buffers) == 1:
-        return attributes.value, attributes.buffers[0], np.empty(0, dtype=np.uint8)
-    ends = np.cumsum([buffer.size for buffer in attributes.buffers])
-    begin = int(ends[0])
-    rows = np.flatnonzero(attributes.is_span & (attributes.value >= begin))
-    at, length = attributes.value[rows], attributes.length[rows].astype(np.int64)
-    first = np.cumsum(length) - length
-    rest = np.empty(int(length.sum()), dtype=np.uint8)
-    number = np.searchsorted(ends, at, side="right")
-    for one in np.unique(number[length > 0]).tolist():
-        mine = np.flatnonzero(number == one)
-        source = np.require(attributes.buffers[one], requirements=["C", "W"])
-        place_spans(source, at[mine] - int(ends[one - 1]), length[mine], first[mine], rest)
-    value = attributes.value if is_ours else attributes.value.copy()
-    value[rows] = begin + first
-    return value, attributes.buffers[0], rest
+    given, new_row, is_kept = part
+    num_nodes = height if new_row is None else new_row.size
+    bounds = np.searchsorted(given.node, np.arange(-1, num_nodes + 1, dtype=np.int32))
+    first, end = bounds[:-1], bounds[1:]
+    if new_row is not None:
+        theirs = np.append(0, 1 + np.flatnonzero(new_row >= 0))
+        message = np.append(0, 1 + new_row[theirs[1:] - 1])
+        first, end = np.zeros((2, height + 1), dtype=np.int64)
+        first[message], end[message] = bounds[:-1][theirs], bounds[1:][theirs]
+    # of a type that is not written
+    kind = given.type if is_kept is None else np.where(is_kept, given.type, _LEFT_OUT)
+    return GivenAttributes(
+        first=_writable(first),
+        end=_writable(end),
+        name=_writable(given.name + np.int32(first_name) if first_name else given.name),
+        type=_writable(kind),
+        value=_writable(given.value + shift * given.is_span if shift else given.value),
+        length=_writable(given.length),
+        size=np.empty(len(given), dtype=np.int32),
+    )
 
 
-def _node_numbers(trace: Trace, names: list[str], first: _Ints, lengths: _Ints) -> _Ints:
-    kinds = {name: number for number, name in enumerate(NODE_KINDS)}
-    codes = {name: code for code, name in enumerate(names)}
-    name = trace.nodes["name"].cast(pl.String).replace_strict(
-        codes, default=0, return_dtype=pl.Int64
-    ).to_numpy()  # fmt: skip
+def _values(columns: Sequence[ColumnOfAttributes], height: int) -> _Ints:
+    """Give the values of columns, texts numbered through; int64, shape (columns, nodes)."""
+    values = np.empty((len(columns), height), dtype=np.int64)
+    num_texts = 0
+    for row, column in zip(values, columns, strict=True):
+        row[:] = column.value
+        if num_texts and column.texts:
+            row[row >= 0] += num_texts
+        num_texts += len(column.texts)
+    return values
+
+
+def _names_of_nodes(trace: Trace) -> tuple[list[str], _Ints]:
+    """Give each name once, and which of them each node has; int64, shape (nodes,)."""
+    names = trace.nodes["name"]
+    different = names.unique()
+    code = names.to_physical().to_numpy()
+    number = np.zeros(int(code.max(initial=0)) + 1, dtype=np.int64)
+    number[different.to_physical().to_numpy()] = np.arange(different.len())
+    return different.cast(pl.String).to_list(), number[code]
+
+
+def _node_numbers(trace: Trace, *, exact: bool) -> _Ints:
+    """Give what else of nodes is a number; columns 2 and 3 are for names."""
     out = np.empty((trace.nodes.height, 6), dtype=np.int64)
     out[:, 0] = trace.column("id")
-    out[:, 1] = trace.nodes["kind"].cast(pl.String).replace_strict(kinds).to_numpy()
-    out[:, 2] = first[name]
-    out[:, 3] = lengths[name]
-    out[:, 4], out[:, 5] = start_and_duration(trace)
+    out[:, 1] = trace.nodes["kind"].to_physical().to_numpy()
+    out[:, 4], out[:, 5] = start_and_duration(trace, exact=exact)
     return out
 
 
-def start_and_duration(trace: Trace) -> tuple[_Ints, _Ints]:
-    """Give what Chakra calls start and duration of each node, in us; 0 where unknown."""
+def start_and_duration(trace: Trace, *, exact: bool) -> tuple[_Ints, _Ints]:
+    """Give what Chakra calls start and duration of each node, in us; 0 where unknown.
+
+    Where attributes have the ``exact`` duration, it is the exclusive one.
+    """
     exclusive, duration = trace.column("exclusive"), trace.column("duration")
-    own = duration
-    if "duration_ns" in trace.attributes.names:  # which keeps what is written otherwise
-        own = np.where(exclusive >= 0, exclusive, duration)
+    own = np.where(exclusive >= 0, exclusive, duration) if exact else duration
     return _microseconds(trace.column("start")), _microseconds(own)
 
 
@@ -378,8 +252,19 @@ def _concatenated(texts: list[str]) -> tuple[npt.NDArray[np.uint8], _Ints]:
     return np.frombuffer(b"".join(encoded), dtype=np.uint8).copy(), first
 
 
-def given_ids(trace: Trace, attributes: Attributes, kind: str) -> tuple[_Ints, _Ints]:
+def given_ids(
+    trace: Trace, parts: Sequence[Part], kind: str, *, from_chakra: bool
+) -> tuple[_Ints, _Ints]:
     """Give the ids that each node waits for, each in its place of the file where it had one.
+
+    Parameters
+    ----------
+    parts
+        The attributes.
+    kind
+        ``ctrl`` or ``data``.
+    from_chakra
+        Whether the trace came from Chakra, whose kinds its dependencies have then.
 
     Returns
     -------
@@ -387,15 +272,18 @@ def given_ids(trace: Trace, attributes: Attributes, kind: str) -> tuple[_Ints, _
         Where each node's ids begin, and after the last where they end; int64, shapes
         (nodes + 1,) and (dependencies,).
     """
-    src, dst = _dependencies(trace, kind)
+    src, dst = _dependencies(trace, kind, from_chakra=from_chakra)
     ids = trace.column("id")[src]
-    node, place, other = _kept_dependencies(attributes, kind)
+    kept = [_kept_dependencies(part, kind) for part in parts]
+    node, place, other = (np.concatenate(columns) for columns in zip(*kept, strict=True))
     height = trace.nodes.height
     total = np.bincount(dst, minlength=height) + np.bincount(node, minlength=height)
     first = np.append(0, np.cumsum(total))
     where = first[node] + place
     if np.unique(where).size < where.size or (place >= total[node]).any():
         raise ValueError(f"attributes {kind}_deps[...] stand in each other's place")
+    if where.size == 0:
+        return first, ids
     out = np.empty(first[-1], dtype=np.int64)
     free = np.ones(out.size, dtype=np.bool_)
     free[where] = False
@@ -404,12 +292,9 @@ def given_ids(trace: Trace, attributes: Attributes, kind: str) -> tuple[_Ints, _
     return first, out
 
 
-def _dependencies(trace: Trace, kind: str) -> tuple[_Ints, _Ints]:
+def _dependencies(trace: Trace, kind: str, *, from_chakra: bool) -> tuple[_Ints, _Ints]:
     """Give the rows waited for and those that wait, in order of the latter."""
-    if (
-        trace.deps["kind"].is_in(["data", "ctrl"]).any()
-        or stated_version(trace.attributes) is not None
-    ):
+    if from_chakra or trace.deps["kind"].is_in(["data", "ctrl"]).any():
         chosen = trace.deps.filter(pl.col("kind") == kind)
         src, dst = chosen["src"].to_numpy(), chosen["dst"].to_numpy()
     else:
@@ -440,13 +325,20 @@ def _of_other_kinds(trace: Trace, kind: str) -> tuple[_Ints, _Ints]:
     return waits["src"].to_numpy(), waits["dst"].to_numpy()
 
 
-def _kept_dependencies(attributes: Attributes, kind: str) -> tuple[_Ints, _Ints, _Ints]:
+def _kept_dependencies(part: Part, kind: str) -> tuple[_Ints, _Ints, _Ints]:
     """Give node, place in its list, and id of dependencies that are kept as attributes."""
+    attributes = part.attributes
     places = {}
     for code, name in enumerate(attributes.names):
         if (found := _DEPENDENCY.fullmatch(name)) and found[1] == kind:
             places[code] = int(found[2])
-    is_kept = (attributes.type == CODES["dependency"]) & np.isin(attributes.name, list(places))
-    rows = np.flatnonzero(is_kept)
+    rows = np.zeros(0, dtype=np.int64)
+    if places:
+        is_kept = attributes.type == CODES["dependency"]
+        rows = np.flatnonzero(is_kept & np.isin(attributes.name, list(places)))
+    node = attributes.node[rows].astype(np.int64)
+    if part.new_row is not None:
+        node = part.new_row[node]
+        rows, node = rows[node >= 0], node[node >= 0]
     place = np.array([places[int(code)] for code in attributes.name[rows]], dtype=np.int64)
-    return attributes.node[rows].astype(np.int64), place, attributes.value[rows]
+    return node, place, attributes.value[rows]

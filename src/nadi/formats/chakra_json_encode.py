@@ -15,9 +15,9 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.attributes import CODES, SPAN_CODES, Attributes
-from nadi.formats.chakra_decode import stated_version
-from nadi.formats.chakra_encode import given_ids, start_and_duration, with_chakra_attributes
+from nadi.formats.chakra_encode import given_ids, start_and_duration, version_of
 from nadi.formats.chakra_messages import camel_case
+from nadi.formats.chakra_words import with_chakra_attributes
 from nadi.formats.dependencies import pieces
 from nadi.formats.json_columns import (
     float_text,
@@ -61,7 +61,8 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     bytes
         The file, UTF-8, piece by piece; a line per node. O(bytes).
     """
-    if stated_version(trace.attributes) is None:
+    from_chakra = version_of(trace) is not None
+    if not from_chakra:
         trace = with_chakra_attributes(trace, log)
     attributes = trace.attributes
     kinds = _unknown_kinds(attributes)
@@ -76,7 +77,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
         pl.concat_str(pl.lit("{"), pl.col("fields").str.strip_prefix(","), pl.lit("}"))
     )[0].item()
     yield f'{{"globalMetadata": {metadata}, "nodes": [\n'.encode()
-    lines = _node_lines(trace, given[1:], kinds)
+    lines = _node_lines(trace, given[1:], kinds, from_chakra=from_chakra)
     comma = pl.when(pl.int_range(pl.len()) < pl.len() - 1).then(pl.lit(",")).otherwise(pl.lit(""))
     yield from pieces(lines.to_frame("line").select(pl.col("line") + comma).to_series())
     yield b"]}\n"
@@ -93,9 +94,15 @@ def _unknown_kinds(attributes: Attributes) -> dict[int, int]:
     return kinds
 
 
-def _node_lines(trace: Trace, given: pl.DataFrame, unknown_kinds: dict[int, int]) -> pl.Series:
-    nodes = trace.nodes
-    start, duration = start_and_duration(trace)
+def _node_lines(
+    trace: Trace, given: pl.DataFrame, unknown_kinds: dict[int, int], *, from_chakra: bool
+) -> pl.Series:
+    nodes, parts = trace.nodes, trace.attribute_parts
+    exact = "duration_ns" in trace.attributes.names  # which keeps what is written otherwise
+    start, duration = start_and_duration(trace, exact=exact)
+    ctrl, data = (
+        given_ids(trace, parts, kind, from_chakra=from_chakra) for kind in ("ctrl", "data")
+    )
     kinds = pl.Series([f'"{name}_NODE"' for name in NODE_KINDS])
     kind = kinds.gather(nodes["kind"].to_physical())
     # each field as JSON, and what stands for protobuf's default, which is left out
@@ -103,8 +110,8 @@ def _node_lines(trace: Trace, given: pl.DataFrame, unknown_kinds: dict[int, int]
         "id": (_quoted(nodes["id"]), '"0"'),
         "name": (texts_as_json(nodes["name"]), '""'),
         "type": (kind.scatter(list(unknown_kinds), map(str, unknown_kinds.values())), kinds[0]),
-        "ctrlDeps": (_id_lists(*given_ids(trace, trace.attributes, "ctrl")), ""),
-        "dataDeps": (_id_lists(*given_ids(trace, trace.attributes, "data")), ""),
+        "ctrlDeps": (_id_lists(*ctrl), ""),
+        "dataDeps": (_id_lists(*data), ""),
         "startTimeMicros": (_quoted(pl.Series(start)), '"0"'),
         "durationMicros": (_quoted(pl.Series(duration)), '"0"'),
     }

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from nadi.attributes import CODES, Attributes, empty_columns
+from nadi.attributes import CODES, SPAN_CODES, Attributes, empty_columns
 from nadi.errors import FormatError
 from nadi.formats.container import RawFile
 from nadi.formats.json_file import Texts, doubled, find_texts, json_error, read_list, type_error
 from nadi.kernels import host_layout as kernels
+from nadi.kernels.attributes import count_attributes, count_kept, place_attributes, place_kept
 from nadi.kernels.host_layout import NAMES, NODE_KEYS, NUMBERS, STATE, WORDS, Found
 from nadi.kernels.host_trace import scan_nodes
 from nadi.kernels.json_tokens import MAX_DEPTH, failure_of
 from nadi.kernels.strings import make_words
-from nadi.schema import CATEGORIES
+from nadi.schema import ATTRIBUTE_TYPES, CATEGORIES
 from nadi.wire import RANGES, SCALAR_TYPES
 
 __all__ = ["Nodes", "scan"]
@@ -66,20 +67,19 @@ class Nodes:
     ----------
     raw
         The file.
+    columns
+        int64, shape (columns, nodes): what is told by ``kernels.host_layout.NUMBERS``.
     parts
-        What the kernel found, cut to size: of all nodes, or of two halves.
+        What else the kernel found: of all nodes, or of two halves. Until it is asked for.
     """
 
     raw: RawFile
-    parts: tuple[Found, ...]
-
-    @cached_property
-    def _columns(self) -> Ints:
-        return np.concatenate([part.numbers.T for part in self.parts], axis=1)
+    columns: Ints
+    parts: list[Found]
 
     def column(self, name: str) -> Ints:
         """Give a column, which is not to be changed; int64, shape (nodes,)."""
-        column: Ints = self._columns[NUMBERS[name]]
+        column: Ints = self.columns[NUMBERS[name]]
         return column
 
     def texts(self) -> Texts:
@@ -88,80 +88,83 @@ class Nodes:
 
     def span(self, name: str, row: int) -> bytes:
         """Give the bytes of a span that two columns tell; empty without one."""
-        for part in self.parts:
-            if row < part.numbers.shape[0]:
-                break
-            row -= part.numbers.shape[0]
-        at, length = (int(part.numbers[row, NUMBERS[f"{name}_{k}"]]) for k in ("at", "length"))
+        at, length = (int(self.column(f"{name}_{k}")[row]) for k in ("at", "length"))
         return self.raw.content[at : at + length].tobytes() if at >= 0 else b""
 
     def without_columns(self) -> Nodes:
         """Give what :meth:`attributes` needs, and let go of the rest."""
-        parts = [part._replace(numbers=part.numbers[:, :0].copy()) for part in self.parts]
-        return Nodes(self.raw, tuple(parts))
+        return Nodes(self.raw, self.columns[:0].copy(), self.parts)
 
-    def attributes(self) -> Attributes:
-        """Give what has no column; the rows are those of the file, in its order."""
-        size = sum(part.kept.shape[0] for part in self.parts)
-        node, name, kind, value, length = empty_columns(size)
+    def attributes(self, new_row: Ints, others: Attributes) -> Attributes:
+        """Give what has no column, for nodes in other rows.
+
+        They can be asked for once.
+
+        Parameters
+        ----------
+        new_row
+            int64, shape (nodes,): where each node goes.
+        others
+            What else is known of these nodes; in a node it comes last.
+        """
         names = {known: code for code, known in enumerate(NAMES)}
-        first = first_node = first_byte = 0
+        count = np.zeros(new_row.size + 1, dtype=np.int64)
+        everything = np.ones(len(others), dtype=np.bool_)
+        count_attributes(others.node, new_row, everything, count)
+        size = first_node = end = 0
         for part in self.parts:
-            mine = slice(first, first + part.kept.shape[0])
-            node[mine] = (part.kept[:, 0] >> 32) + first_node
-            name[mine] = self._names(part, names)
-            value[mine] = part.kept[:, 1]
-            kind[mine] = part.kept[:, 2] & 63
-            length[mine] = part.kept[:, 2] >> 6
-            if first_byte:  # texts of a second part come after those of the first
-                text = (kind[mine] == _STRING) & (value[mine] >= self.raw.content.size)
-                value[mine][text] += first_byte
-            doubles = part.doubles + np.array([first, 0, 0, 0, 0])
-            self._read_floats(doubles, name, kind, value, length)
-            first += part.kept.shape[0]
+            self._read_floats(part)
+            size += int(count_kept(part.kept, first_node, new_row, count))
             first_node += part.numbers.shape[0]
-            first_byte += part.unescaped.size
-        return Attributes(
-            node=node,
-            name=name,
-            type=_CODE_OF_TYPE[kind],
-            value=value,
-            length=length,
-            names=tuple(names),
-            buffers=(self.raw.content, np.concatenate([part.unescaped for part in self.parts])),
-        )
+        at = np.cumsum(count) - count
+        out, content = empty_columns(int(count.sum())), np.empty(size, dtype=np.uint8)
+        first_node = 0
+        while self.parts:  # what is placed is let go of, as there may be a lot of it
+            part = self.parts.pop(0)
+            new_names = self._names(part, names)
+            end = place_kept(
+                part.kept, first_node, new_row, new_names, _CODE_OF_TYPE, self.raw.content,
+                part.unescaped, at, out, content, end,
+            )  # fmt: skip
+            first_node += part.numbers.shape[0]
+            del part
+        shift = np.zeros(len(ATTRIBUTE_TYPES), dtype=np.int64)
+        shift[list(SPAN_CODES)] = size
+        codes = [names.setdefault(name, len(names)) for name in others.names]
+        columns = (others.node, others.name, others.type, others.value, others.length)
+        new_names = np.array(codes, dtype=np.int32)
+        place_attributes(columns, new_row, everything, new_names, shift, at, out)
+        node, name, kind, value, length = out
+        # what has no column is a quarter of the file, which is not to be held for it
+        buffers = (content, *others.buffers)
+        return Attributes(node, name, kind, value, length, tuple(names), buffers)
 
     def _names(self, part: Found, names: dict[str, int]) -> npt.NDArray[np.int32]:
-        """Give the code of each attribute's name; adds names that are new."""
+        """Give the codes of names that are not known beforehand; adds those that are new."""
         at, length, prefix = part.keys.T
         keys = find_texts(self.raw, at, length)
         texts = [keys.unique[code] for code in keys.codes.tolist()]
-        others = [
+        codes = [
             names.setdefault(_PREFIXES[before] + text, len(names))
             for before, text in zip(prefix.tolist(), texts, strict=True)
         ]
-        code = part.kept[:, 0].astype(np.int32)  # its low half
-        if others:
-            rows = np.flatnonzero(code < 0)
-            code[rows] = np.array(others, dtype=np.int32)[-1 - code[rows]]
-        return code
+        return np.array(codes, dtype=np.int32)
 
-    def _read_floats(
-        self, doubles: Ints, name: npt.NDArray[np.int32], kind: npt.NDArray[np.uint8], value: Ints,
-        length: npt.NDArray[np.int32],
-    ) -> None:  # fmt: skip
+    def _read_floats(self, part: Found) -> None:
         """Read the numbers with fractions; those that a type cannot hold are kept as JSON."""
-        for row, at, size, all_at, all_size in doubles.tolist():
+        for row, at, size, all_at, all_size in part.doubles.tolist():
             number = np.float64(self.raw.content[at : at + size].tobytes().decode())
-            is_double = kind[row] == _FLOATS[0]
+            is_double = part.kept[row, 2] & 63 == _FLOATS[0]
             with np.errstate(over="ignore"):
                 short = np.float32(number)
             if np.isfinite(number) and (is_double or np.float64(short) == number):
                 bits = number.view(np.int64) if is_double else short.view(np.uint32)
-                value[row] = int(bits)
+                part.kept[row, 1] = int(bits)
             else:
-                name[row], kind[row] = NAMES.index("attrs"), kernels.TYPE_JSON
-                value[row], length[row] = all_at, all_size
+                node = int(part.kept[row, 0]) >> 32
+                part.kept[row] = (
+                    node << 32 | NAMES.index("attrs"), all_at, all_size << 6 | kernels.TYPE_JSON
+                )  # fmt: skip
 
 
 class _Reader:
@@ -239,7 +242,10 @@ def scan(raw: RawFile, begin: int, categories: npt.NDArray[np.uint64]) -> tuple[
         _read_again(raw, part, before)
         _check_times(raw, part, before)
         before += part.numbers.shape[0]
-    return Nodes(raw, parts), readers[-1].at + 1
+    columns = np.concatenate([part.numbers.T for part in parts], axis=1)
+    # of the numbers, how many there are is all that is still needed
+    rest = [part._replace(numbers=part.numbers[:, :0].copy()) for part in parts]
+    return Nodes(raw, columns, rest), readers[-1].at + 1
 
 
 def _node_error(raw: RawFile, path: str, key: int, attr: int, result: int) -> FormatError:

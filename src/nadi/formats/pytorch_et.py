@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.attributes import AttributeBuilder, Attributes, LazyAttributes, Part, combined
+from nadi.attributes import AttributeBuilder, Attributes, LazyAttributes
 from nadi.errors import FormatError
 from nadi.formats.communication import (
     comm_kind,
@@ -380,4 +380,4 @@ def _attributes(
     for name, pairs in lost.items():
         for node, number in pairs.tolist():
             builder.add(node, name, "dependency", number)
-    return combined([Part(nodes.attributes(), new_row), Part(builder.build(), new_row)])
+    return nodes.attributes(new_row, builder.build())

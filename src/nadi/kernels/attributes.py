@@ -6,7 +6,10 @@ import numpy as np
 
 from nadi.kernels._jit import kernel
 
-__all__ = ["copy_spans", "count_attributes", "place_attributes", "place_spans"]
+__all__ = [
+    "copy_spans", "count_attributes", "count_kept", "place_attributes", "place_kept",
+    "place_spans",
+]  # fmt: skip
 
 
 @kernel
@@ -105,3 +108,89 @@ def place_attributes(
             out_kind[place] = kind[i]
             out_value[place] = value[i] + shift[kind[i]]
             out_length[place] = length[i]
+
+
+@kernel
+def count_kept(kept: np.ndarray, first_node: int, new_row: np.ndarray, count: np.ndarray) -> int:
+    """Add to the number of attributes of each node what a scan of nodes kept. O(attributes).
+
+    Parameters
+    ----------
+    kept
+        int64, shape (attributes, 3), as :class:`nadi.kernels.host_layout.Found` has it.
+    first_node
+        The node that the scan calls 0.
+    new_row, count
+        As in :func:`count_attributes`; every node goes somewhere.
+
+    Returns
+    -------
+    int
+        Bytes of all spans.
+    """
+    size = 0
+    for i in range(kept.shape[0]):
+        count[new_row[(kept[i, 0] >> 32) + first_node] + 1] += 1
+        size += kept[i, 2] >> 6
+    return size
+
+
+@kernel
+def place_kept(
+    kept: np.ndarray,
+    first_node: int,
+    new_row: np.ndarray,
+    new_name: np.ndarray,
+    types: np.ndarray,
+    text: np.ndarray,
+    unescaped: np.ndarray,
+    at: np.ndarray,
+    out: tuple[np.ndarray, ...],
+    content: np.ndarray,
+    end: int,
+) -> int:
+    """Put what a scan of nodes kept where it belongs among all attributes. O(attributes).
+
+    Parameters
+    ----------
+    kept, first_node, new_row
+        As in :func:`count_kept`.
+    new_name
+        int32, shape (names,): the codes of names that the scan did not know, numbered from -1
+        downwards.
+    types
+        uint8, shape (kinds,): the type of each kind of value.
+    text, unescaped
+        uint8: what spans lie in: the file, and as if they stood after it the texts without
+        escapes.
+    at, out
+        As in :func:`place_attributes`.
+    content, end
+        uint8: what spans are copied to, from a byte on.
+
+    Returns
+    -------
+    int
+        The byte after them.
+    """
+    out_node, out_name, out_kind, out_value, out_length = out
+    for i in range(kept.shape[0]):
+        code, value, length = np.int32(kept[i, 0] & 0xFFFFFFFF), kept[i, 1], kept[i, 2] >> 6
+        row = new_row[(kept[i, 0] >> 32) + first_node]
+        place = at[row + 1]
+        at[row + 1] = place + 1
+        if length > 0:
+            if value < text.size:
+                for k in range(length):
+                    content[end + k] = text[value + k]
+            else:
+                for k in range(length):
+                    content[end + k] = unescaped[value - text.size + k]
+            value = end
+            end += length
+        out_node[place] = row
+        out_name[place] = code if code >= 0 else new_name[-1 - code]
+        out_kind[place] = types[kept[i, 2] & 63]
+        out_value[place] = value
+        out_length[place] = length
+    return end

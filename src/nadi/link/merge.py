@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.attributes import Attributes, LazyAttributes, Part, combined
+from nadi.attributes import JoinedAttributes, Part
 from nadi.issues import IssueLog
 from nadi.link.communication import communication
 from nadi.link.deps import find_deps
@@ -27,7 +28,9 @@ __all__ = ["link_device", "link_pair"]
 _Ints = npt.NDArray[np.int64]
 
 
-def link_pair(host: Trace, device: Trace, *, force: bool = False, tensors: bool = True) -> Trace:
+def link_pair(
+    host: Trace, device: Trace, *, force: bool = False, tensors: bool = True, args: bool = True
+) -> Trace:
     """Link the host and the device trace of one rank.
 
     Parameters
@@ -40,6 +43,9 @@ def link_pair(host: Trace, device: Trace, *, force: bool = False, tensors: bool 
         Whether to link the two even if their operations hardly correspond.
     tensors
         Whether dependencies by tensors are found too, for which all operands are read.
+    args
+        Whether operations that the host trace describes keep the raw args of the device trace
+        too. Without them the device trace's file need not be held.
 
     Returns
     -------
@@ -61,6 +67,8 @@ def link_pair(host: Trace, device: Trace, *, force: bool = False, tensors: bool 
     nodes = pl.concat([untimed, timed.drop("host_row")])
     host_row = np.concatenate([np.full(untimed.height, -1), timed["host_row"].to_numpy()])
     host_row[: untimed.height] = _unmatched_rows(host, match)
+    row_of_host = _row_of_host(host, host_row)
+    row_of_event = untimed.height + np.arange(device.nodes.height)
     trace = Trace(
         nodes=nodes,
         deps=DEPS.empty(),
@@ -72,14 +80,30 @@ def link_pair(host: Trace, device: Trace, *, force: bool = False, tensors: bool 
         rank=device.rank,
         world_size=device.world_size,
         process=device.process,
-        given_attributes=LazyAttributes(lambda: _attributes(host, host_row, device)),
+        given_attributes=JoinedAttributes(
+            lambda: (Part(host.attributes, row_of_host), Part(device.attributes, row_of_event))
+        ),
     )
-    by_tensors = DEPS.empty()
-    if tensors:
-        row_of_host = _row_of_host(host, host_row)
-        by_tensors = find_tensor_deps(host, row_of_host, trace.column("start"), log)
-    linked = _with_dependencies(trace, host, host_row, device, log)
-    return replace(linked, deps=pl.concat([linked.deps, by_tensors]))
+    with ThreadPoolExecutor(1) as executor:  # kernels and numpy hold no lock meanwhile
+        by_tensors = executor.submit(_tensor_deps, host, row_of_host, trace) if tensors else None
+        linked = _with_dependencies(trace, host, host_row, device, later := IssueLog())
+    deps = linked.deps
+    if by_tensors is not None:
+        found, of_tensors = by_tensors.result()
+        deps = pl.concat([deps, found])
+        log.add_all(of_tensors)
+    log.add_all(later)
+    given = linked.given_attributes
+    if not args:
+        parts = _without_args(host, row_of_host, device, row_of_event, log)
+        given = JoinedAttributes(lambda: parts)
+    issues = pl.concat([host.issues, device.issues, log.table()])
+    return replace(linked, deps=deps, issues=issues, given_attributes=given)
+
+
+def _tensor_deps(host: Trace, row_of_host: _Ints, trace: Trace) -> tuple[pl.DataFrame, IssueLog]:
+    log = IssueLog()
+    return find_tensor_deps(host, row_of_host, trace.column("start"), log), log
 
 
 def link_device(device: Trace) -> Trace:
@@ -115,12 +139,27 @@ _NO_HOST = Trace(
 )
 
 
-def _attributes(host: Trace, host_row: _Ints, device: Trace) -> Attributes:
-    """Give what both files said, at the rows where their operations are now."""
-    row_of_host = _row_of_host(host, host_row)
-    first_timed = host_row.size - device.nodes.height
-    row_of_event = first_timed + np.arange(device.nodes.height)
-    return combined([Part(host.attributes, row_of_host), Part(device.attributes, row_of_event)])
+def _without_args(
+    host: Trace, row_of_host: _Ints, device: Trace, row_of_event: _Ints, log: IssueLog
+) -> tuple[Part, Part]:
+    """Leave out the raw args of operations that the host trace describes.
+
+    What is left of the device trace lies in bytes of its own: its file is held no more.
+    """
+    of_host, of_device = host.attributes, device.attributes
+    schemas, args = of_host.rows_named("op_schema"), of_device.rows_named("args")
+    args = args[of_device.node[args] >= 0]
+    described = np.zeros(row_of_host.size + row_of_event.size, dtype=np.bool_)
+    described[row_of_host[of_host.node[schemas[of_host.node[schemas] >= 0]]]] = True
+    twice = args[described[row_of_event[of_device.node[args]]]]
+    log.add(
+        "link.args", "info", twice.size,
+        "operations have raw args of a device trace beside what the host trace says of them: left "
+        "out",
+    )  # fmt: skip
+    kept = np.ones(len(of_device), dtype=np.bool_)
+    kept[twice] = False
+    return Part(of_host, row_of_host), Part(of_device.filtered(kept).with_own_bytes(), row_of_event)
 
 
 def _row_of_host(host: Trace, host_row: _Ints) -> _Ints:
