@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nadi.critical_paths import CriticalPath, critical_path
     from nadi.errors import FormatError, InputError, NadiError, PairError, UsageError
     from nadi.export.astra_sim import SimulatorFiles, write_for_astra_sim
+    from nadi.feed import ETFeeder, ETFeederNode, NodeBatch, NodeType
     from nadi.formats import read, write
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
@@ -55,8 +56,12 @@ _HOME = {
     "Change": "whatif",
     "Conversion": "conversion",
     "CriticalPath": "critical_paths",
+    "ETFeeder": "feed",
+    "ETFeederNode": "feed",
     "EdgeKind": "graph",
     "Explained": "analyze.unexplained",
+    "NodeBatch": "feed",
+    "NodeType": "feed",
     "Overheads": "overheads",
     "estimate_overheads": "overheads",
     "explain_time": "analyze.unexplained",
@@ -115,6 +120,8 @@ __all__ = [
     "Change",
     "Conversion",
     "CriticalPath",
+    "ETFeeder",
+    "ETFeederNode",
     "EdgeKind",
     "EventGraph",
     "Explained",
@@ -124,6 +131,8 @@ __all__ = [
     "LinkedFile",
     "Linking",
     "NadiError",
+    "NodeBatch",
+    "NodeType",
     "Overheads",
     "PairError",
     "Replay",
