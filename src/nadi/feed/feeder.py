@@ -90,6 +90,7 @@ class ETFeeder:
         self._in_flight: dict[int, ETFeederNode] = {}
         self._num_running = 0  # issued and not ended
         self._num_held = 0  # read and not removed
+        self._read_below = window_size  # nodes held, if there are more to read
         self._new_nodes: list[ETFeederNode] = []  # added, and not yet put to the others
         self._added_children: dict[int, list[int]] = {}  # ids by id
         self._held = Held(empty_table(), self)
@@ -213,8 +214,8 @@ class ETFeeder:
         self._state[row] = REMOVED
         self._in_flight.pop(node_id, None)
         self._num_held -= 1
-        if self._num_held < self._window:
-            self._read_on()
+        if self._num_held < self._read_below:
+            self._read(self._window)
 
     def add_node(self, node: ETFeederNode) -> None:
         """Add a node that is not in the file; it may depend on any that is held or has ended.
@@ -297,15 +298,12 @@ class ETFeeder:
         else:
             ids = np.fromiter(nodes, dtype=np.int64)
             rows = self._held.rows.find(ids)
-        if (rows < 0).any():
-            self._row_in(int(ids[np.argmin(rows)]), ISSUED, "release")
-        first = self._waiting.child_first
-        out = np.empty(int((first[rows + 1] - first[rows]).sum()), dtype=np.int64)
-        refused, count = release_rows(rows, self._waiting, out)
+        refused, count = release_rows(rows, self._waiting, self._released)
         if refused >= 0:
+            self._row_of(int(ids[refused]), "release")
             self._refuse(int(rows[refused]), ISSUED, "release")
         if count:
-            self._ready.fresh.append(out[:count])
+            self._ready.fresh.append(self._released[:count].copy())
         self._num_running -= rows.size
         self._num_held -= rows.size
         if self._in_flight:
@@ -313,7 +311,8 @@ class ETFeeder:
                 self._in_flight.pop(node_id, None)
         if self._added_children:
             self._free_added_children(ids.tolist())
-        self._read_on()
+        if self._num_held < self._read_below:
+            self._read(self._window)
 
     def _drain_ending(self, limit: int | None) -> NodeBatch:
         held = self._held
@@ -333,15 +332,11 @@ class ETFeeder:
         batch = NodeBatch(held, out[:issued])
         if self._added_children:
             self._free_added_children(batch.id.tolist())
-        self._read_on()
+        if self._num_held < self._read_below:
+            self._read(self._window)
         return batch
 
     # reading
-
-    def _read_on(self) -> None:
-        """Read a window if fewer nodes than one are held."""
-        if self._num_held < self._window and not self._reader.is_complete:
-            self._read(self._window)
 
     def _merge_new(self) -> None:
         """Put added nodes to the others, as if they had been the next of the file."""
@@ -375,6 +370,7 @@ class ETFeeder:
         self._held = held
         self._set_waiting(Waiting(held.child_first, held.child, missing, state))
         self._num_held = state.size
+        self._read_below = 0 if self._reader.is_complete else self._window
         self._ready.move(held, kept, new_row)
         if is_ready.any():
             first = np.flatnonzero(is_ready)
@@ -389,6 +385,7 @@ class ETFeeder:
         self._child_first = memoryview(waiting.child_first)
         self._child = memoryview(waiting.child)
         self._missing, self._state = memoryview(waiting.missing), memoryview(waiting.state)
+        self._released = np.empty(waiting.state.size, dtype=np.int64)
 
     def _find_ready(self) -> bool:
         """Where nothing is ready: tell whether it was enough to read on."""

@@ -83,19 +83,20 @@ class ReadyNodes:
             self.waiting.extend(rows.tolist())
 
     def take_all(self) -> Ints:
-        """Take out all, in the order of the policy. O(ready * log(ready))."""
-        if self.kind == BY_RANK:
-            rows = [self._rows_of(np.array(self.waiting, dtype=np.int64)), *self.fresh]
-            taken = np.concatenate(rows)
-            if self._is_plain:
-                taken.sort()
-            else:
-                taken = self._rows[np.sort(self._ranks[taken])]
-        else:
-            taken = np.concatenate([np.array(self.waiting, dtype=np.int64), *self.fresh])
-            taken = taken if self.kind == FIFO else taken[::-1].copy()
-        self.fresh.clear()
-        self._wait(_EMPTY)
+        """Take out all, at least one, in the order of the policy. O(ready * log(ready))."""
+        parts = self.fresh
+        if self.waiting:
+            parts = [self._rows_of(np.array(self.waiting, dtype=np.int64)), *parts]
+            self._wait(_EMPTY)
+        taken = np.concatenate(parts) if len(parts) != 1 else parts[0]
+        self.fresh = []
+        if taken.size < 2 or self.kind == FIFO:
+            return taken
+        if self.kind == LIFO:
+            return taken[::-1].copy()
+        if not self._is_plain:
+            return self._rows[np.sort(self._ranks[taken])]
+        taken.sort()
         return taken
 
     def put_back(self, rows: Ints) -> None:

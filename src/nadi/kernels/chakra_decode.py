@@ -49,7 +49,8 @@ FULL = -1  # instead of a problem: there is no room for one more node
 # places in the state that goes in and out: how much is filled, at most so many attributes, fields
 # inside of attributes and operands that are not understood, such fields of nodes, bytes of the
 # message that there was no room for, numbers of wanted attributes that have no place in their
-# column because they are negative or no integers; after them whether any node has each of the numbers wanted
+# column because they are negative or no integers; after them whether any node has each of the
+# numbers wanted
 STATE = {
     name: place
     for place, name in enumerate(

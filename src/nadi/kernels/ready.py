@@ -48,7 +48,7 @@ def release_rows(rows: np.ndarray, waiting: Waiting, out: np.ndarray) -> tuple[i
     Parameters
     ----------
     rows
-        int64, shape (released,).
+        int64, shape (released,); -1 is refused.
     out
         int64, filled: the rows that are ready now, in the order in which they became so; room
         for all that wait.
@@ -62,7 +62,7 @@ def release_rows(rows: np.ndarray, waiting: Waiting, out: np.ndarray) -> tuple[i
     w = _borrowed(waiting)
     rows, out = borrowed(rows), borrowed(out)
     for k in range(rows.size):
-        if w.state[rows[k]] != ISSUED:
+        if rows[k] < 0 or w.state[rows[k]] != ISSUED:
             for before in range(k):
                 w.state[rows[before]] = ISSUED
             return k, 0
