@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
@@ -32,19 +33,17 @@ def write(path: Path, nodes: Nodes) -> Path:
 
 
 @st.composite
-def graphs(draw: st.DrawFn, largest: int = 30) -> list[tuple[int, list[int]]]:
+def graphs(draw: st.DrawFn) -> list[tuple[int, list[int]]]:
     """Draw nodes in the order of a file, which need not be that of their dependencies."""
-    count = draw(st.integers(1, largest))
-    ids = draw(
-        st.one_of(
-            st.just(list(range(5, 5 + count))),
-            st.lists(st.integers(0, 4 * count), min_size=count, max_size=count, unique=True),
-        )
-    )
-    nodes = []
-    for place, number in enumerate(ids):
-        some = st.lists(st.sampled_from(ids[:place]), max_size=3, unique=True)
-        nodes.append((number, draw(some) if place else []))
+    choices = Random(draw(st.integers(0, 2**32)))
+    count = draw(st.integers(1, 30))
+    ids = choices.sample(range(4 * count), count)
     if draw(st.booleans()):
-        return draw(st.permutations(nodes))
+        ids = sorted(ids) if draw(st.booleans()) else list(range(5, 5 + count))
+    nodes = [
+        (number, choices.sample(ids[:place], choices.randint(0, min(place, 3))))
+        for place, number in enumerate(ids)
+    ]
+    if draw(st.booleans()):
+        choices.shuffle(nodes)
     return nodes

@@ -50,7 +50,7 @@ class NodeBatch:
     @property
     def is_cpu_op(self) -> npt.NDArray[np.bool_]:
         """Which are work of the host; bool, shape (nodes,)."""
-        return self.number("is_cpu_op") != 0
+        return np.asarray(self.number("is_cpu_op") != 0)
 
     @property
     def name(self) -> list[str]:

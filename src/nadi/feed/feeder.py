@@ -382,9 +382,9 @@ class ETFeeder:
     def _set_waiting(self, waiting: Waiting) -> None:
         self._waiting = waiting
         # single items of arrays are several times faster to reach by views
-        self._child_first = memoryview(waiting.child_first)
-        self._child = memoryview(waiting.child)
-        self._missing, self._state = memoryview(waiting.missing), memoryview(waiting.state)
+        self._child_first = waiting.child_first.data
+        self._child = waiting.child.data
+        self._missing, self._state = waiting.missing.data, waiting.state.data
         self._released = np.empty(waiting.state.size, dtype=np.int64)
 
     def _find_ready(self) -> bool:

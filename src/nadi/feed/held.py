@@ -49,7 +49,7 @@ class Held:
         group_rows(parent, self.child_first, order)
         self.child: Ints = child[order]
         self.parent: Ints = parent[order]
-        self.ids = memoryview(table.ids)
+        self.ids = table.ids.data
         self.views = _Views(table)
 
     @cached_property
@@ -86,6 +86,6 @@ class _Views(dict[str, Sequence[int]]):
             column = own[name] if name in own else self._table.numbers[name]
         else:  # no node has any: nothing is kept for them
             column = np.broadcast_to(np.int64(-1), len(self._table))
-        view: Sequence[int] = memoryview(column)  # type: ignore[assignment]
+        view: Sequence[int] = column.data
         self[name] = view
         return view

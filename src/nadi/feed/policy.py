@@ -182,4 +182,4 @@ class ReadyNodes:
             self._rows = np.lexsort((table.ids, column))
         self._ranks = np.empty(size, dtype=np.int64)
         self._ranks[self._rows] = np.arange(size)
-        self.rank, self.row_of = memoryview(self._ranks), memoryview(self._rows)
+        self.rank, self.row_of = self._ranks.data, self._rows.data

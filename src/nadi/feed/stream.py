@@ -109,7 +109,7 @@ class NodeStream:
             length |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
-                return length >= _LARGEST_MESSAGE
+                return bool(length >= _LARGEST_MESSAGE)
         return shift >= 70
 
     def _broken(self, problem: int, at: int, reader: NodeReader | None) -> FormatError:

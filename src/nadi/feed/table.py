@@ -101,7 +101,7 @@ class NodeTable:
     def text(self, name: str, row: int) -> str:
         """Give a node's name, or one of :data:`TEXTS`; empty where it has none."""
         column = self.texts[name]
-        return column.texts[column.code[row]]
+        return str(column.texts[column.code[row]])
 
     def described(self, row: int) -> str:
         """Name a node in an error, by id and name."""
@@ -111,7 +111,7 @@ class NodeTable:
         """Give the message of a node, with its length before it."""
         begin, length = int(self.begin[row]), int(self.length[row])
         content = self.buffers[self.buffer[row]][begin : begin + length]
-        return write_varint(length) + content.tobytes()
+        return bytes(write_varint(length) + content.tobytes())
 
     def attributes(self, row: int) -> Attributes:
         """Read all that the message of a node says. O(bytes of it)."""
@@ -230,4 +230,5 @@ def _joined_texts(columns: Sequence[Texts]) -> Texts:
 def _ranges(first: Ints, count: Ints) -> Ints:
     """Give the numbers from each ``first`` on, so many, one range after the other."""
     end = np.cumsum(count)
-    return np.arange(end[-1] if end.size else 0) + np.repeat(first - (end - count), count)
+    places = np.arange(end[-1] if end.size else 0)
+    return np.asarray(places + np.repeat(first - (end - count), count))
