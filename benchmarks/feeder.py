@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy as np
 from _measure import SHARED
 
+import nadi
+
 _NODES, _WIDTH, _AT_ONCE = 10_000_000, 1_000, 100_000
 _WINDOWS = (1 << 20, 1 << 17, 1 << 14)
 _DEFAULT = SHARED / "golden/chakra/gpu_resnet_1gpu_et103__nccl_data/out.et.gz"
@@ -123,16 +125,10 @@ def report(path: Path, num_nodes: int, window: int, ways: tuple[str, ...], runs:
         print(f"{line}, {peak:,.0f} MB at peak")
 
 
-def count_nodes(path: Path) -> int:
-    import nadi
-
-    return nadi.read(path).nodes.height
-
-
 def main() -> None:
     given = [Path(argument) for argument in sys.argv[1:]]
     for path in given or [_DEFAULT]:
-        report(path, count_nodes(path), _WINDOWS[0], _WAYS, 5)
+        report(path, nadi.read(path).nodes.height, _WINDOWS[0], _WAYS, 5)
     if given:
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +137,7 @@ def main() -> None:
         report(path, _NODES // 10, _WINDOWS[0], _WAYS, 3)
         write_layers(path, _NODES, _WIDTH)
         for window in _WINDOWS:
-            report(path, _NODES, window, _WAYS, 1)
+            report(path, _NODES, window, ("load", "node_by_node", "ending"), 1)
 
 
 if __name__ == "__main__":

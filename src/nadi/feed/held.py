@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import numpy as np
 
@@ -25,8 +26,6 @@ class Held:
     ----------
     table
         The nodes.
-    feeder
-        Who holds them; None for a node that was made and is in no feeder.
     child_first, child
         int64: the rows that wait for each row, ascending, as in
         :class:`nadi.kernels.ready.Waiting`.
@@ -38,7 +37,8 @@ class Held:
 
     def __init__(self, table: NodeTable, feeder: ETFeeder | None = None) -> None:
         self.table = table
-        self.feeder = feeder
+        # not counted, so that a feeder that nobody uses goes at once, with all it holds
+        self._feeder = None if feeder is None else ref(feeder)
         self.rows = NodeRows(table.ids)
         parent = self.rows.find(table.waits)
         child = np.repeat(np.arange(len(table)), table.waits_per_node())
@@ -51,6 +51,11 @@ class Held:
         self.parent: Ints = parent[order]
         self.ids = table.ids.data
         self.views = _Views(table)
+
+    @property
+    def feeder(self) -> ETFeeder | None:
+        """Who holds them; None for a node that was made and is in no feeder."""
+        return None if self._feeder is None else self._feeder()
 
     @cached_property
     def _first_id(self) -> int:
