@@ -374,7 +374,9 @@ class ETFeeder:
         self._ready.move(held, kept, new_row)
         if is_ready.any():
             first = np.flatnonzero(is_ready)
-            self._ready.fresh.append(first[np.argsort(held.table.ids[first], kind="stable")])
+            if not held.rows.is_ascending:
+                first = first[np.argsort(held.table.ids[first])]
+            self._ready.fresh.append(first)
         for node in self._in_flight.values():
             node._held, node._row = held, int(new_row[node._row])
         self._refuse_cycle(held)

@@ -202,8 +202,13 @@ class NodeStream:
             )
 
     def _check_twice(self, table: NodeTable, node: Ints, waits: Ints) -> None:
-        # those of a node stand together: only where there are several can one stand twice
-        several = np.flatnonzero(np.bincount(node, minlength=len(table))[node] > 1)
+        # those of a node stand together; where they ascend none stands twice
+        falls = np.flatnonzero((node[1:] == node[:-1]) & (waits[1:] <= waits[:-1]))
+        if not falls.size:
+            return
+        is_doubtful = np.zeros(len(table), dtype=np.bool_)
+        is_doubtful[node[falls]] = True
+        several = np.flatnonzero(is_doubtful[node])
         order = several[np.lexsort((waits[several], node[several]))]
         is_same = (node[order][1:] == node[order][:-1]) & (waits[order][1:] == waits[order][:-1])
         if (twice := np.flatnonzero(is_same)).size:

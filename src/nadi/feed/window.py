@@ -30,7 +30,8 @@ class SeenIds:
 
     def add(self, ids: Ints) -> None:
         """Add different ids, none of which was read before. O(ids + gaps)."""
-        ids = np.sort(ids)
+        if (ids[1:] < ids[:-1]).any():
+            ids = np.sort(ids)
         breaks = np.flatnonzero(np.diff(ids) != 1) + 1
         first = ids[np.append(0, breaks)] if ids.size else ids
         end = ids[np.append(breaks, ids.size) - 1] + 1 if ids.size else ids
