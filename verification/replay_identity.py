@@ -1,11 +1,11 @@
 """Replaying an unchanged job gives back every measured time to the nanosecond.
 
-Usage: python verification/replay_identity.py [FOLDER...]
+Usage: python verification/replay_identity.py [FOLDER_OR_FILE...]
 
-Each folder holds the pairs of one job. Checked per folder: every vertex's replayed time
-against the time that the device file gives (read here once more, digit by digit, with
-Python's json and decimal modules), the length of every step, and that the critical path
-has the length of what it is asked about, kind by kind.
+Each folder holds the pairs of one job; a device trace may stand alone. Checked for each:
+every vertex's replayed time against the time that the device file gives (read here once
+more, digit by digit, with Python's json and decimal modules), the length of every step,
+and that the critical path has the length of what it is asked about, kind by kind.
 """
 
 from __future__ import annotations
@@ -28,6 +28,21 @@ DEFAULT = (
     "traces/cpu_ddp4",
     "traces/gpu_resnet_pair",
     "traces/gpu_simple_add_pair",
+    "traces/gpu_dlrm8",
+    *(
+        f"traces/gpu_hta/{name}.json.gz"
+        for name in (
+            "alexnet",
+            "cpu_only",
+            "cuda_event_sync",
+            "cuda_event_sync_multi_stream",
+            "ns_resolution",
+            "simple_add",
+            "timeline_analysis",
+            "trace_filter_rank0",
+            "triton",
+        )
+    ),
 )
 
 

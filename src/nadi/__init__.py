@@ -16,6 +16,7 @@ from nadi.version import __version__
 
 if TYPE_CHECKING:
     from nadi.analyze.exposed import communication_by_rank
+    from nadi.analyze.stragglers import Stragglers, find_stragglers
     from nadi.analyze.unexplained import Explained, explain_time
     from nadi.conversion import Conversion, convert
     from nadi.critical_paths import CriticalPath, critical_path
@@ -25,16 +26,26 @@ if TYPE_CHECKING:
     from nadi.formats import read, write
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
+    from nadi.hta.overlay import hta_overlay
+    from nadi.hta.path import HtaCriticalPath, hta_critical_path
     from nadi.link import link_device, link_job, link_pair
     from nadi.link.tensors import tensor_deps
     from nadi.linking import LinkedFile, Linking, link_files
     from nadi.networkx_graphs import from_networkx, to_networkx
     from nadi.overheads import Overheads, estimate_overheads
-    from nadi.pipeline import ask, load_job, run
+    from nadi.pipeline import ask, load_devices, load_job, run
     from nadi.report.summary import summarize, write_results
-    from nadi.report.timeline import write_timeline
+    from nadi.report.timeline import TimelinePart, redraw, write_timeline, write_timelines
     from nadi.result import Answers, Run
     from nadi.schedule import Schedule
+    from nadi.simulator import (
+        Simulation,
+        System,
+        astra_sim_system,
+        load_astra_sim_system,
+        read_ranks,
+        simulate,
+    )
     from nadi.steps import Window, choose_window, find_steps
     from nadi.trace import Job, Trace
     from nadi.validate import validate_job, validate_trace
@@ -67,6 +78,7 @@ _HOME = {
     "explain_time": "analyze.unexplained",
     "EventGraph": "graph",
     "FormatError": "errors",
+    "HtaCriticalPath": "hta.path",
     "InputError": "errors",
     "Job": "trace",
     "LinkedFile": "linking",
@@ -77,13 +89,18 @@ _HOME = {
     "Run": "result",
     "Scale": "whatif",
     "Schedule": "schedule",
+    "Simulation": "simulator",
+    "System": "simulator",
     "SimulatorFiles": "export.astra_sim",
     "Trace": "trace",
     "UsageError": "errors",
     "Selection": "whatif",
+    "Stragglers": "analyze.stragglers",
+    "TimelinePart": "report.timeline",
     "WhatIf": "whatif",
     "Window": "steps",
     "apply_change": "whatif",
+    "astra_sim_system": "simulator",
     "ask": "pipeline",
     "build_graph": "graph_builder",
     "choose_window": "steps",
@@ -91,10 +108,15 @@ _HOME = {
     "convert": "conversion",
     "critical_path": "critical_paths",
     "find_steps": "steps",
+    "find_stragglers": "analyze.stragglers",
+    "hta_critical_path": "hta.path",
+    "hta_overlay": "hta.overlay",
     "link_device": "link",
     "link_files": "linking",
     "link_job": "link",
     "link_pair": "link",
+    "load_devices": "pipeline",
+    "load_astra_sim_system": "simulator",
     "load_job": "pipeline",
     "from_networkx": "networkx_graphs",
     "ideal_limits": "whatif",
@@ -104,7 +126,10 @@ _HOME = {
     "sweep": "whatif",
     "what_if": "whatif",
     "read": "formats",
+    "read_ranks": "simulator",
+    "redraw": "report.timeline",
     "run": "pipeline",
+    "simulate": "simulator",
     "summarize": "report.summary",
     "tensor_deps": "link.tensors",
     "validate_job": "validate",
@@ -113,6 +138,7 @@ _HOME = {
     "write_for_astra_sim": "export.astra_sim",
     "write_results": "report.summary",
     "write_timeline": "report.timeline",
+    "write_timelines": "report.timeline",
 }
 
 __all__ = [
@@ -126,6 +152,7 @@ __all__ = [
     "EventGraph",
     "Explained",
     "FormatError",
+    "HtaCriticalPath",
     "InputError",
     "Job",
     "LinkedFile",
@@ -140,7 +167,11 @@ __all__ = [
     "Scale",
     "Schedule",
     "Selection",
+    "Simulation",
     "SimulatorFiles",
+    "Stragglers",
+    "System",
+    "TimelinePart",
     "Trace",
     "UsageError",
     "WhatIf",
@@ -148,6 +179,7 @@ __all__ = [
     "__version__",
     "apply_change",
     "ask",
+    "astra_sim_system",
     "build_graph",
     "choose_window",
     "communication_by_rank",
@@ -156,17 +188,25 @@ __all__ = [
     "estimate_overheads",
     "explain_time",
     "find_steps",
+    "find_stragglers",
     "from_networkx",
+    "hta_critical_path",
+    "hta_overlay",
     "ideal_limits",
     "link_device",
     "link_files",
     "link_job",
     "link_pair",
+    "load_astra_sim_system",
+    "load_devices",
     "load_job",
     "parse_change",
     "parse_selection",
     "read",
+    "read_ranks",
+    "redraw",
     "run",
+    "simulate",
     "summarize",
     "sweep",
     "tensor_deps",
@@ -178,6 +218,7 @@ __all__ = [
     "write_for_astra_sim",
     "write_results",
     "write_timeline",
+    "write_timelines",
 ]
 
 

@@ -24,7 +24,7 @@ from nadi.trace import Job, Trace
 from nadi.whatif import ideal_limits, parse_change, parse_values, sweep
 from nadi.whatif import what_if as change_and_replay
 
-__all__ = ["ask", "load_job", "run"]
+__all__ = ["ask", "load_devices", "load_job", "run"]
 
 _Progress = Callable[[str], None]
 
@@ -78,6 +78,26 @@ def load_job(
         "they are passed over",
     )  # fmt: skip
     return replace(job, issues=pl.concat([job.issues, log.table()]))
+
+
+def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> list[Trace]:
+    """Read the device traces of a job, in order of rank, and link nothing.
+
+    Parameters
+    ----------
+    paths
+        Folders or files, as in :func:`load_job`; host traces are passed over.
+    progress
+        Called with a line of text before each file.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, no device trace is there, or two are of one rank.
+    """
+    devices = _read_all(find_files([Path(path) for path in paths]).devices, progress)
+    ranked = pair_recordings([], [recording_of(trace) for trace in devices])
+    return [replace(devices[device], rank=rank) for _, device, rank in ranked]
 
 
 def run(

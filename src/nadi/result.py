@@ -11,7 +11,7 @@ from nadi.critical_paths import CriticalPath
 from nadi.graph import EventGraph, Replay
 from nadi.steps import Window
 from nadi.trace import Job
-from nadi.whatif import Limit, WhatIf
+from nadi.whatif import Limit, WhatIf, what_if
 
 __all__ = ["Answers", "Run"]
 
@@ -94,6 +94,13 @@ class Answers:
     sweep: list[tuple[str, WhatIf]]
     limits: list[Limit]
     asked: tuple[str, ...]
+
+    @property
+    def whole(self) -> WhatIf:
+        """All changes together; without any the job as measured."""
+        if self.together is not None:
+            return self.together
+        return self.alone[0] if self.alone else what_if(self.graph, window=self.window)
 
     @property
     def measured_ns(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,8 @@ from nadi.export.communication import communication_ops
 from nadi.graph import EventGraph
 from nadi.issues import IssueLog
 from nadi.link.nesting import nest
-from tests.reference.machine import Machine, Program, play
-from tests.reference.programs import programs
+from tests.reference.machine import Machine, play
+from tests.reference.programs import Description, descriptions, of_all_ranks, program_of
 from tests.reference.recorder import record
 
 STATEMENTS = (
@@ -110,9 +109,9 @@ def test_the_demo(demo_run: nadi.Run) -> None:
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-@given(programs(STATEMENTS, together=("all_reduce",), num_ranks=2))
-def test_random_programs(program: Program) -> None:
-    program = replace(program, groups=dict.fromkeys(range(8), (0, 1)))
+@given(descriptions(STATEMENTS, together=("all_reduce",), num_ranks=2))
+def test_random_programs(description: Description) -> None:
+    program = program_of(of_all_ranks(description))
     with tempfile.TemporaryDirectory() as folder:
         record(program, play(program, Machine()), Path(folder))
         graph = nadi.build_graph(nadi.load_job(folder))

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,8 +30,8 @@ from tests.reference.feeder import (
     replay,
     slot_of,
 )  # fmt: skip
-from tests.reference.machine import Machine, Program, play
-from tests.reference.programs import programs
+from tests.reference.machine import Machine, play
+from tests.reference.programs import Description, descriptions, of_all_ranks, program_of
 from tests.reference.recorder import record
 
 # the played step against the measured one, in per cent: what one thread, one stream and one
@@ -212,9 +211,9 @@ def test_nothing_but_host_work(pair: PairWriter, tmp_path: Path) -> None:
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-@given(programs(STATEMENTS, together=("all_reduce",), num_ranks=2))
-def test_random_programs(program: Program) -> None:
-    program = replace(program, groups=dict.fromkeys(range(8), (0, 1)))
+@given(descriptions(STATEMENTS, together=("all_reduce",), num_ranks=2))
+def test_random_programs(description: Description) -> None:
+    program = program_of(of_all_ranks(description))
     with tempfile.TemporaryDirectory() as folder:
         record(program, play(program, Machine()), Path(folder))
         job = nadi.load_job(folder)
@@ -225,7 +224,9 @@ def test_random_programs(program: Program) -> None:
     error = replay(ranks, groups, slots=False).makespan - makespan(job)
     # left out: 3 us of latency before each collective; added: transfers one after the other
     num_collectives = job.matches["collective"].n_unique()
-    assert -3_500 * num_collectives - 1_500 <= error <= time_at_once(graph) + 1_500
+    # rounded: each thread and stream is less than 1 us off, and a path may change between them
+    rounding = 1_000 * int(graph.gather("stream").n_unique() + graph.gather("thread").n_unique())
+    assert -3_500 * num_collectives - rounding <= error <= time_at_once(graph) + rounding
 
 
 def time_at_once(graph: nadi.EventGraph) -> int:

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from tests.reference.machine import Do, Program, Rank, Thread
 
-__all__ = ["MAIN", "OTHER", "Action", "Description", "descriptions", "program_of"]
+__all__ = [
+    "MAIN",
+    "OTHER",
+    "Action",
+    "Description",
+    "descriptions",
+    "of_all_ranks",
+    "program_of",
+]
 
 MAIN, OTHER = 1, 2  # threads
 _STREAMS = (7, 13, 20)
@@ -65,6 +73,20 @@ def descriptions(
 def _lists(what: Sequence[str], size: int) -> st.SearchStrategy[list[Action]]:
     """Draw so many actions that they meet."""
     return st.lists(_actions(what), min_size=size, max_size=3 * size)
+
+
+def of_all_ranks(description: Description) -> Description:
+    """Let every collective be one of all ranks."""
+    return tuple(
+        tuple(
+            tuple(
+                replace(action, number=0) if action.what == "all_reduce" else action
+                for action in thread
+            )
+            for thread in rank
+        )
+        for rank in description
+    )
 
 
 def program_of(description: Description) -> Program:

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from nadi.cli import convert, demo, info, link, run, validate, what_if
+from nadi.cli import (
+    convert,
+    critical_path,
+    demo,
+    info,
+    link,
+    run,
+    simulate,
+    validate,
+    what_if,
+)
 from nadi.version import __version__
 
 __all__ = ["app"]
@@ -21,6 +31,8 @@ app = typer.Typer(
 )
 app.command("run", help=run.HELP)(run.command)
 app.command("demo", help=demo.HELP)(demo.command)
+app.command("critical-path", help=critical_path.HELP)(critical_path.command)
+app.command("simulate", help=simulate.HELP)(simulate.command)
 app.command("what-if", help=what_if.HELP)(what_if.command)
 app.command("info", help=info.HELP)(info.command)
 app.command("link", help=link.HELP)(link.command)

@@ -1,0 +1,170 @@
+"""How fast jobs are simulated, in a warm process and on one core.
+
+Usage: python benchmarks/simulate.py [FOLDER of unpacked golden traces]
+
+GPT traces (64 ranks), the public collective cases without contention, an all-reduce of 1 GB
+that all ranks begin at once, the same with skewed arrivals, and messages that contend. Times are
+CPU seconds, best of several; the peer's are in ../shared/peers/astra-sim.md.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from _measure import SHARED, measure, nadi, peak_memory_mb
+
+import nadi as library
+from nadi.simulator.engine import run_tables
+from nadi.simulator.lower import tables_of
+from nadi.simulator.program import program_of
+
+GOLDEN = SHARED / "golden" / "astra"
+_TYPES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}
+
+
+def best(work: Any, runs: int = 5) -> float:
+    """Give the least CPU seconds of several runs."""
+    seconds = []
+    for _ in range(runs):
+        begin = time.process_time()
+        work()
+        seconds.append(time.process_time() - begin)
+    return min(seconds)
+
+
+def written(folder: Path, kind: str, size: int, micros: int = 0) -> library.Trace:
+    """Write a trace of one collective, after computing for a while, and read it."""
+    attributes = [
+        {"name": "is_cpu_op", "boolVal": False},
+        {"name": "comm_type", "int64Val": str(_TYPES[kind])},
+        {"name": "comm_size", "int64Val": str(size)},
+    ]
+    node: dict[str, Any] = {"id": "1", "name": kind, "type": "COMM_COLL_NODE", "attr": attributes}
+    nodes = [node]
+    if micros:
+        node["dataDeps"] = ["0"]
+        compute = {"id": "0", "name": "compute", "type": "COMP_NODE", "attr": attributes[:1]}
+        nodes.insert(0, compute | {"durationMicros": str(micros)})
+    path = folder / f"{kind}_{size}_{micros}.json"
+    path.write_text(json.dumps({"globalMetadata": {"version": "0.0.4"}, "nodes": nodes}))
+    return library.read(path)
+
+
+def system_of(topology: list[str], counts: list[int], algorithm: str, **options: Any) -> Any:
+    dims = len(counts)
+    network = {
+        "topology": topology, "npus_count": counts,
+        "bandwidth": [50.0] * dims, "latency": [500.0] * dims,
+    }  # fmt: skip
+    names = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+    system = {
+        "endpoint-delay": 10, "active-chunks-per-dimension": 1, "preferred-dataset-splits": 4,
+        "collective-optimization": "localBWAware", "local-mem-bw": 1600,
+        **{f"{name}-implementation": [algorithm] * dims for name in names},
+    }  # fmt: skip
+    return library.astra_sim_system(network, system, **options)
+
+
+def report_engine(what: str, traces: list[library.Trace], system: Any) -> None:
+    """Time the engine by itself, and all of ``nadi.simulate``."""
+    tables = tables_of(program_of(traces), system)
+    room = {}
+
+    def run() -> None:
+        room["machine"] = run_tables(tables)
+
+    alone, whole = best(run), best(lambda: library.simulate(traces, system))
+    nodes, events = tables.program.num_nodes, int(room["machine"].agenda.counters[2])
+    print(
+        f"{what}: {nodes:,} nodes, engine {1e3 * alone:.1f} ms ="
+        f" {nodes / alone / 1e6:.2f} M nodes/s,"
+        f" {events / alone / 1e6:.1f} M events/s; nadi.simulate {1e3 * whole:.1f} ms;"
+        f" {peak_memory_mb():,.0f} MB at peak so far"
+    )
+
+
+def cases_without_contention(folder: Path) -> None:
+    cases = json.loads(gzip.decompress((GOLDEN / "collectives.json.gz").read_bytes()))["cases"]
+    given = []
+    for case in cases:
+        if case["backend"] != "congestion_unaware" or "cycles" not in case["result"]:
+            continue
+        work = case["workload"]
+        trace = written(folder, work["collective"], work["comm_size"])
+        given.append(([trace] * work["npus"], case))
+
+    def run() -> None:
+        for traces, case in given:
+            options = case["cli"]
+            system = library.astra_sim_system(
+                case["network"], case["system"],
+                queues=int(options.get("num-queues-per-dim", 1)),
+                rendezvous=options.get("rendezvous-protocol") == "true",
+                injection_scale=int(options.get("injection-scale", 1)),
+            )  # fmt: skip
+            library.simulate(traces, system)
+
+    print(f"{len(given):,} public collective cases without contention: {best(run, 3):.2f} s")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        given = Path(sys.argv[1]) if len(sys.argv) > 1 else folder
+        if len(sys.argv) == 1:
+            with tarfile.open(GOLDEN / "llm_gpt_444_L8.tar.gz") as archive:
+                archive.extractall(folder, filter="data")
+        case = json.loads(gzip.decompress((GOLDEN / "llm.json.gz").read_bytes()))["cases"][1]
+        gpt = given / "gpt_444_L8"
+        system = library.astra_sim_system(case["network"], case["system"], None, case["comm_group"])
+        report_engine("GPT, 64 ranks", library.read_ranks(gpt), system)
+        whole_process(folder, gpt, case)
+        cases_without_contention(folder)
+        one = written(folder, "all_reduce", 1 << 30)
+        cube = ["Ring", "FullyConnected", "Switch"]
+        for topology, counts, algorithm in (
+            (["Ring"], [1024], "ring"), (["Ring"], [1024], "direct"),
+            (["Switch"], [4096], "halvingDoubling"), (cube, [16, 16, 16], "ring"),
+            (cube, [50, 50, 40], "ring"),
+        ):  # fmt: skip
+            system = system_of(topology, counts, algorithm)
+            traces = [one] * system.network.num_ranks
+            seconds = best(lambda: library.simulate(traces, system))  # noqa: B023
+            what = f"{algorithm}, {len(traces):,} ranks in {len(counts)} dimensions"
+            print(f"all-reduce of 1 GB at once, {what}: {1e3 * seconds:.2f} ms")
+        for counts, algorithm, shape in (([64], "ring", "Switch"), ([256], "ring", "Switch"),
+                                         ([64], "direct", "Ring")):  # fmt: skip
+            contended = system_of([shape], counts, algorithm, congestion=True)
+            report_engine(f"contended {shape}, {algorithm}", [one] * counts[0], contended)
+        random.seed(1)
+        skewed = [
+            written(folder, "all_reduce", 1 << 30, random.randrange(1, 1000)) for _ in range(64)
+        ]
+        for counts in ([16, 16, 16], [32, 32, 32], [50, 50, 40]):
+            system = system_of(cube, counts, "ring")
+            traces = [skewed[rank * 7919 % 64] for rank in range(system.network.num_ranks)]
+            report_engine(f"skewed arrivals, {len(traces):,} ranks", traces, system)
+
+
+def whole_process(folder: Path, gpt: Path, case: dict[str, Any]) -> None:
+    network = "\n".join(f"{key}: {json.dumps(value)}" for key, value in case["network"].items())
+    (folder / "network.yml").write_text(network)
+    (folder / "system.json").write_text(json.dumps(case["system"]))
+    (folder / "groups.json").write_text(json.dumps(case["comm_group"]))
+    command = nadi(
+        "simulate", str(gpt), "--network", str(folder / "network.yml"),
+        "--system-config", str(folder / "system.json"), "--comm-group", str(folder / "groups.json"),
+    )  # fmt: skip
+    print(f"whole process, GPT of 64 ranks: {measure(command)}")
+
+
+if __name__ == "__main__":
+    main()

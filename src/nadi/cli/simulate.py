@@ -1,0 +1,124 @@
+"""``nadi simulate``: how long a job would take on a machine that is not there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from nadi.simulator import Simulation
+
+__all__ = ["HELP", "command"]
+
+HELP = """Say how long a job would take on a machine that is described in files.
+
+The job is a Chakra .et for each rank. The machine is described as for ASTRA-sim, and
+the answers are that simulator's, to the nanosecond; --right leaves out what is odd
+about them.
+
+[bold]Examples[/]
+
+  nadi simulate TRACES --network net.yml --system-config sys.json
+  nadi simulate traces/workload --network net.yml --system-config sys.json --comm-group g.json
+  nadi simulate TRACES --network net.yml --system-config sys.json --json | jq .makespan_ns
+"""
+
+
+def command(
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, or "
+                            "what their names begin with.", show_default=False),
+    ],
+    network: Annotated[
+        Path, typer.Option("--network", metavar="YAML", help="ASTRA-sim's network file.",
+                           show_default=False),
+    ],
+    system_config: Annotated[
+        Path, typer.Option("--system-config", metavar="JSON", help="ASTRA-sim's system file.",
+                           show_default=False),
+    ],
+    remote_memory: Annotated[
+        Path | None, typer.Option("--remote-memory", metavar="JSON", show_default=False,
+                                  help="ASTRA-sim's file of the remote memory."),
+    ] = None,
+    comm_group: Annotated[
+        Path | None, typer.Option("--comm-group", metavar="JSON", show_default=False,
+                                  help="ASTRA-sim's file of process groups and their ranks."),
+    ] = None,
+    congestion: Annotated[
+        bool, typer.Option("--congestion", help="Let messages wait for each other on links.")
+    ] = False,
+    queues: Annotated[
+        int, typer.Option("--queues", metavar="N", min=1, help="Queues per dimension.")
+    ] = 1,
+    rendezvous: Annotated[
+        bool, typer.Option("--rendezvous", help="Receivers ask before senders send.")
+    ] = False,
+    right: Annotated[
+        bool, typer.Option("--right", help="Give right answers, not ASTRA-sim's.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:  # fmt: skip
+    """Simulate a job, and print when each rank has finished."""
+    from nadi.cli.progress import show_progress
+
+    with show_progress(announce=False) as progress:
+        progress("starting")
+        from nadi.simulator import load_astra_sim_system, read_ranks, simulate
+
+        system = load_astra_sim_system(
+            network, system_config, remote_memory, comm_group, congestion=congestion,
+            queues=queues, rendezvous=rendezvous, compat="" if right else "astra-sim",
+        )  # fmt: skip
+        progress("reading traces")
+        traces = read_ranks(job)
+        progress("simulating")
+        done = simulate(traces, system)
+    if as_json:
+        json.dump(_summary(done), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        _print(done)
+
+
+def _summary(done: Simulation) -> dict[str, object]:
+    return {
+        "ranks": done.cycles.size,
+        "nodes": done.program.num_nodes,
+        "makespan_ns": done.makespan,
+        "finish_ns": done.cycles.tolist(),
+        "compute_ns": done.compute.tolist(),
+        "not_compute_ns": done.exposed.tolist(),
+        "ignored_settings": list(done.system.ignored),
+    }
+
+
+def _print(done: Simulation) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from nadi.units import format_count, format_ns
+
+    console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+    program = done.program
+    nodes = format_count(program.num_nodes)
+    console.print(f"{program.num_ranks} ranks, {nodes} nodes: {format_ns(done.makespan)}")
+    if done.system.ignored:
+        console.print(f"settings without effect: {', '.join(done.system.ignored)}")
+    table = Table(box=None)
+    for title in ("rank", "finished, ns", "computing, ns", "not computing, ns"):
+        table.add_column(title, justify="right")
+    rows = zip(done.cycles.tolist(), done.compute.tolist(), done.exposed.tolist(), strict=True)
+    shown = list(enumerate(rows))
+    for rank, row in shown[:_SHOWN]:
+        table.add_row(str(rank), *(format_count(value) for value in row))
+    console.print(table)
+    if len(shown) > _SHOWN:
+        console.print(f"and {len(shown) - _SHOWN} more ranks; --json prints all")
+
+
+_SHOWN = 64

@@ -1,0 +1,156 @@
+"""The arrays of a simulation, message by message: who is where, and how far.
+
+Each array is a table of int64, one row per thing; what its columns are is said here once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.kernels.agenda import Agenda
+
+# the columns are used as machine.N_RANK and so on, and not imported one by one
+__all__ = ["Machine"]
+
+# of the counters of the agenda, beyond its own
+FREE_STREAM, USED_STREAM, FREE_MESSAGE, USED_MESSAGE, CULPRIT, DEPTH = range(8, 14)
+# problems: arrays too small, too many collectives of a group under way, unlike ones that meet
+TOO_SMALL, TOO_MANY, UNLIKE = range(1, 4)
+# what happens; 0 is a rank's chain of callbacks; from GENERAL to REDUCE packets have passed the
+# memory, and what begins with BUS is last
+(
+    ARRIVE, HOP, LINK_FREE, RECEIVED, COMPLETE, CHARGE, GENERAL, UP, DOWN, EXIT, REDUCE, MEMORY,
+    SENT, REQUEST, REQUESTED, REAL_SEND, MET, MET_PHASE, BUS_SENT, BUS_RECEIVED, BUS_REDUCED,
+) = range(1, 22)  # fmt: skip
+KINDS = 32  # more than there are: two of them fit in one number
+
+# what kind of node: by what is done when it is issued
+DELAY, SEND, RECEIVE, COLLECTIVE, ACCESS, INSTANT, CUSTOM = range(7)
+# slots, of which a rank has one each; what needs none takes the last
+CPU, COMP, COMM, NO_SLOT = range(4)
+NUM_SLOTS = 4
+# of a node; KEY is what a send or receive is matched by, the shape of a collective, the server of
+# an access; PEER is the other rank, or the group; NUMBER counts a member's collectives of a group;
+# a collective that is a trace of its own begins at SIZE, and its nodes name it by 1 more as PARENT
+(
+    N_RANK, N_KIND, N_SLOT, N_TIME, N_SIZE, N_PEER, N_KEY, N_MEMBER, N_WAITS, N_FIRST, N_LAST,
+    N_START, N_END, N_CAUSE, N_NEXT, N_LEFT, N_NUMBER, N_PARENT,
+) = range(18)  # fmt: skip
+NODE_FIELDS = 18
+# of a rank: which slots are busy, how many nodes are ready for each, where they are kept
+R_BUSY, R_READY, R_BASE = 0, 4, 8
+R_ONGOING, R_LEFT, R_FINISH, R_LOOP, R_DEFERRED = range(12, 17)
+RANK_FIELDS = 17
+# of what is sent under one key: how many have come, nodes that wait for them; for rendezvous
+# how many were asked for, and sends that wait to be
+K_ARRIVED, K_HEAD, K_TAIL, K_ASKED, K_SENDS, K_LAST = range(6)
+KEY_FIELDS = 6
+# of a shape of collectives: those of one type and size; WHOLE are worked out as a whole; so many
+# as REST says of their chunks have a byte more
+H_RECIPE, H_CHUNKS, H_CHUNK, H_WHOLE, H_REST = range(5)
+SHAPE_FIELDS = 5
+# of a group: where its members are listed, how many, where its mail lies, how much each of its
+# collectives has of it, how many of them may be under way, where their meetings are listed, and
+# how many members wait for the others
+U_MEMBERS, U_SIZE, U_MAIL, U_REGION, U_WINDOW, U_MEETINGS, U_HERE = range(7)
+GROUP_FIELDS = 7
+# of a meeting, one collective of a group: its number, the node that came first, who has left
+T_NUMBER, T_NODE, T_LEFT = range(3)
+MEETING_FIELDS = 3
+# of a phase of a recipe; DIM is -1 for the members of the group as one ring; SHARE is how many
+# messages share a link at once, in parts of WHOLE_LINK, and with SPREAD as often as there are hops
+P_DIM, P_COMM, P_HALF, P_ALGORITHM, P_WINDOW, P_TREE, P_SHARE, P_SPREAD = range(8)
+PHASE_FIELDS = 8
+WHOLE_LINK = 1 << 20  # the SHARE of a phase whose messages have their links for themselves
+# of a recipe
+C_PHASES, C_SLOTS, C_DELAY, C_GROUP = range(4)
+RECIPE_FIELDS = 4
+ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL = range(4)
+RING, DIRECT, HALVING_DOUBLING, TREE = range(4)
+# of a stream
+(
+    S_RANK, S_NODE, S_GROUP, S_MAIL, S_PHASE, S_SIZE, S_QUEUE, S_NEXT, S_ALGORITHM, S_COMM,
+    S_N, S_INDEX, S_STEP, S_WINDOW, S_BLOCK, S_MAX, S_DELAY, S_STRIDE, S_INSERTED, S_FREE, S_TAKEN,
+    S_SENDS, S_NUMBER, S_PARENT, S_LEFT, S_RIGHT, S_REDUCED, S_STATE, S_DIM, S_SLOTS,
+    S_SHARE, S_SPREAD,
+) = range(32)  # fmt: skip
+STREAM_FIELDS = 32
+# of a queue of streams: how many run, and those that wait
+Q_RUNNING, Q_HEAD, Q_TAIL = range(3)
+QUEUE_FIELDS = 3
+# of mail: how many have come less how many were asked for, and who asked; for rendezvous as K_
+M_BALANCE, M_STREAM, M_ASKED, M_SENDS, M_LAST = range(5)
+MAIL_FIELDS = 5
+# of a message on its way, or waiting to be sent
+G_NEXT, G_SIZE, G_AT, G_DST, G_KIND, G_A, G_B, G_SWITCH, G_DIM, G_LINK = range(10)
+MESSAGE_FIELDS = 10
+# of a link
+L_BUSY, L_HEAD, L_TAIL, L_BYTES, L_TIME, L_WAITING, L_PEAK = range(7)
+LINK_FIELDS = 7
+# of a dimension
+D_TOPOLOGY, D_N, D_STRIDE, D_LINKS = range(4)
+DIM_FIELDS = 4
+FULLY_CONNECTED, SWITCH, RING_LINKS, MESH = range(4)
+# of a memory server: whether it is busy, and nodes that wait
+V_BUSY, V_HEAD, V_TAIL = range(3)
+# of the numbers that hold for all: ALIKE is one rank that stands for all, MEET works out times of
+# phases at once
+(
+    W_RANKS, W_QUEUES, W_LIMIT, W_AWARE, W_RENDEZVOUS, W_COMPAT, W_ALIKE, W_MEET,
+    W_BUS, W_LATENCY, W_OVERHEAD, W_PAUSE, W_REDUCTION,
+) = range(13)  # fmt: skip
+WORLD_FIELDS = 13
+# of a side of a bus: four to a rank, of which the last two are of its memory's
+(
+    B_STATE, B_BEFORE, B_LAST, B_IN_A_ROW, B_COUNT, B_REDUCES, B_SENDS, B_SENDS_LAST,
+    B_RECEIVES, B_RECEIVES_LAST, B_REDUCTIONS, B_REDUCTIONS_LAST,
+) = range(12)  # fmt: skip
+SIDE_FIELDS = 12
+BUS_FREE, BUS_SENDS, BUS_RECEIVES = range(3)
+DEEPEST = 64  # things to be done on buses at one time
+HANDSHAKE = 8192  # bytes of a request of the rendezvous protocol
+
+
+class Machine(NamedTuple):
+    """All arrays of a simulation; int64 but for ``rates``, which is float64.
+
+    ``rates`` (dimensions + 1, 2): bytes per ns and latency in ns; last those of local memory,
+    and of its bus the ns per byte.
+    ``todo`` (DEEPEST, 3): for :mod:`nadi.kernels.bus`.
+    ``plans`` (streams, phases, 2): the queue of each phase, and its direction or tree.
+    ``members`` (members of all groups, 4): their ranks, how many collectives each began, when it
+    began the one that waits for others, and its node.
+    ``scratch`` (5, members at most): for :mod:`nadi.kernels.meetings`.
+    ``turns`` (ranks, dimensions, 3): the next queue of all, of the first half, of the second.
+    ``trees`` (ranks, types, dimensions): which of the two trees comes next.
+    """
+
+    agenda: Agenda
+    world: np.ndarray
+    rates: np.ndarray
+    dims: np.ndarray
+    ranks: np.ndarray
+    nodes: np.ndarray
+    children: np.ndarray
+    ready: np.ndarray
+    keys: np.ndarray
+    shapes: np.ndarray
+    groups: np.ndarray
+    members: np.ndarray
+    meetings: np.ndarray
+    recipes: np.ndarray
+    phases: np.ndarray
+    streams: np.ndarray
+    plans: np.ndarray
+    queues: np.ndarray
+    turns: np.ndarray
+    trees: np.ndarray
+    mail: np.ndarray
+    messages: np.ndarray
+    links: np.ndarray
+    servers: np.ndarray
+    scratch: np.ndarray
+    sides: np.ndarray
+    todo: np.ndarray

@@ -1,0 +1,517 @@
+"""Collectives, message by message: the streams that a rank cuts them into, and their phases.
+
+A stream is one chunk of a collective on one rank. It goes through its phases one after the
+other, each an algorithm in one dimension, and waits in the queue of that dimension for its turn.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nadi.kernels import machine as M
+from nadi.kernels._jit import called, inner
+from nadi.kernels.agenda import NOW, PROBLEM, add_event, after
+from nadi.kernels.bus import request_bus
+from nadi.kernels.machine import Machine
+from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, can_meet, finish_times
+from nadi.kernels.network import (
+    free_message,
+    new_message,
+    part_of,
+    send_message,
+    send_shared,
+)
+
+__all__ = [
+    "arrive",
+    "general",
+    "new_stream",
+    "next_phase",
+    "receive",
+    "received",
+    "request_arrives",
+    "send_now",
+    "serve",
+    "tree_down",
+    "tree_reduce",
+    "tree_up",
+]
+
+_WAITING, _SENDING, _FROM_PARENT = range(3)  # states of a rank in a tree
+
+
+@inner
+def _after(machine: Machine, stream: int, delay: int, kind: int, a: int, b: int) -> None:
+    agenda = machine.agenda
+    rank = machine.streams[stream, M.S_RANK]
+    after(
+        agenda, rank, machine.world[M.W_RANKS], agenda.counters[NOW] + delay, kind, a, b
+    )  # fmt: skip
+
+
+@inner
+def _pass_memory(
+    machine: Machine, stream: int, size: int, reduces: bool, kind: int, outwards: bool, back: bool
+) -> None:
+    """Spend the endpoint delay, or go over the bus; then reduce; then let ``kind`` happen."""
+    s, code = machine.streams[stream], kind
+    if reduces:
+        rate = machine.rates[machine.dims.shape[0], 0]
+        cost = 3 * np.int64(size / rate) if rate > 0.0 else 0
+        code = cost * M.KINDS + kind
+    if machine.world[M.W_BUS] != 0:
+        code = 2 * code + (1 if reduces else 0)
+        request_bus(
+            machine, s[M.S_RANK], size, 1 if reduces else 0, 1 if back else 0,
+            1 if outwards else 0, stream, code,
+        )  # fmt: skip
+    elif reduces:
+        _after(machine, stream, s[M.S_DELAY], M.CHARGE, stream, code)
+    else:
+        _after(machine, stream, s[M.S_DELAY], kind, stream, 0)
+
+
+@inner
+def _rank_of(machine: Machine, stream: int, index: int) -> int:
+    """Give the rank of a member of a stream's phase."""
+    streams = machine.streams
+    if streams[stream, M.S_STRIDE] > 0:
+        shift = (index - streams[stream, M.S_INDEX]) * streams[stream, M.S_STRIDE]
+        return streams[stream, M.S_RANK] + shift
+    if machine.world[M.W_ALIKE] != 0:
+        return index
+    return machine.members[machine.groups[streams[stream, M.S_GROUP], M.U_MEMBERS] + index, 0]
+
+
+@inner
+def _mail_of(machine: Machine, stream: int, index: int, rank: int, place: int) -> int:
+    """Give where mail lies that a member gets in a stream's phase."""
+    s = machine.streams[stream]
+    member = rank if s[M.S_DIM] >= 0 else index
+    if machine.world[M.W_ALIKE] != 0:
+        member = 0
+    return s[M.S_MAIL] + member * s[M.S_SLOTS] + place
+
+
+# mail
+
+
+@inner
+def _send(machine: Machine, stream: int, index: int, size: int, place: int) -> None:
+    """Send to a member, into a place of its mail."""
+    rank = machine.streams[stream, M.S_RANK]
+    dst = _rank_of(machine, stream, index)
+    slot = _mail_of(machine, stream, index, dst, place)
+    if machine.world[M.W_RENDEZVOUS] == 0:
+        s = machine.streams[stream]
+        send_shared(
+            machine, rank, dst, size, M.ARRIVE, slot, 0, s[M.S_SHARE], s[M.S_SPREAD]
+        )  # fmt: skip
+        return
+    message = new_message(machine, rank, dst, size, M.ARRIVE, slot, 0)
+    if message < 0:
+        return
+    mail = machine.mail
+    if mail[slot, M.M_ASKED] > 0:
+        mail[slot, M.M_ASKED] -= 1
+        add_event(machine.agenda, machine.agenda.counters[NOW], M.REAL_SEND, message, 0)
+    else:
+        if mail[slot, M.M_SENDS] < 0:
+            mail[slot, M.M_SENDS] = message
+        else:
+            machine.messages[mail[slot, M.M_LAST], M.G_NEXT] = message
+        mail[slot, M.M_LAST] = message
+
+
+@inner
+def send_now(machine: Machine, message: int) -> None:
+    """Send a message that has waited for its receiver to ask."""
+    row = machine.messages[message]
+    src, dst, size = row[M.G_AT], row[M.G_DST], row[M.G_SIZE]
+    kind, a, b = row[M.G_KIND], row[M.G_A], row[M.G_B]
+    free_message(machine, message)
+    send_message(machine, src, dst, size, kind, a, b)
+
+
+@inner
+def request_arrives(machine: Machine, slot: int, stream: int) -> None:
+    """Take a receiver's request: it waits for the message now, which may be sent."""
+    mail = machine.mail
+    _wait_for(machine, slot, stream)
+    message = mail[slot, M.M_SENDS]
+    if message < 0:
+        mail[slot, M.M_ASKED] += 1
+    else:
+        mail[slot, M.M_SENDS] = machine.messages[message, M.G_NEXT]
+        send_now(machine, message)
+
+
+@inner
+def _wait_for(machine: Machine, slot: int, stream: int) -> None:
+    mail = machine.mail
+    mail[slot, M.M_STREAM] = stream
+    mail[slot, M.M_BALANCE] -= 1
+    if mail[slot, M.M_BALANCE] >= 0:  # it is there already
+        add_event(machine.agenda, machine.agenda.counters[NOW], M.RECEIVED, stream, 0)
+
+
+@inner
+def receive(machine: Machine, stream: int, index: int, place: int) -> None:
+    """Wait for what a member sends into a place of this rank's mail."""
+    streams = machine.streams
+    rank = streams[stream, M.S_RANK]
+    own = streams[stream, M.S_INDEX]
+    slot = _mail_of(machine, stream, own, rank, place)
+    if machine.world[M.W_RENDEZVOUS] == 0:
+        _wait_for(machine, slot, stream)
+    else:
+        send_message(
+            machine, rank, _rank_of(machine, stream, index), M.HANDSHAKE, M.REQUEST, slot, stream
+        )
+
+
+@inner
+def arrive(machine: Machine, slot: int) -> int:
+    """Put a message into the mail; gives the stream that waits for it, or -1."""
+    mail = machine.mail
+    mail[slot, M.M_BALANCE] += 1
+    return mail[slot, M.M_STREAM] if mail[slot, M.M_BALANCE] <= 0 else -1
+
+
+# algorithms
+
+
+@inner
+def _message_size(machine: Machine, stream: int) -> int:
+    """Give the size of the next message of a stream's phase."""
+    s = machine.streams[stream]
+    comm, size, n = s[M.S_COMM], s[M.S_SIZE], s[M.S_N]
+    if s[M.S_ALGORITHM] == M.HALVING_DOUBLING:
+        step = min(s[M.S_SENDS], s[M.S_MAX] - 1)
+        if comm == M.ALL_GATHER:
+            return size << step
+        levels = s[M.S_BLOCK] + 1
+        return part_of(machine, size, 2 << (step if step < levels else 2 * levels - step - 1))
+    if comm == M.ALL_GATHER:
+        return size
+    part = part_of(machine, size, n)
+    if comm == M.ALL_TO_ALL and s[M.S_ALGORITHM] == M.RING and s[M.S_MAX] == n - 1:
+        return max(n - 1 - s[M.S_SENDS], 1) * part  # what is there stays there
+    return part
+
+
+@inner
+def _insert(machine: Machine, stream: int) -> None:
+    """Take in a packet: inserts come in blocks, first a free one, then one that may reduce."""
+    s = machine.streams[stream]
+    window, block = s[M.S_WINDOW], s[M.S_BLOCK]
+    place = s[M.S_INSERTED] % (window + block)
+    pair = s[M.S_INSERTED] // (window + block)
+    s[M.S_INSERTED] += 1
+    reduces = place >= window and (
+        s[M.S_COMM] == M.REDUCE_SCATTER or (s[M.S_COMM] == M.ALL_REDUCE and pair % 2 == 0)
+    )
+    _pass_memory(
+        machine, stream, _message_size(machine, stream), reduces, M.GENERAL, place < window,
+        window <= place < block,
+    )  # fmt: skip
+
+
+@inner
+def _ready(machine: Machine, stream: int) -> None:
+    """Send the next packet, if there is one and a slot for it is free."""
+    s = machine.streams[stream]
+    sends, n, index = s[M.S_SENDS], s[M.S_N], s[M.S_INDEX]
+    if sends == s[M.S_MAX] or s[M.S_FREE] == 0 or sends >= s[M.S_INSERTED]:
+        return
+    size = _message_size(machine, stream)
+    algorithm = s[M.S_ALGORITHM]
+    place = 0
+    if algorithm == M.HALVING_DOUBLING:
+        levels = s[M.S_BLOCK] + 1
+        if s[M.S_COMM] == M.ALL_GATHER:
+            distance = n >> (sends + 1)
+            place = levels - 1 - sends
+        else:
+            place = sends if sends < levels else 2 * levels - 1 - sends
+            distance = 1 << place
+        to = index + (distance if index // distance % 2 == 0 else -distance)
+        by = to
+        there = place
+    else:
+        distance = s[M.S_STEP]
+        if algorithm == M.DIRECT:
+            distance *= sends % (n - 1) + 1
+        to = (index + distance) % n
+        by = (index - distance) % n
+        there = 0
+        if algorithm == M.DIRECT:
+            place = by
+            # of ranks that are all alike, this one gets what it sends itself
+            there = index if machine.world[M.W_ALIKE] == 0 else by
+    _send(machine, stream, to, size, there)
+    receive(machine, stream, by, place)
+    s[M.S_SENDS] = sends + 1
+    s[M.S_FREE] -= 1
+
+
+@called
+def general(machine: Machine, stream: int) -> bool:
+    """Free the slot of a packet that has passed the memory; tells whether the phase is over."""
+    s = machine.streams[stream]
+    s[M.S_FREE] += 1
+    n = s[M.S_N]
+    if s[M.S_ALGORITHM] == M.DIRECT and s[M.S_COMM] == M.ALL_REDUCE and s[M.S_SENDS] >= n - 1:
+        if s[M.S_TAKEN] < n - 1:
+            return False  # the second half waits for all of the first
+        for _ in range(s[M.S_WINDOW]):
+            _ready(machine, stream)
+    else:
+        _ready(machine, stream)
+    return s[M.S_SENDS] == s[M.S_MAX] and s[M.S_FREE] == s[M.S_WINDOW]
+
+
+@inner
+def received(machine: Machine, stream: int) -> None:
+    """Take a message that a stream waits for."""
+    s = machine.streams[stream]
+    if s[M.S_ALGORITHM] != M.TREE:
+        s[M.S_TAKEN] += 1
+        _insert(machine, stream)
+    elif s[M.S_LEFT] < 0:
+        _pass_memory(machine, stream, s[M.S_SIZE], False, M.EXIT, False, False)
+    elif s[M.S_STATE] == _FROM_PARENT or s[M.S_PARENT] < 0:
+        _pass_memory(machine, stream, s[M.S_SIZE], True, M.DOWN, False, True)
+    else:
+        s[M.S_TAKEN] += 1
+        last = s[M.S_TAKEN] == (1 if s[M.S_RIGHT] < 0 else 2)
+        _pass_memory(machine, stream, s[M.S_SIZE], True, M.REDUCE, False, last)
+
+
+@inner
+def tree_reduce(machine: Machine, stream: int) -> bool:
+    """Count a child whose data is reduced; tells whether that was the last child."""
+    s = machine.streams[stream]
+    s[M.S_REDUCED] += 1
+    return s[M.S_REDUCED] == (1 if s[M.S_RIGHT] < 0 else 2)
+
+
+@inner
+def tree_up(machine: Machine, stream: int) -> None:
+    """Send to the parent, and wait for what comes back."""
+    s = machine.streams[stream]
+    s[M.S_STATE] = _FROM_PARENT
+    parent = s[M.S_PARENT]
+    is_left = s[M.S_INDEX] < parent or parent == 0  # the root, first or last, has one child
+    _send(machine, stream, parent, s[M.S_SIZE], 1 if is_left else 2)
+    receive(machine, stream, parent, 0)
+
+
+@inner
+def tree_down(machine: Machine, stream: int) -> None:
+    """Send to the children."""
+    s = machine.streams[stream]
+    _send(machine, stream, s[M.S_LEFT], s[M.S_SIZE], 0)
+    if s[M.S_RIGHT] >= 0:
+        _send(machine, stream, s[M.S_RIGHT], s[M.S_SIZE], 0)
+
+
+@inner
+def _find_in_tree(s: np.ndarray, root_is_last: bool) -> None:
+    """Find parent and children: a complete tree in order over all but the root."""
+    n, index = s[M.S_N], s[M.S_INDEX]
+    offset = 0 if root_is_last else 1
+    root = n - 1 if root_is_last else 0
+    s[M.S_RIGHT] = -1
+    low, high = offset, n - 2 + offset
+    if index == root:
+        s[M.S_PARENT] = -1
+        s[M.S_LEFT] = (low + high) // 2
+        return
+    parent = root
+    middle = (low + high) // 2
+    while middle != index:
+        parent = middle
+        if index < middle:
+            high = middle - 1
+        else:
+            low = middle + 1
+        middle = (low + high) // 2
+    s[M.S_PARENT] = parent
+    s[M.S_LEFT] = -1
+    if low < high:
+        s[M.S_LEFT] = (low + middle - 1) // 2
+        s[M.S_RIGHT] = (middle + 1 + high) // 2
+
+
+# streams and their queues
+
+
+@called
+def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
+    """Make a stream of a collective, and choose its queues and trees."""
+    counters, streams = machine.agenda.counters, machine.streams
+    stream = counters[M.FREE_STREAM]
+    if stream >= 0:
+        counters[M.FREE_STREAM] = streams[stream, M.S_NEXT]
+    else:
+        stream = counters[M.USED_STREAM]
+        if stream == streams.shape[0]:
+            counters[PROBLEM] = M.TOO_SMALL
+            return -1
+        counters[M.USED_STREAM] = stream + 1
+    s = streams[stream]
+    shape = machine.shapes[machine.nodes[node, M.N_KEY]]
+    recipe = shape[M.H_RECIPE]
+    s[M.S_RANK], s[M.S_NODE], s[M.S_GROUP] = rank, node, machine.nodes[node, M.N_PEER]
+    s[M.S_NUMBER], s[M.S_PHASE] = number, -1
+    s[M.S_SIZE] = shape[M.H_CHUNK] + (1 if number < shape[M.H_REST] else 0)
+    num_queues, turns = machine.world[M.W_QUEUES], machine.turns
+    for p in range(machine.recipes[recipe, M.C_PHASES]):
+        phase = machine.phases[recipe, p]
+        dim, half = max(phase[M.P_DIM], 0), phase[M.P_HALF]
+        queue = dim * num_queues
+        clockwise = half != 2
+        if num_queues > 1:
+            first = num_queues // 2 if half == 2 else 0
+            size = num_queues if half == 0 else num_queues // 2
+            size = num_queues - num_queues // 2 if half == 2 else size
+            place = first + turns[rank, dim, half]
+            turns[rank, dim, half] = (turns[rank, dim, half] + 1) % size
+            queue += place
+            clockwise = place < num_queues // 2
+        flag = 1 if clockwise else 0
+        if phase[M.P_ALGORITHM] == M.TREE:
+            turn = machine.trees[rank, phase[M.P_TREE]]
+            machine.trees[rank, phase[M.P_TREE]] = 1 - turn
+            flag = 1 - turn
+        machine.plans[stream, p, 0] = queue
+        machine.plans[stream, p, 1] = flag
+    return stream
+
+
+@inner
+def _place_in_phase(machine: Machine, stream: int, dim: int) -> None:
+    """Find the number of members of a stream's phase, and its own place among them."""
+    s = machine.streams[stream]
+    s[M.S_DIM] = dim
+    if dim >= 0:
+        s[M.S_N], s[M.S_STRIDE] = machine.dims[dim, M.D_N], machine.dims[dim, M.D_STRIDE]
+        s[M.S_INDEX] = s[M.S_RANK] // s[M.S_STRIDE] % s[M.S_N]
+    else:
+        s[M.S_N], s[M.S_STRIDE] = machine.groups[s[M.S_GROUP], M.U_SIZE], 0
+        s[M.S_INDEX] = machine.nodes[s[M.S_NODE], M.N_MEMBER]
+
+
+@called
+def next_phase(machine: Machine, stream: int) -> int:
+    """Put a stream into the queue of its next phase; gives the queue, -1 if there is none."""
+    s = machine.streams[stream]
+    number = machine.shapes[machine.nodes[s[M.S_NODE], M.N_KEY], M.H_RECIPE]
+    recipe, group = machine.recipes[number], machine.groups[s[M.S_GROUP]]
+    s[M.S_PHASE] += 1
+    p = s[M.S_PHASE]
+    if p == recipe[M.C_PHASES]:
+        return -1
+    phase = machine.phases[number, p]
+    if p > 0 and s[M.S_ALGORITHM] != M.TREE:
+        if s[M.S_COMM] == M.REDUCE_SCATTER:
+            s[M.S_SIZE] = part_of(machine, s[M.S_SIZE], s[M.S_N])
+        elif s[M.S_COMM] == M.ALL_GATHER:
+            s[M.S_SIZE] *= s[M.S_N]
+    _place_in_phase(machine, stream, phase[M.P_DIM])
+    n = s[M.S_N]
+    comm, algorithm = phase[M.P_COMM], phase[M.P_ALGORITHM]
+    s[M.S_COMM], s[M.S_ALGORITHM] = comm, algorithm
+    s[M.S_SHARE], s[M.S_SPREAD] = phase[M.P_SHARE], phase[M.P_SPREAD]
+    meeting = machine.nodes[s[M.S_NODE], M.N_NUMBER] % group[M.U_WINDOW]
+    num_members = group[M.U_SIZE] if machine.world[M.W_ALIKE] == 0 else 1
+    of_phase = num_members * recipe[M.C_SLOTS]
+    s[M.S_SLOTS] = recipe[M.C_SLOTS]
+    s[M.S_MAIL] = group[M.U_MAIL] + meeting * group[M.U_REGION]
+    s[M.S_MAIL] += (s[M.S_NUMBER] * recipe[M.C_PHASES] + p) * of_phase
+    s[M.S_DELAY] = recipe[M.C_DELAY]
+    s[M.S_STEP] = 1 if machine.plans[stream, p, 1] != 0 else -1
+    s[M.S_WINDOW], s[M.S_BLOCK], s[M.S_MAX] = 1, n - 1, n - 1
+    if comm == M.ALL_REDUCE:
+        s[M.S_MAX] = 2 * (n - 1)
+    elif comm == M.ALL_TO_ALL and algorithm == M.RING and machine.world[M.W_COMPAT] != 0:
+        s[M.S_MAX] = n * (n - 1) // 2
+    if algorithm == M.DIRECT:
+        window = phase[M.P_WINDOW]
+        s[M.S_WINDOW] = n - 1 if window < 0 else min(window, n - 1)
+        s[M.S_BLOCK] = s[M.S_WINDOW] * (n - 1 if recipe[M.C_GROUP] != 0 else 1)
+    elif algorithm == M.HALVING_DOUBLING:
+        levels = 0
+        while 2 << levels <= n:
+            levels += 1
+        s[M.S_BLOCK] = levels - 1
+        s[M.S_MAX] = 2 * levels if comm == M.ALL_REDUCE else levels
+    elif algorithm == M.TREE:
+        _find_in_tree(s, machine.plans[stream, p, 1] != 0)
+    s[M.S_INSERTED] = s[M.S_FREE] = s[M.S_TAKEN] = s[M.S_SENDS] = 0
+    s[M.S_REDUCED] = s[M.S_STATE] = 0
+    queue = s[M.S_RANK] * machine.dims.shape[0] * machine.world[M.W_QUEUES]
+    queue += machine.plans[stream, p, 0]
+    s[M.S_QUEUE], s[M.S_NEXT] = queue, -1
+    queues = machine.queues
+    if queues[queue, M.Q_HEAD] < 0:
+        queues[queue, M.Q_HEAD] = stream
+    else:
+        machine.streams[queues[queue, M.Q_TAIL], M.S_NEXT] = stream
+    queues[queue, M.Q_TAIL] = stream
+    return queue
+
+
+@called
+def _meet_in_phase(machine: Machine, stream: int) -> None:
+    """Wait for the other members of a phase; the last to come works out when each ends."""
+    streams, mail, times = machine.streams, machine.mail, machine.scratch
+    s = streams[stream]
+    n, dim, agenda = s[M.S_N], s[M.S_DIM], machine.agenda
+    own = _mail_of(machine, stream, s[M.S_INDEX], s[M.S_RANK], 0)
+    mail[own, M.M_BALANCE], mail[own, M.M_STREAM] = agenda.counters[NOW], stream
+    apart = s[M.S_SLOTS] * (s[M.S_STRIDE] if dim >= 0 else 1)
+    first = own - s[M.S_INDEX] * apart
+    mail[first, M.M_ASKED] += 1
+    if mail[first, M.M_ASKED] < n:
+        return
+    mail[first, M.M_ASKED] = 0
+    for i in range(n):
+        row = mail[first + i * apart]
+        times[STARTS, i] = row[M.M_BALANCE]
+        times[MEMBERS, i] = streams[row[M.M_STREAM], M.S_RANK]
+        row[M.M_BALANCE] = 0
+    recipe = machine.shapes[machine.nodes[s[M.S_NODE], M.N_KEY], M.H_RECIPE]
+    early = finish_times(
+        machine, times, n, machine.phases[recipe, s[M.S_PHASE]], s[M.S_SIZE], s[M.S_DELAY],
+        s[M.S_STEP], machine.recipes[recipe, M.C_GROUP],
+    )  # fmt: skip
+    for i in range(n):
+        member = mail[first + i * apart, M.M_STREAM]
+        end = times[ENDS, i]
+        add_event(agenda, max(end - early, agenda.counters[NOW]), M.MET_PHASE, member, end)
+
+
+@called
+def serve(machine: Machine, queue: int) -> None:
+    """Start streams that wait in a queue, as many as may run at once."""
+    queues = machine.queues
+    while queues[queue, M.Q_RUNNING] < machine.world[M.W_LIMIT] and queues[queue, M.Q_HEAD] >= 0:
+        stream = queues[queue, M.Q_HEAD]
+        s = machine.streams[stream]
+        queues[queue, M.Q_HEAD] = s[M.S_NEXT]
+        queues[queue, M.Q_RUNNING] += 1
+        if machine.world[M.W_MEET] != 0 and can_meet(
+            s[M.S_ALGORITHM], s[M.S_COMM], s[M.S_WINDOW], s[M.S_N]
+        ):
+            _meet_in_phase(machine, stream)
+        elif s[M.S_ALGORITHM] != M.TREE:
+            for _ in range(s[M.S_WINDOW]):
+                _insert(machine, stream)
+        elif s[M.S_LEFT] < 0:
+            _pass_memory(machine, stream, s[M.S_SIZE], False, M.UP, True, False)
+        else:
+            receive(machine, stream, s[M.S_LEFT], 1)
+            if s[M.S_RIGHT] >= 0:
+                receive(machine, stream, s[M.S_RIGHT], 2)

@@ -1,0 +1,183 @@
+"""What a machine is: compute, memory, network and collectives, as values.
+
+Bandwidths are bytes per ns and latencies ns, as floats; files give them with their units.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+import msgspec
+
+from nadi.errors import UsageError
+
+__all__ = [
+    "COLLECTIVES",
+    "Algorithm",
+    "Bus",
+    "Collectives",
+    "Compute",
+    "Dimension",
+    "Network",
+    "RemoteMemory",
+    "System",
+    "parse_algorithm",
+]
+
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Ns = Annotated[int, msgspec.Meta(ge=0)]
+_ALGORITHM = re.compile(r"(one)?(ring|direct|halvingdoubling|doublebinarytree)(\d*)")
+
+
+class Dimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One dimension of a network: how its ranks are joined, and how fast.
+
+    ``bandwidth`` is that of one link, in bytes per ns; ``latency`` is that of one link, in ns.
+    """
+
+    topology: Literal["ring", "fully-connected", "switch", "mesh"]
+    size: _Count
+    bandwidth: _Positive
+    latency: _NotNegative = 0.0
+
+
+class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Dimensions, the first of which neighbouring ranks differ in, and whether links contend."""
+
+    dimensions: tuple[Dimension, ...]
+    congestion: bool = False
+    rendezvous: bool = False
+
+    @property
+    def num_ranks(self) -> int:
+        """Product of the sizes of all dimensions."""
+        product = 1
+        for dimension in self.dimensions:
+            product *= dimension.size
+        return product
+
+
+class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long computation takes: as recorded, or by its operations and bytes (roofline).
+
+    ``peak`` is in operations per s and ``memory_bandwidth`` in bytes per s. ``replay_only``
+    takes the recorded time of every node, communication too.
+    """
+
+    roofline: bool = False
+    peak: float = 0.0
+    memory_bandwidth: _NotNegative = 0.0
+    replay_only: bool = False
+
+
+class RemoteMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Memory that loads and stores go to; ``bandwidth`` in bytes per ns, 0 for no limit."""
+
+    kind: Literal["none", "per-rank", "pool", "per-node"] = "none"
+    latency: _Ns = 0
+    bandwidth: _Ns = 0
+    ranks_per_node: _Count = 1
+
+
+class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A bus that the packets of a rank share: LogGP's parameters in ns, ``gap`` per byte.
+
+    ``reduction`` is the time in ns that 100 bytes take to reduce.
+    """
+
+    latency: _Ns = 0
+    overhead: _Ns = 0
+    pause: _Ns = 0
+    gap: _NotNegative = 0.0
+    reduction: _Ns = 1
+
+
+class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How collectives are done.
+
+    Attributes
+    ----------
+    all_reduce, reduce_scatter, all_gather, all_to_all
+        An algorithm for each dimension, or one that begins with ``one`` for all ranks as one
+        dimension: ``ring``, ``direct``, ``direct4``, ``halvingDoubling``, ``doubleBinaryTree``.
+    bandwidth_aware
+        An all-reduce of several dimensions scatters, reduces in the last, and gathers.
+    chunks
+        How many parts a collective is cut into.
+    active_chunks, queues
+        How many parts a dimension works on at once, and in how many queues they wait.
+    custom
+        Where the traces of a collective's own algorithm are, by its type: an .et for each rank,
+        whose sends, receives and computations only wait for each other.
+    endpoint_delay, group_endpoint_delay
+        Time in ns that a rank spends on a packet, in collectives of all ranks and of groups.
+    """
+
+    all_reduce: tuple[str, ...] = ("ring",)
+    reduce_scatter: tuple[str, ...] = ("ring",)
+    all_gather: tuple[str, ...] = ("ring",)
+    all_to_all: tuple[str, ...] = ("direct",)
+    bandwidth_aware: bool = True
+    chunks: _Count = 1
+    active_chunks: _Count = 1
+    queues: _Count = 1
+    custom: dict[str, str] = {}
+    endpoint_delay: _Ns = 10
+    group_endpoint_delay: _Ns = 10
+
+
+class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A machine to simulate a job on.
+
+    Attributes
+    ----------
+    bus
+        Where packets share one, in place of the endpoint delays.
+    groups
+        Members of process groups by name, in the order of their ring; what traces say of
+        their groups counts where a name is not here.
+    compat
+        ``astra-sim`` gives that simulator's answers, with what is odd about them.
+    ignored
+        Settings of the files it was read from that mean nothing here.
+    """
+
+    network: Network
+    compute: Compute = Compute()
+    remote_memory: RemoteMemory = RemoteMemory()
+    collectives: Collectives = Collectives()
+    bus: Bus | None = None
+    groups: dict[str, tuple[int, ...]] = {}
+    compat: Literal["", "astra-sim"] = ""
+    name: str = ""
+    ignored: tuple[str, ...] = ()
+
+
+class Algorithm(msgspec.Struct, frozen=True):
+    """An algorithm by name; ``window`` is -1 for all at once, ``single`` ignores dimensions."""
+
+    name: str
+    window: int
+    single: bool
+
+
+def parse_algorithm(text: str, where: str) -> Algorithm:
+    """Understand the name of an algorithm, such as ``direct4``.
+
+    Raises
+    ------
+    UsageError
+        If there is none of that name.
+    """
+    found = _ALGORITHM.fullmatch(text.lower())
+    if not found or (found[3] and found[2] != "direct") or found[3] == "0":
+        raise UsageError(
+            where, f"no algorithm is called {text!r}",
+            "there are ring, direct, direct<window>, halvingDoubling and doubleBinaryTree, "
+            "each also with one before it",
+        )  # fmt: skip
+    return Algorithm(found[2], int(found[3] or -1), bool(found[1]))

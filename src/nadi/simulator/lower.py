@@ -1,0 +1,585 @@
+"""From a program and a system to the arrays that the event engine works on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.errors import InputError, UsageError
+from nadi.kernels import machine as M
+from nadi.kernels.agenda import FREE, NUM_COUNTERS, Agenda
+from nadi.kernels.machine import Machine
+from nadi.kernels.meetings import SCRATCH_ROWS
+from nadi.schema import COMM_TYPES, NODE_KINDS
+from nadi.simulator.config import COLLECTIVES, System
+from nadi.simulator.program import Program
+from nadi.simulator.recipes import Recipe, chunks_of, recipe_of
+
+__all__ = ["Tables", "machine_of", "tables_of"]
+
+Ints = npt.NDArray[np.int64]
+_KIND = {name: code for code, name in enumerate(NODE_KINDS)}
+_TOPOLOGY = {
+    "fully-connected": M.FULLY_CONNECTED,
+    "switch": M.SWITCH,
+    "ring": M.RING_LINKS,
+    "mesh": M.MESH,
+}
+_LONGEST = 2**62
+_MIN_WINDOW = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """What a simulation is given: its nodes, collectives, groups and keys, as the kernels want it.
+
+    Arrays are as in :mod:`nadi.kernels.machine`, with nothing begun yet. After the nodes of the
+    program come those of collectives that are traces of their own.
+    """
+
+    program: Program
+    system: System
+    nodes: Ints
+    children: Ints
+    shapes: Ints
+    recipes: tuple[Recipe, ...]
+    group_members: list[Ints]
+    group_counts: Ints  # how many collectives each group has at most
+    group_regions: Ints  # places of mail that one collective of each group needs
+    num_keys: int
+    num_servers: int
+    stands_for_all: bool = False
+
+
+def tables_of(
+    program: Program,
+    system: System,
+    *,
+    stands_for_all: bool = False,
+    custom: Mapping[str, Program] = MappingProxyType({}),
+) -> Tables:
+    """Say what each node does on a system. O(nodes + members of groups).
+
+    With ``stands_for_all`` the program is that of one rank, and every other does the same.
+    ``custom`` holds the programs of collectives that are traces of their own, by type.
+
+    Raises
+    ------
+    InputError, UsageError
+        If the job does not fit the system, or a node cannot be simulated.
+    """
+    num_ranks = system.network.num_ranks
+    if program.num_ranks != num_ranks and not stands_for_all:
+        raise UsageError(
+            "network", f"it has {num_ranks} ranks, and the job {program.num_ranks}",
+            "choose dimensions whose product is the number of traces",
+        )  # fmt: skip
+    nodes = np.zeros((program.num_nodes, M.NODE_FIELDS), dtype=np.int64)
+    nodes[:, M.N_RANK] = program.rank
+    nodes[:, M.N_FIRST], nodes[:, M.N_LAST] = program.first_child[:-1], program.first_child[1:]
+    nodes[:, M.N_WAITS] = np.bincount(program.children, minlength=program.num_nodes)
+    nodes[:, M.N_START] = nodes[:, M.N_END] = nodes[:, M.N_CAUSE] = -1
+    nodes[:, M.N_SLOT] = _slots(program)
+    groups = _Groups(program, num_ranks)
+    _set_delays(program, system, nodes)
+    num_servers = _set_accesses(program, system, nodes)
+    num_keys = _set_messages(program, nodes)
+    nodes, children, num_keys = _set_custom(program, system, nodes, custom, num_keys)
+    shapes, recipes = _set_collectives(program, system, nodes, groups)
+    counts, regions = _mail(nodes, shapes, recipes, groups)
+    return Tables(
+        program, system, nodes, children, shapes, recipes, groups.members, counts, regions,
+        num_keys, num_servers, stands_for_all,
+    )  # fmt: skip
+
+
+def _slots(program: Program) -> Ints:
+    slot = np.full(program.num_nodes, M.COMM, dtype=np.int64)
+    slot[program.kind == _KIND["COMP"]] = M.COMP
+    slot[program.kind == _KIND["COMM_RECV"]] = M.NO_SLOT
+    slot[program.is_cpu] = M.CPU
+    return slot
+
+
+# what takes a time of its own
+
+
+def _set_delays(program: Program, system: System, nodes: Ints) -> None:
+    """Give computation its time, and everything its recorded one if it is only replayed."""
+    recorded = np.maximum(program.duration, 1)
+    nodes[:, M.N_TIME] = recorded
+    kind = program.kind
+    nodes[:, M.N_KIND] = M.DELAY
+    nodes[kind == _KIND["INVALID"], M.N_KIND] = M.INSTANT
+    if system.compute.replay_only:
+        return
+    metadata = np.flatnonzero(kind == _KIND["METADATA"])
+    if metadata.size:
+        nodes[metadata, M.N_KIND] = M.INSTANT
+        if system.compat:
+            _refuse(program, metadata[0], "a METADATA node stops ASTRA-sim")
+    if system.compute.roofline:
+        _set_roofline(program, system, nodes)
+
+
+def _refuse(program: Program, node: int, what: str, remedy: str = "") -> None:
+    raise InputError(program.describe(int(node)), what, remedy)
+
+
+def _set_roofline(program: Program, system: System, nodes: Ints) -> None:
+    compute = system.compute
+    chosen = np.flatnonzero((program.kind == _KIND["COMP"]) & ~program.is_cpu)
+    if not chosen.size:
+        return
+    if compute.peak <= 0 or compute.memory_bandwidth <= 0:
+        raise UsageError(
+            "compute", "a roofline needs a peak and the bandwidth of the memory", "state both"
+        )
+    flops, size = program.flops[chosen], program.tensor_bytes[chosen]
+    if (flops < 0).any():
+        _refuse(
+            program, chosen[int(np.argmax(flops < 0))],
+            "it does not say how many operations it does (num_ops)",
+            "take recorded times instead: no roofline",
+        )  # fmt: skip
+    instant = size <= 0
+    if system.compat and ((flops == 0) & ~instant).any():
+        _refuse(
+            program, chosen[int(np.argmax((flops == 0) & ~instant))],
+            "num_ops of 0 takes 292 years in ASTRA-sim", "use the right rules: compat = ''",
+        )  # fmt: skip
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = np.minimum(compute.memory_bandwidth * (flops / size), compute.peak)
+        seconds = np.where(flops > 0, flops / rate, size / compute.memory_bandwidth)
+        time = np.where(instant, 0, seconds * 1e9)
+    if not (time < _LONGEST).all():
+        _refuse(program, chosen[int(np.argmax(time >= _LONGEST))], "it takes more than 146 years")
+    nodes[chosen, M.N_TIME] = time.astype(np.int64)
+    nodes[chosen[instant], M.N_KIND] = M.INSTANT
+
+
+def _set_accesses(program: Program, system: System, nodes: Ints) -> int:
+    """Give loads and stores their time and server; gives the number of servers."""
+    memory = system.remote_memory
+    is_access = (program.kind == _KIND["MEM_LOAD"]) | (program.kind == _KIND["MEM_STORE"])
+    chosen = np.flatnonzero(is_access)
+    if not chosen.size or system.compute.replay_only:
+        return 1
+    if memory.kind == "none":
+        _refuse(
+            program, chosen[0], "it uses remote memory, and the system has none",
+            "describe one, or leave such nodes out",
+        )  # fmt: skip
+    size = np.maximum(program.tensor_bytes[chosen], 0)
+    transfer = size // memory.bandwidth if memory.bandwidth else 0
+    nodes[chosen, M.N_TIME] = memory.latency + transfer
+    if memory.kind == "per-rank":
+        return 1
+    nodes[chosen, M.N_KIND] = M.ACCESS
+    if memory.kind == "per-node":
+        nodes[chosen, M.N_KEY] = program.rank[chosen] // memory.ranks_per_node
+    return program.num_ranks
+
+
+# messages
+
+
+def _set_messages(program: Program, nodes: Ints) -> int:
+    """Give sends and receives the number that they are matched by; gives how many there are."""
+    replayed = nodes[:, M.N_KIND] == M.DELAY
+    is_send = (program.kind == _KIND["COMM_SEND"]) & replayed
+    is_receive = (program.kind == _KIND["COMM_RECV"]) & replayed
+    chosen = np.flatnonzero(is_send | is_receive)
+    if not chosen.size:
+        return 0
+    own = program.rank[chosen]
+    sends = is_send[chosen]
+    peer = np.where(sends, program.dst[chosen], program.src[chosen])
+    wrong = (peer < 0) | (peer >= program.num_ranks)
+    if wrong.any():
+        _refuse(
+            program, chosen[int(np.argmax(wrong))],
+            f"its other rank is {int(peer[wrong][0])}, and there are {program.num_ranks}",
+        )  # fmt: skip
+    size = np.maximum(program.comm_bytes[chosen], 0)
+    tag = np.maximum(program.tag[chosen], 0)
+    src, dst = np.where(sends, own, peer), np.where(sends, peer, own)
+    _, key = np.unique(np.stack([tag, src, dst, size]), axis=1, return_inverse=True)
+    nodes[chosen, M.N_KIND] = np.where(sends, M.SEND, M.RECEIVE)
+    nodes[chosen, M.N_PEER], nodes[chosen, M.N_SIZE] = peer, size
+    nodes[chosen, M.N_KEY] = key.reshape(-1)
+    return int(key.max()) + 1
+
+
+# collectives
+
+
+def _set_custom(
+    program: Program,
+    system: System,
+    nodes: Ints,
+    custom: Mapping[str, Program],
+    num_keys: int,
+) -> tuple[Ints, Ints, int]:
+    """Add the nodes of collectives that are traces of their own.
+
+    Returns
+    -------
+    numpy.ndarray
+        All nodes.
+    numpy.ndarray
+        Who waits for each.
+    int
+        How many keys sends and receives have.
+    """
+    children = program.children
+    for comm_type, own in sorted(custom.items()):
+        chosen = (program.comm_type == COMM_TYPES.index(comm_type)) & (program.group < 0)
+        chosen &= nodes[: program.num_nodes, M.N_KIND] == M.DELAY
+        wholes = np.flatnonzero(chosen)
+        if not wholes.size or system.compute.replay_only:
+            continue
+        rows, keys = _custom_rows(own, program.num_ranks, comm_type)
+        rows[:, M.N_KEY] += num_keys
+        num_keys += keys
+        rank = program.rank[wholes]
+        count = np.diff(own.first)[rank]
+        start = nodes.shape[0] + np.cumsum(count) - count
+        nodes[wholes, M.N_KIND], nodes[wholes, M.N_SIZE] = M.CUSTOM, start
+        nodes[wholes, M.N_LEFT] = count
+        row = np.arange(count.sum()) + np.repeat(own.first[rank] - start + nodes.shape[0], count)
+        more = rows[row]
+        more[:, M.N_PARENT] = np.repeat(wholes + 1, count)
+        # the dependencies of each use are its own
+        of_rank = own.first_child[own.first]
+        edges = np.diff(of_rank)[rank]
+        ends = np.cumsum(edges)
+        entry = np.arange(ends[-1]) - np.repeat(ends - edges - of_rank[rank], edges)
+        shift = np.repeat(start - own.first[rank], edges)
+        moved = np.repeat(children.size + ends - edges - of_rank[rank], count)
+        more[:, M.N_FIRST] += moved
+        more[:, M.N_LAST] += moved
+        children = np.concatenate([children, own.children[entry] + shift])
+        nodes = np.concatenate([nodes, more])
+    return nodes, children, num_keys
+
+
+def _custom_rows(own: Program, num_ranks: int, comm_type: str) -> tuple[Ints, int]:
+    """Give the nodes of a collective's traces, and how many keys they have."""
+    if own.num_ranks != num_ranks:
+        raise UsageError(
+            comm_type, f"its own traces are of {own.num_ranks} ranks, and the job has {num_ranks}"
+        )
+    known = [_KIND[name] for name in ("COMP", "COMM_SEND", "COMM_RECV")]
+    if not np.isin(own.kind, known).all():
+        _refuse(
+            own, int(np.argmin(np.isin(own.kind, known))),
+            f"in the traces of {comm_type} there are computations, sends and receives only",
+        )  # fmt: skip
+    rows = np.zeros((own.num_nodes, M.NODE_FIELDS), dtype=np.int64)
+    rows[:, M.N_RANK], rows[:, M.N_KIND], rows[:, M.N_SLOT] = own.rank, M.DELAY, M.NO_SLOT
+    rows[:, M.N_TIME] = np.maximum(own.duration, 1)
+    rows[:, M.N_FIRST], rows[:, M.N_LAST] = own.first_child[:-1], own.first_child[1:]
+    rows[:, M.N_WAITS] = np.bincount(own.children, minlength=own.num_nodes)
+    rows[:, M.N_START] = rows[:, M.N_END] = rows[:, M.N_CAUSE] = -1
+    return rows, _set_messages(own, rows)
+
+
+class _Groups:
+    """The groups of a job; the first is all ranks."""
+
+    def __init__(self, program: Program, num_ranks: int) -> None:
+        self.members: list[Ints] = [np.arange(num_ranks)]
+        self.program = program
+        self.num_ranks = num_ranks
+        self._number: dict[str, int] = {}
+        self._place: list[dict[int, int]] = [{}]
+
+    def number(self, code: int, node: int, system: System) -> int:
+        """Give the number of a group of the program; -1 is all ranks."""
+        if code < 0:
+            return 0
+        name = self.program.group_names[code]
+        if name not in self._number:
+            self._number[name] = self._add(name, code, node, system)
+        return self._number[name]
+
+    def _add(self, name: str, code: int, node: int, system: System) -> int:
+        members = system.groups.get(name) or self.program.group_ranks[code]
+        where = f"group {name!r}"
+        if not members:
+            raise InputError(
+                self.program.describe(node), f"nobody says who is in {where}",
+                "list its members: comm_group",
+            )  # fmt: skip
+        num_ranks = self.num_ranks
+        if len(set(members)) < len(members) or not all(0 <= r < num_ranks for r in members):
+            raise InputError(where, f"its members {list(members)} are no ranks, each once")
+        if len(members) == num_ranks:
+            return 0
+        self.members.append(np.array(members, dtype=np.int64))
+        self._place.append({rank: place for place, rank in enumerate(members)})
+        return len(self.members) - 1
+
+    def place(self, group: int, rank: int) -> int:
+        """Give the place of a rank in a group, -1 if it is none of its members."""
+        return self._place[group].get(rank, -1) if group else rank
+
+
+def _set_collectives(
+    program: Program, system: System, nodes: Ints, groups: _Groups
+) -> tuple[Ints, tuple[Recipe, ...]]:
+    """Say how each collective is done; gives their shapes and recipes."""
+    replayed = nodes[: program.num_nodes, M.N_KIND] == M.DELAY
+    chosen = np.flatnonzero((program.kind == _KIND["COMM_COLL"]) & replayed)
+    if system.compute.replay_only or not chosen.size:
+        return np.zeros((1, M.SHAPE_FIELDS), dtype=np.int64), ()
+    if system.compat:  # which replays a broadcast
+        broadcast = COMM_TYPES.index("broadcast")
+        chosen = chosen[program.comm_type[chosen] != broadcast]
+        if not chosen.size:
+            return np.zeros((1, M.SHAPE_FIELDS), dtype=np.int64), ()
+    _set_groups(program, system, nodes, groups, chosen)
+    sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
+    group = nodes[chosen, M.N_PEER]
+    alike = np.stack([
+        program.comm_type[chosen],
+        np.maximum(program.comm_bytes[chosen], 0),
+        program.involved[chosen],
+        np.where(group == 0, 0, sizes[group]),
+    ])  # fmt: skip
+    kinds, first, shape = np.unique(alike, axis=1, return_index=True, return_inverse=True)
+    nodes[chosen, M.N_KIND], nodes[chosen, M.N_KEY] = M.COLLECTIVE, shape.reshape(-1)
+    recipes: dict[Recipe, int] = {}
+    # collectives of the host's slot may run beside others, and share queues with them
+    may_meet = _nothing_contends(system) and system.collectives.queues == 1
+    may_meet = may_meet and not program.is_cpu[chosen].any()
+    shapes = np.zeros((kinds.shape[1], M.SHAPE_FIELDS), dtype=np.int64)
+    for k, (code, size, involved, group_size) in enumerate(kinds.T.tolist()):
+        comm_type = COMM_TYPES[code]
+        where = program.describe(int(chosen[first[k]]))
+        if comm_type not in COLLECTIVES:
+            raise UsageError(
+                where, f"a collective of type {comm_type} is not simulated",
+                "ASTRA-sim stops there" if system.compat else "",
+            )  # fmt: skip
+        recipe = recipe_of(system, comm_type, group_size, involved)
+        count, chunk, rest = chunks_of(system, comm_type, size, groups.num_ranks, where)
+        number = recipes.setdefault(recipe, len(recipes))
+        # with several under way at once, chunks of different sizes may pass each other
+        in_order = rest == 0 or system.collectives.active_chunks == 1
+        whole = may_meet and in_order and _is_whole(recipe)
+        shapes[k] = number, count, chunk, int(whole), rest
+    return shapes, tuple(recipes)
+
+
+def _nothing_contends(system: System) -> bool:
+    return not (system.network.congestion or system.network.rendezvous or system.bus)
+
+
+def _is_whole(recipe: Recipe) -> bool:
+    """Tell whether a collective can be worked out as a whole, when its last member begins."""
+    if len(recipe.phases) != 1:
+        return False
+    phase = recipe.phases[0]
+    if phase.algorithm == M.DIRECT:
+        all_at_once = phase.window < 0 or phase.window >= phase.size - 1
+        return phase.comm != M.ALL_REDUCE and all_at_once
+    return phase.algorithm in (M.RING, M.HALVING_DOUBLING)
+
+
+def _set_groups(
+    program: Program, system: System, nodes: Ints, groups: _Groups, chosen: Ints
+) -> None:
+    """Find the group of each collective, and the place of its rank there."""
+    keys = (program.group[chosen] + 1) * program.num_ranks + program.rank[chosen]
+    pairs, first, of_node = np.unique(keys, return_index=True, return_inverse=True)
+    numbers, places = [], []
+    for key, at in zip(pairs.tolist(), first.tolist(), strict=True):
+        code, rank = divmod(key, program.num_ranks)
+        node = int(chosen[at])
+        number = groups.number(code - 1, node, system)
+        place = groups.place(number, rank)
+        if place < 0:
+            _refuse(
+                program, node, f"its rank is not in its group {program.group_names[code - 1]!r}"
+            )
+        numbers.append(number)
+        places.append(place)
+    nodes[chosen, M.N_PEER] = np.array(numbers, dtype=np.int64)[of_node]
+    nodes[chosen, M.N_MEMBER] = np.array(places, dtype=np.int64)[of_node]
+
+
+def _mail(
+    nodes: Ints, shapes: Ints, recipes: tuple[Recipe, ...], groups: _Groups
+) -> tuple[Ints, Ints]:
+    """Give how many collectives each group has, and how much mail one of them needs."""
+    chosen = nodes[:, M.N_KIND] == M.COLLECTIVE
+    group, shape = nodes[chosen, M.N_PEER], nodes[chosen, M.N_KEY]
+    sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
+    counts = np.bincount(group, minlength=sizes.size)
+    regions = np.zeros(sizes.size, dtype=np.int64)
+    if not recipes:
+        return counts, regions
+    places = np.array([r.num_slots * len(r.phases) for r in recipes], dtype=np.int64)
+    need = shapes[:, M.H_CHUNKS] * places[shapes[:, M.H_RECIPE]]
+    np.maximum.at(regions, group, need[shape] * sizes[group])
+    return counts, regions
+
+
+# arrays
+
+
+def machine_of(
+    tables: Tables, room: int, window: int = _MIN_WINDOW, *, meet: bool = True
+) -> Machine:
+    """Make the arrays of a simulation.
+
+    Parameters
+    ----------
+    tables
+        What is to be simulated.
+    room
+        How many events, streams and messages may be under way at once.
+    window
+        How many collectives of a group may be.
+    meet
+        Work out collectives at once where nothing contends; else every message is an event,
+        which gives the same times.
+    """
+    system, nodes = tables.system, tables.nodes.copy()
+    num_ranks = tables.program.num_ranks
+    meet = meet and _nothing_contends(system) and not tables.stands_for_all
+    shapes = tables.shapes.copy()
+    if not meet:
+        shapes[:, M.H_WHOLE] = 0
+    dims, rates, num_links = _dimensions(system)
+    num_queues = system.collectives.queues
+    groups, members, meetings, mail = _group_tables(tables, window)
+    recipes, phases, num_phases = _recipe_tables(tables.recipes)
+    world = np.zeros(M.WORLD_FIELDS, dtype=np.int64)
+    world[M.W_RANKS], world[M.W_QUEUES] = system.network.num_ranks, num_queues
+    world[M.W_ALIKE], world[M.W_MEET] = int(tables.stands_for_all), int(meet)
+    world[M.W_LIMIT] = -(-system.collectives.active_chunks // num_queues)
+    world[M.W_AWARE] = int(system.network.congestion)
+    world[M.W_RENDEZVOUS] = int(system.network.rendezvous)
+    world[M.W_COMPAT] = int(system.compat == "astra-sim")
+    ranks = np.zeros((num_ranks, M.RANK_FIELDS), dtype=np.int64)
+    ranks[:, M.R_LEFT] = np.diff(tables.program.first)
+    ranks[:, M.R_FINISH] = ranks[:, M.R_DEFERRED] = -1
+    by_slot = nodes[:, M.N_RANK] * M.NUM_SLOTS + nodes[:, M.N_SLOT]
+    of_slot = np.bincount(by_slot, minlength=num_ranks * M.NUM_SLOTS)
+    base = np.cumsum(of_slot) - of_slot
+    ranks[:, M.R_BASE : M.R_BASE + M.NUM_SLOTS] = base.reshape(num_ranks, M.NUM_SLOTS)
+    if bus := system.bus:
+        world[M.W_BUS], world[M.W_LATENCY], world[M.W_OVERHEAD] = 1, bus.latency, bus.overhead
+        world[M.W_PAUSE], world[M.W_REDUCTION] = bus.pause, bus.reduction
+        rates[-1, 1] = bus.gap
+    sides = _empty(4 * num_ranks if bus else 1, M.SIDE_FIELDS, M.B_SENDS, M.B_RECEIVES)
+    sides[:, M.B_REDUCTIONS] = -1
+    messages = 1 if _nothing_contends(system) else room
+    # a rank's next collective begins while the last stream of one is leaving; one at a time
+    some = bool(shapes.size and (shapes[:, M.H_WHOLE] == 0).any() and tables.recipes)
+    num_streams = num_ranks * int(shapes[:, M.H_CHUNKS].max()) + room // 16 if some else 1
+    return Machine(
+        agenda=_agenda(room),
+        world=world,
+        rates=rates,
+        dims=dims,
+        ranks=ranks,
+        nodes=nodes,
+        children=np.append(tables.children, 0),
+        ready=np.zeros(nodes.shape[0] + 1, dtype=np.int64),
+        keys=_empty(max(tables.num_keys, 1), M.KEY_FIELDS, M.K_HEAD, M.K_TAIL, M.K_SENDS),
+        shapes=shapes,
+        groups=groups,
+        members=members,
+        meetings=meetings,
+        recipes=recipes,
+        phases=phases,
+        streams=np.zeros((num_streams, M.STREAM_FIELDS), dtype=np.int64),
+        plans=np.zeros((num_streams, num_phases, 2), dtype=np.int64),
+        queues=_empty(num_ranks * len(dims) * num_queues, M.QUEUE_FIELDS, M.Q_HEAD, M.Q_TAIL),
+        turns=np.zeros((num_ranks, len(dims), 3), dtype=np.int64),
+        trees=np.zeros((num_ranks, len(COLLECTIVES) * len(dims)), dtype=np.int64),
+        mail=mail,
+        messages=np.zeros((messages, M.MESSAGE_FIELDS), dtype=np.int64),
+        links=_empty(num_links, M.LINK_FIELDS, M.L_HEAD, M.L_TAIL),
+        servers=_empty(tables.num_servers, 3, M.V_HEAD, M.V_TAIL),
+        sides=sides,
+        todo=np.zeros((M.DEEPEST, 3), dtype=np.int64),
+        scratch=np.zeros((SCRATCH_ROWS, system.network.num_ranks), dtype=np.int64),
+    )
+
+
+def _empty(rows: int, columns: int, *heads: int) -> Ints:
+    table = np.zeros((rows, columns), dtype=np.int64)
+    table[:, list(heads)] = -1
+    return table
+
+
+def _agenda(room: int) -> Agenda:
+    size = 1 << (2 * room - 1).bit_length()
+    counters = np.zeros(NUM_COUNTERS, dtype=np.int64)
+    counters[[FREE, M.FREE_STREAM, M.FREE_MESSAGE]] = -1
+    return Agenda(
+        entries=np.zeros((2 * room, 4), dtype=np.int64),
+        times=np.full((size, 3), -1, dtype=np.int64),
+        heap=np.zeros(size, dtype=np.int64),
+        lists=np.full((size, 3), -1, dtype=np.int64),
+        counters=counters,
+    )
+
+
+def _dimensions(system: System) -> tuple[Ints, npt.NDArray[np.float64], int]:
+    dimensions = system.network.dimensions
+    num_ranks = system.network.num_ranks
+    dims = np.zeros((len(dimensions), M.DIM_FIELDS), dtype=np.int64)
+    rates = np.zeros((len(dimensions) + 1, 2), dtype=np.float64)
+    stride, links = 1, 0
+    for d, dimension in enumerate(dimensions):
+        dims[d] = _TOPOLOGY[dimension.topology], dimension.size, stride, links
+        rates[d] = dimension.bandwidth, dimension.latency
+        per_rank = dimension.size if dimension.topology == "fully-connected" else 2
+        links += num_ranks * per_rank
+        stride *= dimension.size
+    rates[-1, 0] = system.compute.memory_bandwidth / 1e9
+    return dims, rates, links if system.network.congestion else 1
+
+
+def _group_tables(tables: Tables, window: int) -> tuple[Ints, Ints, Ints, Ints]:
+    sizes = np.array([len(m) for m in tables.group_members], dtype=np.int64)
+    windows = np.maximum(np.minimum(tables.group_counts, window), 1)
+    regions = tables.group_regions
+    if tables.stands_for_all:
+        regions = regions // sizes
+    need = windows * regions
+    groups = np.zeros((sizes.size, M.GROUP_FIELDS), dtype=np.int64)
+    groups[:, M.U_MEMBERS] = np.cumsum(sizes) - sizes
+    groups[:, M.U_SIZE], groups[:, M.U_REGION] = sizes, regions
+    groups[:, M.U_WINDOW], groups[:, M.U_MAIL] = windows, np.cumsum(need) - need
+    groups[:, M.U_MEETINGS] = np.cumsum(windows) - windows
+    members = np.zeros((int(sizes.sum()), 4), dtype=np.int64)
+    members[:, 0] = np.concatenate(tables.group_members)
+    meetings = np.zeros((int(windows.sum()), M.MEETING_FIELDS), dtype=np.int64)
+    meetings[:, M.T_NUMBER] = -1
+    mail = _empty(int(need.sum()) + 1, M.MAIL_FIELDS, M.M_STREAM, M.M_SENDS)
+    return groups, members, meetings, mail
+
+
+def _recipe_tables(recipes: tuple[Recipe, ...]) -> tuple[Ints, Ints, int]:
+    num_phases = max([1, *(len(recipe.phases) for recipe in recipes)])
+    table = np.zeros((max(len(recipes), 1), M.RECIPE_FIELDS), dtype=np.int64)
+    phases = np.zeros((max(len(recipes), 1), num_phases, M.PHASE_FIELDS), dtype=np.int64)
+    for k, recipe in enumerate(recipes):
+        table[k] = len(recipe.phases), recipe.num_slots, recipe.delay, int(recipe.is_group)
+        for p, phase in enumerate(recipe.phases):
+            phases[k, p] = (
+                phase.dim, phase.comm, phase.half, phase.algorithm, phase.window, phase.tree,
+                int(phase.share * M.WHOLE_LINK), int(phase.spread),
+            )  # fmt: skip
+    return table, phases, num_phases

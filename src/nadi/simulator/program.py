@@ -1,0 +1,311 @@
+"""What the ranks of a job are to do, as arrays over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.errors import InputError, PairError
+from nadi.schema import GIVEN_DEPS
+from nadi.trace import Trace
+
+__all__ = ["Program", "program_of"]
+
+Ints = npt.NDArray[np.int64]
+_COLUMNS = (
+    "id", "kind", "comm_type", "is_cpu", "duration", "bytes", "comm_bytes", "flops", "src", "dst",
+    "tag", "group",
+)  # fmt: skip
+_NODE_ARRAYS = (
+    "row", "kind", "comm_type", "is_cpu", "duration", "tensor_bytes", "comm_bytes", "flops", "src",
+    "dst", "tag", "group", "involved",
+)  # fmt: skip
+_BAD_ISSUES = {
+    "chakra.data-missing": "wait for nodes that are not there",
+    "chakra.ctrl-missing": "wait for nodes that are not there",
+    "chakra.cycle": "wait for each other",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The nodes of all ranks, in order of rank and, in each, of id.
+
+    Attributes
+    ----------
+    traces
+        One per rank.
+    first
+        int64, shape (ranks + 1,): where the nodes of each rank begin.
+    row
+        int64, shape (nodes,): their rows in their trace.
+    kind, comm_type
+        int64: positions in ``schema.NODE_KINDS`` and ``schema.COMM_TYPES``.
+    is_cpu
+        bool.
+    duration, tensor_bytes, comm_bytes, flops, src, dst, tag
+        int64, -1 where it is not stated; duration in ns.
+    group
+        int64: position in ``group_names``, -1 for all ranks.
+    involved
+        int64: which dimensions take part, as bits; -1 for all.
+    first_child, children
+        int64, shapes (nodes + 1,) and (dependencies,): who waits for each node, by position.
+    """
+
+    traces: tuple[Trace, ...]
+    first: Ints
+    row: Ints
+    kind: Ints
+    comm_type: Ints
+    is_cpu: npt.NDArray[np.bool_]
+    duration: Ints
+    tensor_bytes: Ints
+    comm_bytes: Ints
+    flops: Ints
+    src: Ints
+    dst: Ints
+    tag: Ints
+    group: Ints
+    involved: Ints
+    group_names: tuple[str, ...]
+    group_ranks: tuple[tuple[int, ...], ...]
+    first_child: Ints
+    children: Ints
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of ranks."""
+        return self.first.size - 1
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes over all ranks."""
+        return self.row.size
+
+    @cached_property
+    def rank(self) -> Ints:
+        """The rank of each node."""
+        return np.repeat(np.arange(self.num_ranks), np.diff(self.first))
+
+    @cached_property
+    def is_alike(self) -> bool:
+        """Whether all ranks have the same nodes with the same dependencies."""
+        if self.num_ranks == 1 or all(trace is self.traces[0] for trace in self.traces):
+            return True
+        sizes = np.diff(self.first)
+        if (sizes != sizes[0]).any():
+            return False
+        columns = (
+            self.kind, self.comm_type, self.is_cpu, self.duration, self.tensor_bytes,
+            self.comm_bytes, self.flops, self.src, self.dst, self.tag, self.group, self.involved,
+            np.diff(self.first_child),
+        )  # fmt: skip
+        rows = [column.reshape(self.num_ranks, -1) for column in columns]
+        if not all((row == row[0]).all() for row in rows):
+            return False
+        children = self.children.reshape(self.num_ranks, -1) - self.first[:-1, None]
+        return bool((children == children[0]).all())
+
+    def describe(self, node: int) -> str:
+        """Name a node for people: its rank, id and name."""
+        rank = int(self.rank[node])
+        nodes = self.traces[rank].nodes
+        row = int(self.row[node])
+        return f"rank {rank} node {nodes['id'][row]} ({nodes['name'][row]})"
+
+
+def program_of(traces: Sequence[Trace]) -> Program:
+    """Put the traces of a job, one per rank, into arrays. O(nodes + dependencies).
+
+    Raises
+    ------
+    InputError
+        If a trace has no nodes, dependencies on nodes that are not there, a cycle, or
+        dependencies of other kinds than a Chakra trace's.
+    """
+    place: dict[int, int] = {}  # of each trace that differs; ranks may share one
+    which = np.array([place.setdefault(id(trace), len(place)) for trace in traces])
+    found = dict(zip(which.tolist(), traces, strict=True))
+    different = [found[k] for k in range(len(place))]
+    for k, trace in enumerate(different):
+        _check(int(np.argmax(which == k)), trace)
+    program = _program_of_one(traces[0]) if len(place) == 1 else _program_of_different(different)
+    return program if len(different) == len(traces) else _shared_out(program, traces, which)
+
+
+def _program_of_one(trace: Trace) -> Program:
+    """Give the program of one rank; whoever searches for a system asks for it many times."""
+    if trace not in _OF_ONE:
+        # not with the trace itself, which would then never be forgotten
+        _OF_ONE[trace] = replace(_program_of_different([trace]), traces=())
+    return replace(_OF_ONE[trace], traces=(trace,))
+
+
+_OF_ONE: WeakKeyDictionary[Trace, Program] = WeakKeyDictionary()
+
+
+def _shared_out(program: Program, traces: Sequence[Trace], which: Ints) -> Program:
+    """Give each rank the nodes of the trace that it shares with others."""
+    sizes = np.diff(program.first)[which]
+    first = np.append(0, np.cumsum(sizes))
+    shift = np.repeat(first[:-1] - program.first[which], sizes)
+    node = np.arange(first[-1]) - shift
+    of_rank = program.first_child[program.first]
+    num_children = np.diff(of_rank)[which]
+    ends = np.cumsum(num_children)
+    entry = np.arange(ends[-1]) - np.repeat(ends - num_children - of_rank[which], num_children)
+    moved = np.repeat(first[:-1] - program.first[which], num_children)
+    return replace(
+        program,
+        traces=tuple(traces),
+        first=first,
+        first_child=np.append(0, np.cumsum(np.diff(program.first_child)[node])),
+        children=program.children[entry] + moved,
+        **{name: getattr(program, name)[node] for name in _NODE_ARRAYS},
+    )
+
+
+def _program_of_different(traces: Sequence[Trace]) -> Program:
+    sizes = np.array([trace.nodes.height for trace in traces], dtype=np.int64)
+    first = np.append(0, np.cumsum(sizes))
+    nodes = pl.concat([trace.nodes for trace in traces]).select(_COLUMNS)
+    row = np.arange(first[-1]) - np.repeat(first[:-1], sizes)
+    order, place = _order(nodes["id"].to_numpy(), first)
+    src, dst = _dependencies(traces, first)
+    if place is not None:
+        src, dst = place[src], place[dst]
+    by_src = np.argsort(src, kind="stable")
+    first_child = np.zeros(first[-1] + 1, dtype=np.int64)
+    np.cumsum(np.bincount(src, minlength=int(first[-1])), out=first_child[1:])
+    names, members, group = _groups(traces, nodes, sizes)
+    columns = {
+        "row": row,
+        "kind": nodes["kind"].to_physical().to_numpy().astype(np.int64),
+        "comm_type": nodes["comm_type"].to_physical().to_numpy().astype(np.int64),
+        "is_cpu": _is_cpu(traces, nodes["is_cpu"].to_numpy(), first),
+        "duration": nodes["duration"].to_numpy(),
+        "tensor_bytes": nodes["bytes"].to_numpy(),
+        "comm_bytes": nodes["comm_bytes"].to_numpy(),
+        "flops": nodes["flops"].to_numpy(),
+        "src": nodes["src"].to_numpy(),
+        "dst": nodes["dst"].to_numpy(),
+        "tag": nodes["tag"].to_numpy(),
+        "group": group,
+        "involved": _involved(traces, first),
+    }
+    if order is not None:
+        columns = {name: column[order] for name, column in columns.items()}
+    return Program(
+        traces=tuple(traces),
+        first=first,
+        group_names=tuple(names),
+        group_ranks=tuple(members.get(name, ()) for name in names),
+        first_child=first_child,
+        children=dst[by_src],
+        **columns,
+    )
+
+
+def _order(ids: Ints, first: Ints) -> tuple[Ints | None, Ints | None]:
+    """Give the order of nodes by id in each rank, and where each goes; None if it is theirs."""
+    later = ids[1:] > ids[:-1]
+    later[first[1:-1] - 1] = True  # between ranks
+    if later.all():
+        return None, None
+    order = np.lexsort((ids, np.repeat(np.arange(first.size - 1), np.diff(first))))
+    place = np.empty(ids.size, dtype=np.int64)
+    place[order] = np.arange(ids.size)
+    return order, place
+
+
+def _dependencies(traces: Sequence[Trace], first: Ints) -> tuple[Ints, Ints]:
+    """Give all dependencies, each once, as positions among all nodes."""
+    deps = traces[0].deps if len(traces) == 1 else pl.concat([trace.deps for trace in traces])
+    heights = [trace.deps.height for trace in traces]
+    kinds = set(deps["kind"].unique().to_list())
+    if not kinds <= set(GIVEN_DEPS):
+        raise PairError(
+            _name_of(0, traces[0]), "its dependencies are those of a recording",
+            "write it as Chakra .et first: nadi convert",
+        )  # fmt: skip
+    shift = np.repeat(first[:-1], heights)
+    src, dst = deps["src"].to_numpy() + shift, deps["dst"].to_numpy() + shift
+    if len(kinds) > 1:  # one dependency may be given as both kinds
+        src, dst = np.divmod(np.unique(src * first[-1] + dst), first[-1])
+    return src, dst
+
+
+def _name_of(rank: int, trace: Trace) -> str:
+    sources = trace.provenance.sources
+    return sources[0].path if sources else f"rank {rank}"
+
+
+def _check(rank: int, trace: Trace) -> None:
+    if not trace.nodes.height:
+        raise InputError(_name_of(rank, trace), "it has no nodes", "leave its rank out of the job")
+    if not trace.issues.height:
+        return
+    for code, detail in trace.issues.select("code", "detail").iter_rows():
+        if code in _BAD_ISSUES:
+            raise InputError(
+                _name_of(rank, trace), f"nodes {_BAD_ISSUES[code]}: {detail}",
+                "mend the program that wrote it",
+            )  # fmt: skip
+
+
+def _is_cpu(
+    traces: Sequence[Trace], is_cpu: npt.NDArray[np.bool_], first: Ints
+) -> npt.NDArray[np.bool_]:
+    """Tell which nodes are of the host; of an .et, only those that say so."""
+    is_cpu = is_cpu.copy()
+    for rank, trace in enumerate(traces):
+        own = is_cpu[first[rank] : first[rank + 1]]
+        sources = trace.provenance.sources
+        if sources and sources[0].format.startswith("Chakra") and own.any():
+            attributes = trace.attributes
+            stated = np.zeros(own.size, dtype=np.bool_)
+            stated[attributes.node[attributes.rows_named("is_cpu_op")]] = True
+            own &= stated
+    return is_cpu
+
+
+def _groups(
+    traces: Sequence[Trace], nodes: pl.DataFrame, sizes: Ints
+) -> tuple[dict[str, int], dict[str, tuple[int, ...]], Ints]:
+    """Give the groups of all traces numbers by name; "" and "0" are all ranks."""
+    names: dict[str, int] = {}
+    members: dict[str, tuple[int, ...]] = {}
+    numbers: list[int] = []
+    starts = []
+    for trace in traces:
+        starts.append(len(numbers))
+        for name, _, ranks, _ in trace.groups.iter_rows() if trace.groups.height else ():
+            numbers.append(-1 if name in ("", "0") else names.setdefault(name, len(names)))
+            if ranks:
+                members[name] = tuple(ranks)
+    group = nodes["group"].to_numpy()
+    if not numbers:
+        return names, members, group
+    number = np.array(numbers, dtype=np.int64)
+    own = np.repeat(np.array(starts, dtype=np.int64), sizes)
+    return names, members, np.where(group < 0, -1, number[np.maximum(group, 0) + own])
+
+
+def _involved(traces: Sequence[Trace], first: Ints) -> Ints:
+    """Give which dimensions a collective takes part in; nearly no trace says so."""
+    out = np.full(first[-1], -1, dtype=np.int64)
+    for rank, trace in enumerate(traces):
+        attributes = trace.attributes
+        for row in attributes.rows_named("involved_dim").tolist():
+            flags = attributes.python_value(row)
+            if isinstance(flags, list):
+                bits = sum(1 << d for d, flag in enumerate(flags) if flag)
+                out[first[rank] + attributes.node[row]] = bits
+    return out

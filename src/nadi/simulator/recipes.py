@@ -1,0 +1,255 @@
+"""How a collective is done: its phases, each an algorithm in one dimension, and its chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nadi.errors import UsageError
+from nadi.kernels import machine as M
+from nadi.simulator.config import Algorithm, System, parse_algorithm
+
+__all__ = ["Phase", "Recipe", "chunks_of", "recipe_of"]
+
+_COMM = {
+    "all_reduce": M.ALL_REDUCE,
+    "reduce_scatter": M.REDUCE_SCATTER,
+    "all_gather": M.ALL_GATHER,
+    "all_to_all": M.ALL_TO_ALL,
+}
+_ALGORITHM = {
+    "ring": M.RING,
+    "direct": M.DIRECT,
+    "halvingdoubling": M.HALVING_DOUBLING,
+    "doublebinarytree": M.TREE,
+}
+# which of a dimension's queues a phase takes in turn
+_ALL, _FIRST_HALF, _SECOND_HALF = range(3)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One algorithm among so many members; ``dim`` is -1 for all members as one ring."""
+
+    dim: int
+    comm: int
+    half: int
+    algorithm: int
+    window: int
+    tree: int
+    size: int
+    share: float = 1.0
+    spread: bool = False
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The phases of a collective, and the time in ns that a rank spends on each packet."""
+
+    phases: tuple[Phase, ...]
+    delay: int
+    is_group: bool
+
+    @property
+    def num_slots(self) -> int:
+        """Give how many senders, at most, a member tells apart in a phase."""
+        return max((_slots(phase) for phase in self.phases), default=1)
+
+
+def _slots(phase: Phase) -> int:
+    if phase.algorithm == M.DIRECT:
+        return phase.size
+    if phase.algorithm == M.HALVING_DOUBLING:
+        return phase.size.bit_length()
+    return 3 if phase.algorithm == M.TREE else 1
+
+
+def recipe_of(system: System, comm_type: str, group_size: int, involved: int) -> Recipe:
+    """Choose the phases of a collective.
+
+    Parameters
+    ----------
+    system
+        The machine.
+    comm_type
+        One of ``config.COLLECTIVES``.
+    group_size
+        Number of members of its group; 0 for all ranks.
+    involved
+        Which dimensions take part, as bits; -1 for all.
+
+    Raises
+    ------
+    UsageError
+        If no algorithm can do it.
+    """
+    names = getattr(system.collectives, comm_type)
+    if not names:
+        raise UsageError(
+            comm_type, "the system says of no algorithm for it", "add one for each dimension"
+        )
+    algorithms = [parse_algorithm(name, comm_type) for name in names]
+    if group_size:
+        phases, delay = _group_phases(system, comm_type, algorithms, group_size)
+    elif algorithms[0].single:
+        size = system.network.num_ranks
+        phases = [
+            _phase(system.compat, comm_type, algorithms[0], size, -1, _half(system, comm_type), 0)
+        ]
+        delay = system.collectives.endpoint_delay
+    else:
+        phases = _by_dimension(system, comm_type, algorithms, involved)
+        delay = system.collectives.endpoint_delay
+    if not system.compat:
+        phases = [_sharing(system, phase) for phase in phases]
+    return Recipe(tuple(phases), delay, bool(group_size and system.compat))
+
+
+def _sharing(system: System, phase: Phase) -> Phase:
+    """Say how many messages of a phase share a link at once, where none waits for another.
+
+    As many chunks as are worked on at once do. Of a direct algorithm, all messages of a rank
+    share its link to a switch; in a ring, they go through all links between. Those of a tree's
+    two children share the way to their parent. ASTRA-sim lets each have a link for itself.
+    """
+    if system.network.congestion:
+        return phase
+    collectives = system.collectives
+    share = float(min(collectives.active_chunks, collectives.chunks))
+    topologies = {system.network.dimensions[d].topology for d in _dims_of(system, phase)}
+    if phase.algorithm == M.DIRECT:
+        n = phase.size
+        window = n - 1 if phase.window < 0 else min(phase.window, n - 1)
+        if topologies & {"ring", "mesh"}:
+            hops = sum(min(k, n - k) for k in range(1, n)) / (n - 1)
+            share *= window * max(1.0, hops / 2 if topologies == {"ring"} else hops)
+        elif topologies != {"fully-connected"}:
+            share *= window
+    elif phase.algorithm == M.TREE:
+        share *= 2
+    return replace(phase, share=share, spread=phase.algorithm in (M.HALVING_DOUBLING, M.TREE))
+
+
+def _dims_of(system: System, phase: Phase) -> range:
+    """Give the dimensions that a phase's messages go through."""
+    num_dims = len(system.network.dimensions)
+    return range(num_dims) if phase.dim < 0 else range(phase.dim, phase.dim + 1)
+
+
+def _half(system: System, comm_type: str) -> int:
+    aware = comm_type == "all_reduce" and system.collectives.bandwidth_aware
+    return _FIRST_HALF if aware else _ALL
+
+
+def _group_phases(
+    system: System, comm_type: str, algorithms: list[Algorithm], size: int
+) -> tuple[list[Phase], int]:
+    collectives = system.collectives
+    if system.compat:
+        delay = collectives.group_endpoint_delay
+        algorithm = algorithms[0] if len(algorithms) == 1 else Algorithm("ring", -1, False)
+    else:
+        delay, algorithm = collectives.endpoint_delay, algorithms[0]
+    if size == 1:
+        return [], delay
+    if algorithm.name == "doublebinarytree" and system.compat:
+        raise UsageError(
+            comm_type, "doubleBinaryTree in a process group stops ASTRA-sim",
+            "choose another algorithm, or the right rules: compat = ''",
+        )  # fmt: skip
+    return [
+        _phase(system.compat, comm_type, algorithm, size, -1, _half(system, comm_type), 0)
+    ], delay
+
+
+def _by_dimension(
+    system: System, comm_type: str, algorithms: list[Algorithm], involved: int
+) -> list[Phase]:
+    sizes = [dimension.size for dimension in system.network.dimensions]
+    if len(algorithms) > len(sizes):
+        raise UsageError(
+            comm_type, f"{len(algorithms)} algorithms for {len(sizes)} dimensions",
+            "give one for each dimension",
+        )  # fmt: skip
+    if system.compat and involved < 0 and len(algorithms) > _INVOLVED_AT_MOST:
+        raise UsageError(
+            comm_type, f"ASTRA-sim ends early with more than {_INVOLVED_AT_MOST} dimensions",
+            "use fewer, or the right rules: compat = ''",
+        )  # fmt: skip
+    if not system.compat:  # which leaves out dimensions that no algorithm is given for
+        algorithms = algorithms + algorithms[-1:] * (len(sizes) - len(algorithms))
+    dims = [d for d in range(len(algorithms)) if sizes[d] > 1 and involved >> d & 1]
+    steps: list[tuple[int, str, int]]
+    if _half(system, comm_type) == _FIRST_HALF:
+        steps = [(d, "reduce_scatter", _FIRST_HALF) for d in dims[:-1]]
+        steps += [(d, "all_reduce", _FIRST_HALF) for d in dims[-1:]]
+        steps += [(d, "all_gather", _SECOND_HALF) for d in reversed(dims[:-1])]
+    else:
+        in_order = reversed(dims) if comm_type == "all_gather" else dims
+        steps = [(d, comm_type, _ALL) for d in in_order]
+    # which of the two trees comes next is counted for each type and dimension
+    first_tree = _COMM[comm_type] * len(sizes)
+    return [
+        _phase(system.compat, comm, algorithms[d], sizes[d], d, half, first_tree + d)
+        for d, comm, half in steps
+    ]
+
+
+_INVOLVED_AT_MOST = 4
+
+
+def _phase(
+    compat: str, comm: str, algorithm: Algorithm, size: int, dim: int, half: int, tree: int
+) -> Phase:
+    _check_size(comm, algorithm, size, compat)
+    return Phase(dim, _COMM[comm], half, _ALGORITHM[algorithm.name], algorithm.window, tree, size)
+
+
+def _check_size(comm: str, algorithm: Algorithm, size: int, compat: str) -> None:
+    """Refuse what an algorithm cannot do."""
+    name = algorithm.name
+    if name == "halvingdoubling" and comm == "all_to_all":
+        raise UsageError(comm, "halvingDoubling has no all-to-all", "choose ring or direct")
+    if size & (size - 1) == 0 or name not in ("halvingdoubling", "doublebinarytree"):
+        return
+    distances = [size >> (k + 1) for k in range(size.bit_length() - 1)]
+    comes_to_an_end = all(size % (2 * distance) == 0 for distance in distances)
+    if name == "halvingdoubling" and comm == "all_gather" and compat and comes_to_an_end:
+        return  # though not everybody has everything
+    raise UsageError(
+        comm, f"{name} among {size} ranks: it needs a power of two", "choose ring or direct"
+    )
+
+
+def chunks_of(
+    system: System, comm_type: str, size: int, num_ranks: int, where: str
+) -> tuple[int, int, int]:
+    """Cut a collective into chunks; ASTRA-sim makes one more full chunk of what remains.
+
+    Returns
+    -------
+    int
+        How many chunks there are.
+    int
+        Bytes of each.
+    int
+        How many have one byte more.
+
+    Raises
+    ------
+    UsageError
+        If an all-gather has fewer bytes than parts.
+    """
+    collectives = system.collectives
+    if not system.compat:
+        count = max(min(collectives.chunks, size), 1)
+        return count, size // count, size % count
+    chunk = size // collectives.chunks
+    if comm_type != "all_gather" and num_ranks > chunk:
+        chunk = num_ranks
+        size = collectives.chunks * chunk
+    if chunk == 0:
+        raise UsageError(
+            where, f"an all-gather of {size} bytes cannot be cut into {collectives.chunks} parts",
+            "cut it into fewer",
+        )  # fmt: skip
+    return -(-size // chunk), chunk, 0

@@ -1,0 +1,896 @@
+"""ASTRA-sim's timing model, message by message, as slowly and obviously as it can be said.
+
+Written from the model in ``shared/peers/astra-sim.md``: one global queue of events, one object
+per rank, stream, link and message. A case is a dictionary as the golden files have it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+from tests.reference.astra_bus import sides_of
+
+__all__ = ["UnsupportedError", "simulate"]
+
+Callback = Callable[[], None]
+_TYPES = {0: "all_reduce", 2: "all_gather", 5: "broadcast", 6: "all_to_all", 7: "reduce_scatter"}
+_IMPLEMENTATION = {
+    "all_reduce": "all-reduce-implementation",
+    "all_gather": "all-gather-implementation",
+    "reduce_scatter": "reduce-scatter-implementation",
+    "all_to_all": "all-to-all-implementation",
+}
+_HANDSHAKE = 8192
+
+
+class UnsupportedError(Exception):
+    """A case at which the simulator stops with an error or breaks down."""
+
+
+class Clock:
+    """Global events in order of time, those of one time in order of insertion."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._heap: list[tuple[int, int, Callback]] = []
+        self._number = itertools.count()
+
+    def at(self, time: int, call: Callback) -> None:
+        heapq.heappush(self._heap, (time, next(self._number), call))
+
+    def run(self) -> None:
+        while self._heap:
+            self.now, _, call = heapq.heappop(self._heap)
+            call()
+
+
+class Unaware:
+    """No contention: hops * latency + size / bandwidth of the lowest dimension that differs."""
+
+    def __init__(self, clock: Clock, network: dict[str, Any]) -> None:
+        self.clock = clock
+        self.dims = list(zip(network["topology"], network["npus_count"],
+                             network["bandwidth"], network["latency"], strict=True))  # fmt: skip
+
+    def send(self, src: int, dst: int, size: int, arrived: Callback) -> None:
+        for topology, n, bandwidth, latency in self.dims:
+            a, b = src % n, dst % n
+            src, dst = src // n, dst // n
+            if a != b:
+                hops = {"FullyConnected": 1, "Switch": 2}.get(
+                    topology, min((a - b) % n, (b - a) % n)
+                )
+                time = int(hops * float(latency) + size / (bandwidth * 2**30 / 1e9))
+                self.clock.at(self.clock.now + time, arrived)
+                return
+        raise UnsupportedError("a message to oneself")
+
+
+class Link:
+    """One directed link: whole messages, first in first out."""
+
+    def __init__(self, clock: Clock, bandwidth: float, latency: float) -> None:
+        self.clock, self.latency = clock, float(latency)
+        self.rate = bandwidth * 2**30 / 1e9
+        self.waiting: deque[tuple[int, Callback]] = deque()
+        self.busy = False
+
+    def put(self, size: int, arrived: Callback) -> None:
+        if self.busy:
+            self.waiting.append((size, arrived))
+        else:
+            self._serve(size, arrived)
+
+    def _serve(self, size: int, arrived: Callback) -> None:
+        self.busy = True
+        self.clock.at(self.clock.now + int(self.latency + size / self.rate), arrived)
+        self.clock.at(self.clock.now + int(size / self.rate), self._free)
+
+    def _free(self) -> None:
+        self.busy = False
+        if self.waiting:
+            self._serve(*self.waiting.popleft())
+
+
+class Aware:
+    """Links of one dimension; a message is stored at each device on its way."""
+
+    def __init__(self, clock: Clock, network: dict[str, Any]) -> None:
+        (self.topology,), (self.n,) = network["topology"], network["npus_count"]
+        bandwidth, latency = network["bandwidth"][0], network["latency"][0]
+        self.links: dict[tuple[int, int], Link] = defaultdict(
+            lambda: Link(clock, bandwidth, latency)
+        )
+
+    def route(self, src: int, dst: int) -> list[int]:
+        if self.topology == "Switch":
+            return [src, self.n, dst]
+        if self.topology == "FullyConnected":
+            return [src, dst]
+        forward = (dst - src) % self.n
+        step = 1 if forward <= self.n - forward else -1
+        hops = min(forward, self.n - forward)
+        return [(src + step * k) % self.n for k in range(hops + 1)]
+
+    def send(self, src: int, dst: int, size: int, arrived: Callback) -> None:
+        self._hop(self.route(src, dst), size, arrived)
+
+    def _hop(self, route: list[int], size: int, arrived: Callback) -> None:
+        if len(route) == 1:
+            arrived()
+            return
+        self.links[route[0], route[1]].put(size, lambda: self._hop(route[1:], size, arrived))
+
+
+class Mail:
+    """The k-th send of a key meets the k-th receive of that key."""
+
+    def __init__(self, clock: Clock, network: Unaware | Aware) -> None:
+        self.clock, self.network = clock, network
+        self.sent: dict[Any, int] = defaultdict(int)
+        self.asked: dict[Any, int] = defaultdict(int)
+        self.arrived: set[Any] = set()
+        self.wanted: dict[Any, Callback] = {}
+
+    def send(self, tag: Any, src: int, dst: int, size: int, done: Callback = lambda: None) -> None:
+        key = (tag, src, dst, size)
+        entry = (key, self.sent[key])
+        self.sent[key] += 1
+
+        def arrive() -> None:
+            done()
+            if entry in self.wanted:
+                self.wanted.pop(entry)()
+            else:
+                self.arrived.add(entry)
+
+        self.network.send(src, dst, size, arrive)
+
+    def receive(self, tag: Any, src: int, dst: int, size: int, done: Callback) -> None:
+        key = (tag, src, dst, size)
+        entry = (key, self.asked[key])
+        self.asked[key] += 1
+        if entry in self.arrived:
+            self.clock.at(self.clock.now, done)
+        else:
+            self.wanted[entry] = done
+
+
+class RendezvousMail(Mail):
+    """A receiver asks first; a sender waits until it is asked."""
+
+    def send(self, tag: Any, src: int, dst: int, size: int, done: Callback = lambda: None) -> None:
+        direct = super().send
+        super().receive(
+            ("rendezvous", tag), dst, src, _HANDSHAKE, lambda: direct(tag, src, dst, size, done)
+        )
+
+    def receive(self, tag: Any, src: int, dst: int, size: int, done: Callback) -> None:
+        direct = super().receive
+        super().send(
+            ("rendezvous", tag), dst, src, _HANDSHAKE, lambda: direct(tag, src, dst, size, done)
+        )
+
+
+class Memory:
+    """Remote memory: a time for each access, behind a server where it is shared."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.kind = config.get("memory-type", "NO_MEMORY_EXPANSION")
+        self.latency = int(config.get("remote-mem-latency", 0))
+        self.bandwidth = int(config.get("remote-mem-bw", 0))
+        self.per_node = int(config.get("num-npus-per-node", 1))
+        self.waiting: dict[int, deque[tuple[Rank, int, Callback]]] = defaultdict(deque)
+        self.busy: set[int] = set()
+
+    def access(self, rank: Rank, size: int, done: Callback) -> None:
+        if self.kind == "NO_MEMORY_EXPANSION":
+            raise UnsupportedError("a node needs remote memory and there is none")
+        if self.kind == "PER_NPU_MEMORY_EXPANSION":
+            rank.after(self.time(size), done)
+            return
+        server = 0 if self.kind == "MEMORY_POOL" else rank.number // self.per_node
+        if server in self.busy:
+            self.waiting[server].append((rank, size, done))
+        else:
+            self._serve(server, rank, size, done)
+
+    def _serve(self, server: int, rank: Rank, size: int, done: Callback) -> None:
+        self.busy.add(server)
+
+        def finish() -> None:
+            done()
+            self.busy.discard(server)
+            if self.waiting[server]:
+                self._serve(server, *self.waiting[server].popleft())
+
+        rank.after(self.time(size), finish)
+
+    def time(self, size: int) -> int:
+        return self.latency + (size // self.bandwidth if self.bandwidth else 0)
+
+
+class Phase:
+    """One algorithm in one dimension, for one stream of one rank."""
+
+    def __init__(
+        self, stream: Stream, comm: str, size: int, members: list[int], delay: int
+    ) -> None:
+        self.stream, self.rank = stream, stream.rank
+        self.comm, self.size, self.members, self.delay = comm, size, members, delay
+        self.n, self.index = len(members), members.index(stream.rank.number)
+
+    def end_size(self) -> int:
+        if self.comm == "reduce_scatter":
+            return self.size // self.n
+        return self.size * self.n if self.comm == "all_gather" else self.size
+
+    def pass_memory(
+        self,
+        size: int,
+        reduces: bool,
+        done: Callback,
+        *,
+        outwards: bool = False,
+        goes_back: bool = False,
+    ) -> None:
+        """The endpoint delay, or the way over the bus, and a reduction after it."""
+        rank = self.rank
+
+        def passed() -> None:
+            if not reduces:
+                done()
+                return
+            rate = rank.world.memory_rate
+            rank.after(3 * (int(size / rate) if rate else 0), done)
+
+        if rank.bus is not None:
+            rank.bus[0 if outwards else 1].request(size, reduces, goes_back, passed)
+        else:
+            rank.after(self.delay, passed)
+
+    def send(self, index: int, size: int) -> None:
+        self.rank.world.mail.send(self.stream.tag, self.rank.number, self.members[index], size)
+
+    def receive(self, index: int, size: int) -> None:
+        self.rank.world.mail.receive(
+            self.stream.tag, self.members[index], self.rank.number, size, self.received
+        )
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def received(self) -> None:
+        raise NotImplementedError
+
+    def exit(self) -> None:
+        self.stream.phase_done()
+
+
+class Packets(Phase):
+    """What rings, direct and halving-doubling have in common: inserts, free slots, packets.
+
+    Inserts come in blocks, alternately free and charged; in a charged block they reduce.
+    """
+
+    window = 1
+    charged_block = 0
+    max_count = 0
+
+    def start(self) -> None:
+        self.inserted = self.free = self.taken = self.sends = 0
+        for _ in range(self.window):
+            self.insert()
+
+    def received(self) -> None:
+        self.taken += 1
+        self.insert()
+
+    def insert(self) -> None:
+        pair, place = divmod(self.inserted, self.window + self.charged_block)
+        self.inserted += 1
+        free = place < self.window
+        reduces = not free and (
+            self.comm == "reduce_scatter" or (self.comm == "all_reduce" and pair % 2 == 0)
+        )
+        self.pass_memory(
+            self.message_size(),
+            reduces,
+            self.general,
+            outwards=free,
+            goes_back=not free and place < self.charged_block,
+        )
+
+    def general(self) -> None:
+        self.free += 1
+        self.ready()
+        self.check()
+
+    def ready(self) -> None:
+        if self.sends == self.max_count or self.free == 0 or self.sends >= self.inserted:
+            return
+        size, to, by = self.next_message()
+        self.send(to, size)
+        self.receive(by, size)
+        self.sends += 1
+        self.free -= 1
+
+    def check(self) -> None:
+        if self.sends == self.max_count and self.free == self.window:
+            self.exit()
+
+    def message_size(self) -> int:
+        raise NotImplementedError
+
+    def next_message(self) -> tuple[int, int, int]:
+        raise NotImplementedError
+
+
+class Ring(Packets):
+    def __init__(self, *given: Any, clockwise: bool = True) -> None:
+        super().__init__(*given)
+        self.step = 1 if clockwise else -1
+        self.charged_block = self.n - 1
+        self.max_count = {
+            "all_reduce": 2 * (self.n - 1),
+            "all_to_all": self.n * (self.n - 1) // 2,
+        }.get(self.comm, self.n - 1)
+
+    def message_size(self) -> int:
+        return self.size if self.comm == "all_gather" else self.size // self.n
+
+    def next_message(self) -> tuple[int, int, int]:
+        return (
+            self.message_size(),
+            (self.index + self.step) % self.n,
+            (self.index - self.step) % self.n,
+        )
+
+
+class Direct(Ring):
+    def __init__(self, *given: Any, clockwise: bool = True, window: int = -1) -> None:
+        super().__init__(*given, clockwise=clockwise)
+        self.window = self.n - 1 if window < 0 else min(window, self.n - 1)
+        self.charged_block = self.window * (self.n - 1 if self.stream.in_group else 1)
+        self.max_count = 2 * (self.n - 1) if self.comm == "all_reduce" else self.n - 1
+
+    def next_message(self) -> tuple[int, int, int]:
+        distance = self.step * (self.sends % (self.n - 1) + 1)
+        return (
+            self.message_size(),
+            (self.index + distance) % self.n,
+            (self.index - distance) % self.n,
+        )
+
+    def general(self) -> None:
+        self.free += 1
+        if self.comm == "all_reduce" and self.sends >= self.n - 1:
+            if self.taken < self.n - 1:
+                return
+            for _ in range(self.window):
+                self.ready()
+        else:
+            self.ready()
+        self.check()
+
+
+class HalvingDoubling(Packets):
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        if self.comm == "all_to_all":
+            raise UnsupportedError("halvingDoubling has no all-to-all")
+        levels = self.n.bit_length() - 1
+        if self.n & (self.n - 1):
+            distances = [self.n >> (k + 1) for k in range(levels)]
+            if self.comm != "all_gather" or any(self.n % (2 * d) for d in distances):
+                raise UnsupportedError(
+                    "halvingDoubling on a number of ranks that is no power of two"
+                )
+        halving = [(1 << k, self.size / (2 << k)) for k in range(levels)]
+        doubling = [(1 << k, self.size / (2 << k)) for k in reversed(range(levels))]
+        self.steps = {"reduce_scatter": halving, "all_reduce": halving + doubling}.get(
+            self.comm, [(self.n >> (k + 1), self.size * float(1 << k)) for k in range(levels)]
+        )
+        self.charged_block = levels - 1
+        self.max_count = len(self.steps)
+
+    def message_size(self) -> int:
+        return int(self.steps[min(self.sends, self.max_count - 1)][1])
+
+    def next_message(self) -> tuple[int, int, int]:
+        distance, _ = self.steps[self.sends]
+        partner = self.index + (distance if self.index // distance % 2 == 0 else -distance)
+        return self.message_size(), partner, partner
+
+
+class Tree(Phase):
+    """A double binary tree's one tree: an all-reduce, whatever was asked for."""
+
+    def __init__(self, *given: Any, root_is_last: bool) -> None:
+        super().__init__(*given)
+        if self.n & (self.n - 1):
+            raise UnsupportedError("doubleBinaryTree on a number of ranks that is no power of two")
+        offset = 0 if root_is_last else 1
+        self.parent, self.children = -1, []
+        root = self.n - 1 if root_is_last else 0
+
+        def build(low: int, high: int, parent: int) -> None:
+            middle = (low + high) // 2
+            if self.index == middle + offset:
+                self.parent = parent
+                if low < high:
+                    self.children = [
+                        (low + middle - 1) // 2 + offset,
+                        (middle + 1 + high) // 2 + offset,
+                    ]
+            elif low < high:
+                build(low, middle - 1, middle + offset)
+                build(middle + 1, high, middle + offset)
+
+        build(0, self.n - 2, root)
+        if self.index == root:
+            self.children = [(self.n - 2) // 2 + offset]
+
+    def end_size(self) -> int:
+        return self.size
+
+    def start(self) -> None:
+        self.reduced, self.taken, self.from_parent = 0, 0, False
+        if self.children:
+            for child in self.children:
+                self.receive(child, self.size)
+        else:
+            self.pass_memory(self.size, False, self.up, outwards=True)
+
+    def received(self) -> None:
+        if not self.children:
+            self.pass_memory(self.size, False, self.exit)
+        elif self.from_parent or self.parent < 0:
+            self.pass_memory(self.size, True, self.down, goes_back=True)
+        else:
+            self.taken += 1
+            last = self.taken == len(self.children)
+            self.pass_memory(self.size, True, self.reduce, goes_back=last)
+
+    def reduce(self) -> None:
+        self.reduced += 1
+        if self.reduced == len(self.children):
+            self.up()
+
+    def up(self) -> None:
+        self.from_parent = True
+        self.send(self.parent, self.size)
+        self.receive(self.parent, self.size)
+
+    def down(self) -> None:
+        for child in self.children:
+            self.send(child, self.size)
+        self.exit()
+
+
+class Custom(Phase):
+    """A collective given as an execution trace for each rank: only its dependencies count."""
+
+    def __init__(self, *given: Any, nodes: list[dict[str, Any]]) -> None:
+        super().__init__(*given)
+        self.todo = {node["id"]: dict(node) for node in nodes}
+        self.waits = {
+            node["id"]: len({*node.get("data_deps", ()), *node.get("ctrl_deps", ())})
+            for node in nodes
+        }
+
+    def start(self) -> None:
+        for node in sorted(n for n, count in self.waits.items() if count == 0):
+            self.issue(node)
+
+    def issue(self, number: int) -> None:
+        node, rank = self.todo[number], self.rank
+        mail, tag = rank.world.mail, (self.stream.tag, node.get("comm_tag", 0))
+        size = node.get("comm_size", 0)
+        done = lambda: self.finish(number)  # noqa: E731
+        if node["type"] == "COMM_SEND_NODE":
+            mail.send(tag, rank.number, node["comm_dst"], size, done)
+        elif node["type"] == "COMM_RECV_NODE":
+            mail.receive(tag, node["comm_src"], rank.number, size, done)
+        else:
+            rank.after(node.get("duration_micros", 0) * 1000 or 1, done)
+
+    def finish(self, number: int) -> None:
+        self.todo.pop(number)
+        for other in sorted(self.todo):
+            node = self.todo[other]
+            if number in node.get("data_deps", ()) or number in node.get("ctrl_deps", ()):
+                self.waits[other] -= 1
+                if self.waits[other] == 0:
+                    self.issue(other)
+        if not self.todo:
+            self.exit()
+
+
+class Stream:
+    """One chunk of a collective on one rank: its phases, one after the other."""
+
+    def __init__(self, rank: Rank, tag: Any, plan: list[Any], size: int, done: Callback) -> None:
+        self.rank, self.tag, self.plan, self.size, self.done = rank, tag, plan, size, done
+        self.in_group = tag[0] != ""
+        self.queue = -1
+        self.phase: Phase | None = None
+
+    def enter(self) -> None:
+        self.queue, make = self.plan.pop(0)
+        self.phase = make(self, self.size)
+        self.size = self.phase.end_size()
+        self.rank.queues[self.queue].append(self)
+
+    def phase_done(self) -> None:
+        rank, old = self.rank, self.queue
+        if not self.plan:
+            self.done()
+        rank.queues[old].remove(self)
+        rank.running[old] -= 1
+        if self.plan:
+            self.enter()
+            rank.serve(old)
+            rank.serve(self.queue)
+        else:
+            rank.serve(old)
+
+
+class Rank:
+    """One NPU: its callbacks, its queues of streams, its nodes."""
+
+    def __init__(self, world: World, number: int, nodes: list[dict[str, Any]]) -> None:
+        self.world, self.number = world, number
+        self.lists: dict[int, list[Callback]] = {}
+        shared = world.system.get("model-shared-bus")
+        self.bus = sides_of(self, world.system) if shared else None
+        self.queues: dict[int, list[Stream]] = defaultdict(list)
+        self.running: dict[int, int] = defaultdict(int)
+        self.streams: dict[Any, int] = defaultdict(int)
+        self.turn: dict[Any, int] = defaultdict(int)
+        self.nodes = {node["id"]: node for node in nodes}
+        if len(self.nodes) == 0:
+            raise UnsupportedError("a rank without nodes")
+        self.waits = {
+            node["id"]: {*node.get("data_deps", ()), *node.get("ctrl_deps", ())} for node in nodes
+        }
+        self.children: dict[int, list[int]] = defaultdict(list)
+        for node, parents in self.waits.items():
+            for parent in parents:
+                self.children[parent].append(node)
+        self.free = {node for node, parents in self.waits.items() if not parents}
+        self.ongoing: set[int] = set()
+        self.slots = {"cpu": 0, "comp": 0, "comm": 0}
+        self.finish: int | None = None
+        self.compute = 0
+        self.times: dict[int, tuple[int, int]] = {}
+        self.started: dict[int, int] = {}
+
+    # callbacks of one tick run together, where the first of them stands in the global queue
+
+    def after(self, delay: int, call: Callback) -> None:
+        tick = self.world.clock.now + delay
+        if tick in self.lists:
+            self.lists[tick].append(call)
+            return
+        if tick == 0:
+            raise UnsupportedError("an event at time 0")
+        self.lists[tick] = [call]
+        self.world.clock.at(tick, lambda: self._run_list(tick))
+
+    def _run_list(self, tick: int) -> None:
+        calls, at = self.lists[tick], 0
+        while at < len(calls):
+            calls[at]()
+            at += 1
+        del self.lists[tick]
+
+    # streams
+
+    def serve(self, queue: int) -> None:
+        waiting = self.queues[queue]
+        while self.running[queue] < min(self.world.limit, len(waiting)):
+            stream = waiting[self.running[queue]]
+            self.running[queue] += 1
+            stream.phase.start()
+
+    def collective(self, node: dict[str, Any], done: Callback) -> None:
+        world = self.world
+        comm, size = _TYPES[node["comm_type"]], node["comm_size"]
+        group = str(node.get("pg_name", ""))
+        ranks = world.groups.get(group) if group not in ("", "0") else None
+        if ranks is not None and set(ranks) == set(range(world.n)):
+            ranks = None
+        if ranks is None:
+            group = ""
+        custom = world.system.get(_IMPLEMENTATION[comm] + "-custom")
+        plans = world.plan(self, comm, ranks, node)
+        if custom:
+            chunks, chunk = 1, size
+        else:
+            splits = world.system.get("preferred-dataset-splits", 0)
+            if splits <= 0:
+                raise UnsupportedError("preferred-dataset-splits is missing")
+            chunk = size // splits
+            if comm != "all_gather" and world.n > chunk:
+                chunk = world.n
+                size = splits * chunk
+            if chunk == 0:
+                raise UnsupportedError("an all-gather smaller than its splits")
+            chunks = -(-size // chunk)
+        left = [chunks]
+
+        def stream_done() -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                done()
+
+        for _ in range(chunks):
+            plan = plans()
+            if not plan:
+                self.after(0, done)
+                return
+            stream = Stream(self, (group, self.streams[group]), plan, chunk, stream_done)
+            self.streams[group] += 1
+            stream.enter()
+            self.serve(stream.queue)
+
+    def queue(self, dim: int, half: int) -> tuple[int, bool]:
+        """Take the next queue of a dimension: of all (0), the first half (1), the second (2)."""
+        count = self.world.queues
+        position = self.turn[dim, half]
+        if count == 1:
+            return dim * count, half != 2
+        first, size = {0: (0, count), 1: (0, count // 2), 2: (count // 2, count - count // 2)}[half]
+        self.turn[dim, half] = (position + 1) % size
+        return dim * count + first + position, first + position < count // 2
+
+    # nodes
+
+    def slot(self, node: dict[str, Any]) -> str | None:
+        if node.get("is_cpu_op", True):
+            return "cpu"
+        if node["type"] == "COMP_NODE":
+            return "comp"
+        return None if node["type"] == "COMM_RECV_NODE" else "comm"
+
+    def issue_free(self) -> None:
+        for number in sorted(self.free):
+            node = self.nodes[number]
+            slot = self.slot(node)
+            if slot is None or self.slots[slot] == 0:
+                self.free.discard(number)
+                self.ongoing.add(number)
+                if slot is not None:
+                    self.slots[slot] = 1
+                self.issue(node)
+
+    def issue(self, node: dict[str, Any]) -> None:
+        world, number, kind = self.world, node["id"], node["type"]
+        self.started[number] = world.clock.now
+        done = lambda: self.complete(number)  # noqa: E731
+        micros = node.get("duration_micros", 0)
+        measured = micros * 1000 or 1
+        if world.replay_only and kind != "INVALID_NODE":
+            self.after(measured, done)
+        elif kind == "COMP_NODE":
+            self.issue_compute(node, measured, done)
+        elif kind in ("MEM_LOAD_NODE", "MEM_STORE_NODE"):
+            world.memory.access(self, node.get("tensor_size", 0), done)
+        elif kind == "COMM_SEND_NODE":
+            tag = ("native", node.get("comm_tag", 0))
+            world.mail.send(tag, self.number, node["comm_dst"], node["comm_size"], done)
+        elif kind == "COMM_RECV_NODE":
+            tag = ("native", node.get("comm_tag", 0))
+            world.mail.receive(tag, node["comm_src"], self.number, node["comm_size"], done)
+        elif kind == "COMM_COLL_NODE":
+            if node["comm_type"] not in _TYPES:
+                raise UnsupportedError("a collective that is not implemented")
+            if node["comm_type"] == 5:
+                self.after(measured, done)
+            else:
+                self.collective(node, done)
+        elif kind == "INVALID_NODE":
+            self.leave(number)
+        else:
+            raise UnsupportedError(f"a node of type {kind}")
+
+    def issue_compute(self, node: dict[str, Any], measured: int, done: Callback) -> None:
+        system = self.world.system
+        if node.get("is_cpu_op", True) or not system.get("roofline-enabled"):
+            time = measured
+        else:
+            if "num_ops" not in node:
+                raise UnsupportedError("roofline without num_ops")
+            ops, size = node["num_ops"], node.get("tensor_size", 0)
+            if size == 0:
+                self.leave(node["id"])
+                return
+            if ops == 0:
+                raise UnsupportedError("roofline with num_ops of 0")
+            rate = min(
+                float(system["local-mem-bw"]) * 1e9 * (ops / size), system["peak-perf"] * 1e12
+            )
+            time = int(ops / rate * 1e9)
+        if not node.get("is_cpu_op", True):
+            self.compute += time
+        self.after(time, done)
+
+    def leave(self, number: int) -> None:
+        """A node is over; its children may be issued by whatever is completed next."""
+        self.times[number] = self.started[number], self.world.clock.now
+        self.ongoing.discard(number)
+        slot = self.slot(self.nodes[number])
+        if slot is not None:
+            self.slots[slot] = 0
+        for child in self.children[number]:
+            self.waits[child].discard(number)
+            if not self.waits[child]:
+                self.free.add(child)
+
+    def complete(self, number: int) -> None:
+        self.leave(number)
+        self.go_on()
+
+    def go_on(self) -> None:
+        self.issue_free()
+        if not self.free and not self.ongoing and not any(self.slots.values()):
+            self.finish = self.world.clock.now
+
+
+class World:
+    """All ranks, the network and what the system file says."""
+
+    def __init__(self, case: dict[str, Any], nodes: dict[int, list[dict[str, Any]]]) -> None:
+        network, self.system = case["network"], case["system"]
+        cli = case.get("cli") or {}
+        self.clock = Clock()
+        net = (Aware if case["backend"] == "congestion_aware" else Unaware)(self.clock, network)
+        rendezvous = str(cli.get("rendezvous-protocol", "false")) == "true"
+        self.mail = (RendezvousMail if rendezvous else Mail)(self.clock, net)
+        self.memory = Memory(case.get("remote_memory") or {})
+        self.counts = [int(n) for n in network["npus_count"]]
+        self.n = 1
+        for count in self.counts:
+            self.n *= count
+        self.queues = int(cli.get("num-queues-per-dim", 1))
+        self.delay = int(self.system.get("endpoint-delay", 10))
+        self.delay *= int(cli.get("injection-scale", 1))
+        active = int(self.system.get("active-chunks-per-dimension", 1))
+        self.limit = -(-active // self.queues)
+        self.replay_only = bool(self.system.get("replay-only", 0))
+        self.memory_rate = float(self.system.get("local-mem-bw", 0))
+        self.groups = {name: list(ranks) for name, ranks in (case.get("comm_group") or {}).items()}
+        self.trees: dict[Any, int] = defaultdict(int)
+        self.custom = case.get("custom_nodes") or {}
+        self.ranks = [Rank(self, rank, nodes.get(rank, [])) for rank in range(self.n)]
+
+    def algorithm(
+        self,
+        name: str,
+        rank: Rank,
+        comm: str,
+        members: list[int],
+        clockwise: bool,
+        dim: Any,
+        delay: int,
+    ) -> Callable[[Stream, int], Phase]:
+        name = name.removeprefix("one").lower() if name.startswith("one") else name.lower()
+        if name.startswith("doublebinarytree"):
+            turn = self.trees[rank.number, comm_of_plan(dim), dim]
+            self.trees[rank.number, comm_of_plan(dim), dim] += 1
+            return lambda stream, size: Tree(
+                stream, comm, size, members, delay, root_is_last=turn % 2 == 0
+            )
+        if name == "ring":
+            return lambda stream, size: Ring(
+                stream, comm, size, members, delay, clockwise=clockwise
+            )
+        if name == "halvingdoubling":
+            return lambda stream, size: HalvingDoubling(stream, comm, size, members, delay)
+        if name.startswith("direct"):
+            window = int(name.removeprefix("direct") or -1)
+            return lambda stream, size: Direct(
+                stream, comm, size, members, delay, clockwise=clockwise, window=window
+            )
+        raise UnsupportedError(f"an algorithm {name}")
+
+    def plan(
+        self, rank: Rank, comm: str, group: list[int] | None, node: dict[str, Any]
+    ) -> Callable[[], list[Any]]:
+        """Give what makes the phases of one stream, as (queue, what makes the phase)."""
+        if self.system.get(_IMPLEMENTATION[comm] + "-custom"):
+            nodes = self.custom[rank.number]
+            members = list(range(self.n))
+            return lambda: [
+                (0, lambda stream, size: Custom(stream, comm, size, members, 0, nodes=nodes))
+            ]
+        names = self.system.get(_IMPLEMENTATION[comm])
+        if not names:
+            raise UnsupportedError("no implementation of the collective")
+        if group is not None:
+            return lambda: self._group_plan(rank, comm, group, names)
+        if names[0].startswith("one"):
+            return lambda: self._single_plan(rank, comm, names[0])
+        if len(names) > len(self.counts):
+            raise UnsupportedError("more implementations than dimensions")
+        involved = list(node.get("involved_dim") or [True] * 4)
+        if len(involved) < len(names):
+            raise UnsupportedError("fewer entries in involved_dim than dimensions")
+        dims = [d for d in range(len(names)) if self.counts[d] > 1 and involved[d]]
+        return lambda: self._dims_plan(rank, comm, names, dims)
+
+    def _group_plan(self, rank: Rank, comm: str, group: list[int], names: list[str]) -> list[Any]:
+        if len(group) == 1:
+            return []
+        name = names[0] if len(names) == 1 else "ring"
+        if name.lower().startswith("doublebinarytree"):
+            raise UnsupportedError("doubleBinaryTree in a communicator group")
+        queue, clockwise = rank.queue(0, 1 if comm == "all_reduce" and self.bw_aware else 0)
+        return [(queue, self.algorithm(name, rank, comm, group, clockwise, 0, 10))]
+
+    def _single_plan(self, rank: Rank, comm: str, name: str) -> list[Any]:
+        queue, clockwise = rank.queue(0, 1 if comm == "all_reduce" and self.bw_aware else 0)
+        members = list(range(self.n))
+        return [
+            (queue, self.algorithm(name, rank, comm, members, clockwise, (comm, 0), self.delay))
+        ]
+
+    @property
+    def bw_aware(self) -> bool:
+        return self.system.get("collective-optimization", "baseline") == "localBWAware"
+
+    def _dims_plan(self, rank: Rank, comm: str, names: list[str], dims: list[int]) -> list[Any]:
+        if comm == "all_reduce" and self.bw_aware:
+            steps = [(d, "reduce_scatter", 1) for d in dims[:-1]]
+            steps += [(d, "all_reduce", 1) for d in dims[-1:]]
+            steps += [(d, "all_gather", 2) for d in reversed(dims[:-1])]
+        else:
+            steps = [(d, comm, 0) for d in (reversed(dims) if comm == "all_gather" else dims)]
+        plan = []
+        for dim, kind, half in steps:
+            queue, clockwise = rank.queue(dim, half)
+            members = self.members(rank.number, dim)
+            plan.append(
+                (queue, self.algorithm(
+                    names[dim], rank, kind, members, clockwise, (comm, dim), self.delay
+                ))
+            )  # fmt: skip
+        return plan
+
+    def members(self, rank: int, dim: int) -> list[int]:
+        stride = 1
+        for count in self.counts[:dim]:
+            stride *= count
+        base = rank - rank // stride % self.counts[dim] * stride
+        return [base + k * stride for k in range(self.counts[dim])]
+
+
+def comm_of_plan(dim: Any) -> Any:
+    """Trees alternate per dimension of each type of collective."""
+    return dim[0] if isinstance(dim, tuple) else None
+
+
+def simulate(case: dict[str, Any], nodes: dict[int, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Simulate; gives cycles and exposed per rank, None for a rank that never finishes.
+
+    Raises
+    ------
+    UnsupportedError
+        Where the simulator stops with an error or breaks down.
+    """
+    world = World(case, nodes)
+    for rank in world.ranks:
+        rank.go_on()
+    world.clock.run()
+    return {
+        "cycles": [rank.finish for rank in world.ranks],
+        "exposed": [
+            None if rank.finish is None else rank.finish - rank.compute for rank in world.ranks
+        ],
+        "times": [rank.times for rank in world.ranks],
+    }

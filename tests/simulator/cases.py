@@ -1,0 +1,204 @@
+"""Jobs and systems for tests of the simulator, as the golden files of ASTRA-sim state them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from nadi.formats.chakra_decode import COLLECTIVES
+from nadi.provenance import Provenance
+from nadi.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.simulator import System, astra_sim_system
+from nadi.trace import Trace
+
+Node = dict[str, Any]
+_STATED = {
+    "comm_bytes": "comm_size", "bytes": "tensor_size", "flops": "num_ops", "src": "comm_src",
+    "dst": "comm_dst", "tag": "comm_tag",
+}  # fmt: skip
+_POINT_TO_POINT = {"COMM_SEND_NODE": "send", "COMM_RECV_NODE": "recv"}
+
+
+def trace_of(nodes: list[Node]) -> Trace:
+    """Make a trace of nodes that are given as Chakra's attributes."""
+    row = {node["id"]: number for number, node in enumerate(nodes)}
+    names: dict[str, int] = {}
+    group = [names.setdefault(n["pg_name"], len(names)) if n.get("pg_name") else -1 for n in nodes]
+    comm_type = [
+        COLLECTIVES[n["comm_type"]]
+        if n["type"] == "COMM_COLL_NODE"
+        else _POINT_TO_POINT.get(n["type"], "none")
+        for n in nodes
+    ]
+    table = NODES.build(len(nodes), {
+        "id": list(row),
+        "name": [f"n{number}" for number in row],
+        "kind": [n["type"].removesuffix("_NODE") for n in nodes],
+        "category": ["kernel"] * len(nodes),
+        "duration": [n.get("duration_micros", 0) * 1000 for n in nodes],
+        "is_cpu": [n["is_cpu_op"] for n in nodes],
+        "comm_type": comm_type,
+        "group": group,
+        **{column: [n.get(name, -1) for n in nodes] for column, name in _STATED.items()},
+    })  # fmt: skip
+    deps = [
+        (row[parent], number, kind)
+        for kind in ("data", "ctrl")
+        for number, n in enumerate(nodes)
+        for parent in n.get(f"{kind}_deps", ())
+    ]
+    columns = (
+        dict(zip(("src", "dst", "kind"), zip(*deps, strict=True), strict=True)) if deps else {}
+    )
+    given = {name: list(values) for name, values in columns.items()}
+    return Trace(
+        nodes=table,
+        deps=DEPS.build(len(deps), given) if deps else DEPS.empty(),
+        groups=GROUPS.build(len(names), {"name": list(names), "ranks": [[]] * len(names)}),
+        issues=ISSUES.empty(),
+        provenance=Provenance("", ()),
+    )
+
+
+def system_of(case: dict[str, Any], **changes: Any) -> System:
+    """Make the system of a case."""
+    options = case.get("cli") or {}
+    given = {
+        "congestion": case["backend"] == "congestion_aware",
+        "queues": int(options.get("num-queues-per-dim", 1)),
+        "rendezvous": options.get("rendezvous-protocol") == "true",
+        "injection_scale": int(options.get("injection-scale", 1)),
+    }
+    return astra_sim_system(
+        case["network"], case["system"], case.get("remote_memory"), case.get("comm_group"),
+        **(given | changes),
+    )  # fmt: skip
+
+
+def collective(number: int, comm_type: str, size: int, **more: Any) -> Node:
+    """Give a node that is a collective."""
+    code = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}[comm_type]
+    return {
+        "id": number, "type": "COMM_COLL_NODE", "is_cpu_op": False, "comm_type": code,
+        "comm_size": size, **more,
+    }  # fmt: skip
+
+
+def compute(number: int, micros: int, **more: Any) -> Node:
+    """Give a node that computes."""
+    return {
+        "id": number, "type": "COMP_NODE", "is_cpu_op": False, "duration_micros": micros, **more
+    }  # fmt: skip
+
+
+_COMM_TYPES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+
+
+@st.composite
+def systems(draw: st.DrawFn, contended: bool | None = None) -> dict[str, Any]:
+    """Draw a network and a system."""
+    aware = draw(st.booleans()) if contended is None else contended
+    counts = draw(st.sampled_from([[2], [3], [4], [5], [8]] + ([] if aware else [
+        [2, 3], [4, 2], [2, 2, 2], [3, 1, 2],
+    ])))  # fmt: skip
+    dims = len(counts)
+    power_of_two = all(count & (count - 1) == 0 for count in counts)
+    names = ["ring", "direct", "direct2"] + (
+        ["halvingDoubling", "doubleBinaryTree"] if power_of_two and 1 not in counts else []
+    )
+    algorithms = [draw(st.sampled_from(names)) for _ in range(dims)]
+    others = [name if name[0] != "h" else "ring" for name in algorithms]
+    size = st.integers(1, 2000)
+    topology = st.sampled_from(["Ring", "Switch", "FullyConnected"])
+    system = {
+        "endpoint-delay": draw(st.integers(1, 40)),
+        "active-chunks-per-dimension": draw(st.integers(1, 3)),
+        "preferred-dataset-splits": draw(st.integers(1, 4)),
+        "collective-optimization": draw(st.sampled_from(["baseline", "localBWAware"])),
+        "local-mem-bw": draw(st.sampled_from([0, 50, 1600])),
+        "all-to-all-implementation": others,
+    }
+    for name in ("all-reduce", "all-gather", "reduce-scatter"):
+        system[f"{name}-implementation"] = algorithms
+    if draw(st.integers(0, 5)) == 0:
+        system |= {"model-shared-bus": 1, "L": 10, "o": 5, "g": 3, "G": 0.001}
+    cli = {}
+    if draw(st.integers(0, 4)) == 0:
+        cli["rendezvous-protocol"] = "true"
+    if draw(st.integers(0, 4)) == 0:
+        cli["num-queues-per-dim"] = draw(st.integers(2, 3))
+    return {
+        "backend": "congestion_aware" if aware else "congestion_unaware",
+        "network": {
+            "topology": [draw(topology) for _ in counts],
+            "npus_count": counts,
+            "bandwidth": [draw(st.floats(1, 400)) for _ in counts],
+            "latency": [float(draw(size)) for _ in counts],
+        },
+        "system": system,
+        "cli": cli,
+        "comm_group": None,
+    }
+
+
+@st.composite
+def groups_of(draw: st.DrawFn, case: dict[str, Any], num_ranks: int) -> dict[str, list[int]] | None:
+    """Draw two groups that are all ranks together, where the algorithms can do with them."""
+    names = case["system"]["all-reduce-implementation"]
+    has_tree = len(case["network"]["npus_count"]) == 1 and any("Tree" in name for name in names)
+    if has_tree or num_ranks < 3 or "model-shared-bus" in case["system"]:
+        return None
+    order = draw(st.permutations(range(num_ranks)))
+    cut = draw(st.integers(1, num_ranks - 1))
+    if any("halving" in name for name in names):
+        cut = num_ranks // 2
+    return {"a": order[:cut], "b": order[cut:]}
+
+
+@st.composite
+def jobs(draw: st.DrawFn, case: dict[str, Any], longest: int = 6) -> dict[int, list[Node]]:
+    """Draw the nodes of each rank, and groups for the case; communication comes in one order."""
+    num_ranks = 1
+    for count in case["network"]["npus_count"]:
+        num_ranks *= count
+    nodes: dict[int, list[Node]] = {rank: [] for rank in range(num_ranks)}
+    last_comm: dict[int, int] = {}
+    case["comm_group"] = draw(groups_of(case, num_ranks))
+
+    def add(rank: int, node: Node, is_comm: bool) -> None:
+        own = nodes[rank]
+        chosen = draw(st.lists(st.sampled_from(own), max_size=2)) if own else []
+        deps = {other["id"] for other in chosen}
+        if is_comm and rank in last_comm:
+            deps.add(last_comm[rank])
+        node = node | {"id": len(own), "data_deps": sorted(deps), "ctrl_deps": []}
+        if is_comm:
+            last_comm[rank] = node["id"]
+        own.append(node)
+
+    for step in range(draw(st.integers(1, longest))):
+        kind = draw(st.sampled_from(["compute", "collective", "group", "message"]))
+        size = draw(st.integers(64, 3_000_000))
+        if kind == "compute":
+            for rank in range(num_ranks):
+                add(rank, compute(0, draw(st.integers(1, 900))), False)
+        elif kind == "message" and num_ranks > 1:
+            src, dst = draw(st.permutations(range(num_ranks)))[:2]
+            ends = {"comm_src": src, "comm_dst": dst, "comm_tag": step, "comm_size": size}
+            for rank, name in ((src, "SEND"), (dst, "RECV")):
+                node = {"type": f"COMM_{name}_NODE", "is_cpu_op": False, **ends}
+                add(rank, node, True)
+        else:
+            comm_type = draw(st.sampled_from(_COMM_TYPES))
+            one = collective(0, comm_type, size)
+            groups = case["comm_group"] if kind == "group" and case["comm_group"] else None
+            for rank in range(num_ranks):
+                more = {}
+                if groups:
+                    more = {"pg_name": "a" if rank in groups["a"] else "b"}
+                add(rank, one | more, True)
+    for rank in range(num_ranks):
+        if not nodes[rank]:
+            add(rank, compute(0, 1), False)
+    return nodes
