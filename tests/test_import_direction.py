@@ -19,6 +19,7 @@ LAYERS = [
     {"validate"},
     {"formats"},
     {"link"},
+    {"feed"},
     {"discover"},
     {"overheads"},
     {"graph"},

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nadi.critical_paths import CriticalPath, critical_path
     from nadi.errors import FormatError, InputError, NadiError, PairError, UsageError
     from nadi.export.astra_sim import SimulatorFiles, write_for_astra_sim
+    from nadi.feed import ETFeeder, ETFeederNode, NodeBatch, NodeType
     from nadi.formats import read, write
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
@@ -75,8 +76,12 @@ _HOME = {
     "Change": "whatif",
     "Conversion": "conversion",
     "CriticalPath": "critical_paths",
+    "ETFeeder": "feed",
+    "ETFeederNode": "feed",
     "EdgeKind": "graph",
     "Explained": "analyze.unexplained",
+    "NodeBatch": "feed",
+    "NodeType": "feed",
     "Overheads": "overheads",
     "estimate_overheads": "overheads",
     "explain_time": "analyze.unexplained",
@@ -157,6 +162,8 @@ __all__ = [
     "Change",
     "Conversion",
     "CriticalPath",
+    "ETFeeder",
+    "ETFeederNode",
     "EdgeKind",
     "EventGraph",
     "Explained",
@@ -169,6 +176,8 @@ __all__ = [
     "MoveEarlier",
     "NadiError",
     "NearCriticalPath",
+    "NodeBatch",
+    "NodeType",
     "Overheads",
     "PairError",
     "Reordering",

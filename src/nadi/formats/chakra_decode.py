@@ -19,6 +19,7 @@ from nadi.attributes import CODES, AttributeBuilder, Attributes, LazyAttributes
 from nadi.errors import FormatError
 from nadi.formats.chakra_nodes import DecodedNodes, WantedAttributes, decode_messages
 from nadi.formats.container import RawFile
+from nadi.formats.node_rows import NodeRows
 from nadi.issues import IssueLog
 from nadi.kernels.chakra_attributes import ROLES, AttributeColumns, decode_attributes
 from nadi.kernels.strings import intern_spans
@@ -29,7 +30,7 @@ from nadi.validate import cycle_row
 from nadi.version import __version__
 from nadi.wire import read_varint
 
-__all__ = ["COLLECTIVES", "decode", "looks_like", "stated_version", "trace_of"]
+__all__ = ["COLLECTIVES", "attributes_of", "decode", "looks_like", "stated_version", "trace_of"]
 
 _Ints = npt.NDArray[np.int64]
 _END_OF_TIME = 2**63 - 1
@@ -143,10 +144,15 @@ def trace_of(
         "chakra.unknown-field", "info", decoded.total("unknown"),
         "fields of nodes that this version of the format does not have: kept as they are",
     )  # fmt: skip
-    rows = _Rows(raw.name, decoded.column("id"))
+    rows = NodeRows(decoded.column("id"))
+    if rows.repeated >= 0:
+        raise FormatError(
+            raw.name, f"node id {rows.repeated} stands twice; ids are unique",
+            "was the file put together from two?",
+        )  # fmt: skip
     length, begin = read_varint(content[:10].tobytes(), 0)
     at_most = decoded.total("attributes")
-    metadata = _attributes(content[: begin + length], 0, at_most)
+    metadata = attributes_of(content[: begin + length], 0, at_most)
     stated = metadata.of(-1)
     of_nodes = IssueLog()
     with ThreadPoolExecutor(1) as executor:  # numpy and polars hold no lock most of the time
@@ -174,7 +180,7 @@ def trace_of(
 def _all_attributes(
     content: npt.NDArray[np.uint8], num_nodes: int, at_most: int, more: tuple[Attributes, ...]
 ) -> Attributes:
-    attributes = _attributes(content, num_nodes, at_most)
+    attributes = attributes_of(content, num_nodes, at_most)
     for others in more:
         attributes = attributes.joined(others) if len(others) else attributes
     return attributes
@@ -198,7 +204,16 @@ def _intern(
     ]
 
 
-def _attributes(content: npt.NDArray[np.uint8], num_nodes: int, at_most: int) -> Attributes:
+def attributes_of(content: npt.NDArray[np.uint8], num_nodes: int, at_most: int) -> Attributes:
+    """Give the attributes of a file, or of some of its messages after a metadata.
+
+    Parameters
+    ----------
+    content
+        uint8: messages in which :func:`nadi.kernels.chakra_decode.decode_nodes` met no problem.
+    at_most
+        How many attributes there can be.
+    """
     columns = AttributeColumns(
         end=np.zeros(num_nodes + 1, dtype=np.int64),
         name_at=np.empty(at_most, dtype=np.int64),
@@ -228,50 +243,8 @@ def _attributes(content: npt.NDArray[np.uint8], num_nodes: int, at_most: int) ->
     )
 
 
-class _Rows:
-    """Where each node id stands."""
-
-    def __init__(self, file: str, ids: _Ints) -> None:
-        self.ids = ids
-        self._order: _Ints | None = None
-        ascending = bool((ids[1:] > ids[:-1]).all())
-        if not ascending:
-            self._order = np.argsort(ids, kind="stable")
-            ordered = ids[self._order]
-            if (twice := np.flatnonzero(ordered[1:] == ordered[:-1])).size:
-                raise FormatError(
-                    file, f"node id {ordered[twice[0]]} stands twice; ids are unique",
-                    "was the file put together from two?",
-                )  # fmt: skip
-            self._sorted = ordered
-        else:
-            self._sorted = ids
-
-    def find(self, ids: _Ints) -> _Ints:
-        """Give the row of each id, -1 where it is not there."""
-        size = self.ids.size
-        if not size:
-            return np.full(ids.size, -1, dtype=np.int64)
-        if self._order is None and self.ids[-1] - self.ids[0] == size - 1:  # none is left out
-            rows = ids - self.ids[0]
-            return np.where((rows < 0) | (rows >= size), -1, rows)
-        at = np.minimum(self._positions(ids), size - 1)
-        found = self._sorted[at] == ids
-        rows = at if self._order is None else self._order[at]
-        return np.where(found, rows, -1)
-
-    def _positions(self, ids: _Ints) -> _Ints:
-        low, high = int(self._sorted[0]), int(self._sorted[-1])
-        if high - low > 8 * self._sorted.size:
-            return np.searchsorted(self._sorted, ids)
-        # ids are nearly without gaps: a table of positions is several times faster
-        table = np.zeros(high - low + 1, dtype=np.int64)
-        table[self._sorted - low] = np.arange(self._sorted.size)
-        return table[np.clip(ids - low, 0, high - low)]
-
-
 def _dependencies(
-    rows: _Rows, decoded: DecodedNodes, log: IssueLog
+    rows: NodeRows, decoded: DecodedNodes, log: IssueLog
 ) -> tuple[pl.DataFrame, Attributes]:
     """Give dependencies between nodes as rows; the others as attributes, with their places."""
     builder = AttributeBuilder()

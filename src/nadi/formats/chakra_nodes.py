@@ -25,7 +25,7 @@ from nadi.kernels.chakra_decode import (
 )
 from nadi.kernels.strings import make_words
 
-__all__ = ["DecodedNodes", "WantedAttributes", "decode_messages"]
+__all__ = ["DecodedNodes", "NodeReader", "WantedAttributes", "decode_messages"]
 
 Ints = npt.NDArray[np.int64]
 _Item = TypeVar("_Item", bound=np.generic)
@@ -46,13 +46,22 @@ class WantedAttributes:
         self.words = make_words({name: code for code, name in enumerate((*numbers, *texts))})
 
 
-class _Reader:
-    """Reads on in the messages of a file, making room where it is needed."""
+class NodeReader:
+    """Reads on in the messages of a file, making room where it is needed.
+
+    Attributes
+    ----------
+    at
+        Where the next message begins, or where a problem was met.
+    problem
+        Its position in :data:`nadi.kernels.chakra_attributes.PROBLEMS`; 0 if there is none.
+    """
 
     def __init__(
         self, content: npt.NDArray[np.uint8], at: int, size: int, wanted: WantedAttributes
     ) -> None:
         self.at = at
+        self.problem = 0
         self._content = content
         self._words = wanted.words
         room = max(size // _LIKELY_BYTES, _LEAST_ROOM)
@@ -136,7 +145,7 @@ def _grown(array: npt.NDArray[_Item], room: int) -> npt.NDArray[_Item]:
 class DecodedNodes:
     """The nodes of a file, from one part of it or from two that follow one another."""
 
-    parts: list[_Reader]
+    parts: list[NodeReader]
     wanted: WantedAttributes
 
     def total(self, name: str) -> int:
@@ -207,12 +216,12 @@ def decode_messages(
         Of the first message that is broken, with its byte.
     """
     middle = _likely_middle(content)
-    first = _Reader(content, 0, middle, wanted)
+    first = NodeReader(content, 0, middle, wanted)
     parts = [first]
     if middle == content.size:
         first.read(middle)
     else:
-        second = _Reader(content, middle, content.size - middle, wanted)
+        second = NodeReader(content, middle, content.size - middle, wanted)
         with ThreadPoolExecutor(1) as executor:  # the kernel holds no lock
             executor.submit(second.read, content.size)
             is_read = first.read(middle)
@@ -225,7 +234,7 @@ def decode_messages(
     return DecodedNodes(parts, wanted)
 
 
-def _check(file: str, reader: _Reader) -> None:
+def _check(file: str, reader: NodeReader) -> None:
     if reader.problem:
         raise FormatError(
             file, f"byte {reader.at:,}: {PROBLEMS[reader.problem]}",

@@ -30,6 +30,7 @@ __all__ = [
     "garbage_collection_paused",
     "read_file",
     "read_head",
+    "read_pieces",
     "write_beside",
     "write_pieces",
 ]
@@ -104,6 +105,42 @@ def read_file(path: Path) -> RawFile:
     if content[:3].tobytes() == BYTE_ORDER_MARK:
         content = content[3:]
     return RawFile(str(path), content, stored)
+
+
+def read_pieces(path: Path, size: int) -> Iterator[bytes]:
+    """Read a file piece by piece, decompressed if it is gzip; never all of it at once.
+
+    Yields
+    ------
+    bytes
+        At most ``size`` of them, in order.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or its gzip data are broken.
+    """
+    try:
+        file = path.open("rb")
+    except _FAILURES as error:
+        raise _unreadable(path, error) from None
+    with file:
+        try:
+            is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+            file.seek(0)
+        except _FAILURES as error:
+            raise _unreadable(path, error) from None
+        with igzip.open(file) if is_gzip else nullcontext(file) as content:
+            while True:
+                try:
+                    piece = content.read(size)
+                except (EOFError, OSError, isal_zlib.error) as error:  # type: ignore[misc]
+                    if is_gzip:
+                        raise _broken_gzip(path, error) from None
+                    raise _unreadable(path, error) from None
+                if not piece:
+                    return
+                yield piece
 
 
 def _stored(path: Path) -> npt.NDArray[np.uint8]:

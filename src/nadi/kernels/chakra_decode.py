@@ -40,6 +40,7 @@ __all__ = [
     "STATE",
     "NodeColumns",
     "decode_nodes",
+    "find_messages",
     "likely_message",
 ]
 
@@ -47,15 +48,29 @@ FULL = -1  # instead of a problem: there is no room for one more node
 
 # places in the state that goes in and out: how much is filled, at most so many attributes, fields
 # inside of attributes and operands that are not understood, such fields of nodes, bytes of the
-# message that there was no room for; after them whether any node has each of the numbers wanted
+# message that there was no room for, numbers of wanted attributes that have no place in their
+# column because they are negative or no integers; after them whether any node has each of the
+# numbers wanted
 STATE = {
     name: place
     for place, name in enumerate(
-        ("nodes", "ctrl", "data", "texts", "attributes", "unknown_inside", "unknown", "needed")
+        (
+            "nodes",
+            "ctrl",
+            "data",
+            "texts",
+            "attributes",
+            "unknown_inside",
+            "unknown",
+            "needed",
+            "misfit",
+        )
     )
 }
-_S_NODES, _S_CTRL, _S_DATA, _S_TEXTS, _S_ATTRIBUTES, _S_INSIDE, _S_UNKNOWN, _S_NEEDED = range(8)
-_S_SEEN = 8
+_S_NODES, _S_CTRL, _S_DATA, _S_TEXTS, _S_ATTRIBUTES, _S_INSIDE, _S_UNKNOWN, _S_NEEDED, _S_MISFIT = (
+    range(9)
+)
+_S_SEEN = 9
 # rows of ``NodeColumns.numbers`` before those wanted, and of ``NodeColumns.codes`` before texts
 NUMBERS = {"id": 0, "start": 1, "duration": 2, "ctrl_end": 3, "data_end": 4}
 FIRST_WANTED = len(NUMBERS)
@@ -115,6 +130,24 @@ def likely_message(buffer: np.ndarray, at: int, stop: int, several: int) -> int:
             return at
         at += 1
     return -1
+
+
+@kernel
+def find_messages(buffer: np.ndarray, at: int, begin: np.ndarray, length: np.ndarray) -> None:
+    """Fill where each message's content begins and how long it is. O(messages).
+
+    Parameters
+    ----------
+    buffer
+        uint8: so many messages one after the other from ``at`` on, in which
+        :func:`decode_nodes` met no problem.
+    begin, length
+        int64, shape (messages,), filled.
+    """
+    for message in range(begin.size):
+        begin[message], end = skip_value(buffer, at, buffer.size, _DELIMITED)
+        length[message] = end - begin[message]
+        at = end
 
 
 @inner
@@ -309,6 +342,8 @@ def _decode_attribute(
         elif _FIRST_INTEGER <= type_code <= _BOOL and type_code % 2 == 0 and value >= 0:
             c.numbers[FIRST_WANTED + code, state[_S_NODES]] = ~value
             state[_S_SEEN + code] = 1
+        elif type_code <= _BOOL and type_code % 2 == 0:
+            state[_S_MISFIT] += 1
     return OK, end
 
 

@@ -1,0 +1,494 @@
+"""Nodes of a trace one after the other, each when all that it waits for has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from nadi.errors import FormatError, UsageError
+from nadi.feed.batch import NodeBatch
+from nadi.feed.cycles import cycle_among
+from nadi.feed.held import Held
+from nadi.feed.node import ETFeederNode, node_of
+from nadi.feed.policy import Policy, ReadyNodes
+from nadi.feed.stream import NodeStream, open_stream
+from nadi.feed.table import empty_table, joined
+from nadi.feed.window import WindowReader
+from nadi.kernels.ready import (
+    FREED,
+    ISSUED,
+    READY,
+    REMOVED,
+    WAITING,
+    Waiting,
+    release_rows,
+    run_ready,
+)
+from nadi.trace import Trace
+
+__all__ = ["ETFeeder"]
+
+_WINDOW = 1 << 20
+_SHOWN = 4  # nodes of a circle that an error names
+_EMPTY = np.zeros(0, dtype=np.int64)
+_new = ETFeederNode.__new__
+# what a node must be before a call, in words, by its state
+_STATES = ("waits for others", "is ready and was not issued", "was issued and has not ended",
+           "has ended", "was removed")  # fmt: skip
+
+
+class ETFeeder:
+    """Hands out the nodes of one rank to a simulator, as Chakra's feeder does.
+
+    A node is handed out once all that it depends on has ended, which the simulator says with
+    :meth:`free_children_nodes`; :meth:`remove_node` lets go of it. A window of nodes is read at
+    a time, and on past its end until all dependencies are resolved; the next one as soon as
+    fewer nodes than a window are held. So memory does not grow with the file.
+
+    Parameters
+    ----------
+    path_or_trace
+        A file or address of any format that Nadi reads, or a trace. Only an .et, plain or gzip,
+        is read a window at a time.
+    window_size
+        How many nodes to read at a time.
+    policy
+        Which of the ready nodes is next: "id" the lowest id, "fifo" the first that became ready,
+        "lifo" the last, a name such as "comm_priority" or "runtime" the lowest of that number,
+        a function of a node the lowest of what it gives. Equal ones by id.
+    ctrl_deps
+        Whether nodes wait for their control dependencies too.
+
+    Raises
+    ------
+    UsageError
+        If the window or policy makes no sense.
+    InputError
+        If the file cannot be read.
+    FormatError
+        If it is broken or cut off; a node depends on one that is not there, on itself by way of
+        others, or on one twice; or an id stands twice. The node is named. What is wrong in a
+        later window is met when that is read.
+    """
+
+    def __init__(
+        self,
+        path_or_trace: Path | str | Trace,
+        window_size: int = _WINDOW,
+        *,
+        policy: Policy = "id",
+        ctrl_deps: bool = False,
+    ) -> None:
+        if window_size < 1:
+            raise UsageError("window_size", f"is {window_size}", "give 1 or more")
+        self._window = window_size
+        self._with_control = ctrl_deps
+        self._ready = ReadyNodes(policy)
+        self._reader = WindowReader(open_stream(path_or_trace, with_control=ctrl_deps))
+        self._in_flight: dict[int, ETFeederNode] = {}
+        self._num_running = 0  # issued and not ended
+        self._num_held = 0  # read and not removed
+        self._read_below = window_size  # nodes held, if there are more to read
+        self._new_nodes: list[ETFeederNode] = []  # added, and not yet put to the others
+        self._added_children: dict[int, list[int]] = {}  # ids by id
+        self._held = Held(empty_table(), self)
+        self._waiting = Waiting(self._held.child_first, self._held.child, _EMPTY, _EMPTY)
+        self.read_next_window()
+
+    def __repr__(self) -> str:
+        return f"<ETFeeder {self._reader.name}: {self._num_held} nodes held>"
+
+    # the calls of Chakra's feeder
+
+    def has_nodes_to_issue(self) -> bool:
+        """Tell whether any node is left that was not removed."""
+        return self._num_held > 0 or bool(self._new_nodes)
+
+    def get_next_issuable_node(self) -> ETFeederNode | None:
+        """Hand out the next ready node.
+
+        Returns
+        -------
+        ETFeederNode or None
+            None if all that is left waits for nodes in flight, or nothing is left.
+
+        Raises
+        ------
+        FormatError
+            If nodes wait for each other in a circle. O(log(ready)).
+        """
+        if self._new_nodes:
+            self.resolve_dep()
+        ready = self._ready
+        if ready.fresh:
+            ready.merge()
+        if not ready.waiting and not self._find_ready():
+            return None
+        row = ready.row_of[ready.pop()]
+        self._state[row] = ISSUED
+        self._num_running += 1
+        held = self._held
+        node = _new(ETFeederNode)
+        node.id = node_id = held.ids[row]
+        node._held = held
+        node._row = row
+        self._in_flight[node_id] = node
+        return node
+
+    def push_back_issuable_node(self, node_id: int) -> None:
+        """Take a node back that was handed out and could not be begun.
+
+        Raises
+        ------
+        UsageError
+            If it was not handed out, or has ended.
+        """
+        row = self._row_in(node_id, ISSUED, "push_back_issuable_node")
+        self._in_flight.pop(node_id, None)
+        self._num_running -= 1
+        self._state[row] = READY
+        if self._ready.fresh:
+            self._ready.merge()
+        self._ready.push(self._ready.rank[row])
+
+    def lookup_node(self, node_id: int) -> ETFeederNode:
+        """Give a node that was read and not removed.
+
+        Raises
+        ------
+        UsageError
+            If there is none of this id.
+        """
+        if (node := self._in_flight.get(node_id)) is not None:
+            return node
+        self._merge_new()
+        return node_of(self._held, self._row_of(node_id, "lookup_node"))
+
+    def free_children_nodes(self, node_id: int) -> None:
+        """Say that a node has ended: its children wait for it no longer. O(children).
+
+        Raises
+        ------
+        UsageError
+            If it was not handed out, or has ended before.
+        """
+        node = self._in_flight.get(node_id)
+        state = self._state
+        if node is not None and state[node._row] == ISSUED:
+            row = node._row
+        else:
+            row = self._row_in(node_id, ISSUED, "free_children_nodes")
+        state[row] = FREED
+        self._num_running -= 1
+        begin, end = self._child_first[row], self._child_first[row + 1]
+        if begin < end:
+            missing, ready = self._missing, self._ready
+            if ready.fresh:
+                ready.merge()
+            for child in self._child[begin:end].tolist():
+                left = missing[child] - 1
+                missing[child] = left
+                if left == 0:
+                    state[child] = READY
+                    ready.push(ready.rank[child])
+        if self._added_children:
+            self._free_added_children([node_id])
+
+    def remove_node(self, node_id: int) -> None:
+        """Let go of a node that has ended; reads the next window if there is room for it.
+
+        Raises
+        ------
+        UsageError
+            If it has not ended.
+        FormatError
+            If what is read on is broken.
+        """
+        node = self._in_flight.get(node_id)
+        if node is not None and self._state[node._row] == FREED:
+            row = node._row
+        else:
+            row = self._row_in(node_id, FREED, "remove_node")
+        self._state[row] = REMOVED
+        self._in_flight.pop(node_id, None)
+        self._num_held -= 1
+        if self._num_held < self._read_below:
+            self._read(self._window)
+
+    def add_node(self, node: ETFeederNode) -> None:
+        """Add a node that is not in the file; it may depend on any that is held or has ended.
+
+        It is put to the others with the next call that needs it, together with all that were
+        added meanwhile. O(nodes held) for these.
+        """
+        self._new_nodes.append(node)
+
+    def read_next_window(self) -> None:
+        """Read so many more nodes, however many are held; nothing if all were read.
+
+        Raises
+        ------
+        FormatError
+            As when the feeder was made.
+        """
+        self._merge_new()
+        if not self._reader.is_complete:
+            self._read(self._window)
+
+    def resolve_dep(self) -> None:
+        """Look for what added nodes depend on, as later calls do by themselves.
+
+        Raises
+        ------
+        FormatError
+            If one depends on a node that is not there, or has the id of another.
+        """
+        self._merge_new()
+
+    # many at once
+
+    def drain(self, limit: int | None = None, *, ending: bool = False) -> NodeBatch:
+        """Hand out all nodes that are ready, or ``limit`` of them, in order.
+
+        Parameters
+        ----------
+        ending
+            Whether each ends, and is removed, as soon as it is handed out, so that those that
+            wait for it follow in the same batch. This gives the order in which nodes are issued
+            when each is ended before the next; a batch lasts until a window is read.
+
+        Returns
+        -------
+        NodeBatch
+            Empty if all that is left waits for nodes in flight, or nothing is left. Those handed
+            out without ``ending`` are ended by :meth:`release`. O(nodes * log(ready)).
+
+        Raises
+        ------
+        FormatError
+            If nodes wait for each other in a circle.
+        """
+        self._merge_new()
+        if self._ready.is_empty() and not self._find_ready():
+            return NodeBatch(self._held, _EMPTY)
+        if ending:
+            return self._drain_ending(limit)
+        rows = self._ready.take_all()
+        if limit is not None and limit < rows.size:
+            self._ready.put_back(rows[limit:])
+            rows = rows[:limit]
+        self._waiting.state[rows] = ISSUED
+        self._num_running += rows.size
+        return NodeBatch(self._held, rows)
+
+    def release(self, nodes: NodeBatch | Iterable[int]) -> None:
+        """End and remove many nodes: a batch, or ids in the order in which they ended.
+
+        Raises
+        ------
+        UsageError
+            If one was not handed out, or stands twice: then none is ended.
+        FormatError
+            If what is read on is broken. O(nodes + children).
+        """
+        if isinstance(nodes, NodeBatch):
+            ids, rows = nodes.id, nodes.rows_in(self._held)
+        else:
+            ids = np.fromiter(nodes, dtype=np.int64)
+            rows = self._held.rows.find(ids)
+        refused, count = release_rows(rows, self._waiting, self._released)
+        if refused >= 0:
+            self._row_of(int(ids[refused]), "release")
+            self._refuse(int(rows[refused]), ISSUED, "release")
+        if count:
+            self._ready.fresh.append(self._released[:count].copy())
+        self._num_running -= rows.size
+        self._num_held -= rows.size
+        if self._in_flight:
+            for node_id in ids.tolist():
+                self._in_flight.pop(node_id, None)
+        if self._added_children:
+            self._free_added_children(ids.tolist())
+        if self._num_held < self._read_below:
+            self._read(self._window)
+
+    def _drain_ending(self, limit: int | None) -> NodeBatch:
+        held = self._held
+        most = self._num_held
+        if not self._reader.is_complete:
+            most = max(most - self._window + 1, 1)
+        if self._added_children:
+            most = 1  # what was added is not in the arrays
+        out = np.empty(most if limit is None else min(most, limit), dtype=np.int64)
+        count = len(self._ready.waiting) + sum(rows.size for rows in self._ready.fresh)
+        rank, row_of, ready = self._ready.arrays(held)
+        issued, first, end = run_ready(
+            self._ready.kind, rank, row_of, self._waiting, ready, count, out
+        )
+        self._ready.set_waiting(ready[first:end])
+        self._num_held -= issued
+        batch = NodeBatch(held, out[:issued])
+        if self._added_children:
+            self._free_added_children(batch.id.tolist())
+        if self._num_held < self._read_below:
+            self._read(self._window)
+        return batch
+
+    # reading
+
+    def _merge_new(self) -> None:
+        """Put added nodes to the others, as if they had been the next of the file."""
+        if not self._new_nodes:
+            return
+        content = b"".join([b"\0", *(node.message() for node in self._new_nodes)])
+        stream = NodeStream("added nodes", iter([content]), with_control=self._with_control)
+        count = len(self._new_nodes)
+        self._new_nodes = []
+        if (table := stream.read()) is not None:
+            self._reader.put_first([table])
+            self._read(count)
+
+    def _read(self, count: int) -> None:
+        """Read nodes, and put them behind those that are held still."""
+        new = self._reader.read(count)
+        before = self._waiting
+        kept = np.flatnonzero(before.state != REMOVED)
+        new_row = np.full(before.state.size, -1, dtype=np.int64)
+        new_row[kept] = np.arange(kept.size)
+        old = self._held.table
+        held = Held(joined([old if kept.size == len(old) else old.at(kept), new]), self)
+        state = np.full(len(held.table), WAITING, dtype=np.int64)
+        state[: kept.size] = before.state[kept]
+        waits = held.child[state[held.parent] < FREED]
+        missing = np.bincount(waits, minlength=state.size)
+        # with what dependencies were added
+        missing[: kept.size] = before.missing[kept]
+        is_ready = (missing == 0) & (state == WAITING)
+        state[is_ready] = READY
+        self._held = held
+        self._set_waiting(Waiting(held.child_first, held.child, missing, state))
+        self._num_held = state.size
+        self._read_below = 0 if self._reader.is_complete else self._window
+        self._ready.move(held, kept, new_row)
+        if is_ready.any():
+            first = np.flatnonzero(is_ready)
+            if not held.rows.is_ascending:
+                first = first[np.argsort(held.table.ids[first])]
+            self._ready.fresh.append(first)
+        for node in self._in_flight.values():
+            node._held, node._row = held, int(new_row[node._row])
+        self._refuse_cycle(held)
+
+    def _set_waiting(self, waiting: Waiting) -> None:
+        self._waiting = waiting
+        # single items of arrays are several times faster to reach by views
+        self._child_first = waiting.child_first.data
+        self._child = waiting.child.data
+        self._missing, self._state = waiting.missing.data, waiting.state.data
+        self._released = np.empty(waiting.state.size, dtype=np.int64)
+
+    def _find_ready(self) -> bool:
+        """Where nothing is ready: tell whether it was enough to read on."""
+        while self._ready.is_empty() and not self._num_running:
+            if self._reader.is_complete:
+                self._refuse_cycle(self._held, is_stuck=True)
+                return False
+            self._read(self._window)
+        if self._ready.is_empty():
+            return False
+        if self._ready.fresh:
+            self._ready.merge()
+        return True
+
+    def _refuse_cycle(self, held: Held, *, is_stuck: bool = False) -> None:
+        """Raise if nodes wait for each other in a circle: none of them would ever be ready."""
+        parent, child = held.parent, held.child
+        if not is_stuck and (parent < child).all():
+            return
+        added = [(a, b) for a, children in self._added_children.items() for b in children]
+        if added:
+            more = held.rows.find(np.array(added, dtype=np.int64).ravel()).reshape(-1, 2)
+            parent, child = np.append(parent, more[:, 0]), np.append(child, more[:, 1])
+        waits = self._waiting.state[parent] < FREED
+        cycle = cycle_among(len(held.table), parent[waits], child[waits])
+        if cycle:
+            first, *others = (held.table.described(row) for row in cycle)
+            way = ", ".join(others[:_SHOWN])
+            if len(others) > _SHOWN:
+                way += f" and {len(others) - _SHOWN} others"
+            raise FormatError(
+                self._reader.name, f"{first} waits for itself by way of {way}",
+                "no simulator can run this trace: mend the program that wrote it",
+            )  # fmt: skip
+
+    # dependencies that were added
+
+    def add_dependency(self, parent_id: int, child_id: int) -> None:
+        """Make a node wait for another too, as :meth:`ETFeederNode.add_child` does.
+
+        Raises
+        ------
+        UsageError
+            If the parent has ended, or the child has begun or waits for it already.
+        """
+        self._merge_new()
+        held, waiting = self._held, self._waiting
+        parent, child = (self._row_of(number, "add_child") for number in (parent_id, child_id))
+        added = self._added_children.get(parent_id, [])
+        is_there = child in held.children(parent) or child_id in added
+        if parent == child or is_there or waiting.state[parent] >= FREED:
+            why = "has ended" if waiting.state[parent] >= FREED else "is its parent already"
+            raise UsageError(
+                held.table.described(child),
+                f"cannot wait for {held.table.described(parent)}, which "
+                + ("is itself" if parent == child else why),
+                "add_child() is for another node, before this one ends",
+            )
+        if waiting.state[child] >= ISSUED:
+            self._refuse(child, WAITING, "add_child")
+        if waiting.state[child] == READY:
+            self._ready.remove(child)
+            waiting.state[child] = WAITING
+        waiting.missing[child] += 1
+        self._added_children.setdefault(parent_id, []).append(child_id)
+
+    def added_children(self, node_id: int) -> list[ETFeederNode]:
+        """Give the nodes that :meth:`add_dependency` made wait for a node that has not ended."""
+        return [self.lookup_node(child) for child in self._added_children.get(node_id, ())]
+
+    def _free_added_children(self, ids: Iterable[int]) -> None:
+        for node_id in ids:
+            for child_id in self._added_children.pop(node_id, ()):
+                child = self._held.row_of(child_id)
+                self._missing[child] -= 1
+                if self._missing[child] == 0:
+                    self._state[child] = READY
+                    self._ready.fresh.append(np.array([child]))
+
+    # wrong calls
+
+    def _row_of(self, node_id: int, call: str) -> int:
+        row = self._held.row_of(node_id)
+        if row < 0 or self._state[row] == REMOVED:
+            raise UsageError(
+                f"node {node_id}", f"is not held, as {call}() needs it",
+                "it was removed, was not read yet, or is not in the trace",
+            )  # fmt: skip
+        return row
+
+    def _row_in(self, node_id: int, state: int, call: str) -> int:
+        """Give the row of a node that a call needs in a state."""
+        self._merge_new()
+        row = self._row_of(node_id, call)
+        if self._state[row] != state:
+            self._refuse(row, state, call)
+        return row
+
+    def _refuse(self, row: int, state: int, call: str) -> None:
+        raise UsageError(
+            self._held.table.described(row),
+            f"{_STATES[self._state[row]]}; {call}() is for a node that {_STATES[state]}",
+            "a node is handed out, then frees its children, then is removed",
+        )
