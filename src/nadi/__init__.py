@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         System,
         astra_sim_system,
         load_astra_sim_system,
+        load_system,
         read_ranks,
         simulate,
     )
@@ -103,6 +104,7 @@ _HOME = {
     "link_pair": "link",
     "load_astra_sim_system": "simulator",
     "load_job": "pipeline",
+    "load_system": "simulator",
     "from_networkx": "networkx_graphs",
     "ideal_limits": "whatif",
     "to_networkx": "networkx_graphs",
@@ -172,6 +174,7 @@ __all__ = [
     "link_pair",
     "load_astra_sim_system",
     "load_job",
+    "load_system",
     "parse_change",
     "parse_selection",
     "read",

@@ -6,13 +6,25 @@ from nadi.simulator.astra_config import astra_sim_system, load_astra_sim_system
 from nadi.simulator.config import System
 from nadi.simulator.engine import Simulation, simulate
 from nadi.simulator.inputs import find_ranks, read_ranks
+from nadi.simulator.library import (
+    load_system,
+    read_system_file,
+    shipped_systems,
+    shipped_text,
+)
+from nadi.simulator.system_file import SystemFile
 
 __all__ = [
     "Simulation",
     "System",
+    "SystemFile",
     "astra_sim_system",
     "find_ranks",
     "load_astra_sim_system",
+    "load_system",
     "read_ranks",
+    "read_system_file",
+    "shipped_systems",
+    "shipped_text",
     "simulate",
 ]
