@@ -78,6 +78,7 @@ class _Collectives(_Part, frozen=True):
     all_to_all: _Algorithms = "direct"
     bandwidth_aware: bool = True
     chunks: int = 1
+    least_chunk: str = "1 B"
     endpoint_delay: str = "10 ns"
     custom: dict[str, str] = {}
 
@@ -246,11 +247,11 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for dimension in self.network.dimensions:
             size = left if dimension.size == "any" else min(left, dimension.size)
             if size < 1 or left % size:
-                self._refuse_ranks(num_ranks)
+                raise self._not_for(num_ranks)
             left //= size
             sizes.append((size, False))
         if left != 1:
-            self._refuse_ranks(num_ranks)
+            raise self._not_for(num_ranks)
         return sizes
 
     def _shape(self, num_ranks: int) -> list[tuple[int, bool]]:
@@ -259,11 +260,11 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if _product(_sizes(shape)) == num_ranks:
                 joined = ["*" in part for part in shape.split("x")]
                 return list(zip(_sizes(shape), joined, strict=True))
-        self._refuse_ranks(num_ranks)
+        raise self._not_for(num_ranks)
 
-    def _refuse_ranks(self, num_ranks: int) -> NoReturn:
+    def _not_for(self, num_ranks: int) -> UsageError:
         what = "size of a dimension" if not self.network.shapes else "shapes"
-        raise UsageError(
+        return UsageError(
             f"system {self.name}", f"it is not for {num_ranks} ranks, but for {self.ranks}",
             f"change the {what} in a copy of its file (nadi systems NAME)",
         )  # fmt: skip
@@ -301,6 +302,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for name in names:
                 parse_algorithm(name, f"{self.name}: {where}")
             algorithms[comm_type] = tuple(names[min(d, len(names) - 1)] for d in kept)
+        least = _quantity(self.name, "$.collectives.least_chunk", given.least_chunk, parse_bytes)
         delay = _quantity(self.name, "$.collectives.endpoint_delay", given.endpoint_delay, parse_ns)
         for section, key in ((given, "chunks"), (self.scheduling, "active_chunks"),
                              (self.scheduling, "queues")):  # fmt: skip
@@ -310,6 +312,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             **algorithms,
             bandwidth_aware=given.bandwidth_aware,
             chunks=given.chunks,
+            least_chunk=max(least, 1),
             active_chunks=self.scheduling.active_chunks,
             queues=self.scheduling.queues,
             custom=given.custom,
