@@ -32,15 +32,19 @@ if TYPE_CHECKING:
     from nadi.pipeline import ask, load_job, run
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import write_timeline
-    from nadi.result import Answers, Run
+    from nadi.result import Answers, Prediction, Run
     from nadi.schedule import Schedule
     from nadi.simulator import (
+        OnSystem,
         Simulation,
         System,
         astra_sim_system,
+        collective_time,
         load_astra_sim_system,
         load_system,
+        on_system,
         read_ranks,
+        read_system_file,
         simulate,
     )
     from nadi.steps import Window, choose_window, find_steps
@@ -66,6 +70,7 @@ _HOME = {
     "CriticalPath": "critical_paths",
     "EdgeKind": "graph",
     "Explained": "analyze.unexplained",
+    "OnSystem": "simulator",
     "Overheads": "overheads",
     "estimate_overheads": "overheads",
     "explain_time": "analyze.unexplained",
@@ -78,6 +83,7 @@ _HOME = {
     "NadiError": "errors",
     "PairError": "errors",
     "Replay": "graph",
+    "Prediction": "result",
     "Run": "result",
     "Scale": "whatif",
     "Schedule": "schedule",
@@ -94,6 +100,7 @@ _HOME = {
     "ask": "pipeline",
     "build_graph": "graph_builder",
     "choose_window": "steps",
+    "collective_time": "simulator",
     "communication_by_rank": "analyze.exposed",
     "convert": "conversion",
     "critical_path": "critical_paths",
@@ -107,6 +114,7 @@ _HOME = {
     "load_system": "simulator",
     "from_networkx": "networkx_graphs",
     "ideal_limits": "whatif",
+    "on_system": "simulator",
     "to_networkx": "networkx_graphs",
     "parse_change": "whatif",
     "parse_selection": "whatif",
@@ -114,6 +122,7 @@ _HOME = {
     "what_if": "whatif",
     "read": "formats",
     "read_ranks": "simulator",
+    "read_system_file": "simulator",
     "run": "pipeline",
     "simulate": "simulator",
     "summarize": "report.summary",
@@ -140,8 +149,10 @@ __all__ = [
     "LinkedFile",
     "Linking",
     "NadiError",
+    "OnSystem",
     "Overheads",
     "PairError",
+    "Prediction",
     "Replay",
     "Run",
     "Scale",
@@ -160,6 +171,7 @@ __all__ = [
     "astra_sim_system",
     "build_graph",
     "choose_window",
+    "collective_time",
     "communication_by_rank",
     "convert",
     "critical_path",
@@ -175,10 +187,12 @@ __all__ = [
     "load_astra_sim_system",
     "load_job",
     "load_system",
+    "on_system",
     "parse_change",
     "parse_selection",
     "read",
     "read_ranks",
+    "read_system_file",
     "run",
     "simulate",
     "summarize",

@@ -304,10 +304,14 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             algorithms[comm_type] = tuple(names[min(d, len(names) - 1)] for d in kept)
         least = _quantity(self.name, "$.collectives.least_chunk", given.least_chunk, parse_bytes)
         delay = _quantity(self.name, "$.collectives.endpoint_delay", given.endpoint_delay, parse_ns)
-        for section, key in ((given, "chunks"), (self.scheduling, "active_chunks"),
-                             (self.scheduling, "queues")):  # fmt: skip
-            if getattr(section, key) < 1:
-                _refuse(self.name, key, f"{getattr(section, key)} is not 1 or more")
+        counts = {
+            "collectives.chunks": given.chunks,
+            "scheduling.active_chunks": self.scheduling.active_chunks,
+            "scheduling.queues": self.scheduling.queues,
+        }
+        for path, count in counts.items():
+            if count < 1:
+                _refuse(self.name, f"$.{path}", f"{count} is not 1 or more")
         return Collectives(
             **algorithms,
             bandwidth_aware=given.bandwidth_aware,
@@ -405,5 +409,5 @@ def _quantity(name: str, where: str, text: str, parse: Callable[[str], _Value]) 
         ) from None
 
 
-def _refuse(name: str, where: str, what: str, remedy: str = "") -> NoReturn:
+def _refuse(name: str, where: str, what: str, remedy: str = "give a larger one") -> NoReturn:
     raise FormatError(f"{name}: {where}", what, remedy)
