@@ -16,6 +16,7 @@ from nadi.version import __version__
 
 if TYPE_CHECKING:
     from nadi.analyze.exposed import communication_by_rank
+    from nadi.analyze.stragglers import Stragglers, find_stragglers
     from nadi.analyze.unexplained import Explained, explain_time
     from nadi.conversion import Conversion, convert
     from nadi.critical_paths import CriticalPath, critical_path
@@ -24,14 +25,17 @@ if TYPE_CHECKING:
     from nadi.formats import read, write
     from nadi.graph import EdgeKind, EventGraph, Replay
     from nadi.graph_builder import build_graph
+    from nadi.hta.overlay import hta_overlay
+    from nadi.hta.path import HtaCriticalPath, hta_critical_path
     from nadi.link import link_device, link_job, link_pair
     from nadi.link.tensors import tensor_deps
     from nadi.linking import LinkedFile, Linking, link_files
     from nadi.networkx_graphs import from_networkx, to_networkx
     from nadi.overheads import Overheads, estimate_overheads
-    from nadi.pipeline import ask, load_job, run
+    from nadi.pipeline import ask, load_devices, load_job, reorder_job, run
+    from nadi.reordering import Candidate, MoveEarlier, Reordering, find_reorders, reorder
     from nadi.report.summary import summarize, write_results
-    from nadi.report.timeline import write_timeline
+    from nadi.report.timeline import TimelinePart, redraw, write_timeline, write_timelines
     from nadi.result import Answers, Prediction, Run
     from nadi.schedule import Schedule
     from nadi.simulator import (
@@ -76,6 +80,7 @@ _HOME = {
     "explain_time": "analyze.unexplained",
     "EventGraph": "graph",
     "FormatError": "errors",
+    "HtaCriticalPath": "hta.path",
     "InputError": "errors",
     "Job": "trace",
     "LinkedFile": "linking",
@@ -93,6 +98,8 @@ _HOME = {
     "Trace": "trace",
     "UsageError": "errors",
     "Selection": "whatif",
+    "Stragglers": "analyze.stragglers",
+    "TimelinePart": "report.timeline",
     "WhatIf": "whatif",
     "Window": "steps",
     "apply_change": "whatif",
@@ -105,10 +112,14 @@ _HOME = {
     "convert": "conversion",
     "critical_path": "critical_paths",
     "find_steps": "steps",
+    "find_stragglers": "analyze.stragglers",
+    "hta_critical_path": "hta.path",
+    "hta_overlay": "hta.overlay",
     "link_device": "link",
     "link_files": "linking",
     "link_job": "link",
     "link_pair": "link",
+    "load_devices": "pipeline",
     "load_astra_sim_system": "simulator",
     "load_job": "pipeline",
     "load_system": "simulator",
@@ -123,6 +134,7 @@ _HOME = {
     "read": "formats",
     "read_ranks": "simulator",
     "read_system_file": "simulator",
+    "redraw": "report.timeline",
     "run": "pipeline",
     "simulate": "simulator",
     "summarize": "report.summary",
@@ -133,10 +145,18 @@ _HOME = {
     "write_for_astra_sim": "export.astra_sim",
     "write_results": "report.summary",
     "write_timeline": "report.timeline",
+    "Candidate": "reordering",
+    "MoveEarlier": "reordering",
+    "Reordering": "reordering",
+    "find_reorders": "reordering",
+    "reorder": "reordering",
+    "reorder_job": "pipeline",
+    "write_timelines": "report.timeline",
 }
 
 __all__ = [
     "Answers",
+    "Candidate",
     "Change",
     "Conversion",
     "CriticalPath",
@@ -144,15 +164,18 @@ __all__ = [
     "EventGraph",
     "Explained",
     "FormatError",
+    "HtaCriticalPath",
     "InputError",
     "Job",
     "LinkedFile",
     "Linking",
+    "MoveEarlier",
     "NadiError",
     "OnSystem",
     "Overheads",
     "PairError",
     "Prediction",
+    "Reordering",
     "Replay",
     "Run",
     "Scale",
@@ -160,7 +183,9 @@ __all__ = [
     "Selection",
     "Simulation",
     "SimulatorFiles",
+    "Stragglers",
     "System",
+    "TimelinePart",
     "Trace",
     "UsageError",
     "WhatIf",
@@ -177,14 +202,19 @@ __all__ = [
     "critical_path",
     "estimate_overheads",
     "explain_time",
+    "find_reorders",
     "find_steps",
+    "find_stragglers",
     "from_networkx",
+    "hta_critical_path",
+    "hta_overlay",
     "ideal_limits",
     "link_device",
     "link_files",
     "link_job",
     "link_pair",
     "load_astra_sim_system",
+    "load_devices",
     "load_job",
     "load_system",
     "on_system",
@@ -193,6 +223,9 @@ __all__ = [
     "read",
     "read_ranks",
     "read_system_file",
+    "redraw",
+    "reorder",
+    "reorder_job",
     "run",
     "simulate",
     "summarize",
@@ -206,6 +239,7 @@ __all__ = [
     "write_for_astra_sim",
     "write_results",
     "write_timeline",
+    "write_timelines",
 ]
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nadi.errors import UsageError
 from nadi.graph import EdgeKind, EventGraph, Replay
+from nadi.hta.path import HtaCriticalPath, hta_critical_path
 from nadi.kernels.paths import trace_back
 from nadi.steps import Window
+from nadi.trace import Job, Trace
 
 __all__ = ["PATH_KINDS", "CriticalPath", "critical_path", "kind_of_edges"]
 
@@ -29,6 +34,7 @@ _KIND_OF_EDGE = {
     EdgeKind.SYNC: "host op",
     EdgeKind.THREAD: "host gap",
     EdgeKind.ADDED: "delay",
+    EdgeKind.TENSOR: "delay",
 }
 _PATH_CODE = np.array([PATH_KINDS.index(_KIND_OF_EDGE[kind]) for kind in EdgeKind])
 
@@ -83,7 +89,50 @@ class CriticalPath:
         )
 
 
-def critical_path(replay: Replay, window: Window) -> CriticalPath:
+@overload
+def critical_path(
+    source: Replay, window: Window, *, rules: Literal["nadi"] = "nadi"
+) -> CriticalPath: ...
+
+
+@overload
+def critical_path(
+    source: Trace | Job | Sequence[Trace],
+    *,
+    rules: Literal["hta"],
+    rank: int | None = None,
+    annotation: str = "",
+    instance: int | tuple[int, int] = 0,
+    zero_weight_launch_edges: bool = False,
+    include_last_step: bool = False,
+) -> HtaCriticalPath: ...
+
+
+def critical_path(
+    source: Any, window: Window | None = None, *, rules: str = "nadi", **options: Any
+) -> CriticalPath | HtaCriticalPath:
+    """Find the critical path by Nadi's rules, or by those of Holistic Trace Analysis (HTA).
+
+    By Nadi's, of a replay and a window: one path over all ranks, without gaps. By HTA's
+    (``rules="hta"``), of a trace and an annotation: see
+    :func:`nadi.hta_critical_path`, which takes the same arguments.
+
+    Raises
+    ------
+    UsageError
+        If there are no such rules.
+    """
+    if rules == "hta":
+        return hta_critical_path(source, **options)
+    if rules != "nadi" or window is None:
+        raise UsageError(
+            "rules", f"{rules!r} with {'a' if window else 'no'} window",
+            "rules are 'nadi', of a replay and a window, and 'hta', of a trace",
+        )  # fmt: skip
+    return _trace_path(source, window)
+
+
+def _trace_path(replay: Replay, window: Window) -> CriticalPath:
     """Trace the critical path of a window back from its last event to its start.
 
     Of several events that end last, the one of the lowest rank and row is taken; of
@@ -146,7 +195,7 @@ def _segments(graph: EventGraph, parts: _Stretches) -> pl.DataFrame:
         "name": graph.op_names,
         "id": graph.gather("id"),
         "thread": graph.gather("thread"),
-        "stream": graph.gather("stream"),
+        "stream": graph.op_stream,
     })[place]  # fmt: skip
     missing = pl.Series(~has_op)
     return pl.DataFrame({

@@ -50,6 +50,7 @@ class EdgeKind(IntEnum):
     SYNC = 7  # a call returns after the work that it waited for
     THREAD = 8  # a thread goes on after work of another thread
     ADDED = 9  # a dependency that was not recorded, but asked for
+    TENSOR = 10  # work needs the data of other work, or its memory
 
 
 class Edges(NamedTuple):
@@ -107,6 +108,9 @@ class EventGraph:
         int64, shape (ops,): position of the trace in ``job.traces``, and node row there.
     op_parent
         int64, shape (ops,): the operation that encloses it on its thread, or -1.
+    op_stream
+        int64, shape (ops,): the stream that it runs on, or -1; not the recorded one where
+        a change moved it.
     time
         int64 ns, shape (vertices,): measured, since ``job.origin``.
     delay
@@ -126,6 +130,7 @@ class EventGraph:
     op_trace: _Ints
     op_row: _Ints
     op_parent: _Ints
+    op_stream: _Ints
     time: _Ints
     delay: _Ints
     in_ptr: _Ints
@@ -160,11 +165,7 @@ class EventGraph:
 
     def gather(self, column: str) -> pl.Series:
         """Give a column of the nodes for each operation, shape (ops,)."""
-        parts = [
-            trace.nodes[column].gather(self.op_row[self.op_trace == t])
-            for t, trace in enumerate(self.job.traces)
-        ]
-        return pl.concat(parts)
+        return _gather(self.job, self.op_trace, self.op_row, column)
 
     def with_weights(self, weight: _Ints) -> EventGraph:
         """Give the same graph with other weights; the measured times stay."""
@@ -228,6 +229,7 @@ class EventGraph:
             op_trace=self.op_trace[kept],
             op_row=self.op_row[kept],
             op_parent=np.where(parent >= 0, new[parent], -1)[kept],
+            op_stream=self.op_stream[kept],
             time=self.time[vertices],
             delay=self.delay[vertices],
             in_ptr=np.zeros(vertices.size + 1, dtype=np.int64),
@@ -247,7 +249,7 @@ class EventGraph:
         Parameters
         ----------
         op_trace, op_row, op_parent, time
-            As the attributes; ``edges`` in any order.
+            As the attributes; ``edges`` in any order. Streams are the recorded ones.
 
         Raises
         ------
@@ -261,8 +263,9 @@ class EventGraph:
         if entered.size:
             delay[entered] -= np.maximum.reduceat(time[in_src] + weight, in_ptr[entered])
         kinds = edges.kind[edge].astype(np.uint8)
+        stream = _gather(job, op_trace, op_row, "stream").to_numpy()
         return cls(
-            job, op_trace, op_row, op_parent, time, delay, in_ptr, in_src, weight,
+            job, op_trace, op_row, op_parent, stream, time, delay, in_ptr, in_src, weight,
             edges.op[edge], kinds, order,
         )  # fmt: skip
 
@@ -289,6 +292,13 @@ class EventGraph:
         bound_by = np.empty(self.num_vertices, dtype=np.int64)
         replay_times(self.order, self.in_ptr, self.in_src, self.weight, self.delay, time, bound_by)
         return Replay(self, time, bound_by)
+
+
+def _gather(job: Job, op_trace: _Ints, op_row: _Ints, column: str) -> pl.Series:
+    parts = [
+        trace.nodes[column].gather(op_row[op_trace == t]) for t, trace in enumerate(job.traces)
+    ]
+    return pl.concat(parts)
 
 
 def _sorted(
@@ -407,7 +417,7 @@ class Replay:
                 "is_host": is_host,
                 "thread": graph.gather("thread"),
                 "device": graph.gather("device"),
-                "stream": graph.gather("stream"),
+                "stream": graph.op_stream,
             })
             .select(
                 pl.when("is_host")

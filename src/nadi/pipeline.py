@@ -19,6 +19,7 @@ from nadi.graph import EventGraph
 from nadi.graph_builder import build_graph
 from nadi.issues import IssueLog
 from nadi.link import link_device, link_job, link_pair
+from nadi.reordering import Reordering, reorder
 from nadi.result import Answers, Prediction, Run
 from nadi.simulator.elsewhere import on_system, prices_on
 from nadi.simulator.library import read_system_file
@@ -28,7 +29,7 @@ from nadi.trace import Job, Trace
 from nadi.whatif import ideal_limits, parse_change, parse_values, sweep
 from nadi.whatif import what_if as change_and_replay
 
-__all__ = ["ask", "load_job", "run"]
+__all__ = ["ask", "load_devices", "load_job", "reorder_job", "run"]
 
 _Progress = Callable[[str], None]
 
@@ -82,6 +83,26 @@ def load_job(
         "they are passed over",
     )  # fmt: skip
     return replace(job, issues=pl.concat([job.issues, log.table()]))
+
+
+def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> list[Trace]:
+    """Read the device traces of a job, in order of rank, and link nothing.
+
+    Parameters
+    ----------
+    paths
+        Folders or files, as in :func:`load_job`; host traces are passed over.
+    progress
+        Called with a line of text before each file.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, no device trace is there, or two are of one rank.
+    """
+    devices = _read_all(find_files([Path(path) for path in paths]).devices, progress)
+    ranked = pair_recordings([], [recording_of(trace) for trace in devices])
+    return [replace(devices[device], rank=rank) for _, device, rank in ranked]
 
 
 def run(
@@ -205,6 +226,40 @@ def ask(
     else:
         limits = ideal_limits(graph, window)
     return Answers(graph, window, alone, together, swept, limits, tuple(changes))
+
+
+def reorder_job(
+    *paths: Path | str,
+    step: str | int = "all",
+    most: int | None = 0,
+    progress: _Progress = lambda _: None,
+) -> Reordering:
+    """Say what may start earlier than it does, and what it gains; make the best moves.
+
+    Parameters
+    ----------
+    paths
+        Folders with a pair per rank, or the files themselves in any order.
+    step
+        Number of a step, or ``all``.
+    most
+        How many moves to make at most; None for all that gain.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, or files do not belong together.
+    UsageError
+        If the step is not there, or no rank has dependencies by tensors.
+    """
+    job = load_job(*paths, tensors=True, progress=progress)
+    progress("building the event graph")
+    graph = build_graph(job)
+    window = choose_window(graph, find_steps(graph), str(step))
+    progress("trying what may start earlier")
+    return reorder(graph, window, most)
 
 
 def _read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:

@@ -12,7 +12,7 @@ from nadi.graph import EventGraph, Replay
 from nadi.simulator.elsewhere import OnSystem, Prices
 from nadi.steps import Window
 from nadi.trace import Job
-from nadi.whatif import Limit, WhatIf
+from nadi.whatif import Limit, WhatIf, what_if
 
 __all__ = ["Answers", "Prediction", "Run"]
 
@@ -120,6 +120,13 @@ class Answers:
     sweep: list[tuple[str, WhatIf]]
     limits: list[Limit]
     asked: tuple[str, ...]
+
+    @property
+    def whole(self) -> WhatIf:
+        """All changes together; without any the job as measured."""
+        if self.together is not None:
+            return self.together
+        return self.alone[0] if self.alone else what_if(self.graph, window=self.window)
 
     @property
     def measured_ns(self) -> int:

@@ -23,6 +23,7 @@ __all__ = [
     "COMM_TYPES",
     "DEPS",
     "DEP_KINDS",
+    "DEVICE_EVENTS",
     "DEVICE_WORK",
     "GIVEN_DEPS",
     "GROUPS",
@@ -448,8 +449,34 @@ SCHEDULE = Table(
     ),
 )  # fmt: skip
 
+DEVICE_EVENTS = Table(
+    "device_events",
+    "one event of the device file, with what the host trace says of the operation behind it",
+    (
+        Column("event", _INT, "position in traceEvents"),
+        Column("name", _NAME, "name as recorded"),
+        Column("category", pl.Enum(CATEGORIES), "what recorded it"),
+        Column("start", _INT, "start since the epoch", "ns"),
+        Column("duration", _INT, "time from start to end", "ns"),
+        Column("thread", _INT, "thread id of host work", missing=-1),
+        Column("stream", _INT, "stream number of device work", missing=-1),
+        Column("correlation", _INT, "links a runtime call to the device work it launched",
+               missing=-1),
+        Column("external_id", _INT, "Kineto's External id", missing=-1),
+        Column("node", _INT, "the event's own node", references="nodes row"),
+        Column("et_node", _INT, "id in the host trace of the operation that the event is, or that "
+               "launched it", missing=-1),
+        Column("et_node_name", _NAME, "its name", missing=""),
+        Column("op_schema", pl.String, "its signature", missing=""),
+        Column("input_shapes", pl.String, "shapes of its inputs, as recorded: JSON", missing=""),
+        Column("input_types", pl.String, "types of its inputs, as recorded: JSON", missing=""),
+        Column("output_shapes", pl.String, "shapes of its outputs, as recorded: JSON", missing=""),
+        Column("output_types", pl.String, "types of its outputs, as recorded: JSON", missing=""),
+    ),
+)  # fmt: skip
+
 TABLES: Sequence[Table] = (
-    NODES, DEPS, GROUPS, ATTRS, TENSORS, OPERANDS, ISSUES, MATCHES, CLOCKS, SCHEDULE,
+    NODES, DEPS, GROUPS, ATTRS, TENSORS, OPERANDS, ISSUES, MATCHES, CLOCKS, SCHEDULE, DEVICE_EVENTS,
 )  # fmt: skip
 
 
@@ -465,7 +492,7 @@ def data_model_page() -> str:
         "",
         "A **Trace** is one rank: the tables nodes, deps, groups, attrs and issues, and its",
         "provenance. Its tables tensors and operands are read from the attributes of type operand",
-        "when they are first asked for.",
+        "when they are first asked for; device_events is what `trace.device_frame()` gives.",
         "A **Job** is several ranks: their traces, matches, which says which operations of",
         "different ranks are the same communication, and clocks, how their times lie to one",
         "another. A **schedule** says when each operation ran; a measured run and a replayed one",

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.attributes import Attributes, LazyAttributes
+from nadi.device_frames import device_frame
 from nadi.operands import OperandTables, operand_tables
 from nadi.provenance import Provenance
 from nadi.schema import CLOCKS, DEPS, GROUPS, ISSUES, MATCHES, NODES
@@ -78,6 +79,14 @@ class Trace:
     @cached_property
     def _operand_tables(self) -> OperandTables:
         return operand_tables(self.attributes)
+
+    def device_frame(self) -> pl.DataFrame:
+        """Give every event of the device file with the operation of the host trace behind it.
+
+        ``schema.DEVICE_EVENTS``: the id, name and signature of the operation, and the shapes
+        and types of what it was given and gave. O(nodes).
+        """
+        return device_frame(self.nodes, self.attributes)
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
         """Give an integer column of ``nodes`` as int64, shape (nodes,)."""

@@ -14,6 +14,7 @@ __all__ = [
     "OTHER",
     "Action",
     "Description",
+    "calibration",
     "descriptions",
     "of_all_ranks",
     "program_of",
@@ -96,7 +97,7 @@ def program_of(description: Description) -> Program:
     0 is all ranks, group 1 all but rank 1.
     """
     what = {action.what for rank in description for thread in rank for action in thread}
-    calibration = _calibration([name for name in _WAITS if name in what])
+    before = calibration([name for name in _WAITS if name in what])
     all_ranks = range(len(description))
     groups = {0: tuple(all_ranks), 1: tuple(r for r in all_ranks if r != 1)}
     ranks = []
@@ -105,7 +106,7 @@ def program_of(description: Description) -> Program:
                    for thread in rank]  # fmt: skip
         if any(action.what == "hand_over" for thread in of_rank for action in thread):
             of_rank[:2] = _with_episodes(of_rank[0], of_rank[1])
-        threads = [_thread(MAIN, of_rank[0], calibration)]
+        threads = [_thread(MAIN, of_rank[0], before)]
         threads += [_thread(OTHER + k, todo, []) for k, todo in enumerate(of_rank[1:])]
         ranks.append(Rank(tuple(threads)))
     return Program(tuple(ranks), groups)
@@ -198,7 +199,7 @@ def _with_names(todo: Sequence[Do]) -> list[Do]:
     ]  # fmt: skip
 
 
-def _calibration(waits: Sequence[str]) -> list[Do]:
+def calibration(waits: Sequence[str]) -> list[Do]:
     """Show every overhead often enough to be estimated exactly, and end with an idle device."""
     spend, until_idle = Do("spend", 4_000), Do("spend", 40_000)
     launch = Do("launch", 4_000, work=(8_000,))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.reference.machine import Key, Operation, Play, Program
 
-__all__ = ["EPOCH_NS", "record"]
+__all__ = ["EPOCH_NS", "Operands", "record"]
 
 EPOCH_NS = 1_700_000_000_000_000_001  # a float of microseconds could not tell it from ...000
 _NUM_ELEMENTS = 1024
@@ -27,7 +28,12 @@ _CALLBACK_IDS = {
 
 
 def record(
-    program: Program, played: Play, folder: Path, *, sync_events: bool = False
+    program: Program,
+    played: Play,
+    folder: Path,
+    *,
+    sync_events: bool = False,
+    operands: Mapping[str, Operands] | None = None,
 ) -> dict[tuple[int, int], Key]:
     """Write ``host_R.json`` and ``device_R.json`` for each rank R.
 
@@ -36,6 +42,8 @@ def record(
     sync_events
         Write the events that say what a call or a stream waits for, as PyTorch does with
         ``enable_cuda_sync_events``.
+    operands
+        What operators of these names are given and give.
 
     Returns
     -------
@@ -44,14 +52,35 @@ def record(
     """
     found = {}
     for rank in range(len(program.ranks)):
-        writer = _RankWriter(rank, program, played, sync_events=sync_events)
+        writer = _RankWriter(rank, program, played, operands or {}, sync_events=sync_events)
         writer.write(folder)
         found.update({(rank, event): key for event, key in writer.key_of_event.items()})
     return found
 
 
+@dataclass(frozen=True)
+class Operands:
+    """The schema of an operator, and the storages of its tensors, four bytes each."""
+
+    schema: str = ""
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+
+
+def _lists(storages: tuple[int, ...]) -> dict:
+    return {
+        "values": [[1_000 + storage, storage, 0, 1, 4, "cuda:0"] for storage in storages],
+        "shapes": [[1] for _ in storages], "strides": [[1] for _ in storages],
+        "types": ["Tensor(float)" for _ in storages],
+    }  # fmt: skip
+
+
 class _RankWriter:
-    def __init__(self, rank: int, program: Program, played: Play, *, sync_events: bool) -> None:
+    def __init__(
+        self, rank: int, program: Program, played: Play, operands: Mapping[str, Operands], *,
+        sync_events: bool,
+    ) -> None:  # fmt: skip
+        self.operands = operands
         self.rank = rank
         self.program = program
         self.played = played
@@ -125,7 +154,8 @@ class _RankWriter:
     def operator(self, op: Operation) -> dict:
         """Write an operator or annotation to the host trace too."""
         number = len(self.nodes) + 1
-        self.nodes.append(_host_node(number, op.name, 2, number, op.key[1]))
+        given = self.operands.get(op.name, Operands())
+        self.nodes.append(_host_node(number, op.name, 2, number, op.key[1], given))
         return {"External id": number, "Record function id": number, "Ev Idx": number - 3}
 
     def call(self, op: Operation) -> dict:
@@ -176,14 +206,17 @@ class _RankWriter:
         return args
 
 
-def _host_node(number: int, name: str, parent: int, rf_id: int, thread: int) -> dict:
-    nothing = {"values": [], "shapes": [], "types": [], "strides": []}
+def _host_node(
+    number: int, name: str, parent: int, rf_id: int, thread: int, given: Operands | None = None
+) -> dict:
+    given = given or Operands()
     attributes = (
         ("rf_id", "uint64", rf_id), ("fw_parent", "uint64", 0), ("seq_id", "int64", -1),
         ("scope", "uint64", 7), ("tid", "uint64", thread), ("fw_tid", "uint64", 0),
-        ("op_schema", "string", ""),
+        ("op_schema", "string", given.schema),
     )  # fmt: skip
     return {
-        "id": number, "name": name, "ctrl_deps": parent, "inputs": nothing, "outputs": nothing,
+        "id": number, "name": name, "ctrl_deps": parent,
+        "inputs": _lists(given.inputs), "outputs": _lists(given.outputs),
         "attrs": [{"name": n, "type": t, "value": v} for n, t, v in attributes],
     }  # fmt: skip

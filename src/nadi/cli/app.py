@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from nadi.cli import convert, demo, info, link, run, simulate, systems, validate, what_if
+from nadi.cli import (
+    convert,
+    critical_path,
+    demo,
+    info,
+    link,
+    reorder,
+    run,
+    simulate,
+    systems,
+    validate,
+    what_if,
+)
 from nadi.version import __version__
 
 __all__ = ["app"]
@@ -21,9 +33,11 @@ app = typer.Typer(
 )
 app.command("run", help=run.HELP)(run.command)
 app.command("demo", help=demo.HELP)(demo.command)
+app.command("critical-path", help=critical_path.HELP)(critical_path.command)
 app.command("simulate", help=simulate.HELP)(simulate.command)
 app.command("systems", help=systems.HELP)(systems.command)
 app.command("what-if", help=what_if.HELP)(what_if.command)
+app.command("reorder", help=reorder.HELP)(reorder.command)
 app.command("info", help=info.HELP)(info.command)
 app.command("link", help=link.HELP)(link.command)
 app.command("convert", help=convert.HELP)(convert.command)

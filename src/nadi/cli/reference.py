@@ -43,6 +43,6 @@ def _row(parameter: Any) -> str:
     if not is_argument and not getattr(parameter, "is_flag", False) and parameter.metavar:
         names += f" {parameter.metavar}"
     default = ""
-    if isinstance(parameter.default, str):
+    if isinstance(parameter.default, str) and parameter.default:
         default = f" Default: `{parameter.default}`."
     return f"| {names.replace('|', chr(92) + '|')} | {parameter.help}{default} |"

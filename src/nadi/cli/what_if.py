@@ -36,6 +36,7 @@ what lies in a matching operation, annotation or module.
   nadi what-if TRACES
   nadi what-if TRACES 'scale gemm kind=kernel 0.5' 'network 400GB/s'
   nadi what-if TRACES 'scale rank=3 {}' --sweep 0.8,0.9,1
+  nadi what-if TRACES 'remove nccl' --redraw after.pftrace
 """
 
 
@@ -63,22 +64,50 @@ def command(
             show_default=False,
         ),
     ] = "",
+    redraw: Annotated[
+        str,
+        typer.Option(
+            "--redraw", metavar="FILE",
+            help="Write what it looks like before and after all changes, side by side with both "
+            "critical paths, for ui.perfetto.dev: .json, .json.gz or .pftrace.",
+            show_default=False,
+        ),
+    ] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace FILE if it is there.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:  # fmt: skip
     """Answer what-if questions."""
     from rich.console import Console
 
     from nadi.cli.progress import show_progress
+    from nadi.errors import UsageError
 
+    if redraw and sweep:
+        raise UsageError(
+            "--redraw", "draws one answer, and --sweep asks for several",
+            "write a value in the place of {}",
+        )  # fmt: skip
     with show_progress(announce=False) as progress:
         progress("starting")
         from nadi.pipeline import ask
-        from nadi.report._text import to_json
+        from nadi.report._text import print_issues, to_json
+        from nadi.report.timeline import check_timeline
         from nadi.report.what_if import describe_answers, print_answers
 
+        if redraw:
+            check_timeline(redraw, job, force=force)
         answers = ask(job, changes=changes or [], step=step, sweep_over=sweep, progress=progress)
+        left_out = None
+        if redraw:
+            progress(f"writing {redraw}")
+            left_out = answers.whole.redraw(redraw)
     if as_json:
         sys.stdout.write(to_json(describe_answers(answers)).decode())
         return
-    print_answers(answers, Console(highlight=False, emoji=False,
-                                   soft_wrap=not sys.stdout.isatty()))  # fmt: skip
+    console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+    print_answers(answers, console)
+    if left_out is not None:
+        console.print(f"wrote {redraw}", markup=False)
+        print_issues(left_out.iter_rows(named=True), console)

@@ -138,8 +138,8 @@ def _unconnected(
 
 
 def _stream_keys(graph: EventGraph) -> _Ints:
-    device, stream = graph.gather("device").to_numpy(), graph.gather("stream").to_numpy()
-    return np.asarray(np.maximum(device, 0) * 2**32 + np.maximum(stream, 0), dtype=np.int64)
+    device = graph.gather("device").to_numpy()
+    return np.asarray(np.maximum(device, 0) * 2**32 + np.maximum(graph.op_stream, 0), np.int64)
 
 
 def _between_activities(

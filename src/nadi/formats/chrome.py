@@ -1,36 +1,31 @@
 """Chrome's trace event format, which ui.perfetto.dev and chrome://tracing open: writing.
 
-Two writers: :func:`encode` gives a trace in the dialect of PyTorch's profiler, Kineto, so
-that whatever reads Kineto's files reads these; the others serve timelines of results.
+A trace is given in the dialect of PyTorch's profiler, Kineto, so that whatever reads
+Kineto's files reads these. Timelines of results are written by :mod:`chrome_timeline`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from isal import igzip
 
 from nadi.attributes import CODES, Attributes
 from nadi.formats.communication import comm_type_of_host, comm_type_of_kernel
-from nadi.formats.container import write_beside
 from nadi.issues import IssueLog
 from nadi.kernels import chrome as kernels
 from nadi.schema import CATEGORIES, COMM_TYPES
 from nadi.trace import Trace
 
-__all__ = ["encode", "json_text", "microseconds", "write_events"]
+__all__ = ["encode"]
 
 _Ints = npt.NDArray[np.int64]
 
 _info_decoder = msgspec.json.Decoder(dict[str, Any])
-_LEVEL = 1  # of isal: timelines are large, and opened once or twice
-_ROWS_AT_ONCE = 100_000
 _BYTES_AT_ONCE = 1 << 23
 
 _KINETO_CATEGORY = {
@@ -68,48 +63,6 @@ _MOST_ELEMENTS = 2**56  # that the reader takes for a size
 _ROLES = {"cat": kernels.CATEGORY, "pid": kernels.PID, "tid": kernels.TID, "args": kernels.ARGS}
 _OWN_KEYS = ("ph", "name", "ts", "dur")  # written from columns
 _DEVICES_LAST = 5_000_000  # as Kineto orders processes
-
-
-def json_text(names: pl.Series) -> pl.Series:
-    """Encode texts as JSON strings with their quotes; shape (texts,)."""
-    unique = names.unique().to_list()
-    return names.replace_strict(unique, [msgspec.json.encode(n).decode() for n in unique])
-
-
-def microseconds(nanoseconds: pl.Expr) -> pl.Expr:
-    """Write int64 ns, 0 or more, as decimal microseconds with every digit."""
-    return pl.concat_str(
-        (nanoseconds // 1000).cast(pl.String),
-        pl.lit("."),
-        (nanoseconds % 1000).cast(pl.String).str.zfill(3),
-    )
-
-
-def write_events(path: Path, events: Iterable[pl.Series]) -> None:
-    """Write a gzip file of events.
-
-    Parameters
-    ----------
-    path
-        Replaced only once all is written.
-    events
-        Series of text, each element one event as a JSON object.
-    """
-    with (
-        write_beside(path) as raw,
-        igzip.open(raw, "wb", compresslevel=_LEVEL) as file,
-    ):
-        file.write(b'{"nadiTimeline":1,"displayTimeUnit":"ns","traceEvents":[\n')
-        separator = b""
-        for series in events:
-            for piece in series.rechunk().to_frame().iter_slices(_ROWS_AT_ONCE):
-                file.write(separator)
-                file.write(",\n".join(piece.to_series().to_list()).encode())
-                separator = b",\n"
-        file.write(b"\n]}\n")
-
-
-# --- a trace in Kineto's dialect
 
 
 def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:

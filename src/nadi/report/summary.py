@@ -10,6 +10,7 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
+from nadi.critical_paths import CriticalPath
 from nadi.discover import RESULT_FILES
 from nadi.formats.container import check_writable, write_beside
 from nadi.issues import summed_issues
@@ -20,7 +21,7 @@ from nadi.result import Run
 from nadi.schema import UNBOUNDED
 from nadi.units import format_count, format_ns, format_percent, printable
 
-__all__ = ["check_results_folder", "print_summary", "summarize", "write_results"]
+__all__ = ["check_results_folder", "print_path", "print_summary", "summarize", "write_results"]
 
 _ALWAYS_SHOWN = ("link.matched", "link.no-host")  # what all answers rest on
 _NAME_IN_LINE = 40
@@ -132,8 +133,7 @@ def print_summary(run: Run, console: Console) -> None:
     _print_job(data, console)
     _print_times(run, data, console)
     _print_explained(run, console)
-    _print_kinds(data, console)
-    _print_top(run, console)
+    print_path(run.path, console)
     _print_communication(data, console)
     _print_stragglers(data, console)
     _print_what_ifs(data, console)
@@ -200,22 +200,19 @@ def _print_explained(run: Run, console: Console) -> None:
     )
 
 
-def _print_kinds(data: dict[str, Any], console: Console) -> None:
+def print_path(path: CriticalPath, console: Console) -> None:
+    """Print what the path is made of, by kind and by operation."""
     table = make_table("critical path by kind", kind="left", time="right", share="right")
-    total = data["critical_path_ns"]
-    for kind, time in data["critical_path_by_kind"].items():
-        table.add_row(kind.replace("_", " "), format_ns(time), format_percent(time, total))
+    total = path.length
+    for kind, time in path.by_kind().items():
+        table.add_row(kind, format_ns(time), format_percent(time, total))
     table.add_row("total", format_ns(total), "", style="bold")
     console.print(table)
-
-
-def _print_top(run: Run, console: Console) -> None:
     table = make_table(
         "operations that weigh most on it",
         operation="left", kind="left", time="right", share="right", times="right", ranks="left",
     )  # fmt: skip
-    total = run.path.length
-    for name, kind, time, count, ranks in run.path.by_operation().head(TOP).iter_rows():
+    for name, kind, time, count, ranks in path.by_operation().head(TOP).iter_rows():
         shown = name_cell(name, "(between operations)")
         on = ",".join(map(str, ranks))
         table.add_row(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from nadi.critical_paths import CriticalPath, critical_path
 from nadi.graph import EdgeKind, EventGraph, Replay
@@ -27,6 +29,8 @@ class WhatIf:
 
     Attributes
     ----------
+    graph
+        The job before the changes.
     changes
         In the order in which they were made.
     window
@@ -37,6 +41,7 @@ class WhatIf:
         When everything would happen; ``replay.graph`` is the changed graph.
     """
 
+    graph: EventGraph
     changes: tuple[Change, ...]
     window: Window
     measured_ns: int
@@ -63,6 +68,12 @@ class WhatIf:
         by_operation = self.path.by_operation()
         name = by_operation["name"][0] if by_operation.height else ""
         return max(by_kind, key=by_kind.__getitem__), name
+
+    def redraw(self, path: Path | str) -> pl.DataFrame:
+        """Write the window before and after as a timeline, as :func:`nadi.redraw` does."""
+        import nadi  # the function is of a higher layer: this is only another way to call it
+
+        return nadi.redraw(self, path)
 
 
 def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = None) -> WhatIf:
@@ -93,7 +104,7 @@ def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = N
     for change in made:
         changed = apply_change(changed, change, since)
     replay = changed.replay()
-    return WhatIf(made, asked, asked.length(graph.time), asked.length(replay.time), replay)
+    return WhatIf(graph, made, asked, asked.length(graph.time), asked.length(replay.time), replay)
 
 
 def sweep(

@@ -78,9 +78,10 @@ def select(graph: EventGraph, selection: Selection) -> _Bools:
     if selection.ranks:
         ranks = np.array(graph.job.ranks)[graph.op_trace]
         chosen &= np.isin(ranks, selection.ranks)
-    for column, numbers in (("stream", selection.streams), ("thread", selection.threads)):
-        if numbers:
-            chosen &= np.isin(graph.gather(column).to_numpy(), numbers)
+    if selection.streams:
+        chosen &= np.isin(graph.op_stream, selection.streams)
+    if selection.threads:
+        chosen &= np.isin(graph.gather("thread").to_numpy(), selection.threads)
     if selection.inside:
         around = _named(graph, selection.inside)
         chosen &= _inside(graph, around)

@@ -224,7 +224,7 @@ class MoveToStream:
         on_device = _on_device(graph)
         moved = select(graph, self.selection) & on_device
         moved &= graph.time[0 : 2 * graph.num_ops : 2] >= since
-        stream = np.where(moved, self.stream, graph.gather("stream").to_numpy())
+        stream = np.where(moved, self.stream, graph.op_stream)
         device = graph.gather("device").to_numpy()
         call = launchers(graph)
         launched = np.where(call >= 0, graph.time[2 * call], graph.time[0 : 2 * graph.num_ops : 2])
@@ -236,7 +236,7 @@ class MoveToStream:
             & (np.diff(graph.op_trace[ops]) == 0)
         )
         src, dst = ops[:-1][same], ops[1:][same]
-        return self._reordered(graph, src, dst)
+        return self._reordered(replace(graph, op_stream=stream), src, dst)
 
     def _reordered(self, graph: EventGraph, src: _Ints, dst: _Ints) -> EventGraph:
         """Keep the turn-around of pairs that were neighbours, and give others the usual one."""

@@ -1,0 +1,74 @@
+"""``nadi reorder``: what may start earlier than the program has it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["HELP", "command"]
+
+HELP = """Say which operations may start earlier, and what the step would gain.
+
+The order of a program is one of many in which every operation finds its data.
+Communication comes first: the sooner it starts, the more of it is hidden. Each
+row is a move that was simulated over all ranks: an operation, with what it needs
+before it, goes right after another one on its thread, and its work on its stream.
+Nothing passes what it needs the data of, what reads the memory that it overwrites,
+other communication, random numbers, or a value that the host looks at.
+
+[bold]Examples[/]
+
+  nadi reorder TRACES
+  nadi reorder TRACES --step 5 --top 30
+  nadi reorder TRACES --apply 3
+  nadi reorder TRACES --apply all --json
+"""
+
+
+def command(
+    job: Annotated[
+        Path,
+        typer.Argument(
+            metavar="JOB", help="A folder with a pair of host and device trace per rank.",
+            show_default=False,
+        ),
+    ],
+    step: Annotated[
+        str, typer.Option("--step", metavar="N|all", help="The step (ProfilerStep#N) to look at.")
+    ] = "all",
+    top: Annotated[
+        int, typer.Option("--top", metavar="K", min=1, help="How many moves to show.")
+    ] = 10,
+    apply: Annotated[
+        str,
+        typer.Option(
+            "--apply", metavar="K|all",
+            help="Make so many moves, the best first, each where the former are made.",
+        ),
+    ] = "0",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:  # fmt: skip
+    """Find what may start earlier."""
+    from rich.console import Console
+
+    from nadi.cli.progress import show_progress
+    from nadi.errors import UsageError
+
+    if apply != "all" and not (apply.isdecimal() and len(apply) <= 9):
+        raise UsageError(f"--apply {apply}", "is neither a number nor all", "give how many moves")
+    with show_progress(announce=False) as progress:
+        progress("starting")
+        from nadi.pipeline import reorder_job
+        from nadi.report._text import to_json
+        from nadi.report.reorder import describe_reordering, print_reordering
+
+        most = None if apply == "all" else int(apply)
+        answer = reorder_job(job, step=step, most=most, progress=progress)
+    if as_json:
+        sys.stdout.write(to_json(describe_reordering(answer, top)).decode())
+        return
+    print_reordering(answer, top, Console(highlight=False, emoji=False,
+                                          soft_wrap=not sys.stdout.isatty()))  # fmt: skip

@@ -1,0 +1,1 @@
+"""Critical paths by the rules of Holistic Trace Analysis (HTA)."""

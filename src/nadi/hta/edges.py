@@ -1,0 +1,163 @@
+"""The nodes and edges of HTA's graph as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.errors import InputError
+
+__all__ = ["EDGE_TYPES", "EdgeList", "Moments", "join_edges", "make_moments", "weighted_edges"]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+
+EDGE_TYPES = (
+    "OPERATOR_KERNEL", "DEPENDENCY", "KERNEL_LAUNCH_DELAY", "KERNEL_KERNEL_DELAY",
+    "SYNC_DEPENDENCY",
+)  # fmt: skip
+_WEIGHTLESS = tuple(EDGE_TYPES.index(name) for name in ("DEPENDENCY", "SYNC_DEPENDENCY"))
+_HOST_WORK = ("operator", "runtime", "driver")
+_BLOCKING = (
+    "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventQuery", "cudaEventSynchronize",
+    "cudaMemcpy", "cudaMemcpyAsync",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """The nodes of the graph: starts and ends of events.
+
+    Attributes
+    ----------
+    events
+        The events, columns as in ``parsing.parse_events``.
+    row
+        int64, shape (moments,): the event of each, a row of ``events``.
+    time
+        int64 ns, shape (moments,).
+    is_start
+        bool, shape (moments,).
+    start, end
+        int64, shape (events,): the moments of each event; -1 for an event without.
+    is_blocking
+        bool, shape (events,): whether the event is a call that waits for a device.
+    """
+
+    events: pl.DataFrame
+    row: _Ints
+    time: _Ints
+    is_start: _Bools
+    start: _Ints
+    end: _Ints
+    is_blocking: _Bools
+
+    def column(self, name: str) -> _Ints:
+        """Give an integer column of the events."""
+        return self.events[name].to_numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeList:
+    """Edges in the order in which they are added.
+
+    Attributes
+    ----------
+    begin, end
+        int64, shape (edges,): moments.
+    type
+        int64, shape (edges,): position in ``EDGE_TYPES``.
+    weight
+        int64 ns, shape (edges,).
+    event
+        int64, shape (edges,): row of the event that the time is attributed to, or -1.
+    """
+
+    begin: _Ints
+    end: _Ints
+    type: _Ints
+    weight: _Ints
+    event: _Ints
+
+    def taken(self, rows: npt.NDArray[np.int64] | _Bools) -> EdgeList:
+        """Give some of the edges, in the order of ``rows``."""
+        return EdgeList(
+            self.begin[rows], self.end[rows], self.type[rows], self.weight[rows], self.event[rows]
+        )
+
+
+def make_moments(events: pl.DataFrame) -> Moments:
+    """N1, N2: make the nodes, in order of time, then index, start before end."""
+    stream, partner = events["stream"].to_numpy(), events["partner"].to_numpy()
+    has_moments = events["category"].is_in(_HOST_WORK).to_numpy() | (
+        (stream != -1) & (partner >= 0)
+    )
+    rows = np.flatnonzero(has_moments)
+    begin = events["start"].to_numpy()[rows]
+    time = np.concatenate([begin, begin + events["duration"].to_numpy()[rows]])
+    row = np.concatenate([rows, rows])
+    is_end = np.repeat([False, True], rows.size)
+    order = np.lexsort((is_end, events["index"].to_numpy()[row], time))
+    number = np.empty(order.size, dtype=np.int64)
+    number[order] = np.arange(order.size)
+    start, end = np.full((2, events.height), -1, dtype=np.int64)
+    start[rows], end[rows] = number[: rows.size], number[rows.size :]
+    is_blocking = events["name"].is_in(_BLOCKING).to_numpy()
+    return Moments(events, row[order], time[order], ~is_end[order], start, end, is_blocking)
+
+
+def weighted_edges(
+    moments: Moments,
+    kind: _Ints,
+    begin: _Ints,
+    end: _Ints,
+    event: _Ints,
+    weightless: _Bools,
+) -> EdgeList:
+    """Make edges that weigh the time between their moments.
+
+    Those of a type that never weighs anything, and where ``weightless`` says so, weigh 0.
+    """
+    weight = moments.time[end] - moments.time[begin]
+    weight[np.isin(kind, _WEIGHTLESS) | weightless] = 0
+    return EdgeList(begin, end, kind, weight, event)
+
+
+def join_edges(moments: Moments, *lists: EdgeList) -> EdgeList:
+    """E2, E3: put edges together; one added again has its last data in its first place.
+
+    Raises
+    ------
+    InputError
+        If work of a stream is made to wait for work of the same stream: there HTA's rules
+        give no answer.
+    """
+    every = EdgeList(*(
+        np.concatenate([getattr(part, name) for part in lists])
+        for name in ("begin", "end", "type", "weight", "event")
+    ))  # fmt: skip
+    _check_streams(moments, every)
+    key = every.begin * moments.time.size + every.end
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    last = np.empty(first.size, dtype=np.int64)
+    last[place] = np.arange(key.size)  # of equal places the last assignment stands
+    return every.taken(last[np.argsort(first, kind="stable")])
+
+
+def _check_streams(moments: Moments, edges: EdgeList) -> None:
+    stream = moments.column("stream")[moments.row]
+    wrong = (edges.type == EDGE_TYPES.index("SYNC_DEPENDENCY")) & (
+        stream[edges.begin] == stream[edges.end]
+    )
+    if wrong.any():
+        at = int(edges.end[np.argmax(wrong)])
+        event = moments.events.row(int(moments.row[at]), named=True)
+        raise InputError(
+            f"traceEvents[{event['index']}]",
+            f"{event['name']!r} waits for an event of its own stream {event['stream']}, "
+            "for which HTA's rules have no answer",
+            "use Nadi's own rules",
+        )  # fmt: skip
