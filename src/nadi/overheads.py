@@ -140,7 +140,8 @@ def estimate_overheads(trace: Trace, within: tuple[int, int] = _ALWAYS) -> Overh
     caller, work = _deps(trace, "launch", within)
     after_end, after_start = _launch_latencies(trace, caller, work)
     returns, calls = _wait_overheads(trace, within)
-    turnaround, crossing = _turnarounds(trace, within), _crossing(trace, within)
+    turnaround = _turnarounds(trace, within)
+    crossing = _crossing(trace, after_end, turnaround, within)
     return Overheads(after_end, after_start, turnaround, crossing, returns, calls)
 
 
@@ -220,21 +221,26 @@ def _turnarounds(trace: Trace, within: _Window) -> _Ints:
     return typical
 
 
-def _crossing(trace: Trace, within: _Window) -> int:
-    """Take the median over work that an event of another stream held up to at most 5 us before."""
+def _crossing(trace: Trace, after_end: _Ints, turnaround: _Ints, within: _Window) -> int:
+    """Take the median over work that an event of another stream held up to at most 5 us before.
+
+    That is work which its launch and its own stream allowed to start by then; ``after_end``
+    and ``turnaround`` as in :class:`Overheads`.
+    """
     source, held = _deps(trace, "event", within)
     start = trace.column("start")
     end = start + trace.column("duration")
     before, after = _deps(trace, "stream")
-    others = np.zeros(trace.nodes.height, dtype=np.int64)
-    others[after] = end[before]
+    allowed = np.zeros(trace.nodes.height, dtype=np.int64)
+    allowed[after] = end[before] + turnaround[turnaround_class(trace, before, after)]
     caller, work = _deps(trace, "launch")
-    others[work] = np.maximum(others[work], np.minimum(end[caller], start[work]))
+    launched = np.minimum(end[caller] + after_end[launch_class(trace, caller, work)], start[work])
+    allowed[work] = np.maximum(allowed[work], launched)
     last = np.zeros(trace.nodes.height, dtype=np.int64)
     np.maximum.at(last, held, end[source])
     held = np.unique(held)
     gap = start[held] - last[held]
-    sample = (last[held] >= others[held]) & (gap >= 0) & (gap <= _LONGEST_TURNAROUND_NS)
+    sample = (last[held] >= allowed[held]) & (gap >= 0) & (gap <= _LONGEST_TURNAROUND_NS)
     return int(np.median(gap[sample])) if sample.any() else 0
 
 

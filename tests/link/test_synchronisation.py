@@ -106,11 +106,18 @@ def test_stream_synchronisation_says_which_stream(device: DeviceWriter) -> None:
 
 def test_else_it_waits_for_the_stream_of_the_last_copy_of_its_thread(device: DeviceWriter) -> None:
     two_streams(device)
-    device.work("copy", (14, 16), (110, 120), 7, "gpu_memcpy", "cudaMemcpyAsync")
+    device.work("copy", (14, 16), (110, 195), 7, "gpu_memcpy", "cudaMemcpyAsync")
     device.call("cudaStreamSynchronize", 20, 190)
     trace = device.read()
     assert pairs(trace, "sync") == [("copy", "cudaStreamSynchronize")]
     assert inferred(trace, "sync") == [True]
+
+
+def test_but_not_where_it_goes_on_for_long_after_the_copy(device: DeviceWriter) -> None:
+    two_streams(device)
+    device.work("copy", (14, 16), (110, 120), 7, "gpu_memcpy", "cudaMemcpyAsync")
+    device.call("cudaStreamSynchronize", 20, 190)
+    assert pairs(device.read(), "sync") == [("b", "cudaStreamSynchronize")]
 
 
 def test_else_for_the_work_that_ends_shortly_before_it_returns(device: DeviceWriter) -> None:
@@ -292,3 +299,35 @@ def test_backward_comes_after_forward_of_the_same_sequence_number(device: Device
     trace = device.read()
     assert pairs(trace, "thread") == [("aten::addmm", name)]
     assert inferred(trace, "thread") == [False]
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_an_event_may_stand_for_work_before_the_last(
+    device: DeviceWriter, *, is_recorded: bool
+) -> None:
+    device.work("a", (0, 5), (10, 100), stream=7)
+    if is_recorded:
+        device.call("cudaEventRecord", 6, 1)
+    device.work("later", (8, 9), (100, 300), stream=7)
+    device.call("cudaEventSynchronize", 20, 88)
+    expected = [("a", "cudaEventSynchronize")] if is_recorded else []
+    assert pairs(device.read(), "sync") == expected
+
+
+def test_a_stream_waits_for_one_stream_by_each_event(device: DeviceWriter) -> None:
+    device.work("a", (0, 5), (10, 98), stream=7)
+    device.call("cudaEventRecord", 6, 1)
+    device.work("later", (8, 9), (98, 300), stream=7)
+    device.work("c", (10, 12), (15, 101), stream=9)
+    device.call("cudaStreamWaitEvent", 20, 1)
+    device.work("b", (22, 24), (104, 110), stream=8)
+    assert pairs(device.read(), "event") == [("c", "b")]
+
+
+def test_a_stream_waits_for_work_before_the_last(device: DeviceWriter) -> None:
+    device.work("a", (0, 5), (10, 101), stream=7)
+    device.call("cudaEventRecord", 6, 1)
+    device.work("later", (8, 9), (101, 300), stream=7)
+    device.call("cudaStreamWaitEvent", 20, 1)
+    device.work("b", (22, 24), (104, 110), stream=8)
+    assert pairs(device.read(), "event") == [("a", "b")]

@@ -10,7 +10,10 @@ The rules are those of CUDA as PyTorch uses it:
 - device work starts when its call has ended, some latency later, after the work before it on
   its stream, and after the events that the stream was told to wait for;
 - a call that waits ends when that has ended, and no sooner than it would by itself;
-- a collective ends on every rank some time after the last rank has started it.
+- a launch waits until there is room on its stream;
+- a large copy from pageable memory holds its call up until its data is taken along;
+- a collective ends on every rank some time after the last rank has started it, and so does
+  what one rank sends to another.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ __all__ = [
 
 Key = tuple[int, int, int, int]  # rank, thread, statement, 0 for its host part, k for its k-th work
 Moment = tuple[object, ...]  # (*Key, "start" or "end"), or another name that stands once
+_STAGED_BYTES = 2**20
 Sources = list[tuple[Moment, int]]  # moments and the ns by which another comes later
 
 
@@ -42,7 +46,7 @@ class Do:
     work
         Device time in ns of each piece of work that it launches.
     number
-        Of an event, a hand-over or a process group.
+        Of an event, a hand-over, a process group, or the rank that is sent to or received from.
     """
 
     what: str
@@ -97,6 +101,10 @@ class Machine:
         Of a call that waits, if there is nothing to wait for.
     hand_over
         From one thread's word to the start of another's work, and back.
+    staging
+        From the start of a large copy from pageable memory to the end of its call.
+    queue_length
+        Launches that a stream holds before the next one blocks.
     """
 
     latency: int = 3_000
@@ -106,6 +114,8 @@ class Machine:
     wake_up: int = 0
     own: int = 0
     hand_over: int = 100_000
+    staging: int = 15_000
+    queue_length: int = 1_022
 
 
 @dataclass(frozen=True)
@@ -114,6 +124,10 @@ class Operation:
 
     Attributes
     ----------
+    group, source, target
+        Of communication: its group, and which rank sends to which if it is of two.
+    size
+        Bytes, of a copy that says so.
     launcher
         Of device work the operation that launched it.
     waits_for_record
@@ -125,6 +139,9 @@ class Operation:
     name: str
     stream: int = -1
     group: int = -1
+    source: int = -1
+    target: int = -1
+    size: int = 0
     launcher: Key | None = None
     waits_for_record: Key | None = None
 
@@ -225,7 +242,8 @@ class _Player:
         self.streams: dict[tuple[int, int], Sources] = defaultdict(list)
         self.events: dict[tuple[int, int], Sources] = defaultdict(list)
         self.recorded_by: dict[tuple[int, int], Key] = {}
-        self.num_collectives: Counter[tuple[int, int]] = Counter()
+        self.num_met: Counter[tuple[int, object]] = Counter()
+        self.launched: dict[tuple[int, int], list[Moment]] = defaultdict(list)
         self.spoken: set[tuple[int, int]] = set()
         self.has_ties = False
 
@@ -266,8 +284,9 @@ class _Player:
         return self.times[moment]
 
     def is_complete(self, moment: Moment) -> bool:
-        _, group, _ = moment
-        return len(self.sources[moment]) == len(self.program.groups[group])
+        _, members, _ = moment
+        num_ranks = len(self.program.groups[members]) if isinstance(members, int) else 2
+        return len(self.sources[moment]) == num_ranks
 
     def moment(self, moment: Moment, sources: Sources) -> Moment:
         self.sources[moment] = list(sources)
@@ -308,12 +327,22 @@ class _Player:
     ) -> Operation:  # fmt: skip
         """Call the runtime, which returns after what it waits for."""
         self.speaks(key)
-        call = Operation(key, "cuda_runtime", do.name or name, do.stream, -1, None, record)
+        call = Operation(key, "cuda_runtime", do.name or name, do.stream, waits_for_record=record)
         self.operations.append(call)
         start = self.moment(call.start, [(self.now[key[:2]], 0)])
         own = do.time if own < 0 else own
+        if do.work:
+            waits_for = [*waits_for, *self.room(key, do)]
         self.now[key[:2]] = self.moment(call.end, [(start, own), *waits_for])
         return call
+
+    def room(self, key: Key, do: Do) -> Sources:
+        """Give what must have ended for there to be room for a launch on its stream."""
+        launched = self.launched[key[0], do.stream]
+        most = self.machine.queue_length
+        full = [(launched[-most], self.machine.wake_up)] if len(launched) >= most else []
+        launched.append((*key[:3], len(do.work), "end"))
+        return full
 
     # statements of the device
 
@@ -343,12 +372,11 @@ class _Player:
 
     def work(
         self, call: Operation, do: Do, category: str, name: str, number: int,
-        asked: tuple[Moment, int],
+        asked: tuple[Moment, int], **said: int,
     ) -> tuple[Operation, Moment]:  # fmt: skip
         """Start work after the call, the work before it and the events waited for."""
         key = (*call.key[:3], number)
-        group = do.number if category == "kernel" and name.startswith("nccl") else -1
-        work = Operation(key, category, name, do.stream, group, call.key)
+        work = Operation(key, category, name, do.stream, launcher=call.key, **said)
         self.operations.append(work)
         return work, self.moment(work.start, [asked, *self.streams[key[0], do.stream]])
 
@@ -360,25 +388,54 @@ class _Player:
 
     def fetch(self, key: Key, do: Do) -> None:
         """Copy to pageable memory: the call returns after the copy, which starts during it."""
+        call, copy, begin = self.copy_in_call(key, do, "Memcpy DtoH (Device -> Pageable)")
+        end = self.finish(copy, [(begin, do.work[0])])
+        self.now[key[:2]] = self.moment(call.end, [(end, self.machine.wake_up)])
+
+    def stage(self, key: Key, do: Do) -> None:
+        """Copy much from pageable memory: the call returns some time after the copy starts."""
+        name = "Memcpy HtoD (Pageable -> Device)"
+        call, copy, begin = self.copy_in_call(key, do, name, size=_STAGED_BYTES)
+        self.finish(copy, [(begin, do.work[0])])
+        self.now[key[:2]] = self.moment(call.end, [(begin, self.machine.staging)])
+
+    def copy_in_call(
+        self, key: Key, do: Do, name: str, **said: int
+    ) -> tuple[Operation, Operation, Moment]:
         self.speaks(key)
         call = Operation(key, "cuda_runtime", "cudaMemcpyAsync", do.stream)
         self.operations.append(call)
         start = self.moment(call.start, [(self.now[key[:2]], 0)])
+        self.room(key, do)  # it may start at once when it can be launched
         asked = (start, self.machine.copy_latency)
-        name = "Memcpy DtoH (Device -> Pageable)"
-        copy, begin = self.work(call, do, "gpu_memcpy", name, 1, asked)
-        end = self.finish(copy, [(begin, do.work[0])])
-        self.now[key[:2]] = self.moment(call.end, [(end, self.machine.wake_up)])
+        copy, begin = self.work(call, do, "gpu_memcpy", name, 1, asked, **said)
+        return call, copy, begin
 
     def all_reduce(self, key: Key, do: Do) -> None:
         """Launch a collective of a process group."""
-        call = self.call(key, do, "cudaLaunchKernelExC")
         name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+        self.meet(key, do, name, do.number, group=do.number)
+
+    def send(self, key: Key, do: Do) -> None:
+        """Launch a transfer to another rank, which ends when that has received it."""
+        self.transfer(key, do, source=key[0], target=do.number)
+
+    def receive(self, key: Key, do: Do) -> None:
+        """Launch a transfer from another rank."""
+        self.transfer(key, do, source=do.number, target=key[0])
+
+    def transfer(self, key: Key, do: Do, source: int, target: int) -> None:
+        name = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+        self.meet(key, do, name, (source, target), group=0, source=source, target=target)
+
+    def meet(self, key: Key, do: Do, name: str, members: object, **said: int) -> None:
+        """Launch a kernel that ends after the last of all that take part has started."""
+        call = self.call(key, do, "cudaLaunchKernelExC")
         asked = (call.end, self.machine.latency)
-        work, start = self.work(call, do, "kernel", name, 1, asked)
-        number = self.num_collectives[key[0], do.number]
-        self.num_collectives[key[0], do.number] += 1
-        entered = ("entered", do.number, number)
+        work, start = self.work(call, do, "kernel", name, 1, asked, **said)
+        number = self.num_met[key[0], members]
+        self.num_met[key[0], members] += 1
+        entered = ("entered", members, number)
         self.sources.setdefault(entered, []).append((start, 0))
         self.finish(work, [(entered, do.work[0])])
 

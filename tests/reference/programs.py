@@ -28,6 +28,8 @@ _MOST_NS_OUTSIDE = 800  # of operators, so that no thread seems to wait for anot
 _SMALLEST_NS = 8  # which may be halved
 _BACK = 1_000  # added to the number of a hand-over
 _BACKWARD = "autograd::engine::evaluate_function: "
+_COLLECTIVES = ("all_reduce", "all_reduce_here")
+_TRANSFER_STREAMS = (50, 51)
 _WAITS = ("synchronize", "synchronize_stream", "synchronize_event")
 
 
@@ -97,17 +99,22 @@ def program_of(description: Description) -> Program:
     0 is all ranks, group 1 all but rank 1.
     """
     what = {action.what for rank in description for thread in rank for action in thread}
-    before = calibration([name for name in _WAITS if name in what])
+    before = calibration(
+        [name for name in _WAITS if name in what],
+        crosses=bool(what & {"cross", "wait"}),
+        stages="stage" in what,
+        fills="fill" in what,
+    )
     all_ranks = range(len(description))
     groups = {0: tuple(all_ranks), 1: tuple(r for r in all_ranks if r != 1)}
     ranks = []
     for r, rank in enumerate(description):
-        of_rank = [[a for a in thread if a.what != "all_reduce" or r in groups[a.number]]
+        of_rank = [[a for a in thread if a.what not in _COLLECTIVES or r in groups[a.number]]
                    for thread in rank]  # fmt: skip
         if any(action.what == "hand_over" for thread in of_rank for action in thread):
             of_rank[:2] = _with_episodes(of_rank[0], of_rank[1])
-        threads = [_thread(MAIN, of_rank[0], before)]
-        threads += [_thread(OTHER + k, todo, []) for k, todo in enumerate(of_rank[1:])]
+        threads = [_thread(MAIN, r, of_rank[0], before)]
+        threads += [_thread(OTHER + k, r, todo, []) for k, todo in enumerate(of_rank[1:])]
         ranks.append(Rank(tuple(threads)))
     return Program(tuple(ranks), groups)
 
@@ -130,12 +137,12 @@ def _with_episodes(main: list[Action], other: list[Action]) -> tuple[list[Action
     return [*main, Action("open")], parts  # a wait is seen by what comes after it
 
 
-def _thread(number: int, actions: Sequence[Action], before: Sequence[Do]) -> Thread:
+def _thread(number: int, rank: int, actions: Sequence[Action], before: Sequence[Do]) -> Thread:
     todo = list(before)
     kinds: list[str] = []  # of what is open
     is_worker = any(action.what == "begin_episode" for action in actions)
     for action in actions:
-        for statement in _statements(action, kinds, is_worker=is_worker):
+        for statement in _statements(action, kinds, rank, is_worker=is_worker):
             todo += [_spend(action.host, kinds), statement]
             if statement.what in ("open", "annotate"):
                 kinds.append(statement.what)
@@ -155,7 +162,7 @@ def _spend(amount: int, kinds: Sequence[str]) -> Do:
     return Do("spend", min(_SMALLEST_NS * amount, _MOST_NS_OUTSIDE))
 
 
-def _statements(action: Action, kinds: Sequence[str], *, is_worker: bool) -> list[Do]:
+def _statements(action: Action, kinds: Sequence[str], rank: int, *, is_worker: bool) -> list[Do]:
     """Give the statements of an action: none if it cannot be here."""
     stream, device = _STREAMS[action.stream], 1_000 * action.device
     call, number = 40 * action.host, action.number
@@ -174,9 +181,15 @@ def _statements(action: Action, kinds: Sequence[str], *, is_worker: bool) -> lis
         case "launch_graph":
             works = tuple(1_000 * (action.device + k) for k in range(1 + action.host % 4))
             return [Do("launch_graph", call, stream=stream, work=works)]
-        case "all_reduce":
-            stream = _STREAM_OF_GROUP[number]
-            return [Do(action.what, call, stream=stream, work=(device,), number=number)]
+        case "all_reduce" | "all_reduce_here":  # on the stream of its group, or of the program
+            stream = _STREAM_OF_GROUP[number] if action.what == "all_reduce" else stream
+            return [Do("all_reduce", call, stream=stream, work=(device,), number=number)]
+        case "transfer":
+            return _transfer(action, rank, call)
+        case "fill":  # the queue of the stream, if it is short
+            return [Do("launch", 4_000, stream=stream, work=(1_000 * action.device,))] * 4
+        case "stage":  # it outlives its call
+            return [Do("stage", stream=stream, work=(20_000 + device,))]
         case "launch" | "memset" | "copy" | "fetch":
             return [Do(action.what, call, stream=stream, work=(device,))]
         case "cross":  # to another stream
@@ -190,6 +203,16 @@ def _statements(action: Action, kinds: Sequence[str], *, is_worker: bool) -> lis
             return [Do(action.what, call, stream=stream, number=number)]
 
 
+def _transfer(action: Action, rank: int, call: int) -> list[Do]:
+    """Send from one of the first two ranks to the other; other ranks have no part in it."""
+    ends = (action.number, 1 - action.number)
+    if rank not in ends:
+        return []
+    what, peer = ("send", ends[1]) if rank == ends[0] else ("receive", ends[0])
+    stream = _TRANSFER_STREAMS[action.number]
+    return [Do(what, call, stream=stream, work=(1_000 * action.device,), number=peer)]
+
+
 def _with_names(todo: Sequence[Do]) -> list[Do]:
     """Give operators names that stand once on their thread."""
     return [
@@ -199,7 +222,9 @@ def _with_names(todo: Sequence[Do]) -> list[Do]:
     ]  # fmt: skip
 
 
-def calibration(waits: Sequence[str]) -> list[Do]:
+def calibration(
+    waits: Sequence[str], *, crosses: bool = False, stages: bool = False, fills: bool = False
+) -> list[Do]:
     """Show every overhead often enough to be estimated exactly, and end with an idle device."""
     spend, until_idle = Do("spend", 4_000), Do("spend", 40_000)
     launch = Do("launch", 4_000, work=(8_000,))
@@ -211,6 +236,12 @@ def calibration(waits: Sequence[str]) -> list[Do]:
         for wait in waits:  # for something, and for nothing
             todo += [long, spend, Do("record", 400, number=9), Do(wait, 400, number=9)]
             todo += [until_idle, Do(wait, 400, number=9)]
+    todo += [Do("stage", work=(30_000,)), until_idle] * (_NUM_LAUNCHES * stages)
+    for _ in range(_NUM_WAITS * fills):
+        todo += [*[spend, long] * 4, *[until_idle] * 8]
+    for _ in range(_NUM_WAITS * crosses):
+        todo += [long, spend, Do("record", 400, number=9), Do("wait", 400, stream=13, number=9)]
+        todo += [Do("launch", 400, stream=13, work=(8_000,)), until_idle, until_idle, until_idle]
     # queued in good time
     todo += [spend, long, spend, launch]
     return [*todo, Do("spend", 120_000), Do("close")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,7 @@ def record(
     *,
     sync_events: bool = False,
     operands: Mapping[str, Operands] | None = None,
+    clocks: Sequence[int] = (),
 ) -> dict[tuple[int, int], Key]:
     """Write ``host_R.json`` and ``device_R.json`` for each rank R.
 
@@ -44,6 +45,8 @@ def record(
         ``enable_cuda_sync_events``.
     operands
         What operators of these names are given and give.
+    clocks
+        By how much the clock of each rank is ahead, ns; by default none is.
 
     Returns
     -------
@@ -53,7 +56,7 @@ def record(
     found = {}
     for rank in range(len(program.ranks)):
         writer = _RankWriter(rank, program, played, operands or {}, sync_events=sync_events)
-        writer.write(folder)
+        writer.write(folder, EPOCH_NS + (clocks[rank] if clocks else 0))
         found.update({(rank, event): key for event, key in writer.key_of_event.items()})
     return found
 
@@ -98,9 +101,8 @@ class _RankWriter:
         self.key_of_event: dict[int, Key] = {}
         self.correlation: dict[Key, int] = {}
         self.external: dict[Key, int] = {}
-        self.collectives: dict[Key, Operation] = {}
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, base: int) -> None:
         mine = [op for op in self.played.operations if op.key[0] == self.rank]
         for number, op in enumerate(mine, 1):
             self.correlation[op.launcher or op.key] = number
@@ -118,7 +120,7 @@ class _RankWriter:
                 "pg_count": len(groups), "pg_config": groups,
             },
             "displayTimeUnit": "ms",
-            "baseTimeNanoseconds": EPOCH_NS,
+            "baseTimeNanoseconds": base,
             "traceEvents": self.events,
         }  # fmt: skip
         host = {"schema": "1.1.1-chakra.0.0.4", "pid": self.process, "nodes": self.nodes}
@@ -197,13 +199,22 @@ class _RankWriter:
         if op.group >= 0:
             members = self.program.groups[op.group]
             args |= {
-                "Collective name": "allreduce", "In msg nelems": _NUM_ELEMENTS,
+                "Collective name": self.collective_name(op), "In msg nelems": _NUM_ELEMENTS,
                 "Out msg nelems": _NUM_ELEMENTS, "Group size": len(members), "dtype": "Float",
                 "Process Group Name": str(op.group),
                 "Process Group Description": f"group_{op.group}",
                 "Process Group Ranks": str(list(members)),
             }  # fmt: skip
+        if op.source >= 0:
+            args |= {"Src Rank": op.source, "Dst Rank": op.target}
+        if op.size:
+            args |= {"bytes": op.size}
         return args
+
+    def collective_name(self, op: Operation) -> str:
+        if op.source < 0:
+            return "allreduce"
+        return "send" if op.source == self.rank else "recv"
 
 
 def _host_node(

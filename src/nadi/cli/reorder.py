@@ -49,6 +49,16 @@ def command(
             help="Make so many moves, the best first, each where the former are made.",
         ),
     ] = "0",
+    redraw: Annotated[
+        str,
+        typer.Option(
+            "--redraw", metavar="FILE",
+            help="Also draw the job before and after the moves made: a timeline, .json or "
+            ".pftrace, .gz or not.",
+            show_default=False,
+        ),
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:  # fmt: skip
     """Find what may start earlier."""
@@ -59,16 +69,30 @@ def command(
 
     if apply != "all" and not (apply.isdecimal() and len(apply) <= 9):
         raise UsageError(f"--apply {apply}", "is neither a number nor all", "give how many moves")
+    if redraw and apply == "0":
+        raise UsageError("--redraw", "there is no move to draw", "say with --apply how many")
     with show_progress(announce=False) as progress:
         progress("starting")
         from nadi.pipeline import reorder_job
-        from nadi.report._text import to_json
+        from nadi.report._text import print_issues, to_json
         from nadi.report.reorder import describe_reordering, print_reordering
+        from nadi.report.timeline import check_timeline
 
+        if redraw:
+            check_timeline(redraw, job, force=force)
         most = None if apply == "all" else int(apply)
         answer = reorder_job(job, step=step, most=most, progress=progress)
+        left_out = None
+        if redraw and answer.together is not None:
+            progress(f"writing {redraw}")
+            left_out = answer.together.redraw(redraw)
     if as_json:
         sys.stdout.write(to_json(describe_reordering(answer, top)).decode())
         return
-    print_reordering(answer, top, Console(highlight=False, emoji=False,
-                                          soft_wrap=not sys.stdout.isatty()))  # fmt: skip
+    console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+    print_reordering(answer, top, console)
+    if left_out is not None:
+        console.print(f"wrote {redraw}", markup=False)
+        print_issues(left_out.iter_rows(named=True), console)
+    elif redraw:
+        console.print("nothing was moved, and nothing drawn")

@@ -14,6 +14,7 @@ __all__ = ["DeviceCalls", "device_calls", "unique_pairs"]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
+_RECORD = r"^(cuda|hip|cu)EventRecord"
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,31 @@ class DeviceCalls:
         key = np.full(self.start.size, -1, dtype=np.int64)
         key[self.work.rows] = np.repeat(self.work.keys, np.diff(self.work.ptr))
         return key
+
+    def last_recorded(self, stream: int, before: _Ints, ended_by: _Ints) -> _Ints:
+        """Find the work of a stream that an event may stand for, which was recorded some time ago.
+
+        Parameters
+        ----------
+        before, ended_by
+            int64 ns, shape (queries,): when somebody asked for the event, and when it was
+            seen to be done.
+
+        Returns
+        -------
+        int64, shape (queries,)
+            Position in ``work.rows``, or -1: the last work launched before, if it ended by
+            then; else the last that did, if an event was recorded before more was launched.
+        """
+        launched, last = self.work.launched, self.work.last_before(stream, before)
+        ended = np.minimum(self.work.last_ended(stream, self.end, ended_by), last)
+        earlier = np.flatnonzero((ended >= 0) & (ended < last))
+        records = self.start[self.calls(_RECORD)]
+        at = ended[earlier]
+        until = np.minimum(launched[at + 1], before[earlier])
+        recorded = np.searchsorted(records, until) > np.searchsorted(records, launched[at])
+        ended[earlier[~recorded]] = -1
+        return ended
 
 
 def device_calls(trace: Trace, launcher: _Ints, work: StreamWork) -> DeviceCalls:

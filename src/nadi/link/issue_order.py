@@ -19,8 +19,9 @@ def communication_rows(nodes: pl.DataFrame) -> _Ints:
     """Give the timed communications in the order in which they were asked for.
 
     gloo's threads take work in turn, and may start it in another order than it was asked
-    for; the record function id is given when it is. Kernels of a communicator start in the
-    order of their launches, even on several streams.
+    for; the record function id is given when it is. Kernels of a process group may be on
+    several streams, which need not run them in the order of their launches; the correlation
+    id is given at the launch. Where some work has none it goes by starts.
 
     Returns
     -------
@@ -31,7 +32,11 @@ def communication_rows(nodes: pl.DataFrame) -> _Ints:
     chosen = nodes[rows]
     start, rf_id = chosen["start"].to_numpy(), chosen["rf_id"].to_numpy()
     on_device = ~chosen["is_cpu"].to_numpy()
-    return rows[np.lexsort((rows, start, np.where(on_device, -1, rf_id), on_device))]
+    launch = chosen["correlation"].to_numpy()
+    if (launch[on_device] <= 0).any():
+        launch = np.zeros_like(launch)
+    asked = np.where(on_device, launch, rf_id)
+    return rows[np.lexsort((rows, start, asked, on_device))]
 
 
 def group_order(nodes: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:

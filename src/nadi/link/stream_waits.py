@@ -65,17 +65,20 @@ def _guessed_stream_waits(here: DeviceCalls, calls: _Ints, log: IssueLog) -> tup
     shortly before.
     """
     calls, dst = _next_launched(here, calls)
+    num_waits = np.bincount(dst, minlength=here.start.size)
     late = here.start[dst] > _due(here)[dst]
     key = here.keys_of_rows()
     seen = np.zeros(here.start.size, dtype=np.bool_)
     none = np.empty(0, dtype=np.int64)
     pairs = [(none, none)]
     for stream, own in enumerate(here.work.keys):
-        src, woken = _just_ended(here, stream, here.start[calls], dst)
+        at = here.last_recorded(stream, here.start[calls], here.start[dst])
+        src, woken = _just_ended(here, at, dst)
         binds = woken & (key[dst] != own) & late
         pairs.append((src[binds], dst[binds]))
         seen[calls[binds]] = True
     src, dst = unique_pairs(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
+    src, dst = _last_to_end(here, src, dst, num_waits)
     log.add(
         "link.event-unknown", "info", int(np.unique(calls).size - seen.sum()),
         "waits of a stream for an event do not say which, and are not seen in the times",
@@ -83,6 +86,14 @@ def _guessed_stream_waits(here: DeviceCalls, calls: _Ints, log: IssueLog) -> tup
         "experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True)",
     )  # fmt: skip
     return src, dst
+
+
+def _last_to_end(here: DeviceCalls, src: _Ints, dst: _Ints, most: _Ints) -> tuple[_Ints, _Ints]:
+    """Keep of the pairs of each ``dst`` those whose ``src`` end last, ``most[dst]`` of them."""
+    order = np.lexsort((-here.end[src], dst))
+    src, dst = src[order], dst[order]
+    place = np.arange(dst.size) - np.searchsorted(dst, dst)
+    return src[place < most[dst]], dst[place < most[dst]]
 
 
 def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[_Ints, _Ints]:
@@ -101,22 +112,22 @@ def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[_Ints, _In
     none = np.empty(0, dtype=np.int64)
     pairs = [(none, none)]
     for stream, own in enumerate(here.work.keys):
-        src, woken = _just_ended(here, stream, here.start[here.launcher[late]], late)
+        at = here.work.last_before(stream, here.start[here.launcher[late]])
+        src, woken = _just_ended(here, at, late)
         same_device = key[late] // 2**32 == own // 2**32
         binds = woken & (key[late] != own) & same_device & (of_default | is_default[stream])
         pairs.append((src[binds], late[binds]))
     return unique_pairs(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
 
 
-def _just_ended(here: DeviceCalls, stream: int, before: _Ints, dst: _Ints) -> tuple[_Ints, _Bools]:
-    """Find the last work of a stream launched before given times, one for each of ``dst``.
+def _just_ended(here: DeviceCalls, at: _Ints, dst: _Ints) -> tuple[_Ints, _Bools]:
+    """Look at work for each of ``dst``, given by its position in ``StreamWork.rows`` or -1.
 
     Returns
     -------
     int64 and bool, shape (dst,)
         Its node row, and whether it ended shortly before ``dst`` began.
     """
-    at = here.work.last_before(stream, before)
     src = np.where(at >= 0, here.work.rows[at], 0)
     early = here.start[dst] - here.end[src]
     return src, (at >= 0) & (early >= 0) & (early <= _WOKEN_WITHIN_NS)

@@ -56,6 +56,16 @@ class StreamWork:
         at = low + np.searchsorted(self.launched[low:high], times) - 1
         return np.where(at >= low, at, -1)
 
+    def last_ended(self, stream: int, end: _Ints, times: _Ints) -> _Ints:
+        """Find the last work of a stream that ended by each time, as above.
+
+        ``end``: int64 ns, shape (nodes,).
+        """
+        low, high = self.ptr[stream], self.ptr[stream + 1]
+        ended = np.maximum.accumulate(end[self.rows[low:high]])
+        at = low + np.searchsorted(ended, times, side="right") - 1
+        return np.where(at >= low, at, -1)
+
     def first_after(self, stream: int, times: _Ints) -> _Ints:
         """Find the first work of a stream launched at each time or later, as above."""
         low, high = self.ptr[stream], self.ptr[stream + 1]

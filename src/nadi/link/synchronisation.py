@@ -35,6 +35,7 @@ _ASYNCHRONOUS = "Async"
 _DEVICE_SYNC = r"^(cuda|hip)DeviceSynchronize|^(cu|hip)CtxSynchronize"
 _STREAM_SYNC = r"^(cuda|hip|cu)StreamSynchronize"
 _EVENT_SYNC = r"^(cuda|hip|cu)EventSynchronize"
+_LONGEST_RETURN_NS = 20_000  # mostly 4 to 8 us pass until a call returns
 _FOUND_WITHIN_NS = 50_000  # a call returns at most so long after what it waited for
 
 
@@ -106,8 +107,9 @@ def _stream_syncs(here: DeviceCalls, events: Events, log: IssueLog) -> _Waits:
     """Let stream synchronisation wait for the last work launched before on its stream.
 
     The recording says which in a synchronisation event; else it is the stream of a copy
-    that was the last thing that the same thread launched; else of the work that ends last
-    before the call does, where the call is seen to wait.
+    that was the last thing that the same thread launched, where this tells why the call
+    returns when it does; else of the work that ends last before the call does, where the
+    call is seen to wait.
     """
     calls = here.calls(_STREAM_SYNC)
     trace = here.trace
@@ -135,7 +137,8 @@ def _stream_syncs(here: DeviceCalls, events: Events, log: IssueLog) -> _Waits:
 def _stream_of_last_copy(here: DeviceCalls, calls: _Ints, keys: _Ints) -> _Ints:
     """Give the stream of the copy that the thread launched last before each call.
 
-    -1 where the last thing launched is no copy: ``.item()`` copies and waits at once.
+    -1 where the last thing launched is no copy: ``.item()`` copies and waits at once. So too
+    where the call goes on for long after the copy: it waits for something else.
     """
     thread = here.trace.column("thread")
     work = here.work.rows[here.launcher[here.work.rows] >= 0]
@@ -145,15 +148,25 @@ def _stream_of_last_copy(here: DeviceCalls, calls: _Ints, keys: _Ints) -> _Ints:
         mine, theirs = thread[calls] == t, thread[launch] == t
         last[mine] = find_rows(launch[theirs], work[theirs], calls[mine], nearest=True)
     is_copy = here.trace.category_mask("memcpy")
-    return np.where((last >= 0) & is_copy[last], keys[last], -1)
+    done = np.maximum(here.end[last], here.start[calls])
+    explains = here.end[calls] - done <= _LONGEST_RETURN_NS
+    return np.where((last >= 0) & is_copy[last] & explains, keys[last], -1)
 
 
-def _nearest_work(here: DeviceCalls, calls: _Ints) -> tuple[_Ints, _Ints]:
-    """Find for each call the last work launched before it that ends shortly before it returns."""
+def _nearest_work(
+    here: DeviceCalls, calls: _Ints, *, by_event: bool = False
+) -> tuple[_Ints, _Ints]:
+    """Find for each call the last work launched before it that ends shortly before it returns.
+
+    Of each stream it is the last, or by an event the last before one was recorded.
+    """
     best = np.full(calls.size, -1, dtype=np.int64)
     latest = here.start[calls].copy()  # what ended before the call began was not waited for
     for stream in range(here.work.keys.size):
-        at = here.work.last_before(stream, here.start[calls])
+        if by_event:
+            at = here.last_recorded(stream, here.start[calls], here.end[calls])
+        else:
+            at = here.work.last_before(stream, here.start[calls])
         row = np.where(at >= 0, here.work.rows[at], 0)
         fits = (at >= 0) & (here.end[row] > latest) & (here.end[row] <= here.end[calls])
         best[fits], latest[fits] = row[fits], here.end[row[fits]]
@@ -165,7 +178,7 @@ def _event_syncs(here: DeviceCalls, events: Events) -> _Waits:
     """Let event synchronisation wait for what was on the stream when the event was recorded."""
     calls = here.calls(_EVENT_SYNC)
     if not events.are_stated:
-        return [(*_nearest_work(here, calls), True)]
+        return [(*_nearest_work(here, calls, by_event=True), True)]
     which, rows = events.queued_at_records(calls)
     return [(rows, calls[which], False)]
 
