@@ -15,12 +15,16 @@ from nadi.analyze.unexplained import explain_time
 from nadi.critical_paths import critical_path
 from nadi.discover import find_files, pair_recordings, recording_of
 from nadi.errors import InputError, UsageError
+from nadi.graph import EventGraph
 from nadi.graph_builder import build_graph
 from nadi.issues import IssueLog
 from nadi.link import link_device, link_job, link_pair
 from nadi.reordering import Reordering, reorder
-from nadi.result import Answers, Run
-from nadi.steps import choose_window, find_steps
+from nadi.result import Answers, Prediction, Run
+from nadi.simulator.elsewhere import on_system, prices_on
+from nadi.simulator.library import read_system_file
+from nadi.simulator.system_file import SystemFile
+from nadi.steps import Window, choose_window, find_steps
 from nadi.trace import Job, Trace
 from nadi.whatif import ideal_limits, parse_change, parse_values, sweep
 from nadi.whatif import what_if as change_and_replay
@@ -105,6 +109,7 @@ def run(
     *paths: Path | str,
     step: str | int = "all",
     what_if: Sequence[str] = (),
+    system: Path | str = "",
     force: bool = False,
     progress: _Progress = lambda _: None,
 ) -> Run:
@@ -118,6 +123,8 @@ def run(
         Number of a step, or ``all``.
     what_if
         Changes such as ``scale aten::mm 0.5``, each tried alone.
+    system
+        A system as :func:`nadi.load_system` takes it, to predict the step there.
     force
         As in :func:`load_job`.
     progress
@@ -128,8 +135,10 @@ def run(
     InputError
         If a file cannot be read, or files do not belong together.
     UsageError
-        If the step is not there, or a change is not understood or matches nothing.
+        If the step is not there, a change is not understood or matches nothing, or the system
+        is not for as many ranks.
     """
+    described = read_system_file(system) if system else None
     changes = [parse_change(text) for text in what_if]
     job = load_job(*paths, force=force, progress=progress)
     progress("building the event graph and its critical path")
@@ -143,6 +152,10 @@ def run(
     window = choose_window(graph, steps, str(step))
     measured = graph.replay()
     path = critical_path(measured, window)
+    prediction = None
+    if described is not None:
+        progress("predicting")
+        prediction = _predict(graph, described, window)
     start, end = window.start(graph.time), window.end(graph.time)
     return Run(
         job=job,
@@ -155,7 +168,14 @@ def run(
         communication=communication_by_rank(job, start, end),
         stragglers=find_stragglers(measured, window),
         what_ifs=[change_and_replay(graph, one, window=window) for one in changes],
+        prediction=prediction,
     )
+
+
+def _predict(graph: EventGraph, described: SystemFile, window: Window) -> Prediction:
+    change = on_system(graph.job, described)
+    answer = change_and_replay(graph, change, window=window)
+    return Prediction(change, prices_on(graph, change.system), answer)
 
 
 def ask(

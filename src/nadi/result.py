@@ -9,11 +9,34 @@ from nadi.analyze.stragglers import Stragglers
 from nadi.analyze.unexplained import Explained
 from nadi.critical_paths import CriticalPath
 from nadi.graph import EventGraph, Replay
+from nadi.simulator.elsewhere import OnSystem, Prices
 from nadi.steps import Window
 from nadi.trace import Job
 from nadi.whatif import Limit, WhatIf, what_if
 
-__all__ = ["Answers", "Run"]
+__all__ = ["Answers", "Prediction", "Run"]
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """A window of a job on another machine.
+
+    Attributes
+    ----------
+    change
+        The machine, and what of the job changes there.
+    prices
+        What each communication takes there.
+    what_if
+        The window after that change.
+    """
+
+    change: OnSystem
+    prices: Prices
+    what_if: WhatIf
+
+    def __repr__(self) -> str:
+        return f"<Prediction {self.change}: {self.what_if.step_ns} ns>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +61,8 @@ class Run:
         Which rank each collective of the window waited for.
     what_ifs
         One per change asked for, each made to the measured job alone.
+    prediction
+        The window on another machine, if one was named.
     """
 
     job: Job
@@ -50,6 +75,7 @@ class Run:
     communication: list[RankCommunication]
     stragglers: Stragglers
     what_ifs: list[WhatIf]
+    prediction: Prediction | None = None
 
     def __repr__(self) -> str:
         return f"<Run {self.window.name} of {self.job!r}: {self.measured_ns} ns>"

@@ -15,7 +15,9 @@ __all__ = [
     "format_count",
     "format_ns",
     "format_percent",
+    "parse_bytes",
     "parse_ns",
+    "parse_operations",
     "parse_rate",
     "plain_number",
     "printable",
@@ -65,6 +67,36 @@ def parse_rate(text: str) -> float:
     if math.isinf(rate):
         raise ValueError(f"{text!r} is more than a bandwidth can be")
     return rate
+
+
+def parse_bytes(text: str) -> int:
+    """Read a size such as ``80 GB`` (10^9) or ``80 GiB`` (2^30); bytes.
+
+    Raises
+    ------
+    ValueError
+        If it is none; the message says what is.
+    """
+    found = _QUANTITY.fullmatch(text)
+    unit = re.fullmatch(r"([KMGT]i?|)B", found[2]) if found else None
+    if found is None or unit is None:
+        raise ValueError(f"{text!r} is not a size such as 80 GB or 80 GiB")
+    return round(float(found[1]) * {**_DECIMAL, **_BINARY}[unit[1]])
+
+
+def parse_operations(text: str) -> float:
+    """Read how fast something computes, such as ``312 TFLOP/s`` (10^12); operations per second.
+
+    Raises
+    ------
+    ValueError
+        If it is no such rate; the message says what is.
+    """
+    found = _QUANTITY.fullmatch(text)
+    unit = re.fullmatch(r"([KMGTP]|)(FLOP|OP)/s", found[2]) if found else None
+    if found is None or unit is None or float(found[1]) <= 0:
+        raise ValueError(f"{text!r} is not a rate such as 312 TFLOP/s or 2.5 PFLOP/s")
+    return float(found[1]) * {**_DECIMAL, "P": 10**15}[unit[1]]
 
 
 def format_ns(nanoseconds: int) -> str:

@@ -15,6 +15,7 @@ from nadi.cli import (
     reorder,
     run,
     simulate,
+    systems,
     validate,
     what_if,
 )
@@ -34,6 +35,7 @@ app.command("run", help=run.HELP)(run.command)
 app.command("demo", help=demo.HELP)(demo.command)
 app.command("critical-path", help=critical_path.HELP)(critical_path.command)
 app.command("simulate", help=simulate.HELP)(simulate.command)
+app.command("systems", help=systems.HELP)(systems.command)
 app.command("what-if", help=what_if.HELP)(what_if.command)
 app.command("reorder", help=reorder.HELP)(reorder.command)
 app.command("info", help=info.HELP)(info.command)

@@ -22,6 +22,7 @@ HELP = """Say what bounds a step: link raw traces, replay them, find the critica
   nadi run TRACES
   nadi run host.json.gz device.json.gz --step 5
   nadi run TRACES --what-if 'scale nccl 0.5' --what-if 'scale aten::mm 0.8'
+  nadi run TRACES --system dgx-h100
   nadi run TRACES -o results
   nadi run TRACES --json | jq .critical_path_by_kind
 """
@@ -51,6 +52,16 @@ def command(
             show_default=False,
         ),
     ] = None,
+    system: Annotated[
+        str,
+        typer.Option(
+            "--system",
+            metavar="NAME|FILE",
+            help="Also predict it on a system that nadi systems lists, or that a file describes: "
+            "with the times that communication would take there.",
+            show_default=False,
+        ),
+    ] = "",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -70,7 +81,7 @@ def command(
     ] = False,
 ) -> None:  # fmt: skip
     """Run the main job."""
-    analyse(paths, step, what_if or [], output, force=force, as_json=as_json)
+    analyse(paths, step, what_if or [], output, system=system, force=force, as_json=as_json)
 
 
 def analyse(
@@ -79,6 +90,7 @@ def analyse(
     what_if: list[str],
     output: Path | None,
     *,
+    system: str = "",
     force: bool = False,
     as_json: bool = False,
     announce: bool = False,
@@ -102,7 +114,9 @@ def analyse(
 
         if output is not None:
             check_results_folder(output)
-        result = run(*paths, step=step, what_if=what_if, force=force, progress=progress)
+        result = run(
+            *paths, step=step, what_if=what_if, system=system, force=force, progress=progress
+        )
         written = []
         if output is not None:
             progress("writing results")

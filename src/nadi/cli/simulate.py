@@ -9,22 +9,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nadi.errors import UsageError
+
 if TYPE_CHECKING:
     from nadi.simulator import Simulation
 
 __all__ = ["HELP", "command"]
 
-HELP = """Say how long a job would take on a machine that is described in files.
+HELP = """Say how long a job would take on a machine that is not there.
 
-The job is a Chakra .et for each rank. The machine is described as for ASTRA-sim, and
-the answers are that simulator's, to the nanosecond; --right leaves out what is odd
-about them.
+The job is a Chakra .et for each rank. The machine is one that comes with Nadi (nadi
+systems lists them), a file of yours, or described as for ASTRA-sim; with its files
+the answers are that simulator's, to the nanosecond, and --right leaves out what is
+odd about them.
 
 [bold]Examples[/]
 
+  nadi simulate TRACES --system dgx-h100
+  nadi simulate TRACES --system mine.toml --json | jq .makespan_ns
   nadi simulate TRACES --network net.yml --system-config sys.json
   nadi simulate traces/workload --network net.yml --system-config sys.json --comm-group g.json
-  nadi simulate TRACES --network net.yml --system-config sys.json --json | jq .makespan_ns
 """
 
 
@@ -33,14 +37,18 @@ def command(
         str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, or "
                             "what their names begin with.", show_default=False),
     ],
+    system: Annotated[
+        str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
+                          help="A system that comes with Nadi, or a file in TOML, YAML or JSON."),
+    ] = "",
     network: Annotated[
-        Path, typer.Option("--network", metavar="YAML", help="ASTRA-sim's network file.",
-                           show_default=False),
-    ],
+        Path | None, typer.Option("--network", metavar="YAML", help="ASTRA-sim's network file.",
+                                  show_default=False),
+    ] = None,
     system_config: Annotated[
-        Path, typer.Option("--system-config", metavar="JSON", help="ASTRA-sim's system file.",
-                           show_default=False),
-    ],
+        Path | None, typer.Option("--system-config", metavar="JSON", show_default=False,
+                                  help="ASTRA-sim's system file."),
+    ] = None,
     remote_memory: Annotated[
         Path | None, typer.Option("--remote-memory", metavar="JSON", show_default=False,
                                   help="ASTRA-sim's file of the remote memory."),
@@ -68,21 +76,55 @@ def command(
 
     with show_progress(announce=False) as progress:
         progress("starting")
-        from nadi.simulator import load_astra_sim_system, read_ranks, simulate
+        from nadi.simulator import (
+            load_astra_sim_system,
+            read_ranks,
+            read_system_file,
+            simulate,
+        )
 
-        system = load_astra_sim_system(
-            network, system_config, remote_memory, comm_group, congestion=congestion,
-            queues=queues, rendezvous=rendezvous, compat="" if right else "astra-sim",
-        )  # fmt: skip
+        if system:
+            _refuse_with_system(
+                network, system_config, remote_memory, comm_group, congestion, queues > 1,
+                rendezvous, right,
+            )  # fmt: skip
+            described = read_system_file(system)
+        elif network and system_config:
+            machine = load_astra_sim_system(
+                network, system_config, remote_memory, comm_group, congestion=congestion,
+                queues=queues, rendezvous=rendezvous, compat="" if right else "astra-sim",
+            )  # fmt: skip
+        else:
+            raise UsageError(
+                "nadi simulate", "it is not told on which machine",
+                "give --system NAME (nadi systems lists them), or both --network and "
+                "--system-config",
+            )  # fmt: skip
         progress("reading traces")
         traces = read_ranks(job)
         progress("simulating")
-        done = simulate(traces, system)
+        done = simulate(traces, described.fit(len(traces)) if system else machine)
     if as_json:
         json.dump(_summary(done), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
         _print(done)
+
+
+def _refuse_with_system(*given: object) -> None:
+    """Raise UsageError if options were given that are of ASTRA-sim's files only."""
+    for name, value in zip(_OF_ASTRA_SIM, given, strict=True):
+        if value:
+            raise UsageError(
+                f"--{name}", "it goes with ASTRA-sim's files, and --system is given",
+                "leave it out, and state it in the system's file",
+            )  # fmt: skip
+
+
+_OF_ASTRA_SIM = (
+    "network", "system-config", "remote-memory", "comm-group", "congestion", "queues",
+    "rendezvous", "right",
+)  # fmt: skip
 
 
 def _summary(done: Simulation) -> dict[str, object]:

@@ -15,6 +15,7 @@ from nadi.discover import RESULT_FILES
 from nadi.formats.container import check_writable, write_beside
 from nadi.issues import summed_issues
 from nadi.report._text import TOP, make_table, name_cell, print_issues, to_json
+from nadi.report.prediction import describe_prediction, print_prediction
 from nadi.report.timeline import write_timeline
 from nadi.result import Run
 from nadi.schema import UNBOUNDED
@@ -84,6 +85,9 @@ def summarize(run: Run) -> dict[str, Any]:
             {"change": "; ".join(map(str, asked.changes)), "step_ns": asked.step_ns}
             for asked in run.what_ifs
         ],
+        "on_system": (
+            describe_prediction(run.prediction, run.path) if run.prediction else None
+        ),
         "issues": _issues(run),
         "sources": [
             msgspec.to_builtins(source)
@@ -133,6 +137,8 @@ def print_summary(run: Run, console: Console) -> None:
     _print_communication(data, console)
     _print_stragglers(data, console)
     _print_what_ifs(data, console)
+    if data["on_system"]:
+        print_prediction(data["on_system"], console)
     shown = (i for i in data["issues"] if i["severity"] != "info" or i["code"] in _ALWAYS_SHOWN)
     print_issues(shown, console)
 

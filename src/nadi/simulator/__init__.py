@@ -4,15 +4,35 @@ from __future__ import annotations
 
 from nadi.simulator.astra_config import astra_sim_system, load_astra_sim_system
 from nadi.simulator.config import System
+from nadi.simulator.elsewhere import OnSystem, Prices, on_system, prices_on
 from nadi.simulator.engine import Simulation, simulate
 from nadi.simulator.inputs import find_ranks, read_ranks
+from nadi.simulator.library import (
+    load_system,
+    read_system_file,
+    shipped_systems,
+    shipped_text,
+)
+from nadi.simulator.prices import collective_time, message_time
+from nadi.simulator.system_file import SystemFile
 
 __all__ = [
+    "OnSystem",
+    "Prices",
     "Simulation",
     "System",
+    "SystemFile",
     "astra_sim_system",
+    "collective_time",
     "find_ranks",
     "load_astra_sim_system",
+    "load_system",
+    "message_time",
+    "on_system",
+    "prices_on",
     "read_ranks",
+    "read_system_file",
+    "shipped_systems",
+    "shipped_text",
     "simulate",
 ]

@@ -108,6 +108,8 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         An all-reduce of several dimensions scatters, reduces in the last, and gathers.
     chunks
         How many parts a collective is cut into.
+    least_chunk
+        Bytes that a part has at least, if there are several; not with ``compat``.
     active_chunks, queues
         How many parts a dimension works on at once, and in how many queues they wait.
     custom
@@ -123,6 +125,7 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     all_to_all: tuple[str, ...] = ("direct",)
     bandwidth_aware: bool = True
     chunks: _Count = 1
+    least_chunk: _Count = 1
     active_chunks: _Count = 1
     queues: _Count = 1
     custom: dict[str, str] = {}

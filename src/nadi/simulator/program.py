@@ -295,7 +295,8 @@ def _groups(
         return names, members, group
     number = np.array(numbers, dtype=np.int64)
     own = np.repeat(np.array(starts, dtype=np.int64), sizes)
-    return names, members, np.where(group < 0, -1, number[np.maximum(group, 0) + own])
+    stated = group >= 0  # a rank after the last with groups has none to count from
+    return names, members, np.where(stated, number[np.where(stated, group + own, 0)], -1)
 
 
 def _involved(traces: Sequence[Trace], first: Ints) -> Ints:

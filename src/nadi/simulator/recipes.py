@@ -241,7 +241,7 @@ def chunks_of(
     """
     collectives = system.collectives
     if not system.compat:
-        count = max(min(collectives.chunks, size), 1)
+        count = max(min(collectives.chunks, size // collectives.least_chunk), 1)
         return count, size // count, size % count
     chunk = size // collectives.chunks
     if comm_type != "all_gather" and num_ranks > chunk:

@@ -1,0 +1,56 @@
+"""Systems as lists of what they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from nadi.simulator import SystemFile
+from nadi.units import printable
+
+__all__ = ["describe_system", "print_systems"]
+
+
+def describe_system(system: SystemFile) -> dict[str, Any]:
+    """Say what a system is; figures with their units, as its file has them."""
+    return {
+        "name": system.name,
+        "about": system.about,
+        "ranks": system.ranks,
+        "peak": system.compute.peak,
+        "memory_bandwidth": system.memory.bandwidth,
+        "memory_capacity": system.memory.capacity,
+        "network": [
+            {
+                "topology": dimension.topology,
+                "size": dimension.size,
+                "bandwidth": dimension.bandwidth,
+                "latency": dimension.latency,
+            }
+            for dimension in system.network.dimensions
+        ],
+        "shapes": list(system.network.shapes),
+        "source": system.source,
+    }
+
+
+def print_systems(described: list[dict[str, Any]], console: Console) -> None:
+    """Print a few lines for each system."""
+    for one in described:
+        console.print(Text.assemble((one["name"], "bold"), "  ", printable(one["about"])))
+        compute = f"{one['peak']}, {one['memory_bandwidth']}, {one['memory_capacity']}"
+        lines = [
+            ("ranks", one["ranks"]),
+            ("each has", f"{compute} of memory"),
+            ("network", "; ".join(map(_link, one["network"]))),
+            ("source", one["source"]),
+        ]
+        for title, text in lines:
+            console.print(Text(f"  {title:<9} {printable(text)}"))
+
+
+def _link(dimension: dict[str, Any]) -> str:
+    size = "" if dimension["size"] == "any" else f" of {dimension['size']}"
+    return f"{dimension['topology']}{size}, {dimension['bandwidth']}, {dimension['latency']}"

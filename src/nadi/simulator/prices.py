@@ -1,0 +1,129 @@
+"""How long one communication takes on a system, alone."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from nadi.errors import UsageError
+from nadi.provenance import Provenance
+from nadi.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.simulator.config import COLLECTIVES, System
+from nadi.simulator.engine import simulate
+from nadi.trace import Trace
+
+__all__ = ["STAND_INS", "collective_time", "message_time"]
+
+STAND_INS = {
+    "broadcast": "all_gather",
+    "gather": "all_gather",
+    "reduce": "reduce_scatter",
+    "scatter": "reduce_scatter",
+    "barrier": "all_reduce",
+}
+"""What is simulated in the place of a collective that no algorithm is given for.
+
+Each moves as many bytes through its busiest rank. A broadcast is an all-gather of parts; a
+barrier an all-reduce of one byte.
+"""
+
+
+def collective_time(
+    system: System, comm_type: str, size: int, group: tuple[int, ...] = ()
+) -> int:  # fmt: skip
+    """Say how long a collective takes, alone, from when all have entered it; ns.
+
+    Parameters
+    ----------
+    comm_type
+        One of ``schema.COMM_TYPES`` that is a collective; see ``STAND_INS``.
+    size
+        Bytes that each rank gives.
+    group
+        Its members in their order; by default all ranks.
+
+    Raises
+    ------
+    UsageError
+        If it is no collective, or a member is no rank of the system.
+    """
+    everybody = range(system.network.num_ranks)
+    if not set(group) <= set(everybody):
+        raise UsageError(
+            f"group {list(group)}", f"the system has ranks 0 to {everybody[-1]}",
+            "fit it to the number of ranks of the job",
+        )  # fmt: skip
+    members = len(group) or len(everybody)
+    if comm_type not in COLLECTIVES:
+        if comm_type not in STAND_INS:
+            raise UsageError(comm_type, "is no collective", f"there are {', '.join(STAND_INS)}")
+        if comm_type == "broadcast":
+            size = -(-size // members)
+        elif comm_type == "barrier":
+            size = 1
+        comm_type = STAND_INS[comm_type]
+    if members == 1:
+        return 0
+    if sorted(group) == list(everybody):
+        group = ()
+    return _simulated(msgspec.json.encode(system), comm_type, max(size, 1), group)
+
+
+def message_time(system: System, size: int, src: int, dst: int) -> int:
+    """Say how long a message from one rank to another takes, alone; ns.
+
+    Raises
+    ------
+    UsageError
+        If one of them is no rank of the system.
+    """
+    num_ranks = system.network.num_ranks
+    if src == dst or not (0 <= src < num_ranks and 0 <= dst < num_ranks):
+        raise UsageError(
+            f"message from rank {src} to {dst}", f"the system has ranks 0 to {num_ranks - 1}"
+        )
+    return _simulated(msgspec.json.encode(system), "message", max(size, 0), (src, dst))
+
+
+@lru_cache(maxsize=1 << 16)
+def _simulated(encoded: bytes, what: str, size: int, group: tuple[int, ...]) -> int:
+    """Simulate a job of one communication; a System cannot be a key, and so comes as JSON."""
+    system = msgspec.json.decode(encoded, type=System)
+    # computation and recorded times are no part of it
+    system = msgspec.structs.replace(
+        system, groups={}, compute=msgspec.structs.replace(system.compute, replay_only=False)
+    )
+    num_ranks = system.network.num_ranks
+    if what == "message":
+        src, dst = group
+        column: dict[str, list[Any]] = {
+            "comm_bytes": [size],
+            "src": [src],
+            "dst": [dst],
+            "tag": [0],
+        }
+        given = {
+            src: _trace({"kind": ["COMM_SEND"], "comm_type": ["send"], **column}),
+            dst: _trace({"kind": ["COMM_RECV"], "comm_type": ["recv"], **column}),
+        }
+    else:
+        column = {"kind": ["COMM_COLL"], "comm_type": [what], "comm_bytes": [size]}
+        column |= {"group": [0 if group else -1]}
+        given = dict.fromkeys(group or range(num_ranks), _trace(column, group))
+    idle = _trace({"kind": ["INVALID"]})
+    return simulate([given.get(rank, idle) for rank in range(num_ranks)], system).makespan
+
+
+def _trace(columns: dict[str, list[Any]], group: tuple[int, ...] = ()) -> Trace:
+    """Make the trace of one node."""
+    given = {"id": [0], "name": ["one"], "category": ["kernel"], "is_cpu": [False], **columns}
+    groups = GROUPS.build(1, {"name": ["members"], "ranks": [list(group)]})
+    return Trace(
+        nodes=NODES.build(1, given),
+        deps=DEPS.empty(),
+        groups=groups if group else GROUPS.empty(),
+        issues=ISSUES.empty(),
+        provenance=Provenance("", ()),
+    )

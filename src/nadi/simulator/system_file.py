@@ -1,0 +1,413 @@
+"""Nadi's own files of systems: read, checked, and fitted to a number of ranks.
+
+A file states figures with their units and says how its network grows with the job; so one file
+holds for 4 ranks and for 64. ``docs/systems.md`` describes it.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn, TypeVar
+
+import msgspec
+
+from nadi.errors import FormatError, UsageError
+from nadi.simulator.config import (
+    COLLECTIVES,
+    Collectives,
+    Compute,
+    Dimension,
+    Network,
+    RemoteMemory,
+    System,
+    parse_algorithm,
+)
+from nadi.units import format_count, parse_bytes, parse_ns, parse_operations, parse_rate
+
+__all__ = ["SystemFile", "parse_system_file", "system_from"]
+
+_Value = TypeVar("_Value")
+_Algorithms = str | tuple[str, ...]
+_SHAPE = re.compile(r"\d+\*?(x\d+\*?)*")
+_AT = re.compile(r"(.*?) - at `(.*)`", re.DOTALL)
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A section of a file: what it does not know is refused."""
+
+
+class _Dimension(_Part, frozen=True):
+    topology: Literal["ring", "fully-connected", "switch", "mesh", "torus"]
+    bandwidth: str
+    latency: str = "0 ns"
+    size: int | Literal["any"] = "any"
+
+
+class _Network(_Part, frozen=True):
+    dimensions: tuple[_Dimension, ...]
+    shapes: tuple[str, ...] = ()
+    congestion: bool = False
+    rendezvous: bool = False
+
+
+class _Compute(_Part, frozen=True):
+    peak: str = ""
+    time: Literal["recorded", "roofline"] = "recorded"
+    devices: tuple[str, ...] = ()
+
+
+class _Remote(_Part, frozen=True):
+    kind: Literal["per-rank", "pool", "per-node"]
+    bandwidth: str = ""
+    latency: str = "0 ns"
+    ranks_per_node: int = 1
+
+
+class _Memory(_Part, frozen=True):
+    bandwidth: str = ""
+    capacity: str = ""
+    remote: _Remote | None = None
+
+
+class _Collectives(_Part, frozen=True):
+    all_reduce: _Algorithms = "ring"
+    reduce_scatter: _Algorithms = "ring"
+    all_gather: _Algorithms = "ring"
+    all_to_all: _Algorithms = "direct"
+    bandwidth_aware: bool = True
+    chunks: int = 1
+    least_chunk: str = "1 B"
+    endpoint_delay: str = "10 ns"
+    custom: dict[str, str] = {}
+
+
+class _Scheduling(_Part, frozen=True):
+    active_chunks: int = 1
+    queues: int = 1
+    replay_only: bool = False
+
+
+class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a file of a system says, with its units as written; ``fit`` makes a System of it.
+
+    Attributes
+    ----------
+    about, source
+        What it is, and where its figures are from, in a line.
+    compute, memory, network, collectives, scheduling, groups, compat
+        Its sections.
+    name
+        Of the file.
+    """
+
+    network: _Network
+    about: str = ""
+    source: str = ""
+    compute: _Compute = _Compute()
+    memory: _Memory = _Memory()
+    collectives: _Collectives = _Collectives()
+    scheduling: _Scheduling = _Scheduling()
+    groups: dict[str, tuple[int, ...]] = {}
+    compat: Literal["", "astra-sim"] = ""
+    name: str = ""
+
+    @property
+    def peak(self) -> float:
+        """Operations per second of a rank's device; 0 if the file does not say."""
+        given = self.compute.peak
+        return _quantity(self.name, "$.compute.peak", given, parse_operations) if given else 0.0
+
+    @property
+    def memory_bandwidth(self) -> float:
+        """Bytes per second of a rank's memory; 0 if the file does not say."""
+        given = self.memory.bandwidth
+        return _quantity(self.name, "$.memory.bandwidth", given, parse_rate) if given else 0.0
+
+    @property
+    def ranks(self) -> str:
+        """For how many ranks it is, in words."""
+        if self.network.shapes:
+            sizes = sorted(_product(_sizes(shape)) for shape in self.network.shapes)
+            return ", ".join(map(format_count, sizes))
+        fixed = [d.size for d in self.network.dimensions if isinstance(d.size, int)]
+        most = _product(fixed)
+        if len(fixed) == len(self.network.dimensions):
+            return f"1 to {most}" if len(fixed) == 1 else f"up to {most}"
+        if not fixed:
+            return "any number"
+        return f"1 to {fixed[0]}, or a multiple of {most}"
+
+    def fit(self, num_ranks: int | None = None) -> System:
+        """Make the system for a number of ranks.
+
+        Ranks fill the first dimension before they need the second: a job smaller than a node
+        uses a part of it, and a larger one whole nodes. Of a network with shapes, it is the
+        shape with as many ranks.
+
+        Parameters
+        ----------
+        num_ranks
+            By default all of the dimensions that have a size (a node), or the largest shape.
+
+        Raises
+        ------
+        UsageError
+            If it cannot have so many.
+        FormatError
+            If a value cannot be understood, with its path and what would be.
+        """
+        own = self.network
+        if num_ranks is None:
+            fixed = [d.size for d in own.dimensions if isinstance(d.size, int)]
+            shapes = [_product(_sizes(shape)) for shape in own.shapes]
+            num_ranks = max(shapes) if shapes else _product(fixed)
+        all_dimensions = self._dimensions()
+        sizes = self._shape(num_ranks) if own.shapes else self._filled(num_ranks)
+        kept = [d for d, (size, _) in enumerate(sizes) if size > 1] or [0]
+        dimensions = tuple(
+            msgspec.structs.replace(
+                all_dimensions[d],
+                size=sizes[d][0],
+                **({"topology": "ring" if sizes[d][1] else "mesh"} if own.shapes else {}),
+            )
+            for d in kept
+        )
+        return System(
+            network=Network(dimensions, own.congestion, own.rendezvous),
+            compute=Compute(
+                roofline=self.compute.time == "roofline",
+                peak=self.peak,
+                memory_bandwidth=self.memory_bandwidth,
+                replay_only=self.scheduling.replay_only,
+            ),
+            remote_memory=self._remote_memory(),
+            collectives=self._collectives(kept),
+            groups=self.groups,
+            compat=self.compat,
+            name=self.name,
+        )
+
+    def check(self) -> None:
+        """Raise FormatError if any value cannot be understood, with its path."""
+        own = self.network
+        if not own.dimensions:
+            _refuse(self.name, "$.network.dimensions", "there are none", "describe at least one")
+        for d, dimension in enumerate(own.dimensions):
+            where = f"$.network.dimensions[{d}]"
+            if own.shapes:
+                if dimension.topology != "torus" or dimension.size != "any":
+                    _refuse(
+                        self.name, where, "beside shapes its topology is torus, without a size",
+                        "leave out the shapes, or the size",
+                    )  # fmt: skip
+            elif dimension.topology == "torus":
+                _refuse(
+                    self.name, f"{where}.topology", "a torus needs shapes",
+                    'list them, as shapes = ["2x2", "4*x4*"], or write ring',
+                )  # fmt: skip
+            elif isinstance(dimension.size, int) and dimension.size < 1:
+                _refuse(self.name, f"{where}.size", f"{dimension.size} is not 1 or more")
+            elif dimension.size == "any" and d < len(own.dimensions) - 1:
+                _refuse(
+                    self.name, f"{where}.size", "only the last dimension may be of any size",
+                    "give a number",
+                )  # fmt: skip
+        for k, shape in enumerate(own.shapes):
+            fits = _SHAPE.fullmatch(shape) and len(_sizes(shape)) == len(own.dimensions)
+            if not fits or 0 in _sizes(shape):
+                _refuse(
+                    self.name, f"$.network.shapes[{k}]", f"{shape!r} is no shape",
+                    f"write {len(own.dimensions)} sizes such as 4x8*, * where the ends are joined",
+                )  # fmt: skip
+        if self.compute.time == "roofline" and not (self.compute.peak and self.memory.bandwidth):
+            _refuse(
+                self.name, "$.compute.time", "a roofline needs compute.peak and memory.bandwidth",
+                "state both, or take recorded times",
+            )  # fmt: skip
+        if self.memory.capacity:
+            _quantity(self.name, "$.memory.capacity", self.memory.capacity, parse_bytes)
+        self.fit()
+
+    def _dimensions(self) -> list[Dimension]:
+        """Give all dimensions, each still of size 1."""
+        found = []
+        for d, given in enumerate(self.network.dimensions):
+            where = f"$.network.dimensions[{d}]"
+            rate = _quantity(self.name, f"{where}.bandwidth", given.bandwidth, parse_rate)
+            latency = _quantity(self.name, f"{where}.latency", given.latency, parse_ns)
+            topology = "ring" if given.topology == "torus" else given.topology
+            found.append(Dimension(topology, 1, rate / 1e9, float(latency)))
+        return found
+
+    def _filled(self, num_ranks: int) -> list[tuple[int, bool]]:
+        """Give the sizes of all dimensions, filled from the first."""
+        left, sizes = num_ranks, []
+        for dimension in self.network.dimensions:
+            size = left if dimension.size == "any" else min(left, dimension.size)
+            if size < 1 or left % size:
+                raise self._not_for(num_ranks)
+            left //= size
+            sizes.append((size, False))
+        if left != 1:
+            raise self._not_for(num_ranks)
+        return sizes
+
+    def _shape(self, num_ranks: int) -> list[tuple[int, bool]]:
+        """Give the sizes of the shape with so many ranks, and whether their ends are joined."""
+        for shape in self.network.shapes:
+            if _product(_sizes(shape)) == num_ranks:
+                joined = ["*" in part for part in shape.split("x")]
+                return list(zip(_sizes(shape), joined, strict=True))
+        raise self._not_for(num_ranks)
+
+    def _not_for(self, num_ranks: int) -> UsageError:
+        what = "size of a dimension" if not self.network.shapes else "shapes"
+        return UsageError(
+            f"system {self.name}", f"it is not for {num_ranks} ranks, but for {self.ranks}",
+            f"change the {what} in a copy of its file (nadi systems NAME)",
+        )  # fmt: skip
+
+    def _remote_memory(self) -> RemoteMemory:
+        given = self.memory.remote
+        if given is None:
+            return RemoteMemory()
+        where = "$.memory.remote"
+        rate = 0.0
+        if given.bandwidth:
+            rate = _quantity(self.name, f"{where}.bandwidth", given.bandwidth, parse_rate) / 1e9
+        if rate and rate < 1:
+            _refuse(
+                self.name, f"{where}.bandwidth", f"{given.bandwidth!r} is below 1 GB/s",
+                "which is the least that is simulated",
+            )  # fmt: skip
+        latency = _quantity(self.name, f"{where}.latency", given.latency, parse_ns)
+        return RemoteMemory(given.kind, latency, round(rate), given.ranks_per_node)
+
+    def _collectives(self, kept: list[int]) -> Collectives:
+        """Give algorithms for the dimensions that are used."""
+        given = self.collectives
+        algorithms: dict[str, tuple[str, ...]] = {}
+        for comm_type in COLLECTIVES:
+            where = f"$.collectives.{comm_type}"
+            stated = getattr(given, comm_type)
+            names = (stated,) if isinstance(stated, str) else stated
+            count = len(self.network.dimensions)
+            if not 0 < len(names) <= count:
+                _refuse(
+                    self.name, where, f"{len(names)} algorithms for {count} dimensions",
+                    "give one for all, or one for each",
+                )  # fmt: skip
+            for name in names:
+                parse_algorithm(name, f"{self.name}: {where}")
+            algorithms[comm_type] = tuple(names[min(d, len(names) - 1)] for d in kept)
+        least = _quantity(self.name, "$.collectives.least_chunk", given.least_chunk, parse_bytes)
+        delay = _quantity(self.name, "$.collectives.endpoint_delay", given.endpoint_delay, parse_ns)
+        counts = {
+            "collectives.chunks": given.chunks,
+            "scheduling.active_chunks": self.scheduling.active_chunks,
+            "scheduling.queues": self.scheduling.queues,
+        }
+        for path, count in counts.items():
+            if count < 1:
+                _refuse(self.name, f"$.{path}", f"{count} is not 1 or more")
+        return Collectives(
+            **algorithms,
+            bandwidth_aware=given.bandwidth_aware,
+            chunks=given.chunks,
+            least_chunk=max(least, 1),
+            active_chunks=self.scheduling.active_chunks,
+            queues=self.scheduling.queues,
+            custom=given.custom,
+            endpoint_delay=delay,
+            group_endpoint_delay=delay,
+        )
+
+
+def parse_system_file(content: bytes, suffix: str, name: str) -> SystemFile:
+    """Understand the content of a file.
+
+    Parameters
+    ----------
+    suffix
+        ``.toml``, ``.yaml``, ``.yml`` or ``.json``.
+    name
+        Of the system; errors name it.
+
+    Raises
+    ------
+    FormatError
+        If it cannot be understood, with the JSON path of what is wrong.
+    UsageError
+        If it is YAML, and what reads YAML is not installed.
+    """
+    read = _READERS.get(suffix.lower())
+    if read is None:
+        raise FormatError(name, f"{suffix or 'no ending'} is no ending of a system's file",
+                          f"there are {', '.join(_READERS)}")  # fmt: skip
+    try:
+        return system_from(read(content), name)
+    except (tomllib.TOMLDecodeError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FormatError(name, str(error), f"mend it: it is read as {suffix[1:]}") from None
+    except ImportError:
+        raise UsageError(
+            name, "YAML needs PyYAML", "pip install 'nadi[yaml]', or write TOML or JSON"
+        ) from None
+
+
+def system_from(value: Any, name: str) -> SystemFile:
+    """Check a description that is at hand as a dict, as it stands in a file.
+
+    Raises
+    ------
+    FormatError
+        If something in it is not known or cannot be, with its JSON path.
+    """
+    try:
+        found = msgspec.convert(value, SystemFile)
+    except msgspec.ValidationError as error:
+        at = _AT.fullmatch(str(error))
+        what, path = (at[1], at[2]) if at else (str(error), "$")
+        raise FormatError(
+            f"{name}: {path}", what, "docs/systems.md has all keys, nadi systems NAME an example"
+        ) from None
+    found = msgspec.structs.replace(found, name=name)
+    found.check()
+    return found
+
+
+def _read_toml(content: bytes) -> Any:
+    return tomllib.loads(content.decode())
+
+
+_READERS: dict[str, Callable[[bytes], Any]] = {
+    ".toml": _read_toml,
+    ".yaml": msgspec.yaml.decode,
+    ".yml": msgspec.yaml.decode,
+    ".json": msgspec.json.decode,
+}
+
+
+def _sizes(shape: str) -> list[int]:
+    return [int(part.rstrip("*")) for part in shape.split("x")]
+
+
+def _product(sizes: list[int]) -> int:
+    product = 1
+    for size in sizes:
+        product *= size
+    return product
+
+
+def _quantity(name: str, where: str, text: str, parse: Callable[[str], _Value]) -> _Value:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise FormatError(
+            f"{name}: {where}", str(error), "write the number with its unit"
+        ) from None
+
+
+def _refuse(name: str, where: str, what: str, remedy: str = "give a larger one") -> NoReturn:
+    raise FormatError(f"{name}: {where}", what, remedy)
