@@ -73,6 +73,17 @@ def test_weights_edges_and_nodes_may_be_edited(graph: EventGraph) -> None:
     assert changed.time.max() > 265_000
 
 
+def test_what_came_at_a_time_of_its_own_still_comes_no_sooner(pair: PairWriter) -> None:
+    pair.op("first", 0, 10)
+    pair.op("other", 50, 10, tid=2)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    for weight, start in ((0, 50_000), (70_000, 80_000)):
+        digraph = nadi.to_networkx(graph)
+        end, other = vertex(digraph, "first", "end"), vertex(digraph, "other", "start")
+        digraph.add_edge(end, other, weight=weight)
+        assert nadi.from_networkx(digraph).replay().time[other] == start
+
+
 def test_operations_may_be_taken_out(graph: EventGraph) -> None:
     digraph = nadi.to_networkx(graph)
     start, end = vertex(digraph, "gemm", "start"), vertex(digraph, "gemm", "end")

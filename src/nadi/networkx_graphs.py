@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nadi.errors import UsageError
-from nadi.graph import CycleError, EdgeKind, EventGraph, make_edges
+from nadi.graph import CycleError, EdgeKind, Edges, EventGraph, make_edges
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -88,6 +88,7 @@ def from_networkx(digraph: nx.DiGraph) -> EventGraph:
             "edit that one, or a copy of it",
         )  # fmt: skip
     base, number = _without_ops(original, digraph)
+    had_edges = np.diff(original.in_ptr)[np.fromiter(number, np.int64, len(number))] > 0
     others = [node for node in digraph if node not in number]
     first_new = base.num_vertices
     number |= {node: first_new + k for k, node in enumerate(others)}
@@ -95,17 +96,25 @@ def from_networkx(digraph: nx.DiGraph) -> EventGraph:
     src, dst, weight, kind, op = np.array(columns, dtype=np.int64).reshape(-1, 5).T
     of_op = _renumbered_ops(original, number)
     edges = make_edges(src, dst, weight, kind, np.append(of_op, -1)[op])
+    # what came at a time of its own and waits for something now still comes no sooner
+    has_edges = np.bincount(dst, minlength=first_new)[:first_new] > 0
+    held = np.flatnonzero(has_edges & ~had_edges)
+    moments = first_new + len(others) + np.arange(held.size)
+    first = make_edges(moments, held, 0, EdgeKind.ADDED, -1)
+    edges = Edges(*(np.concatenate(pair) for pair in zip(edges, first, strict=True)))
     try:
-        made = base.with_edges(edges, len(others))
+        made = base.with_edges(edges, len(others) + held.size)
     except CycleError as error:
         names = {vertex: node for node, vertex in number.items()}
-        moments = [
+        said = [
             str(names[vertex]) if vertex >= first_new else moment
             for vertex, moment in zip(error.vertices, error.moments, strict=True)
         ]
-        raise CycleError(moments, error.vertices) from None
-    own = [int(digraph.nodes[node].get("delay", 0)) for node in others]
-    return replace(made, delay=np.append(made.delay[:first_new], own).astype(np.int64))
+        raise CycleError(said, error.vertices) from None
+    own = np.array([int(digraph.nodes[node].get("delay", 0)) for node in others], dtype=np.int64)
+    delay = np.concatenate([base.delay, own, base.delay[held]])
+    delay[held] = 0
+    return replace(made, delay=delay)
 
 
 def _edge(u: Hashable, v: Hashable, said: dict[str, Any], number: dict[Hashable, int]) -> list[int]:
