@@ -8,7 +8,7 @@ from _chakra_pair import Pair
 from _reach import Reach
 from _report import Tally
 
-_LONGEST_WAKE_UP_NS = 350_000
+_LONGEST_WAKE_UP_NS = 500_000
 _RULE_OF_KIND = {
     "call": "call", "order": "order", "launch": "launch", "stream": "stream", "event": "event",
     "sync": "sync", "thread": "hand-over", "comm": "collective",

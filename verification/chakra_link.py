@@ -57,7 +57,7 @@ RULES = {
     "gap-contradicted": "a thread that pauses does not wait for what ends after it went on; the "
         "linker's gap rule takes what starts last",
     "gap-last": "a pause is ended by the work that ends last, not by that which starts last",
-    "gap-late": "a thread is not taken to wait for what ended over 350 us before it went on",
+    "gap-late": "a thread is not taken to wait for what ended over 500 us before it went on",
     "gap-launched": "gloo's work waits for the call that asked for it, not for what starts last",
     "gloo": "gloo's work is communication; the converter knows NCCL's kernels alone",
     "hand-over": "a thread goes on when work on another thread has ended",
