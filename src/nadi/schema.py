@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -121,6 +122,9 @@ UNREADABLE = "unreadable"  # the type of an operand that stands for a text as a 
 SEVERITIES = ("info", "warning", "error")
 
 
+_FEW = 4096  # rows up to which preparing an expression takes longer than the column
+
+
 @dataclass(frozen=True)
 class Column:
     """One column: its name, type, meaning, unit, and what stands for a missing value."""
@@ -142,7 +146,7 @@ class Table:
     columns: tuple[Column, ...]
     rules: Mapping[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def dtypes(self) -> dict[str, pl.DataType | type[pl.DataType]]:
         """The polars schema of the table."""
         return {column.name: column.dtype for column in self.columns}
@@ -171,15 +175,31 @@ class Table:
             value = values.get(column.name, column.missing)
             if value is None:
                 raise ValueError(f"column {column.name!r} must be given")
-            if isinstance(value, (str, int, bool)):
-                constants[column.name] = pl.lit(value).cast(column.dtype)
-            else:
+            if not isinstance(value, (str, int, bool)):
                 series.append(_series(column, length, value))
+            elif length <= _FEW:
+                series.append(self._constant(column, value).head(length))
+            else:
+                constants[column.name] = pl.lit(value).cast(column.dtype)
         if not length:
             return self.empty()
+        if not constants:
+            return pl.DataFrame(series)
         rows = pl.DataFrame(series or {"": pl.repeat(0, length, eager=True)})
         # polars keeps a constant as one value: most columns of most traces cost nothing
         return rows.with_columns(**constants).select(list(self.dtypes))
+
+    def _constant(self, column: Column, value: Any) -> pl.Series:
+        """Give a column of one value, that those of small tables are cut from."""
+        key = column.name, value
+        if key not in self._constants:
+            repeated = pl.repeat(value, _FEW).cast(column.dtype)
+            self._constants[key] = pl.select(repeated.alias(column.name)).to_series()
+        return self._constants[key]
+
+    @cached_property
+    def _constants(self) -> dict[tuple[str, Any], pl.Series]:
+        return {}
 
     def empty(self) -> pl.DataFrame:
         """Make a frame of this table without rows."""
@@ -187,11 +207,15 @@ class Table:
 
     def check(self, frame: pl.DataFrame) -> None:
         """Raise ValueError unless ``frame`` has exactly the declared columns and no nulls."""
-        if dict(frame.schema) != {name: _instance(dtype) for name, dtype in self.dtypes.items()}:
+        if frame.columns != list(self.dtypes) or frame.dtypes != self._instances:
             raise ValueError(f"table {self.name}: expected {self.dtypes}, got {dict(frame.schema)}")
-        for name, nulls in frame.null_count().row(0, named=True).items() if frame.height else ():
-            if nulls:
-                raise ValueError(f"table {self.name}: {nulls} nulls in column {name!r}")
+        for series in frame.get_columns():
+            if nulls := series.null_count():
+                raise ValueError(f"table {self.name}: {nulls} nulls in column {series.name!r}")
+
+    @cached_property
+    def _instances(self) -> list[pl.DataType]:
+        return [_instance(dtype) for dtype in self.dtypes.values()]
 
 
 def _instance(dtype: pl.DataType | type[pl.DataType]) -> pl.DataType:

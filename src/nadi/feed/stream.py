@@ -116,7 +116,7 @@ class NodeStream:
         last = self._last
         if reader is not None and (count := reader.count("nodes")):
             last = f"node {reader.row('numbers', 0)[count - 1]}"
-            last += f" ({reader.texts()[reader.row('codes', 1)[count - 1]]})"
+            last += f" ({reader.texts([reader.row('codes', 1)[count - 1]])[0]})"
         return FormatError(
             self.name, f"byte {at:,}, after {last}: {PROBLEMS[problem]}",
             "the file is damaged or cut off: write or copy it again",

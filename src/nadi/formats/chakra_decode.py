@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Annotated, Any
 
 import msgspec
@@ -34,6 +35,7 @@ __all__ = ["COLLECTIVES", "attributes_of", "decode", "looks_like", "stated_versi
 
 _Ints = npt.NDArray[np.int64]
 _END_OF_TIME = 2**63 - 1
+_WORTH_A_THREAD = 1 << 20
 _VERSION = re.compile(rb"[0-9A-Za-z.+-]{1,32}")
 # Chakra's numbers of collectives; what it calls reduce_scatter_block differs in its layout only
 COLLECTIVES = (
@@ -155,10 +157,14 @@ def trace_of(
     metadata = attributes_of(content[: begin + length], 0, at_most)
     stated = metadata.of(-1)
     of_nodes = IssueLog()
-    with ThreadPoolExecutor(1) as executor:  # numpy and polars hold no lock most of the time
-        of_deps = executor.submit(_dependencies, rows, decoded, log)
+    if content.size <= _WORTH_A_THREAD:
         nodes, groups = _tables(raw.name, decoded, rows.ids, stated, of_nodes)
-    deps, others = of_deps.result()
+        deps, others = _dependencies(rows, decoded, log)
+    else:
+        with ThreadPoolExecutor(1) as executor:  # numpy and polars hold no lock most of the time
+            of_deps = executor.submit(_dependencies, rows, decoded, log)
+            nodes, groups = _tables(raw.name, decoded, rows.ids, stated, of_nodes)
+        deps, others = of_deps.result()
     log.add_all(of_nodes)
     return Trace(
         nodes=nodes,
@@ -308,7 +314,6 @@ def _tables(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     codes, texts = decoded.names()
     names = pl.Series(texts, dtype=NODES.dtypes["name"]).gather(codes.astype(np.uint32))
-    kinds = pl.Series(NODE_KINDS, dtype=NODES.dtypes["kind"])
     kind = decoded.kind()
     group, groups = _groups(*decoded.text("pg_name"), stated)
     numbers = decoded.numbers()
@@ -328,7 +333,7 @@ def _tables(
     given |= {
         "id": ids,
         "name": names,
-        "kind": kinds.gather(kind.astype(np.uint32)),
+        "kind": _words("kind").gather(kind.astype(np.uint32)),
         "category": _categories(*decoded.text("category"), kind, is_cpu),
         **_usable_times(file, ids, start, duration, given["exclusive"], log),
         "is_cpu": is_cpu,
@@ -338,6 +343,13 @@ def _tables(
         "group": group,
     }
     return NODES.build(ids.size, given), groups
+
+
+@cache
+def _words(column: str) -> pl.Series:
+    """Give the words that a column of nodes may have, in their order."""
+    dtype = NODES.dtypes[column]
+    return pl.Series(dtype.categories, dtype=dtype)  # type: ignore[union-attr]
 
 
 def _usable_times(
@@ -400,8 +412,7 @@ def _categories(
     if known:
         of_text = np.array(known, dtype=np.uint32)[stated]
         code = np.where(of_text < len(CATEGORIES), of_text, code)
-    categories = pl.Series(CATEGORIES, dtype=NODES.dtypes["category"])
-    return categories.gather(code)
+    return _words("category").gather(code)
 
 
 def _comm_types(kind: npt.NDArray[np.int32], stated: _Ints) -> pl.Series:
@@ -413,8 +424,7 @@ def _comm_types(kind: npt.NDArray[np.int32], stated: _Ints) -> pl.Series:
     code[collectives] = table[np.where(is_known, number, len(COLLECTIVES))]
     code[kind == NODE_KINDS.index("COMM_SEND")] = COMM_TYPES.index("send")
     code[kind == NODE_KINDS.index("COMM_RECV")] = COMM_TYPES.index("recv")
-    types = pl.Series(COMM_TYPES, dtype=NODES.dtypes["comm_type"])
-    return types.gather(code)
+    return _words("comm_type").gather(code)
 
 
 def _groups(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -127,10 +127,12 @@ class NodeReader:
         array: Ints = getattr(self._columns, name)
         return array[: self.count(name)]
 
-    def texts(self) -> list[str]:
-        """Give each text once, by its number."""
+    def texts(self, numbers: Iterable[int]) -> list[str]:
+        """Give texts by their numbers."""
         spans = self._columns.texts[: self.count("texts"), 1:].tolist()
-        return [self._content[at : at + length].tobytes().decode() for at, length in spans]
+        content = self._content.data  # no array is made for each of them
+        wanted = (spans[number] for number in numbers)
+        return [str(content[at : at + length], "utf-8") for at, length in wanted]
 
 
 def _grown(array: npt.NDArray[_Item], room: int) -> npt.NDArray[_Item]:
@@ -195,10 +197,12 @@ class DecodedNodes:
         codes = []
         for part in self.parts:
             given = part.row("codes", place)
-            texts = ["", *part.texts()] if offset else part.texts()
-            used = np.flatnonzero(np.bincount(given, minlength=len(texts)))
-            new = np.zeros(len(texts), dtype=np.int32)
-            new[used] = [number.setdefault(texts[k], len(number)) for k in used.tolist()]
+            used = np.flatnonzero(np.bincount(given))
+            texts = part.texts((used[used >= offset] - offset).tolist())
+            if len(texts) < used.size:
+                texts.insert(0, "")  # 0 stands for none
+            new = np.zeros(int(used.max(initial=-1)) + 1, dtype=np.int32)
+            new[used] = [number.setdefault(text, len(number)) for text in texts]
             codes.append(new[given])
         return np.concatenate(codes), list(number)
 

@@ -105,12 +105,17 @@ def compiled_before() -> bool:
 
 
 def kernel(function: _Function) -> _Function:
-    """Compile ``function`` in nopython mode, kept on disk where a folder allows it."""
-    compiled = _compile(function, _FOLDER)
+    """Compile ``function`` in nopython mode when it is first called.
+
+    What is compiled is kept on disk where a folder allows it.
+    """
+    compiled: Callable[..., Any] | None = None
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
         nonlocal compiled
+        if compiled is None:
+            compiled = _compile(function, _FOLDER)
         try:
             return compiled(*arguments)
         except NumbaError:
@@ -152,23 +157,49 @@ def borrowed(typing_context: Any, array: Any) -> Any:
     return array(array), generate
 
 
+class _Helper:
+    """A function that only kernels call; numba hears of it when one of them is compiled.
+
+    Most processes find their kernels compiled, and would prepare all helpers for nothing.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, forceinline: bool) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._forceinline = forceinline
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._dispatcher(*arguments)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """Say what numba is to take it for, which asks for this of any object it meets."""
+        return self._dispatcher._numba_type_
+
+    @functools.cached_property
+    def _dispatcher(self) -> Any:
+        options: dict[str, Any] = {}
+        if _KNOWN_NUMBA:
+            from nadi.kernels._pipeline import HELPER_OPTIONS
+
+            options = HELPER_OPTIONS
+        compiler: Any = numba
+        compiled = compiler.njit(self._function, forceinline=self._forceinline, **options)
+        if compiled is self._function:
+            return compiled  # nothing is compiled: NUMBA_DISABLE_JIT
+        template_of = compiled.get_call_template
+        unliteral: Any = types.unliteral
+
+        def template_for_types(arguments: Any, named: Any) -> Any:
+            # a number written out is a type of its own to numba: do not compile for each anew
+            return template_of([unliteral(a) for a in arguments], named)
+
+        compiled.get_call_template = template_for_types
+        return compiled
+
+
 def _helper(function: _Function, *, forceinline: bool) -> _Function:
-    options: dict[str, Any] = {}
-    if _KNOWN_NUMBA:
-        from nadi.kernels._pipeline import HELPER_OPTIONS
-
-        options = HELPER_OPTIONS
-    compiler: Any = numba
-    compiled = compiler.njit(function, forceinline=forceinline, **options)
-    template_of = compiled.get_call_template
-    unliteral: Any = types.unliteral
-
-    def template_for_types(arguments: Any, named: Any) -> Any:
-        # a number written out is a type of its own to numba: do not compile for each anew
-        return template_of([unliteral(a) for a in arguments], named)
-
-    compiled.get_call_template = template_for_types
-    return cast("_Function", compiled)
+    return cast("_Function", _Helper(function, forceinline=forceinline))
 
 
 def _compile(function: Callable[..., Any], folder: Path | None) -> Callable[..., Any]:
@@ -176,16 +207,18 @@ def _compile(function: Callable[..., Any], folder: Path | None) -> Callable[...,
     settings: Any = config
     before = settings.CACHE_DIR
     settings.CACHE_DIR = str(folder or "")
+    compiler: Any = numba
     try:
-        options: dict[str, Any] = {}
-        if _KNOWN_NUMBA:
-            from nadi.kernels._pipeline import KERNEL_OPTIONS
+        if not _KNOWN_NUMBA:
+            found: Callable[..., Any] = compiler.njit(
+                function, cache=folder is not None, nogil=True
+            )
+            return found
+        from nadi.kernels._pipeline import KERNEL_OPTIONS, keep
 
-            options = KERNEL_OPTIONS
-        compiler: Any = numba
-        compiled: Callable[..., Any] = compiler.njit(
-            function, cache=folder is not None, nogil=True, **options
-        )
+        compiled: Callable[..., Any] = compiler.njit(function, nogil=True, **KERNEL_OPTIONS)
+        if folder is not None and compiled is not function:
+            keep(compiled)
+        return compiled
     finally:
         settings.CACHE_DIR = before
-    return compiled
