@@ -58,6 +58,7 @@ class NodeStream:
         self._rest: Bytes = np.zeros(0, dtype=np.uint8)
         self._base = 0  # bytes of the file before the rest
         self._is_begun = False
+        self._bytes_per_node = 128  # as long as no node has been read
         self._last = "the metadata"
 
     def read(self) -> NodeTable | None:
@@ -72,7 +73,7 @@ class NodeStream:
         """
         while (content := self._next_content()) is not None:
             at = 1 if self._is_begun else 0
-            reader = NodeReader(content, at, content.size, _WANTED)
+            reader = NodeReader(content, at, content.size, _WANTED, self._bytes_per_node)
             reader.read(content.size)
             if reader.problem and (reader.problem != CUT or self._is_too_long(content, reader.at)):
                 raise self._broken(reader.problem, self._base + reader.at - at, reader)
@@ -82,7 +83,9 @@ class NodeStream:
             if not self._is_begun and end > 0:
                 self._is_begun = True
                 first = _end_of_message(content)
-            if reader.count("nodes"):
+            if num_nodes := reader.count("nodes"):
+                # a little less than it was, so that the next piece has room at once
+                self._bytes_per_node = max((end - first) * 15 // (16 * num_nodes), 1)
                 return self._table(content, first, end, reader)
         if self._rest.size:
             raise self._broken(CUT, self._base, None)

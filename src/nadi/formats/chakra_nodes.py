@@ -49,6 +49,8 @@ class WantedAttributes:
 class NodeReader:
     """Reads on in the messages of a file, making room where it is needed.
 
+    From ``size``, the bytes to come, and ``bytes_per_node`` follows how much it begins with.
+
     Attributes
     ----------
     at
@@ -58,13 +60,14 @@ class NodeReader:
     """
 
     def __init__(
-        self, content: npt.NDArray[np.uint8], at: int, size: int, wanted: WantedAttributes
-    ) -> None:
+        self, content: npt.NDArray[np.uint8], at: int, size: int, wanted: WantedAttributes,
+        bytes_per_node: int = _LIKELY_BYTES,
+    ) -> None:  # fmt: skip
         self.at = at
         self.problem = 0
         self._content = content
         self._words = wanted.words
-        room = max(size // _LIKELY_BYTES, _LEAST_ROOM)
+        room = max(size // bytes_per_node, _LEAST_ROOM)
         # untouched memory costs nothing: what is not zero is filled before it is read
         self._columns = NodeColumns(
             numbers=np.zeros((FIRST_WANTED + len(wanted.numbers), room), dtype=np.int64),

@@ -46,12 +46,15 @@ class NodeRows:
         if not size:
             return np.full(ids.size, -1, dtype=np.int64)
         if self._order is None and self.ids[-1] - self.ids[0] == size - 1:  # none is left out
-            rows = ids - self.ids[0]
-            return np.where((rows < 0) | (rows >= size), -1, rows)
+            rows: _Ints = ids - self.ids[0]
+            outside = rows.view(np.uint64) >= size  # below the first is very large then
+            if outside.any():
+                rows[outside] = -1
+            return rows
         at = np.minimum(self._positions(ids), size - 1)
         found = self._sorted[at] == ids
-        rows = at if self._order is None else self._order[at]
-        return np.where(found, rows, -1)
+        at = at if self._order is None else self._order[at]
+        return np.where(found, at, -1)
 
     def _positions(self, ids: _Ints) -> _Ints:
         low, high = int(self._sorted[0]), int(self._sorted[-1])
