@@ -273,7 +273,7 @@ def _launch_latencies(deps: TraceDeps, within: _Window) -> tuple[_Ints, _Ints]:
     is_comm = (deps.trace.nodes["comm_type"].gather(work) != "none").to_numpy()
     idle = ~on_device | (deps.ready[work] <= deps.start[caller])
     after_end, after_start = np.zeros((2, len(LAUNCH_CLASSES)), dtype=np.int64)
-    for number in np.unique(kind):
+    for number in np.flatnonzero(np.bincount(kind)):
         sample = (kind == number) & ~(is_comm & on_device)
         after_start[number] = _typical(since_start[sample], idle[sample], _FAR)
         after_end[number] = _typical(since_end[sample], idle[sample], _LARGEST_GUESS_NS)

@@ -69,7 +69,7 @@ def find_steps(graph: EventGraph) -> list[Window]:
     for number in sorted({number for number, _ in marks}):
         ops = np.array([op for n, op in marks if n == number], dtype=np.int64)
         members = [anchors.between(op) for op in ops.tolist()] if anchors else []
-        last = 2 * np.unique(np.concatenate([ops, *members])) + 1
+        last = 2 * _distinct(np.concatenate([ops, *members])) + 1
         steps.append(Window(f"step {number}", number, 2 * ops, last))
     return steps
 
@@ -91,7 +91,7 @@ def choose_window(graph: EventGraph, steps: list[Window], step: str = "all") -> 
     if step == "all":
         if steps:
             name = f"steps {steps[0].number} to {steps[-1].number}"
-            last = np.unique(np.concatenate([window.last for window in steps]))
+            last = _distinct(np.concatenate([window.last for window in steps]))
             return steps[0] if len(steps) == 1 else Window(name, -1, steps[0].first, last)
         every = np.arange(graph.num_ops)
         return Window("whole trace", -1, 2 * every, 2 * every + 1)
@@ -110,6 +110,13 @@ def _candidates(graph: EventGraph) -> list[tuple[int, str]]:
     names = graph.op_names
     at = names.str.starts_with("ProfilerStep#").arg_true()
     return list(zip(at.to_list(), names.gather(at).to_list(), strict=True))
+
+
+def _distinct(values: _Ints) -> _Ints:
+    """Sort values and leave out what is there already; np.unique takes many times as long."""
+    values = np.sort(values)
+    found: _Ints = values[np.append(True, values[1:] != values[:-1])[: values.size]]
+    return found
 
 
 class _Anchors:
