@@ -49,3 +49,26 @@ def test_without_marks_the_whole_trace_is_the_window(pair: PairWriter) -> None:
     assert (window.name, window.length(graph.time)) == ("whole trace", 55_000)
     with pytest.raises(nadi.UsageError, match="marks no steps"):
         nadi.choose_window(graph, [], "1")
+
+
+@pytest.mark.parametrize("marks", [((0, 40), (40, 40)), ((0, 60), (20, 30)), ((10, 0), (50, 50))])
+def test_what_is_asked_for_while_a_mark_lasts_belongs_to_it(
+    pair: PairWriter, marks: tuple[tuple[int, int], ...]
+) -> None:
+    for number, (ts, dur) in enumerate(marks):
+        pair.op(f"ProfilerStep#{number}", ts, dur, cat="user_annotation", tid=number + 1)
+    for k in range(12):
+        pair.op(f"op{k}", 8 * k, 5, tid=9)
+        pair.event("launch", 8 * k + 1, 2, "cuda_runtime", correlation=k + 1, tid=9)
+        pair.event("gemm", 10 * k + 9, 8, "kernel", pid=0, tid=7, stream=7, device=0,
+                   correlation=k + 1)  # fmt: skip
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    start, names = graph.time[0 : 2 * graph.num_ops : 2], graph.op_names.to_list()
+    asked = {work: 8 * k + 1 for k, work in enumerate(
+        sorted((op for op, name in enumerate(names) if name == "gemm"), key=lambda op: start[op])
+    )}  # fmt: skip
+    for step, (ts, dur) in zip(nadi.find_steps(graph), marks, strict=True):
+        moments = [asked.get(op, start[op] / 1000) for op in range(graph.num_ops)]
+        inside = {op for op, moment in enumerate(moments) if ts <= moment < ts + dur}
+        assert set((step.last // 2).tolist()) == inside | set((step.first // 2).tolist())
+        assert step.last.tolist() == sorted(set(step.last.tolist()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import polars as pl
 from nadi.errors import UsageError
 from nadi.graph import EdgeKind, EventGraph, Replay
 from nadi.hta.path import HtaCriticalPath, hta_critical_path
-from nadi.kernels.paths import trace_back
+from nadi.kernels.paths import stretches_of_path, trace_back
 from nadi.steps import Window
 from nadi.trace import Job, Trace
 
@@ -23,7 +23,6 @@ _Ints = npt.NDArray[np.int64]
 _Small = npt.NDArray[np.int32]
 
 PATH_KINDS = ("host op", "host gap", "launch", "kernel", "communication", "delay")
-_DELAY = PATH_KINDS.index("delay")
 _KIND_OF_EDGE = {
     EdgeKind.HOST_OP: "host op",
     EdgeKind.HOST_GAP: "host gap",
@@ -37,11 +36,14 @@ _KIND_OF_EDGE = {
     EdgeKind.ADDED: "delay",
     EdgeKind.TENSOR: "delay",
 }
-_PATH_CODE = np.array([PATH_KINDS.index(_KIND_OF_EDGE[kind]) for kind in EdgeKind])
+_PATH_CODE = np.array(  # of each kind of edge, and after these of delays
+    [PATH_KINDS.index(_KIND_OF_EDGE[kind]) for kind in EdgeKind] + [PATH_KINDS.index("delay")],
+    dtype=np.int8,
+)
 
 
-def kind_of_edges(edge_kind: npt.NDArray[np.uint8]) -> _Ints:
-    """Give what time on edges counts as: positions in ``PATH_KINDS``, shape (edges,)."""
+def kind_of_edges(edge_kind: npt.NDArray[np.uint8]) -> npt.NDArray[np.int8]:
+    """Give what time on edges counts as: positions in ``PATH_KINDS``, int8, shape (edges,)."""
     return _PATH_CODE[edge_kind]
 
 
@@ -147,9 +149,10 @@ def _trace_path(replay: Replay, window: Window) -> CriticalPath:
     vertices = path[:size][::-1].copy()
     del path
     # what lies before the window is cut off; one vertex before it is kept as the source
-    first = int(np.searchsorted(time[vertices], begin, side="right")) - 1
-    vertices = vertices[max(first, 0) :]
-    return describe_path(graph, vertices, replay.bound_by[vertices], time[vertices], begin)
+    reached = time[vertices]
+    first = max(int(np.searchsorted(reached, begin, side="right")) - 1, 0)
+    vertices, reached = vertices[first:], reached[first:]
+    return describe_path(graph, vertices, replay.bound_by[vertices], reached, begin)
 
 
 def describe_path(
@@ -167,13 +170,12 @@ def describe_path(
     begin
         What lies before is left out.
     """
-    parts = _joined(_stretches(graph, vertices, edge, reached, begin))
+    stretches = _stretches(graph, vertices, edge, reached, begin)
     del edge, reached  # a path may be as long as the trace
-    return CriticalPath(vertices, _segments(graph, parts))
+    return CriticalPath(vertices, _segments(graph, stretches))
 
 
-@dataclass(frozen=True)
-class _Stretches:
+class _Stretches(NamedTuple):
     """Stretches of the path: times, kind, whose time it is (-1: none's), and who waits."""
 
     start: _Ints
@@ -187,63 +189,34 @@ def _stretches(
     graph: EventGraph, vertices: _Ints, edge: _Ints, reached: _Ints, begin: int
 ) -> _Stretches:
     """Split the way into each vertex into what an edge explains and the delay after it."""
-    known = edge >= 0
-    own_op = _operation_of(graph, vertices)
-    edge_end = np.where(known, reached - graph.delay[vertices], begin)
-    edge_start = np.where(known, edge_end - graph.weight[edge], begin)
-    code = np.where(known, _PATH_CODE[graph.edge_kind[edge]], _DELAY).astype(np.int8)
-    op = np.where(known, graph.edge_op[edge], -1).astype(np.int32)
-    # most of a path has no delay, and no length in what each vertex waits for: leave these out
-    edge_start = np.maximum(edge_start, begin)
-    delay_start = np.maximum(edge_end, begin)
-    on_edge = np.flatnonzero(edge_end > edge_start)
-    late = np.flatnonzero(reached > delay_start)
-    order = np.argsort(np.concatenate([2 * on_edge, 2 * late + 1]), kind="stable")
-    order = order.astype(np.int32)
-    op = np.concatenate([op[on_edge], own_op[late]])
-    # a moment of several ranks has no place of its own, but its edges have an operation
-    place = np.where(op >= 0, op, np.concatenate([own_op[on_edge], own_op[late]]))
-    return _Stretches(
-        np.concatenate([edge_start[on_edge], delay_start[late]])[order],
-        np.concatenate([edge_end[on_edge], reached[late]])[order],
-        np.concatenate([code[on_edge], np.full(late.size, _DELAY, dtype=np.int8)])[order],
-        op[order],
-        place[order],
-    )
+    edges = (graph.delay, graph.weight, graph.edge_op, graph.edge_kind)
+    # there are up to two for a vertex: what is not filled takes no memory
+    start, end = (np.empty(2 * vertices.size, dtype=np.int64) for _ in range(2))
+    code = np.empty(start.size, dtype=np.int8)
+    op, place = (np.empty(start.size, dtype=np.int32) for _ in range(2))
+    first = stretches_of_path(
+        vertices, edge, reached, begin, graph.num_ops, edges, _PATH_CODE,
+        (start, end, code, op, place),
+    )  # fmt: skip
+    return _Stretches(start[first:], end[first:], code[first:], op[first:], place[first:])
 
 
-def _operation_of(graph: EventGraph, vertices: _Ints) -> _Small:
-    """Give the operation of each vertex of a path; a moment of none counts to the next on it."""
-    op = np.where(vertices < 2 * graph.num_ops, vertices // 2, -1).astype(np.int32)
-    if (op >= 0).all():
-        return op
-    at = np.where(op >= 0, np.arange(op.size), op.size - 1)
-    return op[np.minimum.accumulate(at[::-1])[::-1]]
-
-
-def _joined(parts: _Stretches) -> _Stretches:
-    """Join consecutive stretches of one operation and kind."""
-    new = np.ones(parts.start.size, dtype=np.bool_)
-    new[1:] = (np.diff(parts.code) != 0) | (np.diff(parts.op) != 0) | (np.diff(parts.place) != 0)
-    last = np.append(new[1:], True)[: new.size]
-    return _Stretches(
-        parts.start[new], parts.end[last], parts.code[new], parts.op[new], parts.place[new]
-    )
-
-
-def _segments(graph: EventGraph, parts: _Stretches) -> pl.DataFrame:
+def _segments(graph: EventGraph, stretches: _Stretches) -> pl.DataFrame:
     """Name stretches."""
-    ranks = np.array([trace.rank for trace in graph.job.traces])
-    place, missing = parts.place, parts.op < 0
-    identity = graph.gather("id", place).to_numpy()
+    missing = stretches.op < 0
+    place = stretches.place
+    node, identity = graph.op_row[place], graph.numbers("id", place)
+    node[missing] = identity[missing] = -1
+    ranks = np.array([trace.rank for trace in graph.job.traces], dtype=np.int64)
+    kinds = pl.Series(PATH_KINDS, dtype=pl.Enum(PATH_KINDS))
     return pl.DataFrame({
         "rank": ranks[graph.op_trace[place]],
-        "node": np.where(missing, -1, graph.op_row[parts.op]),
-        "id": np.where(missing, -1, identity),
-        "name": graph.gather("name", place).cast(pl.String).set(pl.Series(missing), ""),
-        "kind": pl.Series(PATH_KINDS, dtype=pl.Enum(PATH_KINDS)).gather(parts.code),
-        "thread": graph.gather("thread", place),
+        "node": node,
+        "id": identity,
+        "name": graph.names(place, missing),
+        "kind": kinds.gather(stretches.code),
+        "thread": graph.numbers("thread", place),
         "stream": graph.op_stream[place],
-        "start": parts.start,
-        "end": parts.end,
+        "start": stretches.start,
+        "end": stretches.end,
     })  # fmt: skip

@@ -9,21 +9,27 @@ unchanged graph gives back every measured time to the nanosecond.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import NadiError
-from nadi.kernels.groups import group_rows
-from nadi.kernels.paths import latest_times, replay_times, topological_order
+from nadi.kernels.incoming import count_incoming, place_incoming
+from nadi.kernels.paths import (
+    latest_times,
+    replay_times,
+    topological_order,
+    unexplained_times,
+)
 from nadi.schedule import Schedule
 from nadi.schema import SCHEDULE
-from nadi.trace import Job
+from nadi.trace import Job, Trace
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["CycleError", "EdgeKind", "Edges", "EventGraph", "Replay", "make_edges"]
 
 _Ints = npt.NDArray[np.int64]
+_Positions = npt.NDArray[np.integer]
 _Operations = tuple[Job, _Ints, _Ints]
 _MAX_NAMES = 6
 
@@ -56,7 +63,8 @@ class EdgeKind(IntEnum):
 class Edges(NamedTuple):
     """Edges between vertices; int64, shape (edges,), all of them.
 
-    ``weight`` in ns; ``kind`` an EdgeKind; ``op`` the operation whose time it is, or -1.
+    ``weight`` in ns; ``kind`` an EdgeKind, which may be uint8 too; ``op`` the operation whose
+    time it is, or -1.
     """
 
     src: _Ints
@@ -161,9 +169,61 @@ class EventGraph:
     @cached_property
     def op_names(self) -> pl.Series:
         """Name of each operation; text, shape (ops,)."""
-        return self.gather("name").cast(pl.String)
+        return self.names()
 
-    def gather(self, column: str, ops: npt.NDArray[np.integer] | None = None) -> pl.Series:
+    def names(
+        self, ops: _Positions | None = None, nameless: npt.NDArray[np.bool_] | None = None
+    ) -> pl.Series:
+        """Give the name of each operation, or of some; text.
+
+        Parameters
+        ----------
+        ops
+            Operations; all by default.
+        nameless
+            bool, of the shape of ``ops``: which get an empty name.
+        """
+        which = np.empty(self.num_ops if ops is None else ops.size, dtype=np.uint32)
+        texts = [""]
+        # each different name is there once, and is pointed at: a cast would copy it to each row
+        for trace, mine, rows in self._by_trace(ops):
+            names = trace.nodes["name"]
+            codes = names.to_physical().to_numpy()[rows]
+            example = np.full(int(codes.max()) + 1, -1, dtype=np.int64)
+            example[codes] = rows
+            used = np.flatnonzero(example >= 0)
+            text_of = np.empty(example.size, dtype=np.uint32)
+            text_of[used] = len(texts) + np.arange(used.size)
+            texts += names.gather(example[used]).cast(pl.String).to_list()
+            which[mine] = text_of[codes]
+        if nameless is not None:
+            which[nameless] = 0
+        return pl.Series("name", texts, dtype=pl.String).gather(which)
+
+    def numbers(self, column: str, ops: _Positions | None = None) -> _Ints:
+        """Give an integer column of the nodes for each operation, or for some; int64."""
+        found = np.empty(self.num_ops if ops is None else ops.size, dtype=np.int64)
+        for trace, mine, rows in self._by_trace(ops):
+            found[mine] = trace.column(column)[rows]
+        return found
+
+    def _by_trace(self, ops: _Positions | None) -> Iterator[tuple[Trace, Any, _Ints]]:
+        """Give each trace with the positions in ``ops`` that are its own, and their node rows."""
+        traces = self.job.traces
+        if len(traces) == 1:
+            rows = self.op_row if ops is None else self.op_row[ops]
+            if rows.size:
+                yield traces[0], slice(None), rows
+            return
+        trace_of = self.op_trace if ops is None else self.op_trace[ops]
+        order = np.argsort(trace_of, kind="stable")
+        first = np.searchsorted(trace_of[order], np.arange(len(traces) + 1))
+        for trace, low, high in zip(traces, first[:-1], first[1:], strict=True):
+            mine = order[low:high]
+            if mine.size:
+                yield trace, mine, self.op_row[mine if ops is None else ops[mine]]
+
+    def gather(self, column: str, ops: _Positions | None = None) -> pl.Series:
         """Give a column of the nodes for each operation, shape (ops,), or for some."""
         if ops is None:
             return _gather(self.job, self.op_trace, self.op_row, column)
@@ -203,18 +263,9 @@ class EventGraph:
         none = np.zeros(num_new_vertices, dtype=np.int64)
         time = np.concatenate([self.time, none])
         operations = (self.job, self.op_trace, self.op_row)
-        in_ptr, in_src, order, edge = _sorted(edges, time.size, operations)
-        return replace(
-            self,
-            time=time,
-            delay=np.concatenate([self.delay, none]),
-            in_ptr=in_ptr,
-            in_src=in_src,
-            weight=edges.weight[edge],
-            edge_op=edges.op[edge],
-            edge_kind=edges.kind[edge].astype(np.uint8),
-            order=order,
-        )
+        found = _sorted([edges], time.size, operations)
+        delay = np.concatenate([self.delay, none])
+        return replace(self, time=time, delay=delay, **found._asdict())
 
     def rewired(self, edges: Edges, since: int = 0) -> EventGraph:
         """Give a graph of the same operations with other edges, as a change asks for it.
@@ -281,32 +332,39 @@ class EventGraph:
 
     @classmethod
     def build(
-        cls, job: Job, op_trace: _Ints, op_row: _Ints, op_parent: _Ints, time: _Ints, edges: Edges
+        cls,
+        job: Job,
+        op_trace: _Ints,
+        op_row: _Ints,
+        op_parent: _Ints,
+        time: _Ints,
+        edges: Edges | Sequence[Edges],
     ) -> EventGraph:
         """Make the graph of a job as measured: what edges do not explain becomes delay.
 
         Parameters
         ----------
         op_trace, op_row, op_parent, time
-            As the attributes; ``edges`` in any order. Streams are the recorded ones.
+            As the attributes. Streams are the recorded ones.
+        edges
+            In any order; in parts, if they come so, of which none is copied.
 
         Raises
         ------
         CycleError
             If operations would wait for each other.
         """
-        in_ptr, in_src, order, edge = _sorted(edges, time.size, (job, op_trace, op_row))
-        weight = edges.weight[edge]
-        delay = time.copy()
-        entered = np.flatnonzero(np.diff(in_ptr))
-        if entered.size:
-            delay[entered] -= np.maximum.reduceat(time[in_src] + weight, in_ptr[entered])
-        kinds = edges.kind[edge].astype(np.uint8)
-        stream = _gather(job, op_trace, op_row, "stream").to_numpy()
+        parts = [edges] if isinstance(edges, Edges) else edges
+        found = _sorted(parts, time.size, (job, op_trace, op_row))
+        delay = np.empty(time.size, dtype=np.int64)
+        unexplained_times(found.in_ptr, found.in_src, found.weight, time, delay)
+        stream = np.empty(op_row.size, dtype=np.int64)
+        first = np.searchsorted(op_trace, np.arange(len(job.traces) + 1))
+        for trace, low, high in zip(job.traces, first[:-1], first[1:], strict=True):
+            stream[low:high] = trace.column("stream")[op_row[low:high]]
         return cls(
-            job, op_trace, op_row, op_parent, stream, time, delay, in_ptr, in_src, weight,
-            edges.op[edge], kinds, order,
-        )  # fmt: skip
+            job, op_trace, op_row, op_parent, stream, time=time, delay=delay, **found._asdict()
+        )
 
     def to_networkx(self) -> nx.DiGraph:
         """Give the graph as a networkx DiGraph, as :func:`nadi.to_networkx` does."""
@@ -334,32 +392,56 @@ class EventGraph:
 
 
 def _gather(job: Job, op_trace: _Ints, op_row: _Ints, column: str) -> pl.Series:
+    """Give a column of the nodes of operations that are in order of trace."""
+    first = np.searchsorted(op_trace, np.arange(len(job.traces) + 1))
     parts = [
-        trace.nodes[column].gather(op_row[op_trace == t]) for t, trace in enumerate(job.traces)
+        trace.nodes[column].gather(op_row[first[t] : first[t + 1]])
+        for t, trace in enumerate(job.traces)
     ]
     return pl.concat(parts)
 
 
-def _sorted(
-    edges: Edges, num_vertices: int, operations: _Operations
-) -> tuple[_Ints, _Ints, _Ints, _Ints]:
-    """Sort edges by destination, and vertices by their edges.
+class _Sorted(NamedTuple):
+    """Edges by destination, and vertices by their edges: as the attributes of a graph."""
 
-    Returns
-    -------
-    in_ptr, in_src, order, edge
-        As the graph's; and the position that each edge had.
-    """
-    in_ptr = np.zeros(num_vertices + 1, dtype=np.int64)
-    edge = np.empty(edges.src.size, dtype=np.int64)
-    group_rows(np.ascontiguousarray(edges.dst), in_ptr, edge)
-    in_src = edges.src[edge]
+    in_ptr: _Ints
+    in_src: _Ints
+    weight: _Ints
+    edge_op: _Ints
+    edge_kind: npt.NDArray[np.uint8]
+    order: _Ints
+
+
+def _sorted(parts: Sequence[Edges], num_vertices: int, operations: _Operations) -> _Sorted:
+    """Sort edges by destination, each part after the one before, and vertices by their edges."""
+    parts = [_plain(part) for part in parts]
+    first = np.zeros(num_vertices + 2, dtype=np.int64)
+    for part in parts:
+        count_incoming(part.dst, first)
+    np.cumsum(first, out=first)
+    num_edges = int(first[-1])
+    in_src, weight, op = (np.empty(num_edges, dtype=np.int64) for _ in range(3))
+    kind = np.empty(num_edges, dtype=np.uint8)
+    for part in parts:
+        place_incoming(
+            part.dst, part.src, part.weight, part.kind, part.op, first, (in_src, weight, kind, op)
+        )
+    in_ptr = first[:-1]
     order = np.empty(num_vertices, dtype=np.int64)
     on_cycle = topological_order(in_ptr, in_src, order)
     if on_cycle >= 0:
         cycle = _cycle(in_ptr, in_src, on_cycle)
         raise CycleError([_moment(*operations, vertex) for vertex in cycle], cycle)
-    return in_ptr, in_src, order, edge
+    return _Sorted(in_ptr, in_src, weight, op, kind, order)
+
+
+def _plain(edges: Edges) -> Edges:
+    """Give edges as kernels take them: contiguous, and of one type each; copied only if not so."""
+    src, dst, weight, op = (
+        np.require(column, np.int64, ["C", "W"])
+        for column in (edges.src, edges.dst, edges.weight, edges.op)
+    )
+    return Edges(src, dst, weight, np.require(edges.kind, np.uint8, ["C", "W"]), op)
 
 
 def _moment(job: Job, op_trace: _Ints, op_row: _Ints, vertex: int) -> str:

@@ -8,13 +8,14 @@ delay of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from nadi.link.synchronisation import BLOCKING_COPY, STAGED_COPY_BYTES
-from nadi.schema import DEVICE_WORK
+from nadi.schema import CATEGORIES, DEVICE_WORK
 from nadi.trace import Trace
 
 __all__ = [
@@ -22,12 +23,10 @@ __all__ = [
     "MEASURED_WAITS",
     "WAIT_CLASSES",
     "Overheads",
+    "TraceDeps",
     "Waits",
     "estimate_overheads",
-    "launch_class",
-    "ready_at",
-    "turnaround_class",
-    "waits_of",
+    "overheads_of",
 ]
 
 _Ints = npt.NDArray[np.int64]
@@ -48,6 +47,8 @@ _LARGEST_GUESS_NS = 3_000
 _FAR = 2**62
 _QUEUED_NS = 10_000
 _LONGEST_TURNAROUND_NS = 5_000
+_DEPS = ("launch", "stream", "event", "sync", "thread")
+_WORK_CLASS = np.array([DEVICE_WORK.index(c) if c in DEVICE_WORK else 0 for c in CATEGORIES])
 _Window = tuple[int, int]
 _ALWAYS: _Window = (0, _FAR)
 
@@ -124,6 +125,114 @@ class Waits:
     last: _Ints
 
 
+class TraceDeps:
+    """What overheads and edges of one linked trace ask of it: each is found once, when asked for.
+
+    Attributes
+    ----------
+    trace
+        The linked trace.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self._of_kind: dict[str, tuple[_Ints, _Ints]] = {}
+
+    @cached_property
+    def start(self) -> _Ints:
+        """Start of each node; int64 ns since the epoch, shape (nodes,)."""
+        return self.trace.column("start")
+
+    @cached_property
+    def end(self) -> _Ints:
+        """End of each node; int64 ns since the epoch, shape (nodes,)."""
+        return self.start + self.trace.column("duration")
+
+    @cached_property
+    def table(self) -> pl.DataFrame:
+        """The dependencies of those kinds that overheads and edges are about."""
+        deps = self.trace.deps.select("src", "dst", "kind", "inferred")
+        return deps.filter(pl.col("kind").is_in(_DEPS))
+
+    def of(self, kind: str) -> tuple[_Ints, _Ints]:
+        """Give the dependencies of a kind: node rows waited for, and that wait."""
+        if kind not in self._of_kind:
+            chosen = self.table.filter(self.table["kind"] == kind)
+            self._of_kind[kind] = chosen["src"].to_numpy(), chosen["dst"].to_numpy()
+        return self._of_kind[kind]
+
+    def inside(self, kind: str, within: _Window) -> _Bools:
+        """Tell of which dependencies of a kind the later operation starts in an interval."""
+        start = self.start[self.of(kind)[1]]
+        return (start >= within[0]) & (start < within[1])
+
+    @cached_property
+    def launcher(self) -> _Ints:
+        """The node that launched each, or -1; int64, shape (nodes,)."""
+        inside = self.inside("launch", _ALWAYS)
+        caller, work = (rows[inside] for rows in self.of("launch"))
+        launcher = np.full(self.trace.nodes.height, -1, dtype=np.int64)
+        launcher[work] = caller
+        return launcher
+
+    @cached_property
+    def ready(self) -> _Ints:
+        """When the last work ended that each node's stream has to wait for; else 0.
+
+        That is the work before it, and work of other streams by way of an event. int64 ns,
+        shape (nodes,).
+        """
+        ready = np.zeros(self.trace.nodes.height, dtype=np.int64)
+        for kind in ("stream", "event"):
+            inside = self.inside(kind, _ALWAYS)
+            before, after = (rows[inside] for rows in self.of(kind))
+            np.maximum.at(ready, after, self.end[before])
+        return ready
+
+    def is_host(self, rows: _Ints) -> _Bools:
+        """Tell which nodes ran on the host; bool, of the shape of ``rows``."""
+        return self.trace.nodes["is_cpu"].gather(rows).to_numpy()
+
+    @cached_property
+    def launch_class(self) -> _Ints:
+        """The class of each launch; positions in ``LAUNCH_CLASSES``, shape (launches,)."""
+        caller, work = self.of("launch")
+        names = self.trace.nodes["name"].gather(work)
+        on_device = ~self.is_host(work)
+        staged = (
+            _fitting(names, r"(?i)pageable\s*->")
+            & (self.trace.nodes["bytes"].gather(work).to_numpy() > STAGED_COPY_BYTES)
+            & (self.start[work] < self.end[caller])
+        )
+        blocking, is_gloo = _fitting(names, BLOCKING_COPY), _fitting(names, r"^gloo:")
+        return np.select(
+            [on_device & blocking, on_device & staged, on_device, is_gloo], [1, 2, 0, 3], 4
+        )
+
+    @cached_property
+    def turnaround_class(self) -> tuple[_Ints, _Ints]:
+        """The categories of consecutive work; positions in ``DEVICE_WORK``, shape (pairs,)."""
+        before, after = self.of("stream")
+        return self._work_class(before), self._work_class(after)
+
+    def _work_class(self, rows: _Ints) -> _Ints:
+        category = self.trace.nodes["category"].gather(rows)
+        found: _Ints = _WORK_CLASS[category.to_physical().to_numpy()]
+        return found
+
+    @cached_property
+    def waits(self) -> Waits:
+        """The waits of calls for work, each with its class."""
+        return _waits(self)
+
+
+def _fitting(names: pl.Series, pattern: str) -> _Bools:
+    """Tell in which names a regular expression is found; each different name is looked at once."""
+    unique = names.unique()
+    fitting = unique.filter(unique.cast(pl.String).str.contains(pattern))
+    return names.is_in(fitting.implode()).to_numpy()
+
+
 def estimate_overheads(trace: Trace, within: tuple[int, int] = _ALWAYS) -> Overheads:
     """Estimate the typical overheads of a linked trace.
 
@@ -137,45 +246,34 @@ def estimate_overheads(trace: Trace, within: tuple[int, int] = _ALWAYS) -> Overh
     Overheads
         O(nodes + deps log deps).
     """
-    caller, work = _deps(trace, "launch", within)
-    after_end, after_start = _launch_latencies(trace, caller, work)
-    returns, calls = _wait_overheads(trace, within)
-    turnaround = _turnarounds(trace, within)
-    crossing = _crossing(trace, after_end, turnaround, within)
+    return overheads_of(TraceDeps(trace), within)
+
+
+def overheads_of(deps: TraceDeps, within: tuple[int, int] = _ALWAYS) -> Overheads:
+    """Estimate typical overheads, as :func:`estimate_overheads`, and keep what was found for it."""
+    after_end, after_start = _launch_latencies(deps, within)
+    returns, calls = _wait_overheads(deps, within)
+    turnaround = _turnarounds(deps, within)
+    crossing = _crossing(deps, after_end, turnaround, within)
     return Overheads(after_end, after_start, turnaround, crossing, returns, calls)
 
 
-def launch_class(trace: Trace, caller: _Ints, work: _Ints) -> _Ints:
-    """Give the class of launches; node rows, positions in ``LAUNCH_CLASSES``, one shape."""
-    on_device = ~trace.nodes["is_cpu"].to_numpy()[work]
-    blocking = trace.name_mask(BLOCKING_COPY)[work]
-    end = trace.column("start") + trace.column("duration")
-    staged = (
-        trace.name_mask(r"(?i)pageable\s*->")[work]
-        & (trace.column("bytes")[work] > STAGED_COPY_BYTES)
-        & (trace.column("start")[work] < end[caller])
-    )
-    is_gloo = trace.name_mask(r"^gloo:")[work]
-    return np.select(
-        [on_device & blocking, on_device & staged, on_device, is_gloo], [1, 2, 0, 3], 4
-    )
-
-
-def _launch_latencies(trace: Trace, caller: _Ints, work: _Ints) -> tuple[_Ints, _Ints]:
+def _launch_latencies(deps: TraceDeps, within: _Window) -> tuple[_Ints, _Ints]:
     """Take medians over launches onto an idle stream, without communication.
 
     With under 20 of these it is their lower quartile, from the call's end at most 3 us;
     without any it is the lower quartile over all launches, at most 3 us.
     """
-    start = trace.column("start")
-    end = start + trace.column("duration")
-    since_end, since_start = start[work] - end[caller], start[work] - start[caller]
-    on_device = ~trace.nodes["is_cpu"].to_numpy()[work]
-    is_comm = (trace.nodes["comm_type"] != "none").to_numpy()[work]
-    idle = ~on_device | (ready_at(trace)[work] <= start[caller])
-    kind = launch_class(trace, caller, work)
+    inside = deps.inside("launch", within)
+    caller, work = (rows[inside] for rows in deps.of("launch"))
+    kind = deps.launch_class[inside]
+    start = deps.start[work]
+    since_end, since_start = start - deps.end[caller], start - deps.start[caller]
+    on_device = ~deps.is_host(work)
+    is_comm = (deps.trace.nodes["comm_type"].gather(work) != "none").to_numpy()
+    idle = ~on_device | (deps.ready[work] <= deps.start[caller])
     after_end, after_start = np.zeros((2, len(LAUNCH_CLASSES)), dtype=np.int64)
-    for number in np.unique(kind):
+    for number in np.flatnonzero(np.bincount(kind)):
         sample = (kind == number) & ~(is_comm & on_device)
         after_start[number] = _typical(since_start[sample], idle[sample], _FAR)
         after_end[number] = _typical(since_end[sample], idle[sample], _LARGEST_GUESS_NS)
@@ -194,26 +292,20 @@ def _typical(times: _Ints, idle: _Bools, largest_guess: int) -> int:
     return 0
 
 
-def turnaround_class(trace: Trace, before: _Ints, after: _Ints) -> tuple[_Ints, _Ints]:
-    """Give the categories of consecutive work; positions in ``schema.DEVICE_WORK``."""
-    category = trace.nodes["category"]
-    number = np.select([(category == c).to_numpy() for c in DEVICE_WORK], range(3), 0)
-    return number[before], number[after]
-
-
-def _turnarounds(trace: Trace, within: _Window) -> _Ints:
+def _turnarounds(deps: TraceDeps, within: _Window) -> _Ints:
     """Take means over pairs of the same two categories that were queued in good time.
 
     The second was launched 10 us before the first ended, and started within 5 us of it;
     where two categories have no such pair, it is the mean over all pairs that are.
     """
-    before, after = _deps(trace, "stream", within)
-    start = trace.column("start")
-    gap = start[after] - (start + trace.column("duration"))[before]
-    queued = _launched_at(trace)[after] <= start[after] - gap - _QUEUED_NS
-    sample = queued & (gap >= 0) & (gap <= _LONGEST_TURNAROUND_NS)
-    sample &= ready_at(trace)[after] <= start[after] - gap  # nor held by another stream
-    first, second = turnaround_class(trace, before[sample], after[sample])
+    inside = deps.inside("stream", within)
+    before, after = (rows[inside] for rows in deps.of("stream"))
+    ended = deps.end[before]
+    gap = deps.start[after] - ended
+    sample = (_launched_at(deps, after) <= ended - _QUEUED_NS) & (gap >= 0)
+    sample &= gap <= _LONGEST_TURNAROUND_NS
+    sample &= deps.ready[after] <= ended  # nor held by another stream
+    first, second = (of[inside][sample] for of in deps.turnaround_class)
     gap = gap[sample]
     typical = np.full((3, 3), int(gap.mean()) if gap.size else 0, dtype=np.int64)
     for pair in {*zip(first.tolist(), second.tolist(), strict=True)}:
@@ -221,22 +313,27 @@ def _turnarounds(trace: Trace, within: _Window) -> _Ints:
     return typical
 
 
-def _crossing(trace: Trace, after_end: _Ints, turnaround: _Ints, within: _Window) -> int:
+def _crossing(deps: TraceDeps, after_end: _Ints, turnaround: _Ints, within: _Window) -> int:
     """Take the median over work that an event of another stream held up to at most 5 us before.
 
     That is work which its launch and its own stream allowed to start by then; ``after_end``
     and ``turnaround`` as in :class:`Overheads`.
     """
-    source, held = _deps(trace, "event", within)
-    start = trace.column("start")
-    end = start + trace.column("duration")
-    before, after = _deps(trace, "stream")
-    allowed = np.zeros(trace.nodes.height, dtype=np.int64)
-    allowed[after] = end[before] + turnaround[turnaround_class(trace, before, after)]
-    caller, work = _deps(trace, "launch")
-    launched = np.minimum(end[caller] + after_end[launch_class(trace, caller, work)], start[work])
+    inside = deps.inside("event", within)
+    source, held = (rows[inside] for rows in deps.of("event"))
+    if held.size == 0:
+        return 0
+    start, end = deps.start, deps.end
+    always = deps.inside("stream", _ALWAYS)
+    before, after = (rows[always] for rows in deps.of("stream"))
+    first, second = (of[always] for of in deps.turnaround_class)
+    allowed = np.zeros(deps.trace.nodes.height, dtype=np.int64)
+    allowed[after] = end[before] + turnaround[first, second]
+    always = deps.inside("launch", _ALWAYS)
+    caller, work = (rows[always] for rows in deps.of("launch"))
+    launched = np.minimum(end[caller] + after_end[deps.launch_class[always]], start[work])
     allowed[work] = np.maximum(allowed[work], launched)
-    last = np.zeros(trace.nodes.height, dtype=np.int64)
+    last = np.zeros(deps.trace.nodes.height, dtype=np.int64)
     np.maximum.at(last, held, end[source])
     held = np.unique(held)
     gap = start[held] - last[held]
@@ -244,18 +341,15 @@ def _crossing(trace: Trace, after_end: _Ints, turnaround: _Ints, within: _Window
     return int(np.median(gap[sample])) if sample.any() else 0
 
 
-def waits_of(trace: Trace) -> Waits:
-    """Give the waits of a rank's calls for work, each with its class. O(nodes + deps)."""
-    work, call = _deps(trace, "sync", _ALWAYS)
-    start = trace.column("start")
-    end = start + trace.column("duration")
-    caller, launched = _deps(trace, "launch", _ALWAYS)
-    launcher = np.full(trace.nodes.height, -1, dtype=np.int64)
-    launcher[launched] = caller
-    own_copy = launcher[work] == call
+def _waits(deps: TraceDeps) -> Waits:
+    trace, start, end = deps.trace, deps.start, deps.end
+    inside = deps.inside("sync", _ALWAYS)
+    work, call = (rows[inside] for rows in deps.of("sync"))
+    own_copy = deps.launcher[work] == call
     from_start = own_copy & (end[work] > end[call])
-    on_device = trace.category_mask(*DEVICE_WORK)[work]
-    named = [trace.name_mask(pattern)[call] for _, pattern in _WAIT_NAMES]
+    on_device = trace.nodes["category"].gather(work).is_in(DEVICE_WORK).to_numpy()
+    names = trace.nodes["name"].gather(call)
+    named = [_fitting(names, pattern) for _, pattern in _WAIT_NAMES]
     number = {name: position for position, name in enumerate(WAIT_CLASSES)}
     kind = np.select(
         [~on_device, *named, from_start, own_copy],
@@ -269,10 +363,11 @@ def waits_of(trace: Trace) -> Waits:
     return Waits(work, call, kind, moment, from_start, last[call])
 
 
-def _wait_overheads(trace: Trace, within: _Window) -> tuple[_Ints, _Ints]:
+def _wait_overheads(deps: TraceDeps, within: _Window) -> tuple[_Ints, _Ints]:
     """Take medians over calls that waited, and over calls that had nothing to wait for."""
-    waits = waits_of(trace)
-    start, duration = trace.column("start")[waits.call], trace.column("duration")[waits.call]
+    waits = deps.waits
+    start, end = deps.start[waits.call], deps.end[waits.call]
+    duration = end - start
     inside = (start >= within[0]) & (start < within[1]) & (waits.moment == waits.last)
     waited = waits.last > start
     returns, calls = np.zeros((2, len(WAIT_CLASSES)), dtype=np.int64)
@@ -285,38 +380,13 @@ def _wait_overheads(trace: Trace, within: _Window) -> tuple[_Ints, _Ints]:
         if name in _MEASURED:
             returns[number] = _FAR
         elif woken.any():
-            returns[number] = int(np.median((start + duration - waits.last)[woken]))
+            returns[number] = int(np.median((end - waits.last)[woken]))
     return returns, calls
 
 
-def _deps(trace: Trace, kind: str, within: _Window = _ALWAYS) -> tuple[_Ints, _Ints]:
-    """Give the dependencies of a kind whose later operation starts in an interval."""
-    chosen = trace.deps.filter(trace.deps["kind"] == kind)
-    src, dst = chosen["src"].to_numpy(), chosen["dst"].to_numpy()
-    start = trace.column("start")[dst]
-    inside = (start >= within[0]) & (start < within[1])
-    return src[inside], dst[inside]
-
-
-def ready_at(trace: Trace) -> _Ints:
-    """Give for each node the end of the last work that its stream has to wait for; else 0.
-
-    That is the work before it, and work of other streams by way of an event. int64 ns,
-    shape (nodes,).
-    """
-    ready = np.zeros(trace.nodes.height, dtype=np.int64)
-    end = trace.column("start") + trace.column("duration")
-    for kind in ("stream", "event"):
-        before, after = _deps(trace, kind)
-        np.maximum.at(ready, after, end[before])
-    return ready
-
-
-def _launched_at(trace: Trace) -> _Ints:
-    """Give for each node the end of the call that launched it; the far future if unknown."""
-    caller, work = _deps(trace, "launch")
-    launched = np.full(trace.nodes.height, np.iinfo(np.int64).max)
-    on_device = trace.category_mask(*DEVICE_WORK)[work]
-    caller, work = caller[on_device], work[on_device]
-    launched[work] = (trace.column("start") + trace.column("duration"))[caller]
-    return launched
+def _launched_at(deps: TraceDeps, work: _Ints) -> _Ints:
+    """Give the end of the call that launched each piece of work; the far future if unknown."""
+    caller = deps.launcher[work]
+    on_device = deps.trace.nodes["category"].gather(work).is_in(DEVICE_WORK).to_numpy()
+    known = (caller >= 0) & on_device
+    return np.where(known, deps.end[caller], np.iinfo(np.int64).max)

@@ -64,15 +64,12 @@ def find_steps(graph: EventGraph) -> list[Window]:
         for op, name in _candidates(graph)
         if (found := _STEP.match(name)) is not None
     ]
-    anchor = _anchors(graph) if marks else np.empty(0, dtype=np.int64)
+    anchors = _Anchors(graph) if marks else None
     steps = []
     for number in sorted({number for number, _ in marks}):
         ops = np.array([op for n, op in marks if n == number], dtype=np.int64)
-        members = np.zeros(graph.num_ops, dtype=np.bool_)
-        for op in ops:
-            begin, end = graph.time[2 * op], graph.time[2 * op + 1]
-            members |= (graph.op_trace == graph.op_trace[op]) & (anchor >= begin) & (anchor < end)
-        last = 2 * np.union1d(np.flatnonzero(members), ops) + 1
+        members = [anchors.between(op) for op in ops.tolist()] if anchors else []
+        last = 2 * _distinct(np.concatenate([ops, *members])) + 1
         steps.append(Window(f"step {number}", number, 2 * ops, last))
     return steps
 
@@ -94,7 +91,7 @@ def choose_window(graph: EventGraph, steps: list[Window], step: str = "all") -> 
     if step == "all":
         if steps:
             name = f"steps {steps[0].number} to {steps[-1].number}"
-            last = np.unique(np.concatenate([window.last for window in steps]))
+            last = _distinct(np.concatenate([window.last for window in steps]))
             return steps[0] if len(steps) == 1 else Window(name, -1, steps[0].first, last)
         every = np.arange(graph.num_ops)
         return Window("whole trace", -1, 2 * every, 2 * every + 1)
@@ -115,13 +112,40 @@ def _candidates(graph: EventGraph) -> list[tuple[int, str]]:
     return list(zip(at.to_list(), names.gather(at).to_list(), strict=True))
 
 
+def _distinct(values: _Ints) -> _Ints:
+    """Sort values and leave out what is there already; np.unique takes many times as long."""
+    values = np.sort(values)
+    found: _Ints = values[np.append(True, values[1:] != values[:-1])[: values.size]]
+    return found
+
+
+class _Anchors:
+    """Operations in order of the moments that decide to which step each belongs."""
+
+    def __init__(self, graph: EventGraph) -> None:
+        self._graph = graph
+        self._moment = _anchors(graph)
+        self._of_trace: dict[int, tuple[_Ints, _Ints]] = {}
+
+    def between(self, mark: int) -> _Ints:
+        """Give the operations of a mark's rank that were asked for while it lasted."""
+        graph, trace = self._graph, int(self._graph.op_trace[mark])
+        if trace not in self._of_trace:
+            ops = np.flatnonzero(graph.op_trace == trace)
+            # nearly in order as they are: a stable sort takes little more than one pass
+            ops = ops[np.argsort(self._moment[ops], kind="stable")]
+            self._of_trace[trace] = ops, self._moment[ops]
+        ops, moments = self._of_trace[trace]
+        begin, end = np.searchsorted(moments, graph.time[2 * mark : 2 * mark + 2])
+        return ops[begin:end]
+
+
 def _anchors(graph: EventGraph) -> _Ints:
     """Give the moment that decides to which step an operation belongs: when it was asked for."""
     anchor = graph.time[0 : 2 * graph.num_ops : 2].copy()
     is_launch = np.flatnonzero(graph.edge_kind == EdgeKind.LAUNCH)
-    destination = np.repeat(np.arange(graph.num_vertices), np.diff(graph.in_ptr))
     on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
-    work = destination[is_launch] // 2
+    work = (np.searchsorted(graph.in_ptr, is_launch, side="right") - 1) // 2
     call = graph.in_src[is_launch] // 2
     chosen = on_device[work]
     anchor[work[chosen]] = graph.time[2 * call[chosen]]

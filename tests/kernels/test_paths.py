@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nadi.kernels import paths
 from nadi.kernels.groups import group_rows
+from nadi.kernels.incoming import count_incoming, place_incoming
+from tests.reference import paths as oracle
 from tests.reference.paths import is_topological, latest_times, lies_on_cycle, way_back
 
 SETTINGS = settings(max_examples=150)
@@ -180,3 +182,103 @@ def test_a_vertex_may_come_as_late_as_its_latest_time_and_no_later(graph, data):
             source, destination, length = edges[edge]
             assert source == vertex
             assert latest[vertex] == latest[destination] - delay[destination] - length
+
+
+@SETTINGS
+@given(st.integers(1, 5), st.lists(st.lists(st.tuples(*[st.integers(0, 9)] * 4), max_size=6)))
+def test_edges_in_parts_go_where_they_go_put_together(num_vertices, parts):
+    columns = [
+        np.array(part, dtype=np.int64).reshape(-1, 4).T.copy() % [[num_vertices], [10], [10], [10]]
+        for part in parts
+    ]
+    first = np.zeros(num_vertices + 2, dtype=np.int64)
+    for part in columns:
+        count_incoming(part[0], first)
+    np.cumsum(first, out=first)
+    size = int(first[-1])
+    found = tuple(np.full(size, 77, dtype) for dtype in (np.int64, np.int64, np.uint8, np.int64))
+    for dst, src, weight, kind in columns:
+        place_incoming(dst, src, weight, kind.astype(np.uint8), src + 1, first, found)
+    edges = [edge for part in columns for edge in part.T.tolist()]
+    expected = [edge[1:] for v in range(num_vertices) for edge in edges if edge[0] == v]
+    assert [list(edge) for edge in zip(*(column.tolist() for column in found), strict=True)] == [
+        [src, weight, kind, src + 1] for src, weight, kind in expected
+    ]
+    counts = [sum(edge[0] == v for edge in edges) for v in range(num_vertices)]
+    assert np.diff(first[:-1]).tolist() == counts
+    assert first[0] == 0
+
+
+@SETTINGS
+@given(acyclic_graphs(), st.data())
+def test_what_edges_leave_unexplained_gives_the_times_back(graph, data):
+    num_vertices, edges = graph
+    time = np.array(
+        data.draw(st.lists(st.integers(-9, 9), min_size=num_vertices, max_size=num_vertices))
+    )
+    in_ptr, edges = grouped(num_vertices, edges)
+    weight = np.array([edge[2] for edge in edges], dtype=np.int64)
+    delay = np.full(num_vertices, 77)
+    paths.unexplained_times(in_ptr, sources(edges), weight, time, delay)
+    entered = [[edge for edge in edges if edge[1] == v] for v in range(num_vertices)]
+    assert delay.tolist() == [
+        time[v] - max((time[a] + w for a, _, w in entered[v]), default=0)
+        for v in range(num_vertices)
+    ]
+
+
+KINDS = ("work", "wait", "delay")
+NUM_OPS = 3
+# of each vertex on a path: itself (the last ones belong to no operation), its delay, and the
+# edge into it: weight, kind, operation or -1
+steps_of_paths = st.lists(
+    st.tuples(
+        st.integers(0, 2 * NUM_OPS + 1), st.integers(0, 2),
+        st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(-1, NUM_OPS - 1)),
+    ),
+    min_size=1, max_size=8,
+)  # fmt: skip
+
+
+@SETTINGS
+@given(steps_of_paths, st.integers(0, 4), st.integers(-2, 6))
+@example([(0, 0, (0, 0, -1)), (0, 0, (2, 0, -1)), (0, 0, (3, 0, -1))], 0, 0)
+def test_stretches_of_a_path_equal_the_oracle(steps, first_delay, begin):
+    steps[-1] = (0, *steps[-1][1:])  # a path ends with an operation
+    reached, known = [], []
+    for number, (_, delay, (weight, _, _)) in enumerate(steps):
+        reached.append(reached[-1] + weight + delay if number else first_delay)
+        known.append(number > 0)
+    vertices = []
+    num_ops = NUM_OPS + len(steps)
+    by_vertex = np.zeros(2 * num_ops + len(steps), dtype=np.int64)
+    for number, (vertex, delay, _) in enumerate(steps):
+        # every second vertex of an operation of its own, or one that belongs to none
+        own = 2 * num_ops + number if vertex >= 2 * NUM_OPS else 2 * number + vertex % 2
+        vertices.append(own)
+        by_vertex[own] = delay
+    size = len(steps)
+    edge = np.array([number if known[number] else -1 for number in range(size)])
+    weight, kind, op = (np.array([step[2][k] for step in steps], dtype=np.int64) for k in range(3))
+    found = tuple(
+        np.full(2 * size, 77, dtype) for dtype in (np.int64, np.int64, np.int8, np.int32, np.int32)
+    )
+    first = paths.stretches_of_path(
+        np.array(vertices), edge, np.array(reached), begin, num_ops,
+        (by_vertex, weight, op, kind.astype(np.uint8)), np.arange(3, dtype=np.int8), found,
+    )  # fmt: skip
+    expected = oracle.stretches(
+        [
+            (v // 2 if v < 2 * num_ops else None, delay,
+             (w, KINDS[k], o if o >= 0 else None) if there else None, at)
+            for v, (_, delay, (w, k, o)), there, at in zip(
+                vertices, steps, known, reached, strict=True)
+        ],
+        begin,
+    )  # fmt: skip
+    assert [
+        (start, end, KINDS[code], o if o >= 0 else None, place if place >= 0 else None)
+        for start, end, code, o, place in zip(
+            *(column[first:].tolist() for column in found), strict=True
+        )
+    ] == expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["is_topological", "latest_times", "lies_on_cycle", "way_back"]
+__all__ = ["is_topological", "latest_times", "lies_on_cycle", "stretches", "way_back"]
 
 Edges = Sequence[tuple[int, int, int]]
 
@@ -51,3 +51,32 @@ def way_back(edges: Edges, bound_by: Sequence[int], last: int) -> list[int]:
     if bound_by[last] < 0:
         return [last]
     return [last, *way_back(edges, bound_by, edges[bound_by[last]][0])]
+
+
+def stretches(
+    path: Sequence[tuple[int | None, int, tuple[int, str, int | None] | None, int]], begin: int
+) -> list[tuple[int, int, str, int | None, int | None]]:
+    """Cut a path into stretches: start, end, kind, operation whose time it is, and that waits.
+
+    ``path`` has for each vertex its operation, its delay, the edge into it (weight, kind,
+    operation) and when the path comes to it. Looked at is one ns after the other.
+    """
+    moments: list[tuple[int, tuple[str, int | None, int | None]]] = []
+    for number, (operation, delay, edge, reached) in enumerate(path):
+        own = next((op for op, *_ in path[number:] if op is not None), operation)
+        came = begin
+        if edge is not None:
+            weight, kind, of = edge
+            came = reached - delay
+            place = own if of is None else of
+            moments += [(ns, (kind, of, place)) for ns in range(came - weight, came)]
+        moments += [(ns, ("delay", own, own)) for ns in range(came, reached)]
+    found: list[tuple[int, int, str, int | None, int | None]] = []
+    for ns, what in moments:
+        if ns < begin:
+            continue
+        if found and found[-1][2:] == what:
+            found[-1] = (found[-1][0], ns + 1, *what)
+        else:
+            found.append((ns, ns + 1, *what))
+    return found

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from nadi.errors import NadiError
 from nadi.graph import Edges, EventGraph
 from nadi.graph_builder.collectives import meet
-from nadi.graph_builder.edges import join_edges, join_limits
+from nadi.graph_builder.edges import Limits, join_limits
 from nadi.graph_builder.ranks import RankOps, rank_ops, thread_edges
 from nadi.graph_builder.waiting import device_edges, waiting_edges
-from nadi.overheads import Overheads, estimate_overheads
+from nadi.overheads import Overheads, TraceDeps, overheads_of
 from nadi.trace import Job
 
 __all__ = ["build_graph"]
@@ -35,41 +35,51 @@ def build_graph(job: Job, overheads: Sequence[Overheads] | None = None) -> Event
     EventGraph
         Its operations are in order of trace, then row.
     """
-    if overheads is None:
-        overheads = [estimate_overheads(trace) for trace in job.traces]
     operations, time, edges = _vertices_and_edges(job, overheads)
-    if min(edges.src.min(initial=0), edges.dst.min(initial=0)) < 0:
+    if any(min(part.src.min(initial=0), part.dst.min(initial=0)) < 0 for part in edges):
         raise NadiError("", "a dependency names no operation", "please report this recording")
     return EventGraph.build(job, *operations, time, edges)
 
 
 def _vertices_and_edges(
-    job: Job, overheads: Sequence[Overheads]
-) -> tuple[tuple[_Ints, _Ints, _Ints], _Ints, Edges]:
+    job: Job, overheads: Sequence[Overheads] | None
+) -> tuple[tuple[_Ints, _Ints, _Ints], _Ints, list[Edges]]:
     """Find the operations (trace, row and parent of each), the time of each vertex, and all edges.
 
     What is known of threads in between takes more memory than the graph, and ends here.
     """
     ranks: list[RankOps] = []
-    for trace in job.traces:
-        ranks.append(rank_ops(trace, sum(rank.rows.size for rank in ranks), job.origin))
-    times = [np.stack([rank.start, rank.end], axis=1).ravel() for rank in ranks]
-    time = np.concatenate([np.empty(0, dtype=np.int64), *times])
-    meetings = meet(job, ranks, time.size)
+    waiting: list[tuple[list[Edges], list[Limits]]] = []
+    for number, trace in enumerate(job.traces):
+        deps = TraceDeps(trace)
+        typical = overheads_of(deps) if overheads is None else overheads[number]
+        rank = rank_ops(trace, sum(rank.rows.size for rank in ranks), job.origin)
+        ranks.append(rank)
+        waiting.append(waiting_edges(rank, deps, typical))
+        del deps
+    num_vertices = 2 * sum(rank.rows.size for rank in ranks)
+    meetings = meet(job, ranks, num_vertices)
     edges, limits = [meetings.edges], [meetings.limits]
-    for rank, typical in zip(ranks, overheads, strict=True):
-        more_edges, more_limits = waiting_edges(rank, typical)
+    for rank, (more_edges, more_limits) in zip(ranks, waiting, strict=True):
         edges += [*more_edges, device_edges(rank, meetings.waiting)]
         limits += more_limits
     joined = join_limits(limits)
-    edges += [thread_edges(rank, joined) for rank in ranks]
-    return _operations(ranks), np.concatenate([time, meetings.entered]), join_edges(edges)
+    for rank in ranks:
+        edges += thread_edges(rank, joined)
+    time = np.empty(num_vertices + meetings.entered.size, dtype=np.int64)
+    time[num_vertices:] = meetings.entered
+    for rank in ranks:
+        own = time[2 * rank.first_op : 2 * (rank.first_op + rank.rows.size)]
+        own[0::2], own[1::2] = rank.start, rank.end
+    return _operations(ranks), time, edges
 
 
 def _operations(ranks: Sequence[RankOps]) -> tuple[_Ints, _Ints, _Ints]:
     """Put the operations of ranks together: trace, row and parent of each."""
-    none = np.empty(0, dtype=np.int64)
     op_trace = np.repeat(np.arange(len(ranks)), [rank.rows.size for rank in ranks])
-    op_row = np.concatenate([none, *(rank.rows for rank in ranks)])
-    op_parent = np.concatenate([none, *(rank.parent for rank in ranks)])
-    return op_trace, op_row, op_parent
+    return op_trace, _one([rank.rows for rank in ranks]), _one([rank.parent for rank in ranks])
+
+
+def _one(parts: Sequence[_Ints]) -> _Ints:
+    """Put arrays together; of one alone nothing is copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=np.int64), *parts])

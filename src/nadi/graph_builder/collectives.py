@@ -148,10 +148,9 @@ def _ends_of_waits(rank: RankOps, op: _Ints, until: _Ints) -> _Ints:
     chain = rank.chain
     first, last = rank.at(2 * op) + 1, rank.at(2 * op + 1)
     which, at = expand_ranges(first, last - first + 1)
-    own = (chain.owner[at] == op[which]) & (chain.time[at] > until[which])
+    own = (chain.owner[at] == op[which]) & (rank.time_of(chain.vertex[at]) > until[which])
     which, at = which[own], at[own]
-    length = chain.time[at] - chain.time_before[at]
-    order = np.lexsort((at, -length, which))  # of equal stretches the first
+    order = np.lexsort((at, -chain.gap[at], which))  # of equal stretches the first
     chosen = order[np.append(True, np.diff(which[order]) != 0)[: order.size]]
     found[which[chosen]] = chain.vertex[at[chosen]]
     return found
@@ -161,6 +160,5 @@ def _times(ranks: Sequence[RankOps], rank: _Ints, vertex: _Ints) -> _Ints:
     time = np.zeros(vertex.size, dtype=np.int64)
     for number, one in enumerate(ranks):
         mine = np.flatnonzero(rank == number)
-        op = vertex[mine] // 2 - one.first_op
-        time[mine] = np.where(vertex[mine] % 2 == 1, one.end[op], one.start[op])
+        time[mine] = one.time_of(vertex[mine])
     return time

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nadi.graph import EdgeKind, Edges, make_edges
+from nadi.graph import EdgeKind, Edges
 from nadi.graph_builder.edges import Limits
+from nadi.kernels.chains import chain_threads
 from nadi.link.nesting import Nesting, nest
 from nadi.schema import DEVICE_WORK, LABELS
 from nadi.trace import Trace
@@ -26,25 +28,24 @@ class Chain:
     ----------
     vertex
         int64: the vertex of the boundary.
-    time, time_before
-        int64 ns: when it was, and when the one before it on its thread was; of a thread's
-        first boundary both are the same.
+    gap
+        int64 ns: time since the boundary before it on its thread; 0 for a thread's first.
     owner
         int64: the operation that the time before it belongs to, or -1.
     kind
-        int64: the kind of edge that this time is.
-    is_first
-        bool: whether it is the first of its thread.
+        uint8: the kind of edge that this time is.
+    thread_ptr
+        int64, shape (threads + 1,): thread t has the boundaries
+        ``2 * thread_ptr[t] : 2 * thread_ptr[t + 1]``.
     at
         int64, shape (2 * ops of the rank,): position of each vertex of the rank, or -1.
     """
 
     vertex: _Ints
-    time: _Ints
-    time_before: _Ints
+    gap: _Ints
     owner: _Ints
-    kind: _Ints
-    is_first: npt.NDArray[np.bool_]
+    kind: npt.NDArray[Any]
+    thread_ptr: _Ints
     at: _Ints
 
 
@@ -88,6 +89,11 @@ class RankOps:
         """Give the positions of vertices of this rank in its chain."""
         return self.chain.at[vertex - 2 * self.first_op]
 
+    def time_of(self, vertex: _Ints) -> _Ints:
+        """Give the times of vertices of this rank."""
+        op = vertex // 2 - self.first_op
+        return np.where(vertex % 2 == 1, self.end[op], self.start[op])
+
 
 def rank_ops(trace: Trace, first_op: int, origin: int) -> RankOps:
     """Give the operations of a rank numbers, and chain its threads. O(nodes log nodes)."""
@@ -97,53 +103,50 @@ def rank_ops(trace: Trace, first_op: int, origin: int) -> RankOps:
     rows = np.flatnonzero(is_op)
     op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
     op_of_row[rows] = first_op + np.arange(rows.size)
-    start = trace.column("start")[rows] - origin
-    end = start + trace.column("duration")[rows]
-    parent = np.full(rows.size, -1, dtype=np.int64)
-    enclosing = nesting.parent_row
-    parent[op_of_row[nesting.rows] - first_op] = np.where(enclosing >= 0, op_of_row[enclosing], -1)
-    times = np.stack([start, end], axis=1).ravel()
-    chain = _chain(trace, nesting, op_of_row, first_op, times)
+    start = trace.column("start")[rows]
+    start -= origin
+    end = trace.column("duration")[rows]
+    end += start
+    chain, parent = _chain(trace, nesting, op_of_row[nesting.rows], first_op, start, end)
     return RankOps(trace, first_op, rows, op_of_row, start, end, parent, chain)
 
 
-def _chain(trace: Trace, nesting: Nesting, op_of_row: _Ints, first_op: int, times: _Ints) -> Chain:
-    vertex = 2 * op_of_row[nesting.rows[nesting.boundary // 2]] + nesting.boundary % 2
-    time = times[vertex - 2 * first_op]
-    is_first = np.zeros(vertex.size, dtype=np.bool_)
-    is_first[2 * nesting.thread_ptr[:-1]] = True
-    previous = np.concatenate([[0], time[:-1]])[: vertex.size]
-    owner_row = np.where(nesting.owner >= 0, nesting.rows[nesting.owner], -1)
-    is_comm = (trace.nodes["comm_type"] != "none").to_numpy()
-    is_work = ~trace.category_mask(*LABELS)
-    kind = np.select(
-        [owner_row < 0, is_comm[owner_row], is_work[owner_row]],
-        [EdgeKind.HOST_GAP, EdgeKind.COMMUNICATION, EdgeKind.HOST_OP],
-        EdgeKind.HOST_GAP,
-    )
-    at = np.full(times.size, -1, dtype=np.int64)
-    at[vertex - 2 * first_op] = np.arange(vertex.size)
-    return Chain(
-        vertex=vertex,
-        time=time,
-        time_before=np.where(is_first, time, previous),
-        owner=np.where(owner_row >= 0, op_of_row[owner_row], -1),
-        kind=kind,
-        is_first=is_first,
-        at=at,
-    )
+def _chain(
+    trace: Trace, nesting: Nesting, number: _Ints, first_op: int, start: _Ints, end: _Ints
+) -> tuple[Chain, _Ints]:
+    """Chain the threads of a rank, and give the operation around each of its operations, or -1."""
+    is_comm = (trace.nodes["comm_type"] != "none").to_numpy()[nesting.rows]
+    is_label = trace.category_mask(*LABELS)[nesting.rows]
+    kind_of = np.full(number.size, EdgeKind.HOST_OP, dtype=np.uint8)
+    kind_of[is_label] = EdgeKind.HOST_GAP
+    kind_of[is_comm] = EdgeKind.COMMUNICATION
+    vertex, gap, owner = (np.empty(nesting.boundary.size, dtype=np.int64) for _ in range(3))
+    kind = np.empty(nesting.boundary.size, dtype=np.uint8)
+    at = np.full(2 * start.size, -1, dtype=np.int64)
+    parent = np.full(start.size, -1, dtype=np.int64)
+    chain_threads(
+        (nesting.thread_ptr, nesting.boundary, nesting.owner, nesting.parent), number, kind_of,
+        int(EdgeKind.HOST_GAP), start, end, first_op, (vertex, gap, owner, kind), at, parent,
+    )  # fmt: skip
+    return Chain(vertex, gap, owner, kind, nesting.thread_ptr, at), parent
 
 
-def thread_edges(rank: RankOps, limits: Limits) -> Edges:
+def thread_edges(rank: RankOps, limits: Limits) -> list[Edges]:
     """Chain the boundaries of each thread with the measured time between them, or less.
 
-    ``limits``: how much of the time before a boundary is the thread's own, where it waits.
+    ``limits``: how much of the time before a boundary is the thread's own, where it waits. The
+    chain's gaps are lowered to that; edges lie in the arrays of the chain.
     """
     chain = rank.chain
-    weight = chain.time - chain.time_before
     first = 2 * rank.first_op
     mine = (limits.vertex >= first) & (limits.vertex < first + 2 * rank.rows.size)
-    np.minimum.at(weight, rank.at(limits.vertex[mine]), limits.most[mine])
-    at = np.flatnonzero(~chain.is_first)
-    vertex = chain.vertex
-    return make_edges(vertex[at - 1], vertex[at], weight[at], chain.kind[at], chain.owner[at])
+    np.minimum.at(chain.gap, rank.at(limits.vertex[mine]), limits.most[mine])
+    edges = []
+    for t in range(chain.thread_ptr.size - 1):
+        low, high = 2 * int(chain.thread_ptr[t]), 2 * int(chain.thread_ptr[t + 1])
+        after = slice(low + 1, high)
+        edges.append(Edges(
+            chain.vertex[low : max(high - 1, low)], chain.vertex[after], chain.gap[after],
+            chain.kind[after], chain.owner[after],
+        ))  # fmt: skip
+    return edges

@@ -6,7 +6,7 @@ import numpy as np
 
 from nadi.kernels._jit import kernel
 
-__all__ = ["walk_threads"]
+__all__ = ["turn_ties", "walk_threads"]
 
 
 @kernel
@@ -85,3 +85,39 @@ def walk_threads(
                 depth += 1
                 s += 1
     return num_overlaps
+
+
+@kernel
+def turn_ties(by_end: np.ndarray, thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
+    """Turn around what ends at the same time: what started last ends first.
+
+    But what takes no time ends last of all that ends then, so that it may first begin.
+
+    Parameters
+    ----------
+    by_end
+        int64, shape (ops,): operations in order of thread, of these in order of end, and of
+        these in order of number; changed.
+    thread
+        int64, shape (ops,).
+    start, end
+        int64 ns, shape (ops,); of one thread ascending by start. O(ops).
+    """
+    first = 0
+    for after in range(1, by_end.size + 1):
+        a = by_end[first]
+        if after < by_end.size:
+            b = by_end[after]
+            # what takes no time started last: it follows the others, and stays behind them
+            if (
+                thread[a] == thread[b]
+                and end[a] == end[b]
+                and (start[b] < end[b]) == (start[a] < end[a])
+            ):
+                continue
+        low, high = first, after - 1
+        while low < high:
+            by_end[low], by_end[high] = by_end[high], by_end[low]
+            low += 1
+            high -= 1
+        first = after

@@ -10,7 +10,10 @@ import numpy as np
 
 from nadi.kernels._jit import kernel
 
-__all__ = ["latest_times", "replay_times", "topological_order", "trace_back"]
+__all__ = [
+    "latest_times", "replay_times", "stretches_of_path", "topological_order", "trace_back",
+    "unexplained_times",
+]  # fmt: skip
 
 
 @kernel
@@ -32,33 +35,65 @@ def topological_order(in_ptr: np.ndarray, in_src: np.ndarray, order: np.ndarray)
         -1, or a vertex that lies on a cycle. O(vertices + edges).
     """
     num_vertices = order.size
-    next_edge = in_ptr[:-1].copy()
+    num_followed = np.zeros(num_vertices, dtype=np.uint32)
     state = np.zeros(num_vertices, dtype=np.uint8)  # 0 unseen, 1 on the stack, 2 done
-    stack = np.empty(num_vertices, dtype=np.int64)
     num_done = 0
     for root in range(num_vertices):
         if state[root] != 0:
             continue
-        stack[0] = root
+        # the stack stands at the end of order: what is on it is not done, so both have room
+        top = num_vertices - 1
+        order[top] = root
         state[root] = 1
-        depth = 1
-        while depth > 0:
-            v = stack[depth - 1]
-            if next_edge[v] == in_ptr[v + 1]:
+        while top < num_vertices:
+            v = order[top]
+            e = in_ptr[v] + np.int64(num_followed[v])
+            if e == in_ptr[v + 1]:
                 state[v] = 2
+                top += 1
                 order[num_done] = v
                 num_done += 1
-                depth -= 1
                 continue
-            u = in_src[next_edge[v]]
-            next_edge[v] += 1
+            u = in_src[e]
+            num_followed[v] += 1
             if state[u] == 1:
                 return int(u)
             if state[u] == 0:
                 state[u] = 1
-                stack[depth] = u
-                depth += 1
+                top -= 1
+                order[top] = u
     return -1
+
+
+@kernel
+def unexplained_times(
+    in_ptr: np.ndarray,
+    in_src: np.ndarray,
+    weight: np.ndarray,
+    time: np.ndarray,
+    delay: np.ndarray,
+) -> None:
+    """Find what is left of each vertex's time after the latest that its incoming edges ask for.
+
+    Parameters
+    ----------
+    in_ptr, in_src, weight
+        As for :func:`replay_times`.
+    time
+        int64 ns, shape (vertices,).
+    delay
+        int64 ns, shape (vertices,), filled: the time itself where no edge enters.
+        O(vertices + edges).
+    """
+    for v in range(time.size):
+        first, last = in_ptr[v], in_ptr[v + 1]
+        if first == last:
+            delay[v] = time[v]
+            continue
+        latest = time[in_src[first]] + weight[first]
+        for e in range(first + 1, last):
+            latest = max(latest, time[in_src[e]] + weight[e])
+        delay[v] = time[v] - latest
 
 
 @kernel
@@ -158,3 +193,82 @@ def trace_back(bound_by: np.ndarray, in_src: np.ndarray, last: int, path: np.nda
         path[size] = in_src[bound_by[path[size - 1]]]
         size += 1
     return size
+
+
+@kernel
+def stretches_of_path(
+    vertices: np.ndarray,
+    edge: np.ndarray,
+    reached: np.ndarray,
+    begin: int,
+    num_ops: int,
+    graph: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    code_of_kind: np.ndarray,
+    stretches: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+) -> int:
+    """Cut a path into stretches of one operation and kind, and join what follows on another.
+
+    The way into a vertex is what its edge explains, and then the delay after it. What takes
+    no time is left out.
+
+    Parameters
+    ----------
+    vertices, edge, reached
+        int64, shape (vertices on the path,): first to last; the edge into each, or -1; and
+        when the path comes to it, in ns.
+    begin
+        What lies before is left out, in ns.
+    num_ops
+        Vertices from ``2 * num_ops`` on belong to no operation, and count to that of the next
+        vertex on the path.
+    graph
+        delay (int64 ns, by vertex), weight (int64 ns), operation (int64) and kind (uint8) of
+        edges.
+    code_of_kind
+        int8, shape (kinds + 1,): what time on edges of a kind counts as; last, what delays do.
+    stretches
+        start and end (int64 ns), code (int8), operation whose time it is or -1, and operation
+        that waits (int32), all of shape (2 * vertices on the path,), filled from the end.
+
+    Returns
+    -------
+    int
+        Position of the first stretch; the last is the last there. O(path).
+    """
+    delay, weight, edge_op, edge_kind = graph
+    start, end, code, op, place = stretches
+    late_code = code_of_kind[code_of_kind.size - 1]
+    row = start.size
+    own = np.int64(-1)
+    for at in range(vertices.size - 1, -1, -1):
+        v = vertices[at]
+        e = edge[at]
+        if v < 2 * num_ops:
+            own = v // 2
+        explained_from = explained_to = np.int64(begin)
+        if e >= 0:
+            explained_to = reached[at] - delay[v]
+            explained_from = max(explained_to - weight[e], np.int64(begin))
+        late_from = max(explained_to, np.int64(begin))
+        if reached[at] > late_from:
+            if row < start.size and code[row] == late_code and op[row] == own == place[row]:
+                start[row] = late_from
+            else:
+                row -= 1
+                start[row], end[row], code[row] = late_from, reached[at], late_code
+                op[row], place[row] = own, own
+        if explained_to > explained_from:  # so an edge enters
+            new_code, new_op = code_of_kind[edge_kind[e]], edge_op[e]
+            new_place = new_op if new_op >= 0 else own
+            if (
+                row < start.size
+                and code[row] == new_code
+                and op[row] == new_op
+                and place[row] == new_place
+            ):
+                start[row] = explained_from
+            else:
+                row -= 1
+                start[row], end[row], code[row] = explained_from, explained_to, new_code
+                op[row], place[row] = new_op, new_place
+    return row

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nadi.kernels.nesting import walk_threads
+from nadi.kernels.groups import group_rows
+from nadi.kernels.nesting import turn_ties, walk_threads
 from nadi.schema import THREAD_WORK
 from nadi.trace import Trace
 
@@ -62,18 +63,17 @@ def nest(trace: Trace) -> Nesting:
     Of operations with the same interval the annotation encloses the operator and the
     operator the runtime call; else the one recorded first encloses the other.
     """
-    rows = np.flatnonzero(
-        trace.category_mask(*THREAD_WORK) & (trace.column("start") >= 0) & ~_only_polls(trace)
-    )
+    numbers, num_threads = _number_threads(trace.column("thread"))
+    is_work = trace.category_mask(*THREAD_WORK) & (trace.column("start") >= 0)
+    rows = np.flatnonzero(is_work & ~_only_polls(trace, numbers))
     start = trace.column("start")[rows]
-    duration = trace.column("duration")[rows]
-    end = start + duration
-    threads, thread = np.unique(trace.column("thread")[rows], return_inverse=True)
-    position = np.arange(rows.size)  # rows are already in order: start, longest first, category
-    by_start = np.lexsort((position, thread))
-    # what takes no time ends last of all that ends then, so that it may first begin
-    by_end = np.lexsort((-position, -start, duration == 0, end, thread))
-    thread_ptr = np.searchsorted(thread[by_start], np.arange(threads.size + 1))
+    end = start + trace.column("duration")[rows]
+    thread = numbers[rows]
+    del numbers, is_work
+    # rows are already in order: start, longest first, category
+    thread_ptr, by_start, by_end = _in_order(thread, num_threads, end)
+    turn_ties(by_end, thread, start, end)
+    del thread
     boundary, owner = np.empty((2, 2 * rows.size), dtype=np.int64)
     parent = np.empty(rows.size, dtype=np.int64)
     exclusive = np.zeros(rows.size, dtype=np.int64)
@@ -83,11 +83,27 @@ def nest(trace: Trace) -> Nesting:
     return Nesting(rows, thread_ptr, boundary, owner, parent, exclusive, num_overlaps)
 
 
-def _only_polls(trace: Trace) -> npt.NDArray[np.bool_]:
+def _number_threads(thread: _Ints) -> tuple[_Ints, int]:
+    """Give the number of each node's thread, from 0 in ascending order, and how many there are."""
+    starts = np.append(True, thread[1:] != thread[:-1])[: thread.size]
+    threads = np.unique(thread[starts])  # mostly the one before: there are fewer to sort
+    return np.searchsorted(threads, thread), threads.size
+
+
+def _in_order(thread: _Ints, num_threads: int, end: _Ints) -> tuple[_Ints, _Ints, _Ints]:
+    """Sort operations by thread, and of a thread as they are, and by their end."""
+    thread_ptr, by_start = np.empty(num_threads + 1, dtype=np.int64), np.empty_like(thread)
+    group_rows(thread, thread_ptr, by_start)
+    by_end = np.argsort(end, kind="stable")
+    of_thread = np.empty_like(thread)
+    group_rows(thread[by_end], thread_ptr, of_thread)
+    return np.unique(thread_ptr), by_start, by_end[of_thread]  # no thread without operations
+
+
+def _only_polls(trace: Trace, thread: _Ints) -> npt.NDArray[np.bool_]:
     """Tell which nodes belong to threads that only ask for events; bool, shape (nodes,)."""
-    thread = trace.column("thread")
     polls = trace.name_mask(_POLLS)
-    polling = np.unique(thread[polls])
-    of_these = np.isin(thread, polling)
-    only = np.setdiff1d(polling, thread[of_these & ~polls])
-    return of_these & np.isin(thread, only)
+    asked = np.bincount(thread[polls], minlength=1)
+    only = (asked > 0) & (asked == np.bincount(thread, minlength=asked.size)[: asked.size])
+    found: npt.NDArray[np.bool_] = np.append(only, False)[np.minimum(thread, only.size)]
+    return found
