@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from nadi.kernels import machine as M
 from nadi.kernels._jit import called, inner, kernel
+from nadi.kernels._lending import apart, lent
 from nadi.kernels.agenda import (
     EVENTS,
     HEAP,
@@ -541,23 +542,10 @@ def _hop(machine: Machine, message: int) -> None:
     _happen(machine, kind, a, b)
 
 
-@kernel
-def run_machine(machine: Machine) -> int:
-    """Run a simulation to its end.
-
-    Parameters
-    ----------
-    machine
-        The arrays of :class:`nadi.kernels.machine.Machine`; those of ranks and nodes hold the
-        answer afterwards. Nodes are numbered in the order of rank and id.
-
-    Returns
-    -------
-    int
-        0, or a problem, with which nothing holds: TOO_SMALL are the arrays of events, streams
-        or messages, TOO_MANY collectives of one group were under way, or UNLIKE ones met.
-        What never happens has a time of -1. O(events log(different times)).
-    """
+@called
+def _run(machine: Machine) -> int:
+    """Run a machine that is lent."""
+    apart()
     agenda, nodes = machine.agenda, machine.nodes
     counters = agenda.counters
     for node in range(nodes.shape[0]):
@@ -584,3 +572,23 @@ def run_machine(machine: Machine) -> int:
         forget(agenda.times, at)
         pop_time(agenda)
     return counters[PROBLEM]
+
+
+@kernel
+def run_machine(machine: Machine) -> int:
+    """Run a simulation to its end.
+
+    Parameters
+    ----------
+    machine
+        The arrays of :class:`nadi.kernels.machine.Machine`; those of ranks and nodes hold the
+        answer afterwards. Nodes are numbered in the order of rank and id.
+
+    Returns
+    -------
+    int
+        0, or a problem, with which nothing holds: TOO_SMALL are the arrays of events, streams
+        or messages, TOO_MANY collectives of one group were under way, or UNLIKE ones met.
+        What never happens has a time of -1. O(events log(different times)).
+    """
+    return _run(lent(machine))
