@@ -19,7 +19,7 @@ from nadi.schedule import Schedule
 from nadi.schema import NODE_KINDS, SCHEDULE
 from nadi.simulator.config import COLLECTIVES, System
 from nadi.simulator.inputs import read_ranks
-from nadi.simulator.lower import Tables, machine_of, tables_of
+from nadi.simulator.lower import Tables, machine_of, room_of, tables_of
 from nadi.simulator.program import Program, program_of
 from nadi.trace import Job, Trace
 
@@ -130,7 +130,8 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
     traces = job.traces if isinstance(job, Job) else tuple(job)
     if not traces:
         raise InputError("job", "it has no traces", "give one for each rank")
-    if len(traces) > 1 and all(trace is traces[0] for trace in traces):
+    # a Trace equals itself only, so that this counts one and the same
+    if len(traces) > 1 and traces.count(traces[0]) == len(traces):
         program = program_of(traces[:1])
         alike = stands_for_all(program, system) and len(traces) == system.network.num_ranks
         if not alike:
@@ -197,12 +198,7 @@ def simulation_of(tables: Tables, machine: Machine, num_ranks: int) -> Simulatio
 
 def run_tables(tables: Tables, *, meet: bool = True) -> Machine:
     """Run the engine with arrays large enough: how large, only trying tells."""
-    num_ranks = tables.program.num_ranks
-    chunks = int(tables.shapes[:, M.H_CHUNKS].max(initial=0))
-    # chunks that a rank works on at once, in all dimensions together
-    system = tables.system
-    active = system.collectives.active_chunks * len(system.network.dimensions)
-    room, window = num_ranks * max(min(chunks, active), 1) + 64, 4
+    room, window = room_of(tables, meet=meet), 4
     while True:
         machine = machine_of(tables, room, window, meet=meet)
         problem = run_machine(machine)

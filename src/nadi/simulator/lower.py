@@ -17,9 +17,9 @@ from nadi.kernels.meetings import SCRATCH_ROWS
 from nadi.schema import COMM_TYPES, NODE_KINDS
 from nadi.simulator.config import COLLECTIVES, System
 from nadi.simulator.program import Program
-from nadi.simulator.recipes import Recipe, chunks_of, recipe_of
+from nadi.simulator.recipes import Phase, Recipe, chunks_of, recipe_of
 
-__all__ = ["Tables", "machine_of", "tables_of"]
+__all__ = ["Tables", "machine_of", "room_of", "tables_of"]
 
 Ints = npt.NDArray[np.int64]
 _KIND = {name: code for code, name in enumerate(NODE_KINDS)}
@@ -48,7 +48,7 @@ class Tables:
     shapes: Ints
     recipes: tuple[Recipe, ...]
     group_members: list[Ints]
-    group_counts: Ints  # how many collectives each group has at most
+    group_counts: Ints  # how many collectives each group has, those of the busiest member
     group_regions: Ints  # places of mail that one collective of each group needs
     num_keys: int
     num_servers: int
@@ -381,11 +381,17 @@ def _nothing_contends(system: System) -> bool:
     return not (system.network.congestion or system.network.rendezvous or system.bus)
 
 
+def _may_meet(tables: Tables, meet: bool) -> bool:
+    return meet and _nothing_contends(tables.system) and not tables.stands_for_all
+
+
 def _is_whole(recipe: Recipe) -> bool:
     """Tell whether a collective can be worked out as a whole, when its last member begins."""
-    if len(recipe.phases) != 1:
-        return False
-    phase = recipe.phases[0]
+    return len(recipe.phases) == 1 and _meets(recipe.phases[0])
+
+
+def _meets(phase: Phase) -> bool:
+    """Tell whether a phase can be worked out when its last member begins."""
     if phase.algorithm == M.DIRECT:
         all_at_once = phase.window < 0 or phase.window >= phase.size - 1
         return phase.comm != M.ALL_REDUCE and all_at_once
@@ -421,7 +427,9 @@ def _mail(
     chosen = nodes[:, M.N_KIND] == M.COLLECTIVE
     group, shape = nodes[chosen, M.N_PEER], nodes[chosen, M.N_KEY]
     sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
-    counts = np.bincount(group, minlength=sizes.size)
+    first = np.cumsum(sizes) - sizes
+    of_member = np.bincount(first[group] + nodes[chosen, M.N_MEMBER], minlength=int(sizes.sum()))
+    counts = np.maximum.reduceat(of_member, first)
     regions = np.zeros(sizes.size, dtype=np.int64)
     if not recipes:
         return counts, regions
@@ -432,6 +440,24 @@ def _mail(
 
 
 # arrays
+
+
+def room_of(tables: Tables, *, meet: bool = True) -> int:
+    """Estimate how many events may be under way at once.
+
+    A rank works on so many chunks at once in each dimension, and sends as many packets of one as
+    its algorithm lets it; it may also compute meanwhile.
+    """
+    system = tables.system
+    meet = _may_meet(tables, meet)
+    chunks = int(tables.shapes[:, M.H_CHUNKS].max(initial=0))
+    active = min(chunks, system.collectives.active_chunks * len(system.network.dimensions))
+    packets = 1
+    for phase in (phase for recipe in tables.recipes for phase in recipe.phases):
+        if phase.algorithm == M.DIRECT and not (meet and _meets(phase)):
+            most = phase.size - 1
+            packets = max(packets, most if phase.window < 0 else min(phase.window, most))
+    return tables.program.num_ranks * max(active * packets, 1) + 64
 
 
 def machine_of(
@@ -453,7 +479,7 @@ def machine_of(
     """
     system, nodes = tables.system, tables.nodes.copy()
     num_ranks = tables.program.num_ranks
-    meet = meet and _nothing_contends(system) and not tables.stands_for_all
+    meet = _may_meet(tables, meet)
     shapes = tables.shapes.copy()
     if not meet:
         shapes[:, M.H_WHOLE] = 0
@@ -512,7 +538,7 @@ def machine_of(
         servers=_empty(tables.num_servers, 3, M.V_HEAD, M.V_TAIL),
         sides=sides,
         todo=np.zeros((M.DEEPEST, 3), dtype=np.int64),
-        scratch=np.zeros((SCRATCH_ROWS, system.network.num_ranks), dtype=np.int64),
+        scratch=np.zeros((SCRATCH_ROWS, num_ranks), dtype=np.int64),
     )
 
 
@@ -563,8 +589,10 @@ def _group_tables(tables: Tables, window: int) -> tuple[Ints, Ints, Ints, Ints]:
     groups[:, M.U_SIZE], groups[:, M.U_REGION] = sizes, regions
     groups[:, M.U_WINDOW], groups[:, M.U_MAIL] = windows, np.cumsum(need) - need
     groups[:, M.U_MEETINGS] = np.cumsum(windows) - windows
-    members = np.zeros((int(sizes.sum()), 4), dtype=np.int64)
-    members[:, 0] = np.concatenate(tables.group_members)
+    # of one rank that stands for all, only its own row is looked at
+    members = np.zeros((1 if tables.stands_for_all else int(sizes.sum()), 4), dtype=np.int64)
+    if not tables.stands_for_all:
+        members[:, 0] = np.concatenate(tables.group_members)
     meetings = np.zeros((int(windows.sum()), M.MEETING_FIELDS), dtype=np.int64)
     meetings[:, M.T_NUMBER] = -1
     mail = _empty(int(need.sum()) + 1, M.MAIL_FIELDS, M.M_STREAM, M.M_SENDS)

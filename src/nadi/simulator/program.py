@@ -97,7 +97,7 @@ class Program:
     @cached_property
     def is_alike(self) -> bool:
         """Whether all ranks have the same nodes with the same dependencies."""
-        if self.num_ranks == 1 or all(trace is self.traces[0] for trace in self.traces):
+        if self.traces.count(self.traces[0]) == self.num_ranks:
             return True
         sizes = np.diff(self.first)
         if (sizes != sizes[0]).any():
