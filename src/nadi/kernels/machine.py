@@ -52,10 +52,10 @@ KEY_FIELDS = 6
 H_RECIPE, H_CHUNKS, H_CHUNK, H_WHOLE, H_REST = range(5)
 SHAPE_FIELDS = 5
 # of a group: where its members are listed, how many, where its mail lies, how much each of its
-# collectives has of it, how many of them may be under way, where their meetings are listed, and
-# how many members wait for the others
-U_MEMBERS, U_SIZE, U_MAIL, U_REGION, U_WINDOW, U_MEETINGS, U_HERE = range(7)
-GROUP_FIELDS = 7
+# collectives has of it, how many of them may be under way, where their meetings are listed, how
+# many members wait for the others, where its seats are, and how many each collective has
+U_MEMBERS, U_SIZE, U_MAIL, U_REGION, U_WINDOW, U_MEETINGS, U_HERE, U_SEATS, U_ROWS = range(9)
+GROUP_FIELDS = 9
 # of a meeting, one collective of a group: its number, the node that came first, who has left
 T_NUMBER, T_NODE, T_LEFT = range(3)
 MEETING_FIELDS = 3
@@ -69,14 +69,19 @@ C_PHASES, C_SLOTS, C_DELAY, C_GROUP = range(4)
 RECIPE_FIELDS = 4
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL = range(4)
 RING, DIRECT, HALVING_DOUBLING, TREE = range(4)
-# of a stream
+# of a stream: what it is, where it waits, and who works on its phase; then what only those need
+# whose messages are events; SEATS is where those of its phases are
 (
-    S_RANK, S_NODE, S_GROUP, S_MAIL, S_PHASE, S_SIZE, S_QUEUE, S_NEXT, S_ALGORITHM, S_COMM,
-    S_N, S_INDEX, S_STEP, S_WINDOW, S_BLOCK, S_MAX, S_DELAY, S_STRIDE, S_INSERTED, S_FREE, S_TAKEN,
-    S_SENDS, S_NUMBER, S_PARENT, S_LEFT, S_RIGHT, S_REDUCED, S_STATE, S_DIM, S_SLOTS,
-    S_SHARE, S_SPREAD,
-) = range(32)  # fmt: skip
-STREAM_FIELDS = 32
+    S_RANK, S_NODE, S_GROUP, S_RECIPE, S_PHASE, S_SIZE, S_QUEUE, S_NEXT, S_ALGORITHM, S_COMM,
+    S_N, S_INDEX, S_STRIDE, S_STEP, S_SEATS, S_NUMBER,
+    S_DIM, S_MAIL, S_WINDOW, S_BLOCK, S_MAX, S_DELAY, S_INSERTED, S_FREE, S_TAKEN,
+    S_SENDS, S_PARENT, S_LEFT, S_RIGHT, S_REDUCED, S_STATE, S_SLOTS, S_SHARE, S_SPREAD,
+) = range(34)  # fmt: skip
+STREAM_FIELDS = 34
+MEETING_STREAM_FIELDS = 16
+# of a seat, one for each member of a phase that meets: when it came, and its stream
+Z_CAME, Z_STREAM = range(2)
+SEAT_FIELDS = 2
 # of a queue of streams: how many run, and those that wait
 Q_RUNNING, Q_HEAD, Q_TAIL = range(3)
 QUEUE_FIELDS = 3
@@ -114,12 +119,15 @@ HANDSHAKE = 8192  # bytes of a request of the rendezvous protocol
 
 
 class Machine(NamedTuple):
-    """All arrays of a simulation; int64 but for ``rates``, which is float64.
+    """All arrays of a simulation; int64 but for ``rates``, float64, ``plans`` and ``here``, int32.
 
     ``rates`` (dimensions + 1, 2): bytes per ns and latency in ns; last those of local memory,
     and of its bus the ns per byte.
     ``todo`` (DEEPEST, 3): for :mod:`nadi.kernels.bus`.
     ``plans`` (streams, phases, 2): the queue of each phase, and its direction or tree.
+    ``seats`` (SEAT_FIELDS each): for each group, collective under way, chunk and phase those of
+    all members, the members of one dimension side by side.
+    ``here``: at the first seat of a meeting, how many have come.
     ``members`` (members of all groups, 4): their ranks, how many collectives each began, when it
     began the one that waits for others, and its node.
     ``scratch`` (5, members at most): for :mod:`nadi.kernels.meetings`.
@@ -148,6 +156,8 @@ class Machine(NamedTuple):
     turns: np.ndarray
     trees: np.ndarray
     mail: np.ndarray
+    seats: np.ndarray
+    here: np.ndarray
     messages: np.ndarray
     links: np.ndarray
     servers: np.ndarray

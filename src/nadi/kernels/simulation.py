@@ -12,16 +12,24 @@ from nadi.kernels._lending import apart, lent
 from nadi.kernels.agenda import (
     EVENTS,
     HEAP,
-    LIST,
-    LISTS,
+    LISTED,
     NOW,
     PROBLEM,
     add_event,
+    add_event_of,
     after,
+    content_of,
+    end_list,
+    event_ahead,
     find,
+    find_list,
     forget,
-    next_entry,
+    has_events,
+    home_of_list,
+    next_callback,
+    next_event,
     pop_time,
+    prefetch,
 )
 from nadi.kernels.bus import begin_bus_event, run_bus
 from nadi.kernels.machine import Machine
@@ -266,7 +274,8 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
             times[STARTS, i] = times[ENDS, i]
     for i in range(n):
         end = times[ENDS, i]
-        add_event(agenda, max(end - early, agenda.counters[NOW]), M.MET, members[first + i, 3], end)
+        time = max(end - early, agenda.counters[NOW])
+        add_event_of(agenda, members[first + i, 0], time, M.MET, members[first + i, 3], end)
 
 
 @called
@@ -384,8 +393,7 @@ def _leave_phase(machine: Machine, stream: int) -> None:
     """End a stream's phase: it goes on to the next, and its place in the queue is free."""
     s = machine.streams[stream]
     old, node = s[M.S_QUEUE], s[M.S_NODE]
-    recipe = machine.shapes[machine.nodes[node, M.N_KEY], M.H_RECIPE]
-    last = s[M.S_PHASE] + 1 == machine.recipes[recipe, M.C_PHASES]
+    last = s[M.S_PHASE] + 1 == machine.recipes[s[M.S_RECIPE], M.C_PHASES]
     if last:
         machine.nodes[node, M.N_LEFT] -= 1
         if machine.nodes[node, M.N_LEFT] == 0:
@@ -442,15 +450,13 @@ def _bus_event(machine: Machine, kind: int, side: int) -> None:
 
 
 @inner
-def _end_is_near(machine: Machine, kind: int, what: int, end: int) -> None:
+def _end_is_near(machine: Machine, kind: int, rank: int, what: int, end: int) -> None:
     """Add the callback that ends a member's collective or phase, when its rank would add it."""
     num_ranks = machine.world[M.W_RANKS]
     if kind == M.MET:
         _part(machine, what)
-        rank = machine.nodes[what, M.N_RANK]
         after(machine.agenda, rank, num_ranks, end, M.COMPLETE, what, 0)
     else:
-        rank = machine.streams[what, M.S_RANK]
         after(machine.agenda, rank, num_ranks, end, M.EXIT, what, 0)
 
 
@@ -473,8 +479,6 @@ def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
         received(machine, a)
     elif kind == M.SENT:
         _message_of_nodes_arrives(machine, a)
-    elif kind == M.MET or kind == M.MET_PHASE:
-        _end_is_near(machine, kind, a, b)
     elif kind == M.MEMORY:
         _complete(machine, a)
         _free_memory(machine, machine.nodes[a, M.N_KEY])
@@ -515,19 +519,17 @@ def _request_of_node_arrives(machine: Machine, node: int) -> None:
 
 
 @inner
-def _run_list(machine: Machine, rank: int) -> None:
+def _run_list(machine: Machine, rank: int, kind: int, a: int, b: int) -> None:
     """Run a rank's callbacks of this time, also those that are added meanwhile."""
     agenda = machine.agenda
-    key = agenda.counters[NOW] * machine.world[M.W_RANKS] + rank
-    at = find(agenda.lists, key)
-    while agenda.lists[at, 1] >= 0:
-        kind, a, b = next_entry(agenda, agenda.lists, at)
+    at = find_list(agenda, rank, agenda.counters[NOW])
+    while kind != 0:
         agenda.counters[EVENTS] += 1
         _happen(machine, kind, a, b)
         if agenda.counters[PROBLEM] != 0:
             return
-    forget(agenda.lists, at)
-    agenda.counters[LISTS] -= 1
+        kind, a, b = next_callback(agenda, at)
+    end_list(agenda, at)
 
 
 @inner
@@ -540,6 +542,29 @@ def _hop(machine: Machine, message: int) -> None:
     kind, a, b = row[M.G_KIND], row[M.G_A], row[M.G_B]
     free_message(machine, message)
     _happen(machine, kind, a, b)
+
+
+@inner
+def _foresee(machine: Machine, at: int) -> None:
+    """Have fetched what an event further on in a chain will look at.
+
+    Where there are many ranks, each was looked at last long ago.
+    """
+    agenda = machine.agenda
+    what, b = event_ahead(agenda, at)
+    if what == 0:
+        return
+    kind, a, rank = content_of(what)
+    if what & LISTED:
+        prefetch(agenda.lists, home_of_list(agenda, rank, agenda.counters[NOW]), 0)
+        if kind == M.EXIT:
+            prefetch(machine.streams, a, M.S_RANK)
+            prefetch(machine.streams, a, M.S_ALGORITHM)
+            prefetch(
+                machine.queues, rank * (machine.queues.shape[0] // machine.world[M.W_RANKS]), 0
+            )
+    elif kind == M.MET_PHASE:
+        prefetch(agenda.lists, home_of_list(agenda, rank, b), 0)
 
 
 @called
@@ -557,16 +582,20 @@ def _run(machine: Machine) -> int:
         now = agenda.heap[0]
         counters[NOW] = now
         at = find(agenda.times, now)
-        while agenda.times[at, 1] >= 0 and counters[PROBLEM] == 0:
-            kind, a, b = next_entry(agenda, agenda.times, at)
-            if kind == LIST:
-                _run_list(machine, a)
+        while has_events(agenda, at) and counters[PROBLEM] == 0:
+            what, b = next_event(agenda, at)
+            kind, a, rank = content_of(what)
+            _foresee(machine, at)
+            if what & LISTED:
+                _run_list(machine, rank, kind, a, b)
                 continue
             counters[EVENTS] += 1
             if kind == M.HOP:
                 _hop(machine, a)
             elif kind == M.LINK_FREE:
                 free_link(machine, a)
+            elif kind == M.MET or kind == M.MET_PHASE:
+                _end_is_near(machine, kind, rank, a, b)
             else:
                 _happen(machine, kind, a, b)
         forget(agenda.times, at)

@@ -10,7 +10,7 @@ import numpy as np
 
 from nadi.kernels import machine as M
 from nadi.kernels._jit import called, inner
-from nadi.kernels.agenda import NOW, PROBLEM, add_event, after
+from nadi.kernels.agenda import NOW, PROBLEM, add_event, add_event_of, after
 from nadi.kernels.bus import request_bus
 from nadi.kernels.machine import Machine
 from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, can_meet, finish_times
@@ -364,7 +364,11 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
     shape = machine.shapes[machine.nodes[node, M.N_KEY]]
     recipe = shape[M.H_RECIPE]
     s[M.S_RANK], s[M.S_NODE], s[M.S_GROUP] = rank, node, machine.nodes[node, M.N_PEER]
-    s[M.S_NUMBER], s[M.S_PHASE] = number, -1
+    s[M.S_RECIPE], s[M.S_NUMBER], s[M.S_PHASE] = recipe, number, -1
+    group = machine.groups[s[M.S_GROUP]]
+    meeting = machine.nodes[node, M.N_NUMBER] % group[M.U_WINDOW]
+    s[M.S_SEATS] = group[M.U_SEATS] + meeting * group[M.U_ROWS]
+    s[M.S_SEATS] += number * machine.recipes[recipe, M.C_PHASES] * group[M.U_SIZE]
     s[M.S_SIZE] = shape[M.H_CHUNK] + (1 if number < shape[M.H_REST] else 0)
     num_queues, turns = machine.world[M.W_QUEUES], machine.turns
     for p in range(machine.recipes[recipe, M.C_PHASES]):
@@ -394,7 +398,6 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
 def _place_in_phase(machine: Machine, stream: int, dim: int) -> None:
     """Find the number of members of a stream's phase, and its own place among them."""
     s = machine.streams[stream]
-    s[M.S_DIM] = dim
     if dim >= 0:
         s[M.S_N], s[M.S_STRIDE] = machine.dims[dim, M.D_N], machine.dims[dim, M.D_STRIDE]
         s[M.S_INDEX] = s[M.S_RANK] // s[M.S_STRIDE] % s[M.S_N]
@@ -403,26 +406,13 @@ def _place_in_phase(machine: Machine, stream: int, dim: int) -> None:
         s[M.S_INDEX] = machine.nodes[s[M.S_NODE], M.N_MEMBER]
 
 
-@called
-def next_phase(machine: Machine, stream: int) -> int:
-    """Put a stream into the queue of its next phase; gives the queue, -1 if there is none."""
+@inner
+def _prepare_messages(machine: Machine, stream: int, phase: np.ndarray) -> None:
+    """Set what a stream needs in a phase whose messages are events."""
     s = machine.streams[stream]
-    number = machine.shapes[machine.nodes[s[M.S_NODE], M.N_KEY], M.H_RECIPE]
-    recipe, group = machine.recipes[number], machine.groups[s[M.S_GROUP]]
-    s[M.S_PHASE] += 1
-    p = s[M.S_PHASE]
-    if p == recipe[M.C_PHASES]:
-        return -1
-    phase = machine.phases[number, p]
-    if p > 0 and s[M.S_ALGORITHM] != M.TREE:
-        if s[M.S_COMM] == M.REDUCE_SCATTER:
-            s[M.S_SIZE] = part_of(machine, s[M.S_SIZE], s[M.S_N])
-        elif s[M.S_COMM] == M.ALL_GATHER:
-            s[M.S_SIZE] *= s[M.S_N]
-    _place_in_phase(machine, stream, phase[M.P_DIM])
-    n = s[M.S_N]
-    comm, algorithm = phase[M.P_COMM], phase[M.P_ALGORITHM]
-    s[M.S_COMM], s[M.S_ALGORITHM] = comm, algorithm
+    recipe, group = machine.recipes[s[M.S_RECIPE]], machine.groups[s[M.S_GROUP]]
+    p, n, comm, algorithm = s[M.S_PHASE], s[M.S_N], s[M.S_COMM], s[M.S_ALGORITHM]
+    s[M.S_DIM] = phase[M.P_DIM]
     s[M.S_SHARE], s[M.S_SPREAD] = phase[M.P_SHARE], phase[M.P_SPREAD]
     meeting = machine.nodes[s[M.S_NODE], M.N_NUMBER] % group[M.U_WINDOW]
     num_members = group[M.U_SIZE] if machine.world[M.W_ALIKE] == 0 else 1
@@ -431,7 +421,6 @@ def next_phase(machine: Machine, stream: int) -> int:
     s[M.S_MAIL] = group[M.U_MAIL] + meeting * group[M.U_REGION]
     s[M.S_MAIL] += (s[M.S_NUMBER] * recipe[M.C_PHASES] + p) * of_phase
     s[M.S_DELAY] = recipe[M.C_DELAY]
-    s[M.S_STEP] = 1 if machine.plans[stream, p, 1] != 0 else -1
     s[M.S_WINDOW], s[M.S_BLOCK], s[M.S_MAX] = 1, n - 1, n - 1
     if comm == M.ALL_REDUCE:
         s[M.S_MAX] = 2 * (n - 1)
@@ -451,6 +440,30 @@ def next_phase(machine: Machine, stream: int) -> int:
         _find_in_tree(s, machine.plans[stream, p, 1] != 0)
     s[M.S_INSERTED] = s[M.S_FREE] = s[M.S_TAKEN] = s[M.S_SENDS] = 0
     s[M.S_REDUCED] = s[M.S_STATE] = 0
+
+
+@called
+def next_phase(machine: Machine, stream: int) -> int:
+    """Put a stream into the queue of its next phase; gives the queue, -1 if there is none."""
+    s = machine.streams[stream]
+    number = s[M.S_RECIPE]
+    s[M.S_PHASE] += 1
+    p = s[M.S_PHASE]
+    if p == machine.recipes[number, M.C_PHASES]:
+        return -1
+    phase = machine.phases[number, p]
+    if p > 0 and s[M.S_ALGORITHM] != M.TREE:
+        if s[M.S_COMM] == M.REDUCE_SCATTER:
+            s[M.S_SIZE] = part_of(machine, s[M.S_SIZE], s[M.S_N])
+        elif s[M.S_COMM] == M.ALL_GATHER:
+            s[M.S_SIZE] *= s[M.S_N]
+    _place_in_phase(machine, stream, phase[M.P_DIM])
+    n = s[M.S_N]
+    comm, algorithm = phase[M.P_COMM], phase[M.P_ALGORITHM]
+    s[M.S_COMM], s[M.S_ALGORITHM] = comm, algorithm
+    s[M.S_STEP] = 1 if machine.plans[stream, p, 1] != 0 else -1
+    if machine.world[M.W_MEET] == 0 or not can_meet(algorithm, comm, phase[M.P_WINDOW], n):
+        _prepare_messages(machine, stream, phase)
     queue = s[M.S_RANK] * machine.dims.shape[0] * machine.world[M.W_QUEUES]
     queue += machine.plans[stream, p, 0]
     s[M.S_QUEUE], s[M.S_NEXT] = queue, -1
@@ -466,31 +479,34 @@ def next_phase(machine: Machine, stream: int) -> int:
 @called
 def _meet_in_phase(machine: Machine, stream: int) -> None:
     """Wait for the other members of a phase; the last to come works out when each ends."""
-    streams, mail, times = machine.streams, machine.mail, machine.scratch
-    s = streams[stream]
-    n, dim, agenda = s[M.S_N], s[M.S_DIM], machine.agenda
-    own = _mail_of(machine, stream, s[M.S_INDEX], s[M.S_RANK], 0)
-    mail[own, M.M_BALANCE], mail[own, M.M_STREAM] = agenda.counters[NOW], stream
-    apart = s[M.S_SLOTS] * (s[M.S_STRIDE] if dim >= 0 else 1)
-    first = own - s[M.S_INDEX] * apart
-    mail[first, M.M_ASKED] += 1
-    if mail[first, M.M_ASKED] < n:
+    streams, seats, times = machine.streams, machine.seats, machine.scratch
+    s, agenda = streams[stream], machine.agenda
+    n, stride, rank, index = s[M.S_N], s[M.S_STRIDE], s[M.S_RANK], s[M.S_INDEX]
+    group = machine.groups[s[M.S_GROUP]]
+    first = s[M.S_SEATS] + s[M.S_PHASE] * group[M.U_SIZE]
+    if stride > 0:
+        within = rank % stride
+        first += rank - index * stride - within + within * n
+    seats[first + index, M.Z_CAME], seats[first + index, M.Z_STREAM] = agenda.counters[NOW], stream
+    machine.here[first] += 1
+    if machine.here[first] < n:
         return
-    mail[first, M.M_ASKED] = 0
+    machine.here[first] = 0
     for i in range(n):
-        row = mail[first + i * apart]
-        times[STARTS, i] = row[M.M_BALANCE]
-        times[MEMBERS, i] = streams[row[M.M_STREAM], M.S_RANK]
-        row[M.M_BALANCE] = 0
-    recipe = machine.shapes[machine.nodes[s[M.S_NODE], M.N_KEY], M.H_RECIPE]
+        times[STARTS, i] = seats[first + i, M.Z_CAME]
+        if stride > 0:
+            times[MEMBERS, i] = rank + (i - index) * stride
+        else:
+            times[MEMBERS, i] = machine.members[group[M.U_MEMBERS] + i, 0]
+    recipe = machine.recipes[s[M.S_RECIPE]]
     early = finish_times(
-        machine, times, n, machine.phases[recipe, s[M.S_PHASE]], s[M.S_SIZE], s[M.S_DELAY],
-        s[M.S_STEP], machine.recipes[recipe, M.C_GROUP],
+        machine, times, n, machine.phases[s[M.S_RECIPE], s[M.S_PHASE]], s[M.S_SIZE],
+        recipe[M.C_DELAY], s[M.S_STEP], recipe[M.C_GROUP],
     )  # fmt: skip
     for i in range(n):
-        member = mail[first + i * apart, M.M_STREAM]
-        end = times[ENDS, i]
-        add_event(agenda, max(end - early, agenda.counters[NOW]), M.MET_PHASE, member, end)
+        end, member = times[ENDS, i], seats[first + i, M.Z_STREAM]
+        time = max(end - early, agenda.counters[NOW])
+        add_event_of(agenda, times[MEMBERS, i], time, M.MET_PHASE, member, end)
 
 
 @called
@@ -502,8 +518,9 @@ def serve(machine: Machine, queue: int) -> None:
         s = machine.streams[stream]
         queues[queue, M.Q_HEAD] = s[M.S_NEXT]
         queues[queue, M.Q_RUNNING] += 1
+        window = machine.phases[s[M.S_RECIPE], s[M.S_PHASE], M.P_WINDOW]
         if machine.world[M.W_MEET] != 0 and can_meet(
-            s[M.S_ALGORITHM], s[M.S_COMM], s[M.S_WINDOW], s[M.S_N]
+            s[M.S_ALGORITHM], s[M.S_COMM], window, s[M.S_N]
         ):
             _meet_in_phase(machine, stream)
         elif s[M.S_ALGORITHM] != M.TREE:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from nadi.errors import InputError, UsageError
 from nadi.kernels import machine as M
-from nadi.kernels.agenda import FREE, NUM_COUNTERS, Agenda
+from nadi.kernels.agenda import BLOCK, LIST_BITS, LIST_SPREAD, NUM_COUNTERS, Agenda
 from nadi.kernels.machine import Machine
 from nadi.kernels.meetings import SCRATCH_ROWS
 from nadi.schema import COMM_TYPES, NODE_KINDS
@@ -50,6 +50,7 @@ class Tables:
     group_members: list[Ints]
     group_counts: Ints  # how many collectives each group has, those of the busiest member
     group_regions: Ints  # places of mail that one collective of each group needs
+    group_rows: Ints  # seats that it needs
     num_keys: int
     num_servers: int
     stands_for_all: bool = False
@@ -90,9 +91,9 @@ def tables_of(
     num_keys = _set_messages(program, nodes)
     nodes, children, num_keys = _set_custom(program, system, nodes, custom, num_keys)
     shapes, recipes = _set_collectives(program, system, nodes, groups)
-    counts, regions = _mail(nodes, shapes, recipes, groups)
+    counts, regions, rows = _mail(nodes, shapes, recipes, groups)
     return Tables(
-        program, system, nodes, children, shapes, recipes, groups.members, counts, regions,
+        program, system, nodes, children, shapes, recipes, groups.members, counts, regions, rows,
         num_keys, num_servers, stands_for_all,
     )  # fmt: skip
 
@@ -422,8 +423,8 @@ def _set_groups(
 
 def _mail(
     nodes: Ints, shapes: Ints, recipes: tuple[Recipe, ...], groups: _Groups
-) -> tuple[Ints, Ints]:
-    """Give how many collectives each group has, and how much mail one of them needs."""
+) -> tuple[Ints, Ints, Ints]:
+    """Give how many collectives each group has, and how much mail and seats one of them needs."""
     chosen = nodes[:, M.N_KIND] == M.COLLECTIVE
     group, shape = nodes[chosen, M.N_PEER], nodes[chosen, M.N_KEY]
     sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
@@ -431,12 +432,15 @@ def _mail(
     of_member = np.bincount(first[group] + nodes[chosen, M.N_MEMBER], minlength=int(sizes.sum()))
     counts = np.maximum.reduceat(of_member, first)
     regions = np.zeros(sizes.size, dtype=np.int64)
+    rows = np.zeros(sizes.size, dtype=np.int64)
     if not recipes:
-        return counts, regions
-    places = np.array([r.num_slots * len(r.phases) for r in recipes], dtype=np.int64)
-    need = shapes[:, M.H_CHUNKS] * places[shapes[:, M.H_RECIPE]]
-    np.maximum.at(regions, group, need[shape] * sizes[group])
-    return counts, regions
+        return counts, regions, rows
+    phases = np.array([len(r.phases) for r in recipes], dtype=np.int64)[shapes[:, M.H_RECIPE]]
+    slots = np.array([r.num_slots for r in recipes], dtype=np.int64)[shapes[:, M.H_RECIPE]]
+    need = shapes[:, M.H_CHUNKS] * phases
+    np.maximum.at(regions, group, (need * slots)[shape] * sizes[group])
+    np.maximum.at(rows, group, need[shape] * sizes[group])
+    return counts, regions, rows
 
 
 # arrays
@@ -485,7 +489,11 @@ def machine_of(
         shapes[:, M.H_WHOLE] = 0
     dims, rates, num_links = _dimensions(system)
     num_queues = system.collectives.queues
-    groups, members, meetings, mail = _group_tables(tables, window)
+    phases_of_all = [phase for recipe in tables.recipes for phase in recipe.phases]
+    by_message = not meet or not all(_meets(phase) for phase in phases_of_all)
+    groups, members, meetings, mail = _group_tables(tables, window, by_message=by_message)
+    num_seats = int((groups[:, M.U_WINDOW] * groups[:, M.U_ROWS]).sum()) if meet else 1
+    stream_fields = M.STREAM_FIELDS if by_message else M.MEETING_STREAM_FIELDS
     recipes, phases, num_phases = _recipe_tables(tables.recipes)
     world = np.zeros(M.WORLD_FIELDS, dtype=np.int64)
     world[M.W_RANKS], world[M.W_QUEUES] = system.network.num_ranks, num_queues
@@ -512,7 +520,7 @@ def machine_of(
     some = bool(shapes.size and (shapes[:, M.H_WHOLE] == 0).any() and tables.recipes)
     num_streams = num_ranks * int(shapes[:, M.H_CHUNKS].max()) + room // 16 if some else 1
     return Machine(
-        agenda=_agenda(room),
+        agenda=_agenda(room, num_ranks),
         world=world,
         rates=rates,
         dims=dims,
@@ -527,12 +535,14 @@ def machine_of(
         meetings=meetings,
         recipes=recipes,
         phases=phases,
-        streams=np.zeros((num_streams, M.STREAM_FIELDS), dtype=np.int64),
-        plans=np.zeros((num_streams, num_phases, 2), dtype=np.int64),
+        streams=np.zeros((num_streams, stream_fields), dtype=np.int64),
+        plans=np.zeros((num_streams, num_phases, 2), dtype=np.int32),
         queues=_empty(num_ranks * len(dims) * num_queues, M.QUEUE_FIELDS, M.Q_HEAD, M.Q_TAIL),
         turns=np.zeros((num_ranks, len(dims), 3), dtype=np.int64),
         trees=np.zeros((num_ranks, len(COLLECTIVES) * len(dims)), dtype=np.int64),
         mail=mail,
+        seats=np.zeros((num_seats, M.SEAT_FIELDS), dtype=np.int64),
+        here=np.zeros(num_seats, dtype=np.int32),
         messages=np.zeros((messages, M.MESSAGE_FIELDS), dtype=np.int64),
         links=_empty(num_links, M.LINK_FIELDS, M.L_HEAD, M.L_TAIL),
         servers=_empty(tables.num_servers, 3, M.V_HEAD, M.V_TAIL),
@@ -548,15 +558,20 @@ def _empty(rows: int, columns: int, *heads: int) -> Ints:
     return table
 
 
-def _agenda(room: int) -> Agenda:
+def _agenda(room: int, num_ranks: int) -> Agenda:
+    """Make an agenda without events; memory that is not used is not taken."""
     size = 1 << (2 * room - 1).bit_length()
+    bits = (num_ranks - 1).bit_length()
+    spread = max(size.bit_length() - 1 - bits, 2)
     counters = np.zeros(NUM_COUNTERS, dtype=np.int64)
-    counters[[FREE, M.FREE_STREAM, M.FREE_MESSAGE]] = -1
+    counters[[M.FREE_STREAM, M.FREE_MESSAGE]] = -1
+    counters[LIST_BITS], counters[LIST_SPREAD] = bits, spread
     return Agenda(
-        entries=np.zeros((2 * room, 4), dtype=np.int64),
-        times=np.full((size, 3), -1, dtype=np.int64),
+        entries=np.zeros((2 * room * BLOCK, 2), dtype=np.int64),
+        times=np.zeros((size, 3), dtype=np.int64),
         heap=np.zeros(size, dtype=np.int64),
-        lists=np.full((size, 3), -1, dtype=np.int64),
+        lists=np.zeros((1 << (bits + spread), 2), dtype=np.int64),
+        more=np.zeros((2 * room, 4), dtype=np.int64),
         counters=counters,
     )
 
@@ -577,18 +592,22 @@ def _dimensions(system: System) -> tuple[Ints, npt.NDArray[np.float64], int]:
     return dims, rates, links if system.network.congestion else 1
 
 
-def _group_tables(tables: Tables, window: int) -> tuple[Ints, Ints, Ints, Ints]:
+def _group_tables(
+    tables: Tables, window: int, *, by_message: bool
+) -> tuple[Ints, Ints, Ints, Ints]:
     sizes = np.array([len(m) for m in tables.group_members], dtype=np.int64)
     windows = np.maximum(np.minimum(tables.group_counts, window), 1)
     regions = tables.group_regions
     if tables.stands_for_all:
         regions = regions // sizes
-    need = windows * regions
+    need = windows * regions * int(by_message)
     groups = np.zeros((sizes.size, M.GROUP_FIELDS), dtype=np.int64)
     groups[:, M.U_MEMBERS] = np.cumsum(sizes) - sizes
     groups[:, M.U_SIZE], groups[:, M.U_REGION] = sizes, regions
     groups[:, M.U_WINDOW], groups[:, M.U_MAIL] = windows, np.cumsum(need) - need
     groups[:, M.U_MEETINGS] = np.cumsum(windows) - windows
+    groups[:, M.U_ROWS] = tables.group_rows
+    groups[:, M.U_SEATS] = np.cumsum(windows * tables.group_rows) - windows * tables.group_rows
     # of one rank that stands for all, only its own row is looked at
     members = np.zeros((1 if tables.stands_for_all else int(sizes.sum()), 4), dtype=np.int64)
     if not tables.stands_for_all:
