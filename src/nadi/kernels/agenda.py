@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from nadi.kernels._jit import inner
+from nadi.kernels._jit import called, inner
 
 __all__ = [
     "BLOCK",
@@ -27,6 +27,7 @@ __all__ = [
     "NOW",
     "NUM_COUNTERS",
     "PROBLEM",
+    "TIMES",
     "Agenda",
     "add_event",
     "add_event_of",
@@ -46,9 +47,10 @@ __all__ = [
 ]
 
 # of the counters; FREE and USED are of blocks, FREE_MORE and USED_MORE of further callbacks; a
-# list's place is its rank in LIST_BITS bits and LIST_SPREAD bits of its time
+# list's place is its rank in LIST_BITS bits and LIST_SPREAD bits of its time; TIMES is how many
+# places for times are in use
 NOW, PROBLEM, EVENTS, FREE, USED, HEAP, LISTS, FREE_MORE = range(8)
-USED_MORE, LIST_BITS, LIST_SPREAD = range(14, 17)
+USED_MORE, LIST_BITS, LIST_SPREAD, TIMES = range(14, 18)
 NUM_COUNTERS = 24
 # of a chain by time: the time and 1 more, where its first entry is and its last
 _KEY, _HEAD, _TAIL = range(3)
@@ -68,9 +70,9 @@ LISTED = 1 << _LISTED_AT
 class Agenda(NamedTuple):
     """Arrays of events; all int64, and all 0 where nothing is.
 
-    ``entries`` (BLOCK events at most, 2), of which the first block is not used; ``times`` (a power
-    of two, 3), chains by time; ``heap``, of that length, the times; ``lists`` (2 to the power of
-    LIST_BITS and LIST_SPREAD, 2), callbacks by time and rank; ``more`` (callbacks at most, 4),
+    ``entries`` (BLOCK events at most, 2), of which the first block is not used; ``times`` (twice a
+    power of two, 3), chains by time; ``heap``, half as long, the times; ``lists`` (2 to the power
+    of LIST_BITS and LIST_SPREAD, 2), callbacks by time and rank; ``more`` (callbacks at most, 4),
     those beyond the first of a time and rank; ``counters`` (NUM_COUNTERS,).
     """
 
@@ -107,32 +109,59 @@ def prefetch(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
 
 
 @inner
-def find(table: np.ndarray, key: int) -> int:
-    """Give the place of a key in a table with open addressing, or that where it may be put."""
-    mask = table.shape[0] - 1
-    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    at = np.int64(mixed >> np.uint64(32)) & mask
-    while table[at, _KEY] != key + 1 and table[at, _KEY] != 0:
-        at = (at + 1) & mask
+def _place_of(time: int, size: int) -> int:
+    """Give where a time belongs among ``size`` places, which begin with the place of that number.
+
+    The table begins small, and goes on behind itself twice as large when that is half full.
+    """
+    mixed = np.uint64(time) * np.uint64(0x9E3779B97F4A7C15)
+    return size + (np.int64(mixed >> np.uint64(32)) & (size - 1))
+
+
+@inner
+def _find_in(times: np.ndarray, time: int, size: int) -> int:
+    at = _place_of(time, size)
+    while times[at, _KEY] != time + 1 and times[at, _KEY] != 0:
+        at = size + ((at + 1) & (size - 1))
     return at
 
 
 @inner
-def forget(table: np.ndarray, at: int) -> None:
-    """Take a time out of a table; others move up, so that each is still found."""
-    mask = table.shape[0] - 1
+def find(agenda: Agenda, time: int) -> int:
+    """Give the place of the chain of a time, or that where it may be put."""
+    return _find_in(agenda.times, time, agenda.counters[TIMES])
+
+
+@inner
+def forget(agenda: Agenda, at: int) -> None:
+    """Take a time out of the table; others move up, so that each is still found."""
+    times, size = agenda.times, agenda.counters[TIMES]
     hole = at
-    at = (at + 1) & mask
-    while table[at, _KEY] != 0:
-        mixed = np.uint64(table[at, _KEY] - 1) * np.uint64(0x9E3779B97F4A7C15)
-        home = np.int64(mixed >> np.uint64(32)) & mask
-        if ((at - home) & mask) >= ((at - hole) & mask):
-            table[hole, _KEY] = table[at, _KEY]
-            table[hole, _HEAD] = table[at, _HEAD]
-            table[hole, _TAIL] = table[at, _TAIL]
+    at = size + ((at + 1) & (size - 1))
+    while times[at, _KEY] != 0:
+        home = _place_of(times[at, _KEY] - 1, size)
+        if ((at - home) & (size - 1)) >= ((at - hole) & (size - 1)):
+            times[hole, _KEY] = times[at, _KEY]
+            times[hole, _HEAD] = times[at, _HEAD]
+            times[hole, _TAIL] = times[at, _TAIL]
             hole = at
-        at = (at + 1) & mask
-    table[hole, _KEY] = 0
+        at = size + ((at + 1) & (size - 1))
+    times[hole, _KEY] = 0
+
+
+@called
+def _enlarge_times(agenda: Agenda) -> None:
+    times, heap, counters = agenda.times, agenda.heap, agenda.counters
+    size = counters[TIMES]
+    if 4 * size > times.shape[0]:
+        counters[PROBLEM] = NO_MEMORY
+        return
+    for k in range(counters[HEAP]):
+        old, new = _find_in(times, heap[k], size), _find_in(times, heap[k], 2 * size)
+        times[new, _KEY] = times[old, _KEY]
+        times[new, _HEAD] = times[old, _HEAD]
+        times[new, _TAIL] = times[old, _TAIL]
+    counters[TIMES] = 2 * size
 
 
 @inner
@@ -259,12 +288,14 @@ def pop_time(agenda: Agenda) -> None:
 
 @inner
 def _insert(agenda: Agenda, time: int, what: int, b: int) -> None:
-    times = agenda.times
-    at = find(times, time)
+    times, counters = agenda.times, agenda.counters
+    at = find(agenda, time)
     if times[at, _KEY] == 0:
-        if 2 * agenda.counters[HEAP] >= times.shape[0]:
-            agenda.counters[PROBLEM] = NO_MEMORY
-            return
+        if 2 * counters[HEAP] >= counters[TIMES]:
+            _enlarge_times(agenda)
+            if counters[PROBLEM] != 0:
+                return
+            at = find(agenda, time)
         times[at, _KEY] = time + 1
         times[at, _HEAD] = 0
         _push_time(agenda, time)

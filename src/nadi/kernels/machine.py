@@ -70,7 +70,7 @@ RECIPE_FIELDS = 4
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL = range(4)
 RING, DIRECT, HALVING_DOUBLING, TREE = range(4)
 # of a stream: what it is, where it waits, and who works on its phase; then what only those need
-# whose messages are events; SEATS is where those of its phases are
+# whose messages are events; SEATS is where those of its chunk are
 (
     S_RANK, S_NODE, S_GROUP, S_RECIPE, S_PHASE, S_SIZE, S_QUEUE, S_NEXT, S_ALGORITHM, S_COMM,
     S_N, S_INDEX, S_STRIDE, S_STEP, S_SEATS, S_NUMBER,
@@ -79,7 +79,7 @@ RING, DIRECT, HALVING_DOUBLING, TREE = range(4)
 ) = range(34)  # fmt: skip
 STREAM_FIELDS = 34
 MEETING_STREAM_FIELDS = 16
-# of a seat, one for each member of a phase that meets: when it came, and its stream
+# of a seat of a member in a phase that meets: when it came, and its stream
 Z_CAME, Z_STREAM = range(2)
 SEAT_FIELDS = 2
 # of a queue of streams: how many run, and those that wait
@@ -125,9 +125,8 @@ class Machine(NamedTuple):
     and of its bus the ns per byte.
     ``todo`` (DEEPEST, 3): for :mod:`nadi.kernels.bus`.
     ``plans`` (streams, phases, 2): the queue of each phase, and its direction or tree.
-    ``seats`` (SEAT_FIELDS each): for each group, collective under way, chunk and phase those of
-    all members, the members of one dimension side by side.
-    ``here``: at the first seat of a meeting, how many have come.
+    ``seats`` (SEAT_FIELDS each): for each group, collective under way and chunk one of each member.
+    ``here``: for each of these and each phase, at its first member how many have come.
     ``members`` (members of all groups, 4): their ranks, how many collectives each began, when it
     began the one that waits for others, and its node.
     ``scratch`` (5, members at most): for :mod:`nadi.kernels.meetings`.

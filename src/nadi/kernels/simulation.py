@@ -15,6 +15,7 @@ from nadi.kernels.agenda import (
     LISTED,
     NOW,
     PROBLEM,
+    TIMES,
     add_event,
     add_event_of,
     after,
@@ -560,6 +561,10 @@ def _foresee(machine: Machine, at: int) -> None:
         if kind == M.EXIT:
             prefetch(machine.streams, a, M.S_RANK)
             prefetch(machine.streams, a, M.S_ALGORITHM)
+            # those of a rank stand side by side, and the next of them may begin then
+            prefetch(machine.streams, a + 1, M.S_RANK)
+            prefetch(machine.streams, a + 1, M.S_ALGORITHM)
+            prefetch(machine.plans, a, 0)
             prefetch(
                 machine.queues, rank * (machine.queues.shape[0] // machine.world[M.W_RANKS]), 0
             )
@@ -581,24 +586,26 @@ def _run(machine: Machine) -> int:
     while counters[HEAP] > 0 and counters[PROBLEM] == 0:
         now = agenda.heap[0]
         counters[NOW] = now
-        at = find(agenda.times, now)
+        at, size = find(agenda, now), counters[TIMES]
         while has_events(agenda, at) and counters[PROBLEM] == 0:
             what, b = next_event(agenda, at)
             kind, a, rank = content_of(what)
             _foresee(machine, at)
             if what & LISTED:
                 _run_list(machine, rank, kind, a, b)
-                continue
-            counters[EVENTS] += 1
-            if kind == M.HOP:
-                _hop(machine, a)
-            elif kind == M.LINK_FREE:
-                free_link(machine, a)
-            elif kind == M.MET or kind == M.MET_PHASE:
-                _end_is_near(machine, kind, rank, a, b)
             else:
-                _happen(machine, kind, a, b)
-        forget(agenda.times, at)
+                counters[EVENTS] += 1
+                if kind == M.HOP:
+                    _hop(machine, a)
+                elif kind == M.LINK_FREE:
+                    free_link(machine, a)
+                elif kind == M.MET or kind == M.MET_PHASE:
+                    _end_is_near(machine, kind, rank, a, b)
+                else:
+                    _happen(machine, kind, a, b)
+            if counters[TIMES] != size:  # chains are somewhere else now
+                at, size = find(agenda, now), counters[TIMES]
+        forget(agenda, at)
         pop_time(agenda)
     return counters[PROBLEM]
 

@@ -368,7 +368,7 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
     group = machine.groups[s[M.S_GROUP]]
     meeting = machine.nodes[node, M.N_NUMBER] % group[M.U_WINDOW]
     s[M.S_SEATS] = group[M.U_SEATS] + meeting * group[M.U_ROWS]
-    s[M.S_SEATS] += number * machine.recipes[recipe, M.C_PHASES] * group[M.U_SIZE]
+    s[M.S_SEATS] += number * group[M.U_SIZE]
     s[M.S_SIZE] = shape[M.H_CHUNK] + (1 if number < shape[M.H_REST] else 0)
     num_queues, turns = machine.world[M.W_QUEUES], machine.turns
     for p in range(machine.recipes[recipe, M.C_PHASES]):
@@ -479,24 +479,26 @@ def next_phase(machine: Machine, stream: int) -> int:
 @called
 def _meet_in_phase(machine: Machine, stream: int) -> None:
     """Wait for the other members of a phase; the last to come works out when each ends."""
-    streams, seats, times = machine.streams, machine.seats, machine.scratch
+    streams, seats, here, times = machine.streams, machine.seats, machine.here, machine.scratch
     s, agenda = streams[stream], machine.agenda
-    n, stride, rank, index = s[M.S_N], s[M.S_STRIDE], s[M.S_RANK], s[M.S_INDEX]
+    n, index = s[M.S_N], s[M.S_INDEX]
     group = machine.groups[s[M.S_GROUP]]
-    first = s[M.S_SEATS] + s[M.S_PHASE] * group[M.U_SIZE]
-    if stride > 0:
-        within = rank % stride
-        first += rank - index * stride - within + within * n
-    seats[first + index, M.Z_CAME], seats[first + index, M.Z_STREAM] = agenda.counters[NOW], stream
-    machine.here[first] += 1
-    if machine.here[first] < n:
+    # the members of a dimension are some ranks apart
+    apart, first = max(s[M.S_STRIDE], 1), 0
+    if s[M.S_STRIDE] > 0:
+        first = s[M.S_RANK] - index * apart
+    seat = s[M.S_SEATS] + first
+    own = seats[seat + index * apart]
+    own[M.Z_CAME], own[M.Z_STREAM] = agenda.counters[NOW], stream
+    meeting = s[M.S_SEATS] * machine.phases.shape[1] + s[M.S_PHASE] * group[M.U_SIZE] + first
+    here[meeting] += 1
+    if here[meeting] < n:
         return
-    machine.here[first] = 0
+    here[meeting] = 0
     for i in range(n):
-        times[STARTS, i] = seats[first + i, M.Z_CAME]
-        if stride > 0:
-            times[MEMBERS, i] = rank + (i - index) * stride
-        else:
+        times[STARTS, i] = seats[seat + i * apart, M.Z_CAME]
+        times[MEMBERS, i] = first + i * apart
+        if s[M.S_STRIDE] == 0:
             times[MEMBERS, i] = machine.members[group[M.U_MEMBERS] + i, 0]
     recipe = machine.recipes[s[M.S_RECIPE]]
     early = finish_times(
@@ -504,7 +506,7 @@ def _meet_in_phase(machine: Machine, stream: int) -> None:
         recipe[M.C_DELAY], s[M.S_STEP], recipe[M.C_GROUP],
     )  # fmt: skip
     for i in range(n):
-        end, member = times[ENDS, i], seats[first + i, M.Z_STREAM]
+        end, member = times[ENDS, i], seats[seat + i * apart, M.Z_STREAM]
         time = max(end - early, agenda.counters[NOW])
         add_event_of(agenda, times[MEMBERS, i], time, M.MET_PHASE, member, end)
 

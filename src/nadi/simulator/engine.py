@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -146,8 +146,12 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
         comm_type: program_of(read_ranks(prefix))
         for comm_type, prefix in system.collectives.custom.items()
     }
-    tables = tables_of(program, system, stands_for_all=alike, custom=custom)
-    return simulation_of(tables, run_tables(tables), len(traces))
+
+    def make_tables() -> Tables:
+        return tables_of(program, system, stands_for_all=alike, custom=custom)
+
+    tables = make_tables()
+    return simulation_of(tables, run_tables(tables, anew=make_tables), len(traces))
 
 
 def stands_for_all(program: Program, system: System) -> bool:
@@ -196,20 +200,27 @@ def simulation_of(tables: Tables, machine: Machine, num_ranks: int) -> Simulatio
     )
 
 
-def run_tables(tables: Tables, *, meet: bool = True) -> Machine:
-    """Run the engine with arrays large enough: how large, only trying tells."""
+def run_tables(
+    tables: Tables, *, meet: bool = True, anew: Callable[[], Tables] | None = None
+) -> Machine:
+    """Run the engine with arrays large enough: how large, only trying tells.
+
+    Who can make the tables ``anew`` lets those at hand be used up, which saves a copy.
+    """
     room, window = room_of(tables, meet=meet), 4
+    nodes = tables.nodes if anew else None
     while True:
-        machine = machine_of(tables, room, window, meet=meet)
+        machine = machine_of(tables, room, window, meet=meet, nodes=nodes)
         problem = run_machine(machine)
+        if problem == M.UNLIKE:
+            _raise_unlike(tables, machine)
+        if problem not in (M.TOO_SMALL, M.TOO_MANY):
+            return machine
         if problem == M.TOO_SMALL:
             room *= 4
-        elif problem == M.TOO_MANY:
-            window *= 8
-        elif problem == M.UNLIKE:
-            _raise_unlike(tables, machine)
         else:
-            return machine
+            window *= 8
+        nodes = anew().nodes if anew else None
 
 
 def _raise_unlike(tables: Tables, machine: Machine) -> None:

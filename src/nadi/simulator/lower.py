@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from nadi.errors import InputError, UsageError
 from nadi.kernels import machine as M
-from nadi.kernels.agenda import BLOCK, LIST_BITS, LIST_SPREAD, NUM_COUNTERS, Agenda
+from nadi.kernels.agenda import BLOCK, LIST_BITS, LIST_SPREAD, NUM_COUNTERS, TIMES, Agenda
 from nadi.kernels.machine import Machine
 from nadi.kernels.meetings import SCRATCH_ROWS
 from nadi.schema import COMM_TYPES, NODE_KINDS
@@ -31,6 +31,7 @@ _TOPOLOGY = {
 }
 _LONGEST = 2**62
 _MIN_WINDOW = 4
+_FEW_TIMES = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -439,7 +440,7 @@ def _mail(
     slots = np.array([r.num_slots for r in recipes], dtype=np.int64)[shapes[:, M.H_RECIPE]]
     need = shapes[:, M.H_CHUNKS] * phases
     np.maximum.at(regions, group, (need * slots)[shape] * sizes[group])
-    np.maximum.at(rows, group, need[shape] * sizes[group])
+    np.maximum.at(rows, group, shapes[:, M.H_CHUNKS][shape] * sizes[group])
     return counts, regions, rows
 
 
@@ -465,7 +466,12 @@ def room_of(tables: Tables, *, meet: bool = True) -> int:
 
 
 def machine_of(
-    tables: Tables, room: int, window: int = _MIN_WINDOW, *, meet: bool = True
+    tables: Tables,
+    room: int,
+    window: int = _MIN_WINDOW,
+    *,
+    meet: bool = True,
+    nodes: Ints | None = None,
 ) -> Machine:
     """Make the arrays of a simulation.
 
@@ -480,8 +486,12 @@ def machine_of(
     meet
         Work out collectives at once where nothing contends; else every message is an event,
         which gives the same times.
+    nodes
+        Nodes to work on; a copy of those of the tables if not given.
     """
-    system, nodes = tables.system, tables.nodes.copy()
+    system = tables.system
+    if nodes is None:
+        nodes = tables.nodes.copy()
     num_ranks = tables.program.num_ranks
     meet = _may_meet(tables, meet)
     shapes = tables.shapes.copy()
@@ -542,7 +552,7 @@ def machine_of(
         trees=np.zeros((num_ranks, len(COLLECTIVES) * len(dims)), dtype=np.int64),
         mail=mail,
         seats=np.zeros((num_seats, M.SEAT_FIELDS), dtype=np.int64),
-        here=np.zeros(num_seats, dtype=np.int32),
+        here=np.zeros(num_seats * num_phases, dtype=np.int32),
         messages=np.zeros((messages, M.MESSAGE_FIELDS), dtype=np.int64),
         links=_empty(num_links, M.LINK_FIELDS, M.L_HEAD, M.L_TAIL),
         servers=_empty(tables.num_servers, 3, M.V_HEAD, M.V_TAIL),
@@ -566,9 +576,10 @@ def _agenda(room: int, num_ranks: int) -> Agenda:
     counters = np.zeros(NUM_COUNTERS, dtype=np.int64)
     counters[[M.FREE_STREAM, M.FREE_MESSAGE]] = -1
     counters[LIST_BITS], counters[LIST_SPREAD] = bits, spread
+    counters[TIMES] = min(size, _FEW_TIMES)
     return Agenda(
         entries=np.zeros((2 * room * BLOCK, 2), dtype=np.int64),
-        times=np.zeros((size, 3), dtype=np.int64),
+        times=np.zeros((2 * size, 3), dtype=np.int64),
         heap=np.zeros(size, dtype=np.int64),
         lists=np.zeros((1 << (bits + spread), 2), dtype=np.int64),
         more=np.zeros((2 * room, 4), dtype=np.int64),
