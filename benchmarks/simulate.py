@@ -16,9 +16,11 @@ import sys
 import tarfile
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from _measure import SHARED, measure, nadi, peak_memory_mb
 
 import nadi as library
@@ -91,6 +93,34 @@ def report_engine(what: str, traces: list[library.Trace], system: Any) -> None:
     )
 
 
+def eight_times(
+    traces: list[library.Trace], groups: dict[str, list[int]]
+) -> tuple[list[library.Trace], dict[str, list[int]]]:
+    """Make a job of eight that do not know of each other, with ranks and groups of their own."""
+    num_ranks = len(traces)
+    found, all_groups = [], {}
+    everyone = list(range(num_ranks))
+    for copy in range(8):
+        shift = copy * num_ranks
+        for name, members in groups.items():
+            all_groups[f"{copy}_{name}"] = [rank + shift for rank in members]
+        all_groups[f"{copy}_all"] = [rank + shift for rank in everyone]
+        for trace in traces:
+            peers = [
+                pl.when(pl.col(name) >= 0).then(pl.col(name) + shift).otherwise(-1).alias(name)
+                for name in ("src", "dst")
+            ]
+            own = pl.col("name").is_in(["", "0"])
+            names = pl.format(
+                "{}_{}", pl.lit(copy), pl.when(own).then(pl.lit("all")).otherwise(pl.col("name"))
+            )
+            found.append(replace(
+                trace, nodes=trace.nodes.with_columns(peers),
+                groups=trace.groups.with_columns(names.alias("name")),
+            ))  # fmt: skip
+    return found, all_groups
+
+
 def cases_without_contention(folder: Path) -> None:
     cases = json.loads(gzip.decompress((GOLDEN / "collectives.json.gz").read_bytes()))["cases"]
     given = []
@@ -127,6 +157,13 @@ def main() -> None:
         system = library.astra_sim_system(case["network"], case["system"], None, case["comm_group"])
         report_engine("GPT, 64 ranks", library.read_ranks(gpt), system)
         whole_process(folder, gpt, case)
+        traces, groups = eight_times(library.read_ranks(gpt), case["comm_group"])
+        network = {
+            "topology": ["Ring"] * 3, "npus_count": [8, 8, 8], "bandwidth": [50.0] * 3,
+            "latency": [500.0] * 3,
+        }  # fmt: skip
+        system = library.astra_sim_system(network, case["system"], None, groups)
+        report_engine("GPT, 8 times 64 ranks", traces, system)
         cases_without_contention(folder)
         one = written(folder, "all_reduce", 1 << 30)
         cube = ["Ring", "FullyConnected", "Switch"]

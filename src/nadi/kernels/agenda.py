@@ -24,6 +24,7 @@ __all__ = [
     "LISTED",
     "LIST_BITS",
     "LIST_SPREAD",
+    "MOST_RANKS",
     "NOW",
     "NUM_COUNTERS",
     "PROBLEM",
@@ -65,6 +66,7 @@ BLOCK = 8  # entries, of which the first says which block comes next
 # rank for its time, and the rank; then what else there is to know
 _KIND_AT, _LISTED_AT, _RANK_AT = 32, 39, 40
 LISTED = 1 << _LISTED_AT
+MOST_RANKS = 1 << (63 - _RANK_AT)
 
 
 class Agenda(NamedTuple):

@@ -264,7 +264,9 @@ def general(machine: Machine, stream: int) -> bool:
     if s[M.S_ALGORITHM] == M.DIRECT and s[M.S_COMM] == M.ALL_REDUCE and s[M.S_SENDS] >= n - 1:
         if s[M.S_TAKEN] < n - 1:
             return False  # the second half waits for all of the first
-        for _ in range(s[M.S_WINDOW]):
+        # as often as that does something: tried for every slot, all packets are n squared tries
+        left = min(s[M.S_MAX], s[M.S_INSERTED]) - s[M.S_SENDS]
+        for _ in range(min(left, s[M.S_FREE], s[M.S_WINDOW])):
             _ready(machine, stream)
     else:
         _ready(machine, stream)

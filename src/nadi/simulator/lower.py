@@ -11,7 +11,15 @@ import numpy.typing as npt
 
 from nadi.errors import InputError, UsageError
 from nadi.kernels import machine as M
-from nadi.kernels.agenda import BLOCK, LIST_BITS, LIST_SPREAD, NUM_COUNTERS, TIMES, Agenda
+from nadi.kernels.agenda import (
+    BLOCK,
+    LIST_BITS,
+    LIST_SPREAD,
+    MOST_RANKS,
+    NUM_COUNTERS,
+    TIMES,
+    Agenda,
+)
 from nadi.kernels.machine import Machine
 from nadi.kernels.meetings import SCRATCH_ROWS
 from nadi.schema import COMM_TYPES, NODE_KINDS
@@ -19,7 +27,7 @@ from nadi.simulator.config import COLLECTIVES, System
 from nadi.simulator.program import Program
 from nadi.simulator.recipes import Phase, Recipe, chunks_of, recipe_of
 
-__all__ = ["Tables", "machine_of", "room_of", "tables_of"]
+__all__ = ["Tables", "agenda_of", "machine_of", "room_of", "tables_of"]
 
 Ints = npt.NDArray[np.int64]
 _KIND = {name: code for code, name in enumerate(NODE_KINDS)}
@@ -493,6 +501,8 @@ def machine_of(
     if nodes is None:
         nodes = tables.nodes.copy()
     num_ranks = tables.program.num_ranks
+    if num_ranks > MOST_RANKS:
+        raise UsageError("network", f"it has {num_ranks} ranks, and {MOST_RANKS} are the most")
     meet = _may_meet(tables, meet)
     shapes = tables.shapes.copy()
     if not meet:
@@ -530,7 +540,7 @@ def machine_of(
     some = bool(shapes.size and (shapes[:, M.H_WHOLE] == 0).any() and tables.recipes)
     num_streams = num_ranks * int(shapes[:, M.H_CHUNKS].max()) + room // 16 if some else 1
     return Machine(
-        agenda=_agenda(room, num_ranks),
+        agenda=agenda_of(room, num_ranks),
         world=world,
         rates=rates,
         dims=dims,
@@ -568,8 +578,8 @@ def _empty(rows: int, columns: int, *heads: int) -> Ints:
     return table
 
 
-def _agenda(room: int, num_ranks: int) -> Agenda:
-    """Make an agenda without events; memory that is not used is not taken."""
+def agenda_of(room: int, num_ranks: int) -> Agenda:
+    """Make an agenda without events, for so many at once; what is not used takes no memory."""
     size = 1 << (2 * room - 1).bit_length()
     bits = (num_ranks - 1).bit_length()
     spread = max(size.bit_length() - 1 - bits, 2)
