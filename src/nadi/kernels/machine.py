@@ -21,9 +21,10 @@ TOO_SMALL, TOO_MANY, UNLIKE = range(1, 4)
 # what happens; 0 is a rank's chain of callbacks; from GENERAL to REDUCE packets have passed the
 # memory, and what begins with BUS is last
 (
-    ARRIVE, HOP, LINK_FREE, RECEIVED, COMPLETE, CHARGE, GENERAL, UP, DOWN, EXIT, REDUCE, MEMORY,
-    SENT, REQUEST, REQUESTED, REAL_SEND, MET, MET_PHASE, BUS_SENT, BUS_RECEIVED, BUS_REDUCED,
-) = range(1, 22)  # fmt: skip
+    ARRIVE, HOP, LINK_FREE, RECEIVED, COMPLETE, CHARGE, GENERAL, UP, DOWN, EXIT, STEP, REDUCE,
+    MEMORY, SENT, REQUEST, REQUESTED, REAL_SEND, MET, MET_PHASE, BEGIN, BUS_SENT, BUS_RECEIVED,
+    BUS_REDUCED,
+) = range(1, 24)  # fmt: skip
 KINDS = 32  # more than there are: two of them fit in one number
 
 # what kind of node: by what is done when it is issued
@@ -48,9 +49,9 @@ RANK_FIELDS = 17
 K_ARRIVED, K_HEAD, K_TAIL, K_ASKED, K_SENDS, K_LAST = range(6)
 KEY_FIELDS = 6
 # of a shape of collectives: those of one type and size; WHOLE are worked out as a whole; so many
-# as REST says of their chunks have a byte more
-H_RECIPE, H_CHUNKS, H_CHUNK, H_WHOLE, H_REST = range(5)
-SHAPE_FIELDS = 5
+# as REST says of their chunks have a byte more; ROOT is the place of a member in its group
+H_RECIPE, H_CHUNKS, H_CHUNK, H_WHOLE, H_REST, H_ROOT = range(6)
+SHAPE_FIELDS = 6
 # of a group: where its members are listed, how many, where its mail lies, how much each of its
 # collectives has of it, how many of them may be under way, where their meetings are listed, and
 # how many members wait for the others
@@ -60,15 +61,34 @@ GROUP_FIELDS = 7
 T_NUMBER, T_NODE, T_LEFT = range(3)
 MEETING_FIELDS = 3
 # of a phase of a recipe; DIM is -1 for the members of the group as one ring; SHARE is how many
-# messages share a link at once, in parts of WHOLE_LINK, and with SPREAD as often as there are hops
-P_DIM, P_COMM, P_HALF, P_ALGORITHM, P_WINDOW, P_TREE, P_SHARE, P_SPREAD = range(8)
-PHASE_FIELDS = 8
+# messages share a link at once, in parts of WHOLE_LINK, and with SPREAD as often as there are hops;
+# STEPS is the first of so many programs as TREES says, which chunks take in turn; BEFORE counts
+# the phases before it that share its queue
+(
+    P_DIM, P_COMM, P_HALF, P_ALGORITHM, P_WINDOW, P_TREE, P_SHARE, P_SPREAD, P_STEPS, P_TREES,
+    P_BEFORE,
+) = range(11)  # fmt: skip
+PHASE_FIELDS = 11
 WHOLE_LINK = 1 << 20  # the SHARE of a phase whose messages have their links for themselves
 # of a recipe
 C_PHASES, C_SLOTS, C_DELAY, C_GROUP = range(4)
 RECIPE_FIELDS = 4
-ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL = range(4)
-RING, DIRECT, HALVING_DOUBLING, TREE = range(4)
+# those from BROADCAST on have a root
+ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, BROADCAST, REDUCE_TO, GATHER, SCATTER = range(8)
+RING, DIRECT, HALVING_DOUBLING, TREE, STEPS = range(5)
+# of a program of steps: where its members' starts are, where its steps begin and end, whether
+# its chunk goes in pieces
+A_STARTS, A_FIRST, A_LAST, A_PIPED = range(4)
+PROGRAM_FIELDS = 4
+# of a step: of whom, with whom; so many of so many parts of the chunk, a piece if 0; the place in
+# the receiver's mail; of what is taken, the step that sends it; the member's next; when what it
+# sends has arrived
+E_KIND, E_MEMBER, E_PEER, E_COUNT, E_PARTS, E_PLACE, E_FROM, E_NEXT, E_ARRIVES = range(9)
+STEP_FIELDS = 9
+# sends wait until what was sent before has left, but for those beside others
+SEND_STEP, SEND_BESIDE, TAKE_STEP, TAKE_AND_REDUCE = range(4)
+PIECE = 1 << 16  # bytes of a piece, if there are not too many
+MOST_PIECES = 64
 # of a stream
 (
     S_RANK, S_NODE, S_GROUP, S_MAIL, S_PHASE, S_SIZE, S_QUEUE, S_NEXT, S_ALGORITHM, S_COMM,
@@ -77,9 +97,14 @@ RING, DIRECT, HALVING_DOUBLING, TREE = range(4)
     S_SHARE, S_SPREAD,
 ) = range(32)  # fmt: skip
 STREAM_FIELDS = 32
-# of a queue of streams: how many run, and those that wait
-Q_RUNNING, Q_HEAD, Q_TAIL = range(3)
-QUEUE_FIELDS = 3
+# what follows steps uses columns of trees: its next step and its first, how many are left, the
+# root's place, how many pieces there are, and until when what it has sent is leaving
+S_AT, S_FIRST, S_TODO, S_ROOT, S_PIECES, S_BUSY = (
+    S_LEFT, S_PARENT, S_BLOCK, S_RIGHT, S_REDUCED, S_STATE
+)  # fmt: skip
+# of a queue of streams: how many run, and those that wait; which is to start next
+Q_RUNNING, Q_HEAD, Q_TAIL, Q_NEXT = range(4)
+QUEUE_FIELDS = 4
 # of mail: how many have come less how many were asked for, and who asked; for rendezvous as K_
 M_BALANCE, M_STREAM, M_ASKED, M_SENDS, M_LAST = range(5)
 MAIL_FIELDS = 5
@@ -96,12 +121,13 @@ FULLY_CONNECTED, SWITCH, RING_LINKS, MESH = range(4)
 # of a memory server: whether it is busy, and nodes that wait
 V_BUSY, V_HEAD, V_TAIL = range(3)
 # of the numbers that hold for all: ALIKE is one rank that stands for all, MEET works out times of
-# phases at once
+# phases at once; START is the time in ns before a collective's first packet; SETS are those of
+# queues that a rank has, one for each slot if there are several
 (
     W_RANKS, W_QUEUES, W_LIMIT, W_AWARE, W_RENDEZVOUS, W_COMPAT, W_ALIKE, W_MEET,
-    W_BUS, W_LATENCY, W_OVERHEAD, W_PAUSE, W_REDUCTION,
-) = range(13)  # fmt: skip
-WORLD_FIELDS = 13
+    W_BUS, W_LATENCY, W_OVERHEAD, W_PAUSE, W_REDUCTION, W_START, W_SETS,
+) = range(15)  # fmt: skip
+WORLD_FIELDS = 15
 # of a side of a bus: four to a rank, of which the last two are of its memory's
 (
     B_STATE, B_BEFORE, B_LAST, B_IN_A_ROW, B_COUNT, B_REDUCES, B_SENDS, B_SENDS_LAST,
@@ -119,12 +145,14 @@ class Machine(NamedTuple):
     ``rates`` (dimensions + 1, 2): bytes per ns and latency in ns; last those of local memory,
     and of its bus the ns per byte.
     ``todo`` (DEEPEST, 3): for :mod:`nadi.kernels.bus`.
-    ``plans`` (streams, phases, 2): the queue of each phase, and its direction or tree.
+    ``plans`` (streams, phases, 3): the queue of each phase, its direction or tree, and when it is
+    its turn there.
     ``members`` (members of all groups, 4): their ranks, how many collectives each began, when it
     began the one that waits for others, and its node.
     ``scratch`` (5, members at most): for :mod:`nadi.kernels.meetings`.
     ``turns`` (ranks, dimensions, 3): the next queue of all, of the first half, of the second.
     ``trees`` (ranks, types, dimensions): which of the two trees comes next.
+    ``starts`` (members of all programs, 2): the first step of each, and how many it does.
     """
 
     agenda: Agenda
@@ -154,3 +182,6 @@ class Machine(NamedTuple):
     scratch: np.ndarray
     sides: np.ndarray
     todo: np.ndarray
+    programs: np.ndarray
+    starts: np.ndarray
+    steps: np.ndarray

@@ -28,6 +28,8 @@ from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, finish_times
 from nadi.kernels.network import free_link, free_message, new_message, put_on_link, send_message
 from nadi.kernels.streams import (
     arrive,
+    begin_queues,
+    follow,
     general,
     new_stream,
     next_phase,
@@ -244,7 +246,7 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
     group = machine.groups[nodes[node, M.N_PEER]]
     first, n = group[M.U_MEMBERS], group[M.U_SIZE]
     own = first + nodes[node, M.N_MEMBER]
-    members[own, 2], members[own, 3] = agenda.counters[NOW], node
+    members[own, 2], members[own, 3] = agenda.counters[NOW] + machine.world[M.W_START], node
     group[M.U_HERE] += 1
     if group[M.U_HERE] < n:
         return
@@ -258,9 +260,11 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
     # as many chunks at once as a queue lets run; the others follow them one by one
     for k in range(-(-shape[M.H_CHUNKS] // machine.world[M.W_LIMIT])):
         size = shape[M.H_CHUNK] + (1 if k < shape[M.H_REST] else 0)
+        second = phase[M.P_ALGORITHM] == M.STEPS and k % phase[M.P_TREES] == 1
         early = finish_times(
-            machine, times, n, phase, size, recipe[M.C_DELAY], 1, recipe[M.C_GROUP]
-        )
+            machine, times, n, phase, size, recipe[M.C_DELAY], -1 if second else 1,
+            recipe[M.C_GROUP],
+        )  # fmt: skip
         for i in range(n):
             times[STARTS, i] = times[ENDS, i]
     for i in range(n):
@@ -282,7 +286,19 @@ def _start_collective(machine: Machine, rank: int, node: int) -> None:
     if shape[M.H_WHOLE] != 0:
         _meet_as_a_whole(machine, node)
         return
+    if machine.world[M.W_START] > 0:
+        start = agenda.counters[NOW] + machine.world[M.W_START]
+        after(agenda, rank, machine.world[M.W_RANKS], start, M.BEGIN, node, 0)
+    else:
+        _begin_collective(machine, rank, node)
+
+
+@called
+def _begin_collective(machine: Machine, rank: int, node: int) -> None:
+    """Cut a collective into streams, and let the first of them go."""
+    shape = machine.shapes[machine.nodes[node, M.N_KEY]]
     machine.nodes[node, M.N_LEFT] = shape[M.H_CHUNKS]
+    begin_queues(machine, rank, node)
     for number in range(shape[M.H_CHUNKS]):
         stream = new_stream(machine, rank, node, number)
         if stream < 0:
@@ -412,6 +428,9 @@ def _passed(machine: Machine, kind: int, stream: int) -> None:
             _leave_phase(machine, stream)
     elif kind == M.EXIT:
         _leave_phase(machine, stream)
+    elif kind == M.STEP:
+        if follow(machine, stream):
+            _leave_phase(machine, stream)
     elif kind == M.UP:
         tree_up(machine, stream)
     elif kind == M.REDUCE:
@@ -441,10 +460,12 @@ def _bus_event(machine: Machine, kind: int, side: int) -> None:
 
 
 @inner
-def _end_is_near(machine: Machine, kind: int, what: int, end: int) -> None:
-    """Add the callback that ends a member's collective or phase, when its rank would add it."""
+def _go_on_with_collective(machine: Machine, kind: int, what: int, end: int) -> None:
+    """Begin a collective; or add what ends a member's part or phase, when its rank would add it."""
     num_ranks = machine.world[M.W_RANKS]
-    if kind == M.MET:
+    if kind == M.BEGIN:
+        _begin_collective(machine, machine.nodes[what, M.N_RANK], what)
+    elif kind == M.MET:
         _part(machine, what)
         rank = machine.nodes[what, M.N_RANK]
         after(machine.agenda, rank, num_ranks, end, M.COMPLETE, what, 0)
@@ -472,8 +493,8 @@ def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
         received(machine, a)
     elif kind == M.SENT:
         _message_of_nodes_arrives(machine, a)
-    elif kind == M.MET or kind == M.MET_PHASE:
-        _end_is_near(machine, kind, a, b)
+    elif kind >= M.MET and kind <= M.BEGIN:
+        _go_on_with_collective(machine, kind, a, b)
     elif kind == M.MEMORY:
         _complete(machine, a)
         _free_memory(machine, machine.nodes[a, M.N_KEY])

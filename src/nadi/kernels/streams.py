@@ -13,9 +13,10 @@ from nadi.kernels._jit import called, inner
 from nadi.kernels.agenda import NOW, PROBLEM, add_event, after
 from nadi.kernels.bus import request_bus
 from nadi.kernels.machine import Machine
-from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, can_meet, finish_times
+from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, bytes_of_step, can_meet, finish_times
 from nadi.kernels.network import (
     free_message,
+    leaving_time,
     new_message,
     part_of,
     send_message,
@@ -24,6 +25,8 @@ from nadi.kernels.network import (
 
 __all__ = [
     "arrive",
+    "begin_queues",
+    "follow",
     "general",
     "new_stream",
     "next_phase",
@@ -275,7 +278,13 @@ def general(machine: Machine, stream: int) -> bool:
 def received(machine: Machine, stream: int) -> None:
     """Take a message that a stream waits for."""
     s = machine.streams[stream]
-    if s[M.S_ALGORITHM] != M.TREE:
+    if s[M.S_ALGORITHM] == M.STEPS:
+        step = machine.steps[s[M.S_AT]]
+        size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
+        _go_on(machine, stream)
+        reduces = step[M.E_KIND] == M.TAKE_AND_REDUCE
+        _pass_memory(machine, stream, size, reduces, M.STEP, False, s[M.S_TODO] > 0)
+    elif s[M.S_ALGORITHM] != M.TREE:
         s[M.S_TAKEN] += 1
         _insert(machine, stream)
     elif s[M.S_LEFT] < 0:
@@ -344,6 +353,85 @@ def _find_in_tree(s: np.ndarray, root_is_last: bool) -> None:
         s[M.S_RIGHT] = (middle + 1 + high) // 2
 
 
+# steps
+
+
+@inner
+def _go_on(machine: Machine, stream: int) -> None:
+    """Note that a step is done; after its last a member begins again."""
+    s = machine.streams[stream]
+    s[M.S_TODO] -= 1
+    s[M.S_AT] = machine.steps[s[M.S_AT], M.E_NEXT]
+    if s[M.S_AT] < 0:
+        s[M.S_AT] = s[M.S_FIRST]
+
+
+@called
+def follow(machine: Machine, stream: int) -> bool:
+    """Do the next steps of a stream until one has to wait; tells whether the phase is over."""
+    s, now = machine.streams[stream], machine.agenda.counters[NOW]
+    while s[M.S_TODO] > 0:
+        step = machine.steps[s[M.S_AT]]
+        peer = (step[M.E_PEER] + s[M.S_ROOT]) % s[M.S_N]
+        if step[M.E_KIND] >= M.TAKE_STEP:
+            receive(machine, stream, peer, step[M.E_PLACE])
+            return False
+        if step[M.E_KIND] == M.SEND_STEP and s[M.S_BUSY] > now:
+            _after(machine, stream, s[M.S_BUSY] - now, M.STEP, stream, 0)
+            return False
+        size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
+        leaves = leaving_time(
+            machine, s[M.S_RANK], _rank_of(machine, stream, peer), size, s[M.S_SHARE],
+            s[M.S_SPREAD],
+        )  # fmt: skip
+        s[M.S_BUSY] = max(s[M.S_BUSY], now + leaves)
+        _send(machine, stream, peer, size, step[M.E_PLACE])
+        _go_on(machine, stream)
+    if s[M.S_BUSY] > now:
+        _after(machine, stream, s[M.S_BUSY] - now, M.EXIT, stream, 0)
+        return False
+    return True
+
+
+@inner
+def _begin_steps(machine: Machine, stream: int) -> None:
+    """Begin with the first step; who begins by sending spends the time of a packet first."""
+    s = machine.streams[stream]
+    if s[M.S_TODO] == 0:
+        _after(machine, stream, 0, M.EXIT, stream, 0)
+        return
+    step = machine.steps[s[M.S_AT]]
+    if step[M.E_KIND] >= M.TAKE_STEP:
+        follow(machine, stream)
+    else:
+        size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
+        _pass_memory(machine, stream, size, False, M.STEP, True, False)
+
+
+@inner
+def _find_steps(machine: Machine, stream: int, phase: np.ndarray, root: int, turn: int) -> None:
+    """Find the steps of a member: counted from the root, none if its line does not hold that."""
+    s = machine.streams[stream]
+    program = machine.programs[phase[M.P_STEPS] + turn % phase[M.P_TREES]]
+    n, stride, own = s[M.S_N], s[M.S_STRIDE], s[M.S_RANK]
+    s[M.S_ROOT], s[M.S_TODO], s[M.S_AT], s[M.S_BUSY] = 0, 0, -1, 0
+    if phase[M.P_COMM] >= M.BROADCAST:
+        if stride > 0:
+            if root % stride != own % stride:
+                return
+            # in a dimension, broadcasts have gone through those above, and sums through those below
+            s[M.S_ROOT] = root // stride % n
+        else:
+            s[M.S_ROOT] = root
+    start = program[M.A_STARTS] + (s[M.S_INDEX] - s[M.S_ROOT]) % n
+    s[M.S_AT] = s[M.S_FIRST] = machine.starts[start, 0]
+    s[M.S_PIECES] = 1
+    if program[M.A_PIPED] != 0:
+        pieces = -(-s[M.S_SIZE] // M.PIECE)
+        s[M.S_PIECES] = max(min(pieces, max(n, M.MOST_PIECES)), 1)
+    s[M.S_TODO] = machine.starts[start, 1] * s[M.S_PIECES]
+
+
 # streams and their queues
 
 
@@ -367,17 +455,26 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
     s[M.S_NUMBER], s[M.S_PHASE] = number, -1
     s[M.S_SIZE] = shape[M.H_CHUNK] + (1 if number < shape[M.H_REST] else 0)
     num_queues, turns = machine.world[M.W_QUEUES], machine.turns
+    is_compat = machine.world[M.W_COMPAT] != 0
     for p in range(machine.recipes[recipe, M.C_PHASES]):
         phase = machine.phases[recipe, p]
         dim, half = max(phase[M.P_DIM], 0), phase[M.P_HALF]
         queue = dim * num_queues
-        clockwise = half != 2
+        clockwise, turn_there = half != 2, 0
+        if not is_compat:
+            slot = machine.nodes[node, M.N_SLOT] if machine.world[M.W_SETS] > 1 else 0
+            queue += slot * machine.dims.shape[0] * num_queues
+            # all chunks of a phase before those of the next that shares the queue
+            turn_there = phase[M.P_BEFORE] * shape[M.H_CHUNKS] + number
         if num_queues > 1:
             first = num_queues // 2 if half == 2 else 0
             size = num_queues if half == 0 else num_queues // 2
             size = num_queues - num_queues // 2 if half == 2 else size
-            place = first + turns[rank, dim, half]
-            turns[rank, dim, half] = (turns[rank, dim, half] + 1) % size
+            if is_compat:
+                place = first + turns[rank, dim, half]
+                turns[rank, dim, half] = (turns[rank, dim, half] + 1) % size
+            else:  # by its number, so that all members choose the same
+                place, turn_there = first + number % size, number // size
             queue += place
             clockwise = place < num_queues // 2
         flag = 1 if clockwise else 0
@@ -385,8 +482,11 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
             turn = machine.trees[rank, phase[M.P_TREE]]
             machine.trees[rank, phase[M.P_TREE]] = 1 - turn
             flag = 1 - turn
+        elif phase[M.P_ALGORITHM] == M.STEPS:
+            flag = 1 - number % phase[M.P_TREES]
         machine.plans[stream, p, 0] = queue
         machine.plans[stream, p, 1] = flag
+        machine.plans[stream, p, 2] = turn_there
     return stream
 
 
@@ -415,9 +515,9 @@ def next_phase(machine: Machine, stream: int) -> int:
         return -1
     phase = machine.phases[number, p]
     if p > 0 and s[M.S_ALGORITHM] != M.TREE:
-        if s[M.S_COMM] == M.REDUCE_SCATTER:
+        if s[M.S_COMM] == M.REDUCE_SCATTER or s[M.S_COMM] == M.SCATTER:
             s[M.S_SIZE] = part_of(machine, s[M.S_SIZE], s[M.S_N])
-        elif s[M.S_COMM] == M.ALL_GATHER:
+        elif s[M.S_COMM] == M.ALL_GATHER or s[M.S_COMM] == M.GATHER:
             s[M.S_SIZE] *= s[M.S_N]
     _place_in_phase(machine, stream, phase[M.P_DIM])
     n = s[M.S_N]
@@ -451,16 +551,60 @@ def next_phase(machine: Machine, stream: int) -> int:
         _find_in_tree(s, machine.plans[stream, p, 1] != 0)
     s[M.S_INSERTED] = s[M.S_FREE] = s[M.S_TAKEN] = s[M.S_SENDS] = 0
     s[M.S_REDUCED] = s[M.S_STATE] = 0
-    queue = s[M.S_RANK] * machine.dims.shape[0] * machine.world[M.W_QUEUES]
-    queue += machine.plans[stream, p, 0]
-    s[M.S_QUEUE], s[M.S_NEXT] = queue, -1
-    queues = machine.queues
-    if queues[queue, M.Q_HEAD] < 0:
+    if algorithm == M.STEPS:
+        root = machine.shapes[machine.nodes[s[M.S_NODE], M.N_KEY], M.H_ROOT]
+        _find_steps(machine, stream, phase, root, 1 - machine.plans[stream, p, 1])
+    queue = _queues_of(machine, s[M.S_RANK]) + machine.plans[stream, p, 0]
+    s[M.S_QUEUE] = queue
+    _put_in_queue(machine, queue, stream)
+    return queue
+
+
+@inner
+def _queues_of(machine: Machine, rank: int) -> int:
+    """Give the first queue of a rank."""
+    world = machine.world
+    return rank * world[M.W_SETS] * machine.dims.shape[0] * world[M.W_QUEUES]
+
+
+@inner
+def _turn_of(machine: Machine, stream: int) -> int:
+    return machine.plans[stream, machine.streams[stream, M.S_PHASE], 2]
+
+
+@inner
+def _put_in_queue(machine: Machine, queue: int, stream: int) -> None:
+    """Put a stream behind those that wait in a queue and whose turn comes before its own."""
+    queues, streams = machine.queues, machine.streams
+    own = _turn_of(machine, stream)
+    head, tail = queues[queue, M.Q_HEAD], queues[queue, M.Q_TAIL]
+    streams[stream, M.S_NEXT] = -1
+    if head < 0:
+        queues[queue, M.Q_HEAD] = queues[queue, M.Q_TAIL] = stream
+    elif _turn_of(machine, tail) <= own:  # always so with compat, where all have the same turn
+        streams[tail, M.S_NEXT] = stream
+        queues[queue, M.Q_TAIL] = stream
+    elif own < _turn_of(machine, head):
+        streams[stream, M.S_NEXT] = head
         queues[queue, M.Q_HEAD] = stream
     else:
-        machine.streams[queues[queue, M.Q_TAIL], M.S_NEXT] = stream
-    queues[queue, M.Q_TAIL] = stream
-    return queue
+        before = head
+        while _turn_of(machine, streams[before, M.S_NEXT]) <= own:
+            before = streams[before, M.S_NEXT]
+        streams[stream, M.S_NEXT] = streams[before, M.S_NEXT]
+        streams[before, M.S_NEXT] = stream
+
+
+@inner
+def begin_queues(machine: Machine, rank: int, node: int) -> None:
+    """Let the first chunk of a collective have the first turn in the queues of its slot."""
+    world = machine.world
+    of_slot = machine.dims.shape[0] * world[M.W_QUEUES]
+    first = _queues_of(machine, rank)
+    if world[M.W_SETS] > 1:
+        first += machine.nodes[node, M.N_SLOT] * of_slot
+    for queue in range(first, first + of_slot):
+        machine.queues[queue, M.Q_NEXT] = 0
 
 
 @called
@@ -497,15 +641,22 @@ def _meet_in_phase(machine: Machine, stream: int) -> None:
 def serve(machine: Machine, queue: int) -> None:
     """Start streams that wait in a queue, as many as may run at once."""
     queues = machine.queues
+    is_compat = machine.world[M.W_COMPAT] != 0
     while queues[queue, M.Q_RUNNING] < machine.world[M.W_LIMIT] and queues[queue, M.Q_HEAD] >= 0:
         stream = queues[queue, M.Q_HEAD]
+        # all ranks start them in one order, whichever comes first: so none waits for another
+        if not is_compat and _turn_of(machine, stream) != queues[queue, M.Q_NEXT]:
+            return
         s = machine.streams[stream]
+        queues[queue, M.Q_NEXT] += 1
         queues[queue, M.Q_HEAD] = s[M.S_NEXT]
         queues[queue, M.Q_RUNNING] += 1
         if machine.world[M.W_MEET] != 0 and can_meet(
             s[M.S_ALGORITHM], s[M.S_COMM], s[M.S_WINDOW], s[M.S_N]
         ):
             _meet_in_phase(machine, stream)
+        elif s[M.S_ALGORITHM] == M.STEPS:
+            _begin_steps(machine, stream)
         elif s[M.S_ALGORITHM] != M.TREE:
             for _ in range(s[M.S_WINDOW]):
                 _insert(machine, stream)

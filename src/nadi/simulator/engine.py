@@ -16,11 +16,12 @@ from nadi.kernels.agenda import EVENTS
 from nadi.kernels.machine import Machine
 from nadi.kernels.simulation import run_machine
 from nadi.schedule import Schedule
-from nadi.schema import NODE_KINDS, SCHEDULE
-from nadi.simulator.config import COLLECTIVES, System
+from nadi.schema import COMM_TYPES, NODE_KINDS, SCHEDULE
+from nadi.simulator.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
 from nadi.simulator.inputs import read_ranks
 from nadi.simulator.lower import Tables, machine_of, tables_of
 from nadi.simulator.program import Program, program_of
+from nadi.simulator.recipes import recipe_of
 from nadi.trace import Job, Trace
 
 __all__ = ["Simulation", "simulate"]
@@ -164,15 +165,28 @@ def stands_for_all(program: Program, system: System) -> bool:
     kinds = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV")]
     if np.isin(program.kind, kinds).any() or system.remote_memory.kind in ("pool", "per-node"):
         return False
-    algorithms = {
-        algorithm.lower() for name in COLLECTIVES for algorithm in getattr(system.collectives, name)
-    }
     dimensions = system.network.dimensions
+    found = np.unique(program.comm_type[program.kind == NODE_KINDS.index("COMM_COLL")])
+    names = (
+        [COMM_TYPES[code] for code in found.tolist()]
+        if not system.compat
+        else ASTRA_SIM_COLLECTIVES
+    )
+    if not system.compat and not all(_is_alike(system, name) for name in names):
+        return False
+    algorithms = {name.lower() for kind in names for name in system.collectives.algorithms(kind)}
     return (
         not any("tree" in algorithm for algorithm in algorithms)
         and not any(dimension.topology == "mesh" for dimension in dimensions)
         and (len(dimensions) == 1 or not any(a.startswith("one") for a in algorithms))
     )
+
+
+def _is_alike(system: System, comm_type: str) -> bool:
+    """Tell whether all members of a collective do the same: not where they follow steps."""
+    if comm_type not in COLLECTIVES:
+        return True  # and whoever simulates it is told
+    return not any(phase.steps for phase in recipe_of(system, comm_type, 0, -1).phases)
 
 
 def simulation_of(tables: Tables, machine: Machine, num_ranks: int) -> Simulation:

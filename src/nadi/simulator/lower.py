@@ -15,14 +15,16 @@ from nadi.kernels.agenda import FREE, NUM_COUNTERS, Agenda
 from nadi.kernels.machine import Machine
 from nadi.kernels.meetings import SCRATCH_ROWS
 from nadi.schema import COMM_TYPES, NODE_KINDS
-from nadi.simulator.config import COLLECTIVES, System
+from nadi.simulator.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
 from nadi.simulator.program import Program
 from nadi.simulator.recipes import Recipe, chunks_of, recipe_of
+from nadi.simulator.steps import ROOTED, Steps
 
 __all__ = ["Tables", "machine_of", "tables_of"]
 
 Ints = npt.NDArray[np.int64]
 _KIND = {name: code for code, name in enumerate(NODE_KINDS)}
+_COMM_TYPE = {name: code for code, name in enumerate(COMM_TYPES)}
 _TOPOLOGY = {
     "fully-connected": M.FULLY_CONNECTED,
     "switch": M.SWITCH,
@@ -339,18 +341,20 @@ def _set_collectives(
     if system.compute.replay_only or not chosen.size:
         return np.zeros((1, M.SHAPE_FIELDS), dtype=np.int64), ()
     if system.compat:  # which replays a broadcast
-        broadcast = COMM_TYPES.index("broadcast")
+        broadcast = _COMM_TYPE["broadcast"]
         chosen = chosen[program.comm_type[chosen] != broadcast]
         if not chosen.size:
             return np.zeros((1, M.SHAPE_FIELDS), dtype=np.int64), ()
     _set_groups(program, system, nodes, groups, chosen)
     sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
     group = nodes[chosen, M.N_PEER]
+    is_barrier = program.comm_type[chosen] == _COMM_TYPE["barrier"]
     alike = np.stack([
         program.comm_type[chosen],
-        np.maximum(program.comm_bytes[chosen], 0),
+        np.where(is_barrier, 1, np.maximum(program.comm_bytes[chosen], 0)),
         program.involved[chosen],
         np.where(group == 0, 0, sizes[group]),
+        _roots(program, nodes, groups, chosen),
     ])  # fmt: skip
     kinds, first, shape = np.unique(alike, axis=1, return_index=True, return_inverse=True)
     nodes[chosen, M.N_KIND], nodes[chosen, M.N_KEY] = M.COLLECTIVE, shape.reshape(-1)
@@ -359,10 +363,10 @@ def _set_collectives(
     may_meet = _nothing_contends(system) and system.collectives.queues == 1
     may_meet = may_meet and not program.is_cpu[chosen].any()
     shapes = np.zeros((kinds.shape[1], M.SHAPE_FIELDS), dtype=np.int64)
-    for k, (code, size, involved, group_size) in enumerate(kinds.T.tolist()):
+    for k, (code, size, involved, group_size, root) in enumerate(kinds.T.tolist()):
         comm_type = COMM_TYPES[code]
         where = program.describe(int(chosen[first[k]]))
-        if comm_type not in COLLECTIVES:
+        if comm_type not in (ASTRA_SIM_COLLECTIVES if system.compat else COLLECTIVES):
             raise UsageError(
                 where, f"a collective of type {comm_type} is not simulated",
                 "ASTRA-sim stops there" if system.compat else "",
@@ -371,10 +375,26 @@ def _set_collectives(
         count, chunk, rest = chunks_of(system, comm_type, size, groups.num_ranks, where)
         number = recipes.setdefault(recipe, len(recipes))
         # with several under way at once, chunks of different sizes may pass each other
-        in_order = rest == 0 or system.collectives.active_chunks == 1
+        trees = any(len(phase.steps) > 1 for phase in recipe.phases)
+        in_order = (rest == 0 and not trees) or system.collectives.active_chunks == 1
         whole = may_meet and in_order and _is_whole(recipe)
-        shapes[k] = number, count, chunk, int(whole), rest
+        shapes[k] = number, count, chunk, int(whole), rest, root
     return shapes, tuple(recipes)
+
+
+def _roots(program: Program, nodes: Ints, groups: _Groups, chosen: Ints) -> Ints:
+    """Give the place of each collective's root in its group: the first, if none is stated."""
+    comm_type = program.comm_type[chosen]
+    outwards = np.isin(comm_type, [_COMM_TYPE["broadcast"], _COMM_TYPE["scatter"]])
+    inwards = np.isin(comm_type, [_COMM_TYPE["reduce"], _COMM_TYPE["gather"]])
+    stated = np.where(outwards, program.src[chosen], np.where(inwards, program.dst[chosen], -1))
+    places = np.zeros(chosen.size, dtype=np.int64)
+    for k in np.flatnonzero(stated >= 0).tolist():
+        root = int(stated[k])
+        places[k] = groups.place(int(nodes[chosen[k], M.N_PEER]), root)
+        if places[k] < 0 or root >= program.num_ranks:
+            _refuse(program, int(chosen[k]), f"its root, rank {root}, is not in its group")
+    return places
 
 
 def _nothing_contends(system: System) -> bool:
@@ -389,6 +409,8 @@ def _is_whole(recipe: Recipe) -> bool:
     if phase.algorithm == M.DIRECT:
         all_at_once = phase.window < 0 or phase.window >= phase.size - 1
         return phase.comm != M.ALL_REDUCE and all_at_once
+    if phase.algorithm == M.STEPS:
+        return phase.comm not in ROOTED
     return phase.algorithm in (M.RING, M.HALVING_DOUBLING)
 
 
@@ -460,7 +482,8 @@ def machine_of(
     dims, rates, num_links = _dimensions(system)
     num_queues = system.collectives.queues
     groups, members, meetings, mail = _group_tables(tables, window)
-    recipes, phases, num_phases = _recipe_tables(tables.recipes)
+    recipes, phases, num_phases = _recipe_tables(tables.recipes, num_queues)
+    programs, starts, steps = _step_tables(tables.recipes, phases)
     world = np.zeros(M.WORLD_FIELDS, dtype=np.int64)
     world[M.W_RANKS], world[M.W_QUEUES] = system.network.num_ranks, num_queues
     world[M.W_ALIKE], world[M.W_MEET] = int(tables.stands_for_all), int(meet)
@@ -468,6 +491,10 @@ def machine_of(
     world[M.W_AWARE] = int(system.network.congestion)
     world[M.W_RENDEZVOUS] = int(system.network.rendezvous)
     world[M.W_COMPAT] = int(system.compat == "astra-sim")
+    world[M.W_START] = 0 if system.compat else system.collectives.start_time
+    of_slots = nodes[nodes[:, M.N_KIND] == M.COLLECTIVE, M.N_SLOT]
+    several = not system.compat and of_slots.size and (of_slots != of_slots[0]).any()
+    world[M.W_SETS] = M.NUM_SLOTS if several else 1
     ranks = np.zeros((num_ranks, M.RANK_FIELDS), dtype=np.int64)
     ranks[:, M.R_LEFT] = np.diff(tables.program.first)
     ranks[:, M.R_FINISH] = ranks[:, M.R_DEFERRED] = -1
@@ -502,8 +529,11 @@ def machine_of(
         recipes=recipes,
         phases=phases,
         streams=np.zeros((num_streams, M.STREAM_FIELDS), dtype=np.int64),
-        plans=np.zeros((num_streams, num_phases, 2), dtype=np.int64),
-        queues=_empty(num_ranks * len(dims) * num_queues, M.QUEUE_FIELDS, M.Q_HEAD, M.Q_TAIL),
+        plans=np.zeros((num_streams, num_phases, 3), dtype=np.int64),
+        queues=_empty(
+            num_ranks * int(world[M.W_SETS]) * len(dims) * num_queues,
+            M.QUEUE_FIELDS, M.Q_HEAD, M.Q_TAIL,
+        ),
         turns=np.zeros((num_ranks, len(dims), 3), dtype=np.int64),
         trees=np.zeros((num_ranks, len(COLLECTIVES) * len(dims)), dtype=np.int64),
         mail=mail,
@@ -513,7 +543,10 @@ def machine_of(
         sides=sides,
         todo=np.zeros((M.DEEPEST, 3), dtype=np.int64),
         scratch=np.zeros((SCRATCH_ROWS, system.network.num_ranks), dtype=np.int64),
-    )
+        programs=programs,
+        starts=starts,
+        steps=steps,
+    )  # fmt: skip
 
 
 def _empty(rows: int, columns: int, *heads: int) -> Ints:
@@ -571,15 +604,48 @@ def _group_tables(tables: Tables, window: int) -> tuple[Ints, Ints, Ints, Ints]:
     return groups, members, meetings, mail
 
 
-def _recipe_tables(recipes: tuple[Recipe, ...]) -> tuple[Ints, Ints, int]:
+def _recipe_tables(recipes: tuple[Recipe, ...], num_queues: int) -> tuple[Ints, Ints, int]:
     num_phases = max([1, *(len(recipe.phases) for recipe in recipes)])
     table = np.zeros((max(len(recipes), 1), M.RECIPE_FIELDS), dtype=np.int64)
     phases = np.zeros((max(len(recipes), 1), num_phases, M.PHASE_FIELDS), dtype=np.int64)
     for k, recipe in enumerate(recipes):
         table[k] = len(recipe.phases), recipe.num_slots, recipe.delay, int(recipe.is_group)
         for p, phase in enumerate(recipe.phases):
-            phases[k, p] = (
+            # with several queues, the second half of an all-reduce has queues of its own
+            before = [
+                other for other in recipe.phases[:p] if max(other.dim, 0) == max(phase.dim, 0)
+            ]
+            phases[k, p, : M.P_STEPS] = (
                 phase.dim, phase.comm, phase.half, phase.algorithm, phase.window, phase.tree,
                 int(phase.share * M.WHOLE_LINK), int(phase.spread),
             )  # fmt: skip
+            phases[k, p, M.P_BEFORE] = len(before) if num_queues == 1 else 0
     return table, phases, num_phases
+
+
+def _step_tables(recipes: tuple[Recipe, ...], phases: Ints) -> tuple[Ints, Ints, Ints]:
+    """List the steps of all phases that have some, and say in the phases which are theirs."""
+    places: dict[int, int] = {}
+    found: list[Steps] = []
+    for k, recipe in enumerate(recipes):
+        for p, phase in enumerate(recipe.phases):
+            steps = phase.steps
+            if steps and id(steps[0]) not in places:
+                places[id(steps[0])] = len(found)
+                found += steps
+            if steps:
+                phases[k, p, M.P_STEPS] = places[id(steps[0])]
+                phases[k, p, M.P_TREES] = len(steps)
+    programs = np.zeros((max(len(found), 1), M.PROGRAM_FIELDS), dtype=np.int64)
+    num_starts = num_rows = 0
+    starts = [np.zeros((1, 2), dtype=np.int64)] if not found else []
+    rows = [np.zeros((1, M.STEP_FIELDS), dtype=np.int64)] if not found else []
+    for k, steps_of_one in enumerate(found):
+        table, of_member = steps_of_one.rows.copy(), steps_of_one.starts.copy()
+        for column in (table[:, M.E_FROM], table[:, M.E_NEXT], of_member[:, 0]):
+            column[column >= 0] += num_rows
+        programs[k] = num_starts, num_rows, num_rows + len(table), int(steps_of_one.is_piped)
+        num_starts, num_rows = num_starts + len(of_member), num_rows + len(table)
+        starts.append(of_member)
+        rows.append(table)
+    return programs, np.concatenate(starts), np.concatenate(rows)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from nadi.kernels import machine as M
 from nadi.simulator.recipes import Phase
+from nadi.simulator.steps import ROOTED, Steps
 
 __all__ = ["messages_of"]
 
@@ -14,8 +15,9 @@ Ints = npt.NDArray[np.int64]
 
 
 def messages_of(
-    phase: Phase, size: int, compat: str = "", *, clockwise: bool | None = None, turn: int = 0
-) -> tuple[Ints, Ints, Ints]:
+    phase: Phase, size: int, compat: str = "", *, clockwise: bool | None = None, turn: int = 0,
+    root: int = 0,
+) -> tuple[Ints, Ints, Ints]:  # fmt: skip
     """Say who sends how much to whom in a phase, summed for each pair.
 
     Parameters
@@ -31,6 +33,8 @@ def messages_of(
         all-gathers that follow reduce-scatters go the other way.
     turn
         Which of the two trees it is, 0 or 1; chunks take them in turn.
+    root
+        Position of the root, where there is one.
 
     Returns
     -------
@@ -45,7 +49,10 @@ def messages_of(
         return none, none, none
     if clockwise is None:
         clockwise = phase.half != 2
-    if phase.algorithm == M.DIRECT:
+    if phase.algorithm == M.STEPS:
+        steps = phase.steps
+        sent = _steps(steps[turn % len(steps)], n, size, root if phase.comm in ROOTED else 0)
+    elif phase.algorithm == M.DIRECT:
         sent = _direct(phase.comm, n, size, compat)
     elif phase.algorithm == M.HALVING_DOUBLING:
         sent = _halving_doubling(phase.comm, n, size, compat)
@@ -62,6 +69,26 @@ def _summed(n: int, src: Ints, dst: Ints, num_bytes: Ints) -> tuple[Ints, Ints, 
     total = np.zeros(pair.size, dtype=np.int64)
     np.add.at(total, place, num_bytes)
     return pair // n, pair % n, total
+
+
+def _steps(steps: Steps, n: int, size: int, root: int) -> tuple[Ints, Ints, Ints]:
+    """Count what each member sends in all its steps, which some do over and over."""
+    rows = steps.rows
+    num_pieces = -(-size // M.PIECE) if steps.is_piped else 1
+    num_pieces = max(min(num_pieces, max(n, M.MOST_PIECES)), 1)
+    length = np.bincount(rows[:, M.E_MEMBER], minlength=n)
+    again = steps.starts[:, 1] * num_pieces
+    rounds, rest = np.divmod(again, np.maximum(length, 1))
+    order = np.argsort(rows[:, M.E_MEMBER], kind="stable")
+    place = np.empty(len(rows), dtype=np.int64)
+    place[order] = np.arange(len(rows)) - np.repeat(np.cumsum(length) - length, length)
+    sends = rows[:, M.E_KIND] < M.TAKE_STEP
+    member = rows[sends, M.E_MEMBER]
+    times = rounds[member] + (place[sends] < rest[member])
+    parts = rows[sends, M.E_PARTS]
+    part = -(-size // np.where(parts > 0, parts, num_pieces))
+    num_bytes = times * rows[sends, M.E_COUNT] * part
+    return (member + root) % n, (rows[sends, M.E_PEER] + root) % n, num_bytes
 
 
 def _part(size: int, n: int, compat: str) -> int:

@@ -76,10 +76,16 @@ class _Collectives(_Part, frozen=True):
     reduce_scatter: _Algorithms = "ring"
     all_gather: _Algorithms = "ring"
     all_to_all: _Algorithms = "direct"
+    broadcast: _Algorithms = "ring"
+    reduce: _Algorithms = "ring"
+    gather: _Algorithms = "direct"
+    scatter: _Algorithms = "direct"
+    barrier: _Algorithms = ()
     bandwidth_aware: bool = True
     chunks: int = 1
     least_chunk: str = "1 B"
     endpoint_delay: str = "10 ns"
+    start: str = "0 ns"
     custom: dict[str, str] = {}
 
 
@@ -293,6 +299,8 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             where = f"$.collectives.{comm_type}"
             stated = getattr(given, comm_type)
             names = (stated,) if isinstance(stated, str) else stated
+            if comm_type == "barrier" and not names:
+                continue  # as an all-reduce
             count = len(self.network.dimensions)
             if not 0 < len(names) <= count:
                 _refuse(
@@ -304,6 +312,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             algorithms[comm_type] = tuple(names[min(d, len(names) - 1)] for d in kept)
         least = _quantity(self.name, "$.collectives.least_chunk", given.least_chunk, parse_bytes)
         delay = _quantity(self.name, "$.collectives.endpoint_delay", given.endpoint_delay, parse_ns)
+        start = _quantity(self.name, "$.collectives.start", given.start, parse_ns)
         counts = {
             "collectives.chunks": given.chunks,
             "scheduling.active_chunks": self.scheduling.active_chunks,
@@ -322,6 +331,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             custom=given.custom,
             endpoint_delay=delay,
             group_endpoint_delay=delay,
+            start_time=start,
         )
 
 
