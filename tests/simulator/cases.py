@@ -78,7 +78,7 @@ def system_of(case: dict[str, Any], **changes: Any) -> System:
 
 def collective(number: int, comm_type: str, size: int, **more: Any) -> Node:
     """Give a node that is a collective."""
-    code = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}[comm_type]
+    code = COLLECTIVES.index(comm_type)
     return {
         "id": number, "type": "COMM_COLL_NODE", "is_cpu_op": False, "comm_type": code,
         "comm_size": size, **more,

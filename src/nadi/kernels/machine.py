@@ -98,7 +98,8 @@ MOST_PIECES = 64
 ) = range(32)  # fmt: skip
 STREAM_FIELDS = 32
 # what follows steps uses columns of trees: its next step and its first, how many are left, the
-# root's place, how many pieces there are, and until when what it has sent is leaving
+# root's place, how many pieces there are, and until when what it has sent is leaving (in a ring,
+# when it arrives)
 S_AT, S_FIRST, S_TODO, S_ROOT, S_PIECES, S_BUSY = (
     S_LEFT, S_PARENT, S_BLOCK, S_RIGHT, S_REDUCED, S_STATE
 )  # fmt: skip

@@ -21,6 +21,7 @@ from nadi.kernels.network import (
     part_of,
     send_message,
     send_shared,
+    travel_time,
 )
 
 __all__ = [
@@ -107,6 +108,14 @@ def _send(machine: Machine, stream: int, index: int, size: int, place: int) -> N
     slot = _mail_of(machine, stream, index, dst, place)
     if machine.world[M.W_RENDEZVOUS] == 0:
         s = machine.streams[stream]
+        if s[M.S_ALGORITHM] == M.RING and machine.world[M.W_AWARE] == 0:
+            # a smaller message is not there before the larger one that was sent before it
+            time = machine.agenda.counters[NOW] + travel_time(
+                machine, rank, dst, size, s[M.S_SHARE], s[M.S_SPREAD]
+            )
+            s[M.S_BUSY] = max(time, s[M.S_BUSY])
+            add_event(machine.agenda, s[M.S_BUSY], M.ARRIVE, slot, 0)
+            return
         send_shared(
             machine, rank, dst, size, M.ARRIVE, slot, 0, s[M.S_SHARE], s[M.S_SPREAD]
         )  # fmt: skip
