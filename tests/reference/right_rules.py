@@ -343,7 +343,7 @@ class World:
         self.m, self.jobs, self.now = m, jobs, 0
         self.heap: list[tuple[int, int, Callable[[], None]]] = []
         self.number = itertools.count()
-        self.arrived: dict[Any, list[int]] = defaultdict(list)
+        self.arrived: dict[Any, int] = {}  # how long each message takes to come in
         self.waiting: dict[Any, Callable[[], None]] = {}
         self.done: list[int | None] = [None] * m.num_ranks
         self.begun: dict[Any, int] = defaultdict(int)
@@ -451,7 +451,7 @@ class Run:
                 self.takes_part = own[: phase.dim] == root[: phase.dim]
         self.sent: dict[int, int] = defaultdict(int)
         self.taken: dict[int, int] = defaultdict(int)
-        self.busy = 0
+        self.busy, self.comes = 0, whole.world.now
         share, self.spread = self.sharing(phase)
         self.share = int(share * 2**20) / 2**20
         n = len(self.members)
@@ -520,24 +520,39 @@ class Run:
                     self.program = itertools.chain([(what, *how)], self.program)
                     world.at(self.busy, self.go_on)
                     return
-                self.send(to, size)
+                self.send(to, size, beside)
             else:
                 by = (how[0] + self.root) % len(self.members)
                 key = (*self.key(), self.members[by], self.whole.rank, self.taken[by])
                 self.taken[by] += 1
-                if key in world.arrived:
-                    continue
-                world.waiting[key] = self.go_on
-                return
+                if key not in world.arrived:
+                    world.waiting[key] = lambda key=key: self.take(world.arrived[key])
+                    return
+                if not self.come_in(world.arrived[key]):
+                    return
         if self.by_steps and self.busy > world.now:  # its last message is leaving
             world.at(self.busy, self.go_on)
             return
         self.whole.leave(self.p, self.c)
 
+    def take(self, long: int) -> None:
+        if self.come_in(long):
+            self.go_on()
+
+    def come_in(self, long: int) -> bool:
+        """Let a message come in after those before it; tells whether it is in at once."""
+        now = self.whole.world.now
+        if long == 0:  # beside others, which share the link
+            return True
+        self.comes = max(self.comes + long, now)
+        if self.comes > now:
+            self.whole.world.at(self.comes, self.go_on)
+        return self.comes == now
+
     def key(self) -> Any:
         return (self.whole.key, self.p, self.c)
 
-    def send(self, to: int, size: int) -> None:
+    def send(self, to: int, size: int, beside: bool) -> None:
         world = self.whole.world
         to = (to + self.root) % len(self.members)
         dst = self.members[to]
@@ -548,7 +563,7 @@ class Run:
         self.busy = max(self.busy, world.now + int(shared / rate))
 
         def arrive() -> None:
-            world.arrived[key].append(world.now)
+            world.arrived[key] = 0 if beside else int(shared / rate)
             if key in world.waiting:
                 world.waiting.pop(key)()
 

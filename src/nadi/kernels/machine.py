@@ -19,12 +19,12 @@ FREE_STREAM, USED_STREAM, FREE_MESSAGE, USED_MESSAGE, CULPRIT, DEPTH = range(8, 
 # problems: arrays too small, too many collectives of a group under way, unlike ones that meet
 TOO_SMALL, TOO_MANY, UNLIKE = range(1, 4)
 # what happens; 0 is a rank's chain of callbacks; from GENERAL to REDUCE packets have passed the
-# memory, and what begins with BUS is last
+# memory (TAKEN have yet to), and what begins with BUS is last
 (
-    ARRIVE, HOP, LINK_FREE, RECEIVED, COMPLETE, CHARGE, GENERAL, UP, DOWN, EXIT, STEP, REDUCE,
-    MEMORY, SENT, REQUEST, REQUESTED, REAL_SEND, MET, MET_PHASE, BEGIN, BUS_SENT, BUS_RECEIVED,
-    BUS_REDUCED,
-) = range(1, 24)  # fmt: skip
+    ARRIVE, HOP, LINK_FREE, RECEIVED, COMPLETE, CHARGE, GENERAL, UP, DOWN, EXIT, STEP, TAKEN,
+    REDUCE, MEMORY, SENT, REQUEST, REQUESTED, REAL_SEND, MET, MET_PHASE, BEGIN, BUS_SENT,
+    BUS_RECEIVED, BUS_REDUCED,
+) = range(1, 25)  # fmt: skip
 KINDS = 32  # more than there are: two of them fit in one number
 
 # what kind of node: by what is done when it is issued
@@ -82,11 +82,13 @@ A_STARTS, A_FIRST, A_LAST, A_PIPED = range(4)
 PROGRAM_FIELDS = 4
 # of a step: of whom, with whom; so many of so many parts of the chunk, a piece if 0; the place in
 # the receiver's mail; of what is taken, the step that sends it; the member's next; when what it
-# sends has arrived
-E_KIND, E_MEMBER, E_PEER, E_COUNT, E_PARTS, E_PLACE, E_FROM, E_NEXT, E_ARRIVES = range(9)
-STEP_FIELDS = 9
-# sends wait until what was sent before has left, but for those beside others
-SEND_STEP, SEND_BESIDE, TAKE_STEP, TAKE_AND_REDUCE = range(4)
+# sends has arrived; whether it is beside others, which share the link: else a member sends one
+# after the other, and takes one after the other
+(
+    E_KIND, E_MEMBER, E_PEER, E_COUNT, E_PARTS, E_PLACE, E_FROM, E_NEXT, E_ARRIVES, E_BESIDE,
+) = range(10)  # fmt: skip
+STEP_FIELDS = 10
+SEND_STEP, TAKE_STEP, TAKE_AND_REDUCE = range(3)
 PIECE = 1 << 16  # bytes of a piece, if there are not too many
 MOST_PIECES = 64
 # of a stream
@@ -98,10 +100,10 @@ MOST_PIECES = 64
 ) = range(32)  # fmt: skip
 STREAM_FIELDS = 32
 # what follows steps uses columns of trees: its next step and its first, how many are left, the
-# root's place, how many pieces there are, and until when what it has sent is leaving (in a ring,
-# when it arrives)
-S_AT, S_FIRST, S_TODO, S_ROOT, S_PIECES, S_BUSY = (
-    S_LEFT, S_PARENT, S_BLOCK, S_RIGHT, S_REDUCED, S_STATE
+# root's place, how many pieces there are, until when what it has sent is leaving (in a ring,
+# when it arrives), and until when something comes in
+S_AT, S_FIRST, S_TODO, S_ROOT, S_PIECES, S_BUSY, S_COMES = (
+    S_LEFT, S_PARENT, S_BLOCK, S_RIGHT, S_REDUCED, S_STATE, S_SENDS
 )  # fmt: skip
 # of a queue of streams: how many run, and those that wait; which is to start next
 Q_RUNNING, Q_HEAD, Q_TAIL, Q_NEXT = range(4)

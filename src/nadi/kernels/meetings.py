@@ -173,7 +173,7 @@ def _steps(
     machine: Machine, times: np.ndarray, phase: np.ndarray, size: int, delay: int, turn: int, n: int
 ) -> None:
     """Work out steps, which are listed in an order in which they can be done."""
-    ends, busy, ranks = times[ENDS], times[NEXT], times[MEMBERS]
+    ends, busy, comes, ranks = times[ENDS], times[NEXT], times[HOPS], times[MEMBERS]
     share, spread = phase[M.P_SHARE], phase[M.P_SPREAD]
     program = machine.programs[phase[M.P_STEPS] + turn % phase[M.P_TREES]]
     steps = machine.steps
@@ -181,16 +181,20 @@ def _steps(
         first = machine.starts[program[M.A_STARTS] + i, 0]
         sends = steps[first, M.E_KIND] < M.TAKE_STEP
         ends[i] = times[STARTS, i] + (delay if sends else 0)
-        busy[i] = 0
+        busy[i], comes[i] = 0, times[STARTS, i]
     for k in range(program[M.A_FIRST], program[M.A_LAST]):
         step = steps[k]
         i, peer = step[M.E_MEMBER], step[M.E_PEER]
         message = bytes_of_step(machine, step, size, 1)
         if step[M.E_KIND] >= M.TAKE_STEP:
+            ends[i] = max(ends[i], steps[step[M.E_FROM], M.E_ARRIVES])
+            if step[M.E_BESIDE] == 0:
+                long = leaving_time(machine, ranks[peer], ranks[i], message, share, spread)
+                comes[i] = ends[i] = max(ends[i], comes[i] + long)
             cost = _reduction(machine, message) if step[M.E_KIND] == M.TAKE_AND_REDUCE else 0
-            ends[i] = max(ends[i], steps[step[M.E_FROM], M.E_ARRIVES]) + delay + cost
+            ends[i] += delay + cost
             continue
-        if step[M.E_KIND] == M.SEND_STEP:
+        if step[M.E_BESIDE] == 0:
             ends[i] = max(ends[i], busy[i])
         src, dst = ranks[i], ranks[peer]
         leaves = leaving_time(machine, src, dst, message, share, spread)

@@ -37,6 +37,7 @@ from nadi.kernels.streams import (
     request_arrives,
     send_now,
     serve,
+    take_in,
     tree_down,
     tree_reduce,
     tree_up,
@@ -431,6 +432,8 @@ def _passed(machine: Machine, kind: int, stream: int) -> None:
     elif kind == M.STEP:
         if follow(machine, stream):
             _leave_phase(machine, stream)
+    elif kind == M.TAKEN:
+        take_in(machine, stream)
     elif kind == M.UP:
         tree_up(machine, stream)
     elif kind == M.REDUCE:

@@ -36,6 +36,7 @@ __all__ = [
     "request_arrives",
     "send_now",
     "serve",
+    "take_in",
     "tree_down",
     "tree_reduce",
     "tree_up",
@@ -288,11 +289,7 @@ def received(machine: Machine, stream: int) -> None:
     """Take a message that a stream waits for."""
     s = machine.streams[stream]
     if s[M.S_ALGORITHM] == M.STEPS:
-        step = machine.steps[s[M.S_AT]]
-        size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
-        _go_on(machine, stream)
-        reduces = step[M.E_KIND] == M.TAKE_AND_REDUCE
-        _pass_memory(machine, stream, size, reduces, M.STEP, False, s[M.S_TODO] > 0)
+        _come_in(machine, stream)
     elif s[M.S_ALGORITHM] != M.TREE:
         s[M.S_TAKEN] += 1
         _insert(machine, stream)
@@ -375,6 +372,36 @@ def _go_on(machine: Machine, stream: int) -> None:
         s[M.S_AT] = s[M.S_FIRST]
 
 
+@inner
+def _come_in(machine: Machine, stream: int) -> None:
+    """Let a message come in that is there: after those before it, and not before the phase."""
+    s, now = machine.streams[stream], machine.agenda.counters[NOW]
+    step = machine.steps[s[M.S_AT]]
+    if step[M.E_BESIDE] == 0:
+        peer = (step[M.E_PEER] + s[M.S_ROOT]) % s[M.S_N]
+        size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
+        comes = leaving_time(
+            machine, _rank_of(machine, stream, peer), s[M.S_RANK], size, s[M.S_SHARE],
+            s[M.S_SPREAD],
+        )  # fmt: skip
+        s[M.S_COMES] = max(s[M.S_COMES] + comes, now)
+        if s[M.S_COMES] > now:
+            _after(machine, stream, s[M.S_COMES] - now, M.TAKEN, stream, 0)
+            return
+    take_in(machine, stream)
+
+
+@called
+def take_in(machine: Machine, stream: int) -> None:
+    """Take in what has come: the time of a packet, and a reduction."""
+    s = machine.streams[stream]
+    step = machine.steps[s[M.S_AT]]
+    size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
+    _go_on(machine, stream)
+    reduces = step[M.E_KIND] == M.TAKE_AND_REDUCE
+    _pass_memory(machine, stream, size, reduces, M.STEP, False, s[M.S_TODO] > 0)
+
+
 @called
 def follow(machine: Machine, stream: int) -> bool:
     """Do the next steps of a stream until one has to wait; tells whether the phase is over."""
@@ -385,7 +412,7 @@ def follow(machine: Machine, stream: int) -> bool:
         if step[M.E_KIND] >= M.TAKE_STEP:
             receive(machine, stream, peer, step[M.E_PLACE])
             return False
-        if step[M.E_KIND] == M.SEND_STEP and s[M.S_BUSY] > now:
+        if step[M.E_BESIDE] == 0 and s[M.S_BUSY] > now:
             _after(machine, stream, s[M.S_BUSY] - now, M.STEP, stream, 0)
             return False
         size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
@@ -406,6 +433,7 @@ def follow(machine: Machine, stream: int) -> bool:
 def _begin_steps(machine: Machine, stream: int) -> None:
     """Begin with the first step; who begins by sending spends the time of a packet first."""
     s = machine.streams[stream]
+    s[M.S_COMES] = machine.agenda.counters[NOW]
     if s[M.S_TODO] == 0:
         _after(machine, stream, 0, M.EXIT, stream, 0)
         return

@@ -64,15 +64,14 @@ class _Writer:
         of_dst = self.places.setdefault(dst, {})
         place = of_dst.setdefault(src, len(of_dst))
         self.sent.setdefault((src, dst), []).append(len(self.rows))
-        kind = M.SEND_BESIDE if beside else M.SEND_STEP
-        self._add(src, [kind, src, dst, count, parts, place, -1, -1, 0])
+        self._add(src, [M.SEND_STEP, src, dst, count, parts, place, -1, -1, 0, int(beside)])
 
     def take(self, dst: int, src: int, *, reduces: bool = False) -> None:
         """Take the first message of a sender that was not taken yet."""
         row = self.sent[src, dst].pop(0)
-        _, _, _, count, parts, place, *_ = self.rows[row]
+        _, _, _, count, parts, place, *_, beside = self.rows[row]
         kind = M.TAKE_AND_REDUCE if reduces else M.TAKE_STEP
-        self._add(dst, [kind, dst, src, count, parts, place, row, -1, 0])
+        self._add(dst, [kind, dst, src, count, parts, place, row, -1, 0, beside])
 
     def _add(self, member: int, row: list[int]) -> None:
         if member in self.last:
