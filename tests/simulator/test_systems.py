@@ -43,6 +43,11 @@ least_chunk = "1 MB"
 [scheduling]
 queues = 2
 """
+START = """
+start = "4 us"
+broadcast = "halvingDoubling"
+barrier = ["direct", "ring"]
+"""
 
 
 def edited(path: str, value: Any) -> dict[str, Any]:
@@ -91,6 +96,19 @@ def test_figures_come_out_in_the_units_of_the_simulator(tmp_path: Path) -> None:
     assert system.collectives.all_gather == ("ring", "ring")
     assert (system.collectives.chunks, system.collectives.least_chunk) == (2, 10**6)
     assert system.collectives.queues == 2
+
+
+def test_collectives_with_a_root_and_starts_may_be_stated(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(MINE.replace("[scheduling]", START + "[scheduling]"))
+    found = nadi.load_system(tmp_path / "mine.toml", 12).collectives
+    assert found.start_time == 4000
+    assert found.broadcast == ("halvingDoubling", "halvingDoubling")
+    assert found.algorithms("barrier") == ("direct", "ring")
+    assert found.reduce == ("ring", "ring")
+    (tmp_path / "other.toml").write_text(MINE)
+    other = nadi.load_system(tmp_path / "other.toml", 12).collectives
+    assert other.start_time == 0
+    assert other.algorithms("barrier") == other.all_reduce == ("ring", "direct")
 
 
 def test_toml_yaml_and_json_are_alike(tmp_path: Path) -> None:
@@ -150,6 +168,8 @@ def test_shapes_say_which_sizes_there_are_and_which_ends_are_joined() -> None:
          "below 1 GB/s"),
         ("collectives.all_reduce", ["ring"] * 3, "$.collectives.all_reduce", "3 algorithms for 2"),
         ("collectives.all_gather", "star", "$.collectives.all_gather", "'star'"),
+        ("collectives.scatter", ["ring", "star"], "$.collectives.scatter", "'star'"),
+        ("collectives.start", "4", "$.collectives.start", "not a time"),
         ("collectives.chunks", 0, "$.collectives.chunks", "0 is not 1 or more"),
         ("scheduling.queues", 0, "$.scheduling.queues", "0 is not 1 or more"),
         ("compat", "gem5", "$.compat", "'gem5'"),
@@ -225,10 +245,10 @@ def test_a_job_is_simulated_on_a_system_of_its_size(
         trace_of(nodes).write(tmp_path / f"work.{rank}.et")
     assert main(["simulate", str(tmp_path), "--system", "dgx-h100", "--json"]) == 0
     found = json.loads(capfd.readouterr().out)
-    # a ring: six steps of a quarter of the bytes over two links, and 10 ns on each packet; three
-    # of what arrives are summed, each three times through the memory
+    # a start, and a ring: six steps of a quarter of the bytes over two links, and 10 ns on each
+    # packet; three of what arrives are summed, each three times through the memory
     step = int(2 * 235 + (1 << 18) / 450) + 10
-    assert found["makespan_ns"] == 3000 + 10 + 6 * step + 9 * ((1 << 18) // 3350)
+    assert found["makespan_ns"] == 3000 + 3600 + 10 + 6 * step + 9 * ((1 << 18) // 3350)
 
 
 @pytest.mark.parametrize(
