@@ -124,13 +124,15 @@ FULLY_CONNECTED, SWITCH, RING_LINKS, MESH = range(4)
 # of a memory server: whether it is busy, and nodes that wait
 V_BUSY, V_HEAD, V_TAIL = range(3)
 # of the numbers that hold for all: ALIKE is one rank that stands for all, MEET works out times of
-# phases at once; START is the time in ns before a collective's first packet; SETS are those of
-# queues that a rank has, one for each slot if there are several
+# phases at once; START is the time in ns before a collective's first packet; with ORDERED all
+# ranks start the chunks of a queue in one order, for which a slot has one collective at a time;
+# SETS are those of queues that a rank has, one for each slot if there are several
 (
     W_RANKS, W_QUEUES, W_LIMIT, W_AWARE, W_RENDEZVOUS, W_COMPAT, W_ALIKE, W_MEET,
     W_BUS, W_LATENCY, W_OVERHEAD, W_PAUSE, W_REDUCTION, W_START, W_SETS,
-) = range(15)  # fmt: skip
-WORLD_FIELDS = 15
+    W_ORDERED,
+) = range(16)  # fmt: skip
+WORLD_FIELDS = 16
 # of a side of a bus: four to a rank, of which the last two are of its memory's
 (
     B_STATE, B_BEFORE, B_LAST, B_IN_A_ROW, B_COUNT, B_REDUCES, B_SENDS, B_SENDS_LAST,

@@ -492,13 +492,13 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
     s[M.S_NUMBER], s[M.S_PHASE] = number, -1
     s[M.S_SIZE] = shape[M.H_CHUNK] + (1 if number < shape[M.H_REST] else 0)
     num_queues, turns = machine.world[M.W_QUEUES], machine.turns
-    is_compat = machine.world[M.W_COMPAT] != 0
+    is_ordered = machine.world[M.W_ORDERED] != 0
     for p in range(machine.recipes[recipe, M.C_PHASES]):
         phase = machine.phases[recipe, p]
         dim, half = max(phase[M.P_DIM], 0), phase[M.P_HALF]
         queue = dim * num_queues
         clockwise, turn_there = half != 2, 0
-        if not is_compat:
+        if is_ordered:
             slot = machine.nodes[node, M.N_SLOT] if machine.world[M.W_SETS] > 1 else 0
             queue += slot * machine.dims.shape[0] * num_queues
             # all chunks of a phase before those of the next that shares the queue
@@ -507,11 +507,11 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
             first = num_queues // 2 if half == 2 else 0
             size = num_queues if half == 0 else num_queues // 2
             size = num_queues - num_queues // 2 if half == 2 else size
-            if is_compat:
+            if is_ordered:  # by its number, so that all members choose the same
+                place, turn_there = first + number % size, number // size
+            else:
                 place = first + turns[rank, dim, half]
                 turns[rank, dim, half] = (turns[rank, dim, half] + 1) % size
-            else:  # by its number, so that all members choose the same
-                place, turn_there = first + number % size, number // size
             queue += place
             clockwise = place < num_queues // 2
         flag = 1 if clockwise else 0
@@ -618,7 +618,7 @@ def _put_in_queue(machine: Machine, queue: int, stream: int) -> None:
     streams[stream, M.S_NEXT] = -1
     if head < 0:
         queues[queue, M.Q_HEAD] = queues[queue, M.Q_TAIL] = stream
-    elif _turn_of(machine, tail) <= own:  # always so with compat, where all have the same turn
+    elif _turn_of(machine, tail) <= own:  # always so if not ordered, where all have the same turn
         streams[tail, M.S_NEXT] = stream
         queues[queue, M.Q_TAIL] = stream
     elif own < _turn_of(machine, head):
@@ -678,11 +678,11 @@ def _meet_in_phase(machine: Machine, stream: int) -> None:
 def serve(machine: Machine, queue: int) -> None:
     """Start streams that wait in a queue, as many as may run at once."""
     queues = machine.queues
-    is_compat = machine.world[M.W_COMPAT] != 0
+    is_ordered = machine.world[M.W_ORDERED] != 0
     while queues[queue, M.Q_RUNNING] < machine.world[M.W_LIMIT] and queues[queue, M.Q_HEAD] >= 0:
         stream = queues[queue, M.Q_HEAD]
         # all ranks start them in one order, whichever comes first: so none waits for another
-        if not is_compat and _turn_of(machine, stream) != queues[queue, M.Q_NEXT]:
+        if is_ordered and _turn_of(machine, stream) != queues[queue, M.Q_NEXT]:
             return
         s = machine.streams[stream]
         queues[queue, M.Q_NEXT] += 1

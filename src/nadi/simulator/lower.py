@@ -492,6 +492,7 @@ def machine_of(
     world[M.W_RENDEZVOUS] = int(system.network.rendezvous)
     world[M.W_COMPAT] = int(system.compat == "astra-sim")
     world[M.W_START] = 0 if system.compat else system.collectives.start_time
+    world[M.W_ORDERED] = int(not system.compat)
     of_slots = nodes[nodes[:, M.N_KIND] == M.COLLECTIVE, M.N_SLOT]
     several = not system.compat and of_slots.size and (of_slots != of_slots[0]).any()
     world[M.W_SETS] = M.NUM_SLOTS if several else 1
