@@ -131,7 +131,7 @@ class Steps:
 
     def take(self, by: int, size: int, sums: bool = False) -> Member:
         self.fresh = False
-        yield ("take", by)
+        yield ("take", by) if by >= 0 else ("take", by, "whoever comes first")
         yield ("wait", self.m.delay + (reduction(self.m, size) if sums else 0))
 
 
@@ -173,7 +173,7 @@ def star(m: Machine, comm: str, n: int, v: int, size: int) -> Member:
         if sends:
             yield from one.send(k, own, True)
         else:
-            yield from one.take(k, own, comm == "reduce")
+            yield from one.take(0 if v else -1, own, comm == "reduce")
 
 
 def binomial(m: Machine, comm: str, n: int, v: int, size: int) -> Member:
@@ -344,6 +344,7 @@ class World:
         self.heap: list[tuple[int, int, Callable[[], None]]] = []
         self.number = itertools.count()
         self.arrived: dict[Any, int] = {}  # how long each message takes to come in
+        self.in_all: dict[Any, int] = defaultdict(int)
         self.waiting: dict[Any, Callable[[], None]] = {}
         self.done: list[int | None] = [None] * m.num_ranks
         self.begun: dict[Any, int] = defaultdict(int)
@@ -522,8 +523,9 @@ class Run:
                     return
                 self.send(to, size, beside)
             else:
-                by = (how[0] + self.root) % len(self.members)
-                key = (*self.key(), self.members[by], self.whole.rank, self.taken[by])
+                by = -1 if len(how) > 1 else (how[0] + self.root) % len(self.members)
+                sender = -1 if by < 0 else self.members[by]
+                key = (*self.key(), sender, self.whole.rank, self.taken[by])
                 self.taken[by] += 1
                 if key not in world.arrived:
                     world.waiting[key] = lambda key=key: self.take(world.arrived[key])
@@ -558,11 +560,16 @@ class Run:
         dst = self.members[to]
         latency, rate, often = world.m.way(self.whole.rank, dst, self.spread)
         shared = size * self.share * often
-        key = (*self.key(), self.whole.rank, dst, self.sent[to])
+        number, phase = self.sent[to], self.whole.phases[self.p]
         self.sent[to] += 1
+        to_any = phase.name == "direct" and phase.comm in _INWARDS
         self.busy = max(self.busy, world.now + int(shared / rate))
 
         def arrive() -> None:
+            key = (*self.key(), self.whole.rank, dst, number)
+            if to_any:
+                key = (*self.key(), -1, dst, world.in_all[*self.key(), dst])
+                world.in_all[*self.key(), dst] += 1
             world.arrived[key] = 0 if beside else int(shared / rate)
             if key in world.waiting:
                 world.waiting.pop(key)()

@@ -60,9 +60,12 @@ class _Writer:
     is_piped: bool = False
 
     def send(self, src: int, dst: int, count: int, parts: int, *, beside: bool = False) -> None:
-        """Send ``count`` of ``parts`` parts of the chunk; of 0 parts it is a piece."""
+        """Send ``count`` of ``parts`` parts of the chunk; of 0 parts it is a piece.
+
+        What is sent beside others is alike, and taken as it comes: it has one place.
+        """
         of_dst = self.places.setdefault(dst, {})
-        place = of_dst.setdefault(src, len(of_dst))
+        place = of_dst.setdefault(0 if beside else src, len(of_dst))
         self.sent.setdefault((src, dst), []).append(len(self.rows))
         self._add(src, [M.SEND_STEP, src, dst, count, parts, place, -1, -1, 0, int(beside)])
 
@@ -156,7 +159,7 @@ def _chain(writer: _Writer, comm: int) -> None:
 
 
 def _star(writer: _Writer, comm: int) -> None:
-    """Let the root send to all at once, or all to the root."""
+    """Let the root send to all at once, or all to the root, which takes what comes first."""
     n = writer.n
     others = range(1, n)
     parts = n if comm == M.SCATTER else 1
