@@ -99,6 +99,8 @@ MOST_PIECES = 64
     S_SHARE, S_SPREAD,
 ) = range(32)  # fmt: skip
 STREAM_FIELDS = 32
+# a stream that waits in a queue has taken nothing: when it is its turn there
+S_TURN = S_TAKEN
 # what follows steps uses columns of trees: its next step and its first, how many are left, the
 # root's place, how many pieces there are, until when what it has sent is leaving (in a ring,
 # when it arrives), and until when something comes in
@@ -150,8 +152,7 @@ class Machine(NamedTuple):
     ``rates`` (dimensions + 1, 2): bytes per ns and latency in ns; last those of local memory,
     and of its bus the ns per byte.
     ``todo`` (DEEPEST, 3): for :mod:`nadi.kernels.bus`.
-    ``plans`` (streams, phases, 3): the queue of each phase, its direction or tree, and when it is
-    its turn there.
+    ``plans`` (streams, phases, 2): the queue of each phase, and its direction or tree.
     ``members`` (members of all groups, 4): their ranks, how many collectives each began, when it
     began the one that waits for others, and its node.
     ``scratch`` (5, members at most): for :mod:`nadi.kernels.meetings`.

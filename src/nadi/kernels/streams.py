@@ -497,18 +497,15 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
         phase = machine.phases[recipe, p]
         dim, half = max(phase[M.P_DIM], 0), phase[M.P_HALF]
         queue = dim * num_queues
-        clockwise, turn_there = half != 2, 0
-        if is_ordered:
-            slot = machine.nodes[node, M.N_SLOT] if machine.world[M.W_SETS] > 1 else 0
-            queue += slot * machine.dims.shape[0] * num_queues
-            # all chunks of a phase before those of the next that shares the queue
-            turn_there = phase[M.P_BEFORE] * shape[M.H_CHUNKS] + number
+        clockwise = half != 2
+        if machine.world[M.W_SETS] > 1:
+            queue += machine.nodes[node, M.N_SLOT] * machine.dims.shape[0] * num_queues
         if num_queues > 1:
             first = num_queues // 2 if half == 2 else 0
             size = num_queues if half == 0 else num_queues // 2
             size = num_queues - num_queues // 2 if half == 2 else size
             if is_ordered:  # by its number, so that all members choose the same
-                place, turn_there = first + number % size, number // size
+                place = first + number % size
             else:
                 place = first + turns[rank, dim, half]
                 turns[rank, dim, half] = (turns[rank, dim, half] + 1) % size
@@ -523,7 +520,6 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
             flag = 1 - number % phase[M.P_TREES]
         machine.plans[stream, p, 0] = queue
         machine.plans[stream, p, 1] = flag
-        machine.plans[stream, p, 2] = turn_there
     return stream
 
 
@@ -544,7 +540,8 @@ def _place_in_phase(machine: Machine, stream: int, dim: int) -> None:
 def next_phase(machine: Machine, stream: int) -> int:
     """Put a stream into the queue of its next phase; gives the queue, -1 if there is none."""
     s = machine.streams[stream]
-    number = machine.shapes[machine.nodes[s[M.S_NODE], M.N_KEY], M.H_RECIPE]
+    shape = machine.shapes[machine.nodes[s[M.S_NODE], M.N_KEY]]
+    number, num_chunks = shape[M.H_RECIPE], shape[M.H_CHUNKS]
     recipe, group = machine.recipes[number], machine.groups[s[M.S_GROUP]]
     s[M.S_PHASE] += 1
     p = s[M.S_PHASE]
@@ -589,8 +586,9 @@ def next_phase(machine: Machine, stream: int) -> int:
     s[M.S_INSERTED] = s[M.S_FREE] = s[M.S_TAKEN] = s[M.S_SENDS] = 0
     s[M.S_REDUCED] = s[M.S_STATE] = 0
     if algorithm == M.STEPS:
-        root = machine.shapes[machine.nodes[s[M.S_NODE], M.N_KEY], M.H_ROOT]
-        _find_steps(machine, stream, phase, root, 1 - machine.plans[stream, p, 1])
+        _find_steps(machine, stream, phase, shape[M.H_ROOT], 1 - machine.plans[stream, p, 1])
+    if machine.world[M.W_ORDERED] != 0:
+        s[M.S_TURN] = _turn_in_queue(machine, phase, s[M.S_NUMBER], num_chunks)
     queue = _queues_of(machine, s[M.S_RANK]) + machine.plans[stream, p, 0]
     s[M.S_QUEUE] = queue
     _put_in_queue(machine, queue, stream)
@@ -605,28 +603,35 @@ def _queues_of(machine: Machine, rank: int) -> int:
 
 
 @inner
-def _turn_of(machine: Machine, stream: int) -> int:
-    return machine.plans[stream, machine.streams[stream, M.S_PHASE], 2]
+def _turn_in_queue(machine: Machine, phase: np.ndarray, number: int, num_chunks: int) -> int:
+    """Give which start in its queue is a chunk's: all of a phase come before those of the next."""
+    num_queues = machine.world[M.W_QUEUES]
+    if num_queues == 1:
+        return phase[M.P_BEFORE] * num_chunks + number
+    size = num_queues
+    if phase[M.P_HALF] != 0:
+        size = num_queues // 2 if phase[M.P_HALF] == 1 else num_queues - num_queues // 2
+    return number // size
 
 
 @inner
 def _put_in_queue(machine: Machine, queue: int, stream: int) -> None:
     """Put a stream behind those that wait in a queue and whose turn comes before its own."""
     queues, streams = machine.queues, machine.streams
-    own = _turn_of(machine, stream)
+    own = streams[stream, M.S_TURN]
     head, tail = queues[queue, M.Q_HEAD], queues[queue, M.Q_TAIL]
     streams[stream, M.S_NEXT] = -1
     if head < 0:
         queues[queue, M.Q_HEAD] = queues[queue, M.Q_TAIL] = stream
-    elif _turn_of(machine, tail) <= own:  # always so if not ordered, where all have the same turn
+    elif streams[tail, M.S_TURN] <= own:  # always so if not ordered, where all have the same turn
         streams[tail, M.S_NEXT] = stream
         queues[queue, M.Q_TAIL] = stream
-    elif own < _turn_of(machine, head):
+    elif own < streams[head, M.S_TURN]:
         streams[stream, M.S_NEXT] = head
         queues[queue, M.Q_HEAD] = stream
     else:
         before = head
-        while _turn_of(machine, streams[before, M.S_NEXT]) <= own:
+        while streams[streams[before, M.S_NEXT], M.S_TURN] <= own:
             before = streams[before, M.S_NEXT]
         streams[stream, M.S_NEXT] = streams[before, M.S_NEXT]
         streams[before, M.S_NEXT] = stream
@@ -682,9 +687,10 @@ def serve(machine: Machine, queue: int) -> None:
     while queues[queue, M.Q_RUNNING] < machine.world[M.W_LIMIT] and queues[queue, M.Q_HEAD] >= 0:
         stream = queues[queue, M.Q_HEAD]
         # all ranks start them in one order, whichever comes first: so none waits for another
-        if is_ordered and _turn_of(machine, stream) != queues[queue, M.Q_NEXT]:
-            return
         s = machine.streams[stream]
+        if is_ordered and s[M.S_TURN] != queues[queue, M.Q_NEXT]:
+            return
+        s[M.S_TAKEN] = 0
         queues[queue, M.Q_NEXT] += 1
         queues[queue, M.Q_HEAD] = s[M.S_NEXT]
         queues[queue, M.Q_RUNNING] += 1

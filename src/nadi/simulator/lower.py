@@ -530,7 +530,7 @@ def machine_of(
         recipes=recipes,
         phases=phases,
         streams=np.zeros((num_streams, M.STREAM_FIELDS), dtype=np.int64),
-        plans=np.zeros((num_streams, num_phases, 3), dtype=np.int64),
+        plans=np.zeros((num_streams, num_phases, 2), dtype=np.int64),
         queues=_empty(
             num_ranks * int(world[M.W_SETS]) * len(dims) * num_queues,
             M.QUEUE_FIELDS, M.Q_HEAD, M.Q_TAIL,
