@@ -20,6 +20,7 @@ __all__ = [
     "ATTRS",
     "CATEGORIES",
     "CLOCKS",
+    "COLLECTIVE_TIMES",
     "COMM_TYPES",
     "DEPS",
     "DEP_KINDS",
@@ -29,10 +30,12 @@ __all__ = [
     "GROUPS",
     "ISSUES",
     "LABELS",
+    "LIVE_MEMORY",
     "MATCHES",
     "NODES",
     "NODE_KINDS",
     "OPERANDS",
+    "RANK_TIMES",
     "SCHEDULE",
     "SEVERITIES",
     "TABLES",
@@ -171,7 +174,7 @@ class Table:
             value = values.get(column.name, column.missing)
             if value is None:
                 raise ValueError(f"column {column.name!r} must be given")
-            if isinstance(value, (str, int, bool)):
+            if isinstance(value, (str, int, float, bool)):
                 constants[column.name] = pl.lit(value).cast(column.dtype)
             else:
                 series.append(_series(column, length, value))
@@ -475,8 +478,79 @@ DEVICE_EVENTS = Table(
     ),
 )  # fmt: skip
 
+RANK_TIMES = Table(
+    "rank_times",
+    "one rank of a simulated job, and what it did until it had finished",
+    (
+        Column("rank", _INT, "global rank"),
+        Column("finish", _INT, "when it had finished", "ns"),
+        Column("computing", _INT, "computation was under way", "ns"),
+        Column("transferring", _INT, "no computation was, and bytes of sends, receives or "
+               "collectives were: communication past its waiting", "ns"),
+        Column("accessing", _INT, "none of these was, and remote memory served the rank", "ns"),
+        Column("hosting", _INT, "none of these was, and the host worked", "ns"),
+        Column("other", _INT, "none of these was, and a node of another kind was under way", "ns"),
+        Column("awaiting_members", _INT, "nothing was under way but waiting: it was in a "
+               "collective whose last member had not entered", "ns"),
+        Column("awaiting_sender", _INT, "nothing but waiting, not of the former kind: a receive "
+               "whose send had not been issued", "ns"),
+        Column("awaiting_receiver", _INT, "nothing but waiting, not of the former kinds: with "
+               "rendezvous, a send whose receive had not been issued", "ns"),
+        Column("awaiting_memory", _INT, "nothing but waiting, not of the former kinds: remote "
+               "memory served others", "ns"),
+        Column("idle", _INT, "no node was under way", "ns"),
+        Column("host", _INT, "the host worked, whatever else was under way", "ns"),
+        Column("communicating", _INT, "communication was under way, waiting or not", "ns"),
+        Column("exposed", _INT, "communication was under way, waiting or not, and no "
+               "computation", "ns"),
+        Column("overlapped", _INT, "both were under way", "ns"),
+        Column("blocked", _INT, "some node was ready and its slot was not free, whatever was "
+               "under way", "ns"),
+    ),
+)  # fmt: skip
+
+COLLECTIVE_TIMES = Table(
+    "collective_times",
+    "one collective of a simulated job",
+    (
+        Column("type", _NAME, "what it does, as comm_type of the nodes"),
+        Column("algorithm", _NAME, "that of each of its phases, in order, the same ones once",
+               missing=""),
+        Column("group", _NAME, "its process group; empty for all ranks", missing=""),
+        Column("number", _INT, "which of its group's collectives it is, from 0"),
+        Column("members", _INT, "number of ranks that take part"),
+        Column("bytes", _INT, "bytes that each member gives", "bytes"),
+        Column("first_entry", _INT, "when the first member entered it", "ns"),
+        Column("last_entry", _INT, "when the last member did", "ns"),
+        Column("last_rank", _INT, "the member that entered last; of several the lowest rank"),
+        Column("end", _INT, "when the last member had done its part", "ns"),
+        Column("time", _INT, "from the last entry to the end", "ns"),
+        Column("waiting", _INT, "from its own entry to the last one, summed over members", "ns"),
+        Column("bandwidth", pl.Float64, "algorithm bandwidth: bytes of the larger of a member's "
+               "input and output, by time", "GB/s", missing=-1.0),
+        Column("bus_bandwidth", pl.Float64, "the same times the part of it that has to pass a "
+               "member's links, as nccl-tests define it", "GB/s", missing=-1.0),
+        Column("bound", pl.Float64, "least time that the links allow for the bytes of its phases, "
+               "without any latency", "ns", missing=-1.0),
+        Column("fraction", pl.Float64, "bound by time", missing=-1.0),
+    ),
+)  # fmt: skip
+
+LIVE_MEMORY = Table(
+    "live_memory",
+    "what the live tensors of a simulated rank take on one device at most",
+    (
+        Column("rank", _INT, "global rank"),
+        Column("device", _NAME, "where they are, such as cuda:0", missing=""),
+        Column("peak", _INT, "largest sum of the sizes of live storages", "bytes"),
+        Column("at", _INT, "when it is first reached", "ns"),
+        Column("storages", _INT, "number of storages that nodes of the rank use"),
+    ),
+)  # fmt: skip
+
 TABLES: Sequence[Table] = (
     NODES, DEPS, GROUPS, ATTRS, TENSORS, OPERANDS, ISSUES, MATCHES, CLOCKS, SCHEDULE, DEVICE_EVENTS,
+    RANK_TIMES, COLLECTIVE_TIMES, LIVE_MEMORY,
 )  # fmt: skip
 
 

@@ -1,111 +1,27 @@
-"""Simulate a job on a system, and what came of it."""
+"""Simulate a job on a system."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.errors import InputError, PairError
 from nadi.kernels import machine as M
 from nadi.kernels.agenda import EVENTS
 from nadi.kernels.machine import Machine
 from nadi.kernels.simulation import run_machine
-from nadi.schedule import Schedule
-from nadi.schema import NODE_KINDS, SCHEDULE
+from nadi.schema import NODE_KINDS
 from nadi.simulator.config import COLLECTIVES, System
 from nadi.simulator.inputs import read_ranks
 from nadi.simulator.lower import Tables, machine_of, tables_of
 from nadi.simulator.program import Program, program_of
+from nadi.simulator.simulation import Simulation
+from nadi.simulator.trail import trail_of
 from nadi.trace import Job, Trace
 
 __all__ = ["Simulation", "simulate"]
-
-Ints = npt.NDArray[np.int64]
-_RESOURCES = ("cpu", "compute", "communication", "")
-
-
-@dataclass(frozen=True, eq=False)
-class Simulation:
-    """What a job does on a system.
-
-    Attributes
-    ----------
-    program, system
-        What was simulated.
-    start, end
-        int64 ns, shape (nodes,): when each node of the program was issued and completed.
-    cause
-        int64, shape (nodes,): the node whose completion let it be issued; -1 at the start.
-    cycles
-        int64 ns, shape (ranks,): when each rank had finished.
-    like
-        int64, shape (ranks,): which rank of the program each rank did the same as.
-    num_events
-        How many events were simulated.
-    """
-
-    program: Program
-    system: System
-    start: Ints
-    end: Ints
-    cause: Ints
-    cycles: Ints
-    like: Ints
-    num_events: int
-
-    def __repr__(self) -> str:
-        return f"<Simulation ranks={self.cycles.size} makespan={self.makespan} ns>"
-
-    @property
-    def makespan(self) -> int:
-        """When the last rank had finished, in ns."""
-        return int(self.cycles.max(initial=0))
-
-    @cached_property
-    def compute(self) -> Ints:
-        """Time that each rank's compute slot was busy, in ns; int64, shape (ranks,)."""
-        chosen = (self.program.kind == NODE_KINDS.index("COMP")) & ~self.program.is_cpu
-        busy = np.where(chosen, self.end - self.start, 0)
-        return np.add.reduceat(busy, self.program.first[:-1])[self.like]
-
-    @property
-    def exposed(self) -> Ints:
-        """What ASTRA-sim calls exposed communication: all time but that of computation, in ns."""
-        return self.cycles - self.compute
-
-    @cached_property
-    def schedule(self) -> Schedule:
-        """When each node ran; made when it is first asked for."""
-        program = self.program
-        cause = np.maximum(self.cause, 0)
-        known = self.cause >= 0
-        slot = np.full(program.num_nodes, 2)
-        slot[program.kind == NODE_KINDS.index("COMP")] = 1
-        slot[program.kind == NODE_KINDS.index("COMM_RECV")] = 3
-        slot[program.is_cpu] = 0
-        sizes = np.diff(program.first)[self.like]
-        rank = np.repeat(np.arange(self.like.size), sizes)
-        within = np.arange(rank.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        node = program.first[self.like[rank]] + within
-        table = SCHEDULE.build(
-            rank.size,
-            {
-                "rank": rank,
-                "node": program.row[node],
-                "start": self.start[node],
-                "end": self.end[node],
-                "resource": np.array(_RESOURCES, dtype=object)[slot[node]].tolist(),
-                "bound_by": np.where(known[node], "order", "").tolist(),
-                "bound_rank": np.where(known[node], rank, -1),
-                "bound_node": np.where(known[node], program.row[cause[node]], -1),
-            },
-        )
-        return Schedule(table)
 
 
 def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulation:
@@ -192,6 +108,7 @@ def simulation_of(tables: Tables, machine: Machine, num_ranks: int) -> Simulatio
         cycles=cycles,
         like=like,
         num_events=int(machine.agenda.counters[EVENTS]),
+        trail=trail_of(tables, machine),
     )
 
 
