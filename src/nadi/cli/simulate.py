@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from nadi.errors import UsageError
-
-if TYPE_CHECKING:
-    from nadi.simulator import Simulation
 
 __all__ = ["HELP", "command"]
 
@@ -27,6 +23,7 @@ odd about them.
 
   nadi simulate TRACES --system dgx-h100
   nadi simulate TRACES --system mine.toml --json | jq .makespan_ns
+  nadi simulate TRACES --system mine.toml -o schedule.csv
   nadi simulate TRACES --network net.yml --system-config sys.json
   nadi simulate traces/workload --network net.yml --system-config sys.json --comm-group g.json
 """
@@ -69,13 +66,28 @@ def command(
     right: Annotated[
         bool, typer.Option("--right", help="Give right answers, not ASTRA-sim's.")
     ] = False,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
+                          help="Write the whole result (.json), the schedule (.csv), or both "
+                          "exactly (.nadi); .json.gz and .csv.gz too."),
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:  # fmt: skip
-    """Simulate a job, and print when each rank has finished."""
+    """Simulate a job, and print what bounds it."""
+    from rich.console import Console
+
     from nadi.cli.progress import show_progress
 
     with show_progress(announce=False) as progress:
         progress("starting")
+        from nadi.report.simulation import (
+            check_output,
+            describe_simulation,
+            print_simulation,
+            simulation_json,
+            write_simulation,
+        )
         from nadi.simulator import (
             load_astra_sim_system,
             read_ranks,
@@ -83,6 +95,9 @@ def command(
             simulate,
         )
 
+        if output:
+            given = (network, system_config, remote_memory, comm_group, Path(system or job))
+            check_output(output, [path for path in given if path], force=force)
         if system:
             _refuse_with_system(
                 network, system_config, remote_memory, comm_group, congestion, queues > 1,
@@ -104,11 +119,16 @@ def command(
         traces = read_ranks(job)
         progress("simulating")
         done = simulate(traces, described.fit(len(traces)) if system else machine)
+        if output:
+            progress(f"writing {output}")
+            write_simulation(done, output)
     if as_json:
-        json.dump(_summary(done), sys.stdout, indent=2)
-        sys.stdout.write("\n")
-    else:
-        _print(done)
+        sys.stdout.write(simulation_json(describe_simulation(done)).decode())
+        return
+    console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+    print_simulation(done, console)
+    if output:
+        console.print(f"wrote {output}", markup=False)
 
 
 def _refuse_with_system(*given: object) -> None:
@@ -125,42 +145,3 @@ _OF_ASTRA_SIM = (
     "network", "system-config", "remote-memory", "comm-group", "congestion", "queues",
     "rendezvous", "right",
 )  # fmt: skip
-
-
-def _summary(done: Simulation) -> dict[str, object]:
-    return {
-        "ranks": done.cycles.size,
-        "nodes": done.program.num_nodes,
-        "makespan_ns": done.makespan,
-        "finish_ns": done.cycles.tolist(),
-        "compute_ns": done.compute.tolist(),
-        "not_compute_ns": done.exposed.tolist(),
-        "ignored_settings": list(done.system.ignored),
-    }
-
-
-def _print(done: Simulation) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from nadi.units import format_count, format_ns
-
-    console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
-    program = done.program
-    nodes = format_count(program.num_nodes)
-    console.print(f"{program.num_ranks} ranks, {nodes} nodes: {format_ns(done.makespan)}")
-    if done.system.ignored:
-        console.print(f"settings without effect: {', '.join(done.system.ignored)}")
-    table = Table(box=None)
-    for title in ("rank", "finished, ns", "computing, ns", "not computing, ns"):
-        table.add_column(title, justify="right")
-    rows = zip(done.cycles.tolist(), done.compute.tolist(), done.exposed.tolist(), strict=True)
-    shown = list(enumerate(rows))
-    for rank, row in shown[:_SHOWN]:
-        table.add_row(str(rank), *(format_count(value) for value in row))
-    console.print(table)
-    if len(shown) > _SHOWN:
-        console.print(f"and {len(shown) - _SHOWN} more ranks; --json prints all")
-
-
-_SHOWN = 64
