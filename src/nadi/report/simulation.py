@@ -40,9 +40,10 @@ _FIRST, _SLOWEST, _GROUPS = 8, 4, 8  # rows shown
 
 _WORDS = {
     "finish": "finished", "computing": "computing", "transferring": "transferring",
-    "accessing": "remote memory", "hosting": "host work", "other": "other nodes", "awaiting_members": "waiting for members",
-    "awaiting_sender": "waiting for senders", "awaiting_receiver": "waiting for receivers",
-    "awaiting_memory": "waiting for remote memory", "idle": "idle",
+    "accessing": "remote memory", "hosting": "host work", "other": "other nodes",
+    "awaiting_members": "waiting for members", "awaiting_sender": "waiting for senders",
+    "awaiting_receiver": "waiting for receivers", "awaiting_memory": "waiting for remote memory",
+    "idle": "idle",
 }  # fmt: skip
 
 

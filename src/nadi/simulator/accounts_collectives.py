@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -85,7 +84,16 @@ def collective_times(simulation: Simulation) -> pl.DataFrame:
         "bound": bound,
         "fraction": _quotient(bound, time, (time > 0) & (bound >= 0)),
     }
-    return COLLECTIVE_TIMES.build(node.size, columns)
+    table = COLLECTIVE_TIMES.build(node.size, columns)
+    return table if program.num_ranks == simulation.cycles.size else _of_all(table, shapes)
+
+
+def _of_all(table: pl.DataFrame, shapes: _Shapes) -> pl.DataFrame:
+    """Repeat the collectives of a rank that stands for all, where others have theirs beside."""
+    lowest = [shapes.lowest[which] for which in shapes.which.tolist()]
+    row = np.repeat(np.arange(table.height), [ranks.size for ranks in lowest])
+    ranks = np.concatenate([*lowest, np.zeros(0, dtype=np.int64)])
+    return table[row].with_columns(last_rank=pl.Series(ranks, dtype=pl.Int64))
 
 
 def _quotient(part: npt.ArrayLike, whole: Ints, known: npt.NDArray[np.bool_]) -> Floats:
@@ -116,9 +124,13 @@ def _find(simulation: Simulation) -> _Collectives:
 
 
 class _Shapes(NamedTuple):
-    """What collectives of one shape and group have in common, and which each one has."""
+    """What collectives of one shape and group have in common, and which each one has.
+
+    ``lowest`` are the ranks that are the lowest of their collective, where all do one.
+    """
 
     which: Ints
+    lowest: list[Ints]
     members: Ints
     algorithm: list[str]
     bound: Floats
@@ -131,32 +143,40 @@ def _shapes(simulation: Simulation, node: Ints, size: Ints) -> _Shapes:
     pair = trail.key[node] * len(trail.group_members) + trail.peer[node]
     pair[own_trace] = -1
     different, first, which = np.unique(pair, return_index=True, return_inverse=True)
-    members, algorithms, bounds = [], [], []
+    members, algorithms, bounds, lowest = [], [], [], []
     for code, at in zip(different.tolist(), first.tolist(), strict=True):
         if code < 0:
             members.append(num_ranks)
             algorithms.append(_OWN_TRACE)
             bounds.append(UNKNOWN)
+            lowest.append(np.zeros(1, dtype=np.int64))
             continue
         shape, group = divmod(code, len(trail.group_members))
         recipe = trail.recipes[trail.shapes[shape, M.H_RECIPE]]
         ranks = trail.group_members[group]
-        members.append(_num_members(simulation, recipe, group))
+        lowest.append(ranks[:1] if group else _lowest(simulation, recipe))
+        members.append(ranks.size if group else num_ranks // lowest[-1].size)
         names = [_ALGORITHMS.get(phase.algorithm, "") for phase in recipe.phases]
         algorithms.append(", ".join(dict.fromkeys(names)))
         bounds.append(least_time(simulation.system, recipe, int(size[at]), ranks))
     return _Shapes(
-        which.reshape(-1), np.array(members, dtype=np.int64), algorithms,
+        which.reshape(-1), lowest, np.array(members, dtype=np.int64), algorithms,
         np.array(bounds, dtype=np.float64),
     )  # fmt: skip
 
 
-def _num_members(simulation: Simulation, recipe: Recipe, group: int) -> int:
-    """Count who takes part: of all ranks, perhaps only those that differ in some dimensions."""
+def _lowest(simulation: Simulation, recipe: Recipe) -> Ints:
+    """Give the lowest rank of each collective of all: they may differ in some dimensions only."""
     dims = {phase.dim for phase in recipe.phases}
-    if group or -1 in dims:
-        return len(simulation.trail.group_members[group])
-    return math.prod(simulation.system.network.dimensions[d].size for d in dims)
+    ranks = np.arange(simulation.cycles.size)
+    if -1 in dims:
+        return ranks[:1]
+    stride, is_lowest = 1, np.ones(ranks.size, dtype=np.bool_)
+    for d, dimension in enumerate(simulation.system.network.dimensions):
+        if d in dims:
+            is_lowest &= ranks // stride % dimension.size == 0
+        stride *= dimension.size
+    return ranks[is_lowest]
 
 
 def _volumes(comm_type: pl.Series, size: Ints, members: Ints) -> tuple[Ints, Floats]:
