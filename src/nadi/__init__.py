@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from nadi.overheads import Overheads, estimate_overheads
     from nadi.pipeline import ask, load_devices, load_job, reorder_job, run
     from nadi.reordering import Candidate, MoveEarlier, Reordering, find_reorders, reorder
+    from nadi.report.simulation import write_simulation
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import TimelinePart, redraw, write_timeline, write_timelines
     from nadi.result import Answers, Prediction, Run
@@ -164,6 +165,7 @@ _HOME = {
     "find_reorders": "reordering",
     "reorder": "reordering",
     "reorder_job": "pipeline",
+    "write_simulation": "report.simulation",
     "write_timelines": "report.timeline",
 }
 
@@ -258,6 +260,7 @@ __all__ = [
     "write",
     "write_for_astra_sim",
     "write_results",
+    "write_simulation",
     "write_timeline",
     "write_timelines",
 ]

@@ -81,6 +81,7 @@ def command(
 
     with show_progress(announce=False) as progress:
         progress("starting")
+        from nadi.report._text import print_issues
         from nadi.report.simulation import (
             check_output,
             describe_simulation,
@@ -119,16 +120,18 @@ def command(
         traces = read_ranks(job)
         progress("simulating")
         done = simulate(traces, described.fit(len(traces)) if system else machine)
+        left_out = None
         if output:
             progress(f"writing {output}")
-            write_simulation(done, output)
+            left_out = write_simulation(done, output)
     if as_json:
         sys.stdout.write(simulation_json(describe_simulation(done)).decode())
         return
     console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
     print_simulation(done, console)
-    if output:
+    if left_out is not None:
         console.print(f"wrote {output}", markup=False)
+        print_issues(left_out.iter_rows(named=True), console)
 
 
 def _refuse_with_system(*given: object) -> None:

@@ -18,9 +18,8 @@ from nadi.errors import UsageError
 from nadi.formats.container import check_writable, write_pieces
 from nadi.formats.location import check_target, is_local, locate
 from nadi.report._text import make_table, name_cell
-from nadi.schema import COLLECTIVE_TIMES, LIVE_MEMORY, RANK_TIMES, Table
+from nadi.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES, Table
 from nadi.simulator.accounts import PARTITION, WAITING
-from nadi.simulator.accounts_collectives import sum_by_group, sum_by_type
 from nadi.simulator.simulation import Simulation
 from nadi.units import format_bytes, format_count, format_ns, format_percent
 
@@ -65,8 +64,8 @@ def describe_simulation(simulation: Simulation) -> dict[str, Any]:
         "ignored_settings": list(system.ignored),
         "slowest_rank": _named(_slowest(simulation), RANK_TIMES).row(0, named=True),
         "per_rank": _named(simulation.rank_times, RANK_TIMES),
-        "collectives_by_type": _named(sum_by_type(simulation), COLLECTIVE_TIMES),
-        "collectives_by_group": _named(sum_by_group(simulation), COLLECTIVE_TIMES),
+        "collectives_by_type": _named(simulation.collective_types, COLLECTIVE_TIMES),
+        "collectives_by_group": _named(simulation.process_groups, COLLECTIVE_TIMES),
         "live_memory": None if live is None else _named(live, LIVE_MEMORY),
     }
 
@@ -142,11 +141,12 @@ def _whole(simulation: Simulation) -> dict[str, Any]:
     }
 
 
-def _write_json(simulation: Simulation, path: Path) -> None:
+def _write_json(simulation: Simulation, path: Path) -> pl.DataFrame:
     write_pieces(path, [simulation_json(_whole(simulation))])
+    return ISSUES.empty()
 
 
-def _write_csv(simulation: Simulation, path: Path) -> None:
+def _write_csv(simulation: Simulation, path: Path) -> pl.DataFrame:
     table = named_schedule(simulation)
 
     def pieces() -> Iterator[bytes]:
@@ -155,9 +155,10 @@ def _write_csv(simulation: Simulation, path: Path) -> None:
             yield rows.write_csv(include_header=at == 0).encode()
 
     write_pieces(path, pieces())
+    return ISSUES.empty()
 
 
-def _write_native(simulation: Simulation, path: Path) -> None:
+def _write_native(simulation: Simulation, path: Path) -> pl.DataFrame:
     """Write a zip of Arrow files, one per table, as Nadi's own files of traces are."""
     live = simulation.live_memory
     tables = {
@@ -179,25 +180,28 @@ def _write_native(simulation: Simulation, path: Path) -> None:
             table.write_ipc(content, compression="zstd")
             members.writestr(_member(f"{name}.arrow"), content.getvalue())
     write_pieces(path, [file.getvalue()])
+    return ISSUES.empty()
 
 
 def _member(name: str) -> zipfile.ZipInfo:
     return zipfile.ZipInfo(name, _OLDEST_DATE)
 
 
-# by the end of the name, the first that fits: longer ones before those that they end in
-_WRITERS: dict[str, Callable[[Simulation, Path], None]] = {
+_Writer = Callable[[Simulation, Path], pl.DataFrame]
+
+# by the end of the name but for .gz; the first that fits, so .trace.json would stand before .json
+_WRITERS: dict[str, _Writer] = {
     ".json": _write_json,
-    ".json.gz": _write_json,
     ".csv": _write_csv,
-    ".csv.gz": _write_csv,
     ".nadi": _write_native,
 }
+_NOT_COMPRESSED = (".nadi",)  # once more
 
 
-def _writer(path: Path) -> Callable[[Simulation, Path], None]:
+def _writer(path: Path) -> _Writer:
+    name = path.name.removesuffix(".gz")
     for suffix, writer in _WRITERS.items():
-        if path.name.endswith(suffix):
+        if name.endswith(suffix) and (name == path.name or suffix not in _NOT_COMPRESSED):
             return writer
     raise UsageError(
         str(path), "nothing of a simulation is written with such a name",
@@ -222,7 +226,7 @@ def check_output(path: Path | str, sources: Sequence[Path], *, force: bool) -> N
         check_writable(place)
 
 
-def write_simulation(simulation: Simulation, path: Path | str) -> None:
+def write_simulation(simulation: Simulation, path: Path | str) -> pl.DataFrame:
     """Write what a simulation found.
 
     Parameters
@@ -232,6 +236,11 @@ def write_simulation(simulation: Simulation, path: Path | str) -> None:
         names; either with ``.gz`` at its end is compressed. ``.nadi``: the schedule and all
         tables, exactly, as a zip of Arrow files. It is replaced only once all is written.
 
+    Returns
+    -------
+    polars.DataFrame
+        ``schema.ISSUES``: what could not be written.
+
     Raises
     ------
     UsageError
@@ -240,7 +249,7 @@ def write_simulation(simulation: Simulation, path: Path | str) -> None:
         If the file cannot be written.
     """
     place = locate(path)
-    _writer(place)(simulation, place)
+    return _writer(place)(simulation, place)
 
 
 # the page of text
@@ -309,7 +318,7 @@ def _print_types(simulation: Simulation, console: Console) -> None:
         **{"type": "left", "members": "right", "count": "right", "bytes": "right",
            "time": "right", "waiting": "right", "bus GB/s": "right", "of bound": "right"},
     )  # fmt: skip
-    table = sum_by_type(simulation)
+    table = simulation.collective_types
     several = set(table.filter(pl.col("type").is_duplicated())["type"])
     for row in table.iter_rows(named=True):
         by = f", {row['algorithm']}" if row["type"] in several else ""
@@ -329,7 +338,7 @@ def _from_to(members: list[int]) -> str:
 def _print_groups(simulation: Simulation, console: Console) -> None:
     """Print a row for groups that did the same, the one with the most time first."""
     sums = ["members", "count", "bytes", "time", "waiting"]
-    groups = sum_by_group(simulation).group_by(sums, maintain_order=True)
+    groups = simulation.process_groups.group_by(sums, maintain_order=True)
     table = groups.agg(pl.col("group").first(), pl.len().alias("alike"))
     if table.height == 1 and table["group"][0] == "":
         return

@@ -99,6 +99,20 @@ class Simulation:
         return collective_times(self)
 
     @cached_property
+    def collective_types(self) -> pl.DataFrame:
+        """Sums of the collectives of each type; see ``accounts_collectives.sum_by_type``."""
+        from nadi.simulator.accounts_collectives import sum_by_type
+
+        return sum_by_type(self)
+
+    @cached_property
+    def process_groups(self) -> pl.DataFrame:
+        """Sums of the collectives of each process group; see ``sum_by_group`` there."""
+        from nadi.simulator.accounts_collectives import sum_by_group
+
+        return sum_by_group(self)
+
+    @cached_property
     def live_memory(self) -> pl.DataFrame | None:
         """What live tensors take at most, per rank and device (``schema.LIVE_MEMORY``).
 
