@@ -111,21 +111,20 @@ def named_schedule(simulation: Simulation) -> pl.DataFrame:
         ``end`` (ns), ``resource``, and as ``cause`` the id of the node of the rank whose end let
         it be issued; null for those at the start. O(nodes).
     """
-    program = simulation.program
-    place: dict[int, int] = {}
-    which = np.array([place.setdefault(id(trace), len(place)) for trace in program.traces])
-    different = {id(trace): trace for trace in program.traces}.values()
+    place: dict[int, int] = {}  # of each trace that differs
+    which = np.array([place.setdefault(id(trace), len(place)) for trace in simulation.traces])
+    different = {id(trace): trace for trace in simulation.traces}.values()
     heights = np.array([trace.nodes.height for trace in different])
+    first = (np.cumsum(heights) - heights)[which]
     known = pl.concat([trace.nodes.select("id", "name", "kind") for trace in different])
-    known = known[(np.cumsum(heights) - heights)[which[program.rank]] + program.row]
-    _, node = simulation.nodes_of_ranks()
-    cause = simulation.cause[node]
-    ids = known["id"].to_numpy()
-    causes = pl.DataFrame({"cause": ids[np.maximum(cause, 0)], "is_known": cause >= 0})
+    table = simulation.schedule.table
+    start = first[table["rank"].to_numpy()]
+    cause = table["bound_node"].to_numpy()
+    ids = known["id"].to_numpy()[start + np.maximum(cause, 0)]
     return (
-        simulation.schedule.table.select("rank", "node", "start", "end", "resource")
-        .with_columns(known[node])
-        .with_columns(causes.select(pl.when("is_known").then("cause").alias("cause")))
+        table.select("rank", "node", "start", "end", "resource")
+        .with_columns(known[start + table["node"].to_numpy()])
+        .with_columns(cause=pl.when(pl.Series(cause >= 0)).then(pl.Series(ids)))
         .select("rank", "node", "id", "name", "kind", "start", "end", "resource", "cause")
     )
 
@@ -259,9 +258,9 @@ def print_simulation(simulation: Simulation, console: Console) -> None:
     """Print the page of text."""
     system, num_ranks = simulation.system, simulation.cycles.size
     on = f" on {system.name}" if system.name else ""
-    ranks = "1 rank" if num_ranks == 1 else f"{format_count(num_ranks)} ranks"
+    ranks, nodes = _counted(num_ranks, "rank"), _counted(_num_nodes(simulation), "node")
     makespan = f"{format_ns(simulation.makespan)} ({format_count(simulation.makespan)} ns)"
-    console.print(Text(f"{ranks}, {format_count(_num_nodes(simulation))} nodes{on}: {makespan}"))
+    console.print(Text(f"{ranks}, {nodes}{on}: {makespan}"))
     slowest = _slowest(simulation).row(0, named=True)
     console.print(f"rank {slowest['rank']} finishes last: {_shares(slowest)}")
     if system.ignored:
@@ -273,9 +272,15 @@ def print_simulation(simulation: Simulation, console: Console) -> None:
     _print_memory(simulation, console)
 
 
+def _counted(count: int, what: str) -> str:
+    return f"1 {what}" if count == 1 else f"{format_count(count)} {what}s"
+
+
 def _shares(row: dict[str, int]) -> str:
     """Say what a rank's time went into, the most first."""
     parts = sorted(((row[name], name) for name in PARTITION if row[name]), reverse=True)
+    if not parts:
+        return "nothing takes any time"
     return ", ".join(
         f"{_WORDS[name]} {format_percent(time, row['finish'])}" for time, name in parts
     )

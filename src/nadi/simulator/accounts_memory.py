@@ -48,23 +48,23 @@ def live_memory(simulation: Simulation) -> pl.DataFrame | None:
         ``schema.LIVE_MEMORY``, a row per rank and device; ranks whose trace says of no tensor
         have none. None if no trace does. O(operands log operands) of each rank.
     """
-    program = simulation.program
     known: dict[int, _Uses | None] = {}
+    peaks: dict[tuple[int, int], list[tuple[str, int, int, int]]] = {}
     rows = []
-    for rank, trace in enumerate(program.traces):
+    for rank, (trace, like) in enumerate(
+        zip(simulation.traces, simulation.like.tolist(), strict=True)
+    ):
         if id(trace) not in known:
             known[id(trace)] = _uses(trace)
-        uses = known[id(trace)]
+        uses, key = known[id(trace)], (id(trace), like)
         if uses is not None:
-            rows += [(rank, *peak) for peak in _peaks(simulation, rank, uses)]
+            if key not in peaks:
+                peaks[key] = _peaks(simulation, like, uses)
+            rows += [(rank, *peak) for peak in peaks[key]]
     if not rows:
         return None
-    of_program = pl.DataFrame(
-        rows, schema=["like", "device", "peak", "at", "storages"], orient="row"
-    )
-    ranks = pl.DataFrame({"rank": np.arange(simulation.like.size), "like": simulation.like})
-    table = ranks.join(of_program, on="like", maintain_order="left_right").drop("like")
-    return LIVE_MEMORY.build(table.height, table.to_dict())
+    names = [column.name for column in LIVE_MEMORY.columns]
+    return LIVE_MEMORY.build(len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)))
 
 
 def _uses(trace: Trace) -> _Uses | None:
@@ -114,7 +114,10 @@ def _ends(tensors: pl.DataFrame) -> Ints:
 
 
 def _peaks(simulation: Simulation, rank: int, uses: _Uses) -> list[tuple[str, int, int, int]]:
-    """Give device, peak, when it is reached, and number of storages, for each device."""
+    """Give device, peak, when it is reached, and number of storages, for each device.
+
+    ``rank`` is one of the program.
+    """
     first, last = simulation.program.first[rank : rank + 2]
     row = simulation.program.row[first:last]
     start, end = np.empty((2, row.size), dtype=np.int64)

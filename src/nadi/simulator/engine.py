@@ -62,7 +62,7 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
         for comm_type, prefix in system.collectives.custom.items()
     }
     tables = tables_of(program, system, stands_for_all=alike, custom=custom)
-    return simulation_of(tables, run_tables(tables), len(traces))
+    return simulation_of(tables, run_tables(tables), len(traces), traces)
 
 
 def stands_for_all(program: Program, system: System) -> bool:
@@ -91,8 +91,13 @@ def stands_for_all(program: Program, system: System) -> bool:
     )
 
 
-def simulation_of(tables: Tables, machine: Machine, num_ranks: int) -> Simulation:
-    """Make the answer of arrays that have run to the end."""
+def simulation_of(
+    tables: Tables, machine: Machine, num_ranks: int, traces: Sequence[Trace] = ()
+) -> Simulation:
+    """Make the answer of arrays that have run to the end.
+
+    ``traces`` are those of all ranks, if they are others than the program's.
+    """
     _check_finished(tables, machine)
     cycles = machine.ranks[:, M.R_FINISH].copy()
     like = np.arange(num_ranks)
@@ -100,6 +105,7 @@ def simulation_of(tables: Tables, machine: Machine, num_ranks: int) -> Simulatio
     if tables.stands_for_all:
         cycles, like = np.repeat(cycles, num_ranks), np.zeros(num_ranks, dtype=np.int64)
     return Simulation(
+        traces=tuple(traces or (tables.program.traces[rank] for rank in like.tolist())),
         program=tables.program,
         system=tables.system,
         start=machine.nodes[:size, M.N_START].copy(),

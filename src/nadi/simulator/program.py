@@ -102,8 +102,8 @@ class Program:
         sizes = np.diff(self.first)
         if (sizes != sizes[0]).any():
             return False
-        columns = (
-            self.kind, self.comm_type, self.is_cpu, self.duration, self.tensor_bytes,
+        columns = (  # rows too, by which schedules name nodes
+            self.row, self.kind, self.comm_type, self.is_cpu, self.duration, self.tensor_bytes,
             self.comm_bytes, self.flops, self.src, self.dst, self.tag, self.group, self.involved,
             np.diff(self.first_child),
         )  # fmt: skip

@@ -14,6 +14,7 @@ from nadi.schema import NODE_KINDS, SCHEDULE
 from nadi.simulator.config import System
 from nadi.simulator.program import Program
 from nadi.simulator.trail import Trail
+from nadi.trace import Trace
 
 __all__ = ["Simulation"]
 
@@ -27,8 +28,10 @@ class Simulation:
 
     Attributes
     ----------
+    traces
+        Of each rank.
     program, system
-        What was simulated.
+        What was simulated; where all ranks are alike, a program of one that stands for all.
     start, end
         int64 ns, shape (nodes,): when each node of the program was issued and completed.
     cause
@@ -43,6 +46,7 @@ class Simulation:
         What the engine knew of each node beyond its times.
     """
 
+    traces: tuple[Trace, ...]
     program: Program
     system: System
     start: Ints
