@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nadi.operands import OPERAND_NAMES
 from nadi.schema import LIVE_MEMORY
 from nadi.simulator.simulation import Simulation
 from nadi.trace import Trace
@@ -69,6 +70,8 @@ def live_memory(simulation: Simulation) -> pl.DataFrame | None:
 
 def _uses(trace: Trace) -> _Uses | None:
     """Read who uses which storage; None if no operand is a tensor with memory."""
+    if not set(trace.attributes.names) & set(OPERAND_NAMES):
+        return None  # nearly at once, where tables of nothing would take a moment
     tensors = trace.tensors.with_columns(
         pl.col("device").cast(pl.String), end=pl.Series(_ends(trace.tensors))
     ).with_row_index("tensor")
