@@ -525,7 +525,8 @@ COLLECTIVE_TIMES = Table(
         Column("last_rank", _INT, "the member that entered last; of several the lowest rank"),
         Column("end", _INT, "when the last member had done its part", "ns"),
         Column("time", _INT, "from the last entry to the end", "ns"),
-        Column("waiting", _INT, "from its own entry to the last one, summed over members", "ns"),
+        Column("waiting", _INT, "from its own entry to the last one, or to its own end if that "
+               "comes first, summed over members", "ns"),
         Column("bandwidth", pl.Float64, "algorithm bandwidth: bytes of the larger of a member's "
                "input and output, by time", "GB/s", missing=-1.0),
         Column("bus_bandwidth", pl.Float64, "the same times the part of it that has to pass a "

@@ -47,7 +47,7 @@ def expected_rows(nodes: dict[int, list[Node]], done: Simulation) -> dict[Any, d
             "last_entry": last,
             "last_rank": min(rank for start, rank, _ in entries if start == last),
             "end": max(end for *_, end in entries),
-            "waiting": sum(last - start for start, *_ in entries),
+            "waiting": sum(min(last, end) - start for start, _, end in entries),
         }
     return rows
 

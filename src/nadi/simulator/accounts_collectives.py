@@ -113,11 +113,12 @@ def _find(simulation: Simulation) -> _Collectives:
     order = np.lexsort((program.rank[node], -start[node], meetings.number))
     node, number = node[order], meetings.number[order]
     first = np.flatnonzero(np.diff(number, prepend=-1))
-    count = np.diff(np.append(first, node.size))
     entry, last = np.minimum.reduceat(start[node], first), start[node[first]]
+    # who had done its part before the last one came did not wait for that one
+    until = np.minimum(last[number], end[node])
     found = _Collectives(
         node[first], np.arange(first.size), entry, last, np.maximum.reduceat(end[node], first),
-        count * last - np.add.reduceat(start[node], first),
+        np.add.reduceat(until - start[node], first),
     )  # fmt: skip
     by_entry = np.lexsort((found.example, found.first_entry))
     return _Collectives(*(column[by_entry] for column in found))
