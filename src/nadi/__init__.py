@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         read_system_file,
         simulate,
     )
+    from nadi.simulator.as_recorded import simulated_graph, simulated_job
     from nadi.steps import Window, choose_window, find_steps
     from nadi.trace import Job, Trace
     from nadi.validate import validate_job, validate_trace
@@ -150,6 +151,8 @@ _HOME = {
     "redraw": "report.timeline",
     "run": "pipeline",
     "simulate": "simulator",
+    "simulated_graph": "simulator.as_recorded",
+    "simulated_job": "simulator.as_recorded",
     "summarize": "report.summary",
     "tensor_deps": "link.tensors",
     "validate_job": "validate",
@@ -247,6 +250,8 @@ __all__ = [
     "reorder_job",
     "run",
     "simulate",
+    "simulated_graph",
+    "simulated_job",
     "slack_histogram",
     "summarize",
     "sweep",

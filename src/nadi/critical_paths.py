@@ -36,6 +36,7 @@ _KIND_OF_EDGE = {
     EdgeKind.THREAD: "host gap",
     EdgeKind.ADDED: "delay",
     EdgeKind.TENSOR: "delay",
+    EdgeKind.GIVEN: "delay",
 }
 _PATH_CODE = np.array([PATH_KINDS.index(_KIND_OF_EDGE[kind]) for kind in EdgeKind])
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,11 @@ from nadi.simulator.config import COLLECTIVES, System
 from nadi.simulator.inputs import read_ranks
 from nadi.simulator.lower import Tables, machine_of, tables_of
 from nadi.simulator.program import Program, program_of
+from nadi.simulator.trail import Trail, trail_of
 from nadi.trace import Job, Trace
+
+if TYPE_CHECKING:
+    from nadi.critical_paths import CriticalPath
 
 __all__ = ["Simulation", "simulate"]
 
@@ -47,6 +52,8 @@ class Simulation:
         int64, shape (ranks,): which rank of the program each rank did the same as.
     num_events
         How many events were simulated.
+    trail
+        What the engine knew of each node beyond its times.
     """
 
     program: Program
@@ -57,6 +64,7 @@ class Simulation:
     cycles: Ints
     like: Ints
     num_events: int
+    trail: Trail
 
     def __repr__(self) -> str:
         return f"<Simulation ranks={self.cycles.size} makespan={self.makespan} ns>"
@@ -77,6 +85,12 @@ class Simulation:
     def exposed(self) -> Ints:
         """What ASTRA-sim calls exposed communication: all time but that of computation, in ns."""
         return self.cycles - self.compute
+
+    def critical_path(self) -> CriticalPath:
+        """Say what bounds the job, from its start to its last end; see ``simulated_graph``."""
+        from nadi.simulator.as_recorded import simulated_path  # which needs this class
+
+        return simulated_path(self)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -192,6 +206,7 @@ def simulation_of(tables: Tables, machine: Machine, num_ranks: int) -> Simulatio
         cycles=cycles,
         like=like,
         num_events=int(machine.agenda.counters[EVENTS]),
+        trail=trail_of(tables, machine),
     )
 
 
