@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from nadi.overheads import Overheads, estimate_overheads
     from nadi.pipeline import ask, load_devices, load_job, reorder_job, run
     from nadi.reordering import Candidate, MoveEarlier, Reordering, find_reorders, reorder
+    from nadi.report.simulated import write_issue_lines, write_simulated_timeline
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import TimelinePart, redraw, write_timeline, write_timelines
     from nadi.result import Answers, Prediction, Run
@@ -168,6 +169,8 @@ _HOME = {
     "reorder": "reordering",
     "reorder_job": "pipeline",
     "write_timelines": "report.timeline",
+    "write_issue_lines": "report.simulated",
+    "write_simulated_timeline": "report.simulated",
 }
 
 __all__ = [
@@ -262,7 +265,9 @@ __all__ = [
     "what_if",
     "write",
     "write_for_astra_sim",
+    "write_issue_lines",
     "write_results",
+    "write_simulated_timeline",
     "write_timeline",
     "write_timelines",
 ]

@@ -128,3 +128,25 @@ def test_a_rank_that_is_absent_is_named(command: Command) -> None:
     code, _, err = command()
     assert code == 2
     assert "rank 1 has no file" in err
+
+
+def test_it_writes_a_timeline_and_the_lines_of_chakra(command: Command) -> None:
+    command.write([compute(0, 5), collective(1, "all_reduce", 9000)],
+                  [compute(0, 2), collective(1, "all_reduce", 9000)])  # fmt: skip
+    for name in ("job.trace.json", "job.pftrace", "job.log"):
+        path = command.folder / name
+        code, out, _ = command("-o", str(path))
+        assert code == 0
+        assert f"wrote {path}" in out.replace("\n", "")
+        written = path.read_bytes()
+        code, _, err = command("-o", str(path))
+        assert code == 2
+        assert "is there already" in err
+        assert command("-o", str(path), "--force", "--json")[0] == 0
+        assert path.read_bytes() == written
+    lines = (command.folder / "job.log").read_text().splitlines()
+    assert lines[0] == "issue,npu_id=0,curr_cycle=0,node_id=0,node_name=COMP_NODE_n0"
+    code, _, err = command("-o", str(command.folder / "job.png"))
+    assert code == 2
+    assert ".pftrace" in err
+    assert not (command.folder / "job.png").exists()

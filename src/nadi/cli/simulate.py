@@ -12,6 +12,8 @@ import typer
 from nadi.errors import UsageError
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from nadi.simulator import Simulation
 
 __all__ = ["HELP", "command"]
@@ -27,6 +29,7 @@ odd about them.
 
   nadi simulate TRACES --system dgx-h100
   nadi simulate TRACES --system mine.toml --json | jq .makespan_ns
+  nadi simulate TRACES --system mine.toml -o job.trace.json.gz
   nadi simulate TRACES --network net.yml --system-config sys.json
   nadi simulate traces/workload --network net.yml --system-config sys.json --comm-group g.json
 """
@@ -69,6 +72,15 @@ def command(
     right: Annotated[
         bool, typer.Option("--right", help="Give right answers, not ASTRA-sim's.")
     ] = False,
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
+                          help="Write when everything runs: OUT.trace.json or OUT.pftrace for "
+                          "ui.perfetto.dev with the critical path, either also with .gz; OUT.log as "
+                          "Chakra's timeline visualizer reads it."),
+    ] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace OUT if it is there.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:  # fmt: skip
     """Simulate a job, and print when each rank has finished."""
@@ -76,6 +88,7 @@ def command(
 
     with show_progress(announce=False) as progress:
         progress("starting")
+        from nadi.report.simulated import check_simulated, write_simulated
         from nadi.simulator import (
             load_astra_sim_system,
             read_ranks,
@@ -83,6 +96,8 @@ def command(
             simulate,
         )
 
+        if output:
+            check_simulated(output, Path(job), force=force)
         if system:
             _refuse_with_system(
                 network, system_config, remote_memory, comm_group, congestion, queues > 1,
@@ -104,11 +119,17 @@ def command(
         traces = read_ranks(job)
         progress("simulating")
         done = simulate(traces, described.fit(len(traces)) if system else machine)
+        left_out = None
+        if output:
+            progress(f"writing {output}")
+            left_out = write_simulated(done, output)
     if as_json:
         json.dump(_summary(done), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
         _print(done)
+        if left_out is not None:
+            _print_written(output, left_out)
 
 
 def _refuse_with_system(*given: object) -> None:
@@ -161,6 +182,16 @@ def _print(done: Simulation) -> None:
     console.print(table)
     if len(shown) > _SHOWN:
         console.print(f"and {len(shown) - _SHOWN} more ranks; --json prints all")
+
+
+def _print_written(output: str, left_out: pl.DataFrame) -> None:
+    from rich.console import Console
+
+    from nadi.report._text import print_issues
+
+    console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+    console.print(f"wrote {output}", markup=False)
+    print_issues(left_out.iter_rows(named=True), console)
 
 
 _SHOWN = 64
