@@ -29,6 +29,7 @@ __all__ = [
     "GROUPS",
     "ISSUES",
     "LABELS",
+    "LINKS",
     "MATCHES",
     "NODES",
     "NODE_KINDS",
@@ -475,8 +476,29 @@ DEVICE_EVENTS = Table(
     ),
 )  # fmt: skip
 
+LINKS = Table(
+    "links",
+    "one link of a simulated network, one way",
+    (
+        Column("dimension", _INT, "dimension of the network"),
+        Column("kind", pl.Categorical(), "ring or mesh: to a neighbour; direct: of a dimension "
+               "that is fully connected; to switch, from switch"),
+        Column("src", _INT, "rank that it leads from; of a link from a switch that of none",
+               missing=-1),
+        Column("dst", _INT, "rank that it leads to; of a link to a switch that of none",
+               missing=-1),
+        Column("bytes", _INT, "what it carried", "bytes"),
+        Column("busy", _INT, "time in which it sent these bytes, one after the other", "ns"),
+        Column("utilisation", pl.Float64, "that time by the time of the job; above 1 only without "
+               "congestion, where messages share a link without being slower"),
+        Column("peak_queue", _INT, "how many messages waited for it at most, with congestion",
+               missing=-1),
+    ),
+)  # fmt: skip
+
 TABLES: Sequence[Table] = (
     NODES, DEPS, GROUPS, ATTRS, TENSORS, OPERANDS, ISSUES, MATCHES, CLOCKS, SCHEDULE, DEVICE_EVENTS,
+    LINKS,
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from nadi.errors import InputError, PairError
 from nadi.kernels import machine as M
@@ -91,6 +92,13 @@ class Simulation:
         from nadi.simulator.as_recorded import simulated_path  # which needs this class
 
         return simulated_path(self)
+
+    @cached_property
+    def links(self) -> pl.DataFrame:
+        """What each link of the network carried (``schema.LINKS``)."""
+        from nadi.simulator.links import link_table  # as above
+
+        return link_table(self)
 
     @cached_property
     def schedule(self) -> Schedule:
