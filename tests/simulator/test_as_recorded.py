@@ -233,3 +233,19 @@ def test_the_job_keeps_to_the_data_model() -> None:
     assert job.num_transfers == 1
     lanes = job.traces[1].nodes.select("is_cpu", "thread", "device", "stream", "start", "duration")
     assert lanes.rows() == [(True, 0, -1, -1, 0, 3000), (False, -1, 0, 2, 0, 101)]
+
+
+def test_with_rendezvous_a_send_waits_for_its_receive() -> None:
+    ends = {"comm_src": 0, "comm_dst": 1, "comm_tag": 0, "comm_size": 10, "is_cpu_op": False}
+    traces = [
+        trace_of([compute(0, micros), {"id": 1, "type": f"COMM_{kind}_NODE", "data_deps": [0]}
+                  | ends])
+        for kind, micros in (("SEND", 1), ("RECV", 50))
+    ]  # fmt: skip
+    network = Network((Dimension("ring", 2, 10.0, 100.0),), rendezvous=True)
+    done = nadi.simulate(traces, nadi.System(network))
+    path = done.critical_path()
+    assert path.segments.select("rank", "name").rows() == [(1, "n0"), (0, "n1")]
+    graph = nadi.simulated_graph(done)
+    later = graph.what_if("scale n0 rank=1 2")
+    assert later.step_ns == done.makespan + 50_000

@@ -135,3 +135,32 @@ def test_as_many_links_as_the_network_has() -> None:
         (0, "ring", 48), (1, "to switch", 24), (1, "from switch", 24), (2, "direct", 24),
     ]  # fmt: skip
     assert np.array_equal(links["dimension"].to_numpy(), np.sort(links["dimension"].to_numpy()))
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(("ring", 8),), (("switch", 2), ("ring", 4))])
+def test_chunks_take_the_two_trees_in_turn(shape: Any, chunks: int) -> None:
+    trace = trace_of([collective(k, "all_reduce", 9000, data_deps=[k - 1][:k]) for k in range(3)])
+    found = [
+        nadi.simulate(
+            [trace] * 8,
+            system_with(*shape, congestion=congestion, all_reduce=("doubleBinaryTree",),
+                        chunks=chunks),
+        ).links["bytes"].to_list()
+        for congestion in (False, True)
+    ]  # fmt: skip
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("queues", [2, 3, 4])
+def test_chunks_take_the_queues_in_turn(queues: int) -> None:
+    trace = trace_of([collective(k, "all_reduce", 9001, data_deps=[k - 1][:k]) for k in range(3)])
+    found = [
+        nadi.simulate(
+            [trace] * 8,
+            system_with(("ring", 4), ("ring", 2), congestion=congestion, queues=queues, chunks=5),
+        ).links["bytes"].to_list()
+        for congestion in (False, True)
+    ]
+    assert found[0] == found[1]
+    assert min(found[0][:8]) > 0  # both ways round
