@@ -1,4 +1,4 @@
-"""The graphs of simulated jobs, of all golden cases of ASTRA-sim: do they say why it took so long?
+"""The graphs of simulated jobs, of all golden cases of ASTRA-sim: they say why it took so long.
 
 Usage: python verification/simulated_graphs.py [CASES.json.gz ...] [--traces DIR]
 

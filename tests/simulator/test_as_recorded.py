@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ from hypothesis import strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.kernels import machine as M
+from nadi.kernels.machine import COMM, COMP, CPU
 from nadi.simulator.config import Dimension, Network, RemoteMemory
 from nadi.simulator.meetings import meetings_of, messages_of_nodes
-from tests.simulator.cases import Node, collective, compute, jobs, system_of, systems, trace_of
+from tests.simulator.cases import collective, compute, jobs, system_of, systems, trace_of
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -105,7 +106,7 @@ def test_the_path_is_as_long_as_the_job_and_as_a_walk_back_over_causes(
     walk = walk_back(done)
     assert walk[0][1] == 0
     assert sum(end - begin for _, begin, end in walk) == done.makespan
-    for (_, _, end), (_, begin, _) in zip(walk, walk[1:], strict=False):
+    for (_, _, end), (_, begin, _) in pairwise(walk):
         assert end == begin
 
 
@@ -135,7 +136,7 @@ def test_after_changes_everything_still_waits_for_what_it_waited_for(
         assert (end[messages.send] > start[messages.receive]).all()
     slot = done.trail.slot[: program.num_nodes]
     for rank in range(program.num_ranks):
-        for one in (M.CPU, M.COMP, M.COMM):
+        for one in (CPU, COMP, COMM):
             mine = np.flatnonzero((program.rank == rank) & (slot == one) & (done.end > done.start))
             mine = mine[np.argsort(done.start[mine])]
             assert (start[mine[1:]] >= end[mine[:-1]]).all()
@@ -163,9 +164,8 @@ def test_ranks_that_differ_in_other_dimensions_do_not_wait_for_each_other() -> N
     done = nadi.simulate(traces, system_of(two_by_two({})))
     graph = nadi.simulated_graph(done)
     assert not graph.delay.any()
-    assert graph.job.matches.group_by("collective").agg(pl.col("rank").sort()).sort(
-        "collective"
-    )["rank"].to_list() == [[0, 1], [2, 3]]
+    met = graph.job.matches.group_by("collective", maintain_order=True).agg("rank")
+    assert met["rank"].to_list() == [[0, 1], [2, 3]]
     slower = graph.weight + np.where(graph.edge_op == 4, 1_000_000, 0)  # compute of rank 2
     moved = graph.with_weights(slower).replay().time - graph.time
     ends = moved[1 : 2 * graph.num_ops : 2].reshape(4, 2)

@@ -159,7 +159,9 @@ def test_chunks_take_the_queues_in_turn(queues: int) -> None:
         nadi.simulate(
             [trace] * 8,
             system_with(("ring", 4), ("ring", 2), congestion=congestion, queues=queues, chunks=5),
-        ).links["bytes"].to_list()
+        )
+        .links["bytes"]
+        .to_list()
         for congestion in (False, True)
     ]
     assert found[0] == found[1]

@@ -75,8 +75,8 @@ def command(
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
                           help="Write when everything runs: OUT.trace.json or OUT.pftrace for "
-                          "ui.perfetto.dev with the critical path, either also with .gz; OUT.log as "
-                          "Chakra's timeline visualizer reads it."),
+                          "ui.perfetto.dev, with the critical path; OUT.log as Chakra's timeline "
+                          "visualizer reads it. Any of them with .gz is compressed."),
     ] = "",
     force: Annotated[
         bool, typer.Option("--force", help="Replace OUT if it is there.")
@@ -88,7 +88,6 @@ def command(
 
     with show_progress(announce=False) as progress:
         progress("starting")
-        from nadi.report.simulated import check_simulated, write_simulated
         from nadi.simulator import (
             load_astra_sim_system,
             read_ranks,
@@ -97,6 +96,8 @@ def command(
         )
 
         if output:
+            from nadi.report.simulated import check_simulated, write_simulated
+
             check_simulated(output, Path(job), force=force)
         if system:
             _refuse_with_system(

@@ -12,9 +12,9 @@ import polars as pl
 from nadi.kernels import machine as M
 from nadi.schema import LINKS
 from nadi.simulator.config import System
+from nadi.simulator.engine import Simulation
 from nadi.simulator.messages import messages_of
 from nadi.simulator.recipes import Phase
-from nadi.simulator.engine import Simulation
 from nadi.simulator.traffic import Traffic, links_per_rank
 
 __all__ = ["link_table"]

@@ -83,13 +83,14 @@ def _loads(
     int64, shape (lines, places, links of a place)
         In the order of the numbers of links.
     """
-    n = dimension.size
-    loads = np.zeros((num_lines, n, links_per_rank(dimension)), dtype=np.int64)
+    n, ports = dimension.size, links_per_rank(dimension)
+    flat = np.zeros(num_lines * n * ports, dtype=np.int64)
+    loads = flat.reshape(num_lines, n, ports)
     if dimension.topology == "fully-connected":
-        np.add.at(loads, (line, a, b), num_bytes)
+        np.add.at(flat, (line * n + a) * ports + b, num_bytes)
     elif dimension.topology == "switch":
-        np.add.at(loads, (line, a, 0), num_bytes)
-        np.add.at(loads, (line, b, 1), num_bytes)
+        np.add.at(flat, (line * n + a) * ports, num_bytes)
+        np.add.at(flat, (line * n + b) * ports + 1, num_bytes)
     else:
         backward = b < a
         if dimension.topology == "ring":
@@ -109,9 +110,10 @@ def _passed(line: Ints, low: Ints, high: Ints, num_bytes: Ints, num_lines: int, 
     By what is more at each place than at the one before it: O(messages + places), however long
     the ways are.
     """
-    steps = np.zeros((num_lines, n + 1), dtype=np.int64)
-    np.add.at(steps, (line, low), num_bytes)
-    np.subtract.at(steps, (line, high), num_bytes)
+    steps = np.zeros(num_lines * n, dtype=np.int64)
+    np.add.at(steps, line * n + low, num_bytes)
+    np.subtract.at(steps, line * n + high, num_bytes)
     round_the_end = high < low
-    np.add.at(steps, (line[round_the_end], 0), num_bytes[round_the_end])
-    return np.cumsum(steps, axis=1)[:, :n]
+    np.add.at(steps, line[round_the_end] * n, num_bytes[round_the_end])
+    loads: Ints = np.cumsum(steps.reshape(num_lines, n), axis=1)
+    return loads

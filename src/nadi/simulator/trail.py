@@ -15,9 +15,16 @@ from nadi.simulator.recipes import Recipe
 __all__ = ["Trail", "trail_of"]
 
 Ints = npt.NDArray[np.int64]
-_KEPT = [
-    M.N_RANK, M.N_KIND, M.N_SLOT, M.N_TIME, M.N_SIZE, M.N_PEER, M.N_KEY, M.N_NUMBER
-]  # fmt: skip
+_KEPT = {
+    "rank": M.N_RANK,
+    "kind": M.N_KIND,
+    "slot": M.N_SLOT,
+    "time": M.N_TIME,
+    "size": M.N_SIZE,
+    "peer": M.N_PEER,
+    "key": M.N_KEY,
+    "number": M.N_NUMBER,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +59,11 @@ class Trail:
 
 def trail_of(tables: Tables, machine: Machine) -> Trail:
     """Keep of a machine that has run what explains its times. O(nodes)."""
-    columns = np.ascontiguousarray(machine.nodes[:, _KEPT].T)
+    columns = np.ascontiguousarray(machine.nodes[:, list(_KEPT.values())].T)
     return Trail(
-        *columns, tables.shapes, tables.recipes, tables.group_members, machine.links.copy()
+        **dict(zip(_KEPT, columns, strict=True)),
+        shapes=tables.shapes,
+        recipes=tables.recipes,
+        group_members=tables.group_members,
+        links=machine.links.copy(),
     )
