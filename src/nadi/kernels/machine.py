@@ -32,7 +32,8 @@ DELAY, SEND, RECEIVE, COLLECTIVE, ACCESS, INSTANT, CUSTOM = range(7)
 CPU, COMP, COMM, NO_SLOT = range(4)
 NUM_SLOTS = 4
 # of a node; KEY is what a send or receive is matched by, the shape of a collective, the server of
-# an access; PEER is the other rank, or the group; NUMBER counts a member's collectives of a group;
+# an access; PEER is the other rank, or the group; NUMBER counts a member's collectives of a group,
+# and is -1 where the order in which they are issued counts;
 # a collective that is a trace of its own begins at SIZE, and its nodes name it by 1 more as PARENT
 (
     N_RANK, N_KIND, N_SLOT, N_TIME, N_SIZE, N_PEER, N_KEY, N_MEMBER, N_WAITS, N_FIRST, N_LAST,
@@ -60,9 +61,10 @@ GROUP_FIELDS = 7
 T_NUMBER, T_NODE, T_LEFT = range(3)
 MEETING_FIELDS = 3
 # of a phase of a recipe; DIM is -1 for the members of the group as one ring; SHARE is how many
-# messages share a link at once, in parts of WHOLE_LINK, and with SPREAD as often as there are hops
-P_DIM, P_COMM, P_HALF, P_ALGORITHM, P_WINDOW, P_TREE, P_SHARE, P_SPREAD = range(8)
-PHASE_FIELDS = 8
+# messages share a link at once, in parts of WHOLE_LINK, and with SPREAD as often as there are hops;
+# of BOTH every second stream goes the other way round, in a queue of its own
+P_DIM, P_COMM, P_HALF, P_ALGORITHM, P_WINDOW, P_TREE, P_SHARE, P_SPREAD, P_BOTH = range(9)
+PHASE_FIELDS = 9
 WHOLE_LINK = 1 << 20  # the SHARE of a phase whose messages have their links for themselves
 # of a recipe
 C_PHASES, C_SLOTS, C_DELAY, C_GROUP = range(4)
@@ -96,12 +98,13 @@ FULLY_CONNECTED, SWITCH, RING_LINKS, MESH = range(4)
 # of a memory server: whether it is busy, and nodes that wait
 V_BUSY, V_HEAD, V_TAIL = range(3)
 # of the numbers that hold for all: ALIKE is one rank that stands for all, MEET works out times of
-# phases at once
+# phases at once; with GATHER a phase is put into the queues of its members when the last of them
+# has come to it; WAYS is 2 if streams that go the other way round have queues of their own
 (
     W_RANKS, W_QUEUES, W_LIMIT, W_AWARE, W_RENDEZVOUS, W_COMPAT, W_ALIKE, W_MEET,
-    W_BUS, W_LATENCY, W_OVERHEAD, W_PAUSE, W_REDUCTION,
-) = range(13)  # fmt: skip
-WORLD_FIELDS = 13
+    W_BUS, W_LATENCY, W_OVERHEAD, W_PAUSE, W_REDUCTION, W_GATHER, W_WAYS,
+) = range(15)  # fmt: skip
+WORLD_FIELDS = 15
 # of a side of a bus: four to a rank, of which the last two are of its memory's
 (
     B_STATE, B_BEFORE, B_LAST, B_IN_A_ROW, B_COUNT, B_REDUCES, B_SENDS, B_SENDS_LAST,

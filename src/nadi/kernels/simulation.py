@@ -28,6 +28,7 @@ from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, finish_times
 from nadi.kernels.network import free_link, free_message, new_message, put_on_link, send_message
 from nadi.kernels.streams import (
     arrive,
+    enter,
     general,
     new_stream,
     next_phase,
@@ -209,13 +210,15 @@ def _free_memory(machine: Machine, server: int) -> None:
 
 @inner
 def _meet(machine: Machine, node: int) -> None:
-    """Count a collective of a group: the k-th of each member are one and the same."""
+    """Count a collective of a group: those of a number are one and the same."""
     nodes, counters = machine.nodes, machine.agenda.counters
     group = machine.groups[nodes[node, M.N_PEER]]
     member = group[M.U_MEMBERS] + nodes[node, M.N_MEMBER]
     number = machine.members[member, 1]
     machine.members[member, 1] = number + 1
-    nodes[node, M.N_NUMBER] = number
+    if nodes[node, M.N_NUMBER] < 0:
+        nodes[node, M.N_NUMBER] = number
+    number = nodes[node, M.N_NUMBER]
     t = machine.meetings[group[M.U_MEETINGS] + number % group[M.U_WINDOW]]
     if t[M.T_NUMBER] != number:
         if t[M.T_LEFT] != 0:
@@ -252,8 +255,10 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
     shape = machine.shapes[nodes[node, M.N_KEY]]
     recipe = machine.recipes[shape[M.H_RECIPE]]
     phase = machine.phases[shape[M.H_RECIPE], 0]
+    gather, now = machine.world[M.W_GATHER], agenda.counters[NOW]
     for i in range(n):
-        times[STARTS, i], times[MEMBERS, i] = members[first + i, 2], members[first + i, 0]
+        times[STARTS, i] = now if gather != 0 else members[first + i, 2]
+        times[MEMBERS, i] = members[first + i, 0]
     early = 0
     # as many chunks at once as a queue lets run; the others follow them one by one
     for k in range(-(-shape[M.H_CHUNKS] // machine.world[M.W_LIMIT])):
@@ -265,7 +270,7 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
             times[STARTS, i] = times[ENDS, i]
     for i in range(n):
         end = times[ENDS, i]
-        add_event(agenda, max(end - early, agenda.counters[NOW]), M.MET, members[first + i, 3], end)
+        add_event(agenda, max(end - early, now), M.MET, members[first + i, 3], end)
 
 
 @called
@@ -287,7 +292,7 @@ def _start_collective(machine: Machine, rank: int, node: int) -> None:
         stream = new_stream(machine, rank, node, number)
         if stream < 0:
             return
-        serve(machine, next_phase(machine, stream))
+        enter(machine, stream, next_phase(machine, stream))
 
 
 @called
@@ -398,7 +403,7 @@ def _leave_phase(machine: Machine, stream: int) -> None:
     else:
         queue = next_phase(machine, stream)
         serve(machine, old)
-        serve(machine, queue)
+        enter(machine, stream, queue)
 
 
 # events

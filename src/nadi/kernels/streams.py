@@ -24,6 +24,7 @@ from nadi.kernels.network import (
 
 __all__ = [
     "arrive",
+    "enter",
     "general",
     "new_stream",
     "next_phase",
@@ -367,6 +368,9 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
     s[M.S_NUMBER], s[M.S_PHASE] = number, -1
     s[M.S_SIZE] = shape[M.H_CHUNK] + (1 if number < shape[M.H_REST] else 0)
     num_queues, turns = machine.world[M.W_QUEUES], machine.turns
+    # where ranks may begin collectives in orders of their own, none counts its turns
+    by_number = machine.world[M.W_GATHER] != 0
+    turn = machine.nodes[node, M.N_NUMBER] * shape[M.H_CHUNKS] + number
     for p in range(machine.recipes[recipe, M.C_PHASES]):
         phase = machine.phases[recipe, p]
         dim, half = max(phase[M.P_DIM], 0), phase[M.P_HALF]
@@ -376,15 +380,18 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
             first = num_queues // 2 if half == 2 else 0
             size = num_queues if half == 0 else num_queues // 2
             size = num_queues - num_queues // 2 if half == 2 else size
-            place = first + turns[rank, dim, half]
+            place = first + (turn % size if by_number else turns[rank, dim, half])
             turns[rank, dim, half] = (turns[rank, dim, half] + 1) % size
             queue += place
             clockwise = place < num_queues // 2
         flag = 1 if clockwise else 0
+        if phase[M.P_BOTH] != 0:
+            flag = 1 - number % 2
+            queue += number % 2 * machine.dims.shape[0] * num_queues
         if phase[M.P_ALGORITHM] == M.TREE:
-            turn = machine.trees[rank, phase[M.P_TREE]]
-            machine.trees[rank, phase[M.P_TREE]] = 1 - turn
-            flag = 1 - turn
+            tree = turn % 2 if by_number else machine.trees[rank, phase[M.P_TREE]]
+            machine.trees[rank, phase[M.P_TREE]] = 1 - tree
+            flag = 1 - tree
         machine.plans[stream, p, 0] = queue
         machine.plans[stream, p, 1] = flag
     return stream
@@ -405,7 +412,7 @@ def _place_in_phase(machine: Machine, stream: int, dim: int) -> None:
 
 @called
 def next_phase(machine: Machine, stream: int) -> int:
-    """Put a stream into the queue of its next phase; gives the queue, -1 if there is none."""
+    """Bring a stream to its next phase, for :func:`enter`; gives its queue, -1 if there is none."""
     s = machine.streams[stream]
     number = machine.shapes[machine.nodes[s[M.S_NODE], M.N_KEY], M.H_RECIPE]
     recipe, group = machine.recipes[number], machine.groups[s[M.S_GROUP]]
@@ -451,16 +458,52 @@ def next_phase(machine: Machine, stream: int) -> int:
         _find_in_tree(s, machine.plans[stream, p, 1] != 0)
     s[M.S_INSERTED] = s[M.S_FREE] = s[M.S_TAKEN] = s[M.S_SENDS] = 0
     s[M.S_REDUCED] = s[M.S_STATE] = 0
-    queue = s[M.S_RANK] * machine.dims.shape[0] * machine.world[M.W_QUEUES]
+    queue = s[M.S_RANK] * machine.dims.shape[0]
+    queue *= machine.world[M.W_QUEUES] * machine.world[M.W_WAYS]
     queue += machine.plans[stream, p, 0]
     s[M.S_QUEUE], s[M.S_NEXT] = queue, -1
+    if machine.world[M.W_GATHER] == 0 or machine.world[M.W_ALIKE] != 0:
+        _put_in_queue(machine, stream, queue)
+    return queue
+
+
+@inner
+def _put_in_queue(machine: Machine, stream: int, queue: int) -> None:
     queues = machine.queues
     if queues[queue, M.Q_HEAD] < 0:
         queues[queue, M.Q_HEAD] = stream
     else:
         machine.streams[queues[queue, M.Q_TAIL], M.S_NEXT] = stream
     queues[queue, M.Q_TAIL] = stream
-    return queue
+
+
+@called
+def enter(machine: Machine, stream: int, queue: int) -> None:
+    """Serve the queue of a stream's phase, or of all members once the last has come to it.
+
+    Members that are put into their queues together stand there in one order: so none waits in
+    one queue for what waits for it in another, whatever order they came in.
+    """
+    if machine.world[M.W_GATHER] == 0 or machine.world[M.W_ALIKE] != 0:
+        serve(machine, queue)
+        return
+    streams, mail = machine.streams, machine.mail
+    s = streams[stream]
+    own = _mail_of(machine, stream, s[M.S_INDEX], s[M.S_RANK], 0)
+    apart = s[M.S_SLOTS] * (s[M.S_STRIDE] if s[M.S_DIM] >= 0 else 1)
+    n, first = s[M.S_N], own - s[M.S_INDEX] * apart
+    mail[own, M.M_STREAM] = stream
+    mail[first, M.M_ASKED] += 1
+    if mail[first, M.M_ASKED] < n:
+        return
+    mail[first, M.M_ASKED] = 0
+    for i in range(n):
+        member = mail[first + i * apart, M.M_STREAM]
+        _put_in_queue(machine, member, streams[member, M.S_QUEUE])
+    for i in range(n):
+        # each lies still where it was put: only a stream that runs gets mail
+        member = mail[first + i * apart, M.M_STREAM]
+        serve(machine, streams[member, M.S_QUEUE])
 
 
 @called

@@ -110,6 +110,7 @@ def astra_sim_system(
             "remote_memory": _memory(remote_memory or {}),
             "collectives": _collectives(system, queues, injection_scale),
             "groups": {str(key): list(ranks) for key, ranks in (comm_group or {}).items()},
+            "slots": "astra-sim",
             "compat": compat,
             "name": name,
             "ignored": sorted(set(system) - _USED - _WITHOUT_EFFECT),

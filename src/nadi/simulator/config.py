@@ -143,6 +143,10 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups
         Members of process groups by name, in the order of their ring; what traces say of
         their groups counts where a name is not here.
+    slots
+        ``device``: threads and streams of a rank do one thing after the other and all of them
+        at once, and so does communication; ``astra-sim``: a rank does one thing on the host,
+        one on the device and one that communicates at a time.
     compat
         ``astra-sim`` gives that simulator's answers, with what is odd about them.
     ignored
@@ -155,6 +159,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     collectives: Collectives = Collectives()
     bus: Bus | None = None
     groups: dict[str, tuple[int, ...]] = {}
+    slots: Literal["device", "astra-sim"] = "device"
     compat: Literal["", "astra-sim"] = ""
     name: str = ""
     ignored: tuple[str, ...] = ()

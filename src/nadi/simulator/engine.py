@@ -19,6 +19,7 @@ from nadi.schedule import Schedule
 from nadi.schema import NODE_KINDS, SCHEDULE
 from nadi.simulator.config import COLLECTIVES, System
 from nadi.simulator.inputs import read_ranks
+from nadi.simulator.lanes import in_lanes
 from nadi.simulator.lower import Tables, machine_of, tables_of
 from nadi.simulator.program import Program, program_of
 from nadi.trace import Job, Trace
@@ -88,6 +89,9 @@ class Simulation:
         slot[program.kind == NODE_KINDS.index("COMP")] = 1
         slot[program.kind == NODE_KINDS.index("COMM_RECV")] = 3
         slot[program.is_cpu] = 0
+        resource = np.array([*_RESOURCES, *program.lane_names], dtype=object)
+        if program.lane is not None:
+            slot = np.where(program.lane < 0, slot, len(_RESOURCES) + program.lane)
         sizes = np.diff(program.first)[self.like]
         rank = np.repeat(np.arange(self.like.size), sizes)
         within = np.arange(rank.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -99,7 +103,7 @@ class Simulation:
                 "node": program.row[node],
                 "start": self.start[node],
                 "end": self.end[node],
-                "resource": np.array(_RESOURCES, dtype=object)[slot[node]].tolist(),
+                "resource": resource[slot[node]].tolist(),
                 "bound_by": np.where(known[node], "order", "").tolist(),
                 "bound_rank": np.where(known[node], rank, -1),
                 "bound_node": np.where(known[node], program.row[cause[node]], -1),
@@ -137,6 +141,8 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
             program = program_of(traces)
     else:
         program = program_of(traces)
+        if system.slots == "device":
+            program = in_lanes(program)
         alike = program.num_ranks == system.network.num_ranks and program.is_alike
         alike = alike and stands_for_all(program, system)
         if alike:
@@ -268,9 +274,9 @@ def _why(tables: Tables, machine: Machine, node: int) -> str:
     if kind != M.COLLECTIVE:
         return f"{what} waits"
     number = int(nodes[node, M.N_NUMBER])
-    first = int(machine.groups[peer, M.U_MEMBERS])
-    begun = machine.members[first : first + len(tables.group_members[peer]), 1]
-    missing = tables.group_members[peer][: begun.size][begun <= number]
+    begun = (nodes[:, M.N_KIND] == M.COLLECTIVE) & (nodes[:, M.N_START] >= 0)
+    begun &= (nodes[:, M.N_PEER] == peer) & (nodes[:, M.N_NUMBER] == number)
+    missing = np.setdiff1d(tables.group_members[peer], nodes[begun, M.N_RANK])
     name = "all ranks" if program.group[node] < 0 else program.group_names[program.group[node]]
     if not missing.size:
         return f"{what} waits within its collective of group {name}"

@@ -16,6 +16,7 @@ from nadi.kernels.machine import Machine
 from nadi.kernels.meetings import SCRATCH_ROWS
 from nadi.schema import COMM_TYPES, NODE_KINDS
 from nadi.simulator.config import COLLECTIVES, System
+from nadi.simulator.lanes import in_lanes, is_one_at_a_time
 from nadi.simulator.program import Program
 from nadi.simulator.recipes import Recipe, chunks_of, recipe_of
 
@@ -78,12 +79,15 @@ def tables_of(
             "network", f"it has {num_ranks} ranks, and the job {program.num_ranks}",
             "choose dimensions whose product is the number of traces",
         )  # fmt: skip
+    if system.slots == "device":
+        program = in_lanes(program)
     nodes = np.zeros((program.num_nodes, M.NODE_FIELDS), dtype=np.int64)
     nodes[:, M.N_RANK] = program.rank
     nodes[:, M.N_FIRST], nodes[:, M.N_LAST] = program.first_child[:-1], program.first_child[1:]
     nodes[:, M.N_WAITS] = np.bincount(program.children, minlength=program.num_nodes)
     nodes[:, M.N_START] = nodes[:, M.N_END] = nodes[:, M.N_CAUSE] = -1
-    nodes[:, M.N_SLOT] = _slots(program)
+    nodes[:, M.N_NUMBER] = -1
+    nodes[:, M.N_SLOT] = _slots(program) if program.lane is None else _slots_beside_lanes(program)
     groups = _Groups(program, num_ranks)
     _set_delays(program, system, nodes)
     num_servers = _set_accesses(program, system, nodes)
@@ -105,13 +109,23 @@ def _slots(program: Program) -> Ints:
     return slot
 
 
+def _slots_beside_lanes(program: Program) -> Ints:
+    """Give a slot to what no lane puts in order, but for communication, which needs none."""
+    slot = np.full(program.num_nodes, M.NO_SLOT, dtype=np.int64)
+    without = program.lane == -1
+    computes = without & (program.kind == _KIND["COMP"])
+    slot[computes & program.is_cpu] = M.CPU
+    slot[computes & ~program.is_cpu] = M.COMP
+    slot[without & np.isin(program.kind, [_KIND["MEM_LOAD"], _KIND["MEM_STORE"]])] = M.COMM
+    return slot
+
+
 # what takes a time of its own
 
 
 def _set_delays(program: Program, system: System, nodes: Ints) -> None:
     """Give computation its time, and everything its recorded one if it is only replayed."""
-    recorded = np.maximum(program.duration, 1)
-    nodes[:, M.N_TIME] = recorded
+    nodes[:, M.N_TIME] = np.maximum(program.duration, 1 if system.slots == "astra-sim" else 0)
     kind = program.kind
     nodes[:, M.N_KIND] = M.DELAY
     nodes[kind == _KIND["INVALID"], M.N_KIND] = M.INSTANT
@@ -357,7 +371,11 @@ def _set_collectives(
     recipes: dict[Recipe, int] = {}
     # collectives of the host's slot may run beside others, and share queues with them
     may_meet = _nothing_contends(system) and system.collectives.queues == 1
-    may_meet = may_meet and not program.is_cpu[chosen].any()
+    if program.lane is None:
+        may_meet = may_meet and not program.is_cpu[chosen].any()
+    else:
+        _number_collectives(program, nodes, chosen)
+        may_meet = may_meet and is_one_at_a_time(program, chosen)
     shapes = np.zeros((kinds.shape[1], M.SHAPE_FIELDS), dtype=np.int64)
     for k, (code, size, involved, group_size) in enumerate(kinds.T.tolist()):
         comm_type = COMM_TYPES[code]
@@ -375,6 +393,16 @@ def _set_collectives(
         whole = may_meet and in_order and _is_whole(recipe)
         shapes[k] = number, count, chunk, int(whole), rest
     return shapes, tuple(recipes)
+
+
+def _number_collectives(program: Program, nodes: Ints, chosen: Ints) -> None:
+    """Let the k-th collectives of a group's members by id meet, in whatever order they begin."""
+    key = nodes[chosen, M.N_PEER] * program.num_ranks + program.rank[chosen]
+    order = np.argsort(key, kind="stable")
+    in_order = key[order]
+    begins = np.flatnonzero(np.diff(in_order, prepend=-1))
+    counted = np.arange(order.size) - np.repeat(begins, np.diff(np.append(begins, order.size)))
+    nodes[chosen[order], M.N_NUMBER] = counted
 
 
 def _nothing_contends(system: System) -> bool:
@@ -468,6 +496,8 @@ def machine_of(
     world[M.W_AWARE] = int(system.network.congestion)
     world[M.W_RENDEZVOUS] = int(system.network.rendezvous)
     world[M.W_COMPAT] = int(system.compat == "astra-sim")
+    world[M.W_GATHER] = int(tables.program.lane is not None)
+    world[M.W_WAYS] = 2 if phases[:, :, M.P_BOTH].any() else 1
     ranks = np.zeros((num_ranks, M.RANK_FIELDS), dtype=np.int64)
     ranks[:, M.R_LEFT] = np.diff(tables.program.first)
     ranks[:, M.R_FINISH] = ranks[:, M.R_DEFERRED] = -1
@@ -503,7 +533,12 @@ def machine_of(
         phases=phases,
         streams=np.zeros((num_streams, M.STREAM_FIELDS), dtype=np.int64),
         plans=np.zeros((num_streams, num_phases, 2), dtype=np.int64),
-        queues=_empty(num_ranks * len(dims) * num_queues, M.QUEUE_FIELDS, M.Q_HEAD, M.Q_TAIL),
+        queues=_empty(
+            num_ranks * len(dims) * num_queues * int(world[M.W_WAYS]),
+            M.QUEUE_FIELDS,
+            M.Q_HEAD,
+            M.Q_TAIL,
+        ),
         turns=np.zeros((num_ranks, len(dims), 3), dtype=np.int64),
         trees=np.zeros((num_ranks, len(COLLECTIVES) * len(dims)), dtype=np.int64),
         mail=mail,
@@ -580,6 +615,6 @@ def _recipe_tables(recipes: tuple[Recipe, ...]) -> tuple[Ints, Ints, int]:
         for p, phase in enumerate(recipe.phases):
             phases[k, p] = (
                 phase.dim, phase.comm, phase.half, phase.algorithm, phase.window, phase.tree,
-                int(phase.share * M.WHOLE_LINK), int(phase.spread),
+                int(phase.share * M.WHOLE_LINK), int(phase.spread), 0,
             )  # fmt: skip
     return table, phases, num_phases

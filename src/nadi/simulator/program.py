@@ -57,6 +57,11 @@ class Program:
         int64: which dimensions take part, as bits; -1 for all.
     first_child, children
         int64, shapes (nodes + 1,) and (dependencies,): who waits for each node, by position.
+    lane
+        int64: the thread or stream of each node, counted over all ranks, -1 for none; None
+        where ranks have slots instead (:mod:`nadi.simulator.lanes`).
+    lane_names
+        What each lane is called.
     """
 
     traces: tuple[Trace, ...]
@@ -78,6 +83,8 @@ class Program:
     group_ranks: tuple[tuple[int, ...], ...]
     first_child: Ints
     children: Ints
+    lane: Ints | None = None
+    lane_names: tuple[str, ...] = ()
 
     @property
     def num_ranks(self) -> int:
@@ -106,6 +113,7 @@ class Program:
             self.kind, self.comm_type, self.is_cpu, self.duration, self.tensor_bytes,
             self.comm_bytes, self.flops, self.src, self.dst, self.tag, self.group, self.involved,
             np.diff(self.first_child),
+            *(() if self.lane is None else (self.lane < 0,)),
         )  # fmt: skip
         rows = [column.reshape(self.num_ranks, -1) for column in columns]
         if not all((row == row[0]).all() for row in rows):
