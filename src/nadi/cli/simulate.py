@@ -18,7 +18,8 @@ __all__ = ["HELP", "command"]
 
 HELP = """Say how long a job would take on a machine that is not there.
 
-The job is a Chakra .et for each rank. The machine is one that comes with Nadi (nadi
+The job is a Chakra .et for each rank, or a recording: a host and a device trace
+for each, as nadi run takes them. The machine is one that comes with Nadi (nadi
 systems lists them), a file of yours, or described as for ASTRA-sim; with its files
 the answers are that simulator's, to the nanosecond, and --right leaves out what is
 odd about them.
@@ -35,7 +36,8 @@ odd about them.
 def command(
     job: Annotated[
         str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, or "
-                            "what their names begin with.", show_default=False),
+                            "what their names begin with; or one of recordings.",
+                            show_default=False),
     ],
     system: Annotated[
         str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
@@ -78,7 +80,7 @@ def command(
         progress("starting")
         from nadi.simulator import (
             load_astra_sim_system,
-            read_ranks,
+            read_job,
             read_system_file,
             simulate,
         )
@@ -100,10 +102,10 @@ def command(
                 "give --system NAME (nadi systems lists them), or both --network and "
                 "--system-config",
             )  # fmt: skip
-        progress("reading traces")
-        traces = read_ranks(job)
+        found = read_job(job, progress)
+        num_ranks = len(found if isinstance(found, list) else found.traces)
         progress("simulating")
-        done = simulate(traces, described.fit(len(traces)) if system else machine)
+        done = simulate(found, described.fit(num_ranks) if system else machine)
     if as_json:
         json.dump(_summary(done), sys.stdout, indent=2)
         sys.stdout.write("\n")
@@ -143,6 +145,8 @@ def _print(done: Simulation) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from nadi.issues import summed_issues
+    from nadi.report._text import print_issues
     from nadi.units import format_count, format_ns
 
     console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
@@ -161,6 +165,8 @@ def _print(done: Simulation) -> None:
     console.print(table)
     if len(shown) > _SHOWN:
         console.print(f"and {len(shown) - _SHOWN} more ranks; --json prints all")
+    issues = summed_issues([trace.issues for trace in program.traces])
+    print_issues((i for i in issues.iter_rows(named=True) if i["severity"] != "info"), console)
 
 
 _SHOWN = 64

@@ -6,7 +6,7 @@ from nadi.simulator.astra_config import astra_sim_system, load_astra_sim_system
 from nadi.simulator.config import System
 from nadi.simulator.elsewhere import OnSystem, Prices, on_system, prices_on
 from nadi.simulator.engine import Simulation, simulate
-from nadi.simulator.inputs import find_ranks, read_ranks
+from nadi.simulator.inputs import find_ranks, read_job, read_ranks
 from nadi.simulator.library import (
     load_system,
     read_system_file,
@@ -30,6 +30,7 @@ __all__ = [
     "message_time",
     "on_system",
     "prices_on",
+    "read_job",
     "read_ranks",
     "read_system_file",
     "shipped_systems",

@@ -18,10 +18,11 @@ from nadi.kernels.simulation import run_machine
 from nadi.schedule import Schedule
 from nadi.schema import NODE_KINDS, SCHEDULE
 from nadi.simulator.config import COLLECTIVES, System
-from nadi.simulator.inputs import read_ranks
+from nadi.simulator.inputs import read_job, read_ranks
 from nadi.simulator.lanes import in_lanes
 from nadi.simulator.lower import Tables, machine_of, tables_of
 from nadi.simulator.program import Program, program_of
+from nadi.simulator.recordings import nodes_of_job
 from nadi.trace import Job, Trace
 
 __all__ = ["Simulation", "simulate"]
@@ -118,7 +119,8 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
     Parameters
     ----------
     job
-        A trace per rank, in order of rank; or their folder, or the prefix of their names.
+        A trace per rank, in order of rank; a linked job; or where they are, as
+        :func:`nadi.simulator.read_job` takes it.
     system
         The machine.
 
@@ -130,8 +132,8 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
         If it never comes to an end: with who waits for whom.
     """
     if isinstance(job, (str, Path)):
-        job = read_ranks(job)
-    traces = job.traces if isinstance(job, Job) else tuple(job)
+        job = read_job(job)
+    traces = nodes_of_job(job, system)
     if not traces:
         raise InputError("job", "it has no traces", "give one for each rank")
     if len(traces) > 1 and all(trace is traces[0] for trace in traces):
