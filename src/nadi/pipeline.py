@@ -21,7 +21,7 @@ from nadi.simulator.elsewhere import on_system, prices_on
 from nadi.simulator.library import read_system_file
 from nadi.simulator.system_file import SystemFile
 from nadi.steps import Window, choose_window, find_steps
-from nadi.trace import Job, Trace
+from nadi.trace import Trace
 from nadi.whatif import ideal_limits, parse_change, parse_values, sweep
 from nadi.whatif import what_if as change_and_replay
 

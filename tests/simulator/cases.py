@@ -172,6 +172,13 @@ def groups_of(draw: st.DrawFn, case: dict[str, Any], num_ranks: int) -> dict[str
 
 
 @st.composite
+def in_a_lane(draw: st.DrawFn, node: Node, *, is_comm: bool) -> Node:
+    """Draw a thread or stream for a node, and whether it computes on the host."""
+    is_cpu = not is_comm and draw(st.booleans())
+    return node | draw(st.sampled_from(_LANES)) | {"is_cpu_op": is_cpu}
+
+
+@st.composite
 def jobs(
     draw: st.DrawFn, case: dict[str, Any], longest: int = 6, *, devices: bool = False
 ) -> dict[int, list[Node]]:
@@ -192,10 +199,7 @@ def jobs(
         deps = {other["id"] for other in chosen}
         if is_comm and rank in last_comm and not devices:
             deps.add(last_comm[rank])
-        if devices:
-            node = node | draw(st.sampled_from(_LANES))
-        if devices and not is_comm:
-            node = node | {"is_cpu_op": draw(st.booleans())}
+        node = draw(in_a_lane(node, is_comm=is_comm) if devices else st.just(node))
         node = node | {"id": len(own), "data_deps": sorted(deps), "ctrl_deps": []}
         if is_comm:
             last_comm[rank] = node["id"]

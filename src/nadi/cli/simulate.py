@@ -68,6 +68,10 @@ def command(
     rendezvous: Annotated[
         bool, typer.Option("--rendezvous", help="Receivers ask before senders send.")
     ] = False,
+    injection_scale: Annotated[
+        int, typer.Option("--injection-scale", metavar="N", min=1,
+                          help="How often each packet takes the endpoint delay.")
+    ] = 1,
     right: Annotated[
         bool, typer.Option("--right", help="Give right answers, not ASTRA-sim's.")
     ] = False,
@@ -88,13 +92,14 @@ def command(
         if system:
             _refuse_with_system(
                 network, system_config, remote_memory, comm_group, congestion, queues > 1,
-                rendezvous, right,
+                rendezvous, injection_scale > 1, right,
             )  # fmt: skip
             described = read_system_file(system)
         elif network and system_config:
             machine = load_astra_sim_system(
                 network, system_config, remote_memory, comm_group, congestion=congestion,
-                queues=queues, rendezvous=rendezvous, compat="" if right else "astra-sim",
+                queues=queues, rendezvous=rendezvous, injection_scale=injection_scale,
+                compat="" if right else "astra-sim",
             )  # fmt: skip
         else:
             raise UsageError(
@@ -125,7 +130,7 @@ def _refuse_with_system(*given: object) -> None:
 
 _OF_ASTRA_SIM = (
     "network", "system-config", "remote-memory", "comm-group", "congestion", "queues",
-    "rendezvous", "right",
+    "rendezvous", "injection-scale", "right",
 )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from nadi.formats import container
 from nadi.formats.location import check_target, locate
 from nadi.graph_builder import build_graph
 from nadi.issues import IssueLog
-from nadi.trace import Job
+from nadi.trace import Job, Trace
 
 __all__ = ["COMM_GROUPS", "TRACES", "SimulatorFiles", "played_traces", "write_for_astra_sim"]
 

@@ -30,7 +30,7 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Ns = Annotated[int, msgspec.Meta(ge=0)]
-_ALGORITHM = re.compile(r"(one)?(ring|direct|halvingdoubling|doublebinarytree)(\d*)")
+_ALGORITHM = re.compile(r"(one)?(ring|biring|direct|halvingdoubling|doublebinarytree)(\d*)")
 
 
 class Dimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,7 +103,9 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     all_reduce, reduce_scatter, all_gather, all_to_all
         An algorithm for each dimension, or one that begins with ``one`` for all ranks as one
-        dimension: ``ring``, ``direct``, ``direct4``, ``halvingDoubling``, ``doubleBinaryTree``.
+        dimension: ``ring``, ``biring``, ``direct``, ``direct4``, ``halvingDoubling``,
+        ``doubleBinaryTree``. ``biring`` sends half of each part either way round, where ways
+        have links of their own: in a ring and where all are joined; elsewhere it is a ring.
     bandwidth_aware
         An all-reduce of several dimensions scatters, reduces in the last, and gathers.
     chunks
@@ -185,7 +187,7 @@ def parse_algorithm(text: str, where: str) -> Algorithm:
     if not found or (found[3] and found[2] != "direct") or found[3] == "0":
         raise UsageError(
             where, f"no algorithm is called {text!r}",
-            "there are ring, direct, direct<window>, halvingDoubling and doubleBinaryTree, "
+            "there are ring, biring, direct, direct<window>, halvingDoubling and doubleBinaryTree, "
             "each also with one before it",
         )  # fmt: skip
     return Algorithm(found[2], int(found[3] or -1), bool(found[1]))

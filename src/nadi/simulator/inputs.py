@@ -70,7 +70,9 @@ def read_ranks(path: Path | str) -> list[Trace]:
     return [formats.read(file) for file in find_ranks(path)]
 
 
-def read_job(path: Path | str, progress: Callable[[str], None] = lambda _: None) -> Job | list[Trace]:
+def read_job(
+    path: Path | str, progress: Callable[[str], None] = lambda _: None
+) -> Job | list[Trace]:
     """Read a job to simulate, recorded or made.
 
     Parameters

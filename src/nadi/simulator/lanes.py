@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from nadi.errors import InputError
+from nadi.kernels import machine as M
 from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import topological_order
 from nadi.schema import NODE_KINDS
 from nadi.simulator.program import Program
 
-__all__ = ["in_lanes", "is_one_at_a_time"]
+__all__ = ["in_lanes", "is_one_at_a_time", "numbers_in_groups", "slots_beside_lanes"]
 
 Ints = npt.NDArray[np.int64]
 _IN_ORDER = ("COMP", "COMM_COLL", "MEM_LOAD", "MEM_STORE")  # not messages of two ranks
@@ -71,7 +72,34 @@ def is_one_at_a_time(program: Program, chosen: Ints) -> bool:
     if program.lane is None or (program.lane[chosen] < 0).any():
         return False
     pairs = np.unique(np.stack([rank, program.lane[chosen]]), axis=1)
-    return pairs.shape[1] == np.unique(rank).size
+    return bool(pairs.shape[1] == np.unique(rank).size)
+
+
+def slots_beside_lanes(program: Program) -> Ints:
+    """Give a slot to what no lane puts in order, but for communication, which needs none."""
+    slot = np.full(program.num_nodes, M.NO_SLOT, dtype=np.int64)
+    without = program.lane == -1
+    computes = without & (program.kind == NODE_KINDS.index("COMP"))
+    slot[computes & program.is_cpu] = M.CPU
+    slot[computes & ~program.is_cpu] = M.COMP
+    accesses = [NODE_KINDS.index(name) for name in ("MEM_LOAD", "MEM_STORE")]
+    slot[without & np.isin(program.kind, accesses)] = M.COMM
+    return slot
+
+
+def numbers_in_groups(program: Program, group: Ints, chosen: Ints) -> Ints:
+    """Count collectives of each member of a group by id: those of one number meet.
+
+    Whatever order they are begun in, which on devices each rank may have its own of.
+    """
+    key = group * program.num_ranks + program.rank[chosen]
+    order = np.argsort(key, kind="stable")
+    begins = np.flatnonzero(np.diff(key[order], prepend=-1))
+    number = np.empty(order.size, dtype=np.int64)
+    number[order] = np.arange(order.size) - np.repeat(
+        begins, np.diff(np.append(begins, order.size))
+    )
+    return number
 
 
 def _column(program: Program, name: str) -> Ints:

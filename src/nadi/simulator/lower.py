@@ -16,7 +16,12 @@ from nadi.kernels.machine import Machine
 from nadi.kernels.meetings import SCRATCH_ROWS
 from nadi.schema import COMM_TYPES, NODE_KINDS
 from nadi.simulator.config import COLLECTIVES, System
-from nadi.simulator.lanes import in_lanes, is_one_at_a_time
+from nadi.simulator.lanes import (
+    in_lanes,
+    is_one_at_a_time,
+    numbers_in_groups,
+    slots_beside_lanes,
+)
 from nadi.simulator.program import Program
 from nadi.simulator.recipes import Recipe, chunks_of, recipe_of
 
@@ -87,7 +92,7 @@ def tables_of(
     nodes[:, M.N_WAITS] = np.bincount(program.children, minlength=program.num_nodes)
     nodes[:, M.N_START] = nodes[:, M.N_END] = nodes[:, M.N_CAUSE] = -1
     nodes[:, M.N_NUMBER] = -1
-    nodes[:, M.N_SLOT] = _slots(program) if program.lane is None else _slots_beside_lanes(program)
+    nodes[:, M.N_SLOT] = _slots(program) if program.lane is None else slots_beside_lanes(program)
     groups = _Groups(program, num_ranks)
     _set_delays(program, system, nodes)
     num_servers = _set_accesses(program, system, nodes)
@@ -109,23 +114,15 @@ def _slots(program: Program) -> Ints:
     return slot
 
 
-def _slots_beside_lanes(program: Program) -> Ints:
-    """Give a slot to what no lane puts in order, but for communication, which needs none."""
-    slot = np.full(program.num_nodes, M.NO_SLOT, dtype=np.int64)
-    without = program.lane == -1
-    computes = without & (program.kind == _KIND["COMP"])
-    slot[computes & program.is_cpu] = M.CPU
-    slot[computes & ~program.is_cpu] = M.COMP
-    slot[without & np.isin(program.kind, [_KIND["MEM_LOAD"], _KIND["MEM_STORE"]])] = M.COMM
-    return slot
-
-
 # what takes a time of its own
 
 
 def _set_delays(program: Program, system: System, nodes: Ints) -> None:
     """Give computation its time, and everything its recorded one if it is only replayed."""
-    nodes[:, M.N_TIME] = np.maximum(program.duration, 1 if system.slots == "astra-sim" else 0)
+    duration = program.duration
+    if system.compat:  # which reads microseconds
+        duration = (duration + 500) // 1000 * 1000
+    nodes[:, M.N_TIME] = np.maximum(duration, 1 if system.slots == "astra-sim" else 0)
     kind = program.kind
     nodes[:, M.N_KIND] = M.DELAY
     nodes[kind == _KIND["INVALID"], M.N_KIND] = M.INSTANT
@@ -379,7 +376,7 @@ def _set_collectives(
     if program.lane is None:
         may_meet = may_meet and not program.is_cpu[chosen].any()
     else:
-        _number_collectives(program, nodes, chosen)
+        nodes[chosen, M.N_NUMBER] = numbers_in_groups(program, nodes[chosen, M.N_PEER], chosen)
         may_meet = may_meet and is_one_at_a_time(program, chosen)
     shapes = np.zeros((kinds.shape[1], M.SHAPE_FIELDS), dtype=np.int64)
     for k, (code, size, involved, group_size) in enumerate(kinds.T.tolist()):
@@ -392,22 +389,14 @@ def _set_collectives(
             )  # fmt: skip
         recipe = recipe_of(system, comm_type, group_size, involved)
         count, chunk, rest = chunks_of(system, comm_type, size, groups.num_ranks, where)
+        if recipe.goes_both_ways:
+            count, (chunk, rest) = 2 * count, divmod(count * chunk + rest, 2 * count)
         number = recipes.setdefault(recipe, len(recipes))
         # with several under way at once, chunks of different sizes may pass each other
         in_order = rest == 0 or system.collectives.active_chunks == 1
         whole = may_meet and in_order and _is_whole(recipe)
         shapes[k] = number, count, chunk, int(whole), rest
     return shapes, tuple(recipes)
-
-
-def _number_collectives(program: Program, nodes: Ints, chosen: Ints) -> None:
-    """Let the k-th collectives of a group's members by id meet, in whatever order they begin."""
-    key = nodes[chosen, M.N_PEER] * program.num_ranks + program.rank[chosen]
-    order = np.argsort(key, kind="stable")
-    in_order = key[order]
-    begins = np.flatnonzero(np.diff(in_order, prepend=-1))
-    counted = np.arange(order.size) - np.repeat(begins, np.diff(np.append(begins, order.size)))
-    nodes[chosen[order], M.N_NUMBER] = counted
 
 
 def _nothing_contends(system: System) -> bool:
@@ -419,6 +408,8 @@ def _is_whole(recipe: Recipe) -> bool:
     if len(recipe.phases) != 1:
         return False
     phase = recipe.phases[0]
+    if phase.both:
+        return False
     if phase.algorithm == M.DIRECT:
         all_at_once = phase.window < 0 or phase.window >= phase.size - 1
         return phase.comm != M.ALL_REDUCE and all_at_once
@@ -501,8 +492,9 @@ def machine_of(
     world[M.W_AWARE] = int(system.network.congestion)
     world[M.W_RENDEZVOUS] = int(system.network.rendezvous)
     world[M.W_COMPAT] = int(system.compat == "astra-sim")
-    world[M.W_GATHER] = int(tables.program.lane is not None)
     world[M.W_WAYS] = 2 if phases[:, :, M.P_BOTH].any() else 1
+    # two halves may come to a queue at one time, and at each rank in another order
+    world[M.W_GATHER] = int(tables.program.lane is not None or world[M.W_WAYS] > 1)
     ranks = np.zeros((num_ranks, M.RANK_FIELDS), dtype=np.int64)
     ranks[:, M.R_LEFT] = np.diff(tables.program.first)
     ranks[:, M.R_FINISH] = ranks[:, M.R_DEFERRED] = -1
@@ -620,6 +612,6 @@ def _recipe_tables(recipes: tuple[Recipe, ...]) -> tuple[Ints, Ints, int]:
         for p, phase in enumerate(recipe.phases):
             phases[k, p] = (
                 phase.dim, phase.comm, phase.half, phase.algorithm, phase.window, phase.tree,
-                int(phase.share * M.WHOLE_LINK), int(phase.spread), 0,
+                int(phase.share * M.WHOLE_LINK), int(phase.spread), int(phase.both),
             )  # fmt: skip
     return table, phases, num_phases

@@ -19,8 +19,8 @@ __all__ = ["Program", "program_of"]
 
 Ints = npt.NDArray[np.int64]
 _COLUMNS = (
-    "id", "kind", "comm_type", "is_cpu", "duration", "bytes", "comm_bytes", "flops", "src", "dst",
-    "tag", "group",
+    "id", "kind", "comm_type", "is_cpu", "duration", "exclusive", "bytes", "comm_bytes", "flops",
+    "src", "dst", "tag", "group",
 )  # fmt: skip
 _NODE_ARRAYS = (
     "row", "kind", "comm_type", "is_cpu", "duration", "tensor_bytes", "comm_bytes", "flops", "src",
@@ -50,7 +50,8 @@ class Program:
     is_cpu
         bool.
     duration, tensor_bytes, comm_bytes, flops, src, dst, tag
-        int64, -1 where it is not stated; duration in ns.
+        int64, -1 where it is not stated; duration in ns, of nodes that nest only their own: it is
+        what an .et has as their duration, with the whole beside it if Nadi wrote it.
     group
         int64: position in ``group_names``, -1 for all ranks.
     involved
@@ -198,7 +199,7 @@ def _program_of_different(traces: Sequence[Trace]) -> Program:
         "kind": nodes["kind"].to_physical().to_numpy().astype(np.int64),
         "comm_type": nodes["comm_type"].to_physical().to_numpy().astype(np.int64),
         "is_cpu": _is_cpu(traces, nodes["is_cpu"].to_numpy(), first),
-        "duration": nodes["duration"].to_numpy(),
+        "duration": _own_durations(nodes),
         "tensor_bytes": nodes["bytes"].to_numpy(),
         "comm_bytes": nodes["comm_bytes"].to_numpy(),
         "flops": nodes["flops"].to_numpy(),
@@ -219,6 +220,11 @@ def _program_of_different(traces: Sequence[Trace]) -> Program:
         children=dst[by_src],
         **columns,
     )
+
+
+def _own_durations(nodes: pl.DataFrame) -> Ints:
+    own, whole = nodes["exclusive"].to_numpy(), nodes["duration"].to_numpy()
+    return np.where(own >= 0, own, whole)
 
 
 def _order(ids: Ints, first: Ints) -> tuple[Ints | None, Ints | None]:

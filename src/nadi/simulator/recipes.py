@@ -18,6 +18,7 @@ _COMM = {
 }
 _ALGORITHM = {
     "ring": M.RING,
+    "biring": M.RING,
     "direct": M.DIRECT,
     "halvingdoubling": M.HALVING_DOUBLING,
     "doublebinarytree": M.TREE,
@@ -28,7 +29,10 @@ _ALL, _FIRST_HALF, _SECOND_HALF = range(3)
 
 @dataclass(frozen=True)
 class Phase:
-    """One algorithm among so many members; ``dim`` is -1 for all members as one ring."""
+    """One algorithm among so many members; ``dim`` is -1 for all members as one ring.
+
+    Of ``both`` every second chunk goes the other way round, over links of its own.
+    """
 
     dim: int
     comm: int
@@ -39,6 +43,7 @@ class Phase:
     size: int
     share: float = 1.0
     spread: bool = False
+    both: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,11 @@ class Recipe:
     phases: tuple[Phase, ...]
     delay: int
     is_group: bool
+
+    @property
+    def goes_both_ways(self) -> bool:
+        """Whether chunks are halved, so that one half goes the other way round."""
+        return any(phase.both for phase in self.phases)
 
     @property
     def num_slots(self) -> int:
@@ -100,11 +110,21 @@ def recipe_of(system: System, comm_type: str, group_size: int, involved: int) ->
         phases = _by_dimension(system, comm_type, algorithms, involved)
         delay = system.collectives.endpoint_delay
     if not system.compat:
-        phases = [_sharing(system, phase) for phase in phases]
+        phases = [_both_ways(system, phase, algorithms) for phase in phases]
+        phases = [_sharing(system, phase, phases) for phase in phases]
     return Recipe(tuple(phases), delay, bool(group_size and system.compat))
 
 
-def _sharing(system: System, phase: Phase) -> Phase:
+def _both_ways(system: System, phase: Phase, algorithms: list[Algorithm]) -> Phase:
+    """Let a ring go both ways round, where that is asked for and each way has its own links."""
+    asked = algorithms[min(max(phase.dim, 0), len(algorithms) - 1)].name == "biring"
+    if not asked or phase.dim < 0 or phase.size == 2:
+        return phase
+    topology = system.network.dimensions[phase.dim].topology
+    return replace(phase, both=topology in ("ring", "fully-connected"))
+
+
+def _sharing(system: System, phase: Phase, phases: list[Phase]) -> Phase:
     """Say how many messages of a phase share a link at once, where none waits for another.
 
     As many chunks as are worked on at once do. Of a direct algorithm, all messages of a rank
@@ -114,7 +134,8 @@ def _sharing(system: System, phase: Phase) -> Phase:
     if system.network.congestion:
         return phase
     collectives = system.collectives
-    share = float(min(collectives.active_chunks, collectives.chunks))
+    halves = any(other.both for other in phases) and not phase.both
+    share = float(min(collectives.active_chunks, collectives.chunks * (2 if halves else 1)))
     topologies = {system.network.dimensions[d].topology for d in _dims_of(system, phase)}
     if phase.algorithm == M.DIRECT:
         n = phase.size
@@ -207,6 +228,8 @@ def _phase(
 def _check_size(comm: str, algorithm: Algorithm, size: int, compat: str) -> None:
     """Refuse what an algorithm cannot do."""
     name = algorithm.name
+    if name == "biring" and compat:
+        raise UsageError(comm, "ASTRA-sim has no biring", "choose ring, or the right rules")
     if name == "halvingdoubling" and comm == "all_to_all":
         raise UsageError(comm, "halvingDoubling has no all-to-all", "choose ring or direct")
     if size & (size - 1) == 0 or name not in ("halvingdoubling", "doublebinarytree"):
