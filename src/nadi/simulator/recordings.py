@@ -8,13 +8,11 @@ from dataclasses import replace
 from nadi.export.astra_sim import played_traces
 from nadi.issues import IssueLog, summed_issues
 from nadi.link import link_job
-from nadi.schema import DEP_KINDS, GIVEN_DEPS
+from nadi.schema import GIVEN_DEPS
 from nadi.simulator.config import COLLECTIVES, System
 from nadi.trace import Job, Trace
 
 __all__ = ["nodes_of_job"]
-
-_GIVEN = min(DEP_KINDS.index(kind) for kind in GIVEN_DEPS)
 
 
 def nodes_of_job(job: Job | Sequence[Trace], system: System) -> tuple[Trace, ...]:
@@ -48,7 +46,8 @@ def nodes_of_job(job: Job | Sequence[Trace], system: System) -> tuple[Trace, ...
 def _is_recorded(trace: Trace) -> bool:
     """Tell whether a trace's dependencies are those of a recording, and no Chakra trace's."""
     sources = trace.provenance.sources
-    if not sources or sources[0].format.startswith("Chakra"):
-        kinds = trace.deps["kind"]
-        return bool(kinds.len()) and int(kinds.to_physical().min()) < _GIVEN  # type: ignore[arg-type]
-    return not set(trace.deps["kind"].unique().to_list()) & set(GIVEN_DEPS)
+    if sources and sources[0].format.startswith("Chakra"):
+        return False
+    # of what was made by hand only the dependencies tell
+    kinds = set(trace.deps["kind"].unique().to_list())
+    return not kinds <= set(GIVEN_DEPS) if not sources else not kinds & set(GIVEN_DEPS)
