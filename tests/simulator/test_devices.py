@@ -108,6 +108,23 @@ def test_one_rank_stands_for_all_that_are_alike(data: st.DataObject) -> None:
     assert done.cycles.tolist() == [max(end for _, end in times) for times in full]
 
 
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_replayed_everything_takes_its_recorded_time(data: st.DataObject) -> None:
+    case = data.draw(systems(), label="case")
+    case["system"]["replay-only"] = 1
+    nodes = data.draw(jobs(case), label="nodes")
+    for of_rank in nodes.values():
+        for node in of_rank:
+            node["duration_micros"] = 1 + node["id"] % 5
+    program = program_of([trace_of(nodes[rank]) for rank in sorted(nodes)])
+    tables = tables_of(program, system_of(case))
+    done = simulation_of(tables, run_tables(tables), program.num_ranks)
+    found = astra_sim.simulate(case, nodes)
+    expected = [[times[number] for number in sorted(times)] for times in found["times"]]
+    assert times_of(done) == expected
+
+
 def test_streams_go_on_at_once_and_each_in_order() -> None:
     nodes = [
         compute(0, 5, stream=7), compute(1, 3, stream=20), compute(2, 4, stream=7),

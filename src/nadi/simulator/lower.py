@@ -96,7 +96,8 @@ def tables_of(
     groups = _Groups(program, num_ranks)
     _set_delays(program, system, nodes)
     num_servers = _set_accesses(program, system, nodes)
-    num_keys = _set_messages(program, nodes)
+    # replayed, they take their recorded time as everything does
+    num_keys = 0 if system.compute.replay_only else _set_messages(program, nodes)
     nodes, children, num_keys = _set_custom(program, system, nodes, custom, num_keys)
     shapes, recipes = _set_collectives(program, system, nodes, groups)
     counts, regions = _mail(nodes, shapes, recipes, groups)
