@@ -358,8 +358,8 @@ def _set_collectives(
     _set_groups(program, system, nodes, groups, chosen)
     sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
     if not system.compat:
-        # which nobody else takes part in, or nobody whose trace is here: as long as recorded
-        chosen = chosen[sizes[nodes[chosen, M.N_PEER]] > 1]
+        # what nobody else takes part in, or nobody whose trace is here, as long as recorded
+        chosen = chosen[(sizes[nodes[chosen, M.N_PEER]] > 1) | (program.duration[chosen] <= 0)]
         if not chosen.size:
             return np.zeros((1, M.SHAPE_FIELDS), dtype=np.int64), ()
     group = nodes[chosen, M.N_PEER]
