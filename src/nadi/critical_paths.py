@@ -149,10 +149,10 @@ def _trace_path(replay: Replay, window: Window) -> CriticalPath:
     vertices = path[:size][::-1].copy()
     del path
     # what lies before the window is cut off; one vertex before it is kept as the source
-    reached = time[vertices]
-    first = max(int(np.searchsorted(reached, begin, side="right")) - 1, 0)
-    vertices, reached = vertices[first:], reached[first:]
-    return describe_path(graph, vertices, replay.bound_by[vertices], reached, begin)
+    first = int(np.searchsorted(time[vertices], begin, side="right")) - 1
+    vertices = vertices[max(first, 0) :]
+    # the times are taken anew: kept here, they would lie beside the table of the path
+    return describe_path(graph, vertices, replay.bound_by[vertices], time[vertices], begin)
 
 
 def describe_path(
