@@ -1,6 +1,7 @@
 """How fast jobs are simulated, in a warm process and on one core.
 
 Usage: python benchmarks/simulate.py [FOLDER of unpacked golden traces]
+       python benchmarks/simulate.py --skewed   (100,000 ranks once, for the memory of that alone)
 
 GPT traces (64 ranks), the public collective cases without contention, an all-reduce of 1 GB
 that all ranks begin at once, the same with skewed arrivals, and messages that contend. Times are
@@ -16,9 +17,11 @@ import sys
 import tarfile
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from _measure import SHARED, measure, nadi, peak_memory_mb
 
 import nadi as library
@@ -27,6 +30,7 @@ from nadi.simulator.lower import tables_of
 from nadi.simulator.program import program_of
 
 GOLDEN = SHARED / "golden" / "astra"
+_CUBE = ["Ring", "FullyConnected", "Switch"]
 _TYPES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}
 
 
@@ -81,14 +85,43 @@ def report_engine(what: str, traces: list[library.Trace], system: Any) -> None:
     def run() -> None:
         room["machine"] = run_tables(tables)
 
-    alone, whole = best(run), best(lambda: library.simulate(traces, system))
-    nodes, events = tables.program.num_nodes, int(room["machine"].agenda.counters[2])
+    alone = best(run)
+    nodes, events = tables.program.num_nodes, int(room.pop("machine").agenda.counters[2])
+    whole = best(lambda: library.simulate(traces, system))
     print(
         f"{what}: {nodes:,} nodes, engine {1e3 * alone:.1f} ms ="
         f" {nodes / alone / 1e6:.2f} M nodes/s,"
         f" {events / alone / 1e6:.1f} M events/s; nadi.simulate {1e3 * whole:.1f} ms;"
         f" {peak_memory_mb():,.0f} MB at peak so far"
     )
+
+
+def eight_times(
+    traces: list[library.Trace], groups: dict[str, list[int]]
+) -> tuple[list[library.Trace], dict[str, list[int]]]:
+    """Make a job of eight that do not know of each other, with ranks and groups of their own."""
+    num_ranks = len(traces)
+    found, all_groups = [], {}
+    everyone = list(range(num_ranks))
+    for copy in range(8):
+        shift = copy * num_ranks
+        for name, members in groups.items():
+            all_groups[f"{copy}_{name}"] = [rank + shift for rank in members]
+        all_groups[f"{copy}_all"] = [rank + shift for rank in everyone]
+        for trace in traces:
+            peers = [
+                pl.when(pl.col(name) >= 0).then(pl.col(name) + shift).otherwise(-1).alias(name)
+                for name in ("src", "dst")
+            ]
+            own = pl.col("name").is_in(["", "0"])
+            names = pl.format(
+                "{}_{}", pl.lit(copy), pl.when(own).then(pl.lit("all")).otherwise(pl.col("name"))
+            )
+            found.append(replace(
+                trace, nodes=trace.nodes.with_columns(peers),
+                groups=trace.groups.with_columns(names.alias("name")),
+            ))  # fmt: skip
+    return found, all_groups
 
 
 def cases_without_contention(folder: Path) -> None:
@@ -127,13 +160,19 @@ def main() -> None:
         system = library.astra_sim_system(case["network"], case["system"], None, case["comm_group"])
         report_engine("GPT, 64 ranks", library.read_ranks(gpt), system)
         whole_process(folder, gpt, case)
+        traces, groups = eight_times(library.read_ranks(gpt), case["comm_group"])
+        network = {
+            "topology": ["Ring"] * 3, "npus_count": [8, 8, 8], "bandwidth": [50.0] * 3,
+            "latency": [500.0] * 3,
+        }  # fmt: skip
+        system = library.astra_sim_system(network, case["system"], None, groups)
+        report_engine("GPT, 8 times 64 ranks", traces, system)
         cases_without_contention(folder)
         one = written(folder, "all_reduce", 1 << 30)
-        cube = ["Ring", "FullyConnected", "Switch"]
         for topology, counts, algorithm in (
             (["Ring"], [1024], "ring"), (["Ring"], [1024], "direct"),
-            (["Switch"], [4096], "halvingDoubling"), (cube, [16, 16, 16], "ring"),
-            (cube, [50, 50, 40], "ring"),
+            (["Switch"], [4096], "halvingDoubling"), (_CUBE, [16, 16, 16], "ring"),
+            (_CUBE, [50, 50, 40], "ring"),
         ):  # fmt: skip
             system = system_of(topology, counts, algorithm)
             traces = [one] * system.network.num_ranks
@@ -144,14 +183,28 @@ def main() -> None:
                                          ([64], "direct", "Ring")):  # fmt: skip
             contended = system_of([shape], counts, algorithm, congestion=True)
             report_engine(f"contended {shape}, {algorithm}", [one] * counts[0], contended)
-        random.seed(1)
-        skewed = [
-            written(folder, "all_reduce", 1 << 30, random.randrange(1, 1000)) for _ in range(64)
-        ]
         for counts in ([16, 16, 16], [32, 32, 32], [50, 50, 40]):
-            system = system_of(cube, counts, "ring")
-            traces = [skewed[rank * 7919 % 64] for rank in range(system.network.num_ranks)]
-            report_engine(f"skewed arrivals, {len(traces):,} ranks", traces, system)
+            system = system_of(_CUBE, counts, "ring")
+            what = f"skewed arrivals, {system.network.num_ranks:,} ranks"
+            report_engine(what, skewed_traces(folder, system), system)
+
+
+def skewed_traces(folder: Path, system: Any) -> list[library.Trace]:
+    """Give a trace for each rank, of 64 that begin their all-reduce at different times."""
+    random.seed(1)
+    skewed = [written(folder, "all_reduce", 1 << 30, random.randrange(1, 1000)) for _ in range(64)]
+    return [skewed[rank * 7919 % 64] for rank in range(system.network.num_ranks)]
+
+
+def skewed_once() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        system = system_of(_CUBE, [50, 50, 40], "ring")
+        traces = skewed_traces(Path(folder), system)
+        seconds = best(lambda: library.simulate(traces, system), 1)
+    print(
+        f"skewed arrivals, {len(traces):,} ranks, once: {seconds:.2f} s and its kernels loaded,"
+        f" {peak_memory_mb():,.0f} MB at peak of the process"
+    )
 
 
 def whole_process(folder: Path, gpt: Path, case: dict[str, Any]) -> None:
@@ -167,4 +220,7 @@ def whole_process(folder: Path, gpt: Path, case: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["--skewed"]:
+        skewed_once()
+    else:
+        main()

@@ -484,6 +484,7 @@ def test_the_example_has_every_kind_of_edge():
     assert {EdgeKind(kind) for kind in graph.edge_kind} == set(EdgeKind) - {
         EdgeKind.ADDED,
         EdgeKind.TENSOR,
+        EdgeKind.GIVEN,
     }
 
 

@@ -21,6 +21,7 @@ LAYERS = [
     {"link"},
     {"feed"},
     {"discover"},
+    {"loading"},
     {"overheads"},
     {"graph"},
     {"graph_builder", "networkx_graphs"},

@@ -203,14 +203,19 @@ def unpack(archives: list[Path], folder: Path) -> None:
             content.extractall(folder, filter="data")
 
 
-def main() -> None:
+def given_paths() -> tuple[list[Path], Path | None]:
+    """Read the command line: the files of cases, and where traces are unpacked already."""
     given = sys.argv[1:]
     traces = None
     if "--traces" in given:
         at = given.index("--traces")
         traces = Path(given[at + 1])
         del given[at : at + 2]
-    paths = [Path(name) for name in given] or sorted(_FOLDER.glob("*.json.gz"))
+    return [Path(name) for name in given] or sorted(_FOLDER.glob("*.json.gz")), traces
+
+
+def main() -> None:
+    paths, traces = given_paths()
     checks, faults = Checks(), Faults()
     with tempfile.TemporaryDirectory() as unpacked:
         folder = traces or Path(unpacked)

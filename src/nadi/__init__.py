@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from nadi.overheads import Overheads, estimate_overheads
     from nadi.pipeline import ask, load_devices, load_job, reorder_job, run
     from nadi.reordering import Candidate, MoveEarlier, Reordering, find_reorders, reorder
+    from nadi.report.simulated import write_issue_lines, write_simulated_timeline
+    from nadi.report.simulation import write_simulation
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import TimelinePart, redraw, write_timeline, write_timelines
     from nadi.result import Answers, Prediction, Run
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
         read_system_file,
         simulate,
     )
+    from nadi.simulator.as_recorded import simulated_graph, simulated_job
     from nadi.steps import Window, choose_window, find_steps
     from nadi.trace import Job, Trace
     from nadi.validate import validate_job, validate_trace
@@ -150,6 +153,8 @@ _HOME = {
     "redraw": "report.timeline",
     "run": "pipeline",
     "simulate": "simulator",
+    "simulated_graph": "simulator.as_recorded",
+    "simulated_job": "simulator.as_recorded",
     "summarize": "report.summary",
     "tensor_deps": "link.tensors",
     "validate_job": "validate",
@@ -164,7 +169,10 @@ _HOME = {
     "find_reorders": "reordering",
     "reorder": "reordering",
     "reorder_job": "pipeline",
+    "write_simulation": "report.simulation",
     "write_timelines": "report.timeline",
+    "write_issue_lines": "report.simulated",
+    "write_simulated_timeline": "report.simulated",
 }
 
 __all__ = [
@@ -247,6 +255,8 @@ __all__ = [
     "reorder_job",
     "run",
     "simulate",
+    "simulated_graph",
+    "simulated_job",
     "slack_histogram",
     "summarize",
     "sweep",
@@ -257,7 +267,10 @@ __all__ = [
     "what_if",
     "write",
     "write_for_astra_sim",
+    "write_issue_lines",
     "write_results",
+    "write_simulated_timeline",
+    "write_simulation",
     "write_timeline",
     "write_timelines",
 ]

@@ -35,6 +35,7 @@ _KIND_OF_EDGE = {
     EdgeKind.THREAD: "host gap",
     EdgeKind.ADDED: "delay",
     EdgeKind.TENSOR: "delay",
+    EdgeKind.GIVEN: "delay",
 }
 _PATH_CODE = np.array(  # of each kind of edge, and after these of delays
     [PATH_KINDS.index(_KIND_OF_EDGE[kind]) for kind in EdgeKind] + [PATH_KINDS.index("delay")],
@@ -149,10 +150,10 @@ def _trace_path(replay: Replay, window: Window) -> CriticalPath:
     vertices = path[:size][::-1].copy()
     del path
     # what lies before the window is cut off; one vertex before it is kept as the source
-    reached = time[vertices]
-    first = max(int(np.searchsorted(reached, begin, side="right")) - 1, 0)
-    vertices, reached = vertices[first:], reached[first:]
-    return describe_path(graph, vertices, replay.bound_by[vertices], reached, begin)
+    first = int(np.searchsorted(time[vertices], begin, side="right")) - 1
+    vertices = vertices[max(first, 0) :]
+    # the times are taken anew: kept here, they would lie beside the table of the path
+    return describe_path(graph, vertices, replay.bound_by[vertices], time[vertices], begin)
 
 
 def describe_path(

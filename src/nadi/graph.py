@@ -58,6 +58,7 @@ class EdgeKind(IntEnum):
     THREAD = 8  # a thread goes on after work of another thread
     ADDED = 9  # a dependency that was not recorded, but asked for
     TENSOR = 10  # work needs the data of other work, or its memory
+    GIVEN = 11  # a dependency that the job states, as a Chakra file does
 
 
 class Edges(NamedTuple):

@@ -6,9 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
-
-from nadi import formats
 from nadi.analyze.exposed import communication_by_rank
 from nadi.analyze.stragglers import find_stragglers
 from nadi.analyze.unexplained import explain_time
@@ -17,72 +14,20 @@ from nadi.discover import find_files, pair_recordings, recording_of
 from nadi.errors import InputError, UsageError
 from nadi.graph import EventGraph
 from nadi.graph_builder import build_graph
-from nadi.issues import IssueLog
-from nadi.link import link_device, link_job, link_pair
+from nadi.loading import load_job, read_all
 from nadi.reordering import Reordering, reorder
 from nadi.result import Answers, Prediction, Run
 from nadi.simulator.elsewhere import on_system, prices_on
 from nadi.simulator.library import read_system_file
 from nadi.simulator.system_file import SystemFile
 from nadi.steps import Window, choose_window, find_steps
-from nadi.trace import Job, Trace
+from nadi.trace import Trace
 from nadi.whatif import ideal_limits, parse_change, parse_values, sweep
 from nadi.whatif import what_if as change_and_replay
 
 __all__ = ["ask", "load_devices", "load_job", "reorder_job", "run"]
 
 _Progress = Callable[[str], None]
-
-
-def load_job(
-    *paths: Path | str,
-    force: bool = False,
-    tensors: bool = False,
-    progress: _Progress = lambda _: None,
-) -> Job:
-    """Read, pair and link the traces of a job.
-
-    Parameters
-    ----------
-    paths
-        Folders with a pair per rank, or a device trace per rank and no host trace, or the
-        files themselves in any order. JSON files of a folder that are no traces are passed
-        over, and named in the job's issues.
-    force
-        Whether to link a host and a device trace even if they hardly correspond.
-    tensors
-        Whether to find dependencies by tensors too, which few answers need and which are a
-        third of the work; ``nadi.tensor_deps`` gives them of a trace later.
-    progress
-        Called with a line of text before each longer stage.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be read, or files do not belong together.
-    """
-    files = find_files([Path(path) for path in paths])
-    hosts = _read_all(files.hosts, progress)
-    devices = _read_all(files.devices, progress)
-    progress("linking hosts and devices")
-    linked = []
-    for host, device, rank in pair_recordings(
-        [recording_of(trace) for trace in hosts], [recording_of(trace) for trace in devices]
-    ):
-        trace = replace(devices[device], rank=rank)
-        linked.append(
-            link_device(trace)
-            if host < 0
-            else link_pair(hosts[host], trace, force=force, tensors=tensors)
-        )
-    job = link_job(linked)
-    log = IssueLog()
-    log.add(
-        "job.files-ignored", "warning", len(files.ignored),
-        f"JSON files are no traces: {', '.join(path.name for path in files.ignored[:5])}",
-        "they are passed over",
-    )  # fmt: skip
-    return replace(job, issues=pl.concat([job.issues, log.table()]))
 
 
 def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> list[Trace]:
@@ -100,7 +45,7 @@ def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> li
     InputError
         If a file cannot be read, no device trace is there, or two are of one rank.
     """
-    devices = _read_all(find_files([Path(path) for path in paths]).devices, progress)
+    devices = read_all(find_files([Path(path) for path in paths]).devices, progress)
     ranked = pair_recordings([], [recording_of(trace) for trace in devices])
     return [replace(devices[device], rank=rank) for _, device, rank in ranked]
 
@@ -260,11 +205,3 @@ def reorder_job(
     window = choose_window(graph, find_steps(graph), str(step))
     progress("trying what may start earlier")
     return reorder(graph, window, most)
-
-
-def _read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:
-    traces = []
-    for file in files:
-        progress(f"reading {file.name}")
-        traces.append(formats.read(file))
-    return traces

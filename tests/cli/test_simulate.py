@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from nadi.cli import main
@@ -62,7 +66,10 @@ def test_it_prints_when_each_rank_has_finished(command: Command) -> None:
                   [collective(0, "all_reduce", 1 << 20)])  # fmt: skip
     code, out, _ = command()
     assert code == 0
-    assert "2 ranks, 3 nodes" in out
+    assert "2 ranks, 3 nodes on sys.json: " in out
+    assert "rank 0 finishes last: transferring 87.8 %, computing 12.2 %" in out
+    assert "1.000 MiB  21.54 us  3.000 us      48.7    90.7 %" in out
+    assert "live tensors: not known" in out
     assert "settings without effect: colour" in out
     # two steps of half the bytes after the later rank, and the reduction of one
     step = int(500 + (1 << 19) / (50 * 2**30 / 1e9)) + 10
@@ -78,6 +85,118 @@ def test_json_holds_the_same(command: Command) -> None:
     assert found["compute_ns"] == [3000, 5000]
     assert found["not_compute_ns"] == [0, 0]
     assert found["makespan_ns"] == 5000
+    assert [row["computing_ns"] for row in found["per_rank"]] == [3000, 5000]
+    assert found["slowest_rank"]["rank"] == 1
+    assert found["collectives_by_type"] == found["collectives_by_group"] == []
+    assert found["live_memory"] is None
+
+
+def waiting_job(command: Command) -> None:
+    command.write(
+        [compute(0, 3), collective(1, "all_reduce", 1 << 20, data_deps=[0])],
+        [collective(0, "all_reduce", 1 << 20), compute(1, 2, data_deps=[0])],
+    )
+
+
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+def test_a_json_file_holds_everything(command: Command, suffix: str) -> None:
+    waiting_job(command)
+    path = command.folder / f"out{suffix}"
+    code, out, _ = command("-o", str(path))
+    assert code == 0
+    assert f"wrote {path}" in out
+    content = gzip.decompress(path.read_bytes()) if suffix.endswith("gz") else path.read_bytes()
+    found = json.loads(content)
+    (one,) = found["per_collective"]
+    assert one["type"] == "all_reduce"
+    assert (one["first_entry_ns"], one["last_entry_ns"], one["last_rank"]) == (0, 3000, 0)
+    assert one["end_ns"] == max(found["finish_ns"]) == one["last_entry_ns"] + one["time_ns"]
+    assert 0 < one["fraction"] < 1
+    assert found["settings"]["network"]["dimensions"][0]["size"] == 2
+    waited = found["per_rank"][1]["awaiting_members_ns"]
+    assert waited == 3000 == one["waiting_ns"] == found["collectives_by_group"][0]["waiting_ns"]
+
+
+def test_a_csv_file_is_the_schedule_with_names(command: Command) -> None:
+    waiting_job(command)
+    path = command.folder / "out.csv"
+    assert command("-o", str(path))[0] == 0
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert [(row["rank"], row["id"], row["name"], row["kind"]) for row in rows] == [
+        ("0", "0", "n0", "COMP"), ("0", "1", "n1", "COMM_COLL"),
+        ("1", "0", "n0", "COMM_COLL"), ("1", "1", "n1", "COMP"),
+    ]  # fmt: skip
+    assert [row["cause"] for row in rows] == ["", "0", "", "0"]
+    assert [row["resource"] for row in rows] == [
+        "compute", "communication", "communication", "compute",
+    ]  # fmt: skip
+    assert (rows[0]["start"], rows[0]["end"], rows[1]["start"]) == ("0", "3000", "3000")
+
+
+def test_nadis_own_file_holds_the_tables(command: Command) -> None:
+    waiting_job(command)
+    path = command.folder / "out.nadi"
+    code, out, _ = command("-o", str(path), "--json")
+    assert code == 0
+    summary = json.loads(out)  # and nothing else
+    with zipfile.ZipFile(path) as members:
+        tables = {
+            name.removesuffix(".arrow"): pl.read_ipc(members.read(name))
+            for name in members.namelist() if name.endswith(".arrow")
+        }  # fmt: skip
+        told = json.loads(members.read("simulation.json"))
+    assert sorted(tables) == ["collective_times", "rank_times", "schedule"]
+    assert tables["schedule"].height == 4
+    assert tables["rank_times"]["finish"].to_list() == summary["finish_ns"]
+    assert told["makespan_ns"] == summary["makespan_ns"]
+    assert told["settings"]["network"]["dimensions"][0]["topology"] == "ring"
+
+
+def test_a_file_that_is_there_is_replaced_only_if_asked(command: Command) -> None:
+    waiting_job(command)
+    path = command.folder / "out.csv"
+    path.write_text("mine")
+    code, out, err = command("-o", str(path))
+    assert (code, out) == (2, "")
+    assert "is there already; give another name, or --force" in err
+    assert path.read_text() == "mine"
+    assert command("-o", str(path), "--force")[0] == 0
+    assert path.read_text().startswith("rank,node,id,name,kind,start,end,resource,cause")
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("out.png", "let it end in one of"),
+        ("sys.json", "would replace the file that is read"),
+        ("net.yml/out.json", "is not a folder"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is_done(
+    command: Command, name: str, part: str
+) -> None:
+    code, out, err = command("-o", str(command.folder / name), "--force")  # there is no job
+    assert (code, out) == (2, "")
+    assert part in err
+
+
+def test_ranks_that_did_the_same_share_a_row(command: Command) -> None:
+    (command.folder / "net.yml").write_text(NETWORK.replace("[ 2 ]", "[ 24 ]"))
+    alike = [[compute(0, 5)]] * 3 + [
+        [compute(0, 9 if rank == 20 else 7 - rank % 2)] for rank in range(21)
+    ]
+    command.write(*alike)
+    code, out, _ = command()
+    assert code == 0
+    assert "rank 23 finishes last: computing 100.0 %" in out
+    lines = out.splitlines()
+    assert "0-2   5.000 us   5.000 us" in lines
+    assert "3     7.000 us   7.000 us" in lines
+    assert lines[3] == "ranks (the first 8 rows and the slowest)"
+    assert [line.split()[0] for line in lines[5:-2]] == [
+        "0-2", "3", "4", "5", "6", "7", "8", "9", "23",
+    ]  # fmt: skip
+    assert "and 13 more ranks; --json prints all" in out
 
 
 def test_a_message_that_nobody_sends_ends_with_who_waits_for_whom(command: Command) -> None:
@@ -128,3 +247,25 @@ def test_a_rank_that_is_absent_is_named(command: Command) -> None:
     code, _, err = command()
     assert code == 2
     assert "rank 1 has no file" in err
+
+
+def test_it_writes_a_timeline_and_the_lines_of_chakra(command: Command) -> None:
+    command.write([compute(0, 5), collective(1, "all_reduce", 9000)],
+                  [compute(0, 2), collective(1, "all_reduce", 9000)])  # fmt: skip
+    for name in ("job.trace.json", "job.pftrace", "job.log"):
+        path = command.folder / name
+        code, out, _ = command("-o", str(path))
+        assert code == 0
+        assert f"wrote {path}" in out.replace("\n", "")
+        written = path.read_bytes()
+        code, _, err = command("-o", str(path))
+        assert code == 2
+        assert "is there already" in err
+        assert command("-o", str(path), "--force", "--json")[0] == 0
+        assert path.read_bytes() == written
+    lines = (command.folder / "job.log").read_text().splitlines()
+    assert lines[0] == "issue,npu_id=0,curr_cycle=0,node_id=0,node_name=COMP_NODE_n0"
+    code, _, err = command("-o", str(command.folder / "job.png"))
+    assert code == 2
+    assert ".pftrace" in err
+    assert not (command.folder / "job.png").exists()

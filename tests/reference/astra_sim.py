@@ -24,6 +24,7 @@ _IMPLEMENTATION = {
     "reduce_scatter": "reduce-scatter-implementation",
     "all_to_all": "all-to-all-implementation",
 }
+_IMPLEMENTED = (0, 2, 6, 7)
 _HANDSHAKE = 8192
 
 
@@ -96,34 +97,68 @@ class Link:
             self._serve(*self.waiting.popleft())
 
 
+Place = tuple[Any, ...]  # the coordinates of a rank, or a switch and those it joins
+
+
 class Aware:
-    """Links of one dimension; a message is stored at each device on its way."""
+    """Links of all dimensions; a message is stored at each device on its way.
+
+    It goes through the dimensions one after the other, the first one first. ASTRA-sim's own
+    backend of this kind has one dimension, and no mesh.
+    """
 
     def __init__(self, clock: Clock, network: dict[str, Any]) -> None:
-        (self.topology,), (self.n,) = network["topology"], network["npus_count"]
-        bandwidth, latency = network["bandwidth"][0], network["latency"][0]
-        self.links: dict[tuple[int, int], Link] = defaultdict(
-            lambda: Link(clock, bandwidth, latency)
-        )
+        self.topology, self.counts = network["topology"], network["npus_count"]
+        self.links: list[dict[tuple[Place, Place], Link]] = [
+            defaultdict(lambda b=bandwidth, t=latency: Link(clock, b, t))  # type: ignore[misc]
+            for bandwidth, latency in zip(network["bandwidth"], network["latency"], strict=True)
+        ]
 
-    def route(self, src: int, dst: int) -> list[int]:
-        if self.topology == "Switch":
-            return [src, self.n, dst]
-        if self.topology == "FullyConnected":
+    def place(self, rank: int) -> Place:
+        found = []
+        for count in self.counts:
+            rank, coordinate = divmod(rank, count)
+            found.append(coordinate)
+        return tuple(found)
+
+    def route(self, src: int, dst: int) -> list[tuple[int, Place, Place]]:
+        """Give all links of a way: their dimension, and what they join."""
+        way = []
+        at, goal = self.place(src), self.place(dst)
+        for dim, count in enumerate(self.counts):
+            before, after = at[:dim], at[dim + 1 :]
+            stops: list[Place] = [
+                place if isinstance(place, tuple) else (*before, place, *after)
+                for place in self.line(self.topology[dim], count, at[dim], goal[dim])
+            ]
+            stops = [("switch", dim, *before, *after) if s[0] == "switch" else s for s in stops]
+            way += [(dim, one, other) for one, other in itertools.pairwise(stops)]
+            at = (*before, goal[dim], *after)
+        return way
+
+    def line(self, topology: str, count: int, src: int, dst: int) -> list[Any]:
+        """Give the coordinates on the way in one dimension; a switch is a tuple."""
+        if src == dst:
+            return [src]
+        if topology == "Switch":
+            return [src, ("switch",), dst]
+        if topology == "FullyConnected":
             return [src, dst]
-        forward = (dst - src) % self.n
-        step = 1 if forward <= self.n - forward else -1
-        hops = min(forward, self.n - forward)
-        return [(src + step * k) % self.n for k in range(hops + 1)]
+        if topology == "Mesh":
+            return list(range(src, dst + 1)) if src < dst else list(range(src, dst - 1, -1))
+        forward = (dst - src) % count
+        step = 1 if forward <= count - forward else -1
+        return [(src + step * k) % count for k in range(min(forward, count - forward) + 1)]
 
     def send(self, src: int, dst: int, size: int, arrived: Callback) -> None:
         self._hop(self.route(src, dst), size, arrived)
 
-    def _hop(self, route: list[int], size: int, arrived: Callback) -> None:
-        if len(route) == 1:
+    def _hop(self, way: list[tuple[int, Place, Place]], size: int, arrived: Callback) -> None:
+        if not way:
             arrived()
             return
-        self.links[route[0], route[1]].put(size, lambda: self._hop(route[1:], size, arrived))
+        dim, here, there = way[0]
+        self.links[dim][here, there].put(size, lambda: self._hop(way[1:], size, arrived))
 
 
 class Mail:
@@ -524,7 +559,25 @@ class Stream:
         self.queue, make = self.plan.pop(0)
         self.phase = make(self, self.size)
         self.size = self.phase.end_size()
-        self.rank.queues[self.queue].append(self)
+        if not self.rank.world.devices:
+            self.rank.queues[self.queue].append(self)
+
+    def serve(self) -> None:
+        """Let the queue go on; of devices, all members' once the last of them is here."""
+        world = self.rank.world
+        if not world.devices:
+            self.rank.serve(self.queue)
+            return
+        assert self.phase is not None
+        there = world.gathered[self.tag, len(self.plan), tuple(self.phase.members)]
+        there.append(self)
+        if len(there) == self.phase.n:
+            # in order of their places; those of one time are served in that order too
+            there.sort(key=lambda stream: stream.phase.index)
+            for stream in there:
+                stream.rank.queues[stream.queue].append(stream)
+            for stream in list(there):
+                stream.rank.serve(stream.queue)
 
     def phase_done(self) -> None:
         rank, old = self.rank, self.queue
@@ -535,7 +588,7 @@ class Stream:
         if self.plan:
             self.enter()
             rank.serve(old)
-            rank.serve(self.queue)
+            self.serve()
         else:
             rank.serve(old)
 
@@ -558,6 +611,14 @@ class Rank:
         self.waits = {
             node["id"]: {*node.get("data_deps", ()), *node.get("ctrl_deps", ())} for node in nodes
         }
+        self.instance = 0
+        if world.devices:
+            last: dict[str, int] = {}
+            for node in sorted(nodes, key=lambda node: node["id"]):
+                if lane := lane_of(node):
+                    if lane in last:
+                        self.waits[node["id"]].add(last[lane])
+                    last[lane] = node["id"]
         self.children: dict[int, list[int]] = defaultdict(list)
         for node, parents in self.waits.items():
             for parent in parents:
@@ -629,15 +690,32 @@ class Rank:
             if left[0] == 0:
                 done()
 
-        for _ in range(chunks):
+        counted = self.number_in_group(node)
+        for number in range(chunks):
+            self.instance = counted * chunks + number
             plan = plans()
             if not plan:
                 self.after(0, done)
                 return
-            stream = Stream(self, (group, self.streams[group]), plan, chunk, stream_done)
+            tag = (group, (counted, number) if world.devices else self.streams[group])
+            stream = Stream(self, tag, plan, chunk, stream_done)
             self.streams[group] += 1
             stream.enter()
-            self.serve(stream.queue)
+            stream.serve()
+
+    def group_of(self, node: dict[str, Any]) -> str:
+        """Give the group of a collective; all ranks have no name."""
+        group = str(node.get("pg_name", ""))
+        ranks = self.world.groups.get(group) if group not in ("", "0") else None
+        return "" if ranks is None or len(set(ranks)) == self.world.n else group
+
+    def number_in_group(self, node: dict[str, Any]) -> int:
+        """Count the collectives of a node's group with lower ids."""
+        return sum(
+            other["type"] == "COMM_COLL_NODE" and other["id"] < node["id"]
+            and other["comm_type"] in _IMPLEMENTED and self.group_of(other) == self.group_of(node)
+            for other in self.nodes.values()
+        )  # fmt: skip
 
     def queue(self, dim: int, half: int) -> tuple[int, bool]:
         """Take the next queue of a dimension: of all (0), the first half (1), the second (2)."""
@@ -646,12 +724,19 @@ class Rank:
         if count == 1:
             return dim * count, half != 2
         first, size = {0: (0, count), 1: (0, count // 2), 2: (count // 2, count - count // 2)}[half]
+        if self.world.devices:
+            position = self.instance % size
         self.turn[dim, half] = (position + 1) % size
         return dim * count + first + position, first + position < count // 2
 
     # nodes
 
     def slot(self, node: dict[str, Any]) -> str | None:
+        if self.world.devices:
+            if lane_of(node) or node["type"].startswith("COMM"):
+                return None
+            if node["type"].startswith("MEM"):
+                return "comm"
         if node.get("is_cpu_op", True):
             return "cpu"
         if node["type"] == "COMP_NODE":
@@ -742,10 +827,27 @@ class Rank:
             self.finish = self.world.clock.now
 
 
-class World:
-    """All ranks, the network and what the system file says."""
+def lane_of(node: dict[str, Any]) -> str:
+    """Name what a device does in order: a stream, or a thread; empty if a node says of none."""
+    if node["type"] in ("COMM_SEND_NODE", "COMM_RECV_NODE", "INVALID_NODE"):
+        return ""
+    if "stream" in node and not node.get("is_cpu_op", True):
+        return f"stream {node['stream']}"
+    return f"thread {node['thread']}" if "thread" in node else ""
 
-    def __init__(self, case: dict[str, Any], nodes: dict[int, list[dict[str, Any]]]) -> None:
+
+class World:
+    """All ranks, the network and what the system file says.
+
+    With ``devices`` ranks have no slots but for what says of no thread and no stream. These do
+    one thing after the other, and a phase is queued for its members when the last is there.
+    """
+
+    def __init__(
+        self, case: dict[str, Any], nodes: dict[int, list[dict[str, Any]]], *, devices: bool = False
+    ) -> None:
+        self.devices = devices
+        self.gathered: dict[Any, list[Stream]] = defaultdict(list)
         network, self.system = case["network"], case["system"]
         cli = case.get("cli") or {}
         self.clock = Clock()
@@ -783,6 +885,7 @@ class World:
         if name.startswith("doublebinarytree"):
             turn = self.trees[rank.number, comm_of_plan(dim), dim]
             self.trees[rank.number, comm_of_plan(dim), dim] += 1
+            turn = rank.instance if self.devices else turn
             return lambda stream, size: Tree(
                 stream, comm, size, members, delay, root_is_last=turn % 2 == 0
             )
@@ -875,7 +978,9 @@ def comm_of_plan(dim: Any) -> Any:
     return dim[0] if isinstance(dim, tuple) else None
 
 
-def simulate(case: dict[str, Any], nodes: dict[int, list[dict[str, Any]]]) -> dict[str, Any]:
+def simulate(
+    case: dict[str, Any], nodes: dict[int, list[dict[str, Any]]], *, devices: bool = False
+) -> dict[str, Any]:
     """Simulate; gives cycles and exposed per rank, None for a rank that never finishes.
 
     Raises
@@ -883,7 +988,7 @@ def simulate(case: dict[str, Any], nodes: dict[int, list[dict[str, Any]]]) -> di
     UnsupportedError
         Where the simulator stops with an error or breaks down.
     """
-    world = World(case, nodes)
+    world = World(case, nodes, devices=devices)
     for rank in world.ranks:
         rank.go_on()
     world.clock.run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
 from nadi.formats.chakra_decode import COLLECTIVES
@@ -41,6 +42,7 @@ def trace_of(nodes: list[Node]) -> Trace:
         "comm_type": comm_type,
         "group": group,
         **{column: [n.get(name, -1) for n in nodes] for column, name in _STATED.items()},
+        **{name: [n.get(name, -1) for n in nodes] for name in ("thread", "stream", "start")},
     })  # fmt: skip
     deps = [
         (row[parent], number, kind)
@@ -70,15 +72,23 @@ def system_of(case: dict[str, Any], **changes: Any) -> System:
         "rendezvous": options.get("rendezvous-protocol") == "true",
         "injection_scale": int(options.get("injection-scale", 1)),
     }
-    return astra_sim_system(
-        case["network"], case["system"], case.get("remote_memory"), case.get("comm_group"),
-        **(given | changes),
+    topologies = case["network"]["topology"]
+    known = ["Ring" if topology == "Mesh" else topology for topology in topologies]
+    system = astra_sim_system(
+        case["network"] | {"topology": known}, case["system"], case.get("remote_memory"),
+        case.get("comm_group"), **(given | changes),
     )  # fmt: skip
+    dimensions = tuple(
+        msgspec.structs.replace(dimension, topology="mesh") if topology == "Mesh" else dimension
+        for dimension, topology in zip(system.network.dimensions, topologies, strict=True)
+    )
+    network = msgspec.structs.replace(system.network, dimensions=dimensions)
+    return msgspec.structs.replace(system, network=network)
 
 
 def collective(number: int, comm_type: str, size: int, **more: Any) -> Node:
     """Give a node that is a collective."""
-    code = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}[comm_type]
+    code = COLLECTIVES.index(comm_type)
     return {
         "id": number, "type": "COMM_COLL_NODE", "is_cpu_op": False, "comm_type": code,
         "comm_size": size, **more,
@@ -92,16 +102,21 @@ def compute(number: int, micros: int, **more: Any) -> Node:
     }  # fmt: skip
 
 
+_LANES: tuple[Node, ...] = ({}, {}, {"stream": 7}, {"stream": 20}, {"thread": 1}, {"thread": 2})
 _COMM_TYPES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 
 @st.composite
-def systems(draw: st.DrawFn, contended: bool | None = None) -> dict[str, Any]:
-    """Draw a network and a system."""
+def systems(
+    draw: st.DrawFn, contended: bool | None = None, *, stacked: bool = False
+) -> dict[str, Any]:
+    """Draw a network and a system; with ``stacked`` of several dimensions, meshes among them."""
     aware = draw(st.booleans()) if contended is None else contended
-    counts = draw(st.sampled_from([[2], [3], [4], [5], [8]] + ([] if aware else [
-        [2, 3], [4, 2], [2, 2, 2], [3, 1, 2],
-    ])))  # fmt: skip
+    one, several = [[2], [3], [4], [5], [8]], [[2, 3], [4, 2], [2, 2, 2], [3, 1, 2]]
+    if stacked:
+        counts = draw(st.sampled_from([*several, [4, 4], [5, 3], [3, 3, 2]]))
+    else:
+        counts = draw(st.sampled_from(one if aware else one + several))
     dims = len(counts)
     power_of_two = all(count & (count - 1) == 0 for count in counts)
     names = ["ring", "direct", "direct2"] + (
@@ -110,7 +125,7 @@ def systems(draw: st.DrawFn, contended: bool | None = None) -> dict[str, Any]:
     algorithms = [draw(st.sampled_from(names)) for _ in range(dims)]
     others = [name if name[0] != "h" else "ring" for name in algorithms]
     size = st.integers(1, 2000)
-    topology = st.sampled_from(["Ring", "Switch", "FullyConnected"])
+    topology = st.sampled_from(["Ring", "Switch", "FullyConnected"] + ["Mesh"] * stacked)
     system = {
         "endpoint-delay": draw(st.integers(1, 40)),
         "active-chunks-per-dimension": draw(st.integers(1, 3)),
@@ -157,8 +172,20 @@ def groups_of(draw: st.DrawFn, case: dict[str, Any], num_ranks: int) -> dict[str
 
 
 @st.composite
-def jobs(draw: st.DrawFn, case: dict[str, Any], longest: int = 6) -> dict[int, list[Node]]:
-    """Draw the nodes of each rank, and groups for the case; communication comes in one order."""
+def in_a_lane(draw: st.DrawFn, node: Node, *, is_comm: bool) -> Node:
+    """Draw a thread or stream for a node, and whether it computes on the host."""
+    is_cpu = not is_comm and draw(st.booleans())
+    return node | draw(st.sampled_from(_LANES)) | {"is_cpu_op": is_cpu}
+
+
+@st.composite
+def jobs(
+    draw: st.DrawFn, case: dict[str, Any], longest: int = 6, *, devices: bool = False
+) -> dict[int, list[Node]]:
+    """Draw the nodes of each rank, and groups for the case; communication comes in one order.
+
+    For ``devices`` nodes may be on threads and streams, and communication waits for no other.
+    """
     num_ranks = 1
     for count in case["network"]["npus_count"]:
         num_ranks *= count
@@ -170,8 +197,9 @@ def jobs(draw: st.DrawFn, case: dict[str, Any], longest: int = 6) -> dict[int, l
         own = nodes[rank]
         chosen = draw(st.lists(st.sampled_from(own), max_size=2)) if own else []
         deps = {other["id"] for other in chosen}
-        if is_comm and rank in last_comm:
+        if is_comm and rank in last_comm and not devices:
             deps.add(last_comm[rank])
+        node = draw(in_a_lane(node, is_comm=is_comm) if devices else st.just(node))
         node = node | {"id": len(own), "data_deps": sorted(deps), "ctrl_deps": []}
         if is_comm:
             last_comm[rank] = node["id"]

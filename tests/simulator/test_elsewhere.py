@@ -21,8 +21,17 @@ NODE = nadi.load_system("dgx-h100", 8)
 @pytest.mark.parametrize("size", [1, 4096, 1_000_003])
 def test_a_collective_of_all_takes_its_closed_form(size: int) -> None:
     whole = int(2 * 235 + size / 450) + 10
-    assert nadi.collective_time(NODE, "all_gather", size) == 10 + 7 * whole
-    assert nadi.collective_time(NODE, "broadcast", 8 * size) == 10 + 7 * whole
+    start = 3600 + 10
+    assert nadi.collective_time(NODE, "all_gather", size) == start + 7 * whole
+    # a broadcast goes from each to the next in pieces; the root sends one after the other
+    count = min(-(-size // 65536), 64)
+    piece = -(-size // count)
+    each = int(2 * 235 + piece / 450) + 10
+    pace = max(int(piece / 450), 10)
+    assert nadi.collective_time(NODE, "broadcast", size) == start + 7 * each + (count - 1) * pace
+    assert nadi.collective_time(NODE, "broadcast", size, root=5) == nadi.collective_time(
+        NODE, "broadcast", size
+    )
 
 
 @pytest.mark.parametrize("size", [1, 4096, 1_000_003])

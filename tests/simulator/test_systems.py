@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ import nadi
 from nadi.cli import main
 from nadi.errors import FormatError, InputError, UsageError
 from nadi.simulator import read_system_file, shipped_systems, shipped_text
+from nadi.simulator.config import Bus
 from nadi.simulator.system_file import system_from
 from nadi.units import parse_bytes, parse_operations
 from tests.simulator.cases import collective, compute, trace_of
@@ -42,6 +44,11 @@ chunks = 2
 least_chunk = "1 MB"
 [scheduling]
 queues = 2
+"""
+START = """
+start = "4 us"
+broadcast = "halvingDoubling"
+barrier = ["direct", "ring"]
 """
 
 
@@ -93,6 +100,19 @@ def test_figures_come_out_in_the_units_of_the_simulator(tmp_path: Path) -> None:
     assert system.collectives.queues == 2
 
 
+def test_collectives_with_a_root_and_starts_may_be_stated(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(MINE.replace("[scheduling]", START + "[scheduling]"))
+    found = nadi.load_system(tmp_path / "mine.toml", 12).collectives
+    assert found.start_time == 4000
+    assert found.broadcast == ("halvingDoubling", "halvingDoubling")
+    assert found.algorithms("barrier") == ("direct", "ring")
+    assert found.reduce == ("ring", "ring")
+    (tmp_path / "other.toml").write_text(MINE)
+    other = nadi.load_system(tmp_path / "other.toml", 12).collectives
+    assert other.start_time == 0
+    assert other.algorithms("barrier") == other.all_reduce == ("ring", "direct")
+
+
 def test_toml_yaml_and_json_are_alike(tmp_path: Path) -> None:
     value = tomllib.loads(MINE)
     (tmp_path / "mine.toml").write_text(MINE)
@@ -141,7 +161,14 @@ def test_shapes_say_which_sizes_there_are_and_which_ends_are_joined() -> None:
         ("network.dimensions.1.bandwidth", "12 GW/s", "$.network.dimensions[1].bandwidth", "GW"),
         ("network.dimensions.1.bandwidth", 12, "$.network.dimensions[1].bandwidth", "`str`"),
         ("network.dimensions.1.latency", "5", "$.network.dimensions[1].latency", "not a time"),
-        ("network.dimensions.1.topology", "torus", "$.network.dimensions[1].topology", "shapes"),
+        ("scheduling.slots", "gpu", "$.scheduling.slots", "'gpu'"),
+        ("bus.speed", 3, "$.bus", "unknown field `speed`"),
+        ("bus.bandwidth", "3 ns", "$.bus.bandwidth", "not a bandwidth"),
+        ("bus.pause", "3 GB/s", "$.bus.pause", "not a time"),
+        ("collectives.injection_scale", 0, "$.collectives.injection_scale", "0 is not 1 or more"),
+        ("collectives.group_endpoint_delay", "1", "$.collectives.group_endpoint_delay", "no"),
+        ("memory.remote", {"kind": "per-node", "ranks_per_node": 0},
+         "$.memory.remote.ranks_per_node", "0 is not 1 or more"),
         ("network.dimensions", [], "$.network.dimensions", "there are none"),
         ("network.shapes", ["2x2"], "$.network.dimensions[0]", "beside shapes"),
         ("compute.peak", "312 TB/s", "$.compute.peak", "not a rate such as 312 TFLOP/s"),
@@ -150,6 +177,8 @@ def test_shapes_say_which_sizes_there_are_and_which_ends_are_joined() -> None:
          "below 1 GB/s"),
         ("collectives.all_reduce", ["ring"] * 3, "$.collectives.all_reduce", "3 algorithms for 2"),
         ("collectives.all_gather", "star", "$.collectives.all_gather", "'star'"),
+        ("collectives.scatter", ["ring", "star"], "$.collectives.scatter", "'star'"),
+        ("collectives.start", "4", "$.collectives.start", "not a time"),
         ("collectives.chunks", 0, "$.collectives.chunks", "0 is not 1 or more"),
         ("scheduling.queues", 0, "$.scheduling.queues", "0 is not 1 or more"),
         ("compat", "gem5", "$.compat", "'gem5'"),
@@ -161,6 +190,81 @@ def test_what_is_wrong_is_named_with_its_path(path: str, value: Any, where: str,
     assert caught.value.where == f"mine: {where}"
     assert what in str(caught.value)
     assert caught.value.remedy
+
+
+def test_slots_are_those_of_devices_but_for_astra_sim() -> None:
+    assert system_from(edited("scheduling.queues", 1), "mine").fit(4).slots == "device"
+    assert system_from(edited("scheduling.slots", "astra-sim"), "mine").fit(4).slots == "astra-sim"
+    described = edited("compat", "astra-sim")
+    assert system_from(described, "mine").fit(4).slots == "astra-sim"
+    described["scheduling"]["slots"] = "device"
+    with pytest.raises(FormatError, match=r"\$\.scheduling\.slots: .*they are its own"):
+        system_from(described, "mine")
+
+
+def test_everything_that_a_system_has_can_be_said_in_a_file() -> None:
+    described = tomllib.loads(EVERYTHING)
+    system = system_from(described, "all").fit(8)
+    # what differs from its default; the rest is said above with values of its own
+    for part in (system.network, system.compute, system.remote_memory, system.collectives,
+                 system.bus):  # fmt: skip
+        assert part is not None
+        fields = {f.name: f.default for f in msgspec.structs.fields(part)}
+        same = [name for name, default in fields.items() if getattr(part, name) == default]
+        assert not same, f"no key sets {same}"
+    assert [d.topology for d in system.network.dimensions] == ["ring", "ring"]
+    assert system.bus == Bus(latency=10, overhead=5, pause=3, gap=0.001, reduction=2)
+    assert system.collectives.endpoint_delay == 3 * 25
+    assert system.groups == {"tp": (0, 1)}
+
+
+EVERYTHING = """
+about = "all"
+[compute]
+peak = "100 TFLOP/s"
+time = "roofline"
+[memory]
+bandwidth = "2 TB/s"
+remote = {kind = "per-node", bandwidth = "30 GB/s", latency = "100 ns", ranks_per_node = 2}
+[network]
+congestion = true
+rendezvous = true
+[[network.dimensions]]
+topology = "torus"
+size = 4
+bandwidth = "50 GB/s"
+[[network.dimensions]]
+topology = "torus"
+bandwidth = "50 GB/s"
+latency = "1 us"
+[collectives]
+all_reduce = "biring"
+reduce_scatter = "direct"
+all_gather = "direct"
+all_to_all = "ring"
+bandwidth_aware = false
+chunks = 2
+least_chunk = "1 MB"
+endpoint_delay = "25 ns"
+group_endpoint_delay = "7 ns"
+injection_scale = 3
+start = "1 us"
+barrier = "direct"
+custom = {all_reduce = "own"}
+[scheduling]
+active_chunks = 2
+queues = 2
+slots = "astra-sim"
+replay_only = true
+[bus]
+latency = "10 ns"
+overhead = "5 ns"
+pause = "3 ns"
+bandwidth = "1 TB/s"
+reduction = "2 ns"
+[groups]
+tp = [0, 1]
+"""
 
 
 def test_a_roofline_needs_both_figures() -> None:
@@ -225,10 +329,10 @@ def test_a_job_is_simulated_on_a_system_of_its_size(
         trace_of(nodes).write(tmp_path / f"work.{rank}.et")
     assert main(["simulate", str(tmp_path), "--system", "dgx-h100", "--json"]) == 0
     found = json.loads(capfd.readouterr().out)
-    # a ring: six steps of a quarter of the bytes over two links, and 10 ns on each packet; three
-    # of what arrives are summed, each three times through the memory
+    # a start, and a ring: six steps of a quarter of the bytes over two links, and 10 ns on each
+    # packet; three of what arrives are summed, each three times through the memory
     step = int(2 * 235 + (1 << 18) / 450) + 10
-    assert found["makespan_ns"] == 3000 + 10 + 6 * step + 9 * ((1 << 18) // 3350)
+    assert found["makespan_ns"] == 3000 + 3600 + 10 + 6 * step + 9 * ((1 << 18) // 3350)
 
 
 @pytest.mark.parametrize(

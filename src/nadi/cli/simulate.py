@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from nadi.errors import UsageError
 
-if TYPE_CHECKING:
-    from nadi.simulator import Simulation
-
 __all__ = ["HELP", "command"]
 
 HELP = """Say how long a job would take on a machine that is not there.
 
-The job is a Chakra .et for each rank. The machine is one that comes with Nadi (nadi
+The job is a Chakra .et for each rank, or a recording: a host and a device trace
+for each, as nadi run takes them. The machine is one that comes with Nadi (nadi
 systems lists them), a file of yours, or described as for ASTRA-sim; with its files
 the answers are that simulator's, to the nanosecond, and --right leaves out what is
 odd about them.
@@ -27,6 +24,7 @@ odd about them.
 
   nadi simulate TRACES --system dgx-h100
   nadi simulate TRACES --system mine.toml --json | jq .makespan_ns
+  nadi simulate TRACES --system mine.toml -o schedule.csv
   nadi simulate TRACES --network net.yml --system-config sys.json
   nadi simulate traces/workload --network net.yml --system-config sys.json --comm-group g.json
 """
@@ -35,7 +33,8 @@ odd about them.
 def command(
     job: Annotated[
         str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, or "
-                            "what their names begin with.", show_default=False),
+                            "what their names begin with; or one of recordings.",
+                            show_default=False),
     ],
     system: Annotated[
         str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
@@ -66,33 +65,59 @@ def command(
     rendezvous: Annotated[
         bool, typer.Option("--rendezvous", help="Receivers ask before senders send.")
     ] = False,
+    injection_scale: Annotated[
+        int, typer.Option("--injection-scale", metavar="N", min=1,
+                          help="How often each packet takes the endpoint delay.")
+    ] = 1,
     right: Annotated[
         bool, typer.Option("--right", help="Give right answers, not ASTRA-sim's.")
     ] = False,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
+                          help="Write the whole result (.json), the schedule (.csv), both exactly "
+                          "(.nadi), a timeline with the critical path for ui.perfetto.dev "
+                          "(.trace.json, .pftrace), or what Chakra's timeline visualizer reads "
+                          "(.log). Any but .nadi with .gz is compressed."),
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:  # fmt: skip
-    """Simulate a job, and print when each rank has finished."""
+    """Simulate a job, and print what bounds it."""
+    from rich.console import Console
+
     from nadi.cli.progress import show_progress
 
     with show_progress(announce=False) as progress:
         progress("starting")
+        from nadi.report._text import print_issues
+        from nadi.report.simulation import (
+            check_output,
+            describe_simulation,
+            print_simulation,
+            simulation_json,
+            write_simulation,
+        )
         from nadi.simulator import (
             load_astra_sim_system,
-            read_ranks,
+            read_job,
             read_system_file,
             simulate,
         )
 
+        if output:
+            given = (network, system_config, remote_memory, comm_group, Path(system or job))
+            check_output(output, [path for path in given if path], force=force)
         if system:
             _refuse_with_system(
                 network, system_config, remote_memory, comm_group, congestion, queues > 1,
-                rendezvous, right,
+                rendezvous, injection_scale > 1, right,
             )  # fmt: skip
             described = read_system_file(system)
         elif network and system_config:
             machine = load_astra_sim_system(
                 network, system_config, remote_memory, comm_group, congestion=congestion,
-                queues=queues, rendezvous=rendezvous, compat="" if right else "astra-sim",
+                queues=queues, rendezvous=rendezvous, injection_scale=injection_scale,
+                compat="" if right else "astra-sim",
             )  # fmt: skip
         else:
             raise UsageError(
@@ -100,15 +125,22 @@ def command(
                 "give --system NAME (nadi systems lists them), or both --network and "
                 "--system-config",
             )  # fmt: skip
-        progress("reading traces")
-        traces = read_ranks(job)
+        found = read_job(job, progress)
+        num_ranks = len(found if isinstance(found, list) else found.traces)
         progress("simulating")
-        done = simulate(traces, described.fit(len(traces)) if system else machine)
+        done = simulate(found, described.fit(num_ranks) if system else machine)
+        left_out = None
+        if output:
+            progress(f"writing {output}")
+            left_out = write_simulation(done, output)
     if as_json:
-        json.dump(_summary(done), sys.stdout, indent=2)
-        sys.stdout.write("\n")
-    else:
-        _print(done)
+        sys.stdout.write(simulation_json(describe_simulation(done)).decode())
+        return
+    console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+    print_simulation(done, console)
+    if left_out is not None:
+        console.print(f"wrote {output}", markup=False)
+        print_issues(left_out.iter_rows(named=True), console)
 
 
 def _refuse_with_system(*given: object) -> None:
@@ -123,44 +155,5 @@ def _refuse_with_system(*given: object) -> None:
 
 _OF_ASTRA_SIM = (
     "network", "system-config", "remote-memory", "comm-group", "congestion", "queues",
-    "rendezvous", "right",
+    "rendezvous", "injection-scale", "right",
 )  # fmt: skip
-
-
-def _summary(done: Simulation) -> dict[str, object]:
-    return {
-        "ranks": done.cycles.size,
-        "nodes": done.program.num_nodes,
-        "makespan_ns": done.makespan,
-        "finish_ns": done.cycles.tolist(),
-        "compute_ns": done.compute.tolist(),
-        "not_compute_ns": done.exposed.tolist(),
-        "ignored_settings": list(done.system.ignored),
-    }
-
-
-def _print(done: Simulation) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from nadi.units import format_count, format_ns
-
-    console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
-    program = done.program
-    nodes = format_count(program.num_nodes)
-    console.print(f"{program.num_ranks} ranks, {nodes} nodes: {format_ns(done.makespan)}")
-    if done.system.ignored:
-        console.print(f"settings without effect: {', '.join(done.system.ignored)}")
-    table = Table(box=None)
-    for title in ("rank", "finished, ns", "computing, ns", "not computing, ns"):
-        table.add_column(title, justify="right")
-    rows = zip(done.cycles.tolist(), done.compute.tolist(), done.exposed.tolist(), strict=True)
-    shown = list(enumerate(rows))
-    for rank, row in shown[:_SHOWN]:
-        table.add_row(str(rank), *(format_count(value) for value in row))
-    console.print(table)
-    if len(shown) > _SHOWN:
-        console.print(f"and {len(shown) - _SHOWN} more ranks; --json prints all")
-
-
-_SHOWN = 64

@@ -19,7 +19,7 @@ from nadi.graph import EventGraph
 from nadi.issues import IssueLog
 from nadi.schema import DEVICE_WORK
 
-__all__ = ["Activities", "find_activities", "in_microseconds", "in_turns"]
+__all__ = ["Activities", "find_activities", "in_microseconds", "in_turns", "with_hand_overs"]
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
@@ -41,7 +41,8 @@ class Activities:
         int64, shape (activities,): position of the rank's trace in the job.
     op
         int64, shape (activities,): operation of the event graph whose time it is; -1 for
-        time of a thread in which no operation runs, -2 for the time before a rank begins.
+        time of a thread in which no operation runs, -2 for the time before a rank begins,
+        -3 for the time in which a thread is told of communication.
     on_thread, is_comm
         bool, shape (activities,): whether it is work of a thread and not of a device;
         whether it is the whole of a communication, of a thread or a device.
@@ -248,6 +249,36 @@ def _with_durations(graph: EventGraph, found: Activities, pairs: _Pairs) -> Acti
         duration=found.end - ready,
         src=pairs[0],
         dst=pairs[1],
+    )
+
+
+def with_hand_overs(activities: Activities) -> Activities:
+    """Let communication of threads begin as late as measured after what it waited for.
+
+    Until then its thread is told of it and wakes up: an activity of its own, as no network
+    makes it shorter. Communication of devices is left as it is; launches take no thread's time.
+    """
+    ready = activities.end - activities.duration
+    late = np.maximum(activities.start - ready, 0)
+    chosen = np.flatnonzero(activities.is_comm & activities.on_thread & (late > 0))
+    size = activities.op.size
+    new = np.full(size, -1, dtype=np.int64)
+    new[chosen] = size + np.arange(chosen.size)
+    duration = activities.duration.copy()
+    duration[chosen] -= late[chosen]
+    dst = np.where(new[activities.dst] >= 0, new[activities.dst], activities.dst)
+    yes = np.ones(chosen.size, dtype=np.bool_)
+    return Activities(
+        trace=np.concatenate([activities.trace, activities.trace[chosen]]),
+        op=np.concatenate([activities.op, np.full(chosen.size, -3)]),
+        on_thread=np.concatenate([activities.on_thread, yes]),
+        is_comm=np.concatenate([activities.is_comm, ~yes]),
+        start=np.concatenate([activities.start, ready[chosen]]),
+        end=np.concatenate([activities.end, activities.start[chosen]]),
+        duration=np.concatenate([duration, late[chosen]]),
+        resource=np.concatenate([activities.resource, activities.resource[chosen]]),
+        src=np.concatenate([activities.src, new[chosen]]),
+        dst=np.concatenate([dst, chosen]),
     )
 
 

@@ -6,6 +6,7 @@ What of a recording a simulator can be told, and what it cannot, stands in
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from nadi.export.activities import (
     find_activities,
     in_microseconds,
     in_turns,
+    with_hand_overs,
 )  # fmt: skip
 from nadi.export.communication import communication_ops, find_communication
 from nadi.export.nodes import parts_of_ranks, rank_traces
@@ -29,13 +31,14 @@ from nadi.formats import container
 from nadi.formats.location import check_target, locate
 from nadi.graph_builder import build_graph
 from nadi.issues import IssueLog
-from nadi.trace import Job
+from nadi.trace import Job, Trace
 
-__all__ = ["COMM_GROUPS", "TRACES", "SimulatorFiles", "write_for_astra_sim"]
+__all__ = ["COMM_GROUPS", "TRACES", "SimulatorFiles", "played_traces", "write_for_astra_sim"]
 
 COMM_GROUPS = "comm_group.json"
 TRACES = "trace"  # ASTRA-sim adds the rank: trace.0.et
 _Ints = npt.NDArray[np.int64]
+_MICRO = 1000  # ns
 
 
 @dataclass(frozen=True)
@@ -89,27 +92,68 @@ def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False
     for path in (*paths, place / COMM_GROUPS):
         check_target(path, (), replace=overwrite, option="--overwrite")
     log = IssueLog()
+    traces, groups = played_traces(job, log)
+    sizes = []
+    for trace in traces:
+        sizes.append(trace.nodes.height)
+        formats.write(trace, paths[trace.rank])
+    container.write_pieces(place / COMM_GROUPS, [msgspec.json.encode(groups)])
+    return SimulatorFiles(tuple(paths), place / COMM_GROUPS, tuple(sizes), len(groups), log.table())
+
+
+def played_traces(
+    job: Job, log: IssueLog, *, at_once: bool = False, played: Collection[str] = ()
+) -> tuple[Iterator[Trace], dict[str, tuple[int, ...]]]:
+    """Turn a recorded job into traces whose nodes a simulator can play; O(edges log edges).
+
+    Parameters
+    ----------
+    job
+        Linked, with its ranks' clocks aligned. Ranks are numbered from 0 in their order.
+    log
+        Takes note of what is changed, folded and left out.
+    at_once
+        Whether communication of a rank may go on beside other, and durations stay in ns; else
+        all ranks begin it in one order, and durations are in us, as ASTRA-sim wants it.
+    played
+        As :func:`nadi.export.communication.find_communication` takes it.
+
+    Returns
+    -------
+    Iterator
+        The trace of each rank.
+    dict
+        The members of each group by name.
+
+    Raises
+    ------
+    NadiError
+        If the collectives of the ranks wait for each other in a circle.
+    """
     graph = build_graph(job)
     comm_ops = communication_ops(graph)
-    communication = find_communication(graph, comm_ops, log)
+    communication = find_communication(graph, comm_ops, log, played)
     _report_alone(job, communication.num_alone, log)
     activities = find_activities(graph, comm_ops, log)
+    if at_once:
+        activities = with_hand_overs(activities)
     activity_of_op = np.full(graph.num_ops, -1, dtype=np.int64)
     is_comm = np.flatnonzero(activities.is_comm)
     activity_of_op[activities.op[is_comm]] = is_comm
+    # where communication goes on at once, that order is one of ids alone
     order = find_order(activities, communication.transfers, activity_of_op)
-    activities = in_turns(activities, order.src, order.dst)
+    position, unit = order.position, 1
+    if not at_once:
+        activities = in_turns(activities, order.src, order.dst)
     _report_latencies(activities, log)
-    _report_side_by_side(activities, log)
+    if not at_once:
+        _report_side_by_side(activities, log)
     parts = parts_of_ranks(activities, communication.transfers, activity_of_op)
-    activities, kept = in_microseconds(activities, log)
-    sizes = []
-    for trace in rank_traces(graph, activities, order.position[kept], parts, communication.groups):
-        sizes.append(trace.nodes.height)
-        formats.write(trace, paths[trace.rank])
+    if not at_once:
+        activities, kept = in_microseconds(activities, log)
+        position, unit = position[kept], _MICRO
     groups = {str(number): ranks for number, (_, ranks) in communication.groups.items()}
-    container.write_pieces(place / COMM_GROUPS, [msgspec.json.encode(groups)])
-    return SimulatorFiles(tuple(paths), place / COMM_GROUPS, tuple(sizes), len(groups), log.table())
+    return rank_traces(graph, activities, position, parts, communication.groups, unit), groups
 
 
 def _report_alone(job: Job, num_alone: int, log: IssueLog) -> None:
@@ -123,7 +167,7 @@ def _report_alone(job: Job, num_alone: int, log: IssueLog) -> None:
         "export.comm-alone", "warning", num_alone,
         f"communication operations whose other members are not here ({reason}): a simulator "
         "would wait for them for ever, so each is written as a broadcast to itself, which "
-        "ASTRA-sim lets take its measured time, waiting included, on any network",
+        "takes its measured time, waiting included, on any network",
         "give the traces of all ranks, over the same steps",
     )  # fmt: skip
     renumbered = [rank for number, rank in enumerate(job.ranks) if number != rank]

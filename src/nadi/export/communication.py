@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -98,7 +99,9 @@ def communication_ops(graph: EventGraph) -> _Ints:
     return ops[~inside]
 
 
-def find_communication(graph: EventGraph, comm_ops: _Ints, log: IssueLog) -> Communication:
+def find_communication(
+    graph: EventGraph, comm_ops: _Ints, log: IssueLog, played: Collection[str] = ()
+) -> Communication:
     """Describe all communication. O(matches).
 
     What cannot be played with others, as these are not here or do something else, is played
@@ -108,12 +111,15 @@ def find_communication(graph: EventGraph, comm_ops: _Ints, log: IssueLog) -> Com
     ----------
     comm_ops
         int64: from :func:`communication_ops`.
+    played
+        Types that are played as they were recorded, with any size; by default those of
+        ASTRA-sim. A broadcast that is not among them is played as an all_gather of parts.
     log
         Takes note of what is written otherwise than recorded.
     """
     position = {rank: number for number, rank in enumerate(graph.job.ranks)}
     op_of_row = [_ops_of_rows(graph, trace, comm_ops) for trace in range(len(position))]
-    finder = _Finder(graph)
+    finder = _Finder(graph, played)
     for members in graph.job.matches.partition_by("collective", maintain_order=True):
         ranks = [position[rank] for rank in members["rank"].to_list()]
         rows = members["node"].to_list()
@@ -146,8 +152,9 @@ class _Member(NamedTuple):
 class _Finder:
     """Transfers as they are found, and what has to be said about them."""
 
-    def __init__(self, graph: EventGraph) -> None:
+    def __init__(self, graph: EventGraph, played: Collection[str]) -> None:
         self._graph = graph
+        self._played = played
         self._traces = graph.job.traces
         self._types = [trace.nodes["comm_type"].cast(str) for trace in self._traces]
         self._transfers: list[Transfer] = []
@@ -179,14 +186,22 @@ class _Finder:
         self._add([member], (_PLAYED_ALONE, recorded), max(size, 1), self._number([member]), -1)
 
     def _add_collective(self, members: list[_Member], recorded: str) -> None:
-        comm_type = _PLAYED_AS.get(recorded, recorded)
+        comm_type = recorded if recorded in self._played else self._stand_in(recorded)
         if comm_type != recorded:
             self._replaced[recorded] += len(members)
         if recorded == "barrier":
             size = _BARRIER_BYTES
         else:
-            size = self._size(members, _SMALLEST_GATHER if comm_type == "all_gather" else 1)
+            gathers = comm_type == "all_gather" and not self._played
+            size = self._size(members, _SMALLEST_GATHER if gathers else 1)
+        if recorded == "broadcast" and comm_type != recorded:
+            size = -(-size // len(members))
         self._add(members, (comm_type, recorded), size, self._number(members), -1)
+
+    def _stand_in(self, recorded: str) -> str:
+        if recorded == "broadcast" and self._played:
+            return "all_gather"
+        return _PLAYED_AS.get(recorded, recorded)
 
     def _number(self, members: list[_Member]) -> int:
         """Give the number of the members' group, a new one if it is the first time."""
@@ -219,8 +234,8 @@ class _Finder:
         """Give all that was added, and note what was changed."""
         log.add(
             "export.comm-type", "info", self._replaced.total(),
-            "communication that ASTRA-sim does not play is written as what takes as long: "
-            + ", ".join(f"{name} as {_PLAYED_AS[name]}" for name in sorted(self._replaced)),
+            "communication that is not played itself is written as what takes as long: "
+            + ", ".join(f"{name} as {self._stand_in(name)}" for name in sorted(self._replaced)),
         )  # fmt: skip
         log.add(
             "export.comm-size-unequal", "info", self._unequal,

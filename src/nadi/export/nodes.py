@@ -24,6 +24,7 @@ __all__ = ["Part", "parts_of_ranks", "rank_traces"]
 _Ints = npt.NDArray[np.int64]
 _NO_OPERATION = "(no operation)"
 _BEFORE_RANK = "(before the recording)"
+_HAND_OVER = "(hand-over to communication)"
 _MICRO = 1000  # ns
 _SCHEMA = "0.0.4"
 # columns of nodes, and the names and types that their values have in a Chakra trace
@@ -32,6 +33,9 @@ _OF_OPERATIONS = (
     ("flops", "num_ops", "int64"),
     ("bytes", "tensor_size", "uint64"),
 )
+
+
+_OF_TRANSFERS = ("comm_bytes", "group", "src", "dst", "tag")
 
 
 class Part(NamedTuple):
@@ -86,6 +90,7 @@ def rank_traces(
     position: _Ints,
     parts: Mapping[int, Sequence[Part]],
     groups: Groups,
+    unit: int = _MICRO,
 ) -> Iterator[Trace]:
     """Give each rank's trace as one that was read from an ``.et``.
 
@@ -95,7 +100,7 @@ def rank_traces(
     Parameters
     ----------
     activities
-        With durations in us.
+        With durations in ``unit`` ns.
     position
         int64, shape (activities,): their order.
     parts
@@ -104,7 +109,7 @@ def rank_traces(
         As :class:`nadi.export.communication.Communication` has them.
     """
     row = np.empty(activities.op.size, dtype=np.int64)
-    row_of_op = np.full(graph.num_ops + 2, -1, dtype=np.int64)  # the last two are no operations
+    row_of_op = np.full(graph.num_ops + 3, -1, dtype=np.int64)  # the last three are no operations
     for number, trace in enumerate(graph.job.traces):
         own = np.flatnonzero(activities.trace == number)
         own = own[np.argsort(position[own])]
@@ -114,10 +119,12 @@ def rank_traces(
         src, dst = row[activities.src[within]], row[activities.dst[within]]
         order = np.lexsort((src, dst))
         mine = [(int(row_of_op[part.op]), part) for part in parts.get(number, ())]
+        named = {str(one): list(ranks) for one, (_, ranks) in groups.items()}
+        of_groups = {"name": list(named), "ranks": list(named.values())}
         yield Trace(
-            nodes=_nodes(graph, activities, own, mine),
+            nodes=_nodes(graph, activities, own, mine, list(groups), unit),
             deps=DEPS.build(order.size, {"src": src[order], "dst": dst[order], "kind": "data"}),
-            groups=GROUPS.empty(),
+            groups=GROUPS.build(len(named), of_groups),
             issues=ISSUES.empty(),
             provenance=trace.provenance,
             rank=number,
@@ -127,24 +134,61 @@ def rank_traces(
 
 
 def _nodes(
-    graph: EventGraph, activities: Activities, own: _Ints, parts: list[tuple[int, Part]]
+    graph: EventGraph,
+    activities: Activities,
+    own: _Ints,
+    parts: list[tuple[int, Part]],
+    groups: list[int],
+    unit: int,
 ) -> pl.DataFrame:
     op = activities.op[own]
-    special = pl.Series([_BEFORE_RANK, _NO_OPERATION])
+    special = pl.Series([_HAND_OVER, _BEFORE_RANK, _NO_OPERATION])
     names = pl.concat([graph.op_names, special])
     kind = np.full(own.size, "COMP", dtype=object)
+    comm_type = np.full(own.size, "none", dtype=object)
+    numbers = {name: np.full(own.size, -1, dtype=np.int64) for name in _OF_TRANSFERS}
     for row, part in parts:
         kind[row] = part.kind
+        comm_type[row] = part.transfer.comm_type if part.kind != "COMM_RECV" else "recv"
+        for name, value in _columns_of(part, groups).items():
+            numbers[name][row] = value
+    work = np.where(numbers["comm_bytes"] < 0, op, -1)  # what does not communicate
     columns = {
         "id": np.arange(own.size),
         "name": names.gather(np.where(op >= 0, op, op + len(names))),
         "kind": pl.Series(kind.tolist(), dtype=pl.String),
         "start": activities.start[own] + graph.job.origin,
-        "duration": activities.duration[own] * _MICRO,
+        "duration": activities.duration[own] * unit,
+        "thread": _threads(graph, activities)[own],
+        "comm_type": pl.Series(comm_type.tolist(), dtype=pl.String),
+        **numbers,
+        **{name: _of_ops(graph, name, work) for name in ("flops", "bytes")},
+        **{name: _of_ops(graph, name, op) for name in ("stream", "device")},
         "is_cpu": _is_cpu(activities)[own],
         "category": np.where(_is_cpu(activities)[own], "operator", "kernel").tolist(),
     }
     return NODES.build(own.size, columns)
+
+
+def _columns_of(part: Part, groups: list[int]) -> dict[str, int]:
+    transfer = part.transfer
+    if part.kind == "COMM_COLL":
+        return {"comm_bytes": transfer.size, "group": groups.index(transfer.group)}
+    src, dst = transfer.ranks
+    return {"comm_bytes": transfer.size, "src": src, "dst": dst, "tag": transfer.tag}
+
+
+def _of_ops(graph: EventGraph, column: str, op: _Ints) -> _Ints:
+    return np.where(op < 0, -1, graph.gather(column).to_numpy()[np.maximum(op, 0)])
+
+
+def _threads(graph: EventGraph, activities: Activities) -> _Ints:
+    """Give the thread of each activity; where no operation runs, that of those around it."""
+    thread = _of_ops(graph, "thread", activities.op)
+    resource = activities.resource
+    of_resource = np.full(int(resource.max(initial=-1)) + 1, -1, dtype=np.int64)
+    of_resource[resource[activities.op >= 0]] = thread[activities.op >= 0]
+    return of_resource[resource]
 
 
 def _is_cpu(activities: Activities) -> npt.NDArray[np.bool_]:
@@ -173,15 +217,9 @@ def _attributes(
     op = activities.op[own]
     every = np.arange(own.size)
     found = _numbers("is_cpu_op", "bool", every, _is_cpu(activities)[own])
-    thread = graph.gather("thread").to_numpy()[np.maximum(op, 0)]
-    # time in which no operation runs belongs to the thread of those around it
-    resource = activities.resource[own]
-    thread_of = np.full(int(resource.max(initial=-1)) + 1, -1, dtype=np.int64)
-    thread_of[resource[op >= 0]] = thread[op >= 0]
-    columns = [("thread", "int64", thread_of[resource])]
+    columns = [("thread", "int64", _threads(graph, activities)[own])]
     for column, name, type_name in _OF_OPERATIONS:
-        value = graph.gather(column).to_numpy()[np.maximum(op, 0)]
-        columns.append((name, type_name, np.where(of_transfers | (op < 0), -1, value)))
+        columns.append((name, type_name, _of_ops(graph, column, np.where(of_transfers, -1, op))))
     for name, type_name, value in columns:
         rows = np.flatnonzero(value >= 0)
         found = found.joined(_numbers(name, type_name, rows, value[rows]))

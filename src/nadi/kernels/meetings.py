@@ -13,9 +13,17 @@ import numpy as np
 from nadi.kernels import machine as M
 from nadi.kernels._jit import called, inner
 from nadi.kernels.machine import Machine
-from nadi.kernels.network import part_of, travel_time
+from nadi.kernels.network import leaving_time, part_of, travel_time
 
-__all__ = ["ENDS", "MEMBERS", "SCRATCH_ROWS", "STARTS", "can_meet", "finish_times"]
+__all__ = [
+    "ENDS",
+    "MEMBERS",
+    "SCRATCH_ROWS",
+    "STARTS",
+    "bytes_of_step",
+    "can_meet",
+    "finish_times",
+]
 
 # rows of the scratch array: when each member begins, and ends; work; ranks
 STARTS, ENDS, NEXT, MEMBERS, HOPS = range(5)
@@ -27,7 +35,16 @@ def can_meet(algorithm: int, comm: int, window: int, n: int) -> bool:
     """Tell whether the times of a phase can be worked out here."""
     if algorithm == M.DIRECT:
         return comm != M.ALL_REDUCE and (window < 0 or window >= n - 1)
+    if algorithm == M.STEPS:  # of those with a root, some are done before others begin
+        return comm < M.BROADCAST
     return algorithm == M.RING or algorithm == M.HALVING_DOUBLING
+
+
+@inner
+def bytes_of_step(machine: Machine, step: np.ndarray, size: int, pieces: int) -> int:
+    """Give how many bytes a step sends or takes of a chunk."""
+    parts = step[M.E_PARTS] if step[M.E_PARTS] > 0 else pieces
+    return step[M.E_COUNT] * part_of(machine, size, parts)
 
 
 @inner
@@ -152,6 +169,42 @@ def _direct(
 
 
 @called
+def _steps(
+    machine: Machine, times: np.ndarray, phase: np.ndarray, size: int, delay: int, turn: int, n: int
+) -> None:
+    """Work out steps, which are listed in an order in which they can be done."""
+    ends, busy, comes, ranks = times[ENDS], times[NEXT], times[HOPS], times[MEMBERS]
+    share, spread = phase[M.P_SHARE], phase[M.P_SPREAD]
+    program = machine.programs[phase[M.P_STEPS] + turn % phase[M.P_TREES]]
+    steps = machine.steps
+    for i in range(n):
+        first = machine.starts[program[M.A_STARTS] + i, 0]
+        sends = steps[first, M.E_KIND] < M.TAKE_STEP
+        ends[i] = times[STARTS, i] + (delay if sends else 0)
+        busy[i], comes[i] = 0, times[STARTS, i]
+    for k in range(program[M.A_FIRST], program[M.A_LAST]):
+        step = steps[k]
+        i, peer = step[M.E_MEMBER], step[M.E_PEER]
+        message = bytes_of_step(machine, step, size, 1)
+        if step[M.E_KIND] >= M.TAKE_STEP:
+            ends[i] = max(ends[i], steps[step[M.E_FROM], M.E_ARRIVES])
+            if step[M.E_BESIDE] == 0:
+                long = leaving_time(machine, ranks[peer], ranks[i], message, share, spread)
+                comes[i] = ends[i] = max(ends[i], comes[i] + long)
+            cost = _reduction(machine, message) if step[M.E_KIND] == M.TAKE_AND_REDUCE else 0
+            ends[i] += delay + cost
+            continue
+        if step[M.E_BESIDE] == 0:
+            ends[i] = max(ends[i], busy[i])
+        src, dst = ranks[i], ranks[peer]
+        leaves = leaving_time(machine, src, dst, message, share, spread)
+        step[M.E_ARRIVES] = ends[i] + travel_time(machine, src, dst, message, share, spread)
+        busy[i] = max(busy[i], ends[i] + leaves)
+    for i in range(n):
+        ends[i] = max(ends[i], busy[i])
+
+
+@called
 def finish_times(
     machine: Machine, times: np.ndarray, n: int, phase: np.ndarray, size: int, delay: int,
     step: int, group: int,
@@ -167,7 +220,7 @@ def finish_times(
     size, delay
         Bytes of the chunk; time in ns that a member spends on a packet.
     step
-        1 for a clockwise ring, else -1.
+        1 for a clockwise ring or the first tree, else -1.
     group
         Whether it is of a process group, and not of all ranks.
 
@@ -182,6 +235,9 @@ def finish_times(
         return _reduction(machine, part_of(machine, size, n)) if comm == M.REDUCE_SCATTER else delay
     if algorithm == M.HALVING_DOUBLING:
         _halving_doubling(machine, times, n, phase, size, delay)
+        return delay
+    if algorithm == M.STEPS:
+        _steps(machine, times, phase, size, delay, 0 if step > 0 else 1, n)
         return delay
     _direct(machine, times, n, phase, size, delay, group)
     return _reduction(machine, part_of(machine, size, n)) if comm == M.REDUCE_SCATTER else delay

@@ -16,6 +16,7 @@ from nadi.kernels.machine import Machine
 __all__ = [
     "free_link",
     "free_message",
+    "leaving_time",
     "new_message",
     "part_of",
     "put_on_link",
@@ -66,6 +67,31 @@ def travel_time(machine: Machine, src: int, dst: int, size: int, share: int, spr
     if spread != 0:
         shared *= most
     return np.int64(latency + shared / rate)
+
+
+@inner
+def leaving_time(machine: Machine, src: int, dst: int, size: int, share: int, spread: int) -> int:
+    """Give how long a message that waits for no other is leaving its sender, in ns.
+
+    That is its time without latencies. Where links contend, they see to it themselves: 0.
+    """
+    dims, rates = machine.dims, machine.rates
+    rate, most = 0.0, 1
+    for d in range(dims.shape[0]):
+        n, stride = dims[d, M.D_N], dims[d, M.D_STRIDE]
+        a, b = src // stride % n, dst // stride % n
+        if a != b:
+            topology = dims[d, M.D_TOPOLOGY]
+            if topology == M.RING_LINKS or topology == M.MESH:
+                most = max(most, _hops(topology, n, a, b))
+            if rate == 0.0 or rates[d, 0] < rate:
+                rate = rates[d, 0]
+    if rate == 0.0 or machine.world[M.W_AWARE] != 0:
+        return 0
+    shared = size * (share / M.WHOLE_LINK)
+    if spread != 0:
+        shared *= most
+    return np.int64(shared / rate)
 
 
 @inner

@@ -8,19 +8,29 @@ from __future__ import annotations
 
 from nadi.kernels import machine as M
 from nadi.kernels._jit import called, inner, kernel
+from nadi.kernels._lending import apart, lent
 from nadi.kernels.agenda import (
     EVENTS,
     HEAP,
-    LIST,
-    LISTS,
+    LISTED,
     NOW,
     PROBLEM,
+    TIMES,
     add_event,
+    add_event_of,
     after,
+    content_of,
+    end_list,
+    event_ahead,
     find,
+    find_list,
     forget,
-    next_entry,
+    has_events,
+    home_of_list,
+    next_callback,
+    next_event,
     pop_time,
+    prefetch,
 )
 from nadi.kernels.bus import begin_bus_event, run_bus
 from nadi.kernels.machine import Machine
@@ -28,6 +38,9 @@ from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, finish_times
 from nadi.kernels.network import free_link, free_message, new_message, put_on_link, send_message
 from nadi.kernels.streams import (
     arrive,
+    begin_queues,
+    enter,
+    follow,
     general,
     new_stream,
     next_phase,
@@ -35,6 +48,7 @@ from nadi.kernels.streams import (
     request_arrives,
     send_now,
     serve,
+    take_in,
     tree_down,
     tree_reduce,
     tree_up,
@@ -209,13 +223,15 @@ def _free_memory(machine: Machine, server: int) -> None:
 
 @inner
 def _meet(machine: Machine, node: int) -> None:
-    """Count a collective of a group: the k-th of each member are one and the same."""
+    """Count a collective of a group: those of a number are one and the same."""
     nodes, counters = machine.nodes, machine.agenda.counters
     group = machine.groups[nodes[node, M.N_PEER]]
     member = group[M.U_MEMBERS] + nodes[node, M.N_MEMBER]
     number = machine.members[member, 1]
     machine.members[member, 1] = number + 1
-    nodes[node, M.N_NUMBER] = number
+    if nodes[node, M.N_NUMBER] < 0:
+        nodes[node, M.N_NUMBER] = number
+    number = nodes[node, M.N_NUMBER]
     t = machine.meetings[group[M.U_MEETINGS] + number % group[M.U_WINDOW]]
     if t[M.T_NUMBER] != number:
         if t[M.T_LEFT] != 0:
@@ -244,7 +260,7 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
     group = machine.groups[nodes[node, M.N_PEER]]
     first, n = group[M.U_MEMBERS], group[M.U_SIZE]
     own = first + nodes[node, M.N_MEMBER]
-    members[own, 2], members[own, 3] = agenda.counters[NOW], node
+    members[own, 2], members[own, 3] = agenda.counters[NOW] + machine.world[M.W_START], node
     group[M.U_HERE] += 1
     if group[M.U_HERE] < n:
         return
@@ -252,20 +268,25 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
     shape = machine.shapes[nodes[node, M.N_KEY]]
     recipe = machine.recipes[shape[M.H_RECIPE]]
     phase = machine.phases[shape[M.H_RECIPE], 0]
+    gather, now = machine.world[M.W_GATHER], agenda.counters[NOW]
     for i in range(n):
-        times[STARTS, i], times[MEMBERS, i] = members[first + i, 2], members[first + i, 0]
+        times[STARTS, i] = members[own if gather != 0 else first + i, 2]
+        times[MEMBERS, i] = members[first + i, 0]
     early = 0
     # as many chunks at once as a queue lets run; the others follow them one by one
     for k in range(-(-shape[M.H_CHUNKS] // machine.world[M.W_LIMIT])):
         size = shape[M.H_CHUNK] + (1 if k < shape[M.H_REST] else 0)
+        second = phase[M.P_ALGORITHM] == M.STEPS and k % phase[M.P_TREES] == 1
         early = finish_times(
-            machine, times, n, phase, size, recipe[M.C_DELAY], 1, recipe[M.C_GROUP]
-        )
+            machine, times, n, phase, size, recipe[M.C_DELAY], -1 if second else 1,
+            recipe[M.C_GROUP],
+        )  # fmt: skip
         for i in range(n):
             times[STARTS, i] = times[ENDS, i]
     for i in range(n):
         end = times[ENDS, i]
-        add_event(agenda, max(end - early, agenda.counters[NOW]), M.MET, members[first + i, 3], end)
+        time = max(end - early, now)
+        add_event_of(agenda, members[first + i, 0], time, M.MET, members[first + i, 3], end)
 
 
 @called
@@ -282,12 +303,24 @@ def _start_collective(machine: Machine, rank: int, node: int) -> None:
     if shape[M.H_WHOLE] != 0:
         _meet_as_a_whole(machine, node)
         return
+    if machine.world[M.W_START] > 0:
+        start = agenda.counters[NOW] + machine.world[M.W_START]
+        after(agenda, rank, machine.world[M.W_RANKS], start, M.BEGIN, node, 0)
+    else:
+        _begin_collective(machine, rank, node)
+
+
+@called
+def _begin_collective(machine: Machine, rank: int, node: int) -> None:
+    """Cut a collective into streams, and let the first of them go."""
+    shape = machine.shapes[machine.nodes[node, M.N_KEY]]
     machine.nodes[node, M.N_LEFT] = shape[M.H_CHUNKS]
+    begin_queues(machine, rank, node)
     for number in range(shape[M.H_CHUNKS]):
         stream = new_stream(machine, rank, node, number)
         if stream < 0:
             return
-        serve(machine, next_phase(machine, stream))
+        enter(machine, stream, next_phase(machine, stream))
 
 
 @called
@@ -383,8 +416,7 @@ def _leave_phase(machine: Machine, stream: int) -> None:
     """End a stream's phase: it goes on to the next, and its place in the queue is free."""
     s = machine.streams[stream]
     old, node = s[M.S_QUEUE], s[M.S_NODE]
-    recipe = machine.shapes[machine.nodes[node, M.N_KEY], M.H_RECIPE]
-    last = s[M.S_PHASE] + 1 == machine.recipes[recipe, M.C_PHASES]
+    last = s[M.S_PHASE] + 1 == machine.recipes[s[M.S_RECIPE], M.C_PHASES]
     if last:
         machine.nodes[node, M.N_LEFT] -= 1
         if machine.nodes[node, M.N_LEFT] == 0:
@@ -398,7 +430,7 @@ def _leave_phase(machine: Machine, stream: int) -> None:
     else:
         queue = next_phase(machine, stream)
         serve(machine, old)
-        serve(machine, queue)
+        enter(machine, stream, queue)
 
 
 # events
@@ -412,6 +444,11 @@ def _passed(machine: Machine, kind: int, stream: int) -> None:
             _leave_phase(machine, stream)
     elif kind == M.EXIT:
         _leave_phase(machine, stream)
+    elif kind == M.STEP:
+        if follow(machine, stream):
+            _leave_phase(machine, stream)
+    elif kind == M.TAKEN:
+        take_in(machine, stream)
     elif kind == M.UP:
         tree_up(machine, stream)
     elif kind == M.REDUCE:
@@ -441,15 +478,13 @@ def _bus_event(machine: Machine, kind: int, side: int) -> None:
 
 
 @inner
-def _end_is_near(machine: Machine, kind: int, what: int, end: int) -> None:
+def _end_is_near(machine: Machine, kind: int, rank: int, what: int, end: int) -> None:
     """Add the callback that ends a member's collective or phase, when its rank would add it."""
     num_ranks = machine.world[M.W_RANKS]
     if kind == M.MET:
         _part(machine, what)
-        rank = machine.nodes[what, M.N_RANK]
         after(machine.agenda, rank, num_ranks, end, M.COMPLETE, what, 0)
     else:
-        rank = machine.streams[what, M.S_RANK]
         after(machine.agenda, rank, num_ranks, end, M.EXIT, what, 0)
 
 
@@ -472,8 +507,8 @@ def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
         received(machine, a)
     elif kind == M.SENT:
         _message_of_nodes_arrives(machine, a)
-    elif kind == M.MET or kind == M.MET_PHASE:
-        _end_is_near(machine, kind, a, b)
+    elif kind == M.BEGIN:
+        _begin_collective(machine, machine.nodes[a, M.N_RANK], a)
     elif kind == M.MEMORY:
         _complete(machine, a)
         _free_memory(machine, machine.nodes[a, M.N_KEY])
@@ -514,19 +549,17 @@ def _request_of_node_arrives(machine: Machine, node: int) -> None:
 
 
 @inner
-def _run_list(machine: Machine, rank: int) -> None:
+def _run_list(machine: Machine, rank: int, kind: int, a: int, b: int) -> None:
     """Run a rank's callbacks of this time, also those that are added meanwhile."""
     agenda = machine.agenda
-    key = agenda.counters[NOW] * machine.world[M.W_RANKS] + rank
-    at = find(agenda.lists, key)
-    while agenda.lists[at, 1] >= 0:
-        kind, a, b = next_entry(agenda, agenda.lists, at)
+    at = find_list(agenda, rank, agenda.counters[NOW])
+    while kind != 0:
         agenda.counters[EVENTS] += 1
         _happen(machine, kind, a, b)
         if agenda.counters[PROBLEM] != 0:
             return
-    forget(agenda.lists, at)
-    agenda.counters[LISTS] -= 1
+        kind, a, b = next_callback(agenda, at)
+    end_list(agenda, at)
 
 
 @inner
@@ -539,6 +572,71 @@ def _hop(machine: Machine, message: int) -> None:
     kind, a, b = row[M.G_KIND], row[M.G_A], row[M.G_B]
     free_message(machine, message)
     _happen(machine, kind, a, b)
+
+
+@inner
+def _foresee(machine: Machine, at: int) -> None:
+    """Have fetched what an event further on in a chain will look at.
+
+    Where there are many ranks, each was looked at last long ago.
+    """
+    agenda = machine.agenda
+    what, b = event_ahead(agenda, at)
+    if what == 0:
+        return
+    kind, a, rank = content_of(what)
+    if what & LISTED:
+        prefetch(agenda.lists, home_of_list(agenda, rank, agenda.counters[NOW]), 0)
+        if kind == M.EXIT:
+            prefetch(machine.streams, a, M.S_RANK)
+            prefetch(machine.streams, a, M.S_ALGORITHM)
+            # those of a rank stand side by side, and the next of them may begin then
+            prefetch(machine.streams, a + 1, M.S_RANK)
+            prefetch(machine.streams, a + 1, M.S_ALGORITHM)
+            prefetch(machine.plans, a, 0)
+            prefetch(
+                machine.queues, rank * (machine.queues.shape[0] // machine.world[M.W_RANKS]), 0
+            )
+    elif kind == M.MET_PHASE:
+        prefetch(agenda.lists, home_of_list(agenda, rank, b), 0)
+
+
+@called
+def _run(machine: Machine) -> int:
+    """Run a machine that is lent."""
+    apart()
+    agenda, nodes = machine.agenda, machine.nodes
+    counters = agenda.counters
+    for node in range(nodes.shape[0]):
+        if nodes[node, M.N_WAITS] == 0 and nodes[node, M.N_PARENT] == 0:
+            _push_ready(machine, nodes[node, M.N_RANK], node)
+    for rank in range(machine.ranks.shape[0]):
+        _issue_all(machine, rank, -1)
+    while counters[HEAP] > 0 and counters[PROBLEM] == 0:
+        now = agenda.heap[0]
+        counters[NOW] = now
+        at, size = find(agenda, now), counters[TIMES]
+        while has_events(agenda, at) and counters[PROBLEM] == 0:
+            what, b = next_event(agenda, at)
+            kind, a, rank = content_of(what)
+            _foresee(machine, at)
+            if what & LISTED:
+                _run_list(machine, rank, kind, a, b)
+            else:
+                counters[EVENTS] += 1
+                if kind == M.HOP:
+                    _hop(machine, a)
+                elif kind == M.LINK_FREE:
+                    free_link(machine, a)
+                elif kind == M.MET or kind == M.MET_PHASE:
+                    _end_is_near(machine, kind, rank, a, b)
+                else:
+                    _happen(machine, kind, a, b)
+            if counters[TIMES] != size:  # chains are somewhere else now
+                at, size = find(agenda, now), counters[TIMES]
+        forget(agenda, at)
+        pop_time(agenda)
+    return counters[PROBLEM]
 
 
 @kernel
@@ -558,29 +656,4 @@ def run_machine(machine: Machine) -> int:
         or messages, TOO_MANY collectives of one group were under way, or UNLIKE ones met.
         What never happens has a time of -1. O(events log(different times)).
     """
-    agenda, nodes = machine.agenda, machine.nodes
-    counters = agenda.counters
-    for node in range(nodes.shape[0]):
-        if nodes[node, M.N_WAITS] == 0 and nodes[node, M.N_PARENT] == 0:
-            _push_ready(machine, nodes[node, M.N_RANK], node)
-    for rank in range(machine.ranks.shape[0]):
-        _issue_all(machine, rank, -1)
-    while counters[HEAP] > 0 and counters[PROBLEM] == 0:
-        now = agenda.heap[0]
-        counters[NOW] = now
-        at = find(agenda.times, now)
-        while agenda.times[at, 1] >= 0 and counters[PROBLEM] == 0:
-            kind, a, b = next_entry(agenda, agenda.times, at)
-            if kind == LIST:
-                _run_list(machine, a)
-                continue
-            counters[EVENTS] += 1
-            if kind == M.HOP:
-                _hop(machine, a)
-            elif kind == M.LINK_FREE:
-                free_link(machine, a)
-            else:
-                _happen(machine, kind, a, b)
-        forget(agenda.times, at)
-        pop_time(agenda)
-    return counters[PROBLEM]
+    return _run(lent(machine))

@@ -10,20 +10,25 @@ import numpy as np
 
 from nadi.kernels import machine as M
 from nadi.kernels._jit import called, inner
-from nadi.kernels.agenda import NOW, PROBLEM, add_event, after
+from nadi.kernels.agenda import NOW, PROBLEM, add_event, add_event_of, after
 from nadi.kernels.bus import request_bus
 from nadi.kernels.machine import Machine
-from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, can_meet, finish_times
+from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, bytes_of_step, can_meet, finish_times
 from nadi.kernels.network import (
     free_message,
+    leaving_time,
     new_message,
     part_of,
     send_message,
     send_shared,
+    travel_time,
 )
 
 __all__ = [
     "arrive",
+    "begin_queues",
+    "enter",
+    "follow",
     "general",
     "new_stream",
     "next_phase",
@@ -32,6 +37,7 @@ __all__ = [
     "request_arrives",
     "send_now",
     "serve",
+    "take_in",
     "tree_down",
     "tree_reduce",
     "tree_up",
@@ -104,6 +110,14 @@ def _send(machine: Machine, stream: int, index: int, size: int, place: int) -> N
     slot = _mail_of(machine, stream, index, dst, place)
     if machine.world[M.W_RENDEZVOUS] == 0:
         s = machine.streams[stream]
+        if s[M.S_ALGORITHM] == M.RING and machine.world[M.W_AWARE] == 0:
+            # a smaller message is not there before the larger one that was sent before it
+            time = machine.agenda.counters[NOW] + travel_time(
+                machine, rank, dst, size, s[M.S_SHARE], s[M.S_SPREAD]
+            )
+            s[M.S_BUSY] = max(time, s[M.S_BUSY])
+            add_event(machine.agenda, s[M.S_BUSY], M.ARRIVE, slot, 0)
+            return
         send_shared(
             machine, rank, dst, size, M.ARRIVE, slot, 0, s[M.S_SHARE], s[M.S_SPREAD]
         )  # fmt: skip
@@ -264,7 +278,9 @@ def general(machine: Machine, stream: int) -> bool:
     if s[M.S_ALGORITHM] == M.DIRECT and s[M.S_COMM] == M.ALL_REDUCE and s[M.S_SENDS] >= n - 1:
         if s[M.S_TAKEN] < n - 1:
             return False  # the second half waits for all of the first
-        for _ in range(s[M.S_WINDOW]):
+        # as often as that does something: tried for every slot, all packets are n squared tries
+        left = min(s[M.S_MAX], s[M.S_INSERTED]) - s[M.S_SENDS]
+        for _ in range(min(left, s[M.S_FREE], s[M.S_WINDOW])):
             _ready(machine, stream)
     else:
         _ready(machine, stream)
@@ -275,7 +291,9 @@ def general(machine: Machine, stream: int) -> bool:
 def received(machine: Machine, stream: int) -> None:
     """Take a message that a stream waits for."""
     s = machine.streams[stream]
-    if s[M.S_ALGORITHM] != M.TREE:
+    if s[M.S_ALGORITHM] == M.STEPS:
+        _come_in(machine, stream)
+    elif s[M.S_ALGORITHM] != M.TREE:
         s[M.S_TAKEN] += 1
         _insert(machine, stream)
     elif s[M.S_LEFT] < 0:
@@ -344,6 +362,116 @@ def _find_in_tree(s: np.ndarray, root_is_last: bool) -> None:
         s[M.S_RIGHT] = (middle + 1 + high) // 2
 
 
+# steps
+
+
+@inner
+def _go_on(machine: Machine, stream: int) -> None:
+    """Note that a step is done; after its last a member begins again."""
+    s = machine.streams[stream]
+    s[M.S_TODO] -= 1
+    s[M.S_AT] = machine.steps[s[M.S_AT], M.E_NEXT]
+    if s[M.S_AT] < 0:
+        s[M.S_AT] = s[M.S_FIRST]
+
+
+@inner
+def _come_in(machine: Machine, stream: int) -> None:
+    """Let a message come in that is there: after those before it, and not before the phase."""
+    s, now = machine.streams[stream], machine.agenda.counters[NOW]
+    step = machine.steps[s[M.S_AT]]
+    if step[M.E_BESIDE] == 0:
+        peer = (step[M.E_PEER] + s[M.S_ROOT]) % s[M.S_N]
+        size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
+        comes = leaving_time(
+            machine, _rank_of(machine, stream, peer), s[M.S_RANK], size, s[M.S_SHARE],
+            s[M.S_SPREAD],
+        )  # fmt: skip
+        s[M.S_COMES] = max(s[M.S_COMES] + comes, now)
+        if s[M.S_COMES] > now:
+            _after(machine, stream, s[M.S_COMES] - now, M.TAKEN, stream, 0)
+            return
+    take_in(machine, stream)
+
+
+@called
+def take_in(machine: Machine, stream: int) -> None:
+    """Take in what has come: the time of a packet, and a reduction."""
+    s = machine.streams[stream]
+    step = machine.steps[s[M.S_AT]]
+    size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
+    _go_on(machine, stream)
+    reduces = step[M.E_KIND] == M.TAKE_AND_REDUCE
+    _pass_memory(machine, stream, size, reduces, M.STEP, False, s[M.S_TODO] > 0)
+
+
+@called
+def follow(machine: Machine, stream: int) -> bool:
+    """Do the next steps of a stream until one has to wait; tells whether the phase is over."""
+    s, now = machine.streams[stream], machine.agenda.counters[NOW]
+    while s[M.S_TODO] > 0:
+        step = machine.steps[s[M.S_AT]]
+        peer = (step[M.E_PEER] + s[M.S_ROOT]) % s[M.S_N]
+        if step[M.E_KIND] >= M.TAKE_STEP:
+            receive(machine, stream, peer, step[M.E_PLACE])
+            return False
+        if step[M.E_BESIDE] == 0 and s[M.S_BUSY] > now:
+            _after(machine, stream, s[M.S_BUSY] - now, M.STEP, stream, 0)
+            return False
+        size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
+        leaves = leaving_time(
+            machine, s[M.S_RANK], _rank_of(machine, stream, peer), size, s[M.S_SHARE],
+            s[M.S_SPREAD],
+        )  # fmt: skip
+        s[M.S_BUSY] = max(s[M.S_BUSY], now + leaves)
+        _send(machine, stream, peer, size, step[M.E_PLACE])
+        _go_on(machine, stream)
+    if s[M.S_BUSY] > now:
+        _after(machine, stream, s[M.S_BUSY] - now, M.EXIT, stream, 0)
+        return False
+    return True
+
+
+@inner
+def _begin_steps(machine: Machine, stream: int) -> None:
+    """Begin with the first step; who begins by sending spends the time of a packet first."""
+    s = machine.streams[stream]
+    s[M.S_COMES] = machine.agenda.counters[NOW]
+    if s[M.S_TODO] == 0:
+        _after(machine, stream, 0, M.EXIT, stream, 0)
+        return
+    step = machine.steps[s[M.S_AT]]
+    if step[M.E_KIND] >= M.TAKE_STEP:
+        follow(machine, stream)
+    else:
+        size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
+        _pass_memory(machine, stream, size, False, M.STEP, True, False)
+
+
+@inner
+def _find_steps(machine: Machine, stream: int, phase: np.ndarray, root: int, turn: int) -> None:
+    """Find the steps of a member: counted from the root, none if its line does not hold that."""
+    s = machine.streams[stream]
+    program = machine.programs[phase[M.P_STEPS] + turn % phase[M.P_TREES]]
+    n, stride, own = s[M.S_N], s[M.S_STRIDE], s[M.S_RANK]
+    s[M.S_ROOT], s[M.S_TODO], s[M.S_AT], s[M.S_BUSY] = 0, 0, -1, 0
+    if phase[M.P_COMM] >= M.BROADCAST:
+        if stride > 0:
+            if root % stride != own % stride:
+                return
+            # in a dimension, broadcasts have gone through those above, and sums through those below
+            s[M.S_ROOT] = root // stride % n
+        else:
+            s[M.S_ROOT] = root
+    start = program[M.A_STARTS] + (s[M.S_INDEX] - s[M.S_ROOT]) % n
+    s[M.S_AT] = s[M.S_FIRST] = machine.starts[start, 0]
+    s[M.S_PIECES] = 1
+    if program[M.A_PIPED] != 0:
+        pieces = -(-s[M.S_SIZE] // M.PIECE)
+        s[M.S_PIECES] = max(min(pieces, max(n, M.MOST_PIECES)), 1)
+    s[M.S_TODO] = machine.starts[start, 1] * s[M.S_PIECES]
+
+
 # streams and their queues
 
 
@@ -364,27 +492,47 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
     shape = machine.shapes[machine.nodes[node, M.N_KEY]]
     recipe = shape[M.H_RECIPE]
     s[M.S_RANK], s[M.S_NODE], s[M.S_GROUP] = rank, node, machine.nodes[node, M.N_PEER]
-    s[M.S_NUMBER], s[M.S_PHASE] = number, -1
+    s[M.S_RECIPE], s[M.S_NUMBER], s[M.S_PHASE] = recipe, number, -1
+    group = machine.groups[s[M.S_GROUP]]
+    meeting = machine.nodes[node, M.N_NUMBER] % group[M.U_WINDOW]
+    s[M.S_SEATS] = group[M.U_SEATS] + meeting * group[M.U_ROWS]
+    s[M.S_SEATS] += number * group[M.U_SIZE]
     s[M.S_SIZE] = shape[M.H_CHUNK] + (1 if number < shape[M.H_REST] else 0)
     num_queues, turns = machine.world[M.W_QUEUES], machine.turns
+    is_ordered = machine.world[M.W_ORDERED] != 0
+    # where ranks may begin collectives in orders of their own, none counts its turns
+    by_number = machine.world[M.W_GATHER] != 0
+    turn = machine.nodes[node, M.N_NUMBER] * shape[M.H_CHUNKS] + number
     for p in range(machine.recipes[recipe, M.C_PHASES]):
         phase = machine.phases[recipe, p]
         dim, half = max(phase[M.P_DIM], 0), phase[M.P_HALF]
         queue = dim * num_queues
         clockwise = half != 2
+        if machine.world[M.W_SETS] > 1:
+            queue += machine.nodes[node, M.N_SLOT] * machine.dims.shape[0] * num_queues
         if num_queues > 1:
             first = num_queues // 2 if half == 2 else 0
             size = num_queues if half == 0 else num_queues // 2
             size = num_queues - num_queues // 2 if half == 2 else size
-            place = first + turns[rank, dim, half]
-            turns[rank, dim, half] = (turns[rank, dim, half] + 1) % size
+            if by_number:
+                place = first + turn % size
+            elif is_ordered:  # by its number, so that all members choose the same
+                place = first + number % size
+            else:
+                place = first + turns[rank, dim, half]
+                turns[rank, dim, half] = (turns[rank, dim, half] + 1) % size
             queue += place
             clockwise = place < num_queues // 2
         flag = 1 if clockwise else 0
+        if phase[M.P_BOTH] != 0:
+            flag = 1 - number % 2
+            queue += number % 2 * machine.dims.shape[0] * num_queues
         if phase[M.P_ALGORITHM] == M.TREE:
-            turn = machine.trees[rank, phase[M.P_TREE]]
-            machine.trees[rank, phase[M.P_TREE]] = 1 - turn
-            flag = 1 - turn
+            tree = turn % 2 if by_number else machine.trees[rank, phase[M.P_TREE]]
+            machine.trees[rank, phase[M.P_TREE]] = 1 - tree
+            flag = 1 - tree
+        elif phase[M.P_ALGORITHM] == M.STEPS:
+            flag = 1 - number % phase[M.P_TREES]
         machine.plans[stream, p, 0] = queue
         machine.plans[stream, p, 1] = flag
     return stream
@@ -394,7 +542,6 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
 def _place_in_phase(machine: Machine, stream: int, dim: int) -> None:
     """Find the number of members of a stream's phase, and its own place among them."""
     s = machine.streams[stream]
-    s[M.S_DIM] = dim
     if dim >= 0:
         s[M.S_N], s[M.S_STRIDE] = machine.dims[dim, M.D_N], machine.dims[dim, M.D_STRIDE]
         s[M.S_INDEX] = s[M.S_RANK] // s[M.S_STRIDE] % s[M.S_N]
@@ -403,26 +550,13 @@ def _place_in_phase(machine: Machine, stream: int, dim: int) -> None:
         s[M.S_INDEX] = machine.nodes[s[M.S_NODE], M.N_MEMBER]
 
 
-@called
-def next_phase(machine: Machine, stream: int) -> int:
-    """Put a stream into the queue of its next phase; gives the queue, -1 if there is none."""
+@inner
+def _prepare_messages(machine: Machine, stream: int, phase: np.ndarray) -> None:
+    """Set what a stream needs in a phase whose messages are events."""
     s = machine.streams[stream]
-    number = machine.shapes[machine.nodes[s[M.S_NODE], M.N_KEY], M.H_RECIPE]
-    recipe, group = machine.recipes[number], machine.groups[s[M.S_GROUP]]
-    s[M.S_PHASE] += 1
-    p = s[M.S_PHASE]
-    if p == recipe[M.C_PHASES]:
-        return -1
-    phase = machine.phases[number, p]
-    if p > 0 and s[M.S_ALGORITHM] != M.TREE:
-        if s[M.S_COMM] == M.REDUCE_SCATTER:
-            s[M.S_SIZE] = part_of(machine, s[M.S_SIZE], s[M.S_N])
-        elif s[M.S_COMM] == M.ALL_GATHER:
-            s[M.S_SIZE] *= s[M.S_N]
-    _place_in_phase(machine, stream, phase[M.P_DIM])
-    n = s[M.S_N]
-    comm, algorithm = phase[M.P_COMM], phase[M.P_ALGORITHM]
-    s[M.S_COMM], s[M.S_ALGORITHM] = comm, algorithm
+    recipe, group = machine.recipes[s[M.S_RECIPE]], machine.groups[s[M.S_GROUP]]
+    p, n, comm, algorithm = s[M.S_PHASE], s[M.S_N], s[M.S_COMM], s[M.S_ALGORITHM]
+    s[M.S_DIM] = phase[M.P_DIM]
     s[M.S_SHARE], s[M.S_SPREAD] = phase[M.P_SHARE], phase[M.P_SPREAD]
     meeting = machine.nodes[s[M.S_NODE], M.N_NUMBER] % group[M.U_WINDOW]
     num_members = group[M.U_SIZE] if machine.world[M.W_ALIKE] == 0 else 1
@@ -431,7 +565,6 @@ def next_phase(machine: Machine, stream: int) -> int:
     s[M.S_MAIL] = group[M.U_MAIL] + meeting * group[M.U_REGION]
     s[M.S_MAIL] += (s[M.S_NUMBER] * recipe[M.C_PHASES] + p) * of_phase
     s[M.S_DELAY] = recipe[M.C_DELAY]
-    s[M.S_STEP] = 1 if machine.plans[stream, p, 1] != 0 else -1
     s[M.S_WINDOW], s[M.S_BLOCK], s[M.S_MAX] = 1, n - 1, n - 1
     if comm == M.ALL_REDUCE:
         s[M.S_MAX] = 2 * (n - 1)
@@ -451,61 +584,188 @@ def next_phase(machine: Machine, stream: int) -> int:
         _find_in_tree(s, machine.plans[stream, p, 1] != 0)
     s[M.S_INSERTED] = s[M.S_FREE] = s[M.S_TAKEN] = s[M.S_SENDS] = 0
     s[M.S_REDUCED] = s[M.S_STATE] = 0
-    queue = s[M.S_RANK] * machine.dims.shape[0] * machine.world[M.W_QUEUES]
-    queue += machine.plans[stream, p, 0]
+    if algorithm == M.STEPS:
+        root = machine.shapes[machine.nodes[s[M.S_NODE], M.N_KEY], M.H_ROOT]
+        _find_steps(machine, stream, phase, root, 1 - machine.plans[stream, p, 1])
+
+
+@called
+def next_phase(machine: Machine, stream: int) -> int:
+    """Bring a stream to its next phase, for :func:`enter`; gives its queue, -1 if there is none."""
+    s = machine.streams[stream]
+    number = s[M.S_RECIPE]
+    s[M.S_PHASE] += 1
+    p = s[M.S_PHASE]
+    if p == machine.recipes[number, M.C_PHASES]:
+        return -1
+    phase = machine.phases[number, p]
+    if p > 0 and s[M.S_ALGORITHM] != M.TREE:
+        if s[M.S_COMM] == M.REDUCE_SCATTER or s[M.S_COMM] == M.SCATTER:
+            s[M.S_SIZE] = part_of(machine, s[M.S_SIZE], s[M.S_N])
+        elif s[M.S_COMM] == M.ALL_GATHER or s[M.S_COMM] == M.GATHER:
+            s[M.S_SIZE] *= s[M.S_N]
+    _place_in_phase(machine, stream, phase[M.P_DIM])
+    n = s[M.S_N]
+    comm, algorithm = phase[M.P_COMM], phase[M.P_ALGORITHM]
+    s[M.S_COMM], s[M.S_ALGORITHM] = comm, algorithm
+    s[M.S_STEP] = 1 if machine.plans[stream, p, 1] != 0 else -1
+    meets = machine.world[M.W_MEET] != 0 and machine.world[M.W_GATHER] == 0
+    if not (meets and can_meet(algorithm, comm, phase[M.P_WINDOW], n)):
+        _prepare_messages(machine, stream, phase)
+    queue = _queues_of(machine, s[M.S_RANK]) + machine.plans[stream, p, 0]
     s[M.S_QUEUE], s[M.S_NEXT] = queue, -1
-    queues = machine.queues
-    if queues[queue, M.Q_HEAD] < 0:
-        queues[queue, M.Q_HEAD] = stream
-    else:
-        machine.streams[queues[queue, M.Q_TAIL], M.S_NEXT] = stream
-    queues[queue, M.Q_TAIL] = stream
+    if machine.world[M.W_GATHER] == 0 or machine.world[M.W_ALIKE] != 0:
+        _put_in_queue(machine, queue, stream)
     return queue
 
 
 @called
-def _meet_in_phase(machine: Machine, stream: int) -> None:
-    """Wait for the other members of a phase; the last to come works out when each ends."""
-    streams, mail, times = machine.streams, machine.mail, machine.scratch
+def enter(machine: Machine, stream: int, queue: int) -> None:
+    """Serve the queue of a stream's phase, or of all members once the last has come to it.
+
+    Members that are put into their queues together stand there in one order: so none waits in
+    one queue for what waits for it in another, whatever order they came in.
+    """
+    if machine.world[M.W_GATHER] == 0 or machine.world[M.W_ALIKE] != 0:
+        serve(machine, queue)
+        return
+    streams, mail = machine.streams, machine.mail
     s = streams[stream]
-    n, dim, agenda = s[M.S_N], s[M.S_DIM], machine.agenda
     own = _mail_of(machine, stream, s[M.S_INDEX], s[M.S_RANK], 0)
-    mail[own, M.M_BALANCE], mail[own, M.M_STREAM] = agenda.counters[NOW], stream
-    apart = s[M.S_SLOTS] * (s[M.S_STRIDE] if dim >= 0 else 1)
-    first = own - s[M.S_INDEX] * apart
+    apart = s[M.S_SLOTS] * (s[M.S_STRIDE] if s[M.S_DIM] >= 0 else 1)
+    n, first = s[M.S_N], own - s[M.S_INDEX] * apart
+    mail[own, M.M_STREAM] = stream
     mail[first, M.M_ASKED] += 1
     if mail[first, M.M_ASKED] < n:
         return
     mail[first, M.M_ASKED] = 0
     for i in range(n):
-        row = mail[first + i * apart]
-        times[STARTS, i] = row[M.M_BALANCE]
-        times[MEMBERS, i] = streams[row[M.M_STREAM], M.S_RANK]
-        row[M.M_BALANCE] = 0
-    recipe = machine.shapes[machine.nodes[s[M.S_NODE], M.N_KEY], M.H_RECIPE]
+        member = mail[first + i * apart, M.M_STREAM]
+        _put_in_queue(machine, streams[member, M.S_QUEUE], member)
+    for i in range(n):
+        # each lies still where it was put: only a stream that runs gets mail
+        member = mail[first + i * apart, M.M_STREAM]
+        serve(machine, streams[member, M.S_QUEUE])
+
+
+@inner
+def _queues_of(machine: Machine, rank: int) -> int:
+    """Give the first queue of a rank."""
+    world = machine.world
+    of_rank = world[M.W_SETS] * machine.dims.shape[0] * world[M.W_QUEUES]
+    return rank * of_rank * world[M.W_WAYS]
+
+
+@inner
+def _turn_of(machine: Machine, stream: int) -> int:
+    """Give which start in its queue is a stream's: all of a phase come before those of the next.
+
+    The same for all where chunks start as they come.
+    """
+    if machine.world[M.W_ORDERED] == 0:
+        return 0
+    s, num_queues = machine.streams[stream], machine.world[M.W_QUEUES]
+    phase = machine.phases[s[M.S_RECIPE], s[M.S_PHASE]]
+    if num_queues == 1:
+        num_chunks = machine.shapes[machine.nodes[s[M.S_NODE], M.N_KEY], M.H_CHUNKS]
+        return phase[M.P_BEFORE] * num_chunks + s[M.S_NUMBER]
+    size = num_queues
+    if phase[M.P_HALF] != 0:
+        size = num_queues // 2 if phase[M.P_HALF] == 1 else num_queues - num_queues // 2
+    return s[M.S_NUMBER] // size
+
+
+@inner
+def _put_in_queue(machine: Machine, queue: int, stream: int) -> None:
+    """Put a stream behind those that wait in a queue and whose turn comes before its own."""
+    queues, streams = machine.queues, machine.streams
+    own = _turn_of(machine, stream)
+    head, tail = queues[queue, M.Q_HEAD], queues[queue, M.Q_TAIL]
+    streams[stream, M.S_NEXT] = -1
+    if head < 0:
+        queues[queue, M.Q_HEAD] = queues[queue, M.Q_TAIL] = stream
+    elif _turn_of(machine, tail) <= own:  # always so if not ordered, where all have the same turn
+        streams[tail, M.S_NEXT] = stream
+        queues[queue, M.Q_TAIL] = stream
+    elif own < _turn_of(machine, head):
+        streams[stream, M.S_NEXT] = head
+        queues[queue, M.Q_HEAD] = stream
+    else:
+        before = head
+        while _turn_of(machine, streams[before, M.S_NEXT]) <= own:
+            before = streams[before, M.S_NEXT]
+        streams[stream, M.S_NEXT] = streams[before, M.S_NEXT]
+        streams[before, M.S_NEXT] = stream
+
+
+@inner
+def begin_queues(machine: Machine, rank: int, node: int) -> None:
+    """Let the first chunk of a collective have the first turn in the queues of its slot."""
+    world = machine.world
+    of_slot = machine.dims.shape[0] * world[M.W_QUEUES]
+    first = _queues_of(machine, rank)
+    if world[M.W_SETS] > 1:
+        first += machine.nodes[node, M.N_SLOT] * of_slot
+    for queue in range(first, first + of_slot):
+        machine.queues[queue, M.Q_NEXT] = 0
+
+
+@called
+def _meet_in_phase(machine: Machine, stream: int) -> None:
+    """Wait for the other members of a phase; the last to come works out when each ends."""
+    streams, seats, here, times = machine.streams, machine.seats, machine.here, machine.scratch
+    s, agenda = streams[stream], machine.agenda
+    n, index = s[M.S_N], s[M.S_INDEX]
+    group = machine.groups[s[M.S_GROUP]]
+    # the members of a dimension are some ranks apart
+    apart, first = max(s[M.S_STRIDE], 1), 0
+    if s[M.S_STRIDE] > 0:
+        first = s[M.S_RANK] - index * apart
+    seat = s[M.S_SEATS] + first
+    own = seats[seat + index * apart]
+    own[M.Z_CAME], own[M.Z_STREAM] = agenda.counters[NOW], stream
+    meeting = s[M.S_SEATS] * machine.phases.shape[1] + s[M.S_PHASE] * group[M.U_SIZE] + first
+    here[meeting] += 1
+    if here[meeting] < n:
+        return
+    here[meeting] = 0
+    for i in range(n):
+        times[STARTS, i] = seats[seat + i * apart, M.Z_CAME]
+        times[MEMBERS, i] = first + i * apart
+        if s[M.S_STRIDE] == 0:
+            times[MEMBERS, i] = machine.members[group[M.U_MEMBERS] + i, 0]
+    recipe = machine.recipes[s[M.S_RECIPE]]
     early = finish_times(
-        machine, times, n, machine.phases[recipe, s[M.S_PHASE]], s[M.S_SIZE], s[M.S_DELAY],
-        s[M.S_STEP], machine.recipes[recipe, M.C_GROUP],
+        machine, times, n, machine.phases[s[M.S_RECIPE], s[M.S_PHASE]], s[M.S_SIZE],
+        recipe[M.C_DELAY], s[M.S_STEP], recipe[M.C_GROUP],
     )  # fmt: skip
     for i in range(n):
-        member = mail[first + i * apart, M.M_STREAM]
-        end = times[ENDS, i]
-        add_event(agenda, max(end - early, agenda.counters[NOW]), M.MET_PHASE, member, end)
+        end, member = times[ENDS, i], seats[seat + i * apart, M.Z_STREAM]
+        time = max(end - early, agenda.counters[NOW])
+        add_event_of(agenda, times[MEMBERS, i], time, M.MET_PHASE, member, end)
 
 
 @called
 def serve(machine: Machine, queue: int) -> None:
     """Start streams that wait in a queue, as many as may run at once."""
     queues = machine.queues
+    is_ordered = machine.world[M.W_ORDERED] != 0
     while queues[queue, M.Q_RUNNING] < machine.world[M.W_LIMIT] and queues[queue, M.Q_HEAD] >= 0:
         stream = queues[queue, M.Q_HEAD]
+        # all ranks start them in one order, whichever comes first: so none waits for another
         s = machine.streams[stream]
+        if is_ordered and _turn_of(machine, stream) != queues[queue, M.Q_NEXT]:
+            return
+        queues[queue, M.Q_NEXT] += 1
         queues[queue, M.Q_HEAD] = s[M.S_NEXT]
         queues[queue, M.Q_RUNNING] += 1
+        window = machine.phases[s[M.S_RECIPE], s[M.S_PHASE], M.P_WINDOW]
         if machine.world[M.W_MEET] != 0 and can_meet(
-            s[M.S_ALGORITHM], s[M.S_COMM], s[M.S_WINDOW], s[M.S_N]
+            s[M.S_ALGORITHM], s[M.S_COMM], window, s[M.S_N]
         ):
             _meet_in_phase(machine, stream)
+        elif s[M.S_ALGORITHM] == M.STEPS:
+            _begin_steps(machine, stream)
         elif s[M.S_ALGORITHM] != M.TREE:
             for _ in range(s[M.S_WINDOW]):
                 _insert(machine, stream)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from nadi.simulator.astra_config import astra_sim_system, load_astra_sim_system
 from nadi.simulator.config import System
 from nadi.simulator.elsewhere import OnSystem, Prices, on_system, prices_on
-from nadi.simulator.engine import Simulation, simulate
-from nadi.simulator.inputs import find_ranks, read_ranks
+from nadi.simulator.engine import simulate
+from nadi.simulator.inputs import find_ranks, read_job, read_ranks
 from nadi.simulator.library import (
     load_system,
     read_system_file,
@@ -14,6 +14,7 @@ from nadi.simulator.library import (
     shipped_text,
 )
 from nadi.simulator.prices import collective_time, message_time
+from nadi.simulator.simulation import Simulation
 from nadi.simulator.system_file import SystemFile
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "message_time",
     "on_system",
     "prices_on",
+    "read_job",
     "read_ranks",
     "read_system_file",
     "shipped_systems",

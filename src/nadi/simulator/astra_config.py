@@ -10,7 +10,7 @@ import msgspec
 
 from nadi.errors import FormatError, InputError
 from nadi.simulator.config import (
-    COLLECTIVES,
+    ASTRA_SIM_COLLECTIVES,
     Dimension,
     System,
 )
@@ -28,8 +28,8 @@ _USED = {
     "endpoint-delay", "active-chunks-per-dimension", "preferred-dataset-splits",
     "collective-optimization", "model-shared-bus", "L", "o", "g", "G", "local-reduction-delay",
     "local-mem-bw", "peak-perf", "roofline-enabled", "replay-only",
-    *(f"{name.replace('_', '-')}-implementation" for name in COLLECTIVES),
-    *(f"{name.replace('_', '-')}-implementation-custom" for name in COLLECTIVES),
+    *(f"{name.replace('_', '-')}-implementation" for name in ASTRA_SIM_COLLECTIVES),
+    *(f"{name.replace('_', '-')}-implementation-custom" for name in ASTRA_SIM_COLLECTIVES),
 }  # fmt: skip
 # what its binary reads, and what changes no time
 _WITHOUT_EFFECT = {"scheduling-policy", "boost-mode", "track-local-mem", "trace-enabled"}
@@ -110,6 +110,7 @@ def astra_sim_system(
             "remote_memory": _memory(remote_memory or {}),
             "collectives": _collectives(system, queues, injection_scale),
             "groups": {str(key): list(ranks) for key, ranks in (comm_group or {}).items()},
+            "slots": "astra-sim",
             "compat": compat,
             "name": name,
             "ignored": sorted(set(system) - _USED - _WITHOUT_EFFECT),
@@ -193,7 +194,7 @@ def _collectives(system: dict[str, Any], queues: int, injection_scale: int) -> d
         "queues": queues,
         "custom": {},
     }
-    for name in COLLECTIVES:
+    for name in ASTRA_SIM_COLLECTIVES:
         setting = f"{name.replace('_', '-')}-implementation"
         value[name] = list(system.get(setting, ()))
         if system.get(f"{setting}-custom"):

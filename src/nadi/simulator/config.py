@@ -13,6 +13,7 @@ import msgspec
 from nadi.errors import UsageError
 
 __all__ = [
+    "ASTRA_SIM_COLLECTIVES",
     "COLLECTIVES",
     "Algorithm",
     "Bus",
@@ -25,12 +26,16 @@ __all__ = [
     "parse_algorithm",
 ]
 
-COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
+COLLECTIVES = (
+    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather",
+    "scatter", "barrier",
+)  # fmt: skip
+ASTRA_SIM_COLLECTIVES = COLLECTIVES[:4]  # those that it simulates
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Ns = Annotated[int, msgspec.Meta(ge=0)]
-_ALGORITHM = re.compile(r"(one)?(ring|direct|halvingdoubling|doublebinarytree)(\d*)")
+_ALGORITHM = re.compile(r"(one)?(ring|biring|direct|halvingdoubling|doublebinarytree)(\d*)")
 
 
 class Dimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,9 +106,13 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
-    all_reduce, reduce_scatter, all_gather, all_to_all
+    all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, gather, scatter
         An algorithm for each dimension, or one that begins with ``one`` for all ranks as one
-        dimension: ``ring``, ``direct``, ``direct4``, ``halvingDoubling``, ``doubleBinaryTree``.
+        dimension: ``ring``, ``biring``, ``direct``, ``direct4``, ``halvingDoubling``,
+        ``doubleBinaryTree``. ``biring`` sends half of each part either way round, where ways
+        have links of their own: in a ring and where all are joined; elsewhere it is a ring.
+    barrier
+        As well; a barrier is an all-reduce of one byte, and by default is done as one.
     bandwidth_aware
         An all-reduce of several dimensions scatters, reduces in the last, and gathers.
     chunks
@@ -117,12 +126,20 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         whose sends, receives and computations only wait for each other.
     endpoint_delay, group_endpoint_delay
         Time in ns that a rank spends on a packet, in collectives of all ranks and of groups.
+    start_time
+        Time in ns from when a member enters a collective to its first packet; not with
+        ``compat``.
     """
 
     all_reduce: tuple[str, ...] = ("ring",)
     reduce_scatter: tuple[str, ...] = ("ring",)
     all_gather: tuple[str, ...] = ("ring",)
     all_to_all: tuple[str, ...] = ("direct",)
+    broadcast: tuple[str, ...] = ("ring",)
+    reduce: tuple[str, ...] = ("ring",)
+    gather: tuple[str, ...] = ("direct",)
+    scatter: tuple[str, ...] = ("direct",)
+    barrier: tuple[str, ...] = ()
     bandwidth_aware: bool = True
     chunks: _Count = 1
     least_chunk: _Count = 1
@@ -131,6 +148,12 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     custom: dict[str, str] = {}
     endpoint_delay: _Ns = 10
     group_endpoint_delay: _Ns = 10
+    start_time: _Ns = 0
+
+    def algorithms(self, comm_type: str) -> tuple[str, ...]:
+        """Give the algorithms of a type of collective, of which a barrier may have none."""
+        stated: tuple[str, ...] = getattr(self, comm_type)
+        return self.all_reduce if comm_type == "barrier" and not stated else stated
 
 
 class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,6 +166,10 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups
         Members of process groups by name, in the order of their ring; what traces say of
         their groups counts where a name is not here.
+    slots
+        ``device``: threads and streams of a rank do one thing after the other and all of them
+        at once, and so does communication; ``astra-sim``: a rank does one thing on the host,
+        one on the device and one that communicates at a time.
     compat
         ``astra-sim`` gives that simulator's answers, with what is odd about them.
     ignored
@@ -155,6 +182,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     collectives: Collectives = Collectives()
     bus: Bus | None = None
     groups: dict[str, tuple[int, ...]] = {}
+    slots: Literal["device", "astra-sim"] = "device"
     compat: Literal["", "astra-sim"] = ""
     name: str = ""
     ignored: tuple[str, ...] = ()
@@ -180,7 +208,7 @@ def parse_algorithm(text: str, where: str) -> Algorithm:
     if not found or (found[3] and found[2] != "direct") or found[3] == "0":
         raise UsageError(
             where, f"no algorithm is called {text!r}",
-            "there are ring, direct, direct<window>, halvingDoubling and doubleBinaryTree, "
+            "there are ring, biring, direct, direct<window>, halvingDoubling and doubleBinaryTree, "
             "each also with one before it",
         )  # fmt: skip
     return Algorithm(found[2], int(found[3] or -1), bool(found[1]))

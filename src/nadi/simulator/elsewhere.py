@@ -13,7 +13,7 @@ from nadi.graph import EdgeKind, EventGraph
 from nadi.schema import COMM_TYPES
 from nadi.simulator.config import COLLECTIVES, System
 from nadi.simulator.library import read_system_file, shipped_systems
-from nadi.simulator.prices import STAND_INS, collective_time, message_time
+from nadi.simulator.prices import collective_time, message_time, stand_in
 from nadi.simulator.system_file import SystemFile
 from nadi.trace import Job
 
@@ -21,6 +21,7 @@ __all__ = ["OnSystem", "Prices", "on_system", "prices_on"]
 
 _Ints = npt.NDArray[np.int64]
 _MESSAGES = ("send", "recv")
+_ROOTED = ("broadcast", "scatter"), ("reduce", "gather")  # from the root, to the root
 
 
 @dataclass(frozen=True)
@@ -163,12 +164,15 @@ def prices_on(graph: EventGraph, system: System) -> Prices:
     rank = np.array(graph.job.ranks, dtype=np.int64)[graph.op_trace]
     sends = comm_type == COMM_TYPES.index("send")
     message = sends | (comm_type == COMM_TYPES.index("recv"))
+    outwards, inwards = (
+        np.isin(comm_type, [COMM_TYPES.index(name) for name in names]) for names in _ROOTED
+    )
     src = np.where(sends, rank, graph.gather("src").to_numpy())
-    dst = np.where(sends, graph.gather("dst").to_numpy(), rank)
+    dst = np.where(sends | inwards, graph.gather("dst").to_numpy(), rank)
     none = np.full(graph.num_ops, -1)
     alike = np.stack([
         comm_type, size, np.where(message, -1, numbers),
-        np.where(message, src, none), np.where(message, dst, none),
+        np.where(message | outwards, src, none), np.where(message | inwards, dst, none),
     ])  # fmt: skip
     chosen = np.flatnonzero(comm_type != COMM_TYPES.index("none"))
     kinds, of_op = np.unique(alike[:, chosen], axis=1, return_inverse=True)
@@ -176,7 +180,7 @@ def prices_on(graph: EventGraph, system: System) -> Prices:
     time = np.full(graph.num_ops, -1, dtype=np.int64)
     if chosen.size:
         time[chosen] = prices[of_op.reshape(-1)]
-    return Prices(time, _by_type(graph, comm_type, time))
+    return Prices(time, _by_type(graph, system, comm_type, time))
 
 
 def _price(
@@ -190,9 +194,13 @@ def _price(
         if not known:
             return -1
         return message_time(system, size, src, dst) if src != dst else 0
-    if comm_type not in (*COLLECTIVES, *STAND_INS) or (size < 0 and comm_type != "barrier"):
+    if comm_type not in COLLECTIVES or (size < 0 and comm_type != "barrier"):
         return -1
-    return collective_time(system, comm_type, size, groups[group] if group >= 0 else ())
+    members = groups[group] if group >= 0 else ()
+    root = max(src, dst)  # one of which is -1
+    if root not in (members or range(num_ranks)):
+        root = -1
+    return collective_time(system, comm_type, size, members, root)
 
 
 def _groups(graph: EventGraph) -> tuple[_Ints, list[tuple[int, ...]]]:
@@ -208,7 +216,7 @@ def _groups(graph: EventGraph) -> tuple[_Ints, list[tuple[int, ...]]]:
     return of_op, list(number)
 
 
-def _by_type(graph: EventGraph, comm_type: _Ints, time: _Ints) -> pl.DataFrame:
+def _by_type(graph: EventGraph, system: System, comm_type: _Ints, time: _Ints) -> pl.DataFrame:
     edges = np.flatnonzero((graph.edge_kind == EdgeKind.COMMUNICATION) & (graph.edge_op >= 0))
     ops = graph.edge_op[edges]
     names = np.array(COMM_TYPES, dtype=object)
@@ -229,7 +237,9 @@ def _by_type(graph: EventGraph, comm_type: _Ints, time: _Ints) -> pl.DataFrame:
         )
         .with_columns(
             simulated_as=pl.col("type").replace_strict(
-                STAND_INS, default="", return_dtype=pl.String
+                {name: stand_in(system, name) for name in COLLECTIVES},
+                default="",
+                return_dtype=pl.String,
             )
         )
         .sort("measured", "type", descending=[True, False])

@@ -1,111 +1,30 @@
-"""Simulate a job on a system, and what came of it."""
+"""Simulate a job on a system."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.errors import InputError, PairError
 from nadi.kernels import machine as M
 from nadi.kernels.agenda import EVENTS
 from nadi.kernels.machine import Machine
 from nadi.kernels.simulation import run_machine
-from nadi.schedule import Schedule
-from nadi.schema import NODE_KINDS, SCHEDULE
-from nadi.simulator.config import COLLECTIVES, System
-from nadi.simulator.inputs import read_ranks
-from nadi.simulator.lower import Tables, machine_of, tables_of
+from nadi.schema import COMM_TYPES, NODE_KINDS
+from nadi.simulator.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
+from nadi.simulator.inputs import read_job, read_ranks
+from nadi.simulator.lanes import in_lanes
+from nadi.simulator.lower import Tables, machine_of, room_of, tables_of
 from nadi.simulator.program import Program, program_of
+from nadi.simulator.recipes import recipe_of
+from nadi.simulator.recordings import nodes_of_job
+from nadi.simulator.simulation import Simulation
+from nadi.simulator.trail import trail_of
 from nadi.trace import Job, Trace
 
 __all__ = ["Simulation", "simulate"]
-
-Ints = npt.NDArray[np.int64]
-_RESOURCES = ("cpu", "compute", "communication", "")
-
-
-@dataclass(frozen=True, eq=False)
-class Simulation:
-    """What a job does on a system.
-
-    Attributes
-    ----------
-    program, system
-        What was simulated.
-    start, end
-        int64 ns, shape (nodes,): when each node of the program was issued and completed.
-    cause
-        int64, shape (nodes,): the node whose completion let it be issued; -1 at the start.
-    cycles
-        int64 ns, shape (ranks,): when each rank had finished.
-    like
-        int64, shape (ranks,): which rank of the program each rank did the same as.
-    num_events
-        How many events were simulated.
-    """
-
-    program: Program
-    system: System
-    start: Ints
-    end: Ints
-    cause: Ints
-    cycles: Ints
-    like: Ints
-    num_events: int
-
-    def __repr__(self) -> str:
-        return f"<Simulation ranks={self.cycles.size} makespan={self.makespan} ns>"
-
-    @property
-    def makespan(self) -> int:
-        """When the last rank had finished, in ns."""
-        return int(self.cycles.max(initial=0))
-
-    @cached_property
-    def compute(self) -> Ints:
-        """Time that each rank's compute slot was busy, in ns; int64, shape (ranks,)."""
-        chosen = (self.program.kind == NODE_KINDS.index("COMP")) & ~self.program.is_cpu
-        busy = np.where(chosen, self.end - self.start, 0)
-        return np.add.reduceat(busy, self.program.first[:-1])[self.like]
-
-    @property
-    def exposed(self) -> Ints:
-        """What ASTRA-sim calls exposed communication: all time but that of computation, in ns."""
-        return self.cycles - self.compute
-
-    @cached_property
-    def schedule(self) -> Schedule:
-        """When each node ran; made when it is first asked for."""
-        program = self.program
-        cause = np.maximum(self.cause, 0)
-        known = self.cause >= 0
-        slot = np.full(program.num_nodes, 2)
-        slot[program.kind == NODE_KINDS.index("COMP")] = 1
-        slot[program.kind == NODE_KINDS.index("COMM_RECV")] = 3
-        slot[program.is_cpu] = 0
-        sizes = np.diff(program.first)[self.like]
-        rank = np.repeat(np.arange(self.like.size), sizes)
-        within = np.arange(rank.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        node = program.first[self.like[rank]] + within
-        table = SCHEDULE.build(
-            rank.size,
-            {
-                "rank": rank,
-                "node": program.row[node],
-                "start": self.start[node],
-                "end": self.end[node],
-                "resource": np.array(_RESOURCES, dtype=object)[slot[node]].tolist(),
-                "bound_by": np.where(known[node], "order", "").tolist(),
-                "bound_rank": np.where(known[node], rank, -1),
-                "bound_node": np.where(known[node], program.row[cause[node]], -1),
-            },
-        )
-        return Schedule(table)
 
 
 def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulation:
@@ -114,7 +33,8 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
     Parameters
     ----------
     job
-        A trace per rank, in order of rank; or their folder, or the prefix of their names.
+        A trace per rank, in order of rank; a linked job; or where they are, as
+        :func:`nadi.simulator.read_job` takes it.
     system
         The machine.
 
@@ -126,17 +46,20 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
         If it never comes to an end: with who waits for whom.
     """
     if isinstance(job, (str, Path)):
-        job = read_ranks(job)
-    traces = job.traces if isinstance(job, Job) else tuple(job)
+        job = read_job(job)
+    traces = nodes_of_job(job, system)
     if not traces:
         raise InputError("job", "it has no traces", "give one for each rank")
-    if len(traces) > 1 and all(trace is traces[0] for trace in traces):
+    # a Trace equals itself only, so that this counts one and the same
+    if len(traces) > 1 and traces.count(traces[0]) == len(traces):
         program = program_of(traces[:1])
         alike = stands_for_all(program, system) and len(traces) == system.network.num_ranks
         if not alike:
             program = program_of(traces)
     else:
         program = program_of(traces)
+        if system.slots == "device":
+            program = in_lanes(program)
         alike = program.num_ranks == system.network.num_ranks and program.is_alike
         alike = alike and stands_for_all(program, system)
         if alike:
@@ -145,8 +68,12 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
         comm_type: program_of(read_ranks(prefix))
         for comm_type, prefix in system.collectives.custom.items()
     }
-    tables = tables_of(program, system, stands_for_all=alike, custom=custom)
-    return simulation_of(tables, run_tables(tables), len(traces))
+
+    def make_tables() -> Tables:
+        return tables_of(program, system, stands_for_all=alike, custom=custom)
+
+    tables = make_tables()
+    return simulation_of(tables, run_tables(tables, anew=make_tables), len(traces), traces)
 
 
 def stands_for_all(program: Program, system: System) -> bool:
@@ -164,10 +91,16 @@ def stands_for_all(program: Program, system: System) -> bool:
     kinds = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV")]
     if np.isin(program.kind, kinds).any() or system.remote_memory.kind in ("pool", "per-node"):
         return False
-    algorithms = {
-        algorithm.lower() for name in COLLECTIVES for algorithm in getattr(system.collectives, name)
-    }
     dimensions = system.network.dimensions
+    found = np.unique(program.comm_type[program.kind == NODE_KINDS.index("COMM_COLL")])
+    names = (
+        [COMM_TYPES[code] for code in found.tolist()]
+        if not system.compat
+        else ASTRA_SIM_COLLECTIVES
+    )
+    if not system.compat and not all(_is_alike(system, name) for name in names):
+        return False
+    algorithms = {name.lower() for kind in names for name in system.collectives.algorithms(kind)}
     return (
         not any("tree" in algorithm for algorithm in algorithms)
         and not any(dimension.topology == "mesh" for dimension in dimensions)
@@ -175,8 +108,20 @@ def stands_for_all(program: Program, system: System) -> bool:
     )
 
 
-def simulation_of(tables: Tables, machine: Machine, num_ranks: int) -> Simulation:
-    """Make the answer of arrays that have run to the end."""
+def _is_alike(system: System, comm_type: str) -> bool:
+    """Tell whether all members of a collective do the same: not where they follow steps."""
+    if comm_type not in COLLECTIVES:
+        return True  # and whoever simulates it is told
+    return not any(phase.steps for phase in recipe_of(system, comm_type, 0, -1).phases)
+
+
+def simulation_of(
+    tables: Tables, machine: Machine, num_ranks: int, traces: Sequence[Trace] = ()
+) -> Simulation:
+    """Make the answer of arrays that have run to the end.
+
+    ``traces`` are those of all ranks, if they are others than the program's.
+    """
     _check_finished(tables, machine)
     cycles = machine.ranks[:, M.R_FINISH].copy()
     like = np.arange(num_ranks)
@@ -184,6 +129,7 @@ def simulation_of(tables: Tables, machine: Machine, num_ranks: int) -> Simulatio
     if tables.stands_for_all:
         cycles, like = np.repeat(cycles, num_ranks), np.zeros(num_ranks, dtype=np.int64)
     return Simulation(
+        traces=tuple(traces or (tables.program.traces[rank] for rank in like.tolist())),
         program=tables.program,
         system=tables.system,
         start=machine.nodes[:size, M.N_START].copy(),
@@ -192,28 +138,31 @@ def simulation_of(tables: Tables, machine: Machine, num_ranks: int) -> Simulatio
         cycles=cycles,
         like=like,
         num_events=int(machine.agenda.counters[EVENTS]),
+        trail=trail_of(tables, machine),
     )
 
 
-def run_tables(tables: Tables, *, meet: bool = True) -> Machine:
-    """Run the engine with arrays large enough: how large, only trying tells."""
-    num_ranks = tables.program.num_ranks
-    chunks = int(tables.shapes[:, M.H_CHUNKS].max(initial=0))
-    # chunks that a rank works on at once, in all dimensions together
-    system = tables.system
-    active = system.collectives.active_chunks * len(system.network.dimensions)
-    room, window = num_ranks * max(min(chunks, active), 1) + 64, 4
+def run_tables(
+    tables: Tables, *, meet: bool = True, anew: Callable[[], Tables] | None = None
+) -> Machine:
+    """Run the engine with arrays large enough: how large, only trying tells.
+
+    Who can make the tables ``anew`` lets those at hand be used up, which saves a copy.
+    """
+    room, window = room_of(tables, meet=meet), 4
+    nodes = tables.nodes if anew else None
     while True:
-        machine = machine_of(tables, room, window, meet=meet)
+        machine = machine_of(tables, room, window, meet=meet, nodes=nodes)
         problem = run_machine(machine)
+        if problem == M.UNLIKE:
+            _raise_unlike(tables, machine)
+        if problem not in (M.TOO_SMALL, M.TOO_MANY):
+            return machine
         if problem == M.TOO_SMALL:
             room *= 4
-        elif problem == M.TOO_MANY:
-            window *= 8
-        elif problem == M.UNLIKE:
-            _raise_unlike(tables, machine)
         else:
-            return machine
+            window *= 8
+        nodes = anew().nodes if anew else None
 
 
 def _raise_unlike(tables: Tables, machine: Machine) -> None:
@@ -268,9 +217,9 @@ def _why(tables: Tables, machine: Machine, node: int) -> str:
     if kind != M.COLLECTIVE:
         return f"{what} waits"
     number = int(nodes[node, M.N_NUMBER])
-    first = int(machine.groups[peer, M.U_MEMBERS])
-    begun = machine.members[first : first + len(tables.group_members[peer]), 1]
-    missing = tables.group_members[peer][: begun.size][begun <= number]
+    begun = (nodes[:, M.N_KIND] == M.COLLECTIVE) & (nodes[:, M.N_START] >= 0)
+    begun &= (nodes[:, M.N_PEER] == peer) & (nodes[:, M.N_NUMBER] == number)
+    missing = np.setdiff1d(tables.group_members[peer], nodes[begun, M.N_RANK])
     name = "all ranks" if program.group[node] < 0 else program.group_names[program.group[node]]
     if not missing.size:
         return f"{what} waits within its collective of group {name}"

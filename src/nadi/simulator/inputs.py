@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from nadi import formats
+from nadi.discover import list_files
 from nadi.errors import InputError, PairError
-from nadi.trace import Trace
+from nadi.loading import load_job, read_all
+from nadi.trace import Job, Trace
 
-__all__ = ["find_ranks", "read_ranks"]
+__all__ = ["find_ranks", "read_job", "read_ranks"]
 
+_NUMBERS = re.compile(r"\d+")
 _NAME = re.compile(r"(.*?)\.?(\d+)\.et(?:\.gz)?")
 
 
@@ -64,3 +68,74 @@ def read_ranks(path: Path | str) -> list[Trace]:
         If they cannot be found or read.
     """
     return [formats.read(file) for file in find_ranks(path)]
+
+
+def read_job(
+    path: Path | str, progress: Callable[[str], None] = lambda _: None
+) -> Job | list[Trace]:
+    """Read a job to simulate, recorded or made.
+
+    Parameters
+    ----------
+    path
+        A folder, or what its files' names begin with: an .et, a Chakra trace in JSON or a
+        ``.nadi`` file for each rank, with the rank in its name; or PyTorch's recordings, a host
+        and a device trace for each rank, or device traces alone. A file, for a job of one rank.
+        Where a folder has .et files, they are the job.
+    progress
+        Called with a line of text before each longer stage.
+
+    Returns
+    -------
+    Job or list of Trace
+        Linked, if it is a recording in PyTorch's files; else the traces in order of rank.
+
+    Raises
+    ------
+    InputError
+        If it cannot be found or read, or if files do not belong together.
+    """
+    place = Path(path)
+    files = _with_prefix(place)
+    if place.is_dir() and any(_NAME.fullmatch(file.name) for file in place.iterdir()):
+        progress("reading traces")
+        return read_ranks(place)
+    if files and all(_NAME.fullmatch(file.name) for file in files):
+        progress("reading traces")
+        return read_ranks(place)
+    found = list_files(files or [path])
+    if found.hosts or found.devices:
+        if found.others:
+            raise PairError(
+                str(path), f"{found.others[0].name} is a rank by itself, and beside it are a host "
+                "and a device trace for each", "name the files by what their names begin with",
+            )  # fmt: skip
+        return load_job(*found.traces, progress=progress)
+    return read_all(_by_rank(found.others, str(path)), progress)
+
+
+def _with_prefix(place: Path) -> list[Path]:
+    """Give the files whose names begin as a path that is no file itself."""
+    if place.exists() or not place.parent.is_dir():
+        return []
+    inside = sorted(place.parent.iterdir())
+    return [file for file in inside if file.name.startswith(place.name) and file.is_file()]
+
+
+def _by_rank(files: list[Path], where: str) -> list[Path]:
+    """Put traces that are a rank each in the order of the ranks in their names."""
+    if len(files) == 1:
+        return files
+    found: dict[int, Path] = {}
+    for file in files:
+        numbers = _NUMBERS.findall(file.name)
+        if not numbers:
+            raise PairError(where, f"{file.name} does not say of which rank it is",
+                            "name the traces such as workload.0.json")  # fmt: skip
+        if (rank := int(numbers[-1])) in found:
+            raise PairError(
+                where, f"{found[rank].name} and {file.name} are both of rank {rank}",
+                "name the traces by their prefix",
+            )  # fmt: skip
+        found[rank] = file
+    return [found[rank] for rank in sorted(found)]

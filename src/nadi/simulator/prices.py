@@ -10,44 +10,51 @@ import msgspec
 from nadi.errors import UsageError
 from nadi.provenance import Provenance
 from nadi.schema import DEPS, GROUPS, ISSUES, NODES
-from nadi.simulator.config import COLLECTIVES, System
+from nadi.simulator.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
 from nadi.simulator.engine import simulate
 from nadi.trace import Trace
 
-__all__ = ["STAND_INS", "collective_time", "message_time"]
+__all__ = ["collective_time", "message_time", "stand_in"]
 
-STAND_INS = {
+_STAND_INS = {
     "broadcast": "all_gather",
     "gather": "all_gather",
     "reduce": "reduce_scatter",
     "scatter": "reduce_scatter",
     "barrier": "all_reduce",
 }
-"""What is simulated in the place of a collective that no algorithm is given for.
 
-Each moves as many bytes through its busiest rank. A broadcast is an all-gather of parts; a
-barrier an all-reduce of one byte.
-"""
+
+def stand_in(system: System, comm_type: str) -> str:
+    """Say what is simulated in the place of a type of collective; empty if that is itself.
+
+    ASTRA-sim's rules have algorithms for four types only. What stands for another moves as many
+    bytes through its busiest rank; a broadcast is an all-gather of parts.
+    """
+    return _STAND_INS.get(comm_type, "") if system.compat else ""
 
 
 def collective_time(
-    system: System, comm_type: str, size: int, group: tuple[int, ...] = ()
+    system: System, comm_type: str, size: int, group: tuple[int, ...] = (), root: int = -1
 ) -> int:  # fmt: skip
     """Say how long a collective takes, alone, from when all have entered it; ns.
 
     Parameters
     ----------
     comm_type
-        One of ``schema.COMM_TYPES`` that is a collective; see ``STAND_INS``.
+        One of ``config.COLLECTIVES``; see ``stand_in``.
     size
-        Bytes that each rank gives.
+        Bytes that each rank gives; of a broadcast and a scatter, the root.
     group
         Its members in their order; by default all ranks.
+    root
+        The rank that a broadcast or scatter begins at, or a reduce or gather ends at; by default
+        the first member.
 
     Raises
     ------
     UsageError
-        If it is no collective, or a member is no rank of the system.
+        If it is no collective, a member is no rank of the system, or the root no member.
     """
     everybody = range(system.network.num_ranks)
     if not set(group) <= set(everybody):
@@ -57,18 +64,20 @@ def collective_time(
         )  # fmt: skip
     members = len(group) or len(everybody)
     if comm_type not in COLLECTIVES:
-        if comm_type not in STAND_INS:
-            raise UsageError(comm_type, "is no collective", f"there are {', '.join(STAND_INS)}")
+        raise UsageError(comm_type, "is no collective", f"there are {', '.join(COLLECTIVES)}")
+    if system.compat and comm_type not in ASTRA_SIM_COLLECTIVES:
         if comm_type == "broadcast":
             size = -(-size // members)
         elif comm_type == "barrier":
             size = 1
-        comm_type = STAND_INS[comm_type]
+        comm_type = _STAND_INS[comm_type]
+    if root >= 0 and root not in (group or everybody):
+        raise UsageError(f"root {root}", "it is no member", "name a rank that takes part")
     if members == 1:
         return 0
     if sorted(group) == list(everybody):
         group = ()
-    return _simulated(msgspec.json.encode(system), comm_type, max(size, 1), group)
+    return _simulated(msgspec.json.encode(system), comm_type, max(size, 1), group, root)
 
 
 def message_time(system: System, size: int, src: int, dst: int) -> int:
@@ -88,7 +97,9 @@ def message_time(system: System, size: int, src: int, dst: int) -> int:
 
 
 @lru_cache(maxsize=1 << 16)
-def _simulated(encoded: bytes, what: str, size: int, group: tuple[int, ...]) -> int:
+def _simulated(
+    encoded: bytes, what: str, size: int, group: tuple[int, ...], root: int = -1
+) -> int:  # fmt: skip
     """Simulate a job of one communication; a System cannot be a key, and so comes as JSON."""
     system = msgspec.json.decode(encoded, type=System)
     # computation and recorded times are no part of it
@@ -110,7 +121,7 @@ def _simulated(encoded: bytes, what: str, size: int, group: tuple[int, ...]) -> 
         }
     else:
         column = {"kind": ["COMM_COLL"], "comm_type": [what], "comm_bytes": [size]}
-        column |= {"group": [0 if group else -1]}
+        column |= {"group": [0 if group else -1], "src": [root], "dst": [root]}
         given = dict.fromkeys(group or range(num_ranks), _trace(column, group))
     idle = _trace({"kind": ["INVALID"]})
     return simulate([given.get(rank, idle) for rank in range(num_ranks)], system).makespan

@@ -19,8 +19,8 @@ __all__ = ["Program", "program_of"]
 
 Ints = npt.NDArray[np.int64]
 _COLUMNS = (
-    "id", "kind", "comm_type", "is_cpu", "duration", "bytes", "comm_bytes", "flops", "src", "dst",
-    "tag", "group",
+    "id", "kind", "comm_type", "is_cpu", "duration", "exclusive", "bytes", "comm_bytes", "flops",
+    "src", "dst", "tag", "group",
 )  # fmt: skip
 _NODE_ARRAYS = (
     "row", "kind", "comm_type", "is_cpu", "duration", "tensor_bytes", "comm_bytes", "flops", "src",
@@ -50,13 +50,19 @@ class Program:
     is_cpu
         bool.
     duration, tensor_bytes, comm_bytes, flops, src, dst, tag
-        int64, -1 where it is not stated; duration in ns.
+        int64, -1 where it is not stated; duration in ns, of nodes that nest only their own: it is
+        what an .et has as their duration, with the whole beside it if Nadi wrote it.
     group
         int64: position in ``group_names``, -1 for all ranks.
     involved
         int64: which dimensions take part, as bits; -1 for all.
     first_child, children
         int64, shapes (nodes + 1,) and (dependencies,): who waits for each node, by position.
+    lane
+        int64: the thread or stream of each node, counted over all ranks, -1 for none; None
+        where ranks have slots instead (:mod:`nadi.simulator.lanes`).
+    lane_names
+        What each lane is called.
     """
 
     traces: tuple[Trace, ...]
@@ -78,6 +84,8 @@ class Program:
     group_ranks: tuple[tuple[int, ...], ...]
     first_child: Ints
     children: Ints
+    lane: Ints | None = None
+    lane_names: tuple[str, ...] = ()
 
     @property
     def num_ranks(self) -> int:
@@ -97,15 +105,16 @@ class Program:
     @cached_property
     def is_alike(self) -> bool:
         """Whether all ranks have the same nodes with the same dependencies."""
-        if self.num_ranks == 1 or all(trace is self.traces[0] for trace in self.traces):
+        if self.traces.count(self.traces[0]) == self.num_ranks:
             return True
         sizes = np.diff(self.first)
         if (sizes != sizes[0]).any():
             return False
-        columns = (
-            self.kind, self.comm_type, self.is_cpu, self.duration, self.tensor_bytes,
+        columns = (  # rows too, by which schedules name nodes
+            self.row, self.kind, self.comm_type, self.is_cpu, self.duration, self.tensor_bytes,
             self.comm_bytes, self.flops, self.src, self.dst, self.tag, self.group, self.involved,
             np.diff(self.first_child),
+            *(() if self.lane is None else (self.lane < 0,)),
         )  # fmt: skip
         rows = [column.reshape(self.num_ranks, -1) for column in columns]
         if not all((row == row[0]).all() for row in rows):
@@ -190,7 +199,7 @@ def _program_of_different(traces: Sequence[Trace]) -> Program:
         "kind": nodes["kind"].to_physical().to_numpy().astype(np.int64),
         "comm_type": nodes["comm_type"].to_physical().to_numpy().astype(np.int64),
         "is_cpu": _is_cpu(traces, nodes["is_cpu"].to_numpy(), first),
-        "duration": nodes["duration"].to_numpy(),
+        "duration": _own_durations(nodes),
         "tensor_bytes": nodes["bytes"].to_numpy(),
         "comm_bytes": nodes["comm_bytes"].to_numpy(),
         "flops": nodes["flops"].to_numpy(),
@@ -211,6 +220,11 @@ def _program_of_different(traces: Sequence[Trace]) -> Program:
         children=dst[by_src],
         **columns,
     )
+
+
+def _own_durations(nodes: pl.DataFrame) -> Ints:
+    own, whole = nodes["exclusive"].to_numpy(), nodes["duration"].to_numpy()
+    return np.where(own >= 0, own, whole)
 
 
 def _order(ids: Ints, first: Ints) -> tuple[Ints | None, Ints | None]:

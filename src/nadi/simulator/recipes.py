@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from nadi.errors import UsageError
 from nadi.kernels import machine as M
 from nadi.simulator.config import Algorithm, System, parse_algorithm
+from nadi.simulator.steps import ROOTED, Steps, steps_of
 
 __all__ = ["Phase", "Recipe", "chunks_of", "recipe_of"]
 
@@ -15,9 +16,14 @@ _COMM = {
     "reduce_scatter": M.REDUCE_SCATTER,
     "all_gather": M.ALL_GATHER,
     "all_to_all": M.ALL_TO_ALL,
+    "broadcast": M.BROADCAST,
+    "reduce": M.REDUCE_TO,
+    "gather": M.GATHER,
+    "scatter": M.SCATTER,
 }
 _ALGORITHM = {
     "ring": M.RING,
+    "biring": M.RING,
     "direct": M.DIRECT,
     "halvingdoubling": M.HALVING_DOUBLING,
     "doublebinarytree": M.TREE,
@@ -28,7 +34,11 @@ _ALL, _FIRST_HALF, _SECOND_HALF = range(3)
 
 @dataclass(frozen=True)
 class Phase:
-    """One algorithm among so many members; ``dim`` is -1 for all members as one ring."""
+    """One algorithm among so many members; ``dim`` is -1 for all members as one ring.
+
+    Of ``both`` every second chunk goes the other way round, over links of its own.
+    ``name`` is that of the algorithm, where it is done by steps.
+    """
 
     dim: int
     comm: int
@@ -39,6 +49,16 @@ class Phase:
     size: int
     share: float = 1.0
     spread: bool = False
+    both: bool = False
+    name: str = ""
+
+    @property
+    def steps(self) -> tuple[Steps, ...]:
+        """Give the steps of what is done by steps; those of the two trees, chunks take in turn."""
+        if self.algorithm != M.STEPS:
+            return ()
+        turns = range(2 if self.name == "doublebinarytree" else 1)
+        return tuple(steps_of(self.name, self.comm, self.size, turn) for turn in turns)
 
 
 @dataclass(frozen=True)
@@ -50,12 +70,19 @@ class Recipe:
     is_group: bool
 
     @property
+    def goes_both_ways(self) -> bool:
+        """Whether chunks are halved, so that one half goes the other way round."""
+        return any(phase.both for phase in self.phases)
+
+    @property
     def num_slots(self) -> int:
         """Give how many senders, at most, a member tells apart in a phase."""
         return max((_slots(phase) for phase in self.phases), default=1)
 
 
 def _slots(phase: Phase) -> int:
+    if phase.algorithm == M.STEPS:
+        return max(steps.num_places for steps in phase.steps)
     if phase.algorithm == M.DIRECT:
         return phase.size
     if phase.algorithm == M.HALVING_DOUBLING:
@@ -82,12 +109,14 @@ def recipe_of(system: System, comm_type: str, group_size: int, involved: int) ->
     UsageError
         If no algorithm can do it.
     """
-    names = getattr(system.collectives, comm_type)
+    names = system.collectives.algorithms(comm_type)
     if not names:
         raise UsageError(
             comm_type, "the system says of no algorithm for it", "add one for each dimension"
         )
     algorithms = [parse_algorithm(name, comm_type) for name in names]
+    if comm_type == "barrier":
+        comm_type = "all_reduce"
     if group_size:
         phases, delay = _group_phases(system, comm_type, algorithms, group_size)
     elif algorithms[0].single:
@@ -100,33 +129,51 @@ def recipe_of(system: System, comm_type: str, group_size: int, involved: int) ->
         phases = _by_dimension(system, comm_type, algorithms, involved)
         delay = system.collectives.endpoint_delay
     if not system.compat:
-        phases = [_sharing(system, phase) for phase in phases]
+        phases = [_both_ways(system, phase, algorithms) for phase in phases]
+        phases = [_sharing(system, phase, phases) for phase in phases]
     return Recipe(tuple(phases), delay, bool(group_size and system.compat))
 
 
-def _sharing(system: System, phase: Phase) -> Phase:
+def _both_ways(system: System, phase: Phase, algorithms: list[Algorithm]) -> Phase:
+    """Let a ring go both ways round, where that is asked for and each way has its own links."""
+    asked = algorithms[min(max(phase.dim, 0), len(algorithms) - 1)].name == "biring"
+    if not asked or phase.dim < 0 or phase.size == 2:
+        return phase
+    topology = system.network.dimensions[phase.dim].topology
+    return replace(phase, both=topology in ("ring", "fully-connected"))
+
+
+def _sharing(system: System, phase: Phase, phases: list[Phase]) -> Phase:
     """Say how many messages of a phase share a link at once, where none waits for another.
 
     As many chunks as are worked on at once do. Of a direct algorithm, all messages of a rank
     share its link to a switch; in a ring, they go through all links between. Those of a tree's
-    two children share the way to their parent. ASTRA-sim lets each have a link for itself.
+    two children share the way to their parent. ASTRA-sim lets each have a link for itself. What
+    is done by steps sends one message after the other, but for those to and from a root at once.
     """
     if system.network.congestion:
         return phase
     collectives = system.collectives
-    share = float(min(collectives.active_chunks, collectives.chunks))
+    queues = collectives.queues  # each of which works on one at least
+    at_once = queues * -(-collectives.active_chunks // queues)
+    halves = any(other.both for other in phases) and not phase.both
+    share = float(min(at_once, collectives.chunks * (2 if halves else 1)))
     topologies = {system.network.dimensions[d].topology for d in _dims_of(system, phase)}
-    if phase.algorithm == M.DIRECT:
-        n = phase.size
+    n = phase.size
+    if phase.algorithm == M.STEPS and phase.name == "direct":
+        if topologies == {"ring"} and phase.dim >= 0:
+            share *= n // 2  # a ring has two ways
+        elif topologies != {"fully-connected"} or len(_dims_of(system, phase)) > 1:
+            share *= n - 1
+    elif phase.algorithm == M.DIRECT:
         window = n - 1 if phase.window < 0 else min(phase.window, n - 1)
         if topologies & {"ring", "mesh"}:
             hops = sum(min(k, n - k) for k in range(1, n)) / (n - 1)
             share *= window * max(1.0, hops / 2 if topologies == {"ring"} else hops)
         elif topologies != {"fully-connected"}:
             share *= window
-    elif phase.algorithm == M.TREE:
-        share *= 2
-    return replace(phase, share=share, spread=phase.algorithm in (M.HALVING_DOUBLING, M.TREE))
+    far = phase.algorithm == M.HALVING_DOUBLING or phase.name not in ("", "ring", "direct")
+    return replace(phase, share=share, spread=far)
 
 
 def _dims_of(system: System, phase: Phase) -> range:
@@ -184,7 +231,8 @@ def _by_dimension(
         steps += [(d, "all_reduce", _FIRST_HALF) for d in dims[-1:]]
         steps += [(d, "all_gather", _SECOND_HALF) for d in reversed(dims[:-1])]
     else:
-        in_order = reversed(dims) if comm_type == "all_gather" else dims
+        inwards = comm_type in ("all_gather", "broadcast", "scatter")  # those of slow links first
+        in_order = reversed(dims) if inwards else dims
         steps = [(d, comm_type, _ALL) for d in in_order]
     # which of the two trees comes next is counted for each type and dimension
     first_tree = _COMM[comm_type] * len(sizes)
@@ -200,24 +248,41 @@ _INVOLVED_AT_MOST = 4
 def _phase(
     compat: str, comm: str, algorithm: Algorithm, size: int, dim: int, half: int, tree: int
 ) -> Phase:
-    _check_size(comm, algorithm, size, compat)
-    return Phase(dim, _COMM[comm], half, _ALGORITHM[algorithm.name], algorithm.window, tree, size)
+    code, number, name = _COMM[comm], _ALGORITHM[algorithm.name], ""
+    if compat:
+        _check_size(comm, algorithm, size)
+    elif code in ROOTED or number == M.TREE or not _is_regular(number, code, size):
+        number, name = M.STEPS, algorithm.name.removeprefix("bi")
+    return Phase(dim, code, half, number, algorithm.window, tree, size, name=name)
 
 
-def _check_size(comm: str, algorithm: Algorithm, size: int, compat: str) -> None:
-    """Refuse what an algorithm cannot do."""
+def _is_regular(algorithm: int, comm: int, size: int) -> bool:
+    """Tell whether halving and doubling is between pairs in each step."""
+    if algorithm != M.HALVING_DOUBLING:
+        return True
+    return comm != M.ALL_TO_ALL and size & (size - 1) == 0
+
+
+def _check_size(comm: str, algorithm: Algorithm, size: int) -> None:
+    """Refuse what ASTRA-sim cannot do."""
     name = algorithm.name
+    if name == "biring":
+        raise UsageError(comm, "ASTRA-sim has no biring", "choose ring, or the right rules")
     if name == "halvingdoubling" and comm == "all_to_all":
-        raise UsageError(comm, "halvingDoubling has no all-to-all", "choose ring or direct")
+        raise UsageError(
+            comm, "halvingDoubling has no all-to-all in ASTRA-sim",
+            "choose ring or direct, or the right rules: compat = ''",
+        )  # fmt: skip
     if size & (size - 1) == 0 or name not in ("halvingdoubling", "doublebinarytree"):
         return
     distances = [size >> (k + 1) for k in range(size.bit_length() - 1)]
     comes_to_an_end = all(size % (2 * distance) == 0 for distance in distances)
-    if name == "halvingdoubling" and comm == "all_gather" and compat and comes_to_an_end:
+    if name == "halvingdoubling" and comm == "all_gather" and comes_to_an_end:
         return  # though not everybody has everything
     raise UsageError(
-        comm, f"{name} among {size} ranks: it needs a power of two", "choose ring or direct"
-    )
+        comm, f"{name} among {size} ranks: ASTRA-sim needs a power of two",
+        "choose ring or direct, or the right rules: compat = ''",
+    )  # fmt: skip
 
 
 def chunks_of(

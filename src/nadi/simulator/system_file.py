@@ -16,6 +16,7 @@ import msgspec
 from nadi.errors import FormatError, UsageError
 from nadi.simulator.config import (
     COLLECTIVES,
+    Bus,
     Collectives,
     Compute,
     Dimension,
@@ -59,7 +60,7 @@ class _Compute(_Part, frozen=True):
 
 
 class _Remote(_Part, frozen=True):
-    kind: Literal["per-rank", "pool", "per-node"]
+    kind: Literal["none", "per-rank", "pool", "per-node"]
     bandwidth: str = ""
     latency: str = "0 ns"
     ranks_per_node: int = 1
@@ -71,21 +72,38 @@ class _Memory(_Part, frozen=True):
     remote: _Remote | None = None
 
 
+class _Bus(_Part, frozen=True):
+    latency: str = "0 ns"
+    overhead: str = "0 ns"
+    pause: str = "0 ns"
+    bandwidth: str = ""
+    reduction: str = "1 ns"
+
+
 class _Collectives(_Part, frozen=True):
     all_reduce: _Algorithms = "ring"
     reduce_scatter: _Algorithms = "ring"
     all_gather: _Algorithms = "ring"
     all_to_all: _Algorithms = "direct"
+    broadcast: _Algorithms = "ring"
+    reduce: _Algorithms = "ring"
+    gather: _Algorithms = "direct"
+    scatter: _Algorithms = "direct"
+    barrier: _Algorithms = ()
     bandwidth_aware: bool = True
     chunks: int = 1
     least_chunk: str = "1 B"
     endpoint_delay: str = "10 ns"
+    group_endpoint_delay: str = ""
+    injection_scale: int = 1
+    start: str = "0 ns"
     custom: dict[str, str] = {}
 
 
 class _Scheduling(_Part, frozen=True):
     active_chunks: int = 1
     queues: int = 1
+    slots: Literal["device", "astra-sim"] | None = None
     replay_only: bool = False
 
 
@@ -96,7 +114,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     about, source
         What it is, and where its figures are from, in a line.
-    compute, memory, network, collectives, scheduling, groups, compat
+    compute, memory, network, collectives, scheduling, bus, groups, compat
         Its sections.
     name
         Of the file.
@@ -109,6 +127,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: _Memory = _Memory()
     collectives: _Collectives = _Collectives()
     scheduling: _Scheduling = _Scheduling()
+    bus: _Bus | None = None
     groups: dict[str, tuple[int, ...]] = {}
     compat: Literal["", "astra-sim"] = ""
     name: str = ""
@@ -184,7 +203,9 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ),
             remote_memory=self._remote_memory(),
             collectives=self._collectives(kept),
+            bus=self._bus(),
             groups=self.groups,
+            slots=self.scheduling.slots or ("astra-sim" if self.compat else "device"),
             compat=self.compat,
             name=self.name,
         )
@@ -202,11 +223,6 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                         self.name, where, "beside shapes its topology is torus, without a size",
                         "leave out the shapes, or the size",
                     )  # fmt: skip
-            elif dimension.topology == "torus":
-                _refuse(
-                    self.name, f"{where}.topology", "a torus needs shapes",
-                    'list them, as shapes = ["2x2", "4*x4*"], or write ring',
-                )  # fmt: skip
             elif isinstance(dimension.size, int) and dimension.size < 1:
                 _refuse(self.name, f"{where}.size", f"{dimension.size} is not 1 or more")
             elif dimension.size == "any" and d < len(own.dimensions) - 1:
@@ -225,6 +241,11 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             _refuse(
                 self.name, "$.compute.time", "a roofline needs compute.peak and memory.bandwidth",
                 "state both, or take recorded times",
+            )  # fmt: skip
+        if self.compat and self.scheduling.slots == "device":
+            _refuse(
+                self.name, "$.scheduling.slots", f"with compat = {self.compat!r} they are its own",
+                "leave out one of the two",
             )  # fmt: skip
         if self.memory.capacity:
             _quantity(self.name, "$.memory.capacity", self.memory.capacity, parse_bytes)
@@ -283,7 +304,26 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 "which is the least that is simulated",
             )  # fmt: skip
         latency = _quantity(self.name, f"{where}.latency", given.latency, parse_ns)
+        if given.ranks_per_node < 1:
+            _refuse(
+                self.name, f"{where}.ranks_per_node", f"{given.ranks_per_node} is not 1 or more"
+            )
         return RemoteMemory(given.kind, latency, round(rate), given.ranks_per_node)
+
+    def _bus(self) -> Bus | None:
+        given = self.bus
+        if given is None:
+            return None
+        names = ("latency", "overhead", "pause", "reduction")
+        times = {
+            name: _quantity(self.name, f"$.bus.{name}", getattr(given, name), parse_ns)
+            for name in names
+        }
+        gap = 0.0
+        if given.bandwidth:
+            rate = _quantity(self.name, "$.bus.bandwidth", given.bandwidth, parse_rate)
+            gap = 1e9 / rate  # ns a byte
+        return Bus(gap=gap, **times)
 
     def _collectives(self, kept: list[int]) -> Collectives:
         """Give algorithms for the dimensions that are used."""
@@ -293,6 +333,8 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             where = f"$.collectives.{comm_type}"
             stated = getattr(given, comm_type)
             names = (stated,) if isinstance(stated, str) else stated
+            if comm_type == "barrier" and not names:
+                continue  # as an all-reduce
             count = len(self.network.dimensions)
             if not 0 < len(names) <= count:
                 _refuse(
@@ -303,9 +345,15 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 parse_algorithm(name, f"{self.name}: {where}")
             algorithms[comm_type] = tuple(names[min(d, len(names) - 1)] for d in kept)
         least = _quantity(self.name, "$.collectives.least_chunk", given.least_chunk, parse_bytes)
-        delay = _quantity(self.name, "$.collectives.endpoint_delay", given.endpoint_delay, parse_ns)
+        where = "$.collectives.endpoint_delay"
+        delay = of_groups = _quantity(self.name, where, given.endpoint_delay, parse_ns)
+        if given.group_endpoint_delay:
+            where = "$.collectives.group_endpoint_delay"
+            of_groups = _quantity(self.name, where, given.group_endpoint_delay, parse_ns)
+        start = _quantity(self.name, "$.collectives.start", given.start, parse_ns)
         counts = {
             "collectives.chunks": given.chunks,
+            "collectives.injection_scale": given.injection_scale,
             "scheduling.active_chunks": self.scheduling.active_chunks,
             "scheduling.queues": self.scheduling.queues,
         }
@@ -320,8 +368,9 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             active_chunks=self.scheduling.active_chunks,
             queues=self.scheduling.queues,
             custom=given.custom,
-            endpoint_delay=delay,
-            group_endpoint_delay=delay,
+            endpoint_delay=delay * given.injection_scale,
+            group_endpoint_delay=of_groups,
+            start_time=start,
         )
 
 

@@ -1,0 +1,148 @@
+"""What the live tensors of a simulated job take at most."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.operands import OPERAND_NAMES
+from nadi.schema import LIVE_MEMORY
+from nadi.simulator.simulation import Simulation
+from nadi.trace import Trace
+
+__all__ = ["live_memory"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+_NO_MEMORY = "meta"  # the device of tensors that have a shape and no data
+
+
+class _Uses(NamedTuple):
+    """Each node's uses of each storage, once; arrays of shape (uses,).
+
+    ``row`` is the node's row in its trace, ``size`` up to which byte of the storage it uses,
+    ``makes`` whether the node gave it and was not given it.
+    """
+
+    row: Ints
+    storage: Ints
+    size: Ints
+    makes: Bools
+    device: Ints
+    devices: list[str]
+
+
+def live_memory(simulation: Simulation) -> pl.DataFrame | None:
+    """Measure what is live of the memory that operands of nodes name, at the simulated times.
+
+    A storage is live from the start of the node that gives it first, or from 0 if it was there
+    before; until the end of the last node that uses it. A node that gives a storage and was not
+    given it makes new memory, even under an id that there was before: recorders give ids of
+    freed memory again. How large it is, the tensors in it tell.
+
+    Returns
+    -------
+    polars.DataFrame or None
+        ``schema.LIVE_MEMORY``, a row per rank and device; ranks whose trace says of no tensor
+        have none. None if no trace does. O(operands log operands) of each rank.
+    """
+    known: dict[int, _Uses | None] = {}
+    peaks: dict[tuple[int, int], list[tuple[str, int, int, int]]] = {}
+    rows = []
+    for rank, (trace, like) in enumerate(
+        zip(simulation.traces, simulation.like.tolist(), strict=True)
+    ):
+        if id(trace) not in known:
+            known[id(trace)] = _uses(trace)
+        uses, key = known[id(trace)], (id(trace), like)
+        if uses is not None:
+            if key not in peaks:
+                peaks[key] = _peaks(simulation, like, uses)
+            rows += [(rank, *peak) for peak in peaks[key]]
+    if not rows:
+        return None
+    names = [column.name for column in LIVE_MEMORY.columns]
+    return LIVE_MEMORY.build(len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)))
+
+
+def _uses(trace: Trace) -> _Uses | None:
+    """Read who uses which storage; None if no operand is a tensor with memory."""
+    if not set(trace.attributes.names) & set(OPERAND_NAMES):
+        return None  # nearly at once, where tables of nothing would take a moment
+    tensors = trace.tensors.with_columns(
+        pl.col("device").cast(pl.String), end=pl.Series(_ends(trace.tensors))
+    ).with_row_index("tensor")
+    tensors = tensors.filter((pl.col("end") > 0) & (pl.col("device") != _NO_MEMORY))
+    if tensors.is_empty():
+        return None
+    devices = tensors["device"].unique().sort().to_list()
+    found = (
+        trace.operands.lazy()
+        .filter(pl.col("tensor") >= 0)
+        .select("node", "is_output", pl.col("tensor").cast(pl.UInt32))
+        .join(tensors.lazy(), on="tensor")
+        .group_by("node", "storage_id", "device")
+        .agg(pl.col("end").max(), makes=pl.col("is_output").all())
+        .with_columns(
+            number=pl.struct("storage_id", "device").rank("dense").cast(pl.Int64) - 1,
+            code=pl.col("device").replace_strict(
+                devices, range(len(devices)), return_dtype=pl.Int64
+            ),
+        )
+        .collect()
+    )
+    return _Uses(
+        found["node"].to_numpy(), found["number"].to_numpy(), found["end"].to_numpy(),
+        found["makes"].to_numpy(), found["code"].to_numpy(), devices,
+    )  # fmt: skip
+
+
+def _ends(tensors: pl.DataFrame) -> Ints:
+    """Give up to which byte of its storage each tensor reaches."""
+    offset, elements, itemsize = (
+        tensors[name].to_numpy() for name in ("offset", "elements", "itemsize")
+    )
+    reach = elements.copy()
+    count = tensors["strides"].list.len().to_numpy().astype(np.int64)
+    strided = np.flatnonzero(count)
+    if strided.size:
+        chosen = tensors[strided].select("shape", "strides").explode("shape", "strides")
+        last = (chosen["shape"].to_numpy() - 1) * chosen["strides"].to_numpy()
+        first = np.cumsum(count[strided]) - count[strided]
+        reach[strided] = np.add.reduceat(last, first) + 1
+    return np.asarray(np.where(elements > 0, (offset + reach) * itemsize, 0))
+
+
+def _peaks(simulation: Simulation, rank: int, uses: _Uses) -> list[tuple[str, int, int, int]]:
+    """Give device, peak, when it is reached, and number of storages, for each device.
+
+    ``rank`` is one of the program.
+    """
+    first, last = simulation.program.first[rank : rank + 2]
+    row = simulation.program.row[first:last]
+    start, end = np.empty((2, row.size), dtype=np.int64)
+    start[row], end[row] = simulation.start[first:last], simulation.end[first:last]
+    order = np.lexsort((uses.row, start[uses.row], uses.storage))
+    storage, node = uses.storage[order], uses.row[order]
+    is_first = np.diff(storage, prepend=-1) > 0
+    made = uses.makes[order]
+    at = np.flatnonzero(is_first | made)  # where a life begins
+    begin = np.where(made[at], start[node[at]], 0)
+    until = np.maximum.reduceat(end[node], at)
+    size = np.maximum.reduceat(uses.size[order], at)
+    device = uses.device[order][at]
+    found = []
+    for code, name in enumerate(uses.devices):
+        mine = np.flatnonzero((device == code) & (until > begin))
+        time = np.concatenate([begin[mine], until[mine]])
+        change = np.concatenate([size[mine], -size[mine]])
+        # what ends at a moment makes room for what begins then
+        by_time = np.lexsort((change, time))
+        live = np.cumsum(change[by_time])
+        best = int(np.argmax(live)) if live.size else 0
+        peak, when = (int(live[best]), int(time[by_time[best]])) if live.size else (0, 0)
+        found.append((name, peak, when, int(mine.size)))
+    return found

@@ -1,0 +1,318 @@
+"""A simulation as if it had been recorded: a job with times, its graph and its path.
+
+So everything that is asked of a measured job can be asked of a simulated one: what bounds it,
+what comes next after that, and what changes would do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.critical_paths import CriticalPath, critical_path
+from nadi.graph import EdgeKind, Edges, EventGraph, make_edges
+from nadi.kernels import machine as M
+from nadi.schema import COMM_TYPES, DEVICE_WORK, ISSUES, MATCHES, NODE_KINDS
+from nadi.simulator.meetings import Meetings, Messages, meetings_of, messages_of_nodes
+from nadi.simulator.simulation import Simulation
+from nadi.steps import choose_window
+from nadi.trace import Job, Trace
+
+__all__ = ["LANES", "simulated_graph", "simulated_job", "simulated_path"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+LANES = ("host", "compute", "communication", "receive")
+"""What a rank's work lies on, by slot; receives have no slot and may lie beside each other."""
+
+
+def simulated_job(simulation: Simulation) -> Job:
+    """Give the traces of a simulated job with the times of the simulation.
+
+    Work of the host lies on thread 0, computation on stream 0 of device 0, communication and
+    remote memory on stream 1, and receives on stream 2. ``matches`` says which operations met,
+    as in a recording. Where one rank stands for all that are alike it is the only one here.
+    O(nodes).
+    """
+    program = simulation.program
+    row_order = _op_of_node(simulation)
+    start, duration, slot = (
+        np.empty(program.num_nodes, dtype=np.int64) for _ in range(3)
+    )  # fmt: skip
+    start[row_order] = simulation.start
+    duration[row_order] = simulation.end - simulation.start
+    slot[row_order] = simulation.trail.slot[: program.num_nodes]
+    world_size = simulation.cycles.size
+    traces = []
+    for rank, trace in enumerate(program.traces):
+        own = slice(int(program.first[rank]), int(program.first[rank + 1]))
+        traces.append(_timed(trace, rank, world_size, start[own], duration[own], slot[own]))
+    return Job(tuple(traces), _matches(simulation), ISSUES.empty())
+
+
+def _timed(
+    trace: Trace, rank: int, world_size: int, start: Ints, duration: Ints, slot: Ints
+) -> Trace:
+    """Give a trace with other times and lanes; its rows stay as they are."""
+    is_host = slot == M.CPU
+    category = trace.nodes["category"].cast(pl.String)
+    on_device = category.is_in(DEVICE_WORK).to_numpy()
+    dtypes = trace.nodes.schema
+    columns = {
+        "start": pl.Series(start),
+        "duration": pl.Series(duration),
+        "exclusive": pl.Series(duration),
+        "thread": pl.Series(np.where(is_host, 0, -1)),
+        "device": pl.Series(np.where(is_host, -1, 0)),
+        "stream": pl.Series(np.where(is_host, -1, slot - M.COMP)),
+        "is_cpu": pl.Series(is_host),
+        "category": pl.select(
+            pl.when(pl.Series(is_host & on_device)).then(pl.lit("operator"))
+            .when(pl.Series(~is_host & ~on_device)).then(pl.lit("kernel"))
+            .otherwise(category)
+        ).to_series(),
+    }  # fmt: skip
+    nodes = trace.nodes.with_columns(
+        *(column.cast(dtypes[name]).alias(name) for name, column in columns.items()),
+        # nothing lies in another operation, and nothing is a recorded event
+        parent=pl.lit(-1, dtype=pl.Int64),
+        event=pl.lit(-1, dtype=pl.Int64),
+    )
+    return replace(trace, nodes=nodes, rank=rank, world_size=world_size)
+
+
+def _matches(simulation: Simulation) -> pl.DataFrame:
+    program = simulation.program
+    meetings, messages = meetings_of(simulation), messages_of_nodes(simulation)
+    count = int(meetings.number.max(initial=-1)) + 1
+    transfer = count + np.arange(messages.send.size)
+    node = np.concatenate([meetings.node, messages.send, messages.receive])
+    if simulation.program.num_ranks < simulation.cycles.size or not node.size:
+        return MATCHES.empty()  # the others that took part are not here
+    number = np.concatenate([meetings.number, transfer, transfer])
+    order = np.lexsort((node, number))
+    columns = {
+        "collective": number[order],
+        "rank": program.rank[node][order],
+        "node": program.row[node][order],
+    }
+    return MATCHES.build(node.size, columns)
+
+
+def simulated_graph(simulation: Simulation) -> EventGraph:
+    """Give the event graph of a simulated job: why everything came when it did.
+
+    Replaying it gives back the simulated times to the nanosecond, without any delay that is
+    not explained. What an operation waits for is: the node whose end let it be issued, what
+    it depends on, what was in its slot before it; the end of a collective the last member to
+    enter it; a receive its send, with rendezvous a send its receive too; an access to remote
+    memory those that its server took before.
+
+    Weights are the simulated durations: a change keeps what messages waited for each other
+    on links, and the order of issue. Of ranks that are alike the graph has one, and its path
+    is everybody's. O(nodes log nodes + dependencies).
+    """
+    program = simulation.program
+    op = _op_of_node(simulation)
+    size = program.num_nodes
+    time = np.empty(2 * size, dtype=np.int64)
+    time[2 * op], time[2 * op + 1] = simulation.start, simulation.end
+    meetings, messages = meetings_of(simulation), messages_of_nodes(simulation)
+    meeting_edges, entered, meeting = _meeting_edges(simulation, op, meetings, 2 * size)
+    message_edges, asked, messaging = _message_edges(
+        simulation, op, messages, 2 * size + entered.size
+    )
+    access_edges, accesses = _access_edges(simulation, op)
+    alone = np.ones(size, dtype=np.bool_)
+    alone[np.concatenate([meeting, messaging, accesses])] = False
+    parts = [
+        *_issue_edges(simulation, op), _duration_edges(simulation, op, np.flatnonzero(alone)),
+        *meeting_edges, *message_edges, *access_edges,
+    ]  # fmt: skip
+    edges = Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    op_trace = np.repeat(np.arange(program.num_ranks), np.diff(program.first))
+    op_row = np.arange(size) - np.repeat(program.first[:-1], np.diff(program.first))
+    return EventGraph.build(
+        simulated_job(simulation), op_trace, op_row, np.full(size, -1, dtype=np.int64),
+        np.concatenate([time, entered, asked]), edges,
+    )  # fmt: skip
+
+
+def simulated_path(simulation: Simulation) -> CriticalPath:
+    """Give the critical path of a simulated job, from its start to its last end."""
+    graph = simulated_graph(simulation)
+    return critical_path(graph.replay(), choose_window(graph, []))
+
+
+def _op_of_node(simulation: Simulation) -> Ints:
+    """Give the number in the graph of each node: in order of rank and row."""
+    program = simulation.program
+    return program.first[program.rank] + program.row  # every row of a trace is a node
+
+
+# what lets an operation begin
+
+
+def _issue_edges(simulation: Simulation, op: Ints) -> list[Edges]:
+    """Let each operation wait for what let it be issued; of equal ones that comes first."""
+    program, cause = simulation.program, simulation.cause
+    size = program.num_nodes
+    parent = np.repeat(np.arange(size), np.diff(program.first_child))
+    child = program.children
+    caused = np.flatnonzero(cause >= 0)
+    binding = cause[child] == parent
+    is_given = np.zeros(size, dtype=np.bool_)
+    is_given[child[binding]] = True
+    before, after = _slot_order(simulation)
+    others = cause[after] != before
+    before, after = before[others], after[others]
+    kind = np.where(is_given[caused], EdgeKind.GIVEN, EdgeKind.STREAM)
+    return [
+        make_edges(2 * op[a] + 1, 2 * op[b], 0, code, op[b])
+        for a, b, code in (
+            (cause[caused], caused, kind),
+            (parent[~binding], child[~binding], EdgeKind.GIVEN),
+            (before, after, EdgeKind.STREAM),
+        )
+    ]
+
+
+def _slot_order(simulation: Simulation) -> tuple[Ints, Ints]:
+    """Give what follows what in each slot of each rank.
+
+    What takes no time is left out: its order among what begins at the same time is not known.
+    """
+    slot = simulation.trail.slot[: simulation.program.num_nodes]
+    lasts = np.flatnonzero((simulation.end > simulation.start) & (slot != M.NO_SLOT))
+    place = simulation.program.rank[lasts] * M.NUM_SLOTS + slot[lasts]
+    order = np.lexsort((simulation.start[lasts], place))
+    same = np.diff(place[order]) == 0
+    return lasts[order[:-1][same]], lasts[order[1:][same]]
+
+
+# what an operation takes
+
+
+def _duration_edges(simulation: Simulation, op: Ints, nodes: Ints) -> Edges:
+    """Give what takes a time of its own its duration."""
+    own = op[nodes]
+    duration = simulation.end[nodes] - simulation.start[nodes]
+    return make_edges(2 * own, 2 * own + 1, duration, _kinds(simulation, nodes), own)
+
+
+def _kinds(simulation: Simulation, nodes: Ints) -> Ints:
+    kind = simulation.program.kind[nodes]
+    communication = [NODE_KINDS.index(f"COMM_{name}") for name in ("SEND", "RECV", "COLL")]
+    host = simulation.trail.slot[nodes] == M.CPU
+    return np.select(
+        [np.isin(kind, communication), host],
+        [EdgeKind.COMMUNICATION, EdgeKind.HOST_OP],
+        EdgeKind.KERNEL,
+    ).astype(np.int64)
+
+
+def _meeting_edges(
+    simulation: Simulation, op: Ints, meetings: Meetings, first_vertex: int
+) -> tuple[list[Edges], Ints, Ints]:
+    """Let collectives end some time after the last member has entered.
+
+    Of those with a root, whose data goes from it waits for the root alone, and whose goes to it
+    for nobody. Who left before those had entered did not wait, and keeps its own time.
+
+    Returns
+    -------
+    list of Edges, int64, int64
+        Also when all had entered, by collective, and the nodes that waited.
+    """
+    node, number = meetings.node, meetings.number
+    entered = np.full(int(number.max(initial=-1)) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(entered, number, simulation.start[node])
+    from_root, to_root, is_root = _roles(simulation, node)
+    roots = np.full(entered.size, -1)
+    roots[number[is_root & from_root]] = node[is_root & from_root]
+    waits = (~from_root & ~to_root) | (to_root & is_root)
+    waited = waits & (simulation.end[node] >= entered[number])
+    hub, own = first_vertex + number, op[node]
+    rest = simulation.end[node] - entered[number]
+    edges = [
+        make_edges(2 * own, hub, 0, EdgeKind.ARRIVAL, own),
+        make_edges(
+            hub[waited], 2 * own[waited] + 1, rest[waited], EdgeKind.COMMUNICATION, own[waited]
+        ),
+    ]
+    follows = np.flatnonzero(from_root & ~is_root & (roots[number] >= 0))
+    root, after = roots[number[follows]], own[follows]
+    both = np.maximum(simulation.start[root], simulation.start[node[follows]])
+    rest = simulation.end[node[follows]] - both
+    follows, root, after, rest = (part[rest >= 0] for part in (follows, root, after, rest))
+    edges += [
+        make_edges(2 * source, 2 * after + 1, rest, EdgeKind.COMMUNICATION, after)
+        for source in (op[root], after)
+    ]
+    waited[follows] = True
+    return edges, entered, node[waited]
+
+
+def _roles(simulation: Simulation, node: Ints) -> tuple[Bools, Bools, Bools]:
+    """Tell whether data goes from a root, or to one, and which nodes are their collective's."""
+    trail, comm_type = simulation.trail, simulation.program.comm_type[node]
+    met = trail.kind[node] == M.COLLECTIVE
+    is_from, is_to = (
+        met & np.isin(comm_type, [COMM_TYPES.index(name) for name in names])
+        for names in (("broadcast", "scatter"), ("reduce", "gather"))
+    )
+    root = np.full(node.size, -1)
+    for group, members in enumerate(trail.group_members):
+        mine = np.flatnonzero(met & (trail.peer[node] == group))
+        root[mine] = members[trail.shapes[trail.key[node[mine]], M.H_ROOT]]
+    return is_from, is_to, root == trail.rank[node]
+
+
+def _message_edges(
+    simulation: Simulation, op: Ints, messages: Messages, first_vertex: int
+) -> tuple[list[Edges], Ints, Ints]:
+    """Let receives end with their sends; with rendezvous a send waits for its receive.
+
+    Returns
+    -------
+    list of Edges, int64, int64
+        Also when both had begun, by message, with rendezvous; and the nodes that waited.
+    """
+    send, receive = messages.send, messages.receive
+    sends, receives = op[send], op[receive]
+    edges = [
+        make_edges(2 * receives, 2 * receives + 1, 0, EdgeKind.SYNC, receives),
+        make_edges(2 * sends + 1, 2 * receives + 1, 0, EdgeKind.SYNC, receives),
+    ]
+    if not simulation.system.network.rendezvous:
+        return edges, np.empty(0, dtype=np.int64), receive
+    asked = np.maximum(simulation.start[send], simulation.start[receive])
+    hub = first_vertex + np.arange(send.size)
+    rest = simulation.end[send] - asked
+    edges += [
+        make_edges(2 * sends, hub, 0, EdgeKind.ARRIVAL, sends),
+        make_edges(2 * receives, hub, 0, EdgeKind.ARRIVAL, receives),
+        make_edges(hub, 2 * sends + 1, rest, EdgeKind.COMMUNICATION, sends),
+    ]
+    return edges, asked, np.concatenate([send, receive])
+
+
+def _access_edges(simulation: Simulation, op: Ints) -> tuple[list[Edges], Ints]:
+    """Let accesses to remote memory wait for their server; gives these nodes too."""
+    trail = simulation.trail
+    nodes = np.flatnonzero(trail.kind[: simulation.program.num_nodes] == M.ACCESS)
+    order = np.lexsort((simulation.start[nodes], simulation.end[nodes], trail.key[nodes]))
+    nodes = nodes[order]
+    own, time = op[nodes], trail.time[nodes]
+    later = np.flatnonzero(np.diff(trail.key[nodes]) == 0) + 1
+    edges = [
+        make_edges(2 * own, 2 * own + 1, time, EdgeKind.KERNEL, own),
+        make_edges(
+            2 * own[later - 1] + 1, 2 * own[later] + 1, time[later], EdgeKind.KERNEL, own[later]
+        ),
+    ]
+    return edges, nodes

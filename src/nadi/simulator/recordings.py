@@ -1,0 +1,53 @@
+"""Recorded jobs as nodes that can be simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nadi.export.astra_sim import played_traces
+from nadi.issues import IssueLog, summed_issues
+from nadi.link import link_job
+from nadi.schema import GIVEN_DEPS
+from nadi.simulator.config import COLLECTIVES, System
+from nadi.trace import Job, Trace
+
+__all__ = ["nodes_of_job"]
+
+
+def nodes_of_job(job: Job | Sequence[Trace], system: System) -> tuple[Trace, ...]:
+    """Give traces whose nodes can be simulated: a recording is turned into such, O(nodes log).
+
+    Nodes of a Chakra trace are taken as they are. A recording becomes what ``nadi link --for
+    astra-sim`` writes; for devices, with times in ns and with communication that goes on at once.
+    What was met on the way, and changed, is among the issues of the first trace.
+
+    Raises
+    ------
+    InputError, NadiError
+        As :func:`nadi.write_for_astra_sim`.
+    """
+    traces = job.traces if isinstance(job, Job) else tuple(job)
+    if not any(map(_is_recorded, traces)):
+        return traces
+    linked = job if isinstance(job, Job) else link_job(traces)
+    log = IssueLog()
+    played, _ = played_traces(
+        linked,
+        log,
+        at_once=system.slots == "device",
+        played=() if system.compat else COLLECTIVES,
+    )
+    first, *others = played
+    issues = summed_issues([*(trace.issues for trace in linked.traces), linked.issues, log.table()])
+    return replace(first, issues=issues), *others
+
+
+def _is_recorded(trace: Trace) -> bool:
+    """Tell whether a trace's dependencies are those of a recording, and no Chakra trace's."""
+    sources = trace.provenance.sources
+    if sources and sources[0].format.startswith("Chakra"):
+        return False
+    # of what was made by hand only the dependencies tell
+    kinds = set(trace.deps["kind"].unique().to_list())
+    return not kinds <= set(GIVEN_DEPS) if not sources else not kinds & set(GIVEN_DEPS)

@@ -1,0 +1,183 @@
+"""What came of simulating a job: when each node ran, and the accounts made of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.schedule import Schedule
+from nadi.schema import NODE_KINDS, SCHEDULE
+from nadi.simulator.config import System
+from nadi.simulator.program import Program
+from nadi.simulator.trail import Trail
+from nadi.trace import Trace
+
+if TYPE_CHECKING:
+    from nadi.critical_paths import CriticalPath
+
+__all__ = ["Simulation"]
+
+Ints = npt.NDArray[np.int64]
+_RESOURCES = ("cpu", "compute", "communication", "")  # by slot
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """What a job does on a system.
+
+    Attributes
+    ----------
+    traces
+        Of each rank.
+    program, system
+        What was simulated; where all ranks are alike, a program of one that stands for all.
+    start, end
+        int64 ns, shape (nodes,): when each node of the program was issued and completed.
+    cause
+        int64, shape (nodes,): the node whose completion let it be issued; -1 at the start.
+    cycles
+        int64 ns, shape (ranks,): when each rank had finished.
+    like
+        int64, shape (ranks,): which rank of the program each rank did the same as.
+    num_events
+        How many events were simulated.
+    trail
+        What the engine knew of each node beyond its times.
+    """
+
+    traces: tuple[Trace, ...]
+    program: Program
+    system: System
+    start: Ints
+    end: Ints
+    cause: Ints
+    cycles: Ints
+    like: Ints
+    num_events: int
+    trail: Trail
+
+    def __repr__(self) -> str:
+        return f"<Simulation ranks={self.cycles.size} makespan={self.makespan} ns>"
+
+    @property
+    def makespan(self) -> int:
+        """When the last rank had finished, in ns."""
+        return int(self.cycles.max(initial=0))
+
+    @cached_property
+    def compute(self) -> Ints:
+        """Time that each rank's compute slot was busy, in ns; int64, shape (ranks,)."""
+        chosen = (self.program.kind == NODE_KINDS.index("COMP")) & ~self.program.is_cpu
+        busy = np.where(chosen, self.end - self.start, 0)
+        return np.add.reduceat(busy, self.program.first[:-1])[self.like]
+
+    @property
+    def exposed(self) -> Ints:
+        """What ASTRA-sim calls exposed communication: all time but that of computation, in ns.
+
+        Communication that no computation covers is another column of ``rank_times``.
+        """
+        return self.cycles - self.compute
+
+    def critical_path(self) -> CriticalPath:
+        """Say what bounds the job, from its start to its last end; see ``simulated_graph``."""
+        from nadi.simulator.as_recorded import simulated_path  # which needs this class
+
+        return simulated_path(self)
+
+    # accounts, made when they are first asked for
+
+    @cached_property
+    def links(self) -> pl.DataFrame:
+        """What each link of the network carried (``schema.LINKS``)."""
+        from nadi.simulator.links import link_table
+
+        return link_table(self)
+
+    @cached_property
+    def rank_times(self) -> pl.DataFrame:
+        """What each rank did until it had finished (``schema.RANK_TIMES``).
+
+        O(nodes log nodes).
+        """
+        from nadi.simulator.accounts import rank_times  # which only few ask for
+
+        return rank_times(self)
+
+    @cached_property
+    def collectives(self) -> pl.DataFrame:
+        """When each collective ran, and how fast (``schema.COLLECTIVE_TIMES``).
+
+        In order of the first entry. O(nodes log nodes).
+        """
+        from nadi.simulator.accounts_collectives import collective_times
+
+        return collective_times(self)
+
+    @cached_property
+    def collective_types(self) -> pl.DataFrame:
+        """Sums of the collectives of each type; see ``accounts_collectives.sum_by_type``."""
+        from nadi.simulator.accounts_collectives import sum_by_type
+
+        return sum_by_type(self)
+
+    @cached_property
+    def process_groups(self) -> pl.DataFrame:
+        """Sums of the collectives of each process group; see ``sum_by_group`` there."""
+        from nadi.simulator.accounts_collectives import sum_by_group
+
+        return sum_by_group(self)
+
+    @cached_property
+    def live_memory(self) -> pl.DataFrame | None:
+        """What live tensors take at most, per rank and device (``schema.LIVE_MEMORY``).
+
+        None if no trace says of tensors. O(operands log operands).
+        """
+        from nadi.simulator.accounts_memory import live_memory
+
+        return live_memory(self)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """When each node ran; made when it is first asked for."""
+        program = self.program
+        rank, node = self.nodes_of_ranks()
+        cause = np.maximum(self.cause, 0)[node]
+        known = self.cause[node] >= 0
+        slot = self.trail.slot[: program.num_nodes]
+        if program.lane is not None:
+            slot = np.where(program.lane < 0, slot, len(_RESOURCES) + program.lane)
+        resources = pl.Series((*_RESOURCES, *program.lane_names))
+        table = SCHEDULE.build(
+            rank.size,
+            {
+                "rank": rank,
+                "node": program.row[node],
+                "start": self.start[node],
+                "end": self.end[node],
+                "resource": resources.gather(slot[node]),
+                "bound_by": pl.Series(("", "order")).gather(known.astype(np.int64)),
+                "bound_rank": np.where(known, rank, -1),
+                "bound_node": np.where(known, program.row[cause], -1),
+            },
+        )
+        return Schedule(table)
+
+    def nodes_of_ranks(self) -> tuple[Ints, Ints]:
+        """Give the nodes of all ranks, also of those that another stands for.
+
+        Returns
+        -------
+        rank, node
+            int64, shape (nodes of all ranks,): in order of rank; nodes are those of the program.
+        """
+        sizes = np.diff(self.program.first)[self.like]
+        rank = np.repeat(np.arange(self.like.size), sizes)
+        within = np.arange(rank.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return rank, self.program.first[self.like[rank]] + within

@@ -1,0 +1,311 @@
+"""Laws of collectives under the right rules: closed forms, bounds, volumes, and always an end."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nadi.kernels.machine import L_BYTES
+from nadi.simulator import System, simulate
+from nadi.simulator.config import COLLECTIVES, Collectives, Dimension, Network
+from nadi.simulator.engine import run_tables, simulation_of
+from nadi.simulator.lower import tables_of
+from nadi.simulator.messages import messages_of
+from nadi.simulator.program import program_of
+from nadi.simulator.recipes import Recipe, recipe_of
+from tests.simulator.cases import collective, trace_of
+from tests.simulator.test_against_right_rules import jobs, machines, system_of, traces_of
+
+SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+_DELAY = 10
+_NAMES = ("ring", "direct", "direct2", "halvingDoubling", "doubleBinaryTree")
+_TOPOLOGIES = ("ring", "switch", "fully-connected", "mesh")
+_SIZE, _LATENCY, _RATE = st.integers(1, 1 << 24), st.integers(0, 3000), st.floats(0.5, 500)
+
+
+def one_dimension(name: str, n: int, rate: float, latency: float, topology: str) -> System:
+    """Do everything by one algorithm in one dimension."""
+    dimension = Dimension(topology, n, rate, float(latency))  # type: ignore[arg-type]
+    algorithms = dict.fromkeys(COLLECTIVES, (name,))
+    return System(
+        Network((dimension,)), collectives=Collectives(**algorithms, endpoint_delay=_DELAY)
+    )
+
+
+def time_of(system: System, comm_type: str, size: int, root: int = 0) -> int:
+    """Simulate one collective of all ranks in all ways that there are."""
+    node = collective(0, comm_type, size, comm_src=root, comm_dst=root)
+    traces = [trace_of([node])] * system.network.num_ranks
+    done = simulate(traces, system)
+    tables = tables_of(program_of(traces), system)
+    for meet in (False, True):
+        full = simulation_of(tables, run_tables(tables, meet=meet), len(traces))
+        assert done.cycles.tolist() == full.cycles.tolist()
+    return done.makespan
+
+
+def part(size: int, n: int) -> int:
+    return -(-size // n)
+
+
+# closed forms, where every pair has a link
+
+
+@SETTINGS
+@given(st.integers(1, 5), _SIZE, _LATENCY, _RATE, st.integers(0, 31))
+def test_a_broadcast_by_doubling_takes_a_message_for_each_step(
+    levels: int, size: int, latency: int, rate: float, root: int
+) -> None:
+    n = 1 << levels
+    system = one_dimension("halvingDoubling", n, rate, latency, "fully-connected")
+    one = int(latency + size / rate) + _DELAY
+    assert time_of(system, "broadcast", size, root % n) == _DELAY + levels * one
+    assert time_of(system, "reduce", size, root % n) == _DELAY + levels * one
+    halves = [int(latency + (1 << k) * part(size, n) / rate) + _DELAY for k in range(levels)]
+    assert time_of(system, "scatter", size, root % n) == _DELAY + sum(halves)
+    wholes = [int(latency + (1 << k) * size / rate) + _DELAY for k in range(levels)]
+    assert time_of(system, "gather", size, root % n) == _DELAY + sum(wholes)
+
+
+@SETTINGS
+@given(st.integers(2, 33), _SIZE, _LATENCY, _RATE)
+def test_an_all_to_all_by_doubling_takes_each_block_bit_by_bit(
+    n: int, size: int, latency: int, rate: float
+) -> None:
+    system = one_dimension("halvingDoubling", n, rate, latency, "fully-connected")
+    steps = []
+    for k in range((n - 1).bit_length()):
+        count = len([block for block in range(n) if block >> k & 1])
+        steps.append(int(latency + count * part(size, n) / rate) + _DELAY)
+    assert time_of(system, "all_to_all", size) == _DELAY + sum(steps)
+
+
+@SETTINGS
+@given(st.integers(1, 4), st.data(), _SIZE, _LATENCY, _RATE)
+def test_who_is_beyond_a_power_of_two_gives_first_and_gets_last(
+    levels: int, data: st.DataObject, size: int, latency: int, rate: float
+) -> None:
+    n = (1 << levels) + data.draw(st.integers(1, (1 << levels) - 1), label="further members")
+    system = one_dimension("halvingDoubling", n, rate, latency, "fully-connected")
+    whole = int(latency + size / rate) + _DELAY
+    halving = [int(latency + part(size, 2 << k) / rate) + _DELAY for k in range(levels)]
+    assert time_of(system, "all_reduce", size) == _DELAY + 2 * whole + 2 * sum(halving)
+
+
+@SETTINGS
+@given(st.integers(2, 33), _SIZE, _LATENCY, _RATE, st.integers(0, 31))
+def test_a_root_sends_to_all_at_once_and_takes_one_after_the_other(
+    n: int, size: int, latency: int, rate: float, root: int
+) -> None:
+    system = one_dimension("direct", n, rate, latency, "fully-connected")
+    one = int(latency + size / rate)
+    assert time_of(system, "broadcast", size, root % n) == 2 * _DELAY + one
+    assert time_of(system, "gather", size, root % n) == _DELAY + one + (n - 1) * _DELAY
+    assert time_of(system, "reduce", size, root % n) == _DELAY + one + (n - 1) * _DELAY
+    own = int(latency + part(size, n) / rate)
+    assert time_of(system, "scatter", size, root % n) == 2 * _DELAY + own
+
+
+@SETTINGS
+@given(st.integers(2, 33), st.integers(1, 1 << 16), _LATENCY, _RATE)
+def test_a_small_broadcast_in_a_chain_takes_a_message_for_each_member(
+    n: int, size: int, latency: int, rate: float
+) -> None:
+    system = one_dimension("ring", n, rate, latency, "ring")
+    one = int(latency + size / rate) + _DELAY
+    assert time_of(system, "broadcast", size) == _DELAY + (n - 1) * one
+    assert time_of(system, "reduce", size) == _DELAY + (n - 1) * one
+
+
+@SETTINGS
+@given(st.integers(1, 5), st.integers(1, 1 << 16), _LATENCY, _RATE)
+def test_a_sum_goes_up_a_full_tree_level_by_level(
+    levels: int, size: int, latency: int, rate: float
+) -> None:
+    system = one_dimension("doubleBinaryTree", 1 << levels, rate, latency, "fully-connected")
+    one = int(latency + size / rate)
+    behind = int(size / rate)  # one child's part comes in after the other's
+    inner = (levels - 1) * (one + max(behind, _DELAY) + _DELAY)
+    assert time_of(system, "reduce", size) == _DELAY + inner + one + _DELAY
+    # down again, the second child gets it after the first
+    down = one + _DELAY + (levels - 1) * (behind + one + _DELAY)
+    assert time_of(system, "all_reduce", size) == _DELAY + inner + one + _DELAY + down
+
+
+# volumes and bounds
+
+
+def links_of(topology: str, n: int, src: int, dst: int) -> list[tuple[int, int]]:
+    """Give the links on the way between two members of a dimension; a switch is -1."""
+    if topology == "fully-connected":
+        return [(src, dst)]
+    if topology == "switch":
+        return [(src, -1), (-1, dst)]
+    step = 1
+    if topology == "mesh":
+        step = 1 if dst > src else -1
+    elif (dst - src) % n > n - (dst - src) % n:
+        step = -1
+    way = [src]
+    while way[-1] != dst:
+        way.append((way[-1] + step) % n)
+    return list(itertools.pairwise(way))
+
+
+def loads_of(
+    system: System, recipe: Recipe, sizes: list[int], root: int
+) -> dict[tuple[int, tuple[int, int]], int]:
+    """Add up the bytes on each link of the root's line of each dimension."""
+    loads: dict[tuple[int, tuple[int, int]], int] = defaultdict(int)
+    for chunk, first_size in enumerate(sizes):
+        size = first_size
+        for phase in recipe.phases:
+            dimension, stride = system.network.dimensions[phase.dim], 1
+            for lower in system.network.dimensions[: phase.dim]:
+                stride *= lower.size
+            place = root // stride % dimension.size
+            found = messages_of(
+                phase, size, turn=chunk % 2, root=place,
+                clockwise=goes_clockwise(system.collectives.queues, phase.half, chunk),
+            )  # fmt: skip
+            for src, dst, num_bytes in zip(*(column.tolist() for column in found), strict=True):
+                ways = [links_of(dimension.topology, dimension.size, src, dst)]
+                # where both ways round are as long, nothing that contends takes the first one
+                if dimension.topology == "ring" and 2 * abs(dst - src) == dimension.size > 2:
+                    back = links_of("ring", dimension.size, dst, src)
+                    ways += [] if system.network.congestion else [[(b, a) for a, b in back]]
+                for link in itertools.chain(*ways):
+                    loads[phase.dim, link] += num_bytes // len(ways)
+            comm = phase.comm
+            if comm in (1, 7):  # a reduce-scatter or a scatter
+                size = part(size, dimension.size)
+            elif comm in (2, 6):  # an all-gather or a gather
+                size *= dimension.size
+    return loads
+
+
+def goes_clockwise(queues: int, half: int, chunk: int) -> bool:
+    """Tell which way round a ring goes: chunks take the queues in turn, half of which go back."""
+    if queues == 1:
+        return half != 2
+    places = {0: range(queues), 1: range(queues // 2), 2: range(queues // 2, queues)}[half]
+    return places[chunk % len(places)] < queues // 2
+
+
+def chunks_of(system: System, size: int) -> list[int]:
+    count = max(min(system.collectives.chunks, size), 1)
+    return [size // count + (chunk < size % count) for chunk in range(count)]
+
+
+@st.composite
+def systems(draw: st.DrawFn, congestion: bool) -> System:
+    """Draw a system without latencies, whose times are those of its links."""
+    shape = draw(st.sampled_from([
+        (2,), (3,), (4,), (5,), (7,), (8,), (12,), (2, 3), (4, 2), (3, 3), (2, 2, 3)
+    ]))  # fmt: skip
+    dimensions = tuple(
+        Dimension(draw(st.sampled_from(_TOPOLOGIES)), n, draw(st.floats(1, 100)), 0.0)
+        for n in shape
+    )
+    algorithms = {comm: tuple(draw(st.sampled_from(_NAMES)) for _ in shape) for comm in COLLECTIVES}
+    return System(
+        Network(dimensions, congestion=congestion),
+        collectives=Collectives(
+            **algorithms,
+            bandwidth_aware=draw(st.booleans()),
+            chunks=draw(st.integers(1, 4)),
+            active_chunks=draw(st.integers(1, 4)),
+            queues=draw(st.sampled_from([1, 1, 2, 3])),
+            endpoint_delay=0,
+        ),
+    )
+
+
+@SETTINGS
+@given(st.data(), st.booleans())
+def test_no_collective_beats_the_links_that_it_goes_through(
+    data: st.DataObject, congestion: bool
+) -> None:
+    system = data.draw(systems(congestion), label="system")
+    comm_type = data.draw(st.sampled_from(COLLECTIVES[:8]), label="type")
+    size = data.draw(st.integers(1 << 18, 1 << 24), label="size")
+    root = data.draw(st.integers(0, system.network.num_ranks - 1), label="root")
+    loads = loads_of(system, recipe_of(system, comm_type, 0, -1), chunks_of(system, size), root)
+    bounds = {
+        link: num_bytes / system.network.dimensions[link[0]].bandwidth
+        for link, num_bytes in loads.items()
+    }
+    rounding = 0.999  # of each message's time, to whole ns
+    assert time_of(system, comm_type, size, root) >= rounding * max(bounds.values()) - 1000
+
+
+@SETTINGS
+@given(st.data())
+def test_links_carry_what_messages_say(data: st.DataObject) -> None:
+    system = data.draw(systems(congestion=True), label="system")
+    if len(system.network.dimensions) > 1:
+        return  # whose lines differ
+    comm_type = data.draw(st.sampled_from(COLLECTIVES[:8]), label="type")
+    size = data.draw(st.integers(1, 1 << 20), label="size")
+    root = data.draw(st.integers(0, system.network.num_ranks - 1), label="root")
+    n = system.network.num_ranks
+    node = collective(0, comm_type, size, comm_src=root, comm_dst=root)
+    tables = tables_of(program_of([trace_of([node])] * n), system)
+    seen = run_tables(tables).links[:, L_BYTES]
+    loads = loads_of(system, recipe_of(system, comm_type, 0, -1), chunks_of(system, size), root)
+    assert sorted(seen[seen > 0].tolist()) == sorted(value for value in loads.values() if value)
+
+
+# an end, and always the same
+
+
+@SETTINGS
+@given(st.data(), st.booleans(), st.booleans())
+def test_jobs_whose_ranks_begin_at_odd_times_come_to_an_end(
+    data: st.DataObject, congestion: bool, rendezvous: bool
+) -> None:
+    machine = data.draw(machines(), label="machine")
+    work = data.draw(jobs(machine), label="jobs")
+    system = system_of(machine, work)
+    network = Network(system.network.dimensions, congestion, rendezvous)
+    system = System(network, system.compute, collectives=system.collectives, groups=system.groups)
+    traces = traces_of(work)
+    done = simulate(traces, system)  # which raises an error if any rank never finishes
+    assert (done.end >= done.start).all()
+    assert (done.start >= 0).all()
+    assert simulate(traces, system).end.tolist() == done.end.tolist()
+
+
+@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("comm_type", COLLECTIVES)
+def test_two_threads_find_what_one_does(comm_type: str, name: str) -> None:
+    system = one_dimension(name, 12, 25.0, 300.0, "switch")
+    sizes = [1 << k for k in range(8, 20, 3)]
+    alone = [time_of(system, comm_type, size) for size in sizes]
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda size: time_of(system, comm_type, size), sizes))
+    assert both == alone
+
+
+@SETTINGS
+@given(st.data(), st.integers(1, 100_000))
+def test_a_start_comes_before_everything_else(data: st.DataObject, start: int) -> None:
+    system = data.draw(systems(congestion=False), label="system")
+    comm_type = data.draw(st.sampled_from(COLLECTIVES), label="type")
+    size = data.draw(st.integers(1, 1 << 20), label="size")
+    collectives = system.collectives
+    later = System(
+        system.network,
+        collectives=Collectives(
+            **{
+                name: start if name == "start_time" else getattr(collectives, name)
+                for name in collectives.__struct_fields__
+            }
+        ),
+    )
+    assert time_of(later, comm_type, size) == start + time_of(system, comm_type, size)

@@ -1,0 +1,74 @@
+"""What ASTRA-sim's statistics say of each rank, against Nadi's accounts of the same simulation.
+
+Usage: python verification/rank_times.py [CASES.json.gz ...] [--traces DIR]
+
+Some cases state statistics beside the finish: for each rank how long it communicated and
+computed, and how long it did both. Each figure has to equal Nadi's to the nanosecond. Of every
+case that is simulated, what Nadi says a rank did has to add up to its finish.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from pathlib import Path
+
+import polars as pl
+from _report import Checks
+from astra_sim import given_paths, is_at_hand, system_of, traces_of, unpack
+
+import nadi
+from nadi.simulator.accounts import PARTITION
+
+_COLUMNS = {
+    "Wall time": "finish",
+    "Comm time": "communicating",
+    "GPU time": "computing",
+    "Total compute-communication overlap": "overlapped",
+}
+
+
+def check_file(path: Path, folder: Path, checks: Checks) -> None:
+    equal = dict.fromkeys(_COLUMNS, 0)
+    number = dict.fromkeys(_COLUMNS, 0)
+    adds_up = simulated = 0
+    for case in json.loads(gzip.decompress(path.read_bytes()))["cases"]:
+        if not is_at_hand(case, folder):
+            continue
+        try:
+            done = nadi.simulate(traces_of(case, folder), system_of(case, folder))
+        except nadi.NadiError:
+            continue  # astra_sim.py says which
+        table = done.rank_times
+        sums = table.select(pl.sum_horizontal(PARTITION)).to_series()
+        simulated += 1
+        adds_up += sums.to_list() == done.cycles.tolist()
+        for rank, figures in case["result"].get("stats", {}).items():
+            row = table.row(int(rank), named=True)
+            for name in figures.keys() & _COLUMNS.keys():
+                number[name] += 1
+                equal[name] += row[_COLUMNS[name]] == int(figures[name])
+    what = path.name.removesuffix(".json.gz")
+    checks.add_many(f"{what}: the time of every rank adds up to its finish", adds_up, simulated)
+    for name in _COLUMNS:
+        if number[name]:
+            checks.add_many(f"{what}: {name} of a rank", equal[name], number[name])
+
+
+def main() -> None:
+    paths, traces = given_paths()
+    checks = Checks()
+    with tempfile.TemporaryDirectory() as unpacked:
+        folder = traces or Path(unpacked)
+        if traces is None:
+            unpack(
+                sorted({archive for p in paths for archive in p.parent.glob("*.tar.gz")}), folder
+            )
+        for path in paths:
+            check_file(path, folder, checks)
+    checks.finish()
+
+
+if __name__ == "__main__":
+    main()
