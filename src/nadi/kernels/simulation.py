@@ -16,7 +16,6 @@ from nadi.kernels.agenda import (
     NOW,
     PROBLEM,
     TIMES,
-    add_event,
     add_event_of,
     after,
     content_of,
@@ -34,79 +33,30 @@ from nadi.kernels.agenda import (
 )
 from nadi.kernels.bus import begin_bus_event, run_bus
 from nadi.kernels.machine import Machine
+from nadi.kernels.mail import arrive, request_arrives, send_now
 from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, finish_times
-from nadi.kernels.network import free_link, free_message, new_message, put_on_link, send_message
+from nadi.kernels.network import free_link, free_message, put_on_link
+from nadi.kernels.node_messages import (
+    issue_receive,
+    issue_send,
+    receiver_of,
+    request_of_node_arrives,
+)
+from nadi.kernels.packets import general
+from nadi.kernels.remote_memory import access_memory, free_memory
+from nadi.kernels.slots import next_to_issue, push_ready
+from nadi.kernels.steps import follow, take_in
 from nadi.kernels.streams import (
-    arrive,
     begin_queues,
     enter,
-    follow,
-    general,
     new_stream,
     next_phase,
     received,
-    request_arrives,
-    send_now,
     serve,
-    take_in,
-    tree_down,
-    tree_reduce,
-    tree_up,
 )
+from nadi.kernels.trees import tree_down, tree_reduce, tree_up
 
 __all__ = ["run_machine"]
-
-
-# nodes that are ready, by slot
-
-
-@inner
-def _push_ready(machine: Machine, rank: int, node: int) -> None:
-    ready, r = machine.ready, machine.ranks[rank]
-    slot = machine.nodes[node, M.N_SLOT]
-    base, at = r[M.R_BASE + slot], r[M.R_READY + slot]
-    r[M.R_READY + slot] = at + 1
-    while at > 0:
-        parent = (at - 1) >> 1
-        if ready[base + parent] <= node:
-            break
-        ready[base + at] = ready[base + parent]
-        at = parent
-    ready[base + at] = node
-
-
-@inner
-def _pop_ready(machine: Machine, rank: int, slot: int) -> int:
-    ready, r = machine.ready, machine.ranks[rank]
-    base, size = r[M.R_BASE + slot], r[M.R_READY + slot] - 1
-    r[M.R_READY + slot] = size
-    first, node = ready[base], ready[base + size]
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and ready[base + child + 1] < ready[base + child]:
-            child += 1
-        if ready[base + child] >= node:
-            break
-        ready[base + at] = ready[base + child]
-        at = child
-    ready[base + at] = node
-    return first
-
-
-@inner
-def _next_to_issue(machine: Machine, rank: int) -> int:
-    """Take the lowest ready node whose slot is free; -1 if there is none."""
-    r = machine.ranks[rank]
-    best, lowest = -1, 0
-    for slot in range(M.NUM_SLOTS):
-        if r[M.R_READY + slot] > 0 and r[M.R_BUSY + slot] == 0:
-            node = machine.ready[r[M.R_BASE + slot]]
-            if best < 0 or node < lowest:
-                best, lowest = slot, node
-    return _pop_ready(machine, rank, best) if best >= 0 else -1
 
 
 @called
@@ -127,95 +77,7 @@ def _leave(machine: Machine, node: int) -> None:
                 nodes[child, M.N_NEXT] = r[M.R_DEFERRED]
                 r[M.R_DEFERRED] = child
             else:
-                _push_ready(machine, rank, child)
-
-
-# messages between nodes
-
-
-@inner
-def _wait_for_key(machine: Machine, node: int) -> None:
-    keys, nodes = machine.keys, machine.nodes
-    key = nodes[node, M.N_KEY]
-    if keys[key, M.K_ARRIVED] > 0:
-        keys[key, M.K_ARRIVED] -= 1
-        add_event(machine.agenda, machine.agenda.counters[NOW], M.COMPLETE, node, 0)
-        return
-    nodes[node, M.N_NEXT] = -1
-    if keys[key, M.K_HEAD] < 0:
-        keys[key, M.K_HEAD] = node
-    else:
-        nodes[keys[key, M.K_TAIL], M.N_NEXT] = node
-    keys[key, M.K_TAIL] = node
-
-
-@inner
-def _issue_send(machine: Machine, rank: int, node: int) -> None:
-    nodes, keys, agenda = machine.nodes, machine.keys, machine.agenda
-    peer, size = nodes[node, M.N_PEER], nodes[node, M.N_SIZE]
-    if machine.world[M.W_RENDEZVOUS] == 0:
-        send_message(machine, rank, peer, size, M.SENT, node, 0)
-        return
-    key = nodes[node, M.N_KEY]
-    message = new_message(machine, rank, peer, size, M.SENT, node, 0)
-    if message < 0:
-        return
-    if keys[key, M.K_ASKED] > 0:
-        keys[key, M.K_ASKED] -= 1
-        add_event(agenda, agenda.counters[NOW], M.REAL_SEND, message, 0)
-    else:
-        if keys[key, M.K_SENDS] < 0:
-            keys[key, M.K_SENDS] = message
-        else:
-            machine.messages[keys[key, M.K_LAST], M.G_NEXT] = message
-        keys[key, M.K_LAST] = message
-
-
-@inner
-def _issue_receive(machine: Machine, rank: int, node: int) -> None:
-    if machine.world[M.W_RENDEZVOUS] == 0:
-        _wait_for_key(machine, node)
-    else:
-        peer = machine.nodes[node, M.N_PEER]
-        send_message(machine, rank, peer, M.HANDSHAKE, M.REQUESTED, node, 0)
-
-
-# remote memory
-
-
-@inner
-def _serve_memory(machine: Machine, node: int) -> None:
-    nodes, agenda = machine.nodes, machine.agenda
-    time = agenda.counters[NOW] + nodes[node, M.N_TIME]
-    after(agenda, nodes[node, M.N_RANK], machine.world[M.W_RANKS], time, M.MEMORY, node, 0)
-
-
-@inner
-def _access_memory(machine: Machine, node: int) -> None:
-    """Ask a server of remote memory, which serves one access after the other."""
-    nodes, servers = machine.nodes, machine.servers
-    server = nodes[node, M.N_KEY]
-    if servers[server, M.V_BUSY] == 0:
-        servers[server, M.V_BUSY] = 1
-        _serve_memory(machine, node)
-        return
-    nodes[node, M.N_NEXT] = -1
-    if servers[server, M.V_HEAD] < 0:
-        servers[server, M.V_HEAD] = node
-    else:
-        nodes[servers[server, M.V_TAIL], M.N_NEXT] = node
-    servers[server, M.V_TAIL] = node
-
-
-@inner
-def _free_memory(machine: Machine, server: int) -> None:
-    servers = machine.servers
-    node = servers[server, M.V_HEAD]
-    if node < 0:
-        servers[server, M.V_BUSY] = 0
-    else:
-        servers[server, M.V_HEAD] = machine.nodes[node, M.N_NEXT]
-        _serve_memory(machine, node)
+                push_ready(machine, rank, child)
 
 
 # issuing
@@ -333,9 +195,9 @@ def _issue_simple(machine: Machine, rank: int, node: int) -> None:
         time = agenda.counters[NOW] + nodes[node, M.N_TIME]
         after(agenda, rank, machine.world[M.W_RANKS], time, M.COMPLETE, node, 0)
     elif kind == M.SEND:
-        _issue_send(machine, rank, node)
+        issue_send(machine, rank, node)
     else:
-        _issue_receive(machine, rank, node)
+        issue_receive(machine, rank, node)
 
 
 @inner
@@ -347,7 +209,7 @@ def _issue(machine: Machine, rank: int, node: int) -> None:
     elif kind == M.COLLECTIVE:
         _start_collective(machine, rank, node)
     elif kind == M.ACCESS:
-        _access_memory(machine, node)
+        access_memory(machine, node)
     elif kind == M.CUSTOM:  # a trace of its own, whose nodes need no slots
         first = nodes[node, M.N_SIZE]
         for part in range(first, first + nodes[node, M.N_LEFT]):
@@ -379,7 +241,7 @@ def _issue_all(machine: Machine, rank: int, cause: int) -> None:
     again = True
     while again:
         r[M.R_LOOP] = 1
-        node = _next_to_issue(machine, rank)
+        node = next_to_issue(machine, rank)
         while node >= 0:
             r[M.R_ONGOING] += 1
             slot = machine.nodes[node, M.N_SLOT]
@@ -388,14 +250,14 @@ def _issue_all(machine: Machine, rank: int, cause: int) -> None:
             machine.nodes[node, M.N_START] = machine.agenda.counters[NOW]
             machine.nodes[node, M.N_CAUSE] = cause
             _issue(machine, rank, node)
-            node = _next_to_issue(machine, rank)
+            node = next_to_issue(machine, rank)
         r[M.R_LOOP] = 0
         # ASTRA-sim leaves what came free meanwhile until something else is completed
         again = r[M.R_DEFERRED] >= 0 and machine.world[M.W_COMPAT] == 0
         while r[M.R_DEFERRED] >= 0:
             node = r[M.R_DEFERRED]
             r[M.R_DEFERRED] = machine.nodes[node, M.N_NEXT]
-            _push_ready(machine, rank, node)
+            push_ready(machine, rank, node)
     num_ready = r[M.R_READY] + r[M.R_READY + 1] + r[M.R_READY + 2] + r[M.R_READY + 3]
     if num_ready == 0 and r[M.R_ONGOING] == 0:
         r[M.R_FINISH] = machine.agenda.counters[NOW]
@@ -511,11 +373,11 @@ def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
         _begin_collective(machine, machine.nodes[a, M.N_RANK], a)
     elif kind == M.MEMORY:
         _complete(machine, a)
-        _free_memory(machine, machine.nodes[a, M.N_KEY])
+        free_memory(machine, machine.nodes[a, M.N_KEY])
     elif kind == M.REQUEST:
         request_arrives(machine, a, b)
     elif kind == M.REQUESTED:
-        _request_of_node_arrives(machine, a)
+        request_of_node_arrives(machine, a)
     elif kind == M.REAL_SEND:
         send_now(machine, a)
     elif kind >= M.BUS_SENT:
@@ -524,28 +386,10 @@ def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
 
 @inner
 def _message_of_nodes_arrives(machine: Machine, node: int) -> None:
-    keys = machine.keys
-    key = machine.nodes[node, M.N_KEY]
     _complete(machine, node)
-    waiting = keys[key, M.K_HEAD]
-    if waiting < 0:
-        keys[key, M.K_ARRIVED] += 1
-    else:
-        keys[key, M.K_HEAD] = machine.nodes[waiting, M.N_NEXT]
+    waiting = receiver_of(machine, node)
+    if waiting >= 0:
         _complete(machine, waiting)
-
-
-@inner
-def _request_of_node_arrives(machine: Machine, node: int) -> None:
-    keys = machine.keys
-    key = machine.nodes[node, M.N_KEY]
-    _wait_for_key(machine, node)
-    message = keys[key, M.K_SENDS]
-    if message < 0:
-        keys[key, M.K_ASKED] += 1
-    else:
-        keys[key, M.K_SENDS] = machine.messages[message, M.G_NEXT]
-        send_now(machine, message)
 
 
 @inner
@@ -609,7 +453,7 @@ def _run(machine: Machine) -> int:
     counters = agenda.counters
     for node in range(nodes.shape[0]):
         if nodes[node, M.N_WAITS] == 0 and nodes[node, M.N_PARENT] == 0:
-            _push_ready(machine, nodes[node, M.N_RANK], node)
+            push_ready(machine, nodes[node, M.N_RANK], node)
     for rank in range(machine.ranks.shape[0]):
         _issue_all(machine, rank, -1)
     while counters[HEAP] > 0 and counters[PROBLEM] == 0:

@@ -10,281 +10,16 @@ import numpy as np
 
 from nadi.kernels import machine as M
 from nadi.kernels._jit import called, inner
-from nadi.kernels.agenda import NOW, PROBLEM, add_event, add_event_of, after
-from nadi.kernels.bus import request_bus
+from nadi.kernels.agenda import NOW, PROBLEM, add_event_of
 from nadi.kernels.machine import Machine
-from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, bytes_of_step, can_meet, finish_times
-from nadi.kernels.network import (
-    free_message,
-    leaving_time,
-    new_message,
-    part_of,
-    send_message,
-    send_shared,
-    travel_time,
-)
+from nadi.kernels.mail import mail_of
+from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, can_meet, finish_times
+from nadi.kernels.network import part_of
+from nadi.kernels.packets import insert
+from nadi.kernels.steps import begin_steps, come_in, find_steps
+from nadi.kernels.trees import begin_tree, find_in_tree, take_in_tree
 
-__all__ = [
-    "arrive",
-    "begin_queues",
-    "enter",
-    "follow",
-    "general",
-    "new_stream",
-    "next_phase",
-    "receive",
-    "received",
-    "request_arrives",
-    "send_now",
-    "serve",
-    "take_in",
-    "tree_down",
-    "tree_reduce",
-    "tree_up",
-]
-
-_WAITING, _SENDING, _FROM_PARENT = range(3)  # states of a rank in a tree
-
-
-@inner
-def _after(machine: Machine, stream: int, delay: int, kind: int, a: int, b: int) -> None:
-    agenda = machine.agenda
-    rank = machine.streams[stream, M.S_RANK]
-    after(
-        agenda, rank, machine.world[M.W_RANKS], agenda.counters[NOW] + delay, kind, a, b
-    )  # fmt: skip
-
-
-@inner
-def _pass_memory(
-    machine: Machine, stream: int, size: int, reduces: bool, kind: int, outwards: bool, back: bool
-) -> None:
-    """Spend the endpoint delay, or go over the bus; then reduce; then let ``kind`` happen."""
-    s, code = machine.streams[stream], kind
-    if reduces:
-        rate = machine.rates[machine.dims.shape[0], 0]
-        cost = 3 * np.int64(size / rate) if rate > 0.0 else 0
-        code = cost * M.KINDS + kind
-    if machine.world[M.W_BUS] != 0:
-        code = 2 * code + (1 if reduces else 0)
-        request_bus(
-            machine, s[M.S_RANK], size, 1 if reduces else 0, 1 if back else 0,
-            1 if outwards else 0, stream, code,
-        )  # fmt: skip
-    elif reduces:
-        _after(machine, stream, s[M.S_DELAY], M.CHARGE, stream, code)
-    else:
-        _after(machine, stream, s[M.S_DELAY], kind, stream, 0)
-
-
-@inner
-def _rank_of(machine: Machine, stream: int, index: int) -> int:
-    """Give the rank of a member of a stream's phase."""
-    streams = machine.streams
-    if streams[stream, M.S_STRIDE] > 0:
-        shift = (index - streams[stream, M.S_INDEX]) * streams[stream, M.S_STRIDE]
-        return streams[stream, M.S_RANK] + shift
-    if machine.world[M.W_ALIKE] != 0:
-        return index
-    return machine.members[machine.groups[streams[stream, M.S_GROUP], M.U_MEMBERS] + index, 0]
-
-
-@inner
-def _mail_of(machine: Machine, stream: int, index: int, rank: int, place: int) -> int:
-    """Give where mail lies that a member gets in a stream's phase."""
-    s = machine.streams[stream]
-    member = rank if s[M.S_DIM] >= 0 else index
-    if machine.world[M.W_ALIKE] != 0:
-        member = 0
-    return s[M.S_MAIL] + member * s[M.S_SLOTS] + place
-
-
-# mail
-
-
-@inner
-def _send(machine: Machine, stream: int, index: int, size: int, place: int) -> None:
-    """Send to a member, into a place of its mail."""
-    rank = machine.streams[stream, M.S_RANK]
-    dst = _rank_of(machine, stream, index)
-    slot = _mail_of(machine, stream, index, dst, place)
-    if machine.world[M.W_RENDEZVOUS] == 0:
-        s = machine.streams[stream]
-        if s[M.S_ALGORITHM] == M.RING and machine.world[M.W_AWARE] == 0:
-            # a smaller message is not there before the larger one that was sent before it
-            time = machine.agenda.counters[NOW] + travel_time(
-                machine, rank, dst, size, s[M.S_SHARE], s[M.S_SPREAD]
-            )
-            s[M.S_BUSY] = max(time, s[M.S_BUSY])
-            add_event(machine.agenda, s[M.S_BUSY], M.ARRIVE, slot, 0)
-            return
-        send_shared(
-            machine, rank, dst, size, M.ARRIVE, slot, 0, s[M.S_SHARE], s[M.S_SPREAD]
-        )  # fmt: skip
-        return
-    message = new_message(machine, rank, dst, size, M.ARRIVE, slot, 0)
-    if message < 0:
-        return
-    mail = machine.mail
-    if mail[slot, M.M_ASKED] > 0:
-        mail[slot, M.M_ASKED] -= 1
-        add_event(machine.agenda, machine.agenda.counters[NOW], M.REAL_SEND, message, 0)
-    else:
-        if mail[slot, M.M_SENDS] < 0:
-            mail[slot, M.M_SENDS] = message
-        else:
-            machine.messages[mail[slot, M.M_LAST], M.G_NEXT] = message
-        mail[slot, M.M_LAST] = message
-
-
-@inner
-def send_now(machine: Machine, message: int) -> None:
-    """Send a message that has waited for its receiver to ask."""
-    row = machine.messages[message]
-    src, dst, size = row[M.G_AT], row[M.G_DST], row[M.G_SIZE]
-    kind, a, b = row[M.G_KIND], row[M.G_A], row[M.G_B]
-    free_message(machine, message)
-    send_message(machine, src, dst, size, kind, a, b)
-
-
-@inner
-def request_arrives(machine: Machine, slot: int, stream: int) -> None:
-    """Take a receiver's request: it waits for the message now, which may be sent."""
-    mail = machine.mail
-    _wait_for(machine, slot, stream)
-    message = mail[slot, M.M_SENDS]
-    if message < 0:
-        mail[slot, M.M_ASKED] += 1
-    else:
-        mail[slot, M.M_SENDS] = machine.messages[message, M.G_NEXT]
-        send_now(machine, message)
-
-
-@inner
-def _wait_for(machine: Machine, slot: int, stream: int) -> None:
-    mail = machine.mail
-    mail[slot, M.M_STREAM] = stream
-    mail[slot, M.M_BALANCE] -= 1
-    if mail[slot, M.M_BALANCE] >= 0:  # it is there already
-        add_event(machine.agenda, machine.agenda.counters[NOW], M.RECEIVED, stream, 0)
-
-
-@inner
-def receive(machine: Machine, stream: int, index: int, place: int) -> None:
-    """Wait for what a member sends into a place of this rank's mail."""
-    streams = machine.streams
-    rank = streams[stream, M.S_RANK]
-    own = streams[stream, M.S_INDEX]
-    slot = _mail_of(machine, stream, own, rank, place)
-    if machine.world[M.W_RENDEZVOUS] == 0:
-        _wait_for(machine, slot, stream)
-    else:
-        send_message(
-            machine, rank, _rank_of(machine, stream, index), M.HANDSHAKE, M.REQUEST, slot, stream
-        )
-
-
-@inner
-def arrive(machine: Machine, slot: int) -> int:
-    """Put a message into the mail; gives the stream that waits for it, or -1."""
-    mail = machine.mail
-    mail[slot, M.M_BALANCE] += 1
-    return mail[slot, M.M_STREAM] if mail[slot, M.M_BALANCE] <= 0 else -1
-
-
-# algorithms
-
-
-@inner
-def _message_size(machine: Machine, stream: int) -> int:
-    """Give the size of the next message of a stream's phase."""
-    s = machine.streams[stream]
-    comm, size, n = s[M.S_COMM], s[M.S_SIZE], s[M.S_N]
-    if s[M.S_ALGORITHM] == M.HALVING_DOUBLING:
-        step = min(s[M.S_SENDS], s[M.S_MAX] - 1)
-        if comm == M.ALL_GATHER:
-            return size << step
-        levels = s[M.S_BLOCK] + 1
-        return part_of(machine, size, 2 << (step if step < levels else 2 * levels - step - 1))
-    if comm == M.ALL_GATHER:
-        return size
-    part = part_of(machine, size, n)
-    if comm == M.ALL_TO_ALL and s[M.S_ALGORITHM] == M.RING and s[M.S_MAX] == n - 1:
-        return max(n - 1 - s[M.S_SENDS], 1) * part  # what is there stays there
-    return part
-
-
-@inner
-def _insert(machine: Machine, stream: int) -> None:
-    """Take in a packet: inserts come in blocks, first a free one, then one that may reduce."""
-    s = machine.streams[stream]
-    window, block = s[M.S_WINDOW], s[M.S_BLOCK]
-    place = s[M.S_INSERTED] % (window + block)
-    pair = s[M.S_INSERTED] // (window + block)
-    s[M.S_INSERTED] += 1
-    reduces = place >= window and (
-        s[M.S_COMM] == M.REDUCE_SCATTER or (s[M.S_COMM] == M.ALL_REDUCE and pair % 2 == 0)
-    )
-    _pass_memory(
-        machine, stream, _message_size(machine, stream), reduces, M.GENERAL, place < window,
-        window <= place < block,
-    )  # fmt: skip
-
-
-@inner
-def _ready(machine: Machine, stream: int) -> None:
-    """Send the next packet, if there is one and a slot for it is free."""
-    s = machine.streams[stream]
-    sends, n, index = s[M.S_SENDS], s[M.S_N], s[M.S_INDEX]
-    if sends == s[M.S_MAX] or s[M.S_FREE] == 0 or sends >= s[M.S_INSERTED]:
-        return
-    size = _message_size(machine, stream)
-    algorithm = s[M.S_ALGORITHM]
-    place = 0
-    if algorithm == M.HALVING_DOUBLING:
-        levels = s[M.S_BLOCK] + 1
-        if s[M.S_COMM] == M.ALL_GATHER:
-            distance = n >> (sends + 1)
-            place = levels - 1 - sends
-        else:
-            place = sends if sends < levels else 2 * levels - 1 - sends
-            distance = 1 << place
-        to = index + (distance if index // distance % 2 == 0 else -distance)
-        by = to
-        there = place
-    else:
-        distance = s[M.S_STEP]
-        if algorithm == M.DIRECT:
-            distance *= sends % (n - 1) + 1
-        to = (index + distance) % n
-        by = (index - distance) % n
-        there = 0
-        if algorithm == M.DIRECT:
-            place = by
-            # of ranks that are all alike, this one gets what it sends itself
-            there = index if machine.world[M.W_ALIKE] == 0 else by
-    _send(machine, stream, to, size, there)
-    receive(machine, stream, by, place)
-    s[M.S_SENDS] = sends + 1
-    s[M.S_FREE] -= 1
-
-
-@called
-def general(machine: Machine, stream: int) -> bool:
-    """Free the slot of a packet that has passed the memory; tells whether the phase is over."""
-    s = machine.streams[stream]
-    s[M.S_FREE] += 1
-    n = s[M.S_N]
-    if s[M.S_ALGORITHM] == M.DIRECT and s[M.S_COMM] == M.ALL_REDUCE and s[M.S_SENDS] >= n - 1:
-        if s[M.S_TAKEN] < n - 1:
-            return False  # the second half waits for all of the first
-        # as often as that does something: tried for every slot, all packets are n squared tries
-        left = min(s[M.S_MAX], s[M.S_INSERTED]) - s[M.S_SENDS]
-        for _ in range(min(left, s[M.S_FREE], s[M.S_WINDOW])):
-            _ready(machine, stream)
-    else:
-        _ready(machine, stream)
-    return s[M.S_SENDS] == s[M.S_MAX] and s[M.S_FREE] == s[M.S_WINDOW]
+__all__ = ["begin_queues", "enter", "new_stream", "next_phase", "received", "serve"]
 
 
 @inner
@@ -292,187 +27,12 @@ def received(machine: Machine, stream: int) -> None:
     """Take a message that a stream waits for."""
     s = machine.streams[stream]
     if s[M.S_ALGORITHM] == M.STEPS:
-        _come_in(machine, stream)
+        come_in(machine, stream)
     elif s[M.S_ALGORITHM] != M.TREE:
         s[M.S_TAKEN] += 1
-        _insert(machine, stream)
-    elif s[M.S_LEFT] < 0:
-        _pass_memory(machine, stream, s[M.S_SIZE], False, M.EXIT, False, False)
-    elif s[M.S_STATE] == _FROM_PARENT or s[M.S_PARENT] < 0:
-        _pass_memory(machine, stream, s[M.S_SIZE], True, M.DOWN, False, True)
+        insert(machine, stream)
     else:
-        s[M.S_TAKEN] += 1
-        last = s[M.S_TAKEN] == (1 if s[M.S_RIGHT] < 0 else 2)
-        _pass_memory(machine, stream, s[M.S_SIZE], True, M.REDUCE, False, last)
-
-
-@inner
-def tree_reduce(machine: Machine, stream: int) -> bool:
-    """Count a child whose data is reduced; tells whether that was the last child."""
-    s = machine.streams[stream]
-    s[M.S_REDUCED] += 1
-    return s[M.S_REDUCED] == (1 if s[M.S_RIGHT] < 0 else 2)
-
-
-@inner
-def tree_up(machine: Machine, stream: int) -> None:
-    """Send to the parent, and wait for what comes back."""
-    s = machine.streams[stream]
-    s[M.S_STATE] = _FROM_PARENT
-    parent = s[M.S_PARENT]
-    is_left = s[M.S_INDEX] < parent or parent == 0  # the root, first or last, has one child
-    _send(machine, stream, parent, s[M.S_SIZE], 1 if is_left else 2)
-    receive(machine, stream, parent, 0)
-
-
-@inner
-def tree_down(machine: Machine, stream: int) -> None:
-    """Send to the children."""
-    s = machine.streams[stream]
-    _send(machine, stream, s[M.S_LEFT], s[M.S_SIZE], 0)
-    if s[M.S_RIGHT] >= 0:
-        _send(machine, stream, s[M.S_RIGHT], s[M.S_SIZE], 0)
-
-
-@inner
-def _find_in_tree(s: np.ndarray, root_is_last: bool) -> None:
-    """Find parent and children: a complete tree in order over all but the root."""
-    n, index = s[M.S_N], s[M.S_INDEX]
-    offset = 0 if root_is_last else 1
-    root = n - 1 if root_is_last else 0
-    s[M.S_RIGHT] = -1
-    low, high = offset, n - 2 + offset
-    if index == root:
-        s[M.S_PARENT] = -1
-        s[M.S_LEFT] = (low + high) // 2
-        return
-    parent = root
-    middle = (low + high) // 2
-    while middle != index:
-        parent = middle
-        if index < middle:
-            high = middle - 1
-        else:
-            low = middle + 1
-        middle = (low + high) // 2
-    s[M.S_PARENT] = parent
-    s[M.S_LEFT] = -1
-    if low < high:
-        s[M.S_LEFT] = (low + middle - 1) // 2
-        s[M.S_RIGHT] = (middle + 1 + high) // 2
-
-
-# steps
-
-
-@inner
-def _go_on(machine: Machine, stream: int) -> None:
-    """Note that a step is done; after its last a member begins again."""
-    s = machine.streams[stream]
-    s[M.S_TODO] -= 1
-    s[M.S_AT] = machine.steps[s[M.S_AT], M.E_NEXT]
-    if s[M.S_AT] < 0:
-        s[M.S_AT] = s[M.S_FIRST]
-
-
-@inner
-def _come_in(machine: Machine, stream: int) -> None:
-    """Let a message come in that is there: after those before it, and not before the phase."""
-    s, now = machine.streams[stream], machine.agenda.counters[NOW]
-    step = machine.steps[s[M.S_AT]]
-    if step[M.E_BESIDE] == 0:
-        peer = (step[M.E_PEER] + s[M.S_ROOT]) % s[M.S_N]
-        size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
-        comes = leaving_time(
-            machine, _rank_of(machine, stream, peer), s[M.S_RANK], size, s[M.S_SHARE],
-            s[M.S_SPREAD],
-        )  # fmt: skip
-        s[M.S_COMES] = max(s[M.S_COMES] + comes, now)
-        if s[M.S_COMES] > now:
-            _after(machine, stream, s[M.S_COMES] - now, M.TAKEN, stream, 0)
-            return
-    take_in(machine, stream)
-
-
-@called
-def take_in(machine: Machine, stream: int) -> None:
-    """Take in what has come: the time of a packet, and a reduction."""
-    s = machine.streams[stream]
-    step = machine.steps[s[M.S_AT]]
-    size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
-    _go_on(machine, stream)
-    reduces = step[M.E_KIND] == M.TAKE_AND_REDUCE
-    _pass_memory(machine, stream, size, reduces, M.STEP, False, s[M.S_TODO] > 0)
-
-
-@called
-def follow(machine: Machine, stream: int) -> bool:
-    """Do the next steps of a stream until one has to wait; tells whether the phase is over."""
-    s, now = machine.streams[stream], machine.agenda.counters[NOW]
-    while s[M.S_TODO] > 0:
-        step = machine.steps[s[M.S_AT]]
-        peer = (step[M.E_PEER] + s[M.S_ROOT]) % s[M.S_N]
-        if step[M.E_KIND] >= M.TAKE_STEP:
-            receive(machine, stream, peer, step[M.E_PLACE])
-            return False
-        if step[M.E_BESIDE] == 0 and s[M.S_BUSY] > now:
-            _after(machine, stream, s[M.S_BUSY] - now, M.STEP, stream, 0)
-            return False
-        size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
-        leaves = leaving_time(
-            machine, s[M.S_RANK], _rank_of(machine, stream, peer), size, s[M.S_SHARE],
-            s[M.S_SPREAD],
-        )  # fmt: skip
-        s[M.S_BUSY] = max(s[M.S_BUSY], now + leaves)
-        _send(machine, stream, peer, size, step[M.E_PLACE])
-        _go_on(machine, stream)
-    if s[M.S_BUSY] > now:
-        _after(machine, stream, s[M.S_BUSY] - now, M.EXIT, stream, 0)
-        return False
-    return True
-
-
-@inner
-def _begin_steps(machine: Machine, stream: int) -> None:
-    """Begin with the first step; who begins by sending spends the time of a packet first."""
-    s = machine.streams[stream]
-    s[M.S_COMES] = machine.agenda.counters[NOW]
-    if s[M.S_TODO] == 0:
-        _after(machine, stream, 0, M.EXIT, stream, 0)
-        return
-    step = machine.steps[s[M.S_AT]]
-    if step[M.E_KIND] >= M.TAKE_STEP:
-        follow(machine, stream)
-    else:
-        size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
-        _pass_memory(machine, stream, size, False, M.STEP, True, False)
-
-
-@inner
-def _find_steps(machine: Machine, stream: int, phase: np.ndarray, root: int, turn: int) -> None:
-    """Find the steps of a member: counted from the root, none if its line does not hold that."""
-    s = machine.streams[stream]
-    program = machine.programs[phase[M.P_STEPS] + turn % phase[M.P_TREES]]
-    n, stride, own = s[M.S_N], s[M.S_STRIDE], s[M.S_RANK]
-    s[M.S_ROOT], s[M.S_TODO], s[M.S_AT], s[M.S_BUSY] = 0, 0, -1, 0
-    if phase[M.P_COMM] >= M.BROADCAST:
-        if stride > 0:
-            if root % stride != own % stride:
-                return
-            # in a dimension, broadcasts have gone through those above, and sums through those below
-            s[M.S_ROOT] = root // stride % n
-        else:
-            s[M.S_ROOT] = root
-    start = program[M.A_STARTS] + (s[M.S_INDEX] - s[M.S_ROOT]) % n
-    s[M.S_AT] = s[M.S_FIRST] = machine.starts[start, 0]
-    s[M.S_PIECES] = 1
-    if program[M.A_PIPED] != 0:
-        pieces = -(-s[M.S_SIZE] // M.PIECE)
-        s[M.S_PIECES] = max(min(pieces, max(n, M.MOST_PIECES)), 1)
-    s[M.S_TODO] = machine.starts[start, 1] * s[M.S_PIECES]
-
-
-# streams and their queues
+        take_in_tree(machine, stream)
 
 
 @called
@@ -581,12 +141,12 @@ def _prepare_messages(machine: Machine, stream: int, phase: np.ndarray) -> None:
         s[M.S_BLOCK] = levels - 1
         s[M.S_MAX] = 2 * levels if comm == M.ALL_REDUCE else levels
     elif algorithm == M.TREE:
-        _find_in_tree(s, machine.plans[stream, p, 1] != 0)
+        find_in_tree(s, machine.plans[stream, p, 1] != 0)
     s[M.S_INSERTED] = s[M.S_FREE] = s[M.S_TAKEN] = s[M.S_SENDS] = 0
     s[M.S_REDUCED] = s[M.S_STATE] = 0
     if algorithm == M.STEPS:
         root = machine.shapes[machine.nodes[s[M.S_NODE], M.N_KEY], M.H_ROOT]
-        _find_steps(machine, stream, phase, root, 1 - machine.plans[stream, p, 1])
+        find_steps(machine, stream, phase, root, 1 - machine.plans[stream, p, 1])
 
 
 @called
@@ -631,7 +191,7 @@ def enter(machine: Machine, stream: int, queue: int) -> None:
         return
     streams, mail = machine.streams, machine.mail
     s = streams[stream]
-    own = _mail_of(machine, stream, s[M.S_INDEX], s[M.S_RANK], 0)
+    own = mail_of(machine, stream, s[M.S_INDEX], s[M.S_RANK], 0)
     apart = s[M.S_SLOTS] * (s[M.S_STRIDE] if s[M.S_DIM] >= 0 else 1)
     n, first = s[M.S_N], own - s[M.S_INDEX] * apart
     mail[own, M.M_STREAM] = stream
@@ -765,13 +325,9 @@ def serve(machine: Machine, queue: int) -> None:
         ):
             _meet_in_phase(machine, stream)
         elif s[M.S_ALGORITHM] == M.STEPS:
-            _begin_steps(machine, stream)
+            begin_steps(machine, stream)
         elif s[M.S_ALGORITHM] != M.TREE:
             for _ in range(s[M.S_WINDOW]):
-                _insert(machine, stream)
-        elif s[M.S_LEFT] < 0:
-            _pass_memory(machine, stream, s[M.S_SIZE], False, M.UP, True, False)
+                insert(machine, stream)
         else:
-            receive(machine, stream, s[M.S_LEFT], 1)
-            if s[M.S_RIGHT] >= 0:
-                receive(machine, stream, s[M.S_RIGHT], 2)
+            begin_tree(machine, stream)
