@@ -164,7 +164,7 @@ class Machine(NamedTuple):
     ``here``: for each of these and each phase, at its first member how many have come.
     ``members`` (members of all groups, 4): their ranks, how many collectives each began, when it
     began the one that waits for others, and its node.
-    ``scratch`` (5, members at most): for :mod:`nadi.kernels.meetings`.
+    ``scratch`` (5, members at most): for :mod:`nadi.kernels.at_once`.
     ``turns`` (ranks, dimensions, 3): the next queue of all, of the first half, of the second.
     ``trees`` (ranks, types, dimensions): which of the two trees comes next.
     ``starts`` (members of all programs, 2): the first step of each, and how many it does.

@@ -1,7 +1,7 @@
 """The event engine: nodes of all ranks, issued as their dependencies and slots allow.
 
 Every message of every collective is an event. This is the engine that leaves nothing out;
-:mod:`nadi.kernels.meetings` works out many at once where nothing contends.
+:mod:`nadi.kernels.at_once` works out many at once where nothing contends.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from nadi.kernels.agenda import (
     pop_time,
     prefetch,
 )
+from nadi.kernels.at_once import ENDS, MEMBERS, STARTS, finish_times
 from nadi.kernels.bus import begin_bus_event, run_bus
 from nadi.kernels.machine import Machine
 from nadi.kernels.mail import arrive, request_arrives, send_now
-from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, finish_times
 from nadi.kernels.network import free_link, free_message, put_on_link
 from nadi.kernels.node_messages import (
     issue_receive,

@@ -12,10 +12,16 @@ from nadi.kernels._jit import called, inner
 from nadi.kernels.agenda import NOW
 from nadi.kernels.machine import Machine
 from nadi.kernels.mail import later, pass_memory, rank_of, receive, send
-from nadi.kernels.meetings import bytes_of_step
-from nadi.kernels.network import leaving_time
+from nadi.kernels.network import leaving_time, part_of
 
-__all__ = ["begin_steps", "come_in", "find_steps", "follow", "take_in"]
+__all__ = ["begin_steps", "bytes_of_step", "come_in", "find_steps", "follow", "take_in"]
+
+
+@inner
+def bytes_of_step(machine: Machine, step: np.ndarray, size: int, pieces: int) -> int:
+    """Give how many bytes a step sends or takes of a chunk."""
+    parts = step[M.E_PARTS] if step[M.E_PARTS] > 0 else pieces
+    return step[M.E_COUNT] * part_of(machine, size, parts)
 
 
 @inner

@@ -11,9 +11,9 @@ import numpy as np
 from nadi.kernels import machine as M
 from nadi.kernels._jit import called, inner
 from nadi.kernels.agenda import NOW, PROBLEM, add_event_of
+from nadi.kernels.at_once import ENDS, MEMBERS, STARTS, can_meet, finish_times
 from nadi.kernels.machine import Machine
 from nadi.kernels.mail import mail_of
-from nadi.kernels.meetings import ENDS, MEMBERS, STARTS, can_meet, finish_times
 from nadi.kernels.network import part_of
 from nadi.kernels.packets import insert
 from nadi.kernels.steps import begin_steps, come_in, find_steps

@@ -13,10 +13,11 @@ from nadi.kernels.agenda import EVENTS
 from nadi.kernels.machine import Machine
 from nadi.kernels.simulation import run_machine
 from nadi.schema import COMM_TYPES, NODE_KINDS
+from nadi.simulator.arrays import machine_of, room_of
 from nadi.simulator.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
 from nadi.simulator.inputs import read_job, read_ranks
 from nadi.simulator.lanes import in_lanes
-from nadi.simulator.lower import Tables, machine_of, room_of, tables_of
+from nadi.simulator.lower import Tables, tables_of
 from nadi.simulator.program import Program, program_of
 from nadi.simulator.recipes import recipe_of
 from nadi.simulator.recordings import nodes_of_job

@@ -3,7 +3,7 @@
 Every member of a phase waits for every other, directly or by way of others. So nothing is lost
 if the times of all its messages are worked out when the last member begins: step by step for
 all members, without an event for each message. The times are those of the messages in
-:mod:`nadi.kernels.streams`.
+:mod:`nadi.kernels.packets` and :mod:`nadi.kernels.steps`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from nadi.kernels import machine as M
 from nadi.kernels._jit import called, inner
 from nadi.kernels.machine import Machine
 from nadi.kernels.network import leaving_time, part_of, travel_time
+from nadi.kernels.steps import bytes_of_step
 
 __all__ = [
     "ENDS",
     "MEMBERS",
     "SCRATCH_ROWS",
     "STARTS",
-    "bytes_of_step",
     "can_meet",
     "finish_times",
 ]
@@ -38,13 +38,6 @@ def can_meet(algorithm: int, comm: int, window: int, n: int) -> bool:
     if algorithm == M.STEPS:  # of those with a root, some are done before others begin
         return comm < M.BROADCAST
     return algorithm == M.RING or algorithm == M.HALVING_DOUBLING
-
-
-@inner
-def bytes_of_step(machine: Machine, step: np.ndarray, size: int, pieces: int) -> int:
-    """Give how many bytes a step sends or takes of a chunk."""
-    parts = step[M.E_PARTS] if step[M.E_PARTS] > 0 else pieces
-    return step[M.E_COUNT] * part_of(machine, size, parts)
 
 
 @inner

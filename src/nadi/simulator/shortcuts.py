@@ -1,0 +1,32 @@
+"""Where the times of many messages can be worked out at once: what the fast ways rely on."""
+
+from __future__ import annotations
+
+from nadi.kernels import machine as M
+from nadi.simulator.config import System
+from nadi.simulator.recipes import Phase, Recipe
+from nadi.simulator.steps import ROOTED
+
+__all__ = ["is_whole", "meets", "nothing_contends"]
+
+
+def nothing_contends(system: System) -> bool:
+    """Tell whether no message ever waits for another's link, bus or receiver."""
+    return not (system.network.congestion or system.network.rendezvous or system.bus)
+
+
+def is_whole(recipe: Recipe) -> bool:
+    """Tell whether a collective can be worked out as a whole, when its last member begins."""
+    if len(recipe.phases) != 1 or recipe.phases[0].both:
+        return False
+    return meets(recipe.phases[0])
+
+
+def meets(phase: Phase) -> bool:
+    """Tell whether a phase can be worked out when its last member begins."""
+    if phase.algorithm == M.DIRECT:
+        all_at_once = phase.window < 0 or phase.window >= phase.size - 1
+        return phase.comm != M.ALL_REDUCE and all_at_once
+    if phase.algorithm == M.STEPS:
+        return phase.comm not in ROOTED
+    return phase.algorithm in (M.RING, M.HALVING_DOUBLING)
