@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from nadi.overheads import Overheads, estimate_overheads
     from nadi.pipeline import ask, load_devices, load_job, reorder_job, run
     from nadi.reordering import Candidate, MoveEarlier, Reordering, find_reorders, reorder
-    from nadi.report.simulated import write_issue_lines, write_simulated_timeline
     from nadi.report.simulation import write_simulation
+    from nadi.report.simulation_timeline import write_issue_lines, write_simulated_timeline
     from nadi.report.summary import summarize, write_results
     from nadi.report.timeline import TimelinePart, redraw, write_timeline, write_timelines
     from nadi.result import Answers, Prediction, Run
@@ -171,8 +171,8 @@ _HOME = {
     "reorder_job": "pipeline",
     "write_simulation": "report.simulation",
     "write_timelines": "report.timeline",
-    "write_issue_lines": "report.simulated",
-    "write_simulated_timeline": "report.simulated",
+    "write_issue_lines": "report.simulation_timeline",
+    "write_simulated_timeline": "report.simulation_timeline",
 }
 
 __all__ = [

@@ -19,7 +19,7 @@ from nadi.formats.container import check_writable, write_pieces
 from nadi.formats.location import check_target, is_local, locate
 from nadi.issues import summed_issues
 from nadi.report._text import make_table, name_cell, print_issues
-from nadi.report.simulated import write_issue_lines, write_simulated_timeline
+from nadi.report.simulation_timeline import write_issue_lines, write_simulated_timeline
 from nadi.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES, Table
 from nadi.simulator.accounts import PARTITION, WAITING
 from nadi.simulator.simulation import Simulation
