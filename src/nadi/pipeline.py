@@ -78,23 +78,17 @@ def run(
     Raises
     ------
     InputError
-        If a file cannot be read, or files do not belong together.
+        If a file cannot be read, files do not belong together, or no operation has a time.
     UsageError
         If the step is not there, a change is not understood or matches nothing, or the system
         is not for as many ranks.
     """
     described = read_system_file(system) if system else None
     changes = [parse_change(text) for text in what_if]
-    job = load_job(*paths, force=force, progress=progress)
-    progress("building the event graph and its critical path")
-    graph = build_graph(job)
-    if graph.num_ops == 0:
-        raise InputError(
-            ", ".join(map(str, paths)), "no operation here has a time",
-            "record while the program runs, with the profiler active",
-        )  # fmt: skip
+    graph = _load_graph(paths, progress, force=force)
     steps = find_steps(graph)
     window = choose_window(graph, steps, str(step))
+    progress("finding the critical path")
     measured = graph.replay()
     path = critical_path(measured, window)
     prediction = None
@@ -103,18 +97,37 @@ def run(
         prediction = _predict(graph, described, window)
     start, end = window.start(graph.time), window.end(graph.time)
     return Run(
-        job=job,
+        job=graph.job,
         graph=graph,
         replay=measured,
         steps=steps,
         window=window,
         path=path,
         explained=explain_time(graph),
-        communication=communication_by_rank(job, start, end),
+        communication=communication_by_rank(graph.job, start, end),
         stragglers=find_stragglers(measured, window),
         what_ifs=[change_and_replay(graph, one, window=window) for one in changes],
         prediction=prediction,
     )
+
+
+def _load_graph(
+    paths: Sequence[Path | str],
+    progress: _Progress,
+    *,
+    force: bool = False,
+    tensors: bool = False,
+) -> EventGraph:
+    """Load a job, and build its graph."""
+    job = load_job(*paths, force=force, tensors=tensors, progress=progress)
+    progress("building the event graph")
+    graph = build_graph(job)
+    if graph.num_ops == 0:
+        raise InputError(
+            ", ".join(map(str, paths)), "no operation here has a time",
+            "record while the program runs, with the profiler active",
+        )  # fmt: skip
+    return graph
 
 
 def _predict(graph: EventGraph, described: SystemFile, window: Window) -> Prediction:
@@ -148,7 +161,7 @@ def ask(
     Raises
     ------
     InputError
-        If a file cannot be read, or files do not belong together.
+        If a file cannot be read, files do not belong together, or no operation has a time.
     UsageError
         If the step is not there, or a change is not understood or matches nothing.
     """
@@ -158,9 +171,7 @@ def ask(
     for change in changes:
         for value in values or [""]:
             parse_change(change.replace("{}", value) if values else change)
-    job = load_job(*paths, progress=progress)
-    progress("building the event graph")
-    graph = build_graph(job)
+    graph = _load_graph(paths, progress)
     window = choose_window(graph, find_steps(graph), str(step))
     alone, together, swept, limits = [], None, [], []
     if values:
@@ -195,13 +206,11 @@ def reorder_job(
     Raises
     ------
     InputError
-        If a file cannot be read, or files do not belong together.
+        If a file cannot be read, files do not belong together, or no operation has a time.
     UsageError
         If the step is not there, or no rank has dependencies by tensors.
     """
-    job = load_job(*paths, tensors=True, progress=progress)
-    progress("building the event graph")
-    graph = build_graph(job)
+    graph = _load_graph(paths, progress, tensors=True)
     window = choose_window(graph, find_steps(graph), str(step))
     progress("trying what may start earlier")
     return reorder(graph, window, most)

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from nadi.cli.shared import output_console
+
 __all__ = ["HELP", "command"]
 
 HELP = """Convert a trace, or each trace of a folder, to another format.
@@ -53,7 +55,6 @@ def command(
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> None:  # fmt: skip
     """Convert, and say what was written and what was left out."""
-    from rich.console import Console
     from rich.text import Text
 
     from nadi.cli.progress import show_progress
@@ -63,7 +64,7 @@ def command(
 
     with show_progress(announce=True) as progress:
         done = convert(source, target, to=to, schema=schema, force=force, progress=progress)
-    console = Console(highlight=False, emoji=False, soft_wrap=True)
+    console = output_console(wraps=False)
     for one in done:
         line = f"{one.source} -> {one.target} ({one.format}, {format_count(one.nodes)} nodes)"
         console.print(Text(printable(line)))

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from nadi.cli.progress import show_progress
+from nadi.cli.shared import AsJson, output_console
 from nadi.errors import UsageError
 
 __all__ = ["HELP", "command"]
@@ -30,109 +31,116 @@ synchronisation events.
 """
 
 
+Paths = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="PATH",
+        help="A folder with the traces of all ranks, or the files themselves; HTA's rules "
+        "look at device traces only.",
+        show_default=False,
+    ),
+]
+Rules = Annotated[str, typer.Option("--rules", metavar="nadi|hta", help="Whose rules.")]
+StepByNadi = Annotated[
+    str, typer.Option("--step", metavar="N|all", help="The step to look at, by Nadi's rules.")
+]
+Annotation = Annotated[
+    str,
+    typer.Option(
+        "--annotation", metavar="TEXT",
+        help="By HTA's rules: look at the time of an event whose name holds this text; "
+        "without it, at the whole trace.",
+        show_default=False,
+    ),
+]  # fmt: skip
+Instance = Annotated[
+    str,
+    typer.Option(
+        "--instance", metavar="N|N:M",
+        help="By HTA's rules: which of the events with such a name, from 0, or the first and "
+        "the last of several.",
+    ),
+]  # fmt: skip
+Rank = Annotated[
+    int | None,
+    typer.Option(
+        "--rank", metavar="N", help="By HTA's rules: which rank; else the first.",
+        show_default=False,
+    ),
+]  # fmt: skip
+ZeroWeightLaunchEdges = Annotated[
+    bool,
+    typer.Option(
+        "--zero-weight-launch-edges",
+        help="By HTA's rules: also give work that its launch did not delay an edge from it, of "
+        "weight 0.",
+    ),
+]
+IncludeLastStep = Annotated[
+    bool,
+    typer.Option(
+        "--include-last-step",
+        help="By HTA's rules: keep the last step, which it drops where there are several.",
+    ),
+]
+Overlay = Annotated[
+    Path | None,
+    typer.Option(
+        "--overlay", metavar="FILE",
+        help="By HTA's rules: write the trace with the path marked in it, for ui.perfetto.dev.",
+        show_default=False,
+    ),
+]  # fmt: skip
+OnlyCritical = Annotated[
+    bool, typer.Option("--only-critical", help="Leave out of the overlay what is not on the path.")
+]
+AllEdges = Annotated[
+    bool, typer.Option("--all-edges", help="Show all edges in the overlay, as arrows.")
+]
+
+
 def command(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PATH",
-            help="A folder with the traces of all ranks, or the files themselves; HTA's rules "
-            "look at device traces only.",
-            show_default=False,
-        ),
-    ],
-    rules: Annotated[
-        str, typer.Option("--rules", metavar="nadi|hta", help="Whose rules.")
-    ] = "nadi",
-    step: Annotated[
-        str,
-        typer.Option("--step", metavar="N|all", help="The step to look at, by Nadi's rules."),
-    ] = "all",
-    annotation: Annotated[
-        str,
-        typer.Option(
-            "--annotation", metavar="TEXT",
-            help="By HTA's rules: look at the time of an event whose name holds this text; "
-            "without it, at the whole trace.",
-            show_default=False,
-        ),
-    ] = "",
-    instance: Annotated[
-        str,
-        typer.Option(
-            "--instance", metavar="N|N:M",
-            help="By HTA's rules: which of the events with such a name, from 0, or the first and "
-            "the last of several.",
-        ),
-    ] = "0",
-    rank: Annotated[
-        int | None,
-        typer.Option(
-            "--rank", metavar="N", help="By HTA's rules: which rank; else the first.",
-            show_default=False,
-        ),
-    ] = None,
-    zero_weight_launch_edges: Annotated[
-        bool,
-        typer.Option(
-            "--zero-weight-launch-edges",
-            help="By HTA's rules: also give work that its launch did not delay an edge from it, of "
-            "weight 0.",
-        ),
-    ] = False,
-    include_last_step: Annotated[
-        bool,
-        typer.Option(
-            "--include-last-step",
-            help="By HTA's rules: keep the last step, which it drops where there are several.",
-        ),
-    ] = False,
-    overlay: Annotated[
-        Path | None,
-        typer.Option(
-            "--overlay", metavar="FILE",
-            help="By HTA's rules: write the trace with the path marked in it, for ui.perfetto.dev.",
-            show_default=False,
-        ),
-    ] = None,
-    only_critical: Annotated[
-        bool,
-        typer.Option("--only-critical", help="Leave out of the overlay what is not on the path."),
-    ] = False,
-    all_edges: Annotated[
-        bool, typer.Option("--all-edges", help="Show all edges in the overlay, as arrows.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
-) -> None:  # fmt: skip
+    paths: Paths,
+    rules: Rules = "nadi",
+    step: StepByNadi = "all",
+    annotation: Annotation = "",
+    instance: Instance = "0",
+    rank: Rank = None,
+    zero_weight_launch_edges: ZeroWeightLaunchEdges = False,
+    include_last_step: IncludeLastStep = False,
+    overlay: Overlay = None,
+    only_critical: OnlyCritical = False,
+    all_edges: AllEdges = False,
+    as_json: AsJson = False,
+) -> None:
     """Print a critical path."""
-    marks = {"only_critical": only_critical, "all_edges": all_edges}
-    if rules == "hta":
-        if step != "all":
-            raise UsageError(
-                "--step",
-                "is for Nadi's rules",
-                "with HTA's: --annotation ProfilerStep --instance N",
-            )
-        if overlay is None and any(marks.values()):
-            raise UsageError(
-                "--only-critical and --all-edges", "say what an overlay shows", "add --overlay FILE"
-            )
-        options: dict[str, Any] = {
-            "annotation": annotation,
-            "instance": _instance(instance),
-            "zero_weight_launch_edges": zero_weight_launch_edges,
-            "include_last_step": include_last_step,
-        }
-        _by_hta(paths, rank, options, overlay, marks, as_json=as_json)
+    if rules == "nadi":
+        _refuse({
+            "--annotation": annotation != "", "--instance": instance != "0",
+            "--rank": rank is not None, "--zero-weight-launch-edges": zero_weight_launch_edges,
+            "--include-last-step": include_last_step, "--overlay": overlay is not None,
+            "--only-critical": only_critical, "--all-edges": all_edges,
+        })  # fmt: skip
+        _by_nadi(paths, step, as_json=as_json)
         return
-    if rules != "nadi":
+    if rules != "hta":
         raise UsageError("--rules", f"{rules!r} is not known", "there are: nadi, hta")
-    _refuse({
-        "--annotation": annotation != "", "--instance": instance != "0", "--rank": rank is not None,
-        "--zero-weight-launch-edges": zero_weight_launch_edges,
-        "--include-last-step": include_last_step, "--overlay": overlay is not None,
-        "--only-critical": only_critical, "--all-edges": all_edges,
-    })  # fmt: skip
-    _by_nadi(paths, step, as_json=as_json)
+    if step != "all":
+        raise UsageError(
+            "--step", "is for Nadi's rules", "with HTA's: --annotation ProfilerStep --instance N"
+        )
+    if overlay is None and (only_critical or all_edges):
+        raise UsageError(
+            "--only-critical and --all-edges", "say what an overlay shows", "add --overlay FILE"
+        )
+    options: dict[str, Any] = {
+        "annotation": annotation,
+        "instance": _instance(instance),
+        "zero_weight_launch_edges": zero_weight_launch_edges,
+        "include_last_step": include_last_step,
+    }
+    marks = {"only_critical": only_critical, "all_edges": all_edges}
+    _by_hta(paths, rank, options, overlay, marks, as_json=as_json)
 
 
 def _refuse(given: dict[str, bool]) -> None:
@@ -181,7 +189,7 @@ def _by_hta(
         data = describe_hta_path(path, options["annotation"], shown)
         sys.stdout.write(to_json(data).decode())
         return
-    console = _console()
+    console = output_console()
     print_hta_path(path, options["annotation"], shown, console)
     if overlay is not None:
         console.print(f"wrote {overlay}", markup=False)
@@ -206,7 +214,7 @@ def _by_nadi(paths: list[Path], step: str, *, as_json: bool) -> None:
         shown = {key: data[key] for key in keys} | describe_near(found.graph, near, room)
         sys.stdout.write(to_json(shown).decode())
         return
-    console = _console()
+    console = output_console()
     num_ranks = len(found.job.traces)
     console.print(
         f"[bold]{found.window.name}[/], {num_ranks} rank{'s' if num_ranks > 1 else ''}: measured "
@@ -214,9 +222,3 @@ def _by_nadi(paths: list[Path], step: str, *, as_json: bool) -> None:
     )
     print_path(found.path, console)
     print_near(found.graph, near, room, console)
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())

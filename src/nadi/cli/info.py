@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from nadi.cli.shared import output_console
+
 __all__ = ["HELP", "command"]
 
 HELP = """Say what is in traces: by kind, operation, thread, stream and process group.
@@ -34,8 +36,6 @@ def command(
     ] = False,
 ) -> None:  # fmt: skip
     """Describe each trace."""
-    from rich.console import Console
-
     from nadi import formats
     from nadi.discover import list_files
     from nadi.report._text import to_json
@@ -46,7 +46,7 @@ def command(
     if as_json:
         sys.stdout.write(to_json(data).decode())
         return
-    console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+    console = output_console()
     for number, one in enumerate(data):
         if number:
             console.print()

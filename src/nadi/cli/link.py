@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from nadi.cli.shared import ForceLink, output_console
 
 __all__ = ["HELP", "command"]
 
@@ -59,10 +58,7 @@ def command(
         str, typer.Option("--for", metavar="SIMULATOR", help="Write what a simulator takes; "
                           "there is astra-sim.", show_default=False),
     ] = "",
-    force: Annotated[
-        bool, typer.Option("--force", help="Link a host and a device trace even if they hardly "
-                           "correspond.")
-    ] = False,
+    force: ForceLink = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files that are there.")
     ] = False,
@@ -90,7 +86,7 @@ def _link(
             *paths, output=output, to=to, schema=schema, force=force, overwrite=overwrite,
             progress=progress,
         )  # fmt: skip
-    console = _console()
+    console = output_console(wraps=False)
     for one in done.files:
         files = " + ".join(Path(source).name for source in one.sources)
         counts = f"{format_count(one.nodes)} nodes, {format_count(one.deps)} dependencies"
@@ -125,7 +121,7 @@ def _export(
         job = load_job(*paths, force=force, progress=progress)
         progress("writing for ASTRA-sim")
         done = write_for_astra_sim(job, output, overwrite=overwrite)
-    console = _console()
+    console = output_console(wraps=False)
     for trace, target, nodes in zip(job.traces, done.traces, done.nodes, strict=True):
         line = f"rank {trace.rank} -> {target} ({format_count(nodes)} nodes)"
         console.print(Text(printable(line)))
@@ -133,9 +129,3 @@ def _export(
     console.print(Text(printable(line)))
     issues = summed_issues([*(trace.issues for trace in job.traces), job.issues, done.issues])
     print_issues(issues.iter_rows(named=True), console)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False, emoji=False, soft_wrap=True)

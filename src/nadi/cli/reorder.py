@@ -8,6 +8,10 @@ from typing import Annotated
 
 import typer
 
+from nadi.cli.progress import show_progress
+from nadi.cli.shared import AsJson, ForceFile, Step, output_console
+from nadi.errors import UsageError
+
 __all__ = ["HELP", "command"]
 
 HELP = """Say which operations may start earlier, and what the step would gain.
@@ -36,9 +40,7 @@ def command(
             show_default=False,
         ),
     ],
-    step: Annotated[
-        str, typer.Option("--step", metavar="N|all", help="The step (ProfilerStep#N) to look at.")
-    ] = "all",
+    step: Step = "all",
     top: Annotated[
         int, typer.Option("--top", metavar="K", min=1, help="How many moves to show.")
     ] = 10,
@@ -58,15 +60,10 @@ def command(
             show_default=False,
         ),
     ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    force: ForceFile = False,
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Find what may start earlier."""
-    from rich.console import Console
-
-    from nadi.cli.progress import show_progress
-    from nadi.errors import UsageError
-
     if apply != "all" and not (apply.isdecimal() and len(apply) <= 9):
         raise UsageError(f"--apply {apply}", "is neither a number nor all", "give how many moves")
     if redraw and apply == "0":
@@ -89,7 +86,7 @@ def command(
     if as_json:
         sys.stdout.write(to_json(describe_reordering(answer, top)).decode())
         return
-    console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+    console = output_console()
     print_reordering(answer, top, console)
     if left_out is not None:
         console.print(f"wrote {redraw}", markup=False)

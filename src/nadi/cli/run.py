@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nadi.cli.progress import show_progress
+from nadi.cli.shared import ForceLink, Step, output_console
 
 if TYPE_CHECKING:
     from nadi.result import Run
@@ -38,9 +39,7 @@ def command(
             show_default=False,
         ),
     ],
-    step: Annotated[
-        str, typer.Option("--step", metavar="N|all", help="The step (ProfilerStep#N) to look at.")
-    ] = "all",
+    step: Step = "all",
     what_if: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,10 +71,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Link a host and a device trace even if they hardly "
-                           "correspond.")
-    ] = False,
+    force: ForceLink = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the content of summary.json and nothing else.")
     ] = False,
@@ -99,8 +95,6 @@ def analyse(
 
     With ``announce`` a first compilation is announced even where no terminal listens.
     """
-    from rich.console import Console
-
     with show_progress(announce=announce) as progress:
         progress("starting")
         from nadi.pipeline import run
@@ -124,7 +118,7 @@ def analyse(
     if as_json:
         sys.stdout.write(to_json(summarize(result)).decode())
         return result
-    console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+    console = output_console()
     print_summary(result, console)
     for path in written:
         console.print(f"wrote {path}", markup=False)

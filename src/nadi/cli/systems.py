@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from nadi.cli.shared import output_console
+
 __all__ = ["HELP", "command"]
 
 HELP = """List the systems that come with Nadi, or print the file of one.
@@ -45,9 +47,4 @@ def command(
     if as_json:
         sys.stdout.write(to_json(described[0] if name else described).decode())
         return
-    from rich.console import Console
-
-    print_systems(
-        described,
-        Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty()),
-    )
+    print_systems(described, output_console())

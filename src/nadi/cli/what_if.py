@@ -8,6 +8,10 @@ from typing import Annotated
 
 import typer
 
+from nadi.cli.progress import show_progress
+from nadi.cli.shared import AsJson, ForceFile, Step, output_console
+from nadi.errors import UsageError
+
 __all__ = ["HELP", "command"]
 
 HELP = """Say how long a step would take after changes, and what would bound it then.
@@ -52,9 +56,7 @@ def command(
         list[str] | None,
         typer.Argument(metavar="[CHANGE]...", help="Changes as above.", show_default=False),
     ] = None,
-    step: Annotated[
-        str, typer.Option("--step", metavar="N|all", help="The step (ProfilerStep#N) to look at.")
-    ] = "all",
+    step: Step = "all",
     sweep: Annotated[
         str,
         typer.Option(
@@ -73,17 +75,10 @@ def command(
             show_default=False,
         ),
     ] = "",
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace FILE if it is there.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    force: ForceFile = False,
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Answer what-if questions."""
-    from rich.console import Console
-
-    from nadi.cli.progress import show_progress
-    from nadi.errors import UsageError
-
     if redraw and sweep:
         raise UsageError(
             "--redraw", "draws one answer, and --sweep asks for several",
@@ -106,7 +101,7 @@ def command(
     if as_json:
         sys.stdout.write(to_json(describe_answers(answers)).decode())
         return
-    console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+    console = output_console()
     print_answers(answers, console)
     if left_out is not None:
         console.print(f"wrote {redraw}", markup=False)
