@@ -17,67 +17,100 @@ from nadi.graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.kernels import machine as M
 from nadi.schema import COMM_TYPES, DEVICE_WORK, ISSUES, MATCHES, NODE_KINDS
 from nadi.simulator.meetings import Meetings, Messages, meetings_of, messages_of_nodes
+from nadi.simulator.program import Program
 from nadi.simulator.simulation import Simulation
 from nadi.steps import choose_window
 from nadi.trace import Job, Trace
 
-__all__ = ["LANES", "simulated_graph", "simulated_job", "simulated_path"]
+__all__ = ["simulated_graph", "simulated_job", "simulated_path", "track_names"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-LANES = ("host", "compute", "communication", "receive")
-"""What a rank's work lies on, by slot; receives have no slot and may lie beside each other."""
+_BY_SLOT = ("host", "compute", "communication", "receive")
 
 
 def simulated_job(simulation: Simulation) -> Job:
     """Give the traces of a simulated job with the times of the simulation.
 
-    Work of the host lies on thread 0, computation on stream 0 of device 0, communication and
-    remote memory on stream 1, and receives on stream 2. ``matches`` says which operations met,
-    as in a recording. Where one rank stands for all that are alike it is the only one here.
-    O(nodes).
+    What is in a lane keeps its thread or stream. Other work of the host lies on a thread after
+    those, 0 if there are none, and other computation, communication and receives each on such a
+    stream of device 0. ``matches`` says which operations met, as in a recording. Where one rank
+    stands for all that are alike it is the only one here. O(nodes).
     """
     program = simulation.program
     row_order = _op_of_node(simulation)
-    start, duration, slot = (
-        np.empty(program.num_nodes, dtype=np.int64) for _ in range(3)
-    )  # fmt: skip
-    start[row_order] = simulation.start
-    duration[row_order] = simulation.end - simulation.start
-    slot[row_order] = simulation.trail.slot[: program.num_nodes]
+    columns = {
+        "start": simulation.start,
+        "duration": simulation.end - simulation.start,
+        "is_cpu": program.is_cpu,
+        **_places(program),
+    }
+    by_row = {}
+    for name, column in columns.items():
+        by_row[name] = np.empty_like(column)
+        by_row[name][row_order] = column
     world_size = simulation.cycles.size
     traces = []
     for rank, trace in enumerate(program.traces):
         own = slice(int(program.first[rank]), int(program.first[rank + 1]))
-        traces.append(_timed(trace, rank, world_size, start[own], duration[own], slot[own]))
+        of_rank = {name: column[own] for name, column in by_row.items()}
+        traces.append(_timed(trace, rank, world_size, of_rank))
     return Job(tuple(traces), _matches(simulation), ISSUES.empty())
 
 
-def _timed(
-    trace: Trace, rank: int, world_size: int, start: Ints, duration: Ints, slot: Ints
-) -> Trace:
-    """Give a trace with other times and lanes; its rows stay as they are."""
-    is_host = slot == M.CPU
+def track_names(simulation: Simulation) -> dict[str, str]:
+    """Give what threads and streams of a simulated job are called that are no lanes."""
+    thread, stream = _first_free(simulation.program)
+    names = {f"device 0 stream {stream + k}": name for k, name in enumerate(_BY_SLOT[1:])}
+    return names | {f"thread {thread}": _BY_SLOT[0]}
+
+
+def _first_free(program: Program) -> tuple[int, int]:
+    """Give the first thread and stream after those that are lanes."""
+    if program.lane is None:
+        return 0, 0
+    in_lane = program.lane >= 0
+    thread, stream = (
+        int(program.column(name)[in_lane].max(initial=-1)) + 1 for name in ("thread", "stream")
+    )
+    return thread, stream
+
+
+def _places(program: Program) -> dict[str, Ints]:
+    """Give the thread, or device and stream, of each node."""
+    slot, is_host = program.slot, program.is_cpu
+    free_thread, free_stream = _first_free(program)
+    thread = np.where(is_host, free_thread, -1)
+    device = np.where(is_host, -1, 0)
+    stream = np.where(is_host, -1, free_stream + slot - M.COMP)
+    if program.lane is not None:
+        own = program.column("stream")
+        on_stream = (program.lane >= 0) & ~is_host & (own >= 0)
+        on_thread = (program.lane >= 0) & ~on_stream
+        thread = np.where(on_thread, program.column("thread"), np.where(on_stream, -1, thread))
+        device = np.where(on_stream, np.maximum(program.column("device"), 0), device)
+        device, stream = np.where(on_thread, -1, device), np.where(on_thread, -1, stream)
+        stream = np.where(on_stream, own, stream)
+    return {"thread": thread, "device": device, "stream": stream}
+
+
+def _timed(trace: Trace, rank: int, world_size: int, columns: dict[str, Ints]) -> Trace:
+    """Give a trace with other times and places; its rows stay as they are."""
+    on_thread = columns["thread"] >= 0
     category = trace.nodes["category"].cast(pl.String)
     on_device = category.is_in(DEVICE_WORK).to_numpy()
     dtypes = trace.nodes.schema
-    columns = {
-        "start": pl.Series(start),
-        "duration": pl.Series(duration),
-        "exclusive": pl.Series(duration),
-        "thread": pl.Series(np.where(is_host, 0, -1)),
-        "device": pl.Series(np.where(is_host, -1, 0)),
-        "stream": pl.Series(np.where(is_host, -1, slot - M.COMP)),
-        "is_cpu": pl.Series(is_host),
+    given = {name: pl.Series(column) for name, column in columns.items()} | {
+        "exclusive": pl.Series(columns["duration"]),
         "category": pl.select(
-            pl.when(pl.Series(is_host & on_device)).then(pl.lit("operator"))
-            .when(pl.Series(~is_host & ~on_device)).then(pl.lit("kernel"))
+            pl.when(pl.Series(on_thread & on_device)).then(pl.lit("operator"))
+            .when(pl.Series(~on_thread & ~on_device)).then(pl.lit("kernel"))
             .otherwise(category)
         ).to_series(),
     }  # fmt: skip
     nodes = trace.nodes.with_columns(
-        *(column.cast(dtypes[name]).alias(name) for name, column in columns.items()),
+        *(column.cast(dtypes[name]).alias(name) for name, column in given.items()),
         # nothing lies in another operation, and nothing is a recorded event
         parent=pl.lit(-1, dtype=pl.Int64),
         event=pl.lit(-1, dtype=pl.Int64),
@@ -170,15 +203,34 @@ def _issue_edges(simulation: Simulation, op: Ints) -> list[Edges]:
     before, after = _slot_order(simulation)
     others = cause[after] != before
     before, after = before[others], after[others]
-    kind = np.where(is_given[caused], EdgeKind.GIVEN, EdgeKind.STREAM)
+    in_order = ~is_given[caused] | _in_one_lane(program, cause[caused], caused)
+    others_parent, others_child = parent[~binding], child[~binding]
+    kind = np.where(in_order, EdgeKind.STREAM, EdgeKind.GIVEN)
     return [
         make_edges(2 * op[a] + 1, 2 * op[b], 0, code, op[b])
         for a, b, code in (
             (cause[caused], caused, kind),
-            (parent[~binding], child[~binding], EdgeKind.GIVEN),
+            (
+                others_parent,
+                others_child,
+                np.where(
+                    _in_one_lane(program, others_parent, others_child),
+                    EdgeKind.STREAM,
+                    EdgeKind.GIVEN,
+                ),
+            ),
             (before, after, EdgeKind.STREAM),
         )
     ]
+
+
+def _in_one_lane(program: Program, before: Ints, after: Ints) -> Bools:
+    """Tell whether nodes follow each other on a thread or stream."""
+    if program.lane is None:
+        return np.zeros(before.size, dtype=np.bool_)
+    lane = program.lane[before]
+    same: Bools = (lane == program.lane[after]) & (lane >= 0)
+    return same
 
 
 def _slot_order(simulation: Simulation) -> tuple[Ints, Ints]:
@@ -207,9 +259,8 @@ def _duration_edges(simulation: Simulation, op: Ints, nodes: Ints) -> Edges:
 def _kinds(simulation: Simulation, nodes: Ints) -> Ints:
     kind = simulation.program.kind[nodes]
     communication = [NODE_KINDS.index(f"COMM_{name}") for name in ("SEND", "RECV", "COLL")]
-    host = simulation.trail.slot[nodes] == M.CPU
     return np.select(
-        [np.isin(kind, communication), host],
+        [np.isin(kind, communication), simulation.program.is_cpu[nodes]],
         [EdgeKind.COMMUNICATION, EdgeKind.HOST_OP],
         EdgeKind.KERNEL,
     ).astype(np.int64)

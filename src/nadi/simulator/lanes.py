@@ -102,22 +102,10 @@ def numbers_in_groups(program: Program, group: Ints, chosen: Ints) -> Ints:
     return number
 
 
-def _column(program: Program, name: str) -> Ints:
-    """Give a column of the traces for all nodes."""
-    of_trace: dict[int, Ints] = {}
-    parts = []
-    for rank, trace in enumerate(program.traces):
-        if id(trace) not in of_trace:
-            of_trace[id(trace)] = trace.nodes[name].to_numpy().astype(np.int64)
-        rows = program.row[program.first[rank] : program.first[rank + 1]]
-        parts.append(of_trace[id(trace)][rows])
-    return np.concatenate(parts)
-
-
 def _lanes(program: Program) -> tuple[Ints, tuple[str, ...]]:
     """Give the lane of each node, -1 for none, and what each lane is called."""
-    thread, stream = _column(program, "thread"), _column(program, "stream")
-    device = _column(program, "device")
+    thread, stream = program.column("thread"), program.column("stream")
+    device = program.column("device")
     in_order = np.isin(program.kind, [NODE_KINDS.index(name) for name in _IN_ORDER])
     on_stream = in_order & ~program.is_cpu & (stream >= 0)
     on_thread = in_order & ~on_stream & (thread >= 0)
@@ -140,7 +128,7 @@ def _lanes(program: Program) -> tuple[Ints, tuple[str, ...]]:
 
 def _order(program: Program, lane: Ints) -> Ints:
     """Give the nodes that are in lanes, lane by lane, in the order in which they come there."""
-    start = _column(program, "start")
+    start = program.column("start")
     chosen = np.flatnonzero(lane >= 0)
     unknown = np.bincount(lane[chosen], start[chosen] < 0) > 0
     when = np.where(unknown[lane[chosen]], 0, start[chosen])

@@ -85,7 +85,7 @@ def tables_of(
     nodes[:, M.N_WAITS] = np.bincount(program.children, minlength=program.num_nodes)
     nodes[:, M.N_START] = nodes[:, M.N_END] = nodes[:, M.N_CAUSE] = -1
     nodes[:, M.N_NUMBER] = -1
-    nodes[:, M.N_SLOT] = _slots(program) if program.lane is None else slots_beside_lanes(program)
+    nodes[:, M.N_SLOT] = program.slot if program.lane is None else slots_beside_lanes(program)
     groups = _Groups(program, num_ranks)
     _set_delays(program, system, nodes)
     num_servers = _set_accesses(program, system, nodes)
@@ -98,14 +98,6 @@ def tables_of(
         program, system, nodes, children, shapes, recipes, groups.members, counts, regions, rows,
         num_keys, num_servers, stands_for_all,
     )  # fmt: skip
-
-
-def _slots(program: Program) -> Ints:
-    slot = np.full(program.num_nodes, M.COMM, dtype=np.int64)
-    slot[program.kind == _KIND["COMP"]] = M.COMP
-    slot[program.kind == _KIND["COMM_RECV"]] = M.NO_SLOT
-    slot[program.is_cpu] = M.CPU
-    return slot
 
 
 # what takes a time of its own

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import InputError, PairError
-from nadi.schema import GIVEN_DEPS
+from nadi.kernels import machine as M
+from nadi.schema import GIVEN_DEPS, NODE_KINDS
 from nadi.trace import Trace
 
 __all__ = ["Program", "program_of"]
@@ -101,6 +102,26 @@ class Program:
     def rank(self) -> Ints:
         """The rank of each node."""
         return np.repeat(np.arange(self.num_ranks), np.diff(self.first))
+
+    @cached_property
+    def slot(self) -> Ints:
+        """The slot that each node takes where ranks have slots; int64, as in kernels.machine."""
+        slot = np.full(self.num_nodes, M.COMM, dtype=np.int64)
+        slot[self.kind == NODE_KINDS.index("COMP")] = M.COMP
+        slot[self.kind == NODE_KINDS.index("COMM_RECV")] = M.NO_SLOT
+        slot[self.is_cpu] = M.CPU
+        return slot
+
+    def column(self, name: str) -> Ints:
+        """Give a column of numbers of the traces, as int64, for all nodes."""
+        of_trace: dict[int, Ints] = {}
+        parts = []
+        for rank, trace in enumerate(self.traces):
+            if id(trace) not in of_trace:
+                of_trace[id(trace)] = trace.nodes[name].to_numpy().astype(np.int64)
+            rows = self.row[self.first[rank] : self.first[rank + 1]]
+            parts.append(of_trace[id(trace)][rows])
+        return np.concatenate(parts)
 
     @cached_property
     def is_alike(self) -> bool:

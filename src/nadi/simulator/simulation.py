@@ -150,7 +150,7 @@ class Simulation:
         rank, node = self.nodes_of_ranks()
         cause = np.maximum(self.cause, 0)[node]
         known = self.cause[node] >= 0
-        slot = self.trail.slot[: program.num_nodes]
+        slot = program.slot
         if program.lane is not None:
             slot = np.where(program.lane < 0, slot, len(_RESOURCES) + program.lane)
         resources = pl.Series((*_RESOURCES, *program.lane_names))
