@@ -43,7 +43,6 @@ def simulated_job(simulation: Simulation) -> Job:
     columns = {
         "start": simulation.start,
         "duration": simulation.end - simulation.start,
-        "is_cpu": program.is_cpu,
         **_places(program),
     }
     by_row = {}
@@ -103,6 +102,7 @@ def _timed(trace: Trace, rank: int, world_size: int, columns: dict[str, Ints]) -
     dtypes = trace.nodes.schema
     given = {name: pl.Series(column) for name, column in columns.items()} | {
         "exclusive": pl.Series(columns["duration"]),
+        "is_cpu": pl.Series(on_thread),
         "category": pl.select(
             pl.when(pl.Series(on_thread & on_device)).then(pl.lit("operator"))
             .when(pl.Series(~on_thread & ~on_device)).then(pl.lit("kernel"))
