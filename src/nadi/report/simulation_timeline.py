@@ -16,7 +16,7 @@ from nadi.report.timeline import TimelinePart, write_timelines
 from nadi.schedule import Schedule
 from nadi.schema import NODE_KINDS
 from nadi.simulator import Simulation
-from nadi.simulator.as_recorded import LANES, simulated_graph
+from nadi.simulator.as_recorded import lane_names, simulated_graph
 from nadi.steps import choose_window
 
 __all__ = [
@@ -40,16 +40,15 @@ _LABELS = {
 def simulated_part(simulation: Simulation) -> TimelinePart:
     """Show a simulated job and its critical path, to stand alone or beside other schedules.
 
-    Each rank's work lies on the lanes ``host``, ``compute``, ``communication`` and
-    ``receive``. Of ranks that are alike one is shown, and its title says how many there are.
+    Each rank's work lies on its threads and streams, where the traces and the system have them,
+    else on the lanes ``host``, ``compute``, ``communication`` and ``receive``. Of ranks that are
+    alike one is shown, and its title says how many there are.
     """
     graph = simulated_graph(simulation)
     replay = graph.replay()
     path = critical_path(replay, choose_window(graph, []))
-    names = {f"device 0 stream {lane - 1}": LANES[lane] for lane in range(1, len(LANES))}
-    names["thread 0"] = LANES[0]
     table = replay.schedule().table.with_columns(
-        pl.col("resource").cast(pl.String).replace(names).cast(pl.Categorical())
+        pl.col("resource").cast(pl.String).replace(lane_names(simulation)).cast(pl.Categorical())
     )
     more = simulation.cycles.size - simulation.program.num_ranks
     title = f"and {more} more that do the same" if more else ""

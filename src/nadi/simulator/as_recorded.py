@@ -16,27 +16,29 @@ from nadi.critical_paths import CriticalPath, critical_path
 from nadi.graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.kernels import machine as M
 from nadi.schema import COMM_TYPES, DEVICE_WORK, ISSUES, MATCHES, NODE_KINDS
+from nadi.simulator.lower import slots_of
 from nadi.simulator.meetings import Meetings, Messages, meetings_of, messages_of_nodes
 from nadi.simulator.simulation import Simulation
 from nadi.steps import choose_window
 from nadi.trace import Job, Trace
 
-__all__ = ["LANES", "simulated_graph", "simulated_job", "simulated_path"]
+__all__ = ["lane_names", "simulated_graph", "simulated_job", "simulated_path"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-LANES = ("host", "compute", "communication", "receive")
-"""What a rank's work lies on, by slot; receives have no slot and may lie beside each other."""
+_LANES = ("host", "compute", "communication", "receive")
+# by slot; receives have none, and may lie beside each other
 
 
 def simulated_job(simulation: Simulation) -> Job:
     """Give the traces of a simulated job with the times of the simulation.
 
     Work of the host lies on thread 0, computation on stream 0 of device 0, communication and
-    remote memory on stream 1, and receives on stream 2. ``matches`` says which operations met,
-    as in a recording. Where one rank stands for all that are alike it is the only one here.
-    O(nodes).
+    remote memory on stream 1, and receives on stream 2. Where ranks have lanes, what says of its
+    thread or stream lies there, and the others on streams of higher numbers. ``matches`` says
+    which operations met, as in a recording. Where one rank stands for all that are alike it is
+    the only one here. O(nodes).
     """
     program = simulation.program
     row_order = _op_of_node(simulation)
@@ -45,20 +47,59 @@ def simulated_job(simulation: Simulation) -> Job:
     )  # fmt: skip
     start[row_order] = simulation.start
     duration[row_order] = simulation.end - simulation.start
-    slot[row_order] = simulation.trail.slot[: program.num_nodes]
+    slot[row_order] = slots_of(program)
     world_size = simulation.cycles.size
+    first_stream = _first_stream(simulation)
     traces = []
     for rank, trace in enumerate(program.traces):
         own = slice(int(program.first[rank]), int(program.first[rank + 1]))
-        traces.append(_timed(trace, rank, world_size, start[own], duration[own], slot[own]))
+        lanes = _lanes(trace, slot[own], first_stream, stated=program.lane is not None)
+        timed = _timed(trace, start[own], duration[own], lanes)
+        traces.append(replace(timed, rank=rank, world_size=world_size))
     return Job(tuple(traces), _matches(simulation), ISSUES.empty())
 
 
-def _timed(
-    trace: Trace, rank: int, world_size: int, start: Ints, duration: Ints, slot: Ints
-) -> Trace:
-    """Give a trace with other times and lanes; its rows stay as they are."""
+def lane_names(simulation: Simulation) -> dict[str, str]:
+    """Say what work lies on the threads and streams of a simulated job that no trace names."""
+    program, first = simulation.program, _first_stream(simulation)
+    names = {f"device 0 stream {first + lane - 1}": _LANES[lane] for lane in range(1, len(_LANES))}
+    if program.lane is None or not any(_is_on_thread(trace).any() for trace in program.traces):
+        names["thread 0"] = _LANES[0]
+    return names
+
+
+def _first_stream(simulation: Simulation) -> int:
+    """Give the number of the first stream that no trace names, where traces name some."""
+    program = simulation.program
+    if program.lane is None:
+        return 0
+    return max(int(trace.column("stream").max(initial=-1)) for trace in program.traces) + 1
+
+
+def _is_on_thread(trace: Trace) -> Bools:
+    return trace.nodes["is_cpu"].to_numpy() & (trace.column("thread") >= 0)
+
+
+def _lanes(trace: Trace, slot: Ints, first_stream: int, *, stated: bool) -> dict[str, Ints | Bools]:
+    """Give the columns of a trace's nodes that say where they lie.
+
+    Their slots say so, or their threads and streams if these count as ``stated``.
+    """
     is_host = slot == M.CPU
+    thread, stream = np.where(is_host, 0, -1), np.where(is_host, -1, first_stream + slot - M.COMP)
+    device = np.where(is_host, -1, 0)
+    if stated:
+        on_thread = _is_on_thread(trace)
+        on_stream = ~is_host & (trace.column("stream") >= 0)
+        thread[on_thread] = trace.column("thread")[on_thread]
+        stream[on_stream] = trace.column("stream")[on_stream]
+        device[on_stream] = np.maximum(trace.column("device")[on_stream], 0)
+    return {"thread": thread, "device": device, "stream": stream, "is_cpu": is_host}
+
+
+def _timed(trace: Trace, start: Ints, duration: Ints, lanes: dict[str, Ints | Bools]) -> Trace:
+    """Give a trace with other times and lanes; its rows stay as they are."""
+    is_host = lanes["is_cpu"]
     category = trace.nodes["category"].cast(pl.String)
     on_device = category.is_in(DEVICE_WORK).to_numpy()
     dtypes = trace.nodes.schema
@@ -66,10 +107,7 @@ def _timed(
         "start": pl.Series(start),
         "duration": pl.Series(duration),
         "exclusive": pl.Series(duration),
-        "thread": pl.Series(np.where(is_host, 0, -1)),
-        "device": pl.Series(np.where(is_host, -1, 0)),
-        "stream": pl.Series(np.where(is_host, -1, slot - M.COMP)),
-        "is_cpu": pl.Series(is_host),
+        **{name: pl.Series(column) for name, column in lanes.items()},
         "category": pl.select(
             pl.when(pl.Series(is_host & on_device)).then(pl.lit("operator"))
             .when(pl.Series(~is_host & ~on_device)).then(pl.lit("kernel"))
@@ -82,7 +120,7 @@ def _timed(
         parent=pl.lit(-1, dtype=pl.Int64),
         event=pl.lit(-1, dtype=pl.Int64),
     )
-    return replace(trace, nodes=nodes, rank=rank, world_size=world_size)
+    return replace(trace, nodes=nodes)
 
 
 def _matches(simulation: Simulation) -> pl.DataFrame:
@@ -207,7 +245,7 @@ def _duration_edges(simulation: Simulation, op: Ints, nodes: Ints) -> Edges:
 def _kinds(simulation: Simulation, nodes: Ints) -> Ints:
     kind = simulation.program.kind[nodes]
     communication = [NODE_KINDS.index(f"COMM_{name}") for name in ("SEND", "RECV", "COLL")]
-    host = simulation.trail.slot[nodes] == M.CPU
+    host = simulation.program.is_cpu[nodes]
     return np.select(
         [np.isin(kind, communication), host],
         [EdgeKind.COMMUNICATION, EdgeKind.HOST_OP],

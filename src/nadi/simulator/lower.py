@@ -23,7 +23,7 @@ from nadi.simulator.program import Program
 from nadi.simulator.recipes import Recipe, chunks_of, recipe_of
 from nadi.simulator.shortcuts import is_whole, nothing_contends
 
-__all__ = ["Tables", "tables_of"]
+__all__ = ["Tables", "slots_of", "tables_of"]
 
 Ints = npt.NDArray[np.int64]
 _KIND = {name: code for code, name in enumerate(NODE_KINDS)}
@@ -85,7 +85,7 @@ def tables_of(
     nodes[:, M.N_WAITS] = np.bincount(program.children, minlength=program.num_nodes)
     nodes[:, M.N_START] = nodes[:, M.N_END] = nodes[:, M.N_CAUSE] = -1
     nodes[:, M.N_NUMBER] = -1
-    nodes[:, M.N_SLOT] = _slots(program) if program.lane is None else slots_beside_lanes(program)
+    nodes[:, M.N_SLOT] = slots_of(program) if program.lane is None else slots_beside_lanes(program)
     groups = _Groups(program, num_ranks)
     _set_delays(program, system, nodes)
     num_servers = _set_accesses(program, system, nodes)
@@ -100,7 +100,8 @@ def tables_of(
     )  # fmt: skip
 
 
-def _slots(program: Program) -> Ints:
+def slots_of(program: Program) -> Ints:
+    """Give the slot of each node, by what it does; int64, shape (nodes,)."""
     slot = np.full(program.num_nodes, M.COMM, dtype=np.int64)
     slot[program.kind == _KIND["COMP"]] = M.COMP
     slot[program.kind == _KIND["COMM_RECV"]] = M.NO_SLOT
