@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import polars as pl
+
 from nadi import formats
 from nadi.errors import InputError, PairError
 from nadi.formats.container import read_head
 from nadi.formats.location import locate
 from nadi.formats.registry import READABLE_SUFFIXES
+from nadi.issues import IssueLog
 from nadi.trace import Trace
 
 __all__ = [
@@ -55,6 +58,17 @@ class TraceFiles:
     def traces(self) -> list[Path]:
         """All traces."""
         return [*self.hosts, *self.devices, *self.others]
+
+    @property
+    def issues(self) -> pl.DataFrame:
+        """What was passed over, as ``schema.ISSUES``."""
+        log = IssueLog()
+        log.add(
+            "job.files-ignored", "warning", len(self.ignored),
+            f"JSON files are no traces: {', '.join(path.name for path in self.ignored[:5])}",
+            "they are passed over",
+        )  # fmt: skip
+        return log.table()
 
 
 def find_files(paths: Sequence[Path | str]) -> TraceFiles:

@@ -26,7 +26,6 @@ from nadi.errors import InputError, UsageError
 from nadi.formats.location import check_target, locate
 from nadi.formats.registry import format_for_writing
 from nadi.formats.tables import file_of_table
-from nadi.issues import IssueLog
 from nadi.link import COMMUNICATION, as_in_job, link_device, link_job, link_pair
 from nadi.progress import tell
 from nadi.provenance import Provenance, Source
@@ -175,16 +174,10 @@ def link_files(
     if again := _tasks_again(tasks, done, job):
         rewritten = {pair[0].rank: pair for pair in _run(again, executor, progress)}
         done = [rewritten.get(pair[0].rank, pair) for pair in done]
-    log = IssueLog()
-    log.add(
-        "job.files-ignored", "warning", len(found.ignored),
-        f"JSON files are no traces: {', '.join(path.name for path in found.ignored[:5])}",
-        "they are passed over",
-    )  # fmt: skip
     return Linking(
         files=tuple(file for file, _ in done),
         num_collectives=job.num_collectives,
-        issues=pl.concat([job.issues, log.table()]),
+        issues=pl.concat([job.issues, found.issues]),
     )
 
 

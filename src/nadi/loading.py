@@ -10,7 +10,6 @@ import polars as pl
 
 from nadi import formats
 from nadi.discover import find_files, pair_recordings, recording_of
-from nadi.issues import IssueLog
 from nadi.link import link_device, link_job, link_pair
 from nadi.trace import Job, Trace
 
@@ -61,13 +60,7 @@ def load_job(
             else link_pair(hosts[host], trace, force=force, tensors=tensors)
         )
     job = link_job(linked)
-    log = IssueLog()
-    log.add(
-        "job.files-ignored", "warning", len(files.ignored),
-        f"JSON files are no traces: {', '.join(path.name for path in files.ignored[:5])}",
-        "they are passed over",
-    )  # fmt: skip
-    return replace(job, issues=pl.concat([job.issues, log.table()]))
+    return replace(job, issues=pl.concat([job.issues, files.issues]))
 
 
 def read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:

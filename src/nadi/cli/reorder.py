@@ -71,7 +71,7 @@ def command(
     with show_progress(announce=False) as progress:
         progress("starting")
         from nadi.pipeline import reorder_job
-        from nadi.report._text import print_issues, to_json
+        from nadi.report._text import print_written, to_json
         from nadi.report.reorder import describe_reordering, print_reordering
         from nadi.report.timeline import check_timeline
 
@@ -89,7 +89,6 @@ def command(
     console = output_console()
     print_reordering(answer, top, console)
     if left_out is not None:
-        console.print(f"wrote {redraw}", markup=False)
-        print_issues(left_out.iter_rows(named=True), console)
+        print_written(redraw, left_out, console)
     elif redraw:
         console.print("nothing was moved, and nothing drawn")

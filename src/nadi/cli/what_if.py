@@ -87,7 +87,7 @@ def command(
     with show_progress(announce=False) as progress:
         progress("starting")
         from nadi.pipeline import ask
-        from nadi.report._text import print_issues, to_json
+        from nadi.report._text import print_written, to_json
         from nadi.report.timeline import check_timeline
         from nadi.report.what_if import describe_answers, print_answers
 
@@ -104,5 +104,4 @@ def command(
     console = output_console()
     print_answers(answers, console)
     if left_out is not None:
-        console.print(f"wrote {redraw}", markup=False)
-        print_issues(left_out.iter_rows(named=True), console)
+        print_written(redraw, left_out, console)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +63,38 @@ def link_pair(
     match = match_operations(host, device, force=force)
     log = IssueLog()
     report_match(host, device, match, log)
+    trace, host_row, row_of_host, row_of_event = _joined(host, device, match, log)
+    with ThreadPoolExecutor(1) as executor:  # kernels and numpy hold no lock meanwhile
+        by_tensors = executor.submit(_tensor_deps, host, row_of_host, trace) if tensors else None
+        linked = _with_dependencies(trace, host, host_row, device, later := IssueLog())
+    deps = linked.deps
+    if by_tensors is not None:
+        found, of_tensors = by_tensors.result()
+        deps = pl.concat([deps, found])
+        log.add_all(of_tensors)
+    log.add_all(later)
+    given = linked.given_attributes
+    if not args:
+        parts = _without_args(host, row_of_host, device, row_of_event, log)
+        given = JoinedAttributes(lambda: parts)
+    issues = pl.concat([host.issues, device.issues, log.table()])
+    return replace(linked, deps=deps, issues=issues, given_attributes=given)
+
+
+class _Joined(NamedTuple):
+    """The operations of both traces as one trace without dependencies, and where they are.
+
+    ``host_row`` is the host node of each operation, -1 for none; ``row_of_host`` and
+    ``row_of_event`` the operation of each host node, -1 for none, and of each device node. int64.
+    """
+
+    trace: Trace
+    host_row: _Ints
+    row_of_host: _Ints
+    row_of_event: _Ints
+
+
+def _joined(host: Trace, device: Trace, match: Match, log: IssueLog) -> _Joined:
     timed = _linked_nodes(host, device, match, log)
     untimed = _unmatched_host_nodes(host, match, log)
     nodes = pl.concat([untimed, timed.drop("host_row")])
@@ -84,21 +117,7 @@ def link_pair(
             lambda: (Part(host.attributes, row_of_host), Part(device.attributes, row_of_event))
         ),
     )
-    with ThreadPoolExecutor(1) as executor:  # kernels and numpy hold no lock meanwhile
-        by_tensors = executor.submit(_tensor_deps, host, row_of_host, trace) if tensors else None
-        linked = _with_dependencies(trace, host, host_row, device, later := IssueLog())
-    deps = linked.deps
-    if by_tensors is not None:
-        found, of_tensors = by_tensors.result()
-        deps = pl.concat([deps, found])
-        log.add_all(of_tensors)
-    log.add_all(later)
-    given = linked.given_attributes
-    if not args:
-        parts = _without_args(host, row_of_host, device, row_of_event, log)
-        given = JoinedAttributes(lambda: parts)
-    issues = pl.concat([host.issues, device.issues, log.table()])
-    return replace(linked, deps=deps, issues=issues, given_attributes=given)
+    return _Joined(trace, host_row, row_of_host, row_of_event)
 
 
 def _tensor_deps(host: Trace, row_of_host: _Ints, trace: Trace) -> tuple[pl.DataFrame, IssueLog]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import polars as pl
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from nadi.units import format_count, printable
 
-__all__ = ["TOP", "make_table", "name_cell", "print_issues", "to_json"]
+__all__ = ["TOP", "make_table", "name_cell", "print_issues", "print_written", "to_json"]
 
 TOP = 10  # rows of a table of operations
 _NAME_WIDTH = 60
@@ -38,6 +40,12 @@ def print_issues(issues: Iterable[dict[str, Any]], console: Console) -> None:
         count = format_count(issue["count"])
         text = f"{issue['severity']}: {issue['detail']} [{count}x]{remedy}"
         console.print(Text(printable(text)))
+
+
+def print_written(path: Path | str, left_out: pl.DataFrame, console: Console) -> None:
+    """Say that a file was written, and what its format has no place for (``schema.ISSUES``)."""
+    console.print(f"wrote {path}", markup=False)
+    print_issues(left_out.iter_rows(named=True), console)
 
 
 def to_json(data: Any) -> bytes:

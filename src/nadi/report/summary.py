@@ -33,7 +33,6 @@ def summarize(run: Run) -> dict[str, Any]:
     ``exposed_comm_ns`` is the mean over ranks, rounded down; ``per_rank`` has each.
     """
     exposed = [c.exposed for c in run.communication]
-    total = run.path.length
     return {
         "ranks": len(run.job.traces),
         "world_size": run.job.world_size,
@@ -54,15 +53,7 @@ def summarize(run: Run) -> dict[str, Any]:
         ],
         "measured_ns": run.measured_ns,
         "replayed_ns": run.replayed_ns,
-        "critical_path_ns": total,
-        "critical_path_by_kind": {
-            kind.replace(" ", "_"): time for kind, time in run.path.by_kind().items()
-        },
-        "critical_path_top": [
-            {"name": name, "kind": kind.replace(" ", "_"), "ns": time, "count": count,
-             "ranks": ranks}
-            for name, kind, time, count, ranks in run.path.by_operation().head(TOP).iter_rows()
-        ],
+        **_critical_path(run.path),
         "explained": {
             "measured_ns": run.explained.measured_ns,
             "explained_ns": run.explained.explained_ns,
@@ -95,6 +86,20 @@ def summarize(run: Run) -> dict[str, Any]:
             for source in trace.provenance.sources
         ],
         "nadi_version": run.job.traces[0].provenance.nadi_version,
+    }  # fmt: skip
+
+
+def _critical_path(path: CriticalPath) -> dict[str, Any]:
+    return {
+        "critical_path_ns": path.length,
+        "critical_path_by_kind": {
+            kind.replace(" ", "_"): time for kind, time in path.by_kind().items()
+        },
+        "critical_path_top": [
+            {"name": name, "kind": kind.replace(" ", "_"), "ns": time, "count": count,
+             "ranks": ranks}
+            for name, kind, time, count, ranks in path.by_operation().head(TOP).iter_rows()
+        ],
     }  # fmt: skip
 
 

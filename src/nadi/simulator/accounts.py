@@ -33,7 +33,6 @@ WAITING = PARTITION[5:9]
     _IDLE, _BLOCKED,
 ) = range(11)  # fmt: skip
 _COMMUNICATING = (_TRANSFERRING, _MEMBERS, _SENDER, _RECEIVER)
-_NUM_CODES = 11
 
 
 class _Spans(NamedTuple):

@@ -96,6 +96,27 @@ def test_a_timeline_has_a_process_for_each_rank_and_a_track_for_each_lane(
     assert ("rank 2", "n0") not in marked
 
 
+def test_threads_and_streams_are_tracks_and_the_others_lie_beside_them(tmp_path: Path) -> None:
+    nodes = [
+        compute(0, 5, is_cpu_op=True, thread=12),
+        compute(1, 3, stream=7, data_deps=[0]),
+        compute(2, 4, stream=1, data_deps=[0]),
+        compute(3, 2, data_deps=[0]),
+        collective(4, "all_reduce", 900, stream=20, data_deps=[1]),
+        collective(5, "all_reduce", 900, data_deps=[4]),
+    ]
+    done = nadi.simulate([trace_of(nodes)] * 3, RING)
+    nadi.write_simulated_timeline(done, tmp_path / "job.trace.json")
+    found, _ = json_slices(tmp_path / "job.trace.json")
+    tracks = {name: track for _, track, name, *_ in found if track != "critical path"}
+    assert tracks == {
+        "n0": "thread 12", "n1": "device 0 stream 7", "n2": "device 0 stream 1", "n3": "compute",
+        "n4": "device 0 stream 20", "n5": "communication",
+    }  # fmt: skip
+    of_kinds = done.critical_path().by_kind()
+    assert (of_kinds["host op"], of_kinds["kernel"]) == (5000, 3000)
+
+
 def test_both_formats_show_the_same(pipeline: nadi.Simulation, tmp_path: Path) -> None:
     nadi.write_simulated_timeline(pipeline, tmp_path / "job.trace.json")
     nadi.write_simulated_timeline(pipeline, tmp_path / "job.pftrace")
