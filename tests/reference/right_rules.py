@@ -486,11 +486,24 @@ class Run:
             return share * (1 if alone else n - 1), False
         if phase.name == "direct":
             if topologies & {"ring", "mesh"}:
-                hops = sum(min(k, n - k) for k in range(1, n)) / (n - 1)
-                often = max(1.0, hops / 2 if topologies == {"ring"} else hops)
-                return share * (n - 1) * often, False
-            return share * (1 if topologies == {"fully-connected"} else n - 1), False
+                return share * max(1, self.most_on_a_link()), False
+            alone = topologies == {"fully-connected"} and len(dims) == 1
+            return share * (1 if alone else n - 1), False
         return share, phase.name != "ring"
+
+    def most_on_a_link(self) -> int:
+        """Send from each to each and count what the busiest link carries; groups are a line."""
+        m, n, dim = self.whole.world.m, len(self.members), self.whole.phases[self.p].dim
+        carried: dict[tuple[int, int], int] = defaultdict(int)
+        for src, dst in itertools.permutations(range(n), 2):
+            step = 1 if dst > src else -1
+            if dim >= 0 and m.dims[dim][0] == "ring":
+                step = 1 if (dst - src) % n <= (src - dst) % n else -1
+            at = src
+            while at != dst:
+                carried[at, step] += 1
+                at = (at + step) % n
+        return max(carried.values())
 
     def member(self, phase: Phase) -> Member:
         m, n, size = self.whole.world.m, len(self.members), self.size()

@@ -135,9 +135,12 @@ def recipe_of(system: System, comm_type: str, group_size: int, involved: int) ->
 
 
 def _both_ways(system: System, phase: Phase, algorithms: list[Algorithm]) -> Phase:
-    """Let a ring go both ways round, where that is asked for and each way has its own links."""
+    """Let a ring go both ways round, where that is asked for and each way has its own links.
+
+    What has a root is done by steps, which have one way only.
+    """
     asked = algorithms[min(max(phase.dim, 0), len(algorithms) - 1)].name == "biring"
-    if not asked or phase.dim < 0 or phase.size == 2:
+    if not asked or phase.dim < 0 or phase.size == 2 or phase.algorithm != M.RING:
         return phase
     topology = system.network.dimensions[phase.dim].topology
     return replace(phase, both=topology in ("ring", "fully-connected"))
@@ -168,12 +171,22 @@ def _sharing(system: System, phase: Phase, phases: list[Phase]) -> Phase:
     elif phase.algorithm == M.DIRECT:
         window = n - 1 if phase.window < 0 else min(phase.window, n - 1)
         if topologies & {"ring", "mesh"}:
-            hops = sum(min(k, n - k) for k in range(1, n)) / (n - 1)
-            share *= window * max(1.0, hops / 2 if topologies == {"ring"} else hops)
-        elif topologies != {"fully-connected"}:
+            most = _most_on_a_link(n, round_a_ring=topologies == {"ring"} and phase.dim >= 0)
+            share *= max(1.0, window * most / (n - 1))
+        elif topologies != {"fully-connected"} or len(_dims_of(system, phase)) > 1:
             share *= window
     far = phase.algorithm == M.HALVING_DOUBLING or phase.name not in ("", "ring", "direct")
     return replace(phase, share=share, spread=far)
+
+
+def _most_on_a_link(n: int, *, round_a_ring: bool) -> int:
+    """Give how many messages go over the busiest link, if each of so many sends to each other.
+
+    In a ring those to the member opposite go clockwise, as the router sends them. Members of a
+    group may stand anywhere: as in a line, each before the link sends to each behind it.
+    """
+    half = n // 2
+    return half * (half + 1) // 2 if round_a_ring else half * (n - half)
 
 
 def _dims_of(system: System, phase: Phase) -> range:
