@@ -103,6 +103,24 @@ class Program:
         return np.repeat(np.arange(self.num_ranks), np.diff(self.first))
 
     @cached_property
+    def priority(self) -> Ints:
+        """The priority of each node (comm_priority of an .et), 0 where it is not stated."""
+        of_trace: dict[int, Ints] = {}
+        parts = []
+        for rank, trace in enumerate(self.traces):
+            if id(trace) not in of_trace:
+                attributes = trace.attributes
+                stated = attributes.rows_named("comm_priority")
+                own = np.zeros(trace.nodes.height, dtype=np.int64)
+                own[attributes.node[stated]] = [
+                    int(attributes.python_value(row)) for row in stated.tolist()
+                ]
+                of_trace[id(trace)] = own
+            rows = self.row[self.first[rank] : self.first[rank + 1]]
+            parts.append(of_trace[id(trace)][rows])
+        return np.concatenate(parts)
+
+    @cached_property
     def is_alike(self) -> bool:
         """Whether all ranks have the same nodes with the same dependencies."""
         if self.traces.count(self.traces[0]) == self.num_ranks:
