@@ -817,10 +817,15 @@ def _start_together(machine: Machine, stream: int) -> None:
     if s[M.S_DIM] >= 0:
         first += (s[M.S_RANK] - s[M.S_INDEX] * s[M.S_STRIDE]) * apart
         apart *= s[M.S_STRIDE]
-    for i in range(n):
+    # who had no room is asked first: till it has, many others may come free
+    full = mail[first, M.M_ASKED]
+    for k in range(n):
+        i = full + k if full + k < n else full + k - n
         queue = streams[mail[first + i * apart, M.M_STREAM], M.S_QUEUE]
         if queues[queue, M.Q_RUNNING] >= machine.world[M.W_LIMIT]:
+            mail[first, M.M_ASKED] = i
             return
+    mail[first, M.M_ASKED] = 0
     for i in range(n):
         member = mail[first + i * apart, M.M_STREAM]
         _take_out(machine, streams[member, M.S_QUEUE], member)
