@@ -553,6 +553,7 @@ class Stream:
         self.rank, self.tag, self.plan, self.size, self.done = rank, tag, plan, size, done
         self.in_group = tag[0] != ""
         self.queue = -1
+        self.priority = 0
         self.phase: Phase | None = None
 
     def enter(self) -> None:
@@ -576,6 +577,10 @@ class Stream:
             there.sort(key=lambda stream: stream.phase.index)
             for stream in there:
                 stream.rank.queues[stream.queue].append(stream)
+            if world.policy != "fifo":
+                world.waiting.append(list(there))
+                world.start_together(world.waiting[-1:])
+                return
             for stream in list(there):
                 stream.rank.serve(stream.queue)
 
@@ -654,10 +659,22 @@ class Rank:
 
     def serve(self, queue: int) -> None:
         waiting = self.queues[queue]
+        if self.world.policy != "fifo":
+            self.world.start_together(self.in_order_of_policy(waiting))
+            return
         while self.running[queue] < min(self.world.limit, len(waiting)):
             stream = waiting[self.running[queue]]
             self.running[queue] += 1
             stream.phase.start()
+
+    def in_order_of_policy(self, streams: list[Stream]) -> list[list[Stream]]:
+        """Give the phases that wait in a queue, as all their members, whose turn is first first."""
+        found = [members for members in self.world.waiting if set(members) & set(streams)]
+        if self.world.policy == "lifo":
+            return found[::-1]
+        own = [next(stream for stream in members if stream in streams) for members in found]
+        by_priority = sorted(range(len(found)), key=lambda k: -own[k].priority)
+        return [found[k] for k in by_priority]
 
     def collective(self, node: dict[str, Any], done: Callback) -> None:
         world = self.world
@@ -699,6 +716,7 @@ class Rank:
                 return
             tag = (group, (counted, number) if world.devices else self.streams[group])
             stream = Stream(self, tag, plan, chunk, stream_done)
+            stream.priority = node.get("comm_priority", 0)
             self.streams[group] += 1
             stream.enter()
             stream.serve()
@@ -840,7 +858,8 @@ class World:
     """All ranks, the network and what the system file says.
 
     With ``devices`` ranks have no slots but for what says of no thread and no stream. These do
-    one thing after the other, and a phase is queued for its members when the last is there.
+    one thing after the other, and a phase is queued for its members when the last is there. With
+    another ``scheduling-policy`` than FIFO it starts on all of them when all have room for it.
     """
 
     def __init__(
@@ -849,6 +868,9 @@ class World:
         self.devices = devices
         self.gathered: dict[Any, list[Stream]] = defaultdict(list)
         network, self.system = case["network"], case["system"]
+        stated = str(self.system.get("scheduling-policy", "fifo")).lower()
+        self.policy = stated if devices else "fifo"
+        self.waiting: list[list[Stream]] = []  # phases whose members are all there, as they came
         cli = case.get("cli") or {}
         self.clock = Clock()
         net = (Aware if case["backend"] == "congestion_aware" else Unaware)(self.clock, network)
@@ -870,6 +892,16 @@ class World:
         self.trees: dict[Any, int] = defaultdict(int)
         self.custom = case.get("custom_nodes") or {}
         self.ranks = [Rank(self, rank, nodes.get(rank, [])) for rank in range(self.n)]
+
+    def start_together(self, phases: list[list[Stream]]) -> None:
+        """Start each of the phases for which there is room on all members."""
+        for members in phases:
+            if all(stream.rank.running[stream.queue] < self.limit for stream in members):
+                self.waiting.remove(members)
+                for stream in members:
+                    stream.rank.running[stream.queue] += 1
+                for stream in members:
+                    stream.phase.start()
 
     def algorithm(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,35 @@ class Machine:
                 if topology in ("ring", "mesh"):
                     most = max(most, hops)
         return latency, rate, most if spread else 1
+
+
+def busiest(m: Machine, members: Sequence[int]) -> dict[int, int]:
+    """Count messages from each to each on every link on their way: lower dimensions first.
+
+    Gives those on the busiest link of each dimension.
+    """
+    carried: dict[Any, int] = defaultdict(int)
+    for src, dst in itertools.permutations(members, 2):
+        at, ends = m.coordinates(src), m.coordinates(dst)
+        for d, (topology, n, _, _) in enumerate(m.dims):
+            if at[d] == ends[d]:
+                continue
+            if topology in ("switch", "fully-connected"):
+                other = ends[d] if topology == "fully-connected" else "switch"
+                carried[d, *at, other] += 1
+                at[d] = ends[d]
+                carried[d, *at, "from switch"] += topology == "switch"
+                continue
+            step = 1 if ends[d] > at[d] else -1
+            if topology == "ring":
+                step = 1 if (ends[d] - at[d]) % n <= (at[d] - ends[d]) % n else -1
+            while at[d] != ends[d]:
+                carried[d, *at, step] += 1
+                at[d] = (at[d] + step) % n
+    most: dict[int, int] = defaultdict(int)
+    for (d, *_), count in carried.items():
+        most[d] = max(most[d], count)
+    return most
 
 
 def part(size: int, n: int) -> int:
@@ -485,12 +514,24 @@ class Run:
             alone = topologies == {"fully-connected"} and len(dims) == 1
             return share * (1 if alone else n - 1), False
         if phase.name == "direct":
-            if topologies & {"ring", "mesh"}:
-                hops = sum(min(k, n - k) for k in range(1, n)) / (n - 1)
-                often = max(1.0, hops / 2 if topologies == {"ring"} else hops)
-                return share * (n - 1) * often, False
-            return share * (1 if topologies == {"fully-connected"} else n - 1), False
+            return share * max(1, self.most_on_a_link(topologies)), False
         return share, phase.name != "ring"
+
+    def most_on_a_link(self, topologies: set[str]) -> float:
+        """Send from each to each, and count what the busiest link carries; groups are a line.
+
+        In links as slow as the slowest.
+        """
+        m, n = self.whole.world.m, len(self.members)
+        if self.whole.phases[self.p].dim < 0 and n < m.num_ranks:
+            before_and_behind = max(k * (n - k) for k in range(n))
+            if topologies & {"ring", "mesh"}:
+                carried = busiest(m, range(m.num_ranks))
+                return min(before_and_behind, max(carried.values()))
+            return 1 if topologies == {"fully-connected"} and len(m.dims) == 1 else n - 1
+        carried = busiest(m, self.members)
+        slowest = min(m.dims[d][2] for d in carried)
+        return max(count * slowest / m.dims[d][2] for d, count in carried.items())
 
     def member(self, phase: Phase) -> Member:
         m, n, size = self.whole.world.m, len(self.members), self.size()

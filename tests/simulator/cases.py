@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from nadi.attributes import AttributeBuilder
 from nadi.formats.chakra_decode import COLLECTIVES
 from nadi.provenance import Provenance
 from nadi.schema import DEPS, GROUPS, ISSUES, NODES
@@ -54,12 +55,17 @@ def trace_of(nodes: list[Node]) -> Trace:
         dict(zip(("src", "dst", "kind"), zip(*deps, strict=True), strict=True)) if deps else {}
     )
     given = {name: list(values) for name, values in columns.items()}
+    attributes = AttributeBuilder()
+    for number, n in enumerate(nodes):
+        if "comm_priority" in n:
+            attributes.add(number, "comm_priority", "int32", n["comm_priority"])
     return Trace(
         nodes=table,
         deps=DEPS.build(len(deps), given) if deps else DEPS.empty(),
         groups=GROUPS.build(len(names), {"name": list(names), "ranks": [[]] * len(names)}),
         issues=ISSUES.empty(),
         provenance=Provenance("", ()),
+        given_attributes=attributes.build(),
     )
 
 

@@ -174,13 +174,8 @@ def loads_of(
                 clockwise=goes_clockwise(system.collectives.queues, phase.half, chunk),
             )  # fmt: skip
             for src, dst, num_bytes in zip(*(column.tolist() for column in found), strict=True):
-                ways = [links_of(dimension.topology, dimension.size, src, dst)]
-                # where both ways round are as long, nothing that contends takes the first one
-                if dimension.topology == "ring" and 2 * abs(dst - src) == dimension.size > 2:
-                    back = links_of("ring", dimension.size, dst, src)
-                    ways += [] if system.network.congestion else [[(b, a) for a, b in back]]
-                for link in itertools.chain(*ways):
-                    loads[phase.dim, link] += num_bytes // len(ways)
+                for link in links_of(dimension.topology, dimension.size, src, dst):
+                    loads[phase.dim, link] += num_bytes
             comm = phase.comm
             if comm in (1, 7):  # a reduce-scatter or a scatter
                 size = part(size, dimension.size)
@@ -203,16 +198,16 @@ def chunks_of(system: System, size: int) -> list[int]:
 
 
 @st.composite
-def systems(draw: st.DrawFn, congestion: bool) -> System:
+def systems(draw: st.DrawFn, congestion: bool, names: tuple[str, ...] = _NAMES) -> System:
     """Draw a system without latencies, whose times are those of its links."""
     shape = draw(st.sampled_from([
-        (2,), (3,), (4,), (5,), (7,), (8,), (12,), (2, 3), (4, 2), (3, 3), (2, 2, 3)
+        (2,), (3,), (4,), (5,), (6,), (7,), (8,), (12,), (2, 3), (4, 2), (3, 3), (6, 2), (2, 2, 3)
     ]))  # fmt: skip
     dimensions = tuple(
         Dimension(draw(st.sampled_from(_TOPOLOGIES)), n, draw(st.floats(1, 100)), 0.0)
         for n in shape
     )
-    algorithms = {comm: tuple(draw(st.sampled_from(_NAMES)) for _ in shape) for comm in COLLECTIVES}
+    algorithms = {comm: tuple(draw(st.sampled_from(names)) for _ in shape) for comm in COLLECTIVES}
     return System(
         Network(dimensions, congestion=congestion),
         collectives=Collectives(
@@ -242,6 +237,31 @@ def test_no_collective_beats_the_links_that_it_goes_through(
     }
     rounding = 0.999  # of each message's time, to whole ns
     assert time_of(system, comm_type, size, root) >= rounding * max(bounds.values()) - 1000
+
+
+@SETTINGS
+@given(st.data(), st.booleans())
+def test_no_link_is_busy_for_more_than_all_of_the_time(
+    data: st.DataObject, congestion: bool
+) -> None:
+    """Of collectives that go through the dimensions: where each message goes, is known there."""
+    names = (*_NAMES, "biring", "direct3")
+    system = data.draw(systems(congestion, names), label="system")
+    comm_type = data.draw(st.sampled_from(COLLECTIVES[:8]), label="type")
+    size = data.draw(st.integers(1 << 18, 1 << 24), label="size")
+    root = data.draw(st.integers(0, system.network.num_ranks - 1), label="root")
+    node = collective(0, comm_type, size, comm_src=root, comm_dst=root)
+    done = simulate([trace_of([node])] * system.network.num_ranks, system)
+    rounding = 1000  # each message's time is cut to whole ns
+    assert done.links["busy"].max() <= done.makespan / 0.999 + rounding
+
+
+@pytest.mark.parametrize("n", range(2, 13))
+def test_a_direct_exchange_in_a_ring_takes_as_long_as_its_busiest_link(n: int) -> None:
+    system = one_dimension("direct", n, 10.0, 0.0, "ring")
+    size, half = 1000 * n, n // 2
+    clockwise = half * (half + 1) // 2  # the ways of k hops for each k, ties among them
+    assert time_of(system, "all_to_all", size) == 2 * _DELAY + clockwise * 100
 
 
 @SETTINGS

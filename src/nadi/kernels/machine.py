@@ -35,7 +35,8 @@ NUM_SLOTS = 4
 # of a node; KEY is what a send or receive is matched by, the shape of a collective, the server of
 # an access; PEER is the other rank, or the group; NUMBER counts a member's collectives of a group,
 # and is -1 where the order in which they are issued counts;
-# a collective that is a trace of its own begins at SIZE, and its nodes name it by 1 more as PARENT
+# SIZE of a collective is its priority; one that is a trace of its own begins there, and its nodes
+# name it by 1 more as PARENT
 (
     N_RANK, N_KIND, N_SLOT, N_TIME, N_SIZE, N_PEER, N_KEY, N_MEMBER, N_WAITS, N_FIRST, N_LAST,
     N_START, N_END, N_CAUSE, N_NEXT, N_LEFT, N_NUMBER, N_PARENT,
@@ -135,13 +136,15 @@ V_BUSY, V_HEAD, V_TAIL = range(3)
 # queues that a rank has, one for each slot if there are several; with ORDERED all ranks start the
 # chunks of a queue in one order, for which a slot has one collective at a time; with GATHER a
 # phase is put into the queues of its members when the last of them has come to it; WAYS is 2 if
-# streams that go the other way round have queues of their own
+# streams that go the other way round have queues of their own; POLICY says who comes first in a
+# queue, and with another than FIFO a phase starts on all its members at once
 (
     W_RANKS, W_QUEUES, W_LIMIT, W_AWARE, W_RENDEZVOUS, W_COMPAT, W_ALIKE, W_MEET,
     W_BUS, W_LATENCY, W_OVERHEAD, W_PAUSE, W_REDUCTION, W_START, W_SETS, W_ORDERED, W_GATHER,
-    W_WAYS,
-) = range(18)  # fmt: skip
-WORLD_FIELDS = 18
+    W_WAYS, W_POLICY,
+) = range(19)  # fmt: skip
+WORLD_FIELDS = 19
+FIFO, LIFO, EXPLICIT = range(3)
 # of a side of a bus: four to a rank, of which the last two are of its memory's
 (
     B_STATE, B_BEFORE, B_LAST, B_IN_A_ROW, B_COUNT, B_REDUCES, B_SENDS, B_SENDS_LAST,

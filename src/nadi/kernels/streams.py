@@ -202,6 +202,9 @@ def enter(machine: Machine, stream: int, queue: int) -> None:
     for i in range(n):
         member = mail[first + i * apart, M.M_STREAM]
         _put_in_queue(machine, streams[member, M.S_QUEUE], member)
+    if machine.world[M.W_POLICY] != M.FIFO:
+        _start_together(machine, stream)
+        return
     for i in range(n):
         # each lies still where it was put: only a stream that runs gets mail
         member = mail[first + i * apart, M.M_STREAM]
@@ -220,8 +223,10 @@ def _queues_of(machine: Machine, rank: int) -> int:
 def _turn_of(machine: Machine, stream: int) -> int:
     """Give which start in its queue is a stream's: all of a phase come before those of the next.
 
-    The same for all where chunks start as they come.
+    The same for all where chunks start as they come; by priority, where that is the policy.
     """
+    if machine.world[M.W_POLICY] == M.EXPLICIT:
+        return -machine.nodes[machine.streams[stream, M.S_NODE], M.N_SIZE]
     if machine.world[M.W_ORDERED] == 0:
         return 0
     s, num_queues = machine.streams[stream], machine.world[M.W_QUEUES]
@@ -239,11 +244,15 @@ def _turn_of(machine: Machine, stream: int) -> int:
 def _put_in_queue(machine: Machine, queue: int, stream: int) -> None:
     """Put a stream behind those that wait in a queue and whose turn comes before its own."""
     queues, streams = machine.queues, machine.streams
+    last_comes_first = machine.world[M.W_POLICY] == M.LIFO
     own = _turn_of(machine, stream)
     head, tail = queues[queue, M.Q_HEAD], queues[queue, M.Q_TAIL]
     streams[stream, M.S_NEXT] = -1
     if head < 0:
         queues[queue, M.Q_HEAD] = queues[queue, M.Q_TAIL] = stream
+    elif last_comes_first:
+        streams[stream, M.S_NEXT] = head
+        queues[queue, M.Q_HEAD] = stream
     elif _turn_of(machine, tail) <= own:  # always so if not ordered, where all have the same turn
         streams[tail, M.S_NEXT] = stream
         queues[queue, M.Q_TAIL] = stream
@@ -309,6 +318,9 @@ def _meet_in_phase(machine: Machine, stream: int) -> None:
 def serve(machine: Machine, queue: int) -> None:
     """Start streams that wait in a queue, as many as may run at once."""
     queues = machine.queues
+    if machine.world[M.W_POLICY] != M.FIFO and machine.world[M.W_ALIKE] == 0:
+        _serve_by_policy(machine, queue)
+        return
     is_ordered = machine.world[M.W_ORDERED] != 0
     while queues[queue, M.Q_RUNNING] < machine.world[M.W_LIMIT] and queues[queue, M.Q_HEAD] >= 0:
         stream = queues[queue, M.Q_HEAD]
@@ -319,15 +331,75 @@ def serve(machine: Machine, queue: int) -> None:
         queues[queue, M.Q_NEXT] += 1
         queues[queue, M.Q_HEAD] = s[M.S_NEXT]
         queues[queue, M.Q_RUNNING] += 1
-        window = machine.phases[s[M.S_RECIPE], s[M.S_PHASE], M.P_WINDOW]
-        if machine.world[M.W_MEET] != 0 and can_meet(
-            s[M.S_ALGORITHM], s[M.S_COMM], window, s[M.S_N]
-        ):
-            _meet_in_phase(machine, stream)
-        elif s[M.S_ALGORITHM] == M.STEPS:
-            begin_steps(machine, stream)
-        elif s[M.S_ALGORITHM] != M.TREE:
-            for _ in range(s[M.S_WINDOW]):
-                insert(machine, stream)
-        else:
-            begin_tree(machine, stream)
+        _begin_phase(machine, stream)
+
+
+@called
+def _begin_phase(machine: Machine, stream: int) -> None:
+    """Begin a stream's phase, which has its place in the queue."""
+    s = machine.streams[stream]
+    window = machine.phases[s[M.S_RECIPE], s[M.S_PHASE], M.P_WINDOW]
+    if machine.world[M.W_MEET] != 0 and can_meet(s[M.S_ALGORITHM], s[M.S_COMM], window, s[M.S_N]):
+        _meet_in_phase(machine, stream)
+    elif s[M.S_ALGORITHM] == M.STEPS:
+        begin_steps(machine, stream)
+    elif s[M.S_ALGORITHM] != M.TREE:
+        for _ in range(s[M.S_WINDOW]):
+            insert(machine, stream)
+    else:
+        begin_tree(machine, stream)
+
+
+@called
+def _serve_by_policy(machine: Machine, queue: int) -> None:
+    """Start what waits in a queue, in its order, and has room in the queues of all its members.
+
+    None that runs waits for one that does not, and whenever room comes free all that wait there
+    are tried: so as long as anything waits, something runs.
+    """
+    stream = machine.queues[queue, M.Q_HEAD]
+    while stream >= 0 and machine.queues[queue, M.Q_RUNNING] < machine.world[M.W_LIMIT]:
+        following = machine.streams[stream, M.S_NEXT]
+        _start_together(machine, stream)
+        stream = following
+
+
+@called
+def _start_together(machine: Machine, stream: int) -> None:
+    """Start a phase on all its members, if all their queues have room; all of them wait there."""
+    streams, queues, mail = machine.streams, machine.queues, machine.mail
+    s = streams[stream]
+    n, apart, first = s[M.S_N], s[M.S_SLOTS], s[M.S_MAIL]
+    if s[M.S_DIM] >= 0:
+        first += (s[M.S_RANK] - s[M.S_INDEX] * s[M.S_STRIDE]) * apart
+        apart *= s[M.S_STRIDE]
+    # who had no room is asked first: till it has, many others may come free
+    full = mail[first, M.M_ASKED]
+    for k in range(n):
+        i = full + k if full + k < n else full + k - n
+        queue = streams[mail[first + i * apart, M.M_STREAM], M.S_QUEUE]
+        if queues[queue, M.Q_RUNNING] >= machine.world[M.W_LIMIT]:
+            mail[first, M.M_ASKED] = i
+            return
+    mail[first, M.M_ASKED] = 0
+    for i in range(n):
+        member = mail[first + i * apart, M.M_STREAM]
+        _take_out(machine, streams[member, M.S_QUEUE], member)
+        queues[streams[member, M.S_QUEUE], M.Q_RUNNING] += 1
+    for i in range(n):
+        _begin_phase(machine, mail[first + i * apart, M.M_STREAM])
+
+
+@inner
+def _take_out(machine: Machine, queue: int, stream: int) -> None:
+    """Take a stream that waits in a queue out of it."""
+    queues, streams = machine.queues, machine.streams
+    following, before = streams[stream, M.S_NEXT], queues[queue, M.Q_HEAD]
+    if before == stream:
+        queues[queue, M.Q_HEAD] = following
+        return
+    while streams[before, M.S_NEXT] != stream:
+        before = streams[before, M.S_NEXT]
+    streams[before, M.S_NEXT] = following
+    if following < 0:
+        queues[queue, M.Q_TAIL] = before

@@ -19,6 +19,7 @@ from nadi.kernels.agenda import (
 from nadi.kernels.at_once import SCRATCH_ROWS
 from nadi.kernels.machine import Machine
 from nadi.simulator.config import COLLECTIVES, System
+from nadi.simulator.lanes import policy_of
 from nadi.simulator.lower import Tables
 from nadi.simulator.recipes import Recipe
 from nadi.simulator.shortcuts import meets, nothing_contends
@@ -165,7 +166,7 @@ def _world(tables: Tables, nodes: Ints, phases: Ints, *, meet: bool, gather: boo
     world[M.W_RENDEZVOUS] = int(system.network.rendezvous)
     world[M.W_COMPAT] = int(system.compat == "astra-sim")
     world[M.W_WAYS] = 2 if phases[:, :, M.P_BOTH].any() else 1
-    world[M.W_GATHER] = int(gather)
+    world[M.W_GATHER], world[M.W_POLICY] = int(gather), policy_of(system)
     world[M.W_START] = 0 if system.compat else system.collectives.start_time
     world[M.W_ORDERED] = int(not system.compat and not gather)
     of_slots = nodes[nodes[:, M.N_KIND] == M.COLLECTIVE, M.N_SLOT]

@@ -186,12 +186,23 @@ def _bus(system: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _policy(system: dict[str, Any]) -> str:
+    """Give the order in queues, in which with its slots nobody competes."""
+    stated = str(system.get("scheduling-policy", "FIFO"))
+    if stated.lower() not in ("fifo", "lifo", "explicit"):
+        raise FormatError(
+            "scheduling-policy", f"there is no {stated!r}", "there are FIFO, LIFO and EXPLICIT"
+        )
+    return stated.lower()
+
+
 def _collectives(system: dict[str, Any], queues: int, injection_scale: int) -> dict[str, Any]:
     value: dict[str, Any] = {
         "bandwidth_aware": system.get("collective-optimization") == "localBWAware",
         "active_chunks": int(system.get("active-chunks-per-dimension", 1)),
         "endpoint_delay": int(system.get("endpoint-delay", 10)) * injection_scale,
         "queues": queues,
+        "policy": _policy(system),
         "custom": {},
     }
     for name in ASTRA_SIM_COLLECTIVES:

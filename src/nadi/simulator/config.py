@@ -121,6 +121,9 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Bytes that a part has at least, if there are several; not with ``compat``.
     active_chunks, queues
         How many parts a dimension works on at once, and in how many queues they wait.
+    policy
+        Which of several collectives comes first in a queue, with ``slots = "device"``: ``fifo``
+        the first to come, ``lifo`` the last, ``explicit`` that of the highest ``comm_priority``.
     custom
         Where the traces of a collective's own algorithm are, by its type: an .et for each rank,
         whose sends, receives and computations only wait for each other.
@@ -145,6 +148,7 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     least_chunk: _Count = 1
     active_chunks: _Count = 1
     queues: _Count = 1
+    policy: Literal["fifo", "lifo", "explicit"] = "fifo"
     custom: dict[str, str] = {}
     endpoint_delay: _Ns = 10
     group_endpoint_delay: _Ns = 10

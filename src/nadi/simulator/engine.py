@@ -16,7 +16,7 @@ from nadi.schema import COMM_TYPES, NODE_KINDS
 from nadi.simulator.arrays import machine_of, room_of
 from nadi.simulator.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
 from nadi.simulator.inputs import read_job, read_ranks
-from nadi.simulator.lanes import in_lanes
+from nadi.simulator.lanes import in_lanes, policy_of
 from nadi.simulator.lower import Tables, tables_of
 from nadi.simulator.program import Program, program_of
 from nadi.simulator.recipes import recipe_of
@@ -87,6 +87,10 @@ def stands_for_all(program: Program, system: System) -> bool:
         return False
     if system.collectives.custom:
         return False
+    if policy_of(system) == M.EXPLICIT:
+        of_rank = program.priority.reshape(program.num_ranks, -1)
+        if (of_rank != of_rank[0]).any():
+            return False
     if program.group.max(initial=-1) >= 0:
         return False
     kinds = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV")]

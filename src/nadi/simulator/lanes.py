@@ -17,9 +17,10 @@ from nadi.kernels import machine as M
 from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import topological_order
 from nadi.schema import NODE_KINDS
+from nadi.simulator.config import System
 from nadi.simulator.program import Program
 
-__all__ = ["in_lanes", "is_one_at_a_time", "numbers_in_groups", "slots_beside_lanes"]
+__all__ = ["in_lanes", "is_one_at_a_time", "numbers_in_groups", "policy_of", "slots_beside_lanes"]
 
 Ints = npt.NDArray[np.int64]
 _IN_ORDER = ("COMP", "COMM_COLL", "MEM_LOAD", "MEM_STORE")  # not messages of two ranks
@@ -100,6 +101,12 @@ def numbers_in_groups(program: Program, group: Ints, chosen: Ints) -> Ints:
         begins, np.diff(np.append(begins, order.size))
     )
     return number
+
+
+def policy_of(system: System) -> int:
+    """Give the order in queues; with slots a rank has nothing that competes there."""
+    of_devices = {"fifo": M.FIFO, "lifo": M.LIFO, "explicit": M.EXPLICIT}
+    return of_devices[system.collectives.policy] if system.slots == "device" else M.FIFO
 
 
 def _lanes(program: Program) -> tuple[Ints, tuple[str, ...]]:

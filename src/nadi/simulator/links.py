@@ -203,6 +203,9 @@ def _ways(
     phase: Phase, first: int, chunks: int, system: System
 ) -> Counter[tuple[bool, int]]:  # fmt: skip
     """Count which way round, and by which of two trees, chunks go: by their numbers."""
+    if phase.both:  # every second one the other way
+        odd = (first + chunks) // 2 - first // 2
+        return Counter({(True, 0): chunks - odd, (False, 0): odd})
     if system.collectives.queues == 1 and len(phase.steps) < 2:
         return Counter({(phase.half != 2, 0): chunks})
     return Counter(

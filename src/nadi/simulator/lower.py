@@ -17,6 +17,7 @@ from nadi.simulator.lanes import (
     in_lanes,
     is_one_at_a_time,
     numbers_in_groups,
+    policy_of,
     slots_beside_lanes,
 )
 from nadi.simulator.program import Program
@@ -365,7 +366,10 @@ def _set_collectives(
         may_meet = may_meet and not program.is_cpu[chosen].any()
     else:
         nodes[chosen, M.N_NUMBER] = numbers_in_groups(program, nodes[chosen, M.N_PEER], chosen)
-        may_meet = may_meet and is_one_at_a_time(program, chosen)
+        # what starts on all members at once does not go on from each member's end
+        may_meet = may_meet and policy_of(system) == M.FIFO and is_one_at_a_time(program, chosen)
+        if policy_of(system) == M.EXPLICIT:
+            nodes[chosen, M.N_SIZE] = program.priority[chosen]
     shapes = np.zeros((kinds.shape[1], M.SHAPE_FIELDS), dtype=np.int64)
     for k, (code, size, involved, group_size, root) in enumerate(kinds.T.tolist()):
         comm_type = COMM_TYPES[code]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from weakref import WeakKeyDictionary
@@ -114,13 +114,22 @@ class Program:
 
     def column(self, name: str) -> Ints:
         """Give a column of numbers of the traces, as int64, for all nodes."""
-        of_trace: dict[int, Ints] = {}
+        return self._of_nodes(lambda trace: trace.nodes[name].to_numpy().astype(np.int64))
+
+    @cached_property
+    def priority(self) -> Ints:
+        """The priority of each node (comm_priority of an .et), 0 where it is not stated."""
+        return self._of_nodes(_priorities)
+
+    def _of_nodes(self, of_trace: Callable[[Trace], Ints]) -> Ints:
+        """Give for all nodes what there is for the rows of each trace."""
+        found: dict[int, Ints] = {}
         parts = []
         for rank, trace in enumerate(self.traces):
-            if id(trace) not in of_trace:
-                of_trace[id(trace)] = trace.nodes[name].to_numpy().astype(np.int64)
+            if id(trace) not in found:
+                found[id(trace)] = of_trace(trace)
             rows = self.row[self.first[rank] : self.first[rank + 1]]
-            parts.append(of_trace[id(trace)][rows])
+            parts.append(found[id(trace)][rows])
         return np.concatenate(parts)
 
     @cached_property
@@ -149,6 +158,14 @@ class Program:
         nodes = self.traces[rank].nodes
         row = int(self.row[node])
         return f"rank {rank} node {nodes['id'][row]} ({nodes['name'][row]})"
+
+
+def _priorities(trace: Trace) -> Ints:
+    attributes = trace.attributes
+    stated = attributes.rows_named("comm_priority")
+    found = np.zeros(trace.nodes.height, dtype=np.int64)
+    found[attributes.node[stated]] = [int(attributes.python_value(row)) for row in stated.tolist()]
+    return found
 
 
 def program_of(traces: Sequence[Trace]) -> Program:

@@ -135,9 +135,12 @@ def recipe_of(system: System, comm_type: str, group_size: int, involved: int) ->
 
 
 def _both_ways(system: System, phase: Phase, algorithms: list[Algorithm]) -> Phase:
-    """Let a ring go both ways round, where that is asked for and each way has its own links."""
+    """Let a ring go both ways round, where that is asked for and each way has its own links.
+
+    What has a root is done by steps, which have one way only.
+    """
     asked = algorithms[min(max(phase.dim, 0), len(algorithms) - 1)].name == "biring"
-    if not asked or phase.dim < 0 or phase.size == 2:
+    if not asked or phase.dim < 0 or phase.size == 2 or phase.algorithm != M.RING:
         return phase
     topology = system.network.dimensions[phase.dim].topology
     return replace(phase, both=topology in ("ring", "fully-connected"))
@@ -167,13 +170,49 @@ def _sharing(system: System, phase: Phase, phases: list[Phase]) -> Phase:
             share *= n - 1
     elif phase.algorithm == M.DIRECT:
         window = n - 1 if phase.window < 0 else min(phase.window, n - 1)
-        if topologies & {"ring", "mesh"}:
-            hops = sum(min(k, n - k) for k in range(1, n)) / (n - 1)
-            share *= window * max(1.0, hops / 2 if topologies == {"ring"} else hops)
-        elif topologies != {"fully-connected"}:
-            share *= window
+        share *= max(1.0, _sharing_of_direct(system, n, phase.dim, window))
     far = phase.algorithm == M.HALVING_DOUBLING or phase.name not in ("", "ring", "direct")
     return replace(phase, share=share, spread=far)
+
+
+def _sharing_of_direct(system: System, n: int, dim: int, window: int) -> float:
+    """Say how many messages share a link, if each of n members sends to each other.
+
+    So many as the busiest link carries, if all are under way at once; of a window, its part of
+    them. Members of a group may stand anywhere: at most all before a link send to all behind it.
+    """
+    dimensions, num_ranks = system.network.dimensions, system.network.num_ranks
+    if dim >= 0:
+        return window * _of_a_line(dimensions[dim].topology, n) / (n - 1)
+    used = [one for one in dimensions if one.size > 1]
+    loads = [_of_a_line(one.topology, one.size) * (num_ranks // one.size) for one in used]
+    topologies = {one.topology for one in dimensions}
+    if n < num_ranks:
+        most = 1 if topologies == {"fully-connected"} and len(dimensions) == 1 else n - 1
+        if topologies & {"ring", "mesh"}:
+            most = min(n // 2 * (n - n // 2), max(loads))
+        return window * most / (n - 1)
+    slowest = min(one.bandwidth for one in used)
+    busiest = max(load * slowest / one.bandwidth for load, one in zip(loads, used, strict=True))
+    if window == n - 1:  # the slowest messages set the time
+        return busiest
+    # each rank's messages one behind the other, by the slowest dimension that they go through
+    times, faster = 0.0, num_ranks
+    for one in sorted(used, key=lambda one: one.bandwidth):
+        faster //= one.size
+        times += (one.size - 1) * faster * slowest / one.bandwidth
+    return window * busiest / times
+
+
+def _of_a_line(topology: str, n: int) -> int:
+    """Give how many messages the busiest link of n ranks in one dimension carries.
+
+    In a ring those to the member opposite go clockwise, as the router sends them.
+    """
+    half = n // 2
+    if topology == "ring":
+        return half * (half + 1) // 2
+    return {"fully-connected": 1, "switch": n - 1, "mesh": half * (n - half)}[topology]
 
 
 def _dims_of(system: System, phase: Phase) -> range:

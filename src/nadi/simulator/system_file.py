@@ -103,6 +103,7 @@ class _Collectives(_Part, frozen=True):
 class _Scheduling(_Part, frozen=True):
     active_chunks: int = 1
     queues: int = 1
+    policy: Literal["fifo", "lifo", "explicit"] = "fifo"
     slots: Literal["device", "astra-sim"] | None = None
     replay_only: bool = False
 
@@ -247,6 +248,12 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 self.name, "$.scheduling.slots", f"with compat = {self.compat!r} they are its own",
                 "leave out one of the two",
             )  # fmt: skip
+        slots = self.scheduling.slots or ("astra-sim" if self.compat else "device")
+        if self.scheduling.policy != "fifo" and slots != "device":
+            _refuse(
+                self.name, "$.scheduling.policy", "with slots = 'astra-sim' none competes",
+                "leave it out, or take slots = 'device'",
+            )  # fmt: skip
         if self.memory.capacity:
             _quantity(self.name, "$.memory.capacity", self.memory.capacity, parse_bytes)
         self.fit()
@@ -367,6 +374,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             least_chunk=max(least, 1),
             active_chunks=self.scheduling.active_chunks,
             queues=self.scheduling.queues,
+            policy=self.scheduling.policy,
             custom=given.custom,
             endpoint_delay=delay * given.injection_scale,
             group_endpoint_delay=of_groups,
