@@ -131,7 +131,7 @@ def test_rounding_carries_on(pieces: list[tuple[int, int]]) -> None:
         Activities(
             trace=zero, op=np.arange(size), on_thread=zero == 0, is_comm=zero > 0, start=zero,
             end=zero, duration=duration, resource=resource, src=np.append(follows, nothing),
-            dst=follows + 1,
+            dst=follows + 1, first_of_op=np.arange(size), last_of_op=np.arange(size),
         )
     )  # fmt: skip
 
@@ -142,7 +142,7 @@ def test_turns_are_not_counted_twice() -> None:
     found = Activities(
         trace=two, op=np.arange(2), on_thread=two > 0, is_comm=two == 0, start=np.array([0, 5]),
         end=np.array([10, 12]), duration=np.array([10, 7]), resource=np.arange(2),
-        src=two[:0], dst=two[:0],
+        src=two[:0], dst=two[:0], first_of_op=np.arange(2), last_of_op=np.arange(2),
     )  # fmt: skip
     turned = in_turns(found, np.array([0]), np.array([1]))
     assert turned.duration.tolist() == [10, 2]
