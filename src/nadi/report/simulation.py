@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import polars as pl
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from nadi.errors import UsageError
@@ -18,8 +19,10 @@ from nadi.formats.location import check_target, is_local, locate
 from nadi.report._text import make_table, name_cell, print_issues
 from nadi.report.saved_simulations import SavedSimulation, write_tables
 from nadi.report.simulated import write_issue_lines, write_simulated_timeline
-from nadi.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES, Table
+from nadi.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES
+from nadi.schema import Table as Declared
 from nadi.simulator.accounts import PARTITION, WAITING
+from nadi.simulator.accounts_memory import are_of_device
 from nadi.simulator.simulation import Simulation
 from nadi.units import format_bytes, format_count, format_ns, format_percent
 
@@ -34,6 +37,7 @@ __all__ = [
 
 _UNITS = {"ns": "_ns", "GB/s": "_gb_per_s", "bytes": "_bytes"}
 _ROWS_AT_ONCE = 1 << 18
+_WIDE = 160  # letters
 _Answer = Simulation | SavedSimulation
 _FIRST, _SLOWEST, _GROUPS = 8, 4, 8  # rows shown
 
@@ -77,7 +81,7 @@ def _slowest(simulation: _Answer) -> pl.DataFrame:
     return simulation.rank_times[int(np.argmax(simulation.cycles))]
 
 
-def _named(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+def _named(frame: pl.DataFrame, table: Declared) -> pl.DataFrame:
     """Name the columns with their units, and write null where a figure is not known."""
     names = {
         column.name: column.name + _UNITS[column.unit]
@@ -303,7 +307,7 @@ def _print_ranks(simulation: _Answer, console: Console) -> None:
         row = table.row(int(first[k]), named=True)
         label = f"{first[k]}" if first[k] == last[k] else f"{first[k]}-{last[k]}"
         page.add_row(label, *(format_ns(row[name]) for name in columns))
-    console.print(page)
+    _print_table(page, console)
     if len(shown) < first.size:
         rest = sum(int(last[k] - first[k]) + 1 for k in range(first.size) if k not in set(shown))
         console.print(f"and {format_count(rest)} more ranks; --json prints all")
@@ -325,7 +329,12 @@ def _print_types(simulation: _Answer, console: Console) -> None:
             f"{row['bus_bandwidth']:.1f}" if row["bus_bandwidth"] >= 0 else "-",
             format_percent(row["fraction"], 1) if row["fraction"] >= 0 else "-",
         )  # fmt: skip
-    console.print(page)
+    _print_table(page, console)
+
+
+def _print_table(page: Table, console: Console) -> None:
+    """Print a table; where lines are not folded, for a file or a pipe, with all its letters."""
+    console.print(page, width=max(console.width, _WIDE) if console.soft_wrap else None)
 
 
 def _from_to(members: list[int]) -> str:
@@ -350,7 +359,7 @@ def _print_groups(simulation: _Answer, console: Console) -> None:
             format_count(row["count"]), format_bytes(row["bytes"]), format_ns(row["time"]),
             format_ns(row["waiting"]),
         )  # fmt: skip
-    console.print(page)
+    _print_table(page, console)
     if table.height > _GROUPS:
         console.print(f"and {format_count(table.height - _GROUPS)} more; --json prints all")
 
@@ -362,11 +371,14 @@ def _print_memory(simulation: _Answer, console: Console) -> None:
         console.print("live tensors: not known, the traces say of none")
         return
     kind = live["device"].cast(pl.String).str.extract(r"^([^:]*)")
-    largest = live.with_columns(kind=kind).sort("peak", descending=True, maintain_order=True)
+    largest = live.with_columns(kind=kind, counts=are_of_device(live)).sort(
+        "peak", descending=True, maintain_order=True
+    )
     for row in largest.unique("kind", keep="first", maintain_order=True).iter_rows(named=True):
         on = f" on {row['device']}" if row["device"] else ""
+        of = f" of {format_bytes(capacity)}" if capacity and row["counts"] else ""
         console.print(Text(
-            f"live tensors{on}: at most {format_bytes(row['peak'])}, rank {row['rank']} at "
+            f"live tensors{on}: at most {format_bytes(row['peak'])}{of}, rank {row['rank']} at "
             f"{format_ns(row['at'])}"
         ))  # fmt: skip
     beyond = simulation.beyond_capacity["rank"].n_unique()

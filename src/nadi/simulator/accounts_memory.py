@@ -15,7 +15,7 @@ from nadi.simulator.config import System
 from nadi.simulator.simulation import Simulation
 from nadi.trace import Trace
 
-__all__ = ["beyond_capacity", "live_memory"]
+__all__ = ["are_of_device", "beyond_capacity", "live_memory"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -33,15 +33,22 @@ class _WithMemory(Protocol):
 def beyond_capacity(simulation: _WithMemory) -> pl.DataFrame:
     """Give those rows of ``live_memory`` whose peak a rank's device has no room for.
 
-    Tensors of the host do not count, unless all are: then it was recorded without another device,
-    and they stand for those of the system's. None of a system that does not say how much it has.
+    None of a system that does not say how much it has.
     """
     live, capacity = simulation.live_memory, simulation.system.memory_capacity
     if live is None or not capacity:
         return LIVE_MEMORY.empty()
-    device = live["device"].cast(pl.String)
-    on_device = device != _HOST
-    return live.filter((live["peak"] > capacity) & (on_device | (not on_device.any())))
+    return live.filter((live["peak"] > capacity) & are_of_device(live))
+
+
+def are_of_device(live: pl.DataFrame) -> pl.Series:
+    """Tell which rows of ``live_memory`` are of memory that a system states the capacity of.
+
+    Not that of the host, unless all are: then it was recorded without another device, and
+    stands for the system's.
+    """
+    on_device = live["device"].cast(pl.String) != _HOST
+    return on_device if on_device.any() else ~on_device
 
 
 class _Uses(NamedTuple):

@@ -77,10 +77,10 @@ def read_comm_groups(path: Path | str) -> dict[str, tuple[int, ...]]:
         If it cannot be read, or is something else.
     """
     try:
-        return msgspec.convert(_read_json(Path(path)), dict[str, tuple[int, ...]])
-    except msgspec.ValidationError as error:
+        return msgspec.json.decode(_read_text(Path(path)), type=dict[str, tuple[int, ...]])
+    except msgspec.MsgspecError as error:
         raise FormatError(
-            str(path), str(error), 'it is an object such as {"1": [0, 1], "2": [2, 3]}'
+            str(path), str(error), 'it is a JSON object such as {"1": [0, 1], "2": [2, 3]}'
         ) from None
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.issues import summed_issues
+from nadi.issues import IssueLog, summed_issues
 from nadi.schedule import Schedule
 from nadi.schema import NODE_KINDS, SCHEDULE
 from nadi.simulator.config import System
@@ -169,7 +169,29 @@ class Simulation:
     @cached_property
     def issues(self) -> pl.DataFrame:
         """What was met when the job was read and made ready (``schema.ISSUES``)."""
-        return summed_issues([trace.issues for trace in self.program.traces])
+        log = IssueLog()
+        log.add(
+            "simulate.no-time", "warning", self._num_without_time(),
+            "computations state operations and no recorded time: they take none on this system",
+            'state compute.time = "roofline" in a copy of its file (nadi systems NAME)',
+        )  # fmt: skip
+        kinds = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV")]
+        sends, receives = (int((self.program.kind == kind).sum()) for kind in kinds)
+        log.add(  # where a receive has no send, no simulation ends
+            "simulate.not-received", "warning", sends - receives,
+            "messages are sent, and nobody receives them: nothing waits for them",
+            "see that every send has its receive",
+        )  # fmt: skip
+        return summed_issues([*(trace.issues for trace in self.program.traces), log.table()])
+
+    def _num_without_time(self) -> int:
+        """Count computations of all ranks that would take time with a roofline, and take none."""
+        if self.system.compute.roofline:
+            return 0
+        program = self.program
+        is_computation = (program.kind == NODE_KINDS.index("COMP")) & ~program.is_cpu
+        chosen = is_computation & (program.duration <= 0) & (program.flops > 0)
+        return int(np.add.reduceat(chosen, program.first[:-1], dtype=np.int64)[self.like].sum())
 
     @cached_property
     def schedule(self) -> Schedule:
