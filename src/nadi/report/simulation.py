@@ -334,7 +334,11 @@ def _print_types(simulation: _Answer, console: Console) -> None:
 
 def _print_table(page: Table, console: Console) -> None:
     """Print a table; where lines are not folded, for a file or a pipe, with all its letters."""
-    console.print(page, width=max(console.width, _WIDE) if console.soft_wrap else None)
+    width = console.width
+    if console.soft_wrap:
+        console.width = max(width, _WIDE)
+    console.print(page)
+    console.width = width
 
 
 def _from_to(members: list[int]) -> str:
