@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from nadi.overheads import Overheads, estimate_overheads
     from nadi.pipeline import ask, load_devices, load_job, reorder_job, run
     from nadi.reordering import Candidate, MoveEarlier, Reordering, find_reorders, reorder
+    from nadi.report.saved_simulations import SavedSimulation, read_simulation
     from nadi.report.simulation import write_simulation
     from nadi.report.simulation_timeline import write_issue_lines, write_simulated_timeline
     from nadi.report.summary import summarize, write_results
@@ -106,6 +107,7 @@ _HOME = {
     "Replay": "graph",
     "Prediction": "result",
     "Run": "result",
+    "SavedSimulation": "report.saved_simulations",
     "Scale": "whatif",
     "Schedule": "schedule",
     "Simulation": "simulator",
@@ -149,6 +151,7 @@ _HOME = {
     "what_if": "whatif",
     "read": "formats",
     "read_ranks": "simulator",
+    "read_simulation": "report.saved_simulations",
     "read_system_file": "simulator",
     "redraw": "report.timeline",
     "run": "pipeline",
@@ -204,6 +207,7 @@ __all__ = [
     "Reordering",
     "Replay",
     "Run",
+    "SavedSimulation",
     "Scale",
     "Schedule",
     "Selection",
@@ -249,6 +253,7 @@ __all__ = [
     "parse_selection",
     "read",
     "read_ranks",
+    "read_simulation",
     "read_system_file",
     "redraw",
     "reorder",

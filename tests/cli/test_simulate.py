@@ -145,7 +145,7 @@ def test_nadis_own_file_holds_the_tables(command: Command) -> None:
             for name in members.namelist() if name.endswith(".arrow")
         }  # fmt: skip
         told = json.loads(members.read("simulation.json"))
-    assert sorted(tables) == ["collective_times", "rank_times", "schedule"]
+    assert sorted(tables) == ["collective_times", "issues", "rank_times", "schedule"]
     assert tables["schedule"].height == 4
     assert tables["rank_times"]["finish"].to_list() == summary["finish_ns"]
     assert told["makespan_ns"] == summary["makespan_ns"]
@@ -269,3 +269,106 @@ def test_it_writes_a_timeline_and_the_lines_of_chakra(command: Command) -> None:
     assert code == 2
     assert ".pftrace" in err
     assert not (command.folder / "job.png").exists()
+
+
+def grouped_job(command: Command) -> None:
+    """Let two pairs of ranks sum up, in groups whose members the traces do not state."""
+    command.write(*(
+        [collective(0, "all_reduce", 1 << 20, pg_name=f"{rank // 2 + 5}")] for rank in range(4)
+    ))  # fmt: skip
+
+
+def on_system(command: Command, *options: str) -> tuple[int, str, str]:
+    code = main(["simulate", str(command.folder / "work"), "--system", "dgx-h100", *options])
+    captured = command.capfd.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_groups_may_come_with_any_system(command: Command) -> None:
+    grouped_job(command)
+    code, _, err = on_system(command)
+    assert code == 2
+    assert "nobody says who is in group '5'; give a file that lists its members: --comm-g" in err
+    path = command.folder / "groups.json"
+    path.write_text(json.dumps({"5": [0, 1], "6": [2, 3]}))
+    code, out, _ = on_system(command, "--comm-group", str(path), "--json")
+    assert code == 0
+    groups = json.loads(out)["collectives_by_group"]
+    assert [(group["group"], group["members"]) for group in groups] == [("5", [2]), ("6", [2])]
+    code, _, err = on_system(command, "--comm-group", str(path), "-o", str(path), "--force")
+    assert code == 2
+    assert "would replace the file that is read" in err
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        ('{"5": [0, 1', "groups.json: Input data was truncated; it is a JSON object such as"),
+        ("[[0, 1]]", "Expected `object`, got `array`"),
+        ('{"5": ["a"]}', "Expected `int`, got `str`"),
+        ('{"5": [0, 9], "6": [2, 3]}', "[0, 9] are not ranks of this job of 4, from 0, each once"),
+        ('{"5": [0, 0], "6": [2, 3]}', "[0, 0] are not ranks of this job of 4, from 0, each once"),
+        ('{"5": [0, 1]}', "nobody says who is in group '6'"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(command: Command, content: str, part: str) -> None:
+    grouped_job(command)
+    path = command.folder / "groups.json"
+    path.write_text(content)
+    out_path = command.folder / "out.json"
+    code, out, err = on_system(command, "--comm-group", str(path), "-o", str(out_path))
+    assert (code, out) == (2, "")
+    assert part in err
+    assert err.count("\n") == 1
+    assert not out_path.exists()
+
+
+def one_rank(*nodes: Node) -> list[list[Node]]:
+    return [list(nodes), [compute(0, 1)]]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "part"),
+    [
+        (one_rank(send(1, 0, 100, "RECV")), "rank 0 node 0 (n0) waits to receive from rank 1"),
+        (one_rank(send(0, 7, 100, "SEND")), "its other rank is 7, and the job has 2 ranks"),
+        (one_rank(collective(0, "all_gather", 8)), "waits in group all ranks for rank 1"),
+        (one_rank(compute(0, 1, data_deps=[1]), compute(1, 1, data_deps=[0])), "waits for itself"),
+        (one_rank(), "work.0.et: it has no nodes"),
+        ([[compute(0, 1)]] * 9, "system dgx-h100: it is not for 9 ranks"),
+    ],
+)
+def test_a_job_that_cannot_be_is_one_line_and_nothing_written(
+    command: Command, ranks: list[list[Node]], part: str
+) -> None:
+    command.write(*ranks)
+    out_path = command.folder / "out.nadi"
+    code, out, err = on_system(command, "-o", str(out_path))
+    assert (code, out) == (2, "")
+    assert part in err
+    assert err.count("\n") == 1
+    assert not out_path.exists()
+
+
+def test_files_that_cannot_be_read_are_one_line_and_nothing_written(command: Command) -> None:
+    out_path = command.folder / "out.nadi"
+
+    def refused(part: str) -> None:
+        code, out, err = on_system(command, "-o", str(out_path), "--json")
+        assert (code, out) == (2, "")
+        assert part in err
+        assert err.count("\n") == 1
+        assert not out_path.exists()
+
+    refused("work: ")  # nothing is there
+    command.write(*[[compute(0, 1), collective(1, "all_gather", 100)]] * 4)
+    path = command.folder / "work.2.et"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-3])
+    refused("work.2.et: byte")
+    path.write_bytes(b"")
+    refused("work.2.et: the file is empty")
+    path.unlink()
+    refused("rank 2 has no file, and rank 3 has; give the traces of all ranks")
+    path.write_bytes(whole)
+    assert on_system(command, "-o", str(out_path))[0] == 0

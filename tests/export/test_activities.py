@@ -92,6 +92,28 @@ def check_rounding(found: Activities) -> None:
     assert not found.is_comm[gone].any()
 
 
+def check_extents(graph: EventGraph, found: Activities) -> None:
+    """What an operation begins and ends with is its own, or communication around or in it."""
+    first, last = found.first_of_op, found.last_of_op
+    assert (first >= 0).all()
+    assert (found.trace[first] == graph.op_trace).all()
+    assert (found.resource[first] == found.resource[last]).all()
+    assert (found.start[first] <= found.end[last]).all()
+    own = found.op[first] == np.arange(graph.num_ops)
+    assert (own | found.is_comm[first]).all()
+    # what is nested in an operation lies within what it begins and ends with
+    (inner,) = np.nonzero(found.on_thread[first] & (graph.op_parent >= 0))
+    outer = graph.op_parent[inner]
+    same = found.resource[first[inner]] == found.resource[first[outer]]
+    inner, outer = inner[same], outer[same]
+    assert (first[outer] <= first[inner]).all()
+    assert (last[inner] <= last[outer]).all()
+    rounded, kept = in_microseconds(found, IssueLog())
+    assert (kept[rounded.first_of_op] <= first).all()
+    assert (kept[rounded.last_of_op] <= last).all()
+    assert (kept[rounded.first_of_op] == first)[np.isin(first, kept)].all()
+
+
 @pytest.mark.parametrize("name", [*FOLDERS, *DEVICES])
 def test_recordings(name: str, shared_traces: Path) -> None:
     graph = nadi.build_graph(nadi.load_job(traces_of(shared_traces, name)))
@@ -99,6 +121,7 @@ def test_recordings(name: str, shared_traces: Path) -> None:
     check_times(found)
     check_own_times(graph, found)
     check_rounding(found)
+    check_extents(graph, found)
 
 
 def test_the_demo(demo_run: nadi.Run) -> None:
@@ -106,6 +129,7 @@ def test_the_demo(demo_run: nadi.Run) -> None:
     check_times(found)
     check_own_times(demo_run.graph, found)
     check_rounding(found)
+    check_extents(demo_run.graph, found)
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
@@ -119,6 +143,7 @@ def test_random_programs(description: Description) -> None:
     check_times(found)
     check_own_times(graph, found)
     check_rounding(found)
+    check_extents(graph, found)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5_000)), min_size=1, max_size=40))
@@ -131,7 +156,7 @@ def test_rounding_carries_on(pieces: list[tuple[int, int]]) -> None:
         Activities(
             trace=zero, op=np.arange(size), on_thread=zero == 0, is_comm=zero > 0, start=zero,
             end=zero, duration=duration, resource=resource, src=np.append(follows, nothing),
-            dst=follows + 1,
+            dst=follows + 1, first_of_op=np.arange(size), last_of_op=np.arange(size),
         )
     )  # fmt: skip
 
@@ -142,7 +167,7 @@ def test_turns_are_not_counted_twice() -> None:
     found = Activities(
         trace=two, op=np.arange(2), on_thread=two > 0, is_comm=two == 0, start=np.array([0, 5]),
         end=np.array([10, 12]), duration=np.array([10, 7]), resource=np.arange(2),
-        src=two[:0], dst=two[:0],
+        src=two[:0], dst=two[:0], first_of_op=np.arange(2), last_of_op=np.arange(2),
     )  # fmt: skip
     turned = in_turns(found, np.array([0]), np.array([1]))
     assert turned.duration.tolist() == [10, 2]

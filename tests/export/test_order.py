@@ -22,6 +22,7 @@ def job(*spans: tuple[int, int, int], deps: list[tuple[int, int]]) -> Activities
     return Activities(
         trace=trace, op=np.arange(size), on_thread=trace < 0, is_comm=trace >= 0, start=start,
         end=end, duration=end - start, resource=np.arange(size), src=src, dst=dst,
+        first_of_op=np.arange(size), last_of_op=np.arange(size),
     )  # fmt: skip
 
 

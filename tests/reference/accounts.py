@@ -144,7 +144,8 @@ def live_bytes(
         for storage in sorted({storage for storage, *_ in own}):
             start, end = times[node]
             size = max(size for s, _, size in own if s == storage)
-            if storage not in given:
+            is_over = not lives[storage] or lives[storage][-1][1] <= start
+            if storage not in given and is_over:
                 lives[storage].append([start, end, size])
             elif not lives[storage]:
                 lives[storage].append([0, end, size])

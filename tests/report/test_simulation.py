@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import polars as pl
 import pytest
 from rich.console import Console
 
 import nadi
-from nadi.errors import UsageError
+from nadi.cli import main
+from nadi.errors import FormatError, InputError, UsageError
 from nadi.report.simulation import (
     describe_simulation,
     named_schedule,
@@ -27,7 +31,7 @@ SWITCH = Dimension("switch", 4, 50.0, 500.0)
 GROUPS = {"a": (0, 1), "b": (2, 3)}
 
 
-def page(done: Simulation) -> list[str]:
+def page(done: Simulation | nadi.SavedSimulation) -> list[str]:
     file = io.StringIO()
     print_simulation(done, Console(file=file, width=100, highlight=False))
     return [line.rstrip() for line in file.getvalue().splitlines()]
@@ -117,3 +121,155 @@ def test_the_same_result_is_the_same_file(tmp_path: Path) -> None:
         nadi.write_simulation(done, other)
         assert one.read_bytes() == other.read_bytes()
     assert pl.read_csv(tmp_path / "one.csv")["end"].to_list() == [1000] * 4
+
+
+# Nadi's own file, read again
+
+
+def test_what_was_written_comes_back(demo_folder: Path, tmp_path: Path) -> None:
+    """Every table to the bit, and the page and the JSON are the same."""
+    system = nadi.load_system("dgx-h100", 4)
+    for number, done in enumerate([
+        simulate(demo_folder, system),
+        simulate([trace_of([compute(0, 3), collective(1, "all_reduce", 1 << 20)])] * 4, system),
+        simulate([trace_of([compute(0, 3, num_ops=8, duration_micros=0)])] * 4, system),
+    ]):  # fmt: skip
+        path = tmp_path / f"{number}.nadi"
+        nadi.write_simulation(done, path)
+        found = nadi.read_simulation(path)
+        assert isinstance(found, nadi.SavedSimulation)
+        assert found.system == done.system
+        assert found.schedule.equals(named_schedule(done))
+        for name in ("rank_times", "collectives", "collective_types", "process_groups", "issues",
+                     "beyond_capacity"):  # fmt: skip
+            one, other = getattr(found, name), getattr(done, name)
+            assert one.equals(other)
+            assert one.schema == other.schema
+        assert (found.live_memory is None) == (done.live_memory is None)
+        if done.live_memory is not None:
+            assert found.live_memory is not None
+            assert found.live_memory.equals(done.live_memory)
+        assert (found.makespan, found.num_nodes) == (done.makespan, done.num_nodes)
+        assert page(found) == page(done)
+        assert simulation_json(describe_simulation(found)) == simulation_json(
+            describe_simulation(done)
+        )
+
+
+def test_info_shows_a_simulation(
+    demo_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "out.nadi"
+    command = ["simulate", str(demo_folder), "--system", "dgx-h100"]
+    assert main([*command, "-o", str(path)]) == 0
+    told = capfd.readouterr().out.replace(f"wrote {path}\n", "")
+    assert main(["info", str(path)]) == 0
+    assert capfd.readouterr().out == f"{path}  (a simulated job)\n{told}"
+    assert main([*command, "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert main(["info", str(demo_folder / "host_0.json.gz"), str(path), "--json"]) == 0
+    host, found = json.loads(capfd.readouterr().out)
+    assert host["nodes"] > 0
+    assert found == told
+
+
+def test_a_file_that_is_no_simulation_is_refused(demo_folder: Path, tmp_path: Path) -> None:
+    done = simulate([trace_of([compute(0, 1)])], System(Network((Dimension("switch", 1, 1.0),))))
+    path = tmp_path / "out.nadi"
+    nadi.write_simulation(done, path)
+    with pytest.raises(InputError, match=r"the result of a simulation, and no trace; nadi info"):
+        nadi.read(path)
+    nadi.read(demo_folder / "host_0.json.gz").write(tmp_path / "trace.nadi")
+    for other in (tmp_path / "trace.nadi", demo_folder / "host_0.json.gz"):
+        with pytest.raises(FormatError, match="no result of a simulation"):
+            nadi.read_simulation(other)
+    with pytest.raises(InputError, match="nowhere"):
+        nadi.read_simulation(tmp_path / "nowhere")
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"version": 1', b'"version": 2'))
+    with pytest.raises(FormatError, match=r"member simulation\.json"):  # its checksum is another
+        nadi.read_simulation(path)
+
+
+@pytest.mark.parametrize("name", ["simulation.json", "schedule.arrow", "rank_times.arrow"])
+@pytest.mark.parametrize("change", ["leave out", "other", "version"])
+def test_a_damaged_file_is_refused(name: str, change: str, tmp_path: Path) -> None:
+    done = simulate([trace_of([compute(0, 1)])], System(Network((Dimension("switch", 1, 1.0),))))
+    path, changed = tmp_path / "out.nadi", tmp_path / "changed.nadi"
+    nadi.write_simulation(done, path)
+    with zipfile.ZipFile(path) as members:
+        content = {member: members.read(member) for member in members.namelist()}
+    if change == "leave out":
+        del content[name]
+    elif change == "other":
+        content[name] = content["issues.arrow"] if name != "schedule.arrow" else b"no table"
+    else:
+        content["simulation.json"] = content["simulation.json"].replace(b": 1,", b": 2,", 1)
+    with zipfile.ZipFile(changed, "w") as members:
+        for member, bytes_ in content.items():
+            members.writestr(member, bytes_)
+    with pytest.raises(FormatError, match=r"changed\.nadi"):
+        nadi.read_simulation(changed)
+    cut = path.read_bytes()
+    for size in (40, 400, len(cut) - 1):
+        changed.write_bytes(cut[:size])
+        with pytest.raises(FormatError):
+            nadi.read_simulation(changed)
+
+
+def test_tables_are_whole_where_lines_are_not_folded() -> None:
+    nodes = [collective(0, "reduce_scatter", 1 << 33), compute(1, 1, data_deps=[0])]
+    done = simulate([trace_of(nodes)] * 4, System(Network((SWITCH,))))
+    file = io.StringIO()
+    print_simulation(done, Console(file=file, width=40, highlight=False, soft_wrap=True))
+    assert "\nreduce_scatter        4      1  8.000 GiB" in file.getvalue()
+    assert "…" not in file.getvalue()
+
+
+# what is told beside the times
+
+
+def issues_of(done: Simulation) -> list[tuple[str, int]]:
+    return done.issues.select("code", "count").rows()
+
+
+def test_computation_without_a_time_is_told_of() -> None:
+    nodes = [compute(0, 0, num_ops=100), compute(1, 5, num_ops=100), compute(2, 0),
+             compute(3, 0, num_ops=7, is_cpu_op=True)]  # fmt: skip
+    roofline = Compute(roofline=True, peak=1e9, memory_bandwidth=1e9)
+    for traces in ([trace_of(nodes)] * 4, [trace_of(nodes) for _ in range(4)]):
+        done = simulate(traces, System(Network((SWITCH,))))
+        assert issues_of(done) == [("simulate.no-time", 4)]
+        assert "roofline" in page(done)[-1]
+    estimated = [node | {"tensor_size": 1, "num_ops": 100} for node in nodes]
+    done = simulate([trace_of(estimated)] * 4, System(Network((SWITCH,)), compute=roofline))
+    assert issues_of(done) == []
+
+
+def test_messages_that_nobody_receives_are_told_of() -> None:
+    ends = {"comm_src": 0, "comm_dst": 1, "comm_tag": 0, "comm_size": 8, "is_cpu_op": False}
+    sends: list[Node] = [{"id": n, "type": "COMM_SEND_NODE", **ends} for n in range(3)]
+    receive: list[Node] = [{"id": 0, "type": "COMM_RECV_NODE", **ends}]
+    system = System(Network((Dimension("switch", 2, 50.0, 500.0),)))
+    done = simulate([trace_of(sends), trace_of(receive)], system)
+    assert issues_of(done) == [("simulate.not-received", 2)]
+    assert page(done)[-2].startswith("warning: messages are sent, and nobody receives them")
+    done = simulate([trace_of(sends[:1]), trace_of(receive)], system)
+    assert issues_of(done) == []
+
+
+def test_what_does_not_fit_is_told_on_the_page(demo_folder: Path) -> None:
+    system = msgspec.structs.replace(nadi.load_system("dgx-h100", 4), memory_capacity=1 << 20)
+    done = simulate(demo_folder, system)
+    line = "warning: live tensors of 4 ranks take more than the 1.000 MiB of a rank's device"
+    assert line in page(done)
+    told = json.loads(simulation_json(describe_simulation(done)))
+    assert told["memory_capacity_bytes"] == 1 << 20
+    assert told["beyond_capacity"] == told["live_memory"]
+    fits = msgspec.structs.replace(system, memory_capacity=1 << 30)
+    lines = page(replace(done, system=fits))
+    assert any(
+        one.startswith("live tensors on cpu: at most 20.60 MiB of 1.000 GiB, rank 3")
+        for one in lines
+    )
+    assert not any("take more than" in one for one in lines)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -61,8 +63,10 @@ def test_they_are_those_of_looking_at_every_moment(data: st.DataObject) -> None:
     latency = data.draw(st.integers(1, 5000))
     case["remote_memory"] = {"memory-type": "MEMORY_POOL", "remote-mem-latency": latency}
     compat: Any = data.draw(st.sampled_from(["astra-sim", ""]))
+    slots: Any = "astra-sim" if compat else data.draw(st.sampled_from(["astra-sim", "device"]))
     try:
-        done, times = simulated(nodes, system_of(case, compat=compat))
+        system = msgspec.structs.replace(system_of(case, compat=compat), slots=slots)
+        done, times = simulated(nodes, system)
     except (UsageError, PairError):
         assume(False)
     rendezvous = case["cli"].get("rendezvous-protocol") == "true"
@@ -73,6 +77,7 @@ def test_they_are_those_of_looking_at_every_moment(data: st.DataObject) -> None:
         assert {name: row[name] for name in columns} == {
             name: wanted.get(name, 0) for name in columns
         }
+    assert done.compute.tolist() == [expected[rank].get("computing", 0) for rank in sorted(nodes)]
     assert_laws(done)
 
 
@@ -139,6 +144,15 @@ def test_a_rank_that_stands_for_all_gives_all_the_same() -> None:
     assert_laws(alike)
 
 
+def test_computation_side_by_side_counts_once() -> None:
+    """Two streams of a device, and a third kernel later; each rank's sum would be 16 us."""
+    nodes = [compute(0, 6, stream=7), compute(1, 4, stream=20), compute(2, 6, stream=7)]
+    done = simulate([trace_of(nodes)], System(Network((Dimension("switch", 1, 1.0),))))
+    assert done.cycles.tolist() == [12_000]
+    assert done.compute.tolist() == [12_000]
+    assert done.exposed.tolist() == [0]
+
+
 # memory
 
 
@@ -162,6 +176,18 @@ def test_live_memory_is_that_of_looking_at_every_life(demo_folder: Path, rank: i
     row = done.program.row
     times = dict(zip(row.tolist(), zip(done.start.tolist(), done.end.tolist(), strict=True),
                      strict=True))  # fmt: skip
+    uses = uses_of(trace)
+    assert uses
+    expected = {device: live_bytes(of_device, times) for device, of_device in uses.items()}
+    live = done.live_memory
+    assert live is not None
+    assert live["rank"].unique().sort().to_list() == [0, 1]
+    for found in live.iter_rows(named=True):
+        assert (found["peak"], found["at"]) == expected[found["device"]]
+
+
+def uses_of(trace: nadi.Trace) -> dict[str, list[Any]]:
+    """List by device what :func:`live_bytes` takes."""
     tensors = list(trace.tensors.iter_rows(named=True))
     uses: dict[str, list[Any]] = {}
     for node, is_output, _, _, _, number, _ in trace.operands.iter_rows():
@@ -176,13 +202,76 @@ def test_live_memory_is_that_of_looking_at_every_life(demo_folder: Path, rank: i
             uses.setdefault(tensor["device"], []).append(
                 (node, tensor["storage_id"], is_output, size)
             )
-    assert uses
-    expected = {device: live_bytes(of_device, times) for device, of_device in uses.items()}
+    return uses
+
+
+@pytest.mark.parametrize("name", ["cpu_mlp", "cpu_ddp4", "cpu_transformer4", "gpu_resnet_pair"])
+def test_a_recording_takes_as_much_as_it_was_measured_to(name: str, shared_traces: Path) -> None:
+    """Replayed with recorded times: the peak is that of looking at the recorded times."""
+    job = nadi.load_job(shared_traces / name)
+    network = Network((Dimension("switch", len(job.traces), 50.0, 500.0),))
+    live = simulate(job, System(network, compute=Compute(replay_only=True))).live_memory
+    assert live is not None
+    told = {(row["rank"], row["device"]): row for row in live.iter_rows(named=True)}
+    peaks = {}
+    for rank, trace in enumerate(job.traces):
+        starts, lengths = (trace.nodes[column].to_list() for column in ("start", "duration"))
+        times = {
+            row: (start - job.origin, start - job.origin + length)
+            for row, (start, length) in enumerate(zip(starts, lengths, strict=True))
+        }
+        for device, uses in uses_of(trace).items():
+            peaks[rank, device] = live_bytes(uses, times)[0]
+    assert {key: row["peak"] for key, row in told.items()} == peaks
+
+
+@pytest.mark.parametrize("slots", ["device", "astra-sim"])
+def test_operators_of_a_recording_use_tensors_at_the_simulated_times(
+    demo_folder: Path, slots: Any
+) -> None:
+    job = nadi.load_job(demo_folder)
+    done = simulate(job, msgspec.structs.replace(nadi.load_system("dgx-h100", 4), slots=slots))
     live = done.live_memory
     assert live is not None
-    assert live["rank"].unique().sort().to_list() == [0, 1]
-    for found in live.iter_rows(named=True):
-        assert (found["peak"], found["at"]) == expected[found["device"]]
+    for rank, played in enumerate(done.recorded):
+        row = done.program.row[done.program.first[rank] :]
+        order = np.argsort(row[: done.program.first[rank + 1] - done.program.first[rank]])
+        start, end = (
+            column[done.program.first[rank] :][order].tolist() for column in (done.start, done.end)
+        )
+        assert played.trace.nodes.height == order.size
+        times = {
+            number: (start[first], end[last])
+            for number, (first, last) in enumerate(zip(played.first, played.last, strict=True))
+            if first >= 0
+        }
+        assert all(begin <= until for begin, until in times.values())
+        (uses,) = uses_of(job.traces[rank]).values()
+        told = live.row(rank, named=True)
+        assert (told["peak"], told["at"]) == live_bytes(uses, times)
+
+
+def test_what_does_not_fit_is_told(demo_folder: Path) -> None:
+    """Where all tensors are of the host, it stands for the system's device; else it does not."""
+    system = nadi.load_system("dgx-h100", 4)
+    assert system.memory_capacity == 80 * 10**9
+    done = simulate(demo_folder, system)
+    assert done.beyond_capacity.is_empty()
+    live = done.live_memory
+    assert live is not None
+    peaks = live["peak"].to_list()
+    capacity = sorted(peaks)[1]
+    small = replace(done, system=msgspec.structs.replace(system, memory_capacity=capacity))
+    assert small.beyond_capacity["peak"].to_list() == [n for n in peaks if n > capacity]
+    beside = live.with_columns(
+        device=pl.Series(["cuda:0", "cpu", "cpu", "cpu"], dtype=live.schema["device"])
+    )
+    vars(small)["live_memory"] = beside
+    assert small.beyond_capacity["rank"].to_list() == ([0] if peaks[0] > capacity else [])
+    vars(small)["live_memory"] = None
+    assert small.beyond_capacity.is_empty()
+    unknown = replace(done, system=msgspec.structs.replace(system, memory_capacity=0))
+    assert unknown.beyond_capacity.is_empty()
 
 
 def test_without_operands_live_memory_is_not_known() -> None:

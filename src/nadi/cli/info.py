@@ -21,6 +21,7 @@ are sums of durations; what is nested counts in each that encloses it.
   nadi info device.json.gz
   nadi info TRACES
   nadi info TRACES --json | jq '.[].nodes'
+  nadi info simulated.nadi                   # what nadi simulate -o wrote
 """
 
 
@@ -36,20 +37,33 @@ def command(
     ] = False,
 ) -> None:  # fmt: skip
     """Describe each trace."""
+    import msgspec
+
     from nadi import formats
-    from nadi.discover import list_files
+    from nadi.discover import TraceFiles, list_files
     from nadi.report._text import to_json
     from nadi.report.info import describe, print_description
+    from nadi.report.saved_simulations import is_saved_simulation, read_simulation
+    from nadi.report.simulation import describe_simulation, print_simulation, simulation_json
 
-    files = list_files(paths)
+    saved = [path for path in paths if is_saved_simulation(path)]
+    traces = [path for path in paths if path not in saved]
+    files = list_files(traces) if traces else TraceFiles()
+    simulations = [read_simulation(path) for path in saved]
     data = [describe(formats.read(file)) for file in files.traces]
     if as_json:
-        sys.stdout.write(to_json(data).decode())
+        told = [msgspec.Raw(simulation_json(describe_simulation(one))) for one in simulations]
+        sys.stdout.write(to_json([*data, *told]).decode())
         return
     console = output_console()
     for number, one in enumerate(data):
         if number:
             console.print()
         print_description(one, console)
+    for number, (path, done) in enumerate(zip(saved, simulations, strict=True)):
+        if number or data:
+            console.print()
+        console.print(f"{path}  (a simulated job)", style="bold", markup=False)
+        print_simulation(done, console)
     for file in files.ignored:
         console.print(f"passed over: {file} (no trace)", markup=False)

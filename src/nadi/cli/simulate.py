@@ -26,7 +26,7 @@ odd about them.
   nadi simulate TRACES --system mine.toml --json | jq .makespan_ns
   nadi simulate TRACES --system mine.toml -o schedule.csv
   nadi simulate TRACES --network net.yml --system-config sys.json
-  nadi simulate traces/workload --network net.yml --system-config sys.json --comm-group g.json
+  nadi simulate traces/workload --system gb200-nvl72 --comm-group groups.json
 """
 
 
@@ -54,7 +54,8 @@ def command(
     ] = None,
     comm_group: Annotated[
         Path | None, typer.Option("--comm-group", metavar="JSON", show_default=False,
-                                  help="ASTRA-sim's file of process groups and their ranks."),
+                                  help="ASTRA-sim's file of process groups and their ranks, for "
+                                  "traces that do not state them; with --system too."),
     ] = None,
     congestion: Annotated[
         bool, typer.Option("--congestion", help="Let messages wait for each other on links.")
@@ -99,6 +100,7 @@ def command(
         )
         from nadi.simulator import (
             load_astra_sim_system,
+            read_comm_groups,
             read_job,
             read_system_file,
             simulate,
@@ -109,10 +111,12 @@ def command(
             check_output(output, [path for path in given if path], force=force)
         if system:
             _refuse_with_system(
-                network, system_config, remote_memory, comm_group, congestion, queues > 1,
-                rendezvous, injection_scale > 1, right,
+                network, system_config, remote_memory, congestion, queues > 1, rendezvous,
+                injection_scale > 1, right,
             )  # fmt: skip
             described = read_system_file(system)
+            if comm_group:
+                described = described.with_groups(read_comm_groups(comm_group))
         elif network and system_config:
             machine = load_astra_sim_system(
                 network, system_config, remote_memory, comm_group, congestion=congestion,
@@ -154,6 +158,6 @@ def _refuse_with_system(*given: object) -> None:
 
 
 _OF_ASTRA_SIM = (
-    "network", "system-config", "remote-memory", "comm-group", "congestion", "queues",
-    "rendezvous", "injection-scale", "right",
+    "network", "system-config", "remote-memory", "congestion", "queues", "rendezvous",
+    "injection-scale", "right",
 )  # fmt: skip

@@ -55,6 +55,9 @@ class Activities:
     src, dst
         int64, shape (dependencies,): the activity waited for, and the one that waits; of
         one rank each. No pair stands twice.
+    first_of_op, last_of_op
+        int64, shape (operations,): the activity that each operation of the event graph begins
+        with, and the one that it ends with, with what is nested in it.
     """
 
     trace: _Ints
@@ -67,6 +70,8 @@ class Activities:
     resource: _Ints
     src: _Ints
     dst: _Ints
+    first_of_op: _Ints
+    last_of_op: _Ints
 
 
 def find_activities(graph: EventGraph, comm_ops: _Ints, log: IssueLog) -> Activities:
@@ -124,6 +129,8 @@ def _unconnected(
     stream = graph.op_trace[work] * 2**48 + _stream_keys(graph)[work]
     none = np.zeros(0, dtype=np.int64)
     unknown = np.zeros(num_pieces + work.size, dtype=np.int64)
+    first_of_op, last_of_op = _extents(graph, boundaries, pieces)
+    first_of_op[work] = last_of_op[work] = num_pieces + np.arange(work.size)
     return Activities(
         trace=graph.op_trace[np.concatenate([boundaries.vertex[pieces.first] // 2, work])],
         op=np.concatenate([pieces.op, work]),
@@ -135,7 +142,20 @@ def _unconnected(
         resource=np.concatenate([thread, begin.size + np.unique(stream, return_inverse=True)[1]]),
         src=none,
         dst=none,
+        first_of_op=first_of_op,
+        last_of_op=last_of_op,
     )
+
+
+def _extents(graph: EventGraph, boundaries: Boundaries, pieces: Pieces) -> _Pairs:
+    """Give the first and the last piece of each operation of a thread; -1 of others."""
+    extents = np.full((2, graph.num_ops), -1, dtype=np.int64)
+    begin, end = boundaries.at[: 2 * graph.num_ops].reshape(-1, 2).T
+    op = np.flatnonzero(begin >= 0)
+    # its own time, in which nothing nested has begun yet, ends at the boundary after its start
+    extents[0, op] = pieces.of_boundary[begin[op] + 1]
+    extents[1, op] = pieces.last_at[end[op]]
+    return extents[0], extents[1]
 
 
 def _stream_keys(graph: EventGraph) -> _Ints:
@@ -268,7 +288,8 @@ def with_hand_overs(activities: Activities) -> Activities:
     duration[chosen] -= late[chosen]
     dst = np.where(new[activities.dst] >= 0, new[activities.dst], activities.dst)
     yes = np.ones(chosen.size, dtype=np.bool_)
-    return Activities(
+    return replace(
+        activities,
         trace=np.concatenate([activities.trace, activities.trace[chosen]]),
         op=np.concatenate([activities.op, np.full(chosen.size, -3)]),
         on_thread=np.concatenate([activities.on_thread, yes]),
@@ -337,4 +358,7 @@ def in_microseconds(activities: Activities, log: IssueLog) -> tuple[Activities, 
     pair = pair[np.diff(pair, prepend=-1) > 0]
     columns = {name: getattr(activities, name)[is_kept] for name in _COLUMNS}
     columns |= {"duration": duration[is_kept], "src": pair % size, "dst": pair // size}
+    for name in ("first_of_op", "last_of_op"):
+        one = getattr(activities, name)
+        columns[name] = np.where(one >= 0, number[last_kept[one]], -1)
     return Activities(**columns), np.flatnonzero(is_kept)

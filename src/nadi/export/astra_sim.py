@@ -25,13 +25,13 @@ from nadi.export.activities import (
     with_hand_overs,
 )  # fmt: skip
 from nadi.export.communication import communication_ops, find_communication
-from nadi.export.nodes import parts_of_ranks, rank_traces
+from nadi.export.nodes import PlayedRank, parts_of_ranks, rank_traces
 from nadi.export.order import find_order
 from nadi.formats import container
 from nadi.formats.location import check_target, locate
 from nadi.graph_builder import build_graph
 from nadi.issues import IssueLog
-from nadi.trace import Job, Trace
+from nadi.trace import Job
 
 __all__ = ["COMM_GROUPS", "TRACES", "SimulatorFiles", "played_traces", "write_for_astra_sim"]
 
@@ -92,9 +92,9 @@ def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False
     for path in (*paths, place / COMM_GROUPS):
         check_target(path, (), replace=overwrite, option="--overwrite")
     log = IssueLog()
-    traces, groups = played_traces(job, log)
+    played, groups = played_traces(job, log)
     sizes = []
-    for trace in traces:
+    for trace in (rank.trace for rank in played):
         sizes.append(trace.nodes.height)
         formats.write(trace, paths[trace.rank])
     container.write_pieces(place / COMM_GROUPS, [msgspec.json.encode(groups)])
@@ -103,7 +103,7 @@ def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False
 
 def played_traces(
     job: Job, log: IssueLog, *, at_once: bool = False, played: Collection[str] = ()
-) -> tuple[Iterator[Trace], dict[str, tuple[int, ...]]]:
+) -> tuple[Iterator[PlayedRank], dict[str, tuple[int, ...]]]:
     """Turn a recorded job into traces whose nodes a simulator can play; O(edges log edges).
 
     Parameters
@@ -121,7 +121,7 @@ def played_traces(
     Returns
     -------
     Iterator
-        The trace of each rank.
+        The trace of each rank, with what its nodes are of the recording.
     dict
         The members of each group by name.
 

@@ -19,7 +19,7 @@ from nadi.graph import EventGraph
 from nadi.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.trace import Trace
 
-__all__ = ["Part", "parts_of_ranks", "rank_traces"]
+__all__ = ["Part", "PlayedRank", "parts_of_ranks", "rank_traces"]
 
 _Ints = npt.NDArray[np.int64]
 _NO_OPERATION = "(no operation)"
@@ -60,6 +60,26 @@ class Part(NamedTuple):
     measured: int
 
 
+class PlayedRank(NamedTuple):
+    """A rank's trace for a simulator, and what its nodes are of the recording.
+
+    Attributes
+    ----------
+    trace
+        What is played.
+    recorded
+        What was recorded.
+    first, last
+        int64, shape (recorded nodes,): the row of the node that each recorded operation begins
+        with, and of the one that it ends with; -1 of those that are not played.
+    """
+
+    trace: Trace
+    recorded: Trace
+    first: _Ints
+    last: _Ints
+
+
 def parts_of_ranks(
     activities: Activities, transfers: Sequence[Transfer], activity_of_op: _Ints
 ) -> dict[int, list[Part]]:
@@ -91,7 +111,7 @@ def rank_traces(
     parts: Mapping[int, Sequence[Part]],
     groups: Groups,
     unit: int = _MICRO,
-) -> Iterator[Trace]:
+) -> Iterator[PlayedRank]:
     """Give each rank's trace as one that was read from an ``.et``.
 
     Its nodes are in order of their ids, from 0, and every dependency is one on data: ASTRA-sim
@@ -121,7 +141,7 @@ def rank_traces(
         mine = [(int(row_of_op[part.op]), part) for part in parts.get(number, ())]
         named = {str(one): list(ranks) for one, (_, ranks) in groups.items()}
         of_groups = {"name": list(named), "ranks": list(named.values())}
-        yield Trace(
+        played = Trace(
             nodes=_nodes(graph, activities, own, mine, list(groups), unit),
             deps=DEPS.build(order.size, {"src": src[order], "dst": dst[order], "kind": "data"}),
             groups=GROUPS.build(len(named), of_groups),
@@ -131,6 +151,15 @@ def rank_traces(
             world_size=len(graph.job.traces),
             given_attributes=_attributes(graph, activities, own, mine, groups),
         )
+        ops = np.flatnonzero(graph.op_trace == number)
+        first, last = np.full((2, trace.nodes.height), -1, dtype=np.int64)
+        first[graph.op_row[ops]] = _rows(row, activities.first_of_op[ops])
+        last[graph.op_row[ops]] = _rows(row, activities.last_of_op[ops])
+        yield PlayedRank(played, trace, first, last)
+
+
+def _rows(row: _Ints, activity: _Ints) -> _Ints:
+    return np.where(activity >= 0, row[activity], -1)
 
 
 def _nodes(

@@ -103,6 +103,13 @@ def read(path: Path | str) -> Trace:
     path = locate(path)
     found = sniff(path)
     if found is None:
+        from nadi.formats import native
+
+        if native.holds_simulation(container.read_head(path)):
+            raise FormatError(
+                str(path), "it is the result of a simulation, and no trace",
+                "nadi info shows it, and nadi.read_simulation reads it",
+            )  # fmt: skip
         titles = ", ".join(one.title for one in FORMATS if one.decoder)
         raise FormatError(str(path), "no trace that Nadi knows", f"it reads: {titles}")
     if found.name == "nadi":  # which opens the file itself, to read no more than is needed

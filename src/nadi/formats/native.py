@@ -31,11 +31,26 @@ from nadi.provenance import Provenance
 from nadi.schema import ATTRIBUTE_TYPES, DEPS, GROUPS, ISSUES, NODES, Table
 from nadi.trace import Trace
 
-__all__ = ["VERSION", "encode", "looks_like", "read"]
+__all__ = [
+    "DAMAGED",
+    "SIMULATION",
+    "VERSION",
+    "add_member",
+    "add_table",
+    "encode",
+    "holds_simulation",
+    "looks_like",
+    "one_line",
+    "open_members",
+    "read",
+    "read_arrow",
+    "read_member",
+]
 
 VERSION = 1
 
 _HEADER = "nadi.json"
+SIMULATION = "simulation.json"  # the first member of a simulation's result, which is no trace
 _TABLES = {"nodes": NODES, "deps": DEPS, "groups": GROUPS, "issues": ISSUES}
 _PIECE = 1 << 20  # bytes of attributes to a row of bytes.arrow
 _OLDEST_DATE = (1980, 1, 1, 0, 0, 0)  # of a zip: the same trace gives the same file
@@ -44,7 +59,7 @@ _LONGEST_REASON = 200
 _ATTRIBUTE_DTYPES = {"node": pl.Int32(), "name": pl.Int32(), "type": pl.UInt8(),
                      "value": pl.Int64(), "length": pl.Int32()}  # fmt: skip
 _PIECE_DTYPES = {"bytes": pl.Binary()}
-_DAMAGED = "the file is damaged or cut off: write or copy it again"
+DAMAGED = "the file is damaged or cut off: write or copy it again"
 
 
 class _Header(msgspec.Struct):
@@ -60,7 +75,16 @@ class _Header(msgspec.Struct):
 
 def looks_like(head: bytes) -> bool:
     """Tell from a file's first bytes whether it is one of Nadi's own."""
-    return head.startswith(b"PK\x03\x04") and head[30 : 30 + len(_HEADER)] == _HEADER.encode()
+    return _first_member_is(_HEADER, head)
+
+
+def holds_simulation(head: bytes) -> bool:
+    """Tell from a file's first bytes whether it is a result of a simulation."""
+    return _first_member_is(SIMULATION, head)
+
+
+def _first_member_is(name: str, head: bytes) -> bool:
+    return head.startswith(b"PK\x03\x04") and head[30 : 30 + len(name)] == name.encode()
 
 
 def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
@@ -77,23 +101,25 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     )
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as members:
-        _add(members, _HEADER, msgspec.json.format(msgspec.json.encode(header), indent=1))
+        add_member(members, _HEADER, msgspec.json.format(msgspec.json.encode(header), indent=1))
         for name, table in _TABLES.items():
-            _add(members, f"{name}.arrow", _arrow(_without_missing(getattr(trace, name), table)))
+            add_table(members, name, _without_missing(getattr(trace, name), table))
         columns, pieces = _attribute_tables(attributes)
-        _add(members, "attributes.arrow", _arrow(columns))
-        _add(members, "bytes.arrow", _arrow(pieces))
+        add_table(members, "attributes", columns)
+        add_table(members, "bytes", pieces)
     yield file.getvalue()
 
 
-def _add(members: zipfile.ZipFile, name: str, content: bytes) -> None:
+def add_member(members: zipfile.ZipFile, name: str, content: bytes) -> None:
+    """Add a file to a zip, without the time of day."""
     members.writestr(zipfile.ZipInfo(name, _OLDEST_DATE), content)
 
 
-def _arrow(frame: pl.DataFrame) -> bytes:
+def add_table(members: zipfile.ZipFile, name: str, frame: pl.DataFrame) -> None:
+    """Add a table to a zip, as ``<name>.arrow``."""
     out = io.BytesIO()
     frame.write_ipc(out, compression="zstd")
-    return out.getvalue()
+    add_member(members, f"{name}.arrow", out.getvalue())
 
 
 def _without_missing(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
@@ -130,7 +156,7 @@ def read(path: Path) -> Trace:
     FormatError
         If the file is damaged, or of a version newer than this Nadi.
     """
-    with _open(path) as members:
+    with open_members(path) as members:
         header = _read_header(path, members)
         tables = {name: _read_table(path, members, name, header) for name in _TABLES}
         identity = _identity(members)
@@ -161,7 +187,7 @@ def _check_references(path: Path, tables: dict[str, pl.DataFrame]) -> None:
         if wrong.any():
             row = int(np.argmax(wrong))
             what = f"table {table}, row {row}: {column} is {values[row]}, no row that it may name"
-            raise FormatError(str(path), what, _DAMAGED)
+            raise FormatError(str(path), what, DAMAGED)
     start, duration, exclusive = (
         tables["nodes"][name].to_numpy() for name in ("start", "duration", "exclusive")
     )
@@ -170,11 +196,12 @@ def _check_references(path: Path, tables: dict[str, pl.DataFrame]) -> None:
     if wrong.any():
         row = int(np.argmax(wrong))
         what = f"table nodes, row {row}: start, duration and exclusive do not fit together"
-        raise FormatError(str(path), what, _DAMAGED)
+        raise FormatError(str(path), what, DAMAGED)
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[zipfile.ZipFile]:
+def open_members(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip of tables; raises InputError if it is none or cannot be read."""
     try:
         file = path.open("rb")
     except OSError as error:
@@ -185,8 +212,8 @@ def _open(path: Path) -> Iterator[zipfile.ZipFile]:
         try:
             members = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
-            what = f"not a whole zip file ({_one_line(error)})"
-            raise FormatError(str(path), what, _DAMAGED) from None
+            what = f"not a whole zip file ({one_line(error)})"
+            raise FormatError(str(path), what, DAMAGED) from None
         with members:
             yield members
 
@@ -196,7 +223,8 @@ def _identity(members: zipfile.ZipFile) -> list[tuple[str, int, int]]:
     return [(member.filename, member.file_size, member.CRC) for member in members.infolist()]
 
 
-def _read_member(path: Path, members: zipfile.ZipFile, name: str) -> bytes:
+def read_member(path: Path, members: zipfile.ZipFile, name: str) -> bytes:
+    """Read a file of a zip; raises FormatError if it is not there or broken."""
     try:
         if members.getinfo(name).compress_type == zipfile.ZIP_STORED:
             return members.read(name)  # which checks its CRC
@@ -205,18 +233,18 @@ def _read_member(path: Path, members: zipfile.ZipFile, name: str) -> bytes:
         what = f"member {name} is not in the file"
     except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, RuntimeError,
             ValueError) as error:  # fmt: skip
-        what = f"member {name} cannot be read ({_one_line(error)})"
-    raise FormatError(str(path), what, _DAMAGED)
+        what = f"member {name} cannot be read ({one_line(error)})"
+    raise FormatError(str(path), what, DAMAGED)
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """Give what a library says of a file, without the bytes that it met there."""
     text = str(error).partition("\n")[0][:_LONGEST_REASON]
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _read_header(path: Path, members: zipfile.ZipFile) -> _Header:
-    content = _read_member(path, members, _HEADER)
+    content = read_member(path, members, _HEADER)
     try:
         version = msgspec.json.decode(content, type=dict[str, Any])["version"]
         if version != VERSION:
@@ -226,43 +254,44 @@ def _read_header(path: Path, members: zipfile.ZipFile) -> _Header:
             )  # fmt: skip
         return msgspec.json.decode(content, type=_Header)
     except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
-        raise FormatError(str(path), f"{_HEADER}: {_one_line(error)}", _DAMAGED) from None
+        raise FormatError(str(path), f"{_HEADER}: {one_line(error)}", DAMAGED) from None
 
 
 def _read_table(path: Path, members: zipfile.ZipFile, name: str, header: _Header) -> pl.DataFrame:
-    frame = _read_arrow(path, members, f"{name}.arrow")
+    frame = read_arrow(path, members, f"{name}.arrow")
     try:
         built = _TABLES[name].build(header.heights[name], frame.to_dict())
         _TABLES[name].check(built)
     except (ValueError, TypeError, KeyError, pl.exceptions.PolarsError) as error:
-        what = f"table {name}: {_one_line(error)}"
-        raise FormatError(str(path), what, _DAMAGED) from None
+        what = f"table {name}: {one_line(error)}"
+        raise FormatError(str(path), what, DAMAGED) from None
     return built
 
 
-def _read_arrow(path: Path, members: zipfile.ZipFile, name: str) -> pl.DataFrame:
-    content = _read_member(path, members, name)
+def read_arrow(path: Path, members: zipfile.ZipFile, name: str) -> pl.DataFrame:
+    """Read a table of a zip; raises FormatError if it is not there or broken."""
+    content = read_member(path, members, name)
     try:
         return pl.read_ipc(content)
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:
-        raise FormatError(str(path), f"{name}: {_one_line(error)}", _DAMAGED) from None
+        raise FormatError(str(path), f"{name}: {one_line(error)}", DAMAGED) from None
 
 
 def _read_attributes(
     path: Path, identity: list[tuple[str, int, int]], num_nodes: int
 ) -> Attributes:
-    with _open(path) as members:
+    with open_members(path) as members:
         if _identity(members) != identity:
             raise InputError(str(path), "the file has changed since it was opened", "read it again")
         header = _read_header(path, members)
-        columns = _read_arrow(path, members, "attributes.arrow")
-        pieces = _read_arrow(path, members, "bytes.arrow")
+        columns = read_arrow(path, members, "attributes.arrow")
+        pieces = read_arrow(path, members, "bytes.arrow")
     for name, frame, dtypes in (
         ("attributes", columns, _ATTRIBUTE_DTYPES), ("bytes", pieces, _PIECE_DTYPES),
     ):  # fmt: skip
         if dict(frame.schema) != dtypes or any(frame.null_count().row(0)):
             raise FormatError(
-                str(path), f"{name}.arrow: columns {_one_line(ValueError(frame.schema))}", _DAMAGED
+                str(path), f"{name}.arrow: columns {one_line(ValueError(frame.schema))}", DAMAGED
             )
     attributes = Attributes(
         **{name: columns[name].to_numpy() for name in columns.columns},
@@ -270,7 +299,7 @@ def _read_attributes(
         buffers=(np.frombuffer(b"".join(pieces["bytes"].to_list()), dtype=np.uint8).copy(),),
     )
     if (row := _wrong_attribute(attributes, num_nodes)) >= 0:
-        raise FormatError(str(path), f"attributes.arrow, row {row}: nothing it may say", _DAMAGED)
+        raise FormatError(str(path), f"attributes.arrow, row {row}: nothing it may say", DAMAGED)
     return attributes
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,16 +10,19 @@ import msgspec
 import numpy as np
 import polars as pl
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from nadi.errors import UsageError
 from nadi.formats.container import check_writable, write_pieces
 from nadi.formats.location import check_target, is_local, locate
-from nadi.issues import summed_issues
 from nadi.report._text import make_table, name_cell, print_issues
+from nadi.report.saved_simulations import SavedSimulation, write_tables
 from nadi.report.simulation_timeline import write_issue_lines, write_simulated_timeline
-from nadi.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES, Table
+from nadi.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES
+from nadi.schema import Table as Declared
 from nadi.simulator.accounts import PARTITION, WAITING
+from nadi.simulator.accounts_memory import are_of_device
 from nadi.simulator.simulation import Simulation
 from nadi.units import format_bytes, format_count, format_ns, format_percent
 
@@ -36,7 +37,8 @@ __all__ = [
 
 _UNITS = {"ns": "_ns", "GB/s": "_gb_per_s", "bytes": "_bytes"}
 _ROWS_AT_ONCE = 1 << 18
-_OLDEST_DATE = (1980, 1, 1, 0, 0, 0)  # so that the same result is the same file
+_WIDE = 160  # letters
+_Answer = Simulation | SavedSimulation
 _FIRST, _SLOWEST, _GROUPS = 8, 4, 8  # rows shown
 
 _WORDS = {
@@ -51,14 +53,14 @@ _WORDS = {
 # what is told
 
 
-def describe_simulation(simulation: Simulation) -> dict[str, Any]:
+def describe_simulation(simulation: _Answer) -> dict[str, Any]:
     """Compute what ``--json`` prints; what has a row per thing is a polars frame."""
     live = simulation.live_memory
     system = simulation.system
     return {
         "system": system.name,
         "ranks": simulation.cycles.size,
-        "nodes": _num_nodes(simulation),
+        "nodes": simulation.num_nodes,
         "makespan_ns": simulation.makespan,
         "finish_ns": simulation.cycles.tolist(),
         "compute_ns": simulation.compute.tolist(),
@@ -69,20 +71,17 @@ def describe_simulation(simulation: Simulation) -> dict[str, Any]:
         "collectives_by_type": _named(simulation.collective_types, COLLECTIVE_TIMES),
         "collectives_by_group": _named(simulation.process_groups, COLLECTIVE_TIMES),
         "live_memory": None if live is None else _named(live, LIVE_MEMORY),
+        "memory_capacity_bytes": system.memory_capacity or None,
+        "beyond_capacity": _named(simulation.beyond_capacity, LIVE_MEMORY),
     }
 
 
-def _num_nodes(simulation: Simulation) -> int:
-    """Count the nodes of all ranks, also of those that another stands for."""
-    return int(np.diff(simulation.program.first)[simulation.like].sum())
-
-
-def _slowest(simulation: Simulation) -> pl.DataFrame:
+def _slowest(simulation: _Answer) -> pl.DataFrame:
     """Give the row of the rank that finishes last, of several the lowest."""
     return simulation.rank_times[int(np.argmax(simulation.cycles))]
 
 
-def _named(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+def _named(frame: pl.DataFrame, table: Declared) -> pl.DataFrame:
     """Name the columns with their units, and write null where a figure is not known."""
     names = {
         column.name: column.name + _UNITS[column.unit]
@@ -160,32 +159,21 @@ def _write_csv(simulation: Simulation, path: Path) -> pl.DataFrame:
 
 
 def _write_native(simulation: Simulation, path: Path) -> pl.DataFrame:
-    """Write a zip of Arrow files, one per table, as Nadi's own files of traces are."""
+    """Write what :func:`nadi.read_simulation` reads."""
     live = simulation.live_memory
     tables = {
-        "schedule": named_schedule(simulation),
         "rank_times": simulation.rank_times,
         "collective_times": simulation.collectives,
+        "issues": simulation.issues,
         **({} if live is None else {"live_memory": live}),
     }
-    scalars = {
+    sums = {
         name: value
         for name, value in _whole(simulation).items()
         if not isinstance(value, (pl.DataFrame, list, dict)) or name == "settings"
     }
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as members:
-        members.writestr(_member("simulation.json"), simulation_json(scalars))
-        for name, table in tables.items():
-            content = io.BytesIO()
-            table.write_ipc(content, compression="zstd")
-            members.writestr(_member(f"{name}.arrow"), content.getvalue())
-    write_pieces(path, [file.getvalue()])
+    write_tables(path, sums, named_schedule(simulation), tables)
     return ISSUES.empty()
-
-
-def _member(name: str) -> zipfile.ZipInfo:
-    return zipfile.ZipInfo(name, _OLDEST_DATE)
 
 
 _Writer = Callable[[Simulation, Path], pl.DataFrame]
@@ -260,11 +248,11 @@ def write_simulation(simulation: Simulation, path: Path | str) -> pl.DataFrame:
 # the page of text
 
 
-def print_simulation(simulation: Simulation, console: Console) -> None:
+def print_simulation(simulation: _Answer, console: Console) -> None:
     """Print the page of text."""
     system, num_ranks = simulation.system, simulation.cycles.size
     on = f" on {system.name}" if system.name else ""
-    ranks, nodes = _counted(num_ranks, "rank"), _counted(_num_nodes(simulation), "node")
+    ranks, nodes = _counted(num_ranks, "rank"), _counted(simulation.num_nodes, "node")
     makespan = f"{format_ns(simulation.makespan)} ({format_count(simulation.makespan)} ns)"
     console.print(Text(f"{ranks}, {nodes}{on}: {makespan}"))
     slowest = _slowest(simulation).row(0, named=True)
@@ -276,8 +264,8 @@ def print_simulation(simulation: Simulation, console: Console) -> None:
         _print_types(simulation, console)
         _print_groups(simulation, console)
     _print_memory(simulation, console)
-    issues = summed_issues([trace.issues for trace in simulation.program.traces])
-    print_issues((i for i in issues.iter_rows(named=True) if i["severity"] != "info"), console)
+    issues = simulation.issues.iter_rows(named=True)
+    print_issues((issue for issue in issues if issue["severity"] != "info"), console)
 
 
 def _counted(count: int, what: str) -> str:
@@ -294,7 +282,7 @@ def _shares(row: dict[str, int]) -> str:
     )
 
 
-def _print_ranks(simulation: Simulation, console: Console) -> None:
+def _print_ranks(simulation: _Answer, console: Console) -> None:
     """Print a row for ranks side by side that did the same."""
     table = simulation.rank_times.with_columns(waiting=pl.sum_horizontal(WAITING))
     figures = table.drop("rank")
@@ -319,13 +307,13 @@ def _print_ranks(simulation: Simulation, console: Console) -> None:
         row = table.row(int(first[k]), named=True)
         label = f"{first[k]}" if first[k] == last[k] else f"{first[k]}-{last[k]}"
         page.add_row(label, *(format_ns(row[name]) for name in columns))
-    console.print(page)
+    _print_table(page, console)
     if len(shown) < first.size:
         rest = sum(int(last[k] - first[k]) + 1 for k in range(first.size) if k not in set(shown))
         console.print(f"and {format_count(rest)} more ranks; --json prints all")
 
 
-def _print_types(simulation: Simulation, console: Console) -> None:
+def _print_types(simulation: _Answer, console: Console) -> None:
     page = make_table(
         "collectives by type",
         **{"type": "left", "members": "right", "count": "right", "bytes": "right",
@@ -341,14 +329,23 @@ def _print_types(simulation: Simulation, console: Console) -> None:
             f"{row['bus_bandwidth']:.1f}" if row["bus_bandwidth"] >= 0 else "-",
             format_percent(row["fraction"], 1) if row["fraction"] >= 0 else "-",
         )  # fmt: skip
+    _print_table(page, console)
+
+
+def _print_table(page: Table, console: Console) -> None:
+    """Print a table; where lines are not folded, for a file or a pipe, with all its letters."""
+    width = console.width
+    if console.soft_wrap:
+        console.width = max(width, _WIDE)
     console.print(page)
+    console.width = width
 
 
 def _from_to(members: list[int]) -> str:
     return str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}"
 
 
-def _print_groups(simulation: Simulation, console: Console) -> None:
+def _print_groups(simulation: _Answer, console: Console) -> None:
     """Print a row for groups that did the same, the one with the most time first."""
     sums = ["members", "count", "bytes", "time", "waiting"]
     groups = simulation.process_groups.group_by(sums, maintain_order=True)
@@ -366,21 +363,31 @@ def _print_groups(simulation: Simulation, console: Console) -> None:
             format_count(row["count"]), format_bytes(row["bytes"]), format_ns(row["time"]),
             format_ns(row["waiting"]),
         )  # fmt: skip
-    console.print(page)
+    _print_table(page, console)
     if table.height > _GROUPS:
         console.print(f"and {format_count(table.height - _GROUPS)} more; --json prints all")
 
 
-def _print_memory(simulation: Simulation, console: Console) -> None:
-    live = simulation.live_memory
+def _print_memory(simulation: _Answer, console: Console) -> None:
+    """Print the largest peak of each kind of device, and which ranks' tensors do not fit."""
+    live, capacity = simulation.live_memory, simulation.system.memory_capacity
     if live is None:
         console.print("live tensors: not known, the traces say of none")
         return
-    for row in live.sort("peak", descending=True).unique("device", maintain_order=True).iter_rows(
-        named=True
-    ):  # fmt: skip
+    kind = live["device"].cast(pl.String).str.extract(r"^([^:]*)")
+    largest = live.with_columns(kind=kind, counts=are_of_device(live)).sort(
+        "peak", descending=True, maintain_order=True
+    )
+    for row in largest.unique("kind", keep="first", maintain_order=True).iter_rows(named=True):
         on = f" on {row['device']}" if row["device"] else ""
+        of = f" of {format_bytes(capacity)}" if capacity and row["counts"] else ""
         console.print(Text(
-            f"live tensors{on}: at most {format_bytes(row['peak'])}, rank {row['rank']} at "
+            f"live tensors{on}: at most {format_bytes(row['peak'])}{of}, rank {row['rank']} at "
             f"{format_ns(row['at'])}"
+        ))  # fmt: skip
+    beyond = simulation.beyond_capacity["rank"].n_unique()
+    if beyond:
+        console.print(Text(
+            f"warning: live tensors of {_counted(beyond, 'rank')} take more than the "
+            f"{format_bytes(capacity)} of a rank's device"
         ))  # fmt: skip

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from nadi.simulator.astra_config import astra_sim_system, load_astra_sim_system
+from nadi.simulator.astra_config import (
+    astra_sim_system,
+    load_astra_sim_system,
+    read_comm_groups,
+)
 from nadi.simulator.config import System
 from nadi.simulator.elsewhere import OnSystem, Prices, on_system, prices_on
 from nadi.simulator.engine import simulate
@@ -31,6 +35,7 @@ __all__ = [
     "message_time",
     "on_system",
     "prices_on",
+    "read_comm_groups",
     "read_job",
     "read_ranks",
     "read_system_file",

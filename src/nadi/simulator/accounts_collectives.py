@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -199,7 +199,12 @@ def _volumes(comm_type: pl.Series, size: Ints, members: Ints) -> tuple[Ints, Flo
 _IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 
-def sum_by_type(simulation: Simulation) -> pl.DataFrame:
+class _WithCollectives(Protocol):
+    @property
+    def collectives(self) -> pl.DataFrame: ...
+
+
+def sum_by_type(simulation: _WithCollectives) -> pl.DataFrame:
     """Add up the collectives of each type.
 
     Returns
@@ -213,7 +218,7 @@ def sum_by_type(simulation: Simulation) -> pl.DataFrame:
     return _summed(simulation.collectives, ["type", "algorithm"])
 
 
-def sum_by_group(simulation: Simulation) -> pl.DataFrame:
+def sum_by_group(simulation: _WithCollectives) -> pl.DataFrame:
     """Add up the collectives of each process group; as :func:`sum_by_type`, with ``group``."""
     return _summed(simulation.collectives, ["group"])
 

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nadi.export.nodes import PlayedRank
 from nadi.operands import OPERAND_NAMES
 from nadi.schema import LIVE_MEMORY
+from nadi.simulator.config import System
 from nadi.simulator.simulation import Simulation
 from nadi.trace import Trace
 
-__all__ = ["live_memory"]
+__all__ = ["are_of_device", "beyond_capacity", "live_memory"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+_HOST = "cpu"
 _NO_MEMORY = "meta"  # the device of tensors that have a shape and no data
+
+
+class _WithMemory(Protocol):
+    @property
+    def system(self) -> System: ...
+    @property
+    def live_memory(self) -> pl.DataFrame | None: ...
+
+
+def beyond_capacity(simulation: _WithMemory) -> pl.DataFrame:
+    """Give those rows of ``live_memory`` whose peak a rank's device has no room for.
+
+    None of a system that does not say how much it has.
+    """
+    live, capacity = simulation.live_memory, simulation.system.memory_capacity
+    if live is None or not capacity:
+        return LIVE_MEMORY.empty()
+    return live.filter((live["peak"] > capacity) & are_of_device(live))
+
+
+def are_of_device(live: pl.DataFrame) -> pl.Series:
+    """Tell which rows of ``live_memory`` are of memory that a system states the capacity of.
+
+    Not that of the host, unless all are: then it was recorded without another device, and
+    stands for the system's.
+    """
+    on_device = live["device"].cast(pl.String) != _HOST
+    return on_device if on_device.any() else ~on_device
 
 
 class _Uses(NamedTuple):
@@ -40,8 +71,12 @@ def live_memory(simulation: Simulation) -> pl.DataFrame | None:
 
     A storage is live from the start of the node that gives it first, or from 0 if it was there
     before; until the end of the last node that uses it. A node that gives a storage and was not
-    given it makes new memory, even under an id that there was before: recorders give ids of
-    freed memory again. How large it is, the tensors in it tell.
+    given it makes new memory once all uses of it before have ended: recorders give ids of freed
+    memory again. How large it is, the tensors in it tell.
+
+    Of a recording the operators recorded use tensors, each from the start of the node that it
+    begins with to the end of that which it ends with; so those nested in an operator use what
+    it uses while it does.
 
     Returns
     -------
@@ -52,15 +87,15 @@ def live_memory(simulation: Simulation) -> pl.DataFrame | None:
     known: dict[int, _Uses | None] = {}
     peaks: dict[tuple[int, int], list[tuple[str, int, int, int]]] = {}
     rows = []
-    for rank, (trace, like) in enumerate(
-        zip(simulation.traces, simulation.like.tolist(), strict=True)
-    ):
+    traces = [one.recorded for one in simulation.recorded] or simulation.traces
+    for rank, (trace, like) in enumerate(zip(traces, simulation.like.tolist(), strict=True)):
         if id(trace) not in known:
             known[id(trace)] = _uses(trace)
         uses, key = known[id(trace)], (id(trace), like)
         if uses is not None:
             if key not in peaks:
-                peaks[key] = _peaks(simulation, like, uses)
+                played = simulation.recorded[rank] if simulation.recorded else None
+                peaks[key] = _peaks(*_times(simulation, like, played), uses)
             rows += [(rank, *peak) for peak in peaks[key]]
     if not rows:
         return None
@@ -116,8 +151,8 @@ def _ends(tensors: pl.DataFrame) -> Ints:
     return np.asarray(np.where(elements > 0, (offset + reach) * itemsize, 0))
 
 
-def _peaks(simulation: Simulation, rank: int, uses: _Uses) -> list[tuple[str, int, int, int]]:
-    """Give device, peak, when it is reached, and number of storages, for each device.
+def _times(simulation: Simulation, rank: int, played: PlayedRank | None) -> tuple[Ints, Ints]:
+    """Give from when to when each row of a trace goes on; of what is not played, no time.
 
     ``rank`` is one of the program.
     """
@@ -125,12 +160,19 @@ def _peaks(simulation: Simulation, rank: int, uses: _Uses) -> list[tuple[str, in
     row = simulation.program.row[first:last]
     start, end = np.empty((2, row.size), dtype=np.int64)
     start[row], end[row] = simulation.start[first:last], simulation.end[first:last]
+    if played is None:
+        return start, end
+    known = played.first >= 0
+    return np.where(known, start[played.first], 0), np.where(known, end[played.last], 0)
+
+
+def _peaks(start: Ints, end: Ints, uses: _Uses) -> list[tuple[str, int, int, int]]:
+    """Give device, peak, when it is reached, and number of storages, for each device."""
     order = np.lexsort((uses.row, start[uses.row], uses.storage))
     storage, node = uses.storage[order], uses.row[order]
-    is_first = np.diff(storage, prepend=-1) > 0
-    made = uses.makes[order]
-    at = np.flatnonzero(is_first | made)  # where a life begins
-    begin = np.where(made[at], start[node[at]], 0)
+    made = uses.makes[order] & _is_over(storage, start[node], end[node])
+    at = np.flatnonzero((np.diff(storage, prepend=-1) > 0) | made)  # where a life begins
+    begin = np.where(uses.makes[order][at], start[node[at]], 0)
     until = np.maximum.reduceat(end[node], at)
     size = np.maximum.reduceat(uses.size[order], at)
     device = uses.device[order][at]
@@ -146,3 +188,12 @@ def _peaks(simulation: Simulation, rank: int, uses: _Uses) -> list[tuple[str, in
         peak, when = (int(live[best]), int(time[by_time[best]])) if live.size else (0, 0)
         found.append((name, peak, when, int(mine.size)))
     return found
+
+
+def _is_over(storage: Ints, start: Ints, end: Ints) -> Bools:
+    """Tell of each use, by storage and start, whether all uses of the storage before had ended."""
+    moments, number = np.unique(end, return_inverse=True)
+    latest = np.maximum.accumulate(storage * moments.size + number.reshape(-1)) % moments.size
+    over = np.ones(storage.size, dtype=np.bool_)
+    over[1:] = moments[latest[:-1]] <= start[1:]
+    return over

@@ -15,7 +15,7 @@ from nadi.simulator.config import (
     System,
 )
 
-__all__ = ["astra_sim_system", "load_astra_sim_system"]
+__all__ = ["astra_sim_system", "load_astra_sim_system", "read_comm_groups"]
 
 _TOPOLOGIES = {"ring": "ring", "fullyconnected": "fully-connected", "switch": "switch"}
 _MEMORY = {
@@ -66,6 +66,22 @@ def load_astra_sim_system(
         "comm_group": _read_json(Path(comm_group)) if comm_group else {},
     }
     return astra_sim_system(**given, **options, name=Path(system).name)
+
+
+def read_comm_groups(path: Path | str) -> dict[str, tuple[int, ...]]:
+    """Read ASTRA-sim's file of process groups: the ranks of each by name, as ``System.groups``.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or is something else.
+    """
+    try:
+        return msgspec.json.decode(_read_text(Path(path)), type=dict[str, tuple[int, ...]])
+    except msgspec.MsgspecError as error:
+        raise FormatError(
+            str(path), str(error), 'it is a JSON object such as {"1": [0, 1], "2": [2, 3]}'
+        ) from None
 
 
 def astra_sim_system(

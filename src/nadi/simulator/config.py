@@ -35,6 +35,7 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Ns = Annotated[int, msgspec.Meta(ge=0)]
+_Bytes = Annotated[int, msgspec.Meta(ge=0)]
 _ALGORITHM = re.compile(r"(one)?(ring|biring|direct|halvingdoubling|doublebinarytree)(\d*)")
 
 
@@ -165,6 +166,8 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
+    memory_capacity
+        Bytes of a rank's device; 0 if it is not known. It limits nothing.
     bus
         Where packets share one, in place of the endpoint delays.
     groups
@@ -182,6 +185,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     network: Network
     compute: Compute = Compute()
+    memory_capacity: _Bytes = 0
     remote_memory: RemoteMemory = RemoteMemory()
     collectives: Collectives = Collectives()
     bus: Bus | None = None

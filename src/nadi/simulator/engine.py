@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from nadi.errors import InputError, PairError
+from nadi.export.nodes import PlayedRank
 from nadi.kernels import machine as M
 from nadi.kernels.agenda import EVENTS
 from nadi.kernels.machine import Machine
@@ -48,7 +49,7 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
     """
     if isinstance(job, (str, Path)):
         job = read_job(job)
-    traces = nodes_of_job(job, system)
+    traces, recorded = nodes_of_job(job, system)
     if not traces:
         raise InputError("job", "it has no traces", "give one for each rank")
     # a Trace equals itself only, so that this counts one and the same
@@ -74,7 +75,8 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
         return tables_of(program, system, stands_for_all=alike, custom=custom)
 
     tables = make_tables()
-    return simulation_of(tables, run_tables(tables, anew=make_tables), len(traces), traces)
+    machine = run_tables(tables, anew=make_tables)
+    return simulation_of(tables, machine, len(traces), traces, recorded)
 
 
 def stands_for_all(program: Program, system: System) -> bool:
@@ -121,11 +123,16 @@ def _is_alike(system: System, comm_type: str) -> bool:
 
 
 def simulation_of(
-    tables: Tables, machine: Machine, num_ranks: int, traces: Sequence[Trace] = ()
+    tables: Tables,
+    machine: Machine,
+    num_ranks: int,
+    traces: Sequence[Trace] = (),
+    recorded: tuple[PlayedRank, ...] = (),
 ) -> Simulation:
     """Make the answer of arrays that have run to the end.
 
-    ``traces`` are those of all ranks, if they are others than the program's.
+    ``traces`` are those of all ranks, if they are others than the program's; ``recorded`` is what
+    they were made of.
     """
     _check_finished(tables, machine)
     cycles = machine.ranks[:, M.R_FINISH].copy()
@@ -144,6 +151,7 @@ def simulation_of(
         like=like,
         num_events=int(machine.agenda.counters[EVENTS]),
         trail=trail_of(tables, machine),
+        recorded=recorded,
     )
 
 

@@ -55,7 +55,10 @@ def find_ranks(path: Path | str) -> list[Path]:
         )  # fmt: skip
     for rank in range(len(found)):
         if rank not in found:
-            raise PairError(str(path), f"rank {rank} has no file, and rank {max(found)} has")
+            raise PairError(
+                str(path), f"rank {rank} has no file, and rank {max(found)} has",
+                "give the traces of all ranks, numbered from 0",
+            )  # fmt: skip
     return [found[rank] for rank in range(len(found))]
 
 

@@ -201,7 +201,8 @@ def _set_messages(program: Program, nodes: Ints) -> int:
     if wrong.any():
         _refuse(
             program, chosen[int(np.argmax(wrong))],
-            f"its other rank is {int(peer[wrong][0])}, and there are {program.num_ranks}",
+            f"its other rank is {int(peer[wrong][0])}, and the job has {program.num_ranks} ranks, "
+            "from 0; see that the traces of all are there",
         )  # fmt: skip
     size = np.maximum(program.comm_bytes[chosen], 0)
     tag = np.maximum(program.tag[chosen], 0)
@@ -312,11 +313,14 @@ class _Groups:
         if not members:
             raise InputError(
                 self.program.describe(node), f"nobody says who is in {where}",
-                "list its members: comm_group",
+                "give a file that lists its members: --comm-group, or groups in the system's file",
             )  # fmt: skip
         num_ranks = self.num_ranks
         if len(set(members)) < len(members) or not all(0 <= r < num_ranks for r in members):
-            raise InputError(where, f"its members {list(members)} are no ranks, each once")
+            raise InputError(
+                where, f"its members {list(members)} are not ranks of this job of {num_ranks}, "
+                "from 0, each once", "give the groups of this job, and the traces of all ranks",
+            )  # fmt: skip
         if len(members) == num_ranks:
             return 0
         self.members.append(np.array(members, dtype=np.int64))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nadi.export.astra_sim import played_traces
+from nadi.export.nodes import PlayedRank
 from nadi.issues import IssueLog, summed_issues
 from nadi.link import link_job
 from nadi.schema import GIVEN_DEPS
@@ -15,12 +16,21 @@ from nadi.trace import Job, Trace
 __all__ = ["nodes_of_job"]
 
 
-def nodes_of_job(job: Job | Sequence[Trace], system: System) -> tuple[Trace, ...]:
+def nodes_of_job(
+    job: Job | Sequence[Trace], system: System
+) -> tuple[tuple[Trace, ...], tuple[PlayedRank, ...]]:
     """Give traces whose nodes can be simulated: a recording is turned into such, O(nodes log).
 
     Nodes of a Chakra trace are taken as they are. A recording becomes what ``nadi link --for
     astra-sim`` writes; for devices, with times in ns and with communication that goes on at once.
     What was met on the way, and changed, is among the issues of the first trace.
+
+    Returns
+    -------
+    tuple of Trace
+        Of each rank.
+    tuple of PlayedRank
+        Of a recording, what the nodes of each rank are of it; else empty.
 
     Raises
     ------
@@ -29,7 +39,7 @@ def nodes_of_job(job: Job | Sequence[Trace], system: System) -> tuple[Trace, ...
     """
     traces = job.traces if isinstance(job, Job) else tuple(job)
     if not any(map(_is_recorded, traces)):
-        return traces
+        return traces, ()
     linked = job if isinstance(job, Job) else link_job(traces)
     log = IssueLog()
     played, _ = played_traces(
@@ -38,9 +48,10 @@ def nodes_of_job(job: Job | Sequence[Trace], system: System) -> tuple[Trace, ...
         at_once=system.slots == "device",
         played=() if system.compat else COLLECTIVES,
     )
-    first, *others = played
+    ranks = tuple(played)
+    first, *others = (rank.trace for rank in ranks)
     issues = summed_issues([*(trace.issues for trace in linked.traces), linked.issues, log.table()])
-    return replace(first, issues=issues), *others
+    return (replace(first, issues=issues), *others), ranks
 
 
 def _is_recorded(trace: Trace) -> bool:

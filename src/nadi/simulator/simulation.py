@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nadi.issues import IssueLog, summed_issues
 from nadi.schedule import Schedule
 from nadi.schema import NODE_KINDS, SCHEDULE
 from nadi.simulator.config import System
@@ -19,6 +20,7 @@ from nadi.trace import Trace
 
 if TYPE_CHECKING:
     from nadi.critical_paths import CriticalPath
+    from nadi.export.nodes import PlayedRank
 
 __all__ = ["Simulation"]
 
@@ -48,6 +50,8 @@ class Simulation:
         How many events were simulated.
     trail
         What the engine knew of each node beyond its times.
+    recorded
+        Of each rank of a recording, what its nodes are of it; else empty.
     """
 
     traces: tuple[Trace, ...]
@@ -60,6 +64,7 @@ class Simulation:
     like: Ints
     num_events: int
     trail: Trail
+    recorded: tuple[PlayedRank, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Simulation ranks={self.cycles.size} makespan={self.makespan} ns>"
@@ -71,7 +76,13 @@ class Simulation:
 
     @cached_property
     def compute(self) -> Ints:
-        """Time that each rank's compute slot was busy, in ns; int64, shape (ranks,)."""
+        """Time in which each rank's device computed, in ns; int64, shape (ranks,).
+
+        With slots as ASTRA-sim has them it is the sum of its computation. Else several may be
+        under way at a time, which counts once.
+        """
+        if self.system.slots == "device":
+            return self.rank_times["computing"].to_numpy()
         chosen = (self.program.kind == NODE_KINDS.index("COMP")) & ~self.program.is_cpu
         busy = np.where(chosen, self.end - self.start, 0)
         return np.add.reduceat(busy, self.program.first[:-1])[self.like]
@@ -142,6 +153,45 @@ class Simulation:
         from nadi.simulator.accounts_memory import live_memory
 
         return live_memory(self)
+
+    @property
+    def beyond_capacity(self) -> pl.DataFrame:
+        """Those rows of ``live_memory`` whose tensors do not fit into a rank's memory."""
+        from nadi.simulator.accounts_memory import beyond_capacity
+
+        return beyond_capacity(self)
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of all ranks, also of those that another stands for."""
+        return int(np.diff(self.program.first)[self.like].sum())
+
+    @cached_property
+    def issues(self) -> pl.DataFrame:
+        """What was met when the job was read and made ready (``schema.ISSUES``)."""
+        log = IssueLog()
+        log.add(
+            "simulate.no-time", "warning", self._num_without_time(),
+            "computations state operations and no recorded time: they take none on this system",
+            'state compute.time = "roofline" in a copy of its file (nadi systems NAME)',
+        )  # fmt: skip
+        kinds = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV")]
+        sends, receives = (int((self.program.kind == kind).sum()) for kind in kinds)
+        log.add(  # where a receive has no send, no simulation ends
+            "simulate.not-received", "warning", sends - receives,
+            "messages are sent, and nobody receives them: nothing waits for them",
+            "see that every send has its receive",
+        )  # fmt: skip
+        return summed_issues([*(trace.issues for trace in self.program.traces), log.table()])
+
+    def _num_without_time(self) -> int:
+        """Count computations of all ranks that would take time with a roofline, and take none."""
+        if self.system.compute.roofline:
+            return 0
+        program = self.program
+        is_computation = (program.kind == NODE_KINDS.index("COMP")) & ~program.is_cpu
+        chosen = is_computation & (program.duration <= 0) & (program.flops > 0)
+        return int(np.add.reduceat(chosen, program.first[:-1], dtype=np.int64)[self.like].sum())
 
     @cached_property
     def schedule(self) -> Schedule:

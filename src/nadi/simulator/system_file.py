@@ -146,6 +146,12 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return _quantity(self.name, "$.memory.bandwidth", given, parse_rate) if given else 0.0
 
     @property
+    def memory_capacity(self) -> int:
+        """Bytes of a rank's memory; 0 if the file does not say."""
+        given = self.memory.capacity
+        return _quantity(self.name, "$.memory.capacity", given, parse_bytes) if given else 0
+
+    @property
     def ranks(self) -> str:
         """For how many ranks it is, in words."""
         if self.network.shapes:
@@ -158,6 +164,10 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not fixed:
             return "any number"
         return f"1 to {fixed[0]}, or a multiple of {most}"
+
+    def with_groups(self, groups: dict[str, tuple[int, ...]]) -> SystemFile:
+        """Give the same with members of process groups, which count before those it states."""
+        return msgspec.structs.replace(self, groups=self.groups | groups)
 
     def fit(self, num_ranks: int | None = None) -> System:
         """Make the system for a number of ranks.
@@ -202,6 +212,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 memory_bandwidth=self.memory_bandwidth,
                 replay_only=self.scheduling.replay_only,
             ),
+            memory_capacity=self.memory_capacity,
             remote_memory=self._remote_memory(),
             collectives=self._collectives(kept),
             bus=self._bus(),
@@ -254,8 +265,6 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 self.name, "$.scheduling.policy", "with slots = 'astra-sim' none competes",
                 "leave it out, or take slots = 'device'",
             )  # fmt: skip
-        if self.memory.capacity:
-            _quantity(self.name, "$.memory.capacity", self.memory.capacity, parse_bytes)
         self.fit()
 
     def _dimensions(self) -> list[Dimension]:
