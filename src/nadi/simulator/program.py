@@ -26,6 +26,7 @@ _NODE_ARRAYS = (
     "row", "kind", "comm_type", "is_cpu", "duration", "tensor_bytes", "comm_bytes", "flops", "src",
     "dst", "tag", "group", "involved",
 )  # fmt: skip
+_HIGHEST = 1 << 62
 _BAD_ISSUES = {
     "chakra.data-missing": "wait for nodes that are not there",
     "chakra.ctrl-missing": "wait for nodes that are not there",
@@ -104,18 +105,18 @@ class Program:
 
     @cached_property
     def priority(self) -> Ints:
-        """The priority of each node (comm_priority of an .et), 0 where it is not stated."""
+        """The priority of each node (comm_priority of an .et), 0 where it is not stated.
+
+        Raises
+        ------
+        InputError
+            If one is no number that fits.
+        """
         of_trace: dict[int, Ints] = {}
         parts = []
         for rank, trace in enumerate(self.traces):
             if id(trace) not in of_trace:
-                attributes = trace.attributes
-                stated = attributes.rows_named("comm_priority")
-                own = np.zeros(trace.nodes.height, dtype=np.int64)
-                own[attributes.node[stated]] = [
-                    int(attributes.python_value(row)) for row in stated.tolist()
-                ]
-                of_trace[id(trace)] = own
+                of_trace[id(trace)] = _priorities(rank, trace)
             rows = self.row[self.first[rank] : self.first[rank + 1]]
             parts.append(of_trace[id(trace)][rows])
         return np.concatenate(parts)
@@ -146,6 +147,21 @@ class Program:
         nodes = self.traces[rank].nodes
         row = int(self.row[node])
         return f"rank {rank} node {nodes['id'][row]} ({nodes['name'][row]})"
+
+
+def _priorities(rank: int, trace: Trace) -> Ints:
+    """Give what a trace states of the priorities of its nodes."""
+    attributes = trace.attributes
+    found = np.zeros(trace.nodes.height, dtype=np.int64)
+    for row in attributes.rows_named("comm_priority").tolist():
+        node, value = int(attributes.node[row]), attributes.python_value(row)
+        if not isinstance(value, int) or abs(value) >= _HIGHEST:
+            raise InputError(
+                f"rank {rank} node {trace.nodes['id'][node]} ({trace.nodes['name'][node]})",
+                f"its comm_priority is {value!r}", "give a whole number, 0 for none",
+            )  # fmt: skip
+        found[node] = value
+    return found
 
 
 def program_of(traces: Sequence[Trace]) -> Program:
