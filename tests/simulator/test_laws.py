@@ -6,6 +6,7 @@ import itertools
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -254,6 +255,21 @@ def test_no_link_is_busy_for_more_than_all_of_the_time(
     done = simulate([trace_of([node])] * system.network.num_ranks, system)
     rounding = 1000  # each message's time is cut to whole ns
     assert done.links["busy"].max() <= done.makespan / 0.999 + rounding
+
+
+@SETTINGS
+@given(st.data(), st.sampled_from(["onedirect", "onedirect2", "onedirect5"]))
+def test_an_exchange_through_all_dimensions_keeps_every_link_at_one(
+    data: st.DataObject, name: str
+) -> None:
+    system = data.draw(systems(congestion=False), label="system")
+    comm_type = data.draw(st.sampled_from(COLLECTIVES[:4]), label="type")
+    named = msgspec.structs.replace(system.collectives, **{comm_type: (name,)})
+    system = msgspec.structs.replace(system, collectives=named)
+    size = data.draw(st.integers(1 << 18, 1 << 24), label="size")
+    trace = trace_of([collective(0, comm_type, size)])
+    done = simulate([trace] * system.network.num_ranks, system)
+    assert done.links["busy"].max() <= done.makespan / 0.999 + 1000
 
 
 @pytest.mark.parametrize("n", range(2, 13))

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import nadi
-from nadi.errors import FormatError, UsageError
+from nadi.errors import FormatError, InputError, UsageError
 from nadi.simulator import astra_sim_system, simulate
 from nadi.simulator.system_file import system_from
 from tests.reference import astra_sim
@@ -222,29 +222,42 @@ def test_two_groups_that_would_wait_for_each_other_in_a_circle_do_not() -> None:
 # where it is stated
 
 
-def test_a_file_states_the_policy_and_a_trace_the_priorities(tmp_path: Path) -> None:
-    dimension = {"topology": "switch", "bandwidth": "25 GB/s", "size": 2}
-    file = {"network": {"dimensions": [dimension]}}
+def written(path: Path, priorities: list[dict[str, Any]]) -> Path:
+    """Write a rank with a collective of each priority, as Chakra's JSON."""
     nodes = [
         {
             "id": str(k), "name": f"sum{k}", "type": "COMM_COLL_NODE",
             "attr": [{"name": "is_cpu_op", "boolVal": False},
                      {"name": "comm_type", "int64Val": "0"},
                      {"name": "comm_size", "int64Val": str(1 << 20)},
-                     {"name": "comm_priority", "int32Val": priority}],
+                     {"name": "comm_priority", **priority}],
         }
-        for k, priority in enumerate([0, 1, 2])
+        for k, priority in enumerate(priorities)
     ]  # fmt: skip
-    path = tmp_path / "rank.json"
     path.write_text(json.dumps({"globalMetadata": {"version": "0.0.4"}, "nodes": nodes}))
+    return path
+
+
+FILE = {"network": {"dimensions": [{"topology": "switch", "bandwidth": "25 GB/s", "size": 2}]}}
+
+
+def test_a_file_states_the_policy_and_a_trace_the_priorities(tmp_path: Path) -> None:
+    path = written(tmp_path / "rank.json", [{"int32Val": priority} for priority in range(3)])
     found = {}
     for policy in ("fifo", "lifo", "explicit"):
-        system = system_from(file | {"scheduling": {"policy": policy}}, "own").fit(2)
+        system = system_from(FILE | {"scheduling": {"policy": policy}}, "own").fit(2)
         done = simulate([nadi.read(path)] * 2, system)
         found[policy] = order(done.end[:3].tolist())
     assert found == {"fifo": [0, 1, 2], "lifo": [0, 2, 1], "explicit": [0, 2, 1]}
     with pytest.raises(FormatError, match=r"own: \$.scheduling.policy"):
-        system_from(file | {"scheduling": {"policy": "lifo", "slots": "astra-sim"}}, "own")
+        system_from(FILE | {"scheduling": {"policy": "lifo", "slots": "astra-sim"}}, "own")
+
+
+def test_a_priority_that_is_no_number_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "rank.json", [{"int32Val": 1}, {"stringVal": "high"}])
+    system = system_from(FILE | {"scheduling": {"policy": "explicit"}}, "own").fit(2)
+    with pytest.raises(InputError, match=r"rank 0 node 1 \(sum1\): its comm_priority is 'high'"):
+        simulate([nadi.read(path)] * 2, system)
 
 
 @pytest.mark.parametrize("policy", ["fifo", "lifo", "explicit"])

@@ -27,6 +27,7 @@ _NODE_ARRAYS = (
     "row", "kind", "comm_type", "is_cpu", "duration", "tensor_bytes", "comm_bytes", "flops", "src",
     "dst", "tag", "group", "involved",
 )  # fmt: skip
+_HIGHEST = 1 << 62
 _BAD_ISSUES = {
     "chakra.data-missing": "wait for nodes that are not there",
     "chakra.ctrl-missing": "wait for nodes that are not there",
@@ -114,20 +115,26 @@ class Program:
 
     def column(self, name: str) -> Ints:
         """Give a column of numbers of the traces, as int64, for all nodes."""
-        return self._of_nodes(lambda trace: trace.nodes[name].to_numpy().astype(np.int64))
+        return self._of_nodes(lambda _, trace: trace.nodes[name].to_numpy().astype(np.int64))
 
     @cached_property
     def priority(self) -> Ints:
-        """The priority of each node (comm_priority of an .et), 0 where it is not stated."""
+        """The priority of each node (comm_priority of an .et), 0 where it is not stated.
+
+        Raises
+        ------
+        InputError
+            If one is no number that fits.
+        """
         return self._of_nodes(_priorities)
 
-    def _of_nodes(self, of_trace: Callable[[Trace], Ints]) -> Ints:
-        """Give for all nodes what there is for the rows of each trace."""
+    def _of_nodes(self, of_trace: Callable[[int, Trace], Ints]) -> Ints:
+        """Give for all nodes what there is for the rows of each rank's trace."""
         found: dict[int, Ints] = {}
         parts = []
         for rank, trace in enumerate(self.traces):
             if id(trace) not in found:
-                found[id(trace)] = of_trace(trace)
+                found[id(trace)] = of_trace(rank, trace)
             rows = self.row[self.first[rank] : self.first[rank + 1]]
             parts.append(found[id(trace)][rows])
         return np.concatenate(parts)
@@ -160,11 +167,18 @@ class Program:
         return f"rank {rank} node {nodes['id'][row]} ({nodes['name'][row]})"
 
 
-def _priorities(trace: Trace) -> Ints:
+def _priorities(rank: int, trace: Trace) -> Ints:
+    """Give what a trace states of the priorities of its nodes."""
     attributes = trace.attributes
-    stated = attributes.rows_named("comm_priority")
     found = np.zeros(trace.nodes.height, dtype=np.int64)
-    found[attributes.node[stated]] = [int(attributes.python_value(row)) for row in stated.tolist()]
+    for row in attributes.rows_named("comm_priority").tolist():
+        node, value = int(attributes.node[row]), attributes.python_value(row)
+        if not isinstance(value, int) or abs(value) >= _HIGHEST:
+            raise InputError(
+                f"rank {rank} node {trace.nodes['id'][node]} ({trace.nodes['name'][node]})",
+                f"its comm_priority is {value!r}", "give a whole number, 0 for none",
+            )  # fmt: skip
+        found[node] = value
     return found
 
 
