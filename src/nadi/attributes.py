@@ -117,6 +117,10 @@ class Attributes:
             return np.zeros(0, dtype=np.int64)
         return np.flatnonzero(self.name == self.names.index(name))
 
+    def nodes_with(self, name: str) -> npt.NDArray[np.int32]:
+        """Give the nodes that have an attribute of a name, ascending; shape (such nodes,)."""
+        return self.node[self.rows_named(name)]
+
     def python_value(self, row: int) -> Any:
         """Give an attribute's value: number, bool, str, bytes, list; None if it has none.
 
@@ -330,10 +334,19 @@ def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 class LazyAttributes:
-    """Attributes that are read when they are first asked for."""
+    """Attributes that are read when they are first asked for.
 
-    def __init__(self, load: Callable[[], Attributes]) -> None:
+    Who can tell without that which nodes have an attribute of a name gives ``find_nodes``; None
+    from it means that only reading tells.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Attributes],
+        find_nodes: Callable[[str], npt.NDArray[np.int32] | None] = lambda _: None,
+    ) -> None:
         self._load = load
+        self._find_nodes = find_nodes
         self._lock = RLock()  # several threads may ask
 
     @property
@@ -343,6 +356,11 @@ class LazyAttributes:
             value = self._load()
             self._load = lambda: value  # lets go of what they were read from
         return value
+
+    def nodes_with(self, name: str) -> npt.NDArray[np.int32]:
+        """Give the nodes that have an attribute of a name, ascending; shape (such nodes,)."""
+        found = self._find_nodes(name)
+        return self.value.nodes_with(name) if found is None else found
 
     @property
     def parts(self) -> tuple[Part, ...]:

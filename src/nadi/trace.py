@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +52,16 @@ class Trace:
         tables = ((NODES, self.nodes), (DEPS, self.deps), (GROUPS, self.groups))
         for table, frame in (*tables, (ISSUES, self.issues)):
             table.check(frame)
+
+    @classmethod
+    def of_checked(cls, **values: Any) -> Trace:
+        """Make a trace of tables that are parts of checked ones; every attribute has to be given.
+
+        To check the tables of a small trace takes longer than to read it.
+        """
+        trace = cls.__new__(cls)
+        vars(trace).update(values)
+        return trace
 
     def __repr__(self) -> str:
         return f"<Trace rank={self.rank} nodes={self.nodes.height} deps={self.deps.height}>"

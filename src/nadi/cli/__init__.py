@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
@@ -12,10 +13,14 @@ from nadi.units import printable
 __all__ = ["main"]
 
 _LONGEST_LINE = 1_000
+_RARELY = 100_000, 20, 20
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; give the exit code: 0, or 2 after one line that says what is wrong."""
+    if arguments is None:  # a process of its own
+        # what is imported stays, and to look through it again and again is 4 % of a short run
+        gc.set_threshold(*_RARELY)
     from nadi.cli.app import app
 
     if sys.stdout is None:  # closed by the caller

@@ -19,29 +19,31 @@ from nadi.cli import (
     validate,
     what_if,
 )
+from nadi.cli.parameters import QuickCommand, QuickGroup
 from nadi.version import __version__
 
 __all__ = ["app"]
 
 app = typer.Typer(
     name="nadi",
+    cls=QuickGroup,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run", help=run.HELP)(run.command)
-app.command("demo", help=demo.HELP)(demo.command)
-app.command("critical-path", help=critical_path.HELP)(critical_path.command)
-app.command("simulate", help=simulate.HELP)(simulate.command)
-app.command("systems", help=systems.HELP)(systems.command)
-app.command("what-if", help=what_if.HELP)(what_if.command)
-app.command("reorder", help=reorder.HELP)(reorder.command)
-app.command("info", help=info.HELP)(info.command)
-app.command("link", help=link.HELP)(link.command)
-app.command("convert", help=convert.HELP)(convert.command)
-app.command("validate", help=validate.HELP)(validate.command)
+app.command("run", cls=QuickCommand, help=run.HELP)(run.command)
+app.command("demo", cls=QuickCommand, help=demo.HELP)(demo.command)
+app.command("critical-path", cls=QuickCommand, help=critical_path.HELP)(critical_path.command)
+app.command("simulate", cls=QuickCommand, help=simulate.HELP)(simulate.command)
+app.command("systems", cls=QuickCommand, help=systems.HELP)(systems.command)
+app.command("what-if", cls=QuickCommand, help=what_if.HELP)(what_if.command)
+app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
+app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
+app.command("link", cls=QuickCommand, help=link.HELP)(link.command)
+app.command("convert", cls=QuickCommand, help=convert.HELP)(convert.command)
+app.command("validate", cls=QuickCommand, help=validate.HELP)(validate.command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from nadi import formats
 from nadi.attributes import Attributes
 from nadi.errors import FormatError
-from nadi.feed.table import NO_METADATA, NUMBERS, TEXTS, Bytes, Ints, NodeTable, Texts
+from nadi.feed.table import NO_METADATA, NUMBERS, TEXTS, Bytes, Ints, NodeTable, Texts, ranges
 from nadi.formats.chakra_decode import attributes_of
 from nadi.formats.chakra_encode import encode
 from nadi.formats.chakra_nodes import DecodedNodes, NodeReader, WantedAttributes
@@ -180,13 +180,14 @@ class NodeStream:
     def _with_waits(self, table: NodeTable, decoded: DecodedNodes) -> NodeTable:
         """Add what each node waits for: data dependencies, and control if that counts."""
         count, waits = decoded.dependencies("data")
-        rows = np.arange(len(table))
-        node = np.repeat(rows, count)
-        self._check_waits(table, node, waits)
+        wait_end = np.cumsum(count)
+        self._check_waits(table, count, wait_end, waits)
         if self._with_control:
+            rows = np.arange(len(table))
+            node = np.repeat(rows, count)
             of_control, ids = decoded.dependencies("ctrl")
             children = np.repeat(rows, of_control)
-            self._check_twice(table, children, ids)
+            self._check_twice(table, np.cumsum(of_control), ids)
             is_other = ids != table.ids[children]  # the root of a recording names itself
             node = np.concatenate([node, children[is_other]])
             waits = np.concatenate([waits, ids[is_other]])
@@ -194,32 +195,34 @@ class NodeStream:
             node, waits = node[order], waits[order]
             is_new = np.append(True, (node[1:] != node[:-1]) | (waits[1:] != waits[:-1]))
             node, waits = node[is_new[: node.size]], waits[is_new[: node.size]]
-            count = np.bincount(node, minlength=len(table))
-        return replace(table, wait_end=np.cumsum(count), waits=waits)
+            wait_end = np.cumsum(np.bincount(node, minlength=len(table)))
+        return replace(table, wait_end=wait_end, waits=waits)
 
-    def _check_waits(self, table: NodeTable, node: Ints, waits: Ints) -> None:
-        self._check_twice(table, node, waits)
-        if (own := np.flatnonzero(waits == table.ids[node])).size:
-            raise FormatError(
-                self.name, f"{table.described(node[own[0]])} waits for itself", _REMEDY
-            )
+    def _check_waits(self, table: NodeTable, count: Ints, wait_end: Ints, waits: Ints) -> None:
+        self._check_twice(table, wait_end, waits)
+        if (own := np.flatnonzero(waits == np.repeat(table.ids, count))).size:
+            node = int(np.searchsorted(wait_end, own[0], side="right"))
+            raise FormatError(self.name, f"{table.described(node)} waits for itself", _REMEDY)
 
-    def _check_twice(self, table: NodeTable, node: Ints, waits: Ints) -> None:
+    def _check_twice(self, table: NodeTable, wait_end: Ints, waits: Ints) -> None:
         # those of a node stand together; where they ascend none stands twice
-        falls = np.flatnonzero((node[1:] == node[:-1]) & (waits[1:] <= waits[:-1]))
+        is_first = np.zeros(waits.size + 1, dtype=np.bool_)
+        is_first[wait_end] = True
+        falls = np.flatnonzero((waits[1:] <= waits[:-1]) & ~is_first[1:-1])
         if not falls.size:
             return
-        is_doubtful = np.zeros(len(table), dtype=np.bool_)
-        is_doubtful[node[falls]] = True
-        several = np.flatnonzero(is_doubtful[node])
-        order = several[np.lexsort((waits[several], node[several]))]
-        is_same = (node[order][1:] == node[order][:-1]) & (waits[order][1:] == waits[order][:-1])
+        doubtful = np.unique(np.searchsorted(wait_end, falls, side="right"))
+        first = np.append(0, wait_end)[doubtful]
+        count = wait_end[doubtful] - first
+        entries, node = ranges(first, count), np.repeat(doubtful, count)
+        order = np.lexsort((waits[entries], node))
+        entries, node = entries[order], node[order]
+        is_same = (node[1:] == node[:-1]) & (waits[entries[1:]] == waits[entries[:-1]])
         if (twice := np.flatnonzero(is_same)).size:
-            entry = order[twice[0]]
+            told = table.described(int(node[twice[0]]))
+            number = waits[entries[twice[0]]]
             raise FormatError(
-                self.name,
-                f"{table.described(node[entry])} names its dependency on node {waits[entry]} twice",
-                _REMEDY,
+                self.name, f"{told} names its dependency on node {number} twice", _REMEDY
             )
 
 

@@ -13,7 +13,16 @@ from nadi.formats.chakra_decode import attributes_of
 from nadi.kernels.attributes import place_spans
 from nadi.wire import write_varint
 
-__all__ = ["NO_METADATA", "NUMBERS", "TEXTS", "NodeTable", "Texts", "empty_table", "joined"]
+__all__ = [
+    "NO_METADATA",
+    "NUMBERS",
+    "TEXTS",
+    "NodeTable",
+    "Texts",
+    "empty_table",
+    "joined",
+    "ranges",
+]
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -145,7 +154,7 @@ class NodeTable:
         """Give some rows, ascending, copied; of the bytes at most twice what is theirs."""
         count = self.waits_per_node()[rows]
         wait_end = np.cumsum(count)
-        waits = self.waits[_ranges(self.wait_end[rows] - count, count)]
+        waits = self.waits[ranges(self.wait_end[rows] - count, count)]
         buffer, begin, buffers = self._bytes_of(rows)
         return NodeTable(
             ids=self.ids[rows],
@@ -223,11 +232,12 @@ def _joined_texts(columns: Sequence[Texts]) -> Texts:
     codes = []
     for column in columns:
         new = np.array([number.setdefault(t, len(number)) for t in column.texts], dtype=np.int32)
-        codes.append(new[column.code])
+        is_same = bool((new == np.arange(new.size)).all())
+        codes.append(column.code if is_same else new[column.code])
     return Texts(np.concatenate(codes), list(number))
 
 
-def _ranges(first: Ints, count: Ints) -> Ints:
+def ranges(first: Ints, count: Ints) -> Ints:
     """Give the numbers from each ``first`` on, so many, one range after the other."""
     end = np.cumsum(count)
     places = np.arange(end[-1] if end.size else 0)

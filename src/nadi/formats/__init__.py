@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
 
     from nadi.trace import Trace
 
-__all__ = ["read", "sniff", "write"]
+__all__ = ["read", "read_ranks", "sniff", "write"]
 
 _TOKEN = re.compile(rb'[{}\[\]]|"(?P<text>(?:[^"\\]|\\.)*+)"(?P<colon>\s*:)?')
 _OWN_TIMELINE = "nadiTimeline"
 _COMPRESSED = ".gz"
+_TOGETHER = 128  # files; more take room and are no faster
+_SMALL = 1 << 20  # bytes
 
 
 def sniff(path: Path | str) -> Format | None:
@@ -46,7 +49,7 @@ def sniff(path: Path | str) -> Format | None:
 
 
 def _by_content(head: bytes) -> str:
-    from nadi.formats import astra_text, chakra_decode, native
+    from nadi.formats import chakra_decode, native
 
     head = head.removeprefix(container.BYTE_ORDER_MARK)
     if native.looks_like(head):
@@ -55,6 +58,8 @@ def _by_content(head: bytes) -> str:
         return _by_keys(head)
     if chakra_decode.looks_like(head):
         return "chakra"
+    from nadi.formats import astra_text
+
     return "astra-text" if astra_text.looks_like(head) else ""
 
 
@@ -115,6 +120,45 @@ def read(path: Path | str) -> Trace:
     if found.name == "nadi":  # which opens the file itself, to read no more than is needed
         return found.decode(path)  # type: ignore[no-any-return]
     return found.decode(container.read_file(path))  # type: ignore[no-any-return]
+
+
+def read_ranks(paths: Sequence[Path]) -> list[Trace]:
+    """Read a file for each rank of a job; small ones of Chakra together, which is faster.
+
+    Returns
+    -------
+    list of Trace
+        As :func:`read` gives them.
+
+    Raises
+    ------
+    InputError
+        Of the first file that cannot be read.
+    """
+    traces = []
+    for at in range(0, len(paths), _TOGETHER):
+        some = paths[at : at + _TOGETHER]
+        traces += _read_together(some) or [read(path) for path in some]
+    return traces
+
+
+def _read_together(paths: Sequence[Path]) -> list[Trace] | None:
+    from nadi.formats.chakra_ranks import decode_ranks
+
+    if len(paths) == 1:
+        return None
+    raws = []
+    try:
+        for path in paths:
+            if path.stat().st_size > _SMALL:
+                return None
+            raw = container.read_file(path)
+            if _by_content(raw.content[: container.HEAD_SIZE].tobytes()) != "chakra":
+                return None
+            raws.append(raw)
+    except (InputError, OSError):  # which is told by who reads them one after the other
+        return None
+    return decode_ranks(raws)
 
 
 def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> pl.DataFrame:

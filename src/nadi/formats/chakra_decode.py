@@ -31,7 +31,10 @@ from nadi.validate import cycle_row
 from nadi.version import __version__
 from nadi.wire import read_varint
 
-__all__ = ["COLLECTIVES", "attributes_of", "decode", "looks_like", "stated_version", "trace_of"]
+__all__ = [
+    "COLLECTIVES", "WANTED", "all_attributes", "attributes_of", "decode", "groups_of", "looks_like",
+    "node_table", "number_of", "repeated_rows", "stated_version", "trace_of",
+]  # fmt: skip
 
 _Ints = npt.NDArray[np.int64]
 _END_OF_TIME = 2**63 - 1
@@ -65,7 +68,7 @@ _COLUMNS = {
     "flops": ("num_ops",),
 }
 _ALWAYS = ("start", "duration", "exclusive", "is_cpu", "stream", "comm_type")
-_WANTED = WantedAttributes(
+WANTED = WantedAttributes(
     numbers=[name for sources in _COLUMNS.values() for name in sources],
     texts=["category", "pg_name"],
 )
@@ -136,7 +139,7 @@ def trace_of(
     log
         Gets what was met.
     """
-    decoded = decode_messages(raw.name, content, _WANTED)
+    decoded = decode_messages(raw.name, content, WANTED)
     log.add(
         "chakra.unknown-field", "warning", decoded.total("unknown_inside"),
         "fields of attributes and operands that this version of the format does not have",
@@ -174,18 +177,19 @@ def trace_of(
         provenance=Provenance(
             __version__, (raw.source(f"{form} {stated_version(metadata)}".rstrip()),)
         ),
-        rank=_number(stated, "rank"),
-        world_size=_number(stated, "world_size"),
-        process=_number(stated, "process" if "process" in stated else "pid"),
+        rank=number_of(stated, "rank"),
+        world_size=number_of(stated, "world_size"),
+        process=number_of(stated, "process" if "process" in stated else "pid"),
         given_attributes=LazyAttributes(
-            lambda: _all_attributes(content, rows.ids.size, at_most, (others, beside))
+            lambda: all_attributes(content, rows.ids.size, at_most, (others, beside))
         ),
     )
 
 
-def _all_attributes(
+def all_attributes(
     content: npt.NDArray[np.uint8], num_nodes: int, at_most: int, more: tuple[Attributes, ...]
 ) -> Attributes:
+    """Give the attributes of a file, and after them others of the same nodes."""
     attributes = attributes_of(content, num_nodes, at_most)
     for others in more:
         attributes = attributes.joined(others) if len(others) else attributes
@@ -271,7 +275,7 @@ def _dependencies(
             f"{kind} dependencies of a node on itself, which mean nothing: kept as attributes",
         )  # fmt: skip
         is_left_out = is_missing | is_own
-        repeated = _repeated(np.repeat(count > 1, count) & ~is_left_out, src, dst)
+        repeated = repeated_rows(np.repeat(count > 1, count) & ~is_left_out, src, dst)
         log.add(
             f"chakra.{kind}-twice", "warning", repeated.size,
             f"{kind} dependencies are given more than once", "kept once, the others as attributes",
@@ -289,7 +293,7 @@ def _dependencies(
     return pl.concat(frames), builder.build()
 
 
-def _repeated(candidates: npt.NDArray[np.bool_], src: _Ints, dst: _Ints) -> _Ints:
+def repeated_rows(candidates: npt.NDArray[np.bool_], src: _Ints, dst: _Ints) -> _Ints:
     """Give the dependencies among the candidates that their node has named before."""
     several = np.flatnonzero(candidates)
     order = several[np.lexsort((src[several], dst[several]))]
@@ -312,10 +316,24 @@ def _look_for_cycle(ids: _Ints, pairs: list[tuple[str, _Ints, _Ints]], log: Issu
 def _tables(
     file: str, decoded: DecodedNodes, ids: _Ints, stated: dict[str, Any], log: IssueLog
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
+    group, columns = groups_of(*decoded.text("pg_name"), stated)
+    groups = GROUPS.build(len(columns["name"]), columns)
+    return node_table(file, decoded, ids, group, log), groups
+
+
+def node_table(
+    file: str, decoded: DecodedNodes, ids: _Ints, group: _Ints, log: IssueLog
+) -> pl.DataFrame:
+    """Make the table of nodes, with the process groups given.
+
+    Raises
+    ------
+    FormatError
+        If a time is beyond what can be counted.
+    """
     codes, texts = decoded.names()
     names = pl.Series(texts, dtype=NODES.dtypes["name"]).gather(codes.astype(np.uint32))
     kind = decoded.kind()
-    group, groups = _groups(*decoded.text("pg_name"), stated)
     numbers = decoded.numbers()
     given = _numbers(numbers, ids.size)
     is_cpu = given["is_cpu"] != 0
@@ -342,7 +360,7 @@ def _tables(
         "comm_type": _comm_types(kind, given["comm_type"]),
         "group": group,
     }
-    return NODES.build(ids.size, given), groups
+    return NODES.build(ids.size, given)
 
 
 @cache
@@ -427,10 +445,10 @@ def _comm_types(kind: npt.NDArray[np.int32], stated: _Ints) -> pl.Series:
     return _words("comm_type").gather(code)
 
 
-def _groups(
+def groups_of(
     codes: npt.NDArray[np.int32], names: list[str], stated: dict[str, Any]
-) -> tuple[_Ints, pl.DataFrame]:
-    """Give each node's process group, and what the file says of the groups.
+) -> tuple[_Ints, dict[str, list[Any]]]:
+    """Give each node's process group, and what the file says of the groups, by column.
 
     Chakra has no place for a group's members; Nadi writes them as an attribute.
     """
@@ -442,17 +460,18 @@ def _groups(
     groups = {group.pg_name: group for group in known}
     number = {name: row for row, name in enumerate(groups)}
     of_code = np.array([number.setdefault(n, len(number)) if n else -1 for n in names], dtype=int)
-    group = of_code[codes] if codes.size else np.zeros(0, dtype=np.int64)
+    group: _Ints = of_code[codes] if codes.size else np.zeros(0, dtype=np.int64)
     members = [groups.get(name, _Group(name)) for name in number]
-    columns = {
+    columns: dict[str, list[Any]] = {
         "name": list(number),
         "description": [g.pg_desc for g in members],
         "ranks": [sorted(g.ranks) for g in members],
         "backend": [g.backend_config for g in members],
     }
-    return group, GROUPS.build(len(members), columns)
+    return group, columns
 
 
-def _number(stated: dict[str, Any], name: str) -> int:
+def number_of(stated: dict[str, Any], name: str) -> int:
+    """Give a number that the metadata states, -1 if it does not or if it is no rank or size."""
     value = stated.get(name)
     return value if isinstance(value, int) and 0 <= value < 2**62 else -1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from nadi.kernels.chakra_decode import (
     decode_nodes,
     likely_message,
 )
-from nadi.kernels.strings import make_words
+from nadi.kernels.strings import intern_spans, make_words
 
 __all__ = ["DecodedNodes", "NodeReader", "WantedAttributes", "decode_messages"]
 
@@ -36,6 +37,7 @@ _SEVERAL = 16  # messages that follow one another where a text that looks like o
 _LIKELY_BYTES = 128  # of a node; where there are more nodes, room is made on the way
 _LEAST_ROOM = 64
 _TEXTS_ROOM = 1 << 12
+_FEW_PARTS = 2  # of one file
 
 
 class WantedAttributes:
@@ -65,7 +67,7 @@ class NodeReader:
     ) -> None:  # fmt: skip
         self.at = at
         self.problem = 0
-        self._content = content
+        self.content = content
         self._words = wanted.words
         room = max(size // bytes_per_node, _LEAST_ROOM)
         # untouched memory costs nothing: what is not zero is filled before it is read
@@ -85,7 +87,7 @@ class NodeReader:
             slots = np.full(2 * len(self._columns.texts), -1, dtype=np.int32)
             self._columns = self._columns._replace(slots=slots)
             self.problem, self.at = decode_nodes(
-                self._content, self.at, stop, self._columns, self._words, self._state
+                self.content, self.at, stop, self._columns, self._words, self._state
             )
             if self.problem != FULL:
                 return self.problem == 0
@@ -130,10 +132,14 @@ class NodeReader:
         array: Ints = getattr(self._columns, name)
         return array[: self.count(name)]
 
+    def spans(self) -> Ints:
+        """Give where each text begins and its bytes; int64, shape (texts, 2)."""
+        return np.asarray(self._columns.texts[: self.count("texts"), 1:])
+
     def texts(self, numbers: Iterable[int]) -> list[str]:
         """Give texts by their numbers."""
-        spans = self._columns.texts[: self.count("texts"), 1:].tolist()
-        content = self._content.data  # no array is made for each of them
+        spans = self.spans().tolist()
+        content = self.content.data  # no array is made for each of them
         wanted = (spans[number] for number in numbers)
         return [str(content[at : at + length], "utf-8") for at, length in wanted]
 
@@ -167,6 +173,10 @@ class DecodedNodes:
 
     def numbers(self) -> dict[str, Ints]:
         """Give the numbers of each wanted attribute that any node has, -1 where one has none."""
+        return self._numbers
+
+    @cached_property
+    def _numbers(self) -> dict[str, Ints]:
         there = np.flatnonzero(np.any([part.seen for part in self.parts], axis=0)).tolist()
         # one array: memory that was not used before costs more the smaller its pieces are
         out = np.empty((len(there), self.total("nodes")), dtype=np.int64)
@@ -196,6 +206,8 @@ class DecodedNodes:
         return self._texts(FIRST_TEXT + self.wanted.texts.index(name), 1)
 
     def _texts(self, place: int, offset: int) -> tuple[npt.NDArray[np.int32], list[str]]:
+        if len(self.parts) > _FEW_PARTS:
+            return self._texts_of_many(place, offset)
         number: dict[str, int] = {}
         codes = []
         for part in self.parts:
@@ -206,8 +218,37 @@ class DecodedNodes:
                 texts.insert(0, "")  # 0 stands for none
             new = np.zeros(int(used.max(initial=-1)) + 1, dtype=np.int32)
             new[used] = [number.setdefault(text, len(number)) for text in texts]
-            codes.append(new[given])
+            # in most files all texts are used, and each stands once
+            is_same = bool((new == np.arange(new.size)).all())
+            codes.append(given if is_same else new[given])
         return np.concatenate(codes), list(number)
+
+    def _texts_of_many(self, place: int, offset: int) -> tuple[npt.NDArray[np.int32], list[str]]:
+        """Do the same for many parts, which have most of their texts in common: by their bytes."""
+        content, starts = self._joined
+        given, spans, first = [], [np.zeros((1, 2), dtype=np.int64)], 1
+        for part, start in zip(self.parts, starts, strict=True):
+            codes = part.row("codes", place)
+            texts = part.spans()
+            spans.append(np.add(texts, (start, 0)))
+            # the first span of all is empty, and stands for no text
+            number = codes + (first - offset)
+            given.append(np.where(codes < offset, 0, number) if offset else number)
+            first += len(texts)
+        whole = np.concatenate(given)
+        used, which = np.unique(whole, return_inverse=True)
+        begin, length = np.concatenate(spans)[used].T
+        found, rows = intern_spans(content, begin, length)
+        view = content.data
+        words = [str(view[begin[row] : begin[row] + length[row]], "utf-8") for row in rows.tolist()]
+        return np.asarray(found[which.reshape(-1)], dtype=np.int32), words
+
+    @cached_property
+    def _joined(self) -> tuple[npt.NDArray[np.uint8], list[int]]:
+        """The bytes of all parts, and where those of each begin."""
+        contents = [part.content for part in self.parts]
+        sizes = [content.size for content in contents]
+        return np.concatenate(contents), [0, *np.cumsum(sizes[:-1]).tolist()]
 
 
 def decode_messages(

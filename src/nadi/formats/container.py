@@ -37,7 +37,7 @@ __all__ = [
 
 _GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_HEAD = 1 << 16
+HEAD_SIZE = 1 << 16
 _MAX_RATIO = 200  # of content to gzip; traces have 20 to 40
 _LIKELY_RATIO = 30
 _WORTH_SPLITTING = 1 << 24  # reading it with two threads
@@ -48,7 +48,7 @@ _LEVEL = 1  # of isal: three times as fast as the next, and a tenth larger
 _FAILURES = (OSError, ImportError, ValueError, RuntimeError, NotImplementedError)
 
 
-def read_head(path: Path, size: int = _HEAD) -> bytes:
+def read_head(path: Path, size: int = HEAD_SIZE) -> bytes:
     """Read the first ``size`` bytes of the content, decompressed if need be."""
     try:
         with path.open("rb") as file:

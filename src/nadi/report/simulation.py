@@ -18,7 +18,6 @@ from nadi.formats.container import check_writable, write_pieces
 from nadi.formats.location import check_target, is_local, locate
 from nadi.report._text import make_table, name_cell, print_issues
 from nadi.report.saved_simulations import SavedSimulation, write_tables
-from nadi.report.simulation_timeline import write_issue_lines, write_simulated_timeline
 from nadi.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES
 from nadi.schema import Table as Declared
 from nadi.simulator.accounts import PARTITION, WAITING
@@ -176,14 +175,27 @@ def _write_native(simulation: Simulation, path: Path) -> pl.DataFrame:
     return ISSUES.empty()
 
 
+def _write_timeline(simulation: Simulation, path: Path) -> pl.DataFrame:
+    # which takes the graph of events
+    from nadi.report.simulation_timeline import write_simulated_timeline
+
+    return write_simulated_timeline(simulation, path)
+
+
+def _write_lines(simulation: Simulation, path: Path) -> pl.DataFrame:
+    from nadi.report.simulation_timeline import write_issue_lines  # as above
+
+    return write_issue_lines(simulation, path)
+
+
 _Writer = Callable[[Simulation, Path], pl.DataFrame]
 
 # by the end of the name but for .gz; the first that fits, so .trace.json would stand before .json
 _WRITERS: dict[str, _Writer] = {
-    ".trace.json": write_simulated_timeline,
-    ".pftrace": write_simulated_timeline,
-    ".perfetto-trace": write_simulated_timeline,
-    ".log": write_issue_lines,
+    ".trace.json": _write_timeline,
+    ".pftrace": _write_timeline,
+    ".perfetto-trace": _write_timeline,
+    ".log": _write_lines,
     ".json": _write_json,
     ".csv": _write_csv,
     ".nadi": _write_native,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from nadi.simulator.astra_config import (
     astra_sim_system,
     load_astra_sim_system,
     read_comm_groups,
 )
 from nadi.simulator.config import System
-from nadi.simulator.elsewhere import OnSystem, Prices, on_system, prices_on
 from nadi.simulator.engine import simulate
 from nadi.simulator.inputs import find_ranks, read_job, read_ranks
 from nadi.simulator.library import (
@@ -20,6 +21,9 @@ from nadi.simulator.library import (
 from nadi.simulator.prices import collective_time, message_time
 from nadi.simulator.simulation import Simulation
 from nadi.simulator.system_file import SystemFile
+
+if TYPE_CHECKING:
+    from nadi.simulator.elsewhere import OnSystem, Prices, on_system, prices_on
 
 __all__ = [
     "OnSystem",
@@ -43,3 +47,12 @@ __all__ = [
     "shipped_text",
     "simulate",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is of recorded jobs only when it is used: it takes the graph of events."""
+    if name not in ("OnSystem", "Prices", "on_system", "prices_on"):
+        raise AttributeError(f"module 'nadi.simulator' has no attribute {name!r}")
+    from nadi.simulator import elsewhere
+
+    return getattr(elsewhere, name)

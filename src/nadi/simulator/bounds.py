@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import numpy.typing as npt
 
@@ -80,19 +82,19 @@ def _times_between(system: System, phase: Phase, size: float, ranks: Ints) -> li
     times, stride = [], 1
     for dimension in system.network.dimensions:
         place = ranks // stride % dimension.size
-        _, members = np.unique(place, return_counts=True)
+        members = _counts(place)
         k = members.size
         if k < 2:
             times.append(0.0)
         elif phase.comm in _TO_OR_FROM_ROOT:
             # the part of the root has fewer links the fewer members it has
             moved = _past_one(phase.comm, size, int(members.max()), ranks.size)
-            beside = max(int(members.max()), np.unique(ranks % stride).size)
+            beside = max(int(members.max()), _num_different(ranks % stride))
             times.append(moved / (beside * _links(dimension, k) * dimension.bandwidth))
         else:
             # a message changes its lower coordinates first, and so may leave from a rank that
             # is no member
-            lower, upper = np.unique(ranks % stride).size, np.unique(ranks // stride).size
+            lower, upper = _num_different(ranks % stride), _num_different(ranks // stride)
             senders = max(ranks.size, lower * upper)
             moved = _crossing(phase.comm, size, members)
             if phase.comm == M.ALL_TO_ALL and (members == members[0]).all():
@@ -100,6 +102,20 @@ def _times_between(system: System, phase: Phase, size: float, ranks: Ints) -> li
             times.append(moved / (senders * _lanes(dimension, k) * dimension.bandwidth))
         stride *= dimension.size
     return times
+
+
+def _counts(places: Ints) -> Ints:
+    """Say how often each place is there; of a small group numpy takes longer to begin."""
+    if places.size > _FEW:
+        return np.asarray(np.unique(places, return_counts=True)[1])
+    return np.array(list(Counter(places.tolist()).values()), dtype=np.int64)
+
+
+def _num_different(places: Ints) -> int:
+    return len(set(places.tolist())) if places.size <= _FEW else np.unique(places).size
+
+
+_FEW = 64
 
 
 def _crossing(comm: int, size: float, members: Ints) -> float:

@@ -9,7 +9,6 @@ from pathlib import Path
 from nadi import formats
 from nadi.discover import list_files
 from nadi.errors import InputError, PairError
-from nadi.loading import load_job, read_all
 from nadi.trace import Job, Trace
 
 __all__ = ["find_ranks", "read_job", "read_ranks"]
@@ -70,7 +69,7 @@ def read_ranks(path: Path | str) -> list[Trace]:
     InputError
         If they cannot be found or read.
     """
-    return [formats.read(file) for file in find_ranks(path)]
+    return formats.read_ranks(find_ranks(path))
 
 
 def read_job(
@@ -106,6 +105,8 @@ def read_job(
     if files and all(_NAME.fullmatch(file.name) for file in files):
         progress("reading traces")
         return read_ranks(place)
+    from nadi.loading import load_job, read_all  # which link recordings
+
     found = list_files(files or [path])
     if found.hosts or found.devices:
         if found.others:

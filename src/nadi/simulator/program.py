@@ -335,9 +335,8 @@ def _is_cpu(
         own = is_cpu[first[rank] : first[rank + 1]]
         sources = trace.provenance.sources
         if sources and sources[0].format.startswith("Chakra") and own.any():
-            attributes = trace.attributes
             stated = np.zeros(own.size, dtype=np.bool_)
-            stated[attributes.node[attributes.rows_named("is_cpu_op")]] = True
+            stated[trace.given_attributes.nodes_with("is_cpu_op")] = True
             own &= stated
     return is_cpu
 
@@ -369,6 +368,8 @@ def _involved(traces: Sequence[Trace], first: Ints) -> Ints:
     """Give which dimensions a collective takes part in; nearly no trace says so."""
     out = np.full(first[-1], -1, dtype=np.int64)
     for rank, trace in enumerate(traces):
+        if not trace.given_attributes.nodes_with("involved_dim").size:
+            continue
         attributes = trace.attributes
         for row in attributes.rows_named("involved_dim").tolist():
             flags = attributes.python_value(row)

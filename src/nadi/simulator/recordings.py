@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from nadi.export.astra_sim import played_traces
-from nadi.export.nodes import PlayedRank
 from nadi.issues import IssueLog, summed_issues
-from nadi.link import link_job
 from nadi.schema import GIVEN_DEPS
 from nadi.simulator.config import COLLECTIVES, System
 from nadi.trace import Job, Trace
+
+if TYPE_CHECKING:
+    from nadi.export.nodes import PlayedRank
 
 __all__ = ["nodes_of_job"]
 
@@ -38,8 +39,12 @@ def nodes_of_job(
         As :func:`nadi.write_for_astra_sim`.
     """
     traces = job.traces if isinstance(job, Job) else tuple(job)
-    if not any(map(_is_recorded, traces)):
+    # ranks may share a trace, many thousands of them
+    if not any(map(_is_recorded, set(traces))):
         return traces, ()
+    from nadi.export.astra_sim import played_traces  # which jobs made for simulators do without
+    from nadi.link import link_job
+
     linked = job if isinstance(job, Job) else link_job(traces)
     log = IssueLog()
     played, _ = played_traces(
