@@ -45,13 +45,25 @@ def simulated_job(simulation: Simulation) -> Job:
     )  # fmt: skip
     start[row_order] = simulation.start
     duration[row_order] = simulation.end - simulation.start
-    slot[row_order] = simulation.trail.slot[: program.num_nodes]
+    slot[row_order] = _lanes(simulation)
     world_size = simulation.cycles.size
     traces = []
     for rank, trace in enumerate(program.traces):
         own = slice(int(program.first[rank]), int(program.first[rank + 1]))
         traces.append(_timed(trace, rank, world_size, start[own], duration[own], slot[own]))
     return Job(tuple(traces), _matches(simulation), ISSUES.empty())
+
+
+def _lanes(simulation: Simulation) -> Ints:
+    """Give the lane of each node by what it does, where it takes no slot of its rank."""
+    program, slot = simulation.program, simulation.trail.slot[: simulation.program.num_nodes]
+    kind = program.kind
+    own = np.where(program.is_cpu, M.CPU, M.COMM)
+    own[(kind == NODE_KINDS.index("COMP")) & ~program.is_cpu] = M.COMP
+    communicates = np.isin(kind, [NODE_KINDS.index(name) for name in ("COMM_COLL", "COMM_SEND")])
+    own[communicates] = M.COMM
+    own[kind == NODE_KINDS.index("COMM_RECV")] = M.NO_SLOT
+    return np.asarray(np.where(slot == M.NO_SLOT, own, slot))
 
 
 def _timed(
