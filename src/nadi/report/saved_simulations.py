@@ -42,6 +42,7 @@ __all__ = ["SavedSimulation", "is_saved_simulation", "read_simulation", "write_t
 
 _VERSION = 1
 _SCHEDULE = "schedule"
+_OF_SCHEDULE = ["rank", "node", "id", "name", "kind", "start", "end", "resource", "cause"]
 _TABLES: dict[str, Table] = {
     "rank_times": RANK_TIMES,
     "collective_times": COLLECTIVE_TIMES,
@@ -181,6 +182,9 @@ def read_simulation(path: Path | str) -> SavedSimulation:
             if table is not LIVE_MEMORY or f"{name}.arrow" in there
         }
         schedule = read_arrow(place, members, f"{_SCHEDULE}.arrow")
+    if schedule.columns != _OF_SCHEDULE:
+        what = f"table {_SCHEDULE}: expected {_OF_SCHEDULE}, got {schedule.columns}"
+        raise FormatError(str(path), what, DAMAGED)
     return SavedSimulation(
         header.settings, header.nodes, schedule, tables["rank_times"], tables["collective_times"],
         tables.get("live_memory"), tables["issues"],

@@ -166,8 +166,6 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes
     ----------
-    memory_capacity
-        Bytes of a rank's device; 0 if it is not known. It limits nothing.
     bus
         Where packets share one, in place of the endpoint delays.
     groups
@@ -181,11 +179,12 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ``astra-sim`` gives that simulator's answers, with what is odd about them.
     ignored
         Settings of the files it was read from that mean nothing here.
+    memory_capacity
+        Bytes of a rank's device; 0 if it is not known. It limits nothing.
     """
 
     network: Network
     compute: Compute = Compute()
-    memory_capacity: _Bytes = 0
     remote_memory: RemoteMemory = RemoteMemory()
     collectives: Collectives = Collectives()
     bus: Bus | None = None
@@ -194,6 +193,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compat: Literal["", "astra-sim"] = ""
     name: str = ""
     ignored: tuple[str, ...] = ()
+    memory_capacity: _Bytes = 0
 
 
 class Algorithm(msgspec.Struct, frozen=True):
