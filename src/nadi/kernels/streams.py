@@ -774,7 +774,7 @@ def serve(machine: Machine, queue: int) -> None:
         _begin_phase(machine, stream)
 
 
-@called
+@inner
 def _begin_phase(machine: Machine, stream: int) -> None:
     """Begin a stream's phase, which has its place in the queue."""
     s = machine.streams[stream]
