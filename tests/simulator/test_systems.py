@@ -254,7 +254,7 @@ custom = {all_reduce = "own"}
 [scheduling]
 active_chunks = 2
 queues = 2
-slots = "astra-sim"
+policy = "lifo"
 replay_only = true
 [bus]
 latency = "10 ns"

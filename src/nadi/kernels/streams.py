@@ -175,7 +175,10 @@ def next_phase(machine: Machine, stream: int) -> int:
     queue = _queues_of(machine, s[M.S_RANK]) + machine.plans[stream, p, 0]
     s[M.S_QUEUE], s[M.S_NEXT] = queue, -1
     if machine.world[M.W_GATHER] == 0 or machine.world[M.W_ALIKE] != 0:
-        _put_in_queue(machine, queue, stream)
+        if machine.world[M.W_POLICY] != M.FIFO:
+            _put_by_policy(machine, queue, stream)
+        else:
+            _put_in_queue(machine, queue, stream)
     return queue
 
 
@@ -201,7 +204,10 @@ def enter(machine: Machine, stream: int, queue: int) -> None:
     mail[first, M.M_ASKED] = 0
     for i in range(n):
         member = mail[first + i * apart, M.M_STREAM]
-        _put_in_queue(machine, streams[member, M.S_QUEUE], member)
+        if machine.world[M.W_POLICY] != M.FIFO:
+            _put_by_policy(machine, streams[member, M.S_QUEUE], member)
+        else:
+            _put_in_queue(machine, streams[member, M.S_QUEUE], member)
     if machine.world[M.W_POLICY] != M.FIFO:
         _start_together(machine, stream)
         return
@@ -223,10 +229,8 @@ def _queues_of(machine: Machine, rank: int) -> int:
 def _turn_of(machine: Machine, stream: int) -> int:
     """Give which start in its queue is a stream's: all of a phase come before those of the next.
 
-    The same for all where chunks start as they come; by priority, where that is the policy.
+    The same for all where chunks start as they come.
     """
-    if machine.world[M.W_POLICY] == M.EXPLICIT:
-        return -machine.nodes[machine.streams[stream, M.S_NODE], M.N_SIZE]
     if machine.world[M.W_ORDERED] == 0:
         return 0
     s, num_queues = machine.streams[stream], machine.world[M.W_QUEUES]
@@ -244,15 +248,11 @@ def _turn_of(machine: Machine, stream: int) -> int:
 def _put_in_queue(machine: Machine, queue: int, stream: int) -> None:
     """Put a stream behind those that wait in a queue and whose turn comes before its own."""
     queues, streams = machine.queues, machine.streams
-    last_comes_first = machine.world[M.W_POLICY] == M.LIFO
     own = _turn_of(machine, stream)
     head, tail = queues[queue, M.Q_HEAD], queues[queue, M.Q_TAIL]
     streams[stream, M.S_NEXT] = -1
     if head < 0:
         queues[queue, M.Q_HEAD] = queues[queue, M.Q_TAIL] = stream
-    elif last_comes_first:
-        streams[stream, M.S_NEXT] = head
-        queues[queue, M.Q_HEAD] = stream
     elif _turn_of(machine, tail) <= own:  # always so if not ordered, where all have the same turn
         streams[tail, M.S_NEXT] = stream
         queues[queue, M.Q_TAIL] = stream
@@ -265,6 +265,24 @@ def _put_in_queue(machine: Machine, queue: int, stream: int) -> None:
             before = streams[before, M.S_NEXT]
         streams[stream, M.S_NEXT] = streams[before, M.S_NEXT]
         streams[before, M.S_NEXT] = stream
+
+
+@called
+def _put_by_policy(machine: Machine, queue: int, stream: int) -> None:
+    """Put a stream before those that wait in a queue, or behind those of no lower priority."""
+    queues, streams, nodes = machine.queues, machine.streams, machine.nodes
+    before, following = -1, queues[queue, M.Q_HEAD]
+    if machine.world[M.W_POLICY] == M.EXPLICIT:
+        own = nodes[streams[stream, M.S_NODE], M.N_SIZE]
+        while following >= 0 and nodes[streams[following, M.S_NODE], M.N_SIZE] >= own:
+            before, following = following, streams[following, M.S_NEXT]
+    streams[stream, M.S_NEXT] = following
+    if before < 0:
+        queues[queue, M.Q_HEAD] = stream
+    else:
+        streams[before, M.S_NEXT] = stream
+    if following < 0:
+        queues[queue, M.Q_TAIL] = stream
 
 
 @inner
@@ -334,7 +352,7 @@ def serve(machine: Machine, queue: int) -> None:
         _begin_phase(machine, stream)
 
 
-@called
+@inner
 def _begin_phase(machine: Machine, stream: int) -> None:
     """Begin a stream's phase, which has its place in the queue."""
     s = machine.streams[stream]
