@@ -27,9 +27,9 @@ from _measure import SHARED, measure, nadi, peak_memory_mb
 
 import nadi as library
 from nadi.attributes import AttributeBuilder
-from nadi.simulator.engine import run_tables
-from nadi.simulator.lower import tables_of
-from nadi.simulator.program import program_of
+from nadi.simulator.run.engine import run_tables
+from nadi.simulator.run.lower import tables_of
+from nadi.simulator.work.program import program_of
 
 GOLDEN = SHARED / "golden" / "astra"
 _CUBE = ["Ring", "FullyConnected", "Switch"]

@@ -19,7 +19,7 @@ from _report import Checks
 from astra_sim import given_paths, is_at_hand, system_of, traces_of, unpack
 
 import nadi
-from nadi.simulator.accounts import PARTITION
+from nadi.simulator.results.accounts import PARTITION
 
 _COLUMNS = {
     "Wall time": "finish",

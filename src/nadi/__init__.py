@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         read_system_file,
         simulate,
     )
-    from nadi.simulator.as_recorded import simulated_graph, simulated_job
+    from nadi.simulator.results.as_recorded import simulated_graph, simulated_job
     from nadi.steps import Window, choose_window, find_steps
     from nadi.trace import Job, Trace
     from nadi.validate import validate_job, validate_trace
@@ -156,8 +156,8 @@ _HOME = {
     "redraw": "report.timeline",
     "run": "pipeline",
     "simulate": "simulator",
-    "simulated_graph": "simulator.as_recorded",
-    "simulated_job": "simulator.as_recorded",
+    "simulated_graph": "simulator.results.as_recorded",
+    "simulated_job": "simulator.results.as_recorded",
     "summarize": "report.summary",
     "tensor_deps": "link.tensors",
     "validate_job": "validate",

@@ -18,8 +18,8 @@ from nadi.loading import load_job, read_all
 from nadi.reordering import Reordering, reorder
 from nadi.result import Answers, Prediction, Run
 from nadi.simulator.elsewhere import on_system, prices_on
-from nadi.simulator.library import read_system_file
-from nadi.simulator.system_file import SystemFile
+from nadi.simulator.machine.library import read_system_file
+from nadi.simulator.machine.system_file import SystemFile
 from nadi.steps import Window, choose_window, find_steps
 from nadi.trace import Trace
 from nadi.whatif import ideal_limits, parse_change, parse_values, sweep

@@ -24,7 +24,7 @@ from nadi.report.simulation import (
     write_simulation,
 )
 from nadi.simulator import Simulation, System, simulate
-from nadi.simulator.config import Compute, Dimension, Network
+from nadi.simulator.machine.config import Compute, Dimension, Network
 from tests.simulator.cases import Node, collective, compute, trace_of
 
 SWITCH = Dimension("switch", 4, 50.0, 500.0)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.simulator.config import Compute, Dimension, Network, RemoteMemory
+from nadi.simulator.machine.config import Compute, Dimension, Network, RemoteMemory
 from tests.conftest import SHARED
 from tests.reference.issue_lines import Bar, read_lines
 from tests.reference.perfetto_import import load as load_perfetto

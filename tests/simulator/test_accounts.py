@@ -18,11 +18,11 @@ from nadi.errors import PairError, UsageError
 from nadi.provenance import Provenance
 from nadi.schema import RANK_TIMES
 from nadi.simulator import Simulation, simulate
-from nadi.simulator.accounts import PARTITION
-from nadi.simulator.config import Compute, Dimension, Network, RemoteMemory, System
-from nadi.simulator.engine import run_tables, simulation_of
-from nadi.simulator.lower import tables_of
-from nadi.simulator.program import program_of
+from nadi.simulator.machine.config import Compute, Dimension, Network, RemoteMemory, System
+from nadi.simulator.results.accounts import PARTITION
+from nadi.simulator.run.engine import run_tables, simulation_of
+from nadi.simulator.run.lower import tables_of
+from nadi.simulator.work.program import program_of
 from tests.reference.accounts import account, live_bytes
 from tests.simulator.cases import Node, collective, compute, jobs, system_of, systems, trace_of
 

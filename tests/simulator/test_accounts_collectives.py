@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 import nadi
 from nadi.errors import PairError, UsageError
 from nadi.simulator import Simulation, System, simulate
-from nadi.simulator.accounts_collectives import sum_by_group, sum_by_type
-from nadi.simulator.bounds import least_time
-from nadi.simulator.config import Collectives, Dimension, Network
-from nadi.simulator.recipes import Recipe, recipe_of
+from nadi.simulator.collectives.bounds import least_time
+from nadi.simulator.collectives.recipes import Recipe, recipe_of
+from nadi.simulator.machine.config import Collectives, Dimension, Network
+from nadi.simulator.results.accounts_collectives import sum_by_group, sum_by_type
 from tests.simulator.cases import Node, collective, compute, jobs, system_of, systems, trace_of
 
 SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))

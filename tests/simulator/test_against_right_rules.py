@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nadi.simulator import System, simulate
-from nadi.simulator.config import COLLECTIVES, Collectives, Compute, Dimension, Network
-from nadi.simulator.engine import run_tables, simulation_of
-from nadi.simulator.lower import tables_of
-from nadi.simulator.program import program_of
+from nadi.simulator.machine.config import COLLECTIVES, Collectives, Compute, Dimension, Network
+from nadi.simulator.run.engine import run_tables, simulation_of
+from nadi.simulator.run.lower import tables_of
+from nadi.simulator.work.program import program_of
 from nadi.trace import Trace
 from tests.reference.right_rules import Machine, Work, finish_times
 from tests.simulator.cases import Node, collective, compute, trace_of

@@ -28,7 +28,7 @@ from nadi.kernels.agenda import (
     next_event,
     pop_time,
 )
-from nadi.simulator.arrays import agenda_of
+from nadi.simulator.run.arrays import agenda_of
 
 Ints = npt.NDArray[np.int64]
 _RANKS = 5

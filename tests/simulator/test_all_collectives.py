@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.simulator.config import Dimension, Network
+from nadi.simulator.machine.config import Dimension, Network
 from tests.simulator.cases import collective, compute, trace_of
 from tests.simulator.test_against_right_rules import jobs, machines, system_of, traces_of
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import nadi
 from nadi.errors import PairError, UsageError
 from nadi.kernels.machine import COMM, COMP, CPU
-from nadi.simulator.config import Dimension, Network, RemoteMemory
-from nadi.simulator.meetings import meetings_of, messages_of_nodes
+from nadi.simulator.machine.config import Dimension, Network, RemoteMemory
+from nadi.simulator.results.meetings import meetings_of, messages_of_nodes
 from tests.simulator.cases import collective, compute, jobs, system_of, systems, trace_of
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from nadi.errors import InputError, PairError, UsageError
 from nadi.simulator import Simulation, System, simulate
-from nadi.simulator.engine import run_tables, simulation_of
-from nadi.simulator.lower import tables_of
-from nadi.simulator.program import program_of
+from nadi.simulator.run.engine import run_tables, simulation_of
+from nadi.simulator.run.lower import tables_of
+from nadi.simulator.work.program import program_of
 from tests.reference import astra_sim
 from tests.simulator.cases import (
     Node,

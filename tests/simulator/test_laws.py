@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from nadi.kernels.machine import L_BYTES
 from nadi.simulator import System, simulate
-from nadi.simulator.config import COLLECTIVES, Collectives, Dimension, Network
-from nadi.simulator.engine import run_tables, simulation_of
-from nadi.simulator.lower import tables_of
-from nadi.simulator.messages import messages_of
-from nadi.simulator.program import program_of
-from nadi.simulator.recipes import Recipe, recipe_of
+from nadi.simulator.collectives.messages import messages_of
+from nadi.simulator.collectives.recipes import Recipe, recipe_of
+from nadi.simulator.machine.config import COLLECTIVES, Collectives, Dimension, Network
+from nadi.simulator.run.engine import run_tables, simulation_of
+from nadi.simulator.run.lower import tables_of
+from nadi.simulator.work.program import program_of
 from tests.simulator.cases import collective, trace_of
 from tests.simulator.test_against_right_rules import jobs, machines, system_of, traces_of
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.simulator.config import Collectives, Dimension, Network
+from nadi.simulator.machine.config import Collectives, Dimension, Network
 from tests.simulator.cases import Node, collective, jobs, system_of, systems, trace_of
 
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -9,12 +9,12 @@ import pytest
 
 from nadi.kernels.machine import L_BYTES
 from nadi.simulator import System
-from nadi.simulator.config import COLLECTIVES, Collectives, Dimension, Network
-from nadi.simulator.engine import run_tables
-from nadi.simulator.lower import tables_of
-from nadi.simulator.messages import messages_of
-from nadi.simulator.program import program_of
-from nadi.simulator.recipes import recipe_of
+from nadi.simulator.collectives.messages import messages_of
+from nadi.simulator.collectives.recipes import recipe_of
+from nadi.simulator.machine.config import COLLECTIVES, Collectives, Dimension, Network
+from nadi.simulator.run.engine import run_tables
+from nadi.simulator.run.lower import tables_of
+from nadi.simulator.work.program import program_of
 from tests.simulator.cases import collective, trace_of
 
 ALGORITHMS = ("ring", "direct", "direct2", "halvingDoubling", "doubleBinaryTree")

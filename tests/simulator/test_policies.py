@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import nadi
 from nadi.errors import FormatError, InputError, UsageError
 from nadi.simulator import astra_sim_system, simulate
-from nadi.simulator.system_file import system_from
+from nadi.simulator.machine.system_file import system_from
 from tests.reference import astra_sim
 from tests.simulator.cases import Node, collective, compute, systems
 from tests.simulator.test_devices import devices, run, times_of

@@ -13,7 +13,7 @@ import nadi
 from nadi.cli import main
 from nadi.errors import InputError, PairError
 from nadi.simulator import System, read_job, simulate
-from nadi.simulator.config import Compute, Dimension, Network
+from nadi.simulator.machine.config import Compute, Dimension, Network
 from nadi.trace import Job
 from tests.conftest import PairWriter
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nadi.simulator import System, simulate
-from nadi.simulator.config import Collectives, Dimension, Network
-from nadi.simulator.engine import run_tables, simulation_of
-from nadi.simulator.lower import tables_of
-from nadi.simulator.program import program_of
+from nadi.simulator.machine.config import Collectives, Dimension, Network
+from nadi.simulator.run.engine import run_tables, simulation_of
+from nadi.simulator.run.lower import tables_of
+from nadi.simulator.work.program import program_of
 from tests.simulator.cases import collective, compute, trace_of
 
 SETTINGS = settings(max_examples=120, deadline=None)

@@ -16,8 +16,8 @@ import nadi
 from nadi.cli import main
 from nadi.errors import FormatError, InputError, UsageError
 from nadi.simulator import read_system_file, shipped_systems, shipped_text
-from nadi.simulator.config import Bus
-from nadi.simulator.system_file import system_from
+from nadi.simulator.machine.config import Bus
+from nadi.simulator.machine.system_file import system_from
 from nadi.units import parse_bytes, parse_operations
 from tests.simulator.cases import collective, compute, trace_of
 

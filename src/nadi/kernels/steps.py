@@ -1,6 +1,6 @@
 """Algorithms in which members do different things: tables of steps, followed message by message.
 
-The tables are made by :mod:`nadi.simulator.steps`.
+The tables are made by :mod:`nadi.simulator.collectives.steps`.
 """
 
 from __future__ import annotations

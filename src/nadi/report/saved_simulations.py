@@ -34,9 +34,9 @@ from nadi.formats.native import (
     read_member,
 )
 from nadi.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES, Table
-from nadi.simulator.accounts_collectives import sum_by_group, sum_by_type
-from nadi.simulator.accounts_memory import beyond_capacity
-from nadi.simulator.config import System
+from nadi.simulator.machine.config import System
+from nadi.simulator.results.accounts_collectives import sum_by_group, sum_by_type
+from nadi.simulator.results.accounts_memory import beyond_capacity
 
 __all__ = ["SavedSimulation", "is_saved_simulation", "read_simulation", "write_tables"]
 

@@ -20,9 +20,9 @@ from nadi.report._text import make_table, name_cell, print_issues
 from nadi.report.saved_simulations import SavedSimulation, write_tables
 from nadi.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES
 from nadi.schema import Table as Declared
-from nadi.simulator.accounts import PARTITION, WAITING
-from nadi.simulator.accounts_memory import are_of_device
-from nadi.simulator.simulation import Simulation
+from nadi.simulator.results.accounts import PARTITION, WAITING
+from nadi.simulator.results.accounts_memory import are_of_device
+from nadi.simulator.run.simulation import Simulation
 from nadi.units import format_bytes, format_count, format_ns, format_percent
 
 __all__ = [

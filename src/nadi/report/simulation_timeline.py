@@ -16,7 +16,7 @@ from nadi.report.timeline import TimelinePart, write_timelines
 from nadi.schedule import Schedule
 from nadi.schema import NODE_KINDS
 from nadi.simulator import Simulation
-from nadi.simulator.as_recorded import simulated_graph, track_names
+from nadi.simulator.results.as_recorded import simulated_graph, track_names
 from nadi.steps import choose_window
 
 __all__ = [

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nadi.simulator.astra_config import (
+from nadi.simulator.machine.astra_config import (
     astra_sim_system,
     load_astra_sim_system,
     read_comm_groups,
 )
-from nadi.simulator.config import System
-from nadi.simulator.engine import simulate
-from nadi.simulator.inputs import find_ranks, read_job, read_ranks
-from nadi.simulator.library import (
+from nadi.simulator.machine.config import System
+from nadi.simulator.machine.library import (
     load_system,
     read_system_file,
     shipped_systems,
     shipped_text,
 )
+from nadi.simulator.machine.system_file import SystemFile
 from nadi.simulator.prices import collective_time, message_time
-from nadi.simulator.simulation import Simulation
-from nadi.simulator.system_file import SystemFile
+from nadi.simulator.run.engine import simulate
+from nadi.simulator.run.simulation import Simulation
+from nadi.simulator.work.inputs import find_ranks, read_job, read_ranks
 
 if TYPE_CHECKING:
     from nadi.simulator.elsewhere import OnSystem, Prices, on_system, prices_on

@@ -11,10 +11,10 @@ import polars as pl
 from nadi.errors import FormatError, UsageError
 from nadi.graph import EdgeKind, EventGraph
 from nadi.schema import COMM_TYPES
-from nadi.simulator.config import COLLECTIVES, System
-from nadi.simulator.library import read_system_file, shipped_systems
+from nadi.simulator.machine.config import COLLECTIVES, System
+from nadi.simulator.machine.library import read_system_file, shipped_systems
+from nadi.simulator.machine.system_file import SystemFile
 from nadi.simulator.prices import collective_time, message_time, stand_in
-from nadi.simulator.system_file import SystemFile
 from nadi.trace import Job
 
 __all__ = ["OnSystem", "Prices", "on_system", "prices_on"]

@@ -10,8 +10,8 @@ import msgspec
 from nadi.errors import UsageError
 from nadi.provenance import Provenance
 from nadi.schema import DEPS, GROUPS, ISSUES, NODES
-from nadi.simulator.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
-from nadi.simulator.engine import simulate
+from nadi.simulator.machine.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
+from nadi.simulator.run.engine import simulate
 from nadi.trace import Trace
 
 __all__ = ["collective_time", "message_time", "stand_in"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from nadi.errors import UsageError
 from nadi.kernels import machine as M
-from nadi.simulator.config import Algorithm, System, parse_algorithm
-from nadi.simulator.steps import ROOTED, Steps, steps_of
+from nadi.simulator.collectives.steps import ROOTED, Steps, steps_of
+from nadi.simulator.machine.config import Algorithm, System, parse_algorithm
 
 __all__ = ["Phase", "Recipe", "chunks_of", "recipe_of"]
 

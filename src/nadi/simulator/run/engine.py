@@ -14,16 +14,16 @@ from nadi.kernels.agenda import EVENTS
 from nadi.kernels.machine import Machine
 from nadi.kernels.simulation import run_machine
 from nadi.schema import COMM_TYPES, NODE_KINDS
-from nadi.simulator.arrays import machine_of, room_of
-from nadi.simulator.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
-from nadi.simulator.inputs import read_job, read_ranks
-from nadi.simulator.lanes import in_lanes, policy_of
-from nadi.simulator.lower import Tables, tables_of
-from nadi.simulator.program import Program, program_of
-from nadi.simulator.recipes import recipe_of
-from nadi.simulator.recordings import nodes_of_job
-from nadi.simulator.simulation import Simulation
-from nadi.simulator.trail import trail_of
+from nadi.simulator.collectives.recipes import recipe_of
+from nadi.simulator.machine.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
+from nadi.simulator.run.arrays import machine_of, room_of
+from nadi.simulator.run.lower import Tables, tables_of
+from nadi.simulator.run.simulation import Simulation
+from nadi.simulator.run.trail import trail_of
+from nadi.simulator.work.inputs import read_job, read_ranks
+from nadi.simulator.work.lanes import in_lanes, policy_of
+from nadi.simulator.work.program import Program, program_of
+from nadi.simulator.work.recordings import nodes_of_job
 from nadi.trace import Job, Trace
 
 __all__ = ["Simulation", "simulate"]

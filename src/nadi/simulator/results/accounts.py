@@ -10,8 +10,8 @@ import polars as pl
 
 from nadi.kernels import machine as M
 from nadi.schema import NODE_KINDS, RANK_TIMES
-from nadi.simulator.meetings import meetings_of, messages_of_nodes
-from nadi.simulator.simulation import Simulation
+from nadi.simulator.results.meetings import meetings_of, messages_of_nodes
+from nadi.simulator.run.simulation import Simulation
 
 __all__ = ["PARTITION", "WAITING", "rank_times"]
 

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nadi.kernels import machine as M
-from nadi.simulator.recipes import Phase
-from nadi.simulator.steps import ROOTED, Steps
+from nadi.simulator.collectives.recipes import Phase
+from nadi.simulator.collectives.steps import ROOTED, Steps
 
 __all__ = ["messages_of", "sends_by_steps"]
 
@@ -27,7 +27,7 @@ def messages_of(
     size
         Bytes of the chunk when the phase begins, as each member has them.
     compat
-        As in :class:`~nadi.simulator.config.System`.
+        As in :class:`~nadi.simulator.machine.config.System`.
     clockwise
         Which way round rings go; by default the way of one queue for each dimension, where
         all-gathers that follow reduce-scatters go the other way.

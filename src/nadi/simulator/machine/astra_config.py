@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from nadi.errors import FormatError, InputError
-from nadi.simulator.config import (
+from nadi.simulator.machine.config import (
     ASTRA_SIM_COLLECTIVES,
     Dimension,
     System,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from nadi.kernels import machine as M
-from nadi.simulator.config import System
-from nadi.simulator.recipes import Phase, Recipe
-from nadi.simulator.steps import ROOTED
+from nadi.simulator.collectives.recipes import Phase, Recipe
+from nadi.simulator.collectives.steps import ROOTED
+from nadi.simulator.machine.config import System
 
 __all__ = ["is_whole", "meets", "nothing_contends"]
 

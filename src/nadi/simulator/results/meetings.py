@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nadi.kernels import machine as M
-from nadi.simulator.simulation import Simulation
+from nadi.simulator.run.simulation import Simulation
 
 __all__ = ["Meetings", "Messages", "meetings_of", "messages_of_nodes"]
 

@@ -16,9 +16,9 @@ from nadi.critical_paths import CriticalPath, critical_path
 from nadi.graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.kernels import machine as M
 from nadi.schema import COMM_TYPES, DEVICE_WORK, ISSUES, MATCHES, NODE_KINDS
-from nadi.simulator.meetings import Meetings, Messages, meetings_of, messages_of_nodes
-from nadi.simulator.program import Program
-from nadi.simulator.simulation import Simulation
+from nadi.simulator.results.meetings import Meetings, Messages, meetings_of, messages_of_nodes
+from nadi.simulator.run.simulation import Simulation
+from nadi.simulator.work.program import Program
 from nadi.steps import choose_window
 from nadi.trace import Job, Trace
 

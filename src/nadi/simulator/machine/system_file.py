@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 import msgspec
 
 from nadi.errors import FormatError, UsageError
-from nadi.simulator.config import (
+from nadi.simulator.machine.config import (
     COLLECTIVES,
     Bus,
     Collectives,

@@ -17,8 +17,8 @@ from nadi.kernels import machine as M
 from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import topological_order
 from nadi.schema import NODE_KINDS
-from nadi.simulator.config import System
-from nadi.simulator.program import Program
+from nadi.simulator.machine.config import System
+from nadi.simulator.work.program import Program
 
 __all__ = ["in_lanes", "is_one_at_a_time", "numbers_in_groups", "policy_of", "slots_beside_lanes"]
 

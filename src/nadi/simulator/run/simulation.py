@@ -13,9 +13,9 @@ import polars as pl
 from nadi.issues import IssueLog, summed_issues
 from nadi.schedule import Schedule
 from nadi.schema import NODE_KINDS, SCHEDULE
-from nadi.simulator.config import System
-from nadi.simulator.program import Program
-from nadi.simulator.trail import Trail
+from nadi.simulator.machine.config import System
+from nadi.simulator.run.trail import Trail
+from nadi.simulator.work.program import Program
 from nadi.trace import Trace
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Simulation:
 
     def critical_path(self) -> CriticalPath:
         """Say what bounds the job, from its start to its last end; see ``simulated_graph``."""
-        from nadi.simulator.as_recorded import simulated_path  # which needs this class
+        from nadi.simulator.results.as_recorded import simulated_path  # which needs this class
 
         return simulated_path(self)
 
@@ -106,7 +106,7 @@ class Simulation:
     @cached_property
     def links(self) -> pl.DataFrame:
         """What each link of the network carried (``schema.LINKS``)."""
-        from nadi.simulator.links import link_table
+        from nadi.simulator.results.links import link_table
 
         return link_table(self)
 
@@ -116,7 +116,7 @@ class Simulation:
 
         O(nodes log nodes).
         """
-        from nadi.simulator.accounts import rank_times  # which only few ask for
+        from nadi.simulator.results.accounts import rank_times  # which only few ask for
 
         return rank_times(self)
 
@@ -126,21 +126,21 @@ class Simulation:
 
         In order of the first entry. O(nodes log nodes).
         """
-        from nadi.simulator.accounts_collectives import collective_times
+        from nadi.simulator.results.accounts_collectives import collective_times
 
         return collective_times(self)
 
     @cached_property
     def collective_types(self) -> pl.DataFrame:
         """Sums of the collectives of each type; see ``accounts_collectives.sum_by_type``."""
-        from nadi.simulator.accounts_collectives import sum_by_type
+        from nadi.simulator.results.accounts_collectives import sum_by_type
 
         return sum_by_type(self)
 
     @cached_property
     def process_groups(self) -> pl.DataFrame:
         """Sums of the collectives of each process group; see ``sum_by_group`` there."""
-        from nadi.simulator.accounts_collectives import sum_by_group
+        from nadi.simulator.results.accounts_collectives import sum_by_group
 
         return sum_by_group(self)
 
@@ -150,14 +150,14 @@ class Simulation:
 
         None if no trace says of tensors. O(operands log operands).
         """
-        from nadi.simulator.accounts_memory import live_memory
+        from nadi.simulator.results.accounts_memory import live_memory
 
         return live_memory(self)
 
     @property
     def beyond_capacity(self) -> pl.DataFrame:
         """Those rows of ``live_memory`` whose tensors do not fit into a rank's memory."""
-        from nadi.simulator.accounts_memory import beyond_capacity
+        from nadi.simulator.results.accounts_memory import beyond_capacity
 
         return beyond_capacity(self)
 

@@ -18,12 +18,12 @@ from nadi.kernels.agenda import (
 )
 from nadi.kernels.at_once import SCRATCH_ROWS
 from nadi.kernels.machine import Machine
-from nadi.simulator.config import COLLECTIVES, System
-from nadi.simulator.lanes import policy_of
-from nadi.simulator.lower import Tables
-from nadi.simulator.recipes import Recipe
-from nadi.simulator.shortcuts import meets, nothing_contends
-from nadi.simulator.steps import Steps
+from nadi.simulator.collectives.recipes import Recipe
+from nadi.simulator.collectives.shortcuts import meets, nothing_contends
+from nadi.simulator.collectives.steps import Steps
+from nadi.simulator.machine.config import COLLECTIVES, System
+from nadi.simulator.run.lower import Tables
+from nadi.simulator.work.lanes import policy_of
 
 __all__ = ["agenda_of", "machine_of", "room_of"]
 

@@ -12,17 +12,17 @@ import numpy.typing as npt
 from nadi.errors import InputError, UsageError
 from nadi.kernels import machine as M
 from nadi.schema import COMM_TYPES, NODE_KINDS
-from nadi.simulator.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
-from nadi.simulator.lanes import (
+from nadi.simulator.collectives.recipes import Recipe, chunks_of, recipe_of
+from nadi.simulator.collectives.shortcuts import is_whole, nothing_contends
+from nadi.simulator.machine.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
+from nadi.simulator.work.lanes import (
     in_lanes,
     is_one_at_a_time,
     numbers_in_groups,
     policy_of,
     slots_beside_lanes,
 )
-from nadi.simulator.program import Program
-from nadi.simulator.recipes import Recipe, chunks_of, recipe_of
-from nadi.simulator.shortcuts import is_whole, nothing_contends
+from nadi.simulator.work.program import Program
 
 __all__ = ["Tables", "tables_of"]
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from nadi.kernels import machine as M
 from nadi.kernels.machine import Machine
-from nadi.simulator.lower import Tables
-from nadi.simulator.recipes import Recipe
+from nadi.simulator.collectives.recipes import Recipe
+from nadi.simulator.run.lower import Tables
 
 __all__ = ["Trail", "trail_of"]
 

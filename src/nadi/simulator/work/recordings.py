@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nadi.issues import IssueLog, summed_issues
 from nadi.schema import GIVEN_DEPS
-from nadi.simulator.config import COLLECTIVES, System
+from nadi.simulator.machine.config import COLLECTIVES, System
 from nadi.trace import Job, Trace
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import polars as pl
 from nadi.export.nodes import PlayedRank
 from nadi.operands import OPERAND_NAMES
 from nadi.schema import LIVE_MEMORY
-from nadi.simulator.config import System
-from nadi.simulator.simulation import Simulation
+from nadi.simulator.machine.config import System
+from nadi.simulator.run.simulation import Simulation
 from nadi.trace import Trace
 
 __all__ = ["are_of_device", "beyond_capacity", "live_memory"]

@@ -10,10 +10,10 @@ import polars as pl
 
 from nadi.kernels import machine as M
 from nadi.schema import COLLECTIVE_TIMES, COMM_TYPES
-from nadi.simulator.bounds import UNKNOWN, least_time
-from nadi.simulator.meetings import meetings_of
-from nadi.simulator.recipes import Recipe
-from nadi.simulator.simulation import Simulation
+from nadi.simulator.collectives.bounds import UNKNOWN, least_time
+from nadi.simulator.collectives.recipes import Recipe
+from nadi.simulator.results.meetings import meetings_of
+from nadi.simulator.run.simulation import Simulation
 
 __all__ = ["collective_times", "sum_by_group", "sum_by_type"]
 
@@ -32,7 +32,7 @@ class _Collectives(NamedTuple):
     """Arrays with a place for each collective; int64, shape (collectives,).
 
     ``example`` is the node of the member that entered last, of several of the lowest rank, and
-    ``meeting`` the number that it has in :func:`nadi.simulator.meetings.meetings_of`.
+    ``meeting`` the number that it has in :func:`nadi.simulator.results.meetings.meetings_of`.
     """
 
     example: Ints

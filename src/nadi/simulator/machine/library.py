@@ -7,8 +7,8 @@ from importlib import resources
 from pathlib import Path
 
 from nadi.errors import InputError, UsageError
-from nadi.simulator.config import System
-from nadi.simulator.system_file import SystemFile, parse_system_file
+from nadi.simulator.machine.config import System
+from nadi.simulator.machine.system_file import SystemFile, parse_system_file
 
 __all__ = ["load_system", "read_system_file", "shipped_systems", "shipped_text"]
 

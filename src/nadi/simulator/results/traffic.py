@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nadi.simulator.config import Dimension, System
+from nadi.simulator.machine.config import Dimension, System
 
 __all__ = ["Traffic", "links_per_rank"]
 

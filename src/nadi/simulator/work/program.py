@@ -62,7 +62,7 @@ class Program:
         int64, shapes (nodes + 1,) and (dependencies,): who waits for each node, by position.
     lane
         int64: the thread or stream of each node, counted over all ranks, -1 for none; None
-        where ranks have slots instead (:mod:`nadi.simulator.lanes`).
+        where ranks have slots instead (:mod:`nadi.simulator.work.lanes`).
     lane_names
         What each lane is called.
     """

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nadi.kernels import machine as M
-from nadi.simulator.config import Dimension, System
-from nadi.simulator.recipes import Phase, Recipe
+from nadi.simulator.collectives.recipes import Phase, Recipe
+from nadi.simulator.machine.config import Dimension, System
 
 __all__ = ["UNKNOWN", "least_time"]
 

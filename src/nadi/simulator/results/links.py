@@ -11,12 +11,12 @@ import polars as pl
 
 from nadi.kernels import machine as M
 from nadi.schema import LINKS
-from nadi.simulator.config import System
-from nadi.simulator.messages import messages_of, sends_by_steps
-from nadi.simulator.recipes import Phase
-from nadi.simulator.simulation import Simulation
-from nadi.simulator.steps import ROOTED
-from nadi.simulator.traffic import Traffic, links_per_rank
+from nadi.simulator.collectives.messages import messages_of, sends_by_steps
+from nadi.simulator.collectives.recipes import Phase
+from nadi.simulator.collectives.steps import ROOTED
+from nadi.simulator.machine.config import System
+from nadi.simulator.results.traffic import Traffic, links_per_rank
+from nadi.simulator.run.simulation import Simulation
 
 __all__ = ["link_table"]
 

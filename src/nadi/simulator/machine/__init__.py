@@ -1,0 +1,1 @@
+"""What a machine is: values, and the files that say so."""

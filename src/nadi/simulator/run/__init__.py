@@ -1,0 +1,1 @@
+"""From a job and a machine to times: tables, arrays and the run."""
