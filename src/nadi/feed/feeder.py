@@ -86,7 +86,7 @@ class ETFeeder:
         self._window = window_size
         self._with_control = ctrl_deps
         self._ready = ReadyNodes(policy)
-        self._reader = WindowReader(open_stream(path_or_trace, with_control=ctrl_deps))
+        self._reader = WindowReader(open_stream(path_or_trace, window_size, with_control=ctrl_deps))
         self._in_flight: dict[int, ETFeederNode] = {}
         self._num_running = 0  # issued and not ended
         self._num_held = 0  # read and not removed

@@ -26,7 +26,9 @@ from nadi.wire import SCALAR_TYPES
 
 __all__ = ["NodeStream", "open_stream"]
 
-_PIECE = 1 << 22  # bytes of a file at a time
+# of a file at a time: about the bytes of a window, so that it need not be put together
+_LEAST_PIECE, _LARGEST_PIECE = 1 << 22, 1 << 26
+_BYTES_PER_NODE = 64
 _LARGEST_MESSAGE = 1 << 31  # protobuf allows no more
 _WANTED = WantedAttributes(numbers=NUMBERS, texts=TEXTS)
 _NUMBER_TYPES = [
@@ -58,7 +60,7 @@ class NodeStream:
         self._rest: Bytes = np.zeros(0, dtype=np.uint8)
         self._base = 0  # bytes of the file before the rest
         self._is_begun = False
-        self._bytes_per_node = 128  # as long as no node has been read
+        self._bytes_per_node = 32  # as long as no node has been read: room not used costs nothing
         self._last = "the metadata"
 
     def read(self) -> NodeTable | None:
@@ -226,10 +228,11 @@ class NodeStream:
             )
 
 
-def open_stream(source: Path | str | Trace, *, with_control: bool) -> NodeStream:
+def open_stream(source: Path | str | Trace, window: int, *, with_control: bool) -> NodeStream:
     """Begin to read a file or address, plain or gzip, of any format that Nadi reads; or a trace.
 
-    Only an .et is read piece by piece. A trace is written as one, a piece at a time.
+    Only an .et is read piece by piece, each about as large as a window of so many nodes. A trace
+    is written as one, a piece at a time.
 
     Raises
     ------
@@ -243,7 +246,8 @@ def open_stream(source: Path | str | Trace, *, with_control: bool) -> NodeStream
     path = locate(source)
     found = formats.sniff(path)
     if found is not None and found.name == "chakra":
-        return NodeStream(str(path), read_pieces(path, _PIECE), with_control=with_control)
+        piece = min(max(window * _BYTES_PER_NODE, _LEAST_PIECE), _LARGEST_PIECE)
+        return NodeStream(str(path), read_pieces(path, piece), with_control=with_control)
     # of another format, or of none: then this says so
     pieces = encode(formats.read(path), IssueLog())
     return NodeStream(str(path), pieces, with_control=with_control)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.export.nodes import PlayedRank
 from nadi.operands import OPERAND_NAMES
 from nadi.schema import LIVE_MEMORY
 from nadi.simulator.machine.config import System
 from nadi.simulator.run.simulation import Simulation
 from nadi.trace import Trace
+
+if TYPE_CHECKING:
+    from nadi.export.nodes import PlayedRank
 
 __all__ = ["are_of_device", "beyond_capacity", "live_memory"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nadi.errors import InputError, PairError
-from nadi.export.nodes import PlayedRank
 from nadi.kernels import machine as M
 from nadi.kernels.agenda import EVENTS
 from nadi.kernels.machine import Machine
@@ -25,6 +25,9 @@ from nadi.simulator.work.lanes import in_lanes, policy_of
 from nadi.simulator.work.program import Program, program_of
 from nadi.simulator.work.recordings import nodes_of_job
 from nadi.trace import Job, Trace
+
+if TYPE_CHECKING:
+    from nadi.export.nodes import PlayedRank
 
 __all__ = ["Simulation", "simulate"]
 
