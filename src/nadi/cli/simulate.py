@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nadi.cli.shared import AsJson, output_console
 from nadi.errors import UsageError
+
+if TYPE_CHECKING:
+    from nadi.simulator import System
 
 __all__ = ["HELP", "command"]
 
@@ -81,16 +86,14 @@ def command(
                           "(.log). Any but .nadi with .gz is compressed."),
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Simulate a job, and print what bounds it."""
-    from rich.console import Console
-
     from nadi.cli.progress import show_progress
 
     with show_progress(announce=False) as progress:
         progress("starting")
-        from nadi.report._text import print_issues
+        from nadi.report._text import print_written
         from nadi.report.simulation import (
             check_output,
             describe_simulation,
@@ -98,13 +101,7 @@ def command(
             simulation_json,
             write_simulation,
         )
-        from nadi.simulator import (
-            load_astra_sim_system,
-            read_comm_groups,
-            read_job,
-            read_system_file,
-            simulate,
-        )
+        from nadi.simulator import read_job, simulate
 
         if output:
             given = (network, system_config, remote_memory, comm_group, Path(system or job))
@@ -114,25 +111,16 @@ def command(
                 network, system_config, remote_memory, congestion, queues > 1, rendezvous,
                 injection_scale > 1, right,
             )  # fmt: skip
-            described = read_system_file(system)
-            if comm_group:
-                described = described.with_groups(read_comm_groups(comm_group))
-        elif network and system_config:
-            machine = load_astra_sim_system(
+            machine_for = _described(system, comm_group)
+        else:
+            machine_for = _of_astra_sim(
                 network, system_config, remote_memory, comm_group, congestion=congestion,
                 queues=queues, rendezvous=rendezvous, injection_scale=injection_scale,
                 compat="" if right else "astra-sim",
             )  # fmt: skip
-        else:
-            raise UsageError(
-                "nadi simulate", "it is not told on which machine",
-                "give --system NAME (nadi systems lists them), or both --network and "
-                "--system-config",
-            )  # fmt: skip
         found = read_job(job, progress)
-        num_ranks = len(found if isinstance(found, list) else found.traces)
         progress("simulating")
-        done = simulate(found, described.fit(num_ranks) if system else machine)
+        done = simulate(found, machine_for(len(found if isinstance(found, list) else found.traces)))
         left_out = None
         if output:
             progress(f"writing {output}")
@@ -140,11 +128,35 @@ def command(
     if as_json:
         sys.stdout.write(simulation_json(describe_simulation(done)).decode())
         return
-    console = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+    console = output_console()
     print_simulation(done, console)
     if left_out is not None:
-        console.print(f"wrote {output}", markup=False)
-        print_issues(left_out.iter_rows(named=True), console)
+        print_written(output, left_out, console)
+
+
+def _described(system: str, comm_group: Path | None) -> Callable[[int], System]:
+    """Give the machine that a file or one of Nadi's describes, for a number of ranks."""
+    from nadi.simulator import read_comm_groups, read_system_file
+
+    described = read_system_file(system)
+    if comm_group:
+        described = described.with_groups(read_comm_groups(comm_group))
+    return described.fit
+
+
+def _of_astra_sim(
+    network: Path | None, system_config: Path | None, *others: Path | None, **options: Any
+) -> Callable[[int], System]:
+    """Give the machine that ASTRA-sim's files describe: theirs is the number of ranks."""
+    from nadi.simulator import load_astra_sim_system
+
+    if not (network and system_config):
+        raise UsageError(
+            "nadi simulate", "it is not told on which machine",
+            "give --system NAME (nadi systems lists them), or both --network and --system-config",
+        )  # fmt: skip
+    machine = load_astra_sim_system(network, system_config, *others, **options)
+    return lambda _: machine
 
 
 def _refuse_with_system(*given: object) -> None:
