@@ -52,7 +52,7 @@ class NodeStream:
     """
 
     def __init__(
-        self, name: str, pieces: Iterator[bytes | memoryview], *, with_control: bool
+        self, name: str, pieces: Iterator[bytes | memoryview | Bytes], *, with_control: bool
     ) -> None:
         self.name = name
         self._pieces = pieces
@@ -104,7 +104,12 @@ class NodeStream:
         while size <= self._rest.size and (piece := next(self._pieces, None)) is not None:
             pieces.append(np.frombuffer(piece, dtype=np.uint8))
             size += len(piece)
-        return np.concatenate(pieces) if size else None
+        if not size:
+            return None
+        pieces = [piece for piece in pieces if piece.size]
+        if len(pieces) == 1 and pieces[0].flags.writeable:  # as kernels want it
+            return pieces[0]
+        return np.concatenate(pieces)
 
     @staticmethod
     def _is_too_long(content: Bytes, at: int) -> bool:

@@ -107,13 +107,13 @@ def read_file(path: Path) -> RawFile:
     return RawFile(str(path), content, stored)
 
 
-def read_pieces(path: Path, size: int) -> Iterator[bytes]:
+def read_pieces(path: Path, size: int) -> Iterator[npt.NDArray[np.uint8]]:
     """Read a file piece by piece, decompressed if it is gzip; never all of it at once.
 
     Yields
     ------
-    bytes
-        At most ``size`` of them, in order.
+    numpy.ndarray
+        uint8: at most ``size`` bytes, in order; nobody else has them, so they may be changed.
 
     Raises
     ------
@@ -132,15 +132,16 @@ def read_pieces(path: Path, size: int) -> Iterator[bytes]:
             raise _unreadable(path, error) from None
         with igzip.open(file) if is_gzip else nullcontext(file) as content:
             while True:
+                piece = np.empty(size, dtype=np.uint8)
                 try:
-                    piece = content.read(size)
+                    count = content.readinto(piece.data)
                 except (EOFError, OSError, isal_zlib.error) as error:  # type: ignore[misc]
                     if is_gzip:
                         raise _broken_gzip(path, error) from None
                     raise _unreadable(path, error) from None
-                if not piece:
+                if not count:
                     return
-                yield piece
+                yield piece[:count]
 
 
 def _stored(path: Path) -> npt.NDArray[np.uint8]:
