@@ -3,7 +3,7 @@
 Nothing is fitted to these figures: it is said how far they are off. Only measurements on machines
 that Nadi has are compared; the others are listed with the reason.
 
-    python verification/published_collectives.py [--all]
+    python benchmarks/published_collectives.py [--all]
 
 Prints the rows that stand in docs/systems.md, and for each record how far all of its sizes are off;
 with --all every size.
@@ -17,7 +17,7 @@ import math
 import sys
 from typing import Any
 
-from _report import SHARED
+from _measure import SHARED
 
 import nadi
 
