@@ -517,7 +517,7 @@ LINKS = Table(
         Column("bytes", _INT, "what it carried", "bytes"),
         Column("busy", _INT, "time in which it sent these bytes, one after the other", "ns"),
         Column("utilisation", pl.Float64, "that time by the time of the job; above 1 only without "
-               "congestion, where messages share a link without being slower"),
+               "congestion, where collectives share a link without being slower"),
         Column("peak_queue", _INT, "how many messages waited for it at most, with congestion",
                missing=-1),
     ),

@@ -9,8 +9,10 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
 from typing import Any
 
 __all__ = ["Machine", "Work", "finish_times"]
@@ -73,28 +75,28 @@ class Machine:
         return latency, rate, most if spread else 1
 
 
-def busiest(m: Machine, members: Sequence[int]) -> dict[int, int]:
-    """Count messages from each to each on every link on their way: lower dimensions first.
+def busiest(m: Machine, sent: Iterable[tuple[int, int, int]]) -> dict[int, int]:
+    """Add up messages from rank to rank on every link on their way: lower dimensions first.
 
-    Gives those on the busiest link of each dimension.
+    Gives the bytes on the busiest link of each dimension.
     """
     carried: dict[Any, int] = defaultdict(int)
-    for src, dst in itertools.permutations(members, 2):
+    for src, dst, size in sent:
         at, ends = m.coordinates(src), m.coordinates(dst)
         for d, (topology, n, _, _) in enumerate(m.dims):
             if at[d] == ends[d]:
                 continue
             if topology in ("switch", "fully-connected"):
                 other = ends[d] if topology == "fully-connected" else "switch"
-                carried[d, *at, other] += 1
+                carried[d, *at, other] += size
                 at[d] = ends[d]
-                carried[d, *at, "from switch"] += topology == "switch"
+                carried[d, *at, "from switch"] += size * (topology == "switch")
                 continue
             step = 1 if ends[d] > at[d] else -1
             if topology == "ring":
                 step = 1 if (ends[d] - at[d]) % n <= (at[d] - ends[d]) % n else -1
             while at[d] != ends[d]:
-                carried[d, *at, step] += 1
+                carried[d, *at, step] += size
                 at[d] = (at[d] + step) % n
     most: dict[int, int] = defaultdict(int)
     for (d, *_), count in carried.items():
@@ -367,6 +369,92 @@ def phases_of(m: Machine, work: Work) -> list[Phase]:
     return [Phase(d, kind, names[d], half) for d, kind, half in plan]
 
 
+def is_by_steps(phase: Phase, n: int) -> bool:
+    if phase.name == "halvingdoubling" and (phase.comm == "all_to_all" or n & (n - 1) != 0):
+        return True
+    return phase.comm in _OUTWARDS + _INWARDS or phase.name == "doublebinarytree"
+
+
+def program_of(
+    m: Machine, phase: Phase, n: int, v: int, size: int, clockwise: bool, second: bool
+) -> Member:
+    """Give what member ``v`` does; ``second`` says which of the two trees it is."""
+    if phase.name == "doublebinarytree":
+        return tree(m, phase.comm, n, v, size, second)
+    if phase.comm in _OUTWARDS + _INWARDS:
+        by_name = {"ring": chain, "direct": star, "halvingdoubling": binomial}
+        return by_name[phase.name](m, phase.comm, n, v, size)
+    if phase.name == "halvingdoubling" and is_by_steps(phase, n):
+        return (bruck if phase.comm == "all_to_all" else folded)(m, phase.comm, n, v, size)
+    same = {"ring": ring, "direct": direct, "halvingdoubling": halving_doubling}
+    return same[phase.name](m, phase.comm, n, v, size, 1 if clockwise else -1)
+
+
+def pace_of(m: Machine, phase: Phase, members: Sequence[int], root: int) -> float:
+    """Give the time of a byte at which the busiest link of a phase can carry all that it has to."""
+    paces = []
+    for clockwise in (True, False) if m.queues > 1 and phase.name == "ring" else (True,):
+        for second in (False, True) if phase.name == "doublebinarytree" else (False,):
+            moments, long = alone(phase, len(members), clockwise, second)
+            ranks = [members[(v + root) % len(members)] for v in range(len(members))]
+            time = Fraction()
+            for sent in moments:
+                carried = busiest(m, [(ranks[a], ranks[b], size) for a, b, size in sent])
+                time += max(most / Fraction(m.dims[d][2]) for d, most in carried.items())
+            paces.append(float(time / long))
+    return max(paces)
+
+
+@cache
+def alone(
+    phase: Phase, n: int, clockwise: bool, second: bool
+) -> tuple[list[list[tuple[int, int, int]]], int]:
+    """Give what members send at each moment, and how long all takes if a byte takes 1 ns.
+
+    Where pieces or parts follow each other all is one moment, that of the busiest member.
+    """
+    quiet = Machine((), {}, delay=0)
+    size = 27720 * 64 * 65536  # which all numbers of members divide, and all pieces
+    todo = {v: program_of(quiet, phase, n, v, size, clockwise, second) for v in range(n)}
+    now, busy, comes = [0] * n, [0] * n, [0] * n
+    mail: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+    sent: list[tuple[int, int, int, int]] = []
+    waits: dict[int, Any] = {}
+    while todo:
+        for v in list(todo):
+            what, *how = waits.pop(v, None) or next(todo[v], ("done",))
+            if what == "done":
+                del todo[v]
+            elif what == "send":
+                to, own, beside = how
+                begins = now[v] if beside else max(now[v], busy[v])
+                now[v], busy[v] = begins, max(busy[v], begins + own)
+                to_any = phase.name == "direct" and phase.comm in _INWARDS
+                mail[-1 if to_any else v, to].append((begins + own, 0 if beside else own))
+                sent.append((begins, begins + own, v, to))
+            elif what == "take" and not mail[how[0], v]:
+                waits[v] = (what, *how)
+            elif what == "take":
+                arrives, long = mail[how[0], v].pop(0)
+                now[v] = max(now[v], arrives)
+                if long:
+                    now[v] = comes[v] = max(now[v], comes[v] + long)
+    in_pieces = phase.comm in _OUTWARDS + _INWARDS and (
+        phase.name == "ring"
+        or (phase.name == "doublebinarytree" and phase.comm in ("broadcast", "reduce"))
+    )
+    if in_pieces:
+        whole = [(a, b, end - begin) for begin, end, a, b in sent]
+        ends = [sum(own for *pair, own in whole if pair[k] == v) for k in (0, 1) for v in range(n)]
+        return [whole], max(ends)
+    times = sorted({time for begin, end, _, _ in sent for time in (begin, end)})
+    moments = [
+        [(a, b, end - begin) for since, until, a, b in sent if since <= begin < until]
+        for begin, end in itertools.pairwise(times)
+    ]
+    return [moment for moment in moments if moment], max(now + busy)
+
+
 class World:
     def __init__(self, m: Machine, jobs: list[list[Work]]) -> None:
         self.m, self.jobs, self.now = m, jobs, 0
@@ -377,6 +465,7 @@ class World:
         self.waiting: dict[Any, Callable[[], None]] = {}
         self.done: list[int | None] = [None] * m.num_ranks
         self.begun: dict[Any, int] = defaultdict(int)
+        self.paces: dict[Any, float] = {}
 
     def at(self, time: int, call: Callable[[], None]) -> None:
         heapq.heappush(self.heap, (time, next(self.number), call))
@@ -484,13 +573,8 @@ class Run:
         self.busy, self.comes = 0, whole.world.now
         share, self.spread = self.sharing(phase)
         self.share = int(share * 2**20) / 2**20
-        n = len(self.members)
-        irregular = phase.comm == "all_to_all" or n & (n - 1) != 0
-        self.by_steps = (
-            phase.comm in _OUTWARDS + _INWARDS
-            or phase.name == "doublebinarytree"
-            or (phase.name == "halvingdoubling" and irregular)
-        )
+        self.at_least = int(self.pace(phase) * 2**40) / 2**40
+        self.by_steps = is_by_steps(phase, len(self.members))
         self.program = self.member(phase)
 
     def size(self) -> int:
@@ -505,50 +589,36 @@ class Run:
 
     def sharing(self, phase: Phase) -> tuple[float, bool]:
         m, n = self.whole.world.m, len(self.members)
-        dims = m.dims if phase.dim < 0 else (m.dims[phase.dim],)
-        topologies = {topology for topology, *_ in dims}
         share = min(m.queues * part(m.active, m.queues), m.chunks)
+        if phase.dim < 0:
+            return share, False  # which goes by its pace
+        topology = m.dims[phase.dim][0]
         if phase.name == "direct" and phase.comm in _OUTWARDS + _INWARDS:
-            if topologies == {"ring"} and phase.dim >= 0:
+            if topology == "ring":
                 return share * (n // 2), False
-            alone = topologies == {"fully-connected"} and len(dims) == 1
-            return share * (1 if alone else n - 1), False
+            return share * (1 if topology == "fully-connected" else n - 1), False
         if phase.name == "direct":
-            return share * max(1, self.most_on_a_link(topologies)), False
+            carried = busiest(m, [(a, b, 1) for a, b in itertools.permutations(self.members, 2)])
+            return share * max(1, *carried.values()), False
         return share, phase.name != "ring"
 
-    def most_on_a_link(self, topologies: set[str]) -> float:
-        """Send from each to each, and count what the busiest link carries; groups are a line.
-
-        In links as slow as the slowest.
-        """
-        m, n = self.whole.world.m, len(self.members)
-        if self.whole.phases[self.p].dim < 0 and n < m.num_ranks:
-            before_and_behind = max(k * (n - k) for k in range(n))
-            if topologies & {"ring", "mesh"}:
-                carried = busiest(m, range(m.num_ranks))
-                return min(before_and_behind, max(carried.values()))
-            return 1 if topologies == {"fully-connected"} and len(m.dims) == 1 else n - 1
-        carried = busiest(m, self.members)
-        slowest = min(m.dims[d][2] for d in carried)
-        return max(count * slowest / m.dims[d][2] for d, count in carried.items())
+    def pace(self, phase: Phase) -> float:
+        """How long a byte takes at least: among members that stand anywhere."""
+        if phase.dim >= 0:
+            return 0.0
+        world, key = self.whole.world, (phase, tuple(self.members), self.root)
+        if key not in world.paces:
+            world.paces[key] = pace_of(world.m, phase, self.members, self.root)
+        return world.paces[key]
 
     def member(self, phase: Phase) -> Member:
-        m, n, size = self.whole.world.m, len(self.members), self.size()
-        v = (self.members.index(self.whole.rank) - self.root) % n
+        m, n = self.whole.world.m, len(self.members)
         if not self.takes_part:
             return iter(())
+        v = (self.members.index(self.whole.rank) - self.root) % n
         place, queues = self.whole.place(self.p, self.c), m.queues
         clockwise = place < queues // 2 if queues > 1 else phase.half != 2
-        if phase.name == "doublebinarytree":
-            return tree(m, phase.comm, n, v, size, self.c % 2 == 1)
-        if phase.comm in _OUTWARDS + _INWARDS:
-            by_name = {"ring": chain, "direct": star, "halvingdoubling": binomial}
-            return by_name[phase.name](m, phase.comm, n, v, size)
-        if phase.name == "halvingdoubling" and self.by_steps:
-            return (bruck if phase.comm == "all_to_all" else folded)(m, phase.comm, n, v, size)
-        same = {"ring": ring, "direct": direct, "halvingdoubling": halving_doubling}
-        return same[phase.name](m, phase.comm, n, v, size, 1 if clockwise else -1)
+        return program_of(m, phase, n, v, self.size(), clockwise, self.c % 2 == 1)
 
     def go_on(self) -> None:
         world = self.whole.world
@@ -601,21 +671,22 @@ class Run:
         dst = self.members[to]
         latency, rate, often = world.m.way(self.whole.rank, dst, self.spread)
         shared = size * self.share * often
+        long = max(shared / rate, shared * self.at_least)
         number, phase = self.sent[to], self.whole.phases[self.p]
         self.sent[to] += 1
         to_any = phase.name == "direct" and phase.comm in _INWARDS
-        self.busy = max(self.busy, world.now + int(shared / rate))
+        self.busy = max(self.busy, world.now + int(long))
 
         def arrive() -> None:
             key = (*self.key(), self.whole.rank, dst, number)
             if to_any:
                 key = (*self.key(), -1, dst, world.in_all[*self.key(), dst])
                 world.in_all[*self.key(), dst] += 1
-            world.arrived[key] = 0 if beside else int(shared / rate)
+            world.arrived[key] = 0 if beside else int(long)
             if key in world.waiting:
                 world.waiting.pop(key)()
 
-        world.at(world.now + int(latency + shared / rate), arrive)
+        world.at(world.now + int(latency + long), arrive)
 
 
 def finish_times(m: Machine, jobs: list[list[Work]]) -> list[int | None]:

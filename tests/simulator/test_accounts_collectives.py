@@ -17,7 +17,8 @@ import nadi
 from nadi.errors import PairError, UsageError
 from nadi.simulator import Simulation, System, simulate
 from nadi.simulator.collectives.bounds import least_time
-from nadi.simulator.collectives.recipes import Recipe, recipe_of
+from nadi.simulator.collectives.phases import Recipe
+from nadi.simulator.collectives.recipes import recipe_of
 from nadi.simulator.machine.config import Collectives, Dimension, Network
 from nadi.simulator.results.accounts_collectives import sum_by_group, sum_by_type
 from tests.simulator.cases import Node, collective, compute, jobs, system_of, systems, trace_of
@@ -137,7 +138,7 @@ def test_no_collective_beats_its_bound_under_the_right_rules(data: st.DataObject
 
 
 def bound_of(system: System, comm_type: str, size: int, group: tuple[int, ...] = ()) -> float:
-    recipe = recipe_of(system, comm_type, len(group), -1)
+    recipe = recipe_of(system, comm_type, np.array(group) if group else None)
     ranks = np.array(group or range(system.network.num_ranks))
     return least_time(system, recipe, size, ranks)
 
@@ -181,7 +182,7 @@ def test_the_bound_of_a_group_is_that_of_the_cut_between_its_parts() -> None:
 
 def test_what_nothing_is_known_of_has_no_bound() -> None:
     system = System(Network((Dimension("switch", 4, 100.0),)))
-    (phase,) = recipe_of(system, "all_reduce", 0, -1).phases
+    (phase,) = recipe_of(system, "all_reduce").phases
     unknown = type(phase)(**{**vars(phase), "comm": 99})
     assert least_time(system, Recipe((unknown,), 10, False), 100, np.arange(4)) == -1
 

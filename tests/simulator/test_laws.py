@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from nadi.kernels.machine import L_BYTES
 from nadi.simulator import System, simulate
 from nadi.simulator.collectives.messages import messages_of
-from nadi.simulator.collectives.recipes import Recipe, recipe_of
+from nadi.simulator.collectives.phases import Recipe
+from nadi.simulator.collectives.recipes import recipe_of
 from nadi.simulator.machine.config import COLLECTIVES, Collectives, Dimension, Network
 from nadi.simulator.run.engine import run_tables, simulation_of
 from nadi.simulator.run.lower import tables_of
 from nadi.simulator.work.program import program_of
-from tests.simulator.cases import collective, trace_of
+from tests.simulator.cases import collective, compute, trace_of
 from tests.simulator.test_against_right_rules import jobs, machines, system_of, traces_of
 
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -231,7 +232,7 @@ def test_no_collective_beats_the_links_that_it_goes_through(
     comm_type = data.draw(st.sampled_from(COLLECTIVES[:8]), label="type")
     size = data.draw(st.integers(1 << 18, 1 << 24), label="size")
     root = data.draw(st.integers(0, system.network.num_ranks - 1), label="root")
-    loads = loads_of(system, recipe_of(system, comm_type, 0, -1), chunks_of(system, size), root)
+    loads = loads_of(system, recipe_of(system, comm_type), chunks_of(system, size), root)
     bounds = {
         link: num_bytes / system.network.dimensions[link[0]].bandwidth
         for link, num_bytes in loads.items()
@@ -258,18 +259,38 @@ def test_no_link_is_busy_for_more_than_all_of_the_time(
 
 
 @SETTINGS
-@given(st.data(), st.sampled_from(["onedirect", "onedirect2", "onedirect5"]))
-def test_an_exchange_through_all_dimensions_keeps_every_link_at_one(
-    data: st.DataObject, name: str
+@given(st.data(), st.booleans(), st.booleans())
+def test_members_anywhere_keep_every_link_at_one(
+    data: st.DataObject, is_group: bool, at_once: bool
 ) -> None:
+    """Of a process group, and of all ranks as if they were one dimension."""
     system = data.draw(systems(congestion=False), label="system")
-    comm_type = data.draw(st.sampled_from(COLLECTIVES[:4]), label="type")
-    named = msgspec.structs.replace(system.collectives, **{comm_type: (name,)})
-    system = msgspec.structs.replace(system, collectives=named)
+    num_ranks = system.network.num_ranks
+    comm_type = data.draw(st.sampled_from(COLLECTIVES[:8]), label="type")
+    name = data.draw(st.sampled_from([*_NAMES, "direct5"]), label="algorithm")
+    names = {comm_type: (name if is_group else "one" + name,)}
+    members, order = list(range(num_ranks)), data.draw(st.permutations(range(num_ranks)))
+    if is_group:
+        members = order[: data.draw(st.integers(2, num_ranks), label="members")]
+    system = msgspec.structs.replace(
+        system,
+        collectives=msgspec.structs.replace(system.collectives, **names),
+        groups={"group": tuple(members)} if is_group else {},
+    )
     size = data.draw(st.integers(1 << 18, 1 << 24), label="size")
-    trace = trace_of([collective(0, comm_type, size)])
-    done = simulate([trace] * system.network.num_ranks, system)
-    assert done.links["busy"].max() <= done.makespan / 0.999 + 1000
+    root = data.draw(st.sampled_from(members), label="root")
+    traces = []
+    for rank in range(num_ranks):
+        late = 0 if at_once else data.draw(st.integers(0, 500), label="late")
+        nodes = [compute(0, late)]
+        if rank in members:
+            ends = {"comm_src": root, "comm_dst": root, "data_deps": [0]}
+            group = {"pg_name": "group"} if is_group else {}
+            nodes.append(collective(1, comm_type, size, **ends, **group))
+        traces.append(trace_of(nodes))
+    done = simulate(traces, system)
+    (row,) = done.collectives.iter_rows(named=True)
+    assert done.links["busy"].max() <= (row["end"] - row["first_entry"]) / 0.999 + 1000
 
 
 @pytest.mark.parametrize("n", range(2, 13))
@@ -293,7 +314,7 @@ def test_links_carry_what_messages_say(data: st.DataObject) -> None:
     node = collective(0, comm_type, size, comm_src=root, comm_dst=root)
     tables = tables_of(program_of([trace_of([node])] * n), system)
     seen = run_tables(tables).links[:, L_BYTES]
-    loads = loads_of(system, recipe_of(system, comm_type, 0, -1), chunks_of(system, size), root)
+    loads = loads_of(system, recipe_of(system, comm_type), chunks_of(system, size), root)
     assert sorted(seen[seen > 0].tolist()) == sorted(value for value in loads.values() if value)
 
 

@@ -40,7 +40,7 @@ def counted(system: System, comm_type: str, size: int, root: int) -> np.ndarray:
 def said(system: System, comm_type: str, size: int, root: int) -> np.ndarray:
     """Give the bytes that are said to go from each rank to each other, shape (n, n)."""
     n = system.network.num_ranks
-    (phase,) = recipe_of(system, comm_type, 0, -1).phases
+    (phase,) = recipe_of(system, comm_type).phases
     src, dst, num_bytes = messages_of(phase, size, system.compat, root=root)
     assert (src != dst).all()
     found = np.zeros((n, n), dtype=np.int64)

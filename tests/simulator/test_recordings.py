@@ -16,6 +16,7 @@ from nadi.simulator import System, read_job, simulate
 from nadi.simulator.machine.config import Compute, Dimension, Network
 from nadi.trace import Job
 from tests.conftest import PairWriter
+from tests.simulator.cases import collective, trace_of
 
 REPLAYED = Compute(replay_only=True)
 
@@ -100,6 +101,16 @@ def test_chakra_traces_in_json_are_a_rank_each(tmp_path: Path) -> None:
     (tmp_path / "again.3.json").rename(tmp_path / "again.json")
     with pytest.raises(PairError, match="does not say of which rank"):
         read_job(tmp_path)
+
+
+def test_groups_may_lie_beside_the_traces_that_they_are_for(tmp_path: Path) -> None:
+    for rank in range(2):
+        nadi.write(trace_of([collective(0, "all_reduce", 1 << 20)]), tmp_path / f"work.{rank}.et")
+    (tmp_path / "work.json").write_text('{"1": [0, 1]}')  # as workload generators name them
+    for path in (tmp_path, tmp_path / "work"):
+        found = read_job(path)
+        assert isinstance(found, list)
+        assert len(found) == 2
 
 
 def test_what_is_no_job_is_refused(tmp_path: Path) -> None:

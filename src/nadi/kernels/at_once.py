@@ -61,7 +61,7 @@ def _ring(
 ) -> None:
     """Work out a ring: each member sends what it has got to the next."""
     ends, ranks, hops = times[ENDS], times[MEMBERS], times[HOPS]
-    comm, share, spread = phase[M.P_COMM], phase[M.P_SHARE], phase[M.P_SPREAD]
+    comm, share, pace = phase[M.P_COMM], phase[M.P_SHARE], phase[M.P_PACE]
     message = size if comm == M.ALL_GATHER else part_of(machine, size, n)
     num_steps = n - 1
     lessens = comm == M.ALL_TO_ALL and machine.world[M.W_COMPAT] == 0
@@ -73,7 +73,7 @@ def _ring(
     alike = True
     for i in range(n):
         before = (i - step) % n
-        hops[i] = travel_time(machine, ranks[before], ranks[i], message, share, spread)
+        hops[i] = travel_time(machine, ranks[before], ranks[i], message, share, pace)
         ends[i] = times[STARTS, i] + delay
         alike = alike and ends[i] == ends[0] and hops[i] == hops[0]
     if alike and not lessens:  # and stays so
@@ -89,7 +89,7 @@ def _ring(
         if lessens:  # what is there stays there
             for i in range(n):
                 src, left = ranks[(i - step) % n], (n - 1 - k) * message
-                hops[i] = travel_time(machine, src, ranks[i], left, share, spread)
+                hops[i] = travel_time(machine, src, ranks[i], left, share, pace)
         if step > 0:
             last = ends[n - 1]
             for i in range(n):
@@ -110,7 +110,7 @@ def _halving_doubling(
 ) -> None:
     """Work out halving and doubling: pairs at distances of powers of two."""
     ends, other, ranks = times[ENDS], times[NEXT], times[MEMBERS]
-    comm, share, spread = phase[M.P_COMM], phase[M.P_SHARE], phase[M.P_SPREAD]
+    comm, share, pace = phase[M.P_COMM], phase[M.P_SHARE], phase[M.P_PACE]
     levels = 0
     while 2 << levels <= n:
         levels += 1
@@ -132,7 +132,7 @@ def _halving_doubling(
         for i in range(n):
             partner = i + (distance if i // distance % 2 == 0 else -distance)
             there = ends[partner] + travel_time(
-                machine, ranks[partner], ranks[i], message, share, spread
+                machine, ranks[partner], ranks[i], message, share, pace
             )
             other[i] = max(there, ends[i]) + more
         for i in range(n):
@@ -146,7 +146,7 @@ def _direct(
 ) -> None:  # fmt: skip
     """Work out direct with all messages at once."""
     starts, ends, ranks = times[STARTS], times[ENDS], times[MEMBERS]
-    comm, share, spread = phase[M.P_COMM], phase[M.P_SHARE], phase[M.P_SPREAD]
+    comm, share, pace = phase[M.P_COMM], phase[M.P_SHARE], phase[M.P_PACE]
     message = size if comm == M.ALL_GATHER else part_of(machine, size, n)
     window = n - 1
     block = window * (n - 1 if group != 0 else 1)
@@ -156,7 +156,7 @@ def _direct(
         latest = starts[i]
         for j in range(n):
             if j != i:
-                there = starts[j] + travel_time(machine, ranks[j], ranks[i], message, share, spread)
+                there = starts[j] + travel_time(machine, ranks[j], ranks[i], message, share, pace)
                 latest = max(latest, there)
         ends[i] = latest + delay + more
 
@@ -167,7 +167,7 @@ def _steps(
 ) -> None:
     """Work out steps, which are listed in an order in which they can be done."""
     ends, busy, comes, ranks = times[ENDS], times[NEXT], times[HOPS], times[MEMBERS]
-    share, spread = phase[M.P_SHARE], phase[M.P_SPREAD]
+    share, pace = phase[M.P_SHARE], phase[M.P_PACE]
     program = machine.programs[phase[M.P_STEPS] + turn % phase[M.P_TREES]]
     steps = machine.steps
     for i in range(n):
@@ -182,7 +182,7 @@ def _steps(
         if step[M.E_KIND] >= M.TAKE_STEP:
             ends[i] = max(ends[i], steps[step[M.E_FROM], M.E_ARRIVES])
             if step[M.E_BESIDE] == 0:
-                long = leaving_time(machine, ranks[peer], ranks[i], message, share, spread)
+                long = leaving_time(machine, ranks[peer], ranks[i], message, share, pace)
                 comes[i] = ends[i] = max(ends[i], comes[i] + long)
             cost = _reduction(machine, message) if step[M.E_KIND] == M.TAKE_AND_REDUCE else 0
             ends[i] += delay + cost
@@ -190,8 +190,8 @@ def _steps(
         if step[M.E_BESIDE] == 0:
             ends[i] = max(ends[i], busy[i])
         src, dst = ranks[i], ranks[peer]
-        leaves = leaving_time(machine, src, dst, message, share, spread)
-        step[M.E_ARRIVES] = ends[i] + travel_time(machine, src, dst, message, share, spread)
+        leaves = leaving_time(machine, src, dst, message, share, pace)
+        step[M.E_ARRIVES] = ends[i] + travel_time(machine, src, dst, message, share, pace)
         busy[i] = max(busy[i], ends[i] + leaves)
     for i in range(n):
         ends[i] = max(ends[i], busy[i])

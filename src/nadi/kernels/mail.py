@@ -99,13 +99,13 @@ def send(machine: Machine, stream: int, index: int, size: int, place: int) -> No
         if s[M.S_ALGORITHM] == M.RING and machine.world[M.W_AWARE] == 0:
             # a smaller message is not there before the larger one that was sent before it
             time = machine.agenda.counters[NOW] + travel_time(
-                machine, rank, dst, size, s[M.S_SHARE], s[M.S_SPREAD]
+                machine, rank, dst, size, s[M.S_SHARE], s[M.S_PACE]
             )
             s[M.S_BUSY] = max(time, s[M.S_BUSY])
             add_event(machine.agenda, s[M.S_BUSY], M.ARRIVE, slot, 0)
             return
         send_shared(
-            machine, rank, dst, size, M.ARRIVE, slot, 0, s[M.S_SHARE], s[M.S_SPREAD]
+            machine, rank, dst, size, M.ARRIVE, slot, 0, s[M.S_SHARE], s[M.S_PACE]
         )  # fmt: skip
         return
     message = new_message(machine, rank, dst, size, M.ARRIVE, slot, 0)

@@ -39,12 +39,21 @@ def _hops(topology: int, n: int, a: int, b: int) -> int:
 
 
 @inner
-def travel_time(machine: Machine, src: int, dst: int, size: int, share: int, spread: int) -> int:
+def _time_of_bytes(size: int, share: int, pace: int, rate: float, hops: int) -> float:
+    shared = size * (share / M.WHOLE_LINK)
+    if pace == M.BY_HOPS:
+        shared *= hops
+    return max(shared / rate, shared * (pace / M.NS_PER_BYTE))
+
+
+@inner
+def travel_time(machine: Machine, src: int, dst: int, size: int, share: int, pace: int) -> int:
     """Give the time of a message that waits for no other, in ns.
 
-    ``share`` messages, in parts of WHOLE_LINK, share each link at once; with ``spread`` so many
-    for each hop in a ring. As ASTRA-sim has it, only the lowest dimension counts in which the two
-    differ; else the latencies of all of them add up, and the slowest sets the time of the bytes.
+    ``share`` messages, in parts of WHOLE_LINK, share each link at once, and no byte of one alone
+    is faster than ``pace``; if that is BY_HOPS, so many share it for each hop in a ring. As
+    ASTRA-sim has it, only the lowest dimension counts in which the two differ; else the latencies
+    of all of them add up, and the slowest sets the time of the bytes.
     """
     dims, rates = machine.dims, machine.rates
     latency, rate, most = 0.0, 0.0, 1
@@ -63,14 +72,11 @@ def travel_time(machine: Machine, src: int, dst: int, size: int, share: int, spr
                 break
     if rate == 0.0:
         return 0  # to itself
-    shared = size * (share / M.WHOLE_LINK)
-    if spread != 0:
-        shared *= most
-    return np.int64(latency + shared / rate)
+    return np.int64(latency + _time_of_bytes(size, share, pace, rate, most))
 
 
 @inner
-def leaving_time(machine: Machine, src: int, dst: int, size: int, share: int, spread: int) -> int:
+def leaving_time(machine: Machine, src: int, dst: int, size: int, share: int, pace: int) -> int:
     """Give how long a message that waits for no other is leaving its sender, in ns.
 
     That is its time without latencies. Where links contend, they see to it themselves: 0.
@@ -88,10 +94,7 @@ def leaving_time(machine: Machine, src: int, dst: int, size: int, share: int, sp
                 rate = rates[d, 0]
     if rate == 0.0 or machine.world[M.W_AWARE] != 0:
         return 0
-    shared = size * (share / M.WHOLE_LINK)
-    if spread != 0:
-        shared *= most
-    return np.int64(shared / rate)
+    return np.int64(_time_of_bytes(size, share, pace, rate, most))
 
 
 @inner
@@ -215,7 +218,7 @@ def free_message(machine: Machine, message: int) -> None:
 @inner
 def send_shared(
     machine: Machine, src: int, dst: int, size: int, kind: int, a: int, b: int, share: int,
-    spread: int,
+    pace: int,
 ) -> None:  # fmt: skip
     """Send bytes over links that others use at the same time."""
     if machine.world[M.W_AWARE] != 0 and src != dst:
@@ -223,7 +226,7 @@ def send_shared(
         if message >= 0:
             put_on_link(machine, message)
     else:
-        time = machine.agenda.counters[NOW] + travel_time(machine, src, dst, size, share, spread)
+        time = machine.agenda.counters[NOW] + travel_time(machine, src, dst, size, share, pace)
         add_event(machine.agenda, time, kind, a, b)
 
 

@@ -44,7 +44,7 @@ def come_in(machine: Machine, stream: int) -> None:
         size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
         comes = leaving_time(
             machine, rank_of(machine, stream, peer), s[M.S_RANK], size, s[M.S_SHARE],
-            s[M.S_SPREAD],
+            s[M.S_PACE],
         )  # fmt: skip
         s[M.S_COMES] = max(s[M.S_COMES] + comes, now)
         if s[M.S_COMES] > now:
@@ -80,7 +80,7 @@ def follow(machine: Machine, stream: int) -> bool:
         size = bytes_of_step(machine, step, s[M.S_SIZE], s[M.S_PIECES])
         leaves = leaving_time(
             machine, s[M.S_RANK], rank_of(machine, stream, peer), size, s[M.S_SHARE],
-            s[M.S_SPREAD],
+            s[M.S_PACE],
         )  # fmt: skip
         s[M.S_BUSY] = max(s[M.S_BUSY], now + leaves)
         send(machine, stream, peer, size, step[M.E_PLACE])

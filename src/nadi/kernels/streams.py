@@ -117,7 +117,7 @@ def _prepare_messages(machine: Machine, stream: int, phase: np.ndarray) -> None:
     recipe, group = machine.recipes[s[M.S_RECIPE]], machine.groups[s[M.S_GROUP]]
     p, n, comm, algorithm = s[M.S_PHASE], s[M.S_N], s[M.S_COMM], s[M.S_ALGORITHM]
     s[M.S_DIM] = phase[M.P_DIM]
-    s[M.S_SHARE], s[M.S_SPREAD] = phase[M.P_SHARE], phase[M.P_SPREAD]
+    s[M.S_SHARE], s[M.S_PACE] = phase[M.P_SHARE], phase[M.P_PACE]
     meeting = machine.nodes[s[M.S_NODE], M.N_NUMBER] % group[M.U_WINDOW]
     num_members = group[M.U_SIZE] if machine.world[M.W_ALIKE] == 0 else 1
     of_phase = num_members * recipe[M.C_SLOTS]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nadi.kernels import machine as M
-from nadi.simulator.collectives.recipes import Phase, Recipe
+from nadi.simulator.collectives.phases import Phase, Recipe
 from nadi.simulator.machine.config import Dimension, System
 
 __all__ = ["UNKNOWN", "least_time"]

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nadi.kernels import machine as M
-from nadi.simulator.collectives.recipes import Phase
+from nadi.simulator.collectives.phases import Phase
 from nadi.simulator.collectives.steps import ROOTED, Steps
 
 __all__ = ["messages_of", "sends_by_steps"]

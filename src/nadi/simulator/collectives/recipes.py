@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
 
 from nadi.errors import UsageError
 from nadi.kernels import machine as M
-from nadi.simulator.collectives.steps import ROOTED, Steps, steps_of
+from nadi.simulator.collectives.phases import Phase, Recipe
+from nadi.simulator.collectives.sharing import shared
+from nadi.simulator.collectives.steps import ROOTED
 from nadi.simulator.machine.config import Algorithm, System, parse_algorithm
 
-__all__ = ["Phase", "Recipe", "chunks_of", "recipe_of"]
+__all__ = ["chunks_of", "recipe_of"]
+
+Ints = npt.NDArray[np.int64]
 
 _COMM = {
     "all_reduce": M.ALL_REDUCE,
@@ -32,65 +39,9 @@ _ALGORITHM = {
 _ALL, _FIRST_HALF, _SECOND_HALF = range(3)
 
 
-@dataclass(frozen=True)
-class Phase:
-    """One algorithm among so many members; ``dim`` is -1 for all members as one ring.
-
-    Of ``both`` every second chunk goes the other way round, over links of its own.
-    ``name`` is that of the algorithm, where it is done by steps.
-    """
-
-    dim: int
-    comm: int
-    half: int
-    algorithm: int
-    window: int
-    tree: int
-    size: int
-    share: float = 1.0
-    spread: bool = False
-    both: bool = False
-    name: str = ""
-
-    @property
-    def steps(self) -> tuple[Steps, ...]:
-        """Give the steps of what is done by steps; those of the two trees, chunks take in turn."""
-        if self.algorithm != M.STEPS:
-            return ()
-        turns = range(2 if self.name == "doublebinarytree" else 1)
-        return tuple(steps_of(self.name, self.comm, self.size, turn) for turn in turns)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """The phases of a collective, and the time in ns that a rank spends on each packet."""
-
-    phases: tuple[Phase, ...]
-    delay: int
-    is_group: bool
-
-    @property
-    def goes_both_ways(self) -> bool:
-        """Whether chunks are halved, so that one half goes the other way round."""
-        return any(phase.both for phase in self.phases)
-
-    @property
-    def num_slots(self) -> int:
-        """Give how many senders, at most, a member tells apart in a phase."""
-        return max((_slots(phase) for phase in self.phases), default=1)
-
-
-def _slots(phase: Phase) -> int:
-    if phase.algorithm == M.STEPS:
-        return max(steps.num_places for steps in phase.steps)
-    if phase.algorithm == M.DIRECT:
-        return phase.size
-    if phase.algorithm == M.HALVING_DOUBLING:
-        return phase.size.bit_length()
-    return 3 if phase.algorithm == M.TREE else 1
-
-
-def recipe_of(system: System, comm_type: str, group_size: int, involved: int) -> Recipe:
+def recipe_of(
+    system: System, comm_type: str, members: Ints | None = None, involved: int = -1, root: int = 0
+) -> Recipe:
     """Choose the phases of a collective.
 
     Parameters
@@ -99,10 +50,12 @@ def recipe_of(system: System, comm_type: str, group_size: int, involved: int) ->
         The machine.
     comm_type
         One of ``config.COLLECTIVES``.
-    group_size
-        Number of members of its group; 0 for all ranks.
+    members
+        int64, shape (members,): the ranks of its group in order; None for all ranks.
     involved
         Which dimensions take part, as bits; -1 for all.
+    root
+        Position of the root among the members, where there is one.
 
     Raises
     ------
@@ -117,8 +70,8 @@ def recipe_of(system: System, comm_type: str, group_size: int, involved: int) ->
     algorithms = [parse_algorithm(name, comm_type) for name in names]
     if comm_type == "barrier":
         comm_type = "all_reduce"
-    if group_size:
-        phases, delay = _group_phases(system, comm_type, algorithms, group_size)
+    if members is not None:
+        phases, delay = _group_phases(system, comm_type, algorithms, members.size)
     elif algorithms[0].single:
         size = system.network.num_ranks
         phases = [
@@ -130,8 +83,8 @@ def recipe_of(system: System, comm_type: str, group_size: int, involved: int) ->
         delay = system.collectives.endpoint_delay
     if not system.compat:
         phases = [_both_ways(system, phase, algorithms) for phase in phases]
-        phases = [_sharing(system, phase, phases) for phase in phases]
-    return Recipe(tuple(phases), delay, bool(group_size and system.compat))
+        phases = [shared(system, phase, phases, members, root) for phase in phases]
+    return Recipe(tuple(phases), delay, bool(members is not None and system.compat))
 
 
 def _both_ways(system: System, phase: Phase, algorithms: list[Algorithm]) -> Phase:
@@ -144,81 +97,6 @@ def _both_ways(system: System, phase: Phase, algorithms: list[Algorithm]) -> Pha
         return phase
     topology = system.network.dimensions[phase.dim].topology
     return replace(phase, both=topology in ("ring", "fully-connected"))
-
-
-def _sharing(system: System, phase: Phase, phases: list[Phase]) -> Phase:
-    """Say how many messages of a phase share a link at once, where none waits for another.
-
-    As many chunks as are worked on at once do. Of a direct algorithm, all messages of a rank
-    share its link to a switch; in a ring, they go through all links between. Those of a tree's
-    two children share the way to their parent. ASTRA-sim lets each have a link for itself. What
-    is done by steps sends one message after the other, but for those to and from a root at once.
-    """
-    if system.network.congestion:
-        return phase
-    collectives = system.collectives
-    queues = collectives.queues  # each of which works on one at least
-    at_once = queues * -(-collectives.active_chunks // queues)
-    halves = any(other.both for other in phases) and not phase.both
-    share = float(min(at_once, collectives.chunks * (2 if halves else 1)))
-    topologies = {system.network.dimensions[d].topology for d in _dims_of(system, phase)}
-    n = phase.size
-    if phase.algorithm == M.STEPS and phase.name == "direct":
-        if topologies == {"ring"} and phase.dim >= 0:
-            share *= n // 2  # a ring has two ways
-        elif topologies != {"fully-connected"} or len(_dims_of(system, phase)) > 1:
-            share *= n - 1
-    elif phase.algorithm == M.DIRECT:
-        window = n - 1 if phase.window < 0 else min(phase.window, n - 1)
-        share *= max(1.0, _sharing_of_direct(system, n, phase.dim, window))
-    far = phase.algorithm == M.HALVING_DOUBLING or phase.name not in ("", "ring", "direct")
-    return replace(phase, share=share, spread=far)
-
-
-def _sharing_of_direct(system: System, n: int, dim: int, window: int) -> float:
-    """Say how many messages share a link, if each of n members sends to each other.
-
-    So many as the busiest link carries, if all are under way at once; of a window, its part of
-    them. Members of a group may stand anywhere: at most all before a link send to all behind it.
-    """
-    dimensions, num_ranks = system.network.dimensions, system.network.num_ranks
-    if dim >= 0:
-        return window * _of_a_line(dimensions[dim].topology, n) / (n - 1)
-    used = [one for one in dimensions if one.size > 1]
-    loads = [_of_a_line(one.topology, one.size) * (num_ranks // one.size) for one in used]
-    topologies = {one.topology for one in dimensions}
-    if n < num_ranks:
-        most = 1 if topologies == {"fully-connected"} and len(dimensions) == 1 else n - 1
-        if topologies & {"ring", "mesh"}:
-            most = min(n // 2 * (n - n // 2), max(loads))
-        return window * most / (n - 1)
-    slowest = min(one.bandwidth for one in used)
-    busiest = max(load * slowest / one.bandwidth for load, one in zip(loads, used, strict=True))
-    if window == n - 1:  # the slowest messages set the time
-        return busiest
-    # each rank's messages one behind the other, by the slowest dimension that they go through
-    times, faster = 0.0, num_ranks
-    for one in sorted(used, key=lambda one: one.bandwidth):
-        faster //= one.size
-        times += (one.size - 1) * faster * slowest / one.bandwidth
-    return window * busiest / times
-
-
-def _of_a_line(topology: str, n: int) -> int:
-    """Give how many messages the busiest link of n ranks in one dimension carries.
-
-    In a ring those to the member opposite go clockwise, as the router sends them.
-    """
-    half = n // 2
-    if topology == "ring":
-        return half * (half + 1) // 2
-    return {"fully-connected": 1, "switch": n - 1, "mesh": half * (n - half)}[topology]
-
-
-def _dims_of(system: System, phase: Phase) -> range:
-    """Give the dimensions that a phase's messages go through."""
-    num_dims = len(system.network.dimensions)
-    return range(num_dims) if phase.dim < 0 else range(phase.dim, phase.dim + 1)
 
 
 def _half(system: System, comm_type: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nadi.kernels import machine as M
-from nadi.simulator.collectives.recipes import Phase, Recipe
+from nadi.simulator.collectives.phases import Phase, Recipe
 from nadi.simulator.collectives.steps import ROOTED
 from nadi.simulator.machine.config import System
 

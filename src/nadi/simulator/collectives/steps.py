@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from nadi.kernels import machine as M
 
-__all__ = ["ROOTED", "Steps", "steps_of"]
+__all__ = ["ROOTED", "Steps", "sent_alone", "steps_of"]
 
 Ints = npt.NDArray[np.int64]
 ROOTED = (M.BROADCAST, M.REDUCE_TO, M.GATHER, M.SCATTER)
@@ -44,6 +44,12 @@ class Steps:
     starts: Ints
     is_piped: bool
     num_places: int
+
+    @property
+    def are_repeated(self) -> bool:
+        """Whether some member begins again after its last step."""
+        length = np.bincount(self.rows[:, M.E_MEMBER], minlength=len(self.starts))
+        return self.is_piped or bool((self.starts[:, 1] > length).any())
 
 
 @dataclass
@@ -128,6 +134,44 @@ def steps_of(name: str, comm: int, n: int, turn: int) -> Steps:
     else:
         _chain(writer, comm)
     return writer.steps()
+
+
+def sent_alone(steps: Steps, size: int, root: int = 0) -> tuple[Ints, int]:
+    """Say when messages are under way where a byte of each takes 1 ns, and nothing else any time.
+
+    Parameters
+    ----------
+    steps
+        Those that are not repeated.
+    size
+        Bytes of the chunk.
+    root
+        Position of the root, where there is one.
+
+    Returns
+    -------
+    int64, shape (4, messages)
+        Sender, receiver, when each leaves, and when all of it has left.
+    int
+        When all members are done. O(steps).
+    """
+    n = len(steps.starts)
+    ends, busy, comes = [0] * n, [0] * n, [0] * n
+    arrives: dict[int, int] = {}
+    found = []
+    for k, row in enumerate(steps.rows.tolist()):
+        i, beside = row[M.E_MEMBER], row[M.E_BESIDE]
+        time = row[M.E_COUNT] * -(-size // row[M.E_PARTS])
+        if row[M.E_KIND] >= M.TAKE_STEP:
+            ends[i] = max(ends[i], arrives[row[M.E_FROM]])
+            if not beside:
+                ends[i] = comes[i] = max(ends[i], comes[i] + time)
+        else:
+            if not beside:
+                ends[i] = max(ends[i], busy[i])
+            arrives[k] = busy[i] = max(busy[i], ends[i] + time)
+            found.append(((i + root) % n, (row[M.E_PEER] + root) % n, ends[i], arrives[k]))
+    return np.array(found, dtype=np.int64).T, max(ends + busy)
 
 
 def _chain(writer: _Writer, comm: int) -> None:

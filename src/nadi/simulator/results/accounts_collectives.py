@@ -11,7 +11,7 @@ import polars as pl
 from nadi.kernels import machine as M
 from nadi.schema import COLLECTIVE_TIMES, COMM_TYPES
 from nadi.simulator.collectives.bounds import UNKNOWN, least_time
-from nadi.simulator.collectives.recipes import Recipe
+from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.results.meetings import meetings_of
 from nadi.simulator.run.simulation import Simulation
 

@@ -12,10 +12,10 @@ import polars as pl
 from nadi.kernels import machine as M
 from nadi.schema import LINKS
 from nadi.simulator.collectives.messages import messages_of, sends_by_steps
-from nadi.simulator.collectives.recipes import Phase
+from nadi.simulator.collectives.phases import Phase
 from nadi.simulator.collectives.steps import ROOTED
+from nadi.simulator.collectives.traffic import Traffic, links_per_rank
 from nadi.simulator.machine.config import System
-from nadi.simulator.results.traffic import Traffic, links_per_rank
 from nadi.simulator.run.simulation import Simulation
 
 __all__ = ["link_table"]

@@ -18,7 +18,7 @@ from nadi.kernels.agenda import (
 )
 from nadi.kernels.at_once import SCRATCH_ROWS
 from nadi.kernels.machine import Machine
-from nadi.simulator.collectives.recipes import Recipe
+from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.collectives.shortcuts import meets, nothing_contends
 from nadi.simulator.collectives.steps import Steps
 from nadi.simulator.machine.config import COLLECTIVES, System
@@ -273,7 +273,8 @@ def _recipe_tables(recipes: tuple[Recipe, ...], num_queues: int) -> tuple[Ints, 
             ]
             phases[k, p, : M.P_STEPS] = (
                 phase.dim, phase.comm, phase.half, phase.algorithm, phase.window, phase.tree,
-                int(phase.share * M.WHOLE_LINK), int(phase.spread), int(phase.both),
+                int(phase.share * M.WHOLE_LINK),
+                M.BY_HOPS if phase.far else int(phase.pace * M.NS_PER_BYTE), int(phase.both),
             )  # fmt: skip
             phases[k, p, M.P_BEFORE] = len(before) if num_queues == 1 else 0
     return table, phases, num_phases

@@ -122,7 +122,7 @@ def _is_alike(system: System, comm_type: str) -> bool:
     """Tell whether all members of a collective do the same: not where they follow steps."""
     if comm_type not in COLLECTIVES:
         return True  # and whoever simulates it is told
-    return not any(phase.steps for phase in recipe_of(system, comm_type, 0, -1).phases)
+    return not any(phase.steps for phase in recipe_of(system, comm_type).phases)
 
 
 def simulation_of(

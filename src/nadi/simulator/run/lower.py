@@ -12,7 +12,8 @@ import numpy.typing as npt
 from nadi.errors import InputError, UsageError
 from nadi.kernels import machine as M
 from nadi.schema import COMM_TYPES, NODE_KINDS
-from nadi.simulator.collectives.recipes import Recipe, chunks_of, recipe_of
+from nadi.simulator.collectives.phases import Recipe
+from nadi.simulator.collectives.recipes import chunks_of, recipe_of
 from nadi.simulator.collectives.shortcuts import is_whole, nothing_contends
 from nadi.simulator.machine.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
 from nadi.simulator.work.lanes import (
@@ -358,12 +359,13 @@ def _set_collectives(
         program.comm_type[chosen],
         np.where(is_barrier, 1, np.maximum(program.comm_bytes[chosen], 0)),
         program.involved[chosen],
-        np.where(group == 0, 0, sizes[group]),
+        _alike(system, groups)[group],
         _roots(program, nodes, groups, chosen),
     ])  # fmt: skip
     kinds, first, shape = np.unique(alike, axis=1, return_index=True, return_inverse=True)
     nodes[chosen, M.N_KIND], nodes[chosen, M.N_KEY] = M.COLLECTIVE, shape.reshape(-1)
     recipes: dict[Recipe, int] = {}
+    found: dict[tuple[int, ...], Recipe] = {}
     # collectives of the host's slot may run beside others, and share queues with them
     may_meet = nothing_contends(system) and system.collectives.queues == 1
     if program.lane is None:
@@ -375,7 +377,7 @@ def _set_collectives(
         if policy_of(system) == M.EXPLICIT:
             nodes[chosen, M.N_SIZE] = program.priority[chosen]
     shapes = np.zeros((kinds.shape[1], M.SHAPE_FIELDS), dtype=np.int64)
-    for k, (code, size, involved, group_size, root) in enumerate(kinds.T.tolist()):
+    for k, (code, size, involved, group, root) in enumerate(kinds.T.tolist()):
         comm_type = COMM_TYPES[code]
         where = program.describe(int(chosen[first[k]]))
         if comm_type not in (ASTRA_SIM_COLLECTIVES if system.compat else COLLECTIVES):
@@ -383,7 +385,12 @@ def _set_collectives(
                 where, f"a collective of type {comm_type} is not simulated",
                 "ASTRA-sim stops there" if system.compat else "",
             )  # fmt: skip
-        recipe = recipe_of(system, comm_type, group_size, involved)
+        if (code, involved, group, root) not in found:  # whatever their sizes
+            members = groups.members[group] if group else None
+            found[code, involved, group, root] = recipe_of(
+                system, comm_type, members, involved, root
+            )
+        recipe = found[code, involved, group, root]
         count, chunk, rest = chunks_of(system, comm_type, size, groups.num_ranks, where)
         if recipe.goes_both_ways:
             count, (chunk, rest) = 2 * count, divmod(count * chunk + rest, 2 * count)
@@ -394,6 +401,27 @@ def _set_collectives(
         whole = may_meet and in_order and is_whole(recipe)
         shapes[k] = number, count, chunk, int(whole), rest, root
     return shapes, tuple(recipes)
+
+
+def _alike(system: System, groups: _Groups) -> Ints:
+    """Give for each group the first whose collectives are done as its own are.
+
+    It has as many members; and where it counts which links they share, they stand as far from
+    each other in every dimension.
+    """
+    dimensions = system.network.dimensions
+    found: dict[bytes | int, int] = {}
+    of_group = [0]
+    for number, members in enumerate(groups.members[1:], 1):
+        if system.compat or system.network.congestion:
+            of_group.append(found.setdefault(members.size, number))
+            continue
+        least, stride = 0, 1
+        for dimension in dimensions:
+            least += int((members // stride % dimension.size).min()) * stride
+            stride *= dimension.size
+        of_group.append(found.setdefault((members - least).tobytes(), number))
+    return np.array(of_group, dtype=np.int64)
 
 
 def _roots(program: Program, nodes: Ints, groups: _Groups, chosen: Ints) -> Ints:

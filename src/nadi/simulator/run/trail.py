@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from nadi.kernels import machine as M
 from nadi.kernels.machine import Machine
-from nadi.simulator.collectives.recipes import Recipe
+from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.run.lower import Tables
 
 __all__ = ["Trail", "trail_of"]

@@ -83,7 +83,7 @@ def read_job(
         A folder, or what its files' names begin with: an .et, a Chakra trace in JSON or a
         ``.nadi`` file for each rank, with the rank in its name; or PyTorch's recordings, a host
         and a device trace for each rank, or device traces alone. A file, for a job of one rank.
-        Where a folder has .et files, they are the job.
+        Where there are .et files, they are the job: what lies beside them may be their groups.
     progress
         Called with a line of text before each longer stage.
 
@@ -99,10 +99,9 @@ def read_job(
     """
     place = Path(path)
     files = _with_prefix(place)
-    if place.is_dir() and any(_NAME.fullmatch(file.name) for file in place.iterdir()):
-        progress("reading traces")
-        return read_ranks(place)
-    if files and all(_NAME.fullmatch(file.name) for file in files):
+    inside = place.iterdir() if place.is_dir() else files
+    names = [match for file in inside if (match := _NAME.fullmatch(file.name))]
+    if (place.is_dir() and names) or any(match[1] == place.name for match in names):
         progress("reading traces")
         return read_ranks(place)
     from nadi.loading import load_job, read_all  # which link recordings

@@ -72,6 +72,11 @@ class Traffic:
             loads = loads * there[:, None, None]
         self._add(d, loads)
 
+    def most_of_dimensions(self) -> list[int]:
+        """Give the bytes on the busiest link of each dimension."""
+        ends = zip(self.first[:-1], self.first[1:], strict=True)
+        return [int(self.bytes[first:last].max()) for first, last in ends]
+
     def _add(self, d: int, loads: Ints) -> None:
         """Add the loads of lines, shape (lines, places, links of a place)."""
         n, stride = self.dimensions[d].size, self.strides[d]

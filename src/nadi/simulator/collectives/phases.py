@@ -1,0 +1,70 @@
+"""What a collective consists of: phases, each an algorithm among so many members."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nadi.kernels import machine as M
+from nadi.simulator.collectives.steps import Steps, steps_of
+
+__all__ = ["Phase", "Recipe"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One algorithm among so many members; ``dim`` is -1 for all members as one ring.
+
+    ``share`` messages have a link together, and if ``far`` so many for each hop; a byte takes at
+    least ``pace`` ns, of a message alone. Of ``both`` every second chunk goes the other way round,
+    over links of its own. ``name`` is that of the algorithm, where it is done by steps.
+    """
+
+    dim: int
+    comm: int
+    half: int
+    algorithm: int
+    window: int
+    tree: int
+    size: int
+    share: float = 1.0
+    far: bool = False
+    pace: float = 0.0
+    both: bool = False
+    name: str = ""
+
+    @property
+    def steps(self) -> tuple[Steps, ...]:
+        """Give the steps of what is done by steps; those of the two trees, chunks take in turn."""
+        if self.algorithm != M.STEPS:
+            return ()
+        turns = range(2 if self.name == "doublebinarytree" else 1)
+        return tuple(steps_of(self.name, self.comm, self.size, turn) for turn in turns)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The phases of a collective, and the time in ns that a rank spends on each packet."""
+
+    phases: tuple[Phase, ...]
+    delay: int
+    is_group: bool
+
+    @property
+    def goes_both_ways(self) -> bool:
+        """Whether chunks are halved, so that one half goes the other way round."""
+        return any(phase.both for phase in self.phases)
+
+    @property
+    def num_slots(self) -> int:
+        """Give how many senders, at most, a member tells apart in a phase."""
+        return max((_slots(phase) for phase in self.phases), default=1)
+
+
+def _slots(phase: Phase) -> int:
+    if phase.algorithm == M.STEPS:
+        return max(steps.num_places for steps in phase.steps)
+    if phase.algorithm == M.DIRECT:
+        return phase.size
+    if phase.algorithm == M.HALVING_DOUBLING:
+        return phase.size.bit_length()
+    return 3 if phase.algorithm == M.TREE else 1
