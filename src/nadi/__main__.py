@@ -1,7 +1,5 @@
 """``python -m nadi``."""
 
-import sys
+from nadi.cli import run
 
-from nadi.cli import main
-
-sys.exit(main())
+run()

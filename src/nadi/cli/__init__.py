@@ -6,11 +6,13 @@ import gc
 import io
 import os
 import sys
+from contextlib import suppress
+from typing import NoReturn
 
 from nadi.errors import NadiError
 from nadi.units import printable
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
 
 _LONGEST_LINE = 1_000
 _RARELY = 100_000, 20, 20
@@ -18,9 +20,6 @@ _RARELY = 100_000, 20, 20
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; give the exit code: 0, or 2 after one line that says what is wrong."""
-    if arguments is None:  # a process of its own
-        # what is imported stays, and to look through it again and again is 4 % of a short run
-        gc.set_threshold(*_RARELY)
     from nadi.cli.app import app
 
     if sys.stdout is None:  # closed by the caller
@@ -48,6 +47,21 @@ def main(arguments: list[str] | None = None) -> int:
     if code == 130:
         _complain("interrupted")
     return code if isinstance(code, int) else 0
+
+
+def run() -> NoReturn:
+    """Run the command line as a process of its own, which ends with the exit code.
+
+    When everything is written and closed, nothing is taken down piece by piece: the system frees all
+    of it at once, which is a fifth of a short run sooner.
+    """
+    # what is imported stays, and to look through it again and again is 4 % of a short run
+    gc.set_threshold(*_RARELY)
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # closed, or never there
+            stream.flush()
+    os._exit(code)
 
 
 def _complain(message: str) -> None:
