@@ -108,14 +108,14 @@ def stands_for_all(program: Program, system: System) -> bool:
         if not system.compat
         else ASTRA_SIM_COLLECTIVES
     )
-    if not system.compat and not all(_is_alike(system, name) for name in names):
-        return False
     algorithms = {name.lower() for kind in names for name in system.collectives.algorithms(kind)}
-    return (
-        not any("tree" in algorithm for algorithm in algorithms)
-        and not any(dimension.topology == "mesh" for dimension in dimensions)
-        and (len(dimensions) == 1 or not any(a.startswith("one") for a in algorithms))
-    )
+    if any("tree" in algorithm for algorithm in algorithms):
+        return False
+    if any(dimension.topology == "mesh" for dimension in dimensions):
+        return False
+    if len(dimensions) > 1 and any(algorithm.startswith("one") for algorithm in algorithms):
+        return False
+    return bool(system.compat) or all(_is_alike(system, name) for name in names)
 
 
 def _is_alike(system: System, comm_type: str) -> bool:
