@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from math import ceil
 from typing import Any
 
 __all__ = ["Machine", "Work", "finish_times"]
@@ -573,7 +574,7 @@ class Run:
         self.busy, self.comes = 0, whole.world.now
         share, self.spread = self.sharing(phase)
         self.share = int(share * 2**20) / 2**20
-        self.at_least = int(self.pace(phase) * 2**40) / 2**40
+        self.at_least = ceil(self.pace(phase) * 2**40) / 2**40
         self.by_steps = is_by_steps(phase, len(self.members))
         self.program = self.member(phase)
 

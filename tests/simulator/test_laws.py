@@ -293,6 +293,32 @@ def test_members_anywhere_keep_every_link_at_one(
     assert done.links["busy"].max() <= (row["end"] - row["first_entry"]) / 0.999 + 1000
 
 
+@pytest.mark.parametrize(
+    ("members", "busiest"),
+    [
+        ((0, 1, 2, 3), 1),
+        ((0, 3), 1),  # whose ways are far and its own
+        ((0, 2, 1, 3), 2),  # from 0 to 2 and from 1 to 3 through the middle
+        ((0, 1, 4, 5), 10),  # through the network between the lines
+        ((0, 5, 2, 7), 10),  # each by a link of its own
+    ],
+)
+def test_a_ring_of_some_ranks_goes_as_fast_as_its_busiest_link(
+    members: tuple[int, ...], busiest: int
+) -> None:
+    """Two lines of four ranks with links of 10 bytes per ns, and between them of 1 byte per ns."""
+    dimensions = Dimension("mesh", 4, 10.0, 0.0), Dimension("fully-connected", 2, 1.0, 0.0)
+    system = System(
+        Network(dimensions), groups={"some": members},
+        collectives=Collectives(all_gather=("ring",), endpoint_delay=_DELAY, chunks=1),
+    )  # fmt: skip
+    busy = trace_of([collective(0, "all_gather", 1000, pg_name="some")])
+    idle = trace_of([compute(0, 0)])
+    done = simulate([busy if rank in members else idle for rank in range(8)], system)
+    steps = len(members) - 1
+    assert done.makespan == _DELAY + steps * (busiest * 100 + _DELAY)
+
+
 @pytest.mark.parametrize("n", range(2, 13))
 def test_a_direct_exchange_in_a_ring_takes_as_long_as_its_busiest_link(n: int) -> None:
     system = one_dimension("direct", n, 10.0, 0.0, "ring")

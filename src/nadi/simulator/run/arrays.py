@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 import numpy as np
 import numpy.typing as npt
 
@@ -274,7 +276,7 @@ def _recipe_tables(recipes: tuple[Recipe, ...], num_queues: int) -> tuple[Ints, 
             phases[k, p, : M.P_STEPS] = (
                 phase.dim, phase.comm, phase.half, phase.algorithm, phase.window, phase.tree,
                 int(phase.share * M.WHOLE_LINK),
-                M.BY_HOPS if phase.far else int(phase.pace * M.NS_PER_BYTE), int(phase.both),
+                M.BY_HOPS if phase.far else ceil(phase.pace * M.NS_PER_BYTE), int(phase.both),
             )  # fmt: skip
             phases[k, p, M.P_BEFORE] = len(before) if num_queues == 1 else 0
     return table, phases, num_phases
