@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 __all__ = ["Machine", "Work", "finish_times"]
@@ -343,23 +343,29 @@ def tree_of(members: range, root: int) -> tuple[dict[int, int], dict[int, list[i
 
 @dataclass(frozen=True)
 class Phase:
-    """One algorithm; of all members of the group if ``dim`` is -1; half as of an all-reduce."""
+    """One algorithm; of all members of the group if ``dim`` is -1; half as of an all-reduce.
+
+    ``size`` is how many members a line of it has.
+    """
 
     dim: int
     comm: str
     name: str
     half: int
+    size: int
 
 
 def phases_of(m: Machine, work: Work) -> list[Phase]:
     comm = "all_reduce" if work.comm == "barrier" else work.comm
     names = [name.lower() for name in m.algorithms[work.comm]]
     halves = comm == "all_reduce" and m.aware
-    if work.group or names[0].startswith("one"):
-        size = len(work.group) or m.num_ranks
-        return [Phase(-1, comm, names[0].removeprefix("one"), int(halves))] if size > 1 else []
+    members = list(work.group or range(m.num_ranks))
+    sizes = [len({m.coordinates(rank)[d] for rank in members}) for d in range(len(m.dims))]
+    is_grid = prod(sizes) == len(members)
+    if len(members) > 1 and (names[0].startswith("one") or not is_grid):
+        return [Phase(-1, comm, names[0].removeprefix("one"), int(halves), len(members))]
     names += names[-1:] * (len(m.dims) - len(names))
-    dims = [d for d, (_, size, _, _) in enumerate(m.dims) if size > 1]
+    dims = [d for d, size in enumerate(sizes) if size > 1]
     if halves:
         plan = [(d, "reduce_scatter", 1) for d in dims[:-1]]
         plan += [(d, "all_reduce", 1) for d in dims[-1:]]
@@ -367,7 +373,14 @@ def phases_of(m: Machine, work: Work) -> list[Phase]:
     else:
         inwards = comm in ("all_gather", *_OUTWARDS)
         plan = [(d, comm, 0) for d in (dims[::-1] if inwards else dims)]
-    return [Phase(d, kind, names[d], half) for d, kind, half in plan]
+    return [Phase(d, kind, names[d], half, sizes[d]) for d, kind, half in plan]
+
+
+def ordered(m: Machine, group: Sequence[int]) -> list[int]:
+    """Put the members of a grid of several dimensions in order; others are in their own."""
+    sizes = [len({m.coordinates(rank)[d] for rank in group}) for d in range(len(m.dims))]
+    several = prod(sizes) == len(group) and sum(size > 1 for size in sizes) > 1
+    return sorted(group) if several else list(group)
 
 
 def is_by_steps(phase: Phase, n: int) -> bool:
@@ -555,20 +568,19 @@ class Run:
         m, phase, rank = whole.world.m, whole.phases[p], whole.rank
         self.root = 0
         self.takes_part = True
-        if phase.dim < 0:
-            self.members = list(whole.work.group or range(m.num_ranks))
-            if phase.comm in _OUTWARDS + _INWARDS:
-                self.root = self.members.index(whole.work.root)
-        else:
-            own, root = m.coordinates(rank), m.coordinates(whole.work.root)
+        self.members = ordered(m, whole.work.group or range(m.num_ranks))
+        has_root = phase.comm in _OUTWARDS + _INWARDS
+        if phase.dim >= 0:
+            own, root, d = m.coordinates(rank), m.coordinates(whole.work.root), phase.dim
             self.members = [
-                r for r in range(m.num_ranks)
-                if m.coordinates(r)[: phase.dim] == own[: phase.dim]
-                and m.coordinates(r)[phase.dim + 1 :] == own[phase.dim + 1 :]
+                r for r in self.members
+                if m.coordinates(r)[:d] == own[:d] and m.coordinates(r)[d + 1 :] == own[d + 1 :]
             ]  # fmt: skip
-            if phase.comm in _OUTWARDS + _INWARDS:
-                self.root = root[phase.dim]
-                self.takes_part = own[: phase.dim] == root[: phase.dim]
+            if has_root:
+                self.root = [m.coordinates(r)[d] for r in self.members].index(root[d])
+                self.takes_part = own[:d] == root[:d]
+        elif has_root:
+            self.root = self.members.index(whole.work.root)
         self.sent: dict[int, int] = defaultdict(int)
         self.taken: dict[int, int] = defaultdict(int)
         self.busy, self.comes = 0, whole.world.now
@@ -580,18 +592,18 @@ class Run:
 
     def size(self) -> int:
         """Of the chunk, after the phases before."""
-        size, m = self.whole.sizes[self.c], self.whole.world.m
+        size = self.whole.sizes[self.c]
         for phase in self.whole.phases[: self.p]:
             if phase.comm in ("reduce_scatter", "scatter"):
-                size = part(size, m.dims[phase.dim][1])
+                size = part(size, phase.size)
             elif phase.comm in ("all_gather", "gather"):
-                size *= m.dims[phase.dim][1]
+                size *= phase.size
         return size
 
     def sharing(self, phase: Phase) -> tuple[float, bool]:
         m, n = self.whole.world.m, len(self.members)
         share = min(m.queues * part(m.active, m.queues), m.chunks)
-        if phase.dim < 0:
+        if not self.is_whole_dimension(phase):
             return share, False  # which goes by its pace
         topology = m.dims[phase.dim][0]
         if phase.name == "direct" and phase.comm in _OUTWARDS + _INWARDS:
@@ -603,9 +615,17 @@ class Run:
             return share * max(1, *carried.values()), False
         return share, phase.name != "ring"
 
+    def is_whole_dimension(self, phase: Phase) -> bool:
+        m = self.whole.world.m
+        return (
+            phase.dim >= 0
+            and phase.size == m.dims[phase.dim][1]
+            and self.members == sorted(self.members)
+        )
+
     def pace(self, phase: Phase) -> float:
         """How long a byte takes at least: among members that stand anywhere."""
-        if phase.dim >= 0:
+        if self.is_whole_dimension(phase):
             return 0.0
         world, key = self.whole.world, (phase, tuple(self.members), self.root)
         if key not in world.paces:

@@ -56,13 +56,28 @@ def machines(draw: st.DrawFn) -> Machine:
 
 
 @st.composite
+def groups_of(draw: st.DrawFn, machine: Machine) -> list[tuple[int, ...]]:
+    """Draw groups that have each rank once: any two, or those that stand in some dimensions."""
+    order = draw(st.permutations(range(machine.num_ranks)))
+    if draw(st.booleans()):
+        cut = draw(st.integers(1, machine.num_ranks - 1))
+        return [tuple(order[:cut]), tuple(order[cut:])]
+    cuts = [draw(st.integers(1, n)) for _, n, _, _ in machine.dims]
+    apart = [draw(st.booleans()) for _ in machine.dims]
+    found: dict[tuple[int, ...], list[int]] = {}
+    for rank in order:  # those before a cut and those behind it are a grid each
+        places = zip(machine.coordinates(rank), cuts, apart, strict=True)
+        key = tuple(place if is_apart else int(place < cut) for place, cut, is_apart in places)
+        found.setdefault(key, []).append(rank)
+    return [tuple(members) for members in found.values()]
+
+
+@st.composite
 def jobs(draw: st.DrawFn, machine: Machine) -> list[list[Work]]:
     """Draw the work of each rank: computation of any length, so that ranks begin at odd times."""
     n = machine.num_ranks
     work: list[list[Work]] = [[] for _ in range(n)]
-    order = draw(st.permutations(range(n)))
-    cut = draw(st.integers(1, n - 1))
-    groups = [tuple(order[:cut]), tuple(order[cut:])]
+    groups = draw(groups_of(machine))
     for _ in range(draw(st.integers(1, 5))):
         kind = draw(st.sampled_from(["compute", "all", "all", "groups"]))
         if kind == "compute":

@@ -310,13 +310,72 @@ def test_a_ring_of_some_ranks_goes_as_fast_as_its_busiest_link(
     dimensions = Dimension("mesh", 4, 10.0, 0.0), Dimension("fully-connected", 2, 1.0, 0.0)
     system = System(
         Network(dimensions), groups={"some": members},
-        collectives=Collectives(all_gather=("ring",), endpoint_delay=_DELAY, chunks=1),
+        collectives=Collectives(all_gather=("onering",), endpoint_delay=_DELAY, chunks=1),
     )  # fmt: skip
     busy = trace_of([collective(0, "all_gather", 1000, pg_name="some")])
     idle = trace_of([compute(0, 0)])
     done = simulate([busy if rank in members else idle for rank in range(8)], system)
     steps = len(members) - 1
     assert done.makespan == _DELAY + steps * (busiest * 100 + _DELAY)
+
+
+@SETTINGS
+@given(st.data())
+def test_a_group_that_is_a_grid_does_as_a_network_of_its_size(data: st.DataObject) -> None:
+    """Where every two have a link, or one to a switch, it does not matter who else is there."""
+    topologies = ("fully-connected", "switch")
+    whole = tuple(
+        Dimension(data.draw(st.sampled_from(topologies)), n, data.draw(st.floats(1, 100)), 300.0)
+        for n in (4, 3, 2)
+    )
+    places = [
+        data.draw(st.lists(st.integers(0, one.size - 1), min_size=1, unique=True)) for one in whole
+    ]
+    members = [a + 4 * b + 12 * c for a, b, c in itertools.product(*places)]
+    members = data.draw(st.permutations(sorted(members)), label="members")
+    comm_type = data.draw(st.sampled_from(COLLECTIVES[:8]), label="type")
+    names = tuple(data.draw(st.sampled_from(_NAMES)) for _ in whole)
+    collectives = Collectives(**{comm_type: names}, chunks=data.draw(st.integers(1, 3)))
+    root = data.draw(st.sampled_from(members), label="root")
+    size = data.draw(st.integers(1, 1 << 20), label="size")
+    ends = {"comm_src": root, "comm_dst": root}
+    busy = trace_of([collective(0, comm_type, size, pg_name="grid", **ends)])
+    system = System(Network(whole), collectives=collectives, groups={"grid": tuple(members)})
+    idle = trace_of([compute(0, 0)])
+    done = simulate([busy if rank in members else idle for rank in range(24)], system)
+    own = tuple(
+        msgspec.structs.replace(dimension, size=len(there))
+        for dimension, there in zip(whole, places, strict=True)
+    )
+    several = sum(len(there) > 1 for there in places) > 1
+    place = (sorted(members) if several else members).index(root)
+    alone = trace_of([collective(0, comm_type, size, comm_src=place, comm_dst=place)])
+    if len(members) == 1:
+        assert done.makespan == 0
+        return
+    expected = simulate([alone] * len(members), System(Network(own), collectives=collectives))
+    assert done.makespan == expected.makespan
+
+
+@pytest.mark.parametrize("congestion", [False, True])
+def test_groups_of_one_size_stand_in_their_own_ways(congestion: bool) -> None:
+    dimensions = Dimension("switch", 4, 100.0, 50.0), Dimension("switch", 4, 10.0, 500.0)
+    groups = {"line": (0, 1, 2, 3), "grid": (4, 5, 8, 9), "column": (2, 6, 10, 14)}
+    system = System(Network(dimensions, congestion=congestion), groups=groups)
+    node = {
+        name: trace_of([collective(0, "all_reduce", 1 << 20, pg_name=name)]) for name in groups
+    }
+    idle = trace_of([compute(0, 0)])
+
+    def ends(*names: str) -> list[int]:
+        of_rank = {rank: node[name] for name in names for rank in groups[name]}
+        return simulate([of_rank.get(rank, idle) for rank in range(16)], system).cycles.tolist()
+
+    together = ends("line", "grid")
+    for name in ("line", "grid"):
+        alone = ends(name)
+        assert [together[rank] for rank in groups[name]] == [alone[rank] for rank in groups[name]]
+    assert ends("line")[0] < ends("grid")[4] < ends("column")[2]
 
 
 @pytest.mark.parametrize("n", range(2, 13))

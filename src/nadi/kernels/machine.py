@@ -62,17 +62,18 @@ GROUP_FIELDS = 9
 # of a meeting, one collective of a group: its number, the node that came first, who has left
 T_NUMBER, T_NODE, T_LEFT = range(3)
 MEETING_FIELDS = 3
-# of a phase of a recipe; DIM is -1 for the members of the group as one ring; SHARE is how many
+# of a phase of a recipe; it is done by every line of SIZE members that stand STRIDE places apart
+# in their group, in dimension DIM, or -1 for all members as one line; SHARE is how many
 # messages share a link at once, in parts of WHOLE_LINK; PACE is how long a byte takes at least, in
 # parts of NS_PER_BYTE, or BY_HOPS if links are shared as often as there are hops;
 # of BOTH every second stream goes the other way round, in a queue of its own;
 # STEPS is the first of so many programs as TREES says, which chunks take in turn; BEFORE counts
 # the phases before it that share its queue
 (
-    P_DIM, P_COMM, P_HALF, P_ALGORITHM, P_WINDOW, P_TREE, P_SHARE, P_PACE, P_BOTH, P_STEPS,
-    P_TREES, P_BEFORE,
-) = range(12)  # fmt: skip
-PHASE_FIELDS = 12
+    P_DIM, P_COMM, P_HALF, P_ALGORITHM, P_WINDOW, P_TREE, P_SIZE, P_STRIDE, P_SHARE, P_PACE,
+    P_BOTH, P_STEPS, P_TREES, P_BEFORE,
+) = range(14)  # fmt: skip
+PHASE_FIELDS = 14
 WHOLE_LINK = 1 << 20  # the SHARE of a phase whose messages have their links for themselves
 NS_PER_BYTE = 1 << 40  # the PACE of 1 byte per ns
 BY_HOPS = -1
@@ -98,15 +99,16 @@ SEND_STEP, TAKE_STEP, TAKE_AND_REDUCE = range(3)
 PIECE = 1 << 16  # bytes of a piece, if there are not too many
 MOST_PIECES = 64
 # of a stream: what it is, where it waits, and who works on its phase; then what only those need
-# whose messages are events; SEATS is where those of its chunk are
+# whose messages are events; SEATS is where those of its chunk are, LINE the place in the group of
+# the first in its line
 (
     S_RANK, S_NODE, S_GROUP, S_RECIPE, S_PHASE, S_SIZE, S_QUEUE, S_NEXT, S_ALGORITHM, S_COMM,
-    S_N, S_INDEX, S_STRIDE, S_STEP, S_SEATS, S_NUMBER,
-    S_DIM, S_MAIL, S_WINDOW, S_BLOCK, S_MAX, S_DELAY, S_INSERTED, S_FREE, S_TAKEN,
+    S_N, S_INDEX, S_LINE, S_STRIDE, S_STEP, S_SEATS, S_NUMBER,
+    S_MAIL, S_WINDOW, S_BLOCK, S_MAX, S_DELAY, S_INSERTED, S_FREE, S_TAKEN,
     S_SENDS, S_PARENT, S_LEFT, S_RIGHT, S_REDUCED, S_STATE, S_SLOTS, S_SHARE, S_PACE,
 ) = range(34)  # fmt: skip
 STREAM_FIELDS = 34
-MEETING_STREAM_FIELDS = 16
+MEETING_STREAM_FIELDS = 17
 # of a seat of a member in a phase that meets: when it came, and its stream
 Z_CAME, Z_STREAM = range(2)
 SEAT_FIELDS = 2

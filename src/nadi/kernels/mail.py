@@ -69,20 +69,18 @@ def pass_memory(
 @inner
 def rank_of(machine: Machine, stream: int, index: int) -> int:
     """Give the rank of a member of a stream's phase."""
-    streams = machine.streams
-    if streams[stream, M.S_STRIDE] > 0:
-        shift = (index - streams[stream, M.S_INDEX]) * streams[stream, M.S_STRIDE]
-        return streams[stream, M.S_RANK] + shift
-    if machine.world[M.W_ALIKE] != 0:
-        return index
-    return machine.members[machine.groups[streams[stream, M.S_GROUP], M.U_MEMBERS] + index, 0]
+    s = machine.streams[stream]
+    place = s[M.S_LINE] + index * s[M.S_STRIDE]
+    if s[M.S_GROUP] == 0:  # all ranks
+        return place
+    return machine.members[machine.groups[s[M.S_GROUP], M.U_MEMBERS] + place, 0]
 
 
 @inner
-def mail_of(machine: Machine, stream: int, index: int, rank: int, place: int) -> int:
+def mail_of(machine: Machine, stream: int, index: int, place: int) -> int:
     """Give where mail lies that a member gets in a stream's phase."""
     s = machine.streams[stream]
-    member = rank if s[M.S_DIM] >= 0 else index
+    member = s[M.S_LINE] + index * s[M.S_STRIDE]
     if machine.world[M.W_ALIKE] != 0:
         member = 0
     return s[M.S_MAIL] + member * s[M.S_SLOTS] + place
@@ -93,7 +91,7 @@ def send(machine: Machine, stream: int, index: int, size: int, place: int) -> No
     """Send to a member, into a place of its mail."""
     rank = machine.streams[stream, M.S_RANK]
     dst = rank_of(machine, stream, index)
-    slot = mail_of(machine, stream, index, dst, place)
+    slot = mail_of(machine, stream, index, place)
     if machine.world[M.W_RENDEZVOUS] == 0:
         s = machine.streams[stream]
         if s[M.S_ALGORITHM] == M.RING and machine.world[M.W_AWARE] == 0:
@@ -161,7 +159,7 @@ def receive(machine: Machine, stream: int, index: int, place: int) -> None:
     streams = machine.streams
     rank = streams[stream, M.S_RANK]
     own = streams[stream, M.S_INDEX]
-    slot = mail_of(machine, stream, own, rank, place)
+    slot = mail_of(machine, stream, own, place)
     if machine.world[M.W_RENDEZVOUS] == 0:
         _wait_for(machine, slot, stream)
     else:

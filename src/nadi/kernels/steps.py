@@ -112,16 +112,13 @@ def find_steps(machine: Machine, stream: int, phase: np.ndarray, root: int, turn
     """Find the steps of a member: counted from the root, none if its line does not hold that."""
     s = machine.streams[stream]
     program = machine.programs[phase[M.P_STEPS] + turn % phase[M.P_TREES]]
-    n, stride, own = s[M.S_N], s[M.S_STRIDE], s[M.S_RANK]
+    n, stride = s[M.S_N], s[M.S_STRIDE]
     s[M.S_ROOT], s[M.S_TODO], s[M.S_AT], s[M.S_BUSY] = 0, 0, -1, 0
     if phase[M.P_COMM] >= M.BROADCAST:
-        if stride > 0:
-            if root % stride != own % stride:
-                return
-            # in a dimension, broadcasts have gone through those above, and sums through those below
-            s[M.S_ROOT] = root // stride % n
-        else:
-            s[M.S_ROOT] = root
+        if root % stride != s[M.S_LINE] % stride:
+            return
+        # broadcasts have gone through the dimensions above, and sums through those below
+        s[M.S_ROOT] = root // stride % n
     start = program[M.A_STARTS] + (s[M.S_INDEX] - s[M.S_ROOT]) % n
     s[M.S_AT] = s[M.S_FIRST] = machine.starts[start, 0]
     s[M.S_PIECES] = 1

@@ -99,15 +99,13 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
 
 
 @inner
-def _place_in_phase(machine: Machine, stream: int, dim: int) -> None:
-    """Find the number of members of a stream's phase, and its own place among them."""
+def _place_in_phase(machine: Machine, stream: int, phase: np.ndarray) -> None:
+    """Find the line of members that does a stream's phase, and its own place among them."""
     s = machine.streams[stream]
-    if dim >= 0:
-        s[M.S_N], s[M.S_STRIDE] = machine.dims[dim, M.D_N], machine.dims[dim, M.D_STRIDE]
-        s[M.S_INDEX] = s[M.S_RANK] // s[M.S_STRIDE] % s[M.S_N]
-    else:
-        s[M.S_N], s[M.S_STRIDE] = machine.groups[s[M.S_GROUP], M.U_SIZE], 0
-        s[M.S_INDEX] = machine.nodes[s[M.S_NODE], M.N_MEMBER]
+    n, stride, place = phase[M.P_SIZE], phase[M.P_STRIDE], machine.nodes[s[M.S_NODE], M.N_MEMBER]
+    s[M.S_N], s[M.S_STRIDE] = n, stride
+    s[M.S_INDEX] = place // stride % n
+    s[M.S_LINE] = place - s[M.S_INDEX] * stride
 
 
 @inner
@@ -116,7 +114,6 @@ def _prepare_messages(machine: Machine, stream: int, phase: np.ndarray) -> None:
     s = machine.streams[stream]
     recipe, group = machine.recipes[s[M.S_RECIPE]], machine.groups[s[M.S_GROUP]]
     p, n, comm, algorithm = s[M.S_PHASE], s[M.S_N], s[M.S_COMM], s[M.S_ALGORITHM]
-    s[M.S_DIM] = phase[M.P_DIM]
     s[M.S_SHARE], s[M.S_PACE] = phase[M.P_SHARE], phase[M.P_PACE]
     meeting = machine.nodes[s[M.S_NODE], M.N_NUMBER] % group[M.U_WINDOW]
     num_members = group[M.U_SIZE] if machine.world[M.W_ALIKE] == 0 else 1
@@ -164,7 +161,7 @@ def next_phase(machine: Machine, stream: int) -> int:
             s[M.S_SIZE] = part_of(machine, s[M.S_SIZE], s[M.S_N])
         elif s[M.S_COMM] == M.ALL_GATHER or s[M.S_COMM] == M.GATHER:
             s[M.S_SIZE] *= s[M.S_N]
-    _place_in_phase(machine, stream, phase[M.P_DIM])
+    _place_in_phase(machine, stream, phase)
     n = s[M.S_N]
     comm, algorithm = phase[M.P_COMM], phase[M.P_ALGORITHM]
     s[M.S_COMM], s[M.S_ALGORITHM] = comm, algorithm
@@ -194,9 +191,8 @@ def enter(machine: Machine, stream: int, queue: int) -> None:
         return
     streams, mail = machine.streams, machine.mail
     s = streams[stream]
-    own = mail_of(machine, stream, s[M.S_INDEX], s[M.S_RANK], 0)
-    apart = s[M.S_SLOTS] * (s[M.S_STRIDE] if s[M.S_DIM] >= 0 else 1)
-    n, first = s[M.S_N], own - s[M.S_INDEX] * apart
+    own, first = mail_of(machine, stream, s[M.S_INDEX], 0), mail_of(machine, stream, 0, 0)
+    n, apart = s[M.S_N], s[M.S_SLOTS] * s[M.S_STRIDE]
     mail[own, M.M_STREAM] = stream
     mail[first, M.M_ASKED] += 1
     if mail[first, M.M_ASKED] < n:
@@ -304,10 +300,7 @@ def _meet_in_phase(machine: Machine, stream: int) -> None:
     s, agenda = streams[stream], machine.agenda
     n, index = s[M.S_N], s[M.S_INDEX]
     group = machine.groups[s[M.S_GROUP]]
-    # the members of a dimension are some ranks apart
-    apart, first = max(s[M.S_STRIDE], 1), 0
-    if s[M.S_STRIDE] > 0:
-        first = s[M.S_RANK] - index * apart
+    first, apart = s[M.S_LINE], s[M.S_STRIDE]
     seat = s[M.S_SEATS] + first
     own = seats[seat + index * apart]
     own[M.Z_CAME], own[M.Z_STREAM] = agenda.counters[NOW], stream
@@ -318,9 +311,7 @@ def _meet_in_phase(machine: Machine, stream: int) -> None:
     here[meeting] = 0
     for i in range(n):
         times[STARTS, i] = seats[seat + i * apart, M.Z_CAME]
-        times[MEMBERS, i] = first + i * apart
-        if s[M.S_STRIDE] == 0:
-            times[MEMBERS, i] = machine.members[group[M.U_MEMBERS] + i, 0]
+        times[MEMBERS, i] = machine.members[group[M.U_MEMBERS] + first + i * apart, 0]
     recipe = machine.recipes[s[M.S_RECIPE]]
     early = finish_times(
         machine, times, n, machine.phases[s[M.S_RECIPE], s[M.S_PHASE]], s[M.S_SIZE],
@@ -387,10 +378,8 @@ def _start_together(machine: Machine, stream: int) -> None:
     """Start a phase on all its members, if all their queues have room; all of them wait there."""
     streams, queues, mail = machine.streams, machine.queues, machine.mail
     s = streams[stream]
-    n, apart, first = s[M.S_N], s[M.S_SLOTS], s[M.S_MAIL]
-    if s[M.S_DIM] >= 0:
-        first += (s[M.S_RANK] - s[M.S_INDEX] * s[M.S_STRIDE]) * apart
-        apart *= s[M.S_STRIDE]
+    first = mail_of(machine, stream, 0, 0)
+    n, apart = s[M.S_N], s[M.S_SLOTS] * s[M.S_STRIDE]
     # who had no room is asked first: till it has, many others may come free
     full = mail[first, M.M_ASKED]
     for k in range(n):

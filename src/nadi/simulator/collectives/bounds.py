@@ -67,13 +67,13 @@ _KNOWN = (M.ALL_REDUCE, M.REDUCE_SCATTER, M.ALL_GATHER, M.ALL_TO_ALL, *_TO_OR_FR
 
 
 def _time_in(dimension: Dimension, phase: Phase, size: float) -> float:
-    """Give the least time of a phase among all ranks that differ in one dimension only."""
+    """Give the least time of a phase among ranks that differ in one dimension only."""
     n = phase.size
     if phase.comm in _TO_OR_FROM_ROOT:
         return _past_one(phase.comm, size, 1, n) / (_links(dimension, n) * dimension.bandwidth)
     moved = _crossing(phase.comm, size, np.ones(n, dtype=np.int64))
     if phase.comm == M.ALL_TO_ALL:
-        moved *= _hops(dimension, n)
+        moved *= _hops(dimension, n) if n == dimension.size else 1
     return moved / (n * _lanes(dimension, n) * dimension.bandwidth)
 
 

@@ -12,8 +12,9 @@ __all__ = ["Phase", "Recipe"]
 
 @dataclass(frozen=True)
 class Phase:
-    """One algorithm among so many members; ``dim`` is -1 for all members as one ring.
+    """One algorithm, done by each line of ``size`` members ``stride`` places apart in their group.
 
+    ``dim`` is the dimension in which a line's members differ, -1 for all members as one line.
     ``share`` messages have a link together, and if ``far`` so many for each hop; a byte takes at
     least ``pace`` ns, of a message alone. Of ``both`` every second chunk goes the other way round,
     over links of its own. ``name`` is that of the algorithm, where it is done by steps.
@@ -26,6 +27,7 @@ class Phase:
     window: int
     tree: int
     size: int
+    stride: int = 1
     share: float = 1.0
     far: bool = False
     pace: float = 0.0

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from nadi.errors import UsageError
 from nadi.kernels import machine as M
+from nadi.simulator.collectives.grids import grid_of, grid_of_all
 from nadi.simulator.collectives.phases import Phase, Recipe
-from nadi.simulator.collectives.sharing import shared
+from nadi.simulator.collectives.sharing import is_whole_dimension, shared
 from nadi.simulator.collectives.steps import ROOTED
 from nadi.simulator.machine.config import Algorithm, System, parse_algorithm
 
@@ -51,7 +53,9 @@ def recipe_of(
     comm_type
         One of ``config.COLLECTIVES``.
     members
-        int64, shape (members,): the ranks of its group in order; None for all ranks.
+        int64, shape (members,): the ranks of its group; None for all ranks. By the right rules
+        those that stand as a grid are in its order (:func:`~.grids.in_order_of_grid`), and do it
+        dimension by dimension, as all ranks do.
     involved
         Which dimensions take part, as bits; -1 for all.
     root
@@ -70,30 +74,37 @@ def recipe_of(
     algorithms = [parse_algorithm(name, comm_type) for name in names]
     if comm_type == "barrier":
         comm_type = "all_reduce"
+    delay = system.collectives.endpoint_delay
+    if members is not None and system.compat:
+        delay = system.collectives.group_endpoint_delay
+        phases = _group_of_astra_sim(system, comm_type, algorithms, members.size)
+        return Recipe(tuple(phases), delay, is_group=True)
+    network = system.network
+    size, sizes = network.num_ranks, grid_of_all(network)
     if members is not None:
-        phases, delay = _group_phases(system, comm_type, algorithms, members.size)
-    elif algorithms[0].single:
-        size = system.network.num_ranks
-        phases = [
-            _phase(system.compat, comm_type, algorithms[0], size, -1, _half(system, comm_type), 0)
-        ]
-        delay = system.collectives.endpoint_delay
+        size, sizes, involved = members.size, grid_of(network, members), -1
+    alone = members is not None and size == 1
+    if not sizes or (algorithms[0].single and not alone):
+        phases = _one_line(system, comm_type, algorithms[0], size)
     else:
-        phases = _by_dimension(system, comm_type, algorithms, involved)
-        delay = system.collectives.endpoint_delay
+        phases = _by_dimension(system, comm_type, algorithms, involved, sizes)
     if not system.compat:
-        phases = [_both_ways(system, phase, algorithms) for phase in phases]
+        phases = [_both_ways(system, phase, algorithms, members) for phase in phases]
         phases = [shared(system, phase, phases, members, root) for phase in phases]
-    return Recipe(tuple(phases), delay, bool(members is not None and system.compat))
+    return Recipe(tuple(phases), delay, is_group=False)
 
 
-def _both_ways(system: System, phase: Phase, algorithms: list[Algorithm]) -> Phase:
+def _both_ways(
+    system: System, phase: Phase, algorithms: list[Algorithm], members: Ints | None
+) -> Phase:
     """Let a ring go both ways round, where that is asked for and each way has its own links.
 
     What has a root is done by steps, which have one way only.
     """
     asked = algorithms[min(max(phase.dim, 0), len(algorithms) - 1)].name == "biring"
-    if not asked or phase.dim < 0 or phase.size == 2 or phase.algorithm != M.RING:
+    if not asked or phase.size == 2 or phase.algorithm != M.RING:
+        return phase
+    if not is_whole_dimension(system.network, phase, members):
         return phase
     topology = system.network.dimensions[phase.dim].topology
     return replace(phase, both=topology in ("ring", "fully-connected"))
@@ -104,31 +115,29 @@ def _half(system: System, comm_type: str) -> int:
     return _FIRST_HALF if aware else _ALL
 
 
-def _group_phases(
+def _group_of_astra_sim(
     system: System, comm_type: str, algorithms: list[Algorithm], size: int
-) -> tuple[list[Phase], int]:
-    collectives = system.collectives
-    if system.compat:
-        delay = collectives.group_endpoint_delay
-        algorithm = algorithms[0] if len(algorithms) == 1 else Algorithm("ring", -1, False)
-    else:
-        delay, algorithm = collectives.endpoint_delay, algorithms[0]
+) -> list[Phase]:
+    algorithm = algorithms[0] if len(algorithms) == 1 else Algorithm("ring", -1, False)
     if size == 1:
-        return [], delay
-    if algorithm.name == "doublebinarytree" and system.compat:
+        return []
+    if algorithm.name == "doublebinarytree":
         raise UsageError(
             comm_type, "doubleBinaryTree in a process group stops ASTRA-sim",
             "choose another algorithm, or the right rules: compat = ''",
         )  # fmt: skip
-    return [
-        _phase(system.compat, comm_type, algorithm, size, -1, _half(system, comm_type), 0)
-    ], delay
+    return _one_line(system, comm_type, algorithm, size)
+
+
+def _one_line(system: System, comm_type: str, algorithm: Algorithm, size: int) -> list[Phase]:
+    """Let all members do it as one line, wherever they stand."""
+    return [_phase(system.compat, comm_type, algorithm, size, -1, _half(system, comm_type), 0)]
 
 
 def _by_dimension(
-    system: System, comm_type: str, algorithms: list[Algorithm], involved: int
-) -> list[Phase]:
-    sizes = [dimension.size for dimension in system.network.dimensions]
+    system: System, comm_type: str, algorithms: list[Algorithm], involved: int,
+    sizes: tuple[int, ...],
+) -> list[Phase]:  # fmt: skip
     if len(algorithms) > len(sizes):
         raise UsageError(
             comm_type, f"{len(algorithms)} algorithms for {len(sizes)} dimensions",
@@ -153,8 +162,12 @@ def _by_dimension(
         steps = [(d, comm_type, _ALL) for d in in_order]
     # which of the two trees comes next is counted for each type and dimension
     first_tree = _COMM[comm_type] * len(sizes)
+    strides = [prod(sizes[:d]) for d in range(len(sizes))]
     return [
-        _phase(system.compat, comm, algorithms[d], sizes[d], d, half, first_tree + d)
+        replace(
+            _phase(system.compat, comm, algorithms[d], sizes[d], d, half, first_tree + d),
+            stride=strides[d],
+        )
         for d, comm, half in steps
     ]
 

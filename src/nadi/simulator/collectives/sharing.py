@@ -1,8 +1,8 @@
 """How messages of a phase share links, where none waits for another.
 
 ASTRA-sim lets each have a link for itself. By the right rules no link carries more than it can:
-in a phase of one dimension it is known how many messages a link has at a time; of members that
-stand anywhere, all messages of the phase are added up along their ways.
+in a phase among all ranks of a dimension it is known how many messages a link has at a time; of
+members that stand anywhere, all messages of the phase are added up along their ways.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from nadi.simulator.collectives.messages import messages_of
 from nadi.simulator.collectives.phases import Phase
 from nadi.simulator.collectives.steps import ROOTED, sent_alone
 from nadi.simulator.collectives.traffic import Traffic
-from nadi.simulator.machine.config import System
+from nadi.simulator.machine.config import Network, System
 
-__all__ = ["shared"]
+__all__ = ["is_whole_dimension", "shared"]
 
 Ints = npt.NDArray[np.int64]
 _AT_A_TIME = 1 << 20
@@ -52,14 +52,26 @@ def shared(
     at_once = queues * -(-collectives.active_chunks // queues)
     halves = any(other.both for other in phases) and not phase.both
     share = float(min(at_once, collectives.chunks * (2 if halves else 1)))
-    if phase.dim < 0:
+    if not is_whole_dimension(system.network, phase, members):
         return replace(phase, share=share, pace=_pace(system, phase, members, root))
     far = phase.algorithm == M.HALVING_DOUBLING or phase.name not in ("", "ring", "direct")
     return replace(phase, share=share * _in_a_line(system, phase), far=far)
 
 
+def is_whole_dimension(network: Network, phase: Phase, members: Ints | None) -> bool:
+    """Tell whether a phase is among all ranks that differ in one dimension, in their order."""
+    if phase.dim < 0 or phase.size < network.dimensions[phase.dim].size:
+        return False
+    return members is None or bool((np.diff(_line(phase, members)) > 0).all())
+
+
+def _line(phase: Phase, members: Ints) -> Ints:
+    """Give the first line of members that does a phase; others stand to each other as it does."""
+    return members[: phase.size * phase.stride : phase.stride]
+
+
 def _in_a_line(system: System, phase: Phase) -> float:
-    """Say how many messages of one chunk a link has at a time, in a phase of one dimension.
+    """Say how many messages of one chunk a link has at a time, in a phase of a whole dimension.
 
     Of a direct algorithm, all messages of a rank share its link to a switch; in a ring, they go
     through all links between. What is done by steps sends one message after the other, but for
@@ -98,12 +110,14 @@ def _pace(system: System, phase: Phase, members: Ints | None, root: int) -> floa
     Every message goes at this pace, if its own links are not slower. At each moment of the phase
     the link counts that is busiest then; so the phase takes no less than any link needs for it.
     """
+    line = None if members is None else _line(phase, members)
     if phase.algorithm == M.DIRECT:
         rounds = -(-(phase.size - 1) // _window(phase))
-        return float(_slowest(system, _of_an_exchange(system, members)) / rounds)
+        return float(_slowest(system, _of_an_exchange(system, line)) / rounds)
     # both ways round, if there are queues for both
     ways = (True, False) if system.collectives.queues > 1 and phase.algorithm == M.RING else (True,)
-    ranks = np.arange(system.network.num_ranks) if members is None else members
+    ranks = np.arange(system.network.num_ranks) if line is None else line
+    root = root // phase.stride % phase.size
     paces = []
     for turn, clockwise in product(range(max(len(phase.steps), 1)), ways):
         moments, alone = _moments(phase, turn, clockwise, root)

@@ -15,11 +15,12 @@ def nothing_contends(system: System) -> bool:
     return not (system.network.congestion or system.network.rendezvous or system.bus)
 
 
-def is_whole(recipe: Recipe) -> bool:
+def is_whole(recipe: Recipe, num_members: int) -> bool:
     """Tell whether a collective can be worked out as a whole, when its last member begins."""
-    if len(recipe.phases) != 1 or recipe.phases[0].both:
+    if len(recipe.phases) != 1:
         return False
-    return meets(recipe.phases[0])
+    (phase,) = recipe.phases
+    return phase.size == num_members and not phase.both and meets(phase)
 
 
 def meets(phase: Phase) -> bool:

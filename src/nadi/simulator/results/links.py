@@ -131,10 +131,9 @@ def _traffic(simulation: Simulation) -> Traffic:
 def _add_phase(simulation: Simulation, traffic: Traffic, use: _Use, count: int) -> None:
     trail, system = simulation.trail, simulation.system
     phase = _phases(simulation, use.shape)[use.phase]
-    root, inner = use.root, -1
-    if phase.dim >= 0 and phase.comm in ROOTED:  # lines that hold what the root has, or wants
-        stride = traffic.strides[phase.dim]
-        inner, root = root % stride, root // stride % phase.size
+    root, inner = use.root // phase.stride % phase.size, -1
+    if phase.comm in ROOTED:  # lines that hold what the root has, or wants
+        inner = use.root % phase.stride
     src, dst, num_bytes = messages_of(
         phase, use.size, system.compat, clockwise=use.clockwise, turn=use.turn, root=root
     )
@@ -145,11 +144,23 @@ def _add_phase(simulation: Simulation, traffic: Traffic, use: _Use, count: int) 
             ends = sends_by_steps(phase, use.size, turn=use.turn, root=root)
         sent.append((ends[1], ends[0], count * M.HANDSHAKE * ends[2]))
     for one, other, total in sent:
-        if phase.dim >= 0:
+        if phase.dim >= 0 and use.group == 0:
             traffic.add_lines(phase.dim, one, other, total, inner)
         else:
             members = trail.group_members[use.group]
-            traffic.add_messages(members[one], members[other], total)
+            first = _first_of_lines(phase, members.size, inner)
+            src, dst = (members[first[:, None] + phase.stride * ends] for ends in (one, other))
+            traffic.add_messages(src.ravel(), dst.ravel(), np.tile(total, first.size))
+
+
+def _first_of_lines(phase: Phase, num_members: int, inner: int) -> Ints:
+    """Give the place in its group of the first in each line that does a phase.
+
+    With ``inner`` of those that have this place among the dimensions below.
+    """
+    place = np.arange(num_members)
+    first: Ints = place[place // phase.stride % phase.size == 0]
+    return first if inner < 0 else first[first % phase.stride == inner]
 
 
 def _per_pair(phase: Phase, system: System) -> int:

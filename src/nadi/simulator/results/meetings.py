@@ -58,7 +58,8 @@ def _places(simulation: Simulation, node: Ints) -> Ints:
         dims = {phase.dim for phase in recipe.phases}
         if -1 in dims:
             continue
-        mine = np.flatnonzero(trail.shapes[trail.key[node], M.H_RECIPE] == number)
+        mine = trail.shapes[trail.key[node], M.H_RECIPE] == number
+        mine = np.flatnonzero(mine & (trail.peer[node] == 0))
         rank = trail.rank[node[mine]]
         place[mine], stride = rank, 1
         for d, dimension in enumerate(simulation.system.network.dimensions):

@@ -275,7 +275,7 @@ def _recipe_tables(recipes: tuple[Recipe, ...], num_queues: int) -> tuple[Ints, 
             ]
             phases[k, p, : M.P_STEPS] = (
                 phase.dim, phase.comm, phase.half, phase.algorithm, phase.window, phase.tree,
-                int(phase.share * M.WHOLE_LINK),
+                phase.size, phase.stride, int(phase.share * M.WHOLE_LINK),
                 M.BY_HOPS if phase.far else ceil(phase.pace * M.NS_PER_BYTE), int(phase.both),
             )  # fmt: skip
             phases[k, p, M.P_BEFORE] = len(before) if num_queues == 1 else 0

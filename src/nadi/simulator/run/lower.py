@@ -12,6 +12,7 @@ import numpy.typing as npt
 from nadi.errors import InputError, UsageError
 from nadi.kernels import machine as M
 from nadi.schema import COMM_TYPES, NODE_KINDS
+from nadi.simulator.collectives.grids import in_order_of_grid, places_in
 from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.collectives.recipes import chunks_of, recipe_of
 from nadi.simulator.collectives.shortcuts import is_whole, nothing_contends
@@ -324,8 +325,11 @@ class _Groups:
             )  # fmt: skip
         if len(members) == num_ranks:
             return 0
-        self.members.append(np.array(members, dtype=np.int64))
-        self._place.append({rank: place for place, rank in enumerate(members)})
+        ranks = np.array(members, dtype=np.int64)
+        if not system.compat:
+            ranks = in_order_of_grid(system.network, ranks)
+        self.members.append(ranks)
+        self._place.append({rank: place for place, rank in enumerate(ranks.tolist())})
         return len(self.members) - 1
 
     def place(self, group: int, rank: int) -> int:
@@ -398,7 +402,8 @@ def _set_collectives(
         # with several under way at once, chunks of different sizes may pass each other
         trees = any(len(phase.steps) > 1 for phase in recipe.phases)
         in_order = (rest == 0 and not trees) or system.collectives.active_chunks == 1
-        whole = may_meet and in_order and is_whole(recipe)
+        size_of_group = groups.num_ranks if group == 0 else int(sizes[group])
+        whole = may_meet and in_order and is_whole(recipe, size_of_group)
         shapes[k] = number, count, chunk, int(whole), rest, root
     return shapes, tuple(recipes)
 
@@ -406,19 +411,19 @@ def _set_collectives(
 def _alike(system: System, groups: _Groups) -> Ints:
     """Give for each group the first whose collectives are done as its own are.
 
-    It has as many members; and where it counts which links they share, they stand as far from
-    each other in every dimension.
+    It has as many members; and by the right rules, in whose recipes it counts where they stand,
+    they stand as far from each other in every dimension.
     """
     dimensions = system.network.dimensions
     found: dict[bytes | int, int] = {}
     of_group = [0]
     for number, members in enumerate(groups.members[1:], 1):
-        if system.compat or system.network.congestion:
+        if system.compat:
             of_group.append(found.setdefault(members.size, number))
             continue
         least, stride = 0, 1
-        for dimension in dimensions:
-            least += int((members // stride % dimension.size).min()) * stride
+        for dimension, places in zip(dimensions, places_in(system.network, members), strict=True):
+            least += int(places.min()) * stride
             stride *= dimension.size
         of_group.append(found.setdefault((members - least).tobytes(), number))
     return np.array(of_group, dtype=np.int64)

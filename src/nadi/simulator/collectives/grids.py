@@ -1,0 +1,56 @@
+"""Which groups stand as a grid in the network, so that they work dimension by dimension."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.simulator.machine.config import Network
+
+__all__ = ["grid_of", "grid_of_all", "in_order_of_grid", "places_in"]
+
+Ints = npt.NDArray[np.int64]
+
+
+def places_in(network: Network, ranks: Ints) -> list[Ints]:
+    """Give the place of each rank in each dimension; int64, shape (ranks,) for each."""
+    found, rest = [], ranks
+    for dimension in network.dimensions:
+        found.append(rest % dimension.size)
+        rest = rest // dimension.size
+    return found
+
+
+def grid_of_all(network: Network) -> tuple[int, ...]:
+    """Give how many places each dimension has."""
+    return tuple(dimension.size for dimension in network.dimensions)
+
+
+def grid_of(network: Network, members: Ints) -> tuple[int, ...]:
+    """Give how many places of each dimension a group has members at, if all of them have one.
+
+    Parameters
+    ----------
+    network
+        Of all ranks.
+    members
+        int64, shape (members,): different ranks.
+
+    Returns
+    -------
+    tuple of int
+        Their product is the number of members; empty if some combination of places has none.
+    """
+    sizes = tuple(len(set(places.tolist())) for places in places_in(network, members))
+    return sizes if prod(sizes) == members.size else ()
+
+
+def in_order_of_grid(network: Network, members: Ints) -> Ints:
+    """Put the members of a grid of several dimensions in order of their places.
+
+    Where they differ in one dimension only they are a ring in the order that was given.
+    """
+    sizes = grid_of(network, members)
+    return np.sort(members) if sum(size > 1 for size in sizes) > 1 else members
