@@ -325,7 +325,7 @@ def test_a_group_that_is_a_grid_does_as_a_network_of_its_size(data: st.DataObjec
     """Where every two have a link, or one to a switch, it does not matter who else is there."""
     topologies = ("fully-connected", "switch")
     whole = tuple(
-        Dimension(data.draw(st.sampled_from(topologies)), n, data.draw(st.floats(1, 100)), 300.0)
+        Dimension(data.draw(st.sampled_from(topologies)), n, data.draw(st.integers(1, 100)), 300.0)
         for n in (4, 3, 2)
     )
     places = [

@@ -83,14 +83,14 @@ def _in_a_line(system: System, phase: Phase) -> float:
             return n // 2  # which has two ways
         return 1 if topology == "fully-connected" else n - 1
     if phase.algorithm == M.DIRECT:
-        return max(1.0, _window(phase) * _of_a_line(topology, n) / (n - 1))
+        return max(1.0, _of_a_line(topology, n) / _rounds(phase))
     return 1
 
 
-def _window(phase: Phase) -> int:
-    """Give how many messages a member has under way in a direct algorithm."""
+def _rounds(phase: Phase) -> int:
+    """Give how many messages a member of a direct algorithm sends one after the other."""
     others = phase.size - 1
-    return others if phase.window < 0 else min(phase.window, others)
+    return 1 if phase.window < 0 else -(-others // min(phase.window, others))
 
 
 def _of_a_line(topology: str, n: int) -> int:
@@ -112,8 +112,7 @@ def _pace(system: System, phase: Phase, members: Ints | None, root: int) -> floa
     """
     line = None if members is None else _line(phase, members)
     if phase.algorithm == M.DIRECT:
-        rounds = -(-(phase.size - 1) // _window(phase))
-        return float(_slowest(system, _of_an_exchange(system, line)) / rounds)
+        return float(_slowest(system, _of_an_exchange(system, line)) / _rounds(phase))
     # both ways round, if there are queues for both
     ways = (True, False) if system.collectives.queues > 1 and phase.algorithm == M.RING else (True,)
     ranks = np.arange(system.network.num_ranks) if line is None else line
