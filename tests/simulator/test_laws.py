@@ -362,9 +362,7 @@ def test_groups_of_one_size_stand_in_their_own_ways(congestion: bool) -> None:
     dimensions = Dimension("switch", 4, 100.0, 50.0), Dimension("switch", 4, 10.0, 500.0)
     groups = {"line": (0, 1, 2, 3), "grid": (4, 5, 8, 9), "column": (2, 6, 10, 14)}
     system = System(Network(dimensions, congestion=congestion), groups=groups)
-    node = {
-        name: trace_of([collective(0, "all_reduce", 1 << 20, pg_name=name)]) for name in groups
-    }
+    node = {name: trace_of([collective(0, "all_reduce", 1 << 20, pg_name=name)]) for name in groups}
     idle = trace_of([compute(0, 0)])
 
     def ends(*names: str) -> list[int]:
