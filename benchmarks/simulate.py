@@ -4,8 +4,9 @@ Usage: python benchmarks/simulate.py [FOLDER of unpacked golden traces]
        python benchmarks/simulate.py --skewed   (100,000 ranks once, for the memory of that alone)
 
 GPT traces (64 ranks), the public collective cases without contention, an all-reduce of 1 GB
-that all ranks begin at once, the same with skewed arrivals, and messages that contend. Times are
-CPU seconds, best of several; the peer's are in ../shared/peers/astra-sim.md.
+that all ranks begin at once, the same with skewed arrivals, messages that contend, and collectives
+that compete, by each policy. Times are CPU seconds, best of several; the peer's are in
+../shared/peers/astra-sim.md.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 from _measure import SHARED, measure, nadi, peak_memory_mb
@@ -214,10 +216,36 @@ def main() -> None:
                                          ([64], "direct", "Ring")):  # fmt: skip
             contended = system_of([shape], counts, algorithm, congestion=True)
             report_engine(f"contended {shape}, {algorithm}", [one] * counts[0], contended)
+        competing(folder)
         for counts in ([16, 16, 16], [32, 32, 32], [50, 50, 40]):
             system = system_of(_CUBE, counts, "ring")
             what = f"skewed arrivals, {system.network.num_ranks:,} ranks"
             report_engine(what, skewed_traces(folder, system), system)
+
+
+def competing(folder: Path) -> None:
+    """Time the policies of queues on devices, where 200 all-reduces are ready at once."""
+    random.seed(1)
+    nodes = [
+        {
+            "id": str(k), "name": f"sum{k}", "type": "COMM_COLL_NODE",
+            "attr": [{"name": "is_cpu_op", "boolVal": False},
+                     {"name": "comm_type", "int64Val": "0"},
+                     {"name": "comm_size", "int64Val": str(1 << 20)},
+                     {"name": "comm_priority", "int32Val": random.randrange(100)}],
+        }
+        for k in range(200)
+    ]  # fmt: skip
+    path = folder / "competing.json"
+    path.write_text(json.dumps({"globalMetadata": {"version": "0.0.4"}, "nodes": nodes}))
+    program, found = program_of([library.read(path)] * 64), []
+    given = system_of(["Switch"], [64], "ring")
+    for policy in ("fifo", "lifo", "explicit"):
+        collectives = msgspec.structs.replace(given.collectives, policy=policy)
+        system = msgspec.structs.replace(given, collectives=collectives, slots="device")
+        tables = tables_of(program, system)
+        found.append(f"{policy} {1e3 * best(lambda: run_tables(tables)):.0f} ms")  # noqa: B023
+    print(f"64 ranks, 200 all-reduces of 4 chunks that compete, engine: {', '.join(found)}")
 
 
 def skewed_traces(folder: Path, system: Any) -> list[library.Trace]:

@@ -118,8 +118,8 @@ def name_of(group: tuple[int, ...]) -> str:
     return "group " + "-".join(map(str, group))
 
 
-def traces_of(jobs: list[list[Work]]) -> list[Trace]:
-    """Make the trace of each rank, in which one node waits for the other."""
+def traces_of(jobs: list[list[Work]], *, one_by_one: bool = True) -> list[Trace]:
+    """Make the trace of each rank, in which one node waits for the other, or none for any."""
     traces = []
     for of_rank in jobs:
         nodes: list[Node] = []
@@ -132,7 +132,7 @@ def traces_of(jobs: list[list[Work]]) -> list[Trace]:
                 if work.comm
                 else compute(k, work.time // 1000)
             )
-            nodes.append(one | {"data_deps": [k - 1] if k else [], "ctrl_deps": []})
+            nodes.append(one | {"data_deps": [k - 1] if k and one_by_one else [], "ctrl_deps": []})
         traces.append(trace_of(nodes))
     return traces
 

@@ -421,6 +421,30 @@ def test_jobs_whose_ranks_begin_at_odd_times_come_to_an_end(
     assert simulate(traces, system).end.tolist() == done.end.tolist()
 
 
+@SETTINGS
+@given(st.data(), st.sampled_from(["fifo", "lifo", "explicit"]), st.booleans())
+def test_groups_that_compete_in_all_dimensions_come_to_an_end(
+    data: st.DataObject, policy: str, congestion: bool
+) -> None:
+    """All that ranks have to do is ready at once, in groups that stand as grids and others."""
+    machine = data.draw(machines(), label="machine")
+    work = data.draw(jobs(machine), label="jobs")
+    system = system_of(machine, work)
+    system = msgspec.structs.replace(
+        system,
+        slots="device",
+        network=msgspec.structs.replace(system.network, congestion=congestion),
+        collectives=msgspec.structs.replace(system.collectives, policy=policy),
+    )
+    traces = traces_of(work, one_by_one=False)
+    done = simulate(traces, system)  # which raises an error if any rank never finishes
+    assert (done.end >= done.start).all()
+    for row in done.collectives.iter_rows(named=True):  # each message's time is cut to whole ns
+        messages = 4 * machine.num_ranks**2 * machine.chunks
+        assert row["end"] - row["first_entry"] >= row["bound"] - messages
+    assert simulate(traces, system).end.tolist() == done.end.tolist()
+
+
 @pytest.mark.parametrize("name", _NAMES)
 @pytest.mark.parametrize("comm_type", COLLECTIVES)
 def test_two_threads_find_what_one_does(comm_type: str, name: str) -> None:

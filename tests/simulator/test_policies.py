@@ -26,7 +26,7 @@ Jobs = dict[int, list[Node]]
 
 
 @st.composite
-def overlapping(draw: st.DrawFn, case: dict[str, Any]) -> Jobs:
+def overlapping(draw: st.DrawFn, case: dict[str, Any], fewest: int = 1, most: int = 8) -> Jobs:
     """Draw collectives of groups that share members, begun in an order of each rank's own."""
     num_ranks = 1
     for count in case["network"]["npus_count"]:
@@ -41,7 +41,7 @@ def overlapping(draw: st.DrawFn, case: dict[str, Any]) -> Jobs:
         groups[f"g{number}"] = draw(st.permutations(range(num_ranks)))[:size]
     case["comm_group"] = groups
     nodes: Jobs = {rank: [] for rank in range(num_ranks)}
-    for _ in range(draw(st.integers(1, 8))):
+    for _ in range(draw(st.integers(fewest, most))):
         name = draw(st.sampled_from(["", *groups]))
         priority = draw(st.integers(-2, 2))
         one = collective(
@@ -79,6 +79,17 @@ def test_whatever_competes_comes_to_an_end_when_the_slow_model_says(
     assert times_of(run(case, nodes, meet=False)) == expected
     # which of two comes first in one ns, phases worked out at once may see otherwise: but they end
     run(case, nodes, meet=True)
+
+
+@settings(SETTINGS, max_examples=15)
+@given(st.data(), st.sampled_from(POLICIES))
+def test_many_that_wait_start_when_the_slow_model_says(data: st.DataObject, policy: str) -> None:
+    case = counter(policy, data.draw(st.integers(3, 5), label="ranks"))
+    case["system"]["active-chunks-per-dimension"] = data.draw(st.integers(1, 2), label="active")
+    nodes = data.draw(overlapping(case, 20, 40), label="nodes")
+    found = astra_sim.simulate(case, nodes, devices=True)
+    expected = [[times[number] for number in sorted(times)] for times in found["times"]]
+    assert times_of(run(case, nodes, meet=False)) == expected
 
 
 @SETTINGS

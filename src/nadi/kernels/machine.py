@@ -16,6 +16,7 @@ __all__ = ["Machine"]
 
 # of the counters of the agenda, beyond its own
 FREE_STREAM, USED_STREAM, FREE_MESSAGE, USED_MESSAGE, CULPRIT, DEPTH = range(8, 14)
+WAITED = 18  # how many phases have waited in lines
 # problems: arrays too small, too many collectives of a group under way, unlike ones that meet
 TOO_SMALL, TOO_MANY, UNLIKE = range(1, 4)
 # what happens; 0 is a rank's chain of callbacks; from GENERAL to REDUCE packets have passed the
@@ -118,9 +119,18 @@ SEAT_FIELDS = 2
 S_AT, S_FIRST, S_TODO, S_ROOT, S_PIECES, S_BUSY, S_COMES = (
     S_LEFT, S_PARENT, S_BLOCK, S_RIGHT, S_REDUCED, S_STATE, S_SENDS
 )  # fmt: skip
-# of a queue of streams: how many run, and those that wait; which is to start next
+# of a queue of streams: how many run, and those that wait, with another policy than FIFO in lines;
+# which is to start next
 Q_RUNNING, Q_HEAD, Q_TAIL, Q_NEXT = range(4)
 QUEUE_FIELDS = 4
+# of a line, the phases that wait for the same queues: a stream of the first, the member at whose
+# queue it stands, and the next line there; each -1 if there is none
+X_FIRST, X_FULL, X_NEXT = range(3)
+LINE_FIELDS = 3
+# of a stream that waits in a line: the highest priority comes first, and of equal ones the lowest
+# ORDER; the first of those under it in the heap, and the next of those that are under the same
+I_PRIORITY, I_ORDER, I_UNDER, I_BESIDE = range(4)
+WAITING_FIELDS = 4
 # of mail: how many have come less how many were asked for, and who asked; for rendezvous as K_
 M_BALANCE, M_STREAM, M_ASKED, M_SENDS, M_LAST = range(5)
 MAIL_FIELDS = 5
@@ -173,6 +183,8 @@ class Machine(NamedTuple):
     ``members`` (members of all groups, 4): their ranks, how many collectives each began, when it
     began the one that waits for others, and its node.
     ``scratch`` (5, members at most): for :mod:`nadi.kernels.at_once`.
+    ``lines`` (queues, and for each group those of a rank): that of a dimension's members has the
+    number of the first member's queue; ``waiting`` (streams). Both with another policy than FIFO.
     ``turns`` (ranks, dimensions, 3): the next queue of all, of the first half, of the second.
     ``trees`` (ranks, types, dimensions): which of the two trees comes next.
     ``starts`` (members of all programs, 2): the first step of each, and how many it does.
@@ -196,6 +208,8 @@ class Machine(NamedTuple):
     streams: np.ndarray
     plans: np.ndarray
     queues: np.ndarray
+    lines: np.ndarray
+    waiting: np.ndarray
     turns: np.ndarray
     trees: np.ndarray
     mail: np.ndarray

@@ -16,6 +16,7 @@ from nadi.kernels.machine import Machine
 from nadi.kernels.mail import mail_of
 from nadi.kernels.network import part_of
 from nadi.kernels.packets import insert
+from nadi.kernels.policies import has_to_wait, next_with_room, put_in_line, queues_of
 from nadi.kernels.steps import begin_steps, come_in, find_steps
 from nadi.kernels.trees import begin_tree, find_in_tree, take_in_tree
 
@@ -169,11 +170,11 @@ def next_phase(machine: Machine, stream: int) -> int:
     meets = machine.world[M.W_MEET] != 0 and machine.world[M.W_GATHER] == 0
     if not (meets and can_meet(algorithm, comm, phase[M.P_WINDOW], n)):
         _prepare_messages(machine, stream, phase)
-    queue = _queues_of(machine, s[M.S_RANK]) + machine.plans[stream, p, 0]
+    queue = queues_of(machine, s[M.S_RANK]) + machine.plans[stream, p, 0]
     s[M.S_QUEUE], s[M.S_NEXT] = queue, -1
     if machine.world[M.W_GATHER] == 0 or machine.world[M.W_ALIKE] != 0:
         if machine.world[M.W_POLICY] != M.FIFO:
-            _put_by_policy(machine, queue, stream)
+            put_in_line(machine, stream)
         else:
             _put_in_queue(machine, queue, stream)
     return queue
@@ -198,27 +199,17 @@ def enter(machine: Machine, stream: int, queue: int) -> None:
     if mail[first, M.M_ASKED] < n:
         return
     mail[first, M.M_ASKED] = 0
+    if machine.world[M.W_POLICY] != M.FIFO:
+        if not has_to_wait(machine, stream):
+            _start_together(machine, stream)
+        return
     for i in range(n):
         member = mail[first + i * apart, M.M_STREAM]
-        if machine.world[M.W_POLICY] != M.FIFO:
-            _put_by_policy(machine, streams[member, M.S_QUEUE], member)
-        else:
-            _put_in_queue(machine, streams[member, M.S_QUEUE], member)
-    if machine.world[M.W_POLICY] != M.FIFO:
-        _start_together(machine, stream)
-        return
+        _put_in_queue(machine, streams[member, M.S_QUEUE], member)
     for i in range(n):
         # each lies still where it was put: only a stream that runs gets mail
         member = mail[first + i * apart, M.M_STREAM]
         serve(machine, streams[member, M.S_QUEUE])
-
-
-@inner
-def _queues_of(machine: Machine, rank: int) -> int:
-    """Give the first queue of a rank."""
-    world = machine.world
-    of_rank = world[M.W_SETS] * machine.dims.shape[0] * world[M.W_QUEUES]
-    return rank * of_rank * world[M.W_WAYS]
 
 
 @inner
@@ -263,30 +254,12 @@ def _put_in_queue(machine: Machine, queue: int, stream: int) -> None:
         streams[before, M.S_NEXT] = stream
 
 
-@called
-def _put_by_policy(machine: Machine, queue: int, stream: int) -> None:
-    """Put a stream before those that wait in a queue, or behind those of no lower priority."""
-    queues, streams, nodes = machine.queues, machine.streams, machine.nodes
-    before, following = -1, queues[queue, M.Q_HEAD]
-    if machine.world[M.W_POLICY] == M.EXPLICIT:
-        own = nodes[streams[stream, M.S_NODE], M.N_SIZE]
-        while following >= 0 and nodes[streams[following, M.S_NODE], M.N_SIZE] >= own:
-            before, following = following, streams[following, M.S_NEXT]
-    streams[stream, M.S_NEXT] = following
-    if before < 0:
-        queues[queue, M.Q_HEAD] = stream
-    else:
-        streams[before, M.S_NEXT] = stream
-    if following < 0:
-        queues[queue, M.Q_TAIL] = stream
-
-
 @inner
 def begin_queues(machine: Machine, rank: int, node: int) -> None:
     """Let the first chunk of a collective have the first turn in the queues of its slot."""
     world = machine.world
     of_slot = machine.dims.shape[0] * world[M.W_QUEUES]
-    first = _queues_of(machine, rank)
+    first = queues_of(machine, rank)
     if world[M.W_SETS] > 1:
         first += machine.nodes[node, M.N_SLOT] * of_slot
     for queue in range(first, first + of_slot):
@@ -327,7 +300,7 @@ def _meet_in_phase(machine: Machine, stream: int) -> None:
 def serve(machine: Machine, queue: int) -> None:
     """Start streams that wait in a queue, as many as may run at once."""
     queues = machine.queues
-    if machine.world[M.W_POLICY] != M.FIFO and machine.world[M.W_ALIKE] == 0:
+    if machine.world[M.W_POLICY] != M.FIFO:
         _serve_by_policy(machine, queue)
         return
     is_ordered = machine.world[M.W_ORDERED] != 0
@@ -361,52 +334,32 @@ def _begin_phase(machine: Machine, stream: int) -> None:
 
 @called
 def _serve_by_policy(machine: Machine, queue: int) -> None:
-    """Start what waits in a queue, in its order, and has room in the queues of all its members.
+    """Start what waits for a queue, in its order, and has room in the queues of all its members.
 
     None that runs waits for one that does not, and whenever room comes free all that wait there
-    are tried: so as long as anything waits, something runs.
+    may start: so as long as anything waits, something runs.
     """
-    stream = machine.queues[queue, M.Q_HEAD]
-    while stream >= 0 and machine.queues[queue, M.Q_RUNNING] < machine.world[M.W_LIMIT]:
-        following = machine.streams[stream, M.S_NEXT]
+    while machine.queues[queue, M.Q_RUNNING] < machine.world[M.W_LIMIT]:
+        stream = next_with_room(machine, queue)
+        if stream < 0:
+            return
         _start_together(machine, stream)
-        stream = following
 
 
 @called
 def _start_together(machine: Machine, stream: int) -> None:
-    """Start a phase on all its members, if all their queues have room; all of them wait there."""
+    """Start a phase on all its members, whose queues have room."""
     streams, queues, mail = machine.streams, machine.queues, machine.mail
     s = streams[stream]
+    if machine.world[M.W_ALIKE] != 0:
+        queues[s[M.S_QUEUE], M.Q_RUNNING] += 1
+        _begin_phase(machine, stream)
+        return
     first = mail_of(machine, stream, 0, 0)
     n, apart = s[M.S_N], s[M.S_SLOTS] * s[M.S_STRIDE]
-    # who had no room is asked first: till it has, many others may come free
-    full = mail[first, M.M_ASKED]
-    for k in range(n):
-        i = full + k if full + k < n else full + k - n
-        queue = streams[mail[first + i * apart, M.M_STREAM], M.S_QUEUE]
-        if queues[queue, M.Q_RUNNING] >= machine.world[M.W_LIMIT]:
-            mail[first, M.M_ASKED] = i
-            return
-    mail[first, M.M_ASKED] = 0
     for i in range(n):
         member = mail[first + i * apart, M.M_STREAM]
-        _take_out(machine, streams[member, M.S_QUEUE], member)
         queues[streams[member, M.S_QUEUE], M.Q_RUNNING] += 1
     for i in range(n):
+        # each lies still where it was put: only a stream that runs gets mail
         _begin_phase(machine, mail[first + i * apart, M.M_STREAM])
-
-
-@inner
-def _take_out(machine: Machine, queue: int, stream: int) -> None:
-    """Take a stream that waits in a queue out of it."""
-    queues, streams = machine.queues, machine.streams
-    following, before = streams[stream, M.S_NEXT], queues[queue, M.Q_HEAD]
-    if before == stream:
-        queues[queue, M.Q_HEAD] = following
-        return
-    while streams[before, M.S_NEXT] != stream:
-        before = streams[before, M.S_NEXT]
-    streams[before, M.S_NEXT] = following
-    if following < 0:
-        queues[queue, M.Q_TAIL] = before

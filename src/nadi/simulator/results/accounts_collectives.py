@@ -58,7 +58,8 @@ def collective_times(simulation: Simulation) -> pl.DataFrame:
     node = found.example
     comm_type = pl.Series(COMM_TYPES).gather(program.comm_type[node])
     size = np.maximum(program.comm_bytes[node], 0)
-    shapes = _shapes(simulation, node, size)
+    moved = np.where((comm_type == "barrier").to_numpy(), 1, size)  # whatever is stated
+    shapes = _shapes(simulation, node, moved)
     members, bound = shapes.members[shapes.which], shapes.bound[shapes.which]
     time = found.end - found.last_entry
     whole, factor = _volumes(comm_type, size, members)

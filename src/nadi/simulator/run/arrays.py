@@ -108,6 +108,8 @@ def machine_of(
     # a rank's next collective begins while the last stream of one is leaving; one at a time
     some = bool(shapes.size and (shapes[:, M.H_WHOLE] == 0).any() and tables.recipes)
     num_streams = num_ranks * int(shapes[:, M.H_CHUNKS].max()) + room // 16 if some else 1
+    has_lines = int(world[M.W_POLICY] != M.FIFO)
+    num_lines = int(groups[:, M.U_SIZE].sum()) * queues_of_rank * has_lines
     return Machine(
         agenda=agenda_of(room, num_ranks),
         world=world,
@@ -127,6 +129,8 @@ def machine_of(
         streams=np.zeros((num_streams, stream_fields), dtype=np.int64),
         plans=np.zeros((num_streams, num_phases, 2), dtype=np.int32),
         queues=_empty(num_ranks * queues_of_rank, M.QUEUE_FIELDS, M.Q_HEAD, M.Q_TAIL),
+        lines=_empty(max(num_lines, 1), M.LINE_FIELDS, M.X_FIRST, M.X_FULL, M.X_NEXT),
+        waiting=np.zeros((max(num_streams * has_lines, 1), M.WAITING_FIELDS), dtype=np.int64),
         turns=np.zeros((num_ranks, len(dims), 3), dtype=np.int64),
         trees=np.zeros((num_ranks, len(COLLECTIVES) * len(dims)), dtype=np.int64),
         mail=mail,
