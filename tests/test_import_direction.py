@@ -12,6 +12,7 @@ SOURCE = Path(nadi.__file__).parent
 LAYERS = [
     {"errors", "progress", "units", "version", "wire"},
     {"kernels"},
+    {"tables"},
     {"schema"},
     {"attributes"},
     {"operands", "device_frames"},

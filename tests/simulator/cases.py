@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -11,10 +13,14 @@ from nadi.attributes import AttributeBuilder
 from nadi.formats.chakra_decode import COLLECTIVES
 from nadi.provenance import Provenance
 from nadi.schema import DEPS, GROUPS, ISSUES, NODES
-from nadi.simulator import System, astra_sim_system
+from nadi.simulator import Simulation, System, astra_sim_system
+from nadi.simulator.run.engine import run_tables, simulation_of
+from nadi.simulator.run.lower import tables_of
+from nadi.simulator.work.program import program_of
 from nadi.trace import Trace
 
 Node = dict[str, Any]
+Jobs = dict[int, list[Node]]  # by rank
 _STATED = {
     "comm_bytes": "comm_size", "bytes": "tensor_size", "flops": "num_ops", "src": "comm_src",
     "dst": "comm_dst", "tag": "comm_tag",
@@ -90,6 +96,46 @@ def system_of(case: dict[str, Any], **changes: Any) -> System:
     )
     network = msgspec.structs.replace(system.network, dimensions=dimensions)
     return msgspec.structs.replace(system, network=network)
+
+
+def devices_of(case: dict[str, Any]) -> System:
+    """Make the system of a case, with threads and streams in order."""
+    return msgspec.structs.replace(system_of(case), slots="device")
+
+
+def num_ranks_of(case: dict[str, Any]) -> int:
+    """Give the number of ranks of a case."""
+    return math.prod(case["network"]["npus_count"])
+
+
+def run_each(traces: list[Trace], system: System, *, meet: bool = True) -> Simulation:
+    """Simulate every rank, none for others; collectives at once, or message by message."""
+    tables = tables_of(program_of(traces), system)
+    return simulation_of(tables, run_tables(tables, meet=meet), len(traces))
+
+
+def run_nodes(nodes: Jobs, system: System, *, meet: bool = True) -> Simulation:
+    """Simulate the nodes of each rank, as above."""
+    return run_each([trace_of(nodes[rank]) for rank in sorted(nodes)], system, meet=meet)
+
+
+def run_devices(case: dict[str, Any], nodes: Jobs, *, meet: bool = True) -> Simulation:
+    """Simulate the nodes of each rank on the devices of a case, as above."""
+    return run_nodes(nodes, devices_of(case), meet=meet)
+
+
+def times_of(done: Simulation) -> list[list[tuple[int, int]]]:
+    """Give start and end by rank and id."""
+    pairs = list(zip(done.start.tolist(), done.end.tolist(), strict=True))
+    return [pairs[a:b] for a, b in pairwise(done.program.first.tolist())]
+
+
+def put_collectives_in_order(nodes: Jobs) -> None:
+    """Put all collectives of a rank on one stream, so that none competes with another."""
+    for of_rank in nodes.values():
+        for node in of_rank:
+            if node["type"] == "COMM_COLL_NODE":
+                node["stream"] = 30
 
 
 def collective(number: int, comm_type: str, size: int, **more: Any) -> Node:
@@ -185,17 +231,13 @@ def in_a_lane(draw: st.DrawFn, node: Node, *, is_comm: bool) -> Node:
 
 
 @st.composite
-def jobs(
-    draw: st.DrawFn, case: dict[str, Any], longest: int = 6, *, devices: bool = False
-) -> dict[int, list[Node]]:
+def jobs(draw: st.DrawFn, case: dict[str, Any], longest: int = 6, *, devices: bool = False) -> Jobs:
     """Draw the nodes of each rank, and groups for the case; communication comes in one order.
 
     For ``devices`` nodes may be on threads and streams, and communication waits for no other.
     """
-    num_ranks = 1
-    for count in case["network"]["npus_count"]:
-        num_ranks *= count
-    nodes: dict[int, list[Node]] = {rank: [] for rank in range(num_ranks)}
+    num_ranks = num_ranks_of(case)
+    nodes: Jobs = {rank: [] for rank in range(num_ranks)}
     last_comm: dict[int, int] = {}
     case["comm_group"] = draw(groups_of(case, num_ranks))
 

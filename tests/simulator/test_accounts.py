@@ -20,11 +20,17 @@ from nadi.schema import RANK_TIMES
 from nadi.simulator import Simulation, simulate
 from nadi.simulator.machine.config import Compute, Dimension, Network, RemoteMemory, System
 from nadi.simulator.results.accounts import PARTITION
-from nadi.simulator.run.engine import run_tables, simulation_of
-from nadi.simulator.run.lower import tables_of
-from nadi.simulator.work.program import program_of
 from tests.reference.accounts import account, live_bytes
-from tests.simulator.cases import Node, collective, compute, jobs, system_of, systems, trace_of
+from tests.simulator.cases import (
+    Node,
+    collective,
+    compute,
+    jobs,
+    run_each,
+    system_of,
+    systems,
+    trace_of,
+)
 
 SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -136,8 +142,7 @@ def test_a_rank_that_stands_for_all_gives_all_the_same() -> None:
     system = System(Network((Dimension("switch", 4, 50.0, 500),)))
     alike = simulate([trace] * 4, system)
     assert alike.program.num_ranks == 1
-    tables = tables_of(program_of([trace] * 4), system)
-    each = simulation_of(tables, run_tables(tables), 4)
+    each = run_each([trace] * 4, system)
     assert alike.rank_times.equals(each.rank_times)
     assert alike.collectives.equals(each.collectives)
     assert alike.schedule.table.equals(each.schedule.table)

@@ -9,25 +9,26 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from nadi.errors import PairError, UsageError
-from nadi.simulator.run.engine import run_tables, simulate, simulation_of
-from nadi.simulator.run.lower import tables_of
-from nadi.simulator.work.program import program_of
+from nadi.simulator import simulate
 from tests.reference import astra_sim
-from tests.simulator.cases import Node, collective, compute, jobs, system_of, systems, trace_of
+from tests.simulator.cases import (
+    Jobs,
+    Node,
+    collective,
+    compute,
+    jobs,
+    num_ranks_of,
+    run_nodes,
+    system_of,
+    systems,
+    times_of,
+    trace_of,
+)
 
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def times_of(case: dict[str, Any], nodes: dict[int, list[Node]], *, meet: bool) -> list[Any]:
-    """Simulate with the compiled engine; gives start and end by rank and id."""
-    program = program_of([trace_of(nodes[rank]) for rank in sorted(nodes)])
-    tables = tables_of(program, system_of(case))
-    done = simulation_of(tables, run_tables(tables, meet=meet), program.num_ranks)
-    pairs = list(zip(done.start.tolist(), done.end.tolist(), strict=True))
-    return [pairs[a:b] for a, b in zip(program.first[:-1], program.first[1:], strict=True)]
-
-
-def expected_times(case: dict[str, Any], nodes: dict[int, list[Node]]) -> list[Any] | None:
+def expected_times(case: dict[str, Any], nodes: Jobs) -> list[Any] | None:
     """Simulate with the oracle; None where ASTRA-sim stops, or never ends."""
     try:
         found = astra_sim.simulate(case, nodes)
@@ -45,7 +46,7 @@ def test_every_message_gives_the_times_of_the_oracle(data: st.DataObject) -> Non
     nodes = data.draw(jobs(case), label="nodes")
     expected = expected_times(case, nodes)
     assume(expected is not None)
-    assert times_of(case, nodes, meet=False) == expected
+    assert times_of(run_nodes(nodes, system_of(case), meet=False)) == expected
 
 
 @SETTINGS
@@ -54,10 +55,10 @@ def test_collectives_worked_out_at_once_end_as_their_messages_do(data: st.DataOb
     case = data.draw(systems(contended=False), label="case")
     nodes = data.draw(jobs(case), label="nodes")
     try:
-        by_message = times_of(case, nodes, meet=False)
+        by_message = times_of(run_nodes(nodes, system_of(case), meet=False))
     except (UsageError, PairError):
         assume(False)
-    assert times_of(case, nodes, meet=True) == by_message
+    assert times_of(run_nodes(nodes, system_of(case), meet=True)) == by_message
 
 
 @SETTINGS
@@ -65,9 +66,7 @@ def test_collectives_worked_out_at_once_end_as_their_messages_do(data: st.DataOb
 def test_one_rank_stands_for_all_that_are_alike(data: st.DataObject) -> None:
     case = data.draw(systems(contended=False), label="case")
     assume("doubleBinaryTree" not in case["system"]["all-reduce-implementation"])
-    num_ranks = 1
-    for count in case["network"]["npus_count"]:
-        num_ranks *= count
+    num_ranks = num_ranks_of(case)
     nodes: list[Node] = []
     for number in range(data.draw(st.integers(1, 4))):
         comm_type = data.draw(st.sampled_from(["all_reduce", "all_gather", "reduce_scatter"]))
@@ -80,7 +79,7 @@ def test_one_rank_stands_for_all_that_are_alike(data: st.DataObject) -> None:
     done = simulate([trace] * num_ranks, system_of(case))
     all_nodes = dict.fromkeys(range(num_ranks), nodes)
     try:
-        full = times_of(case, all_nodes, meet=False)
+        full = times_of(run_nodes(all_nodes, system_of(case), meet=False))
     except PairError:
         assume(False)
     assert done.cycles.tolist() == [max(end for _, end in times) for times in full]
@@ -115,13 +114,11 @@ def test_the_three_ways_agree_where_all_begin_at_once(algorithm: str, comm_type:
             },
         }
         nodes = [collective(0, comm_type, 1_000_003) | {"data_deps": [], "ctrl_deps": []}]
-        num_ranks = 1
-        for count in counts:
-            num_ranks *= count
+        num_ranks = num_ranks_of(case)
         done = simulate([trace_of(nodes)] * num_ranks, system_of(case))
         assert done.program.num_ranks == 1, "one rank did not stand for all"
         all_nodes = dict.fromkeys(range(num_ranks), nodes)
         expected = expected_times(case, all_nodes)
         assert [[(0, int(cycle))] for cycle in done.cycles] == expected
         for meet in (False, True):
-            assert times_of(case, all_nodes, meet=meet) == expected
+            assert times_of(run_nodes(all_nodes, system_of(case), meet=meet)) == expected

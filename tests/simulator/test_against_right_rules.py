@@ -8,12 +8,9 @@ from hypothesis import strategies as st
 
 from nadi.simulator import System, simulate
 from nadi.simulator.machine.config import COLLECTIVES, Collectives, Compute, Dimension, Network
-from nadi.simulator.run.engine import run_tables, simulation_of
-from nadi.simulator.run.lower import tables_of
-from nadi.simulator.work.program import program_of
 from nadi.trace import Trace
 from tests.reference.right_rules import Machine, Work, finish_times
-from tests.simulator.cases import Node, collective, compute, trace_of
+from tests.simulator.cases import Node, collective, compute, run_each, trace_of
 
 SETTINGS = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 _NAMES = ("ring", "direct", "halvingDoubling", "doubleBinaryTree")
@@ -137,13 +134,6 @@ def traces_of(jobs: list[list[Work]], *, one_by_one: bool = True) -> list[Trace]
     return traces
 
 
-def cycles(system: System, traces: list[Trace], *, meet: bool) -> list[int]:
-    """Simulate every rank, with or without working out phases at once."""
-    tables = tables_of(program_of(traces), system)
-    done = simulation_of(tables, run_tables(tables, meet=meet), len(traces))
-    return done.cycles.tolist()
-
-
 @SETTINGS
 @given(st.data())
 def test_every_rank_ends_when_the_slow_model_says(data: st.DataObject) -> None:
@@ -151,8 +141,8 @@ def test_every_rank_ends_when_the_slow_model_says(data: st.DataObject) -> None:
     work = [of_rank or [Work(time=1000)] for of_rank in data.draw(jobs(machine), label="jobs")]
     expected = finish_times(machine, work)
     system, traces = system_of(machine, work), traces_of(work)
-    assert cycles(system, traces, meet=False) == expected
-    assert cycles(system, traces, meet=True) == expected
+    assert run_each(traces, system, meet=False).cycles.tolist() == expected
+    assert run_each(traces, system, meet=True).cycles.tolist() == expected
     assert simulate(traces, system).cycles.tolist() == expected
 
 
@@ -170,5 +160,5 @@ def test_all_algorithms_do_all_collectives(name: str, n: int, comm_type: str) ->
     dims = (("ring", n, 50.0, 500.0),)
     machine = Machine(dims, dict.fromkeys(COLLECTIVES, (name,)), chunks=3, memory_rate=200.0)
     work = [[Work(time=1000), Work(comm=comm_type, size=1_000_003, root=n // 2)]] * n
-    found = cycles(system_of(machine, work), traces_of(work), meet=True)
+    found = run_each(traces_of(work), system_of(machine, work), meet=True).cycles.tolist()
     assert found == finish_times(machine, work)

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import Any
-
-import msgspec
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from nadi.errors import InputError, PairError, UsageError
-from nadi.simulator import Simulation, System, simulate
-from nadi.simulator.run.engine import run_tables, simulation_of
-from nadi.simulator.run.lower import tables_of
-from nadi.simulator.work.program import program_of
+from nadi.simulator import simulate
 from tests.reference import astra_sim
 from tests.simulator.cases import (
     Node,
     collective,
     compute,
+    devices_of,
     jobs,
+    num_ranks_of,
+    put_collectives_in_order,
+    run_devices,
+    run_nodes,
     system_of,
     systems,
+    times_of,
     trace_of,
 )
 
@@ -38,23 +37,6 @@ RING = {
 }  # fmt: skip
 
 
-def devices(case: dict[str, Any]) -> System:
-    return msgspec.structs.replace(system_of(case), slots="device")
-
-
-def run(case: dict[str, Any], nodes: dict[int, list[Node]], *, meet: bool = True) -> Simulation:
-    program = program_of([trace_of(nodes[rank]) for rank in sorted(nodes)])
-    tables = tables_of(program, devices(case))
-    return simulation_of(tables, run_tables(tables, meet=meet), program.num_ranks)
-
-
-def times_of(done: Simulation) -> list[list[tuple[int, int]]]:
-    """Give start and end by rank and id."""
-    pairs = list(zip(done.start.tolist(), done.end.tolist(), strict=True))
-    first = done.program.first.tolist()
-    return [pairs[a:b] for a, b in pairwise(first)]
-
-
 @SETTINGS
 @given(st.data())
 def test_every_message_gives_the_times_of_the_oracle(data: st.DataObject) -> None:
@@ -66,7 +48,7 @@ def test_every_message_gives_the_times_of_the_oracle(data: st.DataObject) -> Non
         assume(False)
     assert None not in found["cycles"], "phases that are queued together never wait in a circle"
     expected = [[times[number] for number in sorted(times)] for times in found["times"]]
-    assert times_of(run(case, nodes, meet=False)) == expected
+    assert times_of(run_devices(case, nodes, meet=False)) == expected
 
 
 @SETTINGS
@@ -75,15 +57,12 @@ def test_collectives_worked_out_at_once_end_as_their_messages_do(data: st.DataOb
     case = data.draw(systems(contended=False), label="case")
     nodes = data.draw(jobs(case, 8, devices=True), label="nodes")
     # one after the other: which of two is first that come to a queue in one ns, nothing says
-    for of_rank in nodes.values():
-        for node in of_rank:
-            if node["type"] == "COMM_COLL_NODE":
-                node["stream"] = 30
+    put_collectives_in_order(nodes)
     try:
-        by_message = times_of(run(case, nodes, meet=False))
+        by_message = times_of(run_devices(case, nodes, meet=False))
     except UsageError:
         assume(False)
-    assert times_of(run(case, nodes, meet=True)) == by_message
+    assert times_of(run_devices(case, nodes, meet=True)) == by_message
 
 
 @SETTINGS
@@ -91,9 +70,7 @@ def test_collectives_worked_out_at_once_end_as_their_messages_do(data: st.DataOb
 def test_one_rank_stands_for_all_that_are_alike(data: st.DataObject) -> None:
     case = data.draw(systems(contended=False), label="case")
     assume("doubleBinaryTree" not in case["system"]["all-reduce-implementation"])
-    num_ranks = 1
-    for count in case["network"]["npus_count"]:
-        num_ranks *= count
+    num_ranks = num_ranks_of(case)
     nodes: list[Node] = []
     for number in range(data.draw(st.integers(1, 5))):
         comm_type = data.draw(st.sampled_from(["all_reduce", "all_gather", "reduce_scatter"]))
@@ -103,8 +80,8 @@ def test_one_rank_stands_for_all_that_are_alike(data: st.DataObject) -> None:
         deps = data.draw(st.sets(st.integers(0, number - 1), max_size=2)) if number else set()
         nodes.append(one | lane | {"data_deps": sorted(deps), "ctrl_deps": []})
     trace = trace_of(nodes)
-    done = simulate([trace] * num_ranks, devices(case))
-    full = times_of(run(case, dict.fromkeys(range(num_ranks), nodes), meet=False))
+    done = simulate([trace] * num_ranks, devices_of(case))
+    full = times_of(run_devices(case, dict.fromkeys(range(num_ranks), nodes), meet=False))
     assert done.cycles.tolist() == [max(end for _, end in times) for times in full]
 
 
@@ -117,12 +94,9 @@ def test_replayed_everything_takes_its_recorded_time(data: st.DataObject) -> Non
     for of_rank in nodes.values():
         for node in of_rank:
             node["duration_micros"] = 1 + node["id"] % 5
-    program = program_of([trace_of(nodes[rank]) for rank in sorted(nodes)])
-    tables = tables_of(program, system_of(case))
-    done = simulation_of(tables, run_tables(tables), program.num_ranks)
     found = astra_sim.simulate(case, nodes)
     expected = [[times[number] for number in sorted(times)] for times in found["times"]]
-    assert times_of(done) == expected
+    assert times_of(run_nodes(nodes, system_of(case))) == expected
 
 
 def test_streams_go_on_at_once_and_each_in_order() -> None:
@@ -131,7 +105,7 @@ def test_streams_go_on_at_once_and_each_in_order() -> None:
         compute(3, 2, thread=1, is_cpu_op=True), compute(4, 2, thread=1, is_cpu_op=True),
         compute(5, 9, thread=2, is_cpu_op=True),
     ]  # fmt: skip
-    done = run(RING, {0: nodes, 1: nodes})
+    done = run_devices(RING, {0: nodes, 1: nodes})
     assert times_of(done)[0] == [
         (0, 5000), (0, 3000), (5000, 9000), (0, 2000), (2000, 4000), (0, 9000)
     ]  # fmt: skip
@@ -142,14 +116,15 @@ def test_streams_go_on_at_once_and_each_in_order() -> None:
 
 def test_the_order_of_a_stream_is_that_of_recorded_starts() -> None:
     nodes = [compute(0, 5, stream=7, start=900), compute(1, 3, stream=7, start=100)]
-    assert times_of(run(RING, {0: nodes, 1: nodes}))[0] == [(3000, 8000), (0, 3000)]
+    assert times_of(run_devices(RING, {0: nodes, 1: nodes}))[0] == [(3000, 8000), (0, 3000)]
     del nodes[0]["start"]  # one without: ids then
-    assert times_of(run(RING, {0: nodes, 1: nodes}))[0] == [(0, 5000), (5000, 8000)]
+    assert times_of(run_devices(RING, {0: nodes, 1: nodes}))[0] == [(0, 5000), (5000, 8000)]
 
 
 def test_what_says_of_no_stream_takes_its_turn_as_it_is_ready() -> None:
     nodes = [compute(0, 5), compute(1, 1, data_deps=[2]), compute(2, 2)]
-    assert times_of(run(RING, {0: nodes, 1: nodes}))[0] == [(0, 5000), (7000, 8000), (5000, 7000)]
+    done = run_devices(RING, {0: nodes, 1: nodes})
+    assert times_of(done)[0] == [(0, 5000), (7000, 8000), (5000, 7000)]
 
 
 def test_collectives_of_two_streams_begun_in_other_orders_meet() -> None:
@@ -159,7 +134,7 @@ def test_collectives_of_two_streams_begun_in_other_orders_meet() -> None:
         0: [one | {"stream": 1}, other | {"stream": 2, "data_deps": [2]}, compute(2, 50)],
         1: [one | {"stream": 1, "data_deps": [2]}, other | {"stream": 2}, compute(2, 50)],
     }
-    done = run(RING, nodes)
+    done = run_devices(RING, nodes)
     ends = [[end for _, end in times] for times in times_of(done)]
     assert ends[0] == ends[1]
     with pytest.raises(PairError, match="they differ in type or size"):
@@ -168,8 +143,8 @@ def test_collectives_of_two_streams_begun_in_other_orders_meet() -> None:
 
 def test_collectives_at_once_share_the_links_and_so_take_as_long_as_in_turns() -> None:
     pair = [collective(number, "all_reduce", 1 << 20, stream=number) for number in range(2)]
-    alone = run(RING, {0: pair[:1], 1: pair[:1]}).makespan
-    assert run(RING, {0: pair, 1: pair}).makespan == 2 * alone
+    alone = run_devices(RING, {0: pair[:1], 1: pair[:1]}).makespan
+    assert run_devices(RING, {0: pair, 1: pair}).makespan == 2 * alone
 
 
 def test_a_lane_that_contradicts_its_dependencies_is_named() -> None:
@@ -180,7 +155,7 @@ def test_a_lane_that_contradicts_its_dependencies_is_named() -> None:
     ]
     message = r"rank 0 node 2 \(n2\).*comes after rank 0 node 0 \(n0\) on stream 7"
     with pytest.raises(InputError, match=message):
-        run(RING, {0: nodes, 1: nodes})
+        run_devices(RING, {0: nodes, 1: nodes})
 
 
 def test_a_missing_member_is_named() -> None:
@@ -189,4 +164,4 @@ def test_a_missing_member_is_named() -> None:
     with pytest.raises(
         PairError, match=r"rank 0 node 1 \(n1\) waits in group all ranks for rank 1"
     ):
-        run(RING, nodes)
+        run_devices(RING, nodes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -13,16 +12,25 @@ from hypothesis import strategies as st
 from nadi.errors import UsageError
 from nadi.simulator import System, simulate
 from nadi.simulator.machine.config import Collectives, Dimension, Network
-from nadi.simulator.run.engine import run_tables, simulation_of
-from nadi.simulator.run.lower import tables_of
-from nadi.simulator.work.program import program_of
 from tests.reference import astra_sim
-from tests.simulator.cases import Node, collective, jobs, system_of, systems, trace_of
+from tests.simulator.cases import (
+    Jobs,
+    Node,
+    collective,
+    jobs,
+    num_ranks_of,
+    run_each,
+    run_nodes,
+    system_of,
+    systems,
+    times_of,
+    trace_of,
+)
 
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def expected_times(case: dict[str, Any], nodes: dict[int, list[Node]]) -> list[Any]:
+def expected_times(case: dict[str, Any], nodes: Jobs) -> list[Any]:
     try:
         found = astra_sim.simulate(case, nodes)
     except astra_sim.UnsupportedError:
@@ -37,12 +45,7 @@ def test_stacked_dimensions_take_the_times_of_the_oracle(data: st.DataObject) ->
     case = data.draw(systems(contended=True, stacked=True), label="case")
     nodes = data.draw(jobs(case), label="nodes")
     expected = expected_times(case, nodes)
-    program = program_of([trace_of(nodes[rank]) for rank in sorted(nodes)])
-    tables = tables_of(program, system_of(case))
-    done = simulation_of(tables, run_tables(tables), program.num_ranks)
-    pairs = list(zip(done.start.tolist(), done.end.tolist(), strict=True))
-    first = program.first.tolist()
-    assert [pairs[a:b] for a, b in pairwise(first)] == expected
+    assert times_of(run_nodes(nodes, system_of(case))) == expected
 
 
 @SETTINGS
@@ -51,10 +54,8 @@ def test_messages_at_once_take_the_times_of_the_oracle(data: st.DataObject) -> N
     """Each rank sends to some others at once, so that they wait for each other on the way."""
     case = data.draw(systems(contended=True, stacked=True), label="case")
     case["cli"] = {}
-    num_ranks = 1
-    for count in case["network"]["npus_count"]:
-        num_ranks *= count
-    nodes: dict[int, list[Node]] = {rank: [] for rank in range(num_ranks)}
+    num_ranks = num_ranks_of(case)
+    nodes: Jobs = {rank: [] for rank in range(num_ranks)}
     for tag in range(data.draw(st.integers(1, 40))):
         src, dst = data.draw(st.permutations(range(num_ranks)))[:2]
         size = data.draw(st.integers(0, 100_000))
@@ -111,12 +112,10 @@ def two_way(*dimensions: Dimension, algorithm: str = "biring", **network: Any) -
 
 def time_of(system: System, comm_type: str, size: int) -> int:
     """Simulate one collective in all ways there are, which have to agree."""
-    trace = trace_of([collective(0, comm_type, size)])
-    num_ranks = system.network.num_ranks
-    done = simulate([trace] * num_ranks, system)
-    tables = tables_of(program_of([trace] * num_ranks), system)
+    traces = [trace_of([collective(0, comm_type, size)])] * system.network.num_ranks
+    done = simulate(traces, system)
     for meet in (False, True):
-        full = simulation_of(tables, run_tables(tables, meet=meet), num_ranks)
+        full = run_each(traces, system, meet=meet)
         assert full.cycles.tolist() == done.cycles.tolist()
     return done.makespan
 

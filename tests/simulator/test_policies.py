@@ -16,21 +16,28 @@ from nadi.errors import FormatError, InputError, UsageError
 from nadi.simulator import astra_sim_system, simulate
 from nadi.simulator.machine.system_file import system_from
 from tests.reference import astra_sim
-from tests.simulator.cases import Node, collective, compute, systems
-from tests.simulator.test_devices import devices, run, times_of
+from tests.simulator.cases import (
+    Jobs,
+    Node,
+    collective,
+    compute,
+    devices_of,
+    num_ranks_of,
+    put_collectives_in_order,
+    run_devices,
+    systems,
+    times_of,
+)
 
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 POLICIES = ("LIFO", "EXPLICIT")
 _COMM_TYPES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-Jobs = dict[int, list[Node]]
 
 
 @st.composite
 def overlapping(draw: st.DrawFn, case: dict[str, Any], fewest: int = 1, most: int = 8) -> Jobs:
     """Draw collectives of groups that share members, begun in an order of each rank's own."""
-    num_ranks = 1
-    for count in case["network"]["npus_count"]:
-        num_ranks *= count
+    num_ranks = num_ranks_of(case)
     regular = all(
         name in ("ring", "direct", "direct2")
         for name in case["system"]["all-reduce-implementation"]
@@ -76,9 +83,9 @@ def test_whatever_competes_comes_to_an_end_when_the_slow_model_says(
         assume(False)
     assert None not in found["cycles"], "of what waits, something can start when nothing runs"
     expected = [[times[number] for number in sorted(times)] for times in found["times"]]
-    assert times_of(run(case, nodes, meet=False)) == expected
+    assert times_of(run_devices(case, nodes, meet=False)) == expected
     # which of two comes first in one ns, phases worked out at once may see otherwise: but they end
-    run(case, nodes, meet=True)
+    run_devices(case, nodes, meet=True)
 
 
 @settings(SETTINGS, max_examples=15)
@@ -89,7 +96,7 @@ def test_many_that_wait_start_when_the_slow_model_says(data: st.DataObject, poli
     nodes = data.draw(overlapping(case, 20, 40), label="nodes")
     found = astra_sim.simulate(case, nodes, devices=True)
     expected = [[times[number] for number in sorted(times)] for times in found["times"]]
-    assert times_of(run(case, nodes, meet=False)) == expected
+    assert times_of(run_devices(case, nodes, meet=False)) == expected
 
 
 @SETTINGS
@@ -100,15 +107,12 @@ def test_collectives_one_by_one_end_alike_by_messages_and_at_once(
     case = data.draw(systems(contended=False), label="case")
     case["system"]["scheduling-policy"] = policy
     nodes = data.draw(overlapping(case), label="nodes")
-    for of_rank in nodes.values():
-        for node in of_rank:
-            if node["type"] == "COMM_COLL_NODE":
-                node["stream"] = 30
+    put_collectives_in_order(nodes)
     try:
-        by_message = times_of(run(case, nodes, meet=False))
+        by_message = times_of(run_devices(case, nodes, meet=False))
     except UsageError:
         assume(False)
-    assert times_of(run(case, nodes, meet=True)) == by_message
+    assert times_of(run_devices(case, nodes, meet=True)) == by_message
 
 
 @SETTINGS
@@ -117,9 +121,7 @@ def test_one_rank_stands_for_all_that_are_alike(data: st.DataObject, policy: str
     case = data.draw(systems(contended=False), label="case")
     assume("doubleBinaryTree" not in case["system"]["all-reduce-implementation"])
     case["system"]["scheduling-policy"] = policy
-    num_ranks = 1
-    for count in case["network"]["npus_count"]:
-        num_ranks *= count
+    num_ranks = num_ranks_of(case)
     nodes = []
     for number in range(data.draw(st.integers(1, 6))):
         comm_type = data.draw(st.sampled_from(_COMM_TYPES[:3]))
@@ -127,8 +129,8 @@ def test_one_rank_stands_for_all_that_are_alike(data: st.DataObject, policy: str
         one = collective(number, comm_type, size, comm_priority=data.draw(st.integers(0, 3)))
         nodes.append(one | {"data_deps": [], "ctrl_deps": []})
     jobs = dict.fromkeys(range(num_ranks), nodes)
-    full = run(case, jobs, meet=False)
-    alike = simulate([full.traces[0]] * num_ranks, devices(case))
+    full = run_devices(case, jobs, meet=False)
+    alike = simulate([full.traces[0]] * num_ranks, devices_of(case))
     assert alike.program.num_ranks == (1 if "model-shared-bus" not in case["system"]
                                        and "rendezvous-protocol" not in case["cli"]
                                        else num_ranks)  # fmt: skip
@@ -158,7 +160,7 @@ def ends_of(policy: str, priorities: list[int], sizes: list[int], late: list[int
         nodes.append(
             collective(number + 1, "all_reduce", size, comm_priority=priority, data_deps=[number])
         )
-    done = run(counter(policy), dict.fromkeys(range(4), nodes), meet=False)
+    done = run_devices(counter(policy), dict.fromkeys(range(4), nodes), meet=False)
     return [times_of(done)[0][2 * k + 1][1] for k in range(len(sizes))]
 
 
@@ -220,9 +222,9 @@ def test_two_groups_that_would_wait_for_each_other_in_a_circle_do_not() -> None:
         1: [one(0, "a", 1), one(1, "b", 5)],
         2: [one(0, "b", 5), one(1, "c", 9)],
     }
-    done = run(case, nodes)
+    done = run_devices(case, nodes)
     only = {0: nodes[0][:1], 1: nodes[1][:1], 2: [compute(0, 1)]}
-    alone = run(case, only).makespan
+    alone = run_devices(case, only).makespan
     # a comes first and starts; then the two others, which meet on rank 2: c has priority
     ends = {(rank, k): times_of(done)[rank][k][1] for rank in range(3) for k in range(2)}
     assert ends[0, 0] == ends[1, 0] == alone
@@ -278,7 +280,7 @@ def test_with_slots_nobody_competes(policy: str) -> None:
     system = astra_sim_system(case["network"], case["system"])
     assert system.collectives.policy == policy
     nodes = [collective(k, "all_reduce", 1 << 20, comm_priority=k) for k in range(4)]
-    trace = run(counter("FIFO"), dict.fromkeys(range(4), nodes)).traces[0]
+    trace = run_devices(counter("FIFO"), dict.fromkeys(range(4), nodes)).traces[0]
     fifo = msgspec.structs.replace(
         system, collectives=msgspec.structs.replace(system.collectives, policy="fifo")
     )

@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 
 from nadi.simulator import System, simulate
 from nadi.simulator.machine.config import Collectives, Dimension, Network
-from nadi.simulator.run.engine import run_tables, simulation_of
-from nadi.simulator.run.lower import tables_of
-from nadi.simulator.work.program import program_of
-from tests.simulator.cases import collective, compute, trace_of
+from tests.simulator.cases import collective, compute, run_each, trace_of
 
 SETTINGS = settings(max_examples=120, deadline=None)
 COMM_TYPES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -33,8 +30,7 @@ def time_of(system: System, comm_type: str, size: int) -> int:
     node = collective(0, comm_type, size)
     traces = [trace_of([node])] * system.network.num_ranks
     done = simulate(traces, system)
-    tables = tables_of(program_of(traces), system)
-    full = simulation_of(tables, run_tables(tables, meet=False), len(traces))
+    full = run_each(traces, system, meet=False)
     assert done.cycles.tolist() == full.cycles.tolist()
     return done.makespan
 

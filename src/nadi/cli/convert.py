@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nadi.cli.shared import output_console
+from nadi.cli.shared import ChakraSchema, Format, output_console
 
 __all__ = ["HELP", "command"]
 
@@ -44,14 +44,8 @@ def command(
         str, typer.Argument(metavar="OUT", help="A file; a folder, if IN is one.",
                             show_default=False),
     ],
-    to: Annotated[
-        str, typer.Option("--to", metavar="FORMAT", help="Format to write; a folder's is chakra "
-                          "unless named.", show_default=False),
-    ] = "",
-    schema: Annotated[
-        str, typer.Option("--schema", metavar="VERSION", help="Chakra's schema, 0.0.4 or 1.0.0.",
-                          show_default=False),
-    ] = "",
+    to: Format = "",
+    schema: ChakraSchema = "",
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> None:  # fmt: skip
     """Convert, and say what was written and what was left out."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from importlib import resources
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from nadi.cli.run import analyse
+from nadi.cli.shared import ResultsFolder
 
 __all__ = ["HELP", "command"]
 
@@ -31,18 +30,7 @@ What to look at next
   nadi run --help               one step, what-ifs, JSON"""
 
 
-def command(
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output",
-            metavar="FOLDER",
-            help="Write summary.json, critical_path.csv and timeline.json.gz (for ui.perfetto.dev) "
-            "there.",
-            show_default=False,
-        ),
-    ] = None,
-) -> None:  # fmt: skip
+def command(output: ResultsFolder = None) -> None:
     """Run the demo."""
     typer.echo("Demo: two steps of data-parallel training on 4 ranks (CPU, gloo)")
     typer.echo(f"      nadi run DEMO --what-if '{_WHAT_IF}'\n")

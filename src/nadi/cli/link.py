@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nadi.cli.shared import ForceLink, output_console
+from nadi.cli.shared import ChakraSchema, ForceLink, Format, output_console
 
 __all__ = ["HELP", "command"]
 
@@ -46,14 +46,8 @@ def command(
         str, typer.Option("-o", "--output", metavar="OUT", help="A folder; a file, for one rank.",
                           show_default=False),
     ],
-    to: Annotated[
-        str, typer.Option("--to", metavar="FORMAT", help="Format to write; a folder's is chakra "
-                          "unless named.", show_default=False),
-    ] = "",
-    schema: Annotated[
-        str, typer.Option("--schema", metavar="VERSION", help="Chakra's schema, 0.0.4 or 1.0.0.",
-                          show_default=False),
-    ] = "",
+    to: Format = "",
+    schema: ChakraSchema = "",
     simulator: Annotated[
         str, typer.Option("--for", metavar="SIMULATOR", help="Write what a simulator takes; "
                           "there is astra-sim.", show_default=False),

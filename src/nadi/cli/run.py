@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nadi.cli.progress import show_progress
-from nadi.cli.shared import ForceLink, Step, output_console
+from nadi.cli.shared import ForceLink, ResultsFolder, Step, output_console
 
 if TYPE_CHECKING:
     from nadi.result import Run
@@ -61,16 +61,7 @@ def command(
             show_default=False,
         ),
     ] = "",
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output",
-            metavar="FOLDER",
-            help="Write summary.json, critical_path.csv and timeline.json.gz (for ui.perfetto.dev) "
-            "there.",
-            show_default=False,
-        ),
-    ] = None,
+    output: ResultsFolder = None,
     force: ForceLink = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the content of summary.json and nothing else.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,16 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["AsJson", "ForceFile", "ForceLink", "Step", "output_console"]
+__all__ = [
+    "AsJson",
+    "ChakraSchema",
+    "ForceFile",
+    "ForceLink",
+    "Format",
+    "ResultsFolder",
+    "Step",
+    "output_console",
+]
 
 Step = Annotated[
     str, typer.Option("--step", metavar="N|all", help="The step (ProfilerStep#N) to look at.")
@@ -21,6 +31,24 @@ ForceLink = Annotated[
     bool,
     typer.Option("--force", help="Link a host and a device trace even if they hardly correspond."),
 ]
+Format = Annotated[
+    str, typer.Option("--to", metavar="FORMAT", help="Format to write; a folder's is chakra "
+                      "unless named.", show_default=False),
+]  # fmt: skip
+ChakraSchema = Annotated[
+    str, typer.Option("--schema", metavar="VERSION", help="Chakra's schema, 0.0.4 or 1.0.0.",
+                      show_default=False),
+]  # fmt: skip
+ResultsFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--output",
+        metavar="FOLDER",
+        help="Write summary.json, critical_path.csv and timeline.json.gz (for ui.perfetto.dev) "
+        "there.",
+        show_default=False,
+    ),
+]  # fmt: skip
 
 
 def output_console(*, wraps: bool = True) -> Console:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -35,59 +35,83 @@ odd about them.
 """
 
 
+_Job = Annotated[
+    str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, or "
+                        "what their names begin with; or one of recordings.",
+                        show_default=False),
+]  # fmt: skip
+_System = Annotated[
+    str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
+                      help="A system that comes with Nadi, or a file in TOML, YAML or JSON."),
+]  # fmt: skip
+_Network = Annotated[
+    Path | None, typer.Option("--network", metavar="YAML", help="ASTRA-sim's network file.",
+                              show_default=False),
+]  # fmt: skip
+_SystemConfig = Annotated[
+    Path | None, typer.Option("--system-config", metavar="JSON", show_default=False,
+                              help="ASTRA-sim's system file."),
+]  # fmt: skip
+_RemoteMemory = Annotated[
+    Path | None, typer.Option("--remote-memory", metavar="JSON", show_default=False,
+                              help="ASTRA-sim's file of the remote memory."),
+]  # fmt: skip
+_CommGroup = Annotated[
+    Path | None, typer.Option("--comm-group", metavar="JSON", show_default=False,
+                              help="ASTRA-sim's file of process groups and their ranks, for "
+                              "traces that do not state them; with --system too."),
+]  # fmt: skip
+_Congestion = Annotated[
+    bool, typer.Option("--congestion", help="Let messages wait for each other on links.")
+]
+_Queues = Annotated[int, typer.Option("--queues", metavar="N", min=1, help="Queues per dimension.")]
+_Rendezvous = Annotated[
+    bool, typer.Option("--rendezvous", help="Receivers ask before senders send.")
+]
+_InjectionScale = Annotated[
+    int, typer.Option("--injection-scale", metavar="N", min=1,
+                      help="How often each packet takes the endpoint delay."),
+]  # fmt: skip
+_Right = Annotated[bool, typer.Option("--right", help="Give right answers, not ASTRA-sim's.")]
+_Output = Annotated[
+    str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
+                      help="Write the whole result (.json), the schedule (.csv), both exactly "
+                      "(.nadi), a timeline with the critical path for ui.perfetto.dev "
+                      "(.trace.json, .pftrace), or what Chakra's timeline visualizer reads "
+                      "(.log). Any but .nadi with .gz is compressed."),
+]  # fmt: skip
+_Force = Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")]
+
+
+class _AstraSim(NamedTuple):
+    """What goes with ASTRA-sim's files only, by the names of its options."""
+
+    network: Path | None = None
+    system_config: Path | None = None
+    remote_memory: Path | None = None
+    congestion: bool = False
+    queues: int = 1
+    rendezvous: bool = False
+    injection_scale: int = 1
+    right: bool = False
+
+
 def command(
-    job: Annotated[
-        str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, or "
-                            "what their names begin with; or one of recordings.",
-                            show_default=False),
-    ],
-    system: Annotated[
-        str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
-                          help="A system that comes with Nadi, or a file in TOML, YAML or JSON."),
-    ] = "",
-    network: Annotated[
-        Path | None, typer.Option("--network", metavar="YAML", help="ASTRA-sim's network file.",
-                                  show_default=False),
-    ] = None,
-    system_config: Annotated[
-        Path | None, typer.Option("--system-config", metavar="JSON", show_default=False,
-                                  help="ASTRA-sim's system file."),
-    ] = None,
-    remote_memory: Annotated[
-        Path | None, typer.Option("--remote-memory", metavar="JSON", show_default=False,
-                                  help="ASTRA-sim's file of the remote memory."),
-    ] = None,
-    comm_group: Annotated[
-        Path | None, typer.Option("--comm-group", metavar="JSON", show_default=False,
-                                  help="ASTRA-sim's file of process groups and their ranks, for "
-                                  "traces that do not state them; with --system too."),
-    ] = None,
-    congestion: Annotated[
-        bool, typer.Option("--congestion", help="Let messages wait for each other on links.")
-    ] = False,
-    queues: Annotated[
-        int, typer.Option("--queues", metavar="N", min=1, help="Queues per dimension.")
-    ] = 1,
-    rendezvous: Annotated[
-        bool, typer.Option("--rendezvous", help="Receivers ask before senders send.")
-    ] = False,
-    injection_scale: Annotated[
-        int, typer.Option("--injection-scale", metavar="N", min=1,
-                          help="How often each packet takes the endpoint delay.")
-    ] = 1,
-    right: Annotated[
-        bool, typer.Option("--right", help="Give right answers, not ASTRA-sim's.")
-    ] = False,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
-                          help="Write the whole result (.json), the schedule (.csv), both exactly "
-                          "(.nadi), a timeline with the critical path for ui.perfetto.dev "
-                          "(.trace.json, .pftrace), or what Chakra's timeline visualizer reads "
-                          "(.log). Any but .nadi with .gz is compressed."),
-    ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
+    job: _Job,
+    system: _System = "",
+    network: _Network = None,
+    system_config: _SystemConfig = None,
+    remote_memory: _RemoteMemory = None,
+    comm_group: _CommGroup = None,
+    congestion: _Congestion = False,
+    queues: _Queues = 1,
+    rendezvous: _Rendezvous = False,
+    injection_scale: _InjectionScale = 1,
+    right: _Right = False,
+    output: _Output = "",
+    force: _Force = False,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """Simulate a job, and print what bounds it."""
     from nadi.cli.progress import show_progress
 
@@ -106,18 +130,14 @@ def command(
         if output:
             given = (network, system_config, remote_memory, comm_group, Path(system or job))
             check_output(output, [path for path in given if path], force=force)
+        stated = _AstraSim(
+            network, system_config, remote_memory, congestion, queues, rendezvous,
+            injection_scale, right,
+        )  # fmt: skip
         if system:
-            _refuse_with_system(
-                network, system_config, remote_memory, congestion, queues > 1, rendezvous,
-                injection_scale > 1, right,
-            )  # fmt: skip
-            machine_for = _described(system, comm_group)
+            machine_for = _described(system, comm_group, stated)
         else:
-            machine_for = _of_astra_sim(
-                network, system_config, remote_memory, comm_group, congestion=congestion,
-                queues=queues, rendezvous=rendezvous, injection_scale=injection_scale,
-                compat="" if right else "astra-sim",
-            )  # fmt: skip
+            machine_for = _of_astra_sim(comm_group, stated)
         found = read_job(job, progress)
         progress("simulating")
         done = simulate(found, machine_for(len(found if isinstance(found, list) else found.traces)))
@@ -134,42 +154,35 @@ def command(
         print_written(output, left_out, console)
 
 
-def _described(system: str, comm_group: Path | None) -> Callable[[int], System]:
+def _described(system: str, comm_group: Path | None, stated: _AstraSim) -> Callable[[int], System]:
     """Give the machine that a file or one of Nadi's describes, for a number of ranks."""
     from nadi.simulator import read_comm_groups, read_system_file
 
+    for name, value, not_given in zip(_AstraSim._fields, stated, _AstraSim(), strict=True):
+        if value != not_given:
+            raise UsageError(
+                f"--{name.replace('_', '-')}",
+                "it goes with ASTRA-sim's files, and --system is given",
+                "leave it out, and state it in the system's file",
+            )
     described = read_system_file(system)
     if comm_group:
         described = described.with_groups(read_comm_groups(comm_group))
     return described.fit
 
 
-def _of_astra_sim(
-    network: Path | None, system_config: Path | None, *others: Path | None, **options: Any
-) -> Callable[[int], System]:
+def _of_astra_sim(comm_group: Path | None, stated: _AstraSim) -> Callable[[int], System]:
     """Give the machine that ASTRA-sim's files describe: theirs is the number of ranks."""
     from nadi.simulator import load_astra_sim_system
 
-    if not (network and system_config):
+    if not (stated.network and stated.system_config):
         raise UsageError(
             "nadi simulate", "it is not told on which machine",
             "give --system NAME (nadi systems lists them), or both --network and --system-config",
         )  # fmt: skip
-    machine = load_astra_sim_system(network, system_config, *others, **options)
+    machine = load_astra_sim_system(
+        stated.network, stated.system_config, stated.remote_memory, comm_group,
+        congestion=stated.congestion, queues=stated.queues, rendezvous=stated.rendezvous,
+        injection_scale=stated.injection_scale, compat="" if stated.right else "astra-sim",
+    )  # fmt: skip
     return lambda _: machine
-
-
-def _refuse_with_system(*given: object) -> None:
-    """Raise UsageError if options were given that are of ASTRA-sim's files only."""
-    for name, value in zip(_OF_ASTRA_SIM, given, strict=True):
-        if value:
-            raise UsageError(
-                f"--{name}", "it goes with ASTRA-sim's files, and --system is given",
-                "leave it out, and state it in the system's file",
-            )  # fmt: skip
-
-
-_OF_ASTRA_SIM = (
-    "network", "system-config", "remote-memory", "congestion", "queues", "rendezvous",
-    "injection-scale", "right",
-)  # fmt: skip

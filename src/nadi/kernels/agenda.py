@@ -16,6 +16,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from nadi.kernels._jit import called, inner
+from nadi.kernels.heaps import put_in, take_first
 
 __all__ = [
     "BLOCK",
@@ -254,38 +255,10 @@ def content_of(what: int) -> tuple[int, int, int]:
 
 
 @inner
-def _push_time(agenda: Agenda, time: int) -> None:
-    heap, counters = agenda.heap, agenda.counters
-    at = counters[HEAP]
-    counters[HEAP] = at + 1
-    while at > 0:
-        parent = (at - 1) >> 1
-        if heap[parent] <= time:
-            break
-        heap[at] = heap[parent]
-        at = parent
-    heap[at] = time
-
-
-@inner
 def pop_time(agenda: Agenda) -> None:
     """Take the earliest time off the heap."""
-    heap, counters = agenda.heap, agenda.counters
-    size = counters[HEAP] - 1
-    counters[HEAP] = size
-    time = heap[size]
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= time:
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = time
+    agenda.counters[HEAP] -= 1
+    take_first(agenda.heap, 0, agenda.counters[HEAP])
 
 
 @inner
@@ -300,7 +273,8 @@ def _insert(agenda: Agenda, time: int, what: int, b: int) -> None:
             at = find(agenda, time)
         times[at, _KEY] = time + 1
         times[at, _HEAD] = 0
-        _push_time(agenda, time)
+        put_in(agenda.heap, 0, counters[HEAP], time)
+        counters[HEAP] += 1
     _append(agenda, at, what, b)
 
 

@@ -7,7 +7,15 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.kernels._jit import borrowed, called, inner, kernel
-from nadi.kernels.protobuf import int64, is_utf8, read_fixed, read_varint, skip_value, uint64
+from nadi.kernels.protobuf import (
+    int64,
+    is_utf8,
+    read_field,
+    read_fixed,
+    read_varint,
+    skip_value,
+    uint64,
+)
 
 __all__ = [
     "CUT", "FIELD", "HUGE", "NUMBER", "OK", "PROBLEMS", "ROLES", "STRANGE", "STRING", "TEXT",
@@ -109,8 +117,7 @@ def _metadata_attributes(
     has_version = False
     while at < end:
         start = at
-        tag, at = read_varint(buffer, at, end)
-        begin, at = skip_value(buffer, at, end, tag & 7)
+        tag, begin, at = read_field(buffer, at, end)
         if tag == 0x0A:
             has_version = True
             _add(c, filled, 0, -_VERSION_ROLE, _OPERAND, begin, at)
@@ -130,9 +137,8 @@ def _node_attributes(
     first_row = filled[0]
     while at < end:
         start = at
-        tag, at = read_varint(buffer, at, end)
+        tag, begin, at = read_field(buffer, at, end)
         field, wire = tag >> 3, tag & 7
-        begin, at = skip_value(buffer, at, end, wire)
         if field == 10 and wire == _DELIMITED:
             _add_attribute(buffer, begin, at, c, filled, found)
         elif (field == 8 or field == 9) and wire == _DELIMITED:
@@ -170,8 +176,7 @@ def _add_operands(
 ) -> None:  # fmt: skip
     before = filled[0]
     while at < end:
-        tag, at = read_varint(buffer, at, end)
-        begin, at = skip_value(buffer, at, end, tag & 7)
+        tag, begin, at = read_field(buffer, at, end)
         field = tag >> 3
         if tag & 7 != _DELIMITED or field > 3:
             continue
@@ -207,13 +212,10 @@ def read_attribute(buffer: np.ndarray, at: int, end: int, found: np.ndarray) -> 
     found[TYPE], found[VALUE], found[VALUE_LENGTH], found[STRANGE] = _NONE, at, 0, 0
     while at < end:
         start = at
-        tag, at = read_varint(buffer, at, end)
-        if at < 0 or tag <= 7:
-            return FIELD, start
-        field, wire = tag >> 3, tag & 7
-        begin, at = skip_value(buffer, at, end, wire)
+        tag, begin, at = read_field(buffer, at, end)
         if at < 0:
             return FIELD, start
+        field, wire = tag >> 3, tag & 7
         if field <= 2 and wire == _DELIMITED:
             if not is_utf8(buffer, begin, at):
                 return TEXT, begin
@@ -273,13 +275,10 @@ def _check_span(buffer: np.ndarray, at: int, end: int, field: int) -> int:
         return OK
     item = _ITEMS[field - 3]
     while at < end:
-        tag, at = read_varint(buffer, at, end)
-        if at < 0 or tag <= 7:
-            return _LIST
-        wire = tag & 7
-        begin, at = skip_value(buffer, at, end, wire)
+        tag, begin, at = read_field(buffer, at, end)
         if at < 0:
             return _LIST
+        wire = tag & 7
         if tag >> 3 != 1 or wire == item:
             if tag >> 3 == 1 and field == _STRING_LIST_FIELD and not is_utf8(buffer, begin, at):
                 return TEXT

@@ -28,7 +28,7 @@ from nadi.kernels.chakra_attributes import (
     read_attribute,
     usual_attribute,
 )
-from nadi.kernels.protobuf import int64, is_utf8, read_varint, skip_value
+from nadi.kernels.protobuf import int64, is_utf8, read_field, read_varint, skip_value
 from nadi.kernels.strings import find_word, number_of_text, put_into_slots
 
 __all__ = [
@@ -157,11 +157,8 @@ def _likely_end(buffer: np.ndarray, at: int) -> int:
     if end <= at or buffer[at] != 0x08:
         return -1
     while at < end:
-        tag, at = read_varint(buffer, at, end)
-        if at < 0 or tag <= 7 or tag >> 3 > 10:
-            return -1
-        _, at = skip_value(buffer, at, end, tag & 7)
-        if at < 0:
+        tag, _, at = read_field(buffer, at, end)
+        if at < 0 or tag >> 3 > 10:
             return -1
     return end
 
@@ -243,10 +240,7 @@ def _check_metadata(
     state[_S_ATTRIBUTES] += 1  # the version
     while at < end:
         start = at
-        tag, at = read_varint(buffer, at, end)
-        if at < 0 or tag <= 7:
-            return FIELD, start
-        begin, at = skip_value(buffer, at, end, tag & 7)
+        tag, begin, at = read_field(buffer, at, end)
         if at < 0:
             return FIELD, start
         state[_S_ATTRIBUTES] += 2
@@ -405,10 +399,7 @@ def _read_ids(
 def _check_operands(buffer: np.ndarray, at: int, end: int, state: np.ndarray) -> tuple[int, int]:
     while at < end:
         start = at
-        tag, at = read_varint(buffer, at, end)
-        if at < 0 or tag <= 7:
-            return FIELD, start
-        begin, at = skip_value(buffer, at, end, tag & 7)
+        tag, begin, at = read_field(buffer, at, end)
         if at < 0:
             return FIELD, start
         if tag & 7 != _DELIMITED or tag >> 3 > 3:

@@ -18,6 +18,7 @@ __all__ = [
     "is_utf8",
     "put_fixed",
     "put_varint",
+    "read_field",
     "read_fixed",
     "read_varint",
     "skip_value",
@@ -83,6 +84,16 @@ def skip_value(buffer: np.ndarray, at: int, end: int, wire: int) -> tuple[int, i
     if width < 0 or width > end - at:
         return at, -1
     return at, at + width
+
+
+@inner
+def read_field(buffer: np.ndarray, at: int, end: int) -> tuple[int, int, int]:
+    """Give a field's number and type as one tag, and where its content begins and ends or -1."""
+    tag, at = read_varint(buffer, at, end)
+    if at < 0 or tag <= 7:
+        return tag, at, -1
+    begin, at = skip_value(buffer, at, end, tag & 7)
+    return tag, begin, at
 
 
 @inner

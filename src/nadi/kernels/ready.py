@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.kernels._jit import borrowed, inner, kernel
+from nadi.kernels.heaps import put_in, take_first
 
 __all__ = [
     "BY_RANK", "FIFO", "FREED", "ISSUED", "LIFO", "READY", "REMOVED", "WAITING", "Waiting",
@@ -106,9 +107,8 @@ def run_ready(
     issued, first, end = 0, 0, count
     while issued < out.size and first < end:
         if policy == BY_RANK:
-            row = row_of[ready[0]]
             end -= 1
-            _sift_down(ready, end)
+            row = row_of[take_first(ready, 0, end)]
         elif policy == FIFO:
             row = ready[first]
             first += 1
@@ -121,7 +121,7 @@ def run_ready(
         num_released = _release(row, w, released, 0)
         for k in range(num_released):
             if policy == BY_RANK:
-                _sift_up(ready, end, rank[released[k]])
+                put_in(ready, 0, end, rank[released[k]])
             else:
                 ready[end] = released[k]
             end += 1
@@ -147,28 +147,3 @@ def _release(row: int, w: Waiting, out: np.ndarray, count: int) -> int:
             out[count] = child
             count += 1
     return count
-
-
-@inner
-def _sift_up(heap: np.ndarray, at: int, item: int) -> None:
-    """Put an item into a heap of ``at`` items."""
-    while at > 0 and heap[(at - 1) >> 1] > item:
-        heap[at] = heap[(at - 1) >> 1]
-        at = (at - 1) >> 1
-    heap[at] = item
-
-
-@inner
-def _sift_down(heap: np.ndarray, size: int) -> None:
-    """Take the first item out of a heap, in which ``size`` items are left: the last goes in."""
-    item = heap[size]
-    at = 0
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= item:
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = item

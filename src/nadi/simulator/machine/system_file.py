@@ -136,20 +136,17 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def peak(self) -> float:
         """Operations per second of a rank's device; 0 if the file does not say."""
-        given = self.compute.peak
-        return _quantity(self.name, "$.compute.peak", given, parse_operations) if given else 0.0
+        return self._stated("$.compute.peak", self.compute.peak, parse_operations, 0.0)
 
     @property
     def memory_bandwidth(self) -> float:
         """Bytes per second of a rank's memory; 0 if the file does not say."""
-        given = self.memory.bandwidth
-        return _quantity(self.name, "$.memory.bandwidth", given, parse_rate) if given else 0.0
+        return self._stated("$.memory.bandwidth", self.memory.bandwidth, parse_rate, 0.0)
 
     @property
     def memory_capacity(self) -> int:
         """Bytes of a rank's memory; 0 if the file does not say."""
-        given = self.memory.capacity
-        return _quantity(self.name, "$.memory.capacity", given, parse_bytes) if given else 0
+        return self._stated("$.memory.capacity", self.memory.capacity, parse_bytes, 0)
 
     @property
     def ranks(self) -> str:
@@ -267,6 +264,12 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )  # fmt: skip
         self.fit()
 
+    def _stated(
+        self, where: str, text: str, parse: Callable[[str], _Value], otherwise: _Value
+    ) -> _Value:
+        """Give the value of a key that a file may leave out."""
+        return _quantity(self.name, where, text, parse) if text else otherwise
+
     def _dimensions(self) -> list[Dimension]:
         """Give all dimensions, each still of size 1."""
         found = []
@@ -311,9 +314,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if given is None:
             return RemoteMemory()
         where = "$.memory.remote"
-        rate = 0.0
-        if given.bandwidth:
-            rate = _quantity(self.name, f"{where}.bandwidth", given.bandwidth, parse_rate) / 1e9
+        rate = self._stated(f"{where}.bandwidth", given.bandwidth, parse_rate, 0.0) / 1e9
         if rate and rate < 1:
             _refuse(
                 self.name, f"{where}.bandwidth", f"{given.bandwidth!r} is below 1 GB/s",
@@ -335,11 +336,8 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             name: _quantity(self.name, f"$.bus.{name}", getattr(given, name), parse_ns)
             for name in names
         }
-        gap = 0.0
-        if given.bandwidth:
-            rate = _quantity(self.name, "$.bus.bandwidth", given.bandwidth, parse_rate)
-            gap = 1e9 / rate  # ns a byte
-        return Bus(gap=gap, **times)
+        rate = self._stated("$.bus.bandwidth", given.bandwidth, parse_rate, 0.0)
+        return Bus(gap=1e9 / rate if rate else 0.0, **times)  # ns a byte
 
     def _collectives(self, kept: list[int]) -> Collectives:
         """Give algorithms for the dimensions that are used."""
@@ -362,10 +360,10 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             algorithms[comm_type] = tuple(names[min(d, len(names) - 1)] for d in kept)
         least = _quantity(self.name, "$.collectives.least_chunk", given.least_chunk, parse_bytes)
         where = "$.collectives.endpoint_delay"
-        delay = of_groups = _quantity(self.name, where, given.endpoint_delay, parse_ns)
-        if given.group_endpoint_delay:
-            where = "$.collectives.group_endpoint_delay"
-            of_groups = _quantity(self.name, where, given.group_endpoint_delay, parse_ns)
+        delay = _quantity(self.name, where, given.endpoint_delay, parse_ns)
+        of_groups = self._stated(
+            "$.collectives.group_endpoint_delay", given.group_endpoint_delay, parse_ns, delay
+        )
         start = _quantity(self.name, "$.collectives.start", given.start, parse_ns)
         counts = {
             "collectives.chunks": given.chunks,

@@ -81,9 +81,6 @@ def machine_of(
     nodes
         Nodes to work on; a copy of those of the tables if not given.
     """
-    system = tables.system
-    if nodes is None:
-        nodes = tables.nodes.copy()
     num_ranks = tables.program.num_ranks
     if num_ranks > MOST_RANKS:
         raise UsageError("network", f"it has {num_ranks} ranks, and {MOST_RANKS} are the most")
@@ -91,6 +88,16 @@ def machine_of(
     shapes = tables.shapes.copy()
     if not meet:
         shapes[:, M.H_WHOLE] = 0
+    if nodes is None:
+        nodes = tables.nodes.copy()
+    return _machine(tables, room, window, nodes, shapes, meet=meet)
+
+
+def _machine(
+    tables: Tables, room: int, window: int, nodes: Ints, shapes: Ints, *, meet: bool
+) -> Machine:
+    """Make the arrays of a simulation, of which it is known what is worked out at once."""
+    system, num_ranks = tables.system, tables.program.num_ranks
     dims, rates, num_links = _dimensions(system)
     phases_of_all = [phase for recipe in tables.recipes for phase in recipe.phases]
     gather = _gathers(tables)  # by mail, as messages are
@@ -98,16 +105,12 @@ def machine_of(
     groups, members, meetings, mail = _group_tables(tables, window, by_message=by_message)
     num_seats = int((groups[:, M.U_WINDOW] * groups[:, M.U_ROWS]).sum()) if meet else 1
     stream_fields = M.STREAM_FIELDS if by_message else M.MEETING_STREAM_FIELDS
+    num_streams = _most_streams(tables, room, shapes)
     recipes, phases, num_phases = _recipe_tables(tables.recipes, system.collectives.queues)
     programs, starts, steps = _step_tables(tables.recipes, phases)
     world = _world(tables, nodes, phases, meet=meet, gather=gather)
     queues_of_rank = int(world[M.W_SETS] * world[M.W_WAYS] * world[M.W_QUEUES]) * len(dims)
-    sides = _empty(4 * num_ranks if system.bus else 1, M.SIDE_FIELDS, M.B_SENDS, M.B_RECEIVES)
-    sides[:, M.B_REDUCTIONS] = -1
     messages = 1 if nothing_contends(system) else room
-    # a rank's next collective begins while the last stream of one is leaving; one at a time
-    some = bool(shapes.size and (shapes[:, M.H_WHOLE] == 0).any() and tables.recipes)
-    num_streams = num_ranks * int(shapes[:, M.H_CHUNKS].max()) + room // 16 if some else 1
     has_lines = int(world[M.W_POLICY] != M.FIFO)
     num_lines = int(groups[:, M.U_SIZE].sum()) * queues_of_rank * has_lines
     return Machine(
@@ -139,13 +142,29 @@ def machine_of(
         messages=np.zeros((messages, M.MESSAGE_FIELDS), dtype=np.int64),
         links=_empty(num_links, M.LINK_FIELDS, M.L_HEAD, M.L_TAIL),
         servers=_empty(tables.num_servers, 3, M.V_HEAD, M.V_TAIL),
-        sides=sides,
+        sides=_sides(system, num_ranks),
         todo=np.zeros((M.DEEPEST, 3), dtype=np.int64),
         scratch=np.zeros((SCRATCH_ROWS, num_ranks), dtype=np.int64),
         programs=programs,
         starts=starts,
         steps=steps,
     )
+
+
+def _most_streams(tables: Tables, room: int, shapes: Ints) -> int:
+    """Count the chunks that may be under way, of collectives that are not worked out as a whole.
+
+    A rank's next collective begins while the last stream of one is leaving; one at a time.
+    """
+    some = bool(shapes.size and (shapes[:, M.H_WHOLE] == 0).any() and tables.recipes)
+    return tables.program.num_ranks * int(shapes[:, M.H_CHUNKS].max()) + room // 16 if some else 1
+
+
+def _sides(system: System, num_ranks: int) -> Ints:
+    """Give the sides of each rank's two buses, where these are looked at."""
+    sides = _empty(4 * num_ranks if system.bus else 1, M.SIDE_FIELDS, M.B_SENDS, M.B_RECEIVES)
+    sides[:, M.B_REDUCTIONS] = -1
+    return sides
 
 
 def _may_meet(tables: Tables, meet: bool) -> bool:

@@ -1,0 +1,41 @@
+"""Heaps of whole numbers, the least first; one lies in an array, from ``base`` on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nadi.kernels._jit import inner
+
+__all__ = ["put_in", "take_first"]
+
+
+@inner
+def put_in(heap: np.ndarray, base: int, size: int, item: int) -> None:
+    """Put an item into a heap of ``size`` items."""
+    at = size
+    while at > 0:
+        parent = (at - 1) >> 1
+        if heap[base + parent] <= item:
+            break
+        heap[base + at] = heap[base + parent]
+        at = parent
+    heap[base + at] = item
+
+
+@inner
+def take_first(heap: np.ndarray, base: int, left: int) -> int:
+    """Take the first item out of a heap, in which ``left`` items are left: the last goes in."""
+    first, item = heap[base], heap[base + left]
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= left:
+            break
+        if child + 1 < left and heap[base + child + 1] < heap[base + child]:
+            child += 1
+        if heap[base + child] >= item:
+            break
+        heap[base + at] = heap[base + child]
+        at = child
+    heap[base + at] = item
+    return first
