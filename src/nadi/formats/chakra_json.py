@@ -13,10 +13,12 @@ import re
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from nadi.errors import FormatError
 from nadi.formats.chakra_decode import trace_of
 from nadi.formats.chakra_json_encode import encode
+from nadi.formats.chakra_json_plain import METADATA_KEYS, plain_messages
 from nadi.formats.chakra_messages import MessageWriter, MisfitError, RawMessage
 from nadi.formats.container import RawFile, garbage_collection_paused
 from nadi.issues import IssueLog
@@ -29,6 +31,7 @@ JSONIZED = "Chakra JSON, object by object"
 ONE_OBJECT = "Chakra JSON"
 FEEDER = "Chakra feeder JSON"
 
+_LIST_KEYS = {JSONIZED: None, ONE_OBJECT: "nodes", FEEDER: "workload_graph"}
 _BEGIN = rb"(?:\xef\xbb\xbf)?\s*\{\s*"
 _METADATA_ONLY = rb"\s*\}\s*(?:\{|\Z)"
 _FIRST_KEYS = (
@@ -43,7 +46,7 @@ _FIRST_KEYS = (
             + rb")|\}\s*\{)"
         ),
     ),
-    (FEEDER, re.compile(_BEGIN + rb'(?:.*[,{\s])?"workload_graph"\s*:', re.DOTALL)),
+    (FEEDER, re.compile(_BEGIN + rb'(?:.*?[,{\s])??"workload_graph"\s*:', re.DOTALL)),
 )
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 _REMEDY = "the file was damaged, or is no Chakra trace: write it again"
@@ -51,7 +54,7 @@ _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
-def shape_of(head: bytes) -> str | None:
+def shape_of(head: bytes | memoryview) -> str | None:
     """Tell from a file's first bytes which of the three shapes it has; None if none."""
     return next((shape for shape, begin in _FIRST_KEYS if begin.match(head)), None)
 
@@ -75,6 +78,23 @@ def decode(raw: RawFile) -> Trace:
     FormatError
         If the JSON is broken, or a value is not of its field's type: with its JSON path.
     """
+    shape = shape_of(raw.content.data)
+    writer = MessageWriter()
+    with garbage_collection_paused():
+        messages = plain_messages(raw, _LIST_KEYS[shape], writer) if shape else None
+        if shape is None or messages is None:
+            writer = MessageWriter()
+            shape, messages = _read_slowly(raw, writer)
+    log = IssueLog()
+    log.add(
+        "chakra-json.unknown-key", "warning", writer.num_unknown,
+        "keys that Chakra's messages have no field for", "they are kept as attributes",
+    )  # fmt: skip
+    return trace_of(raw, messages, shape, writer.beside.build(), log)
+
+
+def _read_slowly(raw: RawFile, writer: MessageWriter) -> tuple[str, npt.NDArray[np.uint8]]:
+    """Give a file's shape and its messages, written one by one; or say what is wrong with it."""
     content = raw.content.tobytes()
     try:
         content.decode()
@@ -88,16 +108,8 @@ def decode(raw: RawFile) -> Trace:
             'node, and has no "workload_graph"',
             "give the JSON that chakra_jsonizer or nadi wrote",
         )
-    writer = MessageWriter()
-    with garbage_collection_paused():
-        messages = _READERS[shape](raw, content, writer)
-    log = IssueLog()
-    log.add(
-        "chakra-json.unknown-key", "warning", writer.num_unknown,
-        "keys that Chakra's messages have no field for", "they are kept as attributes",
-    )  # fmt: skip
-    joined = np.frombuffer(bytearray().join(messages), dtype=np.uint8)
-    return trace_of(raw, joined, shape, writer.beside.build(), log)
+    messages = _READERS[shape](raw, content, writer)
+    return shape, np.frombuffer(bytearray().join(messages), dtype=np.uint8)
 
 
 def _read_jsonized(raw: RawFile, content: bytes, writer: MessageWriter) -> list[bytes]:
@@ -122,7 +134,7 @@ def _read_one_object(raw: RawFile, content: bytes, writer: MessageWriter) -> lis
     messages = [b""]
     metadata: RawMessage = {}
     for key, value in whole.items():
-        if key in ("globalMetadata", "global_metadata"):
+        if key in METADATA_KEYS:
             metadata = _parsed(raw.name, bytes(value), 0, "$.globalMetadata")
         elif key == "nodes":
             for row, node in enumerate(_all_parsed(raw.name, value, "$.nodes")):

@@ -11,7 +11,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -27,9 +27,12 @@ from nadi.wire import (
     write_varint,
 )
 
-__all__ = ["MessageWriter", "MisfitError", "RawMessage", "camel_case"]
+__all__ = [
+    "FEEDER_ATTRIBUTES", "MessageWriter", "MisfitError", "RawMessage", "both_names", "camel_case",
+]  # fmt: skip
 
 RawMessage = Mapping[str, msgspec.Raw]
+_Value = TypeVar("_Value")
 _ENUM_NAMES = {f"{name}_NODE": number for number, name in enumerate(NODE_KINDS)}
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -44,7 +47,7 @@ _DELIMITED = 2
 _WIRES = {"double": 1, "fixed64": 1, "sfixed64": 1, "float": 5, "fixed32": 5, "sfixed32": 5,
           "string": _DELIMITED, "bytes": _DELIMITED}  # fmt: skip
 # what the feeder's JSON says of a node, by the attribute that Chakra's messages have for it
-_FEEDER_ATTRIBUTES = {
+FEEDER_ATTRIBUTES = {
     "is_cpu_op": "bool",
     "num_ops": "int64",
     "tensor_size": "uint64",
@@ -76,12 +79,13 @@ def camel_case(name: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-def _both_names(fields: Mapping[str, Any]) -> dict[str, Any]:
+def both_names(fields: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Give each field under its name and under that of protobuf's JSON."""
     return {**fields, **{camel_case(name): field for name, field in fields.items()}}
 
 
 # type and whole tag of the value, by the key that holds it
-_VALUES = _both_names(
+_VALUES = both_names(
     {
         (name if name in LIST_TYPES else f"{name}_val"): (
             name,
@@ -131,12 +135,12 @@ class MessageWriter:
         """Write a Node from one of the feeder's ``workload_graph``; raises MisfitError too."""
         self._row = row
         known: dict[int, bytes] = {}
-        attributes = dict.fromkeys(_FEEDER_ATTRIBUTES, b"")
+        attributes = dict.fromkeys(FEEDER_ATTRIBUTES, b"")
         for key, raw in message.items():
             if key in attributes:
                 value = _decoded(raw, f".{key}")
                 if value is not None:
-                    type_name = _FEEDER_ATTRIBUTES[key]
+                    type_name = FEEDER_ATTRIBUTES[key]
                     content = _scalar_field(type_name, f"{type_name}_val", value, f".{key}")
                     attributes[key] = _field(10, _field(1, key.encode()) + content)
             elif (field := _FEEDER_NODE.get(key)) is not None:
@@ -304,7 +308,7 @@ def _operand_texts(number: int, side: str) -> _Field:
 
 
 _METADATA = {"version": _text(1), "attr": _attribute_list(2)}
-_NODE = _both_names({
+_NODE = both_names({
     "id": _count(1, _LARGEST_ID),
     "name": _text(2),
     "type": _kind(3),

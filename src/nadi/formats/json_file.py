@@ -28,8 +28,11 @@ __all__ = [
     "json_error",
     "json_text",
     "read_list",
+    "read_members",
+    "skip_blanks",
     "text_of",
     "type_error",
+    "value_end",
     "walk_members",
 ]
 
@@ -185,10 +188,35 @@ def walk_members(
     FormatError
         If the outermost object is not one, or not valid JSON.
     """
-    text = raw.content
     found: list[tuple[str, Span]] = []
+
+    def read(key: str, begin: int) -> int:
+        if key in readers:
+            return readers[key](begin)
+        end = value_end(raw, begin)
+        found.append((key, Span(begin, end)))
+        return end
+
+    read_members(raw, read)
+    return found
+
+
+def read_members(raw: RawFile, read: Callable[[str, int], int]) -> None:
+    """Have every member of the outermost object read, in order.
+
+    Parameters
+    ----------
+    read
+        Called with a key and the byte where its value begins, it gives the byte after that.
+
+    Raises
+    ------
+    FormatError
+        If the outermost object is not one, or not valid JSON.
+    """
+    text = raw.content
     key_span = np.empty(2, dtype=np.int64)
-    at = _skip_blanks(text, 0)
+    at = skip_blanks(text, 0)
     if text[at : at + 1].tobytes() != b"{":
         code = json_tokens.TRUNCATED if at == text.size else json_tokens.BAD_CHARACTER
         raise json_error(raw, code, at)
@@ -198,17 +226,16 @@ def walk_members(
         begin = _checked(raw, read_key(text, at, is_first, key_span))
         if key_span[0] < 0:
             break
-        key = text_of(text[key_span[0] : key_span[1]].tobytes())
-        if key in readers:
-            at = readers[key](begin)
-        else:
-            at = _checked(raw, skip(text, begin))
-            found.append((key, Span(begin, at)))
+        at = read(text_of(text[key_span[0] : key_span[1]].tobytes()), begin)
         is_first = False
-    end = _skip_blanks(text, begin + 1)
+    end = skip_blanks(text, begin + 1)
     if end < text.size:
         raise json_error(raw, json_tokens.BAD_CHARACTER, end)
-    return found
+
+
+def value_end(raw: RawFile, begin: int) -> int:
+    """Give the byte after a value; raises FormatError if it is not valid JSON."""
+    return _checked(raw, skip(raw.content, begin))
 
 
 def _checked(raw: RawFile, result: int) -> int:
@@ -217,7 +244,8 @@ def _checked(raw: RawFile, result: int) -> int:
     return result
 
 
-def _skip_blanks(text: npt.NDArray[np.uint8], at: int) -> int:
+def skip_blanks(text: npt.NDArray[np.uint8], at: int) -> int:
+    """Go to the next byte that is no white space, for shells."""
     while at < text.size and text[at] in b" \t\n\r":
         at += 1
     return at

@@ -18,9 +18,10 @@ from nadi.kernels._jit import borrowed, called, inner, kernel
 
 __all__ = [
     "BAD_CHARACTER", "BAD_ESCAPE", "BAD_NUMBER", "BAD_UTF8", "MAX_DEPTH", "NOT_AN_INTEGER",
-    "TOO_DEEP", "TOO_LARGE", "TRUNCATED", "byte_at", "fail", "failure_of", "load_word",
-    "next_item", "next_member", "read_integer", "read_key", "read_microseconds", "skip",
-    "skip_space", "skip_value", "string_end", "unescape", "value_after_key",
+    "TOO_DEEP", "TOO_LARGE", "TRUNCATED", "byte_at", "code_of", "fail", "failure_of",
+    "literal_end", "load_word", "next_item", "next_member", "read_integer", "read_key",
+    "read_microseconds", "skip", "skip_space", "skip_value", "string_end", "unescape",
+    "value_after_key",
 ]  # fmt: skip
 
 TRUNCATED, BAD_CHARACTER, BAD_NUMBER, BAD_ESCAPE, BAD_UTF8, TOO_DEEP = range(1, 7)
@@ -53,6 +54,12 @@ def failure_of(result: int) -> tuple[int, int]:
 def fail(code: int, at: int) -> int:
     """Make the result that says what is wrong and where."""
     return -(at * _FAILURES + code) - 1
+
+
+@inner
+def code_of(result: int) -> int:
+    """Give what went wrong, of a result below 0, to other kernels."""
+    return (-result - 1) % _FAILURES
 
 
 @intrinsic
@@ -308,7 +315,7 @@ def _number_end(text: np.ndarray, at: int) -> int:
 
 
 @called
-def _literal_end(text: np.ndarray, at: int) -> int:
+def literal_end(text: np.ndarray, at: int) -> int:
     """Go over true, false or null."""
     c = text[at]
     if c == _FALSE:
@@ -355,7 +362,7 @@ def _skip_scalar(text: np.ndarray, at: int, c: int) -> int:
         return end if end < 0 else (end >> 1) + 1
     if c == _MINUS or _ZERO <= c <= _NINE:
         return _number_end(text, at)
-    return unexpected(text, at) if at >= text.size else _literal_end(text, at)
+    return unexpected(text, at) if at >= text.size else literal_end(text, at)
 
 
 @called
