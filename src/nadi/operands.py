@@ -118,9 +118,7 @@ class TensorUses(NamedTuple):
     devices: tuple[str, ...]
 
 
-def tensor_uses(
-    attributes: Attributes, chosen: npt.NDArray[np.bool_] | None = None
-) -> TensorUses:
+def tensor_uses(attributes: Attributes, chosen: npt.NDArray[np.bool_] | None = None) -> TensorUses:
     """Read where in memory the tensors of some nodes lie, without making tables.
 
     Parameters

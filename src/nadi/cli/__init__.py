@@ -52,8 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
 def run() -> NoReturn:
     """Run the command line as a process of its own, which ends with the exit code.
 
-    When everything is written and closed, nothing is taken down piece by piece: the system frees all
-    of it at once, which is a fifth of a short run sooner.
+    When everything is written and closed, nothing is taken down piece by piece: the system frees
+    all of it at once, which is a fifth of a short run sooner.
     """
     # what is imported stays, and to look through it again and again is 4 % of a short run
     gc.set_threshold(*_RARELY)

@@ -112,12 +112,15 @@ def _uses(trace: Trace) -> _Uses | None:
         return None  # nearly at once, where arrays of nothing would take a moment
     found = tensor_uses(said)
     has_memory = found.end > found.begin
-    names = np.array(found.devices, dtype=np.object_)
-    devices, code = np.unique(names[found.device[has_memory]], return_inverse=True)
-    if not devices.size:
+    used = np.flatnonzero(np.bincount(found.device[has_memory], minlength=1))
+    if not used.size:
         return None
+    number = {found.devices[device]: device for device in used.tolist()}
+    devices = sorted(number)
+    code_of_device = np.zeros(len(found.devices), dtype=np.int64)
+    code_of_device[[number[name] for name in devices]] = np.arange(len(devices))
     code_of_storage = np.zeros(found.num_storages, dtype=np.int64)
-    code_of_storage[found.storage[has_memory]] = code
+    code_of_storage[found.storage[has_memory]] = code_of_device[found.device[has_memory]]
     node = found.node if new_row is None else new_row[found.node]
     chosen = np.flatnonzero(has_memory[found.tensor] & (node >= 0))
     tensor = found.tensor[chosen]
@@ -135,7 +138,7 @@ def _uses(trace: Trace) -> _Uses | None:
     storage = once["storage"].to_numpy()
     return _Uses(
         once["node"].to_numpy(), storage, once["end"].to_numpy(), once["makes"].to_numpy(),
-        code_of_storage[storage], devices.tolist(),
+        code_of_storage[storage], devices,
     )  # fmt: skip
 
 
