@@ -104,8 +104,8 @@ def command(
         from nadi.simulator import read_job, simulate
 
         if output:
-            given = (network, system_config, remote_memory, comm_group, Path(system or job))
-            check_output(output, [path for path in given if path], force=force)
+            given = (network, system_config, remote_memory, comm_group, system, job)
+            check_output(output, [Path(path) for path in given if path], force=force)
         if system:
             _refuse_with_system(
                 network, system_config, remote_memory, congestion, queues > 1, rendezvous,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -31,6 +31,7 @@ Ints = npt.NDArray[np.int64]
 _KIND = {name: code for code, name in enumerate(NODE_KINDS)}
 _COMM_TYPE = {name: code for code, name in enumerate(COMM_TYPES)}
 _LONGEST = 2**62
+_TOLD = 16  # members of a group
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,8 +203,9 @@ def _set_messages(program: Program, nodes: Ints) -> int:
     if wrong.any():
         _refuse(
             program, chosen[int(np.argmax(wrong))],
-            f"its other rank is {int(peer[wrong][0])}, and the job has {program.num_ranks} ranks, "
-            "from 0; see that the traces of all are there",
+            f"its other rank is {int(peer[wrong][0])}, and the job has {program.num_ranks} "
+            f"rank{'s' if program.num_ranks > 1 else ''}, from 0",
+            "see that the traces of all are there",
         )  # fmt: skip
     size = np.maximum(program.comm_bytes[chosen], 0)
     tag = np.maximum(program.tag[chosen], 0)
@@ -289,6 +291,11 @@ def _custom_rows(own: Program, num_ranks: int, comm_type: str) -> tuple[Ints, in
     return rows, _set_messages(own, rows)
 
 
+def _few(members: Sequence[int]) -> str:
+    more = f" and {len(members) - _TOLD} more" if len(members) > _TOLD else ""
+    return f"{list(members[:_TOLD])}{more}"
+
+
 class _Groups:
     """The groups of a job; the first is all ranks."""
 
@@ -319,8 +326,10 @@ class _Groups:
         num_ranks = self.num_ranks
         if len(set(members)) < len(members) or not all(0 <= r < num_ranks for r in members):
             raise InputError(
-                where, f"its members {list(members)} are not ranks of this job of {num_ranks}, "
-                "from 0, each once", "give the groups of this job, and the traces of all ranks",
+                where, f"its members {_few(members)} are not ranks of this job of {num_ranks}, "
+                "from 0, each once",
+                "mend --comm-group, or groups in the system's file" if name in system.groups
+                else "the traces state them: give those of all ranks, or --comm-group",
             )  # fmt: skip
         if len(members) == num_ranks:
             return 0
@@ -453,8 +462,9 @@ def _set_groups(
         place = groups.place(number, rank)
         if place < 0:
             _refuse(
-                program, node, f"its rank is not in its group {program.group_names[code - 1]!r}"
-            )
+                program, node, f"its rank is not in its group {program.group_names[code - 1]!r}",
+                "give each rank its own trace, and the groups of this job",
+            )  # fmt: skip
         numbers.append(number)
         places.append(place)
     nodes[chosen, M.N_PEER] = np.array(numbers, dtype=np.int64)[of_node]
