@@ -16,6 +16,7 @@ from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.collectives.recipes import chunks_of, recipe_of
 from nadi.simulator.collectives.shortcuts import is_whole, nothing_contends
 from nadi.simulator.machine.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
+from nadi.simulator.rows import number_rows
 from nadi.simulator.work.lanes import (
     in_lanes,
     is_one_at_a_time,
@@ -210,10 +211,10 @@ def _set_messages(program: Program, nodes: Ints) -> int:
     size = np.maximum(program.comm_bytes[chosen], 0)
     tag = np.maximum(program.tag[chosen], 0)
     src, dst = np.where(sends, own, peer), np.where(sends, peer, own)
-    _, key = np.unique(np.stack([tag, src, dst, size]), axis=1, return_inverse=True)
+    key, _ = number_rows([tag, src, dst, size])
     nodes[chosen, M.N_KIND] = np.where(sends, M.SEND, M.RECEIVE)
     nodes[chosen, M.N_PEER], nodes[chosen, M.N_SIZE] = peer, size
-    nodes[chosen, M.N_KEY] = key.reshape(-1)
+    nodes[chosen, M.N_KEY] = key
     return int(key.max()) + 1
 
 
@@ -364,15 +365,15 @@ def _set_collectives(
             return np.zeros((1, M.SHAPE_FIELDS), dtype=np.int64), ()
     group = nodes[chosen, M.N_PEER]
     is_barrier = program.comm_type[chosen] == _COMM_TYPE["barrier"]
-    alike = np.stack([
+    alike = [
         program.comm_type[chosen],
         np.where(is_barrier, 1, np.maximum(program.comm_bytes[chosen], 0)),
         program.involved[chosen],
         _alike(system, groups)[group],
         _roots(program, nodes, groups, chosen),
-    ])  # fmt: skip
-    kinds, first, shape = np.unique(alike, axis=1, return_index=True, return_inverse=True)
-    nodes[chosen, M.N_KIND], nodes[chosen, M.N_KEY] = M.COLLECTIVE, shape.reshape(-1)
+    ]
+    shape, first = number_rows(alike)
+    nodes[chosen, M.N_KIND], nodes[chosen, M.N_KEY] = M.COLLECTIVE, shape
     recipes: dict[Recipe, int] = {}
     found: dict[tuple[int, ...], Recipe] = {}
     # collectives of the host's slot may run beside others, and share queues with them
@@ -385,8 +386,9 @@ def _set_collectives(
         may_meet = may_meet and policy_of(system) == M.FIFO and is_one_at_a_time(program, chosen)
         if policy_of(system) == M.EXPLICIT:
             nodes[chosen, M.N_SIZE] = program.priority[chosen]
-    shapes = np.zeros((kinds.shape[1], M.SHAPE_FIELDS), dtype=np.int64)
-    for k, (code, size, involved, group, root) in enumerate(kinds.T.tolist()):
+    shapes = np.zeros((first.size, M.SHAPE_FIELDS), dtype=np.int64)
+    kinds = zip(*(column[first].tolist() for column in alike), strict=True)
+    for k, (code, size, involved, group, root) in enumerate(kinds):
         comm_type = COMM_TYPES[code]
         where = program.describe(int(chosen[first[k]]))
         if comm_type not in (ASTRA_SIM_COLLECTIVES if system.compat else COLLECTIVES):

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from nadi.errors import InputError
 from nadi.kernels import machine as M
@@ -19,6 +18,7 @@ from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import topological_order
 from nadi.schema import NODE_KINDS
 from nadi.simulator.machine.config import System
+from nadi.simulator.rows import number_rows
 from nadi.simulator.work.program import Program
 
 __all__ = ["in_lanes", "is_one_at_a_time", "numbers_in_groups", "policy_of", "slots_beside_lanes"]
@@ -118,20 +118,14 @@ def _lanes(program: Program) -> tuple[Ints, tuple[str, ...]]:
     on_stream = in_order & ~program.is_cpu & (stream >= 0)
     on_thread = in_order & ~on_stream & (thread >= 0)
     chosen = np.flatnonzero(on_stream | on_thread)
-    # a hash of rows; sorting them all, as numpy.unique does, takes twenty times as long
-    keys = pl.DataFrame({
-        "rank": program.rank[chosen],
-        "what": np.where(on_stream, _STREAM, _THREAD)[chosen],
-        "device": np.where(on_stream, np.maximum(device, 0), 0)[chosen],
-        "one": np.where(on_stream, stream, thread)[chosen],
-    })  # fmt: skip
-    different = keys.unique().sort(keys.columns).with_row_index("lane")
+    what = np.where(on_stream, _STREAM, _THREAD)[chosen]
+    one = np.where(on_stream, stream, thread)[chosen]
+    of_device = np.where(on_stream, np.maximum(device, 0), 0)[chosen]
     lane = np.full(program.num_nodes, -1, dtype=np.int64)
-    number = keys.join(different, on=keys.columns, how="left", maintain_order="left")["lane"]
-    lane[chosen] = number.to_numpy()
+    lane[chosen], first = number_rows([program.rank[chosen], what, of_device, one])
     names = tuple(
-        f"{'stream' if what == _STREAM else 'thread'} {one}"
-        for what, one in different.select("what", "one").iter_rows()
+        f"{'stream' if kind == _STREAM else 'thread'} {number}"
+        for kind, number in zip(what[first].tolist(), one[first].tolist(), strict=True)
     )
     return lane, names
 
