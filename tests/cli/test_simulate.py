@@ -186,10 +186,12 @@ def test_a_recording_is_never_replaced(command: Command) -> None:
     path = command.folder / "work.0.json"
     nadi.read(command.folder / "work.0.et").write(path)
     before = path.read_bytes()
+    (command.folder / "work.0.et").unlink()
     options = ("--system", "dgx-h100", "-o", str(path), "--force")
-    assert main(["simulate", str(path), *options]) == 2
-    assert "would replace the file that is read" in command.capfd.readouterr().err
-    assert path.read_bytes() == before
+    for job in (path, command.folder / "work", command.folder):
+        assert main(["simulate", str(job), *options]) == 2
+        assert "would replace the file that is read" in command.capfd.readouterr().err
+        assert path.read_bytes() == before
 
 
 def test_a_folder_without_traces_says_what_it_may_hold(command: Command) -> None:

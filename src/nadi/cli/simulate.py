@@ -119,8 +119,12 @@ def command(
                 compat="" if right else "astra-sim",
             )  # fmt: skip
         found = read_job(job, progress)
+        traces = found if isinstance(found, list) else found.traces
+        if output:
+            read = (source.path for trace in traces for source in trace.provenance.sources)
+            check_output(output, [Path(name) for name in dict.fromkeys(read)], force=force)
         progress("simulating")
-        done = simulate(found, machine_for(len(found if isinstance(found, list) else found.traces)))
+        done = simulate(found, machine_for(len(traces)))
         left_out = None
         if output:
             progress(f"writing {output}")
