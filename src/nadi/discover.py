@@ -26,6 +26,8 @@ __all__ = [
 _Key = Callable[["Recording"], int | str | None]
 _MAX_DIGITS = 9  # of a rank
 RESULT_FILES = ("summary.json", "critical_path.csv", "timeline.json.gz")
+_TOLD = 8  # folders
+_RECORDINGS = "a device trace per rank, and the host traces if there are any"
 _TEXT = (".txt", ".txt.gz")  # of which few are traces
 # as PyTorch writes the beginning of its files; 18 digits are an int64
 _HOST_PROCESS = re.compile(rb'\s*\{\s*"schema"\s*:\s*"[^"\\]*"\s*,\s*"pid"\s*:\s*(\d{1,18})\s*,')
@@ -87,7 +89,7 @@ def find_files(paths: Sequence[Path | str]) -> TraceFiles:
     return found
 
 
-def list_files(paths: Sequence[Path | str]) -> TraceFiles:
+def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceFiles:
     """List the traces among files and folders.
 
     Parameters
@@ -95,6 +97,8 @@ def list_files(paths: Sequence[Path | str]) -> TraceFiles:
     paths
         Files, which must be traces, and folders, of which every file is looked at whose
         suffix may be a trace's; addresses such as ``s3://bucket/run`` too.
+    wanted
+        What a folder should have, for the error if there is no trace.
 
     Raises
     ------
@@ -121,7 +125,7 @@ def list_files(paths: Sequence[Path | str]) -> TraceFiles:
             raise InputError(str(path), f"cannot be read: {error.strerror}") from None
         _sort_by_format([path], found, required=True)
     if not found.traces:
-        raise _no_traces(places)
+        raise _no_traces(places, wanted)
     return found
 
 
@@ -137,14 +141,15 @@ def _sort_by_format(files: Iterable[Path], found: TraceFiles, *, required: bool)
             found.ignored.append(file)
 
 
-def _no_traces(paths: Sequence[Path]) -> InputError:
+def _no_traces(paths: Sequence[Path], wanted: str) -> InputError:
     below = sorted({p.name for path in paths if path.is_dir() for p in path.iterdir()
                     if p.is_dir()})  # fmt: skip
-    hint = f"; its folders are {', '.join(below[:8])}" if below else ""
+    more = f" and {len(below) - _TOLD} more" if len(below) > _TOLD else ""
+    hint = f"; its folders are {', '.join(below[:_TOLD])}{more}" if below else ""
     return InputError(
         ", ".join(map(str, paths)),
         f"no traces here: no file is one that Nadi knows{hint}",
-        "give a folder with a device trace per rank, and the host traces if there are any",
+        f"give a folder with {wanted}",
     )
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -85,6 +87,8 @@ class TensorUses(NamedTuple):
     identity, storage
         int64, shape (tensors,): a number for each tensor id, and for each storage on each
         device, both from 0.
+    device
+        int64, shape (tensors,): which of ``devices``.
     begin, end
         int64, shape (tensors,): the smallest range of bytes of the storage that the tensor
         lies in; equal for one without memory.
@@ -92,6 +96,8 @@ class TensorUses(NamedTuple):
         bool, shape (tensors,): whether its elements have 8 bytes.
     num_tensors, num_storages
         How many numbers ``identity`` and ``storage`` have.
+    devices
+        What devices are called.
     num_without_strides
         Uses for whose tensor no strides are recorded: it is taken to be contiguous.
     """
@@ -102,15 +108,17 @@ class TensorUses(NamedTuple):
     tensor: _Ints
     identity: _Ints
     storage: _Ints
+    device: _Ints
     begin: _Ints
     end: _Ints
     is_word: npt.NDArray[np.bool_]
     num_tensors: int
     num_storages: int
     num_without_strides: int
+    devices: tuple[str, ...]
 
 
-def tensor_uses(attributes: Attributes, chosen: npt.NDArray[np.bool_]) -> TensorUses:
+def tensor_uses(attributes: Attributes, chosen: npt.NDArray[np.bool_] | None = None) -> TensorUses:
     """Read where in memory the tensors of some nodes lie, without making tables.
 
     Parameters
@@ -118,23 +126,27 @@ def tensor_uses(attributes: Attributes, chosen: npt.NDArray[np.bool_]) -> Tensor
     attributes
         As for :func:`operand_tables`.
     chosen
-        bool, shape (nodes,).
+        bool, shape (nodes,); by default all are read.
     """
     text, start, length = _spans(attributes, chosen)
     sets = np.flatnonzero(length[:, 0])
     length[:, _KINDS.index("types")] = 0
+    # a few at a time, which need little room; two at once, as kernels hold no lock meanwhile
+    some = np.split(sets, range(_SETS_AT_ONCE, sets.size, _SETS_AT_ONCE))
+    with ThreadPoolExecutor(2) as executor:
+        parts = list(executor.map(partial(_uses, text, start, length), some))
     devices: dict[str, int] = {}
-    # a few at a time, which need little room
-    cuts = range(_SETS_AT_ONCE, sets.size, _SETS_AT_ONCE)
-    parts = [_uses(text, start, length, some, devices) for some in np.split(sets, cuts)]
-    uses = [np.concatenate(columns) for columns in zip(*(part[0] for part in parts), strict=True)]
+    for _, columns, names in parts:
+        number = [devices.setdefault(name, len(devices)) for name in names]
+        columns[2] = np.array(number, dtype=np.int64)[columns[2]]
+    uses = [np.concatenate(column) for column in zip(*(part[0] for part in parts), strict=True)]
     sizes = [part[1].shape[1] for part in parts]
     of_set, position, tensor = uses
     tensor += np.repeat(np.cumsum(sizes) - sizes, [part[0][0].size for part in parts])
     ids, storages, device, begin, end, is_word, is_unknown = np.concatenate(
         [part[1] for part in parts], axis=1
     )
-    names, identity = np.unique(ids, return_inverse=True)
+    known, identity = np.unique(ids, return_inverse=True)
     _, storage = np.unique(storages, return_inverse=True)
     # an id that stands for memory of two devices was given anew
     different, storage = np.unique(storage * len(devices) + device, return_inverse=True)
@@ -145,24 +157,21 @@ def tensor_uses(attributes: Attributes, chosen: npt.NDArray[np.bool_]) -> Tensor
         tensor=tensor,
         identity=identity,
         storage=storage,
+        device=device,
         begin=begin,
         end=np.where(device == devices.get(_NO_MEMORY, -1), begin, end),
         is_word=is_word > 0,
-        num_tensors=names.size,
+        num_tensors=known.size,
         num_storages=different.size,
         num_without_strides=int(is_unknown[tensor].sum()),
+        devices=tuple(devices),
     )
 
 
 def _uses(
-    text: _Bytes, start: _Ints, length: _Ints, sets: _Ints, devices: dict[str, int]
-) -> tuple[tuple[_Ints, _Ints, _Ints], _Ints]:
+    text: _Bytes, start: _Ints, length: _Ints, sets: _Ints
+) -> tuple[tuple[_Ints, _Ints, _Ints], _Ints, list[str]]:
     """Read the tensors of some sets of texts.
-
-    Parameters
-    ----------
-    devices
-        A number for each device; new ones are added.
 
     Returns
     -------
@@ -171,6 +180,8 @@ def _uses(
     tensors
         int64, shape (7, tensors): id, storage, device, beginning and end, and whether its
         elements have 8 bytes and whether its strides are missing.
+    devices
+        What devices are called.
     """
     leaves, tensors, names, _ = _read(text, start[sets], length[sets])
     uses = np.flatnonzero(leaves.tensor[: leaves.size[0]] >= 0)
@@ -182,15 +193,14 @@ def _uses(
         begin, end,
     )  # fmt: skip
     code, device = np.unique(tensors.device[:size], return_inverse=True)
-    number = [devices.setdefault(name, len(devices)) for name in _texts(text, names, code)]
     is_unknown = (tensors.num_strides[:size] == 0) & (tensors.num_dims[:size] > 0)
     of_tensors = (
-        numbers[:, 0], numbers[:, 1], np.array(number, dtype=np.int64)[device], begin, end,
-        numbers[:, 4] == _WORD_SIZE, is_unknown,
+        numbers[:, 0], numbers[:, 1], device, begin, end, numbers[:, 4] == _WORD_SIZE, is_unknown,
     )  # fmt: skip
     of_uses = sets[leaves.set[uses]], leaves.position[uses], leaves.tensor[uses]
     set_, position, tensor = (column.astype(np.int64) for column in of_uses)
-    return (set_, position, tensor), np.array(of_tensors, dtype=np.int64).reshape(7, size)
+    columns = np.array(of_tensors, dtype=np.int64).reshape(7, size)
+    return (set_, position, tensor), columns, _texts(text, names, code)
 
 
 def _read(text: _Bytes, start: _Ints, length: _Ints) -> tuple[Leaves, Tensors, Names, int]:

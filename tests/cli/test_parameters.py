@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pytest
 import typer
 
+from nadi.cli import main
 from nadi.cli.parameters import QuickCommand, QuickGroup
 
 
@@ -44,6 +45,16 @@ def _outcome(arguments: list[str], **classes: Any) -> Any:
     except Exception as error:  # of any kind that typer has
         return type(error), getattr(error, "format_message", lambda: "")()
     return seen
+
+
+def test_help_is_folded_by_the_terminal_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    """Typer keeps the line ends of a help's source, and folds what is longer once more."""
+    assert main(["simulate", "--help"]) == 0
+    lines = [line.strip() for line in capfd.readouterr().out.splitlines()]
+    begin = next(k for k, line in enumerate(lines) if line.startswith("The job is a Chakra .et"))
+    *folded, _ = lines[begin : lines.index("", begin)]
+    assert min(map(len, folded)) > max(map(len, folded)) - 20
+    assert "nadi simulate TRACES --system dgx-h100" in lines
 
 
 @pytest.mark.parametrize("arguments", [

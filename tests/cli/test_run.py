@@ -98,9 +98,16 @@ def test_version(run: Any) -> None:
     assert run("--version")[1].startswith("nadi 0.")
 
 
-@pytest.mark.parametrize("arguments", [["run"], ["nonsense"], ["run", ".", "--nonsense"]])
-def test_wrong_usage_is_one_line(run: Any, arguments: list[str]) -> None:
-    assert_one_clear_line(*run(*arguments), "nadi --help")
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (["run"], "; nadi run --help shows what it takes"),
+        (["nonsense"], "; nadi --help shows the commands"),
+        (["run", ".", "--nonsense"], "; nadi run --help shows what it takes"),
+    ],
+)
+def test_wrong_usage_is_one_line(run: Any, arguments: list[str], remedy: str) -> None:
+    assert_one_clear_line(*run(*arguments), remedy)
 
 
 def test_an_empty_folder(run: Any, tmp_path: Path) -> None:

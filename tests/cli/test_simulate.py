@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+import nadi
 from nadi.cli import main
 from tests.simulator.cases import Node, collective, compute, trace_of
 
@@ -180,6 +181,29 @@ def test_what_cannot_be_written_is_refused_before_anything_is_done(
     assert part in err
 
 
+def test_a_recording_is_never_replaced(command: Command) -> None:
+    command.write([compute(0, 1)])
+    path = command.folder / "work.0.json"
+    nadi.read(command.folder / "work.0.et").write(path)
+    before = path.read_bytes()
+    (command.folder / "work.0.et").unlink()
+    options = ("--system", "dgx-h100", "-o", str(path), "--force")
+    for job in (path, command.folder / "work", command.folder):
+        assert main(["simulate", str(job), *options]) == 2
+        assert "would replace the file that is read" in command.capfd.readouterr().err
+        assert path.read_bytes() == before
+
+
+def test_a_folder_without_traces_says_what_it_may_hold(command: Command) -> None:
+    folder = command.folder / "empty"
+    for number in range(10):
+        (folder / f"run{number}").mkdir(parents=True)
+    assert main(["simulate", str(folder), "--system", "dgx-h100"]) == 2
+    err = command.capfd.readouterr().err
+    assert "run6, run7 and 2 more; give a folder with an .et for each rank, or recordings" in err
+    assert err.count("\n") == 1
+
+
 def test_ranks_that_did_the_same_share_a_row(command: Command) -> None:
     (command.folder / "net.yml").write_text(NETWORK.replace("[ 2 ]", "[ 24 ]"))
     alike = [[compute(0, 5)]] * 3 + [
@@ -303,10 +327,10 @@ def test_groups_may_come_with_any_system(command: Command) -> None:
 @pytest.mark.parametrize(
     ("content", "part"),
     [
-        ('{"5": [0, 1', "groups.json: Input data was truncated; it is a JSON object such as"),
-        ("[[0, 1]]", "Expected `object`, got `array`"),
-        ('{"5": ["a"]}', "Expected `int`, got `str`"),
-        ('{"5": [0, 9], "6": [2, 3]}', "[0, 9] are not ranks of this job of 4, from 0, each once"),
+        ('{"5": [0, 1', "groups.json: it is no file of process groups: input data was truncated;"),
+        ("[[0, 1]]", "expected `object`, got `array`"),
+        ('{"5": ["a"]}', "expected `int`, got `str`"),
+        ('{"5": [0, 9], "6": [2, 3]}', "not ranks of this job of 4, from 0, each once; mend --com"),
         ('{"5": [0, 0], "6": [2, 3]}', "[0, 0] are not ranks of this job of 4, from 0, each once"),
         ('{"5": [0, 1]}', "nobody says who is in group '6'"),
     ],
@@ -360,7 +384,7 @@ def test_files_that_cannot_be_read_are_one_line_and_nothing_written(command: Com
         assert err.count("\n") == 1
         assert not out_path.exists()
 
-    refused("work: ")  # nothing is there
+    refused("work: there is no such file or folder, and no file whose name begins so; name a folde")
     command.write(*[[compute(0, 1), collective(1, "all_gather", 100)]] * 4)
     path = command.folder / "work.2.et"
     whole = path.read_bytes()

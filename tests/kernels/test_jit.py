@@ -11,11 +11,14 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import nadi
+from nadi.kernels import _jit
 
 # a process that loads one kernel, runs it, and tells what it found
 PROBE = """
@@ -217,3 +220,21 @@ def test_a_numba_that_is_not_known_compiles_in_its_own_way(tmp_path: Path) -> No
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_one_kernel_is_made_at_a_time(monkeypatch):
+    """What numba is told meanwhile holds for all threads."""
+    under_way, most = [], []
+
+    def slow(function, _folder):
+        under_way.append(function)
+        most.append(len(under_way))
+        time.sleep(0.01)
+        under_way.remove(function)
+        return function
+
+    monkeypatch.setattr(_jit, "_compile", slow)
+    kernels = [_jit.kernel(lambda number: number + 1) for _ in range(8)]
+    with ThreadPoolExecutor(8) as executor:
+        assert list(executor.map(lambda one: one(1), kernels + kernels)) == [2] * 16
+    assert most == [1] * 8

@@ -192,6 +192,38 @@ def test_what_is_wrong_is_named_with_its_path(path: str, value: Any, where: str,
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "remedy"),
+    [
+        ("memory.capacitty", "80 GB", "there are bandwidth, capacity, remote: docs/systems.md"),
+        ("memory.remote", {"kind": "pool", "speed": 3},
+         "there are kind, bandwidth, latency, ranks_per_node: docs/systems.md"),
+        ("scheduling.policy", "best", "there are explicit, fifo, lifo: docs/systems.md"),
+        ("network.dimensions.1.size", "all", "there are any, a whole number: docs/systems.md"),
+        ("compat", "gem5", "there are nothing, astra-sim: docs/systems.md"),
+        ("memory.bandwidth", 80, 'write a figure with its unit, as text: "400 GB/s", "500 ns"'),
+        ("collectives.chunks", "two", "docs/systems.md has all keys, nadi systems NAME an example"),
+    ],
+)  # fmt: skip
+def test_what_would_be_right_is_said(path: str, value: Any, remedy: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        system_from(edited(path, value), "mine")
+    assert caught.value.remedy == remedy
+    with pytest.raises(FormatError, match="there are network, about, source, compute, memory, "):
+        system_from(edited("colour", "blue"), "mine")
+
+
+def test_a_folder_is_no_system_but_may_be_called_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("dgx-h100", "mine"):
+        (tmp_path / name).mkdir()
+    assert nadi.load_system("dgx-h100", 8).name == "dgx-h100"
+    with pytest.raises(UsageError, match="system 'mine': it is a folder, and no file; name"):
+        nadi.load_system("mine")
+
+
 def test_slots_are_those_of_devices_but_for_astra_sim() -> None:
     assert system_from(edited("scheduling.queues", 1), "mine").fit(4).slots == "device"
     assert system_from(edited("scheduling.slots", "astra-sim"), "mine").fit(4).slots == "astra-sim"
@@ -280,7 +312,7 @@ def test_a_roofline_needs_both_figures() -> None:
     [
         ("a.toml", "x = ", "read as toml"),
         ("a.json", "{", "read as json"),
-        ("a.json", "[]", "Expected `object`"),
+        ("a.json", "[]", "expected `object`"),
         ("a.txt", "x", "no ending of a system's file"),
     ],
 )

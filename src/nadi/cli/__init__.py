@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         show = getattr(error, "format_message", None)  # click's own errors of usage have it
         if show is None:
             raise
-        _complain(f"{show().rstrip('.')}; nadi --help shows the commands")
+        _complain(f"{show().rstrip('.')}; {_help_for(error)}")
         return int(getattr(error, "exit_code", 2))
     if code == 130:
         _complain("interrupted")
@@ -62,6 +62,14 @@ def run() -> NoReturn:
         with suppress(OSError, ValueError, AttributeError):  # closed, or never there
             stream.flush()
     os._exit(code)
+
+
+def _help_for(error: Exception) -> str:
+    """Say where it stands how a command, or which, is given; for click's own errors."""
+    context = getattr(error, "ctx", None)
+    if context is None or context.parent is None:
+        return "nadi --help shows the commands"
+    return f"{context.command_path} --help shows what it takes"
 
 
 def _complain(message: str) -> None:

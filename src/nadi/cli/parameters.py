@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 __all__ = ["QuickCommand", "QuickGroup"]
 
+_FOLD = re.compile(r"(?<!\n)\n(?=\S)")  # within a paragraph that is no list
 _WHOLE = re.compile(r"\d{1,15}", re.ASCII)
 
 
@@ -91,6 +92,15 @@ class _Quick:
         found = default.get_help_option(ctx)
         _take_plainly(found)
         return found
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help; each paragraph as wide as the terminal, which typer leaves as written."""
+        own: Any = self
+        default: Any = super()
+        written = own.help
+        own.help = _FOLD.sub(" ", written or "")
+        default.format_help(ctx, formatter)
+        own.help = written
 
 
 class QuickCommand(_Quick, TyperCommand):

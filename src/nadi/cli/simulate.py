@@ -128,8 +128,8 @@ def command(
         from nadi.simulator import read_job, simulate
 
         if output:
-            given = (network, system_config, remote_memory, comm_group, Path(system or job))
-            check_output(output, [path for path in given if path], force=force)
+            given = (network, system_config, remote_memory, comm_group, system, job)
+            check_output(output, [Path(path) for path in given if path], force=force)
         stated = _AstraSim(
             network, system_config, remote_memory, congestion, queues, rendezvous,
             injection_scale, right,
@@ -139,8 +139,12 @@ def command(
         else:
             machine_for = _of_astra_sim(comm_group, stated)
         found = read_job(job, progress)
+        traces = found if isinstance(found, list) else found.traces
+        if output:
+            read = (source.path for trace in traces for source in trace.provenance.sources)
+            check_output(output, [Path(name) for name in dict.fromkeys(read)], force=force)
         progress("simulating")
-        done = simulate(found, machine_for(len(found if isinstance(found, list) else found.traces)))
+        done = simulate(found, machine_for(len(traces)))
         left_out = None
         if output:
             progress(f"writing {output}")

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.attributes import CODES, AttributeBuilder, Attributes
+from nadi.attributes import CODES, AttributeBuilder, Attributes, combined
+from nadi.attributes import Part as PartOfAttributes
 from nadi.export.activities import Activities
 from nadi.export.communication import Groups, Transfer
 from nadi.formats.chakra_decode import COLLECTIVES
 from nadi.graph import EventGraph
-from nadi.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.schema import COMM_TYPES, DEPS, GROUPS, ISSUES, NODE_KINDS, NODES
 from nadi.trace import Trace
 
 __all__ = ["Part", "PlayedRank", "parts_of_ranks", "rank_traces"]
@@ -173,30 +174,36 @@ def _nodes(
     op = activities.op[own]
     special = pl.Series([_HAND_OVER, _BEFORE_RANK, _NO_OPERATION])
     names = pl.concat([graph.op_names, special])
-    kind = np.full(own.size, "COMP", dtype=object)
-    comm_type = np.full(own.size, "none", dtype=object)
+    kind = np.full(own.size, NODE_KINDS.index("COMP"))
+    comm_type = np.full(own.size, COMM_TYPES.index("none"))
     numbers = {name: np.full(own.size, -1, dtype=np.int64) for name in _OF_TRANSFERS}
     for row, part in parts:
-        kind[row] = part.kind
-        comm_type[row] = part.transfer.comm_type if part.kind != "COMM_RECV" else "recv"
+        kind[row] = NODE_KINDS.index(part.kind)
+        received = part.kind == "COMM_RECV"
+        comm_type[row] = COMM_TYPES.index("recv" if received else part.transfer.comm_type)
         for name, value in _columns_of(part, groups).items():
             numbers[name][row] = value
     work = np.where(numbers["comm_bytes"] < 0, op, -1)  # what does not communicate
+    is_cpu = _is_cpu(activities)[own]
     columns = {
         "id": np.arange(own.size),
         "name": names.gather(np.where(op >= 0, op, op + len(names))),
-        "kind": pl.Series(kind.tolist(), dtype=pl.String),
+        "kind": _of_codes("kind", NODE_KINDS, kind),
         "start": activities.start[own] + graph.job.origin,
         "duration": activities.duration[own] * unit,
         "thread": _threads(graph, activities)[own],
-        "comm_type": pl.Series(comm_type.tolist(), dtype=pl.String),
+        "comm_type": _of_codes("comm_type", COMM_TYPES, comm_type),
         **numbers,
         **{name: _of_ops(graph, name, work) for name in ("flops", "bytes")},
         **{name: _of_ops(graph, name, op) for name in ("stream", "device")},
-        "is_cpu": _is_cpu(activities)[own],
-        "category": np.where(_is_cpu(activities)[own], "operator", "kernel").tolist(),
+        "is_cpu": is_cpu,
+        "category": _of_codes("category", ("kernel", "operator"), is_cpu),
     }
     return NODES.build(own.size, columns)
+
+
+def _of_codes(column: str, words: Sequence[str], codes: npt.NDArray[Any]) -> pl.Series:
+    return pl.Series(words, dtype=NODES.dtypes[column]).gather(codes.astype(np.uint32))
 
 
 def _columns_of(part: Part, groups: list[int]) -> dict[str, int]:
@@ -245,14 +252,14 @@ def _attributes(
         builder.add_all(row, _comm_attributes(part))
     op = activities.op[own]
     every = np.arange(own.size)
-    found = _numbers("is_cpu_op", "bool", every, _is_cpu(activities)[own])
+    found = [builder.build(), _numbers("is_cpu_op", "bool", every, _is_cpu(activities)[own])]
     columns = [("thread", "int64", _threads(graph, activities)[own])]
     for column, name, type_name in _OF_OPERATIONS:
         columns.append((name, type_name, _of_ops(graph, column, np.where(of_transfers, -1, op))))
     for name, type_name, value in columns:
         rows = np.flatnonzero(value >= 0)
-        found = found.joined(_numbers(name, type_name, rows, value[rows]))
-    return builder.build().joined(found)
+        found.append(_numbers(name, type_name, rows, value[rows]))
+    return combined([PartOfAttributes(one) for one in found])
 
 
 def _numbers(

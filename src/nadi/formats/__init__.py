@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ _OWN_TIMELINE = "nadiTimeline"
 _COMPRESSED = ".gz"
 _TOGETHER = 128  # files; more take room and are no faster
 _SMALL = 1 << 20  # bytes
+_REMEMBERED = 32  # files: their first bytes take 64 KiB each
 
 
 def sniff(path: Path | str) -> Format | None:
@@ -63,6 +65,9 @@ def _by_content(head: bytes) -> str:
     return "astra-text" if astra_text.looks_like(head) else ""
 
 
+@lru_cache(
+    _REMEMBERED
+)  # a file is looked at when it is found, when it is sorted and when it is read
 def _by_keys(head: bytes) -> str:
     """Tell formats of JSON apart by the keys of the object, as far as the bytes show them."""
     from nadi.formats import chakra_json

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar, cast
 
 import numba
@@ -92,6 +93,9 @@ def _forget_unused(root: Path) -> None:
 
 
 _FOLDER = _cache_folder()
+# numba's setting is that of the whole process, and a list is read by two threads: one would set it
+# back while the other makes its kernel, which would then be kept wherever the process happens to be
+_COMPILING = Lock()
 
 
 def cache_folder() -> Path | None:
@@ -115,7 +119,8 @@ def kernel(function: _Function) -> _Function:
     def call(*arguments: Any) -> Any:
         nonlocal compiled
         if compiled is None:
-            compiled = _compile(function, _FOLDER)
+            with _COMPILING:
+                compiled = compiled or _compile(function, _FOLDER)
         try:
             return compiled(*arguments)
         except NumbaError:
@@ -125,7 +130,8 @@ def kernel(function: _Function) -> _Function:
                 raise
             # what is kept may be damaged, or the disk full: do without it
             shutil.rmtree(_FOLDER, ignore_errors=True)
-            compiled = _compile(function, None)
+            with _COMPILING:
+                compiled = _compile(function, None)
             return compiled(*arguments)
 
     return cast("_Function", call)

@@ -20,7 +20,8 @@ def report_sampling(device: Trace, log: IssueLog) -> None:
     not in the file, somebody thinned it out, and what waited for what cannot be seen.
     """
     of_host = device.category_mask("operator", "annotation")
-    ids = np.unique(device.column("external_id")[of_host & (device.column("external_id") > 0)])
+    ids = np.sort(device.column("external_id")[of_host & (device.column("external_id") > 0)])
+    ids = ids[np.diff(ids, prepend=0) > 0]  # sorting what nearly is costs less than numpy.unique
     sampled = ids.size >= _FEWEST and float(np.median(np.diff(ids))) > _USUAL_STEP
     missing = int(ids[-1] - ids[0] + 1 - ids.size) if sampled else 0
     log.add(

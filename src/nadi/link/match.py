@@ -21,6 +21,7 @@ _Names = tuple[_Ints, _Ints]
 
 MIN_EQUAL_NAMES = 0.95
 _IDS = (("rf_id", "record function id"), ("external_id", "External id"))
+_REMEDY = "give the host and the device trace of the same run"
 _BY_NAMES = "order of names on each thread"
 
 
@@ -126,11 +127,11 @@ def _refusal(host: Trace, device: Trace, best: Match, by_id: Match | None) -> Pa
     if best.is_enough and best is not shown:
         return PairError(
             where, f"{what}, though by {best.key} {best} correspond: these are two runs",
-            "give the host and the device trace of the same run, or link by names with --force",
+            f"{_REMEDY}, or link by names: nadi link --force",
         )  # fmt: skip
     return PairError(
         where, f"{what}; at least {MIN_EQUAL_NAMES:.0%} must",
-        "give the host and the device trace of the same run, or --force",
+        f"{_REMEDY}, or link all the same: nadi link --force",
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from nadi.simulator.machine.config import COLLECTIVES, System
 from nadi.simulator.machine.library import read_system_file, shipped_systems
 from nadi.simulator.machine.system_file import SystemFile
 from nadi.simulator.prices import collective_time, message_time, stand_in
+from nadi.simulator.rows import number_rows
 from nadi.trace import Job
 
 __all__ = ["OnSystem", "Prices", "on_system", "prices_on"]
@@ -170,16 +171,17 @@ def prices_on(graph: EventGraph, system: System) -> Prices:
     src = np.where(sends, rank, graph.gather("src").to_numpy())
     dst = np.where(sends | inwards, graph.gather("dst").to_numpy(), rank)
     none = np.full(graph.num_ops, -1)
-    alike = np.stack([
+    alike = (
         comm_type, size, np.where(message, -1, numbers),
         np.where(message | outwards, src, none), np.where(message | inwards, dst, none),
-    ])  # fmt: skip
+    )  # fmt: skip
     chosen = np.flatnonzero(comm_type != COMM_TYPES.index("none"))
-    kinds, of_op = np.unique(alike[:, chosen], axis=1, return_inverse=True)
-    prices = np.array([_price(system, groups, *kind) for kind in kinds.T.tolist()], dtype=np.int64)
+    of_op, first = number_rows([column[chosen] for column in alike])
+    kinds = np.stack([column[chosen[first]] for column in alike], axis=1).tolist()
+    prices = np.array([_price(system, groups, *kind) for kind in kinds], dtype=np.int64)
     time = np.full(graph.num_ops, -1, dtype=np.int64)
     if chosen.size:
-        time[chosen] = prices[of_op.reshape(-1)]
+        time[chosen] = prices[of_op]
     return Prices(time, _by_type(graph, system, comm_type, time))
 
 

@@ -80,8 +80,9 @@ def read_comm_groups(path: Path | str) -> dict[str, tuple[int, ...]]:
         return msgspec.json.decode(_read_text(Path(path)), type=dict[str, tuple[int, ...]])
     except msgspec.MsgspecError as error:
         raise FormatError(
-            str(path), str(error), 'it is a JSON object such as {"1": [0, 1], "2": [2, 3]}'
-        ) from None
+            str(path), f"it is no file of process groups: {_lowered(str(error))}",
+            'write a JSON object such as {"1": [0, 1], "2": [2, 3]}',
+        ) from None  # fmt: skip
 
 
 def astra_sim_system(
@@ -240,14 +241,20 @@ def _read_text(path: Path) -> str:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise InputError(str(path), f"cannot be read: {reason}") from None
+        raise InputError(str(path), f"cannot be read: {reason}", "check the path") from None
+
+
+def _lowered(what: str) -> str:
+    return what[:1].lower() + what[1:]
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         return msgspec.json.decode(_read_text(path), type=dict[str, Any])
     except msgspec.MsgspecError as error:
-        raise FormatError(str(path), str(error)) from None
+        raise FormatError(
+            str(path), _lowered(str(error)), "give the file that ASTRA-sim is started with"
+        ) from None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

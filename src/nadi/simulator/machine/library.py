@@ -31,6 +31,8 @@ def shipped_text(name: str) -> str:
         If there is none of that name; the message names similar ones.
     """
     known = shipped_systems()
+    if name not in known and Path(name).is_dir():
+        raise UsageError(f"system {name!r}", "it is a folder, and no file", "name the file in it")
     if name not in known:
         near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.4)
         remedy = f"did you mean {' or '.join(near)}" if near else f"there are {', '.join(known)}"
@@ -63,7 +65,10 @@ def read_system_file(path_or_name: Path | str) -> SystemFile:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
+        raise InputError(
+            str(path), f"cannot be read: {error.strerror or error}",
+            "check the path; nadi systems lists what comes with Nadi",
+        ) from None  # fmt: skip
     return parse_system_file(content, path.suffix, str(path))
 
 

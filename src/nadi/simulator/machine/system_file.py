@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from nadi.errors import FormatError, UsageError
 from nadi.simulator.machine.config import (
@@ -32,6 +33,7 @@ __all__ = ["SystemFile", "parse_system_file", "system_from"]
 _Value = TypeVar("_Value")
 _Algorithms = str | tuple[str, ...]
 _SHAPE = re.compile(r"\d+\*?(x\d+\*?)*")
+_STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
 _AT = re.compile(r"(.*?) - at `(.*)`", re.DOTALL)
 
 
@@ -433,11 +435,55 @@ def system_from(value: Any, name: str) -> SystemFile:
     except msgspec.ValidationError as error:
         at = _AT.fullmatch(str(error))
         what, path = (at[1], at[2]) if at else (str(error), "$")
-        raise FormatError(
-            f"{name}: {path}", what, "docs/systems.md has all keys, nadi systems NAME an example"
-        ) from None
+        what = what[:1].lower() + what[1:]
+        raise FormatError(f"{name}: {path}", what, _remedy(what, path)) from None
     found = msgspec.structs.replace(found, name=name)
     found.check()
+    return found
+
+
+def _remedy(what: str, path: str) -> str:
+    """Say what may stand at a path of a file."""
+    possible = _possible(path)
+    if "unknown field" in what:
+        keys = [
+            key.encode_name
+            for one in possible
+            if isinstance(one, inspect.StructType)
+            for key in one.fields
+            if one.cls is not SystemFile or key.name != "name"
+        ]
+        return f"there are {', '.join(keys)}: docs/systems.md"
+    words = [
+        str(word or "nothing")
+        for one in possible
+        if isinstance(one, inspect.LiteralType)
+        for word in one.values
+    ]
+    if words:
+        if any(isinstance(one, inspect.IntType) for one in possible):
+            words.append("a whole number")
+        return f"there are {', '.join(words)}: docs/systems.md"
+    if what in ("expected `str`, got `int`", "expected `str`, got `float`"):
+        return 'write a figure with its unit, as text: "400 GB/s", "500 ns"'
+    return "docs/systems.md has all keys, nadi systems NAME an example"
+
+
+def _possible(path: str) -> list[inspect.Type]:
+    """Give the types that a value at a path of a file may have."""
+    found: list[inspect.Type] = [inspect.type_info(SystemFile)]
+    for step in _STEP.finditer(path):
+        inside: list[inspect.Type] = []
+        for one in found:
+            if isinstance(one, inspect.StructType):
+                inside += [key.type for key in one.fields if key.encode_name == step[1]]
+            elif isinstance(one, inspect.DictType):
+                inside.append(one.value_type)
+            elif isinstance(one, inspect.VarTupleType):
+                inside.append(one.item_type)
+        found = []
+        for one in inside:
+            found += one.types if isinstance(one, inspect.UnionType) else [one]
     return found
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.operands import OPERAND_NAMES
+from nadi.attributes import Attributes
+from nadi.operands import OPERAND_NAMES, tensor_uses
 from nadi.schema import LIVE_MEMORY
 from nadi.simulator.machine.config import System
 from nadi.simulator.run.simulation import Simulation
@@ -22,7 +23,6 @@ __all__ = ["are_of_device", "beyond_capacity", "live_memory"]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 _HOST = "cpu"
-_NO_MEMORY = "meta"  # the device of tensors that have a shape and no data
 
 
 class _WithMemory(Protocol):
@@ -106,51 +106,55 @@ def live_memory(simulation: Simulation) -> pl.DataFrame | None:
 
 
 def _uses(trace: Trace) -> _Uses | None:
-    """Read who uses which storage; None if no operand is a tensor with memory."""
-    if not set(trace.attributes.names) & set(OPERAND_NAMES):
-        return None  # nearly at once, where tables of nothing would take a moment
-    tensors = trace.tensors.with_columns(
-        pl.col("device").cast(pl.String), end=pl.Series(_ends(trace.tensors))
-    ).with_row_index("tensor")
-    tensors = tensors.filter((pl.col("end") > 0) & (pl.col("device") != _NO_MEMORY))
-    if tensors.is_empty():
+    """Read who uses which storage; None if no operand is a tensor with memory. O(bytes of them)."""
+    said, new_row = _saying_of_operands(trace)
+    if said is None:
+        return None  # nearly at once, where arrays of nothing would take a moment
+    found = tensor_uses(said)
+    has_memory = found.end > found.begin
+    used = np.flatnonzero(np.bincount(found.device[has_memory], minlength=1))
+    if not used.size:
         return None
-    devices = tensors["device"].unique().sort().to_list()
-    found = (
-        trace.operands.lazy()
-        .filter(pl.col("tensor") >= 0)
-        .select("node", "is_output", pl.col("tensor").cast(pl.UInt32))
-        .join(tensors.lazy(), on="tensor")
-        .group_by("node", "storage_id", "device")
+    number = {found.devices[device]: device for device in used.tolist()}
+    devices = sorted(number)
+    code_of_device = np.zeros(len(found.devices), dtype=np.int64)
+    code_of_device[[number[name] for name in devices]] = np.arange(len(devices))
+    code_of_storage = np.zeros(found.num_storages, dtype=np.int64)
+    code_of_storage[found.storage[has_memory]] = code_of_device[found.device[has_memory]]
+    node = found.node if new_row is None else new_row[found.node]
+    chosen = np.flatnonzero(has_memory[found.tensor] & (node >= 0))
+    tensor = found.tensor[chosen]
+    once = (
+        pl.LazyFrame({
+            "node": node[chosen],
+            "storage": found.storage[tensor],
+            "end": found.end[tensor],
+            "is_output": found.is_output[chosen],
+        })
+        .group_by("node", "storage")
         .agg(pl.col("end").max(), makes=pl.col("is_output").all())
-        .with_columns(
-            number=pl.struct("storage_id", "device").rank("dense").cast(pl.Int64) - 1,
-            code=pl.col("device").replace_strict(
-                devices, range(len(devices)), return_dtype=pl.Int64
-            ),
-        )
         .collect()
-    )
+    )  # fmt: skip
+    storage = once["storage"].to_numpy()
     return _Uses(
-        found["node"].to_numpy(), found["number"].to_numpy(), found["end"].to_numpy(),
-        found["makes"].to_numpy(), found["code"].to_numpy(), devices,
+        once["node"].to_numpy(), storage, once["end"].to_numpy(), once["makes"].to_numpy(),
+        code_of_storage[storage], devices,
     )  # fmt: skip
 
 
-def _ends(tensors: pl.DataFrame) -> Ints:
-    """Give up to which byte of its storage each tensor reaches."""
-    offset, elements, itemsize = (
-        tensors[name].to_numpy() for name in ("offset", "elements", "itemsize")
-    )
-    reach = elements.copy()
-    count = tensors["strides"].list.len().to_numpy().astype(np.int64)
-    strided = np.flatnonzero(count)
-    if strided.size:
-        chosen = tensors[strided].select("shape", "strides").explode("shape", "strides")
-        last = (chosen["shape"].to_numpy() - 1) * chosen["strides"].to_numpy()
-        first = np.cumsum(count[strided]) - count[strided]
-        reach[strided] = np.add.reduceat(last, first) + 1
-    return np.asarray(np.where(elements > 0, (offset + reach) * itemsize, 0))
+def _saying_of_operands(trace: Trace) -> tuple[Attributes | None, Ints | None]:
+    """Give the attributes that say of operands, and the rows of their nodes; None if none do.
+
+    Of a recording only the host's do: those of both traces need not be put together.
+    """
+    parts = [
+        part for part in trace.attribute_parts if set(part.attributes.names) & set(OPERAND_NAMES)
+    ]
+    if not parts:
+        return None, None
+    if len(parts) > 1 or parts[0].is_kept is not None:
+        return trace.attributes, None
+    return parts[0].attributes, parts[0].new_row
 
 
 def _times(simulation: Simulation, rank: int, played: PlayedRank | None) -> tuple[Ints, Ints]:

@@ -16,6 +16,7 @@ from nadi.simulator.collectives.phases import Phase
 from nadi.simulator.collectives.steps import ROOTED
 from nadi.simulator.collectives.traffic import Traffic, links_per_rank
 from nadi.simulator.machine.config import System
+from nadi.simulator.rows import number_rows
 from nadi.simulator.run.simulation import Simulation
 
 __all__ = ["link_table"]
@@ -194,11 +195,11 @@ def _uses(simulation: Simulation) -> Counter[_Use]:
             found.update(_uses_in_order(simulation, node[trail.rank[node] == rank], rank))
         return found
     sizes = np.array([members.size for members in trail.group_members])
-    pairs, members = np.unique(
-        np.stack([trail.peer[node], trail.key[node]]), axis=1, return_counts=True
-    )
+    number, one = number_rows([trail.peer[node], trail.key[node]])
+    pairs = zip(trail.peer[node[one]].tolist(), trail.key[node[one]].tolist(), strict=True)
+    members = np.bincount(number, minlength=one.size)
     alike = simulation.program.num_ranks < simulation.cycles.size
-    for (group, shape), count in zip(pairs.T.tolist(), members.tolist(), strict=True):
+    for (group, shape), count in zip(pairs, members.tolist(), strict=True):
         meetings = count if alike else count // int(sizes[group])
         root, phases = int(trail.shapes[shape, M.H_ROOT]), _phases(simulation, shape)
         first = 0

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nadi.kernels import machine as M
+from nadi.simulator.rows import number_rows
 from nadi.simulator.run.simulation import Simulation
 
 __all__ = ["Meetings", "Messages", "meetings_of", "messages_of_nodes"]
@@ -39,15 +40,12 @@ def meetings_of(simulation: Simulation) -> Meetings:
     node = np.flatnonzero(trail.kind[:size] == M.COLLECTIVE)
     place = _places(simulation, node)
     whole = np.flatnonzero(trail.kind[:size] == M.CUSTOM)
-    keys = np.stack([
+    number, _ = number_rows([
         np.concatenate([trail.peer[node], np.full(whole.size, -1)]),
         np.concatenate([trail.number[node], _counted(simulation, whole)]),
         np.concatenate([place, np.zeros(whole.size, dtype=np.int64)]),
     ])  # fmt: skip
-    if not keys.size:
-        return Meetings(node, node)
-    _, number = np.unique(keys, axis=1, return_inverse=True)
-    return Meetings(np.concatenate([node, whole]), number.reshape(-1))
+    return Meetings(np.concatenate([node, whole]), number)
 
 
 def _places(simulation: Simulation, node: Ints) -> Ints:

@@ -67,7 +67,7 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
             program = in_lanes(program)
         alike = program.num_ranks == system.network.num_ranks and program.is_alike
         alike = alike and stands_for_all(program, system)
-        if alike:
+        if alike and program.num_ranks > 1:
             program = program_of(traces[:1])
     custom = {
         comm_type: program_of(read_ranks(prefix))

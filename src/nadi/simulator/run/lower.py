@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -17,6 +17,7 @@ from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.collectives.recipes import chunks_of, recipe_of
 from nadi.simulator.collectives.shortcuts import is_whole, nothing_contends
 from nadi.simulator.machine.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
+from nadi.simulator.rows import number_rows
 from nadi.simulator.work.lanes import (
     in_lanes,
     is_one_at_a_time,
@@ -32,6 +33,7 @@ Ints = npt.NDArray[np.int64]
 _KIND = {name: code for code, name in enumerate(NODE_KINDS)}
 _COMM_TYPE = {name: code for code, name in enumerate(COMM_TYPES)}
 _LONGEST = 2**62
+_TOLD = 16  # members of a group
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,16 +205,17 @@ def _set_messages(program: Program, nodes: Ints) -> int:
     if wrong.any():
         _refuse(
             program, chosen[int(np.argmax(wrong))],
-            f"its other rank is {int(peer[wrong][0])}, and the job has {program.num_ranks} ranks, "
-            "from 0; see that the traces of all are there",
+            f"its other rank is {int(peer[wrong][0])}, and the job has {program.num_ranks} "
+            f"rank{'s' if program.num_ranks > 1 else ''}, from 0",
+            "see that the traces of all are there",
         )  # fmt: skip
     size = np.maximum(program.comm_bytes[chosen], 0)
     tag = np.maximum(program.tag[chosen], 0)
     src, dst = np.where(sends, own, peer), np.where(sends, peer, own)
-    _, key = np.unique(np.stack([tag, src, dst, size]), axis=1, return_inverse=True)
+    key, _ = number_rows([tag, src, dst, size])
     nodes[chosen, M.N_KIND] = np.where(sends, M.SEND, M.RECEIVE)
     nodes[chosen, M.N_PEER], nodes[chosen, M.N_SIZE] = peer, size
-    nodes[chosen, M.N_KEY] = key.reshape(-1)
+    nodes[chosen, M.N_KEY] = key
     return int(key.max()) + 1
 
 
@@ -290,6 +293,11 @@ def _custom_rows(own: Program, num_ranks: int, comm_type: str) -> tuple[Ints, in
     return rows, _set_messages(own, rows)
 
 
+def _few(members: Sequence[int]) -> str:
+    more = f" and {len(members) - _TOLD} more" if len(members) > _TOLD else ""
+    return f"{list(members[:_TOLD])}{more}"
+
+
 class _Groups:
     """The groups of a job; the first is all ranks."""
 
@@ -320,8 +328,10 @@ class _Groups:
         num_ranks = self.num_ranks
         if len(set(members)) < len(members) or not all(0 <= r < num_ranks for r in members):
             raise InputError(
-                where, f"its members {list(members)} are not ranks of this job of {num_ranks}, "
-                "from 0, each once", "give the groups of this job, and the traces of all ranks",
+                where, f"its members {_few(members)} are not ranks of this job of {num_ranks}, "
+                "from 0, each once",
+                "mend --comm-group, or groups in the system's file" if name in system.groups
+                else "the traces state them: give those of all ranks, or --comm-group",
             )  # fmt: skip
         if len(members) == num_ranks:
             return 0
@@ -359,15 +369,15 @@ def _set_collectives(
             return np.zeros((1, M.SHAPE_FIELDS), dtype=np.int64), ()
     group = nodes[chosen, M.N_PEER]
     is_barrier = program.comm_type[chosen] == _COMM_TYPE["barrier"]
-    alike = np.stack([
+    alike = [
         program.comm_type[chosen],
         np.where(is_barrier, 1, np.maximum(program.comm_bytes[chosen], 0)),
         program.involved[chosen],
         _alike(system, groups)[group],
         _roots(program, nodes, groups, chosen),
-    ])  # fmt: skip
-    kinds, first, shape = np.unique(alike, axis=1, return_index=True, return_inverse=True)
-    nodes[chosen, M.N_KIND], nodes[chosen, M.N_KEY] = M.COLLECTIVE, shape.reshape(-1)
+    ]
+    shape, first = number_rows(alike)
+    nodes[chosen, M.N_KIND], nodes[chosen, M.N_KEY] = M.COLLECTIVE, shape
     recipes: dict[Recipe, int] = {}
     found: dict[tuple[int, ...], Recipe] = {}
     # collectives of the host's slot may run beside others, and share queues with them
@@ -380,8 +390,9 @@ def _set_collectives(
         may_meet = may_meet and policy_of(system) == M.FIFO and is_one_at_a_time(program, chosen)
         if policy_of(system) == M.EXPLICIT:
             nodes[chosen, M.N_SIZE] = program.priority[chosen]
-    shapes = np.zeros((kinds.shape[1], M.SHAPE_FIELDS), dtype=np.int64)
-    for k, (code, size, involved, group, root) in enumerate(kinds.T.tolist()):
+    shapes = np.zeros((first.size, M.SHAPE_FIELDS), dtype=np.int64)
+    kinds = zip(*(column[first].tolist() for column in alike), strict=True)
+    for k, (code, size, involved, group, root) in enumerate(kinds):
         comm_type = COMM_TYPES[code]
         where = program.describe(int(chosen[first[k]]))
         if comm_type not in (ASTRA_SIM_COLLECTIVES if system.compat else COLLECTIVES):
@@ -458,8 +469,9 @@ def _set_groups(
         place = groups.place(number, rank)
         if place < 0:
             _refuse(
-                program, node, f"its rank is not in its group {program.group_names[code - 1]!r}"
-            )
+                program, node, f"its rank is not in its group {program.group_names[code - 1]!r}",
+                "give each rank its own trace, and the groups of this job",
+            )  # fmt: skip
         numbers.append(number)
         places.append(place)
     nodes[chosen, M.N_PEER] = np.array(numbers, dtype=np.int64)[of_node]

@@ -13,6 +13,7 @@ from nadi.trace import Job, Trace
 
 __all__ = ["find_ranks", "read_job", "read_ranks"]
 
+_WANTED = "an .et for each rank, or recordings: a device trace per rank, and the host traces"
 _NUMBERS = re.compile(r"\d+")
 _NAME = re.compile(r"(.*?)\.?(\d+)\.et(?:\.gz)?")
 
@@ -99,6 +100,11 @@ def read_job(
     """
     place = Path(path)
     files = _with_prefix(place)
+    if not files and not place.exists() and place.parent.is_dir():
+        raise InputError(
+            str(path), "there is no such file or folder, and no file whose name begins so",
+            "name a folder, a file, or what the names of a job's files begin with",
+        )  # fmt: skip
     inside = place.iterdir() if place.is_dir() else files
     names = [match for file in inside if (match := _NAME.fullmatch(file.name))]
     if (place.is_dir() and names) or any(match[1] == place.name for match in names):
@@ -106,7 +112,7 @@ def read_job(
         return read_ranks(place)
     from nadi.loading import load_job, read_all  # which link recordings
 
-    found = list_files(files or [path])
+    found = list_files(files or [path], _WANTED)
     if found.hosts or found.devices:
         if found.others:
             raise PairError(

@@ -18,6 +18,7 @@ from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import topological_order
 from nadi.schema import NODE_KINDS
 from nadi.simulator.machine.config import System
+from nadi.simulator.rows import number_rows
 from nadi.simulator.work.program import Program
 
 __all__ = ["in_lanes", "is_one_at_a_time", "numbers_in_groups", "policy_of", "slots_beside_lanes"]
@@ -72,8 +73,8 @@ def is_one_at_a_time(program: Program, chosen: Ints) -> bool:
         return True
     if program.lane is None or (program.lane[chosen] < 0).any():
         return False
-    pairs = np.unique(np.stack([rank, program.lane[chosen]]), axis=1)
-    return bool(pairs.shape[1] == np.unique(rank).size)
+    # a lane is of one rank
+    return bool(np.unique(program.lane[chosen]).size == np.unique(rank).size)
 
 
 def slots_beside_lanes(program: Program) -> Ints:
@@ -117,18 +118,14 @@ def _lanes(program: Program) -> tuple[Ints, tuple[str, ...]]:
     on_stream = in_order & ~program.is_cpu & (stream >= 0)
     on_thread = in_order & ~on_stream & (thread >= 0)
     chosen = np.flatnonzero(on_stream | on_thread)
-    keys = np.stack([
-        program.rank[chosen],
-        np.where(on_stream, _STREAM, _THREAD)[chosen],
-        np.where(on_stream, np.maximum(device, 0), 0)[chosen],
-        np.where(on_stream, stream, thread)[chosen],
-    ])  # fmt: skip
-    different, number = np.unique(keys, axis=1, return_inverse=True)
+    what = np.where(on_stream, _STREAM, _THREAD)[chosen]
+    one = np.where(on_stream, stream, thread)[chosen]
+    of_device = np.where(on_stream, np.maximum(device, 0), 0)[chosen]
     lane = np.full(program.num_nodes, -1, dtype=np.int64)
-    lane[chosen] = number.reshape(-1)
+    lane[chosen], first = number_rows([program.rank[chosen], what, of_device, one])
     names = tuple(
-        f"{'stream' if what == _STREAM else 'thread'} {one}"
-        for _, what, _, one in different.T.tolist()
+        f"{'stream' if kind == _STREAM else 'thread'} {number}"
+        for kind, number in zip(what[first].tolist(), one[first].tolist(), strict=True)
     )
     return lane, names
 
