@@ -351,35 +351,19 @@ def _set_collectives(
     program: Program, system: System, nodes: Ints, groups: _Groups
 ) -> tuple[Ints, tuple[Recipe, ...]]:
     """Say how each collective is done; gives their shapes and recipes."""
-    replayed = nodes[: program.num_nodes, M.N_KIND] == M.DELAY
-    chosen = np.flatnonzero((program.kind == _KIND["COMM_COLL"]) & replayed)
-    if system.compute.replay_only or not chosen.size:
+    chosen = _simulated(program, system, nodes, groups)
+    if not chosen.size:
         return np.zeros((1, M.SHAPE_FIELDS), dtype=np.int64), ()
-    if system.compat:  # which replays a broadcast
-        broadcast = _COMM_TYPE["broadcast"]
-        chosen = chosen[program.comm_type[chosen] != broadcast]
-        if not chosen.size:
-            return np.zeros((1, M.SHAPE_FIELDS), dtype=np.int64), ()
-    _set_groups(program, system, nodes, groups, chosen)
-    sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
-    if not system.compat:
-        # what nobody else takes part in, or nobody whose trace is here, as long as recorded
-        chosen = chosen[(sizes[nodes[chosen, M.N_PEER]] > 1) | (program.duration[chosen] <= 0)]
-        if not chosen.size:
-            return np.zeros((1, M.SHAPE_FIELDS), dtype=np.int64), ()
-    group = nodes[chosen, M.N_PEER]
     is_barrier = program.comm_type[chosen] == _COMM_TYPE["barrier"]
-    alike = [
+    columns = [
         program.comm_type[chosen],
         np.where(is_barrier, 1, np.maximum(program.comm_bytes[chosen], 0)),
         program.involved[chosen],
-        _alike(system, groups)[group],
+        _alike(system, groups)[nodes[chosen, M.N_PEER]],
         _roots(program, nodes, groups, chosen),
     ]
-    shape, first = number_rows(alike)
+    shape, first = number_rows(columns)
     nodes[chosen, M.N_KIND], nodes[chosen, M.N_KEY] = M.COLLECTIVE, shape
-    recipes: dict[Recipe, int] = {}
-    found: dict[tuple[int, ...], Recipe] = {}
     # collectives of the host's slot may run beside others, and share queues with them
     may_meet = nothing_contends(system) and system.collectives.queues == 1
     if program.lane is None:
@@ -390,31 +374,58 @@ def _set_collectives(
         may_meet = may_meet and policy_of(system) == M.FIFO and is_one_at_a_time(program, chosen)
         if policy_of(system) == M.EXPLICIT:
             nodes[chosen, M.N_SIZE] = program.priority[chosen]
-    shapes = np.zeros((first.size, M.SHAPE_FIELDS), dtype=np.int64)
-    kinds = zip(*(column[first].tolist() for column in alike), strict=True)
+    names = [program.describe(node) for node in chosen[first].tolist()]
+    kinds = zip(*(column[first].tolist() for column in columns), strict=True)
+    return _shapes(system, groups, list(kinds), names, may_meet=may_meet)
+
+
+def _simulated(program: Program, system: System, nodes: Ints, groups: _Groups) -> Ints:
+    """Choose the collectives that do not take their recorded time, and find their groups."""
+    replayed = nodes[: program.num_nodes, M.N_KIND] == M.DELAY
+    chosen = np.flatnonzero((program.kind == _KIND["COMM_COLL"]) & replayed)
+    if system.compute.replay_only:
+        return chosen[:0]
+    if system.compat:  # which replays a broadcast
+        chosen = chosen[program.comm_type[chosen] != _COMM_TYPE["broadcast"]]
+    if not chosen.size:
+        return chosen
+    _set_groups(program, system, nodes, groups, chosen)
+    if system.compat:
+        return chosen
+    # what nobody else takes part in, or nobody whose trace is here, as long as recorded
+    sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
+    met: npt.NDArray[np.bool_] = sizes[nodes[chosen, M.N_PEER]] > 1
+    return np.asarray(chosen[met | (program.duration[chosen] <= 0)])
+
+
+def _shapes(
+    system: System, groups: _Groups, kinds: list[tuple[int, ...]], names: list[str], *,
+    may_meet: bool,
+) -> tuple[Ints, tuple[Recipe, ...]]:  # fmt: skip
+    """Say how each kind is done: its type, bytes, dimensions, group and root; gives all recipes."""
+    shapes = np.zeros((len(kinds), M.SHAPE_FIELDS), dtype=np.int64)
+    recipes: dict[Recipe, int] = {}
+    found: dict[tuple[int, ...], Recipe] = {}
     for k, (code, size, involved, group, root) in enumerate(kinds):
         comm_type = COMM_TYPES[code]
-        where = program.describe(int(chosen[first[k]]))
         if comm_type not in (ASTRA_SIM_COLLECTIVES if system.compat else COLLECTIVES):
             raise UsageError(
-                where, f"a collective of type {comm_type} is not simulated",
+                names[k], f"a collective of type {comm_type} is not simulated",
                 "ASTRA-sim stops there" if system.compat else "",
             )  # fmt: skip
-        if (code, involved, group, root) not in found:  # whatever their sizes
+        key = code, involved, group, root
+        if key not in found:  # whatever their sizes
             members = groups.members[group] if group else None
-            found[code, involved, group, root] = recipe_of(
-                system, comm_type, members, involved, root
-            )
-        recipe = found[code, involved, group, root]
-        count, chunk, rest = chunks_of(system, comm_type, size, groups.num_ranks, where)
+            found[key] = recipe_of(system, comm_type, members, involved, root)
+        recipe = found[key]
+        count, chunk, rest = chunks_of(system, comm_type, size, groups.num_ranks, names[k])
         if recipe.goes_both_ways:
             count, (chunk, rest) = 2 * count, divmod(count * chunk + rest, 2 * count)
-        number = recipes.setdefault(recipe, len(recipes))
         # with several under way at once, chunks of different sizes may pass each other
         trees = any(len(phase.steps) > 1 for phase in recipe.phases)
         in_order = (rest == 0 and not trees) or system.collectives.active_chunks == 1
-        size_of_group = groups.num_ranks if group == 0 else int(sizes[group])
-        whole = may_meet and in_order and is_whole(recipe, size_of_group)
+        whole = may_meet and in_order and is_whole(recipe, groups.members[group].size)
+        number = recipes.setdefault(recipe, len(recipes))
         shapes[k] = number, count, chunk, int(whole), rest, root
     return shapes, tuple(recipes)
 
