@@ -328,6 +328,7 @@ def test_groups_may_come_with_any_system(command: Command) -> None:
     ("content", "part"),
     [
         ('{"5": [0, 1', "groups.json: it is no file of process groups: input data was truncated;"),
+        ("groups: 5", "groups.json: it is no file of process groups: JSON is malformed: "),
         ("[[0, 1]]", "expected `object`, got `array`"),
         ('{"5": ["a"]}', "expected `int`, got `str`"),
         ('{"5": [0, 9], "6": [2, 3]}', "not ranks of this job of 4, from 0, each once; mend --com"),

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.errors import FormatError
+from nadi.errors import FormatError, lowered
 from nadi.formats.container import RawFile
 from nadi.kernels import json_tokens
 from nadi.kernels.json_tokens import failure_of, read_key, skip
@@ -279,8 +279,7 @@ def decode_span(
     except RecursionError:
         raise json_error(raw, json_tokens.TOO_DEEP, span.at) from None
     except msgspec.MsgspecError as error:
-        what = str(error)
-        what = what[:1].lower() + what[1:]
+        what = lowered(str(error))
         what = what.replace("`$", path).rstrip("`") if "`$" in what else f"{what} - at {path}"
         raise FormatError(raw.name, what, _UNLIKE_PYTORCH) from None
 

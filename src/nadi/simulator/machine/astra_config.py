@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from nadi.errors import FormatError, InputError
+from nadi.errors import FormatError, InputError, lowered
 from nadi.simulator.machine.config import (
     ASTRA_SIM_COLLECTIVES,
     Dimension,
@@ -80,7 +80,7 @@ def read_comm_groups(path: Path | str) -> dict[str, tuple[int, ...]]:
         return msgspec.json.decode(_read_text(Path(path)), type=dict[str, tuple[int, ...]])
     except msgspec.MsgspecError as error:
         raise FormatError(
-            str(path), f"it is no file of process groups: {_lowered(str(error))}",
+            str(path), f"it is no file of process groups: {lowered(str(error))}",
             'write a JSON object such as {"1": [0, 1], "2": [2, 3]}',
         ) from None  # fmt: skip
 
@@ -244,16 +244,12 @@ def _read_text(path: Path) -> str:
         raise InputError(str(path), f"cannot be read: {reason}", "check the path") from None
 
 
-def _lowered(what: str) -> str:
-    return what[:1].lower() + what[1:]
-
-
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         return msgspec.json.decode(_read_text(path), type=dict[str, Any])
     except msgspec.MsgspecError as error:
         raise FormatError(
-            str(path), _lowered(str(error)), "give the file that ASTRA-sim is started with"
+            str(path), lowered(str(error)), "give the file that ASTRA-sim is started with"
         ) from None
 
 

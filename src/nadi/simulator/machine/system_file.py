@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 import msgspec
 from msgspec import inspect
 
-from nadi.errors import FormatError, UsageError
+from nadi.errors import FormatError, UsageError, lowered
 from nadi.simulator.machine.config import (
     COLLECTIVES,
     Bus,
@@ -415,7 +415,8 @@ def parse_system_file(content: bytes, suffix: str, name: str) -> SystemFile:
     try:
         return system_from(read(content), name)
     except (tomllib.TOMLDecodeError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FormatError(name, str(error), f"mend it: it is read as {suffix[1:]}") from None
+        what = lowered(str(error))
+        raise FormatError(name, what, f"mend it: it is read as {suffix[1:]}") from None
     except ImportError:
         raise UsageError(
             name, "YAML needs PyYAML", "pip install 'nadi[yaml]', or write TOML or JSON"
@@ -435,7 +436,7 @@ def system_from(value: Any, name: str) -> SystemFile:
     except msgspec.ValidationError as error:
         at = _AT.fullmatch(str(error))
         what, path = (at[1], at[2]) if at else (str(error), "$")
-        what = what[:1].lower() + what[1:]
+        what = lowered(what)
         raise FormatError(f"{name}: {path}", what, _remedy(what, path)) from None
     found = msgspec.structs.replace(found, name=name)
     found.check()
