@@ -11,13 +11,14 @@ import polars as pl
 __all__ = ["number_rows"]
 
 _Ints = npt.NDArray[np.int64]
+_LARGEST = 2**62
 
 
 def number_rows(columns: Sequence[_Ints]) -> tuple[_Ints, _Ints]:
     """Give a number to each different row, from 0, in ascending order of the columns.
 
-    They are found by a hash: to sort all of them byte by byte, as ``numpy.unique`` does, takes
-    twenty times as long, 0.3 s for 240,000 rows.
+    Sorted as one number each, or found by a hash where that would be too large: ``numpy.unique``
+    compares rows byte by byte, which takes ten times as long.
 
     Parameters
     ----------
@@ -29,6 +30,31 @@ def number_rows(columns: Sequence[_Ints]) -> tuple[_Ints, _Ints]:
     number, first
         int64: of each row, shape (rows,); the first row of each number, shape (numbers,).
     """
+    key = _as_one(columns)
+    if key is None:
+        return _by_hash(columns)
+    order = np.argsort(key, kind="stable")
+    ordered = key[order]
+    is_new = np.append(True, ordered[1:] != ordered[:-1])[: key.size]
+    number = np.empty(key.size, dtype=np.int64)
+    number[order] = np.cumsum(is_new) - 1
+    return number, order[is_new].astype(np.int64, copy=False)
+
+
+def _as_one(columns: Sequence[_Ints]) -> _Ints | None:
+    """Put each row into one number, in the same order; None if that would be too large."""
+    key, span = np.zeros(columns[0].size, dtype=np.int64), 1
+    for column in columns if key.size else ():
+        least, most = int(column.min()), int(column.max())
+        span *= most - least + 1
+        if span > _LARGEST:
+            return None
+        if most > least:
+            key = key * (most - least + 1) + (column - least)
+    return key
+
+
+def _by_hash(columns: Sequence[_Ints]) -> tuple[_Ints, _Ints]:
     names = [str(number) for number in range(len(columns))]
     rows = pl.DataFrame(dict(zip(names, columns, strict=True)))
     different = (
