@@ -25,9 +25,9 @@ def main() -> None:
             given = et
         copy = Path(folder) / "copy.et"
         trace = nadi.read(given)
-        trace.write(copy)
+        nadi.write(trace, copy)
         reading = best_of(lambda: nadi.read(given))
-        writing = best_of(lambda: trace.write(copy))
+        writing = best_of(lambda: nadi.write(trace, copy))
         size, nodes = given.stat().st_size / 1e6, trace.nodes.height
     print(f"{nodes:,} nodes, {len(trace.attributes):,} attributes, {size:.0f} MB")
     for what, seconds in (("read", reading), ("write", writing)):

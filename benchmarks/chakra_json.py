@@ -30,7 +30,7 @@ def main() -> None:
     trace = nadi.load_job(given).traces[0] if given.is_dir() else nadi.read(given)
     with tempfile.TemporaryDirectory() as folder:
         path, objects = Path(folder) / "written.json", Path(folder) / "jsonized.json"
-        trace.write(path, to="chakra-json")
+        nadi.write(trace, path, to="chakra-json")
         write_objects(path, objects)
         for file in (path, objects):
             report_read(file, file.stat().st_size, trace.nodes.height, "nodes")

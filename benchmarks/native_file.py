@@ -25,7 +25,7 @@ def main() -> None:
     trace = repeated(nadi.load_job(folder).traces[0])
     with tempfile.TemporaryDirectory() as output:
         path = Path(output) / "million.nadi"
-        writing = best_of(lambda: trace.write(path), runs=2)
+        writing = best_of(lambda: nadi.write(trace, path), runs=2)
         opening = best_of(lambda: nadi.read(path), runs=7)
         size = path.stat().st_size / 1e6
     nodes = trace.nodes.height

@@ -28,9 +28,9 @@ import polars as pl
 from _measure import SHARED, measure, nadi, peak_memory_mb
 
 import nadi as library
-from nadi.attributes import AttributeBuilder
-from nadi.simulator.run.engine import run_tables
-from nadi.simulator.run.lower import tables_of
+from nadi.model.attributes import AttributeBuilder
+from nadi.simulator.engine_driver import run_tables
+from nadi.simulator.lowering.task_tables import tables_of
 from nadi.simulator.work.program import program_of
 
 GOLDEN = SHARED / "golden" / "astra"

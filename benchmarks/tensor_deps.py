@@ -13,7 +13,7 @@ from pathlib import Path
 from _measure import SHARED, best_of, measure
 
 import nadi
-from nadi.schema import TENSOR_DEPS
+from nadi.model.schema import TENSOR_DEPS
 
 TRACES = SHARED / "traces"
 PAIRS = [
@@ -28,7 +28,7 @@ _WHOLE = """
 import sys, nadi
 host, device, tensors, target = sys.argv[1:]
 trace = nadi.link_pair(nadi.read(host), nadi.read(device), tensors=tensors == "1")
-trace.write(target)
+nadi.write(trace, target)
 """
 
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from nadi.cli.reference import command_reference
-from nadi.schema import data_model_page
+from nadi.cli.command_page import command_reference
+from nadi.model.schema import data_model_page
 
 DOCS = Path(__file__).parent
 PAGES = {"data-model.md": data_model_page, "cli.md": command_reference}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nadi.cli.reference import command_reference
-from nadi.schema import data_model_page
+from nadi.cli.command_page import command_reference
+from nadi.model.schema import data_model_page
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

@@ -19,13 +19,13 @@ def test_every_public_name_can_be_used_and_says_what_it_is(name: str) -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="nothing"):
         nadi.nothing  # noqa: B018
 
 
 def test_a_module_loaded_before_does_not_hide_a_function() -> None:
     code = (
-        "import nadi.pipeline, nadi.report.summary, nadi\n"
+        "import nadi.pipeline.run, nadi.report.run_report, nadi\n"
         "assert all(callable(getattr(nadi, n)) for n in nadi.__all__ if n != '__version__')"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -182,7 +182,11 @@ def check_file(path: Path, folder: Path, checks: Checks, faults: Faults) -> None
         except nadi.NadiError as error:
             got, exposed, said = None, None, said_of(error)
         else:
-            got, exposed, said = done.cycles.tolist(), done.exposed.tolist(), "an answer"
+            got, exposed, said = (
+                done.cycles.tolist(),
+                nadi.simulator.exposed_times(done).tolist(),
+                "an answer",
+            )
         if expected is None:
             faults.add(case, said)
             continue

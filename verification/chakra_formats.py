@@ -66,7 +66,7 @@ def jsonized_messages(path: Path) -> list[dict[str, Any]]:
 
 def check_json(et: Path, work: Path, checks: Checks) -> None:
     expected = jsonized_messages(et.with_name("jsonized.json.gz"))
-    nadi.read(et).write(work / "out.json", to="chakra-json")
+    nadi.write(nadi.read(et), work / "out.json", to="chakra-json")
     written = json.loads((work / "out.json").read_bytes())
     found = [written["globalMetadata"], *written["nodes"]]
     exact = sum(a == b for a, b in zip(found, expected, strict=False))
@@ -99,7 +99,7 @@ def graph_of(path: Path) -> tuple[Counter[tuple[str, ...]], Counter[tuple[str, .
 
 
 def check_graph(et: Path, work: Path, checks: Checks) -> None:
-    nadi.read(et).write(work / "out.graphml")
+    nadi.write(nadi.read(et), work / "out.graphml")
     ours, theirs = graph_of(work / "out.graphml"), graph_of(et.with_name("out.graphml.gz"))
     for what, a, b in zip(("nodes", "edges"), ours, theirs, strict=True):
         checks.add_many(
@@ -115,7 +115,7 @@ def check_round_trips(name: str, files: list[Path], work: Path, checks: Checks) 
         content = content_of(path)
         digest = blake2b(content).digest()
         if digest not in results:
-            nadi.read(path).write(work / "again.et")
+            nadi.write(nadi.read(path), work / "again.et")
             results[digest] = (work / "again.et").read_bytes() == content
         exact += results[digest]
     checks.add_many(f"{name}: .et read and written", exact, len(files), f"{len(results)} different")
@@ -132,7 +132,7 @@ def shifted(message: Any, distance: int) -> Any:
 
 
 def check_text(path: Path, work: Path, checks: Checks) -> None:
-    nadi.read(path).write(work / "text.et")
+    nadi.write(nadi.read(path), work / "text.et")
     metadata, nodes = read_messages(content_of(work / "text.et"))
     taken = 0  # ids of the ranks before
     ranks = [

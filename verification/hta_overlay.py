@@ -62,7 +62,7 @@ def compare(checks: Checks, golden: Golden, files: list[Path], folder: Path) -> 
 def _written(trace: nadi.Trace) -> list[Event]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "overlay.json.gz"
-        trace.write(path, to="kineto")
+        nadi.write(trace, path, to="kineto")
         return _load(path)
 
 

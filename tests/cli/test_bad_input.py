@@ -321,9 +321,9 @@ def test_closed_and_full_output(demo_folder: Path) -> None:
 def test_interruption_is_no_success(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
-        "import nadi.pipeline\n"
+        "import nadi.pipeline.run\n"
         "def stop(*a, **k): os.kill(os.getpid(), signal.SIGINT)\n"
-        "nadi.pipeline.load_job = stop\n"
+        "nadi.pipeline.run.load_job = stop\n"
         "from nadi.cli import main\n"
         "sys.exit(main(['run', '.']))\n"
     )

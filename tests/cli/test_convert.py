@@ -20,7 +20,7 @@ Output = tuple[int, str, str]
 @pytest.fixture
 def et(tmp_path: Path) -> Path:
     path = tmp_path / "rank0.et"
-    make_trace(HARD_NAMES, [(0, 1, "data"), (1, 3, "ctrl")]).write(path)
+    nadi.write(make_trace(HARD_NAMES, [(0, 1, "data"), (1, 3, "ctrl")]), path)
     return path
 
 
@@ -113,14 +113,14 @@ def test_force_replaces(et: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_two_files_for_one_name(
     et: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    nadi.read(et).write(tmp_path / "rank0.nadi")
+    nadi.write(nadi.read(et), tmp_path / "rank0.nadi")
     code, out, err = convert(capsys, tmp_path, tmp_path / "out")
     assert_one_clear_line(code, out, err, "rank0.nadi", "would be written to", "as rank0.et would")
     assert not (tmp_path / "out").exists()
 
 
 def test_csv_is_a_file_per_table(et: Path, tmp_path: Path) -> None:
-    nadi.read(et).write(tmp_path / "out.csv")
+    nadi.write(nadi.read(et), tmp_path / "out.csv")
     nodes = pl.read_csv(tmp_path / "out.nodes.csv")
     assert nodes["id"].to_list() == nadi.read(et).column("id").tolist()
     with pytest.raises(nadi.InputError, match=r"out\.nodes\.csv: is there already"):
@@ -130,7 +130,7 @@ def test_csv_is_a_file_per_table(et: Path, tmp_path: Path) -> None:
 
 
 def test_info_reads_every_format(et: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nadi.read(et).write(et.with_suffix(".nadi"))
+    nadi.write(nadi.read(et), et.with_suffix(".nadi"))
     assert main(["info", str(et.parent), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert [one["nodes"] for one in data] == [8, 8]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nadi.cli import main
-from tests.hta.recording import Recording
+from tests.analyze.hta.recording import Recording
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ class Command:
 
     def write(self, *ranks: list[Node]) -> None:
         for rank, nodes in enumerate(ranks):
-            trace_of(nodes).write(self.folder / f"work.{rank}.et")
+            nadi.write(trace_of(nodes), self.folder / f"work.{rank}.et")
 
     def __call__(self, *options: str) -> tuple[int, str, str]:
         files = [str(self.folder / name) for name in ("work", "net.yml", "sys.json")]
@@ -184,7 +184,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_done(
 def test_a_recording_is_never_replaced(command: Command) -> None:
     command.write([compute(0, 1)])
     path = command.folder / "work.0.json"
-    nadi.read(command.folder / "work.0.et").write(path)
+    nadi.write(nadi.read(command.folder / "work.0.et"), path)
     before = path.read_bytes()
     (command.folder / "work.0.et").unlink()
     options = ("--system", "dgx-h100", "-o", str(path), "--force")

@@ -174,9 +174,9 @@ def test_policies_sort_by_numbers(tmp_path: Path) -> None:
 
 def test_other_formats_and_traces_are_fed_alike(tmp_path: Path, demo_folder: Path) -> None:
     trace = nadi.load_job(demo_folder).traces[0]
-    trace.write(tmp_path / "t.et")
-    trace.write(tmp_path / "t.json", to="chakra-json")
-    trace.write(tmp_path / "t.et.gz")
+    nadi.write(trace, tmp_path / "t.et")
+    nadi.write(trace, tmp_path / "t.json", to="chakra-json")
+    nadi.write(trace, tmp_path / "t.et.gz")
     _, messages = read_messages((tmp_path / "t.et").read_bytes())
     orders = []
     for source in (tmp_path / "t.et", tmp_path / "t.json", tmp_path / "t.et.gz", trace):
@@ -195,7 +195,7 @@ def test_every_attribute_of_a_real_trace_is_as_protobuf_reads_it(
     tmp_path: Path, demo_folder: Path
 ) -> None:
     file = tmp_path / "t.et"
-    nadi.load_job(demo_folder).traces[1].write(file)
+    nadi.write(nadi.load_job(demo_folder).traces[1], file)
     _, messages = read_messages(file.read_bytes())
     feeder = nadi.ETFeeder(file)
     for expected in messages[::37]:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from nadi.errors import FormatError
 from nadi.formats.astra_text import PARALLELISMS, decode, looks_like
-from nadi.formats.container import read_file
-from nadi.schema import NODE_KINDS
-from nadi.trace import Trace
-from nadi.validate import validate_trace
+from nadi.formats.files import read_file
+from nadi.model.schema import NODE_KINDS
+from nadi.model.trace import Trace
+from nadi.model.validate import validate_trace
 from tests.reference.chakra_messages import attribute_value, read_messages
 
 # name, reserved; forward, input gradient, weight gradient: time, communication, bytes; update

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nadi
-from nadi.formats import chakra_nodes
-from nadi.formats.chakra_decode import looks_like
-from nadi.wire import LIST_TYPES, SCALAR_TYPES
+from nadi.formats.chakra import et_nodes as chakra_nodes
+from nadi.formats.chakra.et_decode import looks_like
+from nadi.model.protobuf_values import LIST_TYPES, SCALAR_TYPES
+from tests.model.test_attributes import scalars
 from tests.reference.chakra_messages import (
     AttributeProto,
     GlobalMetadata,
@@ -22,7 +23,6 @@ from tests.reference.chakra_messages import (
     read_messages,
     write_messages,
 )
-from tests.test_attributes import scalars
 
 
 @st.composite
@@ -96,7 +96,7 @@ def test_any_messages_come_back(tmp_path_factory: Any, file: tuple[Any, list[Any
     content = write_messages(*file)
     path.write_bytes(content)
     trace = nadi.read(path)
-    trace.write(path.with_name("copy.et"))
+    nadi.write(trace, path.with_name("copy.et"))
     copy = path.with_name("copy.et").read_bytes()
     assert read_messages(copy) == file
     metadata, nodes = file
@@ -237,8 +237,8 @@ def test_a_linked_trace_says_in_chakras_words_what_it_knows(
     demo_run: nadi.Run, tmp_path: Path
 ) -> None:
     linked = demo_run.job.traces[1]
-    linked.write(tmp_path / "a.et.gz", schema="1.0.0")
-    linked.write(tmp_path / "a.et")
+    nadi.write(linked, tmp_path / "a.et.gz", schema="1.0.0")
+    nadi.write(linked, tmp_path / "a.et")
     metadata, nodes = read_messages((tmp_path / "a.et").read_bytes())
     assert metadata.version == "0.0.4"
     assert [node.id for node in nodes] == linked.column("id").tolist()
@@ -295,7 +295,7 @@ def test_a_field_of_a_newer_schema_is_kept(tmp_path: Path) -> None:
     trace = nadi.read(tmp_path / "new.et")
     codes = trace.issues.select("code", "severity", "count").rows()
     assert codes == [("chakra.unknown-field", "warning", 1), ("chakra.unknown-field", "info", 1)]
-    trace.write(tmp_path / "copy.et")
+    nadi.write(trace, tmp_path / "copy.et")
     assert b"\x78\x09" in (tmp_path / "copy.et").read_bytes()
 
 
@@ -313,5 +313,5 @@ def test_every_et_at_hand_comes_back_to_the_byte(shared_traces: Path, tmp_path: 
     paths = [*folder.glob("generator_npus2/*.et"), *folder.glob("text_converter/*.et")]
     assert len(paths) > 30
     for path in paths:
-        nadi.read(path).write(tmp_path / "copy.et")
+        nadi.write(nadi.read(path), tmp_path / "copy.et")
         assert (tmp_path / "copy.et").read_bytes() == path.read_bytes(), path

@@ -13,10 +13,18 @@ from hypothesis import strategies as st
 
 import nadi
 from nadi.errors import FormatError
-from nadi.formats import chakra_decode, chakra_encode, chakra_json
-from nadi.formats.container import read_file
-from nadi.issues import IssueLog
-from nadi.trace import Trace
+from nadi.formats.chakra import (
+    chakra_json,
+)
+from nadi.formats.chakra import (
+    et_decode as chakra_decode,
+)
+from nadi.formats.chakra import (
+    et_encode as chakra_encode,
+)
+from nadi.formats.files import read_file
+from nadi.model.issues import IssueLog
+from nadi.model.trace import Trace
 from tests.formats.chakra_cases import raw_file, traces
 from tests.reference.chakra_messages import GlobalMetadata, Node, read_messages, write_messages
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi.errors import FormatError
-from nadi.formats import chakra_json
-from nadi.formats.chakra_json_plain import plain_messages
-from nadi.formats.chakra_messages import MessageWriter, RawMessage
-from nadi.trace import Trace
+from nadi.formats.chakra import chakra_json
+from nadi.formats.chakra.json_messages import MessageWriter, RawMessage
+from nadi.formats.chakra.plain_json import plain_messages
+from nadi.model.trace import Trace
 from tests.formats.chakra_cases import raw_file, traces
 
 SHAPES = (chakra_json.ONE_OBJECT, chakra_json.JSONIZED, chakra_json.FEEDER)

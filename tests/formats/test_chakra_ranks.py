@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import nadi
 from nadi import formats
-from nadi.formats import chakra_decode
-from nadi.formats.chakra_ranks import decode_ranks
-from nadi.trace import Trace
+from nadi.formats.chakra import et_decode as chakra_decode
+from nadi.formats.chakra.et_ranks import decode_ranks
+from nadi.model.trace import Trace
 from tests.formats.chakra_cases import raw_file
+from tests.model.test_attributes import scalars
 from tests.reference.chakra_messages import AttributeProto, GlobalMetadata, Node, write_messages
-from tests.test_attributes import scalars
 
 _NAMES = ("is_cpu_op", "involved_dim", "num_ops", "not there")
 _GROUPS = '[{"pg_name": "b", "pg_desc": "x", "ranks": [3, 1]}, {"pg_name": "a", "ranks": []}]'

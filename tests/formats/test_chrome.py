@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import nadi
-from nadi.attributes import AttributeBuilder
-from nadi.formats import chrome
-from nadi.issues import IssueLog
-from nadi.schema import NODES
+from nadi.formats.timeline import chrome
+from nadi.model.attributes import AttributeBuilder
+from nadi.model.issues import IssueLog
+from nadi.model.schema import NODES
 
 DEVICE_FILES = sorted(
     f"{folder}/{file}.json.gz"

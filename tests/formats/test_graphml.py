@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.attributes import AttributeBuilder
-from nadi.formats import graphml
-from nadi.issues import IssueLog
-from nadi.provenance import Provenance
-from nadi.schema import DEPS, GROUPS, NODES
-from nadi.trace import Trace
+from nadi.formats.drawing import graphml
+from nadi.model.attributes import AttributeBuilder
+from nadi.model.issues import IssueLog
+from nadi.model.provenance import Provenance
+from nadi.model.schema import DEPS, GROUPS, NODES
+from nadi.model.trace import Trace
 from tests.formats.graphs import HARD_NAMES, REPLACED, counted, make_trace
 from tests.reference.chakra_messages import read_messages
 

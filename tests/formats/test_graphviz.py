@@ -14,9 +14,9 @@ import pytest
 
 import nadi
 from nadi.errors import InputError
-from nadi.formats import graphviz
-from nadi.issues import IssueLog
-from nadi.trace import Trace
+from nadi.formats.drawing import graphviz
+from nadi.model.issues import IssueLog
+from nadi.model.trace import Trace
 from tests.formats.graphs import HARD_NAMES, REPLACED, counted, make_trace
 
 _NODE = re.compile(r'\t(\d+) \[label="((?:[^"\\]|\\.)*)"\]')

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import nadi
-from nadi.attributes import AttributeBuilder
-from nadi.formats import chakra_decode, linked_json
-from nadi.issues import IssueLog
-from nadi.trace import Trace
+from nadi.formats.chakra import et_decode as chakra_decode
+from nadi.formats.pytorch import linked_json
+from nadi.model.attributes import AttributeBuilder
+from nadi.model.issues import IssueLog
+from nadi.model.trace import Trace
 from tests.conftest import PairWriter
 from tests.formats.chakra_cases import raw_file
 from tests.reference.chakra_messages import GlobalMetadata, Node, write_messages

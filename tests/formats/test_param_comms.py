@@ -12,8 +12,13 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.attributes import AttributeBuilder, Attributes
-from nadi.formats.param_comms import GROUP_INIT, NODE_NAME, PARAM_COMMS, param_comms
+from nadi.formats.pytorch.record_param_comms import (
+    GROUP_INIT,
+    NODE_NAME,
+    PARAM_COMMS,
+    param_comms,
+)
+from nadi.model.attributes import AttributeBuilder, Attributes
 
 Node = dict[str, Any]
 

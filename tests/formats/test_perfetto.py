@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nadi
-from nadi.formats import perfetto, perfetto_packets
-from nadi.issues import IssueLog
-from nadi.provenance import Provenance
-from nadi.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.formats.timeline import perfetto, perfetto_packets
+from nadi.model.issues import IssueLog
+from nadi.model.provenance import Provenance
+from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
 from tests.reference.perfetto_import import Timeline, load
 from tests.reference.perfetto_messages import parse
 

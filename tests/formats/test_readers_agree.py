@@ -13,10 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nadi
-from nadi.formats import json_file, kineto, kineto_events, pytorch_et
-from nadi.formats.container import RawFile, read_file
-from nadi.formats.param_comms import NODE_NAME
-from nadi.trace import Trace
+from nadi.formats import json_file
+from nadi.formats.files import RawFile, read_file
+from nadi.formats.kineto import kineto_events
+from nadi.formats.kineto import kineto_trace as kineto
+from nadi.formats.pytorch import execution_trace as pytorch_et
+from nadi.formats.pytorch.record_param_comms import NODE_NAME
+from nadi.model.trace import Trace
 from tests.conftest import SHARED
 from tests.reference import kineto as slow_kineto
 from tests.reference import pytorch_et as slow_et

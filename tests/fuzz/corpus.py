@@ -13,7 +13,7 @@ from typing import Any
 
 import nadi
 from nadi.formats.registry import format_named
-from nadi.wire import LIST_TYPES, SCALAR_TYPES
+from nadi.model.protobuf_values import LIST_TYPES, SCALAR_TYPES
 from tests.conftest import DEMO
 from tests.reference.chakra_messages import (
     AttributeProto,
@@ -206,7 +206,7 @@ def _samples() -> list[Sample]:
         path = Path(folder) / "a.et"
         path.write_bytes(chakra)
         trace = nadi.read(path)
-        trace.write(path.with_name("a.nadi"))
+        nadi.write(trace, path.with_name("a.nadi"))
         samples.append(Sample("nadi", "nadi", ".nadi", path.with_name("a.nadi").read_bytes(), 5))
         if can_read("chakra-json"):
             samples += _chakra_json(trace, path.with_name("a.json"))
@@ -221,7 +221,7 @@ def can_read(format_name: str) -> bool:
 
 def _chakra_json(trace: nadi.Trace, path: Path) -> list[Sample]:
     """Give Chakra's JSON in its three shapes."""
-    trace.write(path, to="chakra-json")
+    nadi.write(trace, path, to="chakra-json")
     whole = path.read_bytes()
     content = json.loads(whole)
     # the second shape is what Chakra's own program writes: object after object

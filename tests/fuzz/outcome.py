@@ -86,7 +86,7 @@ def _check_trace(trace: nadi.Trace) -> None:
 def check_use(trace: nadi.Trace, folder: Path, suffix: str) -> None:
     """Write a trace; nothing but a NadiError may come of it."""
     try:
-        trace.write(folder / f"written{suffix}")
+        nadi.write(trace, folder / f"written{suffix}")
     except nadi.NadiError as error:
         assert str(error).isprintable(), error
 

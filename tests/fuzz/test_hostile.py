@@ -16,7 +16,7 @@ import pytest
 
 import nadi
 from nadi.formats import json_file
-from nadi.wire import write_varint
+from nadi.model.protobuf_values import write_varint
 from tests.fuzz.corpus import device_object, host_object, linked_object, samples
 from tests.fuzz.mutations import HOSTILE_NUMBERS, cuts, mutated
 from tests.fuzz.outcome import WRITTEN, check, check_flipped, check_use

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.kernels import _jit
+from nadi.kernels import jit
 
 # a process that loads one kernel, runs it, and tells what it found
 PROBE = """
@@ -28,19 +28,19 @@ from numba.core import config
 
 numba_folder = config.CACHE_DIR
 import numpy as np
-from nadi.kernels import _jit
+from nadi.kernels import jit
 from nadi.kernels.groups import group_rows
 
-before = _jit.compiled_before()
+before = jit.compiled_before()
 in_ptr, edge = np.zeros(4, dtype=np.int64), np.empty(3, dtype=np.int64)
 group_rows(np.array([2, 0, 2]), in_ptr, edge)
-folder = _jit.cache_folder()
+folder = jit.cache_folder()
 print(json.dumps({
     "folder": str(folder) if folder else None,
     "before": before,
-    "after": _jit.compiled_before(),
+    "after": jit.compiled_before(),
     "result": [in_ptr.tolist(), edge.tolist()],
-    "package": str(Path(_jit.__file__).parent),
+    "package": str(Path(jit.__file__).parent),
     "numba_folder_kept": config.CACHE_DIR == numba_folder,
     "numba_folder": config.CACHE_DIR,
     "variable": os.environ.get("NUMBA_CACHE_DIR"),
@@ -184,7 +184,7 @@ def test_damaged_code_is_compiled_anew(tmp_path, suffix):
 def test_a_wrong_argument_does_not_cost_the_compiled_code(tmp_path):
     code = (
         "from numba.core.errors import TypingError\n"
-        "from nadi.kernels._jit import cache_folder\n"
+        "from nadi.kernels.jit import cache_folder\n"
         "from nadi.kernels.json_tokens import skip\n"
         "try:\n"
         "    skip('1', 1)\n"
@@ -206,10 +206,10 @@ numba.__version__ = "9.9.9"
 import numpy as np
 import nadi
 from nadi.formats.native import read
-from nadi.kernels.chakra_decode import likely_message
+from nadi.formats.chakra.et_decode_kernels import likely_message
 
 assert likely_message(np.array([9, 2, 8, 1, 2, 8, 2], dtype=np.uint8), 0, 7, 2) == 1
-assert "nadi.kernels._pipeline" not in sys.modules
+assert "nadi.kernels.numba_pipeline" not in sys.modules
 """
 
 
@@ -233,8 +233,8 @@ def test_one_kernel_is_made_at_a_time(monkeypatch):
         under_way.remove(function)
         return function
 
-    monkeypatch.setattr(_jit, "_compile", slow)
-    kernels = [_jit.kernel(lambda number: number + 1) for _ in range(8)]
+    monkeypatch.setattr(jit, "_compile", slow)
+    kernels = [jit.kernel(lambda number: number + 1) for _ in range(8)]
     with ThreadPoolExecutor(8) as executor:
         assert list(executor.map(lambda one: one(1), kernels + kernels)) == [2] * 16
     assert most == [1] * 8

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from nadi.graph.incoming_edge_kernels import count_incoming, place_incoming
 from nadi.kernels import paths
 from nadi.kernels.groups import group_rows
-from nadi.kernels.incoming import count_incoming, place_incoming
 from tests.reference import paths as oracle
 from tests.reference.paths import is_topological, latest_times, lies_on_cycle, way_back
 

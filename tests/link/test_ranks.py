@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nadi
-from nadi.provenance import Provenance, Source
-from nadi.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.model.provenance import Provenance, Source
+from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
 
 Operation = dict[str, Any]
 

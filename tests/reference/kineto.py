@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import FormatError
-from nadi.formats.communication import (
+from nadi.formats.communication_names import (
     DTYPE_BYTES,
     comm_kind,
     comm_type_of_host,
@@ -21,11 +21,11 @@ from nadi.formats.communication import (
     comm_type_of_text,
     is_told_by_call,
 )
-from nadi.formats.container import RawFile
-from nadi.issues import IssueLog
-from nadi.provenance import Provenance
-from nadi.schema import CATEGORIES, DEPS, DEVICE_WORK, GROUPS, NODES
-from nadi.trace import Trace
+from nadi.formats.files import RawFile
+from nadi.model.issues import IssueLog
+from nadi.model.provenance import Provenance
+from nadi.model.schema import CATEGORIES, DEPS, DEVICE_WORK, GROUPS, NODES
+from nadi.model.trace import Trace
 from nadi.version import __version__
 from tests.reference.digits import nanoseconds
 

@@ -19,12 +19,12 @@ from hypothesis import HealthCheck, example, given, settings
 
 import nadi
 from nadi.cli import main
-from nadi.formats.tracks import find_lanes
-from nadi.graph import Replay
+from nadi.formats.timeline.tracks import find_lanes
+from nadi.graph.event_graph import Replay
 from tests.conftest import PairWriter
+from tests.graph.test_graph_laws import EVERY_KIND, QUEUED, Description, jobs
+from tests.graph.test_graph_laws import load as load_job
 from tests.reference.perfetto_import import load as load_perfetto
-from tests.test_graph_laws import EVERY_KIND, QUEUED, Description, jobs
-from tests.test_graph_laws import load as load_job
 
 CHANGES = (
     "scale . 0.5", "scale kind=device 0", "scale aten 3", "remove aten::mm", "remove kind=kernel",
@@ -188,7 +188,7 @@ def check_drawing(drawing: Drawing, answer: nadi.WhatIf) -> None:
 def check_redraw(answer: nadi.WhatIf, folder: Path) -> dict[str, Drawing]:
     drawings = {}
     for name, read in READERS.items():
-        issues = dict(answer.redraw(folder / name).select("code", "count").iter_rows())
+        issues = dict(nadi.redraw(answer, folder / name).select("code", "count").iter_rows())
         drawing = drawings[name] = read(folder / name)
         check_drawing(drawing, answer)
         vanished = 2 * answer.graph.num_ops - sum(not s.longest for s in drawing.slices)
@@ -222,7 +222,7 @@ def test_random_jobs_come_back_from_both_formats(description: Description) -> No
 def test_the_demo_comes_back_from_both_formats(
     changes: list[str], demo_run: nadi.Run, tmp_path: Path
 ) -> None:
-    answer = demo_run.graph.what_if(*changes, window=demo_run.window)
+    answer = nadi.what_if(demo_run.graph, *changes, window=demo_run.window)
     drawings = check_redraw(answer, tmp_path)
     for drawing in drawings.values():
         assert drawing.title == f"{demo_run.window.name}: {'; '.join(changes)}"
@@ -241,14 +241,14 @@ def test_real_jobs_come_back_from_both_formats(
     name: str, changes: list[str], shared_traces: Path, tmp_path: Path
 ) -> None:
     graph = nadi.build_graph(nadi.load_job(shared_traces / name))
-    drawings = check_redraw(graph.what_if(*changes), tmp_path)
+    drawings = check_redraw(nadi.what_if(graph, *changes), tmp_path)
     assert all(drawing.arrows for drawing in drawings.values())
 
 
 def test_a_change_of_nothing_shows_the_same_twice(demo_run: nadi.Run, tmp_path: Path) -> None:
-    answer = demo_run.graph.what_if("scale aten::copy_ 1", window=demo_run.window)
+    answer = nadi.what_if(demo_run.graph, "scale aten::copy_ 1", window=demo_run.window)
     for name, read in READERS.items():
-        answer.redraw(tmp_path / name)
+        nadi.redraw(answer, tmp_path / name)
         drawing = read(tmp_path / name)
         for rank in range(4):
             before, after = (
@@ -260,7 +260,7 @@ def test_a_change_of_nothing_shows_the_same_twice(demo_run: nadi.Run, tmp_path: 
 
 
 def test_without_changes_the_job_is_drawn_once(demo_run: nadi.Run, tmp_path: Path) -> None:
-    answer = demo_run.graph.what_if(window=demo_run.window)
+    answer = nadi.what_if(demo_run.graph, window=demo_run.window)
     for name, read in READERS.items():
         issues = nadi.redraw(answer, tmp_path / name)
         drawing = read(tmp_path / name)
@@ -289,7 +289,7 @@ def streams(graph: nadi.EventGraph) -> dict[str, set[int]]:
 
 def test_moved_work_is_on_its_new_stream(pair: PairWriter, tmp_path: Path) -> None:
     graph = two_streams(pair)
-    answer = graph.what_if("move relu to 9")
+    answer = nadi.what_if(graph, "move relu to 9")
     for drawing in check_redraw(answer, tmp_path).values():
         tracks = {s.name: s.track for s in drawing.of_process("rank 0 after")}
         assert (tracks["relu"], tracks["gemm"]) == ("device 0 stream 9", "device 0 stream 7")
@@ -303,18 +303,20 @@ def test_moved_work_is_on_its_new_stream(pair: PairWriter, tmp_path: Path) -> No
 
 def test_work_that_was_moved_stays_there_in_further_changes(pair: PairWriter) -> None:
     graph = two_streams(pair)
-    answer = graph.what_if("move relu to 9", "move tanh to 10")
+    answer = nadi.what_if(graph, "move relu to 9", "move tanh to 10")
     assert streams(answer.replay.graph) == {"gemm": {7}, "relu": {9}, "tanh": {10}}
     assert streams(graph) == {"gemm": {7}, "relu": {7}, "tanh": {8}}
-    by_stream = graph.what_if("move relu to 9", "scale stream=9 0.5")
-    by_name = graph.what_if("move relu to 9", "scale relu 0.5")
+    by_stream = nadi.what_if(graph, "move relu to 9", "scale stream=9 0.5")
+    by_name = nadi.what_if(graph, "move relu to 9", "scale relu 0.5")
     assert by_stream.replay.time.tolist() == by_name.replay.time.tolist()
-    assert by_name.replay.time.tolist() != graph.what_if("move relu to 9").replay.time.tolist()
+    assert (
+        by_name.replay.time.tolist() != nadi.what_if(graph, "move relu to 9").replay.time.tolist()
+    )
 
 
 def test_work_of_a_stream_does_not_overlap_after_it_moved(shared_traces: Path) -> None:
     graph = nadi.build_graph(nadi.load_job(shared_traces / "gpu_resnet_pair"))
-    answer = graph.what_if("move gemm kind=device to 99")
+    answer = nadi.what_if(graph, "move gemm kind=device to 99")
     works = graph.gather("category").is_in(["kernel", "memcpy", "memset"]).to_numpy()
     time = answer.replay.time[: 2 * graph.num_ops].reshape(-1, 2)[works]
     stream = answer.replay.graph.op_stream[works]
@@ -328,8 +330,8 @@ def test_work_of_a_stream_does_not_overlap_after_it_moved(shared_traces: Path) -
 def test_what_was_removed_is_not_drawn(pair: PairWriter, tmp_path: Path) -> None:
     graph = two_streams(pair)
     path = tmp_path / "drawing.json"
-    answer = graph.what_if("remove gemm")
-    issues = answer.redraw(path)
+    answer = nadi.what_if(graph, "remove gemm")
+    issues = nadi.redraw(answer, path)
     drawing = read_json(path)
     assert sum(s.name == "gemm" for s in drawing.of_process("rank 0 before")) == 2
     after = Counter(s.name for s in drawing.of_process("rank 0 after"))
@@ -344,7 +346,7 @@ def test_an_edit_that_lets_work_end_before_it_begins_is_counted(
     pair: PairWriter, tmp_path: Path
 ) -> None:
     graph = two_streams(pair)
-    edited: nx.DiGraph = graph.to_networkx()
+    edited: nx.DiGraph = nadi.to_networkx(graph)
     gemm = graph.op_names.to_list().index("gemm")
     edited.remove_edge(2 * gemm, 2 * gemm + 1)
     replay = nadi.from_networkx(edited).replay()
@@ -388,8 +390,8 @@ def test_suffixes_and_addresses(demo_run: nadi.Run, tmp_path: Path) -> None:
 
 
 def test_slices_of_a_timeline_need_no_more_lanes(demo_run: nadi.Run) -> None:
-    from nadi.issues import IssueLog
-    from nadi.report.timeline import draw_timeline
+    from nadi.model.issues import IssueLog
+    from nadi.report.schedule_timeline import draw_timeline
 
     part = nadi.TimelinePart.of_replay(demo_run.replay, demo_run.path)
     slices = draw_timeline([part], "", IssueLog()).slices

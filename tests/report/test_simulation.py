@@ -16,24 +16,29 @@ from rich.console import Console
 import nadi
 from nadi.cli import main
 from nadi.errors import FormatError, InputError, UsageError
-from nadi.report.simulation import (
+from nadi.pipeline.simulate import simulate
+from nadi.report.simulation_report import (
     describe_simulation,
     named_schedule,
     print_simulation,
     simulation_json,
     write_simulation,
 )
-from nadi.simulator import Simulation, System, simulate
-from nadi.simulator.machine.config import Compute, Dimension, Network
+from nadi.simulator import Simulation, SimulationResults, System, results_of
+from nadi.simulator.machine.system import Compute, Dimension, Network
 from tests.simulator.cases import Node, collective, compute, trace_of
 
 SWITCH = Dimension("switch", 4, 50.0, 500.0)
 GROUPS = {"a": (0, 1), "b": (2, 3)}
 
 
+def as_results(done: Simulation | SimulationResults) -> SimulationResults:
+    return done if isinstance(done, SimulationResults) else results_of(done)
+
+
 def page(done: Simulation | nadi.SavedSimulation) -> list[str]:
     file = io.StringIO()
-    print_simulation(done, Console(file=file, width=100, highlight=False))
+    print_simulation(as_results(done), Console(file=file, width=100, highlight=False))
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 
@@ -63,14 +68,14 @@ def test_a_job_of_nothing_takes_no_time() -> None:
 
 
 def test_live_memory_is_told_where_traces_say_of_tensors(demo_folder: Path, tmp_path: Path) -> None:
-    nadi.read(demo_folder / "host_0.json.gz").write(tmp_path / "job.0.et")
+    nadi.write(nadi.read(demo_folder / "host_0.json.gz"), tmp_path / "job.0.et")
     network = Network((Dimension("switch", 1, 50.0),))
     done = simulate(tmp_path / "job", System(network, compute=Compute(replay_only=True)))
-    assert done.live_memory is not None
-    (row,) = done.live_memory.iter_rows(named=True)
+    assert nadi.simulator.live_memory(done) is not None
+    (row,) = nadi.simulator.live_memory(done).iter_rows(named=True)
     (line,) = (line for line in page(done) if line.startswith("live tensors"))
     assert line.startswith(f"live tensors on {row['device']}: at most ")
-    told = json.loads(simulation_json(describe_simulation(done)))["live_memory"]
+    told = json.loads(simulation_json(describe_simulation(as_results(done))))["live_memory"]
     assert told == [{"rank": 0, "device": row["device"], "peak_bytes": row["peak"],
                      "at_ns": row["at"], "storages": row["storages"]}]  # fmt: skip
 
@@ -100,7 +105,9 @@ def test_the_schedule_has_the_names_of_every_rank() -> None:
 
 def test_figures_that_are_not_known_are_null() -> None:
     done = simulate([trace_of([collective(0, "all_reduce", 0)])] * 4, System(Network((SWITCH,))))
-    (row,) = json.loads(simulation_json(describe_simulation(done)))["collectives_by_type"]
+    (row,) = json.loads(simulation_json(describe_simulation(as_results(done))))[
+        "collectives_by_type"
+    ]
     assert row["bandwidth_gb_per_s"] is None
     assert row["bound_ns"] == 0
 
@@ -142,17 +149,17 @@ def test_what_was_written_comes_back(demo_folder: Path, tmp_path: Path) -> None:
         assert found.schedule.equals(named_schedule(done))
         for name in ("rank_times", "collectives", "collective_types", "process_groups", "issues",
                      "beyond_capacity"):  # fmt: skip
-            one, other = getattr(found, name), getattr(done, name)
+            one, other = getattr(found, name), getattr(as_results(done), name)
             assert one.equals(other)
             assert one.schema == other.schema
-        assert (found.live_memory is None) == (done.live_memory is None)
-        if done.live_memory is not None:
+        assert (found.live_memory is None) == (nadi.simulator.live_memory(done) is None)
+        if nadi.simulator.live_memory(done) is not None:
             assert found.live_memory is not None
-            assert found.live_memory.equals(done.live_memory)
+            assert found.live_memory.equals(nadi.simulator.live_memory(done))
         assert (found.makespan, found.num_nodes) == (done.makespan, done.num_nodes)
         assert page(found) == page(done)
-        assert simulation_json(describe_simulation(found)) == simulation_json(
-            describe_simulation(done)
+        assert simulation_json(describe_simulation(as_results(found))) == simulation_json(
+            describe_simulation(as_results(done))
         )
 
 
@@ -179,7 +186,7 @@ def test_a_file_that_is_no_simulation_is_refused(demo_folder: Path, tmp_path: Pa
     nadi.write_simulation(done, path)
     with pytest.raises(InputError, match=r"the result of a simulation, and no trace; nadi info"):
         nadi.read(path)
-    nadi.read(demo_folder / "host_0.json.gz").write(tmp_path / "trace.nadi")
+    nadi.write(nadi.read(demo_folder / "host_0.json.gz"), tmp_path / "trace.nadi")
     for other in (tmp_path / "trace.nadi", demo_folder / "host_0.json.gz"):
         with pytest.raises(FormatError, match="no result of a simulation"):
             nadi.read_simulation(other)
@@ -221,7 +228,9 @@ def test_tables_are_whole_where_lines_are_not_folded() -> None:
     nodes = [collective(0, "reduce_scatter", 1 << 33), compute(1, 1, data_deps=[0])]
     done = simulate([trace_of(nodes)] * 4, System(Network((SWITCH,))))
     file = io.StringIO()
-    print_simulation(done, Console(file=file, width=40, highlight=False, soft_wrap=True))
+    print_simulation(
+        as_results(done), Console(file=file, width=40, highlight=False, soft_wrap=True)
+    )
     assert "\nreduce_scatter        4      1  8.000 GiB" in file.getvalue()
     assert "…" not in file.getvalue()
 
@@ -263,7 +272,7 @@ def test_what_does_not_fit_is_told_on_the_page(demo_folder: Path) -> None:
     done = simulate(demo_folder, system)
     line = "warning: live tensors of 4 ranks take more than the 1.000 MiB of a rank's device"
     assert line in page(done)
-    told = json.loads(simulation_json(describe_simulation(done)))
+    told = json.loads(simulation_json(describe_simulation(as_results(done))))
     assert told["memory_capacity_bytes"] == 1 << 20
     assert told["beyond_capacity"] == told["live_memory"]
     fits = msgspec.structs.replace(system, memory_capacity=1 << 30)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.simulator.machine.config import Compute, Dimension, Network, RemoteMemory
+from nadi.simulator.machine.system import Compute, Dimension, Network, RemoteMemory
 from tests.conftest import SHARED
 from tests.reference.issue_lines import Bar, read_lines
 from tests.reference.perfetto_import import load as load_perfetto
@@ -113,7 +113,7 @@ def test_threads_and_streams_are_tracks_and_the_others_lie_beside_them(tmp_path:
         "n0": "thread 12", "n1": "device 0 stream 7", "n2": "device 0 stream 1", "n3": "compute",
         "n4": "device 0 stream 20", "n5": "communication",
     }  # fmt: skip
-    of_kinds = done.critical_path().by_kind()
+    of_kinds = nadi.simulator.simulated_path(done).by_kind()
     assert (of_kinds["host op"], of_kinds["kernel"]) == (5000, 3000)
 
 

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from nadi.attributes import AttributeBuilder
-from nadi.formats.chakra_decode import COLLECTIVES
-from nadi.provenance import Provenance
-from nadi.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.formats.chakra.et_decode import COLLECTIVES
+from nadi.model.attributes import AttributeBuilder
+from nadi.model.provenance import Provenance
+from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.model.trace import Trace
 from nadi.simulator import Simulation, System, astra_sim_system
-from nadi.simulator.run.engine import run_tables, simulation_of
-from nadi.simulator.run.lower import tables_of
+from nadi.simulator.engine_driver import run_tables, simulation_of
+from nadi.simulator.lowering.task_tables import tables_of
 from nadi.simulator.work.program import program_of
-from nadi.trace import Trace
 
 Node = dict[str, Any]
 Jobs = dict[int, list[Node]]  # by rank

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from nadi.errors import PairError, UsageError
-from nadi.simulator import simulate
+from nadi.pipeline.simulate import simulate
 from tests.reference import astra_sim
 from tests.simulator.cases import (
     Jobs,

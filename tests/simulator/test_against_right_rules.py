@@ -6,9 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nadi.simulator import System, simulate
-from nadi.simulator.machine.config import COLLECTIVES, Collectives, Compute, Dimension, Network
-from nadi.trace import Trace
+from nadi.model.trace import Trace
+from nadi.pipeline.simulate import simulate
+from nadi.simulator import System
+from nadi.simulator.machine.system import COLLECTIVES, Collectives, Compute, Dimension, Network
 from tests.reference.right_rules import Machine, Work, finish_times
 from tests.simulator.cases import Node, collective, compute, run_each, trace_of
 

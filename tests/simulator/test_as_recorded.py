@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.kernels.machine import COMM, COMP, CPU
-from nadi.simulator.machine.config import Dimension, Network, RemoteMemory
+from nadi.simulator.engine.machine_state import COMM, COMP, CPU
+from nadi.simulator.machine.system import Dimension, Network, RemoteMemory
 from nadi.simulator.results.meetings import meetings_of, messages_of_nodes
 from tests.simulator.cases import collective, compute, jobs, system_of, systems, trace_of
 
@@ -100,7 +100,7 @@ def test_the_path_is_as_long_as_the_job_and_as_a_walk_back_over_causes(
     data: st.DataObject, compat: str
 ) -> None:
     done = simulated(data, compat)
-    path = done.critical_path()
+    path = nadi.simulator.simulated_path(done)
     assert path.length == done.makespan
     assert path.by_kind()["delay"] == path.by_kind()["launch"] == 0
     walk = walk_back(done)
@@ -176,7 +176,7 @@ def test_the_last_to_enter_a_collective_is_on_the_path() -> None:
     all_reduce = collective(1, "all_reduce", 1000, data_deps=[0])
     traces = [trace_of([compute(0, micros), all_reduce]) for micros in (1, 2, 4, 3)]
     network = nadi.System(Network((Dimension("ring", 4, 10.0, 100.0),)))
-    path = nadi.simulate(traces, network).critical_path()
+    path = nadi.simulator.simulated_path(nadi.simulate(traces, network))
     assert path.segments.select("rank", "name", "start").rows()[0] == (2, "n0", 0)
     assert path.by_kind()["kernel"] == 4000
 
@@ -203,7 +203,7 @@ def test_one_of_many_ranks_that_are_alike_has_everybodys_path() -> None:
     done = nadi.simulate([trace] * 4096, system)
     graph = nadi.simulated_graph(done)
     assert (graph.job.ranks, graph.job.world_size) == ((0,), 4096)
-    assert done.critical_path().length == done.makespan
+    assert nadi.simulator.simulated_path(done).length == done.makespan
     assert nadi.validate_trace(graph.job.traces[0]).is_empty()
 
 
@@ -215,7 +215,7 @@ def test_a_change_that_keeps_the_order_says_what_a_new_simulation_says() -> None
 
     system = nadi.System(Network((Dimension("ring", 4, 10.0, 100.0),)))
     graph = nadi.simulated_graph(nadi.simulate(traces(40), system))
-    answer = graph.what_if("scale n[02] 0.5")
+    answer = nadi.what_if(graph, "scale n[02] 0.5")
     assert answer.step_ns == nadi.simulate(traces(20), system).makespan
 
 
@@ -244,8 +244,8 @@ def test_with_rendezvous_a_send_waits_for_its_receive() -> None:
     ]  # fmt: skip
     network = Network((Dimension("ring", 2, 10.0, 100.0),), rendezvous=True)
     done = nadi.simulate(traces, nadi.System(network))
-    path = done.critical_path()
+    path = nadi.simulator.simulated_path(done)
     assert path.segments.select("rank", "name").rows() == [(1, "n0"), (0, "n1")]
     graph = nadi.simulated_graph(done)
-    later = graph.what_if("scale n0 rank=1 2")
+    later = nadi.what_if(graph, "scale n0 rank=1 2")
     assert later.step_ns == done.makespan + 50_000

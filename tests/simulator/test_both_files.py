@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import nadi
 from nadi.cli import main
 from tests.simulator.cases import Node, collective, compute, trace_of
 
@@ -78,7 +79,7 @@ def write_job(folder: Path, *, with_memory: bool) -> Path:
              "comm_tag": rank // 2, "comm_size": 5000, "data_deps": [2]},
         ]  # fmt: skip
         nodes[2] = {"num_ops": 1000, "tensor_size": 1000} | nodes[2]
-        trace_of(nodes).write(folder / f"work.{rank}.et")
+        nadi.write(trace_of(nodes), folder / f"work.{rank}.et")
     return folder
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+import nadi
 from nadi.errors import UsageError
-from nadi.simulator import simulate
+from nadi.pipeline.simulate import simulate
 from tests.reference import astra_sim
 from tests.simulator.cases import Node, collective, compute, system_of, trace_of
 
@@ -36,7 +37,7 @@ def ring_of(rank: int, size: int, micros: int) -> list[Node]:
 def case(tmp_path: Path) -> dict[str, Any]:
     custom = {rank: ring_of(rank, 100_000, 2) for rank in range(RANKS)}
     for rank, nodes in custom.items():
-        trace_of(nodes).write(tmp_path / f"own.{rank}.et")
+        nadi.write(trace_of(nodes), tmp_path / f"own.{rank}.et")
     return {
         "network": {"topology": ["Ring"], "npus_count": [RANKS], "bandwidth": [25.0],
                     "latency": [300.0]},

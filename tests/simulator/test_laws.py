@@ -11,14 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nadi.kernels.machine import L_BYTES
-from nadi.simulator import System, simulate
-from nadi.simulator.collectives.messages import messages_of
+import nadi
+from nadi.pipeline.simulate import simulate
+from nadi.simulator import System
+from nadi.simulator.collectives.phase_messages import messages_of
 from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.collectives.recipes import recipe_of
-from nadi.simulator.machine.config import COLLECTIVES, Collectives, Dimension, Network
-from nadi.simulator.run.engine import run_tables, simulation_of
-from nadi.simulator.run.lower import tables_of
+from nadi.simulator.engine.machine_state import L_BYTES
+from nadi.simulator.engine_driver import run_tables, simulation_of
+from nadi.simulator.lowering.task_tables import tables_of
+from nadi.simulator.machine.system import COLLECTIVES, Collectives, Dimension, Network
 from nadi.simulator.work.program import program_of
 from tests.simulator.cases import collective, compute, trace_of
 from tests.simulator.test_against_right_rules import jobs, machines, system_of, traces_of
@@ -255,7 +257,7 @@ def test_no_link_is_busy_for_more_than_all_of_the_time(
     node = collective(0, comm_type, size, comm_src=root, comm_dst=root)
     done = simulate([trace_of([node])] * system.network.num_ranks, system)
     rounding = 1000  # each message's time is cut to whole ns
-    assert done.links["busy"].max() <= done.makespan / 0.999 + rounding
+    assert nadi.simulator.link_table(done)["busy"].max() <= done.makespan / 0.999 + rounding
 
 
 @SETTINGS
@@ -289,8 +291,11 @@ def test_members_anywhere_keep_every_link_at_one(
             nodes.append(collective(1, comm_type, size, **ends, **group))
         traces.append(trace_of(nodes))
     done = simulate(traces, system)
-    (row,) = done.collectives.iter_rows(named=True)
-    assert done.links["busy"].max() <= (row["end"] - row["first_entry"]) / 0.999 + 1000
+    (row,) = nadi.simulator.collective_times(done).iter_rows(named=True)
+    assert (
+        nadi.simulator.link_table(done)["busy"].max()
+        <= (row["end"] - row["first_entry"]) / 0.999 + 1000
+    )
 
 
 @pytest.mark.parametrize(
@@ -439,7 +444,9 @@ def test_groups_that_compete_in_all_dimensions_come_to_an_end(
     traces = traces_of(work, one_by_one=False)
     done = simulate(traces, system)  # which raises an error if any rank never finishes
     assert (done.end >= done.start).all()
-    for row in done.collectives.iter_rows(named=True):  # each message's time is cut to whole ns
+    for row in nadi.simulator.collective_times(done).iter_rows(
+        named=True
+    ):  # each message's time is cut to whole ns
         messages = 4 * machine.num_ranks**2 * machine.chunks
         assert row["end"] - row["first_entry"] >= row["bound"] - messages
     assert simulate(traces, system).end.tolist() == done.end.tolist()

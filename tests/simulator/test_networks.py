@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from nadi.errors import UsageError
-from nadi.simulator import System, simulate
-from nadi.simulator.machine.config import Collectives, Dimension, Network
+from nadi.pipeline.simulate import simulate
+from nadi.simulator import System
+from nadi.simulator.machine.system import Collectives, Dimension, Network
 from tests.reference import astra_sim
 from tests.simulator.cases import (
     Jobs,

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import nadi
 from nadi.errors import FormatError, InputError, UsageError
-from nadi.simulator import astra_sim_system, simulate
+from nadi.pipeline.simulate import simulate
+from nadi.simulator import astra_sim_system
 from nadi.simulator.machine.system_file import system_from
 from tests.reference import astra_sim
 from tests.simulator.cases import (

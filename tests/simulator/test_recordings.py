@@ -12,9 +12,11 @@ import pytest
 import nadi
 from nadi.cli import main
 from nadi.errors import InputError, PairError
-from nadi.simulator import System, read_job, simulate
-from nadi.simulator.machine.config import Compute, Dimension, Network
-from nadi.trace import Job
+from nadi.load.simulation_jobs import read_job
+from nadi.model.trace import Job
+from nadi.pipeline.simulate import simulate
+from nadi.simulator import System
+from nadi.simulator.machine.system import Compute, Dimension, Network
 from tests.conftest import PairWriter
 from tests.simulator.cases import collective, trace_of
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nadi.simulator import System, simulate
-from nadi.simulator.machine.config import Collectives, Dimension, Network
+from nadi.pipeline.simulate import simulate
+from nadi.simulator import System
+from nadi.simulator.machine.system import Collectives, Dimension, Network
 from tests.simulator.cases import collective, compute, run_each, trace_of
 
 SETTINGS = settings(max_examples=120, deadline=None)

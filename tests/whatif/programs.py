@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import nadi
-from nadi.graph import EventGraph
+from nadi.graph.event_graph import EventGraph
 from tests.conftest import PairWriter
 
 __all__ = ["ALL_REDUCE", "ends", "kernel", "launch", "ranks_that_meet", "spans", "three_kernels"]

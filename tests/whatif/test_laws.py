@@ -7,9 +7,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 import nadi
-from nadi.graph import EdgeKind, EventGraph
-from tests.reference import paths
-from tests.test_graph_laws import (
+from nadi.graph.event_graph import EdgeKind, EventGraph
+from tests.graph.test_graph_laws import (
     EARLY,
     EVERY_KIND,
     QUEUED,
@@ -20,6 +19,7 @@ from tests.test_graph_laws import (
     load,
     windows_of,
 )
+from tests.reference import paths
 
 SHORTER = (
     "scale . 0.5", "scale kind=device 0", "scale gloo:|nccl 0.25", "set kind=kernel 0ns",

@@ -14,9 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import nadi
-from tests.reference.machine import Do, Key, Machine, Program, Rank, Thread, play
-from tests.reference.programs import Action, Description, descriptions, program_of
-from tests.test_linked_programs import (
+from tests.link.test_linked_programs import (
     EVEN,
     QUICK,
     SLOW_TO_CALL,
@@ -26,6 +24,8 @@ from tests.test_linked_programs import (
     is_after_calibration,
     link,
 )
+from tests.reference.machine import Do, Key, Machine, Program, Rank, Thread, play
+from tests.reference.programs import Action, Description, descriptions, program_of
 
 # a program that fails is shown as it was drawn: to find a smaller one takes minutes
 SETTINGS = settings(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.graph import EventGraph
+from nadi.graph.event_graph import EventGraph
 from nadi.whatif.selection import select
 from tests.conftest import PairWriter
 from tests.whatif.programs import ALL_REDUCE, kernel, launch, ranks_that_meet, spans

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.critical_paths import CriticalPath, critical_path, describe_path
-from nadi.graph import EventGraph, Replay
+from nadi.graph.critical_paths import CriticalPath, describe_path, walk_critical_path
+from nadi.graph.event_graph import EventGraph, Replay
+from nadi.graph.windows import Window
 from nadi.kernels.paths import trace_back
-from nadi.schema import DEVICE_WORK
-from nadi.steps import Window
+from nadi.model.schema import DEVICE_WORK
 
 __all__ = ["NearCriticalPath", "near_critical_paths", "slack_histogram"]
 
@@ -66,7 +66,7 @@ def near_critical_paths(replay: Replay, window: Window, count: int = 5) -> list[
     open_ends = open_ends[np.lexsort((open_ends, time[open_ends], slack[open_ends]))]
     covered = np.zeros(graph.num_vertices, dtype=np.bool_)
     destinations = graph.destinations
-    found = [NearCriticalPath(-1, 0, critical_path(replay, window))]
+    found = [NearCriticalPath(-1, 0, walk_critical_path(replay, window))]
     covered[found[0].path.vertices] = True
     for vertex in open_ends.tolist():
         if len(found) >= count:

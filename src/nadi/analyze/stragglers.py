@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.critical_paths import PATH_KINDS, kind_of_edges
-from nadi.graph import EdgeKind, Replay
+from nadi.graph.critical_paths import PATH_KINDS, kind_of_edges
+from nadi.graph.event_graph import EdgeKind, Replay
+from nadi.graph.windows import Window
 from nadi.kernels.paths import trace_back
-from nadi.steps import Window
 
 __all__ = ["Stragglers", "find_stragglers"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nadi.feed.batch import NodeBatch
 from nadi.feed.feeder import ETFeeder
-from nadi.feed.node import ETFeederNode, NodeType
+from nadi.feed.feeder_node import ETFeederNode, NodeType
+from nadi.feed.node_batch import NodeBatch
 
 __all__ = ["ETFeeder", "ETFeederNode", "NodeBatch", "NodeType"]

@@ -8,15 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from nadi.errors import FormatError, UsageError
-from nadi.feed.batch import NodeBatch
-from nadi.feed.cycles import cycle_among
-from nadi.feed.held import Held
-from nadi.feed.node import ETFeederNode, node_of
-from nadi.feed.policy import Policy, ReadyNodes
-from nadi.feed.stream import NodeStream, open_stream
-from nadi.feed.table import empty_table, joined
-from nadi.feed.window import WindowReader
-from nadi.kernels.ready import (
+from nadi.feed.et_stream import NodeStream, open_stream
+from nadi.feed.feeder_kernels import (
     FREED,
     ISSUED,
     READY,
@@ -26,7 +19,14 @@ from nadi.kernels.ready import (
     release_rows,
     run_ready,
 )
-from nadi.trace import Trace
+from nadi.feed.feeder_node import ETFeederNode, node_of
+from nadi.feed.held_nodes import Held
+from nadi.feed.issue_policy import Policy, ReadyNodes
+from nadi.feed.node_batch import NodeBatch
+from nadi.feed.node_table import empty_table, joined
+from nadi.feed.read_window import WindowReader
+from nadi.feed.waiting_cycles import cycle_among
+from nadi.model.trace import Trace
 
 __all__ = ["ETFeeder"]
 

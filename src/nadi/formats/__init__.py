@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nadi.errors import FormatError, InputError, UsageError
-from nadi.formats import container
+from nadi.formats import files as container
 from nadi.formats.location import locate
 from nadi.formats.registry import FORMATS, Format, format_for_writing, format_named
-from nadi.issues import IssueLog
+from nadi.model.issues import IssueLog
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from nadi.trace import Trace
+    from nadi.model.trace import Trace
 
 __all__ = ["read", "read_ranks", "sniff", "write"]
 
@@ -51,7 +51,8 @@ def sniff(path: Path | str) -> Format | None:
 
 
 def _by_content(head: bytes) -> str:
-    from nadi.formats import chakra_decode, native
+    from nadi.formats import native
+    from nadi.formats.chakra import et_decode as chakra_decode
 
     head = head.removeprefix(container.BYTE_ORDER_MARK)
     if native.looks_like(head):
@@ -70,7 +71,7 @@ def _by_content(head: bytes) -> str:
 )  # a file is looked at when it is found, when it is sorted and when it is read
 def _by_keys(head: bytes) -> str:
     """Tell formats of JSON apart by the keys of the object, as far as the bytes show them."""
-    from nadi.formats import chakra_json
+    from nadi.formats.chakra import chakra_json
 
     keys = set()
     depth = 0
@@ -148,7 +149,7 @@ def read_ranks(paths: Sequence[Path]) -> list[Trace]:
 
 
 def _read_together(paths: Sequence[Path]) -> list[Trace] | None:
-    from nadi.formats.chakra_ranks import decode_ranks
+    from nadi.formats.chakra.et_ranks import decode_ranks
 
     if len(paths) == 1:
         return None
@@ -167,7 +168,7 @@ def _read_together(paths: Sequence[Path]) -> list[Trace] | None:
 
 
 def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> pl.DataFrame:
-    """Write one trace to a file; also called as ``trace.write(path)``.
+    """Write one trace to a file.
 
     Parameters
     ----------
@@ -208,7 +209,7 @@ def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> 
 
 
 def _write_tables(trace: Trace, path: Path) -> None:
-    from nadi.formats.tables import encode_table, file_of_table, tables_of
+    from nadi.formats.csv_tables import encode_table, file_of_table, tables_of
 
     for name, frame in tables_of(trace).items():
         container.write_pieces(file_of_table(path, name), [encode_table(frame)])

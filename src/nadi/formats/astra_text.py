@@ -29,13 +29,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from nadi.attributes import AttributeBuilder, Attributes
 from nadi.errors import FormatError
-from nadi.formats.container import RawFile
-from nadi.issues import IssueLog
-from nadi.provenance import Provenance
-from nadi.schema import DEPS, GROUPS, NODES
-from nadi.trace import Trace
+from nadi.formats.files import RawFile
+from nadi.model.attributes import AttributeBuilder, Attributes
+from nadi.model.issues import IssueLog
+from nadi.model.provenance import Provenance
+from nadi.model.schema import DEPS, GROUPS, NODES
+from nadi.model.trace import Trace
 from nadi.version import __version__
 
 __all__ = ["PARALLELISMS", "decode", "looks_like"]

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.attributes import SPAN_CODES, Attributes
 from nadi.kernels.strings import intern_spans
+from nadi.model.attributes import SPAN_CODES, Attributes
 
 __all__ = ["float_text", "joined", "json_text", "spread", "texts_as_json", "written_once"]
 

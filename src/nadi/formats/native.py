@@ -23,13 +23,13 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.attributes import SPAN_CODES, Attributes, LazyAttributes
 from nadi.errors import FormatError, InputError
-from nadi.issues import IssueLog
-from nadi.kernels.attributes import copy_spans
-from nadi.provenance import Provenance
-from nadi.schema import ATTRIBUTE_TYPES, DEPS, GROUPS, ISSUES, NODES, Table
-from nadi.trace import Trace
+from nadi.model.attribute_kernels import copy_spans
+from nadi.model.attributes import SPAN_CODES, Attributes, LazyAttributes
+from nadi.model.issues import IssueLog
+from nadi.model.provenance import Provenance
+from nadi.model.schema import ATTRIBUTE_TYPES, DEPS, GROUPS, ISSUES, NODES, Table
+from nadi.model.trace import Trace
 
 __all__ = [
     "DAMAGED",

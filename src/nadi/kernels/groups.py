@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nadi.kernels._jit import kernel
+from nadi.kernels.jit import kernel
 
 __all__ = ["group_rows"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nadi.kernels._jit import inner
+from nadi.kernels.jit import inner
 
 __all__ = ["put_in", "take_first"]
 

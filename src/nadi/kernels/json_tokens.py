@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from nadi.kernels._jit import borrowed, called, inner, kernel
+from nadi.kernels.jit import borrowed, called, inner, kernel
 
 __all__ = [
     "BAD_CHARACTER", "BAD_ESCAPE", "BAD_NUMBER", "BAD_UTF8", "MAX_DEPTH", "NOT_AN_INTEGER",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nadi.kernels._jit import kernel
+from nadi.kernels.jit import kernel
 
 __all__ = [
     "latest_times", "replay_times", "stretches_of_path", "topological_order", "trace_back",

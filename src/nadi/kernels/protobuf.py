@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.kernels._jit import called, inner
+from nadi.kernels.jit import called, inner
 from nadi.kernels.json_tokens import load_word
 
 __all__ = [

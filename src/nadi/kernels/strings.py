@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from nadi.kernels._jit import called, inner, kernel
+from nadi.kernels.jit import called, inner, kernel
 from nadi.kernels.json_tokens import (
     load_word,
     next_member,

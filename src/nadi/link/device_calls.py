@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nadi.link.streams import StreamWork
-from nadi.trace import Trace
+from nadi.link.device_streams import StreamWork
+from nadi.model.trace import Trace
 
 __all__ = ["DeviceCalls", "device_calls", "unique_pairs"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.schema import DEPS
+from nadi.model.schema import DEPS
 
 __all__ = ["PAIRWISE", "communication_rows", "group_order"]
 

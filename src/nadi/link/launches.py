@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nadi.schema import DEVICE_WORK, THREAD_WORK
-from nadi.trace import Trace
+from nadi.model.schema import DEVICE_WORK, THREAD_WORK
+from nadi.model.trace import Trace
 
 __all__ = ["find_rows", "host_work", "launcher_rows"]
 

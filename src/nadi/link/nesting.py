@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nadi.kernels.groups import group_rows
-from nadi.kernels.nesting import turn_ties, walk_threads
-from nadi.schema import THREAD_WORK
-from nadi.trace import Trace
+from nadi.link.nesting_kernels import turn_ties, walk_threads
+from nadi.model.schema import THREAD_WORK
+from nadi.model.trace import Trace
 
 __all__ = ["Nesting", "nest"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nadi.link.across import Across
+from nadi.link.all_ranks import Across
 from nadi.link.issue_order import PAIRWISE
 
 __all__ = ["match_pairs"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nadi.issues import IssueLog
 from nadi.link.device_calls import DeviceCalls, unique_pairs
-from nadi.link.events import STREAM_WAIT, Events
+from nadi.link.recorded_events import STREAM_WAIT, Events
+from nadi.model.issues import IssueLog
 
 __all__ = ["stream_waits"]
 

@@ -11,13 +11,13 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from nadi.issues import IssueLog
 from nadi.link.device_calls import DeviceCalls, device_calls
-from nadi.link.events import Events, find_events
+from nadi.link.device_streams import StreamWork, stream_keys
 from nadi.link.launches import find_rows
+from nadi.link.recorded_events import Events, find_events
 from nadi.link.stream_waits import stream_waits
-from nadi.link.streams import StreamWork, stream_keys
-from nadi.trace import Trace
+from nadi.model.issues import IssueLog
+from nadi.model.trace import Trace
 
 __all__ = ["BLOCKING_COPY", "QUEUE_LENGTH", "STAGED_COPY_BYTES", "synchronisation"]
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from nadi.critical_paths import critical_path
-from nadi.formats.container import write_pieces
+from nadi.formats.files import write_pieces
 from nadi.formats.location import locate
-from nadi.issues import IssueLog
-from nadi.report.timeline import TimelinePart, write_timelines
-from nadi.schedule import Schedule
-from nadi.schema import NODE_KINDS
+from nadi.graph.critical_paths import walk_critical_path
+from nadi.graph.windows import choose_window
+from nadi.model.issues import IssueLog
+from nadi.model.schedule import Schedule
+from nadi.model.schema import NODE_KINDS
+from nadi.report.schedule_timeline import TimelinePart, write_timelines
 from nadi.simulator import Simulation
 from nadi.simulator.results.as_recorded import simulated_graph, track_names
-from nadi.steps import choose_window
 
 __all__ = [
     "simulated_part",
@@ -46,7 +46,7 @@ def simulated_part(simulation: Simulation) -> TimelinePart:
     """
     graph = simulated_graph(simulation)
     replay = graph.replay()
-    path = critical_path(replay, choose_window(graph, []))
+    path = walk_critical_path(replay, choose_window(graph, []))
     table = replay.schedule().table.with_columns(
         pl.col("resource").cast(pl.String).replace(track_names(simulation)).cast(pl.Categorical())
     )

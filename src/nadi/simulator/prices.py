@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from nadi.errors import UsageError
-from nadi.provenance import Provenance
-from nadi.schema import DEPS, GROUPS, ISSUES, NODES
-from nadi.simulator.machine.config import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
-from nadi.simulator.run.engine import simulate
-from nadi.trace import Trace
+from nadi.model.provenance import Provenance
+from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.model.trace import Trace
+from nadi.simulator.engine_driver import simulate_job
+from nadi.simulator.machine.system import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
 
 __all__ = ["collective_time", "message_time", "stand_in"]
 
@@ -124,7 +124,7 @@ def _simulated(
         column |= {"group": [0 if group else -1], "src": [root], "dst": [root]}
         given = dict.fromkeys(group or range(num_ranks), _trace(column, group))
     idle = _trace({"kind": ["INVALID"]})
-    return simulate([given.get(rank, idle) for rank in range(num_ranks)], system).makespan
+    return simulate_job([given.get(rank, idle) for rank in range(num_ranks)], system).makespan
 
 
 def _trace(columns: dict[str, list[Any]], group: tuple[int, ...] = ()) -> Trace:

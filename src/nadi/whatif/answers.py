@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
-import polars as pl
 
-from nadi.critical_paths import CriticalPath, critical_path
-from nadi.graph import EdgeKind, EventGraph, Replay
-from nadi.schema import DEVICE_WORK
-from nadi.steps import Window, choose_window, find_steps
+from nadi.graph.critical_paths import CriticalPath, walk_critical_path
+from nadi.graph.event_graph import EdgeKind, EventGraph, Replay
+from nadi.graph.windows import Window, choose_window, find_steps
+from nadi.model.schema import DEVICE_WORK
+from nadi.whatif.change_syntax import parse_change
 from nadi.whatif.changes import Change, apply_change
-from nadi.whatif.dependencies import CutDependencies
-from nadi.whatif.parse import parse_change
-from nadi.whatif.removal import Remove
+from nadi.whatif.dependency_changes import CutDependencies
+from nadi.whatif.duration_changes import NoGaps, NoOverhead
+from nadi.whatif.removal_change import Remove
 from nadi.whatif.selection import Selection
-from nadi.whatif.weights import NoGaps, NoOverhead
 
 __all__ = ["Limit", "WhatIf", "ideal_limits", "sweep", "what_if"]
 
@@ -60,7 +58,7 @@ class WhatIf:
     @cached_property
     def path(self) -> CriticalPath:
         """What bounds the window after the changes."""
-        return critical_path(self.replay, self.window)
+        return walk_critical_path(self.replay, self.window)
 
     @property
     def bound_by(self) -> tuple[str, str]:
@@ -69,12 +67,6 @@ class WhatIf:
         by_operation = self.path.by_operation()
         name = by_operation["name"][0] if by_operation.height else ""
         return max(by_kind, key=by_kind.__getitem__), name
-
-    def redraw(self, path: Path | str) -> pl.DataFrame:
-        """Write the window before and after as a timeline, as :func:`nadi.redraw` does."""
-        import nadi  # the function is of a higher layer: this is only another way to call it
-
-        return nadi.redraw(self, path)
 
 
 def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = None) -> WhatIf:

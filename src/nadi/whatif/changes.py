@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from nadi.errors import UsageError
-from nadi.graph import CycleError, EventGraph
+from nadi.graph.event_graph import CycleError, EventGraph
 
 __all__ = ["Change", "apply_change"]
 

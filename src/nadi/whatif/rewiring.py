@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nadi.graph import EdgeKind, Edges, EventGraph
-from nadi.schema import DEVICE_WORK
+from nadi.graph.event_graph import EdgeKind, Edges, EventGraph
+from nadi.model.schema import DEVICE_WORK
 from nadi.whatif.selection import launchers
 
 __all__ = ["calls_without_work", "into_ops", "is_on_device", "join", "of_ops", "without_calls"]

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import UsageError
-from nadi.graph import EdgeKind, EventGraph
-from nadi.schema import CATEGORIES, DEVICE_WORK, THREAD_WORK
+from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.model.schema import CATEGORIES, DEVICE_WORK, THREAD_WORK
 from nadi.units import format_count
 
 __all__ = [

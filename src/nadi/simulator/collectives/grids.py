@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from nadi.simulator.machine.config import Network
+from nadi.simulator.machine.system import Network
 
 __all__ = ["grid_of", "grid_of_all", "in_order_of_grid", "places_in"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nadi.kernels import machine as M
-from nadi.simulator.collectives.steps import Steps, steps_of
+from nadi.simulator.collectives.step_tables import Steps, steps_of
+from nadi.simulator.engine import machine_state as M
 
 __all__ = ["Phase", "Recipe"]
 

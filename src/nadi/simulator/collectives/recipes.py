@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from nadi.errors import UsageError
-from nadi.kernels import machine as M
 from nadi.simulator.collectives.grids import grid_of, grid_of_all
+from nadi.simulator.collectives.link_sharing import is_whole_dimension, shared
 from nadi.simulator.collectives.phases import Phase, Recipe
-from nadi.simulator.collectives.sharing import is_whole_dimension, shared
-from nadi.simulator.collectives.steps import ROOTED
-from nadi.simulator.machine.config import Algorithm, System, parse_algorithm
+from nadi.simulator.collectives.step_tables import ROOTED
+from nadi.simulator.engine import machine_state as M
+from nadi.simulator.machine.system import Algorithm, System, parse_algorithm
 
 __all__ = ["chunks_of", "recipe_of"]
 

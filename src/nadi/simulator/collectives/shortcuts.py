@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nadi.kernels import machine as M
 from nadi.simulator.collectives.phases import Phase, Recipe
-from nadi.simulator.collectives.steps import ROOTED
-from nadi.simulator.machine.config import System
+from nadi.simulator.collectives.step_tables import ROOTED
+from nadi.simulator.engine import machine_state as M
+from nadi.simulator.machine.system import System
 
 __all__ = ["is_whole", "meets", "nothing_contends"]
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from nadi.errors import FormatError, UsageError, lowered
-from nadi.simulator.machine.config import (
+from nadi.simulator.machine.system import (
     COLLECTIVES,
     Bus,
     Collectives,

@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.critical_paths import CriticalPath, critical_path
-from nadi.graph import EdgeKind, Edges, EventGraph, make_edges
-from nadi.kernels import machine as M
-from nadi.schema import COMM_TYPES, DEVICE_WORK, ISSUES, MATCHES, NODE_KINDS
+from nadi.graph.critical_paths import CriticalPath, walk_critical_path
+from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
+from nadi.graph.windows import choose_window
+from nadi.model.schema import COMM_TYPES, DEVICE_WORK, ISSUES, MATCHES, NODE_KINDS
+from nadi.model.trace import Job, Trace
+from nadi.simulator.engine import machine_state as M
 from nadi.simulator.results.meetings import Meetings, Messages, meetings_of, messages_of_nodes
-from nadi.simulator.run.simulation import Simulation
+from nadi.simulator.simulation import Simulation
 from nadi.simulator.work.program import Program
-from nadi.steps import choose_window
-from nadi.trace import Job, Trace
 
 __all__ = ["simulated_graph", "simulated_job", "simulated_path", "track_names"]
 
@@ -178,7 +178,7 @@ def simulated_graph(simulation: Simulation) -> EventGraph:
 def simulated_path(simulation: Simulation) -> CriticalPath:
     """Give the critical path of a simulated job, from its start to its last end."""
     graph = simulated_graph(simulation)
-    return critical_path(graph.replay(), choose_window(graph, []))
+    return walk_critical_path(graph.replay(), choose_window(graph, []))
 
 
 def _op_of_node(simulation: Simulation) -> Ints:

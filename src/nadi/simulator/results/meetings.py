@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nadi.kernels import machine as M
-from nadi.simulator.rows import number_rows
-from nadi.simulator.run.simulation import Simulation
+from nadi.simulator.distinct_rows import number_rows
+from nadi.simulator.engine import machine_state as M
+from nadi.simulator.simulation import Simulation
 
 __all__ = ["Meetings", "Messages", "meetings_of", "messages_of_nodes"]
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import InputError, PairError
-from nadi.kernels import machine as M
-from nadi.schema import GIVEN_DEPS, NODE_KINDS
-from nadi.trace import Trace
+from nadi.model.schema import GIVEN_DEPS, NODE_KINDS
+from nadi.model.trace import Trace
+from nadi.simulator.engine import machine_state as M
 
 __all__ = ["Program", "program_of"]
 
@@ -62,7 +62,7 @@ class Program:
         int64, shapes (nodes + 1,) and (dependencies,): who waits for each node, by position.
     lane
         int64: the thread or stream of each node, counted over all ranks, -1 for none; None
-        where ranks have slots instead (:mod:`nadi.simulator.work.lanes`).
+        where ranks have slots instead (:mod:`nadi.simulator.work.ordered_lanes`).
     lane_names
         What each lane is called.
     """

@@ -1,0 +1,66 @@
+"""Exposed communication: time in which a rank communicates and computes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.kernels.intervals import union_length
+from nadi.model.schema import DEVICE_WORK
+from nadi.model.trace import Job, Trace
+
+__all__ = ["RankCommunication", "communication_by_rank"]
+
+_Ints = npt.NDArray[np.int64]
+_Intervals = tuple[_Ints, _Ints]
+
+
+@dataclass(frozen=True)
+class RankCommunication:
+    """How long a rank communicated, in ns, and how much of it no computation covered."""
+
+    rank: int
+    communication: int
+    exposed: int
+
+
+def communication_by_rank(job: Job, start: int, end: int) -> list[RankCommunication]:
+    """Measure communication of each rank within ``[start, end)``, ns since the job's origin.
+
+    On a rank with a device, computation is any of its kernels that do not communicate
+    (copies and sets do not compute); on a rank without, any operator outside of
+    communication. O(nodes log nodes).
+    """
+    low, high = start + job.origin, end + job.origin
+    return [_measure(trace, low, high) for trace in job.traces]
+
+
+def _measure(trace: Trace, low: int, high: int) -> RankCommunication:
+    is_comm = trace.nodes["kind"].is_in(["COMM_COLL", "COMM_SEND", "COMM_RECV"]).to_numpy()
+    comm = _clip(trace, np.flatnonzero(is_comm), low, high)
+    compute = _clip(trace, _computation(trace, is_comm), low, high)
+    busy = union_length(*comm)
+    either = union_length(np.append(comm[0], compute[0]), np.append(comm[1], compute[1]))
+    return RankCommunication(trace.rank, busy, either - union_length(*compute))
+
+
+def _computation(trace: Trace, is_comm: npt.NDArray[np.bool_]) -> _Ints:
+    if trace.category_mask(*DEVICE_WORK).any():
+        return np.flatnonzero(trace.category_mask("kernel") & ~is_comm)
+    asks = trace.nodes["name"].cast(str).str.starts_with("c10d::").to_numpy()
+    inside = is_comm | asks
+    parent = trace.column("parent")
+    nested = parent >= 0
+    while ((wider := inside | (nested & inside[parent])) != inside).any():
+        inside = wider
+    return np.flatnonzero(trace.category_mask("operator") & ~inside)
+
+
+def _clip(trace: Trace, rows: _Ints, low: int, high: int) -> _Intervals:
+    start = trace.column("start")[rows]
+    end = start + trace.column("duration")[rows]
+    start, end = np.maximum(start, low), np.minimum(end, high)
+    inside = end > start
+    return start[inside], end[inside]

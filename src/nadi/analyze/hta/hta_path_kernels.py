@@ -1,0 +1,90 @@
+"""The longest path through a directed acyclic graph, in the order that NetworkX takes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nadi.kernels.jit import kernel
+
+__all__ = ["longest_path"]
+
+
+@kernel
+def longest_path(
+    in_ptr: np.ndarray,
+    in_src: np.ndarray,
+    in_weight: np.ndarray,
+    out_ptr: np.ndarray,
+    out_dst: np.ndarray,
+    distance: np.ndarray,
+    before: np.ndarray,
+) -> int:
+    """Find the longest path, and of equally long ones the one that comes first.
+
+    Vertices are gone through generation by generation: first those that no edge enters,
+    in order, then each as soon as its last predecessor is done. Of several predecessors
+    with the same distance the first is taken, of several last vertices too.
+
+    Parameters
+    ----------
+    in_ptr, in_src, in_weight
+        int64, shapes (vertices + 1,), (edges,), (edges,): the edges that enter each vertex.
+    out_ptr, out_dst
+        int64, shapes (vertices + 1,), (edges,): the edges that leave each.
+    distance
+        int64, shape (vertices,), filled: length of the longest path to each, at least 0.
+    before
+        int64, shape (vertices,), filled: the vertex before on that path; itself for its first.
+
+    Returns
+    -------
+    int
+        Last vertex of the longest path; of a graph with a cycle -1 less a vertex that lies on
+        one. O(vertices + edges).
+    """
+    num_vertices = distance.size
+    queue = np.empty(num_vertices, dtype=np.int64)
+    missing = np.empty(num_vertices, dtype=np.int64)
+    size = 0
+    for v in range(num_vertices):
+        before[v] = -1
+        missing[v] = in_ptr[v + 1] - in_ptr[v]
+        if missing[v] == 0:
+            queue[size] = v
+            size += 1
+    at = 0
+    last = -1
+    while at < size:
+        v = queue[at]
+        at += 1
+        best = -1
+        longest = 0
+        for e in range(in_ptr[v], in_ptr[v + 1]):
+            length = distance[in_src[e]] + in_weight[e]
+            if best < 0 or length > longest:
+                best = in_src[e]
+                longest = length
+        if best < 0 or longest < 0:
+            best, longest = v, 0
+        distance[v] = longest
+        before[v] = best
+        if last < 0 or longest > distance[last]:
+            last = v
+        for e in range(out_ptr[v], out_ptr[v + 1]):
+            w = out_dst[e]
+            missing[w] -= 1
+            if missing[w] == 0:
+                queue[size] = w
+                size += 1
+    if size == num_vertices:
+        return last
+    v = 0
+    while before[v] >= 0:
+        v += 1
+    # what was not reached has a predecessor that was not: far enough back there is a cycle
+    for _ in range(num_vertices):
+        e = in_ptr[v]
+        while before[in_src[e]] >= 0:
+            e += 1
+        v = in_src[e]
+    return -1 - v

@@ -1,0 +1,266 @@
+"""What a trace says of its events, in the words of its file: pid, tid, stream, every category.
+
+A :class:`~nadi.model.trace.Trace` has columns for what matters to all; HTA also looks at things
+that are attributes: the process, what a synchronisation waits for, events that are no nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.analyze.hta.text_search_kernels import spans_holding
+from nadi.errors import InputError
+from nadi.model.attributes import CODES, Attributes
+from nadi.model.trace import Trace
+
+__all__ = [
+    "EVENTS",
+    "Recorded",
+    "base_time",
+    "read_recorded",
+    "rows_holding",
+    "rows_of_file",
+    "trace_name",
+]
+
+_Ints = npt.NDArray[np.int64]
+
+EVENTS = {
+    "index": pl.Int64,  # position in traceEvents
+    "start": pl.Int64,  # ns
+    "duration": pl.Int64,  # ns
+    "process": pl.Int64,  # pid
+    "thread": pl.Int64,  # tid
+    "stream": pl.Int64,  # -1 where none is stated
+    "correlation": pl.Int64,
+    "waits_on_stream": pl.Int64,  # what a synchronisation waits for
+    "waits_on_record": pl.Int64,  # correlation of the call that recorded the event waited for
+    "node": pl.Int64,  # row of the trace's nodes; -1 for an event that is none
+    "name": pl.String,
+    "category": pl.String,  # Nadi's; as recorded where it is none of Nadi's
+}
+_DEVICE = ("kernel", "memcpy", "memset", "sync", "device_annotation")
+_NS = 1000
+_FIRST_TEXT = 2**62  # texts instead of numbers for pid and tid are counted from here
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """The events of a file that last some time, in the order of the file.
+
+    Attributes
+    ----------
+    table
+        Columns as in ``EVENTS``; times as recorded, with no base added.
+    has_fractions
+        Whether a time stamp has a fraction of a microsecond, or an event none at all.
+    """
+
+    table: pl.DataFrame
+    has_fractions: bool
+
+
+class _Event(msgspec.Struct):
+    name: str = ""
+    cat: str | None = None
+    pid: int | str = -1
+    tid: int | str = -1
+    ts: int | float | None = None
+    dur: int | float | None = None
+    args: dict[str, Any] | None = None
+
+
+_event_decoder = msgspec.json.Decoder(_Event)
+
+
+def read_recorded(trace: Trace) -> Recorded:
+    """Read the events of a trace, linked or as read from its file. O(events log events).
+
+    Raises
+    ------
+    InputError
+        If the trace has no events: it does not come from a device trace.
+    """
+    rows = np.flatnonzero(trace.column("event") >= 0)
+    if rows.size == 0:
+        raise InputError(
+            trace_name(trace), "no event of a device trace is in it",
+            "HTA's rules are for traces of PyTorch's profiler (Kineto): give one",
+        )  # fmt: skip
+    rows = rows[np.argsort(trace.column("event")[rows], kind="stable")]
+    own = _nodes(trace, rows)
+    has_fractions = bool((own["start"].to_numpy() % _NS != 0).any())
+    if not has_fractions and (own["duration"].to_numpy() % _NS != 0).any():
+        has_fractions = _others_have_fractions(trace.attributes)
+    others = _others(trace)
+    if others.height:
+        own = pl.concat([own, others]).sort("index", maintain_order=True)
+    has_fractions |= bool((own["start"].to_numpy() % _NS != 0).any())
+    return Recorded(own, has_fractions)
+
+
+def trace_name(trace: Trace) -> str:
+    """Give the files that a trace came from, for messages."""
+    return ", ".join(str(source.path) for source in trace.provenance.sources) or "trace"
+
+
+def _nodes(trace: Trace, rows: _Ints) -> pl.DataFrame:
+    """Give the events that are nodes."""
+    nodes = trace.nodes[rows]
+    on_device = nodes["category"].is_in(_DEVICE).to_numpy()
+    process = np.where(on_device, nodes["device"].to_numpy(), trace.process)
+    thread = np.where(on_device, nodes["stream"].to_numpy(), nodes["thread"].to_numpy())
+    attributes = trace.attributes
+    place = np.full(trace.nodes.height, -1, dtype=np.int64)
+    place[rows] = np.arange(rows.size)
+    _set_identities(attributes, "pid", place, process)
+    _set_identities(attributes, "tid", place, thread)
+    stream = nodes["stream"].to_numpy().copy()
+    _set_host_streams(attributes, place, on_device, stream)
+    waits = _set_waits(attributes, place, nodes["category"], stream)
+    return pl.DataFrame({
+        "index": nodes["event"],
+        "start": nodes["start"].to_numpy() - base_time(attributes),
+        "duration": nodes["duration"],
+        "process": process,
+        "thread": thread,
+        "stream": stream,
+        "correlation": nodes["correlation"],
+        "waits_on_stream": waits[0],
+        "waits_on_record": waits[1],
+        "node": rows,
+        "name": nodes["name"].cast(pl.String),
+        "category": nodes["category"].cast(pl.String),
+    }, schema=EVENTS)  # fmt: skip
+
+
+def base_time(attributes: Attributes) -> int:
+    """Give the time that Nadi added to the recorded ones; HTA does not."""
+    rows = rows_of_file(attributes, "baseTimeNanoseconds")
+    rows = rows[attributes.node[rows] == -1]
+    return int(attributes.python_value(int(rows[0]))) if rows.size else 0
+
+
+def rows_of_file(attributes: Attributes, name: str) -> _Ints:
+    """Give the attributes of a name that are from the device file: those of others are typed."""
+    rows = attributes.rows_named(name)
+    found: _Ints = rows[attributes.type[rows] == CODES["json"]]
+    return found
+
+
+def rows_holding(attributes: Attributes, rows: _Ints, text: bytes) -> _Ints:
+    """Give those of some attributes whose bytes hold a text."""
+    holds = np.empty(rows.size, dtype=np.bool_)
+    spans_holding(
+        attributes.bytes(), attributes.value[rows], attributes.length[rows].astype(np.int64),
+        np.frombuffer(text, dtype=np.uint8).copy(), holds,
+    )  # fmt: skip
+    return rows[holds]
+
+
+def _set_identities(attributes: Attributes, name: str, place: _Ints, values: _Ints) -> None:
+    """Fill in pid or tid where the columns of a node do not tell it."""
+    found = [
+        (at, attributes.python_value(int(row)))
+        for row in rows_of_file(attributes, name)
+        if attributes.node[row] >= 0 and (at := place[attributes.node[row]]) >= 0
+    ]
+    texts = sorted({value for _, value in found if isinstance(value, str)})
+    for at, value in found:
+        is_number = isinstance(value, int) and abs(value) < _FIRST_TEXT
+        values[at] = value if is_number else _FIRST_TEXT + texts.index(str(value))
+
+
+def _set_host_streams(
+    attributes: Attributes, place: _Ints, on_device: npt.NDArray[np.bool_], stream: _Ints
+) -> None:
+    """Fill in the stream of host events that state one, as some compilers make them do."""
+    rows = _args_of(attributes, place, ~on_device)
+    for row in rows_holding(attributes, rows, b'"stream"').tolist():
+        args = attributes.python_value(row)
+        stream[place[attributes.node[row]]] = _integer(args.get("stream"))
+
+
+def _args_of(attributes: Attributes, place: _Ints, wanted: npt.NDArray[np.bool_]) -> _Ints:
+    """Give the rows of the args of some events; ``place`` is that of each node among them."""
+    rows = rows_of_file(attributes, "args")
+    rows = rows[attributes.node[rows] >= 0]
+    at = place[attributes.node[rows]]
+    return rows[(at >= 0) & wanted[at]]
+
+
+def _set_waits(
+    attributes: Attributes, place: _Ints, category: pl.Series, stream: _Ints
+) -> tuple[_Ints, _Ints]:
+    """Give what synchronisations wait for, and their streams as HTA takes them."""
+    on_stream, on_record = np.full((2, stream.size), -1, dtype=np.int64)
+    is_sync = (category == "sync").to_numpy()
+    for row in _args_of(attributes, place, is_sync).tolist():
+        args = attributes.python_value(row)
+        k = place[attributes.node[row]]
+        stream[k] = _integer(args.get("stream"))
+        on_stream[k] = _integer(args.get("wait_on_stream"))
+        on_record[k] = _integer(args.get("wait_on_cuda_event_record_corr_id"))
+    return on_stream, on_record
+
+
+def _integer(value: Any) -> int:
+    return value if isinstance(value, int) and abs(value) < _FIRST_TEXT else -1
+
+
+def _others_have_fractions(attributes: Attributes) -> bool:
+    """Tell whether an event that is no node has no time stamp, or one with a fraction."""
+    rows = rows_of_file(attributes, "event").tolist()
+    events = (_decoded(attributes.span(row)) for row in rows)
+    return any(event is not None and not isinstance(event.ts, int) for event in events)
+
+
+def _others(trace: Trace) -> pl.DataFrame:
+    """Give events that last but are no nodes: of the profiler's own work, or of unknown kind.
+
+    Their positions among the events are found from where they stand in the file.
+    """
+    attributes = trace.attributes
+    rows = rows_of_file(attributes, "event")
+    rows = rows[np.argsort(attributes.value[rows], kind="stable")]
+    lasting = rows_holding(attributes, rows, b'"dur"')
+    index = _positions(trace, rows)[np.isin(rows, lasting)]
+    found: list[tuple[Any, ...]] = []
+    for row, at in zip(lasting.tolist(), index.tolist(), strict=True):
+        event = _decoded(attributes.span(row))
+        if event is None or event.cat in (None, "Trace") or event.dur is None or event.ts is None:
+            continue
+        args = event.args or {}
+        found.append((
+            at, round(event.ts * _NS), round(event.dur * _NS), _integer(event.pid),
+            _integer(event.tid), _integer(args.get("stream")), _integer(args.get("correlation")),
+            -1, -1, -1, event.name, event.cat,
+        ))  # fmt: skip
+    return pl.DataFrame(found, schema=EVENTS, orient="row")
+
+
+def _decoded(content: bytes) -> _Event | None:
+    try:
+        return _event_decoder.decode(content)
+    except msgspec.MsgspecError:
+        return None  # members of other types: nothing that HTA would know either
+
+
+def _positions(trace: Trace, rows: _Ints) -> _Ints:
+    """Give the position of events that are attributes: after the node before them in the file."""
+    attributes = trace.attributes
+    of_nodes = rows_of_file(attributes, "args")
+    of_nodes = of_nodes[attributes.node[of_nodes] >= 0]
+    of_nodes = of_nodes[np.argsort(attributes.value[of_nodes], kind="stable")]
+    before = np.searchsorted(attributes.value[of_nodes], attributes.value[rows]) - 1
+    event = trace.column("event")[attributes.node[of_nodes]]
+    after = np.where(before >= 0, event[np.maximum(before, 0)] if event.size else 0, -1)
+    _, first = np.unique(after, return_index=True)
+    run = np.arange(rows.size) - np.repeat(first, np.diff(np.append(first, rows.size)))
+    return after + 1 + run

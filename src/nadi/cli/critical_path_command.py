@@ -1,0 +1,225 @@
+"""``nadi critical-path``: what the critical path is made of, by Nadi's rules or by HTA's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nadi.cli.progress_bar import show_progress
+from nadi.cli.shared_options import AsJson, output_console
+from nadi.errors import UsageError
+
+__all__ = ["HELP", "command"]
+
+HELP = """Say what the critical path is made of: by Nadi's rules, or by those of HTA.
+
+By Nadi's rules it is one path over all ranks, in which gaps on the host and every kind
+of waiting count. By those of Holistic Trace Analysis (HTA) it is a path of one rank,
+equal to what HTA finds, node by node: time between operations of a thread weighs
+nothing, and what a call waited for is on the path only where the recording has
+synchronisation events.
+
+[bold]Examples[/]
+
+  nadi critical-path TRACES --step 5
+  nadi critical-path device.json.gz --rules hta --annotation ProfilerStep --instance 1
+  nadi critical-path TRACES --rules hta --rank 3 --annotation ProfilerStep --instance 0:2
+  nadi critical-path device.json.gz --rules hta --overlay marked.json.gz --only-critical
+"""
+
+
+Paths = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="PATH",
+        help="A folder with the traces of all ranks, or the files themselves; HTA's rules "
+        "look at device traces only.",
+        show_default=False,
+    ),
+]
+Rules = Annotated[str, typer.Option("--rules", metavar="nadi|hta", help="Whose rules.")]
+StepByNadi = Annotated[
+    str, typer.Option("--step", metavar="N|all", help="The step to look at, by Nadi's rules.")
+]
+Annotation = Annotated[
+    str,
+    typer.Option(
+        "--annotation", metavar="TEXT",
+        help="By HTA's rules: look at the time of an event whose name holds this text; "
+        "without it, at the whole trace.",
+        show_default=False,
+    ),
+]  # fmt: skip
+Instance = Annotated[
+    str,
+    typer.Option(
+        "--instance", metavar="N|N:M",
+        help="By HTA's rules: which of the events with such a name, from 0, or the first and "
+        "the last of several.",
+    ),
+]  # fmt: skip
+Rank = Annotated[
+    int | None,
+    typer.Option(
+        "--rank", metavar="N", help="By HTA's rules: which rank; else the first.",
+        show_default=False,
+    ),
+]  # fmt: skip
+ZeroWeightLaunchEdges = Annotated[
+    bool,
+    typer.Option(
+        "--zero-weight-launch-edges",
+        help="By HTA's rules: also give work that its launch did not delay an edge from it, of "
+        "weight 0.",
+    ),
+]
+IncludeLastStep = Annotated[
+    bool,
+    typer.Option(
+        "--include-last-step",
+        help="By HTA's rules: keep the last step, which it drops where there are several.",
+    ),
+]
+Overlay = Annotated[
+    Path | None,
+    typer.Option(
+        "--overlay", metavar="FILE",
+        help="By HTA's rules: write the trace with the path marked in it, for ui.perfetto.dev.",
+        show_default=False,
+    ),
+]  # fmt: skip
+OnlyCritical = Annotated[
+    bool, typer.Option("--only-critical", help="Leave out of the overlay what is not on the path.")
+]
+AllEdges = Annotated[
+    bool, typer.Option("--all-edges", help="Show all edges in the overlay, as arrows.")
+]
+
+
+def command(
+    paths: Paths,
+    rules: Rules = "nadi",
+    step: StepByNadi = "all",
+    annotation: Annotation = "",
+    instance: Instance = "0",
+    rank: Rank = None,
+    zero_weight_launch_edges: ZeroWeightLaunchEdges = False,
+    include_last_step: IncludeLastStep = False,
+    overlay: Overlay = None,
+    only_critical: OnlyCritical = False,
+    all_edges: AllEdges = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print a critical path."""
+    if rules == "nadi":
+        _refuse({
+            "--annotation": annotation != "", "--instance": instance != "0",
+            "--rank": rank is not None, "--zero-weight-launch-edges": zero_weight_launch_edges,
+            "--include-last-step": include_last_step, "--overlay": overlay is not None,
+            "--only-critical": only_critical, "--all-edges": all_edges,
+        })  # fmt: skip
+        _by_nadi(paths, step, as_json=as_json)
+        return
+    if rules != "hta":
+        raise UsageError("--rules", f"{rules!r} is not known", "there are: nadi, hta")
+    if step != "all":
+        raise UsageError(
+            "--step", "is for Nadi's rules", "with HTA's: --annotation ProfilerStep --instance N"
+        )
+    if overlay is None and (only_critical or all_edges):
+        raise UsageError(
+            "--only-critical and --all-edges", "say what an overlay shows", "add --overlay FILE"
+        )
+    options: dict[str, Any] = {
+        "annotation": annotation,
+        "instance": _instance(instance),
+        "zero_weight_launch_edges": zero_weight_launch_edges,
+        "include_last_step": include_last_step,
+    }
+    marks = {"only_critical": only_critical, "all_edges": all_edges}
+    _by_hta(paths, rank, options, overlay, marks, as_json=as_json)
+
+
+def _refuse(given: dict[str, bool]) -> None:
+    """Raise UsageError for an option of HTA's rules that is given with Nadi's."""
+    for option, is_given in given.items():
+        if is_given:
+            raise UsageError(option, "is for HTA's rules", "add --rules hta")
+
+
+def _instance(text: str) -> int | tuple[int, int]:
+    first, colon, last = text.partition(":")
+    try:
+        return (int(first), int(last)) if colon else int(first)
+    except ValueError:
+        raise UsageError(
+            "--instance", f"{text!r} is no number", "give one, or the first and the last: 0:2"
+        ) from None
+
+
+def _by_hta(
+    paths: list[Path],
+    rank: int | None,
+    options: dict[str, Any],
+    overlay: Path | None,
+    marks: dict[str, bool],
+    *,
+    as_json: bool,
+) -> None:
+    with show_progress(announce=False) as progress:
+        progress("starting")
+        from nadi.analyze.critical_path_rules import critical_path
+        from nadi.analyze.hta.overlay import hta_overlay
+        from nadi.formats import write
+        from nadi.pipeline.run import load_devices
+        from nadi.report.hta_report import describe_hta_path, print_hta_path
+        from nadi.report.text_layout import to_json
+
+        traces = load_devices(*paths, progress=progress)
+        progress("finding the critical path")
+        path = critical_path(traces, rules="hta", rank=rank, **options)
+        trace = next(trace for trace in traces if rank in (None, trace.rank))
+        if overlay is not None:
+            progress("writing the overlay")
+            write(hta_overlay(trace, path, **marks), overlay, to="kineto")
+    shown = trace.rank
+    if as_json:
+        data = describe_hta_path(path, options["annotation"], shown)
+        sys.stdout.write(to_json(data).decode())
+        return
+    console = output_console()
+    print_hta_path(path, options["annotation"], shown, console)
+    if overlay is not None:
+        console.print(f"wrote {overlay}", markup=False)
+
+
+def _by_nadi(paths: list[Path], step: str, *, as_json: bool) -> None:
+    with show_progress(announce=False) as progress:
+        progress("starting")
+        from nadi.analyze.near_critical import near_critical_paths, slack_histogram
+        from nadi.pipeline.run import run
+        from nadi.report.near_critical_report import describe_near, print_near
+        from nadi.report.run_report import print_path, summarize
+        from nadi.report.text_layout import to_json
+        from nadi.units import format_ns
+
+        found = run(*paths, step=step, progress=progress)
+        near = near_critical_paths(found.replay, found.window)
+        room = slack_histogram(found.replay, found.window)
+    if as_json:
+        data = summarize(found)
+        keys = ("window", "measured_ns", *(key for key in data if key.startswith("critical_path")))
+        shown = {key: data[key] for key in keys} | describe_near(found.graph, near, room)
+        sys.stdout.write(to_json(shown).decode())
+        return
+    console = output_console()
+    num_ranks = len(found.job.traces)
+    console.print(
+        f"[bold]{found.window.name}[/], {num_ranks} rank{'s' if num_ranks > 1 else ''}: measured "
+        f"[bold]{format_ns(found.measured_ns)}[/]"
+    )
+    print_path(found.path, console)
+    print_near(found.graph, near, room, console)

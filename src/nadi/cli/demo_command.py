@@ -1,0 +1,39 @@
+"""``nadi demo``: the main job on a recording that comes with Nadi."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import typer
+
+from nadi.cli.run_command import analyse
+from nadi.cli.shared_options import ResultsFolder
+
+__all__ = ["HELP", "command"]
+
+HELP = """Run the main job on a recording that comes with Nadi.
+
+Two steps of data-parallel training on 4 ranks, on CPUs, over gloo.
+
+[bold]Examples[/]
+
+  nadi demo
+  nadi demo -o demo-results
+"""
+
+_WHAT_IF = "scale gloo:all_reduce 0.5"
+_NEXT = """
+What to look at next
+  nadi demo -o demo-results     then open demo-results/timeline.json.gz in ui.perfetto.dev:
+                                one process per rank, arrows along the critical path
+  nadi run TRACES               your own recording: a folder with a pair of files per rank
+  nadi run --help               one step, what-ifs, JSON"""
+
+
+def command(output: ResultsFolder = None) -> None:
+    """Run the demo."""
+    typer.echo("Demo: two steps of data-parallel training on 4 ranks (CPU, gloo)")
+    typer.echo(f"      nadi run DEMO --what-if '{_WHAT_IF}'\n")
+    with resources.as_file(resources.files("nadi") / "data" / "demo") as folder:
+        analyse([folder], "all", [_WHAT_IF], output, announce=True)
+    typer.echo(_NEXT)

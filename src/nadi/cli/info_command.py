@@ -1,0 +1,73 @@
+"""``nadi info``: what is in a trace."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nadi.cli.shared_options import output_console
+
+__all__ = ["HELP", "command"]
+
+HELP = """Say what is in traces: by kind, operation, thread, stream and process group.
+
+Each file is looked at by itself, so a host or a device trace alone will do. Times
+are sums of durations; what is nested counts in each that encloses it.
+
+[bold]Examples[/]
+
+  nadi info device.json.gz
+  nadi info TRACES
+  nadi info TRACES --json | jq '.[].nodes'
+  nadi info simulated.nadi                   # what nadi simulate -o wrote
+"""
+
+
+def command(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH", help="Traces, or folders of traces.", show_default=False
+        ),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON list with an object per file.")
+    ] = False,
+) -> None:  # fmt: skip
+    """Describe each trace."""
+    import msgspec
+
+    from nadi import formats
+    from nadi.load.discover import TraceFiles, list_files
+    from nadi.load.saved_simulations import is_saved_simulation, read_simulation
+    from nadi.report.info_report import describe, print_description
+    from nadi.report.simulation_report import (
+        describe_simulation,
+        print_simulation,
+        simulation_json,
+    )
+    from nadi.report.text_layout import to_json
+
+    saved = [path for path in paths if is_saved_simulation(path)]
+    traces = [path for path in paths if path not in saved]
+    files = list_files(traces) if traces else TraceFiles()
+    simulations = [read_simulation(path) for path in saved]
+    data = [describe(formats.read(file)) for file in files.traces]
+    if as_json:
+        told = [msgspec.Raw(simulation_json(describe_simulation(one))) for one in simulations]
+        sys.stdout.write(to_json([*data, *told]).decode())
+        return
+    console = output_console()
+    for number, one in enumerate(data):
+        if number:
+            console.print()
+        print_description(one, console)
+    for number, (path, done) in enumerate(zip(saved, simulations, strict=True)):
+        if number or data:
+            console.print()
+        console.print(f"{path}  (a simulated job)", style="bold", markup=False)
+        print_simulation(done, console)
+    for file in files.ignored:
+        console.print(f"passed over: {file} (no trace)", markup=False)

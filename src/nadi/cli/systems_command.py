@@ -1,0 +1,50 @@
+"""``nadi systems``: the machines that come with Nadi."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nadi.cli.shared_options import output_console
+
+__all__ = ["HELP", "command"]
+
+HELP = """List the systems that come with Nadi, or print the file of one.
+
+Such a name may be given as --system; so may a file. To describe another machine,
+print the file that is nearest to it, and edit it: each figure says where it is from.
+
+[bold]Examples[/]
+
+  nadi systems
+  nadi systems dgx-h100
+  nadi systems dgx-h100 > mine.toml
+"""
+
+
+def command(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="The system whose file to print.",
+                            show_default=False),
+    ] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the list, or the system, as JSON.")
+    ] = False,
+) -> None:  # fmt: skip
+    """List systems, or print one."""
+    from nadi.load.system_library import read_system_file, shipped_systems, shipped_text
+    from nadi.report.text_layout import to_json
+
+    if name and not as_json:
+        sys.stdout.write(shipped_text(name))
+        return
+    from nadi.report.systems_report import describe_system, print_systems
+
+    names = [name] if name else shipped_systems()
+    described = [describe_system(read_system_file(one)) for one in names]
+    if as_json:
+        sys.stdout.write(to_json(described[0] if name else described).decode())
+        return
+    print_systems(described, output_console())

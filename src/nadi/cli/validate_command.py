@@ -1,0 +1,55 @@
+"""``nadi validate``: whether traces keep the rules of the data model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["HELP", "command"]
+
+HELP = """Check traces against the rules of the data model, as read and as linked.
+
+Every file is read and checked by itself; where there are device traces they are
+linked as `nadi run` does, and the result is checked too. The exit code is 1 if a rule
+is broken. docs/data-model.md lists the rules.
+
+[bold]Examples[/]
+
+  nadi validate TRACES
+  nadi validate device.json.gz
+"""
+
+
+def command(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH", help="Traces, or folders of traces.", show_default=False
+        ),
+    ],
+) -> None:  # fmt: skip
+    """Check each trace, and the job that they make."""
+    from nadi import formats
+    from nadi.load.discover import list_files
+    from nadi.model.validate import validate_job, validate_trace
+    from nadi.pipeline.run import load_job
+
+    files = list_files(paths)
+    found: list[tuple[str, pl.DataFrame]] = [
+        (str(file), validate_trace(formats.read(file))) for file in files.traces
+    ]
+    if files.devices:
+        job = load_job(*paths)
+        found += [(f"rank {t.rank}, linked", validate_trace(t)) for t in job.traces]
+        found.append(("job", validate_job(job)))
+    for what, broken in found:
+        if broken.is_empty():
+            typer.echo(f"{what}: valid")
+        for code, _, count, detail, _ in broken.iter_rows():
+            typer.echo(f"{what}: {code}: {count} {detail}")
+    if any(broken.height for _, broken in found):
+        raise typer.Exit(1)

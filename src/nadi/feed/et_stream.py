@@ -1,0 +1,274 @@
+"""The nodes of an .et, piece after piece: never more of the file in memory than a piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from nadi import formats
+from nadi.errors import FormatError
+from nadi.feed.node_table import (
+    NO_METADATA,
+    NUMBERS,
+    TEXTS,
+    Bytes,
+    Ints,
+    NodeTable,
+    Texts,
+    ranges,
+)
+from nadi.formats.chakra.attribute_message_kernels import CUT, PROBLEMS
+from nadi.formats.chakra.et_decode import attributes_of
+from nadi.formats.chakra.et_decode_kernels import find_messages
+from nadi.formats.chakra.et_encode import encode
+from nadi.formats.chakra.et_nodes import DecodedNodes, NodeReader, WantedAttributes
+from nadi.formats.files import read_pieces
+from nadi.formats.location import locate
+from nadi.model.attributes import Attributes
+from nadi.model.issues import IssueLog
+from nadi.model.protobuf_values import SCALAR_TYPES
+from nadi.model.schema import ATTRIBUTE_TYPES
+from nadi.model.trace import Trace
+
+__all__ = ["NodeStream", "open_stream"]
+
+# of a file at a time: about the bytes of a window, so that it need not be put together
+_LEAST_PIECE, _LARGEST_PIECE = 1 << 22, 1 << 26
+_BYTES_PER_NODE = 64
+_LARGEST_MESSAGE = 1 << 31  # protobuf allows no more
+_WANTED = WantedAttributes(numbers=NUMBERS, texts=TEXTS)
+_NUMBER_TYPES = [
+    code for code, name in enumerate(ATTRIBUTE_TYPES)
+    if name in SCALAR_TYPES and name not in ("string", "bytes")
+]  # fmt: skip
+_REMEDY = "mend the program that wrote it"
+
+
+class NodeStream:
+    """Reads the nodes of an .et in their order.
+
+    Parameters
+    ----------
+    name
+        What errors call it.
+    pieces
+        Its bytes: the metadata, and the nodes.
+    with_control
+        Whether nodes wait for their control dependencies too.
+    """
+
+    def __init__(
+        self, name: str, pieces: Iterator[bytes | memoryview | Bytes], *, with_control: bool
+    ) -> None:
+        self.name = name
+        self._pieces = pieces
+        self._with_control = with_control
+        self._rest: Bytes = np.zeros(0, dtype=np.uint8)
+        self._base = 0  # bytes of the file before the rest
+        self._is_begun = False
+        self._bytes_per_node = 32  # as long as no node has been read: room not used costs nothing
+        self._last = "the metadata"
+
+    def read(self) -> NodeTable | None:
+        """Give the nodes of the next piece, or None if there are no more.
+
+        Raises
+        ------
+        FormatError
+            If the messages are broken or cut off, or a node names a dependency twice or itself.
+        InputError
+            If the file cannot be read on.
+        """
+        while (content := self._next_content()) is not None:
+            at = 1 if self._is_begun else 0
+            reader = NodeReader(content, at, content.size, _WANTED, self._bytes_per_node)
+            reader.read(content.size)
+            if reader.problem and (reader.problem != CUT or self._is_too_long(content, reader.at)):
+                raise self._broken(reader.problem, self._base + reader.at - at, reader)
+            first, end = at, reader.at
+            self._rest = content[end:] if reader.problem else self._rest[:0]
+            self._base += end - at
+            if not self._is_begun and end > 0:
+                self._is_begun = True
+                first = _end_of_message(content)
+            if num_nodes := reader.count("nodes"):
+                # a little less than it was, so that the next piece has room at once
+                self._bytes_per_node = max((end - first) * 15 // (16 * num_nodes), 1)
+                return self._table(content, first, end, reader)
+        if self._rest.size:
+            raise self._broken(CUT, self._base, None)
+        if not self._is_begun:
+            raise FormatError(self.name, "the file is empty", "was it written to the end?")
+        return None
+
+    def _next_content(self) -> Bytes | None:
+        """Give what is left of the last piece and the next ones, at least twice as much."""
+        pieces = [self._rest]
+        if self._is_begun:
+            pieces.insert(0, NO_METADATA)
+        size = 0
+        while size <= self._rest.size and (piece := next(self._pieces, None)) is not None:
+            pieces.append(np.frombuffer(piece, dtype=np.uint8))
+            size += len(piece)
+        if not size:
+            return None
+        pieces = [piece for piece in pieces if piece.size]
+        if len(pieces) == 1 and pieces[0].flags.writeable:  # as kernels want it
+            return pieces[0]
+        return np.concatenate(pieces)
+
+    @staticmethod
+    def _is_too_long(content: Bytes, at: int) -> bool:
+        """Tell whether a message claims a length that no message has."""
+        length = shift = 0
+        for byte in content[at : at + 10].tolist():
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return bool(length >= _LARGEST_MESSAGE)
+        return shift >= 70
+
+    def _broken(self, problem: int, at: int, reader: NodeReader | None) -> FormatError:
+        last = self._last
+        if reader is not None and (count := reader.count("nodes")):
+            last = f"node {reader.row('numbers', 0)[count - 1]}"
+            last += f" ({reader.texts([reader.row('codes', 1)[count - 1]])[0]})"
+        return FormatError(
+            self.name, f"byte {at:,}, after {last}: {PROBLEMS[problem]}",
+            "the file is damaged or cut off: write or copy it again",
+        )  # fmt: skip
+
+    def _table(self, content: Bytes, first: int, end: int, reader: NodeReader) -> NodeTable:
+        decoded = DecodedNodes([reader], _WANTED)
+        ids = decoded.column("id")
+        begin, length = np.empty_like(ids), np.empty_like(ids)
+        find_messages(content, first, begin, length)
+        table = NodeTable(
+            ids=ids,
+            kind=decoded.kind().astype(np.int64),
+            runtime=decoded.column("duration"),
+            numbers=decoded.numbers(),
+            texts={
+                "name": Texts(*decoded.names()),
+                **{name: Texts(*decoded.text(name)) for name in TEXTS},
+            },
+            wait_end=np.zeros(ids.size, dtype=np.int64),
+            waits=np.zeros(0, dtype=np.int64),
+            buffer=np.zeros(ids.size, dtype=np.int64),
+            begin=begin,
+            length=length,
+            buffers=(content,),
+        )
+        if reader.count("misfit"):
+            self._add_misfits(table, content[first:end], reader.count("attributes"))
+        self._last = table.described(ids.size - 1)
+        return self._with_waits(table, decoded)
+
+    def _add_misfits(self, table: NodeTable, messages: Bytes, at_most: int) -> None:
+        """Fill in numbers that are negative, or written as other types than whole numbers."""
+        content = np.concatenate([NO_METADATA, messages])
+        # the metadata of no bytes has a version, which is not there
+        attributes = attributes_of(content, len(table), at_most + 1)
+        for name in NUMBERS:
+            rows = attributes.rows_named(name)
+            for row in rows[np.isin(attributes.type[rows], _NUMBER_TYPES)].tolist():
+                node = int(attributes.node[row])
+                column = table.numbers.setdefault(name, np.full(len(table), -1, dtype=np.int64))
+                column[node] = self._whole(attributes, row, table, node)
+
+    def _whole(self, attributes: Attributes, row: int, table: NodeTable, node: int) -> int:
+        value = attributes.python_value(row)
+        try:
+            whole = int(value)
+        except (ValueError, OverflowError):
+            whole = 1 << 63
+        if not -(1 << 63) <= whole < 1 << 63:
+            name = attributes.names[attributes.name[row]]
+            raise FormatError(
+                self.name, f"{table.described(node)} has {name} {value}, which is too large",
+                _REMEDY,
+            )  # fmt: skip
+        return whole
+
+    def _with_waits(self, table: NodeTable, decoded: DecodedNodes) -> NodeTable:
+        """Add what each node waits for: data dependencies, and control if that counts."""
+        count, waits = decoded.dependencies("data")
+        wait_end = np.cumsum(count)
+        self._check_waits(table, count, wait_end, waits)
+        if self._with_control:
+            rows = np.arange(len(table))
+            node = np.repeat(rows, count)
+            of_control, ids = decoded.dependencies("ctrl")
+            children = np.repeat(rows, of_control)
+            self._check_twice(table, np.cumsum(of_control), ids)
+            is_other = ids != table.ids[children]  # the root of a recording names itself
+            node = np.concatenate([node, children[is_other]])
+            waits = np.concatenate([waits, ids[is_other]])
+            order = np.lexsort((waits, node))
+            node, waits = node[order], waits[order]
+            is_new = np.append(True, (node[1:] != node[:-1]) | (waits[1:] != waits[:-1]))
+            node, waits = node[is_new[: node.size]], waits[is_new[: node.size]]
+            wait_end = np.cumsum(np.bincount(node, minlength=len(table)))
+        return replace(table, wait_end=wait_end, waits=waits)
+
+    def _check_waits(self, table: NodeTable, count: Ints, wait_end: Ints, waits: Ints) -> None:
+        self._check_twice(table, wait_end, waits)
+        if (own := np.flatnonzero(waits == np.repeat(table.ids, count))).size:
+            node = int(np.searchsorted(wait_end, own[0], side="right"))
+            raise FormatError(self.name, f"{table.described(node)} waits for itself", _REMEDY)
+
+    def _check_twice(self, table: NodeTable, wait_end: Ints, waits: Ints) -> None:
+        # those of a node stand together; where they ascend none stands twice
+        is_first = np.zeros(waits.size + 1, dtype=np.bool_)
+        is_first[wait_end] = True
+        falls = np.flatnonzero((waits[1:] <= waits[:-1]) & ~is_first[1:-1])
+        if not falls.size:
+            return
+        doubtful = np.unique(np.searchsorted(wait_end, falls, side="right"))
+        first = np.append(0, wait_end)[doubtful]
+        count = wait_end[doubtful] - first
+        entries, node = ranges(first, count), np.repeat(doubtful, count)
+        order = np.lexsort((waits[entries], node))
+        entries, node = entries[order], node[order]
+        is_same = (node[1:] == node[:-1]) & (waits[entries[1:]] == waits[entries[:-1]])
+        if (twice := np.flatnonzero(is_same)).size:
+            told = table.described(int(node[twice[0]]))
+            number = waits[entries[twice[0]]]
+            raise FormatError(
+                self.name, f"{told} names its dependency on node {number} twice", _REMEDY
+            )
+
+
+def open_stream(source: Path | str | Trace, window: int, *, with_control: bool) -> NodeStream:
+    """Begin to read a file or address, plain or gzip, of any format that Nadi reads; or a trace.
+
+    Only an .et is read piece by piece, each about as large as a window of so many nodes. A trace
+    is written as one, a piece at a time.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it is of no known format.
+    """
+    if isinstance(source, Trace):
+        files = source.provenance.sources
+        name = files[0].path if files else "the trace"
+        return NodeStream(name, encode(source, IssueLog()), with_control=with_control)
+    path = locate(source)
+    found = formats.sniff(path)
+    if found is not None and found.name == "chakra":
+        piece = min(max(window * _BYTES_PER_NODE, _LEAST_PIECE), _LARGEST_PIECE)
+        return NodeStream(str(path), read_pieces(path, piece), with_control=with_control)
+    # of another format, or of none: then this says so
+    pieces = encode(formats.read(path), IssueLog())
+    return NodeStream(str(path), pieces, with_control=with_control)
+
+
+def _end_of_message(content: Bytes) -> int:
+    """Give where the first message ends."""
+    begin, length = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    find_messages(content, 0, begin, length)
+    return int(begin[0] + length[0])

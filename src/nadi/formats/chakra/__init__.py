@@ -1,0 +1,1 @@
+"""Chakra execution traces: .et (protobuf) and JSON, read and written."""

@@ -1,0 +1,243 @@
+"""Many small .et files at once, as the ranks of a job to simulate are.
+
+Of a file of some hundred nodes the tables take ten times as long as its bytes: polars makes
+fifty columns whatever their length. Here the tables of many files are made as one, and each
+trace has its slice. That is done for files of which there is nothing to tell; where one is
+odd in any way, none is read here, and :mod:`nadi.formats.chakra.et_decode` says of each what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.errors import InputError
+from nadi.formats.chakra.et_decode import (
+    WANTED,
+    all_attributes,
+    attributes_of,
+    groups_of,
+    node_table,
+    number_of,
+    repeated_rows,
+    stated_version,
+)
+from nadi.formats.chakra.et_nodes import DecodedNodes, decode_messages
+from nadi.formats.files import RawFile
+from nadi.formats.node_ids import NodeRows
+from nadi.model.attributes import LazyAttributes
+from nadi.model.issues import IssueLog
+from nadi.model.protobuf_values import read_varint
+from nadi.model.provenance import Provenance
+from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.model.trace import Trace
+from nadi.model.validate import cycle_row
+from nadi.version import __version__
+
+__all__ = ["decode_ranks"]
+
+_Ints = npt.NDArray[np.int64]
+_Words = dict[bytes, tuple[dict[str, Any], str]]
+_LARGEST_KEY = 2**62
+
+
+@dataclass(frozen=True, eq=False)
+class _File:
+    """One file, its nodes as arrays, and what its metadata states."""
+
+    raw: RawFile
+    decoded: DecodedNodes
+    stated: dict[str, Any]
+    version: str
+
+    @cached_property
+    def size(self) -> int:
+        return self.decoded.total("nodes")
+
+
+@dataclass(frozen=True, eq=False)
+class _Together:
+    """The nodes of all files, one file after the other.
+
+    Attributes
+    ----------
+    decoded
+        Of all files.
+    first
+        int64, shape (files + 1,): where the nodes of each file begin.
+    file
+        int64, shape (nodes,): which file each is of.
+    rows
+        Where the node of an id in a file stands; the key of both is file * span + id.
+    """
+
+    decoded: DecodedNodes
+    first: _Ints
+    file: _Ints
+    ids: _Ints
+    span: int
+    rows: NodeRows
+
+
+def decode_ranks(raws: Sequence[RawFile]) -> list[Trace] | None:
+    """Read Chakra execution traces.
+
+    Returns
+    -------
+    list of Trace or None
+        The same as :func:`nadi.formats.chakra.et_decode.decode` of each; None if there is anything
+        to tell of one of them, an issue or an error.
+    """
+    words: _Words = {}
+    files = []
+    try:
+        for raw in raws:
+            file = _read(raw, words)
+            if file is None:
+                return None
+            files.append(file)
+        together = _put_together(files)
+        return None if together is None else _traces(files, together)
+    except InputError:  # which names the wrong file, or another than the first that is damaged
+        return None
+
+
+def _read(raw: RawFile, words: _Words) -> _File | None:
+    if not raw.content.size:
+        return None
+    decoded = decode_messages(raw.name, raw.content, WANTED)
+    if decoded.total("unknown") or decoded.total("unknown_inside"):
+        return None
+    length, begin = read_varint(raw.content[:10].tobytes(), 0)
+    metadata = raw.content[: begin + length]
+    content = metadata.tobytes()  # the same for all ranks of most jobs
+    if content not in words:
+        attributes = attributes_of(metadata, 0, decoded.total("attributes"))
+        words[content] = attributes.of(-1), f"Chakra ET {stated_version(attributes)}".rstrip()
+    return _File(raw, decoded, *words[content])
+
+
+def _put_together(files: list[_File]) -> _Together | None:
+    """Put the nodes of all files into one order, if each id stands once in its file."""
+    sizes = np.array([file.size for file in files], dtype=np.int64)
+    decoded = DecodedNodes([part for one in files for part in one.decoded.parts], WANTED)
+    ids = decoded.column("id")
+    if not ids.size or ids.min() < 0:
+        return None
+    span = int(ids.max()) + 1
+    if span > _LARGEST_KEY // len(files):
+        return None
+    file = np.repeat(np.arange(len(files)), sizes)
+    rows = NodeRows(ids + file * span)
+    if rows.repeated >= 0 or not _is_stated_alike(decoded, file):
+        return None
+    return _Together(decoded, np.append(0, np.cumsum(sizes)), file, ids, span, rows)
+
+
+def _is_stated_alike(decoded: DecodedNodes, file: _Ints) -> bool:
+    """Tell whether all files or none state times in ns, which tells how others are meant."""
+    stated = decoded.numbers().get("duration_ns")
+    if stated is None:
+        return True
+    states = np.bincount(file[stated >= 0], minlength=int(file[-1]) + 1) > 0
+    return bool(states.all()) or not states.any()
+
+
+def _dependencies(together: _Together) -> tuple[pl.DataFrame, _Ints] | None:
+    """Give the dependencies of all files, and where those of each begin."""
+    everything: list[tuple[str, _Ints, _Ints]] = []
+    for kind in ("data", "ctrl"):
+        count, ids = together.decoded.dependencies(kind)
+        dst = np.repeat(np.arange(together.ids.size), count)
+        if ids.size and (ids.min() < 0 or ids.max() >= together.span):
+            return None
+        src = together.rows.find(ids + together.file[dst] * together.span)
+        if (src < 0).any() or (src == dst).any():
+            return None
+        if repeated_rows(np.repeat(count > 1, count), src, dst).size:
+            return None
+        everything.append((kind, src, dst))
+    src, dst = (np.concatenate([one[k] for one in everything]) for k in (1, 2))
+    if cycle_row(together.ids.size, src, dst) >= 0:
+        return None
+    file = together.file[dst]
+    order = np.argsort(file, kind="stable")
+    kinds = pl.Series([kind for kind, _, _ in everything], dtype=DEPS.dtypes["kind"])
+    which = np.repeat(np.arange(len(everything), dtype=np.uint32), [o[1].size for o in everything])
+    begin = together.first[file]
+    columns = {
+        "src": (src - begin)[order],
+        "dst": (dst - begin)[order],
+        "kind": kinds.gather(which[order]),
+    }
+    counts = np.bincount(file, minlength=together.first.size - 1)
+    return DEPS.build(src.size, columns), np.append(0, np.cumsum(counts))
+
+
+def _groups(files: list[_File]) -> tuple[_Ints, pl.DataFrame, _Ints]:
+    """Give the group of each node, those of all files, and where those of each begin."""
+    of_nodes, first = [], [0]
+    columns: dict[str, list[Any]] = {name: [] for name in GROUPS.dtypes}
+    for file in files:
+        group, given = groups_of(*file.decoded.text("pg_name"), file.stated)
+        of_nodes.append(group)
+        for name, values in given.items():
+            columns[name] += values
+        first.append(len(columns["name"]))
+    size = first[-1]
+    return np.concatenate(of_nodes), GROUPS.build(size, columns), np.array(first)
+
+
+def _traces(files: list[_File], together: _Together) -> list[Trace] | None:
+    """Cut the tables of all files into those of each."""
+    dependencies = _dependencies(together)
+    if dependencies is None:
+        return None
+    deps, first_dep = dependencies
+    group, groups, first_group = _groups(files)
+    log = IssueLog()
+    nodes = node_table("", together.decoded, together.ids, group, log)
+    issues = log.table()
+    if issues.height:
+        return None
+    for table, frame in ((NODES, nodes), (DEPS, deps), (GROUPS, groups), (ISSUES, issues)):
+        table.check(frame)
+    first = together.first
+    is_cpu = together.decoded.numbers().get("is_cpu_op", np.full(first[-1], -1))
+    traces = []
+    for k, file in enumerate(files):
+        traces.append(Trace.of_checked(
+            nodes=nodes.slice(first[k], file.size),
+            deps=deps.slice(first_dep[k], first_dep[k + 1] - first_dep[k]),
+            groups=groups.slice(first_group[k], first_group[k + 1] - first_group[k]),
+            issues=issues,
+            provenance=Provenance(__version__, (file.raw.source(file.version),)),
+            rank=number_of(file.stated, "rank"),
+            world_size=number_of(file.stated, "world_size"),
+            process=number_of(
+                file.stated, "process" if "process" in file.stated else "pid"
+            ),
+            given_attributes=_attributes(file, is_cpu[first[k] : first[k + 1]]),
+        ))  # fmt: skip
+    return traces
+
+
+def _attributes(file: _File, is_cpu: _Ints) -> LazyAttributes:
+    """Give the attributes of a file, and what those who simulate ask of all ranks beforehand."""
+    content, size, at_most = file.raw.content, file.size, file.decoded.total("attributes")
+    known = np.flatnonzero(is_cpu >= 0).astype(np.int32)
+
+    def find_nodes(name: str) -> npt.NDArray[np.int32] | None:
+        # it may stand in other texts too: at most so many are names
+        count = content.tobytes().count(name.encode())
+        if not count:
+            return known[:0]
+        return known if name == "is_cpu_op" and count == known.size else None
+
+    return LazyAttributes(lambda: all_attributes(content, size, at_most, ()), find_nodes)

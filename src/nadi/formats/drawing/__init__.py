@@ -1,0 +1,1 @@
+"""Traces drawn as graphs: GraphML, Graphviz text, SVG and PDF. Writing."""

@@ -1,0 +1,119 @@
+"""A trace as a plain graph, for the formats that draw one: names and edges between ids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from nadi.model.attributes import CODES
+from nadi.model.issues import IssueLog
+from nadi.model.schema import DEP_KINDS, GIVEN_DEPS
+from nadi.model.trace import Trace
+
+__all__ = ["absent_ids", "edges_of", "note_what_is_left_out", "pieces", "printable"]
+
+_ROWS_AT_ONCE = 100_000
+# what XML 1.0 cannot hold, however written; C programs also end a text at NUL
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_REPLACEMENT = "\ufffd"
+_KINDS = pl.Enum(DEP_KINDS)
+
+
+def edges_of(trace: Trace) -> pl.DataFrame:
+    """Give the dependencies of a trace by the ids of their nodes. O(dependencies).
+
+    Returns
+    -------
+    polars.DataFrame
+        ``source`` and ``target``, int64 ids; ``kind``, one of ``DEP_KINDS``.  Also those on
+        nodes that are not in the trace, which it keeps as attributes; no edge stands twice.
+    """
+    if not trace.deps.height and (trace.column("parent") >= 0).any():
+        # a host trace by itself: all that it says is who called whom
+        child = np.flatnonzero(trace.column("parent") >= 0)
+        call = pl.Series(["call"], dtype=_KINDS).new_from_index(0, child.size)
+        return _edges(trace, trace.column("parent")[child], child, call)
+    linked = _edges(trace, trace.deps["src"], trace.deps["dst"], trace.deps["kind"])
+    if trace.deps.height and not trace.deps["kind"].is_in(GIVEN_DEPS).any():
+        return linked  # where what the host trace named is a dependency of another kind
+    return pl.concat([linked, _named_edges(trace)]).unique(maintain_order=True)
+
+
+def _edges(trace: Trace, src: Any, dst: Any, kind: pl.Series) -> pl.DataFrame:
+    ids = trace.nodes["id"]
+    return pl.DataFrame({"source": ids.gather(src), "target": ids.gather(dst), "kind": kind})
+
+
+def _named_edges(trace: Trace) -> pl.DataFrame:
+    """Give the dependencies that are attributes, such as ``ctrl_deps[0]`` with an id."""
+    attributes = trace.attributes
+    rows = np.flatnonzero(attributes.type == CODES["dependency"])
+    kinds = [name.partition("_deps")[0] for name in attributes.names]
+    of_name = pl.Series([kind if kind in GIVEN_DEPS else None for kind in kinds], dtype=_KINDS)
+    edges = pl.DataFrame(
+        {
+            "source": attributes.value[rows],
+            "target": trace.nodes["id"].gather(attributes.node[rows]),
+            "kind": of_name.gather(attributes.name[rows]),
+        }
+    )
+    return edges.drop_nulls()
+
+
+def absent_ids(trace: Trace, edges: pl.DataFrame) -> pl.Series:
+    """Give the ids that edges come from and no node of the trace has, each once."""
+    sources = edges["source"].unique(maintain_order=True)
+    return sources.filter(~sources.is_in(trace.nodes["id"].implode()))
+
+
+def printable(names: pl.Series, escape: Callable[[str], str]) -> tuple[pl.Series, int]:
+    """Write names as a format wants them.
+
+    Parameters
+    ----------
+    names
+        Text or categorical, shape (names,).
+    escape
+        Writes one name; it is called once for each that differs.
+
+    Returns
+    -------
+    polars.Series
+        Text, shape (names,); control characters that no drawing can hold are U+FFFD.
+    int
+        How many names have such characters.
+    """
+    texts = names.cast(pl.String)
+    unique = texts.unique()
+    clean = [_FORBIDDEN.sub(_REPLACEMENT, name) for name in unique.to_list()]
+    changed = unique.filter(unique != pl.Series(clean, dtype=pl.String))
+    written = texts.replace_strict(unique, [escape(name) for name in clean], return_dtype=pl.String)
+    return written, int(texts.is_in(changed.implode()).sum())
+
+
+def note_what_is_left_out(trace: Trace, log: IssueLog, form: str, num_changed: int) -> None:
+    """Count what a drawing of a trace does not hold, under codes that begin with ``form``."""
+    attributes = trace.attributes
+    log.add(
+        f"{form}.name", "info", num_changed,
+        "names hold control characters; each is written as U+FFFD",
+    )  # fmt: skip
+    log.add(
+        f"{form}.columns", "info", trace.nodes.height,
+        "operations are written with their id and name only, without times and sizes",
+    )  # fmt: skip
+    log.add(
+        f"{form}.attributes", "info", int((attributes.type != CODES["dependency"]).sum()),
+        "attributes are not written",
+    )  # fmt: skip
+
+
+def pieces(lines: pl.Series) -> Iterator[bytes]:
+    """Give lines of text, each with its line end, as bytes of many lines at a time."""
+    for start in range(0, len(lines), _ROWS_AT_ONCE):
+        text = lines.slice(start, _ROWS_AT_ONCE).str.join("\n").item()
+        yield f"{text}\n".encode()

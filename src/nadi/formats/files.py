@@ -1,0 +1,306 @@
+"""Files: their bytes, plain or gzip; writing all of a file or none."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+from isal import igzip, isal_zlib
+
+from nadi import progress
+from nadi.errors import FormatError, InputError
+from nadi.formats.location import is_local
+from nadi.model.provenance import Source
+
+__all__ = [
+    "BYTE_ORDER_MARK",
+    "RawFile",
+    "check_writable",
+    "garbage_collection_paused",
+    "read_file",
+    "read_head",
+    "read_pieces",
+    "write_beside",
+    "write_pieces",
+]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+HEAD_SIZE = 1 << 16
+_MAX_RATIO = 200  # of content to gzip; traces have 20 to 40
+_LIKELY_RATIO = 30
+_WORTH_SPLITTING = 1 << 24  # reading it with two threads
+_PIECE = 1 << 20  # of content at a time: one that stays in the processor's cache
+_SMALLEST_LIMIT = 1 << 28
+_LEVEL = 1  # of isal: three times as fast as the next, and a tenth larger
+# what opening and reading may raise; what serves addresses wraps its own errors in these
+_FAILURES = (OSError, ImportError, ValueError, RuntimeError, NotImplementedError)
+
+
+def read_head(path: Path, size: int = HEAD_SIZE) -> bytes:
+    """Read the first ``size`` bytes of the content, decompressed if need be."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(size)
+    except _FAILURES as error:
+        raise _unreadable(path, error) from None
+    if not head.startswith(_GZIP_MAGIC):
+        return head
+    try:
+        content = isal_zlib.decompressobj(wbits=31).decompress(head, size)
+    except isal_zlib.error as error:  # type: ignore[misc]
+        raise _broken_gzip(path, error) from None
+    return bytes(content)
+
+
+@dataclass(frozen=True, eq=False)
+class RawFile:
+    """A file's content, decompressed, and what is said of it in errors and provenance.
+
+    Attributes
+    ----------
+    name
+        Its path or address, as the user gave it.
+    content
+        uint8, shape (bytes,): writable, because kernels compile anew for read-only arrays.
+    stored
+        uint8, shape (bytes,): as stored.
+    """
+
+    name: str
+    content: npt.NDArray[np.uint8]
+    stored: npt.NDArray[np.uint8]
+
+    def source(self, format_name: str) -> Source:
+        """Describe the file for the provenance of what is made from it."""
+        name = self.name.encode(errors="surrogateescape").decode(errors="replace")
+        return Source.of(name, format_name, self.stored)
+
+
+def read_file(path: Path) -> RawFile:
+    """Read a whole file, decompressed if it is gzip.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or its gzip data are broken or far larger than a trace's.
+    """
+    try:
+        stored = _stored(path)
+    except _FAILURES as error:
+        raise _unreadable(path, error) from None
+    is_gzip = stored[: len(_GZIP_MAGIC)].tobytes() == _GZIP_MAGIC
+    content = _gunzip(path, stored.tobytes()) if is_gzip else stored
+    if content[:3].tobytes() == BYTE_ORDER_MARK:
+        content = content[3:]
+    return RawFile(str(path), content, stored)
+
+
+def read_pieces(path: Path, size: int) -> Iterator[npt.NDArray[np.uint8]]:
+    """Read a file piece by piece, decompressed if it is gzip; never all of it at once.
+
+    Yields
+    ------
+    numpy.ndarray
+        uint8: at most ``size`` bytes, in order; nobody else has them, so they may be changed.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or its gzip data are broken.
+    """
+    try:
+        file = path.open("rb")
+    except _FAILURES as error:
+        raise _unreadable(path, error) from None
+    with file:
+        try:
+            is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+            file.seek(0)
+        except _FAILURES as error:
+            raise _unreadable(path, error) from None
+        with igzip.open(file) if is_gzip else nullcontext(file) as content:
+            while True:
+                piece = np.empty(size, dtype=np.uint8)
+                try:
+                    count = content.readinto(piece.data)
+                except (EOFError, OSError, isal_zlib.error) as error:  # type: ignore[misc]
+                    if is_gzip:
+                        raise _broken_gzip(path, error) from None
+                    raise _unreadable(path, error) from None
+                if not count:
+                    return
+                yield piece[:count]
+
+
+def _stored(path: Path) -> npt.NDArray[np.uint8]:
+    if not is_local(path):
+        return np.frombuffer(path.read_bytes(), dtype=np.uint8).copy()
+    size = path.stat().st_size
+    if size < _WORTH_SPLITTING:
+        return np.fromfile(path, dtype=np.uint8)
+    with path.open("rb") as file:
+        content = np.empty(size, dtype=np.uint8)
+        middle = size // 2 // _PIECE * _PIECE
+        # most of the time goes into memory that was not used before
+        with ThreadPoolExecutor(1) as executor:
+            second = executor.submit(_read_into, file.fileno(), content, middle, size)
+            end = _read_into(file.fileno(), content, 0, middle)
+            if end == middle:
+                end = second.result()
+    return content[:end]
+
+
+def _read_into(file: int, content: npt.NDArray[np.uint8], at: int, stop: int) -> int:
+    """Read a part of a file to its place; gives where it ends, before ``stop`` if it was cut."""
+    while at < stop and (count := os.preadv(file, [content[at:stop].data], at)):
+        at += count
+    return at
+
+
+def _gunzip(path: Path, stored: bytes) -> npt.NDArray[np.uint8]:
+    """Decompress into an array that grows by doubling, up to what a trace may have."""
+    largest = max(_SMALLEST_LIMIT, _MAX_RATIO * len(stored))
+    content = np.empty(min(largest, _LIKELY_RATIO * len(stored)) + 1, dtype=np.uint8)
+    filled = 0
+    expected = int.from_bytes(stored[-4:], "little")  # gzip ends with its content's size
+    try:
+        with igzip.open(io.BytesIO(stored)) as file:
+            while count := file.readinto(content[filled : filled + _PIECE]):
+                filled += count
+                progress.tell(filled, expected)
+                if filled > largest:
+                    raise FormatError(
+                        str(path),
+                        f"its gzip content is over {_MAX_RATIO} times its size; traces are at "
+                        "most 100 times",
+                        "decompress it yourself if it is what you want",
+                    )
+                if filled == content.size:
+                    content.resize(min(largest + 1, 2 * filled), refcheck=False)
+    except (EOFError, OSError, isal_zlib.error) as error:  # type: ignore[misc]
+        raise _broken_gzip(path, error) from None
+    return content[:filled]
+
+
+@contextmanager
+def garbage_collection_paused() -> Iterator[None]:
+    """Pause the cyclic collector: decoding makes millions of objects, and no cycles.
+
+    Looking through them all again and again takes as long as the decoding itself.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write a file, compressed if its name ends in .gz, in place of what is there.
+
+    Raises
+    ------
+    InputError
+        If it cannot be written.
+    """
+    with write_beside(path) as raw:
+        compressed = path.name.endswith(".gz")
+        with (
+            igzip.open(raw, "wb", compresslevel=_LEVEL) if compressed else nullcontext(raw) as file
+        ):
+            done = 0
+            for piece in pieces:
+                file.write(piece)
+                done += len(piece)
+                progress.tell(done)
+
+
+@contextmanager
+def write_beside(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file to write that takes the place of ``path`` only when all of it is written."""
+    if not is_local(path):
+        with tempfile.TemporaryFile() as file:
+            yield file
+            _send(file, path)
+        return
+    check_writable(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise _unwritable(path, str(error.strerror)) from None
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    except OSError as error:
+        raise _unwritable(path, str(error.strerror or error)) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _send(file: IO[bytes], path: Path) -> None:
+    """Copy a whole file to an address, which shows it only when it is there completely."""
+    file.seek(0)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as target:
+            shutil.copyfileobj(file, target, _PIECE)
+    except Exception as error:  # of many kinds: those of whatever serves the address
+        raise _unwritable(path, str(error)) from None
+
+
+def check_writable(path: Path) -> None:
+    """Raise InputError if a file at ``path`` cannot be made or replaced; makes nothing."""
+    try:
+        taken = path.is_dir()
+        nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    except OSError as error:
+        raise _unwritable(path, str(error.strerror)) from None
+    if taken:
+        raise _unwritable(path, "there is a folder of this name")
+    if not nearest.is_dir():
+        raise _unwritable(path, f"{nearest} is not a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise _unwritable(path, f"no permission to write in {nearest}")
+
+
+def _unwritable(path: Path, reason: str) -> InputError:
+    return InputError(str(path), f"cannot be written: {reason}", "give another place")
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    # what serves addresses names the file only
+    missing = "No such file or directory" if isinstance(error, FileNotFoundError) else error
+    reason = getattr(error, "strerror", None) or missing
+    return InputError(str(path), f"cannot be read: {reason}", "check the path")
+
+
+def _broken_gzip(path: Path, error: Exception) -> FormatError:
+    return FormatError(
+        str(path),
+        f"gzip data is truncated or corrupt ({error})",
+        "copy or record the file again",
+    )

@@ -1,0 +1,499 @@
+"""Events of a Kineto trace, from the bytes of its JSON to columns of numbers.
+
+What is read of one event goes to a small array of its own, ``work``, and from there to
+the columns once it is known to be a node: few arrays are handed from function to
+function, because each one costs time.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.kernels.jit import borrowed, called, inner, kernel
+from nadi.kernels.json_tokens import (
+    NOT_AN_INTEGER,
+    TOO_LARGE,
+    byte_at,
+    fail,
+    next_item,
+    read_integer,
+    read_microseconds,
+    skip_value,
+    string_end,
+)
+from nadi.kernels.strings import (
+    END,
+    make_words,
+    number_of_text,
+    put_into_slots,
+    read_member,
+    word_of_string,
+)
+
+__all__ = [
+    "ARGS", "ARG_KEYS", "ARROW", "COMM_COLUMNS", "EVENT", "EVENT_KEYS", "IS_LARGE",
+    "IS_MISSING", "IS_NO_TIME", "IS_OUT_OF_RANGE", "IS_WRONG_TYPE", "NOT_A_NUMBER",
+    "NO_CATEGORY", "NUMBERS", "OF_THE_PROFILER", "PID", "REDUNDANT", "STATE", "TID", "Found",
+    "scan_events",
+]  # fmt: skip
+
+EVENT_KEYS = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "args")
+_PH, _CAT, _NAME, _PID, _TID, _TS, _DUR, _ARGS = range(8)
+# rows of ``Found.numbers``: the integers among the arguments come first
+_INTEGERS = {
+    "External id": "external_id", "Record function id": "rf_id", "Sequence number": "sequence",
+    "correlation": "correlation", "device": "device", "stream": "stream", "bytes": "bytes",
+}  # fmt: skip
+_OTHERS = (
+    "start", "duration", "event", "category", "pid", "pid_at", "pid_length", "tid", "tid_at",
+    "tid_length", "name",
+)  # fmt: skip
+NUMBERS = {name: column for column, name in enumerate((*_INTEGERS.values(), *_OTHERS))}
+# columns of ``Found.comm``: arguments that few events have, numbers first, then texts by span
+_COMM_NUMBERS = {"In msg nelems": "in_nelems", "Src Rank": "src", "Dst Rank": "dst"}
+_COMM_TEXTS = {"dtype": "dtype", "Collective name": "collective", "Process Group Name": "group"}
+COMM_COLUMNS = {
+    name: column
+    for column, name in enumerate(
+        ("row", *_COMM_NUMBERS.values(),
+         *(f"{name}_{part}" for name in _COMM_TEXTS.values() for part in ("at", "length")))
+    )
+}  # fmt: skip
+ARG_KEYS = (*_INTEGERS, *_COMM_NUMBERS, *_COMM_TEXTS)
+_NUM_INTEGERS = len(_INTEGERS)
+_NUM_ARG_NUMBERS = len(_INTEGERS) + len(_COMM_NUMBERS)
+_MAX_ELEMENTS = 2**56
+NOT_A_NUMBER = -(2**63)  # a pid or tid that is a text, or larger than 64 bits
+
+# codes of what is kept of an event; other keys are counted down from -1
+ARGS, PID, TID, EVENT = range(4)
+# categories of events that are not read as nodes, after those that are
+NO_CATEGORY, OF_THE_PROFILER, REDUNDANT, ARROW = range(100, 104)
+# failures besides those of JSON
+IS_WRONG_TYPE, IS_LARGE, IS_OUT_OF_RANGE, IS_MISSING, IS_NO_TIME = range(16, 21)
+
+# places in the state that goes in and out
+_STATE = (
+    "event", "row", "kept", "keys", "unknown", "comm", "own", "incomplete", "arrows", "instants",
+    "is_full", "texts",
+)  # fmt: skip
+STATE = {name: place for place, name in enumerate(_STATE)}
+(_S_EVENT, _S_ROW, _S_KEPT, _S_KEYS, _S_UNKNOWN, _S_COMM, _S_OWN, _S_INCOMPLETE, _S_ARROWS,
+ _S_INSTANTS, _S_FULL, _S_TEXTS) = range(len(_STATE))  # fmt: skip
+
+# places in ``work``: a row of numbers, a row of comm, and what else matters
+_START, _DURATION, _EVENT, _CATEGORY, _PID_VALUE, _, _, _TID_VALUE, _, _, _NAME_NUMBER = range(
+    _NUM_INTEGERS, len(NUMBERS)
+)
+_WIDTH, _COMM_WIDTH = len(NUMBERS), len(COMM_COLUMNS)
+_COMM = _WIDTH
+_COMM_INTEGERS = _COMM + 1 - _NUM_INTEGERS
+_COMM_SPANS = _COMM + 1 + len(_COMM_NUMBERS) - 2 * _NUM_ARG_NUMBERS
+(_IS_COMPLETE, _IS_START, _CATEGORY_AT, _CATEGORY_LENGTH, _ARGS_AT, _ARGS_END, _TS_AT, _TS_FLAG,
+ _DUR_AT, _DUR_FLAG, _HAS_COMM, _NAME_AT, _NAME_LENGTH, _WHERE, _KEY) = range(
+    _COMM + _COMM_WIDTH, _COMM + _COMM_WIDTH + 15
+)  # fmt: skip
+WORK_SIZE, WHERE, KEY = _KEY + 1, _WHERE, _KEY
+
+_KEPT_FULL, _KEYS_FULL, _UNKNOWN_FULL, _TEXTS_FULL = range(
+    3, 7
+)  # counted from 1 as the arrays of ``Found``
+
+_QUOTE, _OPEN, _CLOSE_LIST, _N = (ord(c) for c in '"{]n')
+_ZERO, _NINE, _X, _S = (ord(c) for c in "09Xs")
+
+EVENT_WORDS = make_words({key: code for code, key in enumerate(EVENT_KEYS)})
+ARG_WORDS = make_words({key: code for code, key in enumerate(ARG_KEYS)})
+
+
+class Found(NamedTuple):
+    """What is found in a list of events; arrays with room for more rows than are filled.
+
+    Attributes
+    ----------
+    numbers
+        int64, shape (``len(NUMBERS)``, nodes).
+    comm
+        int64, shape (rows, ``len(COMM_COLUMNS)``): one row per node that communicates.
+    kept
+        int64, shape (rows, 4): the node's row, the code of the key (``EVENT``: a whole
+        event that is no node), and where the JSON value begins and how long it is.
+    keys
+        int64, shape (keys, 2): the spans of keys that have no code.
+    unknown
+        int64, shape (rows, 2): the spans of categories that are not known.
+    texts, slots
+        The different names, as for :func:`nadi.kernels.strings.number_of_text`.
+    """
+
+    numbers: np.ndarray
+    comm: np.ndarray
+    kept: np.ndarray
+    keys: np.ndarray
+    unknown: np.ndarray
+    texts: np.ndarray
+    slots: np.ndarray
+
+
+@inner
+def _wrong(work: np.ndarray, where: int, key: int, code: int, at: int) -> int:
+    """Fail at the value of a known key: 1 of the event, 2 of its arguments."""
+    work[_WHERE] = where
+    work[_KEY] = key
+    return fail(code, at)
+
+
+@inner
+def _read_arg(text: np.ndarray, at: int, key: int, work: np.ndarray) -> int:
+    """Read the value of a known argument."""
+    if key < _NUM_ARG_NUMBERS:
+        end, value, flag = read_integer(text, at)
+        if flag != 0:
+            code = IS_LARGE if flag == TOO_LARGE else IS_WRONG_TYPE
+            return _wrong(work, 2, key, code, at)
+        if key < _NUM_INTEGERS:
+            work[key] = value
+            return end
+        if key == _NUM_INTEGERS and (value < -1 or value >= _MAX_ELEMENTS):
+            return _wrong(work, 2, key, IS_OUT_OF_RANGE, at)
+        work[_COMM_INTEGERS + key] = value
+    else:
+        if text[at] != _QUOTE:
+            return _wrong(work, 2, key, IS_WRONG_TYPE, at)
+        end = string_end(text, at + 1)
+        if end < 0:
+            return end
+        end = (end >> 1) + 1
+        work[_COMM_SPANS + 2 * key] = at + 1
+        work[_COMM_SPANS + 2 * key + 1] = end - at - 2
+    work[_HAS_COMM] = 1
+    return end
+
+
+@inner
+def _read_args(
+    text: np.ndarray, at: int, words: np.ndarray, work: np.ndarray, stack: np.ndarray
+) -> int:
+    """Read the object of arguments, or null."""
+    for place in range(_NUM_INTEGERS):
+        work[place] = -1
+    for place in range(_COMM, _COMM + _COMM_WIDTH):
+        work[place] = -1
+    work[_HAS_COMM] = 0
+    work[_ARGS_AT] = at
+    if text[at] != _OPEN:
+        if text[at] != _N:
+            return _wrong(work, 1, _ARGS, IS_WRONG_TYPE, at)
+        at = skip_value(text, at, stack)
+        work[_ARGS_END] = at
+        return at
+    at += 1
+    is_first = True
+    while True:
+        at, key, _, _ = read_member(text, at, is_first, words, stack)
+        if at < 0:
+            return at
+        if key == END:
+            break
+        is_first = False
+        at = skip_value(text, at, stack) if key < 0 else _read_arg(text, at, key, work)
+        if at < 0:
+            return at
+    work[_ARGS_END] = at + 1
+    if is_first:
+        work[_ARGS_AT] = -1  # {} says nothing
+    return at + 1
+
+
+@inner
+def _read_id(text: np.ndarray, at: int, key: int, work: np.ndarray) -> int:
+    """Read a pid or tid: a number, or a text."""
+    begin = at
+    value = np.int64(NOT_A_NUMBER)
+    if text[at] == _QUOTE:
+        end = string_end(text, at + 1)
+        if end < 0:
+            return end
+        at = (end >> 1) + 1
+    else:
+        at, number, flag = read_integer(text, at)
+        if flag == NOT_AN_INTEGER:
+            return _wrong(work, 1, key, IS_WRONG_TYPE, at)
+        if flag == 0:
+            value = number
+        else:
+            at += 1
+            while _ZERO <= byte_at(text, at) <= _NINE:
+                at += 1
+    place = _PID_VALUE if key == _PID else _TID_VALUE
+    work[place] = value
+    work[place + 1] = begin
+    work[place + 2] = at - begin
+    return at
+
+
+@inner
+def _read_text(
+    text: np.ndarray, at: int, key: int, categories: np.ndarray, work: np.ndarray,
+    stack: np.ndarray,
+) -> int:  # fmt: skip
+    """Read the phase, category or name."""
+    if text[at] != _QUOTE:
+        return _wrong(work, 1, key, IS_WRONG_TYPE, at)
+    at += 1
+    end = string_end(text, at)
+    if end < 0:
+        return end
+    length = (end >> 1) - at
+    if key == _NAME:
+        work[_NAME_AT] = at
+        work[_NAME_LENGTH] = length
+    elif key == _CAT:
+        category = word_of_string(text, at, end, categories, stack)
+        work[_CATEGORY] = category if length > 0 else NO_CATEGORY
+        work[_CATEGORY_AT] = at
+        work[_CATEGORY_LENGTH] = length
+    else:
+        work[_IS_COMPLETE] = length == 1 and text[at] == _X
+        work[_IS_START] = length == 1 and text[at] == _S
+    return (end >> 1) + 1
+
+
+@inner
+def _read_time(text: np.ndarray, at: int, key: int, work: np.ndarray, stack: np.ndarray) -> int:
+    """Read ts or dur; what is no time matters only if the event becomes a node."""
+    end, value, flag = read_microseconds(text, at)
+    if flag != 0:
+        end = skip_value(text, at, stack)
+        if end < 0:
+            return end
+    work[_START if key == _TS else _DURATION] = value
+    place = _TS_AT if key == _TS else _DUR_AT
+    work[place] = at
+    work[place + 1] = flag
+    return end
+
+
+@inner
+def _keep(kept: np.ndarray, state: np.ndarray, code: int, at: int, end: int) -> None:
+    place = state[_S_KEPT]
+    kept[place, 0] = state[_S_ROW]
+    kept[place, 1] = code
+    kept[place, 2] = at
+    kept[place, 3] = end - at
+    state[_S_KEPT] = place + 1
+
+
+@called
+def _keep_unknown(
+    key_at: int, key_end: int, at: int, end: int, kept: np.ndarray, keys: np.ndarray,
+    state: np.ndarray,
+) -> None:  # fmt: skip
+    """Keep the value of a key that is not known."""
+    place = state[_S_KEYS]
+    if place >= keys.shape[0]:
+        state[_S_FULL] = _KEYS_FULL
+        return
+    if state[_S_KEPT] + 1 >= kept.shape[0]:  # one place is for the arguments, or the event
+        state[_S_FULL] = _KEPT_FULL
+        return
+    keys[place, 0] = key_at
+    keys[place, 1] = key_end - key_at
+    state[_S_KEYS] = place + 1
+    _keep(kept, state, -1 - place, at, end)
+
+
+@inner
+def _is_node(work: np.ndarray) -> bool:
+    return work[_IS_COMPLETE] != 0 and 0 <= work[_CATEGORY] < NO_CATEGORY
+
+
+@called
+def _check_times(work: np.ndarray, begin: int) -> int:
+    """Give 0, or the failure that a node has no time."""
+    for key, place in ((_TS, _TS_AT), (_DUR, _DUR_AT)):
+        if work[place] < 0:
+            return _wrong(work, 1, key, IS_MISSING, begin)
+        if work[place + 1] != 0:
+            return _wrong(work, 1, key, IS_NO_TIME, work[place])
+    return 0
+
+
+@inner
+def _add_node(
+    work: np.ndarray, numbers: np.ndarray, comm: np.ndarray, kept: np.ndarray, state: np.ndarray
+) -> None:
+    row = state[_S_ROW]
+    work[_EVENT] = state[_S_EVENT]
+    for column in range(_WIDTH):
+        numbers[column, row] = work[column]
+    if work[_ARGS_AT] >= 0:
+        _keep(kept, state, ARGS, work[_ARGS_AT], work[_ARGS_END])
+    if work[_HAS_COMM] != 0:
+        work[_COMM] = row
+        for column in range(_COMM_WIDTH):
+            comm[state[_S_COMM], column] = work[_COMM + column]
+        state[_S_COMM] += 1
+    state[_S_ROW] = row + 1
+
+
+@called
+def _count_other(work: np.ndarray, unknown: np.ndarray, state: np.ndarray) -> None:
+    """Count an event that is no node by the reason."""
+    category = work[_CATEGORY]
+    if work[_IS_COMPLETE] != 0:
+        if category == OF_THE_PROFILER:
+            state[_S_OWN] += 1
+        else:
+            unknown[state[_S_UNKNOWN], 0] = work[_CATEGORY_AT]
+            unknown[state[_S_UNKNOWN], 1] = work[_CATEGORY_LENGTH]
+            state[_S_UNKNOWN] += 1
+    elif 0 <= category < NO_CATEGORY:
+        state[_S_INCOMPLETE] += 1
+    elif category == ARROW:
+        state[_S_ARROWS] += work[_IS_START]
+    elif category != NO_CATEGORY and category != REDUNDANT:
+        state[_S_INSTANTS] += 1
+
+
+@inner
+def _begin_event(work: np.ndarray, at: int) -> None:
+    for place in range(WORK_SIZE):
+        work[place] = -1
+    work[_NAME_AT] = work[_CATEGORY_AT] = at  # empty texts, unless there are any
+    work[_NAME_LENGTH] = work[_CATEGORY_LENGTH] = 0
+    work[_CATEGORY] = NO_CATEGORY
+    work[_IS_COMPLETE] = work[_IS_START] = work[_HAS_COMM] = 0
+    work[_WHERE] = 0
+
+
+@inner
+def _read_event(
+    text: np.ndarray, at: int, events: np.ndarray, args: np.ndarray, categories: np.ndarray,
+    kept: np.ndarray, keys: np.ndarray, work: np.ndarray, stack: np.ndarray, state: np.ndarray,
+) -> int:  # fmt: skip
+    """Read one event from its opening brace; gives the byte after it."""
+    _begin_event(work, at)
+    at += 1
+    is_first = True
+    while True:
+        at, key, key_at, key_end = read_member(text, at, is_first, events, stack)
+        if at < 0:
+            return at
+        if key == END:
+            return at + 1
+        is_first = False
+        if key < 0:
+            begin = at
+            at = skip_value(text, begin, stack)
+            _keep_unknown(key_at, key_end, begin, at, kept, keys, state)
+        elif key <= _NAME:
+            at = _read_text(text, at, key, categories, work, stack)
+        elif key <= _TID:
+            at = _read_id(text, at, key, work)
+        elif key <= _DUR:
+            at = _read_time(text, at, key, work, stack)
+        else:
+            at = _read_args(text, at, args, work, stack)
+        if at < 0:
+            return at
+
+
+@inner
+def _full(
+    numbers: np.ndarray, comm: np.ndarray, kept: np.ndarray, unknown: np.ndarray,
+    texts: np.ndarray, state: np.ndarray,
+) -> int:  # fmt: skip
+    """Tell which array, counted from 1, has no room for one more event; 0 if all have."""
+    if state[_S_ROW] >= numbers.shape[1]:
+        return 1
+    if state[_S_COMM] >= comm.shape[0]:
+        return 2
+    if state[_S_KEPT] >= kept.shape[0]:
+        return _KEPT_FULL
+    if state[_S_UNKNOWN] >= unknown.shape[0]:
+        return _UNKNOWN_FULL
+    return _TEXTS_FULL if state[_S_TEXTS] >= texts.shape[0] else 0
+
+
+@kernel
+def scan_events(
+    text: np.ndarray, at: int, stop: int, events: np.ndarray, args: np.ndarray,
+    categories: np.ndarray, found: Found, work: np.ndarray, stack: np.ndarray,
+    state: np.ndarray,
+) -> int:  # fmt: skip
+    """Read the events of a list until it ends, until ``stop``, or until there is no room.
+
+    Parameters
+    ----------
+    text
+        uint8, shape (bytes,).
+    at
+        Where to go on: after the opening bracket, or where the last call ended.
+    stop
+        The first event that begins at this byte or later is not read any more.
+    events, args, categories
+        Words: ``EVENT_WORDS``, ``ARG_WORDS``, and those of ``cat`` with their codes.
+    found
+        Filled on from what the state says; -1 in all slots.
+    work
+        int64, shape (``WORK_SIZE``,): space to work in; after a failure its places
+        ``WHERE`` and ``KEY`` say what it is about: the event itself (0), or one of its keys
+        (1) or arguments (2).
+    stack
+        uint8, shape (``MAX_DEPTH``,): space to work in.
+    state
+        int64, shape (``len(STATE)``,): how much is filled, and counts of what became no
+        node. After a call that found no room, ``is_full`` is the number of the array that
+        needs some, counted from 1.
+
+    Returns
+    -------
+    int
+        The byte of the next event or of the closing bracket; or a failure. O(bytes).
+    """
+    text, stack, work, state = borrowed(text), borrowed(stack), borrowed(work), borrowed(state)
+    events, args, categories = borrowed(events), borrowed(args), borrowed(categories)
+    numbers, comm, unknown = borrowed(found[0]), borrowed(found[1]), borrowed(found[4])
+    kept, keys = borrowed(found[2]), borrowed(found[3])
+    texts, slots = borrowed(found[5]), borrowed(found[6])
+    put_into_slots(slots, texts, state[_S_TEXTS])
+    state[_S_FULL] = 0
+    while True:
+        work[_WHERE] = 0
+        begin = next_item(text, at, state[_S_EVENT] == 0)
+        if begin < 0 or text[begin] == _CLOSE_LIST:
+            return begin
+        if begin >= stop:
+            return at
+        if text[begin] != _OPEN:
+            end = skip_value(text, begin, stack)
+            return end if end < 0 else fail(IS_WRONG_TYPE, begin)
+        num_kept, num_keys = state[_S_KEPT], state[_S_KEYS]
+        state[_S_FULL] = _full(numbers, comm, kept, unknown, texts, state)
+        if state[_S_FULL] != 0:
+            return at
+        end = _read_event(text, begin, events, args, categories, kept, keys, work, stack, state)
+        if end < 0:
+            return end
+        if state[_S_FULL] != 0:
+            state[_S_KEPT], state[_S_KEYS] = num_kept, num_keys
+            return at
+        if _is_node(work):
+            failed = _check_times(work, begin)
+            if failed < 0:
+                return failed
+            count = state[_S_TEXTS]
+            work[_NAME_NUMBER] = number_of_text(
+                text, work[_NAME_AT], work[_NAME_LENGTH], slots, texts, count
+            )
+            state[_S_TEXTS] += work[_NAME_NUMBER] == count
+            _add_node(work, numbers, comm, kept, state)
+        else:
+            state[_S_KEPT], state[_S_KEYS] = num_kept, num_keys
+            _keep(kept, state, EVENT, begin, end)
+            _count_other(work, unknown, state)
+        state[_S_EVENT] += 1
+        at = end

@@ -1,0 +1,421 @@
+"""Kineto traces: what PyTorch's profiler saw on the threads of the host and on its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.errors import FormatError
+from nadi.formats.communication_names import (
+    DTYPE_BYTES,
+    comm_kind,
+    comm_type_of_host,
+    comm_type_of_kernel,
+    comm_type_of_text,
+    is_told_by_call,
+)
+from nadi.formats.files import RawFile
+from nadi.formats.json_file import (
+    Span,
+    Texts,
+    decode_span,
+    find_texts,
+    json_text,
+    walk_members,
+)
+from nadi.formats.kineto.kineto_event_kernels import ARGS, EVENT, NOT_A_NUMBER, PID, TID
+from nadi.formats.kineto.kineto_events import Events, scan, time_error
+from nadi.model.attributes import CODES, Attributes, LazyAttributes
+from nadi.model.issues import IssueLog
+from nadi.model.provenance import Provenance
+from nadi.model.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS, NODES
+from nadi.model.trace import Trace
+from nadi.version import __version__
+
+__all__ = ["decode"]
+
+Ints = npt.NDArray[np.int64]
+_CODE = {category: code for code, category in enumerate(CATEGORIES)}
+_COMM = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
+_DEVICE_CODES = [_CODE[c] for c in (*DEVICE_WORK, "sync", "device_annotation")]
+_MAX_TID = 2**62
+_INTEGER_ARGS = ("rf_id", "external_id", "correlation", "sequence", "bytes")
+_END_OF_TIME = 2**63 - 1
+_NO_STREAM = 2**32 - 1  # an unsigned -1 of older CUPTI versions
+_MOST_RANKS = 2**17  # so that a few bytes cannot ask for gigabytes
+_KEPT_NAMES = {ARGS: "args", PID: "pid", TID: "tid", EVENT: "event"}
+
+_Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
+_Size = Annotated[int, msgspec.Meta(ge=0, le=_MOST_RANKS)]
+_Base = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+
+
+class _Group(msgspec.Struct):
+    pg_name: str = ""
+    pg_desc: str = ""
+    backend_config: str = ""
+    ranks: list[_Rank] = []
+    pg_size: _Size = 0
+
+
+class _Distributed(msgspec.Struct):
+    rank: _Rank = -1
+    world_size: _Rank = -1
+    pg_config: list[_Group] = []
+
+
+_base_decoder = msgspec.json.Decoder(_Base)
+_distributed_decoder = msgspec.json.Decoder(_Distributed | None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Nodes:
+    """What is told of the nodes in the order of the file; arrays of shape (nodes,)."""
+
+    raw: RawFile
+    events: Events
+    category: Ints
+    on_device: npt.NDArray[np.bool_]
+    thread: Ints
+    device: Ints
+    stream: Ints
+    process: int
+
+
+def decode(raw: RawFile) -> Trace:
+    """Read a Kineto trace.
+
+    Returns
+    -------
+    Trace
+        Nodes with their times, exact to the nanosecond, in order of start; no
+        dependencies, no parents. What has no column is kept as attributes, events that
+        are no operations among them. O(bytes + events log events).
+
+    Raises
+    ------
+    FormatError
+        If the JSON is broken, or an event has no time: with its JSON path.
+    """
+    lists: list[Events] = []
+
+    def read_events(at: int) -> int:
+        events, end = scan(raw, at)
+        lists[:] = [events]
+        return end
+
+    members = walk_members(raw, {"traceEvents": read_events})
+    if not lists:
+        raise FormatError(
+            raw.name, "object missing required field `traceEvents`", "record the trace again"
+        )
+    (events,) = lists
+    base, distributed = _header(raw, members)
+    groups = _groups_table(distributed)
+    nodes = _describe(raw, events)
+    start, duration = _intervals(raw, base, events)
+    order = _order(start, duration, nodes)
+    # what attributes need, without the columns
+    ids, kept, keys = _identity_rows(nodes), events.found.kept, events.found.keys
+    return Trace(
+        nodes=NODES.build(order.size, _columns(nodes, start, duration, order, groups)),
+        deps=DEPS.empty(),
+        groups=groups,
+        issues=_issues(raw, events),
+        provenance=Provenance(__version__, (raw.source("Kineto"),)),
+        rank=distributed.rank,
+        world_size=distributed.world_size,
+        process=nodes.process,
+        given_attributes=LazyAttributes(lambda: _attributes(raw, ids, kept, keys, members, order)),
+    )
+
+
+def _header(raw: RawFile, members: list[tuple[str, Span]]) -> tuple[int, _Distributed]:
+    """Read what matters of the outermost object besides the events."""
+    base, distributed = 0, None
+    for key, span in members:
+        if key == "baseTimeNanoseconds":
+            base = decode_span(raw, span, _base_decoder, f"$.{key}")
+        elif key == "distributedInfo":
+            distributed = decode_span(raw, span, _distributed_decoder, f"$.{key}")
+    return base, distributed or _Distributed()
+
+
+def _issues(raw: RawFile, events: Events) -> pl.DataFrame:
+    """Count the events that are no nodes."""
+    log = IssueLog()
+    unknown = find_texts(raw, *events.found.unknown.T)
+    counts = np.bincount(unknown.codes, minlength=len(unknown.unique))
+    for category, count in zip(unknown.unique, counts.tolist(), strict=True):
+        log.add(
+            "kineto.category", "warning", count, f"events of the unknown category {category!r}",
+            "they are kept, but left out of the analysis",
+        )  # fmt: skip
+    counted = events.counts
+    log.add(
+        "kineto.profiler", "info", counted["own"],
+        "spans of the profiler's own work are kept, but not analysed",
+    )  # fmt: skip
+    log.add(
+        "kineto.instant", "info", counted["instants"],
+        "instants and counters, such as those of memory, are kept, but not analysed",
+    )  # fmt: skip
+    log.add(
+        "kineto.incomplete", "warning", counted["incomplete"],
+        "events are not complete ones (ph X)", "they are kept, but left out of the analysis",
+    )  # fmt: skip
+    log.add(
+        "kineto.forward-backward", "info", counted["arrows"],
+        "arrows from forward to backward operations are kept; their sequence numbers are used",
+    )  # fmt: skip
+    return log.table()
+
+
+def _describe(raw: RawFile, events: Events) -> _Nodes:
+    """Tell where each node ran."""
+    category = events.column("category")
+    on_device = np.isin(category, _DEVICE_CODES)
+    stream = np.where(on_device, events.column("stream"), -1)
+    stream[stream == _NO_STREAM] = -1
+    return _Nodes(
+        raw=raw,
+        events=events,
+        category=category,
+        on_device=on_device,
+        thread=_threads(raw, events, on_device),
+        device=np.where(on_device, events.column("device"), -1),
+        stream=stream,
+        process=_process(events.column("pid")[category == _CODE["operator"]]),
+    )
+
+
+def _threads(raw: RawFile, events: Events, on_device: npt.NDArray[np.bool_]) -> Ints:
+    """Give the thread of host work; threads with names instead of ids get free ids."""
+    tid = np.where(on_device, -1, events.column("tid"))
+    rows = np.flatnonzero((tid < -1) | (tid >= _MAX_TID))
+    if rows.size:
+        named = find_texts(
+            raw, events.column("tid_at")[rows], events.column("tid_length")[rows], json_text
+        )
+        numbers = np.delete(tid, rows)
+        free = int(numbers.max(initial=-1 if numbers.size else 0)) + 1
+        number = {name: free + k for k, name in enumerate(sorted(set(named.unique), key=_plain))}
+        tid[rows] = named.numbers(number.__getitem__)
+    return tid
+
+
+def _plain(name: str) -> str:
+    """Give a name without the quotes that tell it from a number."""
+    return name.strip('"')
+
+
+def _process(pids: Ints) -> int:
+    """Give the process that most host operators ran in, of several the first."""
+    known = pids[pids != NOT_A_NUMBER]
+    if known.size == 0:
+        return -1
+    if (known == known[0]).all():
+        return int(known[0])
+    unique, first, counts = np.unique(known, return_index=True, return_counts=True)
+    return int(unique[np.lexsort((first, -counts))[0]])
+
+
+def _intervals(raw: RawFile, base: int, events: Events) -> tuple[Ints, Ints]:
+    """Check and give start and duration in ns, both 0 or more and their sum below 2^63."""
+    start, duration = events.column("start"), events.column("duration")
+    earliest, latest = -base, _END_OF_TIME - base
+    for key, wrong, what in (
+        ("ts", (start < earliest) | (start > latest), "lies outside of the years 1970 to 2262"),
+        ("dur", duration < 0, "is negative"),
+        ("dur", duration > _END_OF_TIME - np.maximum(start, 0) - max(base, 0), "is too long"),
+    ):
+        if wrong.any():
+            event = int(events.column("event")[np.argmax(wrong)])
+            raise time_error(raw, event, key, what)
+    return start + base, duration
+
+
+def _order(start: Ints, duration: Ints, nodes: _Nodes) -> Ints:
+    """Order the nodes by start, then longest first, category, and place in the file."""
+    order = np.argsort(start, kind="stable")
+    in_order = start[order]
+    same = in_order[1:] == in_order[:-1]
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    if tied.size:  # few are: sort only these by all keys
+        rows = order[tied]
+        keys = rows, nodes.category[rows], -duration[rows], start[rows]
+        order[tied] = rows[np.lexsort(keys)]
+    return order
+
+
+def _columns(
+    nodes: _Nodes, start: Ints, duration: Ints, order: Ints, groups: pl.DataFrame
+) -> dict[str, Any]:
+    """Give the columns of the nodes in their final order."""
+    events = nodes.events
+    names = events.names(nodes.raw.content)
+    comm = _communication(nodes, groups)
+    comm_type = _comm_types(names, nodes.category, comm.pop("stated", np.array(-1)))
+    columns = _in_order(order, {
+        "name": names.codes,
+        "category": nodes.category,
+        "start": start,
+        "duration": duration,
+        "thread": nodes.thread,
+        "device": nodes.device,
+        "stream": nodes.stream,
+        "is_cpu": ~nodes.on_device,
+        **{name: events.column(name) for name in ("event", *_INTEGER_ARGS)},
+        "comm_type": comm_type,
+        **comm,
+    })  # fmt: skip
+    kinds = pl.Series([comm_kind(name) for name in COMM_TYPES], dtype=NODES.dtypes["kind"])
+    categories = pl.Series(CATEGORIES, dtype=NODES.dtypes["category"])
+    comm_types = pl.Series(COMM_TYPES, dtype=NODES.dtypes["comm_type"])
+    return {
+        **columns,
+        "id": np.arange(order.size),
+        "name": Texts(columns["name"], names.unique).series(),
+        "kind": kinds.gather(columns["comm_type"]),
+        "category": categories.gather(columns["category"].astype(np.uint32)),
+        "comm_type": comm_types.gather(columns["comm_type"]),
+    }
+
+
+def _in_order(order: Ints, columns: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Give columns with their rows in another order."""
+    if (order[1:] > order[:-1]).all():  # it is theirs
+        return columns
+    with ThreadPoolExecutor(2) as executor:  # numpy holds no lock meanwhile
+        taken = executor.map(lambda column: column[order], columns.values())
+        return dict(zip(columns, taken, strict=True))
+
+
+def _communication(nodes: _Nodes, groups: pl.DataFrame) -> dict[str, Ints]:
+    """Give what the arguments of each node say of communication, in the order of the file.
+
+    Nothing if they say nothing.
+    """
+    raw, events = nodes.raw, nodes.events
+    rows = events.comm("row")
+    if not rows.size:
+        return {}
+    names = ("comm_bytes", "group", "src", "dst", "stated")
+    columns = {name: np.full(nodes.category.size, -1, dtype=np.int64) for name in names}
+    elements = events.comm("in_nelems")
+    item_size = _values(raw, events, "dtype", lambda text: DTYPE_BYTES.get(text, -1))
+    known = (elements >= 0) & (item_size >= 0)
+    columns["comm_bytes"][rows] = np.where(known, elements * item_size, -1)
+    row_of = {name: row for row, name in enumerate(groups["name"])}
+    columns["group"][rows] = _values(
+        raw, events, "group", lambda text: row_of.get(text, -1) if text else -1
+    )
+    stated = _values(raw, events, "collective", lambda text: _COMM[comm_type_of_text(text)])
+    columns["stated"][rows] = stated
+    columns["src"][rows] = np.maximum(events.comm("src"), -1)
+    columns["dst"][rows] = np.maximum(events.comm("dst"), -1)
+    return columns
+
+
+def _values(raw: RawFile, events: Events, name: str, value_of: Callable[[str], int]) -> Ints:
+    """Give what stands for a text argument of each node that communicates; -1 without one."""
+    at = events.comm(f"{name}_at")
+    values = np.full(at.size, -1, dtype=np.int64)
+    rows = np.flatnonzero(at >= 0)
+    texts = find_texts(raw, at[rows], events.comm(f"{name}_length")[rows])
+    values[rows] = texts.numbers(value_of)
+    return values
+
+
+def _comm_types(names: Texts, category: Ints, stated: Ints) -> npt.NDArray[np.uint32]:
+    """Find the communication among the operations, one look per name."""
+    # gloo works on host threads under an annotation; other libraries' annotations only launch
+    of_kernel = names.numbers(lambda name: _COMM[comm_type_of_kernel(name)])
+    of_gloo = names.numbers(
+        lambda name: _COMM[comm_type_of_host(name) if name.startswith("gloo:") else "none"]
+    )
+    by_call = names.numbers(lambda name: int(is_told_by_call(name))) > 0
+    by_call |= (of_kernel == _COMM["other"]) | (stated == _COMM["barrier"])
+    of_kernel = np.where((of_kernel > 0) & by_call & (stated > 0), stated, of_kernel)
+    found = np.where(category == _CODE["annotation"], of_gloo, _COMM["none"])
+    return np.where(category == _CODE["kernel"], of_kernel, found).astype(np.uint32)
+
+
+def _attributes(
+    raw: RawFile, ids: Ints, kept: Ints, found_keys: Ints, members: list[tuple[str, Span]],
+    order: Ints,
+) -> Attributes:  # fmt: skip
+    """Give what has no column: keys of the file and whole events first, then those of nodes."""
+    codes: dict[str, int] = {}
+    top = [(codes.setdefault(key, len(codes)), s.at, s.end - s.at) for key, s in members]
+    keys = find_texts(raw, *found_keys.T)
+    row, code, at, length = kept.T
+    # keys by name, known ones first; those of the file have the same name in the same column
+    number = {kind: codes.setdefault(name, len(codes)) for kind, name in _KEPT_NAMES.items()}
+    known = np.array([number[kind] for kind in sorted(number)], dtype=np.int64)
+    others = np.array([codes.setdefault(key, len(codes)) for key in keys.unique], dtype=np.int64)
+    name = np.where(code >= 0, known[np.maximum(code, 0)], 0)
+    other = np.flatnonzero(code < 0)
+    name[other] = others[keys.codes[-1 - code[other]]]
+    ids = ids.copy()
+    ids[:, 1] = known[ids[:, 1]]
+    columns = [
+        np.concatenate(parts)
+        for parts in zip(
+            np.array([(-1, *of_key) for of_key in top], dtype=np.int64).reshape(-1, 4).T,
+            ids.T,
+            (np.where(code == EVENT, -1, row), name, at, length),
+            strict=True,
+        )
+    ]
+    new_row = np.empty(order.size, dtype=np.int64)
+    new_row[order] = np.arange(order.size)
+    node, name, at, length = columns
+    return Attributes(
+        node=node.astype(np.int32),
+        name=name.astype(np.int32),
+        type=np.full(node.size, CODES["json"], dtype=np.uint8),
+        value=at,
+        length=length.astype(np.int32),
+        names=tuple(codes),
+        buffers=(raw.content,),
+    ).moved(new_row)
+
+
+def _identity_rows(nodes: _Nodes) -> Ints:
+    """Give pid and tid of nodes where the columns do not tell them; shape (such, 4).
+
+    They are told as the kernel tells what it keeps: node, which key, position and length.
+    """
+    events = nodes.events
+    told_pid = np.where(nodes.on_device, nodes.device, nodes.process)
+    told_tid = np.where(nodes.on_device, nodes.stream, nodes.thread)
+    parts = []
+    for code, key, told in ((PID, "pid", told_pid), (TID, "tid", told_tid)):
+        at = events.column(f"{key}_at")
+        rows = np.flatnonzero((events.column(key) != told) & (at >= 0))
+        length = events.column(f"{key}_length")[rows]
+        parts.append(np.stack([rows, np.full(rows.size, code), at[rows], length], axis=1))
+    return np.concatenate(parts)
+
+
+def _groups_table(distributed: _Distributed) -> pl.DataFrame:
+    groups = distributed.pg_config
+    columns = {
+        "name": [g.pg_name for g in groups],
+        "description": [g.pg_desc for g in groups],
+        # an empty list stands for all ranks
+        "ranks": [
+            sorted(g.ranks) or list(range(g.pg_size or min(distributed.world_size, _MOST_RANKS)))
+            for g in groups
+        ],
+        "backend": [g.backend_config for g in groups],
+    }
+    return GROUPS.build(len(groups), columns).unique("name", keep="first", maintain_order=True)

@@ -1,0 +1,1 @@
+"""PyTorch execution traces: what the host did, with tensors and process groups."""

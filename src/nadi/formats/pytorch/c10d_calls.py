@@ -1,0 +1,111 @@
+"""What a call such as ``c10d::broadcast_`` was given: root or peer, tag, whether to wait for it.
+
+The host trace has the values of a call by position, and in ``op_schema`` what each position is:
+
+    c10d::send(Tensor[] tensors, ... process_group, int dst, int tag) -> ...
+
+Ranks are counted within the process group, which is an object without a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.model.attributes import Attributes
+
+__all__ = ["C10D_CALLS", "c10d_calls"]
+
+C10D_CALLS: Mapping[str, pl.DataType] = {
+    "node": pl.Int64(),
+    "bytes": pl.Int64(),
+    "src": pl.Int64(),
+    "dst": pl.Int64(),
+    "root": pl.Int64(),
+    "tag": pl.Int64(),
+    "is_async": pl.Int64(),
+}
+_SCHEMA = re.compile(r"^[\w:.]+\((.*)\) ->")
+# how the arguments are called that say something; the names changed over time
+_MEANING = {
+    "src": "src", "dst": "dst", "root_rank": "root", "tag": "tag", "async_op": "is_async",
+    "asyncOp": "is_async",
+}  # fmt: skip
+_MAX_RANK = 2**31
+_MAX_BYTES = 2**62
+
+
+def c10d_calls(rows: npt.NDArray[np.int64], attributes: Attributes) -> pl.DataFrame:
+    """Read what calls of ``c10d`` were given.
+
+    Parameters
+    ----------
+    rows
+        int64: rows of nodes whose names begin with ``c10d::``.
+    attributes
+        The trace's; only those of ``rows`` are looked at.
+
+    Returns
+    -------
+    polars.DataFrame
+        Columns as in :data:`C10D_CALLS`, one row per row of ``rows``, in their order; -1 is
+        what a call does not say. ``bytes`` is of the tensors sent: where some arguments are
+        called input, of these alone. O(attributes + rows).
+    """
+    attributes = attributes.filtered(np.isin(attributes.node, rows))
+    records = []
+    for row in rows.tolist():
+        stated = attributes.of(row)
+        records.append({"node": row, **_call(stated.get("inputs.values"), stated.get("op_schema"))})
+    missing = [pl.col(name).fill_null(-1) for name in C10D_CALLS]
+    return pl.DataFrame(records, schema=dict(C10D_CALLS)).with_columns(missing)
+
+
+@cache
+def _arguments(schema: str) -> tuple[str, ...]:
+    """Give the names of a call's arguments, in order."""
+    found = _SCHEMA.match(schema)
+    parts = found[1].split(",") if found and found[1] else []
+    return tuple(part.partition("=")[0].split()[-1] if part.split() else "" for part in parts)
+
+
+def _call(inputs: Any, schema: Any) -> dict[str, int]:
+    """Read the inputs of a call, a list in JSON, by what its schema calls them."""
+    try:
+        values = msgspec.json.decode(inputs) if isinstance(inputs, str) else []
+    except (msgspec.MsgspecError, RecursionError):
+        values = []  # the rules on operands are the ones to complain
+    names = _arguments(schema) if isinstance(schema, str) else ()
+    stated: dict[str, int] = {}
+    sent, given = [], []
+    for position, value in enumerate(values if isinstance(values, list) else []):
+        name = names[position] if position < len(names) else ""
+        sizes = list(_tensor_bytes(value))
+        given += sizes
+        if name.startswith("input"):
+            sent += sizes
+        if (meaning := _MEANING.get(name)) and isinstance(value, int) and 0 <= value < _MAX_RANK:
+            stated[meaning] = int(value)
+    if given:
+        stated["bytes"] = min(sum(sent or given), _MAX_BYTES)
+    return stated
+
+
+def _tensor_bytes(value: Any) -> Iterator[int]:
+    """Find tensors in nested lists: [id, storage, offset, elements, itemsize, device]."""
+    if not isinstance(value, list):
+        return
+    if len(value) == 6 and isinstance(value[5], str):
+        elements, itemsize = value[3:5]
+        if all(isinstance(number, int) and 0 <= number < 2**40 for number in (elements, itemsize)):
+            yield elements * itemsize
+    else:
+        for item in value:
+            yield from _tensor_bytes(item)

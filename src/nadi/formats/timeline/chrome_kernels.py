@@ -1,0 +1,203 @@
+"""Events of Chrome's trace format, written from columns and spans of bytes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.kernels.jit import inner, kernel
+
+__all__ = [
+    "ARGS",
+    "BYTES_PER_EVENT",
+    "BYTES_PER_NUMBER",
+    "CATEGORY",
+    "NANOSECONDS",
+    "NUMBER",
+    "NUM_FIXED",
+    "OTHER",
+    "PID",
+    "TEXT",
+    "TID",
+    "Events",
+    "write_events",
+]
+
+# columns that every event has, in order; the others are its args
+CATEGORY, NAME, PID, TID, START, DURATION = range(6)
+NUM_FIXED = 6
+# what a span of an event is: a fixed column as recorded, all its args, or another key
+ARGS, OTHER = 6, 7
+# what the values of a column are
+TEXT, NUMBER, NANOSECONDS = range(3)
+# upper bounds: of the punctuation of an event, and of a number
+BYTES_PER_EVENT = 8
+BYTES_PER_NUMBER = 24
+
+
+class Events(NamedTuple):
+    """Events in order, in columns and spans of bytes.
+
+    Attributes
+    ----------
+    order
+        int64, shape (events,): a row; or ``-1 - span``, a span that is the whole event.
+    values
+        int64, shape (columns, rows): first the fixed columns, then the args, of which -1
+        is left out.
+    kind, prefix
+        uint8 and int64, shape (columns,): what the values are; the text before each.
+    args
+        The text before all args, without a brace.
+    first_span
+        int64, shape (rows + 1,): row r has the spans ``first_span[r]:first_span[r + 1]``.
+    role, key
+        uint8 and int64, shape (spans,): what a span is, and the text before it if it is
+        another key.
+    at, length
+        int64, shape (spans,): where it lies in ``recorded``.
+    recorded
+        uint8: bytes that were read.
+    texts, first_text
+        uint8, and int64 of shape (texts + 1,): text t is
+        ``texts[first_text[t]:first_text[t + 1]]``.
+    """
+
+    order: np.ndarray
+    values: np.ndarray
+    kind: np.ndarray
+    prefix: np.ndarray
+    args: int
+    first_span: np.ndarray
+    role: np.ndarray
+    key: np.ndarray
+    at: np.ndarray
+    length: np.ndarray
+    recorded: np.ndarray
+    texts: np.ndarray
+    first_text: np.ndarray
+
+
+@inner
+def _copy(out: np.ndarray, at: int, source: np.ndarray, low: int, high: int) -> int:
+    for i in range(low, high):
+        out[at + i - low] = source[i]
+    return at + high - low
+
+
+@inner
+def _digits(out: np.ndarray, at: int, number: int) -> int:
+    """Write an integer in decimal; -2^63 too, which has no positive counterpart."""
+    rest = np.uint64(number)
+    if number < 0:
+        out[at] = ord("-")
+        at += 1
+        rest = np.uint64(0) - rest
+    size = 1
+    smallest = np.uint64(10)
+    while size < 20 and rest >= smallest:
+        size += 1
+        smallest *= np.uint64(10)
+    for i in range(at + size - 1, at - 1, -1):
+        rest, digit = rest // np.uint64(10), rest % np.uint64(10)
+        out[i] = np.uint8(digit + np.uint64(48))
+    return at + size
+
+
+@inner
+def _microseconds(out: np.ndarray, at: int, ns: int) -> int:
+    """Write ns as decimal microseconds with three decimals."""
+    if ns < 0:
+        out[at] = ord("-")
+        at += 1
+        ns = -ns
+    at = _digits(out, at, ns // 1000)
+    out[at] = ord(".")
+    rest = ns % 1000
+    out[at + 1] = np.uint8(48 + rest // 100)
+    out[at + 2] = np.uint8(48 + rest // 10 % 10)
+    out[at + 3] = np.uint8(48 + rest % 10)
+    return at + 4
+
+
+@inner
+def _value(
+    out: np.ndarray, at: int, kind: int, value: int, texts: np.ndarray, first_text: np.ndarray
+) -> int:
+    if kind == TEXT:
+        return _copy(out, at, texts, first_text[value], first_text[value + 1])
+    if kind == NUMBER:
+        return _digits(out, at, value)
+    return _microseconds(out, at, value)
+
+
+@kernel
+def write_events(events: Events, low: int, high: int, out: np.ndarray) -> int:
+    """Write ``events.order[low:high]`` as JSON objects, a comma and a new line between two.
+
+    Parameters
+    ----------
+    events
+        What is written.
+    low, high
+        Range of ``events.order``; a comma stands before each but event 0.
+    out
+        uint8: long enough for every text and span, ``BYTES_PER_EVENT`` an event and
+        ``BYTES_PER_NUMBER`` a number.
+
+    Returns
+    -------
+    int
+        Bytes written. O(bytes).
+    """
+    # a field of a tuple costs two atomic operations each time that it is taken out
+    order, values, kind, prefix = events.order, events.values, events.kind, events.prefix
+    first_span, role, key = events.first_span, events.role, events.key
+    begin, length, recorded = events.at, events.length, events.recorded
+    texts, first = events.texts, events.first_text
+    span_of = np.full(OTHER + 1, -1, dtype=np.int64)
+    at = 0
+    for i in range(low, high):
+        if i > 0:
+            out[at], out[at + 1] = ord(","), ord("\n")
+            at += 2
+        row = order[i]
+        if row < 0:
+            span = -1 - row
+            at = _copy(out, at, recorded, begin[span], begin[span] + length[span])
+            continue
+        span_of[:] = -1
+        for span in range(first_span[row], first_span[row + 1]):
+            span_of[role[span]] = span
+        for c in range(NUM_FIXED):
+            at = _copy(out, at, texts, first[prefix[c]], first[prefix[c] + 1])
+            if span_of[c] >= 0:
+                low_byte = begin[span_of[c]]
+                at = _copy(out, at, recorded, low_byte, low_byte + length[span_of[c]])
+            else:
+                at = _value(out, at, kind[c], values[c, row], texts, first)
+        for span in range(first_span[row], first_span[row + 1]):
+            if role[span] == OTHER:
+                at = _copy(out, at, texts, first[key[span]], first[key[span] + 1])
+                at = _copy(out, at, recorded, begin[span], begin[span] + length[span])
+        if span_of[ARGS] >= 0:
+            at = _copy(out, at, texts, first[events.args], first[events.args + 1])
+            low_byte = begin[span_of[ARGS]]
+            at = _copy(out, at, recorded, low_byte, low_byte + length[span_of[ARGS]])
+        else:
+            num_args = 0
+            for c in range(NUM_FIXED, kind.size):
+                if values[c, row] != -1:
+                    if num_args == 0:
+                        at = _copy(out, at, texts, first[events.args], first[events.args + 1])
+                    out[at] = ord(",") if num_args else ord("{")
+                    at = _copy(out, at + 1, texts, first[prefix[c]], first[prefix[c] + 1])
+                    at = _value(out, at, kind[c], values[c, row], texts, first)
+                    num_args += 1
+            if num_args:
+                out[at] = ord("}")
+                at += 1
+        out[at] = ord("}")
+        at += 1
+    return at

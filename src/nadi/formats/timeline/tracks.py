@@ -1,0 +1,75 @@
+"""Tracks of trace viewers, on which slices lie in each other or apart.
+
+Perfetto drops a slice that begins in another one of its track and outlives it. So a
+thread or stream with such slices gets further lanes, shown as tracks beside it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.formats.timeline.track_kernels import lay_out
+from nadi.kernels.groups import group_rows
+
+__all__ = ["Lanes", "find_lanes", "lane_suffix"]
+
+_Ints = npt.NDArray[np.int64]
+
+
+class Lanes(NamedTuple):
+    """Where slices go.
+
+    Attributes
+    ----------
+    lane
+        int64, shape (slices,): 0 for the track itself.
+    boundary
+        int64, shape (2 * slices,): starts (``2 * slice``) and ends (``2 * slice + 1``),
+        those of one lane in order.
+    num_moved
+        Slices on other lanes than the first.
+    """
+
+    lane: _Ints
+    boundary: _Ints
+    num_moved: int
+
+
+def find_lanes(track: _Ints, start: _Ints, end: _Ints) -> Lanes:
+    """Give every slice a lane of its track on which it nests strictly.
+
+    Of slices with the same interval the first given encloses the others.
+
+    Parameters
+    ----------
+    track
+        int64, shape (slices,): small numbers from 0.
+    start, end
+        int64 ns, shape (slices,), ``end >= start``. O(slices log slices).
+    """
+    order = np.empty(track.size, dtype=np.int64)
+    first = np.empty(int(track.max(initial=-1)) + 2, dtype=np.int64)
+    by_start = _order_of_starts(start, end)
+    group_rows(track if by_start is None else track[by_start], first, order)
+    if by_start is not None:
+        order = by_start[order]
+    lane = np.empty(track.size, dtype=np.int64)
+    boundary = np.empty(2 * track.size, dtype=np.int64)
+    num_moved = lay_out(first, order, start, end, lane, boundary)
+    return Lanes(lane, boundary, num_moved)
+
+
+def _order_of_starts(start: _Ints, end: _Ints) -> _Ints | None:
+    """Sort by start, longest first; None if they are in that order already."""
+    later = start[1:] > start[:-1]
+    if (later | ((start[1:] == start[:-1]) & (end[1:] <= end[:-1]))).all():
+        return None
+    return np.lexsort((-end, start))
+
+
+def lane_suffix(lane: int) -> str:
+    """Give what the name of a track ends with on each of its lanes."""
+    return "" if lane == 0 else " (overlapping)" if lane == 1 else f" (overlapping {lane})"

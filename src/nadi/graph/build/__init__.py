@@ -1,0 +1,85 @@
+"""From a job to its event graph: threads, launches, streams, waits and collectives as edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.errors import NadiError
+from nadi.graph.event_graph import Edges, EventGraph
+from nadi.graph.build.collective_edges import meet
+from nadi.graph.build.edge_list import Limits, join_limits
+from nadi.graph.build.rank_vertices import RankOps, rank_ops, thread_edges
+from nadi.graph.build.waiting_edges import device_edges, waiting_edges
+from nadi.graph.overheads import Overheads, TraceDeps, overheads_of
+from nadi.model.trace import Job
+
+__all__ = ["build_graph"]
+
+_Ints = npt.NDArray[np.int64]
+
+
+def build_graph(job: Job, overheads: Sequence[Overheads] | None = None) -> EventGraph:
+    """Build the graph of a job. O(nodes log nodes + deps).
+
+    Parameters
+    ----------
+    overheads
+        What is typical of each rank, in the order of ``job.traces``; by default estimated
+        from each rank's own trace.
+
+    Returns
+    -------
+    EventGraph
+        Its operations are in order of trace, then row.
+    """
+    operations, time, edges = _vertices_and_edges(job, overheads)
+    if any(min(part.src.min(initial=0), part.dst.min(initial=0)) < 0 for part in edges):
+        raise NadiError("", "a dependency names no operation", "please report this recording")
+    return EventGraph.build(job, *operations, time, edges)
+
+
+def _vertices_and_edges(
+    job: Job, overheads: Sequence[Overheads] | None
+) -> tuple[tuple[_Ints, _Ints, _Ints], _Ints, list[Edges]]:
+    """Find the operations (trace, row and parent of each), the time of each vertex, and all edges.
+
+    What is known of threads in between takes more memory than the graph, and ends here.
+    """
+    ranks: list[RankOps] = []
+    waiting: list[tuple[list[Edges], list[Limits]]] = []
+    for number, trace in enumerate(job.traces):
+        deps = TraceDeps(trace)
+        typical = overheads_of(deps) if overheads is None else overheads[number]
+        rank = rank_ops(trace, sum(rank.rows.size for rank in ranks), job.origin)
+        ranks.append(rank)
+        waiting.append(waiting_edges(rank, deps, typical))
+        del deps
+    num_vertices = 2 * sum(rank.rows.size for rank in ranks)
+    meetings = meet(job, ranks, num_vertices)
+    edges, limits = [meetings.edges], [meetings.limits]
+    for rank, (more_edges, more_limits) in zip(ranks, waiting, strict=True):
+        edges += [*more_edges, device_edges(rank, meetings.waiting)]
+        limits += more_limits
+    joined = join_limits(limits)
+    for rank in ranks:
+        edges += thread_edges(rank, joined)
+    time = np.empty(num_vertices + meetings.entered.size, dtype=np.int64)
+    time[num_vertices:] = meetings.entered
+    for rank in ranks:
+        own = time[2 * rank.first_op : 2 * (rank.first_op + rank.rows.size)]
+        own[0::2], own[1::2] = rank.start, rank.end
+    return _operations(ranks), time, edges
+
+
+def _operations(ranks: Sequence[RankOps]) -> tuple[_Ints, _Ints, _Ints]:
+    """Put the operations of ranks together: trace, row and parent of each."""
+    op_trace = np.repeat(np.arange(len(ranks)), [rank.rows.size for rank in ranks])
+    return op_trace, _one([rank.rows for rank in ranks]), _one([rank.parent for rank in ranks])
+
+
+def _one(parts: Sequence[_Ints]) -> _Ints:
+    """Put arrays together; of one alone nothing is copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=np.int64), *parts])

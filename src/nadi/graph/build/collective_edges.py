@@ -1,0 +1,164 @@
+"""Edges between ranks: nobody leaves a collective before those have entered that it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.graph.event_graph import EdgeKind, Edges, make_edges
+from nadi.graph.build.edge_list import Limits, join_edges, make_limits
+from nadi.graph.build.rank_vertices import RankOps
+from nadi.kernels.intervals import expand_ranges
+from nadi.model.trace import Job
+
+__all__ = ["Meetings", "meet"]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Meetings:
+    """The collectives of a job in its graph.
+
+    Attributes
+    ----------
+    entered
+        int64 ns, shape (collectives,): when the last rank that others wait for had entered;
+        the times of their vertices, which are the last of the graph.
+    edges, limits
+        From and to these vertices.
+    waiting
+        int64: the device operations whose duration is waiting and transfer, not work.
+    """
+
+    entered: _Ints
+    edges: Edges
+    limits: Limits
+    waiting: _Ints
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Each rank's part in each collective; arrays of shape (parts,), in order of collective."""
+
+    collective: _Ints  # from 0
+    rank: _Ints  # position in the job
+    op: _Ints
+    start: _Ints
+    end: _Ints
+    on_thread: _Bools
+    arrives: _Bools  # whether others wait for it
+    leaves: _Bools  # whether it waits for others
+
+
+def meet(job: Job, ranks: Sequence[RankOps], first_vertex: int) -> Meetings:
+    """Let every rank of a collective finish only after all that it waits for have entered.
+
+    A rank that left before the last one entered did not wait for it (clocks that disagree)
+    and keeps its own time. O(parts log parts).
+
+    Parameters
+    ----------
+    first_vertex
+        The vertex of the first collective.
+    """
+    parts = _parts(job, ranks)
+    count = int(parts.collective.max(initial=-1)) + 1
+    entered = np.full(count, np.iinfo(np.int64).min)
+    np.maximum.at(entered, parts.collective[parts.arrives], parts.start[parts.arrives])
+    hub = first_vertex + parts.collective
+    last = entered[parts.collective]
+    arriving = np.flatnonzero(parts.arrives)
+    leaving = np.flatnonzero(parts.leaves & (parts.end > last))
+    on_device = leaving[~parts.on_thread[leaving]]
+    vertex = 2 * parts.op + 1
+    vertex[parts.on_thread] = -1
+    for number, rank in enumerate(ranks):
+        mine = leaving[parts.on_thread[leaving] & (parts.rank[leaving] == number)]
+        vertex[mine] = _ends_of_waits(rank, parts.op[mine], last[mine])
+    leaving = leaving[vertex[leaving] >= 0]
+    reached = _times(ranks, parts.rank[leaving], vertex[leaving])
+    edges = join_edges([
+        make_edges(2 * parts.op[arriving], hub[arriving], 0, EdgeKind.ARRIVAL, parts.op[arriving]),
+        make_edges(
+            hub[leaving], vertex[leaving], reached - last[leaving], EdgeKind.COMMUNICATION,
+            parts.op[leaving],
+        ),
+    ])  # fmt: skip
+    threads = leaving[parts.on_thread[leaving]]
+    return Meetings(entered, edges, make_limits(vertex[threads], 0), parts.op[on_device])
+
+
+def _parts(job: Job, ranks: Sequence[RankOps]) -> _Parts:
+    number_of = {rank.trace.rank: number for number, rank in enumerate(ranks)}
+    matches = job.matches.sort("collective", maintain_order=True)
+    rank = matches["rank"].replace_strict(number_of, return_dtype=pl.Int64).to_numpy()
+    node = matches["node"].to_numpy()
+    _, collective = np.unique(matches["collective"].to_numpy(), return_inverse=True)
+    op, start, end = np.zeros((3, rank.size), dtype=np.int64)
+    on_thread = np.zeros(rank.size, dtype=np.bool_)
+    nodes = []
+    for number, one in enumerate(ranks):
+        mine = np.flatnonzero(rank == number)
+        op[mine], start[mine], end[mine] = one.times(node[mine])
+        on_thread[mine] = one.trace.nodes["is_cpu"].to_numpy()[node[mine]]
+        nodes.append(one.trace.nodes.select("kind", "comm_type", "src", "dst")[node[mine]])
+    in_order = np.argsort(np.argsort(rank, kind="stable"), kind="stable")
+    said = pl.concat(nodes)[in_order]
+    own_rank = np.array([one.trace.rank for one in ranks])[rank]
+    arrives, leaves = _roles(said, own_rank, on_thread)
+    return _Parts(collective, rank, op, start, end, on_thread, arrives, leaves)
+
+
+def _roles(said: pl.DataFrame, own_rank: _Ints, on_thread: _Bools) -> tuple[_Bools, _Bools]:
+    """Tell who waits for whom.
+
+    On threads (gloo) data from one root is waited for by the others, data for one root by
+    that root, and a receive by its receiver. On devices (NCCL) data goes round through all
+    ranks, and a send ends when it has been received: all wait for all.
+    """
+    comm_type = said["comm_type"]
+    src, dst = said["src"].to_numpy(), said["dst"].to_numpy()
+    from_root = comm_type.is_in(["broadcast", "scatter"]).to_numpy() & (src >= 0) & on_thread
+    to_root = comm_type.is_in(["reduce", "gather"]).to_numpy() & (dst >= 0) & on_thread
+    sends = (said["kind"] == "COMM_SEND").to_numpy() & on_thread
+    receives = (said["kind"] == "COMM_RECV").to_numpy() & on_thread
+    arrives = ~receives & ~(from_root & (own_rank != src))
+    leaves = ~sends & ~(from_root & (own_rank == src)) & ~(to_root & (own_rank != dst))
+    return arrives, leaves
+
+
+def _ends_of_waits(rank: RankOps, op: _Ints, until: _Ints) -> _Ints:
+    """Find where operations of threads wait for another rank.
+
+    Returns
+    -------
+    int64, shape (ops,)
+        The vertex that ends the longest own stretch of each operation among those that
+        end after ``until``, or -1: that stretch is taken for the wait.
+    """
+    found = np.full(op.size, -1, dtype=np.int64)
+    if op.size == 0:
+        return found
+    chain = rank.chain
+    first, last = rank.at(2 * op) + 1, rank.at(2 * op + 1)
+    which, at = expand_ranges(first, last - first + 1)
+    own = (chain.owner[at] == op[which]) & (rank.time_of(chain.vertex[at]) > until[which])
+    which, at = which[own], at[own]
+    order = np.lexsort((at, -chain.gap[at], which))  # of equal stretches the first
+    chosen = order[np.append(True, np.diff(which[order]) != 0)[: order.size]]
+    found[which[chosen]] = chain.vertex[at[chosen]]
+    return found
+
+
+def _times(ranks: Sequence[RankOps], rank: _Ints, vertex: _Ints) -> _Ints:
+    time = np.zeros(vertex.size, dtype=np.int64)
+    for number, one in enumerate(ranks):
+        mine = np.flatnonzero(rank == number)
+        time[mine] = one.time_of(vertex[mine])
+    return time

@@ -1,0 +1,42 @@
+"""Edges and limits: what each rule of the graph gives, put together at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.graph.event_graph import Edges
+
+__all__ = ["Limits", "join_edges", "join_limits", "make_limits"]
+
+_Ints = npt.NDArray[np.int64]
+
+
+class Limits(NamedTuple):
+    """Boundaries of threads before which the thread waits: of the time at most ``most`` is its own.
+
+    int64, shape (limits,): vertex; ns.
+    """
+
+    vertex: _Ints
+    most: _Ints
+
+
+def make_limits(vertex: _Ints, most: _Ints | int) -> Limits:
+    """Make limits; ``most`` may be one for all."""
+    return Limits(vertex, np.broadcast_to(np.asarray(most, dtype=np.int64), vertex.shape))
+
+
+def join_edges(parts: Sequence[Edges]) -> Edges:
+    """Put edges together, in order."""
+    return Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def join_limits(parts: Sequence[Limits]) -> Limits:
+    """Put limits together, in order."""
+    none = np.empty(0, dtype=np.int64)
+    columns = zip(Limits(none, none), *parts, strict=True)
+    return Limits(*(np.concatenate(column) for column in columns))

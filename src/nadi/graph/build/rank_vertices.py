@@ -1,0 +1,152 @@
+"""The operations of one rank as vertices, and its threads as chains of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.graph.event_graph import EdgeKind, Edges
+from nadi.graph.build.edge_list import Limits
+from nadi.graph.build.thread_chain_kernels import chain_threads
+from nadi.link.nesting import Nesting, nest
+from nadi.model.schema import DEVICE_WORK, LABELS
+from nadi.model.trace import Trace
+
+__all__ = ["Chain", "RankOps", "rank_ops", "thread_edges"]
+
+_Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The boundaries of all threads of a rank, thread by thread; arrays of shape (boundaries,).
+
+    Attributes
+    ----------
+    vertex
+        int64: the vertex of the boundary.
+    gap
+        int64 ns: time since the boundary before it on its thread; 0 for a thread's first.
+    owner
+        int64: the operation that the time before it belongs to, or -1.
+    kind
+        uint8: the kind of edge that this time is.
+    thread_ptr
+        int64, shape (threads + 1,): thread t has the boundaries
+        ``2 * thread_ptr[t] : 2 * thread_ptr[t + 1]``.
+    at
+        int64, shape (2 * ops of the rank,): position of each vertex of the rank, or -1.
+    """
+
+    vertex: _Ints
+    gap: _Ints
+    owner: _Ints
+    kind: npt.NDArray[Any]
+    thread_ptr: _Ints
+    at: _Ints
+
+
+@dataclass(frozen=True)
+class RankOps:
+    """The operations of one rank.
+
+    Attributes
+    ----------
+    trace
+        The rank.
+    first_op
+        Number of its first operation in the job.
+    rows
+        int64, shape (ops,): node rows, ascending.
+    op_of_row
+        int64, shape (nodes,): number in the job, or -1.
+    start, end
+        int64 ns since the job's origin, shape (ops,).
+    parent
+        int64, shape (ops,): number in the job of the operation around it, or -1.
+    chain
+        Its threads.
+    """
+
+    trace: Trace
+    first_op: int
+    rows: _Ints
+    op_of_row: _Ints
+    start: _Ints
+    end: _Ints
+    parent: _Ints
+    chain: Chain
+
+    def times(self, row: _Ints) -> tuple[_Ints, _Ints, _Ints]:
+        """Give number, start and end of the operations of node rows."""
+        op = self.op_of_row[row]
+        return op, self.start[op - self.first_op], self.end[op - self.first_op]
+
+    def at(self, vertex: _Ints) -> _Ints:
+        """Give the positions of vertices of this rank in its chain."""
+        return self.chain.at[vertex - 2 * self.first_op]
+
+    def time_of(self, vertex: _Ints) -> _Ints:
+        """Give the times of vertices of this rank."""
+        op = vertex // 2 - self.first_op
+        return np.where(vertex % 2 == 1, self.end[op], self.start[op])
+
+
+def rank_ops(trace: Trace, first_op: int, origin: int) -> RankOps:
+    """Give the operations of a rank numbers, and chain its threads. O(nodes log nodes)."""
+    nesting = nest(trace)
+    is_op = trace.category_mask(*DEVICE_WORK)
+    is_op[nesting.rows] = True
+    rows = np.flatnonzero(is_op)
+    op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
+    op_of_row[rows] = first_op + np.arange(rows.size)
+    start = trace.column("start")[rows]
+    start -= origin
+    end = trace.column("duration")[rows]
+    end += start
+    chain, parent = _chain(trace, nesting, op_of_row[nesting.rows], first_op, start, end)
+    return RankOps(trace, first_op, rows, op_of_row, start, end, parent, chain)
+
+
+def _chain(
+    trace: Trace, nesting: Nesting, number: _Ints, first_op: int, start: _Ints, end: _Ints
+) -> tuple[Chain, _Ints]:
+    """Chain the threads of a rank, and give the operation around each of its operations, or -1."""
+    is_comm = (trace.nodes["comm_type"] != "none").to_numpy()[nesting.rows]
+    is_label = trace.category_mask(*LABELS)[nesting.rows]
+    kind_of = np.full(number.size, EdgeKind.HOST_OP, dtype=np.uint8)
+    kind_of[is_label] = EdgeKind.HOST_GAP
+    kind_of[is_comm] = EdgeKind.COMMUNICATION
+    vertex, gap, owner = (np.empty(nesting.boundary.size, dtype=np.int64) for _ in range(3))
+    kind = np.empty(nesting.boundary.size, dtype=np.uint8)
+    at = np.full(2 * start.size, -1, dtype=np.int64)
+    parent = np.full(start.size, -1, dtype=np.int64)
+    chain_threads(
+        (nesting.thread_ptr, nesting.boundary, nesting.owner, nesting.parent), number, kind_of,
+        int(EdgeKind.HOST_GAP), start, end, first_op, (vertex, gap, owner, kind), at, parent,
+    )  # fmt: skip
+    return Chain(vertex, gap, owner, kind, nesting.thread_ptr, at), parent
+
+
+def thread_edges(rank: RankOps, limits: Limits) -> list[Edges]:
+    """Chain the boundaries of each thread with the measured time between them, or less.
+
+    ``limits``: how much of the time before a boundary is the thread's own, where it waits. The
+    chain's gaps are lowered to that; edges lie in the arrays of the chain.
+    """
+    chain = rank.chain
+    first = 2 * rank.first_op
+    mine = (limits.vertex >= first) & (limits.vertex < first + 2 * rank.rows.size)
+    np.minimum.at(chain.gap, rank.at(limits.vertex[mine]), limits.most[mine])
+    edges = []
+    for t in range(chain.thread_ptr.size - 1):
+        low, high = 2 * int(chain.thread_ptr[t]), 2 * int(chain.thread_ptr[t + 1])
+        after = slice(low + 1, high)
+        edges.append(Edges(
+            chain.vertex[low : max(high - 1, low)], chain.vertex[after], chain.gap[after],
+            chain.kind[after], chain.owner[after],
+        ))  # fmt: skip
+    return edges

@@ -1,0 +1,133 @@
+"""Edges within one rank: launches, streams, events, calls that wait, hand-overs."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.graph.event_graph import EdgeKind, Edges, make_edges
+from nadi.graph.build.edge_list import Limits, make_limits
+from nadi.graph.build.rank_vertices import RankOps
+from nadi.graph.overheads import LAUNCH_CLASSES, MEASURED_WAITS, Overheads, TraceDeps
+from nadi.model.schema import DEVICE_WORK
+
+__all__ = ["device_edges", "waiting_edges"]
+
+_Ints = npt.NDArray[np.int64]
+_BY_CALL = [LAUNCH_CLASSES.index(name) for name in ("device", "staged copy")]
+
+
+def waiting_edges(
+    rank: RankOps, deps: TraceDeps, overheads: Overheads
+) -> tuple[list[Edges], list[Limits]]:
+    """Give the edges of all dependencies of a rank but for the order of its threads.
+
+    ``deps`` are those of the rank's trace.
+
+    Returns
+    -------
+    list of Edges, list of Limits
+        O(deps log deps).
+    """
+    launches, launched = _launch_edges(rank, deps, overheads)
+    syncs, returned = _sync_edges(rank, deps, overheads)
+    hand_overs, taken_over = _hand_over_edges(rank, deps)
+    events = _event_edges(rank, deps, overheads)
+    edges = [launches, _stream_edges(rank, deps, overheads), events, syncs, hand_overs]
+    return edges, [launched, returned, taken_over]
+
+
+def device_edges(rank: RankOps, waits_for_others: _Ints) -> Edges:
+    """Give the edge from start to end of device work, but for collectives among ranks."""
+    row = np.flatnonzero(rank.trace.category_mask(*DEVICE_WORK))
+    op = rank.op_of_row[row]
+    others = ~np.isin(op, waits_for_others)
+    row, op = row[others], op[others]
+    is_comm = (rank.trace.nodes["comm_type"].gather(row) != "none").to_numpy()
+    kind = np.where(is_comm, EdgeKind.COMMUNICATION, EdgeKind.KERNEL)
+    duration = rank.trace.nodes["duration"].gather(row).to_numpy()
+    return make_edges(2 * op, 2 * op + 1, duration, kind, op)
+
+
+def _launch_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[Edges, Limits]:
+    """Anchor device work on the end of its launch, or on the start if it starts sooner.
+
+    Work that starts within its call, onto a stream with nothing to wait for, starts when
+    the call has come so far: that time is the call's own, however long.
+    """
+    src, dst = deps.of("launch")
+    caller, call_start, call_end = rank.times(src)
+    op, start, _ = rank.times(dst)
+    kind = deps.launch_class
+    on_thread = deps.is_host(dst)
+    # work of other threads is asked for at the start of a call, not at its end
+    from_end = (start >= call_end) & ~on_thread
+    by_call = np.isin(kind, _BY_CALL) & (deps.ready[dst] <= deps.start[src])
+    after_start = np.where(by_call, start - call_start, overheads.launch_after_start[kind])
+    weight = np.where(
+        from_end,
+        np.minimum(start - call_end, overheads.launch_after_end[kind]),
+        np.minimum(start - call_start, after_start),
+    )
+    possible = start >= call_start
+    source = np.where(from_end, 2 * caller + 1, 2 * caller)[possible]
+    edges = make_edges(source, 2 * op[possible], weight[possible], EdgeKind.LAUNCH, op[possible])
+    return edges, make_limits(2 * op[possible & on_thread], 0)
+
+
+def _stream_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> Edges:
+    """Anchor device work on the end of the work before it, or its start if they overlap."""
+    src, dst = deps.of("stream")
+    before, _, end_before = rank.times(src)
+    op, start, _ = rank.times(dst)
+    gap = start - end_before
+    typical = overheads.turnaround[deps.turnaround_class]
+    weight = np.where(gap >= 0, np.minimum(gap, typical), 0)
+    source = np.where(gap >= 0, 2 * before + 1, 2 * before)
+    return make_edges(source, 2 * op, weight, EdgeKind.STREAM, op)
+
+
+def _event_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> Edges:
+    """Let device work wait for the end of work on another stream."""
+    src, dst = deps.of("event")
+    work, _, work_end = rank.times(src)
+    op, start, _ = rank.times(dst)
+    weight = np.minimum(start - work_end, overheads.crossing)
+    return make_edges(2 * work + 1, 2 * op, weight, EdgeKind.SYNC, op)
+
+
+def _sync_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[Edges, Limits]:
+    """Let the end of a call wait for the end of the work."""
+    waits = deps.waits
+    work, work_start, work_end = rank.times(waits.work)
+    call, _, call_end = rank.times(waits.call)
+    vertex = 2 * call + 1
+    moment = np.where(waits.from_start, work_start, work_end)
+    last = moment + (waits.last - waits.moment)
+    typical = overheads.wait_return[waits.kind]
+    waited = last > call_end - rank.chain.gap[rank.at(vertex)]
+    # work may have ended just before the call began, and the host not been told yet
+    told_later = ~np.isin(waits.kind, MEASURED_WAITS) & (call_end - last <= typical)
+    # a call returns some time after the last work that it waits for: one time for all of it
+    weight = np.minimum(call_end - last, typical)
+    source = np.where(waits.from_start, 2 * work, 2 * work + 1)
+    edges = make_edges(source, vertex, weight, EdgeKind.SYNC, call)
+    limited = waited | told_later
+    return edges, make_limits(vertex[limited], overheads.wait_call[waits.kind[limited]])
+
+
+def _hand_over_edges(rank: RankOps, deps: TraceDeps) -> tuple[Edges, Limits]:
+    """Let the start of an operation wait for the end of work on another thread.
+
+    Where it is seen to wait, its thread does nothing meanwhile, and goes on some time after
+    the last of all that it waits for.
+    """
+    src, dst = deps.of("thread")
+    work, _, work_end = rank.times(src)
+    op, start, _ = rank.times(dst)
+    waited = deps.table.filter(deps.table["kind"] == "thread")["inferred"].to_numpy()
+    last = np.zeros(rank.rows.size, dtype=np.int64)
+    np.maximum.at(last, op[waited] - rank.first_op, work_end[waited])
+    weight = np.where(waited, start - last[op - rank.first_op], 0)
+    edges = make_edges(2 * work + 1, 2 * op, weight, EdgeKind.THREAD, op)
+    return edges, make_limits(2 * op[waited], 0)

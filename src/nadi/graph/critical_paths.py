@@ -1,0 +1,176 @@
+"""The critical path: the chain of waiting that sets how long a step takes, over all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.graph.event_graph import EdgeKind, EventGraph, Replay
+from nadi.graph.windows import Window
+from nadi.kernels.paths import stretches_of_path, trace_back
+
+__all__ = ["PATH_KINDS", "CriticalPath", "describe_path", "kind_of_edges", "walk_critical_path"]
+
+_Ints = npt.NDArray[np.int64]
+_Small = npt.NDArray[np.int32]
+
+PATH_KINDS = ("host op", "host gap", "launch", "kernel", "communication", "delay")
+_KIND_OF_EDGE = {
+    EdgeKind.HOST_OP: "host op",
+    EdgeKind.HOST_GAP: "host gap",
+    EdgeKind.LAUNCH: "launch",
+    EdgeKind.STREAM: "launch",
+    EdgeKind.KERNEL: "kernel",
+    EdgeKind.COMMUNICATION: "communication",
+    EdgeKind.ARRIVAL: "communication",
+    EdgeKind.SYNC: "host op",
+    EdgeKind.THREAD: "host gap",
+    EdgeKind.ADDED: "delay",
+    EdgeKind.TENSOR: "delay",
+    EdgeKind.GIVEN: "delay",
+}
+_PATH_CODE = np.array(  # of each kind of edge, and after these of delays
+    [PATH_KINDS.index(_KIND_OF_EDGE[kind]) for kind in EdgeKind] + [PATH_KINDS.index("delay")],
+    dtype=np.int8,
+)
+
+
+def kind_of_edges(edge_kind: npt.NDArray[np.uint8]) -> npt.NDArray[np.int8]:
+    """Give what time on edges counts as: positions in ``PATH_KINDS``, int8, shape (edges,)."""
+    return _PATH_CODE[edge_kind]
+
+
+@dataclass(frozen=True, eq=False)
+class CriticalPath:
+    """The critical path through a window.
+
+    Attributes
+    ----------
+    vertices
+        int64, shape (vertices on the path,): first to last.
+    segments
+        One row per stretch of one operation and kind, in order of time, without gaps
+        between them: rank, node, id, name, kind, thread, stream, start, end; times are
+        int64 ns since the origin of the job. Where no operation runs, ``node`` and ``id``
+        are -1 and rank and thread are those that wait.
+    """
+
+    vertices: _Ints
+    segments: pl.DataFrame
+
+    def __repr__(self) -> str:
+        return f"<CriticalPath segments={self.segments.height} length={self.length} ns>"
+
+    @property
+    def length(self) -> int:
+        """Its length in ns: the sum of its segments, and so the length of the window."""
+        return int((self.segments["end"] - self.segments["start"]).sum())
+
+    def by_kind(self) -> dict[str, int]:
+        """Sum the segments by kind, in ns; every kind is there."""
+        sums = self.segments.group_by("kind").agg((pl.col("end") - pl.col("start")).sum())
+        found = dict(sums.iter_rows())
+        return {kind: found.get(kind, 0) for kind in PATH_KINDS}
+
+    def by_operation(self) -> pl.DataFrame:
+        """Sum the segments by name and kind: name, kind, time (ns), count, ranks; most first."""
+        return (
+            self.segments.group_by("name", "kind")
+            .agg(
+                time=(pl.col("end") - pl.col("start")).sum(),
+                count=pl.len(),
+                ranks=pl.col("rank").unique().sort(),
+            )
+            .sort("time", "name", "kind", descending=[True, False, False])
+        )
+
+
+def walk_critical_path(replay: Replay, window: Window) -> CriticalPath:
+    """Trace the critical path of a window back from its last event to its start.
+
+    Of several events that end last, the one of the lowest rank and row is taken; of
+    several dependencies that bind equally, the first in the graph. O(path).
+    """
+    graph, time = replay.graph, replay.time
+    begin = window.start(time)
+    last = int(window.last[np.argmax(time[window.last])])
+    path = np.empty(graph.num_vertices, dtype=np.int64)
+    size = trace_back(replay.bound_by, graph.in_src, last, path)
+    vertices = path[:size][::-1].copy()
+    del path
+    # what lies before the window is cut off; one vertex before it is kept as the source
+    first = int(np.searchsorted(time[vertices], begin, side="right")) - 1
+    vertices = vertices[max(first, 0) :]
+    # the times are taken anew: kept here, they would lie beside the table of the path
+    return describe_path(graph, vertices, replay.bound_by[vertices], time[vertices], begin)
+
+
+def describe_path(
+    graph: EventGraph, vertices: _Ints, edge: _Ints, reached: _Ints, begin: int
+) -> CriticalPath:
+    """Say what a path consists of.
+
+    Parameters
+    ----------
+    vertices
+        int64: first to last.
+    edge, reached
+        int64, of the shape of ``vertices``: the edge into each, or -1, and when the path
+        comes to it (ns).
+    begin
+        What lies before is left out.
+    """
+    stretches = _stretches(graph, vertices, edge, reached, begin)
+    del edge, reached  # a path may be as long as the trace
+    return CriticalPath(vertices, _segments(graph, stretches))
+
+
+class _Stretches(NamedTuple):
+    """Stretches of the path: times, kind, whose time it is (-1: none's), and who waits."""
+
+    start: _Ints
+    end: _Ints
+    code: npt.NDArray[np.int8]
+    op: _Small
+    place: _Small
+
+
+def _stretches(
+    graph: EventGraph, vertices: _Ints, edge: _Ints, reached: _Ints, begin: int
+) -> _Stretches:
+    """Split the way into each vertex into what an edge explains and the delay after it."""
+    edges = (graph.delay, graph.weight, graph.edge_op, graph.edge_kind)
+    # there are up to two for a vertex: what is not filled takes no memory
+    start, end = (np.empty(2 * vertices.size, dtype=np.int64) for _ in range(2))
+    code = np.empty(start.size, dtype=np.int8)
+    op, place = (np.empty(start.size, dtype=np.int32) for _ in range(2))
+    first = stretches_of_path(
+        vertices, edge, reached, begin, graph.num_ops, edges, _PATH_CODE,
+        (start, end, code, op, place),
+    )  # fmt: skip
+    return _Stretches(start[first:], end[first:], code[first:], op[first:], place[first:])
+
+
+def _segments(graph: EventGraph, stretches: _Stretches) -> pl.DataFrame:
+    """Name stretches."""
+    missing = stretches.op < 0
+    place = stretches.place
+    node, identity = graph.op_row[place], graph.numbers("id", place)
+    node[missing] = identity[missing] = -1
+    ranks = np.array([trace.rank for trace in graph.job.traces], dtype=np.int64)
+    kinds = pl.Series(PATH_KINDS, dtype=pl.Enum(PATH_KINDS))
+    return pl.DataFrame({
+        "rank": ranks[graph.op_trace[place]],
+        "node": node,
+        "id": identity,
+        "name": graph.names(place, missing),
+        "kind": kinds.gather(stretches.code),
+        "thread": graph.numbers("thread", place),
+        "stream": graph.op_stream[place],
+        "start": stretches.start,
+        "end": stretches.end,
+    })  # fmt: skip

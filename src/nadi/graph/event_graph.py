@@ -1,0 +1,542 @@
+"""EventGraph: every start and end of every operation of a job, and what each waits for.
+
+A vertex is the start (``2 * op``) or end (``2 * op + 1``) of an operation, or the
+moment at which the last rank has entered a collective (after those). An edge says
+that its destination cannot come sooner than its source plus a weight in ns. What
+no edge explains stays as an explicit delay of the vertex, so that replaying the
+unchanged graph gives back every measured time to the nanosecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.errors import NadiError
+from nadi.graph.incoming_edge_kernels import count_incoming, place_incoming
+from nadi.kernels.paths import latest_times, replay_times, topological_order, unexplained_times
+from nadi.model.schedule import Schedule
+from nadi.model.schema import SCHEDULE
+from nadi.model.trace import Job, Trace
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["CycleError", "EdgeKind", "Edges", "EventGraph", "Replay", "make_edges"]
+
+_Ints = npt.NDArray[np.int64]
+_Positions = npt.NDArray[np.integer]
+_Operations = tuple[Job, _Ints, _Ints]
+_MAX_NAMES = 6
+
+
+class EdgeKind(IntEnum):
+    """What an edge stands for."""
+
+    HOST_OP = 0  # time in which an operation runs on its thread, nothing nested in it
+    HOST_GAP = 1  # time of a thread in which no operation runs
+    LAUNCH = 2  # from a call to the work that it launched
+    STREAM = 3  # from one piece of device work to the next on its stream
+    KERNEL = 4  # device work
+    COMMUNICATION = 5  # data on its way
+    ARRIVAL = 6  # a rank enters a collective
+    SYNC = 7  # a call returns after the work that it waited for
+    THREAD = 8  # a thread goes on after work of another thread
+    ADDED = 9  # a dependency that was not recorded, but asked for
+    TENSOR = 10  # work needs the data of other work, or its memory
+    GIVEN = 11  # a dependency that the job states, as a Chakra file does
+
+
+class Edges(NamedTuple):
+    """Edges between vertices; int64, shape (edges,), all of them.
+
+    ``weight`` in ns; ``kind`` an EdgeKind, which may be uint8 too; ``op`` the operation whose
+    time it is, or -1.
+    """
+
+    src: _Ints
+    dst: _Ints
+    weight: _Ints
+    kind: _Ints
+    op: _Ints
+
+
+def make_edges(
+    src: _Ints, dst: _Ints, weight: _Ints | int, kind: EdgeKind | _Ints, op: _Ints | int
+) -> Edges:
+    """Make edges; a weight, kind or operation may be one for all."""
+    src = np.asarray(src, dtype=np.int64)
+    same = [
+        np.broadcast_to(np.asarray(one, dtype=np.int64), src.shape) for one in (weight, kind, op)
+    ]
+    return Edges(src, np.asarray(dst, dtype=np.int64), *same)
+
+
+class CycleError(NadiError):
+    """Moments of operations that would all have to wait for each other.
+
+    Attributes
+    ----------
+    moments
+        What lies on the cycle, each waiting for the one before it, such as ``start of
+        aten::mm (rank 0, row 12)``.
+    vertices
+        The same as vertices.
+    """
+
+    def __init__(self, moments: list[str], vertices: list[int]) -> None:
+        self.moments = moments
+        self.vertices = vertices
+        shown = " -> ".join(moments[:_MAX_NAMES]) + " -> ..." * (len(moments) > _MAX_NAMES)
+        super().__init__("", f"dependencies form a cycle: {shown}", "leave one of them out")
+
+
+@dataclass(frozen=True, eq=False)
+class EventGraph:
+    """A job as a directed acyclic graph of moments.
+
+    Attributes
+    ----------
+    job
+        The traces behind it.
+    op_trace, op_row
+        int64, shape (ops,): position of the trace in ``job.traces``, and node row there.
+    op_parent
+        int64, shape (ops,): the operation that encloses it on its thread, or -1.
+    op_stream
+        int64, shape (ops,): the stream that it runs on, or -1; not the recorded one where
+        a change moved it.
+    time
+        int64 ns, shape (vertices,): measured, since ``job.origin``.
+    delay
+        int64 ns, shape (vertices,), never negative: measured time that no edge explains;
+        the measured time itself where no edge enters.
+    in_ptr
+        int64, shape (vertices + 1,): the edges ``in_ptr[v]:in_ptr[v + 1]`` enter v.
+    in_src, weight, edge_op
+        int64, shape (edges,): source vertex; ns; the operation whose time it is, or -1.
+    edge_kind
+        uint8, shape (edges,): an :class:`EdgeKind`.
+    order
+        int64, shape (vertices,): a topological order.
+    """
+
+    job: Job
+    op_trace: _Ints
+    op_row: _Ints
+    op_parent: _Ints
+    op_stream: _Ints
+    time: _Ints
+    delay: _Ints
+    in_ptr: _Ints
+    in_src: _Ints
+    weight: _Ints
+    edge_op: _Ints
+    edge_kind: npt.NDArray[np.uint8]
+    order: _Ints
+
+    def __repr__(self) -> str:
+        return f"<EventGraph vertices={self.num_vertices} edges={self.num_edges}>"
+
+    @property
+    def num_ops(self) -> int:
+        """Number of operations."""
+        return self.op_row.size
+
+    @property
+    def num_vertices(self) -> int:
+        """Number of vertices."""
+        return self.time.size
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return self.in_src.size
+
+    @cached_property
+    def op_names(self) -> pl.Series:
+        """Name of each operation; text, shape (ops,)."""
+        return self.names()
+
+    def names(
+        self, ops: _Positions | None = None, nameless: npt.NDArray[np.bool_] | None = None
+    ) -> pl.Series:
+        """Give the name of each operation, or of some; text.
+
+        Parameters
+        ----------
+        ops
+            Operations; all by default.
+        nameless
+            bool, of the shape of ``ops``: which get an empty name.
+        """
+        which = np.empty(self.num_ops if ops is None else ops.size, dtype=np.uint32)
+        texts = [""]
+        # each different name is there once, and is pointed at: a cast would copy it to each row
+        for trace, mine, rows in self._by_trace(ops):
+            names = trace.nodes["name"]
+            codes = names.to_physical().to_numpy()[rows]
+            example = np.full(int(codes.max()) + 1, -1, dtype=np.int64)
+            example[codes] = rows
+            used = np.flatnonzero(example >= 0)
+            text_of = np.empty(example.size, dtype=np.uint32)
+            text_of[used] = len(texts) + np.arange(used.size)
+            texts += names.gather(example[used]).cast(pl.String).to_list()
+            which[mine] = text_of[codes]
+        if nameless is not None:
+            which[nameless] = 0
+        return pl.Series("name", texts, dtype=pl.String).gather(which)
+
+    def numbers(self, column: str, ops: _Positions | None = None) -> _Ints:
+        """Give an integer column of the nodes for each operation, or for some; int64."""
+        found = np.empty(self.num_ops if ops is None else ops.size, dtype=np.int64)
+        for trace, mine, rows in self._by_trace(ops):
+            found[mine] = trace.column(column)[rows]
+        return found
+
+    def _by_trace(self, ops: _Positions | None) -> Iterator[tuple[Trace, Any, _Ints]]:
+        """Give each trace with the positions in ``ops`` that are its own, and their node rows."""
+        traces = self.job.traces
+        if len(traces) == 1:
+            rows = self.op_row if ops is None else self.op_row[ops]
+            if rows.size:
+                yield traces[0], slice(None), rows
+            return
+        trace_of = self.op_trace if ops is None else self.op_trace[ops]
+        order = np.argsort(trace_of, kind="stable")
+        first = np.searchsorted(trace_of[order], np.arange(len(traces) + 1))
+        for trace, low, high in zip(traces, first[:-1], first[1:], strict=True):
+            mine = order[low:high]
+            if mine.size:
+                yield trace, mine, self.op_row[mine if ops is None else ops[mine]]
+
+    def gather(self, column: str, ops: _Positions | None = None) -> pl.Series:
+        """Give a column of the nodes for each operation, shape (ops,), or for some."""
+        if ops is None:
+            return _gather(self.job, self.op_trace, self.op_row, column)
+        trace_of = self.op_trace[ops]
+        order = np.argsort(trace_of, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(order.size)
+        found = _gather(self.job, trace_of[order], self.op_row[ops[order]], column)
+        return found.gather(place)
+
+    def with_weights(self, weight: _Ints) -> EventGraph:
+        """Give the same graph with other weights; the measured times stay."""
+        return replace(self, weight=weight)
+
+    @property
+    def destinations(self) -> _Ints:
+        """The vertex that each edge enters; int64, shape (edges,)."""
+        return np.repeat(np.arange(self.num_vertices), np.diff(self.in_ptr))
+
+    @property
+    def edges(self) -> Edges:
+        """All edges, in the order in which they are kept."""
+        kinds = self.edge_kind.astype(np.int64)
+        return Edges(self.in_src, self.destinations, self.weight, kinds, self.edge_op)
+
+    def with_edges(self, edges: Edges, num_new_vertices: int = 0) -> EventGraph:
+        """Give a graph of the same operations with other edges. O(vertices + edges).
+
+        Measured times and delays stay. New vertices are numbered after all others, and
+        have no delay.
+
+        Raises
+        ------
+        CycleError
+            If operations would wait for each other.
+        """
+        none = np.zeros(num_new_vertices, dtype=np.int64)
+        time = np.concatenate([self.time, none])
+        operations = (self.job, self.op_trace, self.op_row)
+        found = _sorted([edges], time.size, operations)
+        delay = np.concatenate([self.delay, none])
+        return replace(self, time=time, delay=delay, **found._asdict())
+
+    def rewired(self, edges: Edges, since: int = 0) -> EventGraph:
+        """Give a graph of the same operations with other edges, as a change asks for it.
+
+        A delay counts from the latest edge, or from the job's origin where no edge enters.
+        So what no edge enters any more comes its delay after ``since``, or after what it
+        waited for if that was sooner; and what one enters now that had none still comes no
+        sooner than it did: a new vertex is that moment. O(vertices + edges).
+
+        Parameters
+        ----------
+        since
+            ns since the job's origin: when work may begin that waits for nothing.
+
+        Raises
+        ------
+        CycleError
+            If operations would wait for each other.
+        """
+        had = np.diff(self.in_ptr) > 0
+        has = np.bincount(edges.dst, minlength=self.num_vertices) > 0
+        held = np.flatnonzero(has & ~had)
+        moments = self.num_vertices + np.arange(held.size)
+        first = make_edges(moments, held, 0, EdgeKind.ADDED, -1)
+        joined = Edges(*(np.concatenate(pair) for pair in zip(edges, first, strict=True)))
+        made = self.with_edges(joined, held.size)
+        delay, time = made.delay.copy(), made.time.copy()
+        free = np.flatnonzero(had & ~has)
+        delay[free] += np.minimum(self.time[free] - self.delay[free], since)
+        delay[moments], delay[held] = self.delay[held], 0
+        time[moments] = self.time[held]
+        return replace(made, delay=delay, time=time)
+
+    def of_operations(self, kept: npt.NDArray[np.bool_], vertices: _Ints) -> EventGraph:
+        """Give the graph of some of the operations, without any edge.
+
+        Parameters
+        ----------
+        kept
+            bool, shape (ops,).
+        vertices
+            int64, ascending: their vertices, and those of no operation that stay.
+        """
+        new = np.cumsum(kept) - 1
+        parent = self.op_parent
+        while (gone := (parent >= 0) & ~kept[parent]).any():
+            parent = np.where(gone, self.op_parent[parent], parent)
+        none = np.empty(0, dtype=np.int64)
+        return replace(
+            self,
+            op_trace=self.op_trace[kept],
+            op_row=self.op_row[kept],
+            op_parent=np.where(parent >= 0, new[parent], -1)[kept],
+            op_stream=self.op_stream[kept],
+            time=self.time[vertices],
+            delay=self.delay[vertices],
+            in_ptr=np.zeros(vertices.size + 1, dtype=np.int64),
+            in_src=none,
+            weight=none,
+            edge_op=none,
+            edge_kind=none.astype(np.uint8),
+            order=np.arange(vertices.size),
+        )
+
+    @classmethod
+    def build(
+        cls,
+        job: Job,
+        op_trace: _Ints,
+        op_row: _Ints,
+        op_parent: _Ints,
+        time: _Ints,
+        edges: Edges | Sequence[Edges],
+    ) -> EventGraph:
+        """Make the graph of a job as measured: what edges do not explain becomes delay.
+
+        Parameters
+        ----------
+        op_trace, op_row, op_parent, time
+            As the attributes. Streams are the recorded ones.
+        edges
+            In any order; in parts, if they come so, of which none is copied.
+
+        Raises
+        ------
+        CycleError
+            If operations would wait for each other.
+        """
+        parts = [edges] if isinstance(edges, Edges) else edges
+        found = _sorted(parts, time.size, (job, op_trace, op_row))
+        delay = np.empty(time.size, dtype=np.int64)
+        unexplained_times(found.in_ptr, found.in_src, found.weight, time, delay)
+        stream = np.empty(op_row.size, dtype=np.int64)
+        first = np.searchsorted(op_trace, np.arange(len(job.traces) + 1))
+        for trace, low, high in zip(job.traces, first[:-1], first[1:], strict=True):
+            stream[low:high] = trace.column("stream")[op_row[low:high]]
+        return cls(
+            job, op_trace, op_row, op_parent, stream, time=time, delay=delay, **found._asdict()
+        )
+
+    def replay(self) -> Replay:
+        """Compute when every vertex happens, from weights and delays. O(vertices + edges).
+
+        An unmodified graph gives back the measured times exactly.
+        """
+        time = np.empty(self.num_vertices, dtype=np.int64)
+        bound_by = np.empty(self.num_vertices, dtype=np.int64)
+        replay_times(self.order, self.in_ptr, self.in_src, self.weight, self.delay, time, bound_by)
+        return Replay(self, time, bound_by)
+
+
+def _gather(job: Job, op_trace: _Ints, op_row: _Ints, column: str) -> pl.Series:
+    """Give a column of the nodes of operations that are in order of trace."""
+    first = np.searchsorted(op_trace, np.arange(len(job.traces) + 1))
+    parts = [
+        trace.nodes[column].gather(op_row[first[t] : first[t + 1]])
+        for t, trace in enumerate(job.traces)
+    ]
+    return pl.concat(parts)
+
+
+class _Sorted(NamedTuple):
+    """Edges by destination, and vertices by their edges: as the attributes of a graph."""
+
+    in_ptr: _Ints
+    in_src: _Ints
+    weight: _Ints
+    edge_op: _Ints
+    edge_kind: npt.NDArray[np.uint8]
+    order: _Ints
+
+
+def _sorted(parts: Sequence[Edges], num_vertices: int, operations: _Operations) -> _Sorted:
+    """Sort edges by destination, each part after the one before, and vertices by their edges."""
+    parts = [_plain(part) for part in parts]
+    first = np.zeros(num_vertices + 2, dtype=np.int64)
+    for part in parts:
+        count_incoming(part.dst, first)
+    np.cumsum(first, out=first)
+    num_edges = int(first[-1])
+    in_src, weight, op = (np.empty(num_edges, dtype=np.int64) for _ in range(3))
+    kind = np.empty(num_edges, dtype=np.uint8)
+    for part in parts:
+        place_incoming(
+            part.dst, part.src, part.weight, part.kind, part.op, first, (in_src, weight, kind, op)
+        )
+    in_ptr = first[:-1]
+    order = np.empty(num_vertices, dtype=np.int64)
+    on_cycle = topological_order(in_ptr, in_src, order)
+    if on_cycle >= 0:
+        cycle = _cycle(in_ptr, in_src, on_cycle)
+        raise CycleError([_moment(*operations, vertex) for vertex in cycle], cycle)
+    return _Sorted(in_ptr, in_src, weight, op, kind, order)
+
+
+def _plain(edges: Edges) -> Edges:
+    """Give edges as kernels take them: contiguous, and of one type each; copied only if not so."""
+    src, dst, weight, op = (
+        np.require(column, np.int64, ["C", "W"])
+        for column in (edges.src, edges.dst, edges.weight, edges.op)
+    )
+    return Edges(src, dst, weight, np.require(edges.kind, np.uint8, ["C", "W"]), op)
+
+
+def _moment(job: Job, op_trace: _Ints, op_row: _Ints, vertex: int) -> str:
+    op = vertex // 2
+    if op >= op_row.size:
+        return "all ranks have entered a collective"
+    trace, row = job.traces[int(op_trace[op])], int(op_row[op])
+    side = "end" if vertex % 2 else "start"
+    return f"{side} of {trace.nodes['name'][row]} (rank {trace.rank}, row {row})"
+
+
+def _cycle(in_ptr: _Ints, in_src: _Ints, vertex: int) -> list[int]:
+    """Find a shortest cycle through a vertex, against the direction of edges."""
+    came_from = {vertex: -1}
+    ahead = [vertex]
+    for v in ahead:
+        for u in in_src[in_ptr[v] : in_ptr[v + 1]].tolist():
+            if u == vertex:
+                cycle = [v]
+                while came_from[cycle[-1]] >= 0:
+                    cycle.append(came_from[cycle[-1]])
+                return cycle
+            if u not in came_from:
+                came_from[u] = v
+                ahead.append(u)
+    raise AssertionError(f"vertex {vertex} lies on no cycle")
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """Times of a replayed graph.
+
+    Attributes
+    ----------
+    graph
+        The graph that was replayed.
+    time
+        int64 ns, shape (vertices,), since the origin of the job.
+    bound_by
+        int64, shape (vertices,): the edge that set the time of each vertex (of several
+        equal ones the first), or -1 where none enters.
+    """
+
+    graph: EventGraph
+    time: _Ints
+    bound_by: _Ints
+
+    def __repr__(self) -> str:
+        return f"<Replay of {self.graph!r}>"
+
+    def slack(self, last: _Ints, end: int) -> tuple[_Ints, _Ints]:
+        """Compute how much later each vertex could come with all of ``last`` by ``end``.
+
+        Parameters
+        ----------
+        last
+            int64: vertices.
+        end
+            ns since the origin of the job, no sooner than these vertices.
+
+        Returns
+        -------
+        slack
+            int64 ns, shape (vertices,), 0 on critical paths; of what leads to none of ``last``
+            the largest int64.
+        next_edge
+            int64, shape (vertices,): the edge that leaves a vertex least room, or -1.
+            O(vertices + edges).
+        """
+        graph, far = self.graph, np.int64(2**62)
+        latest = np.full(graph.num_vertices, far)
+        latest[last] = end
+        next_edge = np.empty(graph.num_vertices, dtype=np.int64)
+        latest_times(
+            graph.order, graph.in_ptr, graph.in_src, graph.weight, graph.delay, latest, next_edge
+        )
+        # what leads nowhere may come at any time, and what leads only there as well
+        unbound = latest > far // 2
+        slack = np.where(unbound, np.iinfo(np.int64).max, latest - self.time)
+        return slack, next_edge
+
+    def schedule(self) -> Schedule:
+        """Give start, end and binding dependency of every operation."""
+        graph = self.graph
+        starts = 2 * np.arange(graph.num_ops)
+        bound = self.bound_by[starts]
+        source = np.where(bound >= 0, graph.in_src[bound], -1)
+        source_op = np.where((source >= 0) & (source < 2 * graph.num_ops), source // 2, -1)
+        kinds = np.array([kind.name.lower() for kind in EdgeKind] + [""], dtype=object)
+        ranks = np.array([trace.rank for trace in graph.job.traces])
+        is_host = graph.gather("is_cpu").to_numpy()
+        resource = (
+            pl.DataFrame({
+                "is_host": is_host,
+                "thread": graph.gather("thread"),
+                "device": graph.gather("device"),
+                "stream": graph.op_stream,
+            })
+            .select(
+                pl.when("is_host")
+                .then(pl.format("thread {}", "thread"))
+                .otherwise(pl.format("device {} stream {}", "device", "stream"))
+            )
+            .to_series()
+        )  # fmt: skip
+        columns = {
+            "rank": ranks[graph.op_trace],
+            "node": graph.op_row,
+            "start": self.time[starts],
+            "end": self.time[starts + 1],
+            "resource": resource,
+            "bound_by": kinds[
+                np.where(bound >= 0, graph.edge_kind[bound], np.uint8(len(EdgeKind)))
+            ].tolist(),
+            "bound_rank": np.where(source_op >= 0, ranks[graph.op_trace[source_op]], -1),
+            "bound_node": np.where(source_op >= 0, graph.op_row[source_op], -1),
+        }
+        return Schedule(SCHEDULE.build(graph.num_ops, columns))

@@ -1,0 +1,159 @@
+"""The event graph as a networkx DiGraph, and back after any edit."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.errors import UsageError
+from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph, make_edges
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+__all__ = ["from_networkx", "to_networkx"]
+
+_Ints = npt.NDArray[np.int64]
+_KINDS = {kind.name.lower(): kind for kind in EdgeKind}
+_ORIGINAL = "nadi"  # the key under which a DiGraph holds the graph that it was made of
+
+
+def to_networkx(graph: EventGraph) -> nx.DiGraph:
+    """Give the graph as a DiGraph for networkx' algorithms, and for editing.
+
+    Returns
+    -------
+    networkx.DiGraph
+        A node for each vertex, with ``name``, ``rank``, ``row``, ``moment`` (start, end or
+        entered), ``time`` and ``delay`` (ns); an edge with ``weight`` (ns), ``kind`` and
+        ``op``, the number of the operation whose time it is, or -1. Of several edges
+        between two nodes the longest is kept, which changes no time. O(vertices + edges).
+    """
+    import networkx as nx
+
+    result = nx.DiGraph(**{_ORIGINAL: graph})
+    ranks = np.array(graph.job.ranks, dtype=np.int64)[graph.op_trace].tolist()
+    rows, names = graph.op_row.tolist(), graph.op_names.to_list()
+    time, delay = graph.time.tolist(), graph.delay.tolist()
+    for vertex in range(graph.num_vertices):
+        op = vertex // 2
+        if op < graph.num_ops:
+            said = {"name": names[op], "rank": ranks[op], "row": rows[op],
+                    "moment": "end" if vertex % 2 else "start"}  # fmt: skip
+        else:
+            said = {"name": "", "rank": -1, "row": -1, "moment": "entered"}
+        result.add_node(vertex, **said, time=time[vertex], delay=delay[vertex])
+    kinds = {int(kind): kind.name.lower() for kind in EdgeKind}
+    longest = _longest(graph)
+    for src, dst, weight, kind, op in zip(
+        *(column[longest].tolist() for column in graph.edges), strict=True
+    ):
+        result.add_edge(src, dst, weight=weight, kind=kinds[kind], op=op)
+    return result
+
+
+def _longest(graph: EventGraph) -> _Ints:
+    """Give of the edges between the same two vertices the longest, in the graph's order."""
+    edges = graph.edges
+    order = np.lexsort((-edges.weight, edges.src, edges.dst))
+    new = np.ones(order.size, dtype=np.bool_)
+    new[1:] = (np.diff(edges.src[order]) != 0) | (np.diff(edges.dst[order]) != 0)
+    return np.sort(order[new])
+
+
+def from_networkx(digraph: nx.DiGraph) -> EventGraph:
+    """Give the event graph of a DiGraph that :func:`to_networkx` made and somebody edited.
+
+    Weights (ns) may have changed, edges and nodes may have come and gone. A new edge has
+    weight 0 and kind ``added`` unless it says otherwise; a new node has no operation, and a
+    ``delay`` if it has that attribute. An operation is left out if both of its nodes are
+    gone.
+
+    Raises
+    ------
+    UsageError
+        If the DiGraph is not of :func:`to_networkx`, an edge has no whole number for a
+        weight or an unknown kind, or but one node of an operation is gone.
+    CycleError
+        If operations would wait for each other; it names them.
+    """
+    original = digraph.graph.get(_ORIGINAL)
+    if not isinstance(original, EventGraph):
+        raise UsageError(
+            "from_networkx", "the DiGraph is not one that to_networkx made",
+            "edit that one, or a copy of it",
+        )  # fmt: skip
+    base, number = _without_ops(original, digraph)
+    had_edges = np.diff(original.in_ptr)[np.fromiter(number, np.int64, len(number))] > 0
+    others = [node for node in digraph if node not in number]
+    first_new = base.num_vertices
+    number |= {node: first_new + k for k, node in enumerate(others)}
+    columns = [_edge(u, v, said, number) for u, v, said in digraph.edges(data=True)]
+    src, dst, weight, kind, op = np.array(columns, dtype=np.int64).reshape(-1, 5).T
+    of_op = _renumbered_ops(original, number)
+    edges = make_edges(src, dst, weight, kind, np.append(of_op, -1)[op])
+    # what came at a time of its own and waits for something now still comes no sooner
+    has_edges = np.bincount(dst, minlength=first_new)[:first_new] > 0
+    held = np.flatnonzero(has_edges & ~had_edges)
+    moments = first_new + len(others) + np.arange(held.size)
+    first = make_edges(moments, held, 0, EdgeKind.ADDED, -1)
+    edges = Edges(*(np.concatenate(pair) for pair in zip(edges, first, strict=True)))
+    try:
+        made = base.with_edges(edges, len(others) + held.size)
+    except CycleError as error:
+        names = {vertex: node for node, vertex in number.items()}
+        said = [
+            str(names[vertex]) if vertex >= first_new else moment
+            for vertex, moment in zip(error.vertices, error.moments, strict=True)
+        ]
+        raise CycleError(said, error.vertices) from None
+    own = np.array([int(digraph.nodes[node].get("delay", 0)) for node in others], dtype=np.int64)
+    delay = np.concatenate([base.delay, own, base.delay[held]])
+    delay[held] = 0
+    return replace(made, delay=delay)
+
+
+def _edge(u: Hashable, v: Hashable, said: dict[str, Any], number: dict[Hashable, int]) -> list[int]:
+    weight, kind = said.get("weight", 0), said.get("kind", "added")
+    if isinstance(weight, bool) or not isinstance(weight, (int, np.integer)):
+        raise UsageError(
+            f"edge {u!r} -> {v!r}", f"its weight is {weight!r}", "give whole nanoseconds"
+        )
+    if kind not in _KINDS:
+        raise UsageError(
+            f"edge {u!r} -> {v!r}", f"its kind is {kind!r}", f"give one of {', '.join(_KINDS)}"
+        )
+    return [number[u], number[v], int(weight), int(_KINDS[kind]), int(said.get("op", -1))]
+
+
+def _without_ops(
+    original: EventGraph, digraph: nx.DiGraph
+) -> tuple[EventGraph, dict[Hashable, int]]:
+    """Leave the operations out of which both nodes are gone; gives the new number of each node."""
+    there = np.array([vertex in digraph for vertex in range(original.num_vertices)], dtype=np.bool_)
+    both = there[: 2 * original.num_ops].reshape(-1, 2)
+    half = np.flatnonzero(both[:, 0] != both[:, 1])
+    if half.size:
+        op = int(half[0])
+        raise UsageError(
+            "from_networkx", f"only one node of {original.op_names[op]} is there "
+            f"({2 * op} is its start, {2 * op + 1} its end)", "remove both or none",
+        )  # fmt: skip
+    kept_vertex = np.flatnonzero(there)
+    number: dict[Hashable, int] = dict(
+        zip(kept_vertex.tolist(), range(kept_vertex.size), strict=True)
+    )
+    base = original.of_operations(both[:, 0], kept_vertex)
+    return base, number
+
+
+def _renumbered_ops(original: EventGraph, number: dict[Hashable, int]) -> _Ints:
+    ops = np.full(original.num_ops, -1, dtype=np.int64)
+    for op in range(original.num_ops):
+        if 2 * op in number:
+            ops[op] = number[2 * op] // 2
+    return ops

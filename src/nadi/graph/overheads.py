@@ -1,0 +1,392 @@
+"""Typical overheads of a rank, estimated from its own recording.
+
+What an operation waited longer than this after its launch, after the work before it,
+or after the work that it waited for, is not explained by that dependency and stays a
+delay of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.link.synchronisation import BLOCKING_COPY, STAGED_COPY_BYTES
+from nadi.model.schema import CATEGORIES, DEVICE_WORK
+from nadi.model.trace import Trace
+
+__all__ = [
+    "LAUNCH_CLASSES",
+    "MEASURED_WAITS",
+    "WAIT_CLASSES",
+    "Overheads",
+    "TraceDeps",
+    "Waits",
+    "estimate_overheads",
+    "overheads_of",
+]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+
+LAUNCH_CLASSES = ("device", "blocking copy", "staged copy", "gloo", "thread")
+"""Work that calls launch; a blocking copy holds its call up to its end, a staged one until most
+of its data is taken along."""
+WAIT_CLASSES = ("device", "stream", "event", "copy", "queue", "hand-over", "staged copy")
+"""What calls wait for; the last two wait as long as they do, there is nothing typical."""
+_MEASURED = ("hand-over", "staged copy")
+MEASURED_WAITS = tuple(WAIT_CLASSES.index(name) for name in _MEASURED)
+_WAIT_NAMES = (("device", "DeviceSynchronize|CtxSynchronize"), ("stream", "StreamSynchronize"),
+               ("event", "EventSynchronize"))  # fmt: skip
+
+_MIN_SAMPLES = 20
+_LARGEST_GUESS_NS = 3_000
+_FAR = 2**62
+_QUEUED_NS = 10_000
+_LONGEST_TURNAROUND_NS = 5_000
+_DEPS = ("launch", "stream", "event", "sync", "thread")
+_WORK_CLASS = np.array([DEVICE_WORK.index(c) if c in DEVICE_WORK else 0 for c in CATEGORIES])
+_Window = tuple[int, int]
+_ALWAYS: _Window = (0, _FAR)
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """Typical overheads in ns; int64 arrays.
+
+    Attributes
+    ----------
+    launch_after_end, launch_after_start
+        Shape (launch classes,): from the end and from the start of a call to the start of
+        the work that it launched.
+    turnaround
+        Shape (device work, device work): from the end of work of one category to the start
+        of work of another on the same stream, as in ``schema.DEVICE_WORK``.
+    crossing
+        From the end of work to the start of work on another stream that waits for its event.
+    wait_return
+        Shape (wait classes,): from the end of the work to the return of the call.
+    wait_call
+        Shape (wait classes,): such a call by itself, with nothing left to wait for.
+    """
+
+    launch_after_end: _Ints
+    launch_after_start: _Ints
+    turnaround: _Ints
+    crossing: int
+    wait_return: _Ints
+    wait_call: _Ints
+
+    def table(self) -> pl.DataFrame:
+        """Give all of it as a table: what, which, ns."""
+        pairs = [f"{before} to {after}" for before in DEVICE_WORK for after in DEVICE_WORK]
+        parts = (
+            ("launch after call's end", LAUNCH_CLASSES, self.launch_after_end),
+            ("launch after call's start", LAUNCH_CLASSES, self.launch_after_start),
+            ("turn-around of a stream", pairs, self.turnaround.ravel()),
+            ("crossing to another stream", ("event",), np.array([self.crossing])),
+            ("return from a wait", WAIT_CLASSES, self.wait_return),
+            ("call with nothing to wait for", WAIT_CLASSES, self.wait_call),
+        )
+        return pl.DataFrame(
+            [(what, which, int(ns)) for what, names, values in parts
+             for which, ns in zip(names, values, strict=True)],
+            schema=["what", "which", "ns"], orient="row",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The sync dependencies of a rank, with the moment that each call waits for.
+
+    Attributes
+    ----------
+    work, call
+        int64, shape (waits,): node rows.
+    kind
+        int64, shape (waits,): position in ``WAIT_CLASSES``.
+    moment
+        int64 ns, shape (waits,): the end of the work; its start, of a copy that outlives
+        its call.
+    from_start
+        bool, shape (waits,): whether it is the start.
+    last
+        int64 ns, shape (waits,): the latest moment of all that the same call waits for.
+    """
+
+    work: _Ints
+    call: _Ints
+    kind: _Ints
+    moment: _Ints
+    from_start: _Bools
+    last: _Ints
+
+
+class TraceDeps:
+    """What overheads and edges of one linked trace ask of it: each is found once, when asked for.
+
+    Attributes
+    ----------
+    trace
+        The linked trace.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self._of_kind: dict[str, tuple[_Ints, _Ints]] = {}
+
+    @cached_property
+    def start(self) -> _Ints:
+        """Start of each node; int64 ns since the epoch, shape (nodes,)."""
+        return self.trace.column("start")
+
+    @cached_property
+    def end(self) -> _Ints:
+        """End of each node; int64 ns since the epoch, shape (nodes,)."""
+        return self.start + self.trace.column("duration")
+
+    @cached_property
+    def table(self) -> pl.DataFrame:
+        """The dependencies of those kinds that overheads and edges are about."""
+        deps = self.trace.deps.select("src", "dst", "kind", "inferred")
+        return deps.filter(pl.col("kind").is_in(_DEPS))
+
+    def of(self, kind: str) -> tuple[_Ints, _Ints]:
+        """Give the dependencies of a kind: node rows waited for, and that wait."""
+        if kind not in self._of_kind:
+            chosen = self.table.filter(self.table["kind"] == kind)
+            self._of_kind[kind] = chosen["src"].to_numpy(), chosen["dst"].to_numpy()
+        return self._of_kind[kind]
+
+    def inside(self, kind: str, within: _Window) -> _Bools:
+        """Tell of which dependencies of a kind the later operation starts in an interval."""
+        start = self.start[self.of(kind)[1]]
+        return (start >= within[0]) & (start < within[1])
+
+    @cached_property
+    def launcher(self) -> _Ints:
+        """The node that launched each, or -1; int64, shape (nodes,)."""
+        inside = self.inside("launch", _ALWAYS)
+        caller, work = (rows[inside] for rows in self.of("launch"))
+        launcher = np.full(self.trace.nodes.height, -1, dtype=np.int64)
+        launcher[work] = caller
+        return launcher
+
+    @cached_property
+    def ready(self) -> _Ints:
+        """When the last work ended that each node's stream has to wait for; else 0.
+
+        That is the work before it, and work of other streams by way of an event. int64 ns,
+        shape (nodes,).
+        """
+        ready = np.zeros(self.trace.nodes.height, dtype=np.int64)
+        for kind in ("stream", "event"):
+            inside = self.inside(kind, _ALWAYS)
+            before, after = (rows[inside] for rows in self.of(kind))
+            np.maximum.at(ready, after, self.end[before])
+        return ready
+
+    def is_host(self, rows: _Ints) -> _Bools:
+        """Tell which nodes ran on the host; bool, of the shape of ``rows``."""
+        return self.trace.nodes["is_cpu"].gather(rows).to_numpy()
+
+    @cached_property
+    def launch_class(self) -> _Ints:
+        """The class of each launch; positions in ``LAUNCH_CLASSES``, shape (launches,)."""
+        caller, work = self.of("launch")
+        names = self.trace.nodes["name"].gather(work)
+        on_device = ~self.is_host(work)
+        staged = (
+            _fitting(names, r"(?i)pageable\s*->")
+            & (self.trace.nodes["bytes"].gather(work).to_numpy() > STAGED_COPY_BYTES)
+            & (self.start[work] < self.end[caller])
+        )
+        blocking, is_gloo = _fitting(names, BLOCKING_COPY), _fitting(names, r"^gloo:")
+        return np.select(
+            [on_device & blocking, on_device & staged, on_device, is_gloo], [1, 2, 0, 3], 4
+        )
+
+    @cached_property
+    def turnaround_class(self) -> tuple[_Ints, _Ints]:
+        """The categories of consecutive work; positions in ``DEVICE_WORK``, shape (pairs,)."""
+        before, after = self.of("stream")
+        return self._work_class(before), self._work_class(after)
+
+    def _work_class(self, rows: _Ints) -> _Ints:
+        category = self.trace.nodes["category"].gather(rows)
+        found: _Ints = _WORK_CLASS[category.to_physical().to_numpy()]
+        return found
+
+    @cached_property
+    def waits(self) -> Waits:
+        """The waits of calls for work, each with its class."""
+        return _waits(self)
+
+
+def _fitting(names: pl.Series, pattern: str) -> _Bools:
+    """Tell in which names a regular expression is found; each different name is looked at once."""
+    unique = names.unique()
+    fitting = unique.filter(unique.cast(pl.String).str.contains(pattern))
+    return names.is_in(fitting.implode()).to_numpy()
+
+
+def estimate_overheads(trace: Trace, within: tuple[int, int] = _ALWAYS) -> Overheads:
+    """Estimate the typical overheads of a linked trace.
+
+    Parameters
+    ----------
+    within
+        Only what starts in this half-open interval is looked at, ns since the epoch.
+
+    Returns
+    -------
+    Overheads
+        O(nodes + deps log deps).
+    """
+    return overheads_of(TraceDeps(trace), within)
+
+
+def overheads_of(deps: TraceDeps, within: tuple[int, int] = _ALWAYS) -> Overheads:
+    """Estimate typical overheads, as :func:`estimate_overheads`, and keep what was found for it."""
+    after_end, after_start = _launch_latencies(deps, within)
+    returns, calls = _wait_overheads(deps, within)
+    turnaround = _turnarounds(deps, within)
+    crossing = _crossing(deps, after_end, turnaround, within)
+    return Overheads(after_end, after_start, turnaround, crossing, returns, calls)
+
+
+def _launch_latencies(deps: TraceDeps, within: _Window) -> tuple[_Ints, _Ints]:
+    """Take medians over launches onto an idle stream, without communication.
+
+    With under 20 of these it is their lower quartile, from the call's end at most 3 us;
+    without any it is the lower quartile over all launches, at most 3 us.
+    """
+    inside = deps.inside("launch", within)
+    caller, work = (rows[inside] for rows in deps.of("launch"))
+    kind = deps.launch_class[inside]
+    start = deps.start[work]
+    since_end, since_start = start - deps.end[caller], start - deps.start[caller]
+    on_device = ~deps.is_host(work)
+    is_comm = (deps.trace.nodes["comm_type"].gather(work) != "none").to_numpy()
+    idle = ~on_device | (deps.ready[work] <= deps.start[caller])
+    after_end, after_start = np.zeros((2, len(LAUNCH_CLASSES)), dtype=np.int64)
+    for number in np.flatnonzero(np.bincount(kind)):
+        sample = (kind == number) & ~(is_comm & on_device)
+        after_start[number] = _typical(since_start[sample], idle[sample], _FAR)
+        after_end[number] = _typical(since_end[sample], idle[sample], _LARGEST_GUESS_NS)
+    return after_end, after_start
+
+
+def _typical(times: _Ints, idle: _Bools, largest_guess: int) -> int:
+    """Give the median over idle launches, or if they are few a low guess."""
+    possible = times >= 0
+    if (idle & possible).sum() >= _MIN_SAMPLES:
+        return int(np.median(times[idle & possible]))
+    if (idle & possible).any():
+        return int(min(np.percentile(times[idle & possible], 25), largest_guess))
+    if possible.any():  # all of these waited for something else as well
+        return int(min(np.percentile(times[possible], 25), _LARGEST_GUESS_NS))
+    return 0
+
+
+def _turnarounds(deps: TraceDeps, within: _Window) -> _Ints:
+    """Take means over pairs of the same two categories that were queued in good time.
+
+    The second was launched 10 us before the first ended, and started within 5 us of it;
+    where two categories have no such pair, it is the mean over all pairs that are.
+    """
+    inside = deps.inside("stream", within)
+    before, after = (rows[inside] for rows in deps.of("stream"))
+    ended = deps.end[before]
+    gap = deps.start[after] - ended
+    sample = (_launched_at(deps, after) <= ended - _QUEUED_NS) & (gap >= 0)
+    sample &= gap <= _LONGEST_TURNAROUND_NS
+    sample &= deps.ready[after] <= ended  # nor held by another stream
+    first, second = (of[inside][sample] for of in deps.turnaround_class)
+    gap = gap[sample]
+    typical = np.full((3, 3), int(gap.mean()) if gap.size else 0, dtype=np.int64)
+    for pair in {*zip(first.tolist(), second.tolist(), strict=True)}:
+        typical[pair] = int(gap[(first == pair[0]) & (second == pair[1])].mean())
+    return typical
+
+
+def _crossing(deps: TraceDeps, after_end: _Ints, turnaround: _Ints, within: _Window) -> int:
+    """Take the median over work that an event of another stream held up to at most 5 us before.
+
+    That is work which its launch and its own stream allowed to start by then; ``after_end``
+    and ``turnaround`` as in :class:`Overheads`.
+    """
+    inside = deps.inside("event", within)
+    source, held = (rows[inside] for rows in deps.of("event"))
+    if held.size == 0:
+        return 0
+    start, end = deps.start, deps.end
+    always = deps.inside("stream", _ALWAYS)
+    before, after = (rows[always] for rows in deps.of("stream"))
+    first, second = (of[always] for of in deps.turnaround_class)
+    allowed = np.zeros(deps.trace.nodes.height, dtype=np.int64)
+    allowed[after] = end[before] + turnaround[first, second]
+    always = deps.inside("launch", _ALWAYS)
+    caller, work = (rows[always] for rows in deps.of("launch"))
+    launched = np.minimum(end[caller] + after_end[deps.launch_class[always]], start[work])
+    allowed[work] = np.maximum(allowed[work], launched)
+    last = np.zeros(deps.trace.nodes.height, dtype=np.int64)
+    np.maximum.at(last, held, end[source])
+    held = np.unique(held)
+    gap = start[held] - last[held]
+    sample = (last[held] >= allowed[held]) & (gap >= 0) & (gap <= _LONGEST_TURNAROUND_NS)
+    return int(np.median(gap[sample])) if sample.any() else 0
+
+
+def _waits(deps: TraceDeps) -> Waits:
+    trace, start, end = deps.trace, deps.start, deps.end
+    inside = deps.inside("sync", _ALWAYS)
+    work, call = (rows[inside] for rows in deps.of("sync"))
+    own_copy = deps.launcher[work] == call
+    from_start = own_copy & (end[work] > end[call])
+    on_device = trace.nodes["category"].gather(work).is_in(DEVICE_WORK).to_numpy()
+    names = trace.nodes["name"].gather(call)
+    named = [_fitting(names, pattern) for _, pattern in _WAIT_NAMES]
+    number = {name: position for position, name in enumerate(WAIT_CLASSES)}
+    kind = np.select(
+        [~on_device, *named, from_start, own_copy],
+        [number["hand-over"], *(number[name] for name, _ in _WAIT_NAMES), number["staged copy"],
+         number["copy"]],
+        number["queue"],
+    )  # fmt: skip
+    moment = np.where(from_start, start[work], end[work])
+    last = np.zeros(trace.nodes.height, dtype=np.int64)
+    np.maximum.at(last, call, moment)
+    return Waits(work, call, kind, moment, from_start, last[call])
+
+
+def _wait_overheads(deps: TraceDeps, within: _Window) -> tuple[_Ints, _Ints]:
+    """Take medians over calls that waited, and over calls that had nothing to wait for."""
+    waits = deps.waits
+    start, end = deps.start[waits.call], deps.end[waits.call]
+    duration = end - start
+    inside = (start >= within[0]) & (start < within[1]) & (waits.moment == waits.last)
+    waited = waits.last > start
+    returns, calls = np.zeros((2, len(WAIT_CLASSES)), dtype=np.int64)
+    for number, name in enumerate(WAIT_CLASSES):
+        mine = inside & (waits.kind == number)
+        if (mine & ~waited).any():
+            calls[number] = int(np.median(duration[mine & ~waited]))
+        # a call that took no longer than one without a wait does not show when it was woken
+        woken = mine & waited & (duration > calls[number])
+        if name in _MEASURED:
+            returns[number] = _FAR
+        elif woken.any():
+            returns[number] = int(np.median((end - waits.last)[woken]))
+    return returns, calls
+
+
+def _launched_at(deps: TraceDeps, work: _Ints) -> _Ints:
+    """Give the end of the call that launched each piece of work; the far future if unknown."""
+    caller = deps.launcher[work]
+    on_device = deps.trace.nodes["category"].gather(work).is_in(DEVICE_WORK).to_numpy()
+    known = (caller >= 0) & on_device
+    return np.where(known, deps.end[caller], np.iinfo(np.int64).max)

@@ -1,0 +1,279 @@
+"""One trace out of a host and a device trace: times from one, ids and parents from the other."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.link.dependencies import find_deps
+from nadi.link.issue_order import group_order
+from nadi.link.launches import launcher_rows
+from nadi.link.nesting import nest
+from nadi.link.operation_matching import Match, match_operations, report_match
+from nadi.link.rank_communication import communication
+from nadi.link.tensor_dependencies import find_tensor_deps
+from nadi.model.attributes import JoinedAttributes, Part
+from nadi.model.issues import IssueLog
+from nadi.model.provenance import Provenance
+from nadi.model.schema import DEPS, DEVICE_WORK, GROUPS, ISSUES, LABELS, NODES
+from nadi.model.trace import Trace
+from nadi.version import __version__
+
+__all__ = ["link_device", "link_pair"]
+
+_Ints = npt.NDArray[np.int64]
+
+
+def link_pair(
+    host: Trace, device: Trace, *, force: bool = False, tensors: bool = True, args: bool = True
+) -> Trace:
+    """Link the host and the device trace of one rank.
+
+    Parameters
+    ----------
+    host
+        A PyTorch execution trace as read.
+    device
+        A Kineto trace as read.
+    force
+        Whether to link the two even if their operations hardly correspond.
+    tensors
+        Whether dependencies by tensors are found too, for which all operands are read.
+    args
+        Whether operations that the host trace describes keep the raw args of the device trace
+        too. Without them the device trace's file need not be held.
+
+    Returns
+    -------
+    Trace
+        All operations of both, once each: host operations that the device trace did
+        not see first, without times, then the others in order of start; with parents,
+        exclusive times and dependencies. O(nodes log nodes).
+
+    Raises
+    ------
+    PairError
+        As :func:`nadi.link.operation_matching.match_operations` has it, unless forced.
+    """
+    match = match_operations(host, device, force=force)
+    log = IssueLog()
+    report_match(host, device, match, log)
+    trace, host_row, row_of_host, row_of_event = _joined(host, device, match, log)
+    with ThreadPoolExecutor(1) as executor:  # kernels and numpy hold no lock meanwhile
+        by_tensors = executor.submit(_tensor_deps, host, row_of_host, trace) if tensors else None
+        linked = _with_dependencies(trace, host, host_row, device, later := IssueLog())
+    deps = linked.deps
+    if by_tensors is not None:
+        found, of_tensors = by_tensors.result()
+        deps = pl.concat([deps, found])
+        log.add_all(of_tensors)
+    log.add_all(later)
+    given = linked.given_attributes
+    if not args:
+        parts = _without_args(host, row_of_host, device, row_of_event, log)
+        given = JoinedAttributes(lambda: parts)
+    issues = pl.concat([host.issues, device.issues, log.table()])
+    return replace(linked, deps=deps, issues=issues, given_attributes=given)
+
+
+class _Joined(NamedTuple):
+    """The operations of both traces as one trace without dependencies, and where they are.
+
+    ``host_row`` is the host node of each operation, -1 for none; ``row_of_host`` and
+    ``row_of_event`` the operation of each host node, -1 for none, and of each device node. int64.
+    """
+
+    trace: Trace
+    host_row: _Ints
+    row_of_host: _Ints
+    row_of_event: _Ints
+
+
+def _joined(host: Trace, device: Trace, match: Match, log: IssueLog) -> _Joined:
+    timed = _linked_nodes(host, device, match, log)
+    untimed = _unmatched_host_nodes(host, match, log)
+    nodes = pl.concat([untimed, timed.drop("host_row")])
+    host_row = np.concatenate([np.full(untimed.height, -1), timed["host_row"].to_numpy()])
+    host_row[: untimed.height] = _unmatched_rows(host, match)
+    row_of_host = _row_of_host(host, host_row)
+    row_of_event = untimed.height + np.arange(device.nodes.height)
+    trace = Trace(
+        nodes=nodes,
+        deps=DEPS.empty(),
+        groups=pl.concat([device.groups, host.groups]).unique(
+            "name", keep="first", maintain_order=True
+        ),
+        issues=log.table(),
+        provenance=Provenance(__version__, host.provenance.sources + device.provenance.sources),
+        rank=device.rank,
+        world_size=device.world_size,
+        process=device.process,
+        given_attributes=JoinedAttributes(
+            lambda: (Part(host.attributes, row_of_host), Part(device.attributes, row_of_event))
+        ),
+    )
+    return _Joined(trace, host_row, row_of_host, row_of_event)
+
+
+def _tensor_deps(host: Trace, row_of_host: _Ints, trace: Trace) -> tuple[pl.DataFrame, IssueLog]:
+    log = IssueLog()
+    return find_tensor_deps(host, row_of_host, trace.column("start"), log), log
+
+
+def link_device(device: Trace) -> Trace:
+    """Link a Kineto trace of which there is no host trace.
+
+    Parameters
+    ----------
+    device
+        A Kineto trace as read.
+
+    Returns
+    -------
+    Trace
+        As :func:`link_pair` gives it, but for what only a host trace knows: operands,
+        recorded parents, the operations that the profiler did not see. O(nodes log nodes).
+    """
+    log = IssueLog()
+    log.add(
+        "link.no-host", "info", 1,
+        "no host trace: operands and recorded parents are absent",
+        "record with ExecutionTraceObserver too, where they matter",
+    )  # fmt: skip
+    nowhere = np.full(device.nodes.height, -1, dtype=np.int64)
+    return _with_dependencies(device, _NO_HOST, nowhere, device, log)
+
+
+_NO_HOST = Trace(
+    nodes=NODES.empty(),
+    deps=DEPS.empty(),
+    groups=GROUPS.empty(),
+    issues=ISSUES.empty(),
+    provenance=Provenance(__version__, ()),
+)
+
+
+def _without_args(
+    host: Trace, row_of_host: _Ints, device: Trace, row_of_event: _Ints, log: IssueLog
+) -> tuple[Part, Part]:
+    """Leave out the raw args of operations that the host trace describes.
+
+    What is left of the device trace lies in bytes of its own: its file is held no more.
+    """
+    of_host, of_device = host.attributes, device.attributes
+    schemas, args = of_host.rows_named("op_schema"), of_device.rows_named("args")
+    args = args[of_device.node[args] >= 0]
+    described = np.zeros(row_of_host.size + row_of_event.size, dtype=np.bool_)
+    described[row_of_host[of_host.node[schemas[of_host.node[schemas] >= 0]]]] = True
+    twice = args[described[row_of_event[of_device.node[args]]]]
+    log.add(
+        "link.args", "info", twice.size,
+        "operations have raw args of a device trace beside what the host trace says of them: left "
+        "out",
+    )  # fmt: skip
+    kept = np.ones(len(of_device), dtype=np.bool_)
+    kept[twice] = False
+    return Part(of_host, row_of_host), Part(of_device.filtered(kept).with_own_bytes(), row_of_event)
+
+
+def _row_of_host(host: Trace, host_row: _Ints) -> _Ints:
+    """Give where each host node is now; int64, shape (host nodes,)."""
+    row_of_host = np.full(host.nodes.height, -1, dtype=np.int64)
+    known = np.flatnonzero(host_row >= 0)
+    row_of_host[host_row[known]] = known
+    return row_of_host
+
+
+def _linked_nodes(host: Trace, device: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
+    """Give the device trace's nodes the ids of the host's; the others get ids after those."""
+    is_host = match.host_row >= 0
+    first_free = int(host.column("id").max(initial=-1)) + 1
+    ids = first_free + np.cumsum(~is_host) - 1
+    ids[is_host] = host.column("id")[match.host_row[is_host]]
+    expected = device.category_mask("operator", "annotation")
+    log.add(
+        "link.device-only", "info", int((expected & ~is_host).sum()),
+        "host operations of the device trace have no partner in the host trace",
+    )  # fmt: skip
+    return device.nodes.with_columns(id=ids, host_row=match.host_row)
+
+
+def _unmatched_rows(host: Trace, match: Match) -> _Ints:
+    unmatched = np.ones(host.nodes.height, dtype=np.bool_)
+    unmatched[match.host_row[match.host_row >= 0]] = False
+    return np.flatnonzero(unmatched)
+
+
+def _unmatched_host_nodes(host: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
+    nodes = host.nodes[_unmatched_rows(host, match)]
+    log.add(
+        "link.host-only", "info", nodes.filter(pl.col("kind") != "METADATA").height,
+        "operations of the host trace have no partner in the device trace",
+        "they are kept without a time",
+    )  # fmt: skip
+    return nodes.with_columns(
+        comm_type=pl.lit("none", dtype=NODES.dtypes["comm_type"]), comm_bytes=pl.lit(-1, pl.Int64)
+    )
+
+
+def _with_dependencies(
+    trace: Trace, host: Trace, host_row: _Ints, device: Trace, log: IssueLog
+) -> Trace:
+    nesting = nest(trace)
+    log.add(
+        "link.overlap", "info", nesting.num_overlaps,
+        "operations outlive the one that they started in on their thread",
+    )  # fmt: skip
+    launcher = launcher_rows(trace)
+    deps = find_deps(trace, device, nesting, launcher, log)
+    parent = np.full(trace.nodes.height, -1, dtype=np.int64)
+    parent[nesting.rows] = nesting.parent_row
+    on_device = trace.category_mask(*DEVICE_WORK)
+    launched = on_device & (launcher >= 0)
+    work = np.flatnonzero(launched)
+    around = _launching_operations(trace, parent, launcher[work])
+    parent[work] = np.where(around < work, around, -1)
+    parent = _recorded_parents(host, host_row, parent)
+    exclusive = trace.column("exclusive").copy()
+    exclusive[nesting.rows] = nesting.exclusive
+    exclusive[on_device] = trace.column("duration")[on_device]
+    comm = communication(trace, host, host_row, parent, launcher, log)
+    nodes = trace.nodes.with_columns(parent=parent, exclusive=exclusive, **comm.columns)
+    return Trace(
+        nodes=nodes,
+        deps=pl.concat([deps, group_order(nodes, comm.groups)]),
+        groups=comm.groups,
+        issues=pl.concat([host.issues, device.issues, log.table()]),
+        provenance=trace.provenance,
+        rank=trace.rank,
+        world_size=trace.world_size,
+        process=trace.process,
+        given_attributes=trace.given_attributes,
+    )
+
+
+def _launching_operations(trace: Trace, parent: _Ints, calls: _Ints) -> _Ints:
+    """Give the innermost operator around each call, or the innermost label if there is none."""
+    is_label = trace.category_mask(*LABELS)
+    innermost = parent[calls]
+    found = innermost.copy()
+    while (label := (found >= 0) & is_label[found]).any():
+        found[label] = parent[found[label]]
+    return np.where(found >= 0, found, innermost)
+
+
+def _recorded_parents(host: Trace, host_row: _Ints, nested: _Ints) -> _Ints:
+    """Prefer the parents that the host trace names to those found by nesting."""
+    row_of_host = _row_of_host(host, host_row)
+    known = np.flatnonzero(host_row >= 0)
+    parent = nested.copy()
+    recorded = host.column("parent")[host_row[known]]
+    recorded_row = np.where(recorded >= 0, row_of_host[recorded], -1)
+    usable = (recorded_row >= 0) & (recorded_row < known)
+    parent[known[usable]] = recorded_row[usable]
+    return parent

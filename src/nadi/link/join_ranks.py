@@ -1,0 +1,198 @@
+"""From traces of single ranks to a job: matched communication, and clocks that agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.errors import PairError
+from nadi.link.all_ranks import Across, communications_of
+from nadi.link.clock_skew import align_clocks
+from nadi.link.collective_matching import match_collectives
+from nadi.link.collective_mismatches import report_collectives, report_pairs
+from nadi.link.issue_order import group_order
+from nadi.link.point_to_point import match_pairs
+from nadi.model.issues import IssueLog
+from nadi.model.schema import CLOCKS, MATCHES
+from nadi.model.trace import Job, Trace
+
+__all__ = ["COMMUNICATION", "as_in_job", "link_job"]
+
+COMMUNICATION = ("COMM_COLL", "COMM_SEND", "COMM_RECV")
+
+
+def link_job(traces: Sequence[Trace]) -> Job:
+    """Put the linked traces of several ranks together.
+
+    Collectives, and sends with receives, are matched by process group and order of issue.
+    Where a recording does not name the group of an operation (gloo), it is told by the thread
+    that did the work, or else each group takes what all of its members have in common, in
+    order, largest group first. Where collectives show that clocks disagree, the times of
+    ranks are shifted.
+
+    Returns
+    -------
+    Job
+        Traces in ascending order of rank. O(nodes + communications log communications).
+
+    Raises
+    ------
+    PairError
+        If two traces are of the same rank.
+    """
+    ordered = sorted(traces, key=lambda trace: trace.rank)
+    for one, other in pairwise(ordered):
+        if one.rank == other.rank:
+            raise PairError(
+                ", ".join(trace.provenance.sources[-1].path for trace in (one, other)),
+                f"two device traces of rank {one.rank}",
+                "give each rank once",
+            )
+    log = IssueLog()
+    size = _check_world_size(ordered, log)
+    if len(ordered) > 1:
+        return _matched(ordered, log)
+    if size > 1:
+        kinds = ordered[0].nodes["kind"]
+        log.add(
+            "job.group-incomplete", "warning", int((kinds == "COMM_COLL").sum()),
+            "collective operations belong to groups of which ranks are absent",
+            "they keep their measured time, in which they may have waited",
+        )  # fmt: skip
+    return Job(tuple(ordered), MATCHES.empty(), log.table(), CLOCKS.empty())
+
+
+def _check_world_size(traces: Sequence[Trace], log: IssueLog) -> int:
+    """Give the number of ranks that the job had, and note what contradicts it."""
+    sizes = {trace.world_size for trace in traces if trace.world_size > 0}
+    outside = [trace.rank for trace in traces if sizes and trace.rank >= max(sizes)]
+    log.add(
+        "job.world-size", "warning", len(outside) + len(sizes) - bool(sizes),
+        f"contradictions about the size of the job: sizes {sorted(sizes)}, ranks {outside} beyond",
+        "are these files of one job?",
+    )  # fmt: skip
+    return max(sizes, default=1)
+
+
+def _matched(traces: list[Trace], log: IssueLog) -> Job:
+    across = communications_of(traces)
+    settled, collectives = _best_groups(across)
+    pairs = match_pairs(settled)
+    report_collectives(settled, collectives, log)
+    report_pairs(settled, pairs, log)
+    parts = _numbered(settled, collectives, pairs)
+    clocks = align_clocks([trace.rank for trace in traces], parts, log)
+    clocks = _after_the_epoch(traces, clocks)
+    columns = {name: parts[name] for name in ("collective", "rank", "node")}
+    changed = _with_groups(traces, across, settled, collectives)
+    shifted = map(_shifted, changed, clocks["shift"].to_list())
+    return Job(tuple(shifted), MATCHES.build(parts.height, columns), log.table(), clocks)
+
+
+def _best_groups(across: Across) -> tuple[Across, pl.DataFrame]:
+    """Match collectives by the groups that threads tell, or without where these cannot be right.
+
+    That is where nothing is left over without them, or most is left over with them: what a
+    rank lacks is to be missed, and not to be made up for by groups of fewer ranks.
+    """
+    collectives = match_collectives(across)
+    groups = across.groups.with_row_index("group").filter(pl.col("is_here") & (pl.col("size") > 1))
+    told = groups["group"].cast(pl.Int64)
+    by_thread = (
+        pl.col("is_cpu") & (pl.col("kind") == "COMM_COLL") & pl.col("group").is_in(told.implode())
+    )
+    work = across.work.filter(by_thread)
+    num_alone = work.join(collectives, on="part", how="anti").height
+    if across.groups.height < 2 or num_alone == 0:
+        return across, collectives
+    group = pl.when(by_thread).then(pl.lit(-1, pl.Int64)).otherwise("group")
+    untold = across._replace(work=across.work.with_columns(group=group))
+    others = match_collectives(untold)
+    num_lost = work.join(others, on="part", how="anti").height
+    doubtful = num_lost == 0 or 2 * num_alone > work.height
+    better = doubtful and others.height > collectives.height
+    return (untold, others) if better else (across, collectives)
+
+
+def _numbered(across: Across, collectives: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+    """Count what was matched by when its first part starts; gives its parts with their nodes."""
+    together = collectives.select("part", key=pl.struct("lane", "place").rank("dense"))
+    first_pair = int(together["key"].max() or 0) + 1  # type: ignore[arg-type]
+    number = np.arange(first_pair, first_pair + pairs.height)
+    ends = [pl.DataFrame({"part": pairs[end], "key": number}) for end in pairs.columns]
+    parts = pl.concat([together, *ends], how="vertical_relaxed").join(
+        across.work, on="part", how="inner", maintain_order="left"
+    )
+    order = parts.group_by("key").agg(pl.col("start").min()).sort("start", "key")
+    order = order.select("key", collective=pl.int_range(pl.len(), dtype=pl.Int64))
+    return parts.join(order, on="key", how="inner").sort("collective", "rank")
+
+
+def _with_groups(
+    traces: list[Trace], before: Across, after: Across, collectives: pl.DataFrame
+) -> list[Trace]:
+    """Give communications the groups that matching found out, and their order in these."""
+    found = collectives.filter(pl.col("group") >= 0).select("part", matched="group")
+    group = pl.coalesce("matched", "group")
+    work = after.work.join(found, on="part", how="left", maintain_order="left")
+    work = work.select("rank", "node", group=group, was=before.work["group"])
+    changed = work.filter(pl.col("group") != pl.col("was"))
+    names = after.groups["name"].to_list()
+    by_rank = {rank: part for (rank,), part in changed.partition_by("rank", as_dict=True).items()}
+    given = []
+    for trace in traces:
+        if (part := by_rank.get(trace.rank)) is None:
+            given.append(trace)
+            continue
+        row_of_name = {name: row for row, name in enumerate(trace.groups["name"])}
+        column = trace.column("group").copy()
+        column[part["node"].to_numpy()] = [
+            row_of_name.get(names[number], -1) if number >= 0 else -1 for number in part["group"]
+        ]
+        given.append(_regrouped(trace, column))
+    return given
+
+
+def _regrouped(trace: Trace, group: npt.NDArray[np.int64]) -> Trace:
+    """Give communication other groups, and its order in these."""
+    nodes = trace.nodes.with_columns(group=group)
+    deps = trace.deps.filter(pl.col("kind") != "comm")
+    return replace(trace, nodes=nodes, deps=pl.concat([deps, group_order(nodes, trace.groups)]))
+
+
+def as_in_job(trace: Trace, group: Sequence[int], shift: int) -> Trace:
+    """Give a rank what a job of its communication alone found out about it.
+
+    Parameters
+    ----------
+    group
+        The group of each of its communications, in the order of its nodes.
+    shift
+        What to add to its times, ns.
+    """
+    rows = np.flatnonzero(trace.nodes["kind"].is_in(COMMUNICATION).to_numpy())
+    column = trace.column("group").copy()
+    column[rows] = np.asarray(group, dtype=np.int64)
+    regrouped = (column != trace.column("group")).any()
+    return _shifted(_regrouped(trace, column) if regrouped else trace, shift)
+
+
+def _after_the_epoch(traces: list[Trace], clocks: pl.DataFrame) -> pl.DataFrame:
+    """Shift all ranks by as much again if times would come before the epoch otherwise."""
+    starts = [trace.column("start") for trace in traces]
+    first = [int(start[start >= 0].min()) if (start >= 0).any() else 0 for start in starts]
+    earliest = (clocks["shift"].to_numpy() + np.array(first)).min()
+    return clocks.with_columns(shift=pl.col("shift") - min(int(earliest), 0))
+
+
+def _shifted(trace: Trace, shift: int) -> Trace:
+    """Add to all times of a trace."""
+    if shift == 0:
+        return trace
+    start = pl.when(pl.col("start") >= 0).then(pl.col("start") + shift).otherwise("start")
+    return replace(trace, nodes=trace.nodes.with_columns(start=start))

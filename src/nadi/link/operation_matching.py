@@ -1,0 +1,177 @@
+"""Which operation of the host trace is which of the device trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.errors import PairError
+from nadi.link.name_alignment import align_names
+from nadi.model.issues import IssueLog
+from nadi.model.trace import Trace
+from nadi.units import format_count, format_percent
+
+__all__ = ["MIN_EQUAL_NAMES", "Match", "match_operations", "report_match"]
+
+_Ints = npt.NDArray[np.int64]
+_Names = tuple[_Ints, _Ints]
+
+MIN_EQUAL_NAMES = 0.95
+_IDS = (("rf_id", "record function id"), ("external_id", "External id"))
+_REMEDY = "give the host and the device trace of the same run"
+_BY_NAMES = "order of names on each thread"
+
+
+@dataclass(frozen=True)
+class Match:
+    """How the operations of a pair correspond.
+
+    Attributes
+    ----------
+    host_row
+        int64, shape (device nodes,): the host node that is the same operation, or -1.
+    key
+        What tells it: an id that they have in common, or the order of their names.
+    num_equal
+        Operations found in both files under one key and one name.
+    num_expected
+        Operations with a key in the file that has fewer of them; by names, no fewer than lie
+        between the first that were found and the last.
+    """
+
+    host_row: _Ints
+    key: str
+    num_equal: int
+    num_expected: int
+
+    @property
+    def rate(self) -> float:
+        """Share of the expected operations that were found in both files; 0 to 1."""
+        return self.num_equal / self.num_expected if self.num_expected else 0.0
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the files may be taken for recordings of the same operations."""
+        return self.num_expected > 0 and self.rate >= MIN_EQUAL_NAMES
+
+    def __str__(self) -> str:
+        equal, expected = format_count(self.num_equal), format_count(self.num_expected)
+        percent = format_percent(self.num_equal, self.num_expected)
+        return f"{equal} of {expected} operations ({percent})"
+
+
+def match_operations(host: Trace, device: Trace, *, force: bool = False) -> Match:
+    """Match by an id, or by the order of names where the device trace has no fitting id.
+
+    Ids are the record function id and the External id, the one with the better rate.
+    Where the device trace has record function ids and they name other operations than in the
+    host trace, the two are not of one run, and are refused even if their names go together:
+    names cannot tell two runs of one program from one.
+
+    Parameters
+    ----------
+    force
+        Whether to take the best match there is, whatever its rate.
+
+    Raises
+    ------
+    PairError
+        Unless forced, if fewer than 95 % of the operations have the same name, or if record
+        function ids contradict the names.
+    """
+    names = _name_codes(host, device)
+    by_id = {key: _match_by_id(host, device, column, key, names) for column, key in _IDS}
+    matches = [match for match in by_id.values() if match is not None]
+    best = max(matches, key=lambda match: match.rate, default=None)
+    if best is not None and best.is_enough:
+        return best
+    matches.append(_match_by_names(host, device, names))
+    best = max(matches, key=lambda match: match.rate)
+    contradicting = by_id[_IDS[0][1]]
+    if force or (best.is_enough and contradicting is None):
+        return best
+    raise _refusal(host, device, best, contradicting)
+
+
+def report_match(host: Trace, device: Trace, match: Match, log: IssueLog) -> None:
+    """Note how the operations were matched, and what speaks against it."""
+    every = match.num_equal == match.num_expected
+    log.add(
+        "link.matched", "info", max(match.num_equal, 1),
+        f"host and device matched by {match.key}: {'all operations' if every else match}",
+    )  # fmt: skip
+    log.add(
+        "link.forced", "warning", int(not match.is_enough),
+        f"by {match.key}, only {match} have the same name in both files",
+        "linked because it was asked for; what depends on it is not to be relied on",
+    )  # fmt: skip
+    log.add(
+        "link.process", "warning", int(host.process != device.process and host.process >= 0),
+        f"the host trace is of process {host.process}, the device trace of {device.process}",
+        "give files of one run, unless these are two runs of one program",
+    )  # fmt: skip
+
+
+def _refusal(host: Trace, device: Trace, best: Match, by_id: Match | None) -> PairError:
+    where = f"{host.provenance.sources[0].path} with {device.provenance.sources[0].path}"
+    if best.num_expected == 0:
+        return PairError(
+            where, "one of them has no operators, and so nothing in common",
+            "record both in one run, with the profiler and ExecutionTraceObserver on together",
+        )  # fmt: skip
+    shown = by_id or best
+    what = f"by {shown.key}, only {shown} have the same name in both"
+    if best.is_enough and best is not shown:
+        return PairError(
+            where, f"{what}, though by {best.key} {best} correspond: these are two runs",
+            f"{_REMEDY}, or link by names: nadi link --force",
+        )  # fmt: skip
+    return PairError(
+        where, f"{what}; at least {MIN_EQUAL_NAMES:.0%} must",
+        f"{_REMEDY}, or link all the same: nadi link --force",
+    )  # fmt: skip
+
+
+def _name_codes(host: Trace, device: Trace) -> _Names:
+    """Give names numbers, equal ones the same; int64, shape (host nodes,) and (device nodes,)."""
+    both = pl.concat([host.nodes["name"], device.nodes["name"]])
+    codes = both.to_physical().to_numpy().astype(np.int64)
+    return codes[: host.nodes.height], codes[host.nodes.height :]
+
+
+def _match_by_id(host: Trace, device: Trace, column: str, key: str, names: _Names) -> Match | None:
+    """Match by the host's record function id; None if a file has no ids."""
+    host_ids = host.column("rf_id")
+    device_ids = np.where(device.category_mask("operator", "annotation"), device.column(column), -1)
+    with_id = np.flatnonzero(host_ids > 0)
+    if with_id.size == 0 or not (device_ids > 0).any():
+        return None
+    by_id = with_id[np.argsort(host_ids[with_id], kind="stable")]
+    at = np.minimum(np.searchsorted(host_ids[by_id], device_ids), by_id.size - 1)
+    found = (host_ids[by_id[at]] == device_ids) & (device_ids > 0)
+    host_row = np.where(found, by_id[at], -1)
+
+    rows = np.flatnonzero(found)
+    # an id may stand on several device events; each host operation is matched once
+    first = np.full(host.nodes.height, -1, dtype=np.int64)
+    first[host_row[rows[::-1]]] = rows[::-1]
+    repeated = first[host_row[rows]] != rows
+    host_row[rows[repeated]] = -1
+    rows = rows[~repeated]
+
+    equal = names[0][host_row[rows]] == names[1][rows]
+    host_row[rows[~equal]] = -1
+    in_order = np.sort(device_ids[device_ids > 0])
+    num_device = 1 + int(np.count_nonzero(np.diff(in_order)))
+    return Match(host_row, key, int(equal.sum()), min(with_id.size, num_device))
+
+
+def _match_by_names(host: Trace, device: Trace, names: _Names) -> Match:
+    host_rows = np.flatnonzero(host.category_mask("operator", "annotation"))
+    device_rows = np.flatnonzero(device.category_mask("operator", "annotation"))
+    host_row, num_spanned = align_names(host, device, host_rows, device_rows, names)
+    num_expected = max(num_spanned, min(host_rows.size, device_rows.size))
+    return Match(host_row, _BY_NAMES, int((host_row >= 0).sum()), num_expected)

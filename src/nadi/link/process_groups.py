@@ -1,0 +1,121 @@
+"""Process groups of one rank: their members, and which one an operation belongs to."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.model.issues import IssueLog
+from nadi.model.schema import COMM_TYPES, GROUPS
+from nadi.model.trace import Trace
+
+__all__ = ["Members", "group_of_each", "with_default_group"]
+
+_Ints = npt.NDArray[np.int64]
+_PAIRWISE = [COMM_TYPES.index("send"), COMM_TYPES.index("recv")]
+_DEFAULT = "0"  # what PyTorch calls the group of all ranks
+_MOST_RANKS = 2**17  # of a group, as for the groups of a file
+
+
+class Members:
+    """The global ranks of groups, looked up by their place in the group."""
+
+    def __init__(self, ranks: pl.Series) -> None:
+        self.size = ranks.list.len().to_numpy().astype(np.int64)
+        self._first = np.cumsum(self.size) - self.size
+        self._ranks = ranks.explode(empty_as_null=False).to_numpy().astype(np.int64)
+
+    def rank(self, group: _Ints, place: _Ints) -> _Ints:
+        """Give the rank at each place of a group; -1 where there is no such place or group."""
+        found = np.full(group.size, -1, dtype=np.int64)
+        known = np.flatnonzero((group >= 0) & (place >= 0))
+        known = known[place[known] < self.size[group[known]]]
+        found[known] = self._ranks[self._first[group[known]] + place[known]]
+        return found
+
+
+def with_default_group(trace: Trace, rows: _Ints, types: _Ints) -> pl.DataFrame:
+    """Give the trace's groups, with the members of the group of all ranks.
+
+    Older recordings do not name it. Where they name none at all, and all collectives ran on
+    one stream, there was but that one: every group has a stream of its own.
+
+    Parameters
+    ----------
+    rows, types
+        int64, shape (communications,): nodes, and their places in ``schema.COMM_TYPES``.
+    """
+    groups = trace.groups
+    if not 0 < trace.world_size <= _MOST_RANKS:
+        return groups
+    everyone = list(range(trace.world_size))
+    if groups.height:
+        unknown = (pl.col("name") == _DEFAULT) & (pl.col("ranks").list.len() == 0)
+        ranks = pl.lit(pl.Series([everyone], dtype=GROUPS.dtypes["ranks"])).first()
+        return groups.with_columns(ranks=pl.when(unknown).then(ranks).otherwise("ranks"))
+    collectives = rows[~np.isin(types, _PAIRWISE)]
+    on_device = collectives[trace.column("stream")[collectives] >= 0]
+    streams = np.stack([trace.column(name)[on_device] for name in ("device", "stream")])
+    if np.unique(streams, axis=1).shape[1] > 1:
+        return groups
+    columns = {"name": [_DEFAULT], "description": ["default_pg"], "ranks": [everyone]}
+    return GROUPS.build(1, columns)
+
+
+def group_of_each(
+    trace: Trace, groups: pl.DataFrame, rows: _Ints, types: _Ints, recorded: _Ints, log: IssueLog
+) -> _Ints:
+    """Tell the group of each communication; rows of ``groups``, or -1.
+
+    Where the recording does not name it and there are several, the threads that did the
+    work tell it: every gloo group has threads of its own, created together and in the order
+    of the groups. What gloo sends and receives runs on the calling thread, and is taken for
+    the group of all ranks.
+
+    Parameters
+    ----------
+    rows, types
+        int64, shape (communications,), as for :func:`with_default_group`.
+    recorded
+        int64, shape (communications,): the group that a file names, or -1.
+    """
+    found = recorded.copy()
+    unknown = np.flatnonzero(found < 0)
+    if groups.height == 1:
+        found[unknown] = 0
+    elif groups.height > 1:
+        on_host = trace.nodes["is_cpu"].to_numpy()[rows[unknown]]
+        pairwise = np.isin(types[unknown], _PAIRWISE)
+        sizes = groups["ranks"].list.len().to_numpy()
+        found[unknown[on_host & pairwise]] = int(sizes.argmax())
+        gloo = unknown[on_host & ~pairwise]
+        backend = groups["backend"]
+        candidates = np.flatnonzero(((backend == "") | backend.str.contains("gloo")).to_numpy())
+        number = _by_thread(trace.column("thread")[rows[gloo]], candidates.size)
+        found[gloo] = np.where(number >= 0, candidates[number], -1) if candidates.size else -1
+    log.add(
+        "link.comm-group-inferred", "info", int((found[unknown] >= 0).sum()),
+        "communications do not say their process group: it is told by threads and streams",
+    )  # fmt: skip
+    log.add(
+        "link.comm-group-unknown", "info", int((found < 0).sum()),
+        "communications whose process group nothing tells",
+        "among several ranks it is told by what they have in common",
+    )  # fmt: skip
+    return found
+
+
+def _by_thread(thread: _Ints, num_groups: int) -> _Ints:
+    """Count the groups that operations belong to by the gaps between their threads' ids.
+
+    -1 for all if there are too few threads, or the gaps do not tell groups apart: threads of
+    one group are created right after one another.
+    """
+    used = np.unique(thread)
+    gaps = np.diff(used)
+    widest = np.argsort(-gaps, kind="stable")[: num_groups - 1]
+    within = np.delete(gaps, widest).max(initial=1)
+    if used.size < num_groups or (gaps[widest] <= within).any():
+        return np.full(thread.size, -1, dtype=np.int64)
+    return np.searchsorted(used[np.sort(widest) + 1], thread, side="right").astype(np.int64)

@@ -1,0 +1,225 @@
+"""Events: what had been put on a stream when one was recorded, as the recording states it.
+
+A stream that waits for an event holds up what comes on it next. So whoever waits for a
+stream, or for an event recorded on it, waits for its last work and for all that the
+stream has been told to wait for since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.kernels.intervals import expand_ranges
+from nadi.link.device_calls import DeviceCalls, unique_pairs
+from nadi.link.device_streams import stream_keys
+from nadi.link.launches import find_rows
+from nadi.model.trace import Trace
+
+__all__ = ["STREAM_WAIT", "Events", "find_events"]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+_BEFORE_ALL = np.iinfo(np.int64).min
+STREAM_WAIT = r"^(cuda|hip|cu)StreamWaitEvent"
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """What synchronisation events say, by the correlation of the call that made them.
+
+    Attributes
+    ----------
+    correlation
+        int64, shape (events,).
+    source
+        int64, shape (events,): the stream waited for, as in ``StreamWork.keys``, or -1.
+    target
+        int64, shape (events,): the stream that waits, or -1.
+    record
+        int64, shape (events,): correlation of the call that recorded the event, or -1.
+    """
+
+    correlation: _Ints
+    source: _Ints
+    target: _Ints
+    record: _Ints
+
+
+@dataclass(frozen=True)
+class Events:
+    """The waits for events of one rank that its synchronisation events state.
+
+    Attributes
+    ----------
+    here
+        The rank.
+    stated
+        All synchronisation events that are about events.
+    key, moment
+        int64, shape (waits,): the stream that was told to wait, as in ``StreamWork.keys``, and
+        when (ns); by stream and then by time.
+    wait, source
+        int64, shape (sources,): position of a wait, and the node row of work that it is for.
+    """
+
+    here: DeviceCalls
+    stated: _Stated
+    key: _Ints
+    moment: _Ints
+    wait: _Ints
+    source: _Ints
+
+    @property
+    def are_stated(self) -> bool:
+        """Whether the recording has synchronisation events about events at all."""
+        return self.stated.correlation.size > 0
+
+    def queued(self, key: _Ints, moment: _Ints) -> tuple[_Ints, _Ints]:
+        """Find what was on streams at given moments.
+
+        Parameters
+        ----------
+        key, moment
+            int64, shape (queries,).
+
+        Returns
+        -------
+        which, rows
+            int64: position of a query, and the node row of work that must be done before what
+            is put on that stream next: its last work, and what it waits for since.
+        """
+        last, since = _last_work(self.here, key, moment)
+        which, wait = _between(self.key, self.moment, key, since, moment)
+        first = np.searchsorted(self.wait, wait)
+        count = np.searchsorted(self.wait, wait, side="right") - first
+        of_wait, at = expand_ranges(first, count)
+        known = np.flatnonzero(last >= 0)
+        return unique_pairs(
+            np.concatenate([known, which[of_wait]]),
+            np.concatenate([last[known], self.source[at]]),
+        )
+
+    def queued_at_records(self, calls: _Ints) -> tuple[_Ints, _Ints]:
+        """Find what calls wait for that wait for an event.
+
+        Returns
+        -------
+        which, rows
+            As of :meth:`queued`, for those calls of which it is stated.
+        """
+        at = _stated_of(self.here, self.stated, calls)
+        known = np.flatnonzero(at >= 0)
+        known = known[self.stated.source[at[known]] >= 0]
+        key, moment = _records(self.here, self.stated, at[known], calls[known])
+        which, rows = self.queued(key, moment)
+        return known[which], rows
+
+
+def find_events(here: DeviceCalls, device: Trace) -> Events:
+    """Read the waits of streams for events, each with the work that it is for.
+
+    ``device`` is the device trace behind the rank. O(waits log nodes) per level of streams
+    that wait for streams that wait.
+    """
+    stated = _stated_waits(device)
+    calls = here.calls(STREAM_WAIT)
+    at = _stated_of(here, stated, calls)
+    known = np.flatnonzero(at >= 0)
+    known = known[(stated.source[at[known]] >= 0) & (stated.target[at[known]] >= 0)]
+    calls, at = calls[known], at[known]
+    target = stated.target[at]
+    order = np.lexsort((here.start[calls], target))
+    calls, at, target = calls[order], at[order], target[order]
+    moment = here.start[calls]
+    key, recorded = _records(here, stated, at, calls)
+    last, since = _last_work(here, key, recorded)
+    own = np.flatnonzero(last >= 0)
+    waits, pending = _closure(*_between(target, moment, key, since, recorded))
+    at_end = last[pending] >= 0
+    wait, source = unique_pairs(
+        np.concatenate([own, waits[at_end]]), np.concatenate([last[own], last[pending[at_end]]])
+    )
+    return Events(here, stated, target, moment, wait, source)
+
+
+def _stated_of(here: DeviceCalls, stated: _Stated, calls: _Ints) -> _Ints:
+    """Give the synchronisation event of each call, or -1."""
+    correlation = here.trace.column("correlation")[calls]
+    return find_rows(stated.correlation, np.arange(stated.correlation.size), correlation)
+
+
+def _records(here: DeviceCalls, stated: _Stated, at: _Ints, calls: _Ints) -> tuple[_Ints, _Ints]:
+    """Give the stream and the moment of the record of the event that each call waits for.
+
+    Where the record is not in the trace it was before the call itself.
+    """
+    all_calls = np.flatnonzero(here.is_call)
+    correlation = here.trace.column("correlation")[all_calls]
+    recorded_by = find_rows(correlation, all_calls, stated.record[at])
+    known = (recorded_by >= 0) & (stated.record[at] > 0)
+    return stated.source[at], here.start[np.where(known, recorded_by, calls)]
+
+
+def _last_work(here: DeviceCalls, key: _Ints, moment: _Ints) -> tuple[_Ints, _Ints]:
+    """Give the last work of a stream before a moment, or -1, and when it was launched."""
+    last = np.full(key.size, -1, dtype=np.int64)
+    since = np.full(key.size, _BEFORE_ALL)
+    for stream, own in enumerate(here.work.keys):
+        mine = np.flatnonzero(key == own)
+        at = here.work.last_before(stream, moment[mine])
+        mine, at = mine[at >= 0], at[at >= 0]
+        last[mine], since[mine] = here.work.rows[at], here.work.launched[at]
+    return last, since
+
+
+def _between(
+    waiting: _Ints, told: _Ints, key: _Ints, since: _Ints, until: _Ints
+) -> tuple[_Ints, _Ints]:
+    """Find the waits that a stream was told of between two moments; (which query, which wait)."""
+    first, last = np.zeros((2, key.size), dtype=np.int64)
+    for own in np.unique(key):
+        low, high = np.searchsorted(waiting, [own, own + 1])
+        mine = key == own
+        first[mine] = low + np.searchsorted(told[low:high], since[mine], side="right")
+        last[mine] = low + np.searchsorted(told[low:high], until[mine])
+    return expand_ranges(first, np.maximum(last - first, 0))
+
+
+def _closure(src: _Ints, dst: _Ints) -> tuple[_Ints, _Ints]:
+    """Add to pairs what their ends lead to by other pairs, until nothing is new."""
+    order = np.argsort(src, kind="stable")
+    by_src, leads_to = src[order], dst[order]
+    found = unique_pairs(src, dst)
+    while True:
+        first = np.searchsorted(by_src, found[1])
+        count = np.searchsorted(by_src, found[1], side="right") - first
+        which, at = expand_ranges(first, count)
+        wider = unique_pairs(
+            np.concatenate([found[0], found[0][which]]),
+            np.concatenate([found[1], leads_to[at]]),
+        )
+        if wider[0].size == found[0].size:
+            return found
+        found = wider
+
+
+def _stated_waits(device: Trace) -> _Stated:
+    """Read what the synchronisation events of a device trace say of events."""
+    is_wait = device.category_mask("sync") & device.name_mask(r"^(Event Sync|Stream Wait Event)$")
+    rows = np.flatnonzero(is_wait)
+    said = [device.attributes.of(int(row)).get("args", {}) for row in rows]
+
+    def column(key: str) -> _Ints:
+        values = [args.get(key, -1) for args in said]
+        return np.array([v if isinstance(v, int) else -1 for v in values], dtype=np.int64)
+
+    on_device = device.column("device")[rows]
+    return _Stated(
+        correlation=device.column("correlation")[rows],
+        source=stream_keys(on_device, column("wait_on_stream")),
+        target=stream_keys(on_device, device.column("stream")[rows]),
+        record=column("wait_on_cuda_event_record_corr_id"),
+    )

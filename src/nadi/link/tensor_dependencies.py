@@ -1,0 +1,248 @@
+"""Which operation needs the data of which: dependencies by the tensors that each touches."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.kernels.strings import intern_spans
+from nadi.kernels.tensor_accesses import (
+    WORD,
+    Edges,
+    Histories,
+    Uses,
+    find_edges,
+    find_own_accesses,
+    settle_uses,
+)
+from nadi.link.operator_effects import (
+    KERNEL_EFFECTS,
+    Effects,
+    effects_by_name,
+    effects_of_schema,
+)
+from nadi.model.attributes import Attributes
+from nadi.model.issues import IssueLog
+from nadi.model.operands import TensorUses, tensor_uses
+from nadi.model.schema import DEPS, TENSOR_DEPS
+from nadi.model.trace import Trace
+
+__all__ = ["find_tensor_deps", "run_edges", "tensor_deps"]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+
+
+def tensor_deps(trace: Trace) -> pl.DataFrame:
+    """Find which operations need the data of which others: what a legal re-ordering must keep.
+
+    Parameters
+    ----------
+    trace
+        A host trace, or one that was linked. Its ids must tell the order of issue, and its
+        parents who called whom, as those of PyTorch's execution traces do.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``schema.DEPS`` of the kinds raw, war and waw; empty if no operands are recorded.
+        O(operands).
+    """
+    rows = np.arange(trace.nodes.height)
+    return find_tensor_deps(trace, rows, trace.column("start"), IssueLog())
+
+
+def find_tensor_deps(host: Trace, row_of_node: _Ints, start: _Ints, log: IssueLog) -> pl.DataFrame:
+    """Find the dependencies of a host trace by tensors, for the trace that it is linked to.
+
+    Parameters
+    ----------
+    host
+        With operands and schemas among its attributes.
+    row_of_node
+        int64, shape (host nodes,): where each is in the linked trace.
+    start
+        int64 ns, shape (linked nodes,).
+    log
+        Takes note of what was guessed and left out.
+
+    Returns
+    -------
+    polars.DataFrame
+        As for :func:`tensor_deps`.
+    """
+    attributes = host.attributes
+    effects, of_node = _effects_of_nodes(host, attributes)
+    touching = np.array([some.touch_data for some in effects], dtype=np.bool_)
+    recorded = tensor_uses(attributes, touching[of_node])
+    if recorded.node.size == 0:
+        return DEPS.empty()
+    order = _order_of_issue(host)
+    uses = _uses(recorded, effects, of_node, order)
+    parent = _ordered_parents(host, order)
+    last_inside = np.empty(parent.size, dtype=np.int64)
+    settle_uses(uses, recorded.num_tensors, recorded.num_storages)
+    find_own_accesses(uses, parent, recorded.num_storages, last_inside)
+    edges = run_edges(uses, parent, last_inside, recorded.num_storages)
+    guessed = np.array([some.guessed for some in effects], dtype=np.bool_)[of_node]
+    _note_guesses(recorded, guessed, log)
+    found = int(edges.sizes[0])
+    src, dst = order[edges.src[:found]], order[edges.dst[:found]]
+    inferred = guessed[src] | guessed[dst]
+    src, dst = row_of_node[src], row_of_node[dst]
+    kept = _possible(start, src, dst, int(edges.sizes[1]), log)
+    kinds = pl.Series(TENSOR_DEPS, dtype=DEPS.dtypes["kind"])
+    columns = {
+        "src": src[kept],
+        "dst": dst[kept],
+        "kind": kinds.gather(edges.kind[:found][kept].astype(np.uint32)),
+        "inferred": inferred[kept],
+    }
+    return DEPS.build(int(kept.sum()), columns)
+
+
+def _effects_of_nodes(host: Trace, attributes: Attributes) -> tuple[list[Effects], _Ints]:
+    """Give different effects, and which of them each node has; int64, shape (nodes,)."""
+    effects = [Effects((0,), (0,))]
+    of_node = np.zeros(host.nodes.height, dtype=np.int64)
+    has_schema = np.zeros(host.nodes.height, dtype=np.bool_)
+    for rows, codes, texts in _texts_of_nodes(attributes, "op_schema"):
+        read = [effects_of_schema(text) for text in texts]
+        number = len(effects) + np.arange(len(read))
+        effects += [some or effects[0] for some in read]
+        known = np.array([some is not None for some in read], dtype=np.bool_)
+        of_node[rows] = number[codes]
+        has_schema[rows] = known[codes]
+    without = np.flatnonzero(~has_schema)
+    names = host.nodes["name"].gather(without).cast(pl.String)
+    different = names.unique(maintain_order=True).to_list()
+    by_name = {name: some for name in different if (some := effects_by_name(name))}
+    if by_name:
+        numbers = range(len(effects), len(effects) + len(by_name))
+        guess = names.replace_strict(list(by_name), numbers, default=0, return_dtype=pl.Int64)
+        of_node[without] = guess.to_numpy()
+        effects += by_name.values()
+    for rows, codes, texts in _texts_of_nodes(attributes, "kernel_backend"):
+        named = np.array([bool(text) for text in texts], dtype=np.bool_)[codes]
+        compiled = rows[named & ~has_schema[rows]]
+        of_node[compiled] = len(effects)
+    return [*effects, KERNEL_EFFECTS], of_node
+
+
+def _texts_of_nodes(
+    attributes: Attributes, name: str
+) -> list[tuple[_Ints, npt.NDArray[np.int32], list[str]]]:
+    """Give the nodes that have an attribute, the number of its text, and the texts, if any."""
+    rows = attributes.rows_named(name)
+    rows = rows[(attributes.node[rows] >= 0) & (attributes.length[rows] > 0)]
+    if rows.size == 0:
+        return []
+    text, before = attributes.bytes_around(rows)
+    codes, first = intern_spans(
+        text, attributes.value[rows] - before, attributes.length[rows].astype(np.int64)
+    )
+    texts = [attributes.span(row).decode("utf-8", "replace") for row in rows[first].tolist()]
+    return [(attributes.node[rows].astype(np.int64), codes, texts)]
+
+
+def _order_of_issue(host: Trace) -> _Ints:
+    """Give the nodes in the order of their ids; a parent comes before what it encloses."""
+    ids = host.column("id")
+    order = np.argsort(ids, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    parent = host.column("parent")
+    nested = np.flatnonzero(parent >= 0)
+    # rows keep that rule, whatever their ids are
+    return order if (place[parent[nested]] < place[nested]).all() else np.arange(order.size)
+
+
+def _ordered_parents(host: Trace, order: _Ints) -> _Ints:
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    parent = host.column("parent")[order]
+    found = np.where(parent >= 0, place[parent], -1)
+    return np.where(found < np.arange(order.size), found, -1)  # the kernels climb towards 0
+
+
+def _uses(recorded: TensorUses, effects: list[Effects], of_node: _Ints, order: _Ints) -> Uses:
+    """Bring the uses into order, each with what its operation does to the tensor."""
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    op = place[recorded.node]
+    flags = _flags(recorded, effects, of_node)
+    used = np.flatnonzero(recorded.begin[recorded.tensor] < recorded.end[recorded.tensor])
+    if (np.diff(op) < 0).any():
+        used = used[np.argsort(op[used], kind="stable")]
+    tensor = recorded.tensor[used]
+    return Uses(
+        first=np.searchsorted(op[used], np.arange(order.size + 1)),
+        flags=flags[used] | np.where(recorded.is_word[tensor], WORD, 0),
+        tensor=recorded.identity[tensor],
+        storage=recorded.storage[tensor],
+        begin=recorded.begin[tensor],
+        end=recorded.end[tensor],
+    )
+
+
+def _flags(recorded: TensorUses, effects: list[Effects], of_node: _Ints) -> _Ints:
+    """Look up what the operation of each use does at its position; int64, shape (uses,)."""
+    lists = [flags for some in effects for flags in (some.inputs, some.outputs)]
+    length = np.array([len(flags) for flags in lists])
+    first = np.cumsum(length) - length
+    flat = np.concatenate([np.array(flags, dtype=np.int64) for flags in lists])
+    which = 2 * of_node[recorded.node] + recorded.is_output
+    flags: _Ints = flat[first[which] + np.minimum(recorded.position, length[which] - 1)]
+    return flags
+
+
+def run_edges(uses: Uses, parent: _Ints, last_inside: _Ints, num_storages: int) -> Edges:
+    """Run :func:`find_edges` in space that suffices, trying little first."""
+    num_segments = num_storages + 2 * uses.flags.size + 2
+    room = 2 * uses.flags.size + 1024
+    while True:
+        begin, end, following, writer, last_reader = np.full((5, num_segments), -1, dtype=np.int64)
+        reader, before, seen_by = np.empty((3, room), dtype=np.int64)
+        found = Histories(
+            begin, end, following, writer, last_reader, reader, before, seen_by,
+            hint=np.arange(num_storages), sizes=np.array([num_storages, -1, 0]),
+        )  # fmt: skip
+        src, dst, kind = np.empty((3, room), dtype=np.int64)
+        seen = np.full((len(TENSOR_DEPS), parent.size), -1, dtype=np.int64)
+        edges = Edges(src, dst, kind, seen, sizes=np.zeros(2, dtype=np.int64))
+        if find_edges(uses, parent, last_inside, found, edges):
+            return edges
+        room *= 4
+
+
+def _note_guesses(recorded: TensorUses, guessed: _Bools, log: IssueLog) -> None:
+    with_tensors = np.zeros(guessed.size, dtype=np.bool_)
+    with_tensors[recorded.node] = True
+    log.add(
+        "link.tensor-guessed", "info", int((guessed & with_tensors).sum()),
+        "operations have tensors but no schema that says which they write",
+        "operators are taken to do what their name says, compiled kernels to read and write all",
+    )  # fmt: skip
+    log.add(
+        "link.tensor-strides", "info", recorded.num_without_strides,
+        "tensors are given without strides and taken to be contiguous",
+        "record with a PyTorch whose execution traces have schema 1.1.1 or later",
+    )  # fmt: skip
+
+
+def _possible(start: _Ints, src: _Ints, dst: _Ints, num_before: int, log: IssueLog) -> _Bools:
+    """Tell which dependencies the measured times allow; bool, shape (dependencies,)."""
+    if (start < 0).all():
+        return np.ones(src.size, dtype=np.bool_)
+    timed = (start[src] >= 0) & (start[dst] >= 0)
+    too_late = timed & (start[src] > start[dst])
+    log.add(
+        "link.tensor-untimed", "info", int((~timed).sum()),
+        "dependencies by tensors are of operations without a time", "they are left out",
+    )  # fmt: skip
+    log.add(
+        "link.tensor-order", "info", int(too_late.sum()) + num_before,
+        "operations of several threads use a tensor at the same time", "no order is assumed",
+    )  # fmt: skip
+    return timed & ~too_late

@@ -1,0 +1,185 @@
+"""Where a thread hands its work to another thread and waits: seen in the times alone.
+
+A recording does not say that a thread waits. What shows is a stretch in which it runs no
+operation while another thread works, and which ends soon after that work does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.kernels.intervals import expand_ranges
+from nadi.link.launches import find_rows, host_work
+from nadi.link.nesting import Nesting
+from nadi.model.schema import LABELS
+from nadi.model.trace import Trace
+
+__all__ = ["forward_to_backward", "hand_overs"]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+_Found = list[tuple[str, tuple[_Ints, _Ints]]]
+
+_BACKWARD = r"^autograd::engine::evaluate_function"
+_SHORTEST_WAIT_NS = 30_000
+_LONGEST_WAKE_UP_NS = 500_000
+
+
+@dataclass(frozen=True)
+class _Stretches:
+    """Stretches of threads in which no operation runs, each between two boundaries.
+
+    ``before`` and ``after`` are boundaries as in :class:`Nesting`, but of node rows
+    (``2 * row + is_end``); ``begin`` and ``end`` are their times in ns.
+    """
+
+    thread: _Ints
+    before: _Ints
+    after: _Ints
+    begin: _Ints
+    end: _Ints
+
+    def __getitem__(self, chosen: _Ints | _Bools) -> _Stretches:
+        return _Stretches(
+            self.thread[chosen], self.before[chosen], self.after[chosen],
+            self.begin[chosen], self.end[chosen],
+        )  # fmt: skip
+
+
+def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
+    """Find where a thread waited for others.
+
+    Returns
+    -------
+    list of (kind, (src, dst))
+        Dependencies of the kinds thread, launch and sync; node rows, int64. O(ops log ops).
+    """
+    is_gloo, asks = host_work(trace, "gloo:"), host_work(trace, "c10d::")
+    stretches = _idle_stretches(trace, nesting, (trace.category_mask(*LABELS) & ~is_gloo) | asks)
+    return _waits_for_gloo(trace, stretches, is_gloo, asks) + _waits_for_workers(
+        trace, nesting, stretches, is_gloo
+    )
+
+
+def forward_to_backward(trace: Trace) -> tuple[_Ints, _Ints]:
+    """Pair the forward operation with the backward one of the same sequence number.
+
+    Returns
+    -------
+    src, dst
+        int64 node rows: the last forward operation of that number to start, and autograd's
+        operation, where they are on different threads. O(nodes log nodes).
+    """
+    sequence, thread = trace.column("sequence"), trace.column("thread")
+    start = trace.column("start")
+    known = trace.category_mask("operator") & (sequence >= 0) & (start >= 0)
+    is_backward = trace.name_mask(_BACKWARD)
+    backward = np.flatnonzero(known & is_backward)
+    forward = np.flatnonzero(known & ~is_backward & ~np.isin(thread, thread[backward]))
+    # rows are in order of start: of equal numbers the last one is found
+    _, last = np.unique(sequence[forward][::-1], return_index=True)
+    forward = forward[::-1][last]
+    source = find_rows(sequence[forward], forward, sequence[backward])
+    ended = (source >= 0) & ((start + trace.column("duration"))[source] <= start[backward])
+    return source[ended], backward[ended]
+
+
+def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: _Bools) -> _Stretches:
+    """Find the stretches of 30 us or more that belong to no node but those of ``is_idle``."""
+    start, thread = trace.column("start"), trace.column("thread")
+    row = nesting.rows[nesting.boundary // 2]
+    is_end = nesting.boundary % 2
+    time = start[row] + is_end * trace.column("duration")[row]
+    owner = np.where(nesting.owner >= 0, nesting.rows[nesting.owner], -1)
+    idle = (owner < 0) | is_idle[owner]
+    idle[2 * nesting.thread_ptr[:-1]] = False  # nothing comes before a thread's first boundary
+    at = np.flatnonzero(idle)
+    at = at[time[at] - time[at - 1] >= _SHORTEST_WAIT_NS]
+    vertex = 2 * row + is_end
+    return _Stretches(thread[row[at]], vertex[at - 1], vertex[at], time[at - 1], time[at])
+
+
+def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: _Bools, asks: _Bools) -> _Found:
+    """Take a stretch that ends within 500 us after gloo's work for the wait for that work.
+
+    It waits for all of gloo's work that ends in it. Only a thread that asks gloo for work
+    waits for it.
+    """
+    start, thread = trace.column("start"), trace.column("thread")
+    gloo = np.flatnonzero(is_gloo & (start >= 0))
+    end = (start + trace.column("duration"))[gloo]
+    gloo, end = gloo[np.argsort(end, kind="stable")], np.sort(end)
+    waiting = stretches[np.isin(stretches.thread, thread[asks])]
+    first = np.searchsorted(end, waiting.begin, side="right")
+    last = np.searchsorted(end, waiting.end, side="right") - 1
+    some = first <= last
+    waiting, first, last = waiting[some], first[some], last[some]
+    soon = waiting.end - end[last] <= _LONGEST_WAKE_UP_NS
+    waiting, first, last = waiting[soon], first[soon], last[soon]
+    which, at = expand_ranges(first, last - first + 1)
+    work = gloo[at]
+    elsewhere = thread[work] != waiting.thread[which]
+    return _returns(work[elsewhere], waiting.after[which[elsewhere]])
+
+
+def _waits_for_workers(
+    trace: Trace, nesting: Nesting, stretches: _Stretches, is_gloo: _Bools
+) -> _Found:
+    """Take a stretch of the main thread in which another thread begins work for a hand-over.
+
+    So autograd runs the backward pass of a program that uses a device. The work begins
+    because the stretch does, and the stretch ends because the work does.
+    """
+    thread = trace.column("thread")
+    main = _main_thread(trace, nesting)
+    waiting = stretches[stretches.thread == main]
+    top_level = nesting.rows[nesting.parent < 0]
+    # threads without operators do not compute: NCCL's watchdog only asks for events
+    computing = thread[trace.category_mask("operator") & (trace.column("start") >= 0)]
+    workers = np.setdiff1d(computing, [main, *thread[is_gloo]])
+    found: _Found = []
+    for worker in workers:
+        found += _episodes(trace, waiting, top_level[thread[top_level] == worker])
+    return found
+
+
+def _episodes(trace: Trace, waiting: _Stretches, work: _Ints) -> _Found:
+    """Link each stretch to the first and the last work that lies in it."""
+    start = trace.column("start")[work]
+    end = np.maximum.accumulate(start + trace.column("duration")[work])
+    first = np.searchsorted(start, waiting.begin, side="right")
+    last = np.searchsorted(end, waiting.end, side="right") - 1
+    inside = (first <= last) & (first < work.size)
+    waiting, first, last = waiting[inside], first[inside], last[inside]
+    before_end = waiting.before % 2 == 1
+    source, first_work = waiting.before // 2, work[first]
+    return [
+        ("thread", (source[before_end], first_work[before_end])),
+        ("launch", (source[~before_end], first_work[~before_end])),
+        *_returns(work[last], waiting.after),
+    ]
+
+
+def _returns(work: _Ints, after: _Ints) -> _Found:
+    """Let the boundary that ends a wait come after the work waited for."""
+    at_end = after % 2 == 1
+    row = after // 2
+    return [("sync", (work[at_end], row[at_end])), ("thread", (work[~at_end], row[~at_end]))]
+
+
+def _main_thread(trace: Trace, nesting: Nesting) -> int:
+    """Give the thread with the most operators outside of the backward pass, or -1.
+
+    Of a program that uses a device the backward thread may well have more in all.
+    """
+    autograd = trace.nodes["name"].cast(str).str.starts_with("autograd::").to_numpy()
+    backward = autograd[nesting.rows]
+    nested = nesting.parent >= 0
+    while ((wider := backward | (nested & backward[nesting.parent])) != backward).any():
+        backward = wider
+    forward = trace.category_mask("operator")[nesting.rows] & ~backward
+    threads, counts = np.unique(trace.column("thread")[nesting.rows[forward]], return_counts=True)
+    return int(threads[np.argmax(counts)]) if threads.size else -1

@@ -1,0 +1,356 @@
+"""Which files are which rank's host and device trace, told by what they contain."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import polars as pl
+
+from nadi import formats
+from nadi.errors import InputError, PairError
+from nadi.formats.files import read_head
+from nadi.formats.location import locate
+from nadi.formats.registry import READABLE_SUFFIXES
+from nadi.model.issues import IssueLog
+from nadi.model.trace import Trace
+
+__all__ = [
+    "RESULT_FILES", "Recording", "TraceFiles", "find_files", "list_files", "pair_recordings",
+    "peek", "recording_of",
+]  # fmt: skip
+
+_Key = Callable[["Recording"], int | str | None]
+_MAX_DIGITS = 9  # of a rank
+RESULT_FILES = ("summary.json", "critical_path.csv", "timeline.json.gz")
+_TOLD = 8  # folders
+_RECORDINGS = "a device trace per rank, and the host traces if there are any"
+_TEXT = (".txt", ".txt.gz")  # of which few are traces
+# as PyTorch writes the beginning of its files; 18 digits are an int64
+_HOST_PROCESS = re.compile(rb'\s*\{\s*"schema"\s*:\s*"[^"\\]*"\s*,\s*"pid"\s*:\s*(\d{1,18})\s*,')
+_DEVICE_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,9})\s*[,}]')
+_FIRST_OPERATOR = re.compile(
+    rb'"cat"\s*:\s*"cpu_op"\s*,\s*"name"\s*:\s*"(?:[^"\\]|\\.)*+"\s*,\s*"pid"\s*:\s*(\d{1,18})\s*,'
+)
+
+
+@dataclass
+class TraceFiles:
+    """The files of a job, by kind, in order of name.
+
+    Attributes
+    ----------
+    hosts, devices
+        PyTorch execution traces and Kineto traces, which are one rank together.
+    others
+        Traces that are a rank each: Chakra's, Nadi's own, text workloads.
+    ignored
+        Files of a folder that look like traces by their names, and are none.
+    """
+
+    hosts: list[Path] = field(default_factory=list)
+    devices: list[Path] = field(default_factory=list)
+    others: list[Path] = field(default_factory=list)
+    ignored: list[Path] = field(default_factory=list)
+
+    @property
+    def traces(self) -> list[Path]:
+        """All traces."""
+        return [*self.hosts, *self.devices, *self.others]
+
+    @property
+    def issues(self) -> pl.DataFrame:
+        """What was passed over, as ``schema.ISSUES``."""
+        log = IssueLog()
+        log.add(
+            "job.files-ignored", "warning", len(self.ignored),
+            f"JSON files are no traces: {', '.join(path.name for path in self.ignored[:5])}",
+            "they are passed over",
+        )  # fmt: skip
+        return log.table()
+
+
+def find_files(paths: Sequence[Path | str]) -> TraceFiles:
+    """Find PyTorch's traces among files and folders, as :func:`list_files`.
+
+    There must be device traces. Host traces may be absent, but then all of them.
+
+    Raises
+    ------
+    InputError
+        If a path does not exist, a file is no trace, or there is no device trace.
+    """
+    found = list_files(paths)
+    if not found.devices:
+        raise _no_device(paths, found)
+    return found
+
+
+def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceFiles:
+    """List the traces among files and folders.
+
+    Parameters
+    ----------
+    paths
+        Files, which must be traces, and folders, of which every file is looked at whose
+        suffix may be a trace's; addresses such as ``s3://bucket/run`` too.
+    wanted
+        What a folder should have, for the error if there is no trace.
+
+    Raises
+    ------
+    InputError
+        If a path does not exist, a file is no trace, or there is no trace at all.
+    """
+    found = TraceFiles()
+    places = [locate(path) for path in paths]
+    for path in places:
+        try:
+            if path.is_dir():
+                # Nadi's own results may lie beside the traces
+                inside = sorted(
+                    p
+                    for p in path.iterdir()
+                    if p.name.endswith(READABLE_SUFFIXES) and p.name not in RESULT_FILES
+                )
+                inside = [p for p in inside if p.is_file()]
+                _sort_by_format(inside, found, required=False)
+                continue
+            if path.exists() and not path.is_file():
+                raise InputError(str(path), "is not a regular file", "save it to a file first")
+        except OSError as error:
+            raise InputError(str(path), f"cannot be read: {error.strerror}") from None
+        _sort_by_format([path], found, required=True)
+    if not found.traces:
+        raise _no_traces(places, wanted)
+    return found
+
+
+def _sort_by_format(files: Iterable[Path], found: TraceFiles, *, required: bool) -> None:
+    for file in files:
+        kind = formats.sniff(file)
+        if kind is not None:
+            lists = {"kineto": found.devices, "pytorch": found.hosts}
+            lists.get(kind.name, found.others).append(file)
+        elif required:
+            formats.read(file)  # says what is wrong with it
+        elif not file.name.endswith(_TEXT):
+            found.ignored.append(file)
+
+
+def _no_traces(paths: Sequence[Path], wanted: str) -> InputError:
+    below = sorted({p.name for path in paths if path.is_dir() for p in path.iterdir()
+                    if p.is_dir()})  # fmt: skip
+    more = f" and {len(below) - _TOLD} more" if len(below) > _TOLD else ""
+    hint = f"; its folders are {', '.join(below[:_TOLD])}{more}" if below else ""
+    return InputError(
+        ", ".join(map(str, paths)),
+        f"no traces here: no file is one that Nadi knows{hint}",
+        f"give a folder with {wanted}",
+    )
+
+
+def _no_device(paths: Sequence[Path | str], found: TraceFiles) -> PairError:
+    where = ", ".join(map(str, paths))
+    if not found.hosts:
+        return PairError(
+            where,
+            "no host and no device trace of PyTorch, but traces of other formats, which nadi info "
+            "and nadi convert take",
+            "give a device trace per rank, and the host traces if there are any",
+        )
+    return PairError(
+        _list(found.hosts),
+        "execution traces (hosts) without a device trace, and so without any time",
+        "add the Kineto trace of the same run (torch.profiler's export_chrome_trace)",
+    )
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What tells whose trace a file is: its path, process id and rank; -1 where it is silent."""
+
+    path: str
+    process: int
+    rank: int
+
+
+def recording_of(trace: Trace) -> Recording:
+    """Give what a trace says of itself."""
+    return Recording(trace.provenance.sources[0].path, trace.process, trace.rank)
+
+
+def peek(path: Path) -> Recording:
+    """Find what a file says of itself in its beginning, else by reading it.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
+    head = read_head(path)
+    if (host := _HOST_PROCESS.match(head)) is not None:
+        return Recording(str(path), int(host[1]), -1)
+    rank, operator = _DEVICE_RANK.search(head), _FIRST_OPERATOR.search(head)
+    if rank is not None and operator is not None:
+        return Recording(str(path), int(operator[1]), int(rank[1]))
+    return recording_of(formats.read(path))
+
+
+def pair_recordings(
+    hosts: Sequence[Recording], devices: Sequence[Recording]
+) -> list[tuple[int, int, int]]:
+    """Pair the host and the device traces of a job.
+
+    There is but one of each; or a pair has a process id in common that no other has; or,
+    if no process ids speak against it, the last number in the files' names, a number that
+    is the device trace's rank, or a folder of its own. The rank is the one that the device
+    trace states, else the number in its file's name; of a single trace, else 0. Where there
+    are no host traces at all, every device trace stands alone.
+
+    Returns
+    -------
+    list of (host, device, rank)
+        In order of rank; positions in the two lists, the host's -1 where there is none.
+
+    Raises
+    ------
+    PairError
+        If a trace has no partner, or two traces are of one rank.
+    """
+    devices = _with_ranks(devices)
+    if not hosts:
+        pairs = [(-1, device) for device in range(len(devices))]
+    elif len(hosts) == len(devices) == 1:
+        pairs = [(0, 0)]
+    else:
+        pairs = _find_pairs(hosts, devices)
+    return sorted(((host, device, devices[device].rank) for host, device in pairs),
+                  key=lambda pair: pair[2])  # fmt: skip
+
+
+def _find_pairs(hosts: Sequence[Recording], devices: Sequence[Recording]) -> list[tuple[int, int]]:
+    if (pairs := _pair_by(_process, hosts, devices, _process)) is not None:
+        return pairs
+    # in containers every rank may have the same process id; names must not contradict ids
+    common = {_process(one) for one in hosts} & {_process(one) for one in devices}
+    for host_key, device_key in _NAME_KEYS:
+        pairs = _pair_by(host_key, hosts, devices, device_key)
+        if pairs is not None and (
+            not common - {None}
+            or all(_may_be_of_one_process(hosts[h], devices[d]) for h, d in pairs)
+        ):
+            return pairs
+    raise PairError(
+        "",
+        f"{len(hosts)} host and {len(devices)} device traces do not pair up: "
+        + _without_partner(hosts, devices),
+        "give one host and one device trace per rank",
+    )
+
+
+def _with_ranks(devices: Sequence[Recording]) -> list[Recording]:
+    """Give every device trace a rank of its own."""
+    ranked = []
+    for one in devices:
+        rank = one.rank
+        if rank < 0:
+            number = _number(one)
+            rank = 0 if number is None or len(devices) == 1 else number
+        ranked.append(replace(one, rank=rank))
+    by_rank: dict[int, list[Recording]] = defaultdict(list)
+    for one in ranked:
+        by_rank[one.rank].append(one)
+    for rank, same in sorted(by_rank.items()):
+        if len(same) > 1:
+            raise PairError(
+                _list(one.path for one in same),
+                f"{len(same)} device traces of rank {rank}",
+                "give each rank once",
+            )
+    return ranked
+
+
+def _pair_by(
+    host_key: _Key, hosts: Sequence[Recording], devices: Sequence[Recording], device_key: _Key
+) -> list[tuple[int, int]] | None:
+    """Pair the traces that have a key in common, if each key stands once on either side."""
+    by_key = {host_key(one): number for number, one in enumerate(hosts)}
+    keys = [device_key(one) for one in devices]
+    if (
+        None in by_key
+        or len(by_key) != len(hosts)
+        or len(set(keys)) != len(keys)
+        or set(keys) != set(by_key)
+    ):
+        return None
+    return [(by_key[key], number) for number, key in enumerate(keys)]
+
+
+def _without_partner(hosts: Sequence[Recording], devices: Sequence[Recording]) -> str:
+    """Name the traces that stand alone, or that claim the place of another."""
+    reasons = []
+    for kind, recordings, others in (("host", hosts, devices), ("device", devices, hosts)):
+        processes = {_process(one) for one in others}
+        alone = [one.path for one in recordings if _process(one) not in processes]
+        if alone:
+            partner = "device" if kind == "host" else "host"
+            reasons.append(f"{_list(alone)}: a {kind} trace without its {partner} trace")
+        seen: dict[int | None, list[str]] = defaultdict(list)
+        for one in recordings:
+            seen[_process(one)].append(one.path)
+        reasons += [
+            f"{_list(same)}: {kind} traces of one process id, and their names do not tell which is "
+            "whose"
+            for same in seen.values()
+            if len(same) > 1
+        ]
+    return ", and ".join(reasons)
+
+
+def _may_be_of_one_process(host: Recording, device: Recording) -> bool:
+    return None in (_process(host), _process(device)) or _process(host) == _process(device)
+
+
+def _process(one: Recording) -> int | None:
+    return one.process if one.process >= 0 else None
+
+
+def _numbers(one: Recording) -> list[int | None]:
+    numbers = re.findall(r"\d+", Path(one.path).name)
+    return [int(number) if len(number) <= _MAX_DIGITS else None for number in numbers] or [None]
+
+
+def _number(one: Recording) -> int | None:
+    """Give the last number in a trace's file name, such as 3 in ``host_3.json.gz``."""
+    return _numbers(one)[-1]
+
+
+def _first_number(one: Recording) -> int | None:
+    return _numbers(one)[0]
+
+
+def _rank(one: Recording) -> int | None:
+    return one.rank
+
+
+def _folder(one: Recording) -> str:
+    return str(Path(one.path).parent)
+
+
+# what the names of a host and a device file may have in common, the likeliest first: the same
+# last number; a number that is the rank; a folder for each rank
+_NAME_KEYS: tuple[tuple[_Key, _Key], ...] = (
+    (_number, _number),
+    (_number, _rank),
+    (_first_number, _rank),
+    (_folder, _folder),
+)
+
+
+def _list(paths: Iterable[Path | str]) -> str:
+    names = list(dict.fromkeys(str(path) for path in paths))
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -1,0 +1,72 @@
+"""Recordings from files: found, read, paired and linked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from nadi import formats
+from nadi.link import link_device, link_job, link_pair
+from nadi.load.discover import find_files, pair_recordings, recording_of
+from nadi.model.trace import Job, Trace
+
+__all__ = ["load_job", "read_all"]
+
+_Progress = Callable[[str], None]
+
+
+def load_job(
+    *paths: Path | str,
+    force: bool = False,
+    tensors: bool = False,
+    progress: _Progress = lambda _: None,
+) -> Job:
+    """Read, pair and link the traces of a job.
+
+    Parameters
+    ----------
+    paths
+        Folders with a pair per rank, or a device trace per rank and no host trace, or the
+        files themselves in any order. JSON files of a folder that are no traces are passed
+        over, and named in the job's issues.
+    force
+        Whether to link a host and a device trace even if they hardly correspond.
+    tensors
+        Whether to find dependencies by tensors too, which few answers need and which are a
+        third of the work; ``nadi.tensor_deps`` gives them of a trace later.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, or files do not belong together.
+    """
+    files = find_files(list(paths))
+    hosts = read_all(files.hosts, progress)
+    devices = read_all(files.devices, progress)
+    progress("linking hosts and devices")
+    linked = []
+    for host, device, rank in pair_recordings(
+        [recording_of(trace) for trace in hosts], [recording_of(trace) for trace in devices]
+    ):
+        trace = replace(devices[device], rank=rank)
+        linked.append(
+            link_device(trace)
+            if host < 0
+            else link_pair(hosts[host], trace, force=force, tensors=tensors)
+        )
+    job = link_job(linked)
+    return replace(job, issues=pl.concat([job.issues, files.issues]))
+
+
+def read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:
+    """Read files one after the other, and tell of each."""
+    traces = []
+    for file in files:
+        progress(f"reading {file.name}")
+        traces.append(formats.read(file))
+    return traces

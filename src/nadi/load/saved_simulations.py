@@ -1,0 +1,154 @@
+"""What a simulation found, in Nadi's own file and read again: a zip of Arrow files.
+
+``simulation.json`` comes first: the system, sums, and the version of the format. Each table is an
+Arrow file, exact to the bit. A change that an older reader would misread raises the version.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from nadi.errors import FormatError
+from nadi.formats.files import read_head, write_pieces
+from nadi.formats.location import locate
+from nadi.formats.native import (
+    DAMAGED,
+    SIMULATION,
+    add_member,
+    add_table,
+    holds_simulation,
+    one_line,
+    open_members,
+    read_arrow,
+    read_member,
+)
+from nadi.model.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES, Table
+from nadi.simulator.machine.system import System
+from nadi.simulator.results.simulation_results import SimulationResults
+
+__all__ = ["SavedSimulation", "is_saved_simulation", "read_simulation", "write_tables"]
+
+_VERSION = 1
+_SCHEDULE = "schedule"
+_OF_SCHEDULE = ["rank", "node", "id", "name", "kind", "start", "end", "resource", "cause"]
+_TABLES: dict[str, Table] = {
+    "rank_times": RANK_TIMES,
+    "collective_times": COLLECTIVE_TIMES,
+    "live_memory": LIVE_MEMORY,  # if it is known
+    "issues": ISSUES,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class SavedSimulation(SimulationResults):
+    """What a simulation found, and when each node ran.
+
+    Attributes
+    ----------
+    schedule
+        When each node ran, with its name: ``rank``, ``node`` (row in the rank's trace), ``id``,
+        ``name``, ``kind``, ``start``, ``end`` (ns), ``resource``, and ``cause``, the id of the
+        node whose end let it be issued, null at the start.
+    """
+
+    schedule: pl.DataFrame
+
+
+class _Header(msgspec.Struct):
+    version: int
+    nodes: int
+    settings: System
+
+
+def write_tables(
+    path: Path, sums: Mapping[str, Any], schedule: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
+) -> None:
+    """Write a simulation's tables as they are; the same ones are the same file.
+
+    ``sums`` have at least the number of ``nodes`` and the ``settings`` of the system.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written; what stood there before is still there.
+    """
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as members:
+        header = msgspec.json.encode({"format": "nadi simulation", "version": _VERSION, **sums})
+        add_member(members, SIMULATION, msgspec.json.format(header, indent=2) + b"\n")
+        for name, table in {_SCHEDULE: schedule, **tables}.items():
+            add_table(members, name, table)
+    write_pieces(path, [file.getvalue()])
+
+
+def is_saved_simulation(path: Path | str) -> bool:
+    """Tell whether a file is one that :func:`read_simulation` reads; False if there is none."""
+    place = locate(path)
+    return place.is_file() and holds_simulation(read_head(place))
+
+
+def read_simulation(path: Path | str) -> SavedSimulation:
+    """Read what ``nadi simulate -o out.nadi`` and :func:`nadi.write_simulation` wrote.
+
+    Parameters
+    ----------
+    path
+        A file or an address.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, is another file, or damaged.
+    """
+    place = locate(path)
+    if not holds_simulation(read_head(place)):
+        raise FormatError(
+            str(path), "it is no result of a simulation",
+            "give a file that nadi simulate -o wrote, with .nadi at its end",
+        )  # fmt: skip
+    with open_members(place) as members:
+        content = read_member(place, members, SIMULATION)
+        header = _header(place, content)
+        there = set(members.namelist())
+        tables = {
+            name: _checked(place, read_arrow(place, members, f"{name}.arrow"), table)
+            for name, table in _TABLES.items()
+            if table is not LIVE_MEMORY or f"{name}.arrow" in there
+        }
+        schedule = read_arrow(place, members, f"{_SCHEDULE}.arrow")
+    if schedule.columns != _OF_SCHEDULE:
+        what = f"table {_SCHEDULE}: expected {_OF_SCHEDULE}, got {schedule.columns}"
+        raise FormatError(str(path), what, DAMAGED)
+    return SavedSimulation(
+        header.settings, header.nodes, tables["rank_times"], tables["collective_times"],
+        tables.get("live_memory"), tables["issues"], schedule,
+    )  # fmt: skip
+
+
+def _header(path: Path, content: bytes) -> _Header:
+    try:
+        version = msgspec.json.decode(content, type=dict[str, Any]).get("version")
+        if version != _VERSION:
+            raise FormatError(
+                str(path), f"its format is version {version!r}; this Nadi reads version {_VERSION}",
+                "simulate again, or update Nadi",
+            )  # fmt: skip
+        return msgspec.json.decode(content, type=_Header)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise FormatError(str(path), f"{SIMULATION}: {one_line(error)}", DAMAGED) from None
+
+
+def _checked(path: Path, frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    try:
+        table.check(frame)
+    except ValueError as error:
+        raise FormatError(str(path), one_line(error), DAMAGED) from None
+    return frame

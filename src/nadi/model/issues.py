@@ -1,0 +1,64 @@
+"""Problems met on import: collected while reading, kept with the trace, never dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import polars as pl
+
+from nadi.model.schema import ISSUES
+
+__all__ = ["Issue", "IssueLog", "summed_issues"]
+
+
+@dataclass(frozen=True)
+class Issue:
+    """One kind of problem: a stable code, how severe, how often, what and what to do."""
+
+    code: str
+    severity: str
+    count: int
+    detail: str
+    remedy: str = ""
+
+
+class IssueLog:
+    """Collects issues; those with a count of zero are not issues."""
+
+    def __init__(self) -> None:
+        self._issues: list[Issue] = []
+
+    def add(self, code: str, severity: str, count: int, detail: str, remedy: str = "") -> None:
+        """Note that a problem was met ``count`` times."""
+        if count:
+            self._issues.append(Issue(code, severity, count, detail, remedy))
+
+    def add_all(self, other: IssueLog) -> None:
+        """Note what another log has, after what this one has."""
+        self._issues += other._issues
+
+    def table(self) -> pl.DataFrame:
+        """Give the issues as a table (``schema.ISSUES``)."""
+        columns = {
+            "code": [issue.code for issue in self._issues],
+            "severity": [issue.severity for issue in self._issues],
+            "count": [issue.count for issue in self._issues],
+            "detail": [issue.detail for issue in self._issues],
+            "remedy": [issue.remedy for issue in self._issues],
+        }
+        return ISSUES.build(len(self._issues), columns)
+
+
+def summed_issues(tables: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Add up the issues of several traces: one row for each that is alike but for its count.
+
+    ``schema.ISSUES``, in the order in which they were first met.
+    """
+    summed: pl.DataFrame = (
+        pl.concat([ISSUES.empty(), *tables])
+        .group_by("code", "severity", "detail", "remedy", maintain_order=True)
+        .agg(pl.col("count").sum())
+        .select(list(ISSUES.dtypes))
+    )
+    return summed

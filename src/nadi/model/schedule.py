@@ -1,0 +1,33 @@
+"""Schedule: when each operation ran, measured or replayed, as one and the same table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from nadi.model.schema import SCHEDULE
+
+__all__ = ["Schedule"]
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """When each operation of a job ran (``schema.SCHEDULE``)."""
+
+    table: pl.DataFrame
+
+    def __post_init__(self) -> None:
+        SCHEDULE.check(self.table)
+
+    def __repr__(self) -> str:
+        return f"<Schedule operations={self.table.height} makespan={self.makespan} ns>"
+
+    @property
+    def makespan(self) -> int:
+        """Time from the first start to the last end, in ns; 0 without operations."""
+        if self.table.is_empty():
+            return 0
+        ends: int = self.table["end"].max()  # type: ignore[assignment]
+        starts: int = self.table["start"].min()  # type: ignore[assignment]
+        return ends - starts

@@ -1,0 +1,138 @@
+"""All tables, each declared once, and the page that shows them.
+
+A declaration says what a row is and gives every column its name, type, unit,
+meaning and missing value. The checks on a table and the page
+``docs/data-model.md`` come from there; nothing else says what a column is.
+The declarations are in :mod:`nadi.tables`: of traces and jobs in ``traces``, of analyses
+and simulations in ``results``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from nadi.model.tables.declaration import Column, Table
+from nadi.model.tables.result_tables import (
+    COLLECTIVE_TIMES,
+    LINKS,
+    LIVE_MEMORY,
+    RANK_TIMES,
+    SCHEDULE,
+)
+from nadi.model.tables.trace_tables import (
+    ATTRS,
+    CLOCKS,
+    DEPS,
+    DEVICE_EVENTS,
+    GROUPS,
+    ISSUES,
+    MATCHES,
+    NODES,
+    OPERANDS,
+    TENSORS,
+)
+from nadi.model.tables.vocabulary import (
+    ATTRIBUTE_TYPES,
+    CATEGORIES,
+    COMM_TYPES,
+    DEP_KINDS,
+    DEVICE_WORK,
+    GIVEN_DEPS,
+    LABELS,
+    NODE_KINDS,
+    SEVERITIES,
+    TENSOR_DEPS,
+    THREAD_WORK,
+    UNBOUNDED,
+    UNREADABLE,
+)
+
+__all__ = [
+    "ATTRIBUTE_TYPES",
+    "ATTRS",
+    "CATEGORIES",
+    "CLOCKS",
+    "COLLECTIVE_TIMES",
+    "COMM_TYPES",
+    "DEPS",
+    "DEP_KINDS",
+    "DEVICE_EVENTS",
+    "DEVICE_WORK",
+    "GIVEN_DEPS",
+    "GROUPS",
+    "ISSUES",
+    "LABELS",
+    "LINKS",
+    "LIVE_MEMORY",
+    "MATCHES",
+    "NODES",
+    "NODE_KINDS",
+    "OPERANDS",
+    "RANK_TIMES",
+    "SCHEDULE",
+    "SEVERITIES",
+    "TABLES",
+    "TENSORS",
+    "TENSOR_DEPS",
+    "THREAD_WORK",
+    "UNBOUNDED",
+    "UNREADABLE",
+    "Column",
+    "Table",
+    "data_model_page",
+]
+
+TABLES: Sequence[Table] = (
+    NODES, DEPS, GROUPS, ATTRS, TENSORS, OPERANDS, ISSUES, MATCHES, CLOCKS, SCHEDULE, DEVICE_EVENTS,
+    LINKS, RANK_TIMES, COLLECTIVE_TIMES, LIVE_MEMORY,
+)  # fmt: skip
+
+
+def data_model_page() -> str:
+    """Write the page ``docs/data-model.md``."""
+    lines = [
+        "# Data model",
+        "",
+        "Generated from `src/nadi/schema.py` by `make docs`; edit there.",
+        "",
+        "Time is int64 nanoseconds and size is int64 bytes. A missing number is -1; no column",
+        "holds nulls. Ranges are half-open. A reference is a row number, counted from 0.",
+        "",
+        "A **Trace** is one rank: the tables nodes, deps, groups, attrs and issues, and its",
+        "provenance. Its tables tensors and operands are read from the attributes of type operand",
+        "when they are first asked for; device_events is what `trace.device_frame()` gives.",
+        "A **Job** is several ranks: their traces, matches, which says which operations of",
+        "different ranks are the same communication, and clocks, how their times lie to one",
+        "another. A **schedule** says when each operation ran; a measured run and a replayed one",
+        "are the same table.",
+        "",
+        "`nadi validate` and `nadi.validate_trace` check the rules, and report each by its code.",
+    ]
+    for table in TABLES:
+        lines += ["", f"## {table.name}", "", f"A row is {table.row}.", ""]
+        lines += ["| column | type | unit | missing | meaning |", "|---|---|---|---|---|"]
+        for column in table.columns:
+            meaning = column.meaning
+            if column.references:
+                meaning += f" ({column.references})"
+            missing = "" if column.missing is None else f"`{column.missing!r}`"
+            lines.append(
+                f"| {column.name} | {_type_name(column)} | {column.unit} | {missing} | {meaning} |"
+            )
+        if table.rules:
+            lines += ["", "| rule | what must hold |", "|---|---|"]
+            lines += [f"| `{code}` | {rule} |" for code, rule in table.rules.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _type_name(column: Column) -> str:
+    dtype = column.instance
+    if isinstance(dtype, pl.Enum):
+        return "one of " + ", ".join(dtype.categories.to_list())
+    if isinstance(dtype, pl.List):
+        return "list of int64"
+    return {pl.String: "text", pl.Categorical: "text", pl.Boolean: "bool"}.get(
+        type(dtype), str(dtype).lower()
+    )

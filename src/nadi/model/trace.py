@@ -1,0 +1,211 @@
+"""Trace, one rank, and Job, several: plain values made of tables, immutable once built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.model.attributes import Attributes, LazyAttributes, Part
+from nadi.model.device_events import device_frame
+from nadi.model.operands import OperandTables, operand_tables
+from nadi.model.provenance import Provenance
+from nadi.model.schema import CLOCKS, DEPS, GROUPS, ISSUES, MATCHES, NODES
+
+__all__ = ["Job", "Trace"]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One rank.
+
+    Attributes
+    ----------
+    nodes, deps, groups, issues
+        Tables as declared in :mod:`nadi.model.schema`.
+    rank, world_size
+        Global rank and number of ranks of the job; -1 where the files do not say.
+    process
+        Process id on its machine; -1 where the file does not say.
+    provenance
+        The files behind it.
+    given_attributes
+        Read them as ``attributes``: what the files said that has no column.
+    """
+
+    nodes: pl.DataFrame
+    deps: pl.DataFrame
+    groups: pl.DataFrame
+    issues: pl.DataFrame
+    provenance: Provenance
+    rank: int = -1
+    world_size: int = -1
+    process: int = -1
+    given_attributes: Attributes | LazyAttributes = field(default_factory=Attributes.empty)
+
+    def __post_init__(self) -> None:
+        tables = ((NODES, self.nodes), (DEPS, self.deps), (GROUPS, self.groups))
+        for table, frame in (*tables, (ISSUES, self.issues)):
+            table.check(frame)
+
+    @classmethod
+    def of_checked(cls, **values: Any) -> Trace:
+        """Make a trace of tables that are parts of checked ones; every attribute has to be given.
+
+        To check the tables of a small trace takes longer than to read it.
+        """
+        trace = cls.__new__(cls)
+        vars(trace).update(values)
+        return trace
+
+    def __repr__(self) -> str:
+        return f"<Trace rank={self.rank} nodes={self.nodes.height} deps={self.deps.height}>"
+
+    @property
+    def attributes(self) -> Attributes:
+        """What the files said that has no column."""
+        given = self.given_attributes
+        return given.value if isinstance(given, LazyAttributes) else given
+
+    @property
+    def attribute_parts(self) -> tuple[Part, ...]:
+        """The attributes as they are put together, for who goes through them only once."""
+        given = self.given_attributes
+        return given.parts if isinstance(given, LazyAttributes) else (Part(given),)
+
+    @cached_property
+    def attrs(self) -> pl.DataFrame:
+        """The attributes as a table (``schema.ATTRS``), for looking at: O(attributes), slow."""
+        return self.attributes.table()
+
+    @cached_property
+    def operands(self) -> pl.DataFrame:
+        """What nodes were given and gave (``schema.OPERANDS``); read when first asked for."""
+        return self._operand_tables.operands
+
+    @cached_property
+    def tensors(self) -> pl.DataFrame:
+        """The tensors among the operands (``schema.TENSORS``); read when first asked for."""
+        return self._operand_tables.tensors
+
+    @cached_property
+    def _operand_tables(self) -> OperandTables:
+        return operand_tables(self.attributes)
+
+    def device_frame(self) -> pl.DataFrame:
+        """Give every event of the device file with the operation of the host trace behind it.
+
+        ``schema.DEVICE_EVENTS``: the id, name and signature of the operation, and the shapes
+        and types of what it was given and gave. O(nodes).
+        """
+        return device_frame(self.nodes, self.attributes)
+
+    def column(self, name: str) -> npt.NDArray[np.int64]:
+        """Give an integer column of ``nodes`` as int64, shape (nodes,)."""
+        return self.nodes[name].to_numpy()
+
+    def category_mask(self, *categories: str) -> npt.NDArray[np.bool_]:
+        """Tell which nodes are of one of ``categories``; bool, shape (nodes,)."""
+        return self.nodes["category"].is_in(categories).to_numpy()
+
+    def name_mask(self, pattern: str) -> npt.NDArray[np.bool_]:
+        """Tell which nodes have a name in which a regular expression is found (Rust's syntax).
+
+        bool, shape (nodes,). Each different name is looked at once.
+        """
+        names = self.nodes["name"]
+        unique = names.unique()
+        fitting = unique.filter(unique.cast(pl.String).str.contains(pattern))
+        return names.is_in(fitting.implode()).to_numpy()
+
+    def assert_equals(self, other: Trace) -> None:
+        """Raise AssertionError naming the first table, row and column that differ."""
+        for table in ("nodes", "deps", "groups", "issues", "attrs"):
+            _assert_frames_equal(table, getattr(self, table), getattr(other, table))
+        for attribute in ("rank", "world_size", "process"):
+            mine, theirs = getattr(self, attribute), getattr(other, attribute)
+            if mine != theirs:
+                raise AssertionError(f"{attribute}: {mine} != {theirs}")
+
+
+def _assert_frames_equal(table: str, mine: pl.DataFrame, theirs: pl.DataFrame) -> None:
+    if mine.height != theirs.height:
+        raise AssertionError(f"{table}: {mine.height} rows != {theirs.height} rows")
+    for name in mine.columns:
+        differs = mine[name].to_list(), theirs[name].to_list()
+        for row, (a, b) in enumerate(zip(*differs, strict=True)):
+            if a != b:
+                raise AssertionError(f"{table}, row {row}, column {name}: {a!r} != {b!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Several ranks that ran together.
+
+    Attributes
+    ----------
+    traces
+        One per rank, in ascending order of rank.
+    matches
+        Which operations of different ranks are one communication (``schema.MATCHES``).
+    issues
+        Problems met between ranks; those of one rank are in its trace.
+    clocks
+        How the clocks of ranks lie to one another (``schema.CLOCKS``); what was added to the
+        times of a rank is in the traces already.
+    """
+
+    traces: tuple[Trace, ...]
+    matches: pl.DataFrame
+    issues: pl.DataFrame
+    clocks: pl.DataFrame = field(default_factory=CLOCKS.empty)
+
+    def __post_init__(self) -> None:
+        MATCHES.check(self.matches)
+        CLOCKS.check(self.clocks)
+        ISSUES.check(self.issues)
+
+    def __repr__(self) -> str:
+        return f"<Job ranks={self.ranks} nodes={self.num_nodes}>"
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The global ranks present."""
+        return tuple(trace.rank for trace in self.traces)
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks of the job, present here or not."""
+        return max([len(self.traces), *(trace.world_size for trace in self.traces)])
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes over all ranks."""
+        return sum(trace.nodes.height for trace in self.traces)
+
+    @cached_property
+    def num_transfers(self) -> int:
+        """Number of sends that were matched with their receives."""
+        sends = [
+            trace.nodes["kind"].gather(
+                self.matches.filter(pl.col("rank") == trace.rank)["node"].cast(pl.UInt32)
+            )
+            == "COMM_SEND"
+            for trace in self.traces
+        ]
+        return sum(int(of_rank.sum()) for of_rank in sends)
+
+    @property
+    def num_collectives(self) -> int:
+        """Number of collectives that were matched across ranks."""
+        return self.matches["collective"].n_unique() - self.num_transfers
+
+    @cached_property
+    def origin(self) -> int:
+        """Start of the first timed operation of any rank, in ns since the epoch."""
+        starts = [start[start >= 0] for start in (t.column("start") for t in self.traces)]
+        return min((int(start.min()) for start in starts if start.size), default=0)

@@ -1,0 +1,1 @@
+"""The main jobs: each joins the stages from files to an answer."""

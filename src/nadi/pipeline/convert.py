@@ -1,0 +1,121 @@
+"""From any format that is read to any that is written: one file, or a folder of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from nadi import formats
+from nadi.errors import InputError
+from nadi.formats.csv_tables import file_of_table
+from nadi.formats.location import check_target, locate
+from nadi.formats.registry import READABLE_SUFFIXES, Format, format_for_writing, format_named
+from nadi.load.discover import list_files
+
+__all__ = ["Conversion", "convert"]
+
+_IN_FOLDERS = "chakra"  # what a folder is converted to unless another format is named
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """One file that was converted.
+
+    Attributes
+    ----------
+    source, target
+        The file read and the one written.
+    format
+        Name of the format written.
+    nodes
+        Number of operations.
+    issues
+        ``schema.ISSUES``: what was met while reading, and what the new format has no place
+        for.
+    """
+
+    source: Path
+    target: Path
+    format: str
+    nodes: int
+    issues: pl.DataFrame
+
+
+def convert(
+    source: Path | str,
+    target: Path | str,
+    *,
+    to: str = "",
+    schema: str = "",
+    force: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Conversion]:
+    """Convert a trace, or each trace of a folder.
+
+    Parameters
+    ----------
+    source
+        A file, a folder, or an address of either.
+    target
+        A file; or a folder, if the source is one, or if it is there already.
+    to
+        Name of a format; by default what the target's suffix says, and Chakra's in a folder.
+    schema
+        Of Chakra traces: ``0.0.4`` or ``1.0.0``.
+    force
+        Whether files that are there already are replaced.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read or written, is there already, or would get the name of another.
+    UsageError
+        If no format is meant, or one that is only read.
+    """
+    read_from, write_to = locate(source), locate(target)
+    if read_from.is_dir() or write_to.is_dir():
+        chosen = format_named(to or _IN_FOLDERS)
+        pairs = _files_of_folder(list_files([source]).traces, write_to, chosen)
+    else:
+        chosen = format_for_writing(write_to, to)
+        pairs = [(read_from, write_to)]
+    format_for_writing(write_to, chosen.name)
+    for origin, goal in pairs:
+        # a CSV is several files, of which the nodes' is always one
+        written = file_of_table(goal, "nodes") if chosen.name == "csv" else goal
+        check_target(written, [origin], replace=force, option="--force")
+    return [_convert_file(*pair, chosen, schema, progress) for pair in pairs]
+
+
+def _files_of_folder(files: list[Path], folder: Path, to: Format) -> list[tuple[Path, Path]]:
+    pairs: dict[Path, Path] = {}
+    for file in files:
+        target = folder / f"{_stem(file)}{to.suffixes[0]}"
+        if target in pairs:
+            raise InputError(
+                str(file), f"would be written to {target}, as {pairs[target].name} would",
+                "convert one of them by itself",
+            )  # fmt: skip
+        pairs[target] = file
+    return [(file, target) for target, file in pairs.items()]
+
+
+def _stem(file: Path) -> str:
+    fitting = [suffix for suffix in READABLE_SUFFIXES if file.name.endswith(suffix)]
+    return file.name.removesuffix(max(fitting, key=len, default=file.suffix))
+
+
+def _convert_file(
+    source: Path, target: Path, to: Format, schema: str, progress: Callable[[str], None]
+) -> Conversion:
+    progress(f"reading {source.name}")
+    trace = formats.read(source)
+    progress(f"writing {target.name}")
+    left_out = formats.write(trace, target, to=to.name, schema=schema)
+    issues = pl.concat([trace.issues, left_out])
+    return Conversion(source, target, to.name, trace.nodes.height, issues)

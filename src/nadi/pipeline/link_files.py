@@ -1,0 +1,362 @@
+"""Raw traces in, linked traces out, a file for each rank; ranks side by side."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import (
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    as_completed,
+)
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import polars as pl
+
+from nadi import formats
+from nadi.errors import InputError, UsageError
+from nadi.formats.csv_tables import file_of_table
+from nadi.formats.location import check_target, locate
+from nadi.formats.registry import format_for_writing
+from nadi.link import COMMUNICATION, as_in_job, link_device, link_job, link_pair
+from nadi.load.discover import TraceFiles, find_files, pair_recordings, peek, recording_of
+from nadi.model.provenance import Provenance, Source
+from nadi.model.schema import DEPS
+from nadi.model.trace import Job, Trace
+from nadi.progress import tell
+
+__all__ = ["LinkedFile", "Linking", "link_files"]
+
+_WITHOUT_ARGS = ("chakra", "chakra-json")  # formats with no place for raw args of the host's work
+_WORTH_THREADS = 2  # ranks at a time
+_IN_FOLDERS = "chakra"  # what ranks are written as unless another format is named
+
+
+@dataclass(frozen=True)
+class LinkedFile:
+    """One rank that was linked and written.
+
+    Attributes
+    ----------
+    rank
+        Global rank.
+    sources
+        The files read: host and device, or the latter alone.
+    target
+        The file written.
+    format
+        Name of its format.
+    nodes, deps
+        Number of operations and of dependencies.
+    issues
+        ``schema.ISSUES``: what was met while reading and linking, and what the format has no
+        place for.
+    """
+
+    rank: int
+    sources: tuple[str, ...]
+    target: str
+    format: str
+    nodes: int
+    deps: int
+    issues: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class Linking:
+    """All ranks that were linked.
+
+    Attributes
+    ----------
+    files
+        One per rank, in ascending order.
+    num_collectives
+        Collectives matched across ranks.
+    issues
+        ``schema.ISSUES``: what was met between ranks.
+    """
+
+    files: tuple[LinkedFile, ...]
+    num_collectives: int
+    issues: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What is the same for every rank."""
+
+    schema: str
+    force: bool
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What only the job showed of a rank: the groups of its communication, and its clock."""
+
+    group: tuple[int, ...]
+    shift: int
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is done for one rank: all that another process needs to know."""
+
+    sources: tuple[str, ...]  # host and device, or the latter alone
+    rank: int  # -1 where it is left to the trace
+    target: str
+    format: str
+    options: _Options
+    found: _Found | None = None
+
+
+def link_files(
+    *paths: Path | str,
+    output: Path | str,
+    to: str = "",
+    schema: str = "",
+    force: bool = False,
+    overwrite: bool = False,
+    executor: Executor | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Linking:
+    """Link the traces of a job, and write each rank.
+
+    Ranks are linked side by side, each by itself: what lies between them, which operations
+    are one collective and what speaks against the files being one job, is found at the end
+    from their communication alone.
+
+    Parameters
+    ----------
+    paths
+        Folders with a pair or a device trace per rank, or the files themselves.
+    output
+        A file, for one rank and if its name tells a format or ``to`` is given for files;
+        else a folder, for ``rank0.et`` and so on.
+    to, schema
+        As in :func:`nadi.convert`.
+    force
+        Whether to link a host and a device trace even if they hardly correspond.
+    overwrite
+        Whether files that are there already are replaced.
+    executor
+        Any Executor of the standard library's kind, such as that of a Dask cluster or of MPI,
+        whose workers see the same files; by default a process for each core, or threads of this
+        process where there are two cores or two ranks at most. Processes start the main module
+        anew: a script must keep its work under ``if __name__ == "__main__"``.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read or written, is there already, or files do not belong together.
+        The files of ranks that were linked before stay.
+    UsageError
+        If no format is meant, or one that is only read.
+    """
+    found = find_files([locate(path) for path in paths])
+    tasks = _tasks(found, paths, locate(output), to, _Options(schema, force))
+    for task in tasks:
+        target = locate(task.target)
+        # a CSV is several files, of which the nodes' is always one
+        written = file_of_table(target, "nodes") if task.format == "csv" else target
+        sources = [locate(source) for source in task.sources]
+        check_target(written, sources, replace=overwrite, option="--overwrite")
+    done = _run(tasks, executor, progress)
+    job = link_job([communication for _, communication in done])
+    if again := _tasks_again(tasks, done, job):
+        rewritten = {pair[0].rank: pair for pair in _run(again, executor, progress)}
+        done = [rewritten.get(pair[0].rank, pair) for pair in done]
+    return Linking(
+        files=tuple(file for file, _ in done),
+        num_collectives=job.num_collectives,
+        issues=pl.concat([job.issues, found.issues]),
+    )
+
+
+def _tasks(
+    found: TraceFiles, paths: Sequence[Path | str], output: Path, to: str, options: _Options
+) -> list[_Task]:
+    """Say for each rank what becomes of it."""
+    hosts, devices = found.hosts, found.devices
+    is_single = len(devices) == 1 and len(hosts) < 2
+    if is_single and not output.is_dir() and _is_file_name(paths, output, to):
+        chosen = format_for_writing(output, to)
+        sources = tuple(str(file) for file in (*hosts, *devices))
+        return [_Task(sources, -1, str(output), chosen.name, options)]
+    if output.is_file():
+        raise InputError(str(output), "is a file: ranks are written into a folder", "name another")
+    chosen = format_for_writing(output, to or _IN_FOLDERS)
+    # a host alone has nothing to choose from: it is looked at once only
+    recordings = [peek(file) for file in ([] if is_single else hosts)]
+    tasks = []
+    for host, device, rank in pair_recordings(recordings, [peek(file) for file in devices]):
+        host_file = hosts if is_single else hosts[host : host + 1]
+        target = output / f"rank{rank}{chosen.suffixes[0]}"
+        sources = tuple(str(file) for file in (*host_file, devices[device]))
+        tasks.append(_Task(sources, rank, str(target), chosen.name, options))
+    return tasks
+
+
+def _tasks_again(tasks: list[_Task], done: list[tuple[LinkedFile, Trace]], job: Job) -> list[_Task]:
+    """Say what to do once more, as the job showed more of a rank than it said by itself."""
+    shifts = dict(job.clocks.select("rank", "shift").iter_rows())
+    in_job = {trace.rank: trace.nodes["group"].to_list() for trace in job.traces}
+    task_of = {task.target: task for task in tasks}
+    again = []
+    for file, part in done:
+        group, shift = in_job[file.rank], shifts.get(file.rank, 0)
+        if shift or group != part.nodes["group"].to_list():
+            found = _Found(tuple(group), shift)
+            again.append(replace(task_of[file.target], found=found))
+    return again
+
+
+def _is_file_name(paths: Sequence[Path | str], output: Path, to: str) -> bool:
+    """Tell whether the output of one rank is meant to be a file."""
+    try:
+        format_for_writing(output)
+    except UsageError:
+        return bool(to) and not any(locate(path).is_dir() for path in paths)
+    return True
+
+
+def _run(
+    tasks: list[_Task], executor: Executor | None, progress: Callable[[str], None]
+) -> list[tuple[LinkedFile, Trace]]:
+    """Do the tasks, in this process if there is one and no executor is given."""
+    if executor is None and len(tasks) == 1:
+        return [_link_rank(tasks[0], progress)]
+    once_more = " once more" if tasks[0].found else ""
+    progress(f"linking {len(tasks)} ranks{once_more}")
+    sizes = [_size(task) for task in tasks]
+    done = []
+    with _pool(executor, len(tasks)) as pool:
+        pending = {pool.submit(_link_rank, task): size for task, size in
+                   zip(tasks, sizes, strict=True)}  # fmt: skip
+        try:
+            for future in as_completed(pending):
+                done.append(_result(future))
+                tell(sum(size for one, size in pending.items() if one.done()), sum(sizes))
+        finally:
+            for future in pending:
+                future.cancel()
+    return sorted(done, key=lambda pair: pair[0].rank)
+
+
+@contextmanager
+def _pool(executor: Executor | None, num_ranks: int) -> Iterator[Executor]:
+    """Give the executor, or a pool that lives as long as it is needed.
+
+    Two ranks at a time are linked in threads: most of the work is that of compiled code, which
+    lets others run meanwhile, and a process takes half a second to start. More threads would
+    wait for one another.
+    """
+    if executor is not None:
+        yield executor
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = min(num_ranks, cores or 1)
+    if workers <= _WORTH_THREADS:
+        with ThreadPoolExecutor(workers) as threads:
+            yield threads
+        return
+    # a process that is a copy of this one could wait for threads that it does not have
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        yield pool
+
+
+def _result(future: Future[tuple[LinkedFile, Trace]]) -> tuple[LinkedFile, Trace]:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        raise UsageError(
+            "", "a process that links a rank has ended early",
+            "is there memory enough? A script must begin its work under if __name__ == '__main__'",
+        ) from None  # fmt: skip
+
+
+def _size(task: _Task) -> int:
+    return sum(locate(path).stat().st_size for path in task.sources)
+
+
+def _link_rank(
+    task: _Task, progress: Callable[[str], None] = lambda _: None
+) -> tuple[LinkedFile, Trace]:
+    """Read, link and write one rank; give what it is, and a trace of its communication."""
+    trace = _linked(task, progress)
+    if task.found is not None:
+        trace = as_in_job(trace, task.found.group, task.found.shift)
+    target = locate(task.target)
+    progress(f"writing {target.name}")
+    left_out = formats.write(trace, target, to=task.format, schema=task.options.schema)
+    file = LinkedFile(
+        rank=trace.rank,
+        sources=task.sources,
+        target=task.target,
+        format=task.format,
+        nodes=trace.nodes.height,
+        deps=trace.deps.height,
+        issues=pl.concat([trace.issues, left_out]),
+    )
+    return file, _communication(trace)
+
+
+def _linked(task: _Task, progress: Callable[[str], None]) -> Trace:
+    """Read and link; what was read is not held on to once this returns."""
+    *hosts, device = _read_sources(task, progress)
+    ((_, _, rank),) = pair_recordings([], [recording_of(device)])
+    device = replace(device, rank=rank if task.rank < 0 else task.rank)
+    progress("linking")
+    if not hosts:
+        return link_device(device)
+    # raw args that will not be written need not be held
+    args = task.format not in _WITHOUT_ARGS
+    return link_pair(hosts[0], device, force=task.options.force, args=args)
+
+
+def _read_sources(task: _Task, progress: Callable[[str], None]) -> list[Trace]:
+    """Read the sources, the device trace beside the host trace, which takes longer."""
+    *hosts, device = task.sources
+    if not hosts:
+        progress(f"reading {Path(device).name}")
+        return [formats.read(device)]
+    (host,) = hosts
+    with ThreadPoolExecutor(1) as executor:
+        beside = executor.submit(formats.read, device)
+        progress(f"reading {Path(host).name}")
+        trace = formats.read(host)
+        _give_back_memory()
+        _ = trace.attributes  # which need less than the file, and that is let go of
+        return [trace, beside.result()]
+
+
+def _give_back_memory() -> None:
+    """Let the system have what threads are done with: glibc keeps it, a tenth of the peak."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
+
+
+def _communication(trace: Trace) -> Trace:
+    """Give a trace of the communication alone, which is what ranks have in common."""
+    nodes = trace.nodes.filter(pl.col("kind").is_in(COMMUNICATION))
+    # a source holds on to the file's bytes until its hash is asked for
+    sources = tuple(Source(one.path, one.format, one.size, "") for one in trace.provenance.sources)
+    return Trace(
+        nodes=nodes.with_columns(parent=pl.lit(-1, pl.Int64)),
+        deps=DEPS.empty(),
+        groups=trace.groups,
+        issues=trace.issues.clear(),
+        provenance=Provenance(trace.provenance.nadi_version, sources),
+        rank=trace.rank,
+        world_size=trace.world_size,
+        process=trace.process,
+    )

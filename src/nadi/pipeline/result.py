@@ -1,0 +1,134 @@
+"""What the main jobs found, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nadi.analyze.explained_time import Explained
+from nadi.analyze.exposed_communication import RankCommunication
+from nadi.analyze.stragglers import Stragglers
+from nadi.graph.critical_paths import CriticalPath
+from nadi.graph.event_graph import EventGraph, Replay
+from nadi.graph.windows import Window
+from nadi.model.trace import Job
+from nadi.whatif import Limit, WhatIf, what_if
+from nadi.whatif.system_change import OnSystem, Prices
+
+__all__ = ["Answers", "Prediction", "Run"]
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """A window of a job on another machine.
+
+    Attributes
+    ----------
+    change
+        The machine, and what of the job changes there.
+    prices
+        What each communication takes there.
+    what_if
+        The window after that change.
+    """
+
+    change: OnSystem
+    prices: Prices
+    what_if: WhatIf
+
+    def __repr__(self) -> str:
+        return f"<Prediction {self.change}: {self.what_if.step_ns} ns>"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What the main job found.
+
+    Attributes
+    ----------
+    job, graph, replay
+        The linked traces, their graph, and its replay without a change.
+    steps
+        The steps that the recording marks.
+    window
+        What was asked about: a step, all steps, or the whole trace.
+    path
+        The critical path through the window.
+    explained
+        How much of the measured time of the whole job the graph explains.
+    communication
+        Per rank, within the window.
+    stragglers
+        Which rank each collective of the window waited for.
+    what_ifs
+        One per change asked for, each made to the measured job alone.
+    prediction
+        The window on another machine, if one was named.
+    """
+
+    job: Job
+    graph: EventGraph
+    replay: Replay
+    steps: list[Window]
+    window: Window
+    path: CriticalPath
+    explained: Explained
+    communication: list[RankCommunication]
+    stragglers: Stragglers
+    what_ifs: list[WhatIf]
+    prediction: Prediction | None = None
+
+    def __repr__(self) -> str:
+        return f"<Run {self.window.name} of {self.job!r}: {self.measured_ns} ns>"
+
+    @property
+    def measured_ns(self) -> int:
+        """Measured length of the window."""
+        return self.window.length(self.graph.time)
+
+    @property
+    def replayed_ns(self) -> int:
+        """Length of the window in the replay without a change."""
+        return self.window.length(self.replay.time)
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What changes would do to a window of a job.
+
+    Attributes
+    ----------
+    graph
+        The job as measured.
+    window
+        What was asked about.
+    alone
+        Each change made by itself.
+    together
+        All of them, if there are several.
+    sweep
+        Values put into the changes, and all changes with each; then ``alone`` is empty.
+    limits
+        Ideals, if no change was asked for.
+    asked
+        The changes as they were written.
+    """
+
+    graph: EventGraph
+    window: Window
+    alone: list[WhatIf]
+    together: WhatIf | None
+    sweep: list[tuple[str, WhatIf]]
+    limits: list[Limit]
+    asked: tuple[str, ...]
+
+    @property
+    def whole(self) -> WhatIf:
+        """All changes together; without any the job as measured."""
+        if self.together is not None:
+            return self.together
+        return self.alone[0] if self.alone else what_if(self.graph, window=self.window)
+
+    @property
+    def measured_ns(self) -> int:
+        """Measured length of the window."""
+        return self.window.length(self.graph.time)

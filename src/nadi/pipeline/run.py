@@ -1,0 +1,217 @@
+"""The main job: traces in, answers out. The only place, beside ``cli``, that joins stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from nadi.analyze.explained_time import explain_time
+from nadi.analyze.exposed_communication import communication_by_rank
+from nadi.analyze.stragglers import find_stragglers
+from nadi.errors import InputError, UsageError
+from nadi.graph.build import build_graph
+from nadi.graph.critical_paths import walk_critical_path
+from nadi.graph.event_graph import EventGraph
+from nadi.graph.windows import Window, choose_window, find_steps
+from nadi.load.discover import find_files, pair_recordings, recording_of
+from nadi.load.recordings import load_job, read_all
+from nadi.load.system_library import read_system_file
+from nadi.model.trace import Trace
+from nadi.pipeline.on_system import on_system
+from nadi.pipeline.result import Answers, Prediction, Run
+from nadi.simulator.machine.system_file import SystemFile
+from nadi.whatif import ideal_limits, parse_change, parse_values, sweep
+from nadi.whatif import what_if as change_and_replay
+from nadi.whatif.reordering import Reordering, reorder
+from nadi.whatif.system_change import prices_on
+
+__all__ = ["ask", "load_devices", "load_job", "reorder_job", "run"]
+
+_Progress = Callable[[str], None]
+
+
+def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> list[Trace]:
+    """Read the device traces of a job, in order of rank, and link nothing.
+
+    Parameters
+    ----------
+    paths
+        Folders or files, as in :func:`load_job`; host traces are passed over.
+    progress
+        Called with a line of text before each file.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, no device trace is there, or two are of one rank.
+    """
+    devices = read_all(find_files([Path(path) for path in paths]).devices, progress)
+    ranked = pair_recordings([], [recording_of(trace) for trace in devices])
+    return [replace(devices[device], rank=rank) for _, device, rank in ranked]
+
+
+def run(
+    *paths: Path | str,
+    step: str | int = "all",
+    what_if: Sequence[str] = (),
+    system: Path | str = "",
+    force: bool = False,
+    progress: _Progress = lambda _: None,
+) -> Run:
+    """Answer what bounds a step, and what changes to it would do.
+
+    Parameters
+    ----------
+    paths
+        Folders or files, as in :func:`load_job`.
+    step
+        Number of a step, or ``all``.
+    what_if
+        Changes such as ``scale aten::mm 0.5``, each tried alone.
+    system
+        A system as :func:`nadi.load_system` takes it, to predict the step there.
+    force
+        As in :func:`load_job`.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, files do not belong together, or no operation has a time.
+    UsageError
+        If the step is not there, a change is not understood or matches nothing, or the system
+        is not for as many ranks.
+    """
+    described = read_system_file(system) if system else None
+    changes = [parse_change(text) for text in what_if]
+    graph = _load_graph(paths, progress, force=force)
+    steps = find_steps(graph)
+    window = choose_window(graph, steps, str(step))
+    progress("finding the critical path")
+    measured = graph.replay()
+    path = walk_critical_path(measured, window)
+    prediction = None
+    if described is not None:
+        progress("predicting")
+        prediction = _predict(graph, described, window)
+    start, end = window.start(graph.time), window.end(graph.time)
+    return Run(
+        job=graph.job,
+        graph=graph,
+        replay=measured,
+        steps=steps,
+        window=window,
+        path=path,
+        explained=explain_time(graph),
+        communication=communication_by_rank(graph.job, start, end),
+        stragglers=find_stragglers(measured, window),
+        what_ifs=[change_and_replay(graph, one, window=window) for one in changes],
+        prediction=prediction,
+    )
+
+
+def _load_graph(
+    paths: Sequence[Path | str],
+    progress: _Progress,
+    *,
+    force: bool = False,
+    tensors: bool = False,
+) -> EventGraph:
+    """Load a job, and build its graph."""
+    job = load_job(*paths, force=force, tensors=tensors, progress=progress)
+    progress("building the event graph")
+    graph = build_graph(job)
+    if graph.num_ops == 0:
+        raise InputError(
+            ", ".join(map(str, paths)), "no operation here has a time",
+            "record while the program runs, with the profiler active",
+        )  # fmt: skip
+    return graph
+
+
+def _predict(graph: EventGraph, described: SystemFile, window: Window) -> Prediction:
+    change = on_system(graph.job, described)
+    answer = change_and_replay(graph, change, window=window)
+    return Prediction(change, prices_on(graph, change.system), answer)
+
+
+def ask(
+    *paths: Path | str,
+    changes: Sequence[str] = (),
+    step: str | int = "all",
+    sweep_over: str = "",
+    progress: _Progress = lambda _: None,
+) -> Answers:
+    """Answer what changes would do, alone and together; without any, what ideals would.
+
+    Parameters
+    ----------
+    paths
+        Folders with a pair per rank, or the files themselves in any order.
+    changes
+        As :func:`nadi.parse_change` reads them.
+    step
+        Number of a step, or ``all``.
+    sweep_over
+        Values for the place of ``{}`` in all changes: ``0.5,1,2`` or ``0.5:2:0.25``.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, files do not belong together, or no operation has a time.
+    UsageError
+        If the step is not there, or a change is not understood or matches nothing.
+    """
+    values = parse_values(sweep_over) if sweep_over else []
+    if values and not any("{}" in change for change in changes):
+        raise UsageError("--sweep", "no change has a place for the values", "write {} in one")
+    for change in changes:
+        for value in values or [""]:
+            parse_change(change.replace("{}", value) if values else change)
+    graph = _load_graph(paths, progress)
+    window = choose_window(graph, find_steps(graph), str(step))
+    alone, together, swept, limits = [], None, [], []
+    if values:
+        swept = sweep(graph, changes, values, window)
+    elif changes:
+        alone = [change_and_replay(graph, one, window=window) for one in changes]
+        together = change_and_replay(graph, *changes, window=window) if len(changes) > 1 else None
+    else:
+        limits = ideal_limits(graph, window)
+    return Answers(graph, window, alone, together, swept, limits, tuple(changes))
+
+
+def reorder_job(
+    *paths: Path | str,
+    step: str | int = "all",
+    most: int | None = 0,
+    progress: _Progress = lambda _: None,
+) -> Reordering:
+    """Say what may start earlier than it does, and what it gains; make the best moves.
+
+    Parameters
+    ----------
+    paths
+        Folders with a pair per rank, or the files themselves in any order.
+    step
+        Number of a step, or ``all``.
+    most
+        How many moves to make at most; None for all that gain.
+    progress
+        Called with a line of text before each longer stage.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, files do not belong together, or no operation has a time.
+    UsageError
+        If the step is not there, or no rank has dependencies by tensors.
+    """
+    graph = _load_graph(paths, progress, tensors=True)
+    window = choose_window(graph, find_steps(graph), str(step))
+    progress("trying what may start earlier")
+    return reorder(graph, window, most)

@@ -1,0 +1,38 @@
+"""Simulate a job: its traces and those of custom collectives are read, and the engine runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nadi.load.simulation_jobs import read_job, read_ranks
+from nadi.model.trace import Job, Trace
+from nadi.simulator.engine_driver import simulate_job
+from nadi.simulator.machine.system import System
+from nadi.simulator.simulation import Simulation
+
+__all__ = ["simulate"]
+
+
+def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulation:
+    """Predict when each node of a job would run on a system.
+
+    Parameters
+    ----------
+    job
+        A trace per rank, in order of rank; a linked job; or where they are, as
+        :func:`nadi.load.read_job` takes it.
+    system
+        The machine.
+
+    Raises
+    ------
+    InputError, UsageError
+        If the job does not fit the system, or cannot be simulated.
+    PairError
+        If it never comes to an end: with who waits for whom.
+    """
+    if isinstance(job, (str, Path)):
+        job = read_job(job)
+    own = system.collectives.custom
+    return simulate_job(job, system, {name: read_ranks(prefix) for name, prefix in own.items()})

@@ -1,0 +1,78 @@
+"""A job as measured and as predicted on another machine, side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from nadi.graph.critical_paths import CriticalPath
+from nadi.pipeline.result import Prediction
+from nadi.report.text_layout import make_table
+from nadi.units import format_count, format_ns, format_percent, printable
+
+__all__ = ["describe_prediction", "print_prediction"]
+
+
+def describe_prediction(prediction: Prediction, measured: CriticalPath) -> dict[str, Any]:
+    """Give what is predicted, beside what was measured; times are int ns."""
+    answer = prediction.what_if
+    return {
+        "system": prediction.change.system.name,
+        "measured_ns": answer.measured_ns,
+        "predicted_ns": answer.step_ns,
+        "kernel_factor": prediction.change.kernel_factor,
+        "computation": prediction.change.reason,
+        "measured_by_kind": _by_kind(measured),
+        "predicted_by_kind": _by_kind(answer.path),
+        "communication": prediction.prices.by_type.rename(
+            {"measured": "measured_ns", "predicted": "predicted_ns"}
+        ).to_dicts(),
+    }
+
+
+def print_prediction(data: dict[str, Any], console: Console) -> None:
+    """Print what :func:`describe_prediction` gave."""
+    measured, predicted = data["measured_ns"], data["predicted_ns"]
+    verb = "longer" if predicted > measured else "shorter"
+    console.print(
+        Text.assemble(
+            "\non ", (printable(data["system"]), "bold"), ": measured ", format_ns(measured),
+            ", predicted ", (format_ns(predicted), "bold"),
+            f", {format_percent(abs(predicted - measured), measured)} {verb}",
+        )
+    )  # fmt: skip
+    table = make_table(
+        "critical path by kind", kind="left", measured="right", predicted="right"
+    )  # fmt: skip
+    kinds = data["measured_by_kind"], data["predicted_by_kind"]
+    for kind in dict.fromkeys([*kinds[0], *kinds[1]]):
+        cells = (format_ns(times.get(kind, 0)) for times in kinds)
+        table.add_row(kind.replace("_", " "), *cells)
+    table.add_row("total", format_ns(sum(kinds[0].values())), format_ns(sum(kinds[1].values())),
+                  style="bold")  # fmt: skip
+    console.print(table)
+    if data["communication"]:
+        _print_communication(data["communication"], console)
+    console.print(Text(printable(data["computation"])))
+
+
+def _print_communication(rows: list[dict[str, Any]], console: Console) -> None:
+    table = make_table(
+        "communication of the whole recording, all ranks",
+        type="left", times="right", measured="right", predicted="right", note="left",
+    )  # fmt: skip
+    for row in rows:
+        notes = [f"simulated as {row['simulated_as']}"] if row["simulated_as"] else []
+        if row["left"]:
+            notes.append(f"{format_count(row['left'])} more as measured: size or ranks unknown")
+        table.add_row(
+            row["type"], format_count(row["priced"]), format_ns(row["measured_ns"]),
+            format_ns(row["predicted_ns"]), "; ".join(notes),
+        )  # fmt: skip
+    console.print(table)
+
+
+def _by_kind(path: CriticalPath) -> dict[str, int]:
+    return {kind.replace(" ", "_"): time for kind, time in path.by_kind().items()}

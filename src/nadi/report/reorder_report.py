@@ -1,0 +1,118 @@
+"""What ``nadi reorder`` tells: a line for each move, what holds the rest, and what was moved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from nadi.report.text_layout import make_table, name_cell
+from nadi.units import format_count, format_ns, format_percent, printable
+from nadi.whatif.reordering import Candidate, Reordering
+
+__all__ = ["describe_reordering", "print_reordering"]
+
+
+def describe_reordering(answer: Reordering, top: int) -> dict[str, Any]:
+    """Compute what ``--json`` prints; times are int ns, ``top`` moves are given."""
+    found, together = answer.found, answer.together
+    origin = answer.start_ns
+    return {
+        "window": answer.window.name,
+        "measured_ns": found.step_ns,
+        "operations": found.num_units,
+        "may_pass_another": found.num_free,
+        "could_gain": found.num_hopeful,
+        "moves_tried": found.num_simulated,
+        "held_by": found.blocked,
+        "moves": [_describe(one, origin) for one in found.candidates[:top]],
+        "applied": [_describe(one, origin) for one in answer.applied],
+        "after_all": None
+        if together is None
+        else {
+            "step_ns": together.step_ns,
+            "gain_ns": together.gain_ns,
+            "bound_by_kind": together.bound_by[0].replace(" ", "_"),
+            "bound_by_operation": together.bound_by[1],
+        },
+    }
+
+
+def _describe(one: Candidate, origin: int) -> dict[str, Any]:
+    return {
+        "operation": one.name,
+        "kind": one.kind,
+        "ranks": list(one.ranks),
+        "operations_moved": one.num_moved,
+        "right_after": one.change.after,
+        "held_there_by": one.held_by,
+        "start_ns": one.start_ns - origin,
+        "legal_start_ns": one.legal_ns - origin,
+        "legal_start_without_reuse_of_memory_ns": one.renamed_ns - origin,
+        "new_start_ns": one.new_start_ns - origin,
+        "gain_ns": one.gain_ns,
+        "step_ns": one.step_ns,
+        "nodes": [
+            {"rank": move.rank, "rows": list(move.rows), "after": move.after}
+            for move in one.change.moves
+        ],
+    }
+
+
+def print_reordering(answer: Reordering, top: int, console: Console) -> None:
+    """Print the page of text."""
+    data = describe_reordering(answer, top)
+    measured = data["measured_ns"]
+    count = {key: format_count(data[key]) for key in
+             ("operations", "may_pass_another", "could_gain", "moves_tried")}  # fmt: skip
+    console.print(Text(
+        f"{data['window']}: measured {format_ns(measured)}\n"
+        f"{count['operations']} operations, {count['may_pass_another']} may pass another one "
+        f"alone; {count['could_gain']} could gain, {count['moves_tried']} moves tried"
+    ))  # fmt: skip
+    if data["held_by"]:
+        held = (f"{printable(name)} {format_count(n)}" for name, n in data["held_by"].items())
+        console.print(Text(f"the others are held by: {', '.join(held)}"))
+    if data["moves"]:
+        _print_moves("may start earlier", data["moves"], console)
+    else:
+        console.print(Text("nothing on the critical path may start earlier and gain"))
+    if data["applied"]:
+        _print_moves("moved, one after the other", data["applied"], console)
+        after = data["after_all"]
+        console.print(Text(
+            f"after all: {format_ns(after['step_ns'])}, {format_ns(after['gain_ns'])} less "
+            f"({format_percent(after['gain_ns'], measured)}); then bound by "
+            f"{after['bound_by_kind'].replace('_', ' ')}, most of it "
+            f"{printable(after['bound_by_operation']) or 'between operations'}"
+        ))  # fmt: skip
+
+
+def _print_moves(title: str, moves: list[dict[str, Any]], console: Console) -> None:
+    table = make_table(
+        title,
+        **{"operation": "left", "ranks": "left", "starts at": "right", "sooner": "right",
+           "at most": "right", "gain": "right", "right after": "left", "held by": "left"},
+    )  # fmt: skip
+    for row in moves:
+        start, others = row["start_ns"], row["operations_moved"] - 1
+        with_it = f" +{others}" if others else ""
+        table.add_row(
+            name_cell(row["operation"] + with_it), _ranks(row["ranks"]), format_ns(start),
+            format_ns(start - row["new_start_ns"]), format_ns(start - row["legal_start_ns"]),
+            format_ns(row["gain_ns"]),
+            name_cell(row["right_after"]), row["held_there_by"],
+        )  # fmt: skip
+    console.print(table)
+
+
+def _ranks(ranks: list[int]) -> str:
+    """Write ranks shortly: ``0-3, 6``."""
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and rank == parts[-1][-1] + 1:
+            parts[-1][1:] = [rank]
+        else:
+            parts.append([rank])
+    return ", ".join("-".join(map(str, part)) for part in parts)

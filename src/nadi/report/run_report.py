@@ -1,0 +1,307 @@
+"""What ``nadi run`` tells: as data, as JSON and CSV files, and as a page of text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+from rich.console import Console
+from rich.text import Text
+
+from nadi.formats.files import check_writable, write_beside
+from nadi.graph.critical_paths import CriticalPath
+from nadi.load.discover import RESULT_FILES
+from nadi.model.issues import summed_issues
+from nadi.model.schema import UNBOUNDED
+from nadi.pipeline.result import Run
+from nadi.report.prediction_report import describe_prediction, print_prediction
+from nadi.report.schedule_timeline import write_timeline
+from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, to_json
+from nadi.units import format_count, format_ns, format_percent, printable
+
+__all__ = ["check_results_folder", "print_path", "print_summary", "summarize", "write_results"]
+
+_ALWAYS_SHOWN = ("link.matched", "link.no-host")  # what all answers rest on
+_NAME_IN_LINE = 40
+
+
+def summarize(run: Run) -> dict[str, Any]:
+    """Compute the content of ``summary.json``; times are int ns.
+
+    ``exposed_comm_ns`` is the mean over ranks, rounded down; ``per_rank`` has each.
+    """
+    exposed = [c.exposed for c in run.communication]
+    return {
+        "ranks": len(run.job.traces),
+        "world_size": run.job.world_size,
+        "nodes": run.job.num_nodes,
+        "nodes_by_kind": _nodes_by_kind(run),
+        "dependencies_by_kind": _dependencies_by_kind(run),
+        "collectives_matched": run.job.num_collectives,
+        "transfers_matched": run.job.num_transfers,
+        "clocks": _clocks(run),
+        "window": run.window.name,
+        "steps": [
+            {
+                "step": step.number,
+                "measured_ns": step.length(run.graph.time),
+                "replayed_ns": step.length(run.replay.time),
+            }
+            for step in run.steps
+        ],
+        "measured_ns": run.measured_ns,
+        "replayed_ns": run.replayed_ns,
+        **_critical_path(run.path),
+        "explained": {
+            "measured_ns": run.explained.measured_ns,
+            "explained_ns": run.explained.explained_ns,
+            "device_operations": run.explained.num_device_operations,
+            "late_starts": run.explained.num_late,
+        },
+        "exposed_comm_ns": sum(exposed) // len(exposed),
+        "per_rank": [
+            {"rank": c.rank, "communication_ns": c.communication, "exposed_comm_ns": c.exposed}
+            for c in run.communication
+        ],
+        "stragglers": {
+            "ranks": _in_ns(run.stragglers.ranks, "caused", "waited"),
+            "collectives": _in_ns(
+                run.stragglers.collectives.sort("waited", descending=True).head(TOP),
+                "time", "waited", "longest",
+            ),
+        },
+        "what_if": [
+            {"change": "; ".join(map(str, asked.changes)), "step_ns": asked.step_ns}
+            for asked in run.what_ifs
+        ],
+        "on_system": (
+            describe_prediction(run.prediction, run.path) if run.prediction else None
+        ),
+        "issues": _issues(run),
+        "sources": [
+            msgspec.to_builtins(source)
+            for trace in run.job.traces
+            for source in trace.provenance.sources
+        ],
+        "nadi_version": run.job.traces[0].provenance.nadi_version,
+    }  # fmt: skip
+
+
+def _critical_path(path: CriticalPath) -> dict[str, Any]:
+    return {
+        "critical_path_ns": path.length,
+        "critical_path_by_kind": {
+            kind.replace(" ", "_"): time for kind, time in path.by_kind().items()
+        },
+        "critical_path_top": [
+            {"name": name, "kind": kind.replace(" ", "_"), "ns": time, "count": count,
+             "ranks": ranks}
+            for name, kind, time, count, ranks in path.by_operation().head(TOP).iter_rows()
+        ],
+    }  # fmt: skip
+
+
+def _in_ns(table: pl.DataFrame, *times: str) -> list[dict[str, Any]]:
+    """Give rows as objects, with the unit in the names of times."""
+    return table.rename({name: f"{name}_ns" for name in times}).to_dicts()
+
+
+def write_results(run: Run, folder: Path) -> list[Path]:
+    """Write ``summary.json``, ``critical_path.csv`` and ``timeline.json.gz`` into ``folder``.
+
+    They appear only when all are complete. Times in the CSV file are ns since the
+    first event of the job.
+    """
+    summary, csv, timeline = (folder / name for name in RESULT_FILES)
+    with write_beside(summary) as summary_file, write_beside(csv) as csv_file:
+        summary_file.write(to_json(summarize(run)))
+        run.path.segments.with_columns(
+            duration_ns=pl.col("end") - pl.col("start"),
+        ).rename({"start": "start_ns", "end": "end_ns"}).write_csv(csv_file)
+        summary_file.flush()
+        csv_file.flush()  # a disk that is full shows before anything is replaced
+        write_timeline(timeline, run.replay, run.path)
+    return [summary, csv, timeline]
+
+
+def check_results_folder(folder: Path) -> None:
+    """Raise InputError if :func:`write_results` could not write into ``folder``; makes nothing."""
+    for name in RESULT_FILES:
+        check_writable(folder / name)
+
+
+def print_summary(run: Run, console: Console) -> None:
+    """Print the page of text."""
+    data = summarize(run)
+    _print_job(data, console)
+    _print_times(run, data, console)
+    _print_explained(run, console)
+    print_path(run.path, console)
+    _print_communication(data, console)
+    _print_stragglers(data, console)
+    _print_what_ifs(data, console)
+    if data["on_system"]:
+        print_prediction(data["on_system"], console)
+    shown = (i for i in data["issues"] if i["severity"] != "info" or i["code"] in _ALWAYS_SHOWN)
+    print_issues(shown, console)
+
+
+def _print_job(data: dict[str, Any], console: Console) -> None:
+    ranks = f"{data['ranks']} rank{'s' if data['ranks'] != 1 else ''}"
+    if data["world_size"] > data["ranks"]:
+        ranks += f" of {data['world_size']}"
+    kinds = ", ".join(f"{format_count(n)} {kind}" for kind, n in data["nodes_by_kind"].items())
+    console.print(f"[bold]{ranks}[/], {format_count(data['nodes'])} nodes: {kinds}")
+    deps = ", ".join(f"{format_count(n)} {k}" for k, n in data["dependencies_by_kind"].items())
+    matched = f"{format_count(data['collectives_matched'])} collectives"
+    if data["transfers_matched"]:
+        matched += f", {format_count(data['transfers_matched'])} transfers from rank to rank"
+    console.print(f"dependencies: {deps}; matched across ranks: {matched}")
+    _print_clocks(data["clocks"], console)
+
+
+def _print_clocks(clocks: list[dict[str, Any]], console: Console) -> None:
+    """Say how far the clocks of ranks may be off; those that were shifted are issues too."""
+    low = [clock["low_ns"] for clock in clocks if clock["rank"] != clock["reference"]]
+    high = [clock["high_ns"] for clock in clocks if clock["rank"] != clock["reference"]]
+    if not low:
+        return
+    ends = [
+        "unbounded" if None in bounds else format_ns(most(bounds))
+        for bounds, most in ((low, min), (high, max))
+    ]
+    shifted = sum(clock["shift_ns"] != 0 for clock in clocks)
+    verdict = f"{shifted} of {len(clocks)} ranks shifted" if shifted else "none had to be shifted"
+    console.print(
+        f"clocks: {verdict}; what ranks did together leaves room for {ends[0]} to {ends[1]}"
+    )
+
+
+def _print_times(run: Run, data: dict[str, Any], console: Console) -> None:
+    steps = data["steps"]
+    if steps:
+        shown = ", ".join(f"{s['step']}: {format_ns(s['measured_ns'])}" for s in steps[:8])
+        more = f", and {len(steps) - 8} more" if len(steps) > 8 else ""
+        console.print(f"steps found: {shown}{more}")
+    else:
+        console.print("steps found: none (no ProfilerStep marks); the whole trace is one")
+    same = "exactly" if run.measured_ns == run.replayed_ns else "NOT the measured time"
+    console.print(
+        f"[bold]{run.window.name}[/]: measured [bold]{format_ns(run.measured_ns)}[/], "
+        f"replayed {format_ns(run.replayed_ns)} ({same})"
+    )
+
+
+def _print_explained(run: Run, console: Console) -> None:
+    found = run.explained
+    late = f"{format_count(found.num_late)} of {format_count(found.num_device_operations)}"
+    started = f"; {late} device operations start late for no known reason"
+    console.print(
+        f"explained by dependencies: {format_ns(found.explained_ns)} of "
+        f"{format_ns(found.measured_ns)} over the whole recording ({found.error:+.2%})"
+        + (started if found.num_device_operations else "")
+    )
+
+
+def print_path(path: CriticalPath, console: Console) -> None:
+    """Print what the path is made of, by kind and by operation."""
+    table = make_table("critical path by kind", kind="left", time="right", share="right")
+    total = path.length
+    for kind, time in path.by_kind().items():
+        table.add_row(kind, format_ns(time), format_percent(time, total))
+    table.add_row("total", format_ns(total), "", style="bold")
+    console.print(table)
+    table = make_table(
+        "operations that weigh most on it",
+        operation="left", kind="left", time="right", share="right", times="right", ranks="left",
+    )  # fmt: skip
+    for name, kind, time, count, ranks in path.by_operation().head(TOP).iter_rows():
+        shown = name_cell(name, "(between operations)")
+        on = ",".join(map(str, ranks))
+        table.add_row(
+            shown, kind, format_ns(time), format_percent(time, total), format_count(count), on
+        )
+    console.print(table)
+
+
+def _print_communication(data: dict[str, Any], console: Console) -> None:
+    exposed, total = data["exposed_comm_ns"], data["measured_ns"]
+    if not any(rank["communication_ns"] for rank in data["per_rank"]):
+        console.print("exposed communication: none (no communication in this window)")
+        return
+    worst = max(data["per_rank"], key=lambda rank: rank["exposed_comm_ns"])
+    most = f"; most on rank {worst['rank']}: {format_ns(worst['exposed_comm_ns'])}"
+    console.print(
+        f"exposed communication: [bold]{format_ns(exposed)}[/] "
+        f"({format_percent(exposed, total)}){' a rank' if data['ranks'] > 1 else ''}"
+        f"{most if data['ranks'] > 1 else ''}"
+    )
+
+
+def _print_stragglers(data: dict[str, Any], console: Console) -> None:
+    found = data["stragglers"]
+    if not found["collectives"]:
+        return
+    table = make_table(
+        "who was waited for in collectives",
+        rank="right", **{"times last": "right", "others waited for it": "right",
+                         "it waited": "right"},
+    )  # fmt: skip
+    for row in found["ranks"]:
+        table.add_row(
+            str(row["rank"]), format_count(row["times_last"]), format_ns(row["caused_ns"]),
+            format_ns(row["waited_ns"]),
+        )  # fmt: skip
+    console.print(table)
+    worst = max(found["collectives"], key=lambda row: row["longest_ns"])
+    what = printable(worst["operation"], _NAME_IN_LINE) or "no operation"
+    line = (
+        f"longest wait: {format_ns(worst['longest_ns'])} for rank {worst['rank']} in "
+        f"{printable(worst['name'], _NAME_IN_LINE)}, late by {worst['cause']}, most of it {what}"
+    )
+    console.print(Text(line))
+
+
+def _print_what_ifs(data: dict[str, Any], console: Console) -> None:
+    for change in data["what_if"]:
+        gain = data["replayed_ns"] - change["step_ns"]
+        console.print(
+            Text.assemble(
+                "what if ", (change["change"], "bold"), ": ",
+                (format_ns(change["step_ns"]), "bold"),
+                f", {format_percent(abs(gain), data['replayed_ns'])} "
+                f"{'shorter' if gain >= 0 else 'longer'}",
+            )
+        )  # fmt: skip
+
+
+def _nodes_by_kind(run: Run) -> dict[str, int]:
+    categories = pl.concat([trace.nodes["category"] for trace in run.job.traces])
+    counts = categories.cast(pl.String).value_counts(sort=True)
+    return dict(counts.iter_rows())
+
+
+def _dependencies_by_kind(run: Run) -> dict[str, int]:
+    kinds = pl.concat([trace.deps["kind"] for trace in run.job.traces])
+    return dict(kinds.cast(pl.String).value_counts(sort=True).iter_rows())
+
+
+def _clocks(run: Run) -> list[dict[str, Any]]:
+    """Give shift and bounds of each rank's clock; None where there is no bound."""
+    return [
+        {
+            "rank": rank,
+            "reference": reference,
+            "shift_ns": shift,
+            "low_ns": low if low > -UNBOUNDED else None,
+            "high_ns": high if high < UNBOUNDED else None,
+        }
+        for rank, reference, shift, low, high in run.job.clocks.iter_rows()
+    ]
+
+
+def _issues(run: Run) -> list[dict[str, Any]]:
+    tables = [*(trace.issues for trace in run.job.traces), run.job.issues]
+    return summed_issues(tables).to_dicts()

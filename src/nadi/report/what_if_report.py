@@ -1,0 +1,90 @@
+"""What ``nadi what-if`` tells: a line for each change, all together, a sweep, and ideals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from nadi.pipeline.result import Answers
+from nadi.report.text_layout import make_table, name_cell
+from nadi.units import format_ns, format_percent, printable
+from nadi.whatif import WhatIf
+
+__all__ = ["describe_answers", "print_answers"]
+
+_BETWEEN = "(between operations)"
+
+
+def describe_answers(answers: Answers) -> dict[str, Any]:
+    """Compute what ``--json`` prints; times are int ns."""
+    together = answers.together
+    return {
+        "window": answers.window.name,
+        "measured_ns": answers.measured_ns,
+        "changes": [_describe(answer) for answer in answers.alone],
+        "together": _describe(together) if together else None,
+        "sweep": [{"value": value, **_describe(answer)} for value, answer in answers.sweep],
+        "ideals": [
+            {"name": limit.name, "step_ns": limit.step_ns,
+             "gain_ns": answers.measured_ns - limit.step_ns}
+            for limit in answers.limits
+        ],
+    }  # fmt: skip
+
+
+def _describe(answer: WhatIf) -> dict[str, Any]:
+    kind, name = answer.bound_by
+    return {
+        "change": "; ".join(map(str, answer.changes)),
+        "step_ns": answer.step_ns,
+        "gain_ns": answer.gain_ns,
+        "bound_by_kind": kind.replace(" ", "_"),
+        "bound_by_operation": name,
+        "critical_path_by_kind": {
+            kind.replace(" ", "_"): time for kind, time in answer.path.by_kind().items()
+        },
+    }
+
+
+def print_answers(answers: Answers, console: Console) -> None:
+    """Print the page of text."""
+    data = describe_answers(answers)
+    measured = data["measured_ns"]
+    console.print(Text(f"{data['window']}: measured {format_ns(measured)}"))
+    if data["changes"]:
+        rows = [(row["change"], row) for row in data["changes"]]
+        if data["together"]:
+            rows.append(("all together", data["together"]))
+        _print_table("after the change", "change", rows, measured, console)
+    if data["sweep"]:
+        rows = [(row["value"], row) for row in data["sweep"]]
+        _print_table("; ".join(answers.asked), "value", rows, measured, console)
+    if data["ideals"]:
+        table = make_table(
+            "if one cause were gone", ideal="left", time="right", gain="right", part="right"
+        )
+        for limit in data["ideals"]:
+            table.add_row(
+                limit["name"], format_ns(limit["step_ns"]), format_ns(limit["gain_ns"]),
+                format_percent(limit["gain_ns"], measured),
+            )  # fmt: skip
+        console.print(table)
+
+
+def _print_table(
+    title: str, first: str, rows: list[tuple[str, dict[str, Any]]], measured: int, console: Console
+) -> None:
+    table = make_table(
+        printable(title),
+        **{first: "left", "time": "right", "gain": "right", "part": "right",
+           "then bound by": "left", "most of it": "left"},
+    )  # fmt: skip
+    for label, row in rows:
+        table.add_row(
+            name_cell(label), format_ns(row["step_ns"]), format_ns(row["gain_ns"]),
+            format_percent(row["gain_ns"], measured), row["bound_by_kind"].replace("_", " "),
+            name_cell(row["bound_by_operation"], _BETWEEN),
+        )  # fmt: skip
+    console.print(table)

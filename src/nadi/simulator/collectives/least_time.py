@@ -1,0 +1,163 @@
+"""The least time that links allow for a collective: bytes by bandwidth, without any latency."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.simulator.collectives.phases import Phase, Recipe
+from nadi.simulator.engine import machine_state as M
+from nadi.simulator.machine.system import Dimension, System
+
+__all__ = ["UNKNOWN", "least_time"]
+
+Ints = npt.NDArray[np.int64]
+
+UNKNOWN = -1.0
+
+
+def least_time(system: System, recipe: Recipe, size: int, ranks: Ints) -> float:
+    """Say how long a collective takes at least, if all that it has to move moves at once.
+
+    In each dimension the bytes that have to pass its links, whatever the algorithm, are divided
+    by what all of them carry; phases in one dimension come one after the other, and dimensions
+    work beside each other. So the most loaded dimension says how long it takes. A phase among
+    all members, whatever dimensions lie between them, is bounded in each dimension by what
+    those on one side of a cut have to tell the others.
+
+    Parameters
+    ----------
+    system
+        The machine; as it is, and not as ASTRA-sim lets messages share links.
+    recipe
+        The phases of the collective.
+    size
+        Bytes that each member gives.
+    ranks
+        int64, shape (members,): used where a phase is among all members.
+
+    Returns
+    -------
+    float
+        In ns; ``UNKNOWN`` if there is a phase of a kind that nothing is known of.
+        O(members log members).
+    """
+    dimensions = system.network.dimensions
+    busy = [0.0] * len(dimensions)
+    now = float(size)
+    for phase in recipe.phases:
+        if phase.comm not in _KNOWN:
+            return UNKNOWN
+        if phase.dim >= 0:
+            busy[phase.dim] += _time_in(dimensions[phase.dim], phase, now)
+        else:
+            for d, time in enumerate(_times_between(system, phase, now, ranks)):
+                busy[d] += time
+        if phase.comm in (M.REDUCE_SCATTER, M.SCATTER):
+            now /= phase.size
+        elif phase.comm in (M.ALL_GATHER, M.GATHER):
+            now *= phase.size
+    return max(busy)
+
+
+_TO_OR_FROM_ROOT = (M.BROADCAST, M.REDUCE_TO, M.GATHER, M.SCATTER)
+_KNOWN = (M.ALL_REDUCE, M.REDUCE_SCATTER, M.ALL_GATHER, M.ALL_TO_ALL, *_TO_OR_FROM_ROOT)
+
+
+def _time_in(dimension: Dimension, phase: Phase, size: float) -> float:
+    """Give the least time of a phase among ranks that differ in one dimension only."""
+    n = phase.size
+    if phase.comm in _TO_OR_FROM_ROOT:
+        return _past_one(phase.comm, size, 1, n) / (_links(dimension, n) * dimension.bandwidth)
+    moved = _crossing(phase.comm, size, np.ones(n, dtype=np.int64))
+    if phase.comm == M.ALL_TO_ALL:
+        moved *= _hops(dimension, n) if n == dimension.size else 1
+    return moved / (n * _lanes(dimension, n) * dimension.bandwidth)
+
+
+def _times_between(system: System, phase: Phase, size: float, ranks: Ints) -> list[float]:
+    """Give the least time of a phase among some ranks, by what has to pass each dimension."""
+    times, stride = [], 1
+    for dimension in system.network.dimensions:
+        place = ranks // stride % dimension.size
+        members = _counts(place)
+        k = members.size
+        if k < 2:
+            times.append(0.0)
+        elif phase.comm in _TO_OR_FROM_ROOT:
+            # the part of the root has fewer links the fewer members it has
+            moved = _past_one(phase.comm, size, int(members.max()), ranks.size)
+            beside = max(int(members.max()), _num_different(ranks % stride))
+            times.append(moved / (beside * _links(dimension, k) * dimension.bandwidth))
+        else:
+            # a message changes its lower coordinates first, and so may leave from a rank that
+            # is no member
+            lower, upper = _num_different(ranks % stride), _num_different(ranks // stride)
+            senders = max(ranks.size, lower * upper)
+            moved = _crossing(phase.comm, size, members)
+            if phase.comm == M.ALL_TO_ALL and (members == members[0]).all():
+                moved *= _hops(dimension, k) if k == dimension.size else 1.0
+            times.append(moved / (senders * _lanes(dimension, k) * dimension.bandwidth))
+        stride *= dimension.size
+    return times
+
+
+def _counts(places: Ints) -> Ints:
+    """Say how often each place is there; of a small group numpy takes longer to begin."""
+    if places.size > _FEW:
+        return np.asarray(np.unique(places, return_counts=True)[1])
+    return np.array(list(Counter(places.tolist()).values()), dtype=np.int64)
+
+
+def _num_different(places: Ints) -> int:
+    return len(set(places.tolist())) if places.size <= _FEW else np.unique(places).size
+
+
+_FEW = 64
+
+
+def _crossing(comm: int, size: float, members: Ints) -> float:
+    """Give the bytes that have to go from a part of the members to another, over all parts.
+
+    A part needs what the others have only once, and tells them its own sum, not each summand.
+    """
+    k, n = members.size, int(members.sum())
+    if comm == M.ALL_REDUCE:
+        return 2 * (k - 1) * size
+    if comm == M.REDUCE_SCATTER:
+        return (k - 1) * size
+    if comm == M.ALL_GATHER:
+        return (k - 1) * n * size
+    return float((members * (n - members)).sum()) * size / n
+
+
+def _past_one(comm: int, size: float, part: int, n: int) -> float:
+    """Give the bytes that a part of the members, which may be the root's, sends or takes."""
+    if comm == M.GATHER:
+        return (n - part) * size
+    return (n - part) / n * size if comm == M.SCATTER else size
+
+
+def _links(dimension: Dimension, k: int) -> float:
+    """Give how many links a rank has at most in a dimension to ``k`` ranks."""
+    return 2 if dimension.topology == "mesh" and k > 2 else _lanes(dimension, k)
+
+
+def _lanes(dimension: Dimension, k: int) -> float:
+    """Give how many links a rank has in a dimension to ``k`` ranks, itself among them."""
+    if dimension.topology == "switch":
+        return 1
+    if dimension.topology == "fully-connected":
+        return k - 1
+    if dimension.topology == "mesh" and k == dimension.size:
+        return 2 * (k - 1) / k  # those at its ends have one
+    return 2 if dimension.size > 2 else 1
+
+
+def _hops(dimension: Dimension, n: int) -> float:
+    """Give how many links lie between two different ranks of a dimension, on average."""
+    if dimension.topology == "ring":
+        return (n * n // 4) / (n - 1)
+    return (n + 1) / 3 if dimension.topology == "mesh" else 1

@@ -1,0 +1,171 @@
+"""Who sends how much to whom in a phase of a collective."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.simulator.collectives.phases import Phase
+from nadi.simulator.collectives.step_tables import ROOTED, Steps
+from nadi.simulator.engine import machine_state as M
+
+__all__ = ["messages_of", "sends_by_steps"]
+
+Ints = npt.NDArray[np.int64]
+
+
+def messages_of(
+    phase: Phase, size: int, compat: str = "", *, clockwise: bool | None = None, turn: int = 0,
+    root: int = 0,
+) -> tuple[Ints, Ints, Ints]:  # fmt: skip
+    """Say who sends how much to whom in a phase, summed for each pair.
+
+    Parameters
+    ----------
+    phase
+        One phase of a recipe.
+    size
+        Bytes of the chunk when the phase begins, as each member has them.
+    compat
+        As in :class:`~nadi.simulator.machine.system.System`.
+    clockwise
+        Which way round rings go; by default the way of one queue for each dimension, where
+        all-gathers that follow reduce-scatters go the other way.
+    turn
+        Which of the two trees it is, 0 or 1; chunks take them in turn.
+    root
+        Position of the root, where there is one.
+
+    Returns
+    -------
+    numpy.ndarray, numpy.ndarray, numpy.ndarray
+        Sender, receiver and bytes, int64, in order of sender and receiver. Ranks are positions
+        among the phase's members. O(messages) of memory for the algorithm's messages, which are
+        n^2 for direct ones and O(n log n) at most for others.
+    """
+    n = phase.size
+    if n < 2:
+        none = np.zeros(0, dtype=np.int64)
+        return none, none, none
+    if clockwise is None:
+        clockwise = phase.half != 2
+    if phase.algorithm == M.STEPS:
+        steps = phase.steps
+        sent = _steps(steps[turn % len(steps)], n, size, root if phase.comm in ROOTED else 0)
+    elif phase.algorithm == M.DIRECT:
+        sent = _direct(phase.comm, n, size, compat)
+    elif phase.algorithm == M.HALVING_DOUBLING:
+        sent = _halving_doubling(phase.comm, n, size, compat)
+    elif phase.algorithm == M.TREE:
+        sent = _tree(n, size, turn == 0)
+    else:
+        sent = _ring(phase.comm, n, size, compat, 1 if clockwise else -1)
+    return _summed(n, *sent)
+
+
+def _summed(n: int, src: Ints, dst: Ints, num_bytes: Ints) -> tuple[Ints, Ints, Ints]:
+    """Add up what goes from one member to one other."""
+    pair, place = np.unique(src * n + dst, return_inverse=True)
+    total = np.zeros(pair.size, dtype=np.int64)
+    np.add.at(total, place, num_bytes)
+    return pair // n, pair % n, total
+
+
+def sends_by_steps(
+    phase: Phase, size: int, *, turn: int = 0, root: int = 0
+) -> tuple[Ints, Ints, Ints]:  # fmt: skip
+    """Count the messages between each two in a phase that is done by steps.
+
+    Parameters and what is returned as of :func:`messages_of`, with numbers in place of bytes.
+    """
+    steps = phase.steps[turn % len(phase.steps)]
+    sends, times, _ = _sends(steps, phase.size, size)
+    shift = root if phase.comm in ROOTED else 0
+    src, dst = (
+        (steps.rows[sends, column] + shift) % phase.size for column in (M.E_MEMBER, M.E_PEER)
+    )
+    return _summed(phase.size, src, dst, times)
+
+
+def _steps(steps: Steps, n: int, size: int, root: int) -> tuple[Ints, Ints, Ints]:
+    """Count what each member sends in all its steps, which some do over and over."""
+    sends, times, num_pieces = _sends(steps, n, size)
+    rows = steps.rows[sends]
+    parts = rows[:, M.E_PARTS]
+    part = -(-size // np.where(parts > 0, parts, num_pieces))
+    num_bytes = times * rows[:, M.E_COUNT] * part
+    return (rows[:, M.E_MEMBER] + root) % n, (rows[:, M.E_PEER] + root) % n, num_bytes
+
+
+def _sends(steps: Steps, n: int, size: int) -> tuple[npt.NDArray[np.bool_], Ints, int]:
+    """Tell which steps send, how often each of these is done, and how many pieces there are."""
+    rows = steps.rows
+    num_pieces = -(-size // M.PIECE) if steps.is_piped else 1
+    num_pieces = max(min(num_pieces, max(n, M.MOST_PIECES)), 1)
+    length = np.bincount(rows[:, M.E_MEMBER], minlength=n)
+    again = steps.starts[:, 1] * num_pieces
+    rounds, rest = np.divmod(again, np.maximum(length, 1))
+    order = np.argsort(rows[:, M.E_MEMBER], kind="stable")
+    place = np.empty(len(rows), dtype=np.int64)
+    place[order] = np.arange(len(rows)) - np.repeat(np.cumsum(length) - length, length)
+    sends = rows[:, M.E_KIND] < M.TAKE_STEP
+    member = rows[sends, M.E_MEMBER]
+    return sends, rounds[member] + (place[sends] < rest[member]), num_pieces
+
+
+def _part(size: int, n: int, compat: str) -> int:
+    """Give the n-th part of a size; what remains is lost as ASTRA-sim has it."""
+    return size // n if compat else -(-size // n)
+
+
+def _ring(comm: int, n: int, size: int, compat: str, step: int) -> tuple[Ints, Ints, Ints]:
+    part = _part(size, n, compat)
+    if comm == M.ALL_GATHER:
+        each = (n - 1) * size
+    elif comm == M.ALL_REDUCE:
+        each = 2 * (n - 1) * part
+    elif comm == M.ALL_TO_ALL:
+        each = n * (n - 1) // 2 * part
+    else:
+        each = (n - 1) * part
+    src = np.arange(n)
+    return src, (src + step) % n, np.full(n, each)
+
+
+def _direct(comm: int, n: int, size: int, compat: str) -> tuple[Ints, Ints, Ints]:
+    each = size if comm == M.ALL_GATHER else _part(size, n, compat)
+    if comm == M.ALL_REDUCE:
+        each *= 2
+    src, dst = np.divmod(np.arange(n * n), n)
+    other = src != dst
+    return src[other], dst[other], np.full(int(other.sum()), each)
+
+
+def _halving_doubling(comm: int, n: int, size: int, compat: str) -> tuple[Ints, Ints, Ints]:
+    levels = n.bit_length() - 1
+    if comm == M.ALL_GATHER:
+        steps = [(n >> (k + 1), size << k) for k in range(levels)]
+    else:
+        times = 2 if comm == M.ALL_REDUCE else 1
+        steps = [(1 << k, times * _part(size, 2 << k, compat)) for k in range(levels)]
+    own = np.arange(n)
+    partners = [own + np.where(own // d % 2 == 0, d, -d) for d, _ in steps]
+    sizes = np.repeat(np.array([each for _, each in steps]), n)
+    return np.tile(own, levels), np.concatenate(partners), sizes
+
+
+def _tree(n: int, size: int, root_is_last: bool) -> tuple[Ints, Ints, Ints]:
+    """Go up and down one tree: in order over all but the root, which has one child."""
+    offset = 0 if root_is_last else 1
+    below: list[tuple[int, int]] = []
+    todo = [(n - 1 if root_is_last else 0, offset, n - 2 + offset)]
+    while todo:
+        parent, low, high = todo.pop()
+        if low > high:
+            continue
+        middle = (low + high) // 2
+        below.append((parent, middle))
+        todo += [(middle, low, middle - 1), (middle, middle + 1, high)]
+    parents, children = np.array(below, dtype=np.int64).T
+    both = np.concatenate([parents, children]), np.concatenate([children, parents])
+    return *both, np.full(2 * len(below), size)

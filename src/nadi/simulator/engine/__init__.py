@@ -1,0 +1,1 @@
+"""The compiled event engine of the simulator: nodes, messages and collectives over time."""

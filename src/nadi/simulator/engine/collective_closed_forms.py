@@ -1,0 +1,237 @@
+"""Collectives where nothing contends: when all members have begun, when each ends is known.
+
+Every member of a phase waits for every other, directly or by way of others. So nothing is lost
+if the times of all its messages are worked out when the last member begins: step by step for
+all members, without an event for each message. The times are those of the messages in
+:mod:`nadi.simulator.engine.ring_direct_halving` and
+:mod:`nadi.simulator.engine.stepwise_algorithms`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nadi.kernels.jit import called, inner
+from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.machine_state import Machine
+from nadi.simulator.engine.network_links import leaving_time, part_of, travel_time
+from nadi.simulator.engine.stepwise_algorithms import bytes_of_step
+
+__all__ = [
+    "ENDS",
+    "MEMBERS",
+    "SCRATCH_ROWS",
+    "STARTS",
+    "can_meet",
+    "finish_times",
+]
+
+# rows of the scratch array: when each member begins, and ends; work; ranks
+STARTS, ENDS, NEXT, MEMBERS, HOPS = range(5)
+SCRATCH_ROWS = 5
+
+
+@inner
+def can_meet(algorithm: int, comm: int, window: int, n: int) -> bool:
+    """Tell whether the times of a phase can be worked out here."""
+    if algorithm == M.DIRECT:
+        return comm != M.ALL_REDUCE and (window < 0 or window >= n - 1)
+    if algorithm == M.STEPS:  # of those with a root, some are done before others begin
+        return comm < M.BROADCAST
+    return algorithm == M.RING or algorithm == M.HALVING_DOUBLING
+
+
+@inner
+def _charged(comm: int, inserted: int, window: int, block: int) -> bool:
+    """Tell whether an insert reduces, by its number in its phase."""
+    place, pair = inserted % (window + block), inserted // (window + block)
+    if place < window:
+        return False
+    return comm == M.REDUCE_SCATTER or (comm == M.ALL_REDUCE and pair % 2 == 0)
+
+
+@inner
+def _reduction(machine: Machine, size: int) -> int:
+    rate = machine.rates[machine.dims.shape[0], 0]
+    return 3 * np.int64(size / rate) if rate > 0.0 else 0
+
+
+@called
+def _ring(
+    machine: Machine, times: np.ndarray, n: int, phase: np.ndarray, size: int, delay: int, step: int
+) -> None:
+    """Work out a ring: each member sends what it has got to the next."""
+    ends, ranks, hops = times[ENDS], times[MEMBERS], times[HOPS]
+    comm, share, pace = phase[M.P_COMM], phase[M.P_SHARE], phase[M.P_PACE]
+    message = size if comm == M.ALL_GATHER else part_of(machine, size, n)
+    num_steps = n - 1
+    lessens = comm == M.ALL_TO_ALL and machine.world[M.W_COMPAT] == 0
+    if comm == M.ALL_REDUCE:
+        num_steps = 2 * (n - 1)
+    elif comm == M.ALL_TO_ALL and not lessens:
+        num_steps = n * (n - 1) // 2
+    cost = _reduction(machine, message)
+    alike = True
+    for i in range(n):
+        before = (i - step) % n
+        hops[i] = travel_time(machine, ranks[before], ranks[i], message, share, pace)
+        ends[i] = times[STARTS, i] + delay
+        alike = alike and ends[i] == ends[0] and hops[i] == hops[0]
+    if alike and not lessens:  # and stays so
+        reduces = 0
+        if comm == M.REDUCE_SCATTER or comm == M.ALL_REDUCE:
+            reduces = n - 1
+        end = ends[0] + num_steps * (hops[0] + delay) + reduces * cost
+        for i in range(n):
+            ends[i] = end
+        return
+    for k in range(num_steps):
+        more = delay + (cost if _charged(comm, k + 1, 1, n - 1) else 0)
+        if lessens:  # what is there stays there
+            for i in range(n):
+                src, left = ranks[(i - step) % n], (n - 1 - k) * message
+                hops[i] = travel_time(machine, src, ranks[i], left, share, pace)
+        if step > 0:
+            last = ends[n - 1]
+            for i in range(n):
+                own = ends[i]
+                ends[i] = max(last + hops[i], own) + more
+                last = own
+        else:
+            last = ends[0]
+            for i in range(n - 1, -1, -1):
+                own = ends[i]
+                ends[i] = max(last + hops[i], own) + more
+                last = own
+
+
+@called
+def _halving_doubling(
+    machine: Machine, times: np.ndarray, n: int, phase: np.ndarray, size: int, delay: int
+) -> None:
+    """Work out halving and doubling: pairs at distances of powers of two."""
+    ends, other, ranks = times[ENDS], times[NEXT], times[MEMBERS]
+    comm, share, pace = phase[M.P_COMM], phase[M.P_SHARE], phase[M.P_PACE]
+    levels = 0
+    while 2 << levels <= n:
+        levels += 1
+    num_steps = 2 * levels if comm == M.ALL_REDUCE else levels
+    for i in range(n):
+        ends[i] = times[STARTS, i] + delay
+    for k in range(num_steps):
+        if comm == M.ALL_GATHER:
+            distance, message, following = n >> (k + 1), size << k, 0
+        else:
+            place = k if k < levels else 2 * levels - 1 - k
+            distance, message = 1 << place, part_of(machine, size, 2 << place)
+            after = min(k + 1, num_steps - 1)
+            at = after if after < levels else 2 * levels - after - 1
+            following = part_of(machine, size, 2 << at)
+        more = delay
+        if _charged(comm, k + 1, 1, levels - 1):
+            more += _reduction(machine, following)
+        for i in range(n):
+            partner = i + (distance if i // distance % 2 == 0 else -distance)
+            there = ends[partner] + travel_time(
+                machine, ranks[partner], ranks[i], message, share, pace
+            )
+            other[i] = max(there, ends[i]) + more
+        for i in range(n):
+            ends[i] = other[i]
+
+
+@called
+def _direct(
+    machine: Machine, times: np.ndarray, n: int, phase: np.ndarray, size: int, delay: int,
+    group: int,
+) -> None:  # fmt: skip
+    """Work out direct with all messages at once."""
+    starts, ends, ranks = times[STARTS], times[ENDS], times[MEMBERS]
+    comm, share, pace = phase[M.P_COMM], phase[M.P_SHARE], phase[M.P_PACE]
+    message = size if comm == M.ALL_GATHER else part_of(machine, size, n)
+    window = n - 1
+    block = window * (n - 1 if group != 0 else 1)
+    cost = _reduction(machine, message)
+    more = delay + (cost if _charged(comm, window, window, block) else 0)
+    for i in range(n):
+        latest = starts[i]
+        for j in range(n):
+            if j != i:
+                there = starts[j] + travel_time(machine, ranks[j], ranks[i], message, share, pace)
+                latest = max(latest, there)
+        ends[i] = latest + delay + more
+
+
+@called
+def _steps(
+    machine: Machine, times: np.ndarray, phase: np.ndarray, size: int, delay: int, turn: int, n: int
+) -> None:
+    """Work out steps, which are listed in an order in which they can be done."""
+    ends, busy, comes, ranks = times[ENDS], times[NEXT], times[HOPS], times[MEMBERS]
+    share, pace = phase[M.P_SHARE], phase[M.P_PACE]
+    program = machine.programs[phase[M.P_STEPS] + turn % phase[M.P_TREES]]
+    steps = machine.steps
+    for i in range(n):
+        first = machine.starts[program[M.A_STARTS] + i, 0]
+        sends = steps[first, M.E_KIND] < M.TAKE_STEP
+        ends[i] = times[STARTS, i] + (delay if sends else 0)
+        busy[i], comes[i] = 0, times[STARTS, i]
+    for k in range(program[M.A_FIRST], program[M.A_LAST]):
+        step = steps[k]
+        i, peer = step[M.E_MEMBER], step[M.E_PEER]
+        message = bytes_of_step(machine, step, size, 1)
+        if step[M.E_KIND] >= M.TAKE_STEP:
+            ends[i] = max(ends[i], steps[step[M.E_FROM], M.E_ARRIVES])
+            if step[M.E_BESIDE] == 0:
+                long = leaving_time(machine, ranks[peer], ranks[i], message, share, pace)
+                comes[i] = ends[i] = max(ends[i], comes[i] + long)
+            cost = _reduction(machine, message) if step[M.E_KIND] == M.TAKE_AND_REDUCE else 0
+            ends[i] += delay + cost
+            continue
+        if step[M.E_BESIDE] == 0:
+            ends[i] = max(ends[i], busy[i])
+        src, dst = ranks[i], ranks[peer]
+        leaves = leaving_time(machine, src, dst, message, share, pace)
+        step[M.E_ARRIVES] = ends[i] + travel_time(machine, src, dst, message, share, pace)
+        busy[i] = max(busy[i], ends[i] + leaves)
+    for i in range(n):
+        ends[i] = max(ends[i], busy[i])
+
+
+@called
+def finish_times(
+    machine: Machine, times: np.ndarray, n: int, phase: np.ndarray, size: int, delay: int,
+    step: int, group: int,
+) -> int:  # fmt: skip
+    """Give when each member of a phase ends that began at ``times[STARTS]``.
+
+    Parameters
+    ----------
+    times
+        int64, shape (5, at least n): starts and ranks are given, ends are filled.
+    phase
+        A row of the machine's phases.
+    size, delay
+        Bytes of the chunk; time in ns that a member spends on a packet.
+    step
+        1 for a clockwise ring or the first tree, else -1.
+    group
+        Whether it is of a process group, and not of all ranks.
+
+    Returns
+    -------
+    int
+        How long before its end a member's last callback is registered.
+    """
+    comm, algorithm = phase[M.P_COMM], phase[M.P_ALGORITHM]
+    if algorithm == M.RING:
+        _ring(machine, times, n, phase, size, delay, step)
+        return _reduction(machine, part_of(machine, size, n)) if comm == M.REDUCE_SCATTER else delay
+    if algorithm == M.HALVING_DOUBLING:
+        _halving_doubling(machine, times, n, phase, size, delay)
+        return delay
+    if algorithm == M.STEPS:
+        _steps(machine, times, phase, size, delay, 0 if step > 0 else 1, n)
+        return delay
+    _direct(machine, times, n, phase, size, delay, group)
+    return _reduction(machine, part_of(machine, size, n)) if comm == M.REDUCE_SCATTER else delay

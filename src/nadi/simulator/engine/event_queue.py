@@ -1,0 +1,394 @@
+"""What happens when: events in order of time, and those of one time in order of insertion.
+
+Events of one time stand in a chain, so that the heap holds each time once. A chain is made of
+blocks of entries one behind the other, because in symmetrical jobs chains are long and most of
+what is in them was not looked at for a while. A rank's own callbacks for one time are one event:
+it runs where the first of them was inserted, and all of them run together.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from nadi.kernels.heaps import put_in, take_first
+from nadi.kernels.jit import called, inner
+
+__all__ = [
+    "BLOCK",
+    "EVENTS",
+    "HEAP",
+    "LISTED",
+    "LIST_BITS",
+    "LIST_SPREAD",
+    "MOST_RANKS",
+    "NOW",
+    "NUM_COUNTERS",
+    "PROBLEM",
+    "TIMES",
+    "Agenda",
+    "add_event",
+    "add_event_of",
+    "after",
+    "content_of",
+    "end_list",
+    "event_ahead",
+    "find",
+    "find_list",
+    "forget",
+    "has_events",
+    "home_of_list",
+    "next_callback",
+    "next_event",
+    "pop_time",
+    "prefetch",
+]
+
+# of the counters; FREE and USED are of blocks, FREE_MORE and USED_MORE of further callbacks; a
+# list's place is its rank in LIST_BITS bits and LIST_SPREAD bits of its time; TIMES is how many
+# places for times are in use
+NOW, PROBLEM, EVENTS, FREE, USED, HEAP, LISTS, FREE_MORE = range(8)
+USED_MORE, LIST_BITS, LIST_SPREAD, TIMES = range(14, 18)
+NUM_COUNTERS = 24
+# of a chain by time: the time and 1 more, where its first entry is and its last
+_KEY, _HEAD, _TAIL = range(3)
+# of a rank's callbacks for a time: their key and 1 more, the last but the first
+_LAST = 1
+# of a further callback: the one after it in a circle, what it is, what it is about
+_NEXT, _KIND, _A, _B = range(4)
+NO_MEMORY = 1  # the problem of arrays that are too small
+_AHEAD = 5  # at most BLOCK - 1
+BLOCK = 8  # entries, of which the first says which block comes next
+# an entry is what it is about and, above that, what it is, whether it is the first callback of a
+# rank for its time, and the rank; then what else there is to know
+_KIND_AT, _LISTED_AT, _RANK_AT = 32, 39, 40
+LISTED = 1 << _LISTED_AT
+MOST_RANKS = 1 << (63 - _RANK_AT)
+
+
+class Agenda(NamedTuple):
+    """Arrays of events; all int64, and all 0 where nothing is.
+
+    ``entries`` (BLOCK events at most, 2), of which the first block is not used; ``times`` (twice a
+    power of two, 3), chains by time; ``heap``, half as long, the times; ``lists`` (2 to the power
+    of LIST_BITS and LIST_SPREAD, 2), callbacks by time and rank; ``more`` (callbacks at most, 4),
+    those beyond the first of a time and rank; ``counters`` (NUM_COUNTERS,).
+    """
+
+    entries: np.ndarray
+    times: np.ndarray
+    heap: np.ndarray
+    lists: np.ndarray
+    more: np.ndarray
+    counters: np.ndarray
+
+
+@intrinsic
+def prefetch(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
+    """Have the processor fetch a place of a table, which will be asked for soon."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        byte = context.get_value_type(types.voidptr)
+        address = builder.bitcast(array.data, byte)
+        for axis in range(2):
+            stride = builder.extract_value(array.strides, axis)
+            address = builder.gep(address, [builder.mul(arguments[1 + axis], stride)])
+        word = context.get_value_type(types.int32)
+        taken = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        declared = builder.module.declare_intrinsic("llvm.prefetch", [byte], taken)
+        # for reading, to stay in every cache, data
+        builder.call(declared, [address, word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.none(table, types.int64, types.int64), generate
+
+
+# chains by time
+
+
+@inner
+def _place_of(time: int, size: int) -> int:
+    """Give where a time belongs among ``size`` places, which begin with the place of that number.
+
+    The table begins small, and goes on behind itself twice as large when that is half full.
+    """
+    mixed = np.uint64(time) * np.uint64(0x9E3779B97F4A7C15)
+    return size + (np.int64(mixed >> np.uint64(32)) & (size - 1))
+
+
+@inner
+def _find_in(times: np.ndarray, time: int, size: int) -> int:
+    at = _place_of(time, size)
+    while times[at, _KEY] != time + 1 and times[at, _KEY] != 0:
+        at = size + ((at + 1) & (size - 1))
+    return at
+
+
+@inner
+def find(agenda: Agenda, time: int) -> int:
+    """Give the place of the chain of a time, or that where it may be put."""
+    return _find_in(agenda.times, time, agenda.counters[TIMES])
+
+
+@inner
+def forget(agenda: Agenda, at: int) -> None:
+    """Take a time out of the table; others move up, so that each is still found."""
+    times, size = agenda.times, agenda.counters[TIMES]
+    hole = at
+    at = size + ((at + 1) & (size - 1))
+    while times[at, _KEY] != 0:
+        home = _place_of(times[at, _KEY] - 1, size)
+        if ((at - home) & (size - 1)) >= ((at - hole) & (size - 1)):
+            times[hole, _KEY] = times[at, _KEY]
+            times[hole, _HEAD] = times[at, _HEAD]
+            times[hole, _TAIL] = times[at, _TAIL]
+            hole = at
+        at = size + ((at + 1) & (size - 1))
+    times[hole, _KEY] = 0
+
+
+@called
+def _enlarge_times(agenda: Agenda) -> None:
+    times, heap, counters = agenda.times, agenda.heap, agenda.counters
+    size = counters[TIMES]
+    if 4 * size > times.shape[0]:
+        counters[PROBLEM] = NO_MEMORY
+        return
+    for k in range(counters[HEAP]):
+        old, new = _find_in(times, heap[k], size), _find_in(times, heap[k], 2 * size)
+        times[new, _KEY] = times[old, _KEY]
+        times[new, _HEAD] = times[old, _HEAD]
+        times[new, _TAIL] = times[old, _TAIL]
+    counters[TIMES] = 2 * size
+
+
+@inner
+def _new_block(agenda: Agenda) -> int:
+    """Give a block: the place of its first entry, which holds the next block's."""
+    counters, entries = agenda.counters, agenda.entries
+    new = counters[FREE]
+    if new != 0:
+        counters[FREE] = entries[new, 0]
+    else:
+        new = counters[USED] + BLOCK
+        if new == entries.shape[0]:
+            counters[PROBLEM] = NO_MEMORY
+            return 0
+        counters[USED] = new
+    return new
+
+
+@inner
+def _append(agenda: Agenda, at: int, what: int, b: int) -> None:
+    """Put an event behind those of a time."""
+    times, entries = agenda.times, agenda.entries
+    new = times[at, _TAIL] + 1
+    if times[at, _HEAD] == 0:
+        new = _new_block(agenda) + 1
+        times[at, _HEAD] = new
+    elif new % BLOCK == 0:
+        block = _new_block(agenda)
+        entries[new - BLOCK, 0] = block
+        new = block + 1
+    entries[new, 0] = what
+    entries[new, 1] = b
+    times[at, _TAIL] = new
+
+
+@inner
+def has_events(agenda: Agenda, at: int) -> bool:
+    """Tell whether a chain by time has any."""
+    return agenda.times[at, _HEAD] != 0
+
+
+@inner
+def next_event(agenda: Agenda, at: int) -> tuple[int, int]:
+    """Take the first event off a chain by time, which has one; gives its two numbers."""
+    times, entries, counters = agenda.times, agenda.entries, agenda.counters
+    first = times[at, _HEAD]
+    what, b = entries[first, 0], entries[first, 1]
+    after_it = first + 1
+    if first == times[at, _TAIL]:
+        block = first - first % BLOCK
+        entries[block, 0] = counters[FREE]
+        counters[FREE] = block
+        after_it = 0
+    elif after_it % BLOCK == 0:
+        block = after_it - BLOCK
+        after_it = entries[block, 0] + 1
+        entries[block, 0] = counters[FREE]
+        counters[FREE] = block
+    times[at, _HEAD] = after_it
+    return what, b
+
+
+@inner
+def event_ahead(agenda: Agenda, at: int) -> tuple[int, int]:
+    """Look at an event that comes some way after the first of a chain; 0 if there is none."""
+    times, entries = agenda.times, agenda.entries
+    ahead, tail = times[at, _HEAD] + _AHEAD, times[at, _TAIL]
+    if times[at, _HEAD] == 0:
+        return 0, 0
+    block = times[at, _HEAD] & -BLOCK
+    if ahead >= block + BLOCK:
+        if tail < block + BLOCK and tail > block:
+            return 0, 0
+        ahead = entries[block, 0] + 1 + ahead - block - BLOCK
+    if ahead > tail and ahead & -BLOCK == tail & -BLOCK:
+        return 0, 0
+    return entries[ahead, 0], entries[ahead, 1]
+
+
+@inner
+def content_of(what: int) -> tuple[int, int, int]:
+    """Give what an event is, what it is about, and whose it is if that was stated."""
+    return (
+        (what >> _KIND_AT) & ((1 << (_LISTED_AT - _KIND_AT)) - 1),
+        what & ((1 << _KIND_AT) - 1),
+        what >> _RANK_AT,
+    )
+
+
+@inner
+def pop_time(agenda: Agenda) -> None:
+    """Take the earliest time off the heap."""
+    agenda.counters[HEAP] -= 1
+    take_first(agenda.heap, 0, agenda.counters[HEAP])
+
+
+@inner
+def _insert(agenda: Agenda, time: int, what: int, b: int) -> None:
+    times, counters = agenda.times, agenda.counters
+    at = find(agenda, time)
+    if times[at, _KEY] == 0:
+        if 2 * counters[HEAP] >= counters[TIMES]:
+            _enlarge_times(agenda)
+            if counters[PROBLEM] != 0:
+                return
+            at = find(agenda, time)
+        times[at, _KEY] = time + 1
+        times[at, _HEAD] = 0
+        put_in(agenda.heap, 0, counters[HEAP], time)
+        counters[HEAP] += 1
+    _append(agenda, at, what, b)
+
+
+@inner
+def add_event(agenda: Agenda, time: int, kind: int, a: int, b: int) -> None:
+    """Insert an event, behind those of its time that are there already."""
+    _insert(agenda, time, (kind << _KIND_AT) | a, b)
+
+
+@inner
+def add_event_of(agenda: Agenda, rank: int, time: int, kind: int, a: int, b: int) -> None:
+    """Insert an event that says whose it is."""
+    _insert(agenda, time, (rank << _RANK_AT) | (kind << _KIND_AT) | a, b)
+
+
+# callbacks of a rank
+
+
+@inner
+def _home(counters: np.ndarray, key: int) -> int:
+    """Give where a list of callbacks belongs: those of a rank lie together."""
+    bits, spread = counters[LIST_BITS], counters[LIST_SPREAD]
+    mixed = np.uint64(key >> bits) * np.uint64(0x9E3779B97F4A7C15)
+    return ((key & ((1 << bits) - 1)) << spread) + np.int64(mixed >> np.uint64(64 - spread))
+
+
+@inner
+def home_of_list(agenda: Agenda, rank: int, time: int) -> int:
+    """Give where a rank's callbacks for a time are, or near it."""
+    return _home(agenda.counters, (time << agenda.counters[LIST_BITS]) | rank)
+
+
+@inner
+def find_list(agenda: Agenda, rank: int, time: int) -> int:
+    """Give the place of a rank's callbacks for a time, or that where they may be put."""
+    lists = agenda.lists
+    key = (time << agenda.counters[LIST_BITS]) | rank
+    mask = lists.shape[0] - 1
+    at = _home(agenda.counters, key)
+    while lists[at, _KEY] != key + 1 and lists[at, _KEY] != 0:
+        at = (at + 1) & mask
+    return at
+
+
+@inner
+def end_list(agenda: Agenda, at: int) -> None:
+    """Take a rank's callbacks for a time out of their table."""
+    lists = agenda.lists
+    mask = lists.shape[0] - 1
+    hole = at
+    at = (at + 1) & mask
+    while lists[at, _KEY] != 0:
+        home = _home(agenda.counters, lists[at, _KEY] - 1)
+        if ((at - home) & mask) >= ((at - hole) & mask):
+            lists[hole, _KEY] = lists[at, _KEY]
+            lists[hole, _LAST] = lists[at, _LAST]
+            hole = at
+        at = (at + 1) & mask
+    lists[hole, _KEY] = 0
+    agenda.counters[LISTS] -= 1
+
+
+@inner
+def _add_callback(agenda: Agenda, at: int, kind: int, a: int, b: int) -> None:
+    """Put a callback behind those of its rank and time."""
+    counters, more, lists = agenda.counters, agenda.more, agenda.lists
+    new = counters[FREE_MORE]
+    if new != 0:
+        counters[FREE_MORE] = more[new, _NEXT]
+    else:
+        new = counters[USED_MORE] + 1
+        if new == more.shape[0]:
+            counters[PROBLEM] = NO_MEMORY
+            return
+        counters[USED_MORE] = new
+    last = lists[at, _LAST]
+    if last == 0:
+        more[new, _NEXT] = new
+    else:
+        more[new, _NEXT] = more[last, _NEXT]
+        more[last, _NEXT] = new
+    lists[at, _LAST] = new
+    more[new, _KIND] = kind
+    more[new, _A] = a
+    more[new, _B] = b
+
+
+@inner
+def after(agenda: Agenda, rank: int, num_ranks: int, time: int, kind: int, a: int, b: int) -> None:
+    """Add a callback of a rank, which runs together with its others of that time."""
+    lists, counters = agenda.lists, agenda.counters
+    at = find_list(agenda, rank, time)
+    if lists[at, _KEY] != 0:
+        _add_callback(agenda, at, kind, a, b)
+        return
+    if 2 * counters[LISTS] >= lists.shape[0]:
+        counters[PROBLEM] = NO_MEMORY
+        return
+    counters[LISTS] += 1
+    lists[at, _KEY] = ((time << counters[LIST_BITS]) | rank) + 1
+    lists[at, _LAST] = 0
+    _insert(agenda, time, (rank << _RANK_AT) | LISTED | (kind << _KIND_AT) | a, b)
+
+
+@inner
+def next_callback(agenda: Agenda, at: int) -> tuple[int, int, int]:
+    """Take a rank's next callback for a time; gives what it is, 0 if there is none."""
+    more, lists, counters = agenda.more, agenda.lists, agenda.counters
+    last = lists[at, _LAST]
+    if last == 0:
+        return 0, 0, 0
+    first = more[last, _NEXT]
+    lists[at, _LAST] = 0 if first == last else last
+    more[last, _NEXT] = more[first, _NEXT]
+    more[first, _NEXT] = counters[FREE_MORE]
+    counters[FREE_MORE] = first
+    return more[first, _KIND], more[first, _A], more[first, _B]

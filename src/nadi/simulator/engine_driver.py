@@ -1,0 +1,244 @@
+"""Simulate a job on a system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nadi.errors import InputError, PairError
+from nadi.model.schema import COMM_TYPES, NODE_KINDS
+from nadi.model.trace import Job, Trace
+from nadi.simulator.collectives.recipes import recipe_of
+from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.event_loop import run_machine
+from nadi.simulator.engine.event_queue import EVENTS
+from nadi.simulator.engine.machine_state import Machine
+from nadi.simulator.engine_trail import trail_of
+from nadi.simulator.lowering.engine_arrays import machine_of, room_of
+from nadi.simulator.lowering.task_tables import Tables, tables_of
+from nadi.simulator.machine.system import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
+from nadi.simulator.simulation import Simulation
+from nadi.simulator.work.ordered_lanes import in_lanes, policy_of
+from nadi.simulator.work.program import Program, program_of
+from nadi.simulator.work.recorded_work import nodes_of_job
+
+if TYPE_CHECKING:
+    from nadi.workload.played_nodes import PlayedRank
+
+__all__ = ["simulate_job"]
+
+
+def simulate_job(
+    job: Job | Sequence[Trace],
+    system: System,
+    custom: Mapping[str, Sequence[Trace]] = MappingProxyType({}),
+) -> Simulation:
+    """Predict when each node of a job would run on a system.
+
+    Parameters
+    ----------
+    job
+        A trace per rank, in order of rank, or a linked job.
+    system
+        The machine.
+    custom
+        The traces of each rank for the types of collectives that ``system.collectives.custom``
+        names.
+
+    Raises
+    ------
+    InputError, UsageError
+        If the job does not fit the system, or cannot be simulated.
+    PairError
+        If it never comes to an end: with who waits for whom.
+    """
+    traces, recorded = nodes_of_job(job, system)
+    if not traces:
+        raise InputError("job", "it has no traces", "give one for each rank")
+    # a Trace equals itself only, so that this counts one and the same
+    if len(traces) > 1 and traces.count(traces[0]) == len(traces):
+        program = program_of(traces[:1])
+        alike = stands_for_all(program, system) and len(traces) == system.network.num_ranks
+        if not alike:
+            program = program_of(traces)
+    else:
+        program = program_of(traces)
+        if system.slots == "device":
+            program = in_lanes(program)
+        alike = program.num_ranks == system.network.num_ranks and program.is_alike
+        alike = alike and stands_for_all(program, system)
+        if alike and program.num_ranks > 1:
+            program = program_of(traces[:1])
+    programs = {comm_type: program_of(custom[comm_type]) for comm_type in system.collectives.custom}
+
+    def make_tables() -> Tables:
+        return tables_of(program, system, stands_for_all=alike, custom=programs)
+
+    tables = make_tables()
+    machine = run_tables(tables, anew=make_tables)
+    return simulation_of(tables, machine, len(traces), traces, recorded)
+
+
+def stands_for_all(program: Program, system: System) -> bool:
+    """Tell whether one rank's times are those of all, if all have the same nodes.
+
+    Nothing may contend, messages may not name a rank, and every rank has to have the same way
+    to those it sends to: not so in trees, meshes, and rings across several dimensions.
+    """
+    if system.network.congestion or system.network.rendezvous or system.bus:
+        return False
+    if system.collectives.custom:
+        return False
+    if policy_of(system) == M.EXPLICIT:
+        of_rank = program.priority.reshape(program.num_ranks, -1)
+        if (of_rank != of_rank[0]).any():
+            return False
+    if program.group.max(initial=-1) >= 0:
+        return False
+    kinds = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV")]
+    if np.isin(program.kind, kinds).any() or system.remote_memory.kind in ("pool", "per-node"):
+        return False
+    dimensions = system.network.dimensions
+    found = np.unique(program.comm_type[program.kind == NODE_KINDS.index("COMM_COLL")])
+    names = (
+        [COMM_TYPES[code] for code in found.tolist()]
+        if not system.compat
+        else ASTRA_SIM_COLLECTIVES
+    )
+    algorithms = {name.lower() for kind in names for name in system.collectives.algorithms(kind)}
+    if any("tree" in algorithm for algorithm in algorithms):
+        return False
+    if any(dimension.topology == "mesh" for dimension in dimensions):
+        return False
+    if len(dimensions) > 1 and any(algorithm.startswith("one") for algorithm in algorithms):
+        return False
+    return bool(system.compat) or all(_is_alike(system, name) for name in names)
+
+
+def _is_alike(system: System, comm_type: str) -> bool:
+    """Tell whether all members of a collective do the same: not where they follow steps."""
+    if comm_type not in COLLECTIVES:
+        return True  # and whoever simulates it is told
+    return not any(phase.steps for phase in recipe_of(system, comm_type).phases)
+
+
+def simulation_of(
+    tables: Tables,
+    machine: Machine,
+    num_ranks: int,
+    traces: Sequence[Trace] = (),
+    recorded: tuple[PlayedRank, ...] = (),
+) -> Simulation:
+    """Make the answer of arrays that have run to the end.
+
+    ``traces`` are those of all ranks, if they are others than the program's; ``recorded`` is what
+    they were made of.
+    """
+    _check_finished(tables, machine)
+    cycles = machine.ranks[:, M.R_FINISH].copy()
+    like = np.arange(num_ranks)
+    size = tables.program.num_nodes
+    if tables.stands_for_all:
+        cycles, like = np.repeat(cycles, num_ranks), np.zeros(num_ranks, dtype=np.int64)
+    return Simulation(
+        traces=tuple(traces or (tables.program.traces[rank] for rank in like.tolist())),
+        program=tables.program,
+        system=tables.system,
+        start=machine.nodes[:size, M.N_START].copy(),
+        end=machine.nodes[:size, M.N_END].copy(),
+        cause=machine.nodes[:size, M.N_CAUSE].copy(),
+        cycles=cycles,
+        like=like,
+        num_events=int(machine.agenda.counters[EVENTS]),
+        trail=trail_of(tables, machine),
+        recorded=recorded,
+    )
+
+
+def run_tables(
+    tables: Tables, *, meet: bool = True, anew: Callable[[], Tables] | None = None
+) -> Machine:
+    """Run the engine with arrays large enough: how large, only trying tells.
+
+    Who can make the tables ``anew`` lets those at hand be used up, which saves a copy.
+    """
+    room, window = room_of(tables, meet=meet), 4
+    nodes = tables.nodes if anew else None
+    while True:
+        machine = machine_of(tables, room, window, meet=meet, nodes=nodes)
+        problem = run_machine(machine)
+        if problem == M.UNLIKE:
+            _raise_unlike(tables, machine)
+        if problem not in (M.TOO_SMALL, M.TOO_MANY):
+            return machine
+        if problem == M.TOO_SMALL:
+            room *= 4
+        else:
+            window *= 8
+        nodes = anew().nodes if anew else None
+
+
+def _raise_unlike(tables: Tables, machine: Machine) -> None:
+    nodes = machine.nodes
+    node = int(machine.agenda.counters[M.CULPRIT])
+    group = machine.groups[nodes[node, M.N_PEER]]
+    meeting = group[M.U_MEETINGS] + nodes[node, M.N_NUMBER] % group[M.U_WINDOW]
+    other = int(machine.meetings[meeting, M.T_NODE])
+    program = tables.program
+    raise PairError(
+        program.describe(node),
+        f"it meets {program.describe(other)} as collective {int(nodes[node, M.N_NUMBER])} of "
+        "their group, and they differ in type or size",
+        "every member of a group does the same collectives in the same order",
+    )
+
+
+def _check_finished(tables: Tables, machine: Machine) -> None:
+    """Raise an error that says who waits for whom, if any rank has not finished."""
+    ranks = machine.ranks
+    stuck = np.flatnonzero((ranks[:, M.R_FINISH] < 0) | (ranks[:, M.R_LEFT] > 0))
+    if not stuck.size:
+        return
+    program = tables.program
+    nodes = machine.nodes[: program.num_nodes]
+    waiting = np.flatnonzero((nodes[:, M.N_START] >= 0) & (nodes[:, M.N_END] < 0))
+    lines = [_why(tables, machine, int(node)) for node in waiting[:_TOLD].tolist()]
+    if not lines:
+        first = int(np.flatnonzero(nodes[:, M.N_END] < 0)[0])
+        lines = [f"{program.describe(first)} is never issued"]
+    more = waiting.size - len(lines)
+    if more > 0:
+        lines.append(f"and {more} more")
+    raise PairError(
+        f"{stuck.size} of {program.num_ranks} ranks never finish", ", ".join(lines),
+        "see that every send has its receive, and every collective all of its group",
+    )  # fmt: skip
+
+
+_TOLD = 4
+
+
+def _why(tables: Tables, machine: Machine, node: int) -> str:
+    """Say what a node waits for."""
+    nodes, program = machine.nodes, tables.program
+    kind, peer = int(nodes[node, M.N_KIND]), int(nodes[node, M.N_PEER])
+    what = program.describe(node)
+    if kind in (M.SEND, M.RECEIVE):
+        verb = "to receive from" if kind == M.RECEIVE else "to send to"
+        size, tag = int(nodes[node, M.N_SIZE]), max(int(program.tag[node]), 0)
+        return f"{what} waits {verb} rank {peer} {size} bytes with tag {tag}"
+    if kind != M.COLLECTIVE:
+        return f"{what} waits"
+    number = int(nodes[node, M.N_NUMBER])
+    begun = (nodes[:, M.N_KIND] == M.COLLECTIVE) & (nodes[:, M.N_START] >= 0)
+    begun &= (nodes[:, M.N_PEER] == peer) & (nodes[:, M.N_NUMBER] == number)
+    missing = np.setdiff1d(tables.group_members[peer], nodes[begun, M.N_RANK])
+    name = "all ranks" if program.group[node] < 0 else program.group_names[program.group[node]]
+    if not missing.size:
+        return f"{what} waits within its collective of group {name}"
+    whom = ", ".join(map(str, missing[:_TOLD].tolist()))
+    more = f" and {missing.size - _TOLD} more" if missing.size > _TOLD else ""
+    return f"{what} waits in group {name} for rank {whom}{more}"

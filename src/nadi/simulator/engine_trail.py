@@ -1,0 +1,69 @@
+"""What the engine knew of its nodes, beyond their times: for whoever asks why they came then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.simulator.collectives.phases import Recipe
+from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.machine_state import Machine
+from nadi.simulator.lowering.task_tables import Tables
+
+__all__ = ["Trail", "trail_of"]
+
+Ints = npt.NDArray[np.int64]
+_KEPT = {
+    "rank": M.N_RANK,
+    "kind": M.N_KIND,
+    "slot": M.N_SLOT,
+    "time": M.N_TIME,
+    "size": M.N_SIZE,
+    "peer": M.N_PEER,
+    "key": M.N_KEY,
+    "number": M.N_NUMBER,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Trail:
+    """What each node did; after the nodes of the program those of collectives of their own.
+
+    Attributes
+    ----------
+    rank, kind, slot, time, size, peer, key, number
+        int64, shape (nodes,): as the columns of :mod:`nadi.simulator.engine.machine_state`.
+    shapes
+        Of collectives, as there; ``recipes`` are what they name.
+    group_members
+        The ranks of each group; the first is all ranks.
+    links
+        Of the network as they were left, as there; one row without congestion.
+    """
+
+    rank: Ints
+    kind: Ints
+    slot: Ints
+    time: Ints
+    size: Ints
+    peer: Ints
+    key: Ints
+    number: Ints
+    shapes: Ints
+    recipes: tuple[Recipe, ...]
+    group_members: list[Ints]
+    links: Ints
+
+
+def trail_of(tables: Tables, machine: Machine) -> Trail:
+    """Keep of a machine that has run what explains its times. O(nodes)."""
+    columns = np.ascontiguousarray(machine.nodes[:, list(_KEPT.values())].T)
+    return Trail(
+        **dict(zip(_KEPT, columns, strict=True)),
+        shapes=tables.shapes,
+        recipes=tables.recipes,
+        group_members=tables.group_members,
+        links=machine.links.copy(),
+    )

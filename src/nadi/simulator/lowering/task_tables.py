@@ -1,0 +1,511 @@
+"""From a program and a system to tables: what each node does, as the event engine wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.errors import InputError, UsageError
+from nadi.model.schema import COMM_TYPES, NODE_KINDS
+from nadi.simulator.collectives.grids import in_order_of_grid, places_in
+from nadi.simulator.collectives.phases import Recipe
+from nadi.simulator.collectives.recipes import chunks_of, recipe_of
+from nadi.simulator.collectives.shortcuts import is_whole, nothing_contends
+from nadi.simulator.distinct_rows import number_rows
+from nadi.simulator.engine import machine_state as M
+from nadi.simulator.machine.system import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
+from nadi.simulator.work.ordered_lanes import (
+    in_lanes,
+    is_one_at_a_time,
+    numbers_in_groups,
+    policy_of,
+    slots_beside_lanes,
+)
+from nadi.simulator.work.program import Program
+
+__all__ = ["Tables", "tables_of"]
+
+Ints = npt.NDArray[np.int64]
+_KIND = {name: code for code, name in enumerate(NODE_KINDS)}
+_COMM_TYPE = {name: code for code, name in enumerate(COMM_TYPES)}
+_LONGEST = 2**62
+_TOLD = 16  # members of a group
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """What a simulation is given: its nodes, collectives, groups and keys, as the kernels want it.
+
+    Arrays are as in :mod:`nadi.simulator.engine.machine_state`, with nothing begun yet. After
+    the nodes of the program come those of collectives that are traces of their own.
+    """
+
+    program: Program
+    system: System
+    nodes: Ints
+    children: Ints
+    shapes: Ints
+    recipes: tuple[Recipe, ...]
+    group_members: list[Ints]
+    group_counts: Ints  # how many collectives each group has, those of the busiest member
+    group_regions: Ints  # places of mail that one collective of each group needs
+    group_rows: Ints  # seats that it needs
+    num_keys: int
+    num_servers: int
+    stands_for_all: bool = False
+
+
+def tables_of(
+    program: Program,
+    system: System,
+    *,
+    stands_for_all: bool = False,
+    custom: Mapping[str, Program] = MappingProxyType({}),
+) -> Tables:
+    """Say what each node does on a system. O(nodes + members of groups).
+
+    With ``stands_for_all`` the program is that of one rank, and every other does the same.
+    ``custom`` holds the programs of collectives that are traces of their own, by type.
+
+    Raises
+    ------
+    InputError, UsageError
+        If the job does not fit the system, or a node cannot be simulated.
+    """
+    num_ranks = system.network.num_ranks
+    if program.num_ranks != num_ranks and not stands_for_all:
+        raise UsageError(
+            "network", f"it has {num_ranks} ranks, and the job {program.num_ranks}",
+            "choose dimensions whose product is the number of traces",
+        )  # fmt: skip
+    if system.slots == "device":
+        program = in_lanes(program)
+    nodes = np.zeros((program.num_nodes, M.NODE_FIELDS), dtype=np.int64)
+    nodes[:, M.N_RANK] = program.rank
+    nodes[:, M.N_FIRST], nodes[:, M.N_LAST] = program.first_child[:-1], program.first_child[1:]
+    nodes[:, M.N_WAITS] = np.bincount(program.children, minlength=program.num_nodes)
+    nodes[:, M.N_START] = nodes[:, M.N_END] = nodes[:, M.N_CAUSE] = -1
+    nodes[:, M.N_NUMBER] = -1
+    nodes[:, M.N_SLOT] = program.slot if program.lane is None else slots_beside_lanes(program)
+    groups = _Groups(program, num_ranks)
+    _set_delays(program, system, nodes)
+    num_servers = _set_accesses(program, system, nodes)
+    # replayed, they take their recorded time as everything does
+    num_keys = 0 if system.compute.replay_only else _set_messages(program, nodes)
+    nodes, children, num_keys = _set_custom(program, system, nodes, custom, num_keys)
+    shapes, recipes = _set_collectives(program, system, nodes, groups)
+    counts, regions, rows = _mail(nodes, shapes, recipes, groups)
+    return Tables(
+        program, system, nodes, children, shapes, recipes, groups.members, counts, regions, rows,
+        num_keys, num_servers, stands_for_all,
+    )  # fmt: skip
+
+
+# what takes a time of its own
+
+
+def _set_delays(program: Program, system: System, nodes: Ints) -> None:
+    """Give computation its time, and everything its recorded one if it is only replayed."""
+    duration = program.duration
+    if system.compat:  # which reads microseconds
+        duration = (duration + 500) // 1000 * 1000
+    nodes[:, M.N_TIME] = np.maximum(duration, 1 if system.slots == "astra-sim" else 0)
+    kind = program.kind
+    nodes[:, M.N_KIND] = M.DELAY
+    nodes[kind == _KIND["INVALID"], M.N_KIND] = M.INSTANT
+    if system.compute.replay_only:
+        return
+    metadata = np.flatnonzero(kind == _KIND["METADATA"])
+    if metadata.size:
+        nodes[metadata, M.N_KIND] = M.INSTANT
+        if system.compat:
+            _refuse(program, metadata[0], "a METADATA node stops ASTRA-sim")
+    if system.compute.roofline:
+        _set_roofline(program, system, nodes)
+
+
+def _refuse(program: Program, node: int, what: str, remedy: str = "") -> None:
+    raise InputError(program.describe(int(node)), what, remedy)
+
+
+def _set_roofline(program: Program, system: System, nodes: Ints) -> None:
+    compute = system.compute
+    chosen = np.flatnonzero((program.kind == _KIND["COMP"]) & ~program.is_cpu)
+    if not chosen.size:
+        return
+    if compute.peak <= 0 or compute.memory_bandwidth <= 0:
+        raise UsageError(
+            "compute", "a roofline needs a peak and the bandwidth of the memory", "state both"
+        )
+    flops, size = program.flops[chosen], program.tensor_bytes[chosen]
+    if (flops < 0).any():
+        _refuse(
+            program, chosen[int(np.argmax(flops < 0))],
+            "it does not say how many operations it does (num_ops)",
+            "take recorded times instead: no roofline",
+        )  # fmt: skip
+    instant = size <= 0
+    if system.compat and ((flops == 0) & ~instant).any():
+        _refuse(
+            program, chosen[int(np.argmax((flops == 0) & ~instant))],
+            "num_ops of 0 takes 292 years in ASTRA-sim", "use the right rules: compat = ''",
+        )  # fmt: skip
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = np.minimum(compute.memory_bandwidth * (flops / size), compute.peak)
+        seconds = np.where(flops > 0, flops / rate, size / compute.memory_bandwidth)
+        time = np.where(instant, 0, seconds * 1e9)
+    if not (time < _LONGEST).all():
+        _refuse(program, chosen[int(np.argmax(time >= _LONGEST))], "it takes more than 146 years")
+    nodes[chosen, M.N_TIME] = time.astype(np.int64)
+    nodes[chosen[instant], M.N_KIND] = M.INSTANT
+
+
+def _set_accesses(program: Program, system: System, nodes: Ints) -> int:
+    """Give loads and stores their time and server; gives the number of servers."""
+    memory = system.remote_memory
+    is_access = (program.kind == _KIND["MEM_LOAD"]) | (program.kind == _KIND["MEM_STORE"])
+    chosen = np.flatnonzero(is_access)
+    if not chosen.size or system.compute.replay_only:
+        return 1
+    if memory.kind == "none":
+        _refuse(
+            program, chosen[0], "it uses remote memory, and the system has none",
+            "describe one, or leave such nodes out",
+        )  # fmt: skip
+    size = np.maximum(program.tensor_bytes[chosen], 0)
+    transfer = size // memory.bandwidth if memory.bandwidth else 0
+    nodes[chosen, M.N_TIME] = memory.latency + transfer
+    if memory.kind == "per-rank":
+        return 1
+    nodes[chosen, M.N_KIND] = M.ACCESS
+    if memory.kind == "per-node":
+        nodes[chosen, M.N_KEY] = program.rank[chosen] // memory.ranks_per_node
+    return program.num_ranks
+
+
+# messages
+
+
+def _set_messages(program: Program, nodes: Ints) -> int:
+    """Give sends and receives the number that they are matched by; gives how many there are."""
+    replayed = nodes[:, M.N_KIND] == M.DELAY
+    is_send = (program.kind == _KIND["COMM_SEND"]) & replayed
+    is_receive = (program.kind == _KIND["COMM_RECV"]) & replayed
+    chosen = np.flatnonzero(is_send | is_receive)
+    if not chosen.size:
+        return 0
+    own = program.rank[chosen]
+    sends = is_send[chosen]
+    peer = np.where(sends, program.dst[chosen], program.src[chosen])
+    wrong = (peer < 0) | (peer >= program.num_ranks)
+    if wrong.any():
+        _refuse(
+            program, chosen[int(np.argmax(wrong))],
+            f"its other rank is {int(peer[wrong][0])}, and the job has {program.num_ranks} "
+            f"rank{'s' if program.num_ranks > 1 else ''}, from 0",
+            "see that the traces of all are there",
+        )  # fmt: skip
+    size = np.maximum(program.comm_bytes[chosen], 0)
+    tag = np.maximum(program.tag[chosen], 0)
+    src, dst = np.where(sends, own, peer), np.where(sends, peer, own)
+    key, _ = number_rows([tag, src, dst, size])
+    nodes[chosen, M.N_KIND] = np.where(sends, M.SEND, M.RECEIVE)
+    nodes[chosen, M.N_PEER], nodes[chosen, M.N_SIZE] = peer, size
+    nodes[chosen, M.N_KEY] = key
+    return int(key.max()) + 1
+
+
+# collectives
+
+
+def _set_custom(
+    program: Program,
+    system: System,
+    nodes: Ints,
+    custom: Mapping[str, Program],
+    num_keys: int,
+) -> tuple[Ints, Ints, int]:
+    """Add the nodes of collectives that are traces of their own.
+
+    Returns
+    -------
+    numpy.ndarray
+        All nodes.
+    numpy.ndarray
+        Who waits for each.
+    int
+        How many keys sends and receives have.
+    """
+    children = program.children
+    for comm_type, own in sorted(custom.items()):
+        chosen = (program.comm_type == COMM_TYPES.index(comm_type)) & (program.group < 0)
+        chosen &= nodes[: program.num_nodes, M.N_KIND] == M.DELAY
+        wholes = np.flatnonzero(chosen)
+        if not wholes.size or system.compute.replay_only:
+            continue
+        rows, keys = _custom_rows(own, program.num_ranks, comm_type)
+        rows[:, M.N_KEY] += num_keys
+        num_keys += keys
+        rank = program.rank[wholes]
+        count = np.diff(own.first)[rank]
+        start = nodes.shape[0] + np.cumsum(count) - count
+        nodes[wholes, M.N_KIND], nodes[wholes, M.N_SIZE] = M.CUSTOM, start
+        nodes[wholes, M.N_LEFT] = count
+        row = np.arange(count.sum()) + np.repeat(own.first[rank] - start + nodes.shape[0], count)
+        more = rows[row]
+        more[:, M.N_PARENT] = np.repeat(wholes + 1, count)
+        # the dependencies of each use are its own
+        of_rank = own.first_child[own.first]
+        edges = np.diff(of_rank)[rank]
+        ends = np.cumsum(edges)
+        entry = np.arange(ends[-1]) - np.repeat(ends - edges - of_rank[rank], edges)
+        shift = np.repeat(start - own.first[rank], edges)
+        moved = np.repeat(children.size + ends - edges - of_rank[rank], count)
+        more[:, M.N_FIRST] += moved
+        more[:, M.N_LAST] += moved
+        children = np.concatenate([children, own.children[entry] + shift])
+        nodes = np.concatenate([nodes, more])
+    return nodes, children, num_keys
+
+
+def _custom_rows(own: Program, num_ranks: int, comm_type: str) -> tuple[Ints, int]:
+    """Give the nodes of a collective's traces, and how many keys they have."""
+    if own.num_ranks != num_ranks:
+        raise UsageError(
+            comm_type, f"its own traces are of {own.num_ranks} ranks, and the job has {num_ranks}"
+        )
+    known = [_KIND[name] for name in ("COMP", "COMM_SEND", "COMM_RECV")]
+    if not np.isin(own.kind, known).all():
+        _refuse(
+            own, int(np.argmin(np.isin(own.kind, known))),
+            f"in the traces of {comm_type} there are computations, sends and receives only",
+        )  # fmt: skip
+    rows = np.zeros((own.num_nodes, M.NODE_FIELDS), dtype=np.int64)
+    rows[:, M.N_RANK], rows[:, M.N_KIND], rows[:, M.N_SLOT] = own.rank, M.DELAY, M.NO_SLOT
+    rows[:, M.N_TIME] = np.maximum(own.duration, 1)
+    rows[:, M.N_FIRST], rows[:, M.N_LAST] = own.first_child[:-1], own.first_child[1:]
+    rows[:, M.N_WAITS] = np.bincount(own.children, minlength=own.num_nodes)
+    rows[:, M.N_START] = rows[:, M.N_END] = rows[:, M.N_CAUSE] = -1
+    return rows, _set_messages(own, rows)
+
+
+def _few(members: Sequence[int]) -> str:
+    more = f" and {len(members) - _TOLD} more" if len(members) > _TOLD else ""
+    return f"{list(members[:_TOLD])}{more}"
+
+
+class _Groups:
+    """The groups of a job; the first is all ranks."""
+
+    def __init__(self, program: Program, num_ranks: int) -> None:
+        self.members: list[Ints] = [np.arange(num_ranks)]
+        self.program = program
+        self.num_ranks = num_ranks
+        self._number: dict[str, int] = {}
+        self._place: list[dict[int, int]] = [{}]
+
+    def number(self, code: int, node: int, system: System) -> int:
+        """Give the number of a group of the program; -1 is all ranks."""
+        if code < 0:
+            return 0
+        name = self.program.group_names[code]
+        if name not in self._number:
+            self._number[name] = self._add(name, code, node, system)
+        return self._number[name]
+
+    def _add(self, name: str, code: int, node: int, system: System) -> int:
+        members = system.groups.get(name) or self.program.group_ranks[code]
+        where = f"group {name!r}"
+        if not members:
+            raise InputError(
+                self.program.describe(node), f"nobody says who is in {where}",
+                "give a file that lists its members: --comm-group, or groups in the system's file",
+            )  # fmt: skip
+        num_ranks = self.num_ranks
+        if len(set(members)) < len(members) or not all(0 <= r < num_ranks for r in members):
+            raise InputError(
+                where, f"its members {_few(members)} are not ranks of this job of {num_ranks}, "
+                "from 0, each once",
+                "mend --comm-group, or groups in the system's file" if name in system.groups
+                else "the traces state them: give those of all ranks, or --comm-group",
+            )  # fmt: skip
+        if len(members) == num_ranks:
+            return 0
+        ranks = np.array(members, dtype=np.int64)
+        if not system.compat:
+            ranks = in_order_of_grid(system.network, ranks)
+        self.members.append(ranks)
+        self._place.append({rank: place for place, rank in enumerate(ranks.tolist())})
+        return len(self.members) - 1
+
+    def place(self, group: int, rank: int) -> int:
+        """Give the place of a rank in a group, -1 if it is none of its members."""
+        return self._place[group].get(rank, -1) if group else rank
+
+
+def _set_collectives(
+    program: Program, system: System, nodes: Ints, groups: _Groups
+) -> tuple[Ints, tuple[Recipe, ...]]:
+    """Say how each collective is done; gives their shapes and recipes."""
+    chosen = _simulated(program, system, nodes, groups)
+    if not chosen.size:
+        return np.zeros((1, M.SHAPE_FIELDS), dtype=np.int64), ()
+    is_barrier = program.comm_type[chosen] == _COMM_TYPE["barrier"]
+    columns = [
+        program.comm_type[chosen],
+        np.where(is_barrier, 1, np.maximum(program.comm_bytes[chosen], 0)),
+        program.involved[chosen],
+        _alike(system, groups)[nodes[chosen, M.N_PEER]],
+        _roots(program, nodes, groups, chosen),
+    ]
+    shape, first = number_rows(columns)
+    nodes[chosen, M.N_KIND], nodes[chosen, M.N_KEY] = M.COLLECTIVE, shape
+    # collectives of the host's slot may run beside others, and share queues with them
+    may_meet = nothing_contends(system) and system.collectives.queues == 1
+    if program.lane is None:
+        may_meet = may_meet and not program.is_cpu[chosen].any()
+    else:
+        nodes[chosen, M.N_NUMBER] = numbers_in_groups(program, nodes[chosen, M.N_PEER], chosen)
+        # what starts on all members at once does not go on from each member's end
+        may_meet = may_meet and policy_of(system) == M.FIFO and is_one_at_a_time(program, chosen)
+        if policy_of(system) == M.EXPLICIT:
+            nodes[chosen, M.N_SIZE] = program.priority[chosen]
+    names = [program.describe(node) for node in chosen[first].tolist()]
+    kinds = zip(*(column[first].tolist() for column in columns), strict=True)
+    return _shapes(system, groups, list(kinds), names, may_meet=may_meet)
+
+
+def _simulated(program: Program, system: System, nodes: Ints, groups: _Groups) -> Ints:
+    """Choose the collectives that do not take their recorded time, and find their groups."""
+    replayed = nodes[: program.num_nodes, M.N_KIND] == M.DELAY
+    chosen = np.flatnonzero((program.kind == _KIND["COMM_COLL"]) & replayed)
+    if system.compute.replay_only:
+        return chosen[:0]
+    if system.compat:  # which replays a broadcast
+        chosen = chosen[program.comm_type[chosen] != _COMM_TYPE["broadcast"]]
+    if not chosen.size:
+        return chosen
+    _set_groups(program, system, nodes, groups, chosen)
+    if system.compat:
+        return chosen
+    # what nobody else takes part in, or nobody whose trace is here, as long as recorded
+    sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
+    met: npt.NDArray[np.bool_] = sizes[nodes[chosen, M.N_PEER]] > 1
+    return np.asarray(chosen[met | (program.duration[chosen] <= 0)])
+
+
+def _shapes(
+    system: System, groups: _Groups, kinds: list[tuple[int, ...]], names: list[str], *,
+    may_meet: bool,
+) -> tuple[Ints, tuple[Recipe, ...]]:  # fmt: skip
+    """Say how each kind is done: its type, bytes, dimensions, group and root; gives all recipes."""
+    shapes = np.zeros((len(kinds), M.SHAPE_FIELDS), dtype=np.int64)
+    recipes: dict[Recipe, int] = {}
+    found: dict[tuple[int, ...], Recipe] = {}
+    for k, (code, size, involved, group, root) in enumerate(kinds):
+        comm_type = COMM_TYPES[code]
+        if comm_type not in (ASTRA_SIM_COLLECTIVES if system.compat else COLLECTIVES):
+            raise UsageError(
+                names[k], f"a collective of type {comm_type} is not simulated",
+                "ASTRA-sim stops there" if system.compat else "",
+            )  # fmt: skip
+        key = code, involved, group, root
+        if key not in found:  # whatever their sizes
+            members = groups.members[group] if group else None
+            found[key] = recipe_of(system, comm_type, members, involved, root)
+        recipe = found[key]
+        count, chunk, rest = chunks_of(system, comm_type, size, groups.num_ranks, names[k])
+        if recipe.goes_both_ways:
+            count, (chunk, rest) = 2 * count, divmod(count * chunk + rest, 2 * count)
+        # with several under way at once, chunks of different sizes may pass each other
+        trees = any(len(phase.steps) > 1 for phase in recipe.phases)
+        in_order = (rest == 0 and not trees) or system.collectives.active_chunks == 1
+        whole = may_meet and in_order and is_whole(recipe, groups.members[group].size)
+        number = recipes.setdefault(recipe, len(recipes))
+        shapes[k] = number, count, chunk, int(whole), rest, root
+    return shapes, tuple(recipes)
+
+
+def _alike(system: System, groups: _Groups) -> Ints:
+    """Give for each group the first whose collectives are done as its own are.
+
+    It has as many members; and by the right rules, in whose recipes it counts where they stand,
+    they stand as far from each other in every dimension.
+    """
+    dimensions = system.network.dimensions
+    found: dict[bytes | int, int] = {}
+    of_group = [0]
+    for number, members in enumerate(groups.members[1:], 1):
+        if system.compat:
+            of_group.append(found.setdefault(members.size, number))
+            continue
+        least, stride = 0, 1
+        for dimension, places in zip(dimensions, places_in(system.network, members), strict=True):
+            least += int(places.min()) * stride
+            stride *= dimension.size
+        of_group.append(found.setdefault((members - least).tobytes(), number))
+    return np.array(of_group, dtype=np.int64)
+
+
+def _roots(program: Program, nodes: Ints, groups: _Groups, chosen: Ints) -> Ints:
+    """Give the place of each collective's root in its group: the first, if none is stated."""
+    comm_type = program.comm_type[chosen]
+    outwards = np.isin(comm_type, [_COMM_TYPE["broadcast"], _COMM_TYPE["scatter"]])
+    inwards = np.isin(comm_type, [_COMM_TYPE["reduce"], _COMM_TYPE["gather"]])
+    stated = np.where(outwards, program.src[chosen], np.where(inwards, program.dst[chosen], -1))
+    places = np.zeros(chosen.size, dtype=np.int64)
+    for k in np.flatnonzero(stated >= 0).tolist():
+        root = int(stated[k])
+        places[k] = groups.place(int(nodes[chosen[k], M.N_PEER]), root)
+        if places[k] < 0 or root >= program.num_ranks:
+            _refuse(program, int(chosen[k]), f"its root, rank {root}, is not in its group")
+    return places
+
+
+def _set_groups(
+    program: Program, system: System, nodes: Ints, groups: _Groups, chosen: Ints
+) -> None:
+    """Find the group of each collective, and the place of its rank there."""
+    keys = (program.group[chosen] + 1) * program.num_ranks + program.rank[chosen]
+    pairs, first, of_node = np.unique(keys, return_index=True, return_inverse=True)
+    numbers, places = [], []
+    for key, at in zip(pairs.tolist(), first.tolist(), strict=True):
+        code, rank = divmod(key, program.num_ranks)
+        node = int(chosen[at])
+        number = groups.number(code - 1, node, system)
+        place = groups.place(number, rank)
+        if place < 0:
+            _refuse(
+                program, node, f"its rank is not in its group {program.group_names[code - 1]!r}",
+                "give each rank its own trace, and the groups of this job",
+            )  # fmt: skip
+        numbers.append(number)
+        places.append(place)
+    nodes[chosen, M.N_PEER] = np.array(numbers, dtype=np.int64)[of_node]
+    nodes[chosen, M.N_MEMBER] = np.array(places, dtype=np.int64)[of_node]
+
+
+def _mail(
+    nodes: Ints, shapes: Ints, recipes: tuple[Recipe, ...], groups: _Groups
+) -> tuple[Ints, Ints, Ints]:
+    """Give how many collectives each group has, and how much mail and seats one of them needs."""
+    chosen = nodes[:, M.N_KIND] == M.COLLECTIVE
+    group, shape = nodes[chosen, M.N_PEER], nodes[chosen, M.N_KEY]
+    sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
+    first = np.cumsum(sizes) - sizes
+    of_member = np.bincount(first[group] + nodes[chosen, M.N_MEMBER], minlength=int(sizes.sum()))
+    counts = np.maximum.reduceat(of_member, first)
+    regions = np.zeros(sizes.size, dtype=np.int64)
+    rows = np.zeros(sizes.size, dtype=np.int64)
+    if not recipes:
+        return counts, regions, rows
+    phases = np.array([len(r.phases) for r in recipes], dtype=np.int64)[shapes[:, M.H_RECIPE]]
+    slots = np.array([r.num_slots for r in recipes], dtype=np.int64)[shapes[:, M.H_RECIPE]]
+    need = shapes[:, M.H_CHUNKS] * phases
+    np.maximum.at(regions, group, (need * slots)[shape] * sizes[group])
+    np.maximum.at(rows, group, shapes[:, M.H_CHUNKS][shape] * sizes[group])
+    return counts, regions, rows

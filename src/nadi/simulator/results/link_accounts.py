@@ -1,0 +1,287 @@
+"""What each link of a simulated network carried."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.model.schema import LINKS
+from nadi.simulator.collectives.link_traffic import Traffic, links_per_rank
+from nadi.simulator.collectives.phase_messages import messages_of, sends_by_steps
+from nadi.simulator.collectives.phases import Phase
+from nadi.simulator.collectives.step_tables import ROOTED
+from nadi.simulator.distinct_rows import number_rows
+from nadi.simulator.engine import machine_state as M
+from nadi.simulator.machine.system import System
+from nadi.simulator.simulation import Simulation
+
+__all__ = ["link_table"]
+
+Ints = npt.NDArray[np.int64]
+_SWITCH = -1
+
+
+def link_table(simulation: Simulation) -> pl.DataFrame:
+    """Say what each link of the network carried (``schema.LINKS``), in order of dimension.
+
+    With congestion as the engine counted it. Without, messages are added up along their ways
+    as if they took links that nothing else takes at the time: a link that is busy for more
+    than all of the time would have held others up. O(messages + links).
+    """
+    system, engine = simulation.system, simulation.trail.links
+    layout = _layout(system)
+    if system.network.congestion:
+        carried = engine[layout.number, M.L_BYTES]
+        busy = engine[layout.number, M.L_TIME]
+        peak = engine[layout.number, M.L_PEAK]
+    else:
+        carried = _traffic(simulation).bytes[layout.number]
+        rates = np.array([dimension.bandwidth for dimension in system.network.dimensions])
+        busy = (carried / rates[layout.dimension]).astype(np.int64)
+        peak = np.full(carried.size, -1, dtype=np.int64)
+    columns = {
+        "dimension": layout.dimension,
+        "kind": pl.Series(_KINDS).gather(layout.kind),
+        "src": layout.src,
+        "dst": layout.dst,
+        "bytes": carried,
+        "busy": busy,
+        "utilisation": busy / max(simulation.makespan, 1),
+        "peak_queue": peak,
+    }
+    return LINKS.build(carried.size, columns)
+
+
+_KINDS = ("ring", "mesh", "direct", "to switch", "from switch")
+_RING, _MESH, _DIRECT, _UP, _DOWN = range(5)
+
+
+class _Layout(NamedTuple):
+    """The links that there are; int64, shape (links,)."""
+
+    number: Ints
+    dimension: Ints
+    kind: Ints
+    src: Ints
+    dst: Ints
+
+
+def _layout(system: System) -> _Layout:
+    """List the links of a network in the order of their numbers."""
+    num_ranks, stride, first = system.network.num_ranks, 1, 0
+    rank = np.arange(num_ranks)
+    parts = []
+    for d, dimension in enumerate(system.network.dimensions):
+        n, per_rank = dimension.size, links_per_rank(dimension)
+        src = np.repeat(rank, per_rank)
+        place, port = src // stride % n, np.tile(np.arange(per_rank), num_ranks)
+        if dimension.topology == "fully-connected":
+            dst, kind = src + (port - place) * stride, np.full(src.size, _DIRECT)
+            there = port != place
+        elif dimension.topology == "switch":
+            kind = np.where(port == 0, _UP, _DOWN)
+            src, dst = np.where(port == 0, src, _SWITCH), np.where(port == 0, _SWITCH, src)
+            there = np.full(src.size, n > 1)
+        else:
+            to = place + np.where(port == 0, 1, -1)
+            dst = src + (to % n - place) * stride
+            is_ring = dimension.topology == "ring"
+            kind = np.full(src.size, _RING if is_ring else _MESH)
+            there = np.full(src.size, n > 1) if is_ring else (to >= 0) & (to < n)
+        number = first + np.arange(src.size)
+        whole = _Layout(number, np.full(src.size, d), kind, src, dst)
+        parts.append(_Layout(*(column[there] for column in whole)))
+        stride *= n
+        first += src.size
+    return _Layout(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+# without congestion: what was sent, added up
+
+
+class _Use(NamedTuple):
+    """A phase of a collective of some size among a group, and which way round it goes."""
+
+    group: int
+    shape: int
+    phase: int
+    size: int
+    clockwise: bool
+    turn: int
+    root: int
+
+
+def _traffic(simulation: Simulation) -> Traffic:
+    traffic = Traffic(simulation.system)
+    for use, count in _uses(simulation).items():
+        _add_phase(simulation, traffic, use, count)
+    trail = simulation.trail
+    sends = np.flatnonzero((trail.kind == M.SEND) & (trail.rank != trail.peer))
+    traffic.add_messages(trail.rank[sends], trail.peer[sends], trail.size[sends])
+    if simulation.system.network.rendezvous:
+        asks = np.flatnonzero((trail.kind == M.RECEIVE) & (trail.rank != trail.peer))
+        sizes = np.full(asks.size, M.HANDSHAKE)
+        traffic.add_messages(trail.rank[asks], trail.peer[asks], sizes)
+    return traffic
+
+
+def _add_phase(simulation: Simulation, traffic: Traffic, use: _Use, count: int) -> None:
+    trail, system = simulation.trail, simulation.system
+    phase = _phases(simulation, use.shape)[use.phase]
+    root, inner = use.root // phase.stride % phase.size, -1
+    if phase.comm in ROOTED:  # lines that hold what the root has, or wants
+        inner = use.root % phase.stride
+    src, dst, num_bytes = messages_of(
+        phase, use.size, system.compat, clockwise=use.clockwise, turn=use.turn, root=root
+    )
+    sent = [(src, dst, count * num_bytes)]
+    if system.network.rendezvous:
+        ends = src, dst, np.full(src.size, _per_pair(phase, system))
+        if phase.algorithm == M.STEPS:
+            ends = sends_by_steps(phase, use.size, turn=use.turn, root=root)
+        sent.append((ends[1], ends[0], count * M.HANDSHAKE * ends[2]))
+    for one, other, total in sent:
+        if phase.dim >= 0 and use.group == 0:
+            traffic.add_lines(phase.dim, one, other, total, inner)
+        else:
+            members = trail.group_members[use.group]
+            first = _first_of_lines(phase, members.size, inner)
+            src, dst = (members[first[:, None] + phase.stride * ends] for ends in (one, other))
+            traffic.add_messages(src.ravel(), dst.ravel(), np.tile(total, first.size))
+
+
+def _first_of_lines(phase: Phase, num_members: int, inner: int) -> Ints:
+    """Give the place in its group of the first in each line that does a phase.
+
+    With ``inner`` of those that have this place among the dimensions below.
+    """
+    place = np.arange(num_members)
+    first: Ints = place[place // phase.stride % phase.size == 0]
+    return first if inner < 0 else first[first % phase.stride == inner]
+
+
+def _per_pair(phase: Phase, system: System) -> int:
+    """Give how many messages a member sends to each that it sends to, in a phase."""
+    twice = 2 if phase.comm == M.ALL_REDUCE else 1
+    if phase.algorithm == M.TREE:
+        return 1
+    if phase.algorithm != M.RING:
+        return twice
+    steps = phase.size - 1
+    lessens = phase.comm != M.ALL_TO_ALL or not system.compat
+    return steps * twice if lessens else phase.size * steps // 2
+
+
+def _phases(simulation: Simulation, shape: int) -> tuple[Phase, ...]:
+    trail = simulation.trail
+    return trail.recipes[int(trail.shapes[shape, M.H_RECIPE])].phases
+
+
+def _uses(simulation: Simulation) -> Counter[_Use]:
+    """Count how often each phase is gone through, by all members together."""
+    trail = simulation.trail
+    node = np.flatnonzero(trail.kind == M.COLLECTIVE)
+    system = simulation.system
+    in_turn = system.collectives.queues > 1 or any(
+        phase.algorithm == M.TREE for recipe in trail.recipes for phase in recipe.phases
+    )
+    found: Counter[_Use] = Counter()
+    if in_turn and system.compat:  # which way a chunk goes depends on those before it
+        for rank in np.unique(_first_members(simulation, node)).tolist():
+            found.update(_uses_in_order(simulation, node[trail.rank[node] == rank], rank))
+        return found
+    sizes = np.array([members.size for members in trail.group_members])
+    number, one = number_rows([trail.peer[node], trail.key[node]])
+    pairs = zip(trail.peer[node[one]].tolist(), trail.key[node[one]].tolist(), strict=True)
+    members = np.bincount(number, minlength=one.size)
+    alike = simulation.program.num_ranks < simulation.cycles.size
+    for (group, shape), count in zip(pairs, members.tolist(), strict=True):
+        meetings = count if alike else count // int(sizes[group])
+        root, phases = int(trail.shapes[shape, M.H_ROOT]), _phases(simulation, shape)
+        first = 0
+        for chunk, chunks in _chunks(trail.shapes[shape]):
+            for p, size in enumerate(_sizes(simulation, shape, chunk)):
+                for way, times in _ways(phases[p], first, chunks, system).items():
+                    found[_Use(group, shape, p, size, *way, root)] += meetings * times
+            first += chunks
+    return found
+
+
+def _ways(
+    phase: Phase, first: int, chunks: int, system: System
+) -> Counter[tuple[bool, int]]:  # fmt: skip
+    """Count which way round, and by which of two trees, chunks go: by their numbers."""
+    if phase.both:  # every second one the other way
+        odd = (first + chunks) // 2 - first // 2
+        return Counter({(True, 0): chunks - odd, (False, 0): odd})
+    if system.collectives.queues == 1 and len(phase.steps) < 2:
+        return Counter({(phase.half != 2, 0): chunks})
+    return Counter(
+        (_is_clockwise(phase, number, system.collectives.queues), number % max(len(phase.steps), 1))
+        for number in range(first, first + chunks)
+    )
+
+
+def _first_members(simulation: Simulation, node: Ints) -> Ints:
+    """Give the rank of each collective's member that comes first in its group."""
+    first = np.array([members[0] for members in simulation.trail.group_members])
+    return first[simulation.trail.peer[node]]
+
+
+def _chunks(shape: Ints) -> list[tuple[int, int]]:
+    """Give sizes of chunks, and how many there are of each."""
+    count, chunk, rest = int(shape[M.H_CHUNKS]), int(shape[M.H_CHUNK]), int(shape[M.H_REST])
+    return [(size, n) for size, n in ((chunk + 1, rest), (chunk, count - rest)) if n]
+
+
+def _sizes(simulation: Simulation, shape: int, size: int) -> list[int]:
+    """Give the bytes of a chunk at the begin of each phase."""
+    sizes = []
+    for phase in _phases(simulation, shape):
+        sizes.append(size)
+        if phase.algorithm != M.TREE and phase.comm in (M.REDUCE_SCATTER, M.SCATTER):
+            size = size // phase.size if simulation.system.compat else -(-size // phase.size)
+        elif phase.algorithm != M.TREE and phase.comm in (M.ALL_GATHER, M.GATHER):
+            size *= phase.size
+    return sizes
+
+
+def _uses_in_order(simulation: Simulation, node: Ints, rank: int) -> Counter[_Use]:
+    """Go through a rank's collectives as they began, queue by queue and tree by tree.
+
+    Those count of whose group the rank is the first member.
+    """
+    trail = simulation.trail
+    num_queues = simulation.system.collectives.queues
+    queue_turns: Counter[tuple[int, int]] = Counter()
+    tree_turns: Counter[int] = Counter()
+    found: Counter[_Use] = Counter()
+    node = node[np.lexsort((node, simulation.start[node]))]
+    for group, shape in zip(trail.peer[node].tolist(), trail.key[node].tolist(), strict=True):
+        counts = int(trail.group_members[group][0]) == rank
+        phases = _phases(simulation, shape)
+        for chunk, chunks in _chunks(trail.shapes[shape]):
+            sizes = _sizes(simulation, shape, chunk)
+            for _ in range(chunks):
+                for p, phase in enumerate(phases):
+                    place = max(phase.dim, 0), phase.half
+                    clockwise = _is_clockwise(phase, queue_turns[place], num_queues)
+                    queue_turns[place] += 1
+                    turn = tree_turns[phase.tree] % 2
+                    tree_turns[phase.tree] += phase.algorithm == M.TREE
+                    if counts:
+                        found[_Use(group, shape, p, sizes[p], clockwise, turn, 0)] += 1
+    return found
+
+
+def _is_clockwise(phase: Phase, turn: int, num_queues: int) -> bool:
+    """Tell which way round a ring goes that takes a queue in its turn."""
+    if num_queues == 1:
+        return phase.half != 2
+    first = num_queues // 2 if phase.half == 2 else 0
+    size = (num_queues, num_queues // 2, num_queues - num_queues // 2)[phase.half]
+    return first + turn % size < num_queues // 2

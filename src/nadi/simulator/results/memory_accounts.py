@@ -1,0 +1,196 @@
+"""What the live tensors of a simulated job take at most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.model.attributes import Attributes
+from nadi.model.operands import OPERAND_NAMES, tensor_uses
+from nadi.model.schema import LIVE_MEMORY
+from nadi.model.trace import Trace
+from nadi.simulator.simulation import Simulation
+
+if TYPE_CHECKING:
+    from nadi.workload.played_nodes import PlayedRank
+
+__all__ = ["are_of_device", "beyond_capacity", "live_memory"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+_HOST = "cpu"
+
+
+def beyond_capacity(live: pl.DataFrame | None, capacity: int) -> pl.DataFrame:
+    """Give those rows of ``live_memory`` whose peak a rank's device has no room for.
+
+    None if ``capacity`` is 0: the system does not say how much it has.
+    """
+    if live is None or not capacity:
+        return LIVE_MEMORY.empty()
+    return live.filter((live["peak"] > capacity) & are_of_device(live))
+
+
+def are_of_device(live: pl.DataFrame) -> pl.Series:
+    """Tell which rows of ``live_memory`` are of memory that a system states the capacity of.
+
+    Not that of the host, unless all are: then it was recorded without another device, and
+    stands for the system's.
+    """
+    on_device = live["device"].cast(pl.String) != _HOST
+    return on_device if on_device.any() else ~on_device
+
+
+class _Uses(NamedTuple):
+    """Each node's uses of each storage, once; arrays of shape (uses,).
+
+    ``row`` is the node's row in its trace, ``size`` up to which byte of the storage it uses,
+    ``makes`` whether the node gave it and was not given it.
+    """
+
+    row: Ints
+    storage: Ints
+    size: Ints
+    makes: Bools
+    device: Ints
+    devices: list[str]
+
+
+def live_memory(simulation: Simulation) -> pl.DataFrame | None:
+    """Measure what is live of the memory that operands of nodes name, at the simulated times.
+
+    A storage is live from the start of the node that gives it first, or from 0 if it was there
+    before; until the end of the last node that uses it. A node that gives a storage and was not
+    given it makes new memory once all uses of it before have ended: recorders give ids of freed
+    memory again. How large it is, the tensors in it tell.
+
+    Of a recording the operators recorded use tensors, each from the start of the node that it
+    begins with to the end of that which it ends with; so those nested in an operator use what
+    it uses while it does.
+
+    Returns
+    -------
+    polars.DataFrame or None
+        ``schema.LIVE_MEMORY``, a row per rank and device; ranks whose trace says of no tensor
+        have none. None if no trace does. O(operands log operands) of each rank.
+    """
+    known: dict[int, _Uses | None] = {}
+    peaks: dict[tuple[int, int], list[tuple[str, int, int, int]]] = {}
+    rows = []
+    traces = [one.recorded for one in simulation.recorded] or simulation.traces
+    for rank, (trace, like) in enumerate(zip(traces, simulation.like.tolist(), strict=True)):
+        if id(trace) not in known:
+            known[id(trace)] = _uses(trace)
+        uses, key = known[id(trace)], (id(trace), like)
+        if uses is not None:
+            if key not in peaks:
+                played = simulation.recorded[rank] if simulation.recorded else None
+                peaks[key] = _peaks(*_times(simulation, like, played), uses)
+            rows += [(rank, *peak) for peak in peaks[key]]
+    if not rows:
+        return None
+    names = [column.name for column in LIVE_MEMORY.columns]
+    return LIVE_MEMORY.build(len(rows), dict(zip(names, zip(*rows, strict=True), strict=True)))
+
+
+def _uses(trace: Trace) -> _Uses | None:
+    """Read who uses which storage; None if no operand is a tensor with memory. O(bytes of them)."""
+    said, new_row = _saying_of_operands(trace)
+    if said is None:
+        return None  # nearly at once, where arrays of nothing would take a moment
+    found = tensor_uses(said)
+    has_memory = found.end > found.begin
+    used = np.flatnonzero(np.bincount(found.device[has_memory], minlength=1))
+    if not used.size:
+        return None
+    number = {found.devices[device]: device for device in used.tolist()}
+    devices = sorted(number)
+    code_of_device = np.zeros(len(found.devices), dtype=np.int64)
+    code_of_device[[number[name] for name in devices]] = np.arange(len(devices))
+    code_of_storage = np.zeros(found.num_storages, dtype=np.int64)
+    code_of_storage[found.storage[has_memory]] = code_of_device[found.device[has_memory]]
+    node = found.node if new_row is None else new_row[found.node]
+    chosen = np.flatnonzero(has_memory[found.tensor] & (node >= 0))
+    tensor = found.tensor[chosen]
+    once = (
+        pl.LazyFrame({
+            "node": node[chosen],
+            "storage": found.storage[tensor],
+            "end": found.end[tensor],
+            "is_output": found.is_output[chosen],
+        })
+        .group_by("node", "storage")
+        .agg(pl.col("end").max(), makes=pl.col("is_output").all())
+        .collect()
+    )  # fmt: skip
+    storage = once["storage"].to_numpy()
+    return _Uses(
+        once["node"].to_numpy(), storage, once["end"].to_numpy(), once["makes"].to_numpy(),
+        code_of_storage[storage], devices,
+    )  # fmt: skip
+
+
+def _saying_of_operands(trace: Trace) -> tuple[Attributes | None, Ints | None]:
+    """Give the attributes that say of operands, and the rows of their nodes; None if none do.
+
+    Of a recording only the host's do: those of both traces need not be put together.
+    """
+    parts = [
+        part for part in trace.attribute_parts if set(part.attributes.names) & set(OPERAND_NAMES)
+    ]
+    if not parts:
+        return None, None
+    if len(parts) > 1 or parts[0].is_kept is not None:
+        return trace.attributes, None
+    return parts[0].attributes, parts[0].new_row
+
+
+def _times(simulation: Simulation, rank: int, played: PlayedRank | None) -> tuple[Ints, Ints]:
+    """Give from when to when each row of a trace goes on; of what is not played, no time.
+
+    ``rank`` is one of the program.
+    """
+    first, last = simulation.program.first[rank : rank + 2]
+    row = simulation.program.row[first:last]
+    start, end = np.empty((2, row.size), dtype=np.int64)
+    start[row], end[row] = simulation.start[first:last], simulation.end[first:last]
+    if played is None:
+        return start, end
+    known = played.first >= 0
+    return np.where(known, start[played.first], 0), np.where(known, end[played.last], 0)
+
+
+def _peaks(start: Ints, end: Ints, uses: _Uses) -> list[tuple[str, int, int, int]]:
+    """Give device, peak, when it is reached, and number of storages, for each device."""
+    order = np.lexsort((uses.row, start[uses.row], uses.storage))
+    storage, node = uses.storage[order], uses.row[order]
+    made = uses.makes[order] & _is_over(storage, start[node], end[node])
+    at = np.flatnonzero((np.diff(storage, prepend=-1) > 0) | made)  # where a life begins
+    begin = np.where(uses.makes[order][at], start[node[at]], 0)
+    until = np.maximum.reduceat(end[node], at)
+    size = np.maximum.reduceat(uses.size[order], at)
+    device = uses.device[order][at]
+    found = []
+    for code, name in enumerate(uses.devices):
+        mine = np.flatnonzero((device == code) & (until > begin))
+        time = np.concatenate([begin[mine], until[mine]])
+        change = np.concatenate([size[mine], -size[mine]])
+        # what ends at a moment makes room for what begins then
+        by_time = np.lexsort((change, time))
+        live = np.cumsum(change[by_time])
+        best = int(np.argmax(live)) if live.size else 0
+        peak, when = (int(live[best]), int(time[by_time[best]])) if live.size else (0, 0)
+        found.append((name, peak, when, int(mine.size)))
+    return found
+
+
+def _is_over(storage: Ints, start: Ints, end: Ints) -> Bools:
+    """Tell of each use, by storage and start, whether all uses of the storage before had ended."""
+    moments, number = np.unique(end, return_inverse=True)
+    latest = np.maximum.accumulate(storage * moments.size + number.reshape(-1)) % moments.size
+    over = np.ones(storage.size, dtype=np.bool_)
+    over[1:] = moments[latest[:-1]] <= start[1:]
+    return over

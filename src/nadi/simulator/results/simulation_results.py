@@ -1,0 +1,105 @@
+"""What a simulation found, as tables: of one that has just run, or of one that was saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.simulator.machine.system import System
+from nadi.simulator.results.collective_accounts import (
+    collective_times,
+    sum_by_group,
+    sum_by_type,
+)
+from nadi.simulator.results.memory_accounts import beyond_capacity, live_memory
+from nadi.simulator.results.rank_accounts import rank_times
+from nadi.simulator.simulation import Simulation
+
+__all__ = ["SimulationResults", "results_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationResults:
+    """What a simulation found.
+
+    Attributes
+    ----------
+    system
+        What was simulated on.
+    num_nodes
+        Nodes of all ranks.
+    rank_times
+        What each rank did until it had finished (``schema.RANK_TIMES``).
+    collectives
+        When each collective ran, and how fast (``schema.COLLECTIVE_TIMES``).
+    live_memory
+        What live tensors take at most (``schema.LIVE_MEMORY``); None if the traces name none.
+    issues
+        What was met when the job was read and made ready (``schema.ISSUES``).
+    """
+
+    system: System
+    num_nodes: int
+    rank_times: pl.DataFrame
+    collectives: pl.DataFrame
+    live_memory: pl.DataFrame | None
+    issues: pl.DataFrame
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} ranks={self.cycles.size} makespan={self.makespan} ns>"
+
+    @property
+    def cycles(self) -> npt.NDArray[np.int64]:
+        """When each rank had finished, in ns; int64, shape (ranks,)."""
+        return self.rank_times["finish"].to_numpy()
+
+    @property
+    def makespan(self) -> int:
+        """When the last rank had finished, in ns."""
+        return int(self.cycles.max(initial=0))
+
+    @property
+    def compute(self) -> npt.NDArray[np.int64]:
+        """Time in which each rank's device computed, in ns; int64, shape (ranks,)."""
+        return self.rank_times["computing"].to_numpy()
+
+    @property
+    def exposed(self) -> npt.NDArray[np.int64]:
+        """All time of each rank but that of computation, in ns; int64, shape (ranks,)."""
+        return self.cycles - self.compute
+
+    @cached_property
+    def collective_types(self) -> pl.DataFrame:
+        """Sums of the collectives of each type, as ``sum_by_type`` gives them."""
+        return sum_by_type(self.collectives)
+
+    @cached_property
+    def process_groups(self) -> pl.DataFrame:
+        """Sums of the collectives of each process group, as ``sum_by_group`` gives them."""
+        return sum_by_group(self.collectives)
+
+    @property
+    def beyond_capacity(self) -> pl.DataFrame:
+        """Those rows of ``live_memory`` whose tensors do not fit into a rank's memory."""
+        return beyond_capacity(self.live_memory, self.system.memory_capacity)
+
+
+_COMPUTED: WeakKeyDictionary[Simulation, SimulationResults] = WeakKeyDictionary()
+
+
+def results_of(simulation: Simulation) -> SimulationResults:
+    """Compute all accounts of a simulation, once for as long as the simulation is kept.
+
+    O(nodes log nodes + operands log operands).
+    """
+    if simulation not in _COMPUTED:
+        _COMPUTED[simulation] = SimulationResults(
+            simulation.system, simulation.num_nodes, rank_times(simulation),
+            collective_times(simulation), live_memory(simulation), simulation.issues,
+        )  # fmt: skip
+    return _COMPUTED[simulation]

@@ -1,0 +1,145 @@
+"""What came of simulating a job: when each node ran, and the accounts made of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.model.issues import IssueLog, summed_issues
+from nadi.model.schedule import Schedule
+from nadi.model.schema import NODE_KINDS, SCHEDULE
+from nadi.model.trace import Trace
+from nadi.simulator.engine_trail import Trail
+from nadi.simulator.machine.system import System
+from nadi.simulator.work.program import Program
+
+if TYPE_CHECKING:
+    from nadi.workload.played_nodes import PlayedRank
+
+__all__ = ["Simulation"]
+
+Ints = npt.NDArray[np.int64]
+_RESOURCES = ("cpu", "compute", "communication", "")  # by slot
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """What a job does on a system.
+
+    Attributes
+    ----------
+    traces
+        Of each rank.
+    program, system
+        What was simulated; where all ranks are alike, a program of one that stands for all.
+    start, end
+        int64 ns, shape (nodes,): when each node of the program was issued and completed.
+    cause
+        int64, shape (nodes,): the node whose completion let it be issued; -1 at the start.
+    cycles
+        int64 ns, shape (ranks,): when each rank had finished.
+    like
+        int64, shape (ranks,): which rank of the program each rank did the same as.
+    num_events
+        How many events were simulated.
+    trail
+        What the engine knew of each node beyond its times.
+    recorded
+        Of each rank of a recording, what its nodes are of it; else empty.
+    """
+
+    traces: tuple[Trace, ...]
+    program: Program
+    system: System
+    start: Ints
+    end: Ints
+    cause: Ints
+    cycles: Ints
+    like: Ints
+    num_events: int
+    trail: Trail
+    recorded: tuple[PlayedRank, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Simulation ranks={self.cycles.size} makespan={self.makespan} ns>"
+
+    @property
+    def makespan(self) -> int:
+        """When the last rank had finished, in ns."""
+        return int(self.cycles.max(initial=0))
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of all ranks, also of those that another stands for."""
+        return int(np.diff(self.program.first)[self.like].sum())
+
+    @cached_property
+    def issues(self) -> pl.DataFrame:
+        """What was met when the job was read and made ready (``schema.ISSUES``)."""
+        log = IssueLog()
+        log.add(
+            "simulate.no-time", "warning", self._num_without_time(),
+            "computations state operations and no recorded time: they take none on this system",
+            'state compute.time = "roofline" in a copy of its file (nadi systems NAME)',
+        )  # fmt: skip
+        kinds = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV")]
+        sends, receives = (int((self.program.kind == kind).sum()) for kind in kinds)
+        log.add(  # where a receive has no send, no simulation ends
+            "simulate.not-received", "warning", sends - receives,
+            "messages are sent, and nobody receives them: nothing waits for them",
+            "see that every send has its receive",
+        )  # fmt: skip
+        return summed_issues([*(trace.issues for trace in self.program.traces), log.table()])
+
+    def _num_without_time(self) -> int:
+        """Count computations of all ranks that would take time with a roofline, and take none."""
+        if self.system.compute.roofline:
+            return 0
+        program = self.program
+        is_computation = (program.kind == NODE_KINDS.index("COMP")) & ~program.is_cpu
+        chosen = is_computation & (program.duration <= 0) & (program.flops > 0)
+        return int(np.add.reduceat(chosen, program.first[:-1], dtype=np.int64)[self.like].sum())
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """When each node ran; made when it is first asked for."""
+        program = self.program
+        rank, node = self.nodes_of_ranks()
+        cause = np.maximum(self.cause, 0)[node]
+        known = self.cause[node] >= 0
+        slot = program.slot
+        if program.lane is not None:
+            slot = np.where(program.lane < 0, slot, len(_RESOURCES) + program.lane)
+        resources = pl.Series((*_RESOURCES, *program.lane_names))
+        table = SCHEDULE.build(
+            rank.size,
+            {
+                "rank": rank,
+                "node": program.row[node],
+                "start": self.start[node],
+                "end": self.end[node],
+                "resource": resources.gather(slot[node]),
+                "bound_by": pl.Series(("", "order")).gather(known.astype(np.int64)),
+                "bound_rank": np.where(known, rank, -1),
+                "bound_node": np.where(known, program.row[cause], -1),
+            },
+        )
+        return Schedule(table)
+
+    def nodes_of_ranks(self) -> tuple[Ints, Ints]:
+        """Give the nodes of all ranks, also of those that another stands for.
+
+        Returns
+        -------
+        rank, node
+            int64, shape (nodes of all ranks,): in order of rank; nodes are those of the program.
+        """
+        sizes = np.diff(self.program.first)[self.like]
+        rank = np.repeat(np.arange(self.like.size), sizes)
+        within = np.arange(rank.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return rank, self.program.first[self.like[rank]] + within

@@ -1,0 +1,71 @@
+"""Recorded jobs as nodes that can be simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nadi.model.issues import IssueLog, summed_issues
+from nadi.model.schema import GIVEN_DEPS
+from nadi.model.trace import Job, Trace
+from nadi.simulator.machine.system import COLLECTIVES, System
+
+if TYPE_CHECKING:
+    from nadi.workload.played_nodes import PlayedRank
+
+__all__ = ["nodes_of_job"]
+
+
+def nodes_of_job(
+    job: Job | Sequence[Trace], system: System
+) -> tuple[tuple[Trace, ...], tuple[PlayedRank, ...]]:
+    """Give traces whose nodes can be simulated: a recording is turned into such, O(nodes log).
+
+    Nodes of a Chakra trace are taken as they are. A recording becomes what ``nadi link --for
+    astra-sim`` writes; for devices, with times in ns and with communication that goes on at once.
+    What was met on the way, and changed, is among the issues of the first trace.
+
+    Returns
+    -------
+    tuple of Trace
+        Of each rank.
+    tuple of PlayedRank
+        Of a recording, what the nodes of each rank are of it; else empty.
+
+    Raises
+    ------
+    InputError, NadiError
+        As :func:`nadi.write_for_astra_sim`.
+    """
+    traces = job.traces if isinstance(job, Job) else tuple(job)
+    # ranks may share a trace, many thousands of them
+    if not any(map(_is_recorded, set(traces))):
+        return traces, ()
+    from nadi.link import link_job
+    from nadi.workload.astra_sim_files import (
+        played_traces,  # which jobs made for simulators do without
+    )
+
+    linked = job if isinstance(job, Job) else link_job(traces)
+    log = IssueLog()
+    played, _ = played_traces(
+        linked,
+        log,
+        at_once=system.slots == "device",
+        played=() if system.compat else COLLECTIVES,
+    )
+    ranks = tuple(played)
+    first, *others = (rank.trace for rank in ranks)
+    issues = summed_issues([*(trace.issues for trace in linked.traces), linked.issues, log.table()])
+    return (replace(first, issues=issues), *others), ranks
+
+
+def _is_recorded(trace: Trace) -> bool:
+    """Tell whether a trace's dependencies are those of a recording, and no Chakra trace's."""
+    sources = trace.provenance.sources
+    if sources and sources[0].format.startswith("Chakra"):
+        return False
+    # of what was made by hand only the dependencies tell
+    kinds = set(trace.deps["kind"].unique().to_list())
+    return not kinds <= set(GIVEN_DEPS) if not sources else not kinds & set(GIVEN_DEPS)

@@ -1,0 +1,252 @@
+"""Changes as people write them: ``scale aten::mm kind=kernel rank=0,2 0.5``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from decimal import Decimal
+
+from nadi.errors import UsageError
+from nadi.units import parse_ns, parse_rate
+from nadi.whatif.changes import Change
+from nadi.whatif.dependency_changes import CUTTABLE, AddDependency, CutDependencies
+from nadi.whatif.duration_changes import NoGaps, NoOverhead, Scale, SetTime
+from nadi.whatif.launch_changes import Fuse, Graphed
+from nadi.whatif.network_change import Network
+from nadi.whatif.removal_change import Remove
+from nadi.whatif.selection import CONDITIONS, KINDS, Selection, compile_expression
+from nadi.whatif.stream_change import MoveToStream
+
+__all__ = ["FORMS", "parse_change", "parse_selection", "parse_values"]
+
+FORMS = {
+    "scale": "scale SELECT FACTOR",
+    "set": "set SELECT TIME",
+    "remove": "remove SELECT",
+    "fuse": "fuse SELECT",
+    "cuda-graph": "cuda-graph SELECT",
+    "move": "move SELECT to STREAM",
+    "add": "add SELECT -> SELECT",
+    "cut": "cut KIND SELECT",
+    "no-overhead": "no-overhead [SELECT]",
+    "no-gaps": "no-gaps",
+    "network": "network BANDWIDTH [LATENCY]",
+}
+_MOST_VALUES = 1_000
+_SELECT = "where SELECT is a regular expression for names and conditions such as kind=kernel"
+_QUOTED = r"""'(?:[^']|'')*'(?!\S)|"(?:[^"]|"")*"(?!\S)"""
+_WORD = re.compile(rf"(?<!\S)(?:({'|'.join(CONDITIONS)})=)?({_QUOTED}|\S+)")
+_MOST = 2**62
+_CUTTABLE = {kind.name.lower(): kind for kind in CUTTABLE}
+
+
+def parse_change(text: str) -> Change:
+    """Read a change as it is written on the command line; ``FORMS`` has the forms.
+
+    Raises
+    ------
+    UsageError
+        If it is not of a known form.
+    """
+    verb, _, rest = text.strip().partition(" ")
+    if verb not in FORMS:
+        raise UsageError(
+            f"change {text!r}", "is not a known change", f"one of: {'; '.join(FORMS.values())}"
+        )
+    try:
+        return _PARSERS[verb](rest.strip())
+    except ValueError as error:
+        remedy = f"write {FORMS[verb]}"
+        if "SELECT" in remedy:
+            remedy = f"{remedy}, {_SELECT}"
+        raise UsageError(f"change {text!r}", str(error), remedy) from None
+
+
+def parse_selection(text: str) -> Selection:
+    """Read a selection: a regular expression for the name, and conditions, in any order.
+
+    Conditions are ``kind=``, ``rank=``, ``stream=``, ``thread=`` and ``in=``; several values
+    stand with commas between them. An expression in quotes may hold anything, a quote
+    doubled. A single ``.`` stands for all operations.
+
+    Raises
+    ------
+    ValueError
+        If a condition cannot be read.
+    """
+    name, conditions = _split(text)
+    for expression in (name, conditions.get("in", "")):
+        compile_expression(expression)
+    kinds = tuple(_values("kind", conditions))
+    for kind in kinds:
+        if kind not in KINDS:
+            raise ValueError(f"kind={kind} is none of {', '.join(KINDS)}")
+    return Selection(
+        name=name,
+        kinds=kinds,
+        ranks=_numbers("rank", conditions),
+        streams=_numbers("stream", conditions),
+        threads=_numbers("thread", conditions),
+        inside=conditions.get("in", ""),
+    )
+
+
+def _split(text: str) -> tuple[str, dict[str, str]]:
+    """Part the conditions from the name."""
+    conditions: dict[str, str] = {}
+    words: list[str] = []
+    rest, at = [], 0
+    for found in _WORD.finditer(text):
+        key, value = found[1], found[2]
+        if key is None and value.removesuffix("=") in CONDITIONS and value.endswith("="):
+            raise ValueError(f"{value} says nothing")
+        if key is None:
+            words.append(value)
+            continue
+        if key in conditions:
+            raise ValueError(f"{key}= stands there twice: give several values with commas")
+        conditions[key] = _unquoted(value)
+        rest.append(text[at : found.start()].strip())
+        at = found.end()
+    rest.append(text[at:].strip())
+    if words == ["."]:
+        return "", conditions
+    return _unquoted(words[0]) if len(words) == 1 else " ".join(filter(None, rest)), conditions
+
+
+def _unquoted(word: str) -> str:
+    if re.fullmatch(_QUOTED, word):
+        return word[1:-1].replace(2 * word[0], word[0])
+    return word
+
+
+def _values(key: str, conditions: dict[str, str]) -> list[str]:
+    values = [value.strip() for value in conditions.get(key, "").split(",")]
+    if key in conditions and not all(values):
+        raise ValueError(f"{key}={conditions[key]}: a value is missing")
+    return [value for value in values if value]
+
+
+def _numbers(key: str, conditions: dict[str, str]) -> tuple[int, ...]:
+    values = _values(key, conditions)
+    if not all(map(_is_number, values)):
+        raise ValueError(f"{key}={conditions[key]}: expected numbers with commas between them")
+    return tuple(int(value) for value in values)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < len(str(_MOST))
+
+
+def parse_values(text: str) -> list[str]:
+    """Read the values of a sweep: ``0.5,1,2`` as they stand, or ``0.5:2:0.25`` (from, to, step).
+
+    Raises
+    ------
+    UsageError
+        If a range cannot be counted through, or has over 1,000 values.
+    """
+    if ":" not in text:
+        return [value.strip() for value in text.split(",") if value.strip()]
+    try:
+        first, last, step = (Decimal(part) for part in text.split(":"))
+        steps = (last - first) / step
+        count = int(steps) + 1 if 0 <= steps < _MOST_VALUES else 0
+    except (ArithmeticError, ValueError):
+        count = 0
+    if not count:
+        raise UsageError(
+            f"--sweep {text}", "is not a range of at most 1,000 values", "write from:to:step"
+        )
+    return [str(first + k * step) for k in range(count)]
+
+
+def _chosen(text: str) -> Selection:
+    if not text:
+        raise ValueError("says nothing of which operations")
+    return parse_selection(text)
+
+
+def _with_last_word(text: str) -> tuple[Selection, str]:
+    words = text.split()
+    if len(words) < 2:
+        raise ValueError("is not a known change: a word is missing")
+    return _chosen(text[: len(text) - len(words[-1])].strip()), words[-1]
+
+
+def _scale(text: str) -> Scale:
+    selection, last = _with_last_word(text)
+    try:
+        factor = float(last)
+    except ValueError:
+        raise ValueError(f"expected a number, got {last!r}") from None
+    if not (math.isfinite(factor) and factor >= 0):
+        raise ValueError(f"the factor {last} is not 0 or more")
+    return Scale(selection, factor)
+
+
+def _set(text: str) -> SetTime:
+    selection, last = _with_last_word(text)
+    return SetTime(selection, _time(last))
+
+
+def _move(text: str) -> MoveToStream:
+    before, to, last = text.rpartition(" to ")
+    if not to or not _is_number(last.strip()):
+        raise ValueError("does not say to which stream")
+    return MoveToStream(_chosen(before), int(last))
+
+
+def _add(text: str) -> AddDependency:
+    arrows = [found for found in _WORD.finditer(text) if found[0] == "->"]
+    if len(arrows) != 1:
+        raise ValueError("does not say what waits for what: expected one arrow between spaces")
+    source, target = text[: arrows[0].start()], text[arrows[0].end() :]
+    return AddDependency(_chosen(source.strip()), _chosen(target.strip()))
+
+
+def _cut(text: str) -> CutDependencies:
+    kind, _, rest = text.partition(" ")
+    if kind not in _CUTTABLE:
+        raise ValueError(f"{kind!r} is none of {', '.join(_CUTTABLE)}")
+    return CutDependencies(_CUTTABLE[kind], _chosen(rest.strip()))
+
+
+def _network(text: str) -> Network:
+    words = text.split()
+    if len(words) not in (1, 2):
+        raise ValueError("expected a bandwidth, and a latency if there is one")
+    return Network(parse_rate(words[0]), _time(words[1]) if len(words) == 2 else 0)
+
+
+def _time(text: str) -> int:
+    time = parse_ns(text)
+    if time >= _MOST:
+        raise ValueError(f"{text} is over a century")
+    return time
+
+
+def _no_overhead(text: str) -> NoOverhead:
+    return NoOverhead(parse_selection(text) if text else Selection(kinds=("device",)))
+
+
+def _no_gaps(text: str) -> NoGaps:
+    if text:
+        raise ValueError("takes nothing more")
+    return NoGaps()
+
+
+_PARSERS: dict[str, Callable[[str], Change]] = {
+    "scale": _scale,
+    "set": _set,
+    "remove": lambda text: Remove(_chosen(text)),
+    "fuse": lambda text: Fuse(_chosen(text)),
+    "cuda-graph": lambda text: Graphed(_chosen(text)),
+    "move": _move,
+    "add": _add,
+    "cut": _cut,
+    "no-overhead": _no_overhead,
+    "no-gaps": _no_gaps,
+    "network": _network,
+}

@@ -1,0 +1,155 @@
+"""Changes of durations and overheads: the same dependencies, other times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.errors import UsageError
+from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.units import exact_ns, plain_number
+from nadi.whatif.selection import Selection, covered, launchers, outermost, select
+
+__all__ = ["NoGaps", "NoOverhead", "Scale", "SetTime", "is_work", "later_edges"]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+_LONGEST_NS = 2**62
+_OVERHEADS = (EdgeKind.LAUNCH, EdgeKind.STREAM)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Multiply the time of operations by a factor.
+
+    A host operation stands for all that its thread does from its start to its end, a
+    device operation for itself, a collective for its transfer. Overheads and delays stay.
+    """
+
+    selection: Selection
+    factor: float
+
+    def __str__(self) -> str:
+        return f"scale {self.selection} {plain_number(self.factor)}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes."""
+        scaled = covered(graph, select(graph, self.selection))
+        edges = np.flatnonzero(
+            (graph.edge_op >= 0)
+            & scaled[graph.edge_op]
+            & is_work(graph)
+            & later_edges(graph, since)
+        )
+        weight = graph.weight.copy()
+        if float(weight[edges].sum()) * self.factor >= _LONGEST_NS:
+            raise UsageError(
+                str(self), "the step would take over a century", "give a smaller factor"
+            )
+        weight[edges] = np.rint(weight[edges] * self.factor).astype(np.int64)
+        return graph.with_weights(weight)
+
+
+@dataclass(frozen=True)
+class SetTime:
+    """Let each operation take a given time; a host operation with all that lies in it.
+
+    What lies in another chosen operation takes its share of that one's time.
+    """
+
+    selection: Selection
+    time_ns: int
+
+    def __str__(self) -> str:
+        return f"set {self.selection} {exact_ns(self.time_ns)}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes."""
+        chosen = select(graph, self.selection)
+        if not 0 <= self.time_ns * int(chosen.sum()) < _LONGEST_NS:
+            raise UsageError(str(self), "is not 0 to a century together", "give a shorter time")
+        top = outermost(graph, chosen)
+        edges = np.flatnonzero((graph.edge_op >= 0) & (top[graph.edge_op] >= 0) & is_work(graph))
+        of = top[graph.edge_op[edges]]
+        shares = _shares(graph.weight[edges], of, self.time_ns, graph.num_ops)
+        # what took no time at all has one edge to put the time on: the one into its end
+        own = np.bincount(of, weights=graph.weight[edges], minlength=graph.num_ops)
+        instant = (own[of] == 0) & (graph.destinations[edges] == 2 * of + 1)
+        shares[instant] = self.time_ns
+        later = later_edges(graph, since)[edges]
+        weight = graph.weight.copy()
+        weight[edges[later]] = shares[later]
+        return graph.with_weights(weight)
+
+
+@dataclass(frozen=True)
+class NoOverhead:
+    """Launch device work at no cost: no latency, no turn-around, no time of the launching call."""
+
+    selection: Selection
+
+    def __str__(self) -> str:
+        return f"no-overhead {self.selection}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes."""
+        chosen = select(graph, self.selection)
+        calls = np.zeros(graph.num_ops, dtype=np.bool_)
+        call = launchers(graph)[chosen]
+        if not (call >= 0).any():
+            raise UsageError(
+                str(self), "none of these operations was launched by a call", "choose device work"
+            )
+        calls[call[call >= 0]] = True
+        into = graph.destinations // 2
+        overhead = np.isin(graph.edge_kind, _OVERHEADS) & (into < graph.num_ops)
+        overhead &= chosen[np.minimum(into, graph.num_ops - 1)]
+        calling = (
+            (graph.edge_op >= 0) & calls[graph.edge_op] & (graph.edge_kind == EdgeKind.HOST_OP)
+        )
+        weight = np.where((overhead | calling) & later_edges(graph, since), 0, graph.weight)
+        return graph.with_weights(weight)
+
+
+@dataclass(frozen=True)
+class NoGaps:
+    """Take away the time of threads in which no operation runs: Python's, and the unrecorded."""
+
+    def __str__(self) -> str:
+        return "no-gaps"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes."""
+        gap = (graph.edge_kind == EdgeKind.HOST_GAP) & later_edges(graph, since)
+        return graph.with_weights(np.where(gap, 0, graph.weight))
+
+
+def is_work(graph: EventGraph) -> _Bools:
+    """Tell which edges are time spent by an operation, and not an overhead between two."""
+    work = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.KERNEL, EdgeKind.COMMUNICATION)
+    return np.isin(graph.edge_kind, work)
+
+
+def later_edges(graph: EventGraph, since: int) -> _Bools:
+    """Tell which edges begin at a moment or after it; bool, shape (edges,)."""
+    return graph.time[graph.in_src] >= since
+
+
+def _shares(weight: _Ints, of: _Ints, total: int, num_ops: int) -> _Ints:
+    """Part ``total`` ns among the edges of each operation as their weights are, to the ns."""
+    order = np.argsort(of, kind="stable")
+    of_sorted = of[order]
+    reached = np.cumsum(weight[order])
+    before = np.zeros(num_ops, dtype=np.int64)
+    first = np.flatnonzero(np.append(True, np.diff(of_sorted) != 0)[: of_sorted.size])
+    before[of_sorted[first]] = reached[first] - weight[order][first]
+    whole = np.zeros(num_ops, dtype=np.int64)
+    np.maximum.at(whole, of_sorted, reached - before[of_sorted])
+    part = (reached - before[of_sorted]) / np.maximum(whole[of_sorted], 1)
+    due = np.rint(part * total).astype(np.int64)
+    due[1:] -= np.where(np.diff(of_sorted) == 0, due[:-1], 0)
+    shares = np.empty_like(due)
+    shares[order] = due
+    return shares

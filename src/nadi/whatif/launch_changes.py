@@ -1,0 +1,163 @@
+"""Changes that need fewer launches: kernels fused, ranges launched as one CUDA graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.errors import UsageError
+from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
+from nadi.units import format_count
+from nadi.whatif.rewiring import (
+    calls_without_work,
+    into_ops,
+    is_on_device,
+    join,
+    of_ops,
+    without_calls,
+)
+from nadi.whatif.selection import Selection, launchers, outermost, select
+
+__all__ = ["Fuse", "Graphed"]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Fuse:
+    """Make one kernel of chosen ones that follow each other on a stream.
+
+    The first launch of each run of them is left, and no turn-around between them; their
+    own time stays. A run ends where something else waits for its last kernel, or the next
+    one for something else: these are not fused.
+    """
+
+    selection: Selection
+
+    def __str__(self) -> str:
+        return f"fuse {self.selection}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes.
+
+        Raises
+        ------
+        UsageError
+            If no two of the chosen operations follow each other on a stream, with nothing
+            else that waits in between.
+        """
+        chosen = select(graph, self.selection) & is_on_device(graph)
+        edges = graph.edges
+        of_stream = np.flatnonzero(edges.kind == EdgeKind.STREAM)
+        before, after = edges.src[of_stream] // 2, edges.dst[of_stream] // 2
+        waited_for, waits = np.zeros((2, graph.num_vertices), dtype=np.bool_)
+        others = np.isin(edges.kind, (EdgeKind.SYNC, EdgeKind.THREAD, EdgeKind.ADDED))
+        waited_for[edges.src[others]] = True
+        waits[edges.dst[others]] = True
+        fused = chosen[before] & chosen[after]
+        fused &= ~waited_for[2 * before + 1] & ~waits[2 * after]
+        if not fused.any():
+            raise UsageError(
+                str(self),
+                "no two of these operations follow each other on a stream with nothing that "
+                "waits in between", "choose kernels that are neighbours",
+            )  # fmt: skip
+        fused &= (graph.time[2 * before] >= since) & (graph.time[2 * after] >= since)
+        follows = np.zeros(graph.num_ops, dtype=np.bool_)
+        follows[after[fused]] = True
+        launches = (edges.kind == EdgeKind.LAUNCH) & into_ops(edges, follows)
+        weight = edges.weight.copy()
+        weight[of_stream[fused]] = 0
+        kept = Edges(*(column[~launches] for column in edges._replace(weight=weight)))
+        delay = graph.delay.copy()
+        delay[2 * after[fused]] = 0
+        kept = without_calls(kept, calls_without_work(graph, follows, since))
+        return replace(graph, delay=delay).rewired(kept, since)
+
+
+@dataclass(frozen=True)
+class Graphed:
+    """Launch all device work of each chosen range by one call, as a CUDA graph does.
+
+    The first launching call of a range stays and launches all that the range's thread
+    launched; the rest of the range takes its thread no time. What other threads do for it,
+    and its communication on threads, stays.
+    """
+
+    selection: Selection
+
+    def __str__(self) -> str:
+        return f"cuda-graph {self.selection}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes.
+
+        Raises
+        ------
+        UsageError
+            If a range launches nothing, or waits for a device, which cannot be captured.
+        """
+        on_device = is_on_device(graph)
+        chosen = select(graph, self.selection) & ~on_device
+        range_of = outermost(graph, chosen)
+        call = launchers(graph)
+        work = np.flatnonzero(on_device & (call >= 0) & (range_of[call] >= 0))
+        if not work.size:
+            raise UsageError(
+                str(self), "these operations launch no device work", "choose a range that does"
+            )
+        begins = graph.time[2 * range_of[call[work]]]
+        work = work[begins >= since]
+        inside = (range_of >= 0) & (graph.time[2 * range_of] >= since)
+        self._refuse_waits(graph, inside)
+        owner = range_of[call[work]]
+        first_of = np.full(graph.num_ops, graph.num_ops)
+        np.minimum.at(first_of, owner, call[work])  # operations of a thread are in order of start
+        kept_call = np.zeros(graph.num_ops, dtype=np.bool_)
+        kept_call[first_of[owner]] = True
+        launches_any = np.zeros(graph.num_ops, dtype=np.bool_)
+        launches_any[owner] = True
+        saved = inside & launches_any[range_of] & ~kept_call
+        return _captured(graph, work, first_of[owner], saved, since)
+
+    def _refuse_waits(self, graph: EventGraph, inside: _Bools) -> None:
+        """Raise UsageError if a call inside waits for work that it did not have to queue up for."""
+        edges = graph.edges
+        waits = np.flatnonzero((edges.kind == EdgeKind.SYNC) & (edges.dst % 2 == 1))
+        source, call = edges.src[waits] // 2, edges.dst[waits] // 2
+        launched_by = launchers(graph)
+        launches = np.zeros(graph.num_ops, dtype=np.bool_)
+        launches[launched_by[launched_by >= 0]] = True
+        for_room = launches[call] & (launched_by[source] != call)
+        waiting = np.unique(call[inside[call] & is_on_device(graph)[source] & ~for_room])
+        if waiting.size:
+            name = graph.op_names[int(waiting[0])]
+            raise UsageError(
+                str(self),
+                f"{format_count(waiting.size)} calls in it wait for the device, such as {name}",
+                "a CUDA graph cannot hold these: choose a range without them",
+            )
+
+
+def _captured(graph: EventGraph, work: _Ints, call: _Ints, saved: _Bools, since: int) -> EventGraph:
+    """Launch ``work`` by ``call``, and take the time of ``saved`` away."""
+    edges = graph.edges
+    call_of = np.full(graph.num_ops + 1, -1)
+    call_of[work] = call
+    new_call = call_of[np.minimum(edges.dst // 2, graph.num_ops)]
+    relaunched = (edges.kind == EdgeKind.LAUNCH) & (new_call >= 0) & (edges.src // 2 != new_call)
+    latency = np.zeros(graph.num_ops, dtype=np.int64)
+    np.maximum.at(latency, edges.dst[relaunched] // 2, edges.weight[relaunched])
+    work = np.unique(edges.dst[relaunched] // 2)
+    on_thread = np.isin(edges.kind, (EdgeKind.HOST_OP, EdgeKind.HOST_GAP))
+    weight = np.where(on_thread & of_ops(edges, saved), 0, edges.weight)
+    # nor do calls that are gone wait for room in a queue
+    queued = (edges.kind == EdgeKind.SYNC) & (edges.dst % 2 == 1) & into_ops(edges, saved)
+    kept = Edges(*(column[~(relaunched | queued)] for column in edges._replace(weight=weight)))
+    launches = make_edges(2 * call_of[work] + 1, 2 * work, latency[work], EdgeKind.LAUNCH, work)
+    delay = graph.delay.copy()
+    delay[2 * work] = 0
+    return replace(graph, delay=delay).rewired(join(kept, launches), since)

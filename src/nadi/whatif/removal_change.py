@@ -1,0 +1,69 @@
+"""Changes that leave operations out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
+from nadi.whatif.rewiring import calls_without_work, into_ops, join, of_ops, without_calls
+from nadi.whatif.selection import Selection, covered, recorded_launchers, select
+
+__all__ = ["Remove"]
+
+_Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Leave operations out: they take no time, are not launched, and wait for nobody.
+
+    With a host operation goes what lies in it, and what was launched there; with the last
+    work of a call the call. What waited for an operation now waits for what that came after
+    on its thread or stream; ranks no longer wait for it in collectives.
+    """
+
+    selection: Selection
+
+    def __str__(self) -> str:
+        return f"remove {self.selection}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes."""
+        gone = _with_launched(graph, select(graph, self.selection))
+        gone &= graph.time[0 : 2 * graph.num_ops : 2] >= since
+        calls = gone | calls_without_work(graph, gone, since)
+        edges = without_calls(_without_meetings(graph, gone), calls)
+        into = into_ops(edges, gone)
+        turn_around = into & (edges.kind == EdgeKind.STREAM)
+        edges = edges._replace(weight=np.where(turn_around, 0, edges.weight))
+        edges = Edges(*(column[~(into & (edges.kind == EdgeKind.LAUNCH))] for column in edges))
+        delay = graph.delay.copy()
+        entered = np.append(np.diff(graph.in_ptr)[: 2 * graph.num_ops] > 0, False)
+        vertices = np.flatnonzero(np.repeat(gone, 2))
+        delay[vertices[entered[vertices]]] = 0
+        return replace(graph, delay=delay).rewired(edges, since)
+
+
+def _with_launched(graph: EventGraph, chosen: _Bools) -> _Bools:
+    """Add what lies in chosen operations, what that launched, what lies in that, and so on."""
+    call = recorded_launchers(graph)
+    while True:
+        wider = covered(graph, chosen)
+        wider = wider | ((call >= 0) & wider[call])
+        if (wider == chosen).all():
+            return chosen
+        chosen = wider
+
+
+def _without_meetings(graph: EventGraph, gone: _Bools) -> Edges:
+    """Give the edges, but for those by which ranks wait in operations that are gone."""
+    edges = graph.edges
+    hub = 2 * graph.num_ops
+    meets = of_ops(edges, gone) & ((edges.src >= hub) | (edges.dst >= hub))
+    op = edges.op[meets & (edges.src >= hub)]
+    kept = Edges(*(column[~meets] for column in edges))
+    # what only waited for others has no other edge from its start to its end
+    return join(kept, make_edges(2 * op, 2 * op + 1, 0, EdgeKind.COMMUNICATION, op))

@@ -1,0 +1,82 @@
+"""Several moves one after the other, each chosen when the former are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nadi.errors import UsageError
+from nadi.graph.event_graph import EventGraph
+from nadi.graph.windows import Window
+from nadi.whatif import WhatIf, apply_change, what_if
+from nadi.whatif.reordering.move_search import Candidate, Found, find_reorders
+
+__all__ = ["Reordering", "reorder"]
+
+
+@dataclass(frozen=True, eq=False)
+class Reordering:
+    """What may start earlier in a window, and what it gains to do so.
+
+    Attributes
+    ----------
+    window
+        What was asked about.
+    start_ns
+        When it starts, since the job's origin.
+    found
+        What may move in the measured job.
+    applied
+        What was moved, in this order; gain and step are those of the moment of its move, with
+        the former moves made.
+    together
+        The window after all of these; None if nothing was to be moved.
+    """
+
+    window: Window
+    start_ns: int
+    found: Found
+    applied: list[Candidate]
+    together: WhatIf | None
+
+
+def reorder(graph: EventGraph, window: Window, most: int | None = 0) -> Reordering:
+    """Find what may start earlier, and make the best moves.
+
+    After each search its candidates are gone through, best first: each is made if it is still
+    legal and still gains. That is repeated until a search finds nothing that gains, because
+    one move opens the way for others.
+
+    Parameters
+    ----------
+    most
+        How many moves to make at most; None for all that gain.
+
+    Raises
+    ------
+    UsageError
+        If the job has no dependencies by tensors.
+    """
+    since = window.start(graph.time)
+    found = first = find_reorders(graph, window)
+    applied: list[Candidate] = []
+    current = graph
+    while most is None or len(applied) < most:
+        before = len(applied)
+        for candidate in found.candidates:
+            if candidate.gain_ns <= 0 or (most is not None and len(applied) == most):
+                break
+            length = applied[-1].step_ns if applied else found.step_ns
+            try:
+                changed = apply_change(current, candidate.change, since)
+            except UsageError:  # a former move has taken its place
+                continue
+            step = window.length(changed.replay().time)
+            if step < length:
+                current = changed
+                applied.append(replace(candidate, gain_ns=length - step, step_ns=step))
+        if len(applied) == before:
+            break
+        found = find_reorders(current, window)
+    changes = [candidate.change for candidate in applied]
+    together = what_if(graph, *changes, window=window) if applied else None
+    return Reordering(window, since, first, applied, together)

@@ -1,0 +1,532 @@
+"""What can move as one: an operator as its program called it, with all that lies in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.graph.event_graph import EdgeKind
+from nadi.kernels.groups import group_rows
+from nadi.kernels.paths import replay_times
+from nadi.model.schema import LABELS, TENSOR_DEPS
+from nadi.whatif.reordering.data_edges import outermost_works, tensor_pairs
+from nadi.whatif.reordering.operation_layout import Layout, find_rows
+from nadi.whatif.selection import outermost
+
+__all__ = ["BLOCKERS", "Units", "find_units"]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+
+BLOCKERS = (
+    "nothing",
+    "raw",
+    "war",
+    "waw",
+    "comm order",
+    "random numbers",
+    "hidden state",
+    "value read",
+    "device wait",
+    "hand-over",
+    "barrier",
+    "unknown effects",
+    "step or thread",
+    "nesting",
+)
+"""Why an operation cannot start sooner."""
+_CODE = {name: code for code, name in enumerate(BLOCKERS)}
+
+_OPERATOR = r"^(\w+)::\w+(\.\w+)?$"
+_NO_OPERATOR = r"^(autograd|torch)::"
+_READS_VALUE = (
+    r"^aten::(item|_local_scalar_dense|is_nonzero|equal|allclose|nonzero|masked_select|_?unique2?"
+    r"|unique_consecutive|unique_dim|_assert_async|bincount)$"
+)
+_WAIT_CALL = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)Memcpy$"
+_STREAM_WAITS = r"^(cuda|hip|cu)StreamWaitEvent"
+_RECORDS = r"^(cuda|hip|cu)EventRecord"
+_BARRIER = r"barrier"
+_RANDOM = (
+    r"^aten::(_?fused_dropout|native_dropout|(feature_)?(alpha_)?dropout_?|bernoulli_?|rand\w*"
+    r"|normal_?|normal_functional|uniform_?|random_?|multinomial|exponential_?|cauchy_?"
+    r"|geometric_?|log_normal_?|poisson|binomial|_?standard_gamma|rrelu\w*"
+    r"|_?scaled_dot_product\w*|_\w*flash_attention\w*|_efficient_attention\w*)$"
+)
+# what schemas keep silent: running statistics, tables that a backward pass updates
+_HIDDEN_STATE = (
+    r"^aten::(_?batch_norm\w*|native_batch_norm\w*|_native_batch_norm\w*|cudnn_batch_norm\w*"
+    r"|miopen_batch_norm\w*|instance_norm)$|split_embedding|SplitLookup"
+)
+_IN_ORDER = (("random numbers", _RANDOM), ("hidden state", _HIDDEN_STATE))
+_KINDS_OF_NEED = (TENSOR_DEPS, ("raw",))
+_STEP = r"^ProfilerStep#\d+$"
+
+
+@dataclass(frozen=True)
+class Units:
+    """The units of a job in the order of their threads; arrays of shape (units,).
+
+    Attributes
+    ----------
+    layout
+        The threads that they stand on.
+    op
+        int64: the outermost operation of each.
+    begin, end
+        int64: the places of its start and end in the chain; ascending.
+    of_op
+        int64, shape (ops,): the unit in which each host operation lies, or -1.
+    can_move
+        bool: whether it may change its place at all.
+    is_communication
+        bool: whether it communicates, or asks for communication.
+    lets_wait, records
+        bool: whether it tells a stream to wait for an event; whether it records one after all
+        that it launches, as communication does, for others to wait for.
+    first_work, last_work
+        int64: what it launched: a range of ``layout.works``.
+    fence, fence_reason
+        int64: the last place of its thread that nothing passes on the way to it, or its own
+        where it cannot move; why (a position in ``BLOCKERS``).
+    needs_ptr, needs, needs_reason
+        int64: unit u has to stay after the units ``needs[needs_ptr[u]:needs_ptr[u + 1]]`` of
+        its thread; why.
+    legal, legal_renamed
+        int64 ns, shape (units,): before when its work cannot start, wherever it and all that
+        it needs stand, with all else as it is now. The same if no memory were used again
+        (without war and waw).
+    """
+
+    layout: Layout
+    op: _Ints
+    begin: _Ints
+    end: _Ints
+    of_op: _Ints
+    can_move: _Bools
+    is_communication: _Bools
+    lets_wait: _Bools
+    records: _Bools
+    first_work: _Ints
+    last_work: _Ints
+    fence: _Ints
+    fence_reason: _Ints
+    needs_ptr: _Ints
+    needs: _Ints
+    needs_reason: _Ints
+    legal: _Ints
+    legal_renamed: _Ints
+
+    @cached_property
+    def after_fence(self) -> _Ints:
+        """The first unit after whose end each unit may stand, by fences alone."""
+        return np.searchsorted(self.end, self.fence)
+
+    @cached_property
+    def limits(self) -> tuple[_Ints, _Ints]:
+        """The first unit after whose end each may stand, and why; int64, shape (units,)."""
+        first, reason = self.after_fence.copy(), self.fence_reason.copy()
+        unit = np.repeat(np.arange(self.op.size), np.diff(self.needs_ptr))
+        order = np.lexsort((self.needs, unit))
+        last = order[np.append(np.diff(unit[order]) != 0, True)[: order.size]]
+        higher = self.needs[last] > first[unit[last]]
+        chosen = unit[last][higher]
+        first[chosen] = self.needs[last][higher]
+        reason[chosen] = self.needs_reason[last][higher]
+        return first, reason
+
+    def at_op(self, op: int) -> int:
+        """Give the unit of which an operation is the outermost, or -1."""
+        unit = int(self.of_op[op])
+        return unit if unit >= 0 and self.op[unit] == op else -1
+
+
+def find_units(layout: Layout, time: _Ints, since: int) -> Units:
+    """Find what can move as one, and how far.
+
+    Parameters
+    ----------
+    layout
+        Of a graph whose job has dependencies by tensors.
+    time
+        int64 ns, shape (vertices,): a replay of the graph.
+    since
+        Measured time in ns since the job's origin before which nothing moves.
+
+    Returns
+    -------
+    Units
+        O(ops log ops + dependencies).
+    """
+    graph = layout.graph
+    pairs = tensor_pairs(graph)
+    outer = outermost(graph, _is_work(layout, pairs))
+    op = np.unique(outer[outer >= 0])
+    op = op[np.argsort(layout.at[2 * op])]
+    number = np.full(graph.num_ops + 1, -1, dtype=np.int64)
+    number[op] = np.arange(op.size)
+    of_op = number[outer]
+    begin, end = layout.at[2 * op], layout.at[2 * op + 1]
+    first, last = layout.works.of(begin, end)
+    parts = _Parts(layout, time, op, begin, end, of_op, first, last)
+    nested = parts.nested()
+    talks = parts.communicates()
+    is_call = graph.gather("category").is_in(["runtime", "driver"]).to_numpy()
+    serves = np.isin(layout.thread[op], layout.resource[layout.works.op])
+    fence, reason, needs = _order(parts, pairs, talks, nested, since)
+    can_move = nested & ~is_call[op] & ~serves
+    from_afar = _data_from_afar(parts, pairs)
+    legal = [
+        _legal(parts, can_move, fence, needs, ready, kinds)
+        for ready, kinds in zip(from_afar, _KINDS_OF_NEED, strict=True)
+    ]
+    return Units(
+        layout, op, begin, end, of_op, can_move, talks, parts.named(_STREAM_WAITS),
+        parts.records(), first, last, fence, reason, *needs, *legal,
+    )  # fmt: skip
+
+
+def _is_work(layout: Layout, pairs: tuple[_Ints, _Ints, _Ints]) -> _Bools:
+    """Tell which host operations do something of their own: operators, calls, what uses data.
+
+    Labels, autograd's nodes and Python's functions only stand around these.
+    """
+    graph = layout.graph
+    names = graph.op_names
+    unique = names.unique()
+    operators = unique.filter(
+        unique.str.contains(_OPERATOR) & ~unique.str.contains(_NO_OPERATOR)
+    )  # fmt: skip
+    category = graph.gather("category")
+    works: _Bools = names.is_in(operators.implode()).to_numpy() & ~category.is_in(LABELS).to_numpy()
+    works |= category.is_in(["runtime", "driver"]).to_numpy()
+    works[pairs[0]] = True
+    works[pairs[1]] = True
+    works &= ~layout.on_device
+    return works
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Units as they are found; as :class:`Units`."""
+
+    layout: Layout
+    time: _Ints
+    op: _Ints
+    begin: _Ints
+    end: _Ints
+    of_op: _Ints
+    first_work: _Ints
+    last_work: _Ints
+
+    def containing(self, chosen: _Bools) -> _Bools:
+        """Tell which units hold one of the chosen operations; bool, shape (units,)."""
+        inside = self.of_op[chosen & (self.of_op >= 0)]
+        found = np.zeros(self.op.size, dtype=np.bool_)
+        found[inside] = True
+        return found
+
+    def named(self, pattern: str) -> _Bools:
+        """Tell which units hold an operation with such a name; bool, shape (units,)."""
+        names = self.layout.graph.op_names
+        unique = names.unique()
+        fitting = unique.filter(unique.str.contains(pattern))
+        return self.containing(names.is_in(fitting.implode()).to_numpy())
+
+    def launching(self, chosen: _Bools) -> _Bools:
+        """Tell which units launch one of the chosen works; bool, shape (units,)."""
+        works = self.layout.works
+        total = np.concatenate([[0], np.cumsum(chosen[works.op])])
+        found: _Bools = total[self.last_work] > total[self.first_work]
+        return found
+
+    def records(self) -> _Bools:
+        """Tell which units record an event after all that they launch; bool, shape (units,)."""
+        layout = self.layout
+        calls = layout.graph.op_names.str.contains(_RECORDS).to_numpy() & (self.of_op >= 0)
+        last_record, last_launch = np.full((2, self.op.size), -1, dtype=np.int64)
+        np.maximum.at(last_record, self.of_op[calls], layout.at[2 * np.flatnonzero(calls)])
+        works = layout.works
+        asked = self.of_op[works.call] >= 0
+        np.maximum.at(last_launch, self.of_op[works.call[asked]], works.at[asked])
+        found: _Bools = (last_launch >= 0) & (last_record > last_launch)
+        return found
+
+    def communicates(self) -> _Bools:
+        """Tell which units are, or ask for, communication; bool, shape (units,)."""
+        is_comm = (self.layout.graph.gather("comm_type") != "none").to_numpy()
+        return self.launching(is_comm) | self.containing(is_comm) | self.named(r"^c10d::")
+
+    def nested(self) -> _Bools:
+        """Tell which units stand in one piece on their thread; bool, shape (units,)."""
+        inside = np.flatnonzero(self.of_op >= 0)
+        unit = self.of_op[inside]
+        first = np.full(self.op.size, self.layout.chain.size, dtype=np.int64)
+        last = np.full(self.op.size, -1, dtype=np.int64)
+        np.minimum.at(first, unit, self.layout.at[2 * inside])
+        np.maximum.at(last, unit, self.layout.at[2 * inside + 1])
+        count = np.bincount(unit, minlength=self.op.size)
+        linked = np.concatenate([[0], np.cumsum(self.layout.link < 0)])
+        whole = linked[self.end + 1] == linked[self.begin + 1]
+        found: _Bools = (
+            (first == self.begin)
+            & (last == self.end)
+            & (self.end - self.begin + 1 == 2 * count)
+            & whole
+        )
+        return found
+
+
+_Needs = tuple[_Ints, _Ints, _Ints]
+
+
+def _order(
+    parts: _Parts, pairs: _Needs, talks: _Bools, nested: _Bools, since: int
+) -> tuple[_Ints, _Ints, _Needs]:
+    """Give ``fence``, ``fence_reason``, and what each unit needs, as of :class:`Units`."""
+    fences, reasons = _fences(parts, nested, since)
+    nearest = np.searchsorted(fences, parts.begin, side="right") - 1
+    fence, reason = fences[nearest], reasons[nearest]  # the first of a thread is always a fence
+    # what has a fence in itself stays where it is
+    inner = np.searchsorted(fences, parts.begin)
+    fenced = inner < np.searchsorted(fences, parts.end, side="right")
+    fence = np.where(fenced, parts.begin, fence)
+    reason = np.where(fenced, reasons[np.minimum(inner, reasons.size - 1)], reason)
+    found = [_needs_of_data(parts, pairs)]
+    in_order = [("comm order", talks)]
+    in_order += [(name, parts.named(pattern)) for name, pattern in _IN_ORDER]
+    for name, members in in_order:
+        before, after, elsewhere, place = _followers(parts, members)
+        found.append((before, after, np.full(before.size, _CODE[name])))
+        later = place > fence[elsewhere]
+        fence[elsewhere[later]] = place[later]
+        reason[elsewhere[later]] = _CODE[name]
+    before, after, why = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.argsort(after, kind="stable")
+    ptr = np.searchsorted(after[order], np.arange(parts.op.size + 1))
+    return fence, reason, (ptr, before[order], why[order])
+
+
+def _needs_of_data(parts: _Parts, pairs: _Needs) -> _Needs:
+    """Give units and units of the same thread that need their data, and the kind of need."""
+    src, dst, kind = pairs
+    before, after = parts.of_op[src], parts.of_op[dst]
+    thread = parts.layout.thread[parts.op]
+    # of calls that lie in each other nothing is known: they cannot change their order anyway
+    inner = (before >= 0) & (before < after) & (thread[before] == thread[after])
+    key = np.unique((after[inner] * parts.op.size + before[inner]) * len(TENSOR_DEPS) + kind[inner])
+    pair, code = np.divmod(key, len(TENSOR_DEPS))
+    first = np.append(True, np.diff(pair) != 0)[: pair.size]  # of several kinds raw is named
+    after, before = np.divmod(pair[first], max(parts.op.size, 1))
+    names = np.array([_CODE[name] for name in TENSOR_DEPS])
+    return before, after, names[code[first]]
+
+
+def _followers(parts: _Parts, members: _Bools) -> tuple[_Ints, _Ints, _Ints, _Ints]:
+    """Let units that keep their order on a rank follow each other.
+
+    Returns
+    -------
+    before, after
+        int64: units of one thread.
+    elsewhere, place
+        int64: units that follow one of another thread, and the first place of their own thread
+        that comes after it.
+    """
+    chosen = np.flatnonzero(members)
+    op = parts.op[chosen]
+    rank, start = parts.layout.graph.op_trace[op], parts.time[2 * op]
+    chosen = chosen[np.lexsort((chosen, start, rank))]
+    before, after = chosen[:-1], chosen[1:]
+    one, other = parts.op[before], parts.op[after]
+    thread = parts.layout.thread
+    same = thread[one] == thread[other]
+    of_rank = parts.layout.graph.op_trace[one] == parts.layout.graph.op_trace[other]
+    elsewhere, former = after[~same & of_rank], before[~same & of_rank]
+    of_chain = thread[parts.layout.chain // 2]
+    places = []
+    for unit, earlier in zip(elsewhere.tolist(), former.tolist(), strict=True):
+        low, last = int(np.searchsorted(of_chain, thread[parts.op[unit]])), int(parts.begin[unit])
+        times = parts.time[parts.layout.chain[low:last]]
+        places.append(low + int(np.searchsorted(times, parts.time[2 * parts.op[earlier] + 1])))
+    return before[same], after[same], elsewhere, np.array(places, dtype=np.int64)
+
+
+def _data_from_afar(parts: _Parts, pairs: _Needs) -> list[_Ints]:
+    """Give when the data is there that each unit needs of other threads; int64 ns, shape (units,).
+
+    As all is now; by ``_KINDS_OF_NEED``.
+    """
+    time, thread = parts.time, parts.layout.thread
+    src, dst, kind = pairs
+    after = parts.of_op[dst]
+    done = time[2 * src + 1]
+    which, work = outermost_works(parts.layout, src, last=True)
+    np.maximum.at(done, which, time[2 * parts.layout.works.op[work] + 1])
+    across = (after >= 0) & (thread[src] != thread[dst])
+    found = []
+    for kinds in _KINDS_OF_NEED:
+        chosen = across & np.isin(kind, [TENSOR_DEPS.index(name) for name in kinds])
+        ready = np.full(parts.op.size, np.iinfo(np.int64).min // 2)
+        np.maximum.at(ready, after[chosen], done[chosen])
+        found.append(ready)
+    return found
+
+
+def _legal(
+    parts: _Parts, can_move: _Bools, fence: _Ints, needs: _Needs, ready: _Ints,
+    kinds: Sequence[str],
+) -> _Ints:  # fmt: skip
+    """Give ``legal`` of :class:`Units`: longest paths through needs alone, data by ``kinds``.
+
+    A unit has three moments: it starts, its work starts, its data is there. It starts after
+    its fence and the threads' time of what it needs; device work starts after the data of
+    what it needs, and all else itself does.
+    """
+    num_units, time = parts.op.size, parts.time
+    own, takes, work_start, work_end, on_device = _shortest(parts)
+    start = time[2 * parts.op]
+    unit = np.arange(num_units)
+    begins, works, done = 1 + 3 * unit, 2 + 3 * unit, 3 + 3 * unit  # 0 is before all
+    waits = np.where(on_device, works, begins)
+    ptr, need, why = needs
+    needing = np.repeat(unit, np.diff(ptr))
+    kept = can_move[needing]
+    needing, need, why = needing[kept], need[kept], why[kept]
+    of_data = np.isin(why, [_CODE[name] for name in kinds])
+    fixed = unit[~can_move]
+    floor = np.minimum(time[parts.layout.chain[fence]], start)
+    nothing = np.zeros(num_units, dtype=np.int64)
+    parts_of_edges = [
+        (nothing, begins, np.where(can_move, floor, start)),
+        (nothing[fixed], works[fixed], work_start[fixed]),
+        (nothing[fixed], done[fixed], work_end[fixed]),
+        (nothing, waits, np.minimum(ready, work_start)),
+        (begins, works, nothing),
+        (begins, done, np.where(takes < 0, own, 0)),
+        (works, done, np.maximum(takes, 0)),
+        (begins[need], begins[needing], own[need]),
+        (done[need[of_data]], waits[needing[of_data]], np.zeros(int(of_data.sum()), np.int64)),
+    ]
+    src, dst, weight = (np.concatenate(column) for column in zip(*parts_of_edges, strict=True))
+    num_vertices = 3 * num_units + 1
+    in_ptr = np.zeros(num_vertices + 1, dtype=np.int64)
+    edge = np.empty(dst.size, dtype=np.int64)
+    group_rows(dst, in_ptr, edge)
+    found, bound_by, delay = np.zeros((3, num_vertices), dtype=np.int64)
+    order = np.arange(num_vertices)
+    replay_times(order, in_ptr, src[edge], weight[edge], delay, found, bound_by)
+    return np.minimum(found[works], work_start)
+
+
+def _shortest(parts: _Parts) -> tuple[_Ints, _Ints, _Ints, _Ints, _Bools]:
+    """Give what units take, and when their works are; ns, shape (units,) all of them.
+
+    Returns
+    -------
+    own, takes
+        int64: of its thread; of the longest of its works, -1 if it asks for none.
+    work_start, work_end
+        int64: of its first and last work as it is, or of itself.
+    on_device
+        bool: whether all of its works are device work, and there are some.
+    """
+    layout, graph, time = parts.layout, parts.layout.graph, parts.time
+    weight = np.where(layout.link >= 0, graph.weight[layout.link], 0)
+    total = np.concatenate([[0], np.cumsum(weight)])
+    own: _Ints = total[parts.end + 1] - total[parts.begin + 1]
+    into = np.isin(graph.edge_kind, (EdgeKind.KERNEL, EdgeKind.COMMUNICATION))
+    of_vertex = np.zeros(graph.num_vertices, dtype=np.int64)
+    np.maximum.at(of_vertex, graph.destinations[into], graph.weight[into])
+    asked = parts.of_op[layout.works.call] >= 0
+    work, unit = layout.works.op[asked], parts.of_op[layout.works.call[asked]]
+    takes = np.full(parts.op.size, -1, dtype=np.int64)
+    np.maximum.at(takes, unit, of_vertex[2 * work + 1])
+    first = np.full(parts.op.size, np.iinfo(np.int64).max)
+    np.minimum.at(first, unit, time[2 * work])
+    last = time[2 * parts.op + 1]
+    np.maximum.at(last, unit, time[2 * work + 1])
+    on_device = takes >= 0
+    on_device[unit[~layout.on_device[work]]] = False
+    return own, takes, np.where(takes < 0, time[2 * parts.op], first), last, on_device
+
+
+def _fences(parts: _Parts, nested: _Bools, since: int) -> tuple[_Ints, _Ints]:
+    """Find the places that nothing crosses; int64: ascending places, and why."""
+    layout, graph = parts.layout, parts.layout.graph
+    chain, thread = layout.chain, layout.thread[layout.chain // 2]
+    found: list[tuple[_Ints, str]] = []
+    first = np.flatnonzero(np.append(True, np.diff(thread) != 0)[: thread.size])
+    early = np.flatnonzero(graph.time[chain] < since)
+    found.append((np.concatenate([first, early]), "step or thread"))
+    steps = graph.op_names.str.contains(_STEP).to_numpy() & ~layout.on_device
+    marks = layout.at[np.flatnonzero(np.repeat(steps, 2))]
+    found.append((marks, "step or thread"))
+    cut = layout.link < 0
+    cut[first] = False
+    found.append((np.flatnonzero(cut), "nesting"))
+    found.append((parts.end[~nested], "nesting"))
+    waits = parts.containing(_waiting_calls(layout)) | parts.named(_WAIT_CALL)
+    found.append((parts.end[waits], "device wait"))
+    found.append((parts.end[parts.named(_READS_VALUE)], "value read"))
+    found.append((parts.end[parts.named(_BARRIER)], "barrier"))
+    found.append((parts.end[_unknown(parts)], "unknown effects"))
+    found.append((_hand_overs(layout), "hand-over"))
+    places = np.concatenate([place for place, _ in found])
+    why = np.concatenate([np.full(place.size, _CODE[name]) for place, name in found])
+    order = np.argsort(places, kind="stable")
+    return places[order], why[order]
+
+
+def _waiting_calls(layout: Layout) -> _Bools:
+    """Tell which host operations wait for device work whose outcome the host may look at.
+
+    Not those that wait for room in a queue, or while their own data is taken along.
+    """
+    graph = layout.graph
+    edges = np.flatnonzero(graph.edge_kind == EdgeKind.SYNC)
+    source, vertex = graph.in_src[edges], graph.destinations[edges]
+    call = vertex // 2
+    into_call = (vertex % 2 == 1) & (vertex < 2 * graph.num_ops)
+    into_call &= (source % 2 == 1) & (source < 2 * graph.num_ops)
+    edges, source, call = edges[into_call], source[into_call] // 2, call[into_call]
+    launches = np.zeros(graph.num_ops, dtype=np.bool_)
+    launches[layout.works.call] = True
+    for_room = launches[call] & (layout.launched_by[source] != call)
+    waits = np.zeros(graph.num_ops, dtype=np.bool_)
+    waits[call[layout.on_device[source] & ~layout.on_device[call] & ~for_room]] = True
+    return waits
+
+
+def _unknown(parts: _Parts) -> _Bools:
+    """Tell which units launch device work, though nothing says what data that uses."""
+    graph = parts.layout.graph
+    names = graph.op_names
+    unique = names.unique()
+    operators = unique.filter(unique.str.contains(_OPERATOR))
+    known = names.is_in(operators.implode()).to_numpy()
+    return parts.launching(parts.layout.on_device) & ~parts.containing(known)
+
+
+def _hand_overs(layout: Layout) -> _Ints:
+    """Give the places at which a thread goes on after another one, for no communication."""
+    graph = layout.graph
+    is_comm = (graph.gather("comm_type") != "none").to_numpy()
+    found = []
+    for number, trace in enumerate(graph.job.traces):
+        deps = trace.deps.filter(
+            pl.col("inferred") & pl.col("kind").is_in(["thread", "sync"])
+        )  # fmt: skip
+        src = find_rows(graph, number, deps["src"].to_numpy())
+        dst = find_rows(graph, number, deps["dst"].to_numpy())
+        at_end = (deps["kind"] == "sync").to_numpy()
+        between = (src >= 0) & (dst >= 0)
+        between &= ~layout.on_device[src] & ~layout.on_device[dst] & ~is_comm[src]
+        vertex = 2 * dst[between] + at_end[between]
+        found.append(layout.at[vertex])
+    return np.concatenate([np.empty(0, dtype=np.int64), *found])

@@ -1,0 +1,247 @@
+"""A recorded job on another machine, as a change: what it says again, with other times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from nadi.errors import FormatError, UsageError
+from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.model.schema import COMM_TYPES
+from nadi.model.trace import Job
+from nadi.simulator.distinct_rows import number_rows
+from nadi.simulator.machine.system import COLLECTIVES, System
+from nadi.simulator.machine.system_file import SystemFile
+from nadi.simulator.prices import collective_time, message_time, stand_in
+
+__all__ = ["OnSystem", "Prices", "fit_to_system", "prices_on"]
+
+_Ints = npt.NDArray[np.int64]
+_MESSAGES = ("send", "recv")
+_ROOTED = ("broadcast", "scatter"), ("reduce", "gather")  # from the root, to the root
+
+
+@dataclass(frozen=True)
+class OnSystem:
+    """Let communication take the time that it would on a system, each by itself.
+
+    Each collective, from when its last rank has entered it, takes what the simulator says of it
+    alone, with its group, size and algorithm; what ran side by side is not slowed down by that.
+    Kernels take their recorded time times ``kernel_factor``, and the host its recorded time.
+
+    Attributes
+    ----------
+    system
+        Of as many ranks as the job has.
+    kernel_factor
+        1 for recorded times.
+    reason
+        Where the factor is from, in words.
+    """
+
+    system: System
+    kernel_factor: float = 1.0
+    reason: str = "computation as recorded"
+
+    def __str__(self) -> str:
+        kernels = f" kernels {self.kernel_factor:.4g}" if self.kernel_factor != 1 else ""
+        return f"on {self.system.name or 'a system'}{kernels}"
+
+    def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
+        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes.
+
+        Raises
+        ------
+        UsageError
+            If the system does not have the ranks of the job.
+        """
+        later = graph.time[graph.in_src] >= since
+        weight = graph.weight.copy()
+        time = np.append(prices_on(graph, self.system).time, -1)[graph.edge_op]
+        priced = (graph.edge_kind == EdgeKind.COMMUNICATION) & (time >= 0) & later
+        weight[priced] = time[priced]
+        if self.kernel_factor != 1:
+            is_kernel = np.append((graph.gather("category") == "kernel").to_numpy(), False)
+            kernels = (graph.edge_kind == EdgeKind.KERNEL) & is_kernel[graph.edge_op] & later
+            weight[kernels] = np.rint(weight[kernels] * self.kernel_factor).astype(np.int64)
+        return graph.with_weights(weight)
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """What each communication of a job takes on a system.
+
+    Attributes
+    ----------
+    time
+        int64 ns, shape (ops,): alone on the system; -1 of what does not communicate, or whose
+        type, size or partner is not known.
+    by_type
+        Transfers of each type: how many were priced and how many left as measured, the measured
+        time of those that were priced and the predicted one (ns), and what was simulated in
+        their place, if that is another type.
+    """
+
+    time: _Ints
+    by_type: pl.DataFrame
+
+
+def fit_to_system(job: Job, described: SystemFile, known: Iterable[SystemFile]) -> OnSystem:
+    """Fit a system to a job, and compare its devices with those that recorded the job.
+
+    If the recording names a device that is one of a system of ``known``, kernels are
+    taken to be faster by the smaller of two ratios: peak, and bandwidth of the memory. That
+    is an estimate, and the reason given says so. Else they take their recorded time.
+
+    Raises
+    ------
+    UsageError
+        If the system is not for so many ranks.
+    """
+    system = described.fit(job.world_size)
+    recorded = recorded_devices(job)
+    if not recorded:
+        reason = "computation as recorded: the recording names no device to compare with"
+        return OnSystem(system, reason=reason)
+    for own in known:
+        if any(device in recorded for device in own.compute.devices):
+            return OnSystem(system, *_faster(described, own, recorded))
+    return OnSystem(
+        system, reason=f"computation as recorded: {recorded} is of no system that comes with Nadi"
+    )
+
+
+def _faster(described: SystemFile, own: SystemFile, recorded: str) -> tuple[float, str]:
+    """Give what kernels' times are multiplied by, and why."""
+    if not (described.peak and described.memory_bandwidth):
+        return 1.0, "computation as recorded: the system states no peak and memory bandwidth"
+    by_peak = described.peak / own.peak
+    by_memory = described.memory_bandwidth / own.memory_bandwidth
+    ratio = min(by_peak, by_memory)
+    which = "peak" if by_peak < by_memory else "memory bandwidth"
+    reason = (
+        f"an estimate: kernels as recorded on {recorded}, {ratio:.3g} times as fast, which is "
+        f"the ratio of {which}, the smaller one; host as recorded"
+    )
+    return 1 / ratio, reason
+
+
+def recorded_devices(job: Job) -> str:
+    """Give the name of the device that a recording was made on; empty if it names none."""
+    for trace in job.traces:
+        attributes = trace.attributes
+        for row in attributes.rows_named("deviceProperties").tolist():
+            try:
+                found = attributes.python_value(row)
+            except FormatError:
+                continue
+            if isinstance(found, list) and found and isinstance(found[0], dict):
+                return str(found[0].get("name", ""))
+    return ""
+
+
+def prices_on(graph: EventGraph, system: System) -> Prices:
+    """Price all communication of a job. O(ops + different communications * their simulation).
+
+    Raises
+    ------
+    UsageError
+        If the system does not have the ranks of the job.
+    """
+    if system.network.num_ranks != graph.job.world_size:
+        raise UsageError(
+            f"system {system.name}",
+            f"it has {system.network.num_ranks} ranks, and the job {graph.job.world_size}",
+            "fit it to the job: nadi.load_system(name, ranks)",
+        )  # fmt: skip
+    comm_type = graph.gather("comm_type").to_physical().to_numpy().astype(np.int64)
+    size = graph.gather("comm_bytes").to_numpy()
+    numbers, groups = _groups(graph)
+    rank = np.array(graph.job.ranks, dtype=np.int64)[graph.op_trace]
+    sends = comm_type == COMM_TYPES.index("send")
+    message = sends | (comm_type == COMM_TYPES.index("recv"))
+    outwards, inwards = (
+        np.isin(comm_type, [COMM_TYPES.index(name) for name in names]) for names in _ROOTED
+    )
+    src = np.where(sends, rank, graph.gather("src").to_numpy())
+    dst = np.where(sends | inwards, graph.gather("dst").to_numpy(), rank)
+    none = np.full(graph.num_ops, -1)
+    alike = (
+        comm_type, size, np.where(message, -1, numbers),
+        np.where(message | outwards, src, none), np.where(message | inwards, dst, none),
+    )  # fmt: skip
+    chosen = np.flatnonzero(comm_type != COMM_TYPES.index("none"))
+    of_op, first = number_rows([column[chosen] for column in alike])
+    kinds = np.stack([column[chosen[first]] for column in alike], axis=1).tolist()
+    prices = np.array([_price(system, groups, *kind) for kind in kinds], dtype=np.int64)
+    time = np.full(graph.num_ops, -1, dtype=np.int64)
+    if chosen.size:
+        time[chosen] = prices[of_op]
+    return Prices(time, _by_type(graph, system, comm_type, time))
+
+
+def _price(
+    system: System, groups: list[tuple[int, ...]], code: int, size: int, group: int, src: int,
+    dst: int,
+) -> int:  # fmt: skip
+    """Price one kind of communication; -1 if that cannot be done."""
+    comm_type, num_ranks = COMM_TYPES[code], system.network.num_ranks
+    if comm_type in _MESSAGES:
+        known = size >= 0 and 0 <= src < num_ranks and 0 <= dst < num_ranks
+        if not known:
+            return -1
+        return message_time(system, size, src, dst) if src != dst else 0
+    if comm_type not in COLLECTIVES or (size < 0 and comm_type != "barrier"):
+        return -1
+    members = groups[group] if group >= 0 else ()
+    root = max(src, dst)  # one of which is -1
+    if root not in (members or range(num_ranks)):
+        root = -1
+    return collective_time(system, comm_type, size, members, root)
+
+
+def _groups(graph: EventGraph) -> tuple[_Ints, list[tuple[int, ...]]]:
+    """Give each operation's group a number by its members, -1 where they are not stated."""
+    number: dict[tuple[int, ...], int] = {}
+    of_op = np.full(graph.num_ops, -1, dtype=np.int64)
+    group = graph.gather("group").to_numpy()
+    for t, trace in enumerate(graph.job.traces):
+        members = trace.groups["ranks"].to_list()
+        own = [number.setdefault(tuple(m), len(number)) if m else -1 for m in members]
+        mine = np.flatnonzero((graph.op_trace == t) & (group >= 0))
+        of_op[mine] = np.array(own, dtype=np.int64)[group[mine]]
+    return of_op, list(number)
+
+
+def _by_type(graph: EventGraph, system: System, comm_type: _Ints, time: _Ints) -> pl.DataFrame:
+    edges = np.flatnonzero((graph.edge_kind == EdgeKind.COMMUNICATION) & (graph.edge_op >= 0))
+    ops = graph.edge_op[edges]
+    names = np.array(COMM_TYPES, dtype=object)
+    known = time[ops] >= 0
+    table = pl.DataFrame({
+        "type": pl.Series(names[comm_type[ops]].tolist(), dtype=pl.String),
+        "known": known,
+        "measured": np.where(known, graph.weight[edges], 0),
+        "predicted": np.where(known, time[ops], 0),
+    })  # fmt: skip
+    return (
+        table.group_by("type")
+        .agg(
+            priced=pl.col("known").sum().cast(pl.Int64),
+            left=(~pl.col("known")).sum().cast(pl.Int64),
+            measured=pl.col("measured").sum(),
+            predicted=pl.col("predicted").sum(),
+        )
+        .with_columns(
+            simulated_as=pl.col("type").replace_strict(
+                {name: stand_in(system, name) for name in COLLECTIVES},
+                default="",
+                return_dtype=pl.String,
+            )
+        )
+        .sort("measured", "type", descending=[True, False])
+    )

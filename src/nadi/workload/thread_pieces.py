@@ -1,0 +1,160 @@
+"""The threads of a job cut into pieces of work, so that one may follow another.
+
+In an event graph an operation lies around those that are nested in it. A simulator knows
+no nesting: a node runs from its start to its end, and its time is its own. So a thread
+becomes a chain of pieces, each an operation's own time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nadi.graph.event_graph import EventGraph
+from nadi.link.nesting import nest
+from nadi.model.schema import LABELS
+
+__all__ = ["Boundaries", "Pieces", "cut_threads", "find_boundaries"]
+
+_Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Boundaries:
+    """Starts and ends of operations, thread by thread in order of time, over all ranks.
+
+    The stretch of a boundary is the time on its thread since the boundary before it.
+
+    Attributes
+    ----------
+    vertex
+        int64, shape (boundaries,): of the event graph.
+    thread
+        int64, shape (boundaries,): number of the thread, counted over all ranks.
+    owner
+        int64, shape (boundaries,): the operation that ran in the stretch, or -1.
+    time, before
+        int64 ns, shape (boundaries,): of the boundary, and of the one before it on the
+        thread; its own if it is the first.
+    is_first
+        bool, shape (boundaries,): whether nothing comes before it on its thread.
+    at
+        int64, shape (vertices,): which boundary a vertex is, or -1.
+    """
+
+    vertex: _Ints
+    thread: _Ints
+    owner: _Ints
+    time: _Ints
+    before: _Ints
+    is_first: _Bools
+    at: _Ints
+
+
+def find_boundaries(graph: EventGraph) -> Boundaries:
+    """List the boundaries of all threads of a job. O(operations log operations)."""
+    vertices, threads, owners = [], [], []
+    num_threads = first_op = 0
+    for number, trace in enumerate(graph.job.traces):
+        nesting = nest(trace)
+        rows = graph.op_row[graph.op_trace == number]
+        op = first_op + np.searchsorted(rows, nesting.rows)
+        vertices.append(2 * op[nesting.boundary // 2] + nesting.boundary % 2)
+        size = 2 * np.diff(nesting.thread_ptr)
+        threads.append(num_threads + np.repeat(np.arange(size.size), size))
+        owners.append(np.where(nesting.owner >= 0, op[nesting.owner], -1))
+        num_threads += size.size
+        first_op += rows.size
+    vertex, thread = np.concatenate(vertices), np.concatenate(threads)
+    time = graph.time[vertex]
+    is_first = np.diff(thread, prepend=-1) != 0
+    at = np.full(graph.num_vertices, -1, dtype=np.int64)
+    at[vertex] = np.arange(vertex.size)
+    before = np.where(is_first, time, np.roll(time, 1))
+    return Boundaries(vertex, thread, np.concatenate(owners), time, before, is_first, at)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Pieces of threads, in order of thread and time.
+
+    Attributes
+    ----------
+    op
+        int64, shape (pieces,): the operation whose own time it is; -1 where none ran.
+    is_comm
+        bool, shape (pieces,): whether it is the whole of a communication.
+    first
+        int64, shape (pieces,): the boundary that ends its first stretch.
+    of_boundary
+        int64, shape (boundaries,): the piece that the boundary's stretch belongs to.
+    last_at
+        int64, shape (boundaries,): the last piece that has begun by a boundary on its
+        thread; where something outside the thread waits for the boundary, that piece
+        ends there.
+    """
+
+    op: _Ints
+    is_comm: _Bools
+    first: _Ints
+    of_boundary: _Ints
+    last_at: _Ints
+
+
+def cut_threads(
+    graph: EventGraph, boundaries: Boundaries, waits: _Bools, waited_for: _Bools, comm_ops: _Ints
+) -> Pieces:
+    """Cut threads where something outside them begins or ends a wait.
+
+    Between two such moments nothing tells from outside in which order a thread worked: there an
+    operation is one piece, which comes where it first ran, with all the time that it was the
+    innermost. Time of annotations and of no operation stays where it passed.
+
+    Parameters
+    ----------
+    waits, waited_for
+        bool, shape (boundaries,): whether the boundary comes after something outside its
+        thread; whether something outside its thread comes after it.
+    comm_ops
+        int64: communication on threads, none inside another. Each becomes one piece with
+        all that is nested in it, and with the time before it in which its thread ran
+        nothing: that is waiting.
+    """
+    size = boundaries.vertex.size
+    inside, comm_of = _communication(boundaries, comm_ops)
+    alone = waits & (comm_of < 0)
+    cut = boundaries.is_first | alone
+    cut[1:] |= alone[:-1] | (waited_for[:-1] & ~inside[:-1])
+    cut[1:] |= comm_of[1:] != comm_of[:-1]
+    interval = np.cumsum(cut)
+    owner = boundaries.owner
+    is_label = graph.gather("category").is_in(LABELS).to_numpy()
+    in_place = (owner < 0) | is_label[owner]
+    part = np.where(in_place, graph.num_ops + np.arange(size), owner)
+    part = np.where(comm_of >= 0, comm_of, part)
+    _, first, piece = np.unique(
+        interval * (graph.num_ops + size) + part, return_index=True, return_inverse=True
+    )
+    by_time = np.argsort(first)
+    number = np.empty(first.size, dtype=np.int64)
+    number[by_time] = np.arange(first.size)
+    first = first[by_time]
+    of_boundary = number[piece]
+    op = np.where(comm_of >= 0, comm_of, owner)[first]
+    return Pieces(op, comm_of[first] >= 0, first, of_boundary, np.maximum.accumulate(of_boundary))
+
+
+def _communication(boundaries: Boundaries, comm_ops: _Ints) -> tuple[_Bools, _Ints]:
+    """Tell of each boundary whether it lies inside communication, and whose stretch it ends."""
+    size = boundaries.vertex.size
+    inside = np.zeros(size, dtype=np.bool_)
+    comm_of = np.full(size, -1, dtype=np.int64)
+    for op in comm_ops.tolist():
+        start, end = boundaries.at[2 * op], boundaries.at[2 * op + 1]
+        inside[start:end] = True
+        idle = boundaries.owner[start] < 0 and comm_of[start] < 0
+        comm_of[start + (not idle) : end + 1] = op
+    return inside, comm_of

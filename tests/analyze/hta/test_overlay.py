@@ -1,0 +1,101 @@
+"""A critical path marked in the trace that it was found in."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nadi
+from nadi.cli import main
+from tests.analyze.hta.recording import Recording
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Recording:
+    record = Recording(tmp_path)
+    record.mark("step", 0, 100)
+    record.op("mm", 0.5, 10)
+    record.launch("gemm", (2, 2), (6, 30.25), 1)
+    record.op("not on the path", 20, 5, tid=2)
+    record.event("Trace", "PyTorch Profiler (0)", 0, 100, pid="Spans", tid="PyTorch Profiler")
+    record.events.append({"ph": "M", "name": "process_name", "pid": 100, "ts": 0, "args": {}})
+    return record
+
+
+def overlay(record: Recording, **shown: bool) -> list[dict[str, Any]]:
+    trace = record.read()
+    path = nadi.hta_critical_path(trace)
+    target = record.folder / "overlay.json.gz"
+    nadi.write(nadi.hta_overlay(trace, path, **shown), target, to="kineto")
+    with gzip.open(target) as file:
+        events: list[dict[str, Any]] = json.load(file)["traceEvents"]
+    return events
+
+
+def marked(events: list[dict[str, Any]]) -> list[str]:
+    return [event["name"] for event in events if event.get("args", {}).get("critical") == 1
+            and event["ph"] == "X"]  # fmt: skip
+
+
+def arrows(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    found = [event for event in events if event.get("cat") == "critical_path"]
+    assert [event["ph"] for event in found] == ["s", "f"] * (len(found) // 2)
+    return [
+        (begin["ts"], end["ts"], begin["args"]["type"][14:], begin["args"]["critical"])
+        for begin, end in zip(found[::2], found[1::2], strict=True)
+        if begin["id"] == end["id"] and begin["args"] == end["args"] and end["bp"] == "e"
+    ]
+
+
+def test_the_path_is_marked(record: Recording) -> None:
+    events = overlay(record)
+    assert len(events) == len(record.events) + 2
+    assert marked(events) == ["mm", "cudaLaunchKernel", "gemm"]
+    # of the path's three edges one leads from place to place, at the times as recorded
+    assert arrows(events) == [(2.0, 6.0, "kernel_launch_delay", True)]
+    unchanged = [event for event in events if event["name"] == "not on the path"]
+    assert unchanged[0].get("args", {}) == {}
+
+
+def test_only_the_path(record: Recording) -> None:
+    names = [event["name"] for event in overlay(record, only_critical=True)]
+    assert names[:4] == ["step", "mm", "cudaLaunchKernel", "gemm"]
+    assert "not on the path" not in names
+    assert "PyTorch Profiler (0)" not in names
+    assert "process_name" in names
+
+
+def test_all_edges(record: Recording) -> None:
+    events = overlay(record, all_edges=True)
+    # the end of work on a device is 1 us early, so that viewers find the work there
+    assert (6.0, 35.25, "operator", True) in arrows(events)
+    assert (4.0, 10.5, "operator", False) in arrows(events)
+    assert len(arrows(events)) == nadi.hta_critical_path(record.read()).edges.height
+
+
+def test_what_is_left_out_has_no_edges(record: Recording) -> None:
+    with pytest.raises(nadi.UsageError, match="only_critical leaves out"):
+        overlay(record, only_critical=True, all_edges=True)
+
+
+def test_an_overlay_can_be_read_again(record: Recording) -> None:
+    overlay(record)
+    trace, again = record.read(), nadi.read(record.folder / "overlay.json.gz")
+    assert again.nodes.drop("event").equals(trace.nodes.drop("event"))
+    path = nadi.hta_critical_path(again)
+    assert path.edges.equals(nadi.hta_critical_path(trace).edges)
+
+
+def test_from_the_command_line(record: Recording, capfd: pytest.CaptureFixture[str]) -> None:
+    record.read()
+    device, target = (str(record.folder / name) for name in ("device.json", "marked.json.gz"))
+    assert main(["critical-path", device, "--rules", "hta", "--overlay", target]) == 0
+    assert f"wrote {target}" in capfd.readouterr().out
+    with gzip.open(target) as file:
+        assert marked(json.load(file)["traceEvents"]) == ["mm", "cudaLaunchKernel", "gemm"]
+    assert main(["critical-path", device, "--rules", "hta", "--only-critical"]) == 2
+    assert "add --overlay FILE" in capfd.readouterr().err

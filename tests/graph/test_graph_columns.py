@@ -1,0 +1,69 @@
+"""What operations are called and what else nodes say of them, and graphs from edges in parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nadi
+from nadi.graph.event_graph import Edges, EventGraph
+from tests.conftest import PairWriter
+
+
+def node_of(graph: EventGraph, op: int, column: str) -> object:
+    return graph.job.traces[graph.op_trace[op]].nodes[column][int(graph.op_row[op])]
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_columns_are_those_of_the_operations_in_any_order(
+    demo_run: nadi.Run, data: st.DataObject
+) -> None:
+    graph = demo_run.graph
+    ops = np.array(
+        data.draw(st.lists(st.integers(0, graph.num_ops - 1), max_size=20)), dtype=np.int32
+    )
+    assert graph.numbers("thread", ops).tolist() == [node_of(graph, o, "thread") for o in ops]
+    assert graph.gather("name", ops).to_list() == [node_of(graph, o, "name") for o in ops]
+    nameless = ops % 2 == 1
+    names = ["" if o % 2 else node_of(graph, o, "name") for o in ops]
+    assert graph.names(ops, nameless).to_list() == names
+
+
+def test_columns_of_all_operations_stand_in_their_order(demo_run: nadi.Run) -> None:
+    graph = demo_run.graph
+    every = range(graph.num_ops)
+    assert len(graph.job.traces) > 1
+    assert graph.op_names.to_list() == [node_of(graph, op, "name") for op in every]
+    assert graph.numbers("id").tolist() == [node_of(graph, op, "id") for op in every]
+    assert graph.gather("id").to_list() == graph.numbers("id").tolist()
+
+
+def test_of_one_rank_too(pair: PairWriter) -> None:
+    for k in range(3):
+        pair.op(f"op{k}", 10 * k, 5)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    ops = np.array([2, 0, 2])
+    assert graph.names(ops).to_list() == ["op2", "op0", "op2"]
+    assert graph.names(ops, np.array([False, True, False])).to_list() == ["op2", "", "op2"]
+    assert graph.numbers("start", ops).tolist() == [
+        graph.time[2 * op] + graph.job.origin for op in ops
+    ]
+    assert graph.names(ops[:0]).to_list() == graph.numbers("id", ops[:0]).tolist() == []
+
+
+@pytest.mark.parametrize("num_parts", [1, 3, 7])
+def test_edges_may_come_in_parts(demo_run: nadi.Run, num_parts: int) -> None:
+    graph = demo_run.graph
+    columns = [np.array_split(column, num_parts) for column in graph.edges]
+    parts = [Edges(*part) for part in zip(*columns, strict=True)]
+    again = EventGraph.build(
+        graph.job, graph.op_trace, graph.op_row, graph.op_parent, graph.time, parts
+    )
+    for name in ("delay", "in_ptr", "in_src", "weight", "edge_op", "edge_kind", "op_stream"):
+        mine, others = getattr(again, name), getattr(graph, name)
+        assert mine.tolist() == others.tolist()
+        assert mine.dtype == others.dtype
+    assert (again.replay().time == graph.time).all()

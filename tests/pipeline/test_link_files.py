@@ -1,0 +1,232 @@
+"""`nadi.link_files`: ranks side by side, in whatever runs them, are what `load_job` gives."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import shutil
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import nadi
+from nadi.load.discover import peek, recording_of
+from nadi.pipeline import link_files as linking
+from nadi.pipeline.link_files import _communication
+from tests.conftest import PairWriter
+
+
+class Recorder(Executor):
+    """An executor of somebody else: does the work at once, elsewhere as far as values go."""
+
+    def __init__(self) -> None:
+        self.submitted = 0
+
+    def submit(self, work: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
+        self.submitted += 1
+        work, arguments = pickle.loads(pickle.dumps((work, arguments)))
+        future: Future[Any] = Future()
+        try:
+            future.set_result(pickle.loads(pickle.dumps(work(*arguments, **named))))
+        except nadi.NadiError as error:
+            future.set_exception(pickle.loads(pickle.dumps(error)))
+        return future
+
+
+@pytest.fixture(scope="module")
+def job(demo_folder: Path) -> nadi.Job:
+    return nadi.load_job(demo_folder, tensors=True)
+
+
+def assert_same_files(done: nadi.Linking, job: nadi.Job) -> None:
+    assert [file.rank for file in done.files] == list(job.ranks)
+    for file, trace in zip(done.files, job.traces, strict=True):
+        assert Path(file.target).name == f"rank{trace.rank}.nadi"
+        assert (file.nodes, file.deps) == (trace.nodes.height, trace.deps.height)
+        nadi.read(file.target).assert_equals(trace)
+    assert done.num_collectives == job.num_collectives > 0
+    assert done.issues.equals(job.issues)
+
+
+def test_in_any_executor(demo_folder: Path, tmp_path: Path, job: nadi.Job) -> None:
+    executor = Recorder()
+    linking = nadi.link_files(demo_folder, output=tmp_path, to="nadi", executor=executor)
+    assert executor.submitted == 4
+    assert_same_files(linking, job)
+
+
+def test_in_threads(demo_folder: Path, tmp_path: Path, job: nadi.Job) -> None:
+    with ThreadPoolExecutor(2) as executor:
+        linking = nadi.link_files(demo_folder, output=tmp_path, to="nadi", executor=executor)
+    assert_same_files(linking, job)
+
+
+@pytest.mark.parametrize("cores", [2, 3])  # threads, and processes
+def test_on_all_cores(
+    cores: int, demo_folder: Path, tmp_path: Path, job: nadi.Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = []
+    for name in ("ThreadPoolExecutor", "ProcessPoolExecutor"):
+        made = getattr(linking, name)
+        monkeypatch.setattr(linking, name, lambda *a, made=made: used.append(made) or made(*a))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    assert_same_files(nadi.link_files(demo_folder, output=tmp_path, to="nadi"), job)
+    assert (ProcessPoolExecutor in used) == (cores == 3)
+
+
+@pytest.mark.parametrize(("suffix", "to"), [("et", "chakra"), ("json", "chakra-json")])
+def test_raw_args_are_let_go_of_where_they_are_not_written(
+    suffix: str, to: str, demo_folder: Path, tmp_path: Path, job: nadi.Job
+) -> None:
+    target, whole = tmp_path / f"two.{suffix}", tmp_path / f"whole.{suffix}"
+    left_out = nadi.write(job.traces[2], whole, to=to)
+    files = (demo_folder / "host_2.json.gz", demo_folder / "device_2.json.gz")
+    (file,) = nadi.link_files(*files, output=target, to=to).files
+    assert target.read_bytes() == whole.read_bytes()
+    counted = {
+        code: table.filter(pl.col("code") == code)["count"].to_list()
+        for code, table in (("link.args", file.issues), ("chakra.args", left_out))
+    }
+    assert counted["link.args"] == counted["chakra.args"] != []
+
+
+def test_what_is_sent_back_is_small(demo_folder: Path, tmp_path: Path, job: nadi.Job) -> None:
+    for trace in job.traces:
+        assert len(pickle.dumps(_communication(trace))) < 30_000
+        assert trace.nodes.estimated_size() > 500_000
+
+
+def test_one_rank_as_a_file(demo_folder: Path, tmp_path: Path, job: nadi.Job) -> None:
+    files = (demo_folder / "device_2.json.gz", demo_folder / "host_2.json.gz")
+    linking = nadi.link_files(*files, output=tmp_path / "two.nadi")
+    (file,) = linking.files
+    assert file.rank == 2
+    assert [Path(source).name for source in file.sources] == ["host_2.json.gz", "device_2.json.gz"]
+    nadi.read(tmp_path / "two.nadi").assert_equals(job.traces[2])
+
+
+@pytest.mark.parametrize(
+    ("output", "to", "expected"),
+    [
+        ("one.et", "", "one.et"),
+        ("one.graphml.gz", "", "one.graphml.gz"),
+        ("one", "", "one/rank1.et"),
+        ("one", "nadi", "one"),
+        (".", "nadi", "rank1.nadi"),
+        ("one.et", "kineto", "one.et"),
+    ],
+)
+def test_names(output: str, to: str, expected: str, demo_folder: Path, tmp_path: Path) -> None:
+    files = (demo_folder / "host_1.json.gz", demo_folder / "device_1.json.gz")
+    linking = nadi.link_files(*files, output=tmp_path / output, to=to)
+    assert Path(linking.files[0].target) == tmp_path / expected
+    assert (tmp_path / expected).is_file()
+
+
+def test_a_folder_with_one_rank_and_a_format_is_a_folder(demo_folder: Path, tmp_path: Path) -> None:
+    for name in ("host_1", "device_1"):
+        shutil.copy(demo_folder / f"{name}.json.gz", tmp_path)
+    nadi.link_files(tmp_path, output=tmp_path / "out", to="nadi")
+    assert (tmp_path / "out" / "rank1.nadi").is_file()
+
+
+def test_nothing_is_replaced_unless_asked_for(pair: PairWriter) -> None:
+    pair.op("op", 0, 5)
+    files, target = pair.write(), pair.folder / "out.nadi"
+    nadi.link_files(*files, output=target)
+    with pytest.raises(nadi.InputError, match="is there already; give another name, or --over"):
+        nadi.link_files(*files, output=target)
+    nadi.link_files(*files, output=target, overwrite=True)
+    with pytest.raises(nadi.UsageError, match="would replace the file that is read"):
+        nadi.link_files(*files, output=files[0], to="nadi", overwrite=True)
+
+
+def test_ranks_need_a_folder(demo_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file.et").write_text("")
+    with pytest.raises(nadi.InputError, match="ranks are written into a folder"):
+        nadi.link_files(demo_folder, output=tmp_path / "file.et")
+
+
+def test_the_error_of_a_rank_is_told(demo_folder: Path, tmp_path: Path) -> None:
+    for file in demo_folder.iterdir():
+        shutil.copy(file, tmp_path)
+    content = (tmp_path / "host_2.json.gz").read_bytes()
+    (tmp_path / "host_2.json.gz").write_bytes(content[:-5000])
+    with pytest.raises(nadi.InputError, match=r"host_2\.json\.gz") as error:
+        nadi.link_files(tmp_path, output=tmp_path / "out", executor=Recorder())
+    assert error.value.remedy
+
+
+def test_a_pair_of_different_programs_needs_force(pair: PairWriter) -> None:
+    for number in range(10):
+        pair.op(f"op{number}", 10 * number, 5)
+        pair.events[-1]["name"] = "other"
+    files = pair.write()
+    with pytest.raises(nadi.PairError, match="0 of 10 operations"):
+        nadi.link_files(*files, output=pair.folder / "out.et")
+    linking = nadi.link_files(*files, output=pair.folder / "out.et", force=True)
+    assert "link.forced" in linking.files[0].issues["code"].to_list()
+
+
+def test_device_traces_alone(demo_folder: Path, tmp_path: Path) -> None:
+    devices = sorted(demo_folder.glob("device_*"))
+    linking = nadi.link_files(*devices, output=tmp_path, to="nadi", executor=Recorder())
+    assert [file.rank for file in linking.files] == [0, 1, 2, 3]
+    assert all("link.no-host" in file.issues["code"].to_list() for file in linking.files)
+
+
+def test_the_beginning_of_a_file_tells_whose_it_is(
+    demo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = {file: recording_of(nadi.read(file)) for file in demo_folder.glob("*.json.gz")}
+    monkeypatch.setattr("nadi.formats.read", None)  # it is enough
+    assert {file: peek(file) for file in expected} == expected
+
+
+def test_where_the_beginning_does_not_tell_the_file_is_read(pair: PairWriter) -> None:
+    pair.op("op", 0, 5)
+    host, device = pair.write()
+    assert peek(device) == recording_of(nadi.read(device))
+    assert peek(host).process == 7
+
+
+def test_communication_alone_gives_the_same_collectives(shared_traces: Path) -> None:
+    job = nadi.load_job(shared_traces / "cpu_ddp4")
+    alone = nadi.link_job([_communication(trace) for trace in job.traces])
+    ids = [
+        pl.concat(
+            [
+                part.join(trace.nodes.select("id", node=pl.int_range(pl.len())), on="node").select(
+                    "collective", "rank", "id"
+                )
+                for trace, part in zip(
+                    one.traces, one.matches.partition_by("rank", maintain_order=True), strict=True
+                )
+            ]
+        ).sort("rank", "collective")
+        for one in (job, alone)
+    ]
+    assert ids[0].equals(ids[1])
+    assert job.issues.equals(alone.issues)
+
+
+def test_clocks_that_had_to_be_shifted_are_shifted_in_the_files(
+    demo_folder: Path, tmp_path: Path
+) -> None:
+    traces = tmp_path / "traces"
+    shutil.copytree(demo_folder, traces)
+    late = traces / "device_2.json.gz"
+    device = json.loads(gzip.decompress(late.read_bytes()))
+    device["baseTimeNanoseconds"] = device.get("baseTimeNanoseconds", 0) + 50_000_000
+    late.write_bytes(gzip.compress(json.dumps(device).encode()))
+    job = nadi.load_job(traces, tensors=True)
+    assert job.clocks["shift"].to_list() != [0] * 4
+    executor = Recorder()
+    linking = nadi.link_files(traces, output=tmp_path / "out", to="nadi", executor=executor)
+    assert 4 < executor.submitted <= 8
+    assert_same_files(linking, job)

@@ -1,0 +1,27 @@
+"""Rows told apart, as one number each or by a hash: as numpy tells them apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nadi.simulator.distinct_rows import number_rows
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 1_000])
+@pytest.mark.parametrize("num_columns", [1, 2, 5])
+@pytest.mark.parametrize("largest", [5, 2**31, 2**62])
+def test_it_is_as_numpy_does_it(size: int, num_columns: int, largest: int) -> None:
+    random = np.random.default_rng(size + num_columns)
+    values = np.array([-largest, -1, 0, 3, largest])
+    columns = [values[random.integers(0, 5, size)] for _ in range(num_columns)]
+    number, first = number_rows(columns)
+    assert (number.dtype, first.dtype) == (np.int64, np.int64)
+    if size:
+        _, expected_first, expected = np.unique(
+            np.stack(columns), axis=1, return_index=True, return_inverse=True
+        )
+        assert (number == expected.reshape(-1)).all()
+        assert (first == expected_first).all()
+    else:
+        assert (number.size, first.size) == (0, 0)

@@ -1,0 +1,178 @@
+"""Changes as text: what is written is read back as the same change."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import nadi
+from nadi.whatif import (
+    FORMS,
+    AddDependency,
+    CutDependencies,
+    Fuse,
+    Graphed,
+    MoveToStream,
+    Network,
+    NoGaps,
+    NoOverhead,
+    Remove,
+    Scale,
+    Selection,
+    SetTime,
+    parse_values,
+)
+from nadi.whatif.dependency_changes import CUTTABLE
+from nadi.whatif.selection import KINDS, compile_expression
+
+
+def is_expression(text: str) -> bool:
+    try:
+        compile_expression(text)
+    except ValueError:
+        return False
+    return True
+
+
+AWKWARD = st.lists(
+    st.sampled_from([
+        "a", "aten::mm", " ", "  ", "\t", "'", '"', "->", ".", "to", "7", "kind=kernel", "rank=",
+        "in=", "=", ",", "|", "\\(", "{}", "0.5", "ü", "\u2028",
+    ]),
+    max_size=6,
+).map("".join)  # fmt: skip
+expressions = st.one_of(AWKWARD, st.text(max_size=8)).filter(is_expression)
+numbers = st.lists(st.integers(0, 2**40), max_size=3).map(tuple)
+selections = st.builds(
+    Selection, expressions, st.lists(st.sampled_from(KINDS), max_size=2).map(tuple),
+    numbers, numbers, numbers, expressions,
+)  # fmt: skip
+times = st.integers(0, 2**61)
+changes = st.one_of(
+    st.builds(Scale, selections, st.floats(0, 1e300)),
+    st.builds(SetTime, selections, times),
+    st.builds(Remove, selections),
+    st.builds(Fuse, selections),
+    st.builds(Graphed, selections),
+    st.builds(MoveToStream, selections, st.integers(0, 2**40)),
+    st.builds(AddDependency, selections, selections),
+    st.builds(CutDependencies, st.sampled_from(CUTTABLE), selections),
+    st.builds(NoOverhead, selections),
+    st.builds(NoGaps),
+    st.builds(Network, st.floats(1e-3, 1e300, exclude_min=True), times),
+)
+
+
+@given(changes)
+@example(Scale(Selection(name="it's"), 0.1))
+@example(Scale(Selection(name="."), 1))
+@example(Scale(Selection(), 1))
+@example(AddDependency(Selection(name="a -> b"), Selection(inside="->")))
+@example(MoveToStream(Selection(name="a to 7"), 7))
+@example(Remove(Selection(name="'a' b 'c'")))
+@example(Network(100e9, 5_000))
+def test_what_is_written_reads_back(change: nadi.Change) -> None:
+    assert nadi.parse_change(str(change)) == change
+
+
+def test_every_form_is_tried() -> None:
+    assert len(FORMS) == 11
+    for text, change in (
+        ("scale aten::mm 0.5", Scale(Selection("aten::mm"), 0.5)),
+        ("set gemm kind=kernel 1.5us", SetTime(Selection("gemm", kinds=("kernel",)), 1_500)),
+        ("remove rank=0,2", Remove(Selection(ranks=(0, 2)))),
+        ("fuse a|b stream=7", Fuse(Selection("a|b", streams=(7,)))),
+        ("cuda-graph 'Step 1'", Graphed(Selection("Step 1"))),
+        ("move nccl to 20", MoveToStream(Selection("nccl"), 20)),
+        ("add a thread=3 -> b", AddDependency(Selection("a", threads=(3,)), Selection("b"))),
+        ("cut sync in='x y'", CutDependencies(nadi.EdgeKind.SYNC, Selection(inside="x y"))),
+        ("no-overhead", NoOverhead(Selection(kinds=("device",)))),
+        ("no-overhead .", NoOverhead(Selection())),
+        ("no-gaps", NoGaps()),
+        ("network 400GB/s", Network(400e9)),
+        ("network 100Gb/s 5us", Network(12.5e9, 5_000)),
+    ):
+        assert nadi.parse_change(text) == change
+        assert text.split()[0] in FORMS
+
+
+def test_changes_are_written_as_people_write_them() -> None:
+    for text in ("scale aten::mm 0.5", "scale (a|b) c 2", "scale . 0", "set a 10us", "set a 0ns",
+                 "network 400GB/s 5us", "network 12.5GB/s", "remove kind=kernel rank=0,1",
+                 "add a -> b", "no-overhead kind=device"):  # fmt: skip
+        assert str(nadi.parse_change(text)) == text
+
+
+def test_words_of_a_selection_in_any_order() -> None:
+    assert nadi.parse_selection("a kind=kernel b rank=1") == nadi.parse_selection(
+        "rank=1 a b kind=kernel"
+    )
+    assert nadi.parse_selection('"it""s" in="a b"') == Selection('it"s', inside="a b")
+    assert nadi.parse_selection("it's") == Selection("it's")
+    assert nadi.parse_selection("kinds=kernel") == Selection("kinds=kernel")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not a known change"),
+        ("delete mm 1", "is not a known change"),
+        ("scale", "a word is missing"),
+        ("scale mm", "a word is missing"),
+        ("scale mm fast", "expected a number, got 'fast'"),
+        ("scale mm -1", "not 0 or more"),
+        ("scale mm nan", "not 0 or more"),
+        ("scale mm inf", "not 0 or more"),
+        ("scale ( 1", "is not a regular expression"),
+        ("scale in=( 1", "is not a regular expression"),
+        ("scale kind=gpu 1", "kind=gpu is none of host, device"),
+        ("scale kind= 1", "kind= says nothing"),
+        ("scale kind=kernel, 1", "a value is missing"),
+        ("scale rank=0 rank=1 1", "rank= stands there twice"),
+        ("scale rank=one 1", "expected numbers"),
+        ("scale rank=-1 1", "expected numbers"),
+        ("scale rank=99999999999999999999999 1", "expected numbers"),
+        ("set mm 10", "is not a time such as 10us"),
+        ("set mm 1e999s", "more than a time can be"),
+        ("set mm 1e99s", "over a century"),
+        ("remove", "says nothing of which operations"),
+        ("move nccl", "does not say to which stream"),
+        ("move nccl to x", "does not say to which stream"),
+        ("move nccl to 99999999999999999999999", "does not say to which stream"),
+        ("add a b", "expected one arrow"),
+        ("add a -> b -> c", "expected one arrow"),
+        ("add a ->", "says nothing of which operations"),
+        ("cut everything a", "'everything' is none of launch, stream, sync, thread, arrival"),
+        ("cut sync", "says nothing of which operations"),
+        ("no-gaps now", "takes nothing more"),
+        ("network", "expected a bandwidth"),
+        ("network 4 GB/s 5us", "expected a bandwidth"),
+        ("network fast", "is not a bandwidth such as"),
+        ("network 0GB/s", "is not a bandwidth such as"),
+        ("network 1e999GB/s", "more than a bandwidth can be"),
+        ("network 1GB/s soon", "is not a time such as"),
+    ],
+)
+def test_malformed_changes(text: str, message: str) -> None:
+    with pytest.raises(nadi.UsageError, match=message) as caught:
+        nadi.parse_change(text)
+    assert repr(text) in str(caught.value)
+
+
+def test_values_of_a_sweep() -> None:
+    assert parse_values("0.5, 1,2") == ["0.5", "1", "2"]
+    assert parse_values("0.5:1:0.25") == ["0.50", "0.75", "1.00"]
+    assert parse_values("3:1:-1") == ["3", "2", "1"]
+    for text in (
+        "1:2",
+        "1:2:0",
+        "1:2:-1",
+        "a:b:c",
+        "0:1:0.0001",
+        "1:nan:1",
+        "0:inf:1",
+        "0:1e999999999:1",
+    ):
+        with pytest.raises(nadi.UsageError, match="is not a range of at most 1,000 values"):
+            parse_values(text)
