@@ -13,7 +13,9 @@ are looked at. Checked of what is found:
     written as GraphML by Nadi, nodes with their labels and edges with their dependency are
     those that chakra_visualizer wrote.
 every ``.et`` and ``.et.gz``
-    read and written again, it is the same file, byte for byte.
+    read and written again, it is the same file, byte for byte. Of a file whose messages
+    protobuf itself would write otherwise (an id of 0 that is stated, say), it is what
+    protobuf writes of them.
 ``NAME.txt`` with ``NAME.0.et``, ``NAME.1.et``, ... beside it
     the text workload, read and written as .et, holds the messages that chakra_converter wrote
     for each rank. That tool goes on counting from rank to rank, where Nadi numbers the nodes
@@ -43,7 +45,7 @@ from _report import Checks, arguments
 import nadi
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.reference.chakra_messages import read_messages
+from tests.reference.chakra_messages import read_messages, write_messages
 
 DEFAULT = ("golden/chakra", "golden/astra")
 _GRAPHML = "{http://graphml.graphdrawing.org/xmlns}"
@@ -75,7 +77,7 @@ def check_json(et: Path, work: Path, checks: Checks) -> None:
         f"{et.parent.name}: messages as JSON", exact, max(len(found), len(expected)),
         f"{fields} fields and attributes",
     )  # fmt: skip
-    nadi.read(et.with_name("jsonized.json.gz")).write(work / "out.et")
+    nadi.write(nadi.read(et.with_name("jsonized.json.gz")), work / "out.et")
     checks.add(
         f"{et.parent.name}: jsonizer's file as .et",
         (work / "out.et").read_bytes() == content_of(et),
@@ -116,7 +118,8 @@ def check_round_trips(name: str, files: list[Path], work: Path, checks: Checks) 
         digest = blake2b(content).digest()
         if digest not in results:
             nadi.write(nadi.read(path), work / "again.et")
-            results[digest] = (work / "again.et").read_bytes() == content
+            again = (work / "again.et").read_bytes()
+            results[digest] = again == content or again == write_messages(*read_messages(content))
         exact += results[digest]
     checks.add_many(f"{name}: .et read and written", exact, len(files), f"{len(results)} different")
 
