@@ -9,21 +9,20 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.link.device_calls import DeviceCalls, device_calls
 from nadi.link.device_streams import StreamWork, stream_keys
 from nadi.link.launches import find_rows
 from nadi.link.recorded_events import Events, find_events
 from nadi.link.stream_waits import stream_waits
+from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.trace import Trace
 
 __all__ = ["BLOCKING_COPY", "QUEUE_LENGTH", "STAGED_COPY_BYTES", "synchronisation"]
 
-_Ints = npt.NDArray[np.int64]
-_Found = list[tuple[str, tuple[_Ints, _Ints], bool]]
-_Waits = list[tuple[_Ints, _Ints, bool]]  # work, call, whether it is inferred
+_Found = list[tuple[str, tuple[Ints, Ints], bool]]
+_Waits = list[tuple[Ints, Ints, bool]]  # work, call, whether it is inferred
 
 QUEUE_LENGTH = 1022  # launches that a stream holds before the next one blocks
 STAGED_COPY_BYTES = 64 * 1024  # a copy from pageable memory up to this size is taken along
@@ -40,7 +39,7 @@ _FOUND_WITHIN_NS = 50_000  # a call returns at most so long after what it waited
 
 
 def synchronisation(
-    trace: Trace, device: Trace, launcher: _Ints, work: StreamWork, log: IssueLog
+    trace: Trace, device: Trace, launcher: Ints, work: StreamWork, log: IssueLog
 ) -> _Found:
     """Find what waits for device work.
 
@@ -79,7 +78,7 @@ def synchronisation(
     ]
 
 
-def _consistent(here: DeviceCalls, src: _Ints, dst: _Ints, log: IssueLog) -> tuple[_Ints, _Ints]:
+def _consistent(here: DeviceCalls, src: Ints, dst: Ints, log: IssueLog) -> tuple[Ints, Ints]:
     """Leave out waits that the times contradict; only a copy may outlive the call it holds up."""
     start, end = here.start, here.end
     own_copy = here.launcher[src] == dst
@@ -98,7 +97,7 @@ def _device_syncs(here: DeviceCalls) -> _Waits:
     return [(*_last_work(here, stream, calls), False) for stream in range(here.work.keys.size)]
 
 
-def _last_work(here: DeviceCalls, stream: int, calls: _Ints) -> tuple[_Ints, _Ints]:
+def _last_work(here: DeviceCalls, stream: int, calls: Ints) -> tuple[Ints, Ints]:
     at = here.work.last_before(stream, here.start[calls])
     return here.work.rows[at[at >= 0]], calls[at >= 0]
 
@@ -134,7 +133,7 @@ def _stream_syncs(here: DeviceCalls, events: Events, log: IssueLog) -> _Waits:
     return [*found, (src, dst, True)]
 
 
-def _stream_of_last_copy(here: DeviceCalls, calls: _Ints, keys: _Ints) -> _Ints:
+def _stream_of_last_copy(here: DeviceCalls, calls: Ints, keys: Ints) -> Ints:
     """Give the stream of the copy that the thread launched last before each call.
 
     -1 where the last thing launched is no copy: ``.item()`` copies and waits at once. So too
@@ -153,9 +152,7 @@ def _stream_of_last_copy(here: DeviceCalls, calls: _Ints, keys: _Ints) -> _Ints:
     return np.where((last >= 0) & is_copy[last] & explains, keys[last], -1)
 
 
-def _nearest_work(
-    here: DeviceCalls, calls: _Ints, *, by_event: bool = False
-) -> tuple[_Ints, _Ints]:
+def _nearest_work(here: DeviceCalls, calls: Ints, *, by_event: bool = False) -> tuple[Ints, Ints]:
     """Find for each call the last work launched before it that ends shortly before it returns.
 
     Of each stream it is the last, or by an event the last before one was recorded.

@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nadi.model.arrays import Ints
 from nadi.model.attributes import Attributes
 
 __all__ = ["C10D_CALLS", "c10d_calls"]
@@ -42,7 +42,7 @@ _MAX_RANK = 2**31
 _MAX_BYTES = 2**62
 
 
-def c10d_calls(rows: npt.NDArray[np.int64], attributes: Attributes) -> pl.DataFrame:
+def c10d_calls(rows: Ints, attributes: Attributes) -> pl.DataFrame:
     """Read what calls of ``c10d`` were given.
 
     Parameters

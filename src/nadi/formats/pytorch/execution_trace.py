@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import FormatError
@@ -27,6 +26,7 @@ from nadi.formats.json_file import Span, Texts, decode_span, walk_members
 from nadi.formats.kineto.kineto_events import CATEGORY_WORDS
 from nadi.formats.pytorch.host_nodes import Nodes, scan
 from nadi.formats.pytorch.record_param_comms import GROUP_INIT, with_param_comms
+from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import AttributeBuilder, Attributes, LazyAttributes
 from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance
@@ -36,7 +36,6 @@ from nadi.version import __version__
 
 __all__ = ["KNOWN_SCHEMAS", "decode"]
 
-Ints = npt.NDArray[np.int64]
 KNOWN_SCHEMAS = (
     "1.0.1",
     "1.0.2-chakra.0.0.4",
@@ -97,7 +96,7 @@ class _Rows:
     by_id: Ints
     ids: Ints
     category: Ints
-    is_structure: npt.NDArray[np.bool_]
+    is_structure: Bools
 
     def of_ids(self, wanted: Ints) -> Ints:
         """Give the rows of nodes by their ids; -1 where there is no such node."""

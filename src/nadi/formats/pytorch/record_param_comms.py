@@ -21,10 +21,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.formats.communication_names import DTYPE_BYTES, comm_type_of_text
+from nadi.model.arrays import Ints
 from nadi.model.attributes import Attributes
 from nadi.model.operands import operand_tables
 from nadi.model.schema import COMM_TYPES, GROUPS, NODES
@@ -71,9 +71,7 @@ class _Groups:
     names: dict[int, str] = field(default_factory=dict)
 
 
-def param_comms(
-    rows: npt.NDArray[np.int64], attributes: Attributes, init_rows: Sequence[int] = ()
-) -> pl.DataFrame:
+def param_comms(rows: Ints, attributes: Attributes, init_rows: Sequence[int] = ()) -> pl.DataFrame:
     """Read the communications of a host trace.
 
     Parameters

@@ -6,8 +6,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from nadi.model.arrays import Ints
 from nadi.model.attributes import Attributes
 
 __all__ = ["recorded_bytes"]
@@ -22,7 +22,7 @@ _BYTES = {
 _MAX_BYTES = 2**62
 
 
-def recorded_bytes(rows: npt.NDArray[np.int64], attributes: Attributes) -> npt.NDArray[np.int64]:
+def recorded_bytes(rows: Ints, attributes: Attributes) -> Ints:
     """Add up the tensors of Kineto's ``Input Dims`` and ``Input type``.
 
     Parameters
