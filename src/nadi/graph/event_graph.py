@@ -22,6 +22,7 @@ import polars as pl
 from nadi.errors import NadiError
 from nadi.graph.incoming_edge_kernels import count_incoming, place_incoming
 from nadi.kernels.paths import latest_times, replay_times, topological_order, unexplained_times
+from nadi.model.ancestors import nearest
 from nadi.model.arrays import Bools, Bytes, Ints
 from nadi.model.schedule import Schedule
 from nadi.model.schema import SCHEDULE
@@ -302,9 +303,7 @@ class EventGraph:
             int64, ascending: their vertices, and those of no operation that stay.
         """
         new = np.cumsum(kept) - 1
-        parent = self.op_parent
-        while (gone := (parent >= 0) & ~kept[parent]).any():
-            parent = np.where(gone, self.op_parent[parent], parent)
+        parent = nearest(self.op_parent, self.op_parent, kept)
         none = np.empty(0, dtype=np.int64)
         return replace(
             self,

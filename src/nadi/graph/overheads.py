@@ -13,8 +13,9 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from nadi.link.synchronisation import BLOCKING_COPY, STAGED_COPY_BYTES
+from nadi.link.synchronisation import STAGED_COPY_BYTES
 from nadi.model.arrays import Bools, Ints
+from nadi.model.runtime_calls import COPY_FROM_PAGEABLE, COPY_TO_PAGEABLE, pattern
 from nadi.model.schema import CATEGORIES, DEVICE_WORK
 from nadi.model.trace import Trace
 
@@ -37,8 +38,7 @@ WAIT_CLASSES = ("device", "stream", "event", "copy", "queue", "hand-over", "stag
 """What calls wait for; the last two wait as long as they do, there is nothing typical."""
 _MEASURED = ("hand-over", "staged copy")
 MEASURED_WAITS = tuple(WAIT_CLASSES.index(name) for name in _MEASURED)
-_WAIT_NAMES = (("device", "DeviceSynchronize|CtxSynchronize"), ("stream", "StreamSynchronize"),
-               ("event", "EventSynchronize"))  # fmt: skip
+_WAIT_NAMES = ("device", "stream", "event")  # of WAIT_CLASSES, those that calls of their own do
 
 _MIN_SAMPLES = 20
 _LARGEST_GUESS_NS = 3_000
@@ -198,11 +198,11 @@ class TraceDeps:
         names = self.trace.nodes["name"].gather(work)
         on_device = ~self.is_host(work)
         staged = (
-            _fitting(names, r"(?i)pageable\s*->")
+            _fitting(names, COPY_FROM_PAGEABLE)
             & (self.trace.nodes["bytes"].gather(work).to_numpy() > STAGED_COPY_BYTES)
             & (self.start[work] < self.end[caller])
         )
-        blocking, is_gloo = _fitting(names, BLOCKING_COPY), _fitting(names, r"^gloo:")
+        blocking, is_gloo = _fitting(names, COPY_TO_PAGEABLE), _fitting(names, r"^gloo:")
         return np.select(
             [on_device & blocking, on_device & staged, on_device, is_gloo], [1, 2, 0, 3], 4
         )
@@ -224,10 +224,10 @@ class TraceDeps:
         return _waits(self)
 
 
-def _fitting(names: pl.Series, pattern: str) -> Bools:
+def _fitting(names: pl.Series, text: str) -> Bools:
     """Tell in which names a regular expression is found; each different name is looked at once."""
     unique = names.unique()
-    fitting = unique.filter(unique.cast(pl.String).str.contains(pattern))
+    fitting = unique.filter(unique.cast(pl.String).str.contains(text))
     return names.is_in(fitting.implode()).to_numpy()
 
 
@@ -347,11 +347,11 @@ def _waits(deps: TraceDeps) -> Waits:
     from_start = own_copy & (end[work] > end[call])
     on_device = trace.nodes["category"].gather(work).is_in(DEVICE_WORK).to_numpy()
     names = trace.nodes["name"].gather(call)
-    named = [_fitting(names, pattern) for _, pattern in _WAIT_NAMES]
+    named = [_fitting(names, pattern(f"{name} sync")) for name in _WAIT_NAMES]
     number = {name: position for position, name in enumerate(WAIT_CLASSES)}
     kind = np.select(
         [~on_device, *named, from_start, own_copy],
-        [number["hand-over"], *(number[name] for name, _ in _WAIT_NAMES), number["staged copy"],
+        [number["hand-over"], *(number[name] for name in _WAIT_NAMES), number["staged copy"],
          number["copy"]],
         number["queue"],
     )  # fmt: skip

@@ -8,11 +8,10 @@ import numpy as np
 
 from nadi.link.device_streams import StreamWork
 from nadi.model.arrays import Bools, Ints
+from nadi.model.runtime_calls import pattern
 from nadi.model.trace import Trace
 
 __all__ = ["DeviceCalls", "device_calls", "unique_pairs"]
-
-_RECORD = r"^(cuda|hip|cu)EventRecord"
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,9 @@ class DeviceCalls:
     end: Ints
     is_call: Bools
 
-    def calls(self, pattern: str) -> Ints:
-        """Give the runtime and driver calls whose name fits; node rows, ascending."""
-        return np.flatnonzero(self.is_call & self.trace.name_mask(pattern))
+    def calls(self, *kinds: str) -> Ints:
+        """Give the calls of some kinds of ``runtime_calls.CALLS``; node rows, ascending."""
+        return np.flatnonzero(self.is_call & self.trace.name_mask(pattern(*kinds)))
 
     def keys_of_rows(self) -> Ints:
         """Give the stream of each node, as in ``StreamWork.keys``, or -1; shape (nodes,)."""
@@ -68,7 +67,7 @@ class DeviceCalls:
         launched, last = self.work.launched, self.work.last_before(stream, before)
         ended = np.minimum(self.work.last_ended(stream, self.end, ended_by), last)
         earlier = np.flatnonzero((ended >= 0) & (ended < last))
-        records = self.start[self.calls(_RECORD)]
+        records = self.start[self.calls("event record")]
         at = ended[earlier]
         until = np.minimum(launched[at + 1], before[earlier])
         recorded = np.searchsorted(records, until) > np.searchsorted(records, launched[at])

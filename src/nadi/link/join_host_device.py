@@ -16,6 +16,7 @@ from nadi.link.nesting import nest
 from nadi.link.operation_matching import Match, match_operations, report_match
 from nadi.link.rank_communication import communication
 from nadi.link.tensor_dependencies import find_tensor_deps
+from nadi.model.ancestors import nearest
 from nadi.model.arrays import Ints
 from nadi.model.attributes import JoinedAttributes, Part
 from nadi.model.issues import IssueLog
@@ -259,9 +260,7 @@ def _launching_operations(trace: Trace, parent: Ints, calls: Ints) -> Ints:
     """Give the innermost operator around each call, or the innermost label if there is none."""
     is_label = trace.category_mask(*LABELS)
     innermost = parent[calls]
-    found = innermost.copy()
-    while (label := (found >= 0) & is_label[found]).any():
-        found[label] = parent[found[label]]
+    found = nearest(innermost, parent, ~is_label)
     return np.where(found >= 0, found, innermost)
 
 

@@ -9,12 +9,11 @@ import numpy as np
 from nadi.kernels.groups import group_rows
 from nadi.link.nesting_kernels import turn_ties, walk_threads
 from nadi.model.arrays import Bools, Ints
+from nadi.model.runtime_calls import pattern
 from nadi.model.schema import THREAD_WORK
 from nadi.model.trace import Trace
 
 __all__ = ["Nesting", "nest"]
-
-_POLLS = r"^(cuda|hip)EventQuery$"
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def _in_order(thread: Ints, num_threads: int, end: Ints) -> tuple[Ints, Ints, In
 
 def _only_polls(trace: Trace, thread: Ints) -> Bools:
     """Tell which nodes belong to threads that only ask for events; bool, shape (nodes,)."""
-    polls = trace.name_mask(_POLLS)
+    polls = trace.name_mask(pattern("event query"))
     asked = np.bincount(thread[polls], minlength=1)
     only = (asked > 0) & (asked == np.bincount(thread, minlength=asked.size)[: asked.size])
     found: Bools = np.append(only, False)[np.minimum(thread, only.size)]

@@ -18,10 +18,9 @@ from nadi.link.launches import find_rows
 from nadi.model.arrays import Ints
 from nadi.model.trace import Trace
 
-__all__ = ["STREAM_WAIT", "Events", "find_events"]
+__all__ = ["Events", "find_events"]
 
 _BEFORE_ALL = np.iinfo(np.int64).min
-STREAM_WAIT = r"^(cuda|hip|cu)StreamWaitEvent"
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ def find_events(here: DeviceCalls, device: Trace) -> Events:
     that wait for streams that wait.
     """
     stated = _stated_waits(device)
-    calls = here.calls(STREAM_WAIT)
+    calls = here.calls("stream wait")
     at = _stated_of(here, stated, calls)
     known = np.flatnonzero(at >= 0)
     known = known[(stated.source[at[known]] >= 0) & (stated.target[at[known]] >= 0)]

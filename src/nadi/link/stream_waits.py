@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.link.device_calls import DeviceCalls, unique_pairs
-from nadi.link.recorded_events import STREAM_WAIT, Events
+from nadi.link.recorded_events import Events
 from nadi.model.arrays import Bools, Ints
 from nadi.model.issues import IssueLog
 
@@ -30,7 +30,7 @@ def stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> _Found:
     if events.are_stated:
         found: _Found = [("event", _stated_stream_waits(here, events, log), False)]
     else:
-        found = [("event", _guessed_stream_waits(here, here.calls(STREAM_WAIT), log), True)]
+        found = [("event", _guessed_stream_waits(here, here.calls("stream wait"), log), True)]
     return [*found, ("event", _default_stream_waits(here, found), True)]
 
 

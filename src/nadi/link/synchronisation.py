@@ -17,23 +17,16 @@ from nadi.link.recorded_events import Events, find_events
 from nadi.link.stream_waits import stream_waits
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
+from nadi.model.runtime_calls import COPY_FROM_PAGEABLE, COPY_ON_DEVICE, COPY_TO_PAGEABLE, pattern
 from nadi.model.trace import Trace
 
-__all__ = ["BLOCKING_COPY", "QUEUE_LENGTH", "STAGED_COPY_BYTES", "synchronisation"]
+__all__ = ["QUEUE_LENGTH", "STAGED_COPY_BYTES", "synchronisation"]
 
 _Found = list[tuple[str, tuple[Ints, Ints], bool]]
 _Waits = list[tuple[Ints, Ints, bool]]  # work, call, whether it is inferred
 
 QUEUE_LENGTH = 1022  # launches that a stream holds before the next one blocks
 STAGED_COPY_BYTES = 64 * 1024  # a copy from pageable memory up to this size is taken along
-BLOCKING_COPY = r"(?i)->\s*pageable"
-_FROM_PAGEABLE = r"(?i)pageable\s*->"
-_ON_DEVICE = r"(?i)\bDtoD\b|\bPtoP\b|device\s*->\s*device"
-_COPY_CALL = r"^(cuda|hip)Memcpy"
-_ASYNCHRONOUS = "Async"
-_DEVICE_SYNC = r"^(cuda|hip)DeviceSynchronize|^(cu|hip)CtxSynchronize"
-_STREAM_SYNC = r"^(cuda|hip|cu)StreamSynchronize"
-_EVENT_SYNC = r"^(cuda|hip|cu)EventSynchronize"
 _LONGEST_RETURN_NS = 20_000  # mostly 4 to 8 us pass until a call returns
 _FOUND_WITHIN_NS = 50_000  # a call returns at most so long after what it waited for
 
@@ -93,7 +86,7 @@ def _consistent(here: DeviceCalls, src: Ints, dst: Ints, log: IssueLog) -> tuple
 
 def _device_syncs(here: DeviceCalls) -> _Waits:
     """Let device synchronisation wait for all that was launched before it, on any stream."""
-    calls = here.calls(_DEVICE_SYNC)
+    calls = here.calls("device sync")
     return [(*_last_work(here, stream, calls), False) for stream in range(here.work.keys.size)]
 
 
@@ -110,7 +103,7 @@ def _stream_syncs(here: DeviceCalls, events: Events, log: IssueLog) -> _Waits:
     returns when it does; else of the work that ends last before the call does, where the
     call is seen to wait.
     """
-    calls = here.calls(_STREAM_SYNC)
+    calls = here.calls("stream sync")
     trace = here.trace
     correlation = trace.column("correlation")
     keys = stream_keys(trace.column("device"), trace.column("stream"))
@@ -173,7 +166,7 @@ def _nearest_work(here: DeviceCalls, calls: Ints, *, by_event: bool = False) -> 
 
 def _event_syncs(here: DeviceCalls, events: Events) -> _Waits:
     """Let event synchronisation wait for what was on the stream when the event was recorded."""
-    calls = here.calls(_EVENT_SYNC)
+    calls = here.calls("event sync")
     if not events.are_stated:
         return [(*_nearest_work(here, calls, by_event=True), True)]
     which, rows = events.queued_at_records(calls)
@@ -189,10 +182,12 @@ def _copies(here: DeviceCalls) -> _Waits:
     trace = here.trace
     copies = np.flatnonzero(trace.category_mask("memcpy") & (here.launcher >= 0))
     launch = here.launcher[copies]
-    synchronous = (trace.name_mask(_COPY_CALL) & ~trace.name_mask(_ASYNCHRONOUS))[launch]
-    from_pageable = trace.name_mask(_FROM_PAGEABLE)[copies]
-    waits = trace.name_mask(BLOCKING_COPY)[copies] | (
-        synchronous & ~from_pageable & ~trace.name_mask(_ON_DEVICE)[copies]
+    synchronous = (
+        trace.name_mask(pattern("copy")) & ~trace.name_mask(pattern("asynchronous copy"))
+    )[launch]
+    from_pageable = trace.name_mask(COPY_FROM_PAGEABLE)[copies]
+    waits = trace.name_mask(COPY_TO_PAGEABLE)[copies] | (
+        synchronous & ~from_pageable & ~trace.name_mask(COPY_ON_DEVICE)[copies]
     )
     staged = from_pageable & (trace.column("bytes")[copies] > STAGED_COPY_BYTES)
     chosen = waits | staged

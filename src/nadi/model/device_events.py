@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nadi.model.ancestors import nearest
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import Attributes
 from nadi.model.schema import DEVICE_EVENTS, DEVICE_WORK
@@ -64,10 +65,7 @@ def _operations(nodes: pl.DataFrame, attributes: Attributes) -> Ints:
     found = np.where(is_host, np.arange(nodes.height), -1)
     parent = nodes["parent"].to_numpy()
     work = np.flatnonzero(nodes["category"].is_in(DEVICE_WORK).to_numpy())
-    around = parent[work]
-    while (lost := (around >= 0) & ~is_host[around]).any():
-        around[lost] = parent[around[lost]]
-    found[work] = around
+    found[work] = nearest(parent[work], parent, is_host)
     return found
 
 

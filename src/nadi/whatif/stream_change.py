@@ -10,6 +10,7 @@ import polars as pl
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.link.tensor_dependencies import tensor_deps
+from nadi.model.ancestors import nearest
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import TENSOR_DEPS
 from nadi.whatif.rewiring import is_on_device, join
@@ -211,9 +212,7 @@ def _data_edges(graph: EventGraph, moved: Bools) -> Edges:
 
 def _operators(graph: EventGraph) -> Ints:
     """Give the innermost operator in which device work was launched; shape (ops,), or -1."""
-    is_operator = np.append((graph.gather("category") == "operator").to_numpy(), False)
-    found = recorded_launchers(graph)
-    while (outside := (found >= 0) & ~is_operator[found]).any():
-        found = np.where(outside, graph.op_parent[found], found)
+    is_operator = (graph.gather("category") == "operator").to_numpy()
+    found = nearest(recorded_launchers(graph), graph.op_parent, is_operator)
     found[~is_on_device(graph)] = -1
     return found

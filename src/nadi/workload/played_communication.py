@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.graph.event_graph import EventGraph
+from nadi.model.ancestors import nearest
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 
@@ -90,12 +91,7 @@ def communication_ops(graph: EventGraph) -> Ints:
     """List the operations that are communication, none inside another; ascending."""
     is_comm = graph.gather("kind").is_in(["COMM_COLL", "COMM_SEND", "COMM_RECV"]).to_numpy()
     ops = np.flatnonzero(is_comm)
-    outer = graph.op_parent[ops]
-    inside = np.zeros(ops.size, dtype=np.bool_)
-    while (outer >= 0).any():
-        inside |= (outer >= 0) & is_comm[outer]
-        outer = np.where(outer >= 0, graph.op_parent[outer], -1)
-    return ops[~inside]
+    return ops[nearest(graph.op_parent[ops], graph.op_parent, is_comm) < 0]
 
 
 def find_communication(

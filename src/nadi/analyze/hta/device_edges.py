@@ -15,15 +15,10 @@ import polars as pl
 from nadi.analyze.hta.edge_arrays import EDGE_TYPES, EdgeList, Moments, weighted_edges
 from nadi.errors import InputError
 from nadi.model.arrays import Bools, Ints
+from nadi.model.runtime_calls import HTA_EVENT_RECORD, hta_calls
 
 __all__ = ["device_edges"]
 
-_LAUNCHING = (
-    "cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx",
-    "cudaMemcpyAsync", "cudaMemsetAsync", "hipLaunchKernel", "hipExtModuleLaunchKernel",
-    "hipMemsetAsync", "hipMemcpyAsync", "hipMemcpyWithStream",
-    "runFunction - job_prep_and_submit_for_execution",
-)  # fmt: skip
 _SYNCS = ("Event Sync", "Context Sync")
 _LONGEST_GAP_NS = 1_500_000  # after a longer gap a kernel does not follow from the one before
 _OPERATOR, _LAUNCH, _GAP, _SYNC = (
@@ -88,7 +83,7 @@ def _launches(events: pl.DataFrame, name: str) -> _Launches:
     InputError
         If there are none (R4).
     """
-    calls = events.filter(pl.col("name").is_in(_LAUNCHING) & (pl.col("partner") > 0))
+    calls = events.filter(pl.col("name").is_in(hta_calls("launches")) & (pl.col("partner") > 0))
     pairs = calls.join(
         events.filter(pl.col("index").is_in(calls["partner"].implode())),
         left_on="partner", right_on="index", suffix="_work", maintain_order="left",
@@ -158,7 +153,7 @@ class _Work:
     def record_start(self) -> dict[int, int]:
         """Start of the call that recorded an event, by its correlation; of several the first."""
         events = self.moments.events
-        records = events.filter(pl.col("name") == "cudaEventRecord").reverse()
+        records = events.filter(pl.col("name") == HTA_EVENT_RECORD).reverse()
         return dict(records.select("correlation", "start").iter_rows())
 
     @cached_property

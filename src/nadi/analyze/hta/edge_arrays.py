@@ -9,6 +9,7 @@ import polars as pl
 
 from nadi.errors import InputError
 from nadi.model.arrays import Bools, Ints
+from nadi.model.runtime_calls import hta_calls
 
 __all__ = ["EDGE_TYPES", "EdgeList", "Moments", "join_edges", "make_moments", "weighted_edges"]
 
@@ -19,10 +20,6 @@ EDGE_TYPES = (
 )  # fmt: skip
 _WEIGHTLESS = tuple(EDGE_TYPES.index(name) for name in ("DEPENDENCY", "SYNC_DEPENDENCY"))
 _HOST_WORK = ("operator", "runtime", "driver")
-_BLOCKING = (
-    "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventQuery", "cudaEventSynchronize",
-    "cudaMemcpy", "cudaMemcpyAsync",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +100,7 @@ def make_moments(events: pl.DataFrame) -> Moments:
     number[order] = np.arange(order.size)
     start, end = np.full((2, events.height), -1, dtype=np.int64)
     start[rows], end[rows] = number[: rows.size], number[rows.size :]
-    is_blocking = events["name"].is_in(_BLOCKING).to_numpy()
+    is_blocking = events["name"].is_in(hta_calls("blocks")).to_numpy()
     return Moments(events, row[order], time[order], ~is_end[order], start, end, is_blocking)
 
 

@@ -12,15 +12,15 @@ import polars as pl
 
 from nadi.analyze.hta.edge_arrays import EDGE_TYPES, EdgeList, Moments, weighted_edges
 from nadi.model.arrays import Bools, Ints
+from nadi.model.runtime_calls import hta_calls
 
 __all__ = ["lock_edges", "stack_edges"]
 
-_LOCKING = ("cudaHostAlloc", "cudaLaunchKernel", "cudaMemcpyAsync")
 _OPERATOR, _DEPENDENCY = EDGE_TYPES.index("OPERATOR_KERNEL"), EDGE_TYPES.index("DEPENDENCY")
 
 
 def _is_locking(moments: Moments) -> Bools:
-    return moments.events["name"].is_in(_LOCKING).to_numpy()
+    return moments.events["name"].is_in(hta_calls("locks")).to_numpy()
 
 
 def lock_edges(moments: Moments) -> EdgeList:

@@ -14,7 +14,6 @@ import polars as pl
 
 from nadi.errors import FormatError
 from nadi.formats.communication_names import (
-    DTYPE_BYTES,
     comm_kind,
     comm_type_of_host,
     comm_type_of_kernel,
@@ -34,6 +33,7 @@ from nadi.formats.kineto.kineto_event_kernels import ARGS, EVENT, NOT_A_NUMBER, 
 from nadi.formats.kineto.kineto_events import Events, scan, time_error
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import CODES, Attributes, LazyAttributes
+from nadi.model.dtypes import ITEMSIZE
 from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance
 from nadi.model.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS, NODES
@@ -310,7 +310,7 @@ def _communication(nodes: _Nodes, groups: pl.DataFrame) -> dict[str, Ints]:
     names = ("comm_bytes", "group", "src", "dst", "stated")
     columns = {name: np.full(nodes.category.size, -1, dtype=np.int64) for name in names}
     elements = events.comm("in_nelems")
-    item_size = _values(raw, events, "dtype", lambda text: DTYPE_BYTES.get(text, -1))
+    item_size = _values(raw, events, "dtype", lambda text: ITEMSIZE.get(text, -1))
     known = (elements >= 0) & (item_size >= 0)
     columns["comm_bytes"][rows] = np.where(known, elements * item_size, -1)
     row_of = {name: row for row, name in enumerate(groups["name"])}

@@ -18,6 +18,7 @@ import polars as pl
 
 from nadi.formats.drawing.dependency_graph import pieces
 from nadi.formats.json_columns import joined, json_text, spread, texts_as_json, written_once
+from nadi.model.ancestors import nearest
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import CODES, Attributes
 from nadi.model.issues import IssueLog
@@ -86,10 +87,8 @@ def _layout_of(trace: Trace) -> _Layout:
     is_plain = not is_device.any() and not is_timed.any()
     is_host = trace.category_mask(*_HOST)
     kept = np.ones_like(is_host) if is_plain else is_host | is_device
-    around = trace.column("parent").copy()
-    stands_in = is_host | is_plain
-    while (wrong := np.flatnonzero((around >= 0) & ~stands_in[around])).size:
-        around[wrong] = trace.column("parent")[around[wrong]]
+    parent = trace.column("parent")
+    around = nearest(parent, parent, is_host | is_plain)
     ids = trace.column("id")
     launcher = np.where(is_device, np.where(around >= 0, ids[around], 2**62), ids)
     rows = np.lexsort((trace.column("start"), is_device, launcher))

@@ -13,6 +13,7 @@ from nadi.graph.event_graph import EdgeKind
 from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import replay_times
 from nadi.model.arrays import Bools, Ints
+from nadi.model.runtime_calls import pattern
 from nadi.model.schema import LABELS, TENSOR_DEPS
 from nadi.whatif.reordering.data_edges import outermost_works, tensor_pairs
 from nadi.whatif.reordering.operation_layout import Layout, find_rows
@@ -46,9 +47,7 @@ _READS_VALUE = (
     r"^aten::(item|_local_scalar_dense|is_nonzero|equal|allclose|nonzero|masked_select|_?unique2?"
     r"|unique_consecutive|unique_dim|_assert_async|bincount)$"
 )
-_WAIT_CALL = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)Memcpy$"
-_STREAM_WAITS = r"^(cuda|hip|cu)StreamWaitEvent"
-_RECORDS = r"^(cuda|hip|cu)EventRecord"
+_WAIT_CALL = pattern("device sync", "stream sync", "event sync", "blocking copy")
 _BARRIER = r"barrier"
 _RANDOM = (
     r"^aten::(_?fused_dropout|native_dropout|(feature_)?(alpha_)?dropout_?|bernoulli_?|rand\w*"
@@ -184,7 +183,7 @@ def find_units(layout: Layout, time: Ints, since: int) -> Units:
         for ready, kinds in zip(from_afar, _KINDS_OF_NEED, strict=True)
     ]
     return Units(
-        layout, op, begin, end, of_op, can_move, talks, parts.named(_STREAM_WAITS),
+        layout, op, begin, end, of_op, can_move, talks, parts.named(pattern("stream wait")),
         parts.records(), first, last, fence, reason, *needs, *legal,
     )  # fmt: skip
 
@@ -229,11 +228,11 @@ class _Parts:
         found[inside] = True
         return found
 
-    def named(self, pattern: str) -> Bools:
+    def named(self, text: str) -> Bools:
         """Tell which units hold an operation with such a name; bool, shape (units,)."""
         names = self.layout.graph.op_names
         unique = names.unique()
-        fitting = unique.filter(unique.str.contains(pattern))
+        fitting = unique.filter(unique.str.contains(text))
         return self.containing(names.is_in(fitting.implode()).to_numpy())
 
     def launching(self, chosen: Bools) -> Bools:
@@ -246,7 +245,9 @@ class _Parts:
     def records(self) -> Bools:
         """Tell which units record an event after all that they launch; bool, shape (units,)."""
         layout = self.layout
-        calls = layout.graph.op_names.str.contains(_RECORDS).to_numpy() & (self.of_op >= 0)
+        calls = layout.graph.op_names.str.contains(pattern("event record")).to_numpy() & (
+            self.of_op >= 0
+        )
         last_record, last_launch = np.full((2, self.op.size), -1, dtype=np.int64)
         np.maximum.at(last_record, self.of_op[calls], layout.at[2 * np.flatnonzero(calls)])
         works = layout.works
