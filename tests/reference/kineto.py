@@ -14,7 +14,6 @@ import polars as pl
 
 from nadi.errors import FormatError
 from nadi.formats.communication_names import (
-    DTYPE_BYTES,
     comm_kind,
     comm_type_of_host,
     comm_type_of_kernel,
@@ -22,6 +21,7 @@ from nadi.formats.communication_names import (
     is_told_by_call,
 )
 from nadi.formats.files import RawFile
+from nadi.model.dtypes import ITEMSIZE
 from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance
 from nadi.model.schema import CATEGORIES, DEPS, DEVICE_WORK, GROUPS, NODES
@@ -224,9 +224,7 @@ def _columns(
         **{name: _integers(path, rows, args, name) for name in _INTEGER_ARGS},
         "comm_type": comm_types,
         "comm_bytes": [
-            a.in_nelems * DTYPE_BYTES[a.dtype]
-            if a.in_nelems >= 0 and a.dtype in DTYPE_BYTES
-            else -1
+            a.in_nelems * ITEMSIZE[a.dtype] if a.in_nelems >= 0 and a.dtype in ITEMSIZE else -1
             for a in args
         ],
         "group": [group_row.get(a.group, -1) if a.group else -1 for a in args],

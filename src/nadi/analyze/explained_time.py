@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import DEVICE_WORK
 
 __all__ = ["LATE_NS", "Explained", "explain_time"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 LATE_NS = 10_000
 """Device work that starts later than this after all that it waits for counts as late."""
 
@@ -47,7 +45,7 @@ class Explained:
     explained_ns: int
     num_device_operations: int
     num_late: int
-    vertices: _Ints
+    vertices: Ints
 
     def __repr__(self) -> str:
         return f"<Explained {self.explained_ns} of {self.measured_ns} ns>"
@@ -111,7 +109,7 @@ def explain_time(graph: EventGraph, since: int = 0) -> Explained:
     )
 
 
-def _span(time: _Ints, ops: _Bools, since: int) -> int:
+def _span(time: Ints, ops: Bools, since: int) -> int:
     """Measure from the first start of operations, or from ``since``, to their last end."""
     if not ops.any():
         return 0
@@ -119,16 +117,16 @@ def _span(time: _Ints, ops: _Bools, since: int) -> int:
     return int(end.max() - max(start.min(), since))
 
 
-def _starts_of_device_work(graph: EventGraph) -> _Bools:
+def _starts_of_device_work(graph: EventGraph) -> Bools:
     starts = np.zeros(graph.num_vertices, dtype=np.bool_)
     starts[0 : 2 * graph.num_ops : 2] = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
     return starts
 
 
-def _roots(graph: EventGraph, is_work: _Bools) -> _Bools:
+def _roots(graph: EventGraph, is_work: Bools) -> Bools:
     """Tell which vertices wait for something that was not recorded."""
     launched = np.zeros(graph.num_vertices, dtype=np.bool_)
     destination = np.repeat(np.arange(graph.num_vertices), np.diff(graph.in_ptr))
     launched[destination[graph.edge_kind == EdgeKind.LAUNCH]] = True
-    rooted: _Bools = (np.diff(graph.in_ptr) == 0) | (is_work & ~launched)
+    rooted: Bools = (np.diff(graph.in_ptr) == 0) | (is_work & ~launched)
     return rooted

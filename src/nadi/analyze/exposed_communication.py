@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.kernels.intervals import union_length
+from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import DEVICE_WORK
 from nadi.model.trace import Job, Trace
 
 __all__ = ["RankCommunication", "communication_by_rank"]
 
-_Ints = npt.NDArray[np.int64]
-_Intervals = tuple[_Ints, _Ints]
+_Intervals = tuple[Ints, Ints]
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def _measure(trace: Trace, low: int, high: int) -> RankCommunication:
     return RankCommunication(trace.rank, busy, either - union_length(*compute))
 
 
-def _computation(trace: Trace, is_comm: npt.NDArray[np.bool_]) -> _Ints:
+def _computation(trace: Trace, is_comm: Bools) -> Ints:
     if trace.category_mask(*DEVICE_WORK).any():
         return np.flatnonzero(trace.category_mask("kernel") & ~is_comm)
     asks = trace.nodes["name"].cast(str).str.starts_with("c10d::").to_numpy()
@@ -58,7 +57,7 @@ def _computation(trace: Trace, is_comm: npt.NDArray[np.bool_]) -> _Ints:
     return np.flatnonzero(trace.category_mask("operator") & ~inside)
 
 
-def _clip(trace: Trace, rows: _Ints, low: int, high: int) -> _Intervals:
+def _clip(trace: Trace, rows: Ints, low: int, high: int) -> _Intervals:
     start = trace.column("start")[rows]
     end = start + trace.column("duration")[rows]
     start, end = np.maximum(start, low), np.minimum(end, high)

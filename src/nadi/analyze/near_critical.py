@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.graph.critical_paths import CriticalPath, describe_path, walk_critical_path
 from nadi.graph.event_graph import EventGraph, Replay
 from nadi.graph.windows import Window
 from nadi.kernels.paths import trace_back
+from nadi.model.arrays import Ints
 from nadi.model.schema import DEVICE_WORK
 
 __all__ = ["NearCriticalPath", "near_critical_paths", "slack_histogram"]
 
-_Ints = npt.NDArray[np.int64]
 _UNBOUND = np.iinfo(np.int64).max
 _BOUNDS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
 _KINDS = ("host", "device", "communication")
@@ -79,7 +78,7 @@ def near_critical_paths(replay: Replay, window: Window, count: int = 5) -> list[
 
 
 def _path_through(
-    replay: Replay, vertex: int, next_edge: _Ints, destinations: _Ints, begin: int
+    replay: Replay, vertex: int, next_edge: Ints, destinations: Ints, begin: int
 ) -> CriticalPath:
     """Give the longest path through a vertex to the end of the window."""
     graph, time = replay.graph, replay.time

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.graph.critical_paths import PATH_KINDS, kind_of_edges
 from nadi.graph.event_graph import EdgeKind, Replay
 from nadi.graph.windows import Window
 from nadi.kernels.paths import trace_back
+from nadi.model.arrays import Ints
 
 __all__ = ["Stragglers", "find_stragglers"]
-
-_Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +72,7 @@ def find_stragglers(replay: Replay, window: Window) -> Stragglers:
     return Stragglers(collectives, _by_rank(collectives, rank, waited))
 
 
-def _by_rank(collectives: pl.DataFrame, rank: _Ints, waited: _Ints) -> pl.DataFrame:
+def _by_rank(collectives: pl.DataFrame, rank: Ints, waited: Ints) -> pl.DataFrame:
     mine = pl.DataFrame({"rank": rank, "waited": waited}).group_by("rank").agg(pl.sum("waited"))
     caused = collectives.group_by("rank").agg(times_last=pl.len().cast(pl.Int64),
                                               caused=pl.sum("waited"))  # fmt: skip

@@ -14,8 +14,6 @@ from nadi.feed.node_table import (
     NO_METADATA,
     NUMBERS,
     TEXTS,
-    Bytes,
-    Ints,
     NodeTable,
     Texts,
     ranges,
@@ -27,6 +25,7 @@ from nadi.formats.chakra.et_encode import encode
 from nadi.formats.chakra.et_nodes import DecodedNodes, NodeReader, WantedAttributes
 from nadi.formats.files import read_pieces
 from nadi.formats.location import locate
+from nadi.model.arrays import Bytes, Ints
 from nadi.model.attributes import Attributes
 from nadi.model.issues import IssueLog
 from nadi.model.protobuf_values import SCALAR_TYPES

@@ -9,9 +9,10 @@ from weakref import ref
 
 import numpy as np
 
-from nadi.feed.node_table import Ints, NodeTable
+from nadi.feed.node_table import NodeTable
 from nadi.formats.node_ids import NodeRows
 from nadi.kernels.groups import group_rows
+from nadi.model.arrays import Ints
 
 __all__ = ["Feeder", "Held"]
 

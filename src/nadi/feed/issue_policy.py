@@ -14,7 +14,8 @@ from nadi.errors import UsageError
 from nadi.feed.feeder_kernels import BY_RANK, FIFO, LIFO
 from nadi.feed.feeder_node import ETFeederNode, node_of
 from nadi.feed.held_nodes import Held
-from nadi.feed.node_table import NUMBERS, Ints
+from nadi.feed.node_table import NUMBERS
+from nadi.model.arrays import Ints
 
 __all__ = ["Policy", "ReadyNodes"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.errors import UsageError
 from nadi.feed.feeder_node import ETFeederNode, node_of
 from nadi.feed.held_nodes import Held
-from nadi.feed.node_table import NUMBERS, Ints
+from nadi.feed.node_table import NUMBERS
+from nadi.model.arrays import Bools, Ints
 
 __all__ = ["NodeBatch"]
 
@@ -48,7 +48,7 @@ class NodeBatch:
         return self._held.table.runtime[self._rows]
 
     @property
-    def is_cpu_op(self) -> npt.NDArray[np.bool_]:
+    def is_cpu_op(self) -> Bools:
         """Which are work of the host; bool, shape (nodes,)."""
         return np.asarray(self.number("is_cpu_op") != 0)
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.formats.chakra.et_decode import attributes_of
+from nadi.model.arrays import Bytes, Ints, Ints32
 from nadi.model.attribute_kernels import place_spans
 from nadi.model.attributes import Attributes
 from nadi.model.protobuf_values import write_varint
@@ -24,8 +24,6 @@ __all__ = [
     "ranges",
 ]
 
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 # attributes with a column of their own: whole numbers, -1 where a node has none; and texts
 NUMBERS = (
     "is_cpu_op", "num_ops", "tensor_loc", "tensor_size", "comm_type", "comm_priority", "comm_size",
@@ -48,7 +46,7 @@ class Texts:
         The texts; some may be in no row.
     """
 
-    code: npt.NDArray[np.int32]
+    code: Ints32
     texts: Sequence[str]
 
     def at(self, rows: Ints) -> Texts:

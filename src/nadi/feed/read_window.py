@@ -6,8 +6,9 @@ import numpy as np
 
 from nadi.errors import FormatError
 from nadi.feed.et_stream import NodeStream
-from nadi.feed.node_table import Ints, NodeTable, joined
+from nadi.feed.node_table import NodeTable, joined
 from nadi.formats.node_ids import NodeRows
+from nadi.model.arrays import Ints
 
 __all__ = ["SeenIds", "WindowReader"]
 

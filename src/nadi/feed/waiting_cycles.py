@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nadi.feed.node_table import Ints
 from nadi.kernels.groups import group_rows
+from nadi.model.arrays import Ints
 from nadi.model.validate import cycle_row
 
 __all__ = ["cycle_among"]

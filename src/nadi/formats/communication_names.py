@@ -6,7 +6,6 @@ import re
 from functools import cache
 
 __all__ = [
-    "DTYPE_BYTES",
     "comm_kind",
     "comm_type_of_call",
     "comm_type_of_host",
@@ -15,13 +14,6 @@ __all__ = [
     "is_told_by_call",
     "ranks_of_host",
 ]
-
-# dtype names as record_param_comms and the profiler write them
-DTYPE_BYTES = {
-    "Byte": 1, "Char": 1, "Bool": 1, "Short": 2, "Int": 4, "Long": 8, "Half": 2, "BFloat16": 2,
-    "Float": 4, "Double": 8, "ComplexFloat": 8, "ComplexDouble": 16,
-    "Float8_e5m2": 1, "Float8_e4m3fn": 1, "Float8_e5m2fnuz": 1, "Float8_e4m3fnuz": 1,
-}  # fmt: skip
 
 _COMM_KERNEL = re.compile(
     r"(nccl|rccl|msccl|oneccl)\w*kernel|ncclsymk|oneccl_|oneapi::ccl::", re.IGNORECASE

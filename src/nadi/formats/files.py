@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
-import numpy.typing as npt
 from isal import igzip, isal_zlib
 
 from nadi import progress
 from nadi.errors import FormatError, InputError
 from nadi.formats.location import is_local
+from nadi.model.arrays import Bytes
 from nadi.model.provenance import Source
 
 __all__ = [
@@ -79,8 +79,8 @@ class RawFile:
     """
 
     name: str
-    content: npt.NDArray[np.uint8]
-    stored: npt.NDArray[np.uint8]
+    content: Bytes
+    stored: Bytes
 
     def source(self, format_name: str) -> Source:
         """Describe the file for the provenance of what is made from it."""
@@ -107,7 +107,7 @@ def read_file(path: Path) -> RawFile:
     return RawFile(str(path), content, stored)
 
 
-def read_pieces(path: Path, size: int) -> Iterator[npt.NDArray[np.uint8]]:
+def read_pieces(path: Path, size: int) -> Iterator[Bytes]:
     """Read a file piece by piece, decompressed if it is gzip; never all of it at once.
 
     Yields
@@ -144,7 +144,7 @@ def read_pieces(path: Path, size: int) -> Iterator[npt.NDArray[np.uint8]]:
                 yield piece[:count]
 
 
-def _stored(path: Path) -> npt.NDArray[np.uint8]:
+def _stored(path: Path) -> Bytes:
     if not is_local(path):
         return np.frombuffer(path.read_bytes(), dtype=np.uint8).copy()
     size = path.stat().st_size
@@ -162,14 +162,14 @@ def _stored(path: Path) -> npt.NDArray[np.uint8]:
     return content[:end]
 
 
-def _read_into(file: int, content: npt.NDArray[np.uint8], at: int, stop: int) -> int:
+def _read_into(file: int, content: Bytes, at: int, stop: int) -> int:
     """Read a part of a file to its place; gives where it ends, before ``stop`` if it was cut."""
     while at < stop and (count := os.preadv(file, [content[at:stop].data], at)):
         at += count
     return at
 
 
-def _gunzip(path: Path, stored: bytes) -> npt.NDArray[np.uint8]:
+def _gunzip(path: Path, stored: bytes) -> Bytes:
     """Decompress into an array that grows by doubling, up to what a trace may have."""
     largest = max(_SMALLEST_LIMIT, _MAX_RATIO * len(stored))
     content = np.empty(min(largest, _LIKELY_RATIO * len(stored)) + 1, dtype=np.uint8)

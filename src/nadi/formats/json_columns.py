@@ -7,15 +7,13 @@ from collections.abc import Callable
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.kernels.strings import intern_spans
+from nadi.model.arrays import Ints
 from nadi.model.attributes import SPAN_CODES, Attributes
 
 __all__ = ["float_text", "joined", "json_text", "spread", "texts_as_json", "written_once"]
-
-_Ints = npt.NDArray[np.int64]
 
 
 def json_text(text: str) -> str:
@@ -48,7 +46,7 @@ def float_text(value: float, *, single: bool = False) -> str:
     return str(np.float32(value)) if single else repr(value)
 
 
-def written_once(attributes: Attributes, rows: _Ints, write: Callable[[int], str]) -> pl.Series:
+def written_once(attributes: Attributes, rows: Ints, write: Callable[[int], str]) -> pl.Series:
     """Write the values of ``rows``, which are of one type, each that differs once."""
     values = attributes.value[rows]
     if rows.size and int(attributes.type[rows[0]]) in SPAN_CODES:
@@ -62,7 +60,7 @@ def written_once(attributes: Attributes, rows: _Ints, write: Callable[[int], str
     return pl.Series(written, dtype=pl.String).gather(codes)
 
 
-def spread(size: int, rows: _Ints, texts: pl.Series) -> pl.Series:
+def spread(size: int, rows: Ints, texts: pl.Series) -> pl.Series:
     """Put texts into their rows of a column of ``size``, and nothing into the others."""
     where = np.full(size, len(texts), dtype=np.int64)
     where[rows] = np.arange(len(texts))
@@ -70,7 +68,7 @@ def spread(size: int, rows: _Ints, texts: pl.Series) -> pl.Series:
 
 
 def joined(
-    size: int, rows: _Ints, texts: pl.Series, begin: str = "", between: str = ",", end: str = ""
+    size: int, rows: Ints, texts: pl.Series, begin: str = "", between: str = ",", end: str = ""
 ) -> pl.Series:
     """Join the texts of each row: begin, the texts with something between them, end.
 

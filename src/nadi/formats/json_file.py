@@ -18,6 +18,7 @@ from nadi.formats.files import RawFile
 from nadi.kernels import json_tokens
 from nadi.kernels.json_tokens import failure_of, read_key, skip
 from nadi.kernels.strings import intern_spans
+from nadi.model.arrays import Bytes, Ints, Ints32
 
 __all__ = [
     "Span",
@@ -36,7 +37,6 @@ __all__ = [
     "walk_members",
 ]
 
-Ints = npt.NDArray[np.int64]
 _Value = TypeVar("_Value")
 _DAMAGED = "the recording was cut off or damaged: record it again"
 _UNLIKE_PYTORCH = "PyTorch does not write this: record it again"
@@ -114,7 +114,7 @@ _Reader = TypeVar("_Reader", bound=ListReader)
 
 
 def read_list(
-    text: npt.NDArray[np.uint8],
+    text: Bytes,
     begin: int,
     make: Callable[[int, int, bool], _Reader],
     first_keys: bytes,
@@ -160,7 +160,7 @@ def read_list(
     return [reader]
 
 
-def _likely_boundary(text: npt.NDArray[np.uint8], begin: int, first_keys: bytes) -> int:
+def _likely_boundary(text: Bytes, begin: int, first_keys: bytes) -> int:
     """Guess a comma between two objects in the middle; -1 if none is found."""
     middle = (begin + text.size) // 2
     found = re.search(_BOUNDARY % first_keys, text[middle : middle + _WINDOW].data)
@@ -244,7 +244,7 @@ def _checked(raw: RawFile, result: int) -> int:
     return result
 
 
-def skip_blanks(text: npt.NDArray[np.uint8], at: int) -> int:
+def skip_blanks(text: Bytes, at: int) -> int:
     """Go to the next byte that is no white space, for shells."""
     while at < text.size and text[at] in b" \t\n\r":
         at += 1
@@ -288,7 +288,7 @@ def decode_span(
 class Texts:
     """Many texts of which few differ: int32 codes, shape (rows,), and each text once."""
 
-    codes: npt.NDArray[np.int32]
+    codes: Ints32
     unique: tuple[str, ...]
 
     def series(self) -> pl.Series:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
+
+from nadi.model.arrays import Ints
 
 __all__ = ["NodeRows"]
-
-_Ints = npt.NDArray[np.int64]
 
 
 class NodeRows:
@@ -26,10 +25,10 @@ class NodeRows:
         Whether the ids ascend, as in most files.
     """
 
-    def __init__(self, ids: _Ints) -> None:
+    def __init__(self, ids: Ints) -> None:
         self.ids = ids
         self.repeated = -1
-        self._order: _Ints | None = None
+        self._order: Ints | None = None
         self.is_ascending = bool((ids[1:] > ids[:-1]).all())
         if not self.is_ascending:
             self._order = np.argsort(ids, kind="stable")
@@ -40,13 +39,13 @@ class NodeRows:
         else:
             self._sorted = ids
 
-    def find(self, ids: _Ints) -> _Ints:
+    def find(self, ids: Ints) -> Ints:
         """Give the row of each id, -1 where it is not there."""
         size = self.ids.size
         if not size:
             return np.full(ids.size, -1, dtype=np.int64)
         if self._order is None and self.ids[-1] - self.ids[0] == size - 1:  # none is left out
-            rows: _Ints = ids - self.ids[0]
+            rows: Ints = ids - self.ids[0]
             outside = rows.view(np.uint64) >= size  # below the first is very large then
             if outside.any():
                 rows[outside] = -1
@@ -56,7 +55,7 @@ class NodeRows:
         at = at if self._order is None else self._order[at]
         return np.where(found, at, -1)
 
-    def _positions(self, ids: _Ints) -> _Ints:
+    def _positions(self, ids: Ints) -> Ints:
         low, high = int(self._sorted[0]), int(self._sorted[-1])
         # ids are nearly without gaps: a table of positions is several times faster
         if high - low > 8 * self._sorted.size or 8 * ids.size < self._sorted.size:

@@ -12,11 +12,10 @@ import polars as pl
 from nadi.graph.event_graph import EdgeKind, EventGraph, Replay
 from nadi.graph.windows import Window
 from nadi.kernels.paths import stretches_of_path, trace_back
+from nadi.model.arrays import Bytes, Ints, Ints32
 
 __all__ = ["PATH_KINDS", "CriticalPath", "describe_path", "kind_of_edges", "walk_critical_path"]
 
-_Ints = npt.NDArray[np.int64]
-_Small = npt.NDArray[np.int32]
 
 PATH_KINDS = ("host op", "host gap", "launch", "kernel", "communication", "delay")
 _KIND_OF_EDGE = {
@@ -39,7 +38,7 @@ _PATH_CODE = np.array(  # of each kind of edge, and after these of delays
 )
 
 
-def kind_of_edges(edge_kind: npt.NDArray[np.uint8]) -> npt.NDArray[np.int8]:
+def kind_of_edges(edge_kind: Bytes) -> npt.NDArray[np.int8]:
     """Give what time on edges counts as: positions in ``PATH_KINDS``, int8, shape (edges,)."""
     return _PATH_CODE[edge_kind]
 
@@ -59,7 +58,7 @@ class CriticalPath:
         are -1 and rank and thread are those that wait.
     """
 
-    vertices: _Ints
+    vertices: Ints
     segments: pl.DataFrame
 
     def __repr__(self) -> str:
@@ -110,7 +109,7 @@ def walk_critical_path(replay: Replay, window: Window) -> CriticalPath:
 
 
 def describe_path(
-    graph: EventGraph, vertices: _Ints, edge: _Ints, reached: _Ints, begin: int
+    graph: EventGraph, vertices: Ints, edge: Ints, reached: Ints, begin: int
 ) -> CriticalPath:
     """Say what a path consists of.
 
@@ -132,15 +131,15 @@ def describe_path(
 class _Stretches(NamedTuple):
     """Stretches of the path: times, kind, whose time it is (-1: none's), and who waits."""
 
-    start: _Ints
-    end: _Ints
+    start: Ints
+    end: Ints
     code: npt.NDArray[np.int8]
-    op: _Small
-    place: _Small
+    op: Ints32
+    place: Ints32
 
 
 def _stretches(
-    graph: EventGraph, vertices: _Ints, edge: _Ints, reached: _Ints, begin: int
+    graph: EventGraph, vertices: Ints, edge: Ints, reached: Ints, begin: int
 ) -> _Stretches:
     """Split the way into each vertex into what an edge explains and the delay after it."""
     edges = (graph.delay, graph.weight, graph.edge_op, graph.edge_kind)

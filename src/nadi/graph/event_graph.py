@@ -22,6 +22,8 @@ import polars as pl
 from nadi.errors import NadiError
 from nadi.graph.incoming_edge_kernels import count_incoming, place_incoming
 from nadi.kernels.paths import latest_times, replay_times, topological_order, unexplained_times
+from nadi.model.ancestors import nearest
+from nadi.model.arrays import Bools, Bytes, Ints
 from nadi.model.schedule import Schedule
 from nadi.model.schema import SCHEDULE
 from nadi.model.trace import Job, Trace
@@ -31,9 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CycleError", "EdgeKind", "Edges", "EventGraph", "Replay", "make_edges"]
 
-_Ints = npt.NDArray[np.int64]
 _Positions = npt.NDArray[np.integer]
-_Operations = tuple[Job, _Ints, _Ints]
+_Operations = tuple[Job, Ints, Ints]
 _MAX_NAMES = 6
 
 
@@ -61,15 +62,15 @@ class Edges(NamedTuple):
     time it is, or -1.
     """
 
-    src: _Ints
-    dst: _Ints
-    weight: _Ints
-    kind: _Ints
-    op: _Ints
+    src: Ints
+    dst: Ints
+    weight: Ints
+    kind: Ints
+    op: Ints
 
 
 def make_edges(
-    src: _Ints, dst: _Ints, weight: _Ints | int, kind: EdgeKind | _Ints, op: _Ints | int
+    src: Ints, dst: Ints, weight: Ints | int, kind: EdgeKind | Ints, op: Ints | int
 ) -> Edges:
     """Make edges; a weight, kind or operation may be one for all."""
     src = np.asarray(src, dtype=np.int64)
@@ -129,18 +130,18 @@ class EventGraph:
     """
 
     job: Job
-    op_trace: _Ints
-    op_row: _Ints
-    op_parent: _Ints
-    op_stream: _Ints
-    time: _Ints
-    delay: _Ints
-    in_ptr: _Ints
-    in_src: _Ints
-    weight: _Ints
-    edge_op: _Ints
-    edge_kind: npt.NDArray[np.uint8]
-    order: _Ints
+    op_trace: Ints
+    op_row: Ints
+    op_parent: Ints
+    op_stream: Ints
+    time: Ints
+    delay: Ints
+    in_ptr: Ints
+    in_src: Ints
+    weight: Ints
+    edge_op: Ints
+    edge_kind: Bytes
+    order: Ints
 
     def __repr__(self) -> str:
         return f"<EventGraph vertices={self.num_vertices} edges={self.num_edges}>"
@@ -165,9 +166,7 @@ class EventGraph:
         """Name of each operation; text, shape (ops,)."""
         return self.names()
 
-    def names(
-        self, ops: _Positions | None = None, nameless: npt.NDArray[np.bool_] | None = None
-    ) -> pl.Series:
+    def names(self, ops: _Positions | None = None, nameless: Bools | None = None) -> pl.Series:
         """Give the name of each operation, or of some; text.
 
         Parameters
@@ -194,14 +193,14 @@ class EventGraph:
             which[nameless] = 0
         return pl.Series("name", texts, dtype=pl.String).gather(which)
 
-    def numbers(self, column: str, ops: _Positions | None = None) -> _Ints:
+    def numbers(self, column: str, ops: _Positions | None = None) -> Ints:
         """Give an integer column of the nodes for each operation, or for some; int64."""
         found = np.empty(self.num_ops if ops is None else ops.size, dtype=np.int64)
         for trace, mine, rows in self._by_trace(ops):
             found[mine] = trace.column(column)[rows]
         return found
 
-    def _by_trace(self, ops: _Positions | None) -> Iterator[tuple[Trace, Any, _Ints]]:
+    def _by_trace(self, ops: _Positions | None) -> Iterator[tuple[Trace, Any, Ints]]:
         """Give each trace with the positions in ``ops`` that are its own, and their node rows."""
         traces = self.job.traces
         if len(traces) == 1:
@@ -228,12 +227,12 @@ class EventGraph:
         found = _gather(self.job, trace_of[order], self.op_row[ops[order]], column)
         return found.gather(place)
 
-    def with_weights(self, weight: _Ints) -> EventGraph:
+    def with_weights(self, weight: Ints) -> EventGraph:
         """Give the same graph with other weights; the measured times stay."""
         return replace(self, weight=weight)
 
     @property
-    def destinations(self) -> _Ints:
+    def destinations(self) -> Ints:
         """The vertex that each edge enters; int64, shape (edges,)."""
         return np.repeat(np.arange(self.num_vertices), np.diff(self.in_ptr))
 
@@ -293,7 +292,7 @@ class EventGraph:
         time[moments] = self.time[held]
         return replace(made, delay=delay, time=time)
 
-    def of_operations(self, kept: npt.NDArray[np.bool_], vertices: _Ints) -> EventGraph:
+    def of_operations(self, kept: Bools, vertices: Ints) -> EventGraph:
         """Give the graph of some of the operations, without any edge.
 
         Parameters
@@ -304,9 +303,7 @@ class EventGraph:
             int64, ascending: their vertices, and those of no operation that stay.
         """
         new = np.cumsum(kept) - 1
-        parent = self.op_parent
-        while (gone := (parent >= 0) & ~kept[parent]).any():
-            parent = np.where(gone, self.op_parent[parent], parent)
+        parent = nearest(self.op_parent, self.op_parent, kept)
         none = np.empty(0, dtype=np.int64)
         return replace(
             self,
@@ -328,10 +325,10 @@ class EventGraph:
     def build(
         cls,
         job: Job,
-        op_trace: _Ints,
-        op_row: _Ints,
-        op_parent: _Ints,
-        time: _Ints,
+        op_trace: Ints,
+        op_row: Ints,
+        op_parent: Ints,
+        time: Ints,
         edges: Edges | Sequence[Edges],
     ) -> EventGraph:
         """Make the graph of a job as measured: what edges do not explain becomes delay.
@@ -371,7 +368,7 @@ class EventGraph:
         return Replay(self, time, bound_by)
 
 
-def _gather(job: Job, op_trace: _Ints, op_row: _Ints, column: str) -> pl.Series:
+def _gather(job: Job, op_trace: Ints, op_row: Ints, column: str) -> pl.Series:
     """Give a column of the nodes of operations that are in order of trace."""
     first = np.searchsorted(op_trace, np.arange(len(job.traces) + 1))
     parts = [
@@ -384,12 +381,12 @@ def _gather(job: Job, op_trace: _Ints, op_row: _Ints, column: str) -> pl.Series:
 class _Sorted(NamedTuple):
     """Edges by destination, and vertices by their edges: as the attributes of a graph."""
 
-    in_ptr: _Ints
-    in_src: _Ints
-    weight: _Ints
-    edge_op: _Ints
-    edge_kind: npt.NDArray[np.uint8]
-    order: _Ints
+    in_ptr: Ints
+    in_src: Ints
+    weight: Ints
+    edge_op: Ints
+    edge_kind: Bytes
+    order: Ints
 
 
 def _sorted(parts: Sequence[Edges], num_vertices: int, operations: _Operations) -> _Sorted:
@@ -424,7 +421,7 @@ def _plain(edges: Edges) -> Edges:
     return Edges(src, dst, weight, np.require(edges.kind, np.uint8, ["C", "W"]), op)
 
 
-def _moment(job: Job, op_trace: _Ints, op_row: _Ints, vertex: int) -> str:
+def _moment(job: Job, op_trace: Ints, op_row: Ints, vertex: int) -> str:
     op = vertex // 2
     if op >= op_row.size:
         return "all ranks have entered a collective"
@@ -433,7 +430,7 @@ def _moment(job: Job, op_trace: _Ints, op_row: _Ints, vertex: int) -> str:
     return f"{side} of {trace.nodes['name'][row]} (rank {trace.rank}, row {row})"
 
 
-def _cycle(in_ptr: _Ints, in_src: _Ints, vertex: int) -> list[int]:
+def _cycle(in_ptr: Ints, in_src: Ints, vertex: int) -> list[int]:
     """Find a shortest cycle through a vertex, against the direction of edges."""
     came_from = {vertex: -1}
     ahead = [vertex]
@@ -466,13 +463,13 @@ class Replay:
     """
 
     graph: EventGraph
-    time: _Ints
-    bound_by: _Ints
+    time: Ints
+    bound_by: Ints
 
     def __repr__(self) -> str:
         return f"<Replay of {self.graph!r}>"
 
-    def slack(self, last: _Ints, end: int) -> tuple[_Ints, _Ints]:
+    def slack(self, last: Ints, end: int) -> tuple[Ints, Ints]:
         """Compute how much later each vertex could come with all of ``last`` by ``end``.
 
         Parameters

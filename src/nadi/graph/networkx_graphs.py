@@ -7,17 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph, make_edges
+from nadi.model.arrays import Ints
 
 if TYPE_CHECKING:
     import networkx as nx
 
 __all__ = ["from_networkx", "to_networkx"]
 
-_Ints = npt.NDArray[np.int64]
 _KINDS = {kind.name.lower(): kind for kind in EdgeKind}
 _ORIGINAL = "nadi"  # the key under which a DiGraph holds the graph that it was made of
 
@@ -56,7 +55,7 @@ def to_networkx(graph: EventGraph) -> nx.DiGraph:
     return result
 
 
-def _longest(graph: EventGraph) -> _Ints:
+def _longest(graph: EventGraph) -> Ints:
     """Give of the edges between the same two vertices the longest, in the graph's order."""
     edges = graph.edges
     order = np.lexsort((-edges.weight, edges.src, edges.dst))
@@ -151,7 +150,7 @@ def _without_ops(
     return base, number
 
 
-def _renumbered_ops(original: EventGraph, number: dict[Hashable, int]) -> _Ints:
+def _renumbered_ops(original: EventGraph, number: dict[Hashable, int]) -> Ints:
     ops = np.full(original.num_ops, -1, dtype=np.int64)
     for op in range(original.num_ops):
         if 2 * op in number:

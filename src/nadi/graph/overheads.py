@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from nadi.link.synchronisation import BLOCKING_COPY, STAGED_COPY_BYTES
+from nadi.link.synchronisation import STAGED_COPY_BYTES
+from nadi.model.arrays import Bools, Ints
+from nadi.model.runtime_calls import COPY_FROM_PAGEABLE, COPY_TO_PAGEABLE, pattern
 from nadi.model.schema import CATEGORIES, DEVICE_WORK
 from nadi.model.trace import Trace
 
@@ -29,8 +30,6 @@ __all__ = [
     "overheads_of",
 ]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 
 LAUNCH_CLASSES = ("device", "blocking copy", "staged copy", "gloo", "thread")
 """Work that calls launch; a blocking copy holds its call up to its end, a staged one until most
@@ -39,8 +38,7 @@ WAIT_CLASSES = ("device", "stream", "event", "copy", "queue", "hand-over", "stag
 """What calls wait for; the last two wait as long as they do, there is nothing typical."""
 _MEASURED = ("hand-over", "staged copy")
 MEASURED_WAITS = tuple(WAIT_CLASSES.index(name) for name in _MEASURED)
-_WAIT_NAMES = (("device", "DeviceSynchronize|CtxSynchronize"), ("stream", "StreamSynchronize"),
-               ("event", "EventSynchronize"))  # fmt: skip
+_WAIT_NAMES = ("device", "stream", "event")  # of WAIT_CLASSES, those that calls of their own do
 
 _MIN_SAMPLES = 20
 _LARGEST_GUESS_NS = 3_000
@@ -73,12 +71,12 @@ class Overheads:
         Shape (wait classes,): such a call by itself, with nothing left to wait for.
     """
 
-    launch_after_end: _Ints
-    launch_after_start: _Ints
-    turnaround: _Ints
+    launch_after_end: Ints
+    launch_after_start: Ints
+    turnaround: Ints
     crossing: int
-    wait_return: _Ints
-    wait_call: _Ints
+    wait_return: Ints
+    wait_call: Ints
 
     def table(self) -> pl.DataFrame:
         """Give all of it as a table: what, which, ns."""
@@ -117,12 +115,12 @@ class Waits:
         int64 ns, shape (waits,): the latest moment of all that the same call waits for.
     """
 
-    work: _Ints
-    call: _Ints
-    kind: _Ints
-    moment: _Ints
-    from_start: _Bools
-    last: _Ints
+    work: Ints
+    call: Ints
+    kind: Ints
+    moment: Ints
+    from_start: Bools
+    last: Ints
 
 
 class TraceDeps:
@@ -136,15 +134,15 @@ class TraceDeps:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self._of_kind: dict[str, tuple[_Ints, _Ints]] = {}
+        self._of_kind: dict[str, tuple[Ints, Ints]] = {}
 
     @cached_property
-    def start(self) -> _Ints:
+    def start(self) -> Ints:
         """Start of each node; int64 ns since the epoch, shape (nodes,)."""
         return self.trace.column("start")
 
     @cached_property
-    def end(self) -> _Ints:
+    def end(self) -> Ints:
         """End of each node; int64 ns since the epoch, shape (nodes,)."""
         return self.start + self.trace.column("duration")
 
@@ -154,20 +152,20 @@ class TraceDeps:
         deps = self.trace.deps.select("src", "dst", "kind", "inferred")
         return deps.filter(pl.col("kind").is_in(_DEPS))
 
-    def of(self, kind: str) -> tuple[_Ints, _Ints]:
+    def of(self, kind: str) -> tuple[Ints, Ints]:
         """Give the dependencies of a kind: node rows waited for, and that wait."""
         if kind not in self._of_kind:
             chosen = self.table.filter(self.table["kind"] == kind)
             self._of_kind[kind] = chosen["src"].to_numpy(), chosen["dst"].to_numpy()
         return self._of_kind[kind]
 
-    def inside(self, kind: str, within: _Window) -> _Bools:
+    def inside(self, kind: str, within: _Window) -> Bools:
         """Tell of which dependencies of a kind the later operation starts in an interval."""
         start = self.start[self.of(kind)[1]]
         return (start >= within[0]) & (start < within[1])
 
     @cached_property
-    def launcher(self) -> _Ints:
+    def launcher(self) -> Ints:
         """The node that launched each, or -1; int64, shape (nodes,)."""
         inside = self.inside("launch", _ALWAYS)
         caller, work = (rows[inside] for rows in self.of("launch"))
@@ -176,7 +174,7 @@ class TraceDeps:
         return launcher
 
     @cached_property
-    def ready(self) -> _Ints:
+    def ready(self) -> Ints:
         """When the last work ended that each node's stream has to wait for; else 0.
 
         That is the work before it, and work of other streams by way of an event. int64 ns,
@@ -189,35 +187,35 @@ class TraceDeps:
             np.maximum.at(ready, after, self.end[before])
         return ready
 
-    def is_host(self, rows: _Ints) -> _Bools:
+    def is_host(self, rows: Ints) -> Bools:
         """Tell which nodes ran on the host; bool, of the shape of ``rows``."""
         return self.trace.nodes["is_cpu"].gather(rows).to_numpy()
 
     @cached_property
-    def launch_class(self) -> _Ints:
+    def launch_class(self) -> Ints:
         """The class of each launch; positions in ``LAUNCH_CLASSES``, shape (launches,)."""
         caller, work = self.of("launch")
         names = self.trace.nodes["name"].gather(work)
         on_device = ~self.is_host(work)
         staged = (
-            _fitting(names, r"(?i)pageable\s*->")
+            _fitting(names, COPY_FROM_PAGEABLE)
             & (self.trace.nodes["bytes"].gather(work).to_numpy() > STAGED_COPY_BYTES)
             & (self.start[work] < self.end[caller])
         )
-        blocking, is_gloo = _fitting(names, BLOCKING_COPY), _fitting(names, r"^gloo:")
+        blocking, is_gloo = _fitting(names, COPY_TO_PAGEABLE), _fitting(names, r"^gloo:")
         return np.select(
             [on_device & blocking, on_device & staged, on_device, is_gloo], [1, 2, 0, 3], 4
         )
 
     @cached_property
-    def turnaround_class(self) -> tuple[_Ints, _Ints]:
+    def turnaround_class(self) -> tuple[Ints, Ints]:
         """The categories of consecutive work; positions in ``DEVICE_WORK``, shape (pairs,)."""
         before, after = self.of("stream")
         return self._work_class(before), self._work_class(after)
 
-    def _work_class(self, rows: _Ints) -> _Ints:
+    def _work_class(self, rows: Ints) -> Ints:
         category = self.trace.nodes["category"].gather(rows)
-        found: _Ints = _WORK_CLASS[category.to_physical().to_numpy()]
+        found: Ints = _WORK_CLASS[category.to_physical().to_numpy()]
         return found
 
     @cached_property
@@ -226,10 +224,10 @@ class TraceDeps:
         return _waits(self)
 
 
-def _fitting(names: pl.Series, pattern: str) -> _Bools:
+def _fitting(names: pl.Series, text: str) -> Bools:
     """Tell in which names a regular expression is found; each different name is looked at once."""
     unique = names.unique()
-    fitting = unique.filter(unique.cast(pl.String).str.contains(pattern))
+    fitting = unique.filter(unique.cast(pl.String).str.contains(text))
     return names.is_in(fitting.implode()).to_numpy()
 
 
@@ -258,7 +256,7 @@ def overheads_of(deps: TraceDeps, within: tuple[int, int] = _ALWAYS) -> Overhead
     return Overheads(after_end, after_start, turnaround, crossing, returns, calls)
 
 
-def _launch_latencies(deps: TraceDeps, within: _Window) -> tuple[_Ints, _Ints]:
+def _launch_latencies(deps: TraceDeps, within: _Window) -> tuple[Ints, Ints]:
     """Take medians over launches onto an idle stream, without communication.
 
     With under 20 of these it is their lower quartile, from the call's end at most 3 us;
@@ -280,7 +278,7 @@ def _launch_latencies(deps: TraceDeps, within: _Window) -> tuple[_Ints, _Ints]:
     return after_end, after_start
 
 
-def _typical(times: _Ints, idle: _Bools, largest_guess: int) -> int:
+def _typical(times: Ints, idle: Bools, largest_guess: int) -> int:
     """Give the median over idle launches, or if they are few a low guess."""
     possible = times >= 0
     if (idle & possible).sum() >= _MIN_SAMPLES:
@@ -292,7 +290,7 @@ def _typical(times: _Ints, idle: _Bools, largest_guess: int) -> int:
     return 0
 
 
-def _turnarounds(deps: TraceDeps, within: _Window) -> _Ints:
+def _turnarounds(deps: TraceDeps, within: _Window) -> Ints:
     """Take means over pairs of the same two categories that were queued in good time.
 
     The second was launched 10 us before the first ended, and started within 5 us of it;
@@ -313,7 +311,7 @@ def _turnarounds(deps: TraceDeps, within: _Window) -> _Ints:
     return typical
 
 
-def _crossing(deps: TraceDeps, after_end: _Ints, turnaround: _Ints, within: _Window) -> int:
+def _crossing(deps: TraceDeps, after_end: Ints, turnaround: Ints, within: _Window) -> int:
     """Take the median over work that an event of another stream held up to at most 5 us before.
 
     That is work which its launch and its own stream allowed to start by then; ``after_end``
@@ -349,11 +347,11 @@ def _waits(deps: TraceDeps) -> Waits:
     from_start = own_copy & (end[work] > end[call])
     on_device = trace.nodes["category"].gather(work).is_in(DEVICE_WORK).to_numpy()
     names = trace.nodes["name"].gather(call)
-    named = [_fitting(names, pattern) for _, pattern in _WAIT_NAMES]
+    named = [_fitting(names, pattern(f"{name} sync")) for name in _WAIT_NAMES]
     number = {name: position for position, name in enumerate(WAIT_CLASSES)}
     kind = np.select(
         [~on_device, *named, from_start, own_copy],
-        [number["hand-over"], *(number[name] for name, _ in _WAIT_NAMES), number["staged copy"],
+        [number["hand-over"], *(number[name] for name in _WAIT_NAMES), number["staged copy"],
          number["copy"]],
         number["queue"],
     )  # fmt: skip
@@ -363,7 +361,7 @@ def _waits(deps: TraceDeps) -> Waits:
     return Waits(work, call, kind, moment, from_start, last[call])
 
 
-def _wait_overheads(deps: TraceDeps, within: _Window) -> tuple[_Ints, _Ints]:
+def _wait_overheads(deps: TraceDeps, within: _Window) -> tuple[Ints, Ints]:
     """Take medians over calls that waited, and over calls that had nothing to wait for."""
     waits = deps.waits
     start, end = deps.start[waits.call], deps.end[waits.call]
@@ -384,7 +382,7 @@ def _wait_overheads(deps: TraceDeps, within: _Window) -> tuple[_Ints, _Ints]:
     return returns, calls
 
 
-def _launched_at(deps: TraceDeps, work: _Ints) -> _Ints:
+def _launched_at(deps: TraceDeps, work: Ints) -> Ints:
     """Give the end of the call that launched each piece of work; the far future if unknown."""
     caller = deps.launcher[work]
     on_device = deps.trace.nodes["category"].gather(work).is_in(DEVICE_WORK).to_numpy()

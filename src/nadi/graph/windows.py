@@ -6,15 +6,14 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.model.arrays import Ints
 from nadi.model.schema import DEVICE_WORK
 
 __all__ = ["Window", "choose_window", "find_steps"]
 
-_Ints = npt.NDArray[np.int64]
 _STEP = re.compile(r"^ProfilerStep#(\d{1,18})$")
 
 
@@ -36,18 +35,18 @@ class Window:
 
     name: str
     number: int
-    first: _Ints
-    last: _Ints
+    first: Ints
+    last: Ints
 
-    def start(self, time: _Ints) -> int:
+    def start(self, time: Ints) -> int:
         """Give the start in ns, in a replay with these vertex times."""
         return int(time[self.first].min())
 
-    def end(self, time: _Ints) -> int:
+    def end(self, time: Ints) -> int:
         """Give the end in ns, in a replay with these vertex times."""
         return int(time[self.last].max())
 
-    def length(self, time: _Ints) -> int:
+    def length(self, time: Ints) -> int:
         """Give the length in ns, in a replay with these vertex times."""
         return self.end(time) - self.start(time)
 
@@ -112,10 +111,10 @@ def _candidates(graph: EventGraph) -> list[tuple[int, str]]:
     return list(zip(at.to_list(), names.gather(at).to_list(), strict=True))
 
 
-def _distinct(values: _Ints) -> _Ints:
+def _distinct(values: Ints) -> Ints:
     """Sort values and leave out what is there already; np.unique takes many times as long."""
     values = np.sort(values)
-    found: _Ints = values[np.append(True, values[1:] != values[:-1])[: values.size]]
+    found: Ints = values[np.append(True, values[1:] != values[:-1])[: values.size]]
     return found
 
 
@@ -125,9 +124,9 @@ class _Anchors:
     def __init__(self, graph: EventGraph) -> None:
         self._graph = graph
         self._moment = _anchors(graph)
-        self._of_trace: dict[int, tuple[_Ints, _Ints]] = {}
+        self._of_trace: dict[int, tuple[Ints, Ints]] = {}
 
-    def between(self, mark: int) -> _Ints:
+    def between(self, mark: int) -> Ints:
         """Give the operations of a mark's rank that were asked for while it lasted."""
         graph, trace = self._graph, int(self._graph.op_trace[mark])
         if trace not in self._of_trace:
@@ -140,7 +139,7 @@ class _Anchors:
         return ops[begin:end]
 
 
-def _anchors(graph: EventGraph) -> _Ints:
+def _anchors(graph: EventGraph) -> Ints:
     """Give the moment that decides to which step an operation belongs: when it was asked for."""
     anchor = graph.time[0 : 2 * graph.num_ops : 2].copy()
     is_launch = np.flatnonzero(graph.edge_kind == EdgeKind.LAUNCH)

@@ -16,16 +16,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schema import CLOCKS, UNBOUNDED
 from nadi.units import format_ns
 
 __all__ = ["align_clocks"]
 
-_Ints = npt.NDArray[np.int64]
 _LONGEST = 2**55  # ns, a year, from the first to the last event
 _ALL_WAIT = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "barrier")
 _MOST_SHOWN = 4
@@ -35,9 +34,9 @@ _MOST_OVERLOOKED = 1_000_000  # ns: far more than clocks run apart in a recordin
 class _Side(NamedTuple):
     """One end of operations; int64, shape (operations,)."""
 
-    rank: _Ints  # number of the rank, from 0
-    meeting: _Ints  # number of the collective or transfer, from 0
-    time: _Ints  # ns since the first of all
+    rank: Ints  # number of the rank, from 0
+    meeting: Ints  # number of the collective or transfer, from 0
+    time: Ints  # ns since the first of all
 
 
 class _Meetings(NamedTuple):
@@ -121,7 +120,7 @@ def align_clocks(ranks: list[int], parts: pl.DataFrame, log: IssueLog) -> pl.Dat
     return CLOCKS.build(number.size, columns)
 
 
-def _meetings(parts: pl.DataFrame, rank: _Ints, num_ranks: int) -> _Meetings:
+def _meetings(parts: pl.DataFrame, rank: Ints, num_ranks: int) -> _Meetings:
     """Tell who waits for whom: of a broadcast all for the root, of a reduce the root for all.
 
     What moves no bytes waits for nothing, but for a barrier. Where a root is not known there
@@ -147,7 +146,7 @@ def _meetings(parts: pl.DataFrame, rank: _Ints, num_ranks: int) -> _Meetings:
     return _Meetings(side("enter", "start"), side("leave", "end"), num_ranks, num_meetings)
 
 
-def _references(parts: pl.DataFrame, rank: _Ints, num_ranks: int) -> _Ints:
+def _references(parts: pl.DataFrame, rank: Ints, num_ranks: int) -> Ints:
     """Give the lowest rank that each one has to do with, be it by way of others; numbers."""
     meeting = np.unique(parts["collective"].to_numpy(), return_inverse=True)[1]
     lowest = np.arange(num_ranks)
@@ -161,7 +160,7 @@ def _references(parts: pl.DataFrame, rank: _Ints, num_ranks: int) -> _Ints:
         lowest = lower
 
 
-def _lowered(meetings: _Meetings, shift: _Ints) -> tuple[_Ints, _Contradiction | None]:
+def _lowered(meetings: _Meetings, shift: Ints) -> tuple[Ints, _Contradiction | None]:
     """Lower shifts as little as need be, until no rank leaves before the last has entered.
 
     Parameters
@@ -202,7 +201,7 @@ def _lowered(meetings: _Meetings, shift: _Ints) -> tuple[_Ints, _Contradiction |
             return shift, _contradiction(meetings, circle, cause, awaited)
 
 
-def _circle(cause: _Ints) -> list[int]:
+def _circle(cause: Ints) -> list[int]:
     """Find ranks that are one another's cause, in a circle; empty if there are none."""
     nowhere = cause.size
     step = np.append(np.where(cause >= 0, cause, nowhere), nowhere)
@@ -219,7 +218,7 @@ def _circle(cause: _Ints) -> list[int]:
 
 
 def _contradiction(
-    meetings: _Meetings, circle: list[int], cause: _Ints, awaited: _Ints
+    meetings: _Meetings, circle: list[int], cause: Ints, awaited: Ints
 ) -> _Contradiction:
     enter, leave = meetings.enter, meetings.leave
     missing = 0
@@ -232,7 +231,7 @@ def _contradiction(
 
 
 def _made_possible(
-    meetings: _Meetings, worst: _Contradiction, number: _Ints, log: IssueLog
+    meetings: _Meetings, worst: _Contradiction, number: Ints, log: IssueLog
 ) -> _Meetings | None:
     """Overlook that some end too early, by as little as need be for all others to agree.
 
@@ -260,7 +259,7 @@ def _made_possible(
     return eased
 
 
-def _targets(parts: pl.DataFrame, rank: _Ints, low: _Ints, high: _Ints) -> _Ints:
+def _targets(parts: pl.DataFrame, rank: Ints, low: Ints, high: Ints) -> Ints:
     """Give the shift that is most likely of each rank; int64 ns, shape (ranks,)."""
     target = np.zeros(low.size, dtype=np.int64)
     is_off = (low > 0) | (high < 0)
@@ -286,7 +285,7 @@ def _targets(parts: pl.DataFrame, rank: _Ints, low: _Ints, high: _Ints) -> _Ints
     return target
 
 
-def _report(number: _Ints, shift: _Ints, low: _Ints, high: _Ints, log: IssueLog) -> None:
+def _report(number: Ints, shift: Ints, low: Ints, high: Ints, log: IssueLog) -> None:
     shifted = np.flatnonzero(shift)
     told = [
         f"rank {number[one]} by {format_ns(int(shift[one]))} "

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.link.all_ranks import Across
 from nadi.link.common_order_kernels import MOST_DIFFERENCES, common_subsequence
+from nadi.model.arrays import Ints
 
 __all__ = ["SAME_BYTES", "collectives_of", "match_collectives"]
 
-_Ints = npt.NDArray[np.int64]
 _LANE = ("group", "is_cpu")  # a group may have a library for each, which do not wait for another
 SAME_BYTES = ("all_reduce", "reduce", "broadcast", "reduce_scatter", "all_gather", "barrier")
 
@@ -122,7 +121,7 @@ def _in_common(lane: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts).select(lane.columns)
 
 
-def _kinds(work: pl.DataFrame) -> _Ints:
+def _kinds(work: pl.DataFrame) -> Ints:
     """Tell collectives apart by what all ranks have alike of them: type, mostly bytes; by part."""
     size = pl.when(pl.col("comm_type").is_in(SAME_BYTES)).then("comm_bytes").otherwise(-1)
     number = work.select(pl.struct("comm_type", size).rank("dense").cast(pl.Int64)).to_series()
@@ -131,7 +130,7 @@ def _kinds(work: pl.DataFrame) -> _Ints:
     return kinds
 
 
-def _common(kinds: dict[int, _Ints], members: list[int]) -> dict[int, _Ints]:
+def _common(kinds: dict[int, Ints], members: list[int]) -> dict[int, Ints]:
     """Find what several sequences have in common: its places in each of them, by rank."""
     furthest = np.empty((MOST_DIFFERENCES + 1, 2 * MOST_DIFFERENCES + 3), dtype=np.int64)
     first = members[0]

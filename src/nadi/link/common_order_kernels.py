@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from nadi.kernels.jit import inner, kernel
+from nadi.model.arrays import Ints
 
 __all__ = ["MOST_DIFFERENCES", "common_subsequence"]
 
-_Ints = npt.NDArray[np.int64]
 MOST_DIFFERENCES = 512  # that are looked for at a time
 
 
 @kernel
-def common_subsequence(a: _Ints, b: _Ints, furthest: _Ints, partner: _Ints) -> None:
+def common_subsequence(a: Ints, b: Ints, furthest: Ints, partner: Ints) -> None:
     """Pair equal elements of two sequences in order, as many as can be.
 
     The greedy algorithm of Myers, "An O(ND) difference algorithm and its variations" (1986).
@@ -44,7 +41,7 @@ def common_subsequence(a: _Ints, b: _Ints, furthest: _Ints, partner: _Ints) -> N
 
 
 @inner
-def _first_x(furthest: _Ints, d: int, k: int) -> int:
+def _first_x(furthest: Ints, d: int, k: int) -> int:
     """Give how far along ``a`` the best path with d differences reaches diagonal k."""
     middle = furthest.shape[1] // 2 + k
     if d == 0:
@@ -55,7 +52,7 @@ def _first_x(furthest: _Ints, d: int, k: int) -> int:
 
 
 @inner
-def _search(a: _Ints, b: _Ints, furthest: _Ints) -> tuple[int, int]:
+def _search(a: Ints, b: Ints, furthest: Ints) -> tuple[int, int]:
     """Find the differences and the diagonal of the path to both ends, or that got furthest.
 
     Both are -1 if no path stays within the sequences.
@@ -78,7 +75,7 @@ def _search(a: _Ints, b: _Ints, furthest: _Ints) -> tuple[int, int]:
 
 
 @inner
-def _trace_back(d: int, k: int, furthest: _Ints, begin_b: int, partner: _Ints) -> None:
+def _trace_back(d: int, k: int, furthest: Ints, begin_b: int, partner: Ints) -> None:
     """Pair what a path with d differences that ends on diagonal k took as equal."""
     middle = furthest.shape[1] // 2
     while d >= 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.link.device_streams import stream_work
@@ -11,18 +10,18 @@ from nadi.link.nesting import Nesting
 from nadi.link.sampled_recordings import report_sampling
 from nadi.link.synchronisation import synchronisation
 from nadi.link.thread_handovers import forward_to_backward, hand_overs
+from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schema import DEPS, DEVICE_WORK
 from nadi.model.trace import Trace
 
 __all__ = ["find_deps"]
 
-_Ints = npt.NDArray[np.int64]
-_Pairs = tuple[_Ints, _Ints]
+_Pairs = tuple[Ints, Ints]
 
 
 def find_deps(
-    trace: Trace, device: Trace, nesting: Nesting, launcher: _Ints, log: IssueLog
+    trace: Trace, device: Trace, nesting: Nesting, launcher: Ints, log: IssueLog
 ) -> pl.DataFrame:
     """Find the dependencies within one rank.
 
@@ -98,7 +97,7 @@ def _program_order(trace: Trace, nesting: Nesting) -> _Pairs:
     return np.concatenate([src, late]), np.concatenate([dst, following])
 
 
-def _after_overlaps(trace: Trace, nesting: Nesting, thread: _Ints) -> _Pairs:
+def _after_overlaps(trace: Trace, nesting: Nesting, thread: Ints) -> _Pairs:
     """Link operations that outlive their parent to the next operation of their thread."""
     rows = nesting.rows
     start = trace.column("start")[rows]

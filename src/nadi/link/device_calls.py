@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.link.device_streams import StreamWork
+from nadi.model.arrays import Bools, Ints
+from nadi.model.runtime_calls import pattern
 from nadi.model.trace import Trace
 
 __all__ = ["DeviceCalls", "device_calls", "unique_pairs"]
-
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
-_RECORD = r"^(cuda|hip|cu)EventRecord"
 
 
 @dataclass(frozen=True)
@@ -36,23 +33,23 @@ class DeviceCalls:
     """
 
     trace: Trace
-    launcher: _Ints
+    launcher: Ints
     work: StreamWork
-    start: _Ints
-    end: _Ints
-    is_call: _Bools
+    start: Ints
+    end: Ints
+    is_call: Bools
 
-    def calls(self, pattern: str) -> _Ints:
-        """Give the runtime and driver calls whose name fits; node rows, ascending."""
-        return np.flatnonzero(self.is_call & self.trace.name_mask(pattern))
+    def calls(self, *kinds: str) -> Ints:
+        """Give the calls of some kinds of ``runtime_calls.CALLS``; node rows, ascending."""
+        return np.flatnonzero(self.is_call & self.trace.name_mask(pattern(*kinds)))
 
-    def keys_of_rows(self) -> _Ints:
+    def keys_of_rows(self) -> Ints:
         """Give the stream of each node, as in ``StreamWork.keys``, or -1; shape (nodes,)."""
         key = np.full(self.start.size, -1, dtype=np.int64)
         key[self.work.rows] = np.repeat(self.work.keys, np.diff(self.work.ptr))
         return key
 
-    def last_recorded(self, stream: int, before: _Ints, ended_by: _Ints) -> _Ints:
+    def last_recorded(self, stream: int, before: Ints, ended_by: Ints) -> Ints:
         """Find the work of a stream that an event may stand for, which was recorded some time ago.
 
         Parameters
@@ -70,7 +67,7 @@ class DeviceCalls:
         launched, last = self.work.launched, self.work.last_before(stream, before)
         ended = np.minimum(self.work.last_ended(stream, self.end, ended_by), last)
         earlier = np.flatnonzero((ended >= 0) & (ended < last))
-        records = self.start[self.calls(_RECORD)]
+        records = self.start[self.calls("event record")]
         at = ended[earlier]
         until = np.minimum(launched[at + 1], before[earlier])
         recorded = np.searchsorted(records, until) > np.searchsorted(records, launched[at])
@@ -78,14 +75,14 @@ class DeviceCalls:
         return ended
 
 
-def device_calls(trace: Trace, launcher: _Ints, work: StreamWork) -> DeviceCalls:
+def device_calls(trace: Trace, launcher: Ints, work: StreamWork) -> DeviceCalls:
     """Put together what the rules look at."""
     start = trace.column("start")
     end = start + trace.column("duration")
     return DeviceCalls(trace, launcher, work, start, end, trace.category_mask("runtime", "driver"))
 
 
-def unique_pairs(src: _Ints, dst: _Ints) -> tuple[_Ints, _Ints]:
+def unique_pairs(src: Ints, dst: Ints) -> tuple[Ints, Ints]:
     """Give every pair once, in ascending order."""
     pairs = np.unique(np.stack([src, dst], axis=1), axis=0)
     return pairs[:, 0].copy(), pairs[:, 1].copy()

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from nadi.model.arrays import Ints
 from nadi.model.schema import DEVICE_WORK
 from nadi.model.trace import Trace
 
 __all__ = ["StreamWork", "stream_keys", "stream_work"]
 
-_Ints = npt.NDArray[np.int64]
 _BEFORE_ALL = np.iinfo(np.int64).min
 
 
@@ -35,19 +34,19 @@ class StreamWork:
         where no call is recorded.
     """
 
-    rows: _Ints
-    keys: _Ints
-    ptr: _Ints
-    launched: _Ints
+    rows: Ints
+    keys: Ints
+    ptr: Ints
+    launched: Ints
 
-    def order(self) -> tuple[_Ints, _Ints]:
+    def order(self) -> tuple[Ints, Ints]:
         """Pair each piece of work with the next on its stream; node rows."""
         follows = np.ones(self.rows.size, dtype=np.bool_)
         follows[self.ptr[:-1]] = False
         at = np.flatnonzero(follows)
         return self.rows[at - 1], self.rows[at]
 
-    def last_before(self, stream: int, times: _Ints) -> _Ints:
+    def last_before(self, stream: int, times: Ints) -> Ints:
         """Find the last work of a stream launched before each time; positions in ``rows``, or -1.
 
         ``stream`` is a position in ``keys``; int64 ns, shape (times,).
@@ -56,7 +55,7 @@ class StreamWork:
         at = low + np.searchsorted(self.launched[low:high], times) - 1
         return np.where(at >= low, at, -1)
 
-    def last_ended(self, stream: int, end: _Ints, times: _Ints) -> _Ints:
+    def last_ended(self, stream: int, end: Ints, times: Ints) -> Ints:
         """Find the last work of a stream that ended by each time, as above.
 
         ``end``: int64 ns, shape (nodes,).
@@ -66,19 +65,19 @@ class StreamWork:
         at = low + np.searchsorted(ended, times, side="right") - 1
         return np.where(at >= low, at, -1)
 
-    def first_after(self, stream: int, times: _Ints) -> _Ints:
+    def first_after(self, stream: int, times: Ints) -> Ints:
         """Find the first work of a stream launched at each time or later, as above."""
         low, high = self.ptr[stream], self.ptr[stream + 1]
         at = low + np.searchsorted(self.launched[low:high], times)
         return np.where(at < high, at, -1)
 
 
-def stream_keys(device: _Ints, stream: _Ints) -> _Ints:
+def stream_keys(device: Ints, stream: Ints) -> Ints:
     """Give every stream of every device a number; -1 without a stream. Arrays of one shape."""
     return np.where(stream >= 0, np.maximum(device, 0) * 2**32 + stream, -1)
 
 
-def stream_work(trace: Trace, launcher: _Ints) -> StreamWork:
+def stream_work(trace: Trace, launcher: Ints) -> StreamWork:
     """Sort the device work of a rank by stream. O(nodes + work log work).
 
     ``launcher`` is from :func:`nadi.link.launches.launcher_rows`.

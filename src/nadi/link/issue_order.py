@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nadi.model.arrays import Ints
 from nadi.model.schema import DEPS
 
 __all__ = ["PAIRWISE", "communication_rows", "group_order"]
 
-_Ints = npt.NDArray[np.int64]
 PAIRWISE = ("COMM_SEND", "COMM_RECV")
 _KINDS = (*PAIRWISE, "COMM_COLL")
 
 
-def communication_rows(nodes: pl.DataFrame) -> _Ints:
+def communication_rows(nodes: pl.DataFrame) -> Ints:
     """Give the timed communications in the order in which they were asked for.
 
     gloo's threads take work in turn, and may start it in another order than it was asked

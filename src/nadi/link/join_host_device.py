@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.link.dependencies import find_deps
@@ -17,6 +16,8 @@ from nadi.link.nesting import nest
 from nadi.link.operation_matching import Match, match_operations, report_match
 from nadi.link.rank_communication import communication
 from nadi.link.tensor_dependencies import find_tensor_deps
+from nadi.model.ancestors import nearest
+from nadi.model.arrays import Ints
 from nadi.model.attributes import JoinedAttributes, Part
 from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance
@@ -25,8 +26,6 @@ from nadi.model.trace import Trace
 from nadi.version import __version__
 
 __all__ = ["link_device", "link_pair"]
-
-_Ints = npt.NDArray[np.int64]
 
 
 def link_pair(
@@ -89,9 +88,9 @@ class _Joined(NamedTuple):
     """
 
     trace: Trace
-    host_row: _Ints
-    row_of_host: _Ints
-    row_of_event: _Ints
+    host_row: Ints
+    row_of_host: Ints
+    row_of_event: Ints
 
 
 def _joined(host: Trace, device: Trace, match: Match, log: IssueLog) -> _Joined:
@@ -120,7 +119,7 @@ def _joined(host: Trace, device: Trace, match: Match, log: IssueLog) -> _Joined:
     return _Joined(trace, host_row, row_of_host, row_of_event)
 
 
-def _tensor_deps(host: Trace, row_of_host: _Ints, trace: Trace) -> tuple[pl.DataFrame, IssueLog]:
+def _tensor_deps(host: Trace, row_of_host: Ints, trace: Trace) -> tuple[pl.DataFrame, IssueLog]:
     log = IssueLog()
     return find_tensor_deps(host, row_of_host, trace.column("start"), log), log
 
@@ -159,7 +158,7 @@ _NO_HOST = Trace(
 
 
 def _without_args(
-    host: Trace, row_of_host: _Ints, device: Trace, row_of_event: _Ints, log: IssueLog
+    host: Trace, row_of_host: Ints, device: Trace, row_of_event: Ints, log: IssueLog
 ) -> tuple[Part, Part]:
     """Leave out the raw args of operations that the host trace describes.
 
@@ -181,7 +180,7 @@ def _without_args(
     return Part(of_host, row_of_host), Part(of_device.filtered(kept).with_own_bytes(), row_of_event)
 
 
-def _row_of_host(host: Trace, host_row: _Ints) -> _Ints:
+def _row_of_host(host: Trace, host_row: Ints) -> Ints:
     """Give where each host node is now; int64, shape (host nodes,)."""
     row_of_host = np.full(host.nodes.height, -1, dtype=np.int64)
     known = np.flatnonzero(host_row >= 0)
@@ -203,7 +202,7 @@ def _linked_nodes(host: Trace, device: Trace, match: Match, log: IssueLog) -> pl
     return device.nodes.with_columns(id=ids, host_row=match.host_row)
 
 
-def _unmatched_rows(host: Trace, match: Match) -> _Ints:
+def _unmatched_rows(host: Trace, match: Match) -> Ints:
     unmatched = np.ones(host.nodes.height, dtype=np.bool_)
     unmatched[match.host_row[match.host_row >= 0]] = False
     return np.flatnonzero(unmatched)
@@ -222,7 +221,7 @@ def _unmatched_host_nodes(host: Trace, match: Match, log: IssueLog) -> pl.DataFr
 
 
 def _with_dependencies(
-    trace: Trace, host: Trace, host_row: _Ints, device: Trace, log: IssueLog
+    trace: Trace, host: Trace, host_row: Ints, device: Trace, log: IssueLog
 ) -> Trace:
     nesting = nest(trace)
     log.add(
@@ -257,17 +256,15 @@ def _with_dependencies(
     )
 
 
-def _launching_operations(trace: Trace, parent: _Ints, calls: _Ints) -> _Ints:
+def _launching_operations(trace: Trace, parent: Ints, calls: Ints) -> Ints:
     """Give the innermost operator around each call, or the innermost label if there is none."""
     is_label = trace.category_mask(*LABELS)
     innermost = parent[calls]
-    found = innermost.copy()
-    while (label := (found >= 0) & is_label[found]).any():
-        found[label] = parent[found[label]]
+    found = nearest(innermost, parent, ~is_label)
     return np.where(found >= 0, found, innermost)
 
 
-def _recorded_parents(host: Trace, host_row: _Ints, nested: _Ints) -> _Ints:
+def _recorded_parents(host: Trace, host_row: Ints, nested: Ints) -> Ints:
     """Prefer the parents that the host trace names to those found by nesting."""
     row_of_host = _row_of_host(host, host_row)
     known = np.flatnonzero(host_row >= 0)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import PairError
@@ -17,6 +16,7 @@ from nadi.link.collective_matching import match_collectives
 from nadi.link.collective_mismatches import report_collectives, report_pairs
 from nadi.link.issue_order import group_order
 from nadi.link.point_to_point import match_pairs
+from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schema import CLOCKS, MATCHES
 from nadi.model.trace import Job, Trace
@@ -158,7 +158,7 @@ def _with_groups(
     return given
 
 
-def _regrouped(trace: Trace, group: npt.NDArray[np.int64]) -> Trace:
+def _regrouped(trace: Trace, group: Ints) -> Trace:
     """Give communication other groups, and its order in these."""
     nodes = trace.nodes.with_columns(group=group)
     deps = trace.deps.filter(pl.col("kind") != "comm")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import DEVICE_WORK, THREAD_WORK
 from nadi.model.trace import Trace
 
 __all__ = ["find_rows", "host_work", "launcher_rows"]
 
-_Ints = npt.NDArray[np.int64]
 
-
-def launcher_rows(trace: Trace) -> _Ints:
+def launcher_rows(trace: Trace) -> Ints:
     """Find the call that launched each operation.
 
     Returns
@@ -36,13 +34,13 @@ def launcher_rows(trace: Trace) -> _Ints:
     return launcher
 
 
-def host_work(trace: Trace, prefix: str) -> npt.NDArray[np.bool_]:
+def host_work(trace: Trace, prefix: str) -> Bools:
     """Tell which nodes are timed work of a thread with a name that begins so."""
     named = trace.nodes["name"].cast(str).str.starts_with(prefix).to_numpy()
     return named & trace.category_mask(*THREAD_WORK) & (trace.column("start") >= 0)
 
 
-def find_rows(keys: _Ints, rows: _Ints, wanted: _Ints, *, nearest: bool = False) -> _Ints:
+def find_rows(keys: Ints, rows: Ints, wanted: Ints, *, nearest: bool = False) -> Ints:
     """Look up the row of each wanted key.
 
     Parameters

@@ -6,21 +6,20 @@ import heapq
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.link.name_alignment_kernels import align
+from nadi.model.arrays import Ints
 from nadi.model.trace import Trace
 
 __all__ = ["align_names"]
 
-_Ints = npt.NDArray[np.int64]
 _MOST_EDITS = 1_000
 _THREAD = r"^\[pytorch\|profiler\|execution_(trace|graph)\|thread\]$"
 
 
 def align_names(
-    host: Trace, device: Trace, host_rows: _Ints, device_rows: _Ints, names: tuple[_Ints, _Ints]
-) -> tuple[_Ints, int]:
+    host: Trace, device: Trace, host_rows: Ints, device_rows: Ints, names: tuple[Ints, Ints]
+) -> tuple[Ints, int]:
     """Pair operations of the same name, thread by thread, in the order in which they began.
 
     A host file numbers its operations in this order. Which thread of one file is which of
@@ -57,7 +56,7 @@ def align_names(
     return host_row, num_spanned
 
 
-def _assign(left: Sequence[_Ints], right: Sequence[_Ints]) -> list[tuple[int, int, _Ints]]:
+def _assign(left: Sequence[Ints], right: Sequence[Ints]) -> list[tuple[int, int, Ints]]:
     """Choose pairs of sequences, those with most in common first; each once at most.
 
     What two have in common in any order is a bound on what they have in common in order,
@@ -70,8 +69,8 @@ def _assign(left: Sequence[_Ints], right: Sequence[_Ints]) -> list[tuple[int, in
     bounds = _common_counts(left, right)
     queue = [(-int(bounds[i, j]), i, j, False) for i, j in np.argwhere(bounds > 0).tolist()]
     heapq.heapify(queue)
-    partners: dict[tuple[int, int], _Ints] = {}
-    chosen: list[tuple[int, int, _Ints]] = []
+    partners: dict[tuple[int, int], Ints] = {}
+    chosen: list[tuple[int, int, Ints]] = []
     while queue:
         _, i, j, is_aligned = heapq.heappop(queue)
         if any(i == taken or j == used for taken, used, _ in chosen):
@@ -86,7 +85,7 @@ def _assign(left: Sequence[_Ints], right: Sequence[_Ints]) -> list[tuple[int, in
     return chosen
 
 
-def _common_counts(left: Sequence[_Ints], right: Sequence[_Ints]) -> _Ints:
+def _common_counts(left: Sequence[Ints], right: Sequence[Ints]) -> Ints:
     """Count what each two sequences have in common in any order; shape (left, right)."""
     every = np.concatenate([*left, *right, np.zeros(0, dtype=np.int64)])
     _, codes = np.unique(every, return_inverse=True)
@@ -100,7 +99,7 @@ def _common_counts(left: Sequence[_Ints], right: Sequence[_Ints]) -> _Ints:
     return common
 
 
-def _host_sequences(host: Trace, rows: _Ints) -> list[_Ints]:
+def _host_sequences(host: Trace, rows: Ints) -> list[Ints]:
     """Give the operations below each thread of the host file, in the order of their ids."""
     is_thread = host.nodes["name"].cast(str).str.contains(_THREAD).to_numpy()
     # the file's threads are nodes themselves: of each node the one that it lies below
@@ -110,7 +109,7 @@ def _host_sequences(host: Trace, rows: _Ints) -> list[_Ints]:
     return _by_thread(above[rows], host.column("id")[rows], rows)
 
 
-def _device_sequences(device: Trace, rows: _Ints) -> list[_Ints]:
+def _device_sequences(device: Trace, rows: Ints) -> list[Ints]:
     """Give the operations of each thread in order of start, and of their ids where that ties."""
     rf_id, external_id = device.column("rf_id")[rows], device.column("external_id")[rows]
     by_id = rows[np.argsort(np.where(rf_id > 0, rf_id, external_id), kind="stable")]
@@ -118,7 +117,7 @@ def _device_sequences(device: Trace, rows: _Ints) -> list[_Ints]:
     return _by_thread(thread, start, by_id)
 
 
-def _by_thread(thread: _Ints, key: _Ints, rows: _Ints) -> list[_Ints]:
+def _by_thread(thread: Ints, key: Ints, rows: Ints) -> list[Ints]:
     order = np.lexsort((key, thread))
     ends = np.flatnonzero(np.diff(thread[order])) + 1
     return [part for part in np.split(rows[order], ends) if part.size]

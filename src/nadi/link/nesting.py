@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.kernels.groups import group_rows
 from nadi.link.nesting_kernels import turn_ties, walk_threads
+from nadi.model.arrays import Bools, Ints
+from nadi.model.runtime_calls import pattern
 from nadi.model.schema import THREAD_WORK
 from nadi.model.trace import Trace
 
 __all__ = ["Nesting", "nest"]
-
-_Ints = npt.NDArray[np.int64]
-_POLLS = r"^(cuda|hip)EventQuery$"
 
 
 @dataclass(frozen=True)
@@ -43,16 +41,16 @@ class Nesting:
         Operations that outlive the one they started in.
     """
 
-    rows: _Ints
-    thread_ptr: _Ints
-    boundary: _Ints
-    owner: _Ints
-    parent: _Ints
-    exclusive: _Ints
+    rows: Ints
+    thread_ptr: Ints
+    boundary: Ints
+    owner: Ints
+    parent: Ints
+    exclusive: Ints
     num_overlaps: int
 
     @property
-    def parent_row(self) -> _Ints:
+    def parent_row(self) -> Ints:
         """The node that encloses each operation, or -1; int64, shape (ops,)."""
         return np.where(self.parent >= 0, self.rows[self.parent], -1)
 
@@ -83,14 +81,14 @@ def nest(trace: Trace) -> Nesting:
     return Nesting(rows, thread_ptr, boundary, owner, parent, exclusive, num_overlaps)
 
 
-def _number_threads(thread: _Ints) -> tuple[_Ints, int]:
+def _number_threads(thread: Ints) -> tuple[Ints, int]:
     """Give the number of each node's thread, from 0 in ascending order, and how many there are."""
     starts = np.append(True, thread[1:] != thread[:-1])[: thread.size]
     threads = np.unique(thread[starts])  # mostly the one before: there are fewer to sort
     return np.searchsorted(threads, thread), threads.size
 
 
-def _in_order(thread: _Ints, num_threads: int, end: _Ints) -> tuple[_Ints, _Ints, _Ints]:
+def _in_order(thread: Ints, num_threads: int, end: Ints) -> tuple[Ints, Ints, Ints]:
     """Sort operations by thread, and of a thread as they are, and by their end."""
     thread_ptr, by_start = np.empty(num_threads + 1, dtype=np.int64), np.empty_like(thread)
     group_rows(thread, thread_ptr, by_start)
@@ -100,10 +98,10 @@ def _in_order(thread: _Ints, num_threads: int, end: _Ints) -> tuple[_Ints, _Ints
     return np.unique(thread_ptr), by_start, by_end[of_thread]  # no thread without operations
 
 
-def _only_polls(trace: Trace, thread: _Ints) -> npt.NDArray[np.bool_]:
+def _only_polls(trace: Trace, thread: Ints) -> Bools:
     """Tell which nodes belong to threads that only ask for events; bool, shape (nodes,)."""
-    polls = trace.name_mask(_POLLS)
+    polls = trace.name_mask(pattern("event query"))
     asked = np.bincount(thread[polls], minlength=1)
     only = (asked > 0) & (asked == np.bincount(thread, minlength=asked.size)[: asked.size])
-    found: npt.NDArray[np.bool_] = np.append(only, False)[np.minimum(thread, only.size)]
+    found: Bools = np.append(only, False)[np.minimum(thread, only.size)]
     return found

@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import PairError
 from nadi.link.name_alignment import align_names
+from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.trace import Trace
 from nadi.units import format_count, format_percent
 
 __all__ = ["MIN_EQUAL_NAMES", "Match", "match_operations", "report_match"]
 
-_Ints = npt.NDArray[np.int64]
-_Names = tuple[_Ints, _Ints]
+_Names = tuple[Ints, Ints]
 
 MIN_EQUAL_NAMES = 0.95
 _IDS = (("rf_id", "record function id"), ("external_id", "External id"))
@@ -42,7 +41,7 @@ class Match:
         between the first that were found and the last.
     """
 
-    host_row: _Ints
+    host_row: Ints
     key: str
     num_equal: int
     num_expected: int

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schema import COMM_TYPES, GROUPS
 from nadi.model.trace import Trace
 
 __all__ = ["Members", "group_of_each", "with_default_group"]
 
-_Ints = npt.NDArray[np.int64]
 _PAIRWISE = [COMM_TYPES.index("send"), COMM_TYPES.index("recv")]
 _DEFAULT = "0"  # what PyTorch calls the group of all ranks
 _MOST_RANKS = 2**17  # of a group, as for the groups of a file
@@ -26,7 +25,7 @@ class Members:
         self._first = np.cumsum(self.size) - self.size
         self._ranks = ranks.explode(empty_as_null=False).to_numpy().astype(np.int64)
 
-    def rank(self, group: _Ints, place: _Ints) -> _Ints:
+    def rank(self, group: Ints, place: Ints) -> Ints:
         """Give the rank at each place of a group; -1 where there is no such place or group."""
         found = np.full(group.size, -1, dtype=np.int64)
         known = np.flatnonzero((group >= 0) & (place >= 0))
@@ -35,7 +34,7 @@ class Members:
         return found
 
 
-def with_default_group(trace: Trace, rows: _Ints, types: _Ints) -> pl.DataFrame:
+def with_default_group(trace: Trace, rows: Ints, types: Ints) -> pl.DataFrame:
     """Give the trace's groups, with the members of the group of all ranks.
 
     Older recordings do not name it. Where they name none at all, and all collectives ran on
@@ -64,8 +63,8 @@ def with_default_group(trace: Trace, rows: _Ints, types: _Ints) -> pl.DataFrame:
 
 
 def group_of_each(
-    trace: Trace, groups: pl.DataFrame, rows: _Ints, types: _Ints, recorded: _Ints, log: IssueLog
-) -> _Ints:
+    trace: Trace, groups: pl.DataFrame, rows: Ints, types: Ints, recorded: Ints, log: IssueLog
+) -> Ints:
     """Tell the group of each communication; rows of ``groups``, or -1.
 
     Where the recording does not name it and there are several, the threads that did the
@@ -106,7 +105,7 @@ def group_of_each(
     return found
 
 
-def _by_thread(thread: _Ints, num_groups: int) -> _Ints:
+def _by_thread(thread: Ints, num_groups: int) -> Ints:
     """Count the groups that operations belong to by the gaps between their threads' ids.
 
     -1 for all if there are too few threads, or the gaps do not tell groups apart: threads of

@@ -7,7 +7,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.formats.communication_names import (
@@ -21,14 +20,13 @@ from nadi.formats.pytorch.c10d_calls import C10D_CALLS, c10d_calls
 from nadi.formats.pytorch.record_param_comms import NODE_NAME
 from nadi.formats.pytorch.recorded_inputs import recorded_bytes
 from nadi.link.process_groups import Members, group_of_each, with_default_group
+from nadi.model.arrays import Bools, Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schema import COMM_TYPES, NODE_KINDS, NODES
 from nadi.model.trace import Trace
 
 __all__ = ["Communication", "communication"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 _MAX_CLIMB = 16  # levels between a kernel's launch and the call that names its tensors
 _CODE = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
 _KIND_OF_CODE = np.array([NODE_KINDS.index(comm_kind(name)) for name in COMM_TYPES])
@@ -52,14 +50,14 @@ class _Callers(NamedTuple):
     ``record_param_comms``, annotation such as ``nccl:broadcast`` and ``c10d`` call.
     """
 
-    around: _Ints
-    record: _Ints
-    label: _Ints
-    call: _Ints
+    around: Ints
+    record: Ints
+    label: Ints
+    call: Ints
 
 
 def communication(
-    trace: Trace, host: Trace, host_row: _Ints, parent: _Ints, launcher: _Ints, log: IssueLog
+    trace: Trace, host: Trace, host_row: Ints, parent: Ints, launcher: Ints, log: IssueLog
 ) -> Communication:
     """Complete what is known of communication from the calls that asked for it.
 
@@ -115,38 +113,38 @@ def communication(
     return Communication(completed, groups)
 
 
-def _scattered(trace: Trace, name: str, rows: _Ints, values: _Ints) -> pl.Series:
+def _scattered(trace: Trace, name: str, rows: Ints, values: Ints) -> pl.Series:
     column = trace.column(name).copy()
     column[rows] = values
     return pl.Series(name, column)
 
 
-def _enum(name: str, words: tuple[str, ...], codes: _Ints) -> pl.Series:
+def _enum(name: str, words: tuple[str, ...], codes: Ints) -> pl.Series:
     return pl.Series(name, words, dtype=NODES.dtypes[name]).gather(codes.astype(np.uint32))
 
 
 class _HostColumns:
     """Looks up what the host trace says of nodes of the linked trace."""
 
-    def __init__(self, host: Trace, host_row: _Ints) -> None:
+    def __init__(self, host: Trace, host_row: Ints) -> None:
         self._host = host
         self._host_row = host_row
 
-    def rows(self, nodes: _Ints) -> _Ints:
+    def rows(self, nodes: Ints) -> Ints:
         """Give the host nodes of some nodes; -1 for node -1, and for those that have none."""
         return np.where(nodes >= 0, self._host_row[nodes], -1)
 
-    def column(self, name: str, nodes: _Ints) -> _Ints:
+    def column(self, name: str, nodes: Ints) -> Ints:
         """Give a column of the host trace at some nodes, -1 where there is none."""
         rows = self.rows(nodes)
         return np.append(self._host.column(name), -1)[rows]
 
-    def types(self, nodes: _Ints) -> _Ints:
+    def types(self, nodes: Ints) -> Ints:
         """Give the codes of ``comm_type``, that of none where there is no host node."""
         codes = self._host.nodes["comm_type"].to_physical().to_numpy().astype(np.int64)
         return np.append(codes, _NONE)[self.rows(nodes)]
 
-    def states(self, name: str, nodes: _Ints) -> _Bools:
+    def states(self, name: str, nodes: Ints) -> Bools:
         """Tell whether the host trace gives nodes an attribute of a name."""
         if (self.rows(nodes) < 0).all():
             return np.zeros(nodes.size, dtype=np.bool_)  # attributes are costly to look at
@@ -154,13 +152,13 @@ class _HostColumns:
         stated = attributes.node[attributes.rows_named(name)]
         return np.isin(self.rows(nodes), stated[stated >= 0])
 
-    def group_names(self, nodes: _Ints) -> list[str]:
+    def group_names(self, nodes: Ints) -> list[str]:
         """Give the name of the process group that the host trace states, or ""."""
         names = [*self._host.groups["name"], ""]
         return [names[group] for group in self.column("group", nodes).tolist()]
 
 
-def _callers(trace: Trace, rows: _Ints, parent: _Ints, launcher: _Ints) -> _Callers:
+def _callers(trace: Trace, rows: Ints, parent: Ints, launcher: Ints) -> _Callers:
     """Climb from each communication through its launch and what encloses that."""
     levels = [rows, np.where(launcher[rows] >= 0, launcher[rows], parent[rows])]
     for _ in range(_MAX_CLIMB):
@@ -168,7 +166,7 @@ def _callers(trace: Trace, rows: _Ints, parent: _Ints, launcher: _Ints) -> _Call
     around = np.stack(levels)
     is_label = trace.category_mask("annotation")
 
-    def nearest(tells: Callable[[str], bool], among: _Bools | None = None) -> _Ints:
+    def nearest(tells: Callable[[str], bool], among: Bools | None = None) -> Ints:
         found = _tells(trace, around, tells)
         if among is not None:
             found &= among[around]
@@ -192,7 +190,7 @@ def _is_coalesced(name: str) -> bool:
     return name.endswith(":coalesced")
 
 
-def _tells(trace: Trace, nodes: _Ints, tells: Callable[[str], bool]) -> _Bools:
+def _tells(trace: Trace, nodes: Ints, tells: Callable[[str], bool]) -> Bools:
     """Ask something of the names of nodes, once per node; False for node -1."""
     known, at = np.unique(nodes, return_inverse=True)
     names = trace.nodes["name"].gather(np.maximum(known, 0)).cast(pl.String)
@@ -200,14 +198,14 @@ def _tells(trace: Trace, nodes: _Ints, tells: Callable[[str], bool]) -> _Bools:
     return answers[at.reshape(nodes.shape)]
 
 
-def _numbers(trace: Trace, nodes: _Ints, number_of: Callable[[str], int]) -> _Ints:
+def _numbers(trace: Trace, nodes: Ints, number_of: Callable[[str], int]) -> Ints:
     """Give a number by the name of each node; -1 for node -1. Shape (nodes,)."""
     names = trace.nodes["name"].gather(np.maximum(nodes, 0)).cast(pl.String)
     numbers = np.array([number_of(name) for name in names], dtype=np.int64)
     return np.where(nodes >= 0, numbers, -1)
 
 
-def _calls(host: Trace, host_rows: _Ints) -> dict[str, _Ints]:
+def _calls(host: Trace, host_rows: Ints) -> dict[str, Ints]:
     """Give what the ``c10d`` call of each communication was given, as ``c10d_calls`` does."""
     wanted, at = np.unique(host_rows, return_inverse=True)
     known = wanted[wanted >= 0]
@@ -221,7 +219,7 @@ def _calls(host: Trace, host_rows: _Ints) -> dict[str, _Ints]:
     }
 
 
-def _first_known(*columns: _Ints) -> _Ints:
+def _first_known(*columns: Ints) -> Ints:
     """Give the first of several columns that is not -1, row by row."""
     known = columns[0]
     for column in columns[1:]:
@@ -229,9 +227,7 @@ def _first_known(*columns: _Ints) -> _Ints:
     return known
 
 
-def _types(
-    trace: Trace, rows: _Ints, callers: _Callers, of_host: _HostColumns, named: _Ints
-) -> _Ints:
+def _types(trace: Trace, rows: Ints, callers: _Callers, of_host: _HostColumns, named: Ints) -> Ints:
     """Tell which communication each is: by its name, or by its call where that knows better.
 
     gloo runs some collectives as another one, and one kernel may serve several.
@@ -251,12 +247,12 @@ def _types(
 
 def _bytes(
     trace: Trace,
-    rows: _Ints,
+    rows: Ints,
     callers: _Callers,
     of_host: _HostColumns,
-    of_call: _Ints,
+    of_call: Ints,
     log: IssueLog,
-) -> _Ints:
+) -> Ints:
     """Give the bytes sent: as stated by either file, else of the tensors, nearest first."""
     of_device = np.append(trace.column("comm_bytes"), -1)
     stated = _first_known(of_device[rows], of_device[callers.record])
@@ -286,8 +282,8 @@ def _bytes(
 
 
 def _recorded_groups(
-    trace: Trace, groups: pl.DataFrame, rows: _Ints, callers: _Callers, of_host: _HostColumns
-) -> _Ints:
+    trace: Trace, groups: pl.DataFrame, rows: Ints, callers: _Callers, of_host: _HostColumns
+) -> Ints:
     """Give the group that one of the files names, as a row of ``groups``; else -1."""
     of_device = np.append(trace.column("group"), -1)
     row_of_name = {name: row for row, name in enumerate(groups["name"])}
@@ -298,14 +294,14 @@ def _recorded_groups(
 
 def _ends(
     trace: Trace,
-    rows: _Ints,
-    types: _Ints,
+    rows: Ints,
+    types: Ints,
     callers: _Callers,
     of_host: _HostColumns,
-    calls: dict[str, _Ints],
+    calls: dict[str, Ints],
     members: Members,
-    group: _Ints,
-) -> tuple[_Ints, _Ints]:
+    group: Ints,
+) -> tuple[Ints, Ints]:
     """Give the global ranks that send and receive: root or peer of those that have one."""
     is_send, is_receive = types == _CODE["send"], types == _CODE["recv"]
     is_pair = is_send | is_receive
@@ -336,9 +332,9 @@ def _rank_named(name: str, side: int) -> int:
 
 def _fuse_coalesced(
     trace: Trace,
-    rows: _Ints,
-    types: _Ints,
-    columns: dict[str, _Ints],
+    rows: Ints,
+    types: Ints,
+    columns: dict[str, Ints],
     callers: _Callers,
     of_host: _HostColumns,
     members: Members,

@@ -10,20 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.kernels.intervals import expand_ranges
 from nadi.link.device_calls import DeviceCalls, unique_pairs
 from nadi.link.device_streams import stream_keys
 from nadi.link.launches import find_rows
+from nadi.model.arrays import Ints
 from nadi.model.trace import Trace
 
-__all__ = ["STREAM_WAIT", "Events", "find_events"]
+__all__ = ["Events", "find_events"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 _BEFORE_ALL = np.iinfo(np.int64).min
-STREAM_WAIT = r"^(cuda|hip|cu)StreamWaitEvent"
 
 
 @dataclass(frozen=True)
@@ -42,10 +39,10 @@ class _Stated:
         int64, shape (events,): correlation of the call that recorded the event, or -1.
     """
 
-    correlation: _Ints
-    source: _Ints
-    target: _Ints
-    record: _Ints
+    correlation: Ints
+    source: Ints
+    target: Ints
+    record: Ints
 
 
 @dataclass(frozen=True)
@@ -67,17 +64,17 @@ class Events:
 
     here: DeviceCalls
     stated: _Stated
-    key: _Ints
-    moment: _Ints
-    wait: _Ints
-    source: _Ints
+    key: Ints
+    moment: Ints
+    wait: Ints
+    source: Ints
 
     @property
     def are_stated(self) -> bool:
         """Whether the recording has synchronisation events about events at all."""
         return self.stated.correlation.size > 0
 
-    def queued(self, key: _Ints, moment: _Ints) -> tuple[_Ints, _Ints]:
+    def queued(self, key: Ints, moment: Ints) -> tuple[Ints, Ints]:
         """Find what was on streams at given moments.
 
         Parameters
@@ -102,7 +99,7 @@ class Events:
             np.concatenate([last[known], self.source[at]]),
         )
 
-    def queued_at_records(self, calls: _Ints) -> tuple[_Ints, _Ints]:
+    def queued_at_records(self, calls: Ints) -> tuple[Ints, Ints]:
         """Find what calls wait for that wait for an event.
 
         Returns
@@ -125,7 +122,7 @@ def find_events(here: DeviceCalls, device: Trace) -> Events:
     that wait for streams that wait.
     """
     stated = _stated_waits(device)
-    calls = here.calls(STREAM_WAIT)
+    calls = here.calls("stream wait")
     at = _stated_of(here, stated, calls)
     known = np.flatnonzero(at >= 0)
     known = known[(stated.source[at[known]] >= 0) & (stated.target[at[known]] >= 0)]
@@ -145,13 +142,13 @@ def find_events(here: DeviceCalls, device: Trace) -> Events:
     return Events(here, stated, target, moment, wait, source)
 
 
-def _stated_of(here: DeviceCalls, stated: _Stated, calls: _Ints) -> _Ints:
+def _stated_of(here: DeviceCalls, stated: _Stated, calls: Ints) -> Ints:
     """Give the synchronisation event of each call, or -1."""
     correlation = here.trace.column("correlation")[calls]
     return find_rows(stated.correlation, np.arange(stated.correlation.size), correlation)
 
 
-def _records(here: DeviceCalls, stated: _Stated, at: _Ints, calls: _Ints) -> tuple[_Ints, _Ints]:
+def _records(here: DeviceCalls, stated: _Stated, at: Ints, calls: Ints) -> tuple[Ints, Ints]:
     """Give the stream and the moment of the record of the event that each call waits for.
 
     Where the record is not in the trace it was before the call itself.
@@ -163,7 +160,7 @@ def _records(here: DeviceCalls, stated: _Stated, at: _Ints, calls: _Ints) -> tup
     return stated.source[at], here.start[np.where(known, recorded_by, calls)]
 
 
-def _last_work(here: DeviceCalls, key: _Ints, moment: _Ints) -> tuple[_Ints, _Ints]:
+def _last_work(here: DeviceCalls, key: Ints, moment: Ints) -> tuple[Ints, Ints]:
     """Give the last work of a stream before a moment, or -1, and when it was launched."""
     last = np.full(key.size, -1, dtype=np.int64)
     since = np.full(key.size, _BEFORE_ALL)
@@ -175,9 +172,7 @@ def _last_work(here: DeviceCalls, key: _Ints, moment: _Ints) -> tuple[_Ints, _In
     return last, since
 
 
-def _between(
-    waiting: _Ints, told: _Ints, key: _Ints, since: _Ints, until: _Ints
-) -> tuple[_Ints, _Ints]:
+def _between(waiting: Ints, told: Ints, key: Ints, since: Ints, until: Ints) -> tuple[Ints, Ints]:
     """Find the waits that a stream was told of between two moments; (which query, which wait)."""
     first, last = np.zeros((2, key.size), dtype=np.int64)
     for own in np.unique(key):
@@ -188,7 +183,7 @@ def _between(
     return expand_ranges(first, np.maximum(last - first, 0))
 
 
-def _closure(src: _Ints, dst: _Ints) -> tuple[_Ints, _Ints]:
+def _closure(src: Ints, dst: Ints) -> tuple[Ints, Ints]:
     """Add to pairs what their ends lead to by other pairs, until nothing is new."""
     order = np.argsort(src, kind="stable")
     by_src, leads_to = src[order], dst[order]
@@ -212,7 +207,7 @@ def _stated_waits(device: Trace) -> _Stated:
     rows = np.flatnonzero(is_wait)
     said = [device.attributes.of(int(row)).get("args", {}) for row in rows]
 
-    def column(key: str) -> _Ints:
+    def column(key: str) -> Ints:
         values = [args.get(key, -1) for args in said]
         return np.array([v if isinstance(v, int) else -1 for v in values], dtype=np.int64)
 

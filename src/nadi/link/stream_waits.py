@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.link.device_calls import DeviceCalls, unique_pairs
-from nadi.link.recorded_events import STREAM_WAIT, Events
+from nadi.link.recorded_events import Events
+from nadi.model.arrays import Bools, Ints
 from nadi.model.issues import IssueLog
 
 __all__ = ["stream_waits"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
-_Found = list[tuple[str, tuple[_Ints, _Ints], bool]]
+_Found = list[tuple[str, tuple[Ints, Ints], bool]]
 
 _DEFAULT_STREAMS = (0, 7)  # as HIP and CUDA's profiler number it
 _LATE_NS = 3_000
@@ -32,11 +30,11 @@ def stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> _Found:
     if events.are_stated:
         found: _Found = [("event", _stated_stream_waits(here, events, log), False)]
     else:
-        found = [("event", _guessed_stream_waits(here, here.calls(STREAM_WAIT), log), True)]
+        found = [("event", _guessed_stream_waits(here, here.calls("stream wait"), log), True)]
     return [*found, ("event", _default_stream_waits(here, found), True)]
 
 
-def _stated_stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> tuple[_Ints, _Ints]:
+def _stated_stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> tuple[Ints, Ints]:
     """Let the next work of a stream wait for what the stream was told to wait for."""
     following = np.full(events.key.size, -1, dtype=np.int64)
     for stream, own in enumerate(here.work.keys):
@@ -57,7 +55,7 @@ def _stated_stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> tu
     return unique_pairs(src[possible], dst[possible])
 
 
-def _guessed_stream_waits(here: DeviceCalls, calls: _Ints, log: IssueLog) -> tuple[_Ints, _Ints]:
+def _guessed_stream_waits(here: DeviceCalls, calls: Ints, log: IssueLog) -> tuple[Ints, Ints]:
     """Guess what a stream waited for, where it is seen to: late work that begins with an end.
 
     The work that waits is the next that this thread launches, or that any does; what it
@@ -88,7 +86,7 @@ def _guessed_stream_waits(here: DeviceCalls, calls: _Ints, log: IssueLog) -> tup
     return src, dst
 
 
-def _last_to_end(here: DeviceCalls, src: _Ints, dst: _Ints, most: _Ints) -> tuple[_Ints, _Ints]:
+def _last_to_end(here: DeviceCalls, src: Ints, dst: Ints, most: Ints) -> tuple[Ints, Ints]:
     """Keep of the pairs of each ``dst`` those whose ``src`` end last, ``most[dst]`` of them."""
     order = np.lexsort((-here.end[src], dst))
     src, dst = src[order], dst[order]
@@ -96,7 +94,7 @@ def _last_to_end(here: DeviceCalls, src: _Ints, dst: _Ints, most: _Ints) -> tupl
     return src[place < most[dst]], dst[place < most[dst]]
 
 
-def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[_Ints, _Ints]:
+def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[Ints, Ints]:
     """Guess where the default stream and others waited for each other, as CUDA's old rule has it.
 
     Whether a stream keeps that rule the recording does not say. What is late, without an
@@ -120,7 +118,7 @@ def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[_Ints, _In
     return unique_pairs(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
 
 
-def _just_ended(here: DeviceCalls, at: _Ints, dst: _Ints) -> tuple[_Ints, _Bools]:
+def _just_ended(here: DeviceCalls, at: Ints, dst: Ints) -> tuple[Ints, Bools]:
     """Look at work for each of ``dst``, given by its position in ``StreamWork.rows`` or -1.
 
     Returns
@@ -133,7 +131,7 @@ def _just_ended(here: DeviceCalls, at: _Ints, dst: _Ints) -> tuple[_Ints, _Bools
     return src, (at >= 0) & (early >= 0) & (early <= _WOKEN_WITHIN_NS)
 
 
-def _next_launched(here: DeviceCalls, calls: _Ints) -> tuple[_Ints, _Ints]:
+def _next_launched(here: DeviceCalls, calls: Ints) -> tuple[Ints, Ints]:
     """Pair calls with the next device work launched after them: by their thread, and by any."""
     thread = here.trace.column("thread")
     launched = here.work.rows[here.launcher[here.work.rows] >= 0]
@@ -151,7 +149,7 @@ def _next_launched(here: DeviceCalls, calls: _Ints) -> tuple[_Ints, _Ints]:
     return unique_pairs(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
 
 
-def _due(here: DeviceCalls) -> _Ints:
+def _due(here: DeviceCalls) -> Ints:
     """Give for each device operation when it is late for its launch and stream; ns, by row."""
     due = np.zeros(here.start.size, dtype=np.int64)
     before, after = here.work.order()

@@ -9,38 +9,30 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.link.device_calls import DeviceCalls, device_calls
 from nadi.link.device_streams import StreamWork, stream_keys
 from nadi.link.launches import find_rows
 from nadi.link.recorded_events import Events, find_events
 from nadi.link.stream_waits import stream_waits
+from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
+from nadi.model.runtime_calls import COPY_FROM_PAGEABLE, COPY_ON_DEVICE, COPY_TO_PAGEABLE, pattern
 from nadi.model.trace import Trace
 
-__all__ = ["BLOCKING_COPY", "QUEUE_LENGTH", "STAGED_COPY_BYTES", "synchronisation"]
+__all__ = ["QUEUE_LENGTH", "STAGED_COPY_BYTES", "synchronisation"]
 
-_Ints = npt.NDArray[np.int64]
-_Found = list[tuple[str, tuple[_Ints, _Ints], bool]]
-_Waits = list[tuple[_Ints, _Ints, bool]]  # work, call, whether it is inferred
+_Found = list[tuple[str, tuple[Ints, Ints], bool]]
+_Waits = list[tuple[Ints, Ints, bool]]  # work, call, whether it is inferred
 
 QUEUE_LENGTH = 1022  # launches that a stream holds before the next one blocks
 STAGED_COPY_BYTES = 64 * 1024  # a copy from pageable memory up to this size is taken along
-BLOCKING_COPY = r"(?i)->\s*pageable"
-_FROM_PAGEABLE = r"(?i)pageable\s*->"
-_ON_DEVICE = r"(?i)\bDtoD\b|\bPtoP\b|device\s*->\s*device"
-_COPY_CALL = r"^(cuda|hip)Memcpy"
-_ASYNCHRONOUS = "Async"
-_DEVICE_SYNC = r"^(cuda|hip)DeviceSynchronize|^(cu|hip)CtxSynchronize"
-_STREAM_SYNC = r"^(cuda|hip|cu)StreamSynchronize"
-_EVENT_SYNC = r"^(cuda|hip|cu)EventSynchronize"
 _LONGEST_RETURN_NS = 20_000  # mostly 4 to 8 us pass until a call returns
 _FOUND_WITHIN_NS = 50_000  # a call returns at most so long after what it waited for
 
 
 def synchronisation(
-    trace: Trace, device: Trace, launcher: _Ints, work: StreamWork, log: IssueLog
+    trace: Trace, device: Trace, launcher: Ints, work: StreamWork, log: IssueLog
 ) -> _Found:
     """Find what waits for device work.
 
@@ -79,7 +71,7 @@ def synchronisation(
     ]
 
 
-def _consistent(here: DeviceCalls, src: _Ints, dst: _Ints, log: IssueLog) -> tuple[_Ints, _Ints]:
+def _consistent(here: DeviceCalls, src: Ints, dst: Ints, log: IssueLog) -> tuple[Ints, Ints]:
     """Leave out waits that the times contradict; only a copy may outlive the call it holds up."""
     start, end = here.start, here.end
     own_copy = here.launcher[src] == dst
@@ -94,11 +86,11 @@ def _consistent(here: DeviceCalls, src: _Ints, dst: _Ints, log: IssueLog) -> tup
 
 def _device_syncs(here: DeviceCalls) -> _Waits:
     """Let device synchronisation wait for all that was launched before it, on any stream."""
-    calls = here.calls(_DEVICE_SYNC)
+    calls = here.calls("device sync")
     return [(*_last_work(here, stream, calls), False) for stream in range(here.work.keys.size)]
 
 
-def _last_work(here: DeviceCalls, stream: int, calls: _Ints) -> tuple[_Ints, _Ints]:
+def _last_work(here: DeviceCalls, stream: int, calls: Ints) -> tuple[Ints, Ints]:
     at = here.work.last_before(stream, here.start[calls])
     return here.work.rows[at[at >= 0]], calls[at >= 0]
 
@@ -111,7 +103,7 @@ def _stream_syncs(here: DeviceCalls, events: Events, log: IssueLog) -> _Waits:
     returns when it does; else of the work that ends last before the call does, where the
     call is seen to wait.
     """
-    calls = here.calls(_STREAM_SYNC)
+    calls = here.calls("stream sync")
     trace = here.trace
     correlation = trace.column("correlation")
     keys = stream_keys(trace.column("device"), trace.column("stream"))
@@ -134,7 +126,7 @@ def _stream_syncs(here: DeviceCalls, events: Events, log: IssueLog) -> _Waits:
     return [*found, (src, dst, True)]
 
 
-def _stream_of_last_copy(here: DeviceCalls, calls: _Ints, keys: _Ints) -> _Ints:
+def _stream_of_last_copy(here: DeviceCalls, calls: Ints, keys: Ints) -> Ints:
     """Give the stream of the copy that the thread launched last before each call.
 
     -1 where the last thing launched is no copy: ``.item()`` copies and waits at once. So too
@@ -153,9 +145,7 @@ def _stream_of_last_copy(here: DeviceCalls, calls: _Ints, keys: _Ints) -> _Ints:
     return np.where((last >= 0) & is_copy[last] & explains, keys[last], -1)
 
 
-def _nearest_work(
-    here: DeviceCalls, calls: _Ints, *, by_event: bool = False
-) -> tuple[_Ints, _Ints]:
+def _nearest_work(here: DeviceCalls, calls: Ints, *, by_event: bool = False) -> tuple[Ints, Ints]:
     """Find for each call the last work launched before it that ends shortly before it returns.
 
     Of each stream it is the last, or by an event the last before one was recorded.
@@ -176,7 +166,7 @@ def _nearest_work(
 
 def _event_syncs(here: DeviceCalls, events: Events) -> _Waits:
     """Let event synchronisation wait for what was on the stream when the event was recorded."""
-    calls = here.calls(_EVENT_SYNC)
+    calls = here.calls("event sync")
     if not events.are_stated:
         return [(*_nearest_work(here, calls, by_event=True), True)]
     which, rows = events.queued_at_records(calls)
@@ -192,10 +182,12 @@ def _copies(here: DeviceCalls) -> _Waits:
     trace = here.trace
     copies = np.flatnonzero(trace.category_mask("memcpy") & (here.launcher >= 0))
     launch = here.launcher[copies]
-    synchronous = (trace.name_mask(_COPY_CALL) & ~trace.name_mask(_ASYNCHRONOUS))[launch]
-    from_pageable = trace.name_mask(_FROM_PAGEABLE)[copies]
-    waits = trace.name_mask(BLOCKING_COPY)[copies] | (
-        synchronous & ~from_pageable & ~trace.name_mask(_ON_DEVICE)[copies]
+    synchronous = (
+        trace.name_mask(pattern("copy")) & ~trace.name_mask(pattern("asynchronous copy"))
+    )[launch]
+    from_pageable = trace.name_mask(COPY_FROM_PAGEABLE)[copies]
+    waits = trace.name_mask(COPY_TO_PAGEABLE)[copies] | (
+        synchronous & ~from_pageable & ~trace.name_mask(COPY_ON_DEVICE)[copies]
     )
     staged = from_pageable & (trace.column("bytes")[copies] > STAGED_COPY_BYTES)
     chosen = waits | staged

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.kernels.strings import intern_spans
@@ -22,6 +21,7 @@ from nadi.link.operator_effects import (
     effects_by_name,
     effects_of_schema,
 )
+from nadi.model.arrays import Bools, Ints, Ints32
 from nadi.model.attributes import Attributes
 from nadi.model.issues import IssueLog
 from nadi.model.operands import TensorUses, tensor_uses
@@ -29,9 +29,6 @@ from nadi.model.schema import DEPS, TENSOR_DEPS
 from nadi.model.trace import Trace
 
 __all__ = ["find_tensor_deps", "run_edges", "tensor_deps"]
-
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 
 
 def tensor_deps(trace: Trace) -> pl.DataFrame:
@@ -53,7 +50,7 @@ def tensor_deps(trace: Trace) -> pl.DataFrame:
     return find_tensor_deps(trace, rows, trace.column("start"), IssueLog())
 
 
-def find_tensor_deps(host: Trace, row_of_node: _Ints, start: _Ints, log: IssueLog) -> pl.DataFrame:
+def find_tensor_deps(host: Trace, row_of_node: Ints, start: Ints, log: IssueLog) -> pl.DataFrame:
     """Find the dependencies of a host trace by tensors, for the trace that it is linked to.
 
     Parameters
@@ -102,7 +99,7 @@ def find_tensor_deps(host: Trace, row_of_node: _Ints, start: _Ints, log: IssueLo
     return DEPS.build(int(kept.sum()), columns)
 
 
-def _effects_of_nodes(host: Trace, attributes: Attributes) -> tuple[list[Effects], _Ints]:
+def _effects_of_nodes(host: Trace, attributes: Attributes) -> tuple[list[Effects], Ints]:
     """Give different effects, and which of them each node has; int64, shape (nodes,)."""
     effects = [Effects((0,), (0,))]
     of_node = np.zeros(host.nodes.height, dtype=np.int64)
@@ -130,9 +127,7 @@ def _effects_of_nodes(host: Trace, attributes: Attributes) -> tuple[list[Effects
     return [*effects, KERNEL_EFFECTS], of_node
 
 
-def _texts_of_nodes(
-    attributes: Attributes, name: str
-) -> list[tuple[_Ints, npt.NDArray[np.int32], list[str]]]:
+def _texts_of_nodes(attributes: Attributes, name: str) -> list[tuple[Ints, Ints32, list[str]]]:
     """Give the nodes that have an attribute, the number of its text, and the texts, if any."""
     rows = attributes.rows_named(name)
     rows = rows[(attributes.node[rows] >= 0) & (attributes.length[rows] > 0)]
@@ -146,7 +141,7 @@ def _texts_of_nodes(
     return [(attributes.node[rows].astype(np.int64), codes, texts)]
 
 
-def _order_of_issue(host: Trace) -> _Ints:
+def _order_of_issue(host: Trace) -> Ints:
     """Give the nodes in the order of their ids; a parent comes before what it encloses."""
     ids = host.column("id")
     order = np.argsort(ids, kind="stable")
@@ -158,7 +153,7 @@ def _order_of_issue(host: Trace) -> _Ints:
     return order if (place[parent[nested]] < place[nested]).all() else np.arange(order.size)
 
 
-def _ordered_parents(host: Trace, order: _Ints) -> _Ints:
+def _ordered_parents(host: Trace, order: Ints) -> Ints:
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
     parent = host.column("parent")[order]
@@ -166,7 +161,7 @@ def _ordered_parents(host: Trace, order: _Ints) -> _Ints:
     return np.where(found < np.arange(order.size), found, -1)  # the kernels climb towards 0
 
 
-def _uses(recorded: TensorUses, effects: list[Effects], of_node: _Ints, order: _Ints) -> Uses:
+def _uses(recorded: TensorUses, effects: list[Effects], of_node: Ints, order: Ints) -> Uses:
     """Bring the uses into order, each with what its operation does to the tensor."""
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
@@ -186,18 +181,18 @@ def _uses(recorded: TensorUses, effects: list[Effects], of_node: _Ints, order: _
     )
 
 
-def _flags(recorded: TensorUses, effects: list[Effects], of_node: _Ints) -> _Ints:
+def _flags(recorded: TensorUses, effects: list[Effects], of_node: Ints) -> Ints:
     """Look up what the operation of each use does at its position; int64, shape (uses,)."""
     lists = [flags for some in effects for flags in (some.inputs, some.outputs)]
     length = np.array([len(flags) for flags in lists])
     first = np.cumsum(length) - length
     flat = np.concatenate([np.array(flags, dtype=np.int64) for flags in lists])
     which = 2 * of_node[recorded.node] + recorded.is_output
-    flags: _Ints = flat[first[which] + np.minimum(recorded.position, length[which] - 1)]
+    flags: Ints = flat[first[which] + np.minimum(recorded.position, length[which] - 1)]
     return flags
 
 
-def run_edges(uses: Uses, parent: _Ints, last_inside: _Ints, num_storages: int) -> Edges:
+def run_edges(uses: Uses, parent: Ints, last_inside: Ints, num_storages: int) -> Edges:
     """Run :func:`find_edges` in space that suffices, trying little first."""
     num_segments = num_storages + 2 * uses.flags.size + 2
     room = 2 * uses.flags.size + 1024
@@ -216,7 +211,7 @@ def run_edges(uses: Uses, parent: _Ints, last_inside: _Ints, num_storages: int) 
         room *= 4
 
 
-def _note_guesses(recorded: TensorUses, guessed: _Bools, log: IssueLog) -> None:
+def _note_guesses(recorded: TensorUses, guessed: Bools, log: IssueLog) -> None:
     with_tensors = np.zeros(guessed.size, dtype=np.bool_)
     with_tensors[recorded.node] = True
     log.add(
@@ -231,7 +226,7 @@ def _note_guesses(recorded: TensorUses, guessed: _Bools, log: IssueLog) -> None:
     )  # fmt: skip
 
 
-def _possible(start: _Ints, src: _Ints, dst: _Ints, num_before: int, log: IssueLog) -> _Bools:
+def _possible(start: Ints, src: Ints, dst: Ints, num_before: int, log: IssueLog) -> Bools:
     """Tell which dependencies the measured times allow; bool, shape (dependencies,)."""
     if (start < 0).all():
         return np.ones(src.size, dtype=np.bool_)

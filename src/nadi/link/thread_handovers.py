@@ -9,19 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.kernels.intervals import expand_ranges
 from nadi.link.launches import find_rows, host_work
 from nadi.link.nesting import Nesting
+from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import LABELS
 from nadi.model.trace import Trace
 
 __all__ = ["forward_to_backward", "hand_overs"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
-_Found = list[tuple[str, tuple[_Ints, _Ints]]]
+_Found = list[tuple[str, tuple[Ints, Ints]]]
 
 _BACKWARD = r"^autograd::engine::evaluate_function"
 _SHORTEST_WAIT_NS = 30_000
@@ -36,13 +34,13 @@ class _Stretches:
     (``2 * row + is_end``); ``begin`` and ``end`` are their times in ns.
     """
 
-    thread: _Ints
-    before: _Ints
-    after: _Ints
-    begin: _Ints
-    end: _Ints
+    thread: Ints
+    before: Ints
+    after: Ints
+    begin: Ints
+    end: Ints
 
-    def __getitem__(self, chosen: _Ints | _Bools) -> _Stretches:
+    def __getitem__(self, chosen: Ints | Bools) -> _Stretches:
         return _Stretches(
             self.thread[chosen], self.before[chosen], self.after[chosen],
             self.begin[chosen], self.end[chosen],
@@ -64,7 +62,7 @@ def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
     )
 
 
-def forward_to_backward(trace: Trace) -> tuple[_Ints, _Ints]:
+def forward_to_backward(trace: Trace) -> tuple[Ints, Ints]:
     """Pair the forward operation with the backward one of the same sequence number.
 
     Returns
@@ -87,7 +85,7 @@ def forward_to_backward(trace: Trace) -> tuple[_Ints, _Ints]:
     return source[ended], backward[ended]
 
 
-def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: _Bools) -> _Stretches:
+def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: Bools) -> _Stretches:
     """Find the stretches of 30 us or more that belong to no node but those of ``is_idle``."""
     start, thread = trace.column("start"), trace.column("thread")
     row = nesting.rows[nesting.boundary // 2]
@@ -102,7 +100,7 @@ def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: _Bools) -> _Stretch
     return _Stretches(thread[row[at]], vertex[at - 1], vertex[at], time[at - 1], time[at])
 
 
-def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: _Bools, asks: _Bools) -> _Found:
+def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: Bools, asks: Bools) -> _Found:
     """Take a stretch that ends within 500 us after gloo's work for the wait for that work.
 
     It waits for all of gloo's work that ends in it. Only a thread that asks gloo for work
@@ -126,7 +124,7 @@ def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: _Bools, asks: 
 
 
 def _waits_for_workers(
-    trace: Trace, nesting: Nesting, stretches: _Stretches, is_gloo: _Bools
+    trace: Trace, nesting: Nesting, stretches: _Stretches, is_gloo: Bools
 ) -> _Found:
     """Take a stretch of the main thread in which another thread begins work for a hand-over.
 
@@ -146,7 +144,7 @@ def _waits_for_workers(
     return found
 
 
-def _episodes(trace: Trace, waiting: _Stretches, work: _Ints) -> _Found:
+def _episodes(trace: Trace, waiting: _Stretches, work: Ints) -> _Found:
     """Link each stretch to the first and the last work that lies in it."""
     start = trace.column("start")[work]
     end = np.maximum.accumulate(start + trace.column("duration")[work])
@@ -163,7 +161,7 @@ def _episodes(trace: Trace, waiting: _Stretches, work: _Ints) -> _Found:
     ]
 
 
-def _returns(work: _Ints, after: _Ints) -> _Found:
+def _returns(work: Ints, after: Ints) -> _Found:
     """Let the boundary that ends a wait come after the work waited for."""
     at_end = after % 2 == 1
     row = after // 2

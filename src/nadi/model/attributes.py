@@ -21,6 +21,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import FormatError
+from nadi.model.arrays import Bools, Bytes, Ints, Ints32
 from nadi.model.attribute_kernels import count_attributes, place_attributes, place_spans
 from nadi.model.protobuf_values import SCALAR_TYPES, bits_of, pack_list, unpack_list, value_of
 from nadi.model.schema import ATTRIBUTE_TYPES, ATTRS
@@ -30,7 +31,6 @@ __all__ = [
     "Part", "combined", "empty_columns",
 ]  # fmt: skip
 
-Ints = npt.NDArray[np.int64]
 CODES = {name: code for code, name in enumerate(ATTRIBUTE_TYPES)}
 _NUMBERS = tuple(name for name in SCALAR_TYPES if name not in ("string", "bytes"))
 # attributes of these types are spans of bytes; the others are numbers, or nothing at all
@@ -41,8 +41,7 @@ _TEXTS = ("string", "operand", "json", "doc_string")
 _INTEGERS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64")
 _EMPTY = np.zeros(0, dtype=np.uint8)
 _IS_SPAN = np.isin(np.arange(len(ATTRIBUTE_TYPES)), list(SPAN_CODES))
-_Codes = npt.NDArray[np.int32]
-_Columns = tuple[_Codes, _Codes, npt.NDArray[np.uint8], Ints, _Codes]
+_Columns = tuple[Ints32, Ints32, Bytes, Ints, Ints32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,13 +68,13 @@ class Attributes:
         The bytes that spans lie in, uint8.
     """
 
-    node: npt.NDArray[np.int32]
-    name: npt.NDArray[np.int32]
-    type: npt.NDArray[np.uint8]
+    node: Ints32
+    name: Ints32
+    type: Bytes
     value: Ints
-    length: npt.NDArray[np.int32]
+    length: Ints32
     names: tuple[str, ...]
-    buffers: tuple[npt.NDArray[np.uint8], ...]
+    buffers: tuple[Bytes, ...]
 
     @staticmethod
     def empty() -> Attributes:
@@ -95,7 +94,7 @@ class Attributes:
         return np.cumsum([0, *sizes], dtype=np.int64)
 
     @property
-    def is_span(self) -> npt.NDArray[np.bool_]:
+    def is_span(self) -> Bools:
         """Which are spans of bytes; bool, shape (attributes,)."""
         return np.asarray(_IS_SPAN[self.type])
 
@@ -118,7 +117,7 @@ class Attributes:
             return np.zeros(0, dtype=np.int64)
         return np.flatnonzero(self.name == self.names.index(name))
 
-    def nodes_with(self, name: str) -> npt.NDArray[np.int32]:
+    def nodes_with(self, name: str) -> Ints32:
         """Give the nodes that have an attribute of a name, ascending; shape (such nodes,)."""
         return self.node[self.rows_named(name)]
 
@@ -200,7 +199,7 @@ class Attributes:
         """Give the attributes of both; in a node those of ``other`` come last."""
         return combined([Part(self), Part(other)])
 
-    def filtered(self, kept: npt.NDArray[np.bool_]) -> Attributes:
+    def filtered(self, kept: Bools) -> Attributes:
         """Give the attributes that a mask keeps; bool, shape (attributes,)."""
         rows = np.flatnonzero(kept)
         return self._at(rows, self.node[rows])
@@ -220,7 +219,7 @@ class Attributes:
         value[rows] = first
         return replace(self, value=value, buffers=(out,))
 
-    def _at(self, rows: Ints, node: npt.NDArray[np.int32]) -> Attributes:
+    def _at(self, rows: Ints, node: Ints32) -> Attributes:
         return Attributes(
             node=node,
             name=self.name[rows],
@@ -241,13 +240,13 @@ class Attributes:
                 self.python_value(row),
             )
 
-    def bytes(self) -> npt.NDArray[np.uint8]:
+    def bytes(self) -> Bytes:
         """Give all buffers as one, which ``value`` counts through; uint8."""
         if len(self.buffers) == 1:
             return self.buffers[0]
         return np.concatenate(self.buffers) if self.buffers else _EMPTY
 
-    def bytes_around(self, rows: Ints) -> tuple[npt.NDArray[np.uint8], int]:
+    def bytes_around(self, rows: Ints) -> tuple[Bytes, int]:
         """Give bytes that the spans of some rows lie in, and how many bytes stand before these.
 
         The buffers of a large trace are not copied together for spans that all lie in one, as
@@ -276,7 +275,7 @@ class Part(NamedTuple):
 
     attributes: Attributes
     new_row: Ints | None = None
-    is_kept: npt.NDArray[np.bool_] | None = None
+    is_kept: Bools | None = None
 
 
 def combined(parts: Sequence[Part]) -> Attributes:
@@ -344,7 +343,7 @@ class LazyAttributes:
     def __init__(
         self,
         load: Callable[[], Attributes],
-        find_nodes: Callable[[str], npt.NDArray[np.int32] | None] = lambda _: None,
+        find_nodes: Callable[[str], Ints32 | None] = lambda _: None,
     ) -> None:
         self._load = load
         self._find_nodes = find_nodes
@@ -358,7 +357,7 @@ class LazyAttributes:
             self._load = lambda: value  # lets go of what they were read from
         return value
 
-    def nodes_with(self, name: str) -> npt.NDArray[np.int32]:
+    def nodes_with(self, name: str) -> Ints32:
         """Give the nodes that have an attribute of a name, ascending; shape (such nodes,)."""
         found = self._find_nodes(name)
         return self.value.nodes_with(name) if found is None else found

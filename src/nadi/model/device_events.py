@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nadi.model.ancestors import nearest
+from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import Attributes
 from nadi.model.schema import DEVICE_EVENTS, DEVICE_WORK
 
 __all__ = ["device_frame"]
 
-_Ints = npt.NDArray[np.int64]
 # attributes of host nodes, and the columns that they fill
 _TEXTS = {
     "op_schema": "op_schema",
@@ -47,7 +47,7 @@ def device_frame(nodes: pl.DataFrame, attributes: Attributes) -> pl.DataFrame:
     of = _operations(nodes, attributes)[rows]
     known = of >= 0
     host_rows, place = np.unique(of[known], return_inverse=True)
-    columns: dict[str, pl.Series | _Ints] = {name: nodes[name][rows] for name in _AS_THEY_ARE}
+    columns: dict[str, pl.Series | Ints] = {name: nodes[name][rows] for name in _AS_THEY_ARE}
     columns["node"] = rows
     columns["et_node"] = np.where(known, nodes["id"].to_numpy()[of], -1)
     names = nodes["name"].cast(pl.String).gather(host_rows)
@@ -57,7 +57,7 @@ def device_frame(nodes: pl.DataFrame, attributes: Attributes) -> pl.DataFrame:
     return DEVICE_EVENTS.build(rows.size, columns)
 
 
-def _operations(nodes: pl.DataFrame, attributes: Attributes) -> _Ints:
+def _operations(nodes: pl.DataFrame, attributes: Attributes) -> Ints:
     """Give for each node the row of the operation behind it that the host trace knows, or -1."""
     is_host = np.zeros(nodes.height, dtype=np.bool_)
     # the host trace says this of every node, and no other file says it
@@ -65,14 +65,11 @@ def _operations(nodes: pl.DataFrame, attributes: Attributes) -> _Ints:
     found = np.where(is_host, np.arange(nodes.height), -1)
     parent = nodes["parent"].to_numpy()
     work = np.flatnonzero(nodes["category"].is_in(DEVICE_WORK).to_numpy())
-    around = parent[work]
-    while (lost := (around >= 0) & ~is_host[around]).any():
-        around[lost] = parent[around[lost]]
-    found[work] = around
+    found[work] = nearest(parent[work], parent, is_host)
     return found
 
 
-def _texts(attributes: Attributes, name: str, nodes: _Ints) -> pl.Series:
+def _texts(attributes: Attributes, name: str, nodes: Ints) -> pl.Series:
     """Give an attribute of some nodes, in ascending order, as text; empty where it is absent."""
     texts = np.full(nodes.size, "", dtype=np.object_)
     rows = attributes.rows_named(name)
@@ -84,7 +81,7 @@ def _texts(attributes: Attributes, name: str, nodes: _Ints) -> pl.Series:
     return pl.Series(texts.tolist(), dtype=pl.String)
 
 
-def _spread(texts: pl.Series, place: _Ints, known: npt.NDArray[np.bool_]) -> pl.Series:
+def _spread(texts: pl.Series, place: Ints, known: Bools) -> pl.Series:
     """Put texts at the events that are known; nothing at others."""
     at = np.full(known.size, texts.len(), dtype=np.int64)
     at[known] = place

@@ -15,10 +15,10 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.kernels.tensor_accesses import byte_ranges
+from nadi.model.arrays import Bools, Bytes, Ints, Ints32
 from nadi.model.attributes import CODES, Attributes
 from nadi.model.operand_kernels import Leaves, Names, Tensors, bound_items, read_operands
 from nadi.model.schema import OPERANDS, TENSORS, UNREADABLE
@@ -32,9 +32,6 @@ _WORD_SIZE = 8
 _SETS_AT_ONCE = 1 << 14
 _NO_MEMORY = "meta"  # the device of tensors that have a shape and no data
 _WORDS = {"True": "true", "False": "false", "None": "null"}
-_Ints = npt.NDArray[np.int64]
-_Ints32 = npt.NDArray[np.int32]
-_Bytes = npt.NDArray[np.uint8]
 
 
 class OperandTables(NamedTuple):
@@ -102,23 +99,23 @@ class TensorUses(NamedTuple):
         Uses for whose tensor no strides are recorded: it is taken to be contiguous.
     """
 
-    node: _Ints
-    position: _Ints
-    is_output: npt.NDArray[np.bool_]
-    tensor: _Ints
-    identity: _Ints
-    storage: _Ints
-    device: _Ints
-    begin: _Ints
-    end: _Ints
-    is_word: npt.NDArray[np.bool_]
+    node: Ints
+    position: Ints
+    is_output: Bools
+    tensor: Ints
+    identity: Ints
+    storage: Ints
+    device: Ints
+    begin: Ints
+    end: Ints
+    is_word: Bools
     num_tensors: int
     num_storages: int
     num_without_strides: int
     devices: tuple[str, ...]
 
 
-def tensor_uses(attributes: Attributes, chosen: npt.NDArray[np.bool_] | None = None) -> TensorUses:
+def tensor_uses(attributes: Attributes, chosen: Bools | None = None) -> TensorUses:
     """Read where in memory the tensors of some nodes lie, without making tables.
 
     Parameters
@@ -169,8 +166,8 @@ def tensor_uses(attributes: Attributes, chosen: npt.NDArray[np.bool_] | None = N
 
 
 def _uses(
-    text: _Bytes, start: _Ints, length: _Ints, sets: _Ints
-) -> tuple[tuple[_Ints, _Ints, _Ints], _Ints, list[str]]:
+    text: Bytes, start: Ints, length: Ints, sets: Ints
+) -> tuple[tuple[Ints, Ints, Ints], Ints, list[str]]:
     """Read the tensors of some sets of texts.
 
     Returns
@@ -203,7 +200,7 @@ def _uses(
     return (set_, position, tensor), columns, _texts(text, names, code)
 
 
-def _read(text: _Bytes, start: _Ints, length: _Ints) -> tuple[Leaves, Tensors, Names, int]:
+def _read(text: Bytes, start: Ints, length: Ints) -> tuple[Leaves, Tensors, Names, int]:
     """Read sets of four texts; also gives how many texts could not be read."""
     values, dims = length[:, :1].copy(), length.copy()
     dims[:, [0, 2]] = 0
@@ -215,9 +212,7 @@ def _read(text: _Bytes, start: _Ints, length: _Ints) -> tuple[Leaves, Tensors, N
     return leaves, tensors, names, read_operands(text, start, length, leaves, tensors, names)
 
 
-def _spans(
-    attributes: Attributes, chosen: npt.NDArray[np.bool_] | None = None
-) -> tuple[_Bytes, _Ints, _Ints]:
+def _spans(attributes: Attributes, chosen: Bools | None = None) -> tuple[Bytes, Ints, Ints]:
     """Give the bytes, and start and length of the texts of each node's inputs and outputs."""
     number = {name: place for place, name in enumerate(OPERAND_NAMES)}
     place_of = np.array([number.get(name, -1) for name in attributes.names] or [-1])
@@ -240,13 +235,13 @@ def _spans(
 def _room(num_sets: int, num_items: int, num_dims: int) -> tuple[Leaves, Tensors, Names]:
     """Make arrays that surely suffice; memory that stays untouched costs nothing."""
 
-    def ints(size: int) -> _Ints32:
+    def ints(size: int) -> Ints32:
         return np.empty(size, dtype=np.int32)
 
-    def slots(size: int) -> _Ints32:
+    def slots(size: int) -> Ints32:
         return np.zeros(1 << (2 * size + 2).bit_length(), dtype=np.int32)
 
-    def one() -> _Ints:
+    def one() -> Ints:
         return np.zeros(1, dtype=np.int64)
 
     num_leaves = num_items + len(_KINDS) * num_sets
@@ -276,7 +271,7 @@ def _room(num_sets: int, num_items: int, num_dims: int) -> tuple[Leaves, Tensors
     return leaves, tensors, names
 
 
-def _texts(text: _Bytes, names: Names, chosen: _Ints32 | None = None) -> list[str]:
+def _texts(text: Bytes, names: Names, chosen: Ints32 | None = None) -> list[str]:
     """Give every text that was met, or those of some numbers."""
     rows = np.arange(int(names.size[0])) if chosen is None else chosen
     spans = zip(names.start[rows].tolist(), names.length[rows].tolist(), strict=True)
@@ -285,7 +280,7 @@ def _texts(text: _Bytes, names: Names, chosen: _Ints32 | None = None) -> list[st
     return [str(view[start : start + length], "utf-8", "replace") for start, length in spans]
 
 
-def _operands(leaves: Leaves, sets: _Ints, texts: list[str]) -> pl.DataFrame:
+def _operands(leaves: Leaves, sets: Ints, texts: list[str]) -> pl.DataFrame:
     size = int(leaves.size[0])
     of_set, position = sets[leaves.set[:size]], leaves.position[:size]
     types, values = leaves.type[:size], leaves.value[:size]
@@ -303,7 +298,7 @@ def _operands(leaves: Leaves, sets: _Ints, texts: list[str]) -> pl.DataFrame:
     return OPERANDS.build(size, {name: pl.Series(column) for name, column in columns.items()})
 
 
-def _apply(function: Callable[[str], str], texts: list[str], numbers: _Ints32) -> list[str]:
+def _apply(function: Callable[[str], str], texts: list[str], numbers: Ints32) -> list[str]:
     """Apply a function to the texts that are among ``numbers``; the others are left empty."""
     used = np.zeros(2 * len(texts) + 1, dtype=np.bool_)
     used[numbers] = True  # -1 is the last
@@ -314,7 +309,7 @@ def _apply(function: Callable[[str], str], texts: list[str], numbers: _Ints32) -
 
 
 def _chosen(
-    numbers: _Ints32, texts: list[str], otherwise: str, dtype: pl.DataType
+    numbers: Ints32, texts: list[str], otherwise: str, dtype: pl.DataType
 ) -> pl.Series:  # fmt: skip
     """Give the text of each number; ``otherwise`` for -1."""
     rows = np.where(numbers < 0, len(texts), numbers).astype(np.uint32)
@@ -363,7 +358,7 @@ def _tensors(tensors: Tensors, texts: list[str]) -> pl.DataFrame:
     return TENSORS.build(size, columns)
 
 
-def _lists(items: _Ints, first: _Ints, length: _Ints32) -> pl.Series:
+def _lists(items: Ints, first: Ints, length: Ints32) -> pl.Series:
     """Give a series of lists, each a span of ``items``."""
     parts = [pl.Series([], dtype=pl.List(pl.Int64))]
     order = np.empty(length.size, dtype=np.uint32)

@@ -6,8 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+from nadi.model.arrays import Bytes
 
 __all__ = ["Provenance", "Source"]
 
@@ -22,7 +21,7 @@ class Source:
     hash: str
 
     @classmethod
-    def of(cls, path: str, format_name: str, stored: npt.NDArray[np.uint8]) -> Source:
+    def of(cls, path: str, format_name: str, stored: Bytes) -> Source:
         """Describe a file by its bytes, uint8, which are hashed when somebody asks.
 
         Hashing takes as long as reading, and few who read a trace look at it.

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import Attributes, LazyAttributes, Part
 from nadi.model.device_events import device_frame
 from nadi.model.operands import OperandTables, operand_tables
@@ -104,15 +103,15 @@ class Trace:
         """
         return device_frame(self.nodes, self.attributes)
 
-    def column(self, name: str) -> npt.NDArray[np.int64]:
+    def column(self, name: str) -> Ints:
         """Give an integer column of ``nodes`` as int64, shape (nodes,)."""
         return self.nodes[name].to_numpy()
 
-    def category_mask(self, *categories: str) -> npt.NDArray[np.bool_]:
+    def category_mask(self, *categories: str) -> Bools:
         """Tell which nodes are of one of ``categories``; bool, shape (nodes,)."""
         return self.nodes["category"].is_in(categories).to_numpy()
 
-    def name_mask(self, pattern: str) -> npt.NDArray[np.bool_]:
+    def name_mask(self, pattern: str) -> Bools:
         """Tell which nodes have a name in which a regular expression is found (Rust's syntax).
 
         bool, shape (nodes,). Each different name is looked at once.

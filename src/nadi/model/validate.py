@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import topological_order
+from nadi.model.arrays import Bools, Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schema import CATEGORIES, GIVEN_DEPS, TABLES
 from nadi.model.trace import Job, Trace
 
 __all__ = ["RULES", "cycle_row", "validate_job", "validate_trace"]
 
-_Bools = npt.NDArray[np.bool_]
 
 _END_OF_TIME = 2**63 - 1
 
@@ -68,7 +67,7 @@ def _check_clocks(job: Job, log: IssueLog) -> None:
     _report(log, "clocks.shift", outside.to_numpy())
 
 
-def _report(log: IssueLog, code: str, broken: _Bools) -> None:
+def _report(log: IssueLog, code: str, broken: Bools) -> None:
     rows = np.flatnonzero(broken)
     first = f"; first in row {rows[0]}" if rows.size else ""
     table = code.partition(".")[0]
@@ -90,7 +89,7 @@ def _check_nodes(trace: Trace, log: IssueLog) -> None:
     _report(log, "nodes.group", (group < -1) | (group >= trace.groups.height))
 
 
-def _out_of_order(trace: Trace) -> _Bools:
+def _out_of_order(trace: Trace) -> Bools:
     """Tell of each row but the first whether it should stand before the one above it."""
     rank = {category: number for number, category in enumerate(CATEGORIES)}
     category = trace.nodes["category"].cast(pl.String).replace_strict(rank, return_dtype=pl.Int64)
@@ -128,7 +127,7 @@ def _check_deps(trace: Trace, log: IssueLog) -> None:
     _report(log, "nodes.cycle", in_cycle)
 
 
-def cycle_row(num_nodes: int, src: npt.NDArray[np.int64], dst: npt.NDArray[np.int64]) -> int:
+def cycle_row(num_nodes: int, src: Ints, dst: Ints) -> int:
     """Give a node that waits for itself by way of others, or -1. O(nodes + dependencies)."""
     if (src < dst).all():
         return -1

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import UsageError
@@ -22,6 +21,7 @@ from nadi.formats.timeline.timeline_values import (
 from nadi.formats.timeline.tracks import find_lanes, lane_suffix
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import Replay
+from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schedule import Schedule
 from nadi.model.trace import Job
@@ -36,7 +36,6 @@ __all__ = [
     "write_timelines",
 ]
 
-_Ints = npt.NDArray[np.int64]
 
 _PATH_TITLE = "critical path"
 _BEFORE, _AFTER = "before", "after"
@@ -335,7 +334,7 @@ def _path_slices(critical: CriticalPath, tracks: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _arrows(part: TimelinePart, operations: pl.DataFrame, number: int) -> npt.NDArray[np.int64]:
+def _arrows(part: TimelinePart, operations: pl.DataFrame, number: int) -> Ints:
     """Draw the path from operation to operation, but not into and out of nested ones.
 
     Both ends of an arrow hold on to the start of a slice: there a viewer finds the slice

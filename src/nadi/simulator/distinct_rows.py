@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
+
+from nadi.model.arrays import Ints
 
 __all__ = ["number_rows"]
 
-_Ints = npt.NDArray[np.int64]
 _LARGEST = 2**62
 
 
-def number_rows(columns: Sequence[_Ints]) -> tuple[_Ints, _Ints]:
+def number_rows(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
     """Give a number to each different row, from 0, in ascending order of the columns.
 
     Sorted as one number each, or found by a hash where that would be too large: ``numpy.unique``
@@ -41,7 +41,7 @@ def number_rows(columns: Sequence[_Ints]) -> tuple[_Ints, _Ints]:
     return number, order[is_new].astype(np.int64, copy=False)
 
 
-def _as_one(columns: Sequence[_Ints]) -> _Ints | None:
+def _as_one(columns: Sequence[Ints]) -> Ints | None:
     """Put each row into one number, in the same order; None if that would be too large."""
     key, span = np.zeros(columns[0].size, dtype=np.int64), 1
     for column in columns if key.size else ():
@@ -54,7 +54,7 @@ def _as_one(columns: Sequence[_Ints]) -> _Ints | None:
     return key
 
 
-def _by_hash(columns: Sequence[_Ints]) -> tuple[_Ints, _Ints]:
+def _by_hash(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
     names = [str(number) for number in range(len(columns))]
     rows = pl.DataFrame(dict(zip(names, columns, strict=True)))
     different = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from nadi.model.arrays import Ints
 from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.engine import machine_state as M
 from nadi.simulator.engine.machine_state import Machine
@@ -14,7 +14,6 @@ from nadi.simulator.lowering.task_tables import Tables
 
 __all__ = ["Trail", "trail_of"]
 
-Ints = npt.NDArray[np.int64]
 _KEPT = {
     "rank": M.N_RANK,
     "kind": M.N_KIND,

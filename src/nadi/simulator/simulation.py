@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog, summed_issues
 from nadi.model.schedule import Schedule
 from nadi.model.schema import NODE_KINDS, SCHEDULE
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Simulation"]
 
-Ints = npt.NDArray[np.int64]
 _RESOURCES = ("cpu", "compute", "communication", "")  # by slot
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.model.arrays import Bools, Ints
 from nadi.units import exact_ns, plain_number
 from nadi.whatif.selection import Selection, covered, launchers, outermost, select
 
 __all__ = ["NoGaps", "NoOverhead", "Scale", "SetTime", "is_work", "later_edges"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 _LONGEST_NS = 2**62
 _OVERHEADS = (EdgeKind.LAUNCH, EdgeKind.STREAM)
 
@@ -126,18 +124,18 @@ class NoGaps:
         return graph.with_weights(np.where(gap, 0, graph.weight))
 
 
-def is_work(graph: EventGraph) -> _Bools:
+def is_work(graph: EventGraph) -> Bools:
     """Tell which edges are time spent by an operation, and not an overhead between two."""
     work = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.KERNEL, EdgeKind.COMMUNICATION)
     return np.isin(graph.edge_kind, work)
 
 
-def later_edges(graph: EventGraph, since: int) -> _Bools:
+def later_edges(graph: EventGraph, since: int) -> Bools:
     """Tell which edges begin at a moment or after it; bool, shape (edges,)."""
     return graph.time[graph.in_src] >= since
 
 
-def _shares(weight: _Ints, of: _Ints, total: int, num_ops: int) -> _Ints:
+def _shares(weight: Ints, of: Ints, total: int, num_ops: int) -> Ints:
     """Part ``total`` ns among the edges of each operation as their weights are, to the ns."""
     order = np.argsort(of, kind="stable")
     of_sorted = of[order]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
+from nadi.model.arrays import Bools, Ints
 from nadi.units import format_count
 from nadi.whatif.rewiring import (
     calls_without_work,
@@ -21,9 +21,6 @@ from nadi.whatif.rewiring import (
 from nadi.whatif.selection import Selection, launchers, outermost, select
 
 __all__ = ["Fuse", "Graphed"]
-
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,7 @@ class Graphed:
         saved = inside & launches_any[range_of] & ~kept_call
         return _captured(graph, work, first_of[owner], saved, since)
 
-    def _refuse_waits(self, graph: EventGraph, inside: _Bools) -> None:
+    def _refuse_waits(self, graph: EventGraph, inside: Bools) -> None:
         """Raise UsageError if a call inside waits for work that it did not have to queue up for."""
         edges = graph.edges
         waits = np.flatnonzero((edges.kind == EdgeKind.SYNC) & (edges.dst % 2 == 1))
@@ -142,7 +139,7 @@ class Graphed:
             )
 
 
-def _captured(graph: EventGraph, work: _Ints, call: _Ints, saved: _Bools, since: int) -> EventGraph:
+def _captured(graph: EventGraph, work: Ints, call: Ints, saved: Bools, since: int) -> EventGraph:
     """Launch ``work`` by ``call``, and take the time of ``saved`` away."""
     edges = graph.edges
     call_of = np.full(graph.num_ops + 1, -1)

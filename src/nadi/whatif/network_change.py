@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.model.arrays import Ints
 from nadi.units import exact_ns, exact_rate
 from nadi.whatif.duration_changes import later_edges
 
 __all__ = ["Network"]
 
-_Ints = npt.NDArray[np.int64]
 _LONGEST_NS = 2**62
 
 
@@ -67,7 +66,7 @@ class Network:
         return graph.with_weights(weight)
 
 
-def _transfers(graph: EventGraph) -> _Ints:
+def _transfers(graph: EventGraph) -> Ints:
     """Find the edge in which each communication's data is on its way.
 
     That is the way from the meeting of the ranks. Where a rank does not wait for others, or
@@ -86,7 +85,7 @@ def _transfers(graph: EventGraph) -> _Ints:
     return np.sort(edges[order[first]])
 
 
-def _bytes_to_send(graph: EventGraph) -> _Ints:
+def _bytes_to_send(graph: EventGraph) -> Ints:
     """Give the bytes that each communication's rank sends on a ring; -1 where unknown."""
     sizes = [
         pl.Series([len(ranks) for ranks in trace.groups["ranks"].to_list()], dtype=pl.Int64)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
+from nadi.model.arrays import Bools
 from nadi.whatif.rewiring import calls_without_work, into_ops, join, of_ops, without_calls
 from nadi.whatif.selection import Selection, covered, recorded_launchers, select
 
 __all__ = ["Remove"]
-
-_Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Remove:
         return replace(graph, delay=delay).rewired(edges, since)
 
 
-def _with_launched(graph: EventGraph, chosen: _Bools) -> _Bools:
+def _with_launched(graph: EventGraph, chosen: Bools) -> Bools:
     """Add what lies in chosen operations, what that launched, what lies in that, and so on."""
     call = recorded_launchers(graph)
     while True:
@@ -58,7 +56,7 @@ def _with_launched(graph: EventGraph, chosen: _Bools) -> _Bools:
         chosen = wider
 
 
-def _without_meetings(graph: EventGraph, gone: _Bools) -> Edges:
+def _without_meetings(graph: EventGraph, gone: Bools) -> Edges:
     """Give the edges, but for those by which ranks wait in operations that are gone."""
     edges = graph.edges
     hub = 2 * graph.num_ops

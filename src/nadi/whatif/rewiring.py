@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph
+from nadi.model.arrays import Bools
 from nadi.model.schema import DEVICE_WORK
 from nadi.whatif.selection import launchers
 
 __all__ = ["calls_without_work", "into_ops", "is_on_device", "join", "of_ops", "without_calls"]
 
-_Bools = npt.NDArray[np.bool_]
 
-
-def is_on_device(graph: EventGraph) -> _Bools:
+def is_on_device(graph: EventGraph) -> Bools:
     """Tell which operations a device does; bool, shape (ops,)."""
     return graph.gather("category").is_in(DEVICE_WORK).to_numpy()
 
 
-def of_ops(edges: Edges, chosen: _Bools) -> _Bools:
+def of_ops(edges: Edges, chosen: Bools) -> Bools:
     """Tell which edges are time of chosen operations; bool, shape (edges,)."""
     return np.append(chosen, False)[edges.op]
 
 
-def into_ops(edges: Edges, chosen: _Bools) -> _Bools:
+def into_ops(edges: Edges, chosen: Bools) -> Bools:
     """Tell which edges enter a start or end of chosen operations; bool, shape (edges,)."""
     into = np.minimum(edges.dst // 2, chosen.size)  # meetings of ranks come after all operations
     return np.append(chosen, False)[into]
@@ -35,7 +33,7 @@ def join(one: Edges, other: Edges) -> Edges:
     return Edges(*(np.concatenate(pair) for pair in zip(one, other, strict=True)))
 
 
-def calls_without_work(graph: EventGraph, gone: _Bools, since: int) -> _Bools:
+def calls_without_work(graph: EventGraph, gone: Bools, since: int) -> Bools:
     """Tell which calls from ``since`` on launch nothing once operations are gone.
 
     bool, shape (ops,).
@@ -44,11 +42,11 @@ def calls_without_work(graph: EventGraph, gone: _Bools, since: int) -> _Bools:
     launched, left = np.zeros((2, graph.num_ops), dtype=np.bool_)
     launched[call[call >= 0]] = True
     left[call[(call >= 0) & ~gone]] = True
-    found: _Bools = launched & ~left & (graph.time[0 : 2 * graph.num_ops : 2] >= since)
+    found: Bools = launched & ~left & (graph.time[0 : 2 * graph.num_ops : 2] >= since)
     return found
 
 
-def without_calls(edges: Edges, calls: _Bools) -> Edges:
+def without_calls(edges: Edges, calls: Bools) -> Edges:
     """Take the time of calls that are not made any more; nor do these wait before they return."""
     waits = (edges.kind == EdgeKind.SYNC) & (edges.dst % 2 == 1) & into_ops(edges, calls)
     weight = np.where(of_ops(edges, calls), 0, edges.weight)

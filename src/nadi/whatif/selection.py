@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import CATEGORIES, DEVICE_WORK, THREAD_WORK
 from nadi.units import format_count
 
@@ -22,8 +22,6 @@ __all__ = [
     "recorded_launchers", "select",
 ]  # fmt: skip
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 _MAX_NAMES_SHOWN = 3
 _GROUPS_OF_CATEGORIES = {"host": THREAD_WORK, "device": DEVICE_WORK}
 CONDITIONS = ("kind", "rank", "stream", "thread", "in")
@@ -78,7 +76,7 @@ def _written(expression: str, *, one_word: bool = False) -> str:
     return "'" + expression.replace("'", "''") + "'"
 
 
-def select(graph: EventGraph, selection: Selection) -> _Bools:
+def select(graph: EventGraph, selection: Selection) -> Bools:
     """Find the operations of a selection; bool, shape (ops,). O(ops).
 
     Raises
@@ -112,7 +110,7 @@ def select(graph: EventGraph, selection: Selection) -> _Bools:
     return chosen
 
 
-def recorded_launchers(graph: EventGraph) -> _Ints:
+def recorded_launchers(graph: EventGraph) -> Ints:
     """Give the call that each operation was launched by when it was recorded.
 
     int64, shape (ops,), -1 where none is known. Changes of the graph do not change it.
@@ -129,7 +127,7 @@ def recorded_launchers(graph: EventGraph) -> _Ints:
     return launched_by
 
 
-def launchers(graph: EventGraph) -> _Ints:
+def launchers(graph: EventGraph) -> Ints:
     """Give the call that launches each operation now; int64, shape (ops,), -1 where none does."""
     launched_by = np.full(graph.num_ops, -1, dtype=np.int64)
     edges = np.flatnonzero(graph.edge_kind == EdgeKind.LAUNCH)
@@ -137,17 +135,17 @@ def launchers(graph: EventGraph) -> _Ints:
     return launched_by
 
 
-def covered(graph: EventGraph, chosen: _Bools) -> _Bools:
+def covered(graph: EventGraph, chosen: Bools) -> Bools:
     """Add the operations that lie inside a chosen one on its thread. O(ops * depth)."""
     has_parent = graph.op_parent >= 0
     while True:
-        wider: _Bools = chosen | (has_parent & chosen[graph.op_parent])
+        wider: Bools = chosen | (has_parent & chosen[graph.op_parent])
         if (wider == chosen).all():
             return chosen
         chosen = wider
 
 
-def outermost(graph: EventGraph, chosen: _Bools) -> _Ints:
+def outermost(graph: EventGraph, chosen: Bools) -> Ints:
     """Give for each operation the outermost chosen one around it, itself included, or -1.
 
     int64, shape (ops,). O(ops * depth).
@@ -161,22 +159,22 @@ def outermost(graph: EventGraph, chosen: _Bools) -> _Ints:
         found = wider
 
 
-def _inside(graph: EventGraph, around: _Bools) -> _Bools:
+def _inside(graph: EventGraph, around: Bools) -> Bools:
     within = covered(graph, around)
     call = recorded_launchers(graph)
-    strictly: _Bools = (graph.op_parent >= 0) & within[graph.op_parent]
+    strictly: Bools = (graph.op_parent >= 0) & within[graph.op_parent]
     return strictly | ((call >= 0) & within[call])
 
 
-def _of_kind(graph: EventGraph, kind: str) -> _Bools:
+def _of_kind(graph: EventGraph, kind: str) -> Bools:
     if kind == "communication":
-        found: _Bools = (graph.gather("comm_type") != "none").to_numpy()
+        found: Bools = (graph.gather("comm_type") != "none").to_numpy()
         return found
     wanted = _GROUPS_OF_CATEGORIES.get(kind, (kind,))
     return graph.gather("category").is_in(wanted).to_numpy()
 
 
-def _named(graph: EventGraph, expression: str) -> _Bools:
+def _named(graph: EventGraph, expression: str) -> Bools:
     try:
         pattern = compile_expression(expression)
     except ValueError as error:

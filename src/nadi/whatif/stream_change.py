@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.link.tensor_dependencies import tensor_deps
+from nadi.model.ancestors import nearest
+from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import TENSOR_DEPS
 from nadi.whatif.rewiring import is_on_device, join
 from nadi.whatif.selection import Selection, recorded_launchers, select
 
 __all__ = ["MoveToStream"]
-
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -82,13 +80,13 @@ class _Order:
         int64, shape (ops,): the operation before it on its stream, or -1.
     """
 
-    ops: _Ints
-    place: _Ints
-    first: _Ints
-    before: _Ints
+    ops: Ints
+    place: Ints
+    first: Ints
+    before: Ints
 
 
-def _launched(graph: EventGraph) -> _Ints:
+def _launched(graph: EventGraph) -> Ints:
     """Give the moment at which each operation was put on its recorded stream; ns, shape (ops,).
 
     A stream runs its work in the order of launches: so no work counts as launched before
@@ -106,7 +104,7 @@ def _launched(graph: EventGraph) -> _Ints:
     return launched
 
 
-def _order(graph: EventGraph, work: _Ints, stream: _Ints, moment: _Ints) -> _Order:
+def _order(graph: EventGraph, work: Ints, stream: Ints, moment: Ints) -> _Order:
     """Sort work by rank, device, stream, and moment; of equal ones the first recorded first."""
     device = graph.gather("device").to_numpy()
     keys = (stream[work], device[work], graph.op_trace[work])
@@ -134,7 +132,7 @@ def _stream_edges(graph: EventGraph, old: _Order, new: _Order) -> tuple[Edges, E
     return kept, make_edges(2 * new.before[placed] + 1, 2 * placed, usual, EdgeKind.STREAM, placed)
 
 
-def _waits_of_both(graph: EventGraph, old: _Order, moved: _Bools) -> Edges:
+def _waits_of_both(graph: EventGraph, old: _Order, moved: Bools) -> Edges:
     """Let what waits for a stream that is parted wait for both parts, and both for what it did.
 
     A call that waits for the work that it launched waits for no stream.
@@ -157,7 +155,7 @@ def _waits_of_both(graph: EventGraph, old: _Order, moved: _Bools) -> Edges:
     return join(out, into)
 
 
-def _last_of_other(old: _Order, moved: _Bools) -> _Ints:
+def _last_of_other(old: _Order, moved: Bools) -> Ints:
     """Give for work the last before it on its stream that is moved if it is not, or -1."""
     is_moved, places = moved[old.ops], np.arange(old.ops.size)
     last = [np.maximum.accumulate(np.where(is_moved == one, places, -1)) for one in (False, True)]
@@ -168,7 +166,7 @@ def _last_of_other(old: _Order, moved: _Bools) -> _Ints:
     return found
 
 
-def _next_of_other(old: _Order, moved: _Bools) -> _Ints:
+def _next_of_other(old: _Order, moved: Bools) -> Ints:
     """Give for work the next after it on its stream that is moved if it is not, or -1."""
     is_moved, places = moved[old.ops], np.arange(old.ops.size)
     far = old.ops.size
@@ -184,7 +182,7 @@ def _next_of_other(old: _Order, moved: _Bools) -> _Ints:
     return found
 
 
-def _data_edges(graph: EventGraph, moved: _Bools) -> Edges:
+def _data_edges(graph: EventGraph, moved: Bools) -> Edges:
     """Let work wait for the work whose data it uses, where one of both was moved."""
     src, dst = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     operator = _operators(graph)
@@ -212,11 +210,9 @@ def _data_edges(graph: EventGraph, moved: _Bools) -> Edges:
     return make_edges(2 * before + 1, 2 * after, 0, EdgeKind.SYNC, after)
 
 
-def _operators(graph: EventGraph) -> _Ints:
+def _operators(graph: EventGraph) -> Ints:
     """Give the innermost operator in which device work was launched; shape (ops,), or -1."""
-    is_operator = np.append((graph.gather("category") == "operator").to_numpy(), False)
-    found = recorded_launchers(graph)
-    while (outside := (found >= 0) & ~is_operator[found]).any():
-        found = np.where(outside, graph.op_parent[found], found)
+    is_operator = (graph.gather("category") == "operator").to_numpy()
+    found = nearest(recorded_launchers(graph), graph.op_parent, is_operator)
     found[~is_on_device(graph)] = -1
     return found

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import FormatError, UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.model.arrays import Ints
 from nadi.model.schema import COMM_TYPES
 from nadi.model.trace import Job
 from nadi.simulator.distinct_rows import number_rows
@@ -20,7 +20,6 @@ from nadi.simulator.prices import collective_time, message_time, stand_in
 
 __all__ = ["OnSystem", "Prices", "fit_to_system", "prices_on"]
 
-_Ints = npt.NDArray[np.int64]
 _MESSAGES = ("send", "recv")
 _ROOTED = ("broadcast", "scatter"), ("reduce", "gather")  # from the root, to the root
 
@@ -86,7 +85,7 @@ class Prices:
         their place, if that is another type.
     """
 
-    time: _Ints
+    time: Ints
     by_type: pl.DataFrame
 
 
@@ -204,7 +203,7 @@ def _price(
     return collective_time(system, comm_type, size, members, root)
 
 
-def _groups(graph: EventGraph) -> tuple[_Ints, list[tuple[int, ...]]]:
+def _groups(graph: EventGraph) -> tuple[Ints, list[tuple[int, ...]]]:
     """Give each operation's group a number by its members, -1 where they are not stated."""
     number: dict[tuple[int, ...], int] = {}
     of_op = np.full(graph.num_ops, -1, dtype=np.int64)
@@ -217,7 +216,7 @@ def _groups(graph: EventGraph) -> tuple[_Ints, list[tuple[int, ...]]]:
     return of_op, list(number)
 
 
-def _by_type(graph: EventGraph, system: System, comm_type: _Ints, time: _Ints) -> pl.DataFrame:
+def _by_type(graph: EventGraph, system: System, comm_type: Ints, time: Ints) -> pl.DataFrame:
     edges = np.flatnonzero((graph.edge_kind == EdgeKind.COMMUNICATION) & (graph.edge_op >= 0))
     ops = graph.edge_op[edges]
     names = np.array(COMM_TYPES, dtype=object)

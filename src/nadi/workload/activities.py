@@ -12,18 +12,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.graph.event_graph import EventGraph
+from nadi.model.arrays import Bools, Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schema import DEVICE_WORK
 from nadi.workload.thread_pieces import Boundaries, Pieces, cut_threads, find_boundaries
 
 __all__ = ["Activities", "find_activities", "in_microseconds", "in_turns", "with_hand_overs"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
-_Pairs = tuple[_Ints, _Ints]
+_Pairs = tuple[Ints, Ints]
 _MICRO, _HALF_MICRO = 1000, 500  # ns
 _NEVER = 2**62
 _COLUMNS = (
@@ -60,21 +58,21 @@ class Activities:
         with, and the one that it ends with, with what is nested in it.
     """
 
-    trace: _Ints
-    op: _Ints
-    on_thread: _Bools
-    is_comm: _Bools
-    start: _Ints
-    end: _Ints
-    duration: _Ints
-    resource: _Ints
-    src: _Ints
-    dst: _Ints
-    first_of_op: _Ints
-    last_of_op: _Ints
+    trace: Ints
+    op: Ints
+    on_thread: Bools
+    is_comm: Bools
+    start: Ints
+    end: Ints
+    duration: Ints
+    resource: Ints
+    src: Ints
+    dst: Ints
+    first_of_op: Ints
+    last_of_op: Ints
 
 
-def find_activities(graph: EventGraph, comm_ops: _Ints, log: IssueLog) -> Activities:
+def find_activities(graph: EventGraph, comm_ops: Ints, log: IssueLog) -> Activities:
     """Turn an event graph into activities. O(edges log edges).
 
     Parameters
@@ -113,7 +111,7 @@ def _waits(graph: EventGraph, boundaries: Boundaries) -> _Pairs:
 
 
 def _unconnected(
-    graph: EventGraph, boundaries: Boundaries, pieces: Pieces, comm_ops: _Ints
+    graph: EventGraph, boundaries: Boundaries, pieces: Pieces, comm_ops: Ints
 ) -> Activities:
     """List the pieces of threads, then the work of devices; nothing waits for anything yet."""
     work = np.flatnonzero(graph.gather("category").is_in(DEVICE_WORK).to_numpy())
@@ -158,7 +156,7 @@ def _extents(graph: EventGraph, boundaries: Boundaries, pieces: Pieces) -> _Pair
     return extents[0], extents[1]
 
 
-def _stream_keys(graph: EventGraph) -> _Ints:
+def _stream_keys(graph: EventGraph) -> Ints:
     device = graph.gather("device").to_numpy()
     return np.asarray(np.maximum(device, 0) * 2**32 + np.maximum(graph.op_stream, 0), np.int64)
 
@@ -303,7 +301,7 @@ def with_hand_overs(activities: Activities) -> Activities:
     )
 
 
-def in_turns(activities: Activities, src: _Ints, dst: _Ints) -> Activities:
+def in_turns(activities: Activities, src: Ints, dst: Ints) -> Activities:
     """Let communication of a rank begin when other communication of that rank has ended.
 
     Where it went on beside the other its duration is cut, as if all of the time in which both
@@ -321,7 +319,7 @@ def in_turns(activities: Activities, src: _Ints, dst: _Ints) -> Activities:
     return replace(activities, duration=duration, src=pairs[0], dst=pairs[1])
 
 
-def in_microseconds(activities: Activities, log: IssueLog) -> tuple[Activities, _Ints]:
+def in_microseconds(activities: Activities, log: IssueLog) -> tuple[Activities, Ints]:
     """Round durations to microseconds, and leave out pieces of threads that round to nothing.
 
     Their time is not lost: what rounding leaves is carried on along the thread or stream, so

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi import formats
@@ -20,6 +19,7 @@ from nadi.errors import InputError
 from nadi.formats import files as container
 from nadi.formats.location import check_target, locate
 from nadi.graph.build import build_graph
+from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.trace import Job
 from nadi.workload.activities import (
@@ -37,7 +37,6 @@ __all__ = ["COMM_GROUPS", "TRACES", "SimulatorFiles", "played_traces", "write_fo
 
 COMM_GROUPS = "comm_group.json"
 TRACES = "trace"  # ASTRA-sim adds the rank: trace.0.et
-_Ints = npt.NDArray[np.int64]
 _MICRO = 1000  # ns
 
 
@@ -215,11 +214,11 @@ def _report_side_by_side(activities: Activities, log: IssueLog) -> None:
         )  # fmt: skip
 
 
-def _side_by_side(trace: _Ints, start: _Ints, end: _Ints) -> _Ints:
+def _side_by_side(trace: Ints, start: Ints, end: Ints) -> Ints:
     """Give how long each node runs while one of the same rank that began before runs; ns."""
     order = np.lexsort((start, trace))
     # ranks come one after the other on one line
     shift = trace[order] * (int(end.max(initial=0)) + 1)
     until = np.maximum.accumulate(np.concatenate([[0], (end[order] + shift)[:-1]]))[: order.size]
-    beside: _Ints = np.clip(until - shift - start[order], 0, end[order] - start[order])
+    beside: Ints = np.clip(until - shift - start[order], 0, end[order] - start[order])
     return beside

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.errors import NadiError
 from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import replay_times, topological_order
+from nadi.model.arrays import Ints
 from nadi.workload.activities import Activities
 from nadi.workload.played_communication import Transfer
 
 __all__ = ["Order", "find_order"]
 
-_Ints = npt.NDArray[np.int64]
-_Pairs = tuple[_Ints, _Ints]
+_Pairs = tuple[Ints, Ints]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,13 +34,13 @@ class Order:
         int64, shape (pairs,): communication of a rank, and the next to begin on that rank.
     """
 
-    position: _Ints
-    src: _Ints
-    dst: _Ints
+    position: Ints
+    src: Ints
+    dst: Ints
 
 
 def find_order(
-    activities: Activities, transfers: Sequence[Transfer], activity_of_op: _Ints
+    activities: Activities, transfers: Sequence[Transfer], activity_of_op: Ints
 ) -> Order:
     """Order activities and communication. O(activities log activities + dependencies).
 
@@ -82,7 +81,7 @@ class _WholeJob:
     """Activities of all ranks, then a vertex for the moment at which each transfer begins."""
 
     def __init__(
-        self, activities: Activities, transfers: Sequence[Transfer], activity_of_op: _Ints
+        self, activities: Activities, transfers: Sequence[Transfer], activity_of_op: Ints
     ) -> None:
         self.num_activities = activities.op.size
         self._activities = activities
@@ -126,13 +125,13 @@ class _WholeJob:
             if 0 <= number < len(self._transfers)
         ]
 
-    def topological(self, pairs: _Pairs) -> _Ints | None:
+    def topological(self, pairs: _Pairs) -> Ints | None:
         """Order all vertices so that every edge points forward; None if there is a circle."""
         in_ptr, in_src, _ = self._edges(pairs)
         order = np.empty(in_ptr.size - 1, dtype=np.int64)
         return None if topological_order(in_ptr, in_src, order) >= 0 else order
 
-    def positions(self, order: _Ints, pairs: _Pairs) -> _Ints:
+    def positions(self, order: Ints, pairs: _Pairs) -> Ints:
         """Place the activities in order of start, but after all that they depend on."""
         in_ptr, in_src, weight = self._edges(pairs)
         size = in_ptr.size - 1
@@ -145,7 +144,7 @@ class _WholeJob:
         position[np.lexsort((place[own], time[own]))] = own
         return position
 
-    def _edges(self, pairs: _Pairs) -> tuple[_Ints, _Ints, _Ints]:
+    def _edges(self, pairs: _Pairs) -> tuple[Ints, Ints, Ints]:
         """Give all edges by destination: where each vertex's begin, sources and weights.
 
         The last vertex is the very beginning: an edge from there to each activity is as long as

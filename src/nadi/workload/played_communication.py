@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.graph.event_graph import EventGraph
+from nadi.model.ancestors import nearest
+from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 
 __all__ = ["Communication", "Groups", "Transfer", "communication_ops", "find_communication"]
 
-_Ints = npt.NDArray[np.int64]
 # by number: the name as recorded, and the members as positions among the ranks of the job
 Groups = dict[int, tuple[str, tuple[int, ...]]]
 # what ASTRA-sim refuses to play, and what takes as long on a ring: to gather is to collect as
@@ -87,20 +87,15 @@ class Communication:
     num_alone: int
 
 
-def communication_ops(graph: EventGraph) -> _Ints:
+def communication_ops(graph: EventGraph) -> Ints:
     """List the operations that are communication, none inside another; ascending."""
     is_comm = graph.gather("kind").is_in(["COMM_COLL", "COMM_SEND", "COMM_RECV"]).to_numpy()
     ops = np.flatnonzero(is_comm)
-    outer = graph.op_parent[ops]
-    inside = np.zeros(ops.size, dtype=np.bool_)
-    while (outer >= 0).any():
-        inside |= (outer >= 0) & is_comm[outer]
-        outer = np.where(outer >= 0, graph.op_parent[outer], -1)
-    return ops[~inside]
+    return ops[nearest(graph.op_parent[ops], graph.op_parent, is_comm) < 0]
 
 
 def find_communication(
-    graph: EventGraph, comm_ops: _Ints, log: IssueLog, played: Collection[str] = ()
+    graph: EventGraph, comm_ops: Ints, log: IssueLog, played: Collection[str] = ()
 ) -> Communication:
     """Describe all communication. O(matches).
 
@@ -138,7 +133,7 @@ def find_communication(
     return finder.found(log)
 
 
-def _ops_of_rows(graph: EventGraph, trace: int, comm_ops: _Ints) -> dict[int, int]:
+def _ops_of_rows(graph: EventGraph, trace: int, comm_ops: Ints) -> dict[int, int]:
     ops = comm_ops[graph.op_trace[comm_ops] == trace]
     return dict(zip(graph.op_row[ops].tolist(), ops.tolist(), strict=True))
 

@@ -13,6 +13,7 @@ import polars as pl
 
 from nadi.formats.chakra.et_decode import COLLECTIVES
 from nadi.graph.event_graph import EventGraph
+from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import CODES, AttributeBuilder, Attributes, combined
 from nadi.model.attributes import Part as PartOfAttributes
 from nadi.model.schema import COMM_TYPES, DEPS, GROUPS, ISSUES, NODE_KINDS, NODES
@@ -22,7 +23,6 @@ from nadi.workload.played_communication import Groups, Transfer
 
 __all__ = ["Part", "PlayedRank", "parts_of_ranks", "rank_traces"]
 
-_Ints = npt.NDArray[np.int64]
 _NO_OPERATION = "(no operation)"
 _BEFORE_RANK = "(before the recording)"
 _HAND_OVER = "(hand-over to communication)"
@@ -77,12 +77,12 @@ class PlayedRank(NamedTuple):
 
     trace: Trace
     recorded: Trace
-    first: _Ints
-    last: _Ints
+    first: Ints
+    last: Ints
 
 
 def parts_of_ranks(
-    activities: Activities, transfers: Sequence[Transfer], activity_of_op: _Ints
+    activities: Activities, transfers: Sequence[Transfer], activity_of_op: Ints
 ) -> dict[int, list[Part]]:
     """List the parts of each rank in transfers, by position of the rank. O(transfers).
 
@@ -108,7 +108,7 @@ def parts_of_ranks(
 def rank_traces(
     graph: EventGraph,
     activities: Activities,
-    position: _Ints,
+    position: Ints,
     parts: Mapping[int, Sequence[Part]],
     groups: Groups,
     unit: int = _MICRO,
@@ -159,14 +159,14 @@ def rank_traces(
         yield PlayedRank(played, trace, first, last)
 
 
-def _rows(row: _Ints, activity: _Ints) -> _Ints:
+def _rows(row: Ints, activity: Ints) -> Ints:
     return np.where(activity >= 0, row[activity], -1)
 
 
 def _nodes(
     graph: EventGraph,
     activities: Activities,
-    own: _Ints,
+    own: Ints,
     parts: list[tuple[int, Part]],
     groups: list[int],
     unit: int,
@@ -214,11 +214,11 @@ def _columns_of(part: Part, groups: list[int]) -> dict[str, int]:
     return {"comm_bytes": transfer.size, "src": src, "dst": dst, "tag": transfer.tag}
 
 
-def _of_ops(graph: EventGraph, column: str, op: _Ints) -> _Ints:
+def _of_ops(graph: EventGraph, column: str, op: Ints) -> Ints:
     return np.where(op < 0, -1, graph.gather(column).to_numpy()[np.maximum(op, 0)])
 
 
-def _threads(graph: EventGraph, activities: Activities) -> _Ints:
+def _threads(graph: EventGraph, activities: Activities) -> Ints:
     """Give the thread of each activity; where no operation runs, that of those around it."""
     thread = _of_ops(graph, "thread", activities.op)
     resource = activities.resource
@@ -227,7 +227,7 @@ def _threads(graph: EventGraph, activities: Activities) -> _Ints:
     return of_resource[resource]
 
 
-def _is_cpu(activities: Activities) -> npt.NDArray[np.bool_]:
+def _is_cpu(activities: Activities) -> Bools:
     """Tell what takes the processor; ASTRA-sim plays no communication that does."""
     return activities.on_thread & ~activities.is_comm
 
@@ -235,7 +235,7 @@ def _is_cpu(activities: Activities) -> npt.NDArray[np.bool_]:
 def _attributes(
     graph: EventGraph,
     activities: Activities,
-    own: _Ints,
+    own: Ints,
     parts: list[tuple[int, Part]],
     stated: Groups,
 ) -> Attributes:
@@ -262,9 +262,7 @@ def _attributes(
     return combined([PartOfAttributes(one) for one in found])
 
 
-def _numbers(
-    name: str, type_name: str, rows: _Ints, value: _Ints | npt.NDArray[np.bool_]
-) -> Attributes:
+def _numbers(name: str, type_name: str, rows: Ints, value: Ints | Bools) -> Attributes:
     return Attributes(
         node=rows.astype(np.int32),
         name=np.zeros(rows.size, dtype=np.int32),

@@ -10,16 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.graph.event_graph import EventGraph
 from nadi.link.nesting import nest
+from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import LABELS
 
 __all__ = ["Boundaries", "Pieces", "cut_threads", "find_boundaries"]
-
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,13 +42,13 @@ class Boundaries:
         int64, shape (vertices,): which boundary a vertex is, or -1.
     """
 
-    vertex: _Ints
-    thread: _Ints
-    owner: _Ints
-    time: _Ints
-    before: _Ints
-    is_first: _Bools
-    at: _Ints
+    vertex: Ints
+    thread: Ints
+    owner: Ints
+    time: Ints
+    before: Ints
+    is_first: Bools
+    at: Ints
 
 
 def find_boundaries(graph: EventGraph) -> Boundaries:
@@ -97,15 +94,15 @@ class Pieces:
         ends there.
     """
 
-    op: _Ints
-    is_comm: _Bools
-    first: _Ints
-    of_boundary: _Ints
-    last_at: _Ints
+    op: Ints
+    is_comm: Bools
+    first: Ints
+    of_boundary: Ints
+    last_at: Ints
 
 
 def cut_threads(
-    graph: EventGraph, boundaries: Boundaries, waits: _Bools, waited_for: _Bools, comm_ops: _Ints
+    graph: EventGraph, boundaries: Boundaries, waits: Bools, waited_for: Bools, comm_ops: Ints
 ) -> Pieces:
     """Cut threads where something outside them begins or ends a wait.
 
@@ -147,7 +144,7 @@ def cut_threads(
     return Pieces(op, comm_of[first] >= 0, first, of_boundary, np.maximum.accumulate(of_boundary))
 
 
-def _communication(boundaries: Boundaries, comm_ops: _Ints) -> tuple[_Bools, _Ints]:
+def _communication(boundaries: Boundaries, comm_ops: Ints) -> tuple[Bools, Ints]:
     """Tell of each boundary whether it lies inside communication, and whose stretch it ends."""
     size = boundaries.vertex.size
     inside = np.zeros(size, dtype=np.bool_)

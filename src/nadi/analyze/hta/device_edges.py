@@ -10,22 +10,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.analyze.hta.edge_arrays import EDGE_TYPES, EdgeList, Moments, weighted_edges
 from nadi.errors import InputError
+from nadi.model.arrays import Bools, Ints
+from nadi.model.runtime_calls import HTA_EVENT_RECORD, hta_calls
 
 __all__ = ["device_edges"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
-_LAUNCHING = (
-    "cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx",
-    "cudaMemcpyAsync", "cudaMemsetAsync", "hipLaunchKernel", "hipExtModuleLaunchKernel",
-    "hipMemsetAsync", "hipMemcpyAsync", "hipMemcpyWithStream",
-    "runFunction - job_prep_and_submit_for_execution",
-)  # fmt: skip
 _SYNCS = ("Event Sync", "Context Sync")
 _LONGEST_GAP_NS = 1_500_000  # after a longer gap a kernel does not follow from the one before
 _OPERATOR, _LAUNCH, _GAP, _SYNC = (
@@ -52,28 +45,28 @@ class _Launches:
         Length of the stream's queue after the one came, and after the other left.
     """
 
-    call: _Ints
-    work: _Ints
-    call_start: _Ints
-    work_start: _Ints
-    stream: _Ints
-    process: _Ints
-    call_process: _Ints
-    call_thread: _Ints
-    length_at_call: _Ints
-    length_at_work: _Ints
+    call: Ints
+    work: Ints
+    call_start: Ints
+    work_start: Ints
+    stream: Ints
+    process: Ints
+    call_process: Ints
+    call_thread: Ints
+    length_at_call: Ints
+    length_at_work: Ints
 
     @cached_property
-    def by_place(self) -> dict[tuple[int, ...], _Ints]:
+    def by_place(self) -> dict[tuple[int, ...], Ints]:
         """Rows by stream and process of the work, in order of the calls' starts."""
         return self._by(self.stream, self.process)
 
     @cached_property
-    def by_caller(self) -> dict[tuple[int, ...], _Ints]:
+    def by_caller(self) -> dict[tuple[int, ...], Ints]:
         """Rows by stream of the work, process and thread of the call, in the same order."""
         return self._by(self.stream, self.call_process, self.call_thread)
 
-    def _by(self, *keys: _Ints) -> dict[tuple[int, ...], _Ints]:
+    def _by(self, *keys: Ints) -> dict[tuple[int, ...], Ints]:
         order = np.argsort(self.call_start, kind="stable")
         table = np.stack(keys, axis=1)[order]
         unique, group = np.unique(table, axis=0, return_inverse=True)
@@ -90,7 +83,7 @@ def _launches(events: pl.DataFrame, name: str) -> _Launches:
     InputError
         If there are none (R4).
     """
-    calls = events.filter(pl.col("name").is_in(_LAUNCHING) & (pl.col("partner") > 0))
+    calls = events.filter(pl.col("name").is_in(hta_calls("launches")) & (pl.col("partner") > 0))
     pairs = calls.join(
         events.filter(pl.col("index").is_in(calls["partner"].implode())),
         left_on="partner", right_on="index", suffix="_work", maintain_order="left",
@@ -142,11 +135,11 @@ class _Work:
 
     moments: Moments
     launches: _Launches
-    row: _Ints
-    is_sync: _Bools
+    row: Ints
+    is_sync: Bools
 
     @cached_property
-    def kernels(self) -> _Ints:
+    def kernels(self) -> Ints:
         """Places of the work proper."""
         return np.flatnonzero(~self.is_sync)
 
@@ -160,7 +153,7 @@ class _Work:
     def record_start(self) -> dict[int, int]:
         """Start of the call that recorded an event, by its correlation; of several the first."""
         events = self.moments.events
-        records = events.filter(pl.col("name") == "cudaEventRecord").reverse()
+        records = events.filter(pl.col("name") == HTA_EVENT_RECORD).reverse()
         return dict(records.select("correlation", "start").iter_rows())
 
     @cached_property
@@ -169,7 +162,7 @@ class _Work:
         return dict(zip(self.row.tolist(), range(self.row.size), strict=True))
 
     @cached_property
-    def by_stream(self) -> dict[int, _Ints]:
+    def by_stream(self) -> dict[int, Ints]:
         """Places of the work proper by stream, the stream that comes first before others."""
         stream = self.moments.column("stream")[self.row[self.kernels]]
         unique, first = np.unique(stream, return_index=True)
@@ -177,7 +170,7 @@ class _Work:
         return {int(unique[k]): self.kernels[stream == unique[k]] for k in order}
 
     @cached_property
-    def previous(self) -> _Ints:
+    def previous(self) -> Ints:
         """Row of the work before on the same stream, or -1; shape (work,)."""
         before = np.full(self.row.size, -1, dtype=np.int64)
         for places in self.by_stream.values():
@@ -232,11 +225,11 @@ class _Part:
     work's edges are.
     """
 
-    place: _Ints
-    begin: _Ints
-    end: _Ints
+    place: Ints
+    begin: Ints
+    end: Ints
     kind: int
-    event: _Ints
+    event: Ints
     is_weightless: bool = False
 
 
@@ -253,7 +246,7 @@ def _joined(moments: Moments, parts: list[_Part]) -> EdgeList:
     return edges.taken(np.argsort(np.concatenate([p.place for p in parts]), kind="stable"))
 
 
-def _kernel_edges(work: _Work, source: _Ints, zero_weight: bool) -> list[_Part]:
+def _kernel_edges(work: _Work, source: Ints, zero_weight: bool) -> list[_Part]:
     """G2, G5 to G7: the duration of work, and what it followed from."""
     moments, time, at = work.moments, work.moments.time, work.kernels
     row, source, before = work.row[at], source[at], work.previous[at]
@@ -272,7 +265,7 @@ def _kernel_edges(work: _Work, source: _Ints, zero_weight: bool) -> list[_Part]:
     nobody = np.full(at.size, -1, dtype=np.int64)
 
     def part(
-        chosen: _Bools, begin: _Ints, end: _Ints, kind: int, event: _Ints, weightless: bool = False
+        chosen: Bools, begin: Ints, end: Ints, kind: int, event: Ints, weightless: bool = False
     ) -> _Part:
         return _Part(at[chosen], begin[chosen], end[chosen], kind, event[chosen], weightless)
 
@@ -285,7 +278,7 @@ def _kernel_edges(work: _Work, source: _Ints, zero_weight: bool) -> list[_Part]:
     ]
 
 
-def _launch_of(work: _Work, row: _Ints) -> tuple[_Ints, _Bools]:
+def _launch_of(work: _Work, row: Ints) -> tuple[Ints, Bools]:
     """Give the moment of each work's launch, or -1, and whether its stream was idle then."""
     launches, moments = work.launches, work.moments
     partner, index = moments.column("partner")[row], moments.column("index")
@@ -298,7 +291,7 @@ def _launch_of(work: _Work, row: _Ints) -> tuple[_Ints, _Bools]:
     return moment, np.isin(partner, idle_calls) & np.isin(index[row], idle_works)
 
 
-def _synchronise(work: _Work, source: _Ints) -> _Part:
+def _synchronise(work: _Work, source: Ints) -> _Part:
     """S1 to S4: edges to calls that wait; sets ``source`` of work that waits."""
     moments, events = work.moments, work.moments.events
     found: list[tuple[int, int, int]] = []

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import InputError
+from nadi.model.arrays import Bools, Ints
+from nadi.model.runtime_calls import hta_calls
 
 __all__ = ["EDGE_TYPES", "EdgeList", "Moments", "join_edges", "make_moments", "weighted_edges"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 
 EDGE_TYPES = (
     "OPERATOR_KERNEL", "DEPENDENCY", "KERNEL_LAUNCH_DELAY", "KERNEL_KERNEL_DELAY",
@@ -21,10 +20,6 @@ EDGE_TYPES = (
 )  # fmt: skip
 _WEIGHTLESS = tuple(EDGE_TYPES.index(name) for name in ("DEPENDENCY", "SYNC_DEPENDENCY"))
 _HOST_WORK = ("operator", "runtime", "driver")
-_BLOCKING = (
-    "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventQuery", "cudaEventSynchronize",
-    "cudaMemcpy", "cudaMemcpyAsync",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,14 +43,14 @@ class Moments:
     """
 
     events: pl.DataFrame
-    row: _Ints
-    time: _Ints
-    is_start: _Bools
-    start: _Ints
-    end: _Ints
-    is_blocking: _Bools
+    row: Ints
+    time: Ints
+    is_start: Bools
+    start: Ints
+    end: Ints
+    is_blocking: Bools
 
-    def column(self, name: str) -> _Ints:
+    def column(self, name: str) -> Ints:
         """Give an integer column of the events."""
         return self.events[name].to_numpy()
 
@@ -76,13 +71,13 @@ class EdgeList:
         int64, shape (edges,): row of the event that the time is attributed to, or -1.
     """
 
-    begin: _Ints
-    end: _Ints
-    type: _Ints
-    weight: _Ints
-    event: _Ints
+    begin: Ints
+    end: Ints
+    type: Ints
+    weight: Ints
+    event: Ints
 
-    def taken(self, rows: npt.NDArray[np.int64] | _Bools) -> EdgeList:
+    def taken(self, rows: Ints | Bools) -> EdgeList:
         """Give some of the edges, in the order of ``rows``."""
         return EdgeList(
             self.begin[rows], self.end[rows], self.type[rows], self.weight[rows], self.event[rows]
@@ -105,17 +100,17 @@ def make_moments(events: pl.DataFrame) -> Moments:
     number[order] = np.arange(order.size)
     start, end = np.full((2, events.height), -1, dtype=np.int64)
     start[rows], end[rows] = number[: rows.size], number[rows.size :]
-    is_blocking = events["name"].is_in(_BLOCKING).to_numpy()
+    is_blocking = events["name"].is_in(hta_calls("blocks")).to_numpy()
     return Moments(events, row[order], time[order], ~is_end[order], start, end, is_blocking)
 
 
 def weighted_edges(
     moments: Moments,
-    kind: _Ints,
-    begin: _Ints,
-    end: _Ints,
-    event: _Ints,
-    weightless: _Bools,
+    kind: Ints,
+    begin: Ints,
+    end: Ints,
+    event: Ints,
+    weightless: Bools,
 ) -> EdgeList:
     """Make edges that weigh the time between their moments.
 

@@ -8,21 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.analyze.hta.edge_arrays import EDGE_TYPES, EdgeList, Moments, weighted_edges
+from nadi.model.arrays import Bools, Ints
+from nadi.model.runtime_calls import hta_calls
 
 __all__ = ["lock_edges", "stack_edges"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
-_LOCKING = ("cudaHostAlloc", "cudaLaunchKernel", "cudaMemcpyAsync")
 _OPERATOR, _DEPENDENCY = EDGE_TYPES.index("OPERATOR_KERNEL"), EDGE_TYPES.index("DEPENDENCY")
 
 
-def _is_locking(moments: Moments) -> _Bools:
-    return moments.events["name"].is_in(_LOCKING).to_numpy()
+def _is_locking(moments: Moments) -> Bools:
+    return moments.events["name"].is_in(hta_calls("locks")).to_numpy()
 
 
 def lock_edges(moments: Moments) -> EdgeList:
@@ -62,10 +60,10 @@ class _Walk:
         int64, shape (events,): the event on top of the stack when it began, or -1.
     """
 
-    row: _Ints
-    is_start: _Bools
-    group: _Ints
-    parent: _Ints
+    row: Ints
+    is_start: Bools
+    group: Ints
+    parent: Ints
 
 
 def stack_edges(moments: Moments) -> EdgeList:
@@ -120,7 +118,7 @@ def _walk(moments: Moments) -> _Walk:
     return _Walk(matched, is_start, groups, parent)
 
 
-def _match_brackets(is_open: _Bools) -> tuple[_Ints, _Ints]:
+def _match_brackets(is_open: Bools) -> tuple[Ints, Ints]:
     """Match opening and closing brackets in a balanced sequence.
 
     Returns
@@ -142,7 +140,7 @@ def _match_brackets(is_open: _Bools) -> tuple[_Ints, _Ints]:
     return closes, around
 
 
-def _grouped(events: pl.DataFrame) -> _Ints:
+def _grouped(events: pl.DataFrame) -> Ints:
     """C1, C6: give each event the number of its thread, in order of (pid, tid), or -1."""
     process, thread = events["process"].to_numpy(), events["thread"].to_numpy().copy()
     forward, backward = (_only_thread(events, text) for text in ("forward", "autograd"))

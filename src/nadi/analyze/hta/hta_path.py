@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.analyze.hta.annotation_window import Instance, clip_events
@@ -28,11 +27,11 @@ from nadi.analyze.hta.hta_path_kernels import longest_path
 from nadi.analyze.hta.parsing import parse_events
 from nadi.analyze.hta.recorded_fields import trace_name
 from nadi.errors import InputError, UsageError
+from nadi.model.arrays import Bools, Ints
 from nadi.model.trace import Job, Trace
 
 __all__ = ["EDGE_TYPE_TEXTS", "HtaCriticalPath", "hta_critical_path"]
 
-_Ints = npt.NDArray[np.int64]
 _US = 1000
 _MEMORY = re.compile(r"(hip)?Memcpy|(hip)?Memset|dma")
 _COMMUNICATION = re.compile(r"nccl|hip|hccl|.*ncclKernel")
@@ -70,7 +69,7 @@ class HtaCriticalPath:
 
     moments: Moments
     edges_added: EdgeList
-    vertices: _Ints
+    vertices: Ints
 
     def __repr__(self) -> str:
         return f"<HtaCriticalPath nodes={self.vertices.size} length={self.length / _US:g} us>"
@@ -119,11 +118,11 @@ class HtaCriticalPath:
         return int(_graph_weight(self.edges_added)[self.is_on_path].sum())
 
     @cached_property
-    def is_on_path(self) -> npt.NDArray[np.bool_]:
+    def is_on_path(self) -> Bools:
         """Which edges lead from one node of the path to the next; bool, shape (edges,)."""
         following = np.full(self.moments.row.size, -1, dtype=np.int64)
         following[self.vertices[:-1]] = self.vertices[1:]
-        found: npt.NDArray[np.bool_] = following[self.edges_added.begin] == self.edges_added.end
+        found: Bools = following[self.edges_added.begin] == self.edges_added.end
         return found
 
     def breakdown(self) -> pl.DataFrame:
@@ -153,7 +152,7 @@ class HtaCriticalPath:
         )
 
     @cached_property
-    def _place(self) -> _Ints:
+    def _place(self) -> Ints:
         """Place of each node on the path; of no meaning for others."""
         place = np.zeros(self.moments.row.size, dtype=np.int64)
         place[self.vertices] = np.arange(self.vertices.size)
@@ -166,7 +165,7 @@ class HtaCriticalPath:
         return sums.with_columns(duration=duration / duration.sum() * 100)
 
 
-def _graph_weight(edges: EdgeList) -> _Ints:
+def _graph_weight(edges: EdgeList) -> Ints:
     """E1: weights of -1 us and below count as 0 for the path."""
     return np.where(edges.weight <= -_US, 0, edges.weight)
 
@@ -290,7 +289,7 @@ def _unshifted(trace: Trace, shift: int) -> Trace:
     return replace(trace, nodes=trace.nodes.with_columns(start=moved))
 
 
-def _longest(moments: Moments, edges: EdgeList) -> _Ints:
+def _longest(moments: Moments, edges: EdgeList) -> Ints:
     """R1: find the longest path; nodes count in the order in which edges name them."""
     named = np.stack([edges.begin, edges.end], axis=1).reshape(-1)
     unique, first = np.unique(named, return_index=True)

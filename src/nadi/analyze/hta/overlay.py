@@ -7,21 +7,19 @@ from dataclasses import replace
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.analyze.hta.edge_arrays import EDGE_TYPES
 from nadi.analyze.hta.hta_path import EDGE_TYPE_TEXTS, HtaCriticalPath
 from nadi.analyze.hta.recorded_fields import base_time, rows_holding, rows_of_file
 from nadi.errors import UsageError
+from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import AttributeBuilder, Attributes, Part, combined
 from nadi.model.schema import DEPS
 from nadi.model.trace import Trace
 
 __all__ = ["hta_overlay"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 _US = 1000
 _LAUNCH = EDGE_TYPES.index("KERNEL_LAUNCH_DELAY")
 # of the path, edges from one place to another; others would hide what they go through
@@ -94,7 +92,7 @@ def hta_overlay(
     )
 
 
-def _marked(attributes: Attributes, is_critical: _Bools) -> tuple[_Bools, Attributes]:
+def _marked(attributes: Attributes, is_critical: Bools) -> tuple[Bools, Attributes]:
     """Give which attributes stay as they are, and args of critical events with the mark."""
     marks = AttributeBuilder()
     rows = rows_of_file(attributes, "args")
@@ -113,7 +111,7 @@ def _marked(attributes: Attributes, is_critical: _Bools) -> tuple[_Bools, Attrib
     return kept, marks.build()
 
 
-def _spans_of_time(attributes: Attributes) -> _Ints:
+def _spans_of_time(attributes: Attributes) -> Ints:
     """Give the events that last but are no nodes, such as the profiler's own."""
     rows = rows_holding(attributes, rows_of_file(attributes, "event"), b'"dur"')
     return np.array(

@@ -9,15 +9,14 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.analyze.hta.recorded_fields import Recorded, read_recorded
+from nadi.model.arrays import Floats, Ints
 from nadi.model.trace import Trace
 
 __all__ = ["parse_events"]
 
-_Ints = npt.NDArray[np.int64]
 _NS = 1000
 _EXACT = 2**53  # integers up to here are exact as a double
 _STEP = re.compile(r"ProfilerStep#\d+")
@@ -72,7 +71,7 @@ def _rounded(recorded: Recorded) -> pl.DataFrame:
     )
 
 
-def _microseconds(time: _Ints) -> npt.NDArray[np.float64]:
+def _microseconds(time: Ints) -> Floats:
     """Give times in ns as the doubles in us that stand nearest to them.
 
     HTA adds and rounds such doubles, whose last bit is worth a quarter of a us for times
@@ -82,13 +81,13 @@ def _microseconds(time: _Ints) -> npt.NDArray[np.float64]:
     return np.where(np.abs(time) < _EXACT, time / _NS, time // _NS + (time % _NS) / _NS)
 
 
-def _partners(events: pl.DataFrame) -> _Ints:
+def _partners(events: pl.DataFrame) -> Ints:
     """P2, P3: pair the two sides of each correlation; of several the last wins."""
     correlation = events["correlation"].to_numpy()
     index = events["index"].to_numpy()
     on_device = ((events["stream"] >= 0) & (events["correlation"] >= 0)).to_numpy()
     on_device |= events["name"].is_in(_SYNCS).to_numpy()
-    partner: _Ints = np.minimum(correlation, 0)
+    partner: Ints = np.minimum(correlation, 0)
     for own, other in ((on_device, ~on_device), (~on_device, on_device)):
         rows = np.flatnonzero(other & (correlation >= 0))[::-1]
         keys, last = np.unique(correlation[rows], return_index=True)

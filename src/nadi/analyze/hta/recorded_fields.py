@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.analyze.hta.text_search_kernels import spans_holding
 from nadi.errors import InputError
+from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import CODES, Attributes
 from nadi.model.trace import Trace
 
@@ -29,7 +29,6 @@ __all__ = [
     "trace_name",
 ]
 
-_Ints = npt.NDArray[np.int64]
 
 EVENTS = {
     "index": pl.Int64,  # position in traceEvents
@@ -110,7 +109,7 @@ def trace_name(trace: Trace) -> str:
     return ", ".join(str(source.path) for source in trace.provenance.sources) or "trace"
 
 
-def _nodes(trace: Trace, rows: _Ints) -> pl.DataFrame:
+def _nodes(trace: Trace, rows: Ints) -> pl.DataFrame:
     """Give the events that are nodes."""
     nodes = trace.nodes[rows]
     on_device = nodes["category"].is_in(_DEVICE).to_numpy()
@@ -147,14 +146,14 @@ def base_time(attributes: Attributes) -> int:
     return int(attributes.python_value(int(rows[0]))) if rows.size else 0
 
 
-def rows_of_file(attributes: Attributes, name: str) -> _Ints:
+def rows_of_file(attributes: Attributes, name: str) -> Ints:
     """Give the attributes of a name that are from the device file: those of others are typed."""
     rows = attributes.rows_named(name)
-    found: _Ints = rows[attributes.type[rows] == CODES["json"]]
+    found: Ints = rows[attributes.type[rows] == CODES["json"]]
     return found
 
 
-def rows_holding(attributes: Attributes, rows: _Ints, text: bytes) -> _Ints:
+def rows_holding(attributes: Attributes, rows: Ints, text: bytes) -> Ints:
     """Give those of some attributes whose bytes hold a text."""
     holds = np.empty(rows.size, dtype=np.bool_)
     spans_holding(
@@ -164,7 +163,7 @@ def rows_holding(attributes: Attributes, rows: _Ints, text: bytes) -> _Ints:
     return rows[holds]
 
 
-def _set_identities(attributes: Attributes, name: str, place: _Ints, values: _Ints) -> None:
+def _set_identities(attributes: Attributes, name: str, place: Ints, values: Ints) -> None:
     """Fill in pid or tid where the columns of a node do not tell it."""
     found = [
         (at, attributes.python_value(int(row)))
@@ -177,9 +176,7 @@ def _set_identities(attributes: Attributes, name: str, place: _Ints, values: _In
         values[at] = value if is_number else _FIRST_TEXT + texts.index(str(value))
 
 
-def _set_host_streams(
-    attributes: Attributes, place: _Ints, on_device: npt.NDArray[np.bool_], stream: _Ints
-) -> None:
+def _set_host_streams(attributes: Attributes, place: Ints, on_device: Bools, stream: Ints) -> None:
     """Fill in the stream of host events that state one, as some compilers make them do."""
     rows = _args_of(attributes, place, ~on_device)
     for row in rows_holding(attributes, rows, b'"stream"').tolist():
@@ -187,7 +184,7 @@ def _set_host_streams(
         stream[place[attributes.node[row]]] = _integer(args.get("stream"))
 
 
-def _args_of(attributes: Attributes, place: _Ints, wanted: npt.NDArray[np.bool_]) -> _Ints:
+def _args_of(attributes: Attributes, place: Ints, wanted: Bools) -> Ints:
     """Give the rows of the args of some events; ``place`` is that of each node among them."""
     rows = rows_of_file(attributes, "args")
     rows = rows[attributes.node[rows] >= 0]
@@ -196,8 +193,8 @@ def _args_of(attributes: Attributes, place: _Ints, wanted: npt.NDArray[np.bool_]
 
 
 def _set_waits(
-    attributes: Attributes, place: _Ints, category: pl.Series, stream: _Ints
-) -> tuple[_Ints, _Ints]:
+    attributes: Attributes, place: Ints, category: pl.Series, stream: Ints
+) -> tuple[Ints, Ints]:
     """Give what synchronisations wait for, and their streams as HTA takes them."""
     on_stream, on_record = np.full((2, stream.size), -1, dtype=np.int64)
     is_sync = (category == "sync").to_numpy()
@@ -252,7 +249,7 @@ def _decoded(content: bytes) -> _Event | None:
         return None  # members of other types: nothing that HTA would know either
 
 
-def _positions(trace: Trace, rows: _Ints) -> _Ints:
+def _positions(trace: Trace, rows: Ints) -> Ints:
     """Give the position of events that are attributes: after the node before them in the file."""
     attributes = trace.attributes
     of_nodes = rows_of_file(attributes, "args")

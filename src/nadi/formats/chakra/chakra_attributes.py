@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.formats.chakra.attribute_message_kernels import ROLES
 from nadi.formats.chakra.et_decode import COLLECTIVES
+from nadi.model.arrays import Ints
 from nadi.model.attributes import CODES, AttributeBuilder, Attributes, Part, combined
 from nadi.model.issues import IssueLog
 from nadi.model.schema import CATEGORIES, COMM_TYPES
@@ -23,7 +23,6 @@ from nadi.model.trace import Trace
 
 __all__ = ["ColumnOfAttributes", "Described", "describe", "with_chakra_attributes"]
 
-_Ints = npt.NDArray[np.int64]
 # columns of nodes that become numbers under Chakra's or PyTorch's name for them
 _NUMBERS = (
     ("stream", "stream", "int64"),
@@ -62,7 +61,7 @@ class ColumnOfAttributes:
 
     name: str
     type: str
-    value: _Ints
+    value: Ints
     texts: tuple[str, ...] = ()
 
     def attributes(self) -> Attributes:
@@ -173,7 +172,7 @@ def _without_repeated(trace: Trace, log: IssueLog) -> list[Part]:
     return left
 
 
-def _rows_named(part: Part, name: str) -> tuple[_Ints, _Ints]:
+def _rows_named(part: Part, name: str) -> tuple[Ints, Ints]:
     """Give the rows of attributes of a name, and the nodes of the trace that they are of."""
     rows = part.attributes.rows_named(name)
     node = part.attributes.node[rows].astype(np.int64)

@@ -13,7 +13,6 @@ import re
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from nadi.errors import FormatError
 from nadi.formats.chakra.chakra_json_encode import encode
@@ -22,6 +21,7 @@ from nadi.formats.chakra.json_messages import MessageWriter, MisfitError, RawMes
 from nadi.formats.chakra.json_object_kernels import find_objects
 from nadi.formats.chakra.plain_json import METADATA_KEYS, plain_messages
 from nadi.formats.files import RawFile, garbage_collection_paused
+from nadi.model.arrays import Bytes
 from nadi.model.issues import IssueLog
 from nadi.model.trace import Trace
 
@@ -93,7 +93,7 @@ def decode(raw: RawFile) -> Trace:
     return trace_of(raw, messages, shape, writer.beside.build(), log)
 
 
-def _read_slowly(raw: RawFile, writer: MessageWriter) -> tuple[str, npt.NDArray[np.uint8]]:
+def _read_slowly(raw: RawFile, writer: MessageWriter) -> tuple[str, Bytes]:
     """Give a file's shape and its messages, written one by one; or say what is wrong with it."""
     content = raw.content.tobytes()
     try:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.formats.chakra.attribute_message_kernels import ROLES
@@ -27,6 +26,7 @@ from nadi.formats.json_columns import (
     texts_as_json,
     written_once,
 )
+from nadi.model.arrays import Ints
 from nadi.model.attributes import CODES, SPAN_CODES, Attributes
 from nadi.model.issues import IssueLog
 from nadi.model.protobuf_values import LIST_TYPES, VALUE_TYPES, read_varint
@@ -35,7 +35,6 @@ from nadi.model.trace import Trace
 
 __all__ = ["encode"]
 
-_Ints = npt.NDArray[np.int64]
 _QUOTED = ("int64", "uint64", "sint64", "fixed64", "sfixed64")  # JSON's numbers have 53 bits
 _TYPE_TAG = b"\x18"  # of the field that holds the type of a node
 _UNSIGNED = ("uint64", "fixed64")
@@ -128,7 +127,7 @@ def _quoted(numbers: pl.Series) -> pl.Series:
     return pl.Series(['"']) + numbers.cast(pl.String) + pl.Series(['"'])
 
 
-def _id_lists(first: _Ints, ids: _Ints) -> pl.Series:
+def _id_lists(first: Ints, ids: Ints) -> pl.Series:
     """Write the ids of each node as a list of texts; nothing where there are none."""
     height = first.size - 1
     nodes = np.repeat(np.arange(height), np.diff(first))
@@ -171,7 +170,7 @@ def _attribute_objects(attributes: Attributes, num_messages: int) -> pl.DataFram
     )
 
 
-def _values(attributes: Attributes, rows: _Ints) -> pl.Series:
+def _values(attributes: Attributes, rows: Ints) -> pl.Series:
     """Write the member that holds the value of each of ``rows``, with a comma before it."""
     types = attributes.type[rows]
     places, texts = [np.zeros(0, dtype=np.int64)], [pl.Series([], dtype=pl.String)]
@@ -192,7 +191,7 @@ def _values(attributes: Attributes, rows: _Ints) -> pl.Series:
     return spread(rows.size, np.concatenate(places), pl.concat(texts))
 
 
-def _integers(values: _Ints, name: str) -> pl.Series:
+def _integers(values: Ints, name: str) -> pl.Series:
     numbers = pl.Series(values.view(np.uint64) if name in _UNSIGNED else values)
     if name == "bool":
         return (numbers != 0).cast(pl.String)
@@ -210,7 +209,7 @@ def _json_value(name: str, value: Any) -> str:
     return f'"{value}"' if name in _QUOTED else json_text(value)
 
 
-def _each_once(attributes: Attributes, rows: _Ints, name: str) -> pl.Series:
+def _each_once(attributes: Attributes, rows: Ints, name: str) -> pl.Series:
     return written_once(
         attributes, rows, lambda row: _json_value(name, attributes.python_value(row))
     )

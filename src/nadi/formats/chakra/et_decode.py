@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import FormatError
@@ -26,6 +25,7 @@ from nadi.formats.chakra.et_nodes import DecodedNodes, WantedAttributes, decode_
 from nadi.formats.files import RawFile
 from nadi.formats.node_ids import NodeRows
 from nadi.kernels.strings import intern_spans
+from nadi.model.arrays import Bools, Bytes, Ints, Ints32
 from nadi.model.attributes import CODES, AttributeBuilder, Attributes, LazyAttributes
 from nadi.model.issues import IssueLog
 from nadi.model.protobuf_values import read_varint
@@ -40,7 +40,6 @@ __all__ = [
     "node_table", "number_of", "repeated_rows", "stated_version", "trace_of",
 ]  # fmt: skip
 
-_Ints = npt.NDArray[np.int64]
 _END_OF_TIME = 2**63 - 1
 _WORTH_A_THREAD = 1 << 20
 _VERSION = re.compile(rb"[0-9A-Za-z.+-]{1,32}")
@@ -123,7 +122,7 @@ def decode(raw: RawFile) -> Trace:
 
 def trace_of(
     raw: RawFile,
-    content: npt.NDArray[np.uint8],
+    content: Bytes,
     form: str,
     beside: Attributes,
     log: IssueLog,
@@ -191,7 +190,7 @@ def trace_of(
 
 
 def all_attributes(
-    content: npt.NDArray[np.uint8], num_nodes: int, at_most: int, more: tuple[Attributes, ...]
+    content: Bytes, num_nodes: int, at_most: int, more: tuple[Attributes, ...]
 ) -> Attributes:
     """Give the attributes of a file, and after them others of the same nodes."""
     attributes = attributes_of(content, num_nodes, at_most)
@@ -208,9 +207,7 @@ def stated_version(attributes: Attributes) -> str | None:
     return None
 
 
-def _intern(
-    content: npt.NDArray[np.uint8], begin: _Ints, length: _Ints
-) -> tuple[npt.NDArray[np.int32], list[str]]:
+def _intern(content: Bytes, begin: Ints, length: Ints) -> tuple[Ints32, list[str]]:
     """Give each span the number of its text, and every text once."""
     codes, firsts = intern_spans(content, begin, length)
     return codes, [
@@ -218,7 +215,7 @@ def _intern(
     ]
 
 
-def attributes_of(content: npt.NDArray[np.uint8], num_nodes: int, at_most: int) -> Attributes:
+def attributes_of(content: Bytes, num_nodes: int, at_most: int) -> Attributes:
     """Give the attributes of a file, or of some of its messages after a metadata.
 
     Parameters
@@ -298,7 +295,7 @@ def _dependencies(
     return pl.concat(frames), builder.build()
 
 
-def repeated_rows(candidates: npt.NDArray[np.bool_], src: _Ints, dst: _Ints) -> _Ints:
+def repeated_rows(candidates: Bools, src: Ints, dst: Ints) -> Ints:
     """Give the dependencies among the candidates that their node has named before."""
     several = np.flatnonzero(candidates)
     order = several[np.lexsort((src[several], dst[several]))]
@@ -306,7 +303,7 @@ def repeated_rows(candidates: npt.NDArray[np.bool_], src: _Ints, dst: _Ints) -> 
     return np.asarray(order[1:][same])
 
 
-def _look_for_cycle(ids: _Ints, pairs: list[tuple[str, _Ints, _Ints]], log: IssueLog) -> None:
+def _look_for_cycle(ids: Ints, pairs: list[tuple[str, Ints, Ints]], log: IssueLog) -> None:
     if all((src < dst).all() for _, src, dst in pairs):
         return
     src, dst = (np.concatenate([pair[k] for pair in pairs]) for k in (1, 2))
@@ -319,7 +316,7 @@ def _look_for_cycle(ids: _Ints, pairs: list[tuple[str, _Ints, _Ints]], log: Issu
 
 
 def _tables(
-    file: str, decoded: DecodedNodes, ids: _Ints, stated: dict[str, Any], log: IssueLog
+    file: str, decoded: DecodedNodes, ids: Ints, stated: dict[str, Any], log: IssueLog
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     group, columns = groups_of(*decoded.text("pg_name"), stated)
     groups = GROUPS.build(len(columns["name"]), columns)
@@ -327,7 +324,7 @@ def _tables(
 
 
 def node_table(
-    file: str, decoded: DecodedNodes, ids: _Ints, group: _Ints, log: IssueLog
+    file: str, decoded: DecodedNodes, ids: Ints, group: Ints, log: IssueLog
 ) -> pl.DataFrame:
     """Make the table of nodes, with the process groups given.
 
@@ -376,8 +373,8 @@ def _words(column: str) -> pl.Series:
 
 
 def _usable_times(
-    file: str, ids: _Ints, start: _Ints, duration: _Ints, exclusive: _Ints, log: IssueLog
-) -> dict[str, _Ints]:
+    file: str, ids: Ints, start: Ints, duration: Ints, exclusive: Ints, log: IssueLog
+) -> dict[str, Ints]:
     """Leave out times that contradict each other; they stay attributes."""
     too_late = (start >= 0) & (duration > _END_OF_TIME - np.maximum(start, 0))
     if too_late.any():
@@ -403,7 +400,7 @@ def _usable_times(
     }
 
 
-def _numbers(numbers: dict[str, _Ints], size: int) -> dict[str, Any]:
+def _numbers(numbers: dict[str, Ints], size: int) -> dict[str, Any]:
     """Give the columns of nodes that are read from attributes, -1 where there is none."""
     given: dict[str, Any] = {}
     for column, sources in _COLUMNS.items():
@@ -420,10 +417,10 @@ def _numbers(numbers: dict[str, _Ints], size: int) -> dict[str, Any]:
 
 
 def _categories(
-    stated: npt.NDArray[np.int32],
+    stated: Ints32,
     texts: list[str],
-    kind: npt.NDArray[np.int32],
-    is_cpu: npt.NDArray[np.bool_],
+    kind: Ints32,
+    is_cpu: Bools,
 ) -> pl.Series:
     of_kind = np.full(len(NODE_KINDS), CATEGORIES.index("kernel"), dtype=np.uint32)
     of_kind[[NODE_KINDS.index("MEM_LOAD"), NODE_KINDS.index("MEM_STORE")]] = (
@@ -438,7 +435,7 @@ def _categories(
     return _words("category").gather(code)
 
 
-def _comm_types(kind: npt.NDArray[np.int32], stated: _Ints) -> pl.Series:
+def _comm_types(kind: Ints32, stated: Ints) -> pl.Series:
     table = np.array([COMM_TYPES.index(name) for name in (*COLLECTIVES, "other")], dtype=np.uint32)
     code = np.zeros(kind.size, dtype=np.uint32)
     collectives = np.flatnonzero(kind == NODE_KINDS.index("COMM_COLL"))
@@ -451,8 +448,8 @@ def _comm_types(kind: npt.NDArray[np.int32], stated: _Ints) -> pl.Series:
 
 
 def groups_of(
-    codes: npt.NDArray[np.int32], names: list[str], stated: dict[str, Any]
-) -> tuple[_Ints, dict[str, list[Any]]]:
+    codes: Ints32, names: list[str], stated: dict[str, Any]
+) -> tuple[Ints, dict[str, list[Any]]]:
     """Give each node's process group, and what the file says of the groups, by column.
 
     Chakra has no place for a group's members; Nadi writes them as an attribute.
@@ -465,7 +462,7 @@ def groups_of(
     groups = {group.pg_name: group for group in known}
     number = {name: row for row, name in enumerate(groups)}
     of_code = np.array([number.setdefault(n, len(number)) if n else -1 for n in names], dtype=int)
-    group: _Ints = of_code[codes] if codes.size else np.zeros(0, dtype=np.int64)
+    group: Ints = of_code[codes] if codes.size else np.zeros(0, dtype=np.int64)
     members = [groups.get(name, _Group(name)) for name in number]
     columns: dict[str, list[Any]] = {
         "name": list(number),

@@ -31,6 +31,7 @@ from nadi.formats.chakra.et_encode_kernels import (
     measure_messages,
 )
 from nadi.kernels.groups import group_rows
+from nadi.model.arrays import Bytes, Ints
 from nadi.model.attributes import CODES, AttributeBuilder, Attributes, Part
 from nadi.model.issues import IssueLog
 from nadi.model.trace import Trace
@@ -39,7 +40,6 @@ __all__ = ["SCHEMAS", "encode", "given_ids", "start_and_duration", "version_of"]
 
 SCHEMAS = ("0.0.4", "1.0.0")
 
-_Ints = npt.NDArray[np.int64]
 _NO_BYTES = np.empty(0, dtype=np.uint8)
 _PIECE = 1 << 22  # bytes of a file at a time
 _AHEAD = 2  # pieces
@@ -96,7 +96,7 @@ def _as_it_came(trace: Trace, stated: str, schema: str) -> Described:
     return Described(Part(attributes, is_kept=~is_version), builder.build(), ())
 
 
-def _pieces(columns: MessageColumns, sizes: _Ints) -> Iterator[memoryview]:
+def _pieces(columns: MessageColumns, sizes: Ints) -> Iterator[memoryview]:
     """Encode piece by piece, the next ones in another thread while one is written."""
     # a message comes after its length, seven bits of it in a byte
     prefix = 1 + np.searchsorted(1 << np.arange(7, 63, 7), sizes, side="right")
@@ -114,7 +114,7 @@ def _pieces(columns: MessageColumns, sizes: _Ints) -> Iterator[memoryview]:
             yield ahead.popleft().result()
 
 
-def _piece(columns: MessageColumns, sizes: _Ints, first: int, end: int, size: int) -> memoryview:
+def _piece(columns: MessageColumns, sizes: Ints, first: int, end: int, size: int) -> memoryview:
     out = np.empty(size, dtype=np.uint8)
     encode_messages(columns, sizes, first, end, out)
     return out.data
@@ -199,7 +199,7 @@ def _given_attributes(part: Part, height: int, first_name: int, shift: int) -> G
     )
 
 
-def _values(columns: Sequence[ColumnOfAttributes], height: int) -> _Ints:
+def _values(columns: Sequence[ColumnOfAttributes], height: int) -> Ints:
     """Give the values of columns, texts numbered through; int64, shape (columns, nodes)."""
     values = np.empty((len(columns), height), dtype=np.int64)
     num_texts = 0
@@ -211,7 +211,7 @@ def _values(columns: Sequence[ColumnOfAttributes], height: int) -> _Ints:
     return values
 
 
-def _names_of_nodes(trace: Trace) -> tuple[list[str], _Ints]:
+def _names_of_nodes(trace: Trace) -> tuple[list[str], Ints]:
     """Give each name once, and which of them each node has; int64, shape (nodes,)."""
     names = trace.nodes["name"]
     different = names.unique()
@@ -221,7 +221,7 @@ def _names_of_nodes(trace: Trace) -> tuple[list[str], _Ints]:
     return different.cast(pl.String).to_list(), number[code]
 
 
-def _node_numbers(trace: Trace, *, exact: bool) -> _Ints:
+def _node_numbers(trace: Trace, *, exact: bool) -> Ints:
     """Give what else of nodes is a number; columns 2 and 3 are for names."""
     out = np.empty((trace.nodes.height, 6), dtype=np.int64)
     out[:, 0] = trace.column("id")
@@ -230,7 +230,7 @@ def _node_numbers(trace: Trace, *, exact: bool) -> _Ints:
     return out
 
 
-def start_and_duration(trace: Trace, *, exact: bool) -> tuple[_Ints, _Ints]:
+def start_and_duration(trace: Trace, *, exact: bool) -> tuple[Ints, Ints]:
     """Give what Chakra calls start and duration of each node, in us; 0 where unknown.
 
     Where attributes have the ``exact`` duration, it is the exclusive one.
@@ -240,13 +240,13 @@ def start_and_duration(trace: Trace, *, exact: bool) -> tuple[_Ints, _Ints]:
     return _microseconds(trace.column("start")), _microseconds(own)
 
 
-def _microseconds(nanoseconds: _Ints) -> _Ints:
+def _microseconds(nanoseconds: Ints) -> Ints:
     """Round to microseconds, halves up; what is missing becomes 0, Chakra's word for it."""
     known = np.maximum(nanoseconds, 0)
     return known // 1000 + (known % 1000 >= 500)
 
 
-def _concatenated(texts: list[str]) -> tuple[npt.NDArray[np.uint8], _Ints]:
+def _concatenated(texts: list[str]) -> tuple[Bytes, Ints]:
     encoded = [text.encode(errors="replace") for text in texts]
     first = np.cumsum([0, *(len(text) for text in encoded)], dtype=np.int64)
     return np.frombuffer(b"".join(encoded), dtype=np.uint8).copy(), first
@@ -254,7 +254,7 @@ def _concatenated(texts: list[str]) -> tuple[npt.NDArray[np.uint8], _Ints]:
 
 def given_ids(
     trace: Trace, parts: Sequence[Part], kind: str, *, from_chakra: bool
-) -> tuple[_Ints, _Ints]:
+) -> tuple[Ints, Ints]:
     """Give the ids that each node waits for, each in its place of the file where it had one.
 
     Parameters
@@ -292,7 +292,7 @@ def given_ids(
     return first, out
 
 
-def _dependencies(trace: Trace, kind: str, *, from_chakra: bool) -> tuple[_Ints, _Ints]:
+def _dependencies(trace: Trace, kind: str, *, from_chakra: bool) -> tuple[Ints, Ints]:
     """Give the rows waited for and those that wait, in order of the latter."""
     if from_chakra or trace.deps["kind"].is_in(["data", "ctrl"]).any():
         chosen = trace.deps.filter(pl.col("kind") == kind)
@@ -304,7 +304,7 @@ def _dependencies(trace: Trace, kind: str, *, from_chakra: bool) -> tuple[_Ints,
     return src[order], dst[order]
 
 
-def _of_other_kinds(trace: Trace, kind: str) -> tuple[_Ints, _Ints]:
+def _of_other_kinds(trace: Trace, kind: str) -> tuple[Ints, Ints]:
     """Give parents as control dependencies, and as data those that end before others start."""
     parent = trace.column("parent")
     child = np.flatnonzero(parent >= 0)
@@ -325,7 +325,7 @@ def _of_other_kinds(trace: Trace, kind: str) -> tuple[_Ints, _Ints]:
     return waits["src"].to_numpy(), waits["dst"].to_numpy()
 
 
-def _kept_dependencies(part: Part, kind: str) -> tuple[_Ints, _Ints, _Ints]:
+def _kept_dependencies(part: Part, kind: str) -> tuple[Ints, Ints, Ints]:
     """Give node, place in its list, and id of dependencies that are kept as attributes."""
     attributes = part.attributes
     places = {}

@@ -25,10 +25,10 @@ from nadi.formats.chakra.et_decode_kernels import (
     likely_message,
 )
 from nadi.kernels.strings import intern_spans, make_words
+from nadi.model.arrays import Bools, Bytes, Ints, Ints32
 
 __all__ = ["DecodedNodes", "NodeReader", "WantedAttributes", "decode_messages"]
 
-Ints = npt.NDArray[np.int64]
 _Item = TypeVar("_Item", bound=np.generic)
 _WORTH_SPLITTING = 1 << 22
 _MIDDLE = 0.5
@@ -63,7 +63,7 @@ class NodeReader:
     """
 
     def __init__(
-        self, content: npt.NDArray[np.uint8], at: int, size: int, wanted: WantedAttributes,
+        self, content: Bytes, at: int, size: int, wanted: WantedAttributes,
         bytes_per_node: int = _LIKELY_BYTES,
     ) -> None:  # fmt: skip
         self.at = at
@@ -119,13 +119,13 @@ class NodeReader:
         return int(self._state[STATE[name]])
 
     @property
-    def seen(self) -> npt.NDArray[np.bool_]:
+    def seen(self) -> Bools:
         """Tell which of the numbers wanted any node has."""
         return self._state[len(STATE) :] > 0
 
-    def row(self, name: str, place: int) -> npt.NDArray[np.int64]:
+    def row(self, name: str, place: int) -> Ints:
         """Give a row of a two-dimensional array, cut to size."""
-        array: npt.NDArray[np.int64] = getattr(self._columns, name)[place]
+        array: Ints = getattr(self._columns, name)[place]
         return array[: self.count("nodes")]
 
     def ids(self, name: str) -> Ints:
@@ -168,7 +168,7 @@ class DecodedNodes:
         """Give id, start or duration in us, of every node."""
         return np.concatenate([part.row("numbers", NUMBERS[name]) for part in self.parts])
 
-    def kind(self) -> npt.NDArray[np.int32]:
+    def kind(self) -> Ints32:
         """Give the number of each node's kind."""
         return np.concatenate([part.row("codes", CODES["kind"]) for part in self.parts])
 
@@ -195,18 +195,18 @@ class DecodedNodes:
                   for part in self.parts]  # fmt: skip
         return np.concatenate(counts), np.concatenate([part.ids(kind) for part in self.parts])
 
-    def names(self) -> tuple[npt.NDArray[np.int32], list[str]]:
+    def names(self) -> tuple[Ints32, list[str]]:
         """Give each node the number of its name, and every name once."""
         return self._texts(CODES["name"], 0)
 
-    def text(self, name: str) -> tuple[npt.NDArray[np.int32], list[str]]:
+    def text(self, name: str) -> tuple[Ints32, list[str]]:
         """Give each node the number of a wanted attribute's text, and every text once.
 
         Where there is none the text is empty.
         """
         return self._texts(FIRST_TEXT + self.wanted.texts.index(name), 1)
 
-    def _texts(self, place: int, offset: int) -> tuple[npt.NDArray[np.int32], list[str]]:
+    def _texts(self, place: int, offset: int) -> tuple[Ints32, list[str]]:
         if len(self.parts) > _FEW_PARTS:
             return self._texts_of_many(place, offset)
         number: dict[str, int] = {}
@@ -224,7 +224,7 @@ class DecodedNodes:
             codes.append(given if is_same else new[given])
         return np.concatenate(codes), list(number)
 
-    def _texts_of_many(self, place: int, offset: int) -> tuple[npt.NDArray[np.int32], list[str]]:
+    def _texts_of_many(self, place: int, offset: int) -> tuple[Ints32, list[str]]:
         """Do the same for many parts, which have most of their texts in common: by their bytes."""
         content, starts = self._joined
         given, spans, first = [], [np.zeros((1, 2), dtype=np.int64)], 1
@@ -245,16 +245,14 @@ class DecodedNodes:
         return np.asarray(found[which.reshape(-1)], dtype=np.int32), words
 
     @cached_property
-    def _joined(self) -> tuple[npt.NDArray[np.uint8], list[int]]:
+    def _joined(self) -> tuple[Bytes, list[int]]:
         """The bytes of all parts, and where those of each begin."""
         contents = [part.content for part in self.parts]
         sizes = [content.size for content in contents]
         return np.concatenate(contents), [0, *np.cumsum(sizes[:-1]).tolist()]
 
 
-def decode_messages(
-    file: str, content: npt.NDArray[np.uint8], wanted: WantedAttributes
-) -> DecodedNodes:
+def decode_messages(file: str, content: Bytes, wanted: WantedAttributes) -> DecodedNodes:
     """Read the nodes of a file, of a large one the second half in a thread of its own.
 
     Where that begins is a guess: what the thread found counts only if the first ends there.
@@ -291,7 +289,7 @@ def _check(file: str, reader: NodeReader) -> None:
         )  # fmt: skip
 
 
-def _likely_middle(content: npt.NDArray[np.uint8]) -> int:
+def _likely_middle(content: Bytes) -> int:
     if content.size <= _WORTH_SPLITTING:
         return content.size
     middle = int(content.size * _MIDDLE)

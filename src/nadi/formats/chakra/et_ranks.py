@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import InputError
@@ -31,6 +30,7 @@ from nadi.formats.chakra.et_decode import (
 from nadi.formats.chakra.et_nodes import DecodedNodes, decode_messages
 from nadi.formats.files import RawFile
 from nadi.formats.node_ids import NodeRows
+from nadi.model.arrays import Ints, Ints32
 from nadi.model.attributes import LazyAttributes
 from nadi.model.issues import IssueLog
 from nadi.model.protobuf_values import read_varint
@@ -42,7 +42,6 @@ from nadi.version import __version__
 
 __all__ = ["decode_ranks"]
 
-_Ints = npt.NDArray[np.int64]
 _Words = dict[bytes, tuple[dict[str, Any], str]]
 _LARGEST_KEY = 2**62
 
@@ -78,9 +77,9 @@ class _Together:
     """
 
     decoded: DecodedNodes
-    first: _Ints
-    file: _Ints
-    ids: _Ints
+    first: Ints
+    file: Ints
+    ids: Ints
     span: int
     rows: NodeRows
 
@@ -140,7 +139,7 @@ def _put_together(files: list[_File]) -> _Together | None:
     return _Together(decoded, np.append(0, np.cumsum(sizes)), file, ids, span, rows)
 
 
-def _is_stated_alike(decoded: DecodedNodes, file: _Ints) -> bool:
+def _is_stated_alike(decoded: DecodedNodes, file: Ints) -> bool:
     """Tell whether all files or none state times in ns, which tells how others are meant."""
     stated = decoded.numbers().get("duration_ns")
     if stated is None:
@@ -149,9 +148,9 @@ def _is_stated_alike(decoded: DecodedNodes, file: _Ints) -> bool:
     return bool(states.all()) or not states.any()
 
 
-def _dependencies(together: _Together) -> tuple[pl.DataFrame, _Ints] | None:
+def _dependencies(together: _Together) -> tuple[pl.DataFrame, Ints] | None:
     """Give the dependencies of all files, and where those of each begin."""
-    everything: list[tuple[str, _Ints, _Ints]] = []
+    everything: list[tuple[str, Ints, Ints]] = []
     for kind in ("data", "ctrl"):
         count, ids = together.decoded.dependencies(kind)
         dst = np.repeat(np.arange(together.ids.size), count)
@@ -180,7 +179,7 @@ def _dependencies(together: _Together) -> tuple[pl.DataFrame, _Ints] | None:
     return DEPS.build(src.size, columns), np.append(0, np.cumsum(counts))
 
 
-def _groups(files: list[_File]) -> tuple[_Ints, pl.DataFrame, _Ints]:
+def _groups(files: list[_File]) -> tuple[Ints, pl.DataFrame, Ints]:
     """Give the group of each node, those of all files, and where those of each begin."""
     of_nodes, first = [], [0]
     columns: dict[str, list[Any]] = {name: [] for name in GROUPS.dtypes}
@@ -228,12 +227,12 @@ def _traces(files: list[_File], together: _Together) -> list[Trace] | None:
     return traces
 
 
-def _attributes(file: _File, is_cpu: _Ints) -> LazyAttributes:
+def _attributes(file: _File, is_cpu: Ints) -> LazyAttributes:
     """Give the attributes of a file, and what those who simulate ask of all ranks beforehand."""
     content, size, at_most = file.raw.content, file.size, file.decoded.total("attributes")
     known = np.flatnonzero(is_cpu >= 0).astype(np.int32)
 
-    def find_nodes(name: str) -> npt.NDArray[np.int32] | None:
+    def find_nodes(name: str) -> Ints32 | None:
         # it may stand in other texts too: at most so many are names
         count = content.tobytes().count(name.encode())
         if not count:

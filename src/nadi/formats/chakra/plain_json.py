@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from nadi.errors import FormatError
 from nadi.formats.chakra.json_messages import (
@@ -34,12 +33,12 @@ from nadi.formats.chakra.plain_json_kernels import (
 from nadi.formats.files import RawFile
 from nadi.formats.json_file import doubled, read_members, skip_blanks, value_end
 from nadi.kernels.strings import make_words
+from nadi.model.arrays import Bytes
 from nadi.model.protobuf_values import TYPE_CODES
 from nadi.model.schema import NODE_KINDS
 
 __all__ = ["FEEDER_WORDS", "METADATA_KEYS", "NODE_WORDS", "plain_messages"]
 
-Bytes = npt.NDArray[np.uint8]
 METADATA_KEYS = ("globalMetadata", "global_metadata")
 _LEAST_ROOM = 1 << 12
 # those that the kernel writes, and Chakra's programs too

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.errors import FormatError
 from nadi.formats.files import RawFile
@@ -25,11 +24,11 @@ from nadi.formats.kineto.kineto_event_kernels import (
 )
 from nadi.kernels.json_tokens import MAX_DEPTH, failure_of, skip
 from nadi.kernels.strings import make_words
+from nadi.model.arrays import Bytes, Ints
 from nadi.model.schema import CATEGORIES
 
 __all__ = ["CATEGORY", "CATEGORY_WORDS", "Events", "scan", "time_error"]
 
-Ints = npt.NDArray[np.int64]
 CATEGORY = {
     "cpu_op": "operator",
     "user_annotation": "annotation",
@@ -91,7 +90,7 @@ class Events:
         rows = [part.numbers[NUMBERS[name]] for part in self.parts]
         return np.concatenate(rows) if len(rows) > 1 else rows[0]
 
-    def names(self, text: npt.NDArray[np.uint8]) -> Texts:
+    def names(self, text: Bytes) -> Texts:
         """Give the names of the nodes, for the bytes of the file."""
         number: dict[bytes, int] = {}
         codes = []

@@ -14,7 +14,6 @@ import polars as pl
 
 from nadi.errors import FormatError
 from nadi.formats.communication_names import (
-    DTYPE_BYTES,
     comm_kind,
     comm_type_of_host,
     comm_type_of_kernel,
@@ -32,7 +31,9 @@ from nadi.formats.json_file import (
 )
 from nadi.formats.kineto.kineto_event_kernels import ARGS, EVENT, NOT_A_NUMBER, PID, TID
 from nadi.formats.kineto.kineto_events import Events, scan, time_error
+from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import CODES, Attributes, LazyAttributes
+from nadi.model.dtypes import ITEMSIZE
 from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance
 from nadi.model.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS, NODES
@@ -41,7 +42,6 @@ from nadi.version import __version__
 
 __all__ = ["decode"]
 
-Ints = npt.NDArray[np.int64]
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _COMM = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
 _DEVICE_CODES = [_CODE[c] for c in (*DEVICE_WORK, "sync", "device_annotation")]
@@ -82,7 +82,7 @@ class _Nodes:
     raw: RawFile
     events: Events
     category: Ints
-    on_device: npt.NDArray[np.bool_]
+    on_device: Bools
     thread: Ints
     device: Ints
     stream: Ints
@@ -196,7 +196,7 @@ def _describe(raw: RawFile, events: Events) -> _Nodes:
     )
 
 
-def _threads(raw: RawFile, events: Events, on_device: npt.NDArray[np.bool_]) -> Ints:
+def _threads(raw: RawFile, events: Events, on_device: Bools) -> Ints:
     """Give the thread of host work; threads with names instead of ids get free ids."""
     tid = np.where(on_device, -1, events.column("tid"))
     rows = np.flatnonzero((tid < -1) | (tid >= _MAX_TID))
@@ -310,7 +310,7 @@ def _communication(nodes: _Nodes, groups: pl.DataFrame) -> dict[str, Ints]:
     names = ("comm_bytes", "group", "src", "dst", "stated")
     columns = {name: np.full(nodes.category.size, -1, dtype=np.int64) for name in names}
     elements = events.comm("in_nelems")
-    item_size = _values(raw, events, "dtype", lambda text: DTYPE_BYTES.get(text, -1))
+    item_size = _values(raw, events, "dtype", lambda text: ITEMSIZE.get(text, -1))
     known = (elements >= 0) & (item_size >= 0)
     columns["comm_bytes"][rows] = np.where(known, elements * item_size, -1)
     row_of = {name: row for row, name in enumerate(groups["name"])}

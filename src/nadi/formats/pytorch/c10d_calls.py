@@ -10,16 +10,18 @@ Ranks are counted within the process group, which is an object without a name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nadi.formats.pytorch.recorded_inputs import tensor_bytes
+from nadi.model.arrays import Ints
 from nadi.model.attributes import Attributes
+from nadi.model.dtypes import MAX_BYTES
 
 __all__ = ["C10D_CALLS", "c10d_calls"]
 
@@ -39,10 +41,9 @@ _MEANING = {
     "asyncOp": "is_async",
 }  # fmt: skip
 _MAX_RANK = 2**31
-_MAX_BYTES = 2**62
 
 
-def c10d_calls(rows: npt.NDArray[np.int64], attributes: Attributes) -> pl.DataFrame:
+def c10d_calls(rows: Ints, attributes: Attributes) -> pl.DataFrame:
     """Read what calls of ``c10d`` were given.
 
     Parameters
@@ -87,25 +88,12 @@ def _call(inputs: Any, schema: Any) -> dict[str, int]:
     sent, given = [], []
     for position, value in enumerate(values if isinstance(values, list) else []):
         name = names[position] if position < len(names) else ""
-        sizes = list(_tensor_bytes(value))
+        sizes = list(tensor_bytes(value))
         given += sizes
         if name.startswith("input"):
             sent += sizes
         if (meaning := _MEANING.get(name)) and isinstance(value, int) and 0 <= value < _MAX_RANK:
             stated[meaning] = int(value)
     if given:
-        stated["bytes"] = min(sum(sent or given), _MAX_BYTES)
+        stated["bytes"] = min(sum(sent or given), MAX_BYTES)
     return stated
-
-
-def _tensor_bytes(value: Any) -> Iterator[int]:
-    """Find tensors in nested lists: [id, storage, offset, elements, itemsize, device]."""
-    if not isinstance(value, list):
-        return
-    if len(value) == 6 and isinstance(value[5], str):
-        elements, itemsize = value[3:5]
-        if all(isinstance(number, int) and 0 <= number < 2**40 for number in (elements, itemsize)):
-            yield elements * itemsize
-    else:
-        for item in value:
-            yield from _tensor_bytes(item)

@@ -6,13 +6,11 @@ in the same layout; such linked traces are read here as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import FormatError
@@ -27,7 +25,10 @@ from nadi.formats.json_file import Span, Texts, decode_span, walk_members
 from nadi.formats.kineto.kineto_events import CATEGORY_WORDS
 from nadi.formats.pytorch.host_nodes import Nodes, scan
 from nadi.formats.pytorch.record_param_comms import GROUP_INIT, with_param_comms
+from nadi.formats.pytorch.recorded_inputs import tensor_bytes
+from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import AttributeBuilder, Attributes, LazyAttributes
+from nadi.model.dtypes import MAX_BYTES
 from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance
 from nadi.model.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS, NODES
@@ -36,7 +37,6 @@ from nadi.version import __version__
 
 __all__ = ["KNOWN_SCHEMAS", "decode"]
 
-Ints = npt.NDArray[np.int64]
 KNOWN_SCHEMAS = (
     "1.0.1",
     "1.0.2-chakra.0.0.4",
@@ -47,7 +47,6 @@ KNOWN_SCHEMAS = (
 )
 _USER_SCOPE = 7  # of PyTorch's RecordScope
 _STRUCTURE = ("[pytorch|profiler|execution_trace|", "[pytorch|profiler|execution_graph|")
-_MAX_BYTES = 2**62
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _COMM = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
 _DEVICE_CODES = [_CODE[c] for c in (*DEVICE_WORK, "sync", "device_annotation")]
@@ -97,7 +96,7 @@ class _Rows:
     by_id: Ints
     ids: Ints
     category: Ints
-    is_structure: npt.NDArray[np.bool_]
+    is_structure: Bools
 
     def of_ids(self, wanted: Ints) -> Ints:
         """Give the rows of nodes by their ids; -1 where there is no such node."""
@@ -271,8 +270,8 @@ def _columns(nodes: Nodes, names: Texts, rows: _Rows) -> dict[str, Any]:
     comm_types = pl.Series(COMM_TYPES, dtype=NODES.dtypes["comm_type"])
     comm_bytes = np.full(order.size, -1, dtype=np.int64)
     for row in np.flatnonzero(comm_type != _COMM["none"]).tolist():
-        sizes = _tensor_bytes(_values(nodes, int(order[row])))
-        comm_bytes[row] = min(sum(sizes), _MAX_BYTES)
+        sizes = tensor_bytes(_values(nodes, int(order[row])))
+        comm_bytes[row] = min(sum(sizes), MAX_BYTES)
     return {
         "id": nodes.column("id")[order],
         "name": names.series(),
@@ -312,21 +311,6 @@ def _values(nodes: Nodes, node: int) -> list[Any]:
     except (msgspec.MsgspecError, RecursionError) as error:
         number = int(nodes.column("id")[node])
         raise FormatError(nodes.raw.name, f"node {number}, inputs: {error}") from None
-
-
-def _tensor_bytes(value: Any) -> Iterator[int]:
-    """Find tensors in nested operands: [id, storage, offset, elements, itemsize, device]."""
-    if not isinstance(value, list):
-        return
-    if (
-        len(value) == 6
-        and isinstance(value[5], str)
-        and all(isinstance(number, int) and 0 <= number < 2**40 for number in value[3:5])
-    ):
-        yield min(value[3] * value[4], _MAX_BYTES)
-    else:
-        for item in value:
-            yield from _tensor_bytes(item)
 
 
 def _groups_table(nodes: Nodes, names: Texts, rows: _Rows) -> pl.DataFrame:

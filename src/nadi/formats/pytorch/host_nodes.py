@@ -31,6 +31,7 @@ from nadi.formats.pytorch.host_layout_kernels import (
 from nadi.formats.pytorch.host_node_kernels import scan_nodes
 from nadi.kernels.json_tokens import MAX_DEPTH, failure_of
 from nadi.kernels.strings import make_words
+from nadi.model.arrays import Ints, Ints32
 from nadi.model.attribute_kernels import (
     count_attributes,
     count_kept,
@@ -43,7 +44,6 @@ from nadi.model.schema import ATTRIBUTE_TYPES, CATEGORIES
 
 __all__ = ["Nodes", "scan"]
 
-Ints = npt.NDArray[np.int64]
 _LIKELY_BYTES = 600  # of a node; where there are more nodes, room is made on the way
 _LIKELY_ATTRIBUTES = 20
 _LEAST_ROOM = 64
@@ -158,7 +158,7 @@ class Nodes:
         buffers = (content, *others.buffers)
         return Attributes(node, name, kind, value, length, tuple(names), buffers)
 
-    def _names(self, part: Found, names: dict[str, int]) -> npt.NDArray[np.int32]:
+    def _names(self, part: Found, names: dict[str, int]) -> Ints32:
         """Give the codes of names that are not known beforehand; adds those that are new."""
         at, length, prefix = part.keys.T
         keys = find_texts(self.raw, at, length)

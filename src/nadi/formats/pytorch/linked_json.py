@@ -14,11 +14,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.formats.drawing.dependency_graph import pieces
 from nadi.formats.json_columns import joined, json_text, spread, texts_as_json, written_once
+from nadi.model.ancestors import nearest
+from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import CODES, Attributes
 from nadi.model.issues import IssueLog
 from nadi.model.protobuf_values import VALUE_TYPES
@@ -27,8 +28,6 @@ from nadi.model.trace import Trace
 
 __all__ = ["encode"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 _HOST = ("metadata", "annotation", "operator")
 _DEVICE_NAMES = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 # one that all versions of Chakra's converter of the last years accept
@@ -74,11 +73,11 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
 class _Layout:
     """Which nodes are written, in which order and with which ids."""
 
-    rows: _Ints  # those written, in order
-    id: _Ints  # of every row of the trace; -1 where it is not written
-    around: _Ints  # the nearest row around each that is written; -1 if there is none
-    is_device: _Bools
-    is_timed: _Bools
+    rows: Ints  # those written, in order
+    id: Ints  # of every row of the trace; -1 where it is not written
+    around: Ints  # the nearest row around each that is written; -1 if there is none
+    is_device: Bools
+    is_timed: Bools
     is_plain: bool  # a host trace as PyTorch wrote it
 
 
@@ -88,10 +87,8 @@ def _layout_of(trace: Trace) -> _Layout:
     is_plain = not is_device.any() and not is_timed.any()
     is_host = trace.category_mask(*_HOST)
     kept = np.ones_like(is_host) if is_plain else is_host | is_device
-    around = trace.column("parent").copy()
-    stands_in = is_host | is_plain
-    while (wrong := np.flatnonzero((around >= 0) & ~stands_in[around])).size:
-        around[wrong] = trace.column("parent")[around[wrong]]
+    parent = trace.column("parent")
+    around = nearest(parent, parent, is_host | is_plain)
     ids = trace.column("id")
     launcher = np.where(is_device, np.where(around >= 0, ids[around], 2**62), ids)
     rows = np.lexsort((trace.column("start"), is_device, launcher))
@@ -132,7 +129,7 @@ def _note_what_is_left_out(trace: Trace, layout: _Layout, log: IssueLog) -> None
     )  # fmt: skip
 
 
-def _named(attributes: Attributes, names: set[str]) -> _Bools:
+def _named(attributes: Attributes, names: set[str]) -> Bools:
     chosen = np.array([name in names for name in attributes.names], dtype=np.bool_)
     return chosen[attributes.name] if len(attributes) else np.zeros(0, dtype=np.bool_)
 
@@ -227,7 +224,7 @@ def _with_group_names(trace: Trace, layout: _Layout, columns: pl.DataFrame) -> p
     return columns.with_columns(attrs.otherwise(pl.col("attrs").str.strip_suffix("]") + entry))
 
 
-def _control(trace: Trace, layout: _Layout) -> _Ints:
+def _control(trace: Trace, layout: _Layout) -> Ints:
     """Give the id that each node names as its parent; the root names itself."""
     own = np.where(layout.around >= 0, layout.id[layout.around], layout.id)
     attributes = trace.attributes
@@ -262,7 +259,7 @@ def _operands(attributes: Attributes, side: str, size: int, *, is_plain: bool) -
     ).to_series()
 
 
-def _raw_json(attributes: Attributes, rows: _Ints) -> pl.Series:
+def _raw_json(attributes: Attributes, rows: Ints) -> pl.Series:
     return written_once(attributes, rows, lambda row: _checked_json(attributes.span(row)))
 
 
@@ -351,7 +348,7 @@ def _times(trace: Trace, layout: _Layout) -> pl.Series:
     ).to_series()
 
 
-def _exclusive(trace: Trace, layout: _Layout) -> _Ints:
+def _exclusive(trace: Trace, layout: _Layout) -> Ints:
     """Give exclusive times, with those of nodes left out added to the operation around."""
     exclusive = np.maximum(trace.column("exclusive"), 0)
     thread = trace.column("thread")
@@ -362,7 +359,7 @@ def _exclusive(trace: Trace, layout: _Layout) -> _Ints:
     return np.where(trace.column("exclusive") >= 0, total, trace.column("duration"))
 
 
-def _microseconds(nanoseconds: _Ints) -> pl.Series:
+def _microseconds(nanoseconds: Ints) -> pl.Series:
     """Write times in us with all their digits: a float64 would lose some of an absolute time."""
     known = np.maximum(nanoseconds, 0)
     whole, rest = pl.Series(known // 1000), pl.Series(known % 1000)

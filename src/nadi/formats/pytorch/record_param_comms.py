@@ -21,11 +21,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from nadi.formats.communication_names import DTYPE_BYTES, comm_type_of_text
+from nadi.formats.communication_names import comm_type_of_text
+from nadi.model.arrays import Ints
 from nadi.model.attributes import Attributes
+from nadi.model.dtypes import ITEMSIZE, MAX_BYTES
 from nadi.model.operands import operand_tables
 from nadi.model.schema import COMM_TYPES, GROUPS, NODES
 from nadi.model.trace import Trace
@@ -49,7 +50,6 @@ PARAM_COMMS: Mapping[str, pl.DataType] = {
     "is_async": pl.Int64(),
 }
 _MAX_SIZE = 2**17  # ranks of a group, as for the groups of a file
-_MAX_BYTES = 2**62
 _FLAGS = {"1": 1, "true": 1, "0": 0, "false": 0}
 
 
@@ -71,9 +71,7 @@ class _Groups:
     names: dict[int, str] = field(default_factory=dict)
 
 
-def param_comms(
-    rows: npt.NDArray[np.int64], attributes: Attributes, init_rows: Sequence[int] = ()
-) -> pl.DataFrame:
+def param_comms(rows: Ints, attributes: Attributes, init_rows: Sequence[int] = ()) -> pl.DataFrame:
     """Read the communications of a host trace.
 
     Parameters
@@ -249,11 +247,11 @@ def _ends(collective: str, comm_type: str, rank: int) -> tuple[int, int]:
 
 
 def _bytes(stated: dict[str, Any], arguments: _Arguments) -> int:
-    elements, size = _integer(stated.get("in_msg_nelems")), DTYPE_BYTES.get(stated.get("dtype", ""))
+    elements, size = _integer(stated.get("in_msg_nelems")), ITEMSIZE.get(stated.get("dtype", ""))
     if elements >= 0 and size is not None:
-        return min(elements * size, _MAX_BYTES)
+        return min(elements * size, MAX_BYTES)
     tensors = (leaf.bytes for leaves in arguments.values() for leaf in leaves)
-    return min(sum(size for size in tensors if size >= 0), _MAX_BYTES)
+    return min(sum(size for size in tensors if size >= 0), MAX_BYTES)
 
 
 def with_param_comms(trace: Trace) -> Trace:

@@ -1,28 +1,21 @@
-"""How large the tensors are that the profiler saw an operation given."""
+"""How large the tensors are that an operation was given, as recordings state it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from nadi.model.arrays import Ints
 from nadi.model.attributes import Attributes
+from nadi.model.dtypes import ITEMSIZE, MAX_BYTES
 
-__all__ = ["recorded_bytes"]
-
-# C++ names of types, as "Input type" has them
-_BYTES = {
-    "float": 4, "double": 8, "int": 4, "long": 8, "long int": 8, "short": 2, "short int": 2,
-    "signed char": 1, "unsigned char": 1, "bool": 1, "c10::Half": 2, "c10::BFloat16": 2,
-    "c10::complex<float>": 8, "c10::complex<double>": 16, "c10::Float8_e5m2": 1,
-    "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2fnuz": 1, "c10::Float8_e4m3fnuz": 1,
-}  # fmt: skip
-_MAX_BYTES = 2**62
+__all__ = ["recorded_bytes", "tensor_bytes"]
 
 
-def recorded_bytes(rows: npt.NDArray[np.int64], attributes: Attributes) -> npt.NDArray[np.int64]:
+def recorded_bytes(rows: Ints, attributes: Attributes) -> Ints:
     """Add up the tensors of Kineto's ``Input Dims`` and ``Input type``.
 
     Parameters
@@ -47,9 +40,25 @@ def _bytes(args: Any) -> int:
         return -1
     sizes = []
     for shape, name in zip(dims, types, strict=False):
-        size = _BYTES.get(name) if isinstance(name, str) else None
+        size = ITEMSIZE.get(name) if isinstance(name, str) else None
         if size and isinstance(shape, list):
             if not all(isinstance(length, int) and 0 <= length < 2**40 for length in shape):
                 return -1
             sizes.append(size * prod(shape))
-    return min(sum(sizes), _MAX_BYTES) if sizes else -1
+    return min(sum(sizes), MAX_BYTES) if sizes else -1
+
+
+def tensor_bytes(value: Any) -> Iterator[int]:
+    """Give the bytes of tensors in nested lists.
+
+    A tensor is [id, storage, offset, elements, itemsize, device].
+    """
+    if not isinstance(value, list):
+        return
+    if len(value) == 6 and isinstance(value[5], str):
+        elements, itemsize = value[3:5]
+        if all(isinstance(number, int) and 0 <= number < 2**40 for number in (elements, itemsize)):
+            yield elements * itemsize
+    else:
+        for item in value:
+            yield from tensor_bytes(item)

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.formats.communication_names import comm_type_of_host, comm_type_of_kernel
 from nadi.formats.timeline import chrome_kernels as kernels
+from nadi.model.arrays import Bools, Bytes, Ints
 from nadi.model.attributes import CODES, Attributes
 from nadi.model.issues import IssueLog
 from nadi.model.schema import CATEGORIES, COMM_TYPES
@@ -23,7 +23,6 @@ from nadi.model.trace import Trace
 
 __all__ = ["encode"]
 
-_Ints = npt.NDArray[np.int64]
 
 _info_decoder = msgspec.json.Decoder(dict[str, Any])
 _BYTES_AT_ONCE = 1 << 23
@@ -132,13 +131,13 @@ class _Texts:
         """Add texts as JSON strings."""
         return self.add(msgspec.json.encode(value).decode() + end for value in values)
 
-    def table(self) -> tuple[_Ints, npt.NDArray[np.uint8]]:
+    def table(self) -> tuple[Ints, Bytes]:
         """Give where each text begins, and after the last where it ends; and all their bytes."""
         first = np.cumsum([0, *map(len, self._texts)], dtype=np.int64)
         return first, np.frombuffer(b"".join(self._texts), dtype=np.uint8).copy()
 
 
-def _base_time(trace: Trace, keys: dict[str, bytes], timed: _Ints) -> int:
+def _base_time(trace: Trace, keys: dict[str, bytes], timed: Ints) -> int:
     """Give the time that the file counts from: the recorded one, else the second of the start."""
     if keys:
         return int(keys.get("baseTimeNanoseconds", b"0"))
@@ -179,7 +178,7 @@ def _columns(trace: Trace, base: int, texts: _Texts, log: IssueLog) -> dict[str,
     }
 
 
-def _collectives(trace: Trace, texts: _Texts, log: IssueLog) -> list[_Ints]:
+def _collectives(trace: Trace, texts: _Texts, log: IssueLog) -> list[Ints]:
     """Give the args that describe communication, in the order of ``_COLLECTIVE``."""
     comm_type = trace.nodes["comm_type"].to_physical().to_numpy().astype(np.int64)
     size, group = trace.column("comm_bytes"), trace.column("group")
@@ -207,7 +206,7 @@ def _collectives(trace: Trace, texts: _Texts, log: IssueLog) -> list[_Ints]:
     ]
 
 
-def _is_stated(nodes: pl.DataFrame) -> npt.NDArray[np.bool_]:
+def _is_stated(nodes: pl.DataFrame) -> Bools:
     """Tell where the name does not tell the type of communication; bool, shape (nodes,)."""
     stated = ~nodes["comm_type"].is_in(["none", "other"]).to_numpy()
     rows = np.flatnonzero(stated)
@@ -220,8 +219,8 @@ def _is_stated(nodes: pl.DataFrame) -> npt.NDArray[np.bool_]:
 
 
 def _spans(
-    attributes: Attributes, num_nodes: int, kept: _Ints, texts: _Texts
-) -> tuple[dict[str, Any], _Ints]:
+    attributes: Attributes, num_nodes: int, kept: Ints, texts: _Texts
+) -> tuple[dict[str, Any], Ints]:
     """Give what was recorded of nodes, and the spans that are events by themselves."""
     names = attributes.names
     role = np.array([_ROLES.get(name, kernels.OTHER) for name in names], dtype=np.uint8)
@@ -242,7 +241,7 @@ def _spans(
     }, np.arange(of_nodes.size, row.size)
 
 
-def _order(event: _Ints, row: _Ints, kept: _Ints) -> _Ints:
+def _order(event: Ints, row: Ints, kept: Ints) -> Ints:
     """Put nodes where they stood in the file, and what is kept of other events around them."""
     total = row.size + kept.size
     is_free = np.ones(total, dtype=np.bool_)
@@ -265,7 +264,7 @@ def _pieces(events: kernels.Events) -> Iterator[bytes]:
         low = high
 
 
-def _largest_sizes(events: kernels.Events) -> _Ints:
+def _largest_sizes(events: kernels.Events) -> Ints:
     """Bound the bytes of every row and, after the rows and from the end, of every span."""
     text = np.diff(events.first_text)
     spans = np.concatenate([[0], np.cumsum(events.length + text[events.key])])
@@ -312,7 +311,7 @@ def _distributed(trace: Trace, recorded: bytes | None) -> bytes | None:
     return msgspec.json.encode({**info, **sizes, "pg_count": len(groups), "pg_config": groups})
 
 
-def _titles(trace: Trace, timed: _Ints) -> list[str]:
+def _titles(trace: Trace, timed: Ints) -> list[str]:
     """Name processes, threads and streams."""
     columns = ["is_cpu", "device", "stream", "thread"]
     places = trace.nodes.select(columns)[timed].unique()

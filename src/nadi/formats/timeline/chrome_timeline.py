@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.formats.timeline.timeline_values import PATH_CATEGORY, Timeline
+from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 
 __all__ = ["encode"]
@@ -111,7 +110,7 @@ def _slice() -> pl.Expr:
     )  # fmt: skip
 
 
-def _ends(phase: str, slices: pl.DataFrame, at: npt.NDArray[np.int64], first: int) -> pl.DataFrame:
+def _ends(phase: str, slices: pl.DataFrame, at: Ints, first: int) -> pl.DataFrame:
     """Write one end of arrows, numbered from ``first``."""
     head = f'{{"ph":"{phase}","bp":"e","cat":"{PATH_CATEGORY}","name":"critical path","id":'
     return slices.select("pid", "tid", "start")[at].select(

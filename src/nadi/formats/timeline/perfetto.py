@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.formats.timeline.perfetto_kernels import Slices
@@ -37,13 +36,13 @@ from nadi.formats.timeline.perfetto_packets import (
     texts_packet,
 )
 from nadi.formats.timeline.tracks import find_lanes, lane_suffix
+from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schema import CATEGORIES, COMM_TYPES
 from nadi.model.trace import Trace
 
 __all__ = ["encode"]
 
-_Ints = npt.NDArray[np.int64]
 
 _LARGEST_ID = 2**31  # of processes and threads, which Perfetto holds in an int32
 
@@ -130,7 +129,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     yield from slice_packets(slices, ids)
 
 
-def _tracks(nodes: pl.DataFrame) -> tuple[pl.DataFrame, _Ints]:
+def _tracks(nodes: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
     """Give a table of the threads and streams, and the row in it of each node."""
     # recordings do not say which device an annotation on it belongs to: often there is but one
     devices = nodes.filter(pl.col("device") >= 0)["device"].unique()
@@ -148,7 +147,7 @@ def _tracks(nodes: pl.DataFrame) -> tuple[pl.DataFrame, _Ints]:
     return tracks, track.cast(pl.Int64).to_numpy()
 
 
-def _values(nodes: pl.DataFrame) -> npt.NDArray[np.int64]:
+def _values(nodes: pl.DataFrame) -> Ints:
     """Give the noted columns; shape (fields, nodes)."""
     values = np.empty((len(_NUMBERS) + len(_TEXT_FIELDS), nodes.height), dtype=np.int64)
     for number, column in enumerate(_NUMBERS):
@@ -163,7 +162,7 @@ def _values(nodes: pl.DataFrame) -> npt.NDArray[np.int64]:
 # --- dependencies as arrows
 
 
-def _flows(trace: Trace, ids: Ids, row: _Ints, boundary: _Ints) -> Flows:
+def _flows(trace: Trace, ids: Ids, row: Ints, boundary: Ints) -> Flows:
     """Give the ends of arrows by the boundary that they hold on to."""
     deps = trace.deps.filter(pl.col("kind").is_in(list(_ARROWS)))
     kind = deps["kind"].cast(pl.String)
@@ -180,12 +179,12 @@ def _flows(trace: Trace, ids: Ids, row: _Ints, boundary: _Ints) -> Flows:
 # --- tracks
 
 
-def _track_uuids(ids: Ids, tracks: pl.DataFrame, num_places: int) -> _Ints:
+def _track_uuids(ids: Ids, tracks: pl.DataFrame, num_places: int) -> Ints:
     """Give the ids of the tracks, which follow those of the process and the devices."""
     return ids.process + 1 + tracks["device"].n_unique() + np.arange(num_places, dtype=np.int64)
 
 
-def _descriptors(trace: Trace, ids: Ids, tracks: pl.DataFrame, places: _Ints) -> Iterator[bytes]:
+def _descriptors(trace: Trace, ids: Ids, tracks: pl.DataFrame, places: Ints) -> Iterator[bytes]:
     """Describe the process, its threads, the devices and their streams."""
     owner = f"rank {trace.rank} " if trace.rank >= 0 else ""
     has_process = 0 < trace.process < _LARGEST_ID

@@ -23,6 +23,7 @@ from nadi.formats.timeline.perfetto_kernels import (
     write_packets,
 )
 from nadi.kernels.groups import group_rows
+from nadi.model.arrays import Bools, Ints
 from nadi.model.protobuf_values import write_varint
 
 __all__ = [
@@ -46,7 +47,6 @@ __all__ = [
     "texts_packet",
 ]
 
-_Ints = npt.NDArray[np.int64]
 
 # numbers of protobuf fields, by message
 _CLOCK_SNAPSHOT, _SEQUENCE, _INTERNED, _FLAGS, _DESCRIPTOR = 6, 10, 12, 13, 60  # TracePacket
@@ -88,13 +88,13 @@ class Ids:
 class Flows(NamedTuple):
     """Arrows by the boundaries that they hold on to, as :class:`Slices` has them."""
 
-    first_flow: _Ints
+    first_flow: Ints
     flow: npt.NDArray[np.uint64]
-    is_last: npt.NDArray[np.bool_]
+    is_last: Bools
     num_left_out: int
 
 
-def find_flows(ids: Ids, boundary: _Ints, tail: _Ints, head: _Ints) -> Flows:
+def find_flows(ids: Ids, boundary: Ints, tail: Ints, head: Ints) -> Flows:
     """Sort arrows by their ends.
 
     Parameters
@@ -161,7 +161,7 @@ def clock_snapshot(ids: Ids) -> bytes:
     return packet(ids, [field(_CLOCK_SNAPSHOT, b"".join(clocks) + field(2, _BOOTTIME))])
 
 
-def number_names(names: pl.Series) -> tuple[pl.Series, _Ints]:
+def number_names(names: pl.Series) -> tuple[pl.Series, Ints]:
     """Give every different name once, and for each element the number of its name, from 1.
 
     ``names`` is categorical.

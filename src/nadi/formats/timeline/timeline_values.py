@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import UsageError
 from nadi.formats.files import write_pieces
+from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 
 __all__ = ["PATH_CATEGORY", "Timeline", "check_suffix", "write_file"]
@@ -56,8 +55,8 @@ class Timeline:
     processes: pl.DataFrame
     tracks: pl.DataFrame
     slices: pl.DataFrame
-    tail: npt.NDArray[np.int64]
-    head: npt.NDArray[np.int64]
+    tail: Ints
+    head: Ints
 
     def __repr__(self) -> str:
         return f"<Timeline tracks={self.tracks.height} slices={self.slices.height}>"

@@ -9,14 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.formats.timeline.track_kernels import lay_out
 from nadi.kernels.groups import group_rows
+from nadi.model.arrays import Ints
 
 __all__ = ["Lanes", "find_lanes", "lane_suffix"]
-
-_Ints = npt.NDArray[np.int64]
 
 
 class Lanes(NamedTuple):
@@ -33,12 +31,12 @@ class Lanes(NamedTuple):
         Slices on other lanes than the first.
     """
 
-    lane: _Ints
-    boundary: _Ints
+    lane: Ints
+    boundary: Ints
     num_moved: int
 
 
-def find_lanes(track: _Ints, start: _Ints, end: _Ints) -> Lanes:
+def find_lanes(track: Ints, start: Ints, end: Ints) -> Lanes:
     """Give every slice a lane of its track on which it nests strictly.
 
     Of slices with the same interval the first given encloses the others.
@@ -62,7 +60,7 @@ def find_lanes(track: _Ints, start: _Ints, end: _Ints) -> Lanes:
     return Lanes(lane, boundary, num_moved)
 
 
-def _order_of_starts(start: _Ints, end: _Ints) -> _Ints | None:
+def _order_of_starts(start: Ints, end: Ints) -> Ints | None:
     """Sort by start, longest first; None if they are in that order already."""
     later = start[1:] > start[:-1]
     if (later | ((start[1:] == start[:-1]) & (end[1:] <= end[:-1]))).all():

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from nadi.model.arrays import Ints
 from nadi.errors import NadiError
 from nadi.graph.event_graph import Edges, EventGraph
 from nadi.graph.build.collective_edges import meet
@@ -18,7 +19,6 @@ from nadi.model.trace import Job
 
 __all__ = ["build_graph"]
 
-_Ints = npt.NDArray[np.int64]
 
 
 def build_graph(job: Job, overheads: Sequence[Overheads] | None = None) -> EventGraph:
@@ -43,7 +43,7 @@ def build_graph(job: Job, overheads: Sequence[Overheads] | None = None) -> Event
 
 def _vertices_and_edges(
     job: Job, overheads: Sequence[Overheads] | None
-) -> tuple[tuple[_Ints, _Ints, _Ints], _Ints, list[Edges]]:
+) -> tuple[tuple[Ints, Ints, Ints], Ints, list[Edges]]:
     """Find the operations (trace, row and parent of each), the time of each vertex, and all edges.
 
     What is known of threads in between takes more memory than the graph, and ends here.
@@ -74,12 +74,12 @@ def _vertices_and_edges(
     return _operations(ranks), time, edges
 
 
-def _operations(ranks: Sequence[RankOps]) -> tuple[_Ints, _Ints, _Ints]:
+def _operations(ranks: Sequence[RankOps]) -> tuple[Ints, Ints, Ints]:
     """Put the operations of ranks together: trace, row and parent of each."""
     op_trace = np.repeat(np.arange(len(ranks)), [rank.rows.size for rank in ranks])
     return op_trace, _one([rank.rows for rank in ranks]), _one([rank.parent for rank in ranks])
 
 
-def _one(parts: Sequence[_Ints]) -> _Ints:
+def _one(parts: Sequence[Ints]) -> Ints:
     """Put arrays together; of one alone nothing is copied."""
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=np.int64), *parts])

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nadi.model.arrays import Bools, Ints
 from nadi.graph.event_graph import EdgeKind, Edges, make_edges
 from nadi.graph.build.edge_list import Limits, join_edges, make_limits
 from nadi.graph.build.rank_vertices import RankOps
@@ -17,8 +18,6 @@ from nadi.model.trace import Job
 
 __all__ = ["Meetings", "meet"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -36,24 +35,24 @@ class Meetings:
         int64: the device operations whose duration is waiting and transfer, not work.
     """
 
-    entered: _Ints
+    entered: Ints
     edges: Edges
     limits: Limits
-    waiting: _Ints
+    waiting: Ints
 
 
 @dataclass(frozen=True)
 class _Parts:
     """Each rank's part in each collective; arrays of shape (parts,), in order of collective."""
 
-    collective: _Ints  # from 0
-    rank: _Ints  # position in the job
-    op: _Ints
-    start: _Ints
-    end: _Ints
-    on_thread: _Bools
-    arrives: _Bools  # whether others wait for it
-    leaves: _Bools  # whether it waits for others
+    collective: Ints  # from 0
+    rank: Ints  # position in the job
+    op: Ints
+    start: Ints
+    end: Ints
+    on_thread: Bools
+    arrives: Bools  # whether others wait for it
+    leaves: Bools  # whether it waits for others
 
 
 def meet(job: Job, ranks: Sequence[RankOps], first_vertex: int) -> Meetings:
@@ -115,7 +114,7 @@ def _parts(job: Job, ranks: Sequence[RankOps]) -> _Parts:
     return _Parts(collective, rank, op, start, end, on_thread, arrives, leaves)
 
 
-def _roles(said: pl.DataFrame, own_rank: _Ints, on_thread: _Bools) -> tuple[_Bools, _Bools]:
+def _roles(said: pl.DataFrame, own_rank: Ints, on_thread: Bools) -> tuple[Bools, Bools]:
     """Tell who waits for whom.
 
     On threads (gloo) data from one root is waited for by the others, data for one root by
@@ -133,7 +132,7 @@ def _roles(said: pl.DataFrame, own_rank: _Ints, on_thread: _Bools) -> tuple[_Boo
     return arrives, leaves
 
 
-def _ends_of_waits(rank: RankOps, op: _Ints, until: _Ints) -> _Ints:
+def _ends_of_waits(rank: RankOps, op: Ints, until: Ints) -> Ints:
     """Find where operations of threads wait for another rank.
 
     Returns
@@ -156,7 +155,7 @@ def _ends_of_waits(rank: RankOps, op: _Ints, until: _Ints) -> _Ints:
     return found
 
 
-def _times(ranks: Sequence[RankOps], rank: _Ints, vertex: _Ints) -> _Ints:
+def _times(ranks: Sequence[RankOps], rank: Ints, vertex: Ints) -> Ints:
     time = np.zeros(vertex.size, dtype=np.int64)
     for number, one in enumerate(ranks):
         mine = np.flatnonzero(rank == number)

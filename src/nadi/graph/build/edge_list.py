@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from nadi.model.arrays import Ints
 from nadi.graph.event_graph import Edges
 
 __all__ = ["Limits", "join_edges", "join_limits", "make_limits"]
 
-_Ints = npt.NDArray[np.int64]
 
 
 class Limits(NamedTuple):
@@ -21,11 +21,11 @@ class Limits(NamedTuple):
     int64, shape (limits,): vertex; ns.
     """
 
-    vertex: _Ints
-    most: _Ints
+    vertex: Ints
+    most: Ints
 
 
-def make_limits(vertex: _Ints, most: _Ints | int) -> Limits:
+def make_limits(vertex: Ints, most: Ints | int) -> Limits:
     """Make limits; ``most`` may be one for all."""
     return Limits(vertex, np.broadcast_to(np.asarray(most, dtype=np.int64), vertex.shape))
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nadi.model.arrays import Ints
 from nadi.graph.event_graph import EdgeKind, Edges
 from nadi.graph.build.edge_list import Limits
 from nadi.graph.build.thread_chain_kernels import chain_threads
@@ -17,7 +18,6 @@ from nadi.model.trace import Trace
 
 __all__ = ["Chain", "RankOps", "rank_ops", "thread_edges"]
 
-_Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Chain:
         int64, shape (2 * ops of the rank,): position of each vertex of the rank, or -1.
     """
 
-    vertex: _Ints
-    gap: _Ints
-    owner: _Ints
+    vertex: Ints
+    gap: Ints
+    owner: Ints
     kind: npt.NDArray[Any]
-    thread_ptr: _Ints
-    at: _Ints
+    thread_ptr: Ints
+    at: Ints
 
 
 @dataclass(frozen=True)
@@ -73,23 +73,23 @@ class RankOps:
 
     trace: Trace
     first_op: int
-    rows: _Ints
-    op_of_row: _Ints
-    start: _Ints
-    end: _Ints
-    parent: _Ints
+    rows: Ints
+    op_of_row: Ints
+    start: Ints
+    end: Ints
+    parent: Ints
     chain: Chain
 
-    def times(self, row: _Ints) -> tuple[_Ints, _Ints, _Ints]:
+    def times(self, row: Ints) -> tuple[Ints, Ints, Ints]:
         """Give number, start and end of the operations of node rows."""
         op = self.op_of_row[row]
         return op, self.start[op - self.first_op], self.end[op - self.first_op]
 
-    def at(self, vertex: _Ints) -> _Ints:
+    def at(self, vertex: Ints) -> Ints:
         """Give the positions of vertices of this rank in its chain."""
         return self.chain.at[vertex - 2 * self.first_op]
 
-    def time_of(self, vertex: _Ints) -> _Ints:
+    def time_of(self, vertex: Ints) -> Ints:
         """Give the times of vertices of this rank."""
         op = vertex // 2 - self.first_op
         return np.where(vertex % 2 == 1, self.end[op], self.start[op])
@@ -112,8 +112,8 @@ def rank_ops(trace: Trace, first_op: int, origin: int) -> RankOps:
 
 
 def _chain(
-    trace: Trace, nesting: Nesting, number: _Ints, first_op: int, start: _Ints, end: _Ints
-) -> tuple[Chain, _Ints]:
+    trace: Trace, nesting: Nesting, number: Ints, first_op: int, start: Ints, end: Ints
+) -> tuple[Chain, Ints]:
     """Chain the threads of a rank, and give the operation around each of its operations, or -1."""
     is_comm = (trace.nodes["comm_type"] != "none").to_numpy()[nesting.rows]
     is_label = trace.category_mask(*LABELS)[nesting.rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from nadi.model.arrays import Ints
 from nadi.graph.event_graph import EdgeKind, Edges, make_edges
 from nadi.graph.build.edge_list import Limits, make_limits
 from nadi.graph.build.rank_vertices import RankOps
@@ -13,7 +14,6 @@ from nadi.model.schema import DEVICE_WORK
 
 __all__ = ["device_edges", "waiting_edges"]
 
-_Ints = npt.NDArray[np.int64]
 _BY_CALL = [LAUNCH_CLASSES.index(name) for name in ("device", "staged copy")]
 
 
@@ -37,7 +37,7 @@ def waiting_edges(
     return edges, [launched, returned, taken_over]
 
 
-def device_edges(rank: RankOps, waits_for_others: _Ints) -> Edges:
+def device_edges(rank: RankOps, waits_for_others: Ints) -> Edges:
     """Give the edge from start to end of device work, but for collectives among ranks."""
     row = np.flatnonzero(rank.trace.category_mask(*DEVICE_WORK))
     op = rank.op_of_row[row]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
+from nadi.model.arrays import Ints
 from nadi.simulator.machine.system import Network
 
 __all__ = ["grid_of", "grid_of_all", "in_order_of_grid", "places_in"]
-
-Ints = npt.NDArray[np.int64]
 
 
 def places_in(network: Network, ranks: Ints) -> list[Ints]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import numpy.typing as npt
 
+from nadi.model.arrays import Ints
 from nadi.simulator.collectives.phases import Phase, Recipe
 from nadi.simulator.engine import machine_state as M
 from nadi.simulator.machine.system import Dimension, System
 
 __all__ = ["UNKNOWN", "least_time"]
 
-Ints = npt.NDArray[np.int64]
 
 UNKNOWN = -1.0
 

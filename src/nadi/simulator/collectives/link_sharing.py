@@ -12,8 +12,8 @@ from fractions import Fraction
 from itertools import pairwise, product
 
 import numpy as np
-import numpy.typing as npt
 
+from nadi.model.arrays import Ints
 from nadi.simulator.collectives.link_traffic import Traffic
 from nadi.simulator.collectives.phase_messages import messages_of
 from nadi.simulator.collectives.phases import Phase
@@ -23,7 +23,6 @@ from nadi.simulator.machine.system import Network, System
 
 __all__ = ["is_whole_dimension", "shared"]
 
-Ints = npt.NDArray[np.int64]
 _AT_A_TIME = 1 << 20
 
 

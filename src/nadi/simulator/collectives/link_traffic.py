@@ -7,13 +7,11 @@ ways: lower dimensions first, in a ring the shorter way.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from nadi.model.arrays import Ints
 from nadi.simulator.machine.system import Dimension, System
 
 __all__ = ["Traffic", "links_per_rank"]
-
-Ints = npt.NDArray[np.int64]
 
 
 def links_per_rank(dimension: Dimension) -> int:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from nadi.model.arrays import Bools, Ints
 from nadi.simulator.collectives.phases import Phase
 from nadi.simulator.collectives.step_tables import ROOTED, Steps
 from nadi.simulator.engine import machine_state as M
 
 __all__ = ["messages_of", "sends_by_steps"]
-
-Ints = npt.NDArray[np.int64]
 
 
 def messages_of(
@@ -97,7 +95,7 @@ def _steps(steps: Steps, n: int, size: int, root: int) -> tuple[Ints, Ints, Ints
     return (rows[:, M.E_MEMBER] + root) % n, (rows[:, M.E_PEER] + root) % n, num_bytes
 
 
-def _sends(steps: Steps, n: int, size: int) -> tuple[npt.NDArray[np.bool_], Ints, int]:
+def _sends(steps: Steps, n: int, size: int) -> tuple[Bools, Ints, int]:
     """Tell which steps send, how often each of these is done, and how many pieces there are."""
     rows = steps.rows
     num_pieces = -(-size // M.PIECE) if steps.is_piped else 1

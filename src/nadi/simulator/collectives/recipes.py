@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-import numpy as np
-import numpy.typing as npt
-
 from nadi.errors import UsageError
+from nadi.model.arrays import Ints
 from nadi.simulator.collectives.grids import grid_of, grid_of_all
 from nadi.simulator.collectives.link_sharing import is_whole_dimension, shared
 from nadi.simulator.collectives.phases import Phase, Recipe
@@ -18,7 +16,6 @@ from nadi.simulator.machine.system import Algorithm, System, parse_algorithm
 
 __all__ = ["chunks_of", "recipe_of"]
 
-Ints = npt.NDArray[np.int64]
 
 _COMM = {
     "all_reduce": M.ALL_REDUCE,

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
+from nadi.model.arrays import Ints
 from nadi.simulator.engine import machine_state as M
 
 __all__ = ["ROOTED", "Steps", "sent_alone", "steps_of"]
 
-Ints = npt.NDArray[np.int64]
 ROOTED = (M.BROADCAST, M.REDUCE_TO, M.GATHER, M.SCATTER)
 """Collectives of which one member is the root."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import ceil
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.errors import UsageError
+from nadi.model.arrays import Floats, Ints
 from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.collectives.shortcuts import meets, nothing_contends
 from nadi.simulator.collectives.step_tables import Steps
@@ -29,7 +29,6 @@ from nadi.simulator.work.ordered_lanes import policy_of
 
 __all__ = ["agenda_of", "machine_of", "room_of"]
 
-Ints = npt.NDArray[np.int64]
 _TOPOLOGY = {
     "fully-connected": M.FULLY_CONNECTED,
     "switch": M.SWITCH,
@@ -241,7 +240,7 @@ def agenda_of(room: int, num_ranks: int) -> Agenda:
     )
 
 
-def _dimensions(system: System) -> tuple[Ints, npt.NDArray[np.float64], int]:
+def _dimensions(system: System) -> tuple[Ints, Floats, int]:
     dimensions = system.network.dimensions
     num_ranks = system.network.num_ranks
     dims = np.zeros((len(dimensions), M.DIM_FIELDS), dtype=np.int64)

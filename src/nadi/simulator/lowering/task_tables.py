@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.errors import InputError, UsageError
+from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import COMM_TYPES, NODE_KINDS
 from nadi.simulator.collectives.grids import in_order_of_grid, places_in
 from nadi.simulator.collectives.phases import Recipe
@@ -29,7 +29,6 @@ from nadi.simulator.work.program import Program
 
 __all__ = ["Tables", "tables_of"]
 
-Ints = npt.NDArray[np.int64]
 _KIND = {name: code for code, name in enumerate(NODE_KINDS)}
 _COMM_TYPE = {name: code for code, name in enumerate(COMM_TYPES)}
 _LONGEST = 2**62
@@ -394,7 +393,7 @@ def _simulated(program: Program, system: System, nodes: Ints, groups: _Groups) -
         return chosen
     # what nobody else takes part in, or nobody whose trace is here, as long as recorded
     sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
-    met: npt.NDArray[np.bool_] = sizes[nodes[chosen, M.N_PEER]] > 1
+    met: Bools = sizes[nodes[chosen, M.N_PEER]] > 1
     return np.asarray(chosen[met | (program.duration[chosen] <= 0)])
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.graph.windows import choose_window
+from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import COMM_TYPES, DEVICE_WORK, ISSUES, MATCHES, NODE_KINDS
 from nadi.model.trace import Job, Trace
 from nadi.simulator.engine import machine_state as M
@@ -24,8 +24,6 @@ from nadi.simulator.work.program import Program
 
 __all__ = ["simulated_graph", "simulated_job", "simulated_path", "track_names"]
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _BY_SLOT = ("host", "compute", "communication", "receive")
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nadi.model.arrays import Bools, Floats, Ints
 from nadi.model.schema import COLLECTIVE_TIMES, COMM_TYPES
 from nadi.simulator.collectives.least_time import UNKNOWN, least_time
 from nadi.simulator.collectives.phases import Recipe
@@ -17,8 +18,6 @@ from nadi.simulator.simulation import Simulation
 
 __all__ = ["collective_times", "sum_by_group", "sum_by_type"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 _ALGORITHMS = {
     M.RING: "ring",
     M.DIRECT: "direct",
@@ -97,7 +96,7 @@ def _of_all(table: pl.DataFrame, shapes: _Shapes) -> pl.DataFrame:
     return table[row].with_columns(last_rank=pl.Series(ranks, dtype=pl.Int64))
 
 
-def _quotient(part: npt.ArrayLike, whole: Ints, known: npt.NDArray[np.bool_]) -> Floats:
+def _quotient(part: npt.ArrayLike, whole: Ints, known: Bools) -> Floats:
     """Divide where both are known; else give -1."""
     out = np.full(whole.size, UNKNOWN)
     return np.asarray(np.divide(part, whole, out=out, where=known))

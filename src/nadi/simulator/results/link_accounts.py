@@ -6,9 +6,9 @@ from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nadi.model.arrays import Ints
 from nadi.model.schema import LINKS
 from nadi.simulator.collectives.link_traffic import Traffic, links_per_rank
 from nadi.simulator.collectives.phase_messages import messages_of, sends_by_steps
@@ -21,7 +21,6 @@ from nadi.simulator.simulation import Simulation
 
 __all__ = ["link_table"]
 
-Ints = npt.NDArray[np.int64]
 _SWITCH = -1
 
 

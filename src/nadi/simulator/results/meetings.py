@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from nadi.model.arrays import Ints
 from nadi.simulator.distinct_rows import number_rows
 from nadi.simulator.engine import machine_state as M
 from nadi.simulator.simulation import Simulation
 
 __all__ = ["Meetings", "Messages", "meetings_of", "messages_of_nodes"]
-
-Ints = npt.NDArray[np.int64]
 
 
 class Meetings(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import Attributes
 from nadi.model.operands import OPERAND_NAMES, tensor_uses
 from nadi.model.schema import LIVE_MEMORY
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["are_of_device", "beyond_capacity", "live_memory"]
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 _HOST = "cpu"
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import NODE_KINDS, RANK_TIMES
 from nadi.simulator.engine import machine_state as M
 from nadi.simulator.results.meetings import meetings_of, messages_of_nodes
@@ -15,8 +15,6 @@ from nadi.simulator.simulation import Simulation
 
 __all__ = ["PARTITION", "WAITING", "compute_times", "exposed_times", "rank_times"]
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 PARTITION = (
     "computing", "transferring", "accessing", "hosting", "other", "awaiting_members",

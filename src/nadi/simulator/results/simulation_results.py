@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nadi.model.arrays import Ints
 from nadi.simulator.machine.system import System
 from nadi.simulator.results.collective_accounts import (
     collective_times,
@@ -54,7 +53,7 @@ class SimulationResults:
         return f"<{type(self).__name__} ranks={self.cycles.size} makespan={self.makespan} ns>"
 
     @property
-    def cycles(self) -> npt.NDArray[np.int64]:
+    def cycles(self) -> Ints:
         """When each rank had finished, in ns; int64, shape (ranks,)."""
         return self.rank_times["finish"].to_numpy()
 
@@ -64,12 +63,12 @@ class SimulationResults:
         return int(self.cycles.max(initial=0))
 
     @property
-    def compute(self) -> npt.NDArray[np.int64]:
+    def compute(self) -> Ints:
         """Time in which each rank's device computed, in ns; int64, shape (ranks,)."""
         return self.rank_times["computing"].to_numpy()
 
     @property
-    def exposed(self) -> npt.NDArray[np.int64]:
+    def exposed(self) -> Ints:
         """All time of each rank but that of computation, in ns; int64, shape (ranks,)."""
         return self.cycles - self.compute
 

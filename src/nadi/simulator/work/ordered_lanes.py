@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.errors import InputError
 from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import topological_order
+from nadi.model.arrays import Ints
 from nadi.model.schema import NODE_KINDS
 from nadi.simulator.distinct_rows import number_rows
 from nadi.simulator.engine import machine_state as M
@@ -23,7 +23,6 @@ from nadi.simulator.work.program import Program
 
 __all__ = ["in_lanes", "is_one_at_a_time", "numbers_in_groups", "policy_of", "slots_beside_lanes"]
 
-Ints = npt.NDArray[np.int64]
 _IN_ORDER = ("COMP", "COMM_COLL", "MEM_LOAD", "MEM_STORE")  # not messages of two ranks
 _THREAD, _STREAM = range(2)
 

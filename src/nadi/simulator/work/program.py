@@ -8,17 +8,16 @@ from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import InputError, PairError
+from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import GIVEN_DEPS, NODE_KINDS
 from nadi.model.trace import Trace
 from nadi.simulator.engine import machine_state as M
 
 __all__ = ["Program", "program_of"]
 
-Ints = npt.NDArray[np.int64]
 _COLUMNS = (
     "id", "kind", "comm_type", "is_cpu", "duration", "exclusive", "bytes", "comm_bytes", "flops",
     "src", "dst", "tag", "group",
@@ -72,7 +71,7 @@ class Program:
     row: Ints
     kind: Ints
     comm_type: Ints
-    is_cpu: npt.NDArray[np.bool_]
+    is_cpu: Bools
     duration: Ints
     tensor_bytes: Ints
     comm_bytes: Ints
@@ -326,9 +325,7 @@ def _check(rank: int, trace: Trace) -> None:
             )  # fmt: skip
 
 
-def _is_cpu(
-    traces: Sequence[Trace], is_cpu: npt.NDArray[np.bool_], first: Ints
-) -> npt.NDArray[np.bool_]:
+def _is_cpu(traces: Sequence[Trace], is_cpu: Bools, first: Ints) -> Bools:
     """Tell which nodes are of the host; of an .et, only those that say so."""
     is_cpu = is_cpu.copy()
     for rank, trace in enumerate(traces):

@@ -5,20 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
+from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import TENSOR_DEPS
 from nadi.whatif.reordering.operation_layout import Layout, Works, find_rows
 
 __all__ = ["outermost_works", "tensor_pairs", "with_tensor_edges"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 
-
-def tensor_pairs(graph: EventGraph) -> tuple[_Ints, _Ints, _Ints]:
+def tensor_pairs(graph: EventGraph) -> tuple[Ints, Ints, Ints]:
     """Give the dependencies by tensors of all ranks.
 
     Returns
@@ -27,7 +24,7 @@ def tensor_pairs(graph: EventGraph) -> tuple[_Ints, _Ints, _Ints]:
         int64, shape (dependencies,): operations; position in ``schema.TENSOR_DEPS``.
         O(dependencies).
     """
-    found: list[tuple[_Ints, _Ints, _Ints]] = []
+    found: list[tuple[Ints, Ints, Ints]] = []
     for number, trace in enumerate(graph.job.traces):
         for code, name in enumerate(TENSOR_DEPS):
             deps = trace.deps.filter(pl.col("kind") == name)
@@ -67,7 +64,7 @@ def with_tensor_edges(graph: EventGraph) -> EventGraph:
     return replace(graph, delay=delay).with_edges(edges)
 
 
-def _moments(layout: Layout) -> tuple[_Ints, _Ints]:
+def _moments(layout: Layout) -> tuple[Ints, Ints]:
     """Give the ends that starts have to wait for; vertices, int64, shape (pairs,).
 
     Data is there when the work on it is done: that which an operation launched, or else the
@@ -91,7 +88,7 @@ def _moments(layout: Layout) -> tuple[_Ints, _Ints]:
     return 2 * np.concatenate(ends) + 1, 2 * np.concatenate(starts)
 
 
-def outermost_works(layout: Layout, op: _Ints, *, last: bool) -> tuple[_Ints, _Ints]:
+def outermost_works(layout: Layout, op: Ints, *, last: bool) -> tuple[Ints, Ints]:
     """Find the last, or first, work on each stream that was launched in each operation.
 
     Returns
@@ -105,11 +102,11 @@ def outermost_works(layout: Layout, op: _Ints, *, last: bool) -> tuple[_Ints, _I
     which = np.repeat(np.arange(op.size), count)
     work = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + begin[which]
     neighbour = _neighbours(layout, works, after=last)[work]
-    kept: _Bools = neighbour >= end[which] if last else neighbour < begin[which]
+    kept: Bools = neighbour >= end[which] if last else neighbour < begin[which]
     return which[kept], work[kept]
 
 
-def _neighbours(layout: Layout, works: Works, *, after: bool) -> _Ints:
+def _neighbours(layout: Layout, works: Works, *, after: bool) -> Ints:
     """Give the next work of each on its stream or thread, or the one before; int64, shape (works,).
 
     Where there is none, a number beyond all.

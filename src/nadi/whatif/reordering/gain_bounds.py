@@ -5,16 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.graph.event_graph import Replay
+from nadi.model.arrays import Bools, Ints
 from nadi.whatif.reordering.movable_units import Units
 from nadi.whatif.reordering.moves import Block
 
 __all__ = ["Promise"]
-
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 
 
 class Promise:
@@ -33,18 +30,18 @@ class Promise:
         int64: the vertices of the critical path of the window.
     """
 
-    def __init__(self, units: Units, replay: Replay, path: _Ints) -> None:
+    def __init__(self, units: Units, replay: Replay, path: Ints) -> None:
         layout, graph, time = units.layout, replay.graph, replay.time
         self.units, self.time = units, time
         critical = np.zeros(graph.num_vertices, dtype=np.bool_)
         critical[path] = True
         chain, link = layout.chain, layout.link
         total = np.concatenate([[0], np.cumsum(critical[chain])])
-        self._host: _Bools = total[units.end + 1] > total[units.begin]
+        self._host: Bools = total[units.end + 1] > total[units.begin]
         works = layout.works.op
         by_work = critical[2 * works] | critical[2 * works + 1] | self._meets(critical)[works]
         total = np.concatenate([[0], np.cumsum(by_work)])
-        self._work: _Bools = total[units.last_work] > total[units.first_work]
+        self._work: Bools = total[units.last_work] > total[units.first_work]
         own = np.where(link >= 0, graph.weight[link], 0)
         before = np.concatenate([[0], time[chain[:-1]]])[: chain.size]
         idle = np.where(link >= 0, time[chain] - before - own, 0)
@@ -53,7 +50,7 @@ class Promise:
         self._idle = np.concatenate([[0], np.cumsum(idle)])
         self._own = np.concatenate([[0], np.cumsum(own)])
 
-    def _meets(self, critical: _Bools) -> _Bools:
+    def _meets(self, critical: Bools) -> Bools:
         """Tell which operations meet in a collective that is critical; bool, shape (ops,)."""
         graph = self.units.layout.graph
         found = np.zeros(graph.num_ops, dtype=np.bool_)
@@ -63,15 +60,15 @@ class Promise:
         return found
 
     @cached_property
-    def start(self) -> _Ints:
+    def start(self) -> Ints:
         """When the first work of each unit starts, or the unit if it asks for none; ns."""
         return self._of_works(np.minimum, np.iinfo(np.int64).max)
 
     @cached_property
-    def _last_start(self) -> _Ints:
+    def _last_start(self) -> Ints:
         return self._of_works(np.maximum, np.iinfo(np.int64).min)
 
-    def _of_works(self, choose: np.ufunc, neutral: int) -> _Ints:
+    def _of_works(self, choose: np.ufunc, neutral: int) -> Ints:
         units = self.units
         works = units.layout.works
         found = np.full(units.op.size, neutral, dtype=np.int64)
@@ -81,13 +78,13 @@ class Promise:
         return np.where(found == neutral, self.time[2 * units.op], found)
 
     @cached_property
-    def at_fence(self) -> _Ints:
+    def at_fence(self) -> Ints:
         """How much each unit could gain at most wherever it goes; int64 ns, shape (units,)."""
         units = self.units
         idle = self._idle[units.begin + 1] - self._idle[units.fence + 1]
         sooner = self._last_start - self.time[units.layout.chain[units.fence]]
         # what comes along may fill idle time too
-        most: _Ints = np.where(self._host, idle, 0) + np.where(self._work, sooner, 0)
+        most: Ints = np.where(self._host, idle, 0) + np.where(self._work, sooner, 0)
         return most
 
     def of(self, block: Block) -> int:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nadi.graph.event_graph import EdgeKind
 from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import replay_times
+from nadi.model.arrays import Bools, Ints
+from nadi.model.runtime_calls import pattern
 from nadi.model.schema import LABELS, TENSOR_DEPS
 from nadi.whatif.reordering.data_edges import outermost_works, tensor_pairs
 from nadi.whatif.reordering.operation_layout import Layout, find_rows
@@ -20,8 +21,6 @@ from nadi.whatif.selection import outermost
 
 __all__ = ["BLOCKERS", "Units", "find_units"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 
 BLOCKERS = (
     "nothing",
@@ -48,9 +47,7 @@ _READS_VALUE = (
     r"^aten::(item|_local_scalar_dense|is_nonzero|equal|allclose|nonzero|masked_select|_?unique2?"
     r"|unique_consecutive|unique_dim|_assert_async|bincount)$"
 )
-_WAIT_CALL = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)Memcpy$"
-_STREAM_WAITS = r"^(cuda|hip|cu)StreamWaitEvent"
-_RECORDS = r"^(cuda|hip|cu)EventRecord"
+_WAIT_CALL = pattern("device sync", "stream sync", "event sync", "blocking copy")
 _BARRIER = r"barrier"
 _RANDOM = (
     r"^aten::(_?fused_dropout|native_dropout|(feature_)?(alpha_)?dropout_?|bernoulli_?|rand\w*"
@@ -104,31 +101,31 @@ class Units:
     """
 
     layout: Layout
-    op: _Ints
-    begin: _Ints
-    end: _Ints
-    of_op: _Ints
-    can_move: _Bools
-    is_communication: _Bools
-    lets_wait: _Bools
-    records: _Bools
-    first_work: _Ints
-    last_work: _Ints
-    fence: _Ints
-    fence_reason: _Ints
-    needs_ptr: _Ints
-    needs: _Ints
-    needs_reason: _Ints
-    legal: _Ints
-    legal_renamed: _Ints
+    op: Ints
+    begin: Ints
+    end: Ints
+    of_op: Ints
+    can_move: Bools
+    is_communication: Bools
+    lets_wait: Bools
+    records: Bools
+    first_work: Ints
+    last_work: Ints
+    fence: Ints
+    fence_reason: Ints
+    needs_ptr: Ints
+    needs: Ints
+    needs_reason: Ints
+    legal: Ints
+    legal_renamed: Ints
 
     @cached_property
-    def after_fence(self) -> _Ints:
+    def after_fence(self) -> Ints:
         """The first unit after whose end each unit may stand, by fences alone."""
         return np.searchsorted(self.end, self.fence)
 
     @cached_property
-    def limits(self) -> tuple[_Ints, _Ints]:
+    def limits(self) -> tuple[Ints, Ints]:
         """The first unit after whose end each may stand, and why; int64, shape (units,)."""
         first, reason = self.after_fence.copy(), self.fence_reason.copy()
         unit = np.repeat(np.arange(self.op.size), np.diff(self.needs_ptr))
@@ -146,7 +143,7 @@ class Units:
         return unit if unit >= 0 and self.op[unit] == op else -1
 
 
-def find_units(layout: Layout, time: _Ints, since: int) -> Units:
+def find_units(layout: Layout, time: Ints, since: int) -> Units:
     """Find what can move as one, and how far.
 
     Parameters
@@ -186,12 +183,12 @@ def find_units(layout: Layout, time: _Ints, since: int) -> Units:
         for ready, kinds in zip(from_afar, _KINDS_OF_NEED, strict=True)
     ]
     return Units(
-        layout, op, begin, end, of_op, can_move, talks, parts.named(_STREAM_WAITS),
+        layout, op, begin, end, of_op, can_move, talks, parts.named(pattern("stream wait")),
         parts.records(), first, last, fence, reason, *needs, *legal,
     )  # fmt: skip
 
 
-def _is_work(layout: Layout, pairs: tuple[_Ints, _Ints, _Ints]) -> _Bools:
+def _is_work(layout: Layout, pairs: tuple[Ints, Ints, Ints]) -> Bools:
     """Tell which host operations do something of their own: operators, calls, what uses data.
 
     Labels, autograd's nodes and Python's functions only stand around these.
@@ -203,7 +200,7 @@ def _is_work(layout: Layout, pairs: tuple[_Ints, _Ints, _Ints]) -> _Bools:
         unique.str.contains(_OPERATOR) & ~unique.str.contains(_NO_OPERATOR)
     )  # fmt: skip
     category = graph.gather("category")
-    works: _Bools = names.is_in(operators.implode()).to_numpy() & ~category.is_in(LABELS).to_numpy()
+    works: Bools = names.is_in(operators.implode()).to_numpy() & ~category.is_in(LABELS).to_numpy()
     works |= category.is_in(["runtime", "driver"]).to_numpy()
     works[pairs[0]] = True
     works[pairs[1]] = True
@@ -216,53 +213,55 @@ class _Parts:
     """Units as they are found; as :class:`Units`."""
 
     layout: Layout
-    time: _Ints
-    op: _Ints
-    begin: _Ints
-    end: _Ints
-    of_op: _Ints
-    first_work: _Ints
-    last_work: _Ints
+    time: Ints
+    op: Ints
+    begin: Ints
+    end: Ints
+    of_op: Ints
+    first_work: Ints
+    last_work: Ints
 
-    def containing(self, chosen: _Bools) -> _Bools:
+    def containing(self, chosen: Bools) -> Bools:
         """Tell which units hold one of the chosen operations; bool, shape (units,)."""
         inside = self.of_op[chosen & (self.of_op >= 0)]
         found = np.zeros(self.op.size, dtype=np.bool_)
         found[inside] = True
         return found
 
-    def named(self, pattern: str) -> _Bools:
+    def named(self, text: str) -> Bools:
         """Tell which units hold an operation with such a name; bool, shape (units,)."""
         names = self.layout.graph.op_names
         unique = names.unique()
-        fitting = unique.filter(unique.str.contains(pattern))
+        fitting = unique.filter(unique.str.contains(text))
         return self.containing(names.is_in(fitting.implode()).to_numpy())
 
-    def launching(self, chosen: _Bools) -> _Bools:
+    def launching(self, chosen: Bools) -> Bools:
         """Tell which units launch one of the chosen works; bool, shape (units,)."""
         works = self.layout.works
         total = np.concatenate([[0], np.cumsum(chosen[works.op])])
-        found: _Bools = total[self.last_work] > total[self.first_work]
+        found: Bools = total[self.last_work] > total[self.first_work]
         return found
 
-    def records(self) -> _Bools:
+    def records(self) -> Bools:
         """Tell which units record an event after all that they launch; bool, shape (units,)."""
         layout = self.layout
-        calls = layout.graph.op_names.str.contains(_RECORDS).to_numpy() & (self.of_op >= 0)
+        calls = layout.graph.op_names.str.contains(pattern("event record")).to_numpy() & (
+            self.of_op >= 0
+        )
         last_record, last_launch = np.full((2, self.op.size), -1, dtype=np.int64)
         np.maximum.at(last_record, self.of_op[calls], layout.at[2 * np.flatnonzero(calls)])
         works = layout.works
         asked = self.of_op[works.call] >= 0
         np.maximum.at(last_launch, self.of_op[works.call[asked]], works.at[asked])
-        found: _Bools = (last_launch >= 0) & (last_record > last_launch)
+        found: Bools = (last_launch >= 0) & (last_record > last_launch)
         return found
 
-    def communicates(self) -> _Bools:
+    def communicates(self) -> Bools:
         """Tell which units are, or ask for, communication; bool, shape (units,)."""
         is_comm = (self.layout.graph.gather("comm_type") != "none").to_numpy()
         return self.launching(is_comm) | self.containing(is_comm) | self.named(r"^c10d::")
 
-    def nested(self) -> _Bools:
+    def nested(self) -> Bools:
         """Tell which units stand in one piece on their thread; bool, shape (units,)."""
         inside = np.flatnonzero(self.of_op >= 0)
         unit = self.of_op[inside]
@@ -273,7 +272,7 @@ class _Parts:
         count = np.bincount(unit, minlength=self.op.size)
         linked = np.concatenate([[0], np.cumsum(self.layout.link < 0)])
         whole = linked[self.end + 1] == linked[self.begin + 1]
-        found: _Bools = (
+        found: Bools = (
             (first == self.begin)
             & (last == self.end)
             & (self.end - self.begin + 1 == 2 * count)
@@ -282,12 +281,12 @@ class _Parts:
         return found
 
 
-_Needs = tuple[_Ints, _Ints, _Ints]
+_Needs = tuple[Ints, Ints, Ints]
 
 
 def _order(
-    parts: _Parts, pairs: _Needs, talks: _Bools, nested: _Bools, since: int
-) -> tuple[_Ints, _Ints, _Needs]:
+    parts: _Parts, pairs: _Needs, talks: Bools, nested: Bools, since: int
+) -> tuple[Ints, Ints, _Needs]:
     """Give ``fence``, ``fence_reason``, and what each unit needs, as of :class:`Units`."""
     fences, reasons = _fences(parts, nested, since)
     nearest = np.searchsorted(fences, parts.begin, side="right") - 1
@@ -327,7 +326,7 @@ def _needs_of_data(parts: _Parts, pairs: _Needs) -> _Needs:
     return before, after, names[code[first]]
 
 
-def _followers(parts: _Parts, members: _Bools) -> tuple[_Ints, _Ints, _Ints, _Ints]:
+def _followers(parts: _Parts, members: Bools) -> tuple[Ints, Ints, Ints, Ints]:
     """Let units that keep their order on a rank follow each other.
 
     Returns
@@ -357,7 +356,7 @@ def _followers(parts: _Parts, members: _Bools) -> tuple[_Ints, _Ints, _Ints, _In
     return before[same], after[same], elsewhere, np.array(places, dtype=np.int64)
 
 
-def _data_from_afar(parts: _Parts, pairs: _Needs) -> list[_Ints]:
+def _data_from_afar(parts: _Parts, pairs: _Needs) -> list[Ints]:
     """Give when the data is there that each unit needs of other threads; int64 ns, shape (units,).
 
     As all is now; by ``_KINDS_OF_NEED``.
@@ -379,9 +378,9 @@ def _data_from_afar(parts: _Parts, pairs: _Needs) -> list[_Ints]:
 
 
 def _legal(
-    parts: _Parts, can_move: _Bools, fence: _Ints, needs: _Needs, ready: _Ints,
+    parts: _Parts, can_move: Bools, fence: Ints, needs: _Needs, ready: Ints,
     kinds: Sequence[str],
-) -> _Ints:  # fmt: skip
+) -> Ints:  # fmt: skip
     """Give ``legal`` of :class:`Units`: longest paths through needs alone, data by ``kinds``.
 
     A unit has three moments: it starts, its work starts, its data is there. It starts after
@@ -424,7 +423,7 @@ def _legal(
     return np.minimum(found[works], work_start)
 
 
-def _shortest(parts: _Parts) -> tuple[_Ints, _Ints, _Ints, _Ints, _Bools]:
+def _shortest(parts: _Parts) -> tuple[Ints, Ints, Ints, Ints, Bools]:
     """Give what units take, and when their works are; ns, shape (units,) all of them.
 
     Returns
@@ -439,7 +438,7 @@ def _shortest(parts: _Parts) -> tuple[_Ints, _Ints, _Ints, _Ints, _Bools]:
     layout, graph, time = parts.layout, parts.layout.graph, parts.time
     weight = np.where(layout.link >= 0, graph.weight[layout.link], 0)
     total = np.concatenate([[0], np.cumsum(weight)])
-    own: _Ints = total[parts.end + 1] - total[parts.begin + 1]
+    own: Ints = total[parts.end + 1] - total[parts.begin + 1]
     into = np.isin(graph.edge_kind, (EdgeKind.KERNEL, EdgeKind.COMMUNICATION))
     of_vertex = np.zeros(graph.num_vertices, dtype=np.int64)
     np.maximum.at(of_vertex, graph.destinations[into], graph.weight[into])
@@ -456,11 +455,11 @@ def _shortest(parts: _Parts) -> tuple[_Ints, _Ints, _Ints, _Ints, _Bools]:
     return own, takes, np.where(takes < 0, time[2 * parts.op], first), last, on_device
 
 
-def _fences(parts: _Parts, nested: _Bools, since: int) -> tuple[_Ints, _Ints]:
+def _fences(parts: _Parts, nested: Bools, since: int) -> tuple[Ints, Ints]:
     """Find the places that nothing crosses; int64: ascending places, and why."""
     layout, graph = parts.layout, parts.layout.graph
     chain, thread = layout.chain, layout.thread[layout.chain // 2]
-    found: list[tuple[_Ints, str]] = []
+    found: list[tuple[Ints, str]] = []
     first = np.flatnonzero(np.append(True, np.diff(thread) != 0)[: thread.size])
     early = np.flatnonzero(graph.time[chain] < since)
     found.append((np.concatenate([first, early]), "step or thread"))
@@ -483,7 +482,7 @@ def _fences(parts: _Parts, nested: _Bools, since: int) -> tuple[_Ints, _Ints]:
     return places[order], why[order]
 
 
-def _waiting_calls(layout: Layout) -> _Bools:
+def _waiting_calls(layout: Layout) -> Bools:
     """Tell which host operations wait for device work whose outcome the host may look at.
 
     Not those that wait for room in a queue, or while their own data is taken along.
@@ -503,7 +502,7 @@ def _waiting_calls(layout: Layout) -> _Bools:
     return waits
 
 
-def _unknown(parts: _Parts) -> _Bools:
+def _unknown(parts: _Parts) -> Bools:
     """Tell which units launch device work, though nothing says what data that uses."""
     graph = parts.layout.graph
     names = graph.op_names
@@ -513,7 +512,7 @@ def _unknown(parts: _Parts) -> _Bools:
     return parts.launching(parts.layout.on_device) & ~parts.containing(known)
 
 
-def _hand_overs(layout: Layout) -> _Ints:
+def _hand_overs(layout: Layout) -> Ints:
     """Give the places at which a thread goes on after another one, for no communication."""
     graph = layout.graph
     is_comm = (graph.gather("comm_type") != "none").to_numpy()

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph
@@ -16,8 +15,6 @@ from nadi.whatif.reordering.movable_units import BLOCKERS, Units, find_units
 from nadi.whatif.reordering.operation_layout import Layout, find_rows
 
 __all__ = ["Block", "Move", "MoveEarlier", "held_by", "moved", "require_tensors", "why_not"]
-
-_Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

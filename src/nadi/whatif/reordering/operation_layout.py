@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import DEVICE_WORK
 from nadi.whatif.selection import launchers
 
 __all__ = ["Layout", "Streams", "Works", "find_rows"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 _OF_THREADS = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.COMMUNICATION)
 
 
@@ -33,11 +31,11 @@ class Works:
         Where the start of that call stands in the chain of its thread.
     """
 
-    op: _Ints
-    call: _Ints
-    at: _Ints
+    op: Ints
+    call: Ints
+    at: Ints
 
-    def of(self, begin: _Ints | int, end: _Ints | int) -> tuple[_Ints, _Ints]:
+    def of(self, begin: Ints | int, end: Ints | int) -> tuple[Ints, Ints]:
         """Give the range of works launched between two places of the chain, both included."""
         return np.searchsorted(self.at, begin), np.searchsorted(self.at, end, side="right")
 
@@ -49,9 +47,9 @@ class Streams:
     ``edge`` is the edge from the one before, ``usual`` the median weight of these, in ns.
     """
 
-    before: _Ints
-    after: _Ints
-    edge: _Ints
+    before: Ints
+    after: Ints
+    edge: Ints
     usual: int
 
 
@@ -78,12 +76,12 @@ class Layout:
     """
 
     graph: EventGraph
-    on_device: _Bools
-    thread: _Ints
-    resource: _Ints
-    chain: _Ints
-    at: _Ints
-    link: _Ints
+    on_device: Bools
+    thread: Ints
+    resource: Ints
+    chain: Ints
+    at: Ints
+    link: Ints
 
     @classmethod
     def of(cls, graph: EventGraph) -> Layout:
@@ -109,7 +107,7 @@ class Layout:
         return cls(graph, on_device, thread, resource, chain, at, _links(graph, chain, at))
 
     @cached_property
-    def launched_by(self) -> _Ints:
+    def launched_by(self) -> Ints:
         """The call that launched each operation, or -1; int64, shape (ops,)."""
         return launchers(self.graph)
 
@@ -131,13 +129,13 @@ class Layout:
         return found
 
     @cached_property
-    def _waits(self) -> tuple[_Ints, _Ints]:
+    def _waits(self) -> tuple[Ints, Ints]:
         edges = np.flatnonzero(self.graph.edge_kind == EdgeKind.SYNC)
         order = np.argsort(self.graph.in_src[edges], kind="stable")
         return edges[order], self.graph.in_src[edges[order]]
 
     @cached_property
-    def destinations(self) -> _Ints:
+    def destinations(self) -> Ints:
         """The vertex that each edge enters; int64, shape (edges,)."""
         return self.graph.destinations
 
@@ -153,7 +151,7 @@ class Layout:
         return Streams(before, after, edge_of, usual)
 
 
-def find_rows(graph: EventGraph, trace: int, rows: _Ints) -> _Ints:
+def find_rows(graph: EventGraph, trace: int, rows: Ints) -> Ints:
     """Give the operations of node rows of one trace, or -1; int64, shape (rows,)."""
     low, high = np.searchsorted(graph.op_trace, [trace, trace + 1])
     found = np.full(graph.job.traces[trace].nodes.height + 1, -1, dtype=np.int64)
@@ -161,7 +159,7 @@ def find_rows(graph: EventGraph, trace: int, rows: _Ints) -> _Ints:
     return found[rows]
 
 
-def _links(graph: EventGraph, chain: _Ints, at: _Ints) -> _Ints:
+def _links(graph: EventGraph, chain: Ints, at: Ints) -> Ints:
     """Find the edge between each two neighbours of a thread; int64, shape (boundaries,)."""
     link = np.full(chain.size, -1, dtype=np.int64)
     edges = np.flatnonzero(np.isin(graph.edge_kind, _OF_THREADS))

@@ -6,15 +6,13 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 
 import numpy as np
-import numpy.typing as npt
 
+from nadi.model.arrays import Bools, Ints
 from nadi.whatif.reordering.movable_units import Units
 from nadi.whatif.reordering.moves import Block
 
 __all__ = ["blocks_of", "same_on_ranks"]
 
-_Ints = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 _MOST_IN_BLOCK = 64
 _MOST_PLACES = 8
 
@@ -64,7 +62,7 @@ def _need(units: Units, unit: int, ahead: list[int], seen: set[int]) -> None:
             heappush(ahead, -before)
 
 
-def same_on_ranks(units: Units, chosen: _Bools) -> list[list[int]]:
+def same_on_ranks(units: Units, chosen: Bools) -> list[list[int]]:
     """Put those of the chosen units together that are the same on several ranks, one of each.
 
     Communication that is matched is the same; so is the k-th operation of a name where all
@@ -88,7 +86,7 @@ def same_on_ranks(units: Units, chosen: _Bools) -> list[list[int]]:
     return [[of_rank[one] for one in sorted(of_rank)] for of_rank in found.values()]
 
 
-def _ordinals(rank: _Ints, name: _Ints) -> _Ints:
+def _ordinals(rank: Ints, name: Ints) -> Ints:
     """Count the units of each name on each rank; int64, shape (units,): which of them each is."""
     order = np.lexsort((np.arange(name.size), name, rank))
     new = np.append(True, (np.diff(name[order]) != 0) | (np.diff(rank[order]) != 0))[: order.size]
@@ -98,7 +96,7 @@ def _ordinals(rank: _Ints, name: _Ints) -> _Ints:
     return found
 
 
-def _collectives(units: Units) -> _Ints:
+def _collectives(units: Units) -> Ints:
     """Give the collective of which each unit is a part, or -1; int64, shape (units,)."""
     layout, graph = units.layout, units.layout.graph
     of_op = np.full(graph.num_ops, -1, dtype=np.int64)
