@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.simulator.engine.machine_state import COMM, COMP, CPU
+from nadi.simulator.engine.codes import Slot
 from nadi.simulator.machine.system import Dimension, Network, RemoteMemory
 from nadi.simulator.results.meetings import meetings_of, messages_of_nodes
 from tests.simulator.cases import collective, compute, jobs, system_of, systems, trace_of
@@ -136,7 +136,7 @@ def test_after_changes_everything_still_waits_for_what_it_waited_for(
         assert (end[messages.send] > start[messages.receive]).all()
     slot = done.trail.slot[: program.num_nodes]
     for rank in range(program.num_ranks):
-        for one in (CPU, COMP, COMM):
+        for one in (Slot.CPU, Slot.COMP, Slot.COMM):
             mine = np.flatnonzero((program.rank == rank) & (slot == one) & (done.end > done.start))
             mine = mine[np.argsort(done.start[mine])]
             assert (start[mine[1:]] >= end[mine[:-1]]).all()

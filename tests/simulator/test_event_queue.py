@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 
 from nadi.kernels.jit import called, kernel
 from nadi.simulator.engine.event_queue import (
-    HEAP,
+    COUNTER,
     LISTED,
-    NOW,
-    PROBLEM,
-    TIMES,
     Agenda,
     add_event,
     add_event_of,
@@ -33,6 +30,7 @@ from nadi.simulator.lowering.engine_arrays import agenda_of
 Ints = npt.NDArray[np.int64]
 _RANKS = 5
 _EVENT, _EVENT_OF, _CALLBACK = range(3)
+_READ, _DONE = COUNTER.waited, COUNTER.culprit  # counters that an agenda leaves alone
 
 
 @called
@@ -40,24 +38,29 @@ def _insert_some(agenda: Agenda, script: Ints, fan: int) -> None:
     """Insert the next events of a script; a counter that is free says how far it has got."""
     counters = agenda.counters
     for _ in range(fan):
-        if counters[-1] == script.shape[0]:
+        if counters[_READ] == script.shape[0]:
             return
-        row = script[counters[-1]]
-        counters[-1] += 1
-        way, rank, time = row[0], row[1], counters[NOW] + row[2]
+        row = script[counters[_READ]]
+        counters[_READ] += 1
+        way, rank, time = row[0], row[1], counters[COUNTER.now] + row[2]
         if way == _EVENT:
-            add_event(agenda, time, 1, counters[-1], row[2])
+            add_event(agenda, time, 1, counters[_READ], row[2])
         elif way == _EVENT_OF:
-            add_event_of(agenda, rank, time, 2, counters[-1], row[2])
+            add_event_of(agenda, rank, time, 2, counters[_READ], row[2])
         else:
-            after(agenda, rank, _RANKS, time, 3, counters[-1], row[2])
+            after(agenda, rank, _RANKS, time, 3, counters[_READ], row[2])
 
 
 @called
 def _note(agenda: Agenda, log: Ints, kind: int, a: int, b: int) -> None:
-    done = agenda.counters[-2]
-    log[done, 0], log[done, 1], log[done, 2], log[done, 3] = agenda.counters[NOW], kind, a, b
-    agenda.counters[-2] = done + 1
+    done = agenda.counters[_DONE]
+    log[done, 0], log[done, 1], log[done, 2], log[done, 3] = (
+        agenda.counters[COUNTER.now],
+        kind,
+        a,
+        b,
+    )
+    agenda.counters[_DONE] = done + 1
 
 
 @kernel
@@ -65,14 +68,14 @@ def play(agenda: Agenda, script: Ints, fan: int, log: Ints) -> int:
     """Let all events happen, each of which inserts the next of the script; gives how many."""
     counters = agenda.counters
     _insert_some(agenda, script, max(fan, 1))
-    while counters[HEAP] > 0 and counters[PROBLEM] == 0:
-        counters[NOW] = agenda.heap[0]
-        at, size = find(agenda, counters[NOW]), counters[TIMES]
-        while has_events(agenda, at) and counters[PROBLEM] == 0:
+    while counters[COUNTER.heap] > 0 and counters[COUNTER.problem] == 0:
+        counters[COUNTER.now] = agenda.heap[0]
+        at, size = find(agenda, counters[COUNTER.now]), counters[COUNTER.times]
+        while has_events(agenda, at) and counters[COUNTER.problem] == 0:
             what, b = next_event(agenda, at)
             kind, a, rank = content_of(what)
             if what & LISTED:
-                place = find_list(agenda, rank, counters[NOW])
+                place = find_list(agenda, rank, counters[COUNTER.now])
                 while kind != 0:
                     _note(agenda, log, kind, a, b)
                     _insert_some(agenda, script, fan)
@@ -81,11 +84,11 @@ def play(agenda: Agenda, script: Ints, fan: int, log: Ints) -> int:
             else:
                 _note(agenda, log, kind, a, b)
                 _insert_some(agenda, script, fan)
-            if counters[TIMES] != size:
-                at, size = find(agenda, counters[NOW]), counters[TIMES]
+            if counters[COUNTER.times] != size:
+                at, size = find(agenda, counters[COUNTER.now]), counters[COUNTER.times]
         forget(agenda, at)
         pop_time(agenda)
-    return counters[-2] if counters[PROBLEM] == 0 else -1
+    return counters[_DONE] if counters[COUNTER.problem] == 0 else -1
 
 
 def expected_log(script: list[tuple[int, int, int]], fan: int) -> list[tuple[int, int, int, int]]:

@@ -17,7 +17,7 @@ from nadi.simulator import System
 from nadi.simulator.collectives.phase_messages import messages_of
 from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.collectives.recipes import recipe_of
-from nadi.simulator.engine.machine_state import L_BYTES
+from nadi.simulator.engine.machine_state import LINK
 from nadi.simulator.engine_driver import run_tables, simulation_of
 from nadi.simulator.lowering.task_tables import tables_of
 from nadi.simulator.machine.system import COLLECTIVES, Collectives, Dimension, Network
@@ -401,7 +401,7 @@ def test_links_carry_what_messages_say(data: st.DataObject) -> None:
     n = system.network.num_ranks
     node = collective(0, comm_type, size, comm_src=root, comm_dst=root)
     tables = tables_of(program_of([trace_of([node])] * n), system)
-    seen = run_tables(tables).links[:, L_BYTES]
+    seen = run_tables(tables).links[:, LINK.bytes]
     loads = loads_of(system, recipe_of(system, comm_type), chunks_of(system, size), root)
     assert sorted(seen[seen > 0].tolist()) == sorted(value for value in loads.values() if value)
 

@@ -10,7 +10,7 @@ import pytest
 from nadi.simulator import System
 from nadi.simulator.collectives.phase_messages import messages_of
 from nadi.simulator.collectives.recipes import recipe_of
-from nadi.simulator.engine.machine_state import L_BYTES
+from nadi.simulator.engine.machine_state import LINK
 from nadi.simulator.engine_driver import run_tables
 from nadi.simulator.lowering.task_tables import tables_of
 from nadi.simulator.machine.system import COLLECTIVES, Collectives, Dimension, Network
@@ -34,7 +34,7 @@ def counted(system: System, comm_type: str, size: int, root: int) -> np.ndarray:
     n = system.network.num_ranks
     node = collective(0, comm_type, size, comm_src=root, comm_dst=root)
     machine = run_tables(tables_of(program_of([trace_of([node])] * n), system))
-    return machine.links[:, L_BYTES].reshape(n, n)
+    return machine.links[:, LINK.bytes].reshape(n, n)
 
 
 def said(system: System, comm_type: str, size: int, root: int) -> np.ndarray:

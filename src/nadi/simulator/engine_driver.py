@@ -12,10 +12,10 @@ from nadi.errors import InputError, PairError
 from nadi.model.schema import COMM_TYPES, NODE_KINDS
 from nadi.model.trace import Job, Trace
 from nadi.simulator.collectives.recipes import recipe_of
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import NodeKind, Problem, QueuePolicy
 from nadi.simulator.engine.event_loop import run_machine
-from nadi.simulator.engine.event_queue import EVENTS
-from nadi.simulator.engine.machine_state import Machine
+from nadi.simulator.engine.event_queue import COUNTER
+from nadi.simulator.engine.machine_state import GROUP, MEETING, NODE, RANK, Machine
 from nadi.simulator.engine_trail import trail_of
 from nadi.simulator.lowering.engine_arrays import machine_of, room_of
 from nadi.simulator.lowering.task_tables import Tables, tables_of
@@ -92,7 +92,7 @@ def stands_for_all(program: Program, system: System) -> bool:
         return False
     if system.collectives.custom:
         return False
-    if policy_of(system) == M.EXPLICIT:
+    if policy_of(system) == QueuePolicy.EXPLICIT:
         of_rank = program.priority.reshape(program.num_ranks, -1)
         if (of_rank != of_rank[0]).any():
             return False
@@ -138,7 +138,7 @@ def simulation_of(
     they were made of.
     """
     _check_finished(tables, machine)
-    cycles = machine.ranks[:, M.R_FINISH].copy()
+    cycles = machine.ranks[:, RANK.finish].copy()
     like = np.arange(num_ranks)
     size = tables.program.num_nodes
     if tables.stands_for_all:
@@ -147,12 +147,12 @@ def simulation_of(
         traces=tuple(traces or (tables.program.traces[rank] for rank in like.tolist())),
         program=tables.program,
         system=tables.system,
-        start=machine.nodes[:size, M.N_START].copy(),
-        end=machine.nodes[:size, M.N_END].copy(),
-        cause=machine.nodes[:size, M.N_CAUSE].copy(),
+        start=machine.nodes[:size, NODE.start].copy(),
+        end=machine.nodes[:size, NODE.end].copy(),
+        cause=machine.nodes[:size, NODE.cause].copy(),
         cycles=cycles,
         like=like,
-        num_events=int(machine.agenda.counters[EVENTS]),
+        num_events=int(machine.agenda.counters[COUNTER.events]),
         trail=trail_of(tables, machine),
         recorded=recorded,
     )
@@ -170,11 +170,11 @@ def run_tables(
     while True:
         machine = machine_of(tables, room, window, meet=meet, nodes=nodes)
         problem = run_machine(machine)
-        if problem == M.UNLIKE:
+        if problem == Problem.UNLIKE:
             _raise_unlike(tables, machine)
-        if problem not in (M.TOO_SMALL, M.TOO_MANY):
+        if problem not in (Problem.TOO_SMALL, Problem.TOO_MANY):
             return machine
-        if problem == M.TOO_SMALL:
+        if problem == Problem.TOO_SMALL:
             room *= 4
         else:
             window *= 8
@@ -183,14 +183,14 @@ def run_tables(
 
 def _raise_unlike(tables: Tables, machine: Machine) -> None:
     nodes = machine.nodes
-    node = int(machine.agenda.counters[M.CULPRIT])
-    group = machine.groups[nodes[node, M.N_PEER]]
-    meeting = group[M.U_MEETINGS] + nodes[node, M.N_NUMBER] % group[M.U_WINDOW]
-    other = int(machine.meetings[meeting, M.T_NODE])
+    node = int(machine.agenda.counters[COUNTER.culprit])
+    group = machine.groups[nodes[node, NODE.peer]]
+    meeting = group[GROUP.meetings] + nodes[node, NODE.number] % group[GROUP.window]
+    other = int(machine.meetings[meeting, MEETING.node])
     program = tables.program
     raise PairError(
         program.describe(node),
-        f"it meets {program.describe(other)} as collective {int(nodes[node, M.N_NUMBER])} of "
+        f"it meets {program.describe(other)} as collective {int(nodes[node, NODE.number])} of "
         "their group, and they differ in type or size",
         "every member of a group does the same collectives in the same order",
     )
@@ -199,15 +199,15 @@ def _raise_unlike(tables: Tables, machine: Machine) -> None:
 def _check_finished(tables: Tables, machine: Machine) -> None:
     """Raise an error that says who waits for whom, if any rank has not finished."""
     ranks = machine.ranks
-    stuck = np.flatnonzero((ranks[:, M.R_FINISH] < 0) | (ranks[:, M.R_LEFT] > 0))
+    stuck = np.flatnonzero((ranks[:, RANK.finish] < 0) | (ranks[:, RANK.left] > 0))
     if not stuck.size:
         return
     program = tables.program
     nodes = machine.nodes[: program.num_nodes]
-    waiting = np.flatnonzero((nodes[:, M.N_START] >= 0) & (nodes[:, M.N_END] < 0))
+    waiting = np.flatnonzero((nodes[:, NODE.start] >= 0) & (nodes[:, NODE.end] < 0))
     lines = [_why(tables, machine, int(node)) for node in waiting[:_TOLD].tolist()]
     if not lines:
-        first = int(np.flatnonzero(nodes[:, M.N_END] < 0)[0])
+        first = int(np.flatnonzero(nodes[:, NODE.end] < 0)[0])
         lines = [f"{program.describe(first)} is never issued"]
     more = waiting.size - len(lines)
     if more > 0:
@@ -224,18 +224,18 @@ _TOLD = 4
 def _why(tables: Tables, machine: Machine, node: int) -> str:
     """Say what a node waits for."""
     nodes, program = machine.nodes, tables.program
-    kind, peer = int(nodes[node, M.N_KIND]), int(nodes[node, M.N_PEER])
+    kind, peer = int(nodes[node, NODE.kind]), int(nodes[node, NODE.peer])
     what = program.describe(node)
-    if kind in (M.SEND, M.RECEIVE):
-        verb = "to receive from" if kind == M.RECEIVE else "to send to"
-        size, tag = int(nodes[node, M.N_SIZE]), max(int(program.tag[node]), 0)
+    if kind in (NodeKind.SEND, NodeKind.RECEIVE):
+        verb = "to receive from" if kind == NodeKind.RECEIVE else "to send to"
+        size, tag = int(nodes[node, NODE.size]), max(int(program.tag[node]), 0)
         return f"{what} waits {verb} rank {peer} {size} bytes with tag {tag}"
-    if kind != M.COLLECTIVE:
+    if kind != NodeKind.COLLECTIVE:
         return f"{what} waits"
-    number = int(nodes[node, M.N_NUMBER])
-    begun = (nodes[:, M.N_KIND] == M.COLLECTIVE) & (nodes[:, M.N_START] >= 0)
-    begun &= (nodes[:, M.N_PEER] == peer) & (nodes[:, M.N_NUMBER] == number)
-    missing = np.setdiff1d(tables.group_members[peer], nodes[begun, M.N_RANK])
+    number = int(nodes[node, NODE.number])
+    begun = (nodes[:, NODE.kind] == NodeKind.COLLECTIVE) & (nodes[:, NODE.start] >= 0)
+    begun &= (nodes[:, NODE.peer] == peer) & (nodes[:, NODE.number] == number)
+    missing = np.setdiff1d(tables.group_members[peer], nodes[begun, NODE.rank])
     name = "all ranks" if program.group[node] < 0 else program.group_names[program.group[node]]
     if not missing.size:
         return f"{what} waits within its collective of group {name}"

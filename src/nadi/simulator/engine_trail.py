@@ -8,21 +8,20 @@ import numpy as np
 
 from nadi.model.arrays import Ints
 from nadi.simulator.collectives.phases import Recipe
-from nadi.simulator.engine import machine_state as M
-from nadi.simulator.engine.machine_state import Machine
+from nadi.simulator.engine.machine_state import NODE, Machine
 from nadi.simulator.lowering.task_tables import Tables
 
 __all__ = ["Trail", "trail_of"]
 
 _KEPT = {
-    "rank": M.N_RANK,
-    "kind": M.N_KIND,
-    "slot": M.N_SLOT,
-    "time": M.N_TIME,
-    "size": M.N_SIZE,
-    "peer": M.N_PEER,
-    "key": M.N_KEY,
-    "number": M.N_NUMBER,
+    "rank": NODE.rank,
+    "kind": NODE.kind,
+    "slot": NODE.slot,
+    "time": NODE.time,
+    "size": NODE.size,
+    "peer": NODE.peer,
+    "key": NODE.key,
+    "number": NODE.number,
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from nadi.model.arrays import Ints
 from nadi.simulator.collectives.phases import Phase, Recipe
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import Comm
 from nadi.simulator.machine.system import Dimension, System
 
 __all__ = ["UNKNOWN", "least_time"]
@@ -54,15 +54,15 @@ def least_time(system: System, recipe: Recipe, size: int, ranks: Ints) -> float:
         else:
             for d, time in enumerate(_times_between(system, phase, now, ranks)):
                 busy[d] += time
-        if phase.comm in (M.REDUCE_SCATTER, M.SCATTER):
+        if phase.comm in (Comm.REDUCE_SCATTER, Comm.SCATTER):
             now /= phase.size
-        elif phase.comm in (M.ALL_GATHER, M.GATHER):
+        elif phase.comm in (Comm.ALL_GATHER, Comm.GATHER):
             now *= phase.size
     return max(busy)
 
 
-_TO_OR_FROM_ROOT = (M.BROADCAST, M.REDUCE_TO, M.GATHER, M.SCATTER)
-_KNOWN = (M.ALL_REDUCE, M.REDUCE_SCATTER, M.ALL_GATHER, M.ALL_TO_ALL, *_TO_OR_FROM_ROOT)
+_TO_OR_FROM_ROOT = (Comm.BROADCAST, Comm.REDUCE_TO, Comm.GATHER, Comm.SCATTER)
+_KNOWN = (Comm.ALL_REDUCE, Comm.REDUCE_SCATTER, Comm.ALL_GATHER, Comm.ALL_TO_ALL, *_TO_OR_FROM_ROOT)
 
 
 def _time_in(dimension: Dimension, phase: Phase, size: float) -> float:
@@ -71,7 +71,7 @@ def _time_in(dimension: Dimension, phase: Phase, size: float) -> float:
     if phase.comm in _TO_OR_FROM_ROOT:
         return _past_one(phase.comm, size, 1, n) / (_links(dimension, n) * dimension.bandwidth)
     moved = _crossing(phase.comm, size, np.ones(n, dtype=np.int64))
-    if phase.comm == M.ALL_TO_ALL:
+    if phase.comm == Comm.ALL_TO_ALL:
         moved *= _hops(dimension, n) if n == dimension.size else 1
     return moved / (n * _lanes(dimension, n) * dimension.bandwidth)
 
@@ -96,7 +96,7 @@ def _times_between(system: System, phase: Phase, size: float, ranks: Ints) -> li
             lower, upper = _num_different(ranks % stride), _num_different(ranks // stride)
             senders = max(ranks.size, lower * upper)
             moved = _crossing(phase.comm, size, members)
-            if phase.comm == M.ALL_TO_ALL and (members == members[0]).all():
+            if phase.comm == Comm.ALL_TO_ALL and (members == members[0]).all():
                 moved *= _hops(dimension, k) if k == dimension.size else 1.0
             times.append(moved / (senders * _lanes(dimension, k) * dimension.bandwidth))
         stride *= dimension.size
@@ -123,20 +123,20 @@ def _crossing(comm: int, size: float, members: Ints) -> float:
     A part needs what the others have only once, and tells them its own sum, not each summand.
     """
     k, n = members.size, int(members.sum())
-    if comm == M.ALL_REDUCE:
+    if comm == Comm.ALL_REDUCE:
         return 2 * (k - 1) * size
-    if comm == M.REDUCE_SCATTER:
+    if comm == Comm.REDUCE_SCATTER:
         return (k - 1) * size
-    if comm == M.ALL_GATHER:
+    if comm == Comm.ALL_GATHER:
         return (k - 1) * n * size
     return float((members * (n - members)).sum()) * size / n
 
 
 def _past_one(comm: int, size: float, part: int, n: int) -> float:
     """Give the bytes that a part of the members, which may be the root's, sends or takes."""
-    if comm == M.GATHER:
+    if comm == Comm.GATHER:
         return (n - part) * size
-    return (n - part) / n * size if comm == M.SCATTER else size
+    return (n - part) / n * size if comm == Comm.SCATTER else size
 
 
 def _links(dimension: Dimension, k: int) -> float:

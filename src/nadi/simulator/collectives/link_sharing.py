@@ -18,7 +18,8 @@ from nadi.simulator.collectives.link_traffic import Traffic
 from nadi.simulator.collectives.phase_messages import messages_of
 from nadi.simulator.collectives.phases import Phase
 from nadi.simulator.collectives.step_tables import ROOTED, sent_alone
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import Comm, PhaseKind
+from nadi.simulator.engine.machine_state import MOST_PIECES, PIECE
 from nadi.simulator.machine.system import Network, System
 
 __all__ = ["is_whole_dimension", "shared"]
@@ -53,7 +54,7 @@ def shared(
     share = float(min(at_once, collectives.chunks * (2 if halves else 1)))
     if not is_whole_dimension(system.network, phase, members):
         return replace(phase, share=share, pace=_pace(system, phase, members, root))
-    far = phase.algorithm == M.HALVING_DOUBLING or phase.name not in ("", "ring", "direct")
+    far = phase.algorithm == PhaseKind.HALVING_DOUBLING or phase.name not in ("", "ring", "direct")
     return replace(phase, share=share * _in_a_line(system, phase), far=far)
 
 
@@ -77,11 +78,11 @@ def _in_a_line(system: System, phase: Phase) -> float:
     those to and from a root at once.
     """
     n, topology = phase.size, system.network.dimensions[phase.dim].topology
-    if phase.algorithm == M.STEPS and phase.name == "direct":
+    if phase.algorithm == PhaseKind.STEPS and phase.name == "direct":
         if topology == "ring":
             return n // 2  # which has two ways
         return 1 if topology == "fully-connected" else n - 1
-    if phase.algorithm == M.DIRECT:
+    if phase.algorithm == PhaseKind.DIRECT:
         return max(1.0, _of_a_line(topology, n) / _rounds(phase))
     return 1
 
@@ -110,10 +111,14 @@ def _pace(system: System, phase: Phase, members: Ints | None, root: int) -> floa
     the link counts that is busiest then; so the phase takes no less than any link needs for it.
     """
     line = None if members is None else _line(phase, members)
-    if phase.algorithm == M.DIRECT:
+    if phase.algorithm == PhaseKind.DIRECT:
         return float(_slowest(system, _of_an_exchange(system, line)) / _rounds(phase))
     # both ways round, if there are queues for both
-    ways = (True, False) if system.collectives.queues > 1 and phase.algorithm == M.RING else (True,)
+    ways = (
+        (True, False)
+        if system.collectives.queues > 1 and phase.algorithm == PhaseKind.RING
+        else (True,)
+    )
     ranks = np.arange(system.network.num_ranks) if line is None else line
     root = root // phase.stride % phase.size
     paces = []
@@ -147,7 +152,7 @@ def _moments(
         np.add.at(ends[0], src, num_bytes)
         np.add.at(ends[1], dst, num_bytes)
         alone = int(ends.max())  # of the busiest member, one after the other
-        if phase.algorithm != M.HALVING_DOUBLING:
+        if phase.algorithm != PhaseKind.HALVING_DOUBLING:
             return [(src, dst, num_bytes)], alone
         levels = [num_bytes == each for each in np.unique(num_bytes)]  # each level has its own
         return [(src[level], dst[level], num_bytes[level]) for level in levels], alone
@@ -164,10 +169,10 @@ def _moments(
 def _even(phase: Phase) -> int:
     """Give a number of bytes that is cut evenly, and into as many pieces as any."""
     n = phase.size
-    if phase.comm in (M.ALL_GATHER, M.GATHER):
+    if phase.comm in (Comm.ALL_GATHER, Comm.GATHER):
         return 1  # which are not cut
     if phase.steps and phase.steps[0].is_piped:
-        return n * M.PIECE * (1 if n >= M.MOST_PIECES else M.MOST_PIECES)
+        return n * PIECE * (1 if n >= MOST_PIECES else MOST_PIECES)
     return n << n.bit_length()
 
 

@@ -7,7 +7,8 @@ import numpy as np
 from nadi.model.arrays import Bools, Ints
 from nadi.simulator.collectives.phases import Phase
 from nadi.simulator.collectives.step_tables import ROOTED, Steps
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import Comm, PhaseKind, StepKind
+from nadi.simulator.engine.machine_state import MOST_PIECES, PIECE, START, STEP, TURN
 
 __all__ = ["messages_of", "sends_by_steps"]
 
@@ -46,15 +47,15 @@ def messages_of(
         none = np.zeros(0, dtype=np.int64)
         return none, none, none
     if clockwise is None:
-        clockwise = phase.half != 2
-    if phase.algorithm == M.STEPS:
+        clockwise = phase.half != TURN.second_half
+    if phase.algorithm == PhaseKind.STEPS:
         steps = phase.steps
         sent = _steps(steps[turn % len(steps)], n, size, root if phase.comm in ROOTED else 0)
-    elif phase.algorithm == M.DIRECT:
+    elif phase.algorithm == PhaseKind.DIRECT:
         sent = _direct(phase.comm, n, size, compat)
-    elif phase.algorithm == M.HALVING_DOUBLING:
+    elif phase.algorithm == PhaseKind.HALVING_DOUBLING:
         sent = _halving_doubling(phase.comm, n, size, compat)
-    elif phase.algorithm == M.TREE:
+    elif phase.algorithm == PhaseKind.TREE:
         sent = _tree(n, size, turn == 0)
     else:
         sent = _ring(phase.comm, n, size, compat, 1 if clockwise else -1)
@@ -80,7 +81,7 @@ def sends_by_steps(
     sends, times, _ = _sends(steps, phase.size, size)
     shift = root if phase.comm in ROOTED else 0
     src, dst = (
-        (steps.rows[sends, column] + shift) % phase.size for column in (M.E_MEMBER, M.E_PEER)
+        (steps.rows[sends, column] + shift) % phase.size for column in (STEP.member, STEP.peer)
     )
     return _summed(phase.size, src, dst, times)
 
@@ -89,25 +90,25 @@ def _steps(steps: Steps, n: int, size: int, root: int) -> tuple[Ints, Ints, Ints
     """Count what each member sends in all its steps, which some do over and over."""
     sends, times, num_pieces = _sends(steps, n, size)
     rows = steps.rows[sends]
-    parts = rows[:, M.E_PARTS]
+    parts = rows[:, STEP.parts]
     part = -(-size // np.where(parts > 0, parts, num_pieces))
-    num_bytes = times * rows[:, M.E_COUNT] * part
-    return (rows[:, M.E_MEMBER] + root) % n, (rows[:, M.E_PEER] + root) % n, num_bytes
+    num_bytes = times * rows[:, STEP.count] * part
+    return (rows[:, STEP.member] + root) % n, (rows[:, STEP.peer] + root) % n, num_bytes
 
 
 def _sends(steps: Steps, n: int, size: int) -> tuple[Bools, Ints, int]:
     """Tell which steps send, how often each of these is done, and how many pieces there are."""
     rows = steps.rows
-    num_pieces = -(-size // M.PIECE) if steps.is_piped else 1
-    num_pieces = max(min(num_pieces, max(n, M.MOST_PIECES)), 1)
-    length = np.bincount(rows[:, M.E_MEMBER], minlength=n)
-    again = steps.starts[:, 1] * num_pieces
+    num_pieces = -(-size // PIECE) if steps.is_piped else 1
+    num_pieces = max(min(num_pieces, max(n, MOST_PIECES)), 1)
+    length = np.bincount(rows[:, STEP.member], minlength=n)
+    again = steps.starts[:, START.count] * num_pieces
     rounds, rest = np.divmod(again, np.maximum(length, 1))
-    order = np.argsort(rows[:, M.E_MEMBER], kind="stable")
+    order = np.argsort(rows[:, STEP.member], kind="stable")
     place = np.empty(len(rows), dtype=np.int64)
     place[order] = np.arange(len(rows)) - np.repeat(np.cumsum(length) - length, length)
-    sends = rows[:, M.E_KIND] < M.TAKE_STEP
-    member = rows[sends, M.E_MEMBER]
+    sends = rows[:, STEP.kind] < StepKind.TAKE
+    member = rows[sends, STEP.member]
     return sends, rounds[member] + (place[sends] < rest[member]), num_pieces
 
 
@@ -118,11 +119,11 @@ def _part(size: int, n: int, compat: str) -> int:
 
 def _ring(comm: int, n: int, size: int, compat: str, step: int) -> tuple[Ints, Ints, Ints]:
     part = _part(size, n, compat)
-    if comm == M.ALL_GATHER:
+    if comm == Comm.ALL_GATHER:
         each = (n - 1) * size
-    elif comm == M.ALL_REDUCE:
+    elif comm == Comm.ALL_REDUCE:
         each = 2 * (n - 1) * part
-    elif comm == M.ALL_TO_ALL:
+    elif comm == Comm.ALL_TO_ALL:
         each = n * (n - 1) // 2 * part
     else:
         each = (n - 1) * part
@@ -131,8 +132,8 @@ def _ring(comm: int, n: int, size: int, compat: str, step: int) -> tuple[Ints, I
 
 
 def _direct(comm: int, n: int, size: int, compat: str) -> tuple[Ints, Ints, Ints]:
-    each = size if comm == M.ALL_GATHER else _part(size, n, compat)
-    if comm == M.ALL_REDUCE:
+    each = size if comm == Comm.ALL_GATHER else _part(size, n, compat)
+    if comm == Comm.ALL_REDUCE:
         each *= 2
     src, dst = np.divmod(np.arange(n * n), n)
     other = src != dst
@@ -141,10 +142,10 @@ def _direct(comm: int, n: int, size: int, compat: str) -> tuple[Ints, Ints, Ints
 
 def _halving_doubling(comm: int, n: int, size: int, compat: str) -> tuple[Ints, Ints, Ints]:
     levels = n.bit_length() - 1
-    if comm == M.ALL_GATHER:
+    if comm == Comm.ALL_GATHER:
         steps = [(n >> (k + 1), size << k) for k in range(levels)]
     else:
-        times = 2 if comm == M.ALL_REDUCE else 1
+        times = 2 if comm == Comm.ALL_REDUCE else 1
         steps = [(1 << k, times * _part(size, 2 << k, compat)) for k in range(levels)]
     own = np.arange(n)
     partners = [own + np.where(own // d % 2 == 0, d, -d) for d, _ in steps]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nadi.simulator.collectives.step_tables import Steps, steps_of
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import PhaseKind
 
 __all__ = ["Phase", "Recipe"]
 
@@ -37,7 +37,7 @@ class Phase:
     @property
     def steps(self) -> tuple[Steps, ...]:
         """Give the steps of what is done by steps; those of the two trees, chunks take in turn."""
-        if self.algorithm != M.STEPS:
+        if self.algorithm != PhaseKind.STEPS:
             return ()
         turns = range(2 if self.name == "doublebinarytree" else 1)
         return tuple(steps_of(self.name, self.comm, self.size, turn) for turn in turns)
@@ -63,10 +63,10 @@ class Recipe:
 
 
 def _slots(phase: Phase) -> int:
-    if phase.algorithm == M.STEPS:
+    if phase.algorithm == PhaseKind.STEPS:
         return max(steps.num_places for steps in phase.steps)
-    if phase.algorithm == M.DIRECT:
+    if phase.algorithm == PhaseKind.DIRECT:
         return phase.size
-    if phase.algorithm == M.HALVING_DOUBLING:
+    if phase.algorithm == PhaseKind.HALVING_DOUBLING:
         return phase.size.bit_length()
-    return 3 if phase.algorithm == M.TREE else 1
+    return 3 if phase.algorithm == PhaseKind.TREE else 1

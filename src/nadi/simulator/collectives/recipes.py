@@ -11,31 +11,30 @@ from nadi.simulator.collectives.grids import grid_of, grid_of_all
 from nadi.simulator.collectives.link_sharing import is_whole_dimension, shared
 from nadi.simulator.collectives.phases import Phase, Recipe
 from nadi.simulator.collectives.step_tables import ROOTED
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import Comm, PhaseKind
+from nadi.simulator.engine.machine_state import TURN
 from nadi.simulator.machine.system import Algorithm, System, parse_algorithm
 
 __all__ = ["chunks_of", "recipe_of"]
 
 
 _COMM = {
-    "all_reduce": M.ALL_REDUCE,
-    "reduce_scatter": M.REDUCE_SCATTER,
-    "all_gather": M.ALL_GATHER,
-    "all_to_all": M.ALL_TO_ALL,
-    "broadcast": M.BROADCAST,
-    "reduce": M.REDUCE_TO,
-    "gather": M.GATHER,
-    "scatter": M.SCATTER,
+    "all_reduce": Comm.ALL_REDUCE,
+    "reduce_scatter": Comm.REDUCE_SCATTER,
+    "all_gather": Comm.ALL_GATHER,
+    "all_to_all": Comm.ALL_TO_ALL,
+    "broadcast": Comm.BROADCAST,
+    "reduce": Comm.REDUCE_TO,
+    "gather": Comm.GATHER,
+    "scatter": Comm.SCATTER,
 }
 _ALGORITHM = {
-    "ring": M.RING,
-    "biring": M.RING,
-    "direct": M.DIRECT,
-    "halvingdoubling": M.HALVING_DOUBLING,
-    "doublebinarytree": M.TREE,
+    "ring": PhaseKind.RING,
+    "biring": PhaseKind.RING,
+    "direct": PhaseKind.DIRECT,
+    "halvingdoubling": PhaseKind.HALVING_DOUBLING,
+    "doublebinarytree": PhaseKind.TREE,
 }
-# which of a dimension's queues a phase takes in turn
-_ALL, _FIRST_HALF, _SECOND_HALF = range(3)
 
 
 def recipe_of(
@@ -99,7 +98,7 @@ def _both_ways(
     What has a root is done by steps, which have one way only.
     """
     asked = algorithms[min(max(phase.dim, 0), len(algorithms) - 1)].name == "biring"
-    if not asked or phase.size == 2 or phase.algorithm != M.RING:
+    if not asked or phase.size == 2 or phase.algorithm != PhaseKind.RING:
         return phase
     if not is_whole_dimension(system.network, phase, members):
         return phase
@@ -109,7 +108,7 @@ def _both_ways(
 
 def _half(system: System, comm_type: str) -> int:
     aware = comm_type == "all_reduce" and system.collectives.bandwidth_aware
-    return _FIRST_HALF if aware else _ALL
+    return TURN.first_half if aware else TURN.of_all
 
 
 def _group_of_astra_sim(
@@ -149,14 +148,14 @@ def _by_dimension(
         algorithms = algorithms + algorithms[-1:] * (len(sizes) - len(algorithms))
     dims = [d for d in range(len(algorithms)) if sizes[d] > 1 and involved >> d & 1]
     steps: list[tuple[int, str, int]]
-    if _half(system, comm_type) == _FIRST_HALF:
-        steps = [(d, "reduce_scatter", _FIRST_HALF) for d in dims[:-1]]
-        steps += [(d, "all_reduce", _FIRST_HALF) for d in dims[-1:]]
-        steps += [(d, "all_gather", _SECOND_HALF) for d in reversed(dims[:-1])]
+    if _half(system, comm_type) == TURN.first_half:
+        steps = [(d, "reduce_scatter", TURN.first_half) for d in dims[:-1]]
+        steps += [(d, "all_reduce", TURN.first_half) for d in dims[-1:]]
+        steps += [(d, "all_gather", TURN.second_half) for d in reversed(dims[:-1])]
     else:
         inwards = comm_type in ("all_gather", "broadcast", "scatter")  # those of slow links first
         in_order = reversed(dims) if inwards else dims
-        steps = [(d, comm_type, _ALL) for d in in_order]
+        steps = [(d, comm_type, TURN.of_all) for d in in_order]
     # which of the two trees comes next is counted for each type and dimension
     first_tree = _COMM[comm_type] * len(sizes)
     strides = [prod(sizes[:d]) for d in range(len(sizes))]
@@ -178,16 +177,16 @@ def _phase(
     code, number, name = _COMM[comm], _ALGORITHM[algorithm.name], ""
     if compat:
         _check_size(comm, algorithm, size)
-    elif code in ROOTED or number == M.TREE or not _is_regular(number, code, size):
-        number, name = M.STEPS, algorithm.name.removeprefix("bi")
+    elif code in ROOTED or number == PhaseKind.TREE or not _is_regular(number, code, size):
+        number, name = PhaseKind.STEPS, algorithm.name.removeprefix("bi")
     return Phase(dim, code, half, number, algorithm.window, tree, size, name=name)
 
 
 def _is_regular(algorithm: int, comm: int, size: int) -> bool:
     """Tell whether halving and doubling is between pairs in each step."""
-    if algorithm != M.HALVING_DOUBLING:
+    if algorithm != PhaseKind.HALVING_DOUBLING:
         return True
-    return comm != M.ALL_TO_ALL and size & (size - 1) == 0
+    return comm != Comm.ALL_TO_ALL and size & (size - 1) == 0
 
 
 def _check_size(comm: str, algorithm: Algorithm, size: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nadi.simulator.collectives.phases import Phase, Recipe
 from nadi.simulator.collectives.step_tables import ROOTED
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import Comm, PhaseKind
 from nadi.simulator.machine.system import System
 
 __all__ = ["is_whole", "meets", "nothing_contends"]
@@ -25,9 +25,9 @@ def is_whole(recipe: Recipe, num_members: int) -> bool:
 
 def meets(phase: Phase) -> bool:
     """Tell whether a phase can be worked out when its last member begins."""
-    if phase.algorithm == M.DIRECT:
+    if phase.algorithm == PhaseKind.DIRECT:
         all_at_once = phase.window < 0 or phase.window >= phase.size - 1
-        return phase.comm != M.ALL_REDUCE and all_at_once
-    if phase.algorithm == M.STEPS:
+        return phase.comm != Comm.ALL_REDUCE and all_at_once
+    if phase.algorithm == PhaseKind.STEPS:
         return phase.comm not in ROOTED
-    return phase.algorithm in (M.RING, M.HALVING_DOUBLING)
+    return phase.algorithm in (PhaseKind.RING, PhaseKind.HALVING_DOUBLING)

@@ -14,11 +14,12 @@ from functools import lru_cache
 import numpy as np
 
 from nadi.model.arrays import Ints
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import Comm, StepKind
+from nadi.simulator.engine.machine_state import START, STEP
 
 __all__ = ["ROOTED", "Steps", "sent_alone", "steps_of"]
 
-ROOTED = (M.BROADCAST, M.REDUCE_TO, M.GATHER, M.SCATTER)
+ROOTED = (Comm.BROADCAST, Comm.REDUCE_TO, Comm.GATHER, Comm.SCATTER)
 """Collectives of which one member is the root."""
 
 
@@ -29,11 +30,10 @@ class Steps:
     Attributes
     ----------
     rows
-        int64, shape (steps, STEP_FIELDS): in an order in which they can be done, so that a
+        int64, shape (steps, len(STEP)): in an order in which they can be done, so that a
         message is taken after it was sent.
     starts
-        int64, shape (members, 2): the first step of each member, -1 if it has none, and how many
-        it does in all; after its last it begins again.
+        int64, shape (members, len(START)): where each member begins.
     is_piped
         Whether the chunk goes in pieces, with all these steps for each.
     num_places
@@ -48,8 +48,8 @@ class Steps:
     @property
     def are_repeated(self) -> bool:
         """Whether some member begins again after its last step."""
-        length = np.bincount(self.rows[:, M.E_MEMBER], minlength=len(self.starts))
-        return self.is_piped or bool((self.starts[:, 1] > length).any())
+        length = np.bincount(self.rows[:, STEP.member], minlength=len(self.starts))
+        return self.is_piped or bool((self.starts[:, START.count] > length).any())
 
 
 @dataclass
@@ -73,18 +73,18 @@ class _Writer:
         of_dst = self.places.setdefault(dst, {})
         place = of_dst.setdefault(0 if beside else src, len(of_dst))
         self.sent.setdefault((src, dst), []).append(len(self.rows))
-        self._add(src, [M.SEND_STEP, src, dst, count, parts, place, -1, -1, 0, int(beside)])
+        self._add(src, [StepKind.SEND, src, dst, count, parts, place, -1, -1, 0, int(beside)])
 
     def take(self, dst: int, src: int, *, reduces: bool = False) -> None:
         """Take the first message of a sender that was not taken yet."""
         row = self.sent[src, dst].pop(0)
         _, _, _, count, parts, place, *_, beside = self.rows[row]
-        kind = M.TAKE_AND_REDUCE if reduces else M.TAKE_STEP
+        kind = StepKind.TAKE_AND_REDUCE if reduces else StepKind.TAKE
         self._add(dst, [kind, dst, src, count, parts, place, row, -1, 0, beside])
 
     def _add(self, member: int, row: list[int]) -> None:
         if member in self.last:
-            self.rows[self.last[member]][M.E_NEXT] = len(self.rows)
+            self.rows[self.last[member]][STEP.next] = len(self.rows)
         else:
             self.first[member] = len(self.rows)
         self.last[member] = len(self.rows)
@@ -92,14 +92,14 @@ class _Writer:
 
     def steps(self) -> Steps:
         """Give what was written."""
-        starts = np.full((self.n, 2), -1, dtype=np.int64)
+        starts = np.full((self.n, len(START)), -1, dtype=np.int64)
         counts = [0] * self.n
         for row in self.rows:
-            counts[row[M.E_MEMBER]] += 1
+            counts[row[STEP.member]] += 1
         for member in range(self.n):
             length = self.length.get(member, counts[member])
             starts[member] = self.first.get(member, -1), length
-        rows = np.array(self.rows, dtype=np.int64).reshape(-1, M.STEP_FIELDS)
+        rows = np.array(self.rows, dtype=np.int64).reshape(-1, len(STEP))
         num_places = max((len(of_dst) for of_dst in self.places.values()), default=1)
         return Steps(rows, starts, self.is_piped, num_places)
 
@@ -113,7 +113,7 @@ def steps_of(name: str, comm: int, n: int, turn: int) -> Steps:
     name
         ``ring``, ``direct``, ``halvingdoubling`` or ``doublebinarytree``.
     comm
-        What it does, such as ``machine.BROADCAST``.
+        What it does, such as ``Comm.BROADCAST``.
     n
         Number of members, at least 2.
     turn
@@ -125,7 +125,7 @@ def steps_of(name: str, comm: int, n: int, turn: int) -> Steps:
     elif name == "halvingdoubling":
         if comm in ROOTED:
             _binomial(writer, comm)
-        elif comm == M.ALL_TO_ALL:
+        elif comm == Comm.ALL_TO_ALL:
             _bruck(writer)
         else:
             _folded(writer, comm)
@@ -160,31 +160,31 @@ def sent_alone(steps: Steps, size: int, root: int = 0) -> tuple[Ints, int]:
     arrives: dict[int, int] = {}
     found = []
     for k, row in enumerate(steps.rows.tolist()):
-        i, beside = row[M.E_MEMBER], row[M.E_BESIDE]
-        time = row[M.E_COUNT] * -(-size // row[M.E_PARTS])
-        if row[M.E_KIND] >= M.TAKE_STEP:
-            ends[i] = max(ends[i], arrives[row[M.E_FROM]])
+        i, beside = row[STEP.member], row[STEP.beside]
+        time = row[STEP.count] * -(-size // row[STEP.parts])
+        if row[STEP.kind] >= StepKind.TAKE:
+            ends[i] = max(ends[i], arrives[row[STEP.source]])
             if not beside:
                 ends[i] = comes[i] = max(ends[i], comes[i] + time)
         else:
             if not beside:
                 ends[i] = max(ends[i], busy[i])
             arrives[k] = busy[i] = max(busy[i], ends[i] + time)
-            found.append(((i + root) % n, (row[M.E_PEER] + root) % n, ends[i], arrives[k]))
+            found.append(((i + root) % n, (row[STEP.peer] + root) % n, ends[i], arrives[k]))
     return np.array(found, dtype=np.int64).T, max(ends + busy)
 
 
 def _chain(writer: _Writer, comm: int) -> None:
     """Pass on from each to the next, away from the root or to it, in pieces or parts."""
     n = writer.n
-    if comm in (M.BROADCAST, M.SCATTER):
-        parts = 0 if comm == M.BROADCAST else n
+    if comm in (Comm.BROADCAST, Comm.SCATTER):
+        parts = 0 if comm == Comm.BROADCAST else n
         for v in range(n):
             if v > 0:
                 writer.take(v, v - 1)
             if v < n - 1:
                 writer.send(v, v + 1, 1, parts)
-    elif comm == M.REDUCE_TO:
+    elif comm == Comm.REDUCE_TO:
         for v in range(n - 1, -1, -1):
             if v < n - 1:
                 writer.take(v, v + 1, reduces=True)
@@ -196,7 +196,7 @@ def _chain(writer: _Writer, comm: int) -> None:
                 writer.send(v, v - 1, 1, 1)
             if v < n - 1:
                 writer.take(v, v + 1)
-    if comm in (M.SCATTER, M.GATHER):  # those nearer to the root pass on more
+    if comm in (Comm.SCATTER, Comm.GATHER):  # those nearer to the root pass on more
         writer.length = {v: 2 * (n - v) - 1 if v > 0 else n - 1 for v in range(n)}
     else:
         writer.is_piped = True
@@ -206,27 +206,27 @@ def _star(writer: _Writer, comm: int) -> None:
     """Let the root send to all at once, or all to the root, which takes what comes first."""
     n = writer.n
     others = range(1, n)
-    parts = n if comm == M.SCATTER else 1
-    outwards = comm in (M.BROADCAST, M.SCATTER)
+    parts = n if comm == Comm.SCATTER else 1
+    outwards = comm in (Comm.BROADCAST, Comm.SCATTER)
     for v in others:
         writer.send(*((0, v) if outwards else (v, 0)), 1, parts, beside=True)
     for v in others:
-        writer.take(*((v, 0) if outwards else (0, v)), reduces=comm == M.REDUCE_TO)
+        writer.take(*((v, 0) if outwards else (0, v)), reduces=comm == Comm.REDUCE_TO)
 
 
 def _binomial(writer: _Writer, comm: int) -> None:
     """Double who has it with each step, the farthest first; or the other way to the root."""
     n = writer.n
     distances = [1 << k for k in range((n - 1).bit_length())]
-    outwards = comm in (M.BROADCAST, M.SCATTER)
-    in_parts = comm in (M.SCATTER, M.GATHER)
+    outwards = comm in (Comm.BROADCAST, Comm.SCATTER)
+    in_parts = comm in (Comm.SCATTER, Comm.GATHER)
     for distance in reversed(distances) if outwards else distances:
         for near in range(0, n - distance, 2 * distance):
             far = near + distance
             src, dst = (near, far) if outwards else (far, near)
             count = min(distance, n - far) if in_parts else 1
-            writer.send(src, dst, count, n if comm == M.SCATTER else 1)
-            writer.take(dst, src, reduces=comm == M.REDUCE_TO)
+            writer.send(src, dst, count, n if comm == Comm.SCATTER else 1)
+            writer.take(dst, src, reduces=comm == Comm.REDUCE_TO)
 
 
 def _bruck(writer: _Writer) -> None:
@@ -257,27 +257,27 @@ def _folded(writer: _Writer, comm: int) -> None:
     distances = [1 << k for k in range(core.bit_length() - 1)]
     for v in range(extra):
         writer.send(core + v, v, 1, 1)
-        writer.take(v, core + v, reduces=comm != M.ALL_GATHER)
-    if comm != M.ALL_GATHER:
+        writer.take(v, core + v, reduces=comm != Comm.ALL_GATHER)
+    if comm != Comm.ALL_GATHER:
         for distance in distances:
             for v in range(core):
                 other = v ^ distance
-                if comm == M.ALL_REDUCE:
+                if comm == Comm.ALL_REDUCE:
                     writer.send(v, other, 1, 2 * distance)
                 else:
                     writer.send(v, other, _like(other, 2 * distance, core, extra), n)
             for v in range(core):
                 writer.take(v, v ^ distance, reduces=True)
-    if comm != M.REDUCE_SCATTER:
+    if comm != Comm.REDUCE_SCATTER:
         for distance in reversed(distances):
             for v in range(core):
-                if comm == M.ALL_REDUCE:
+                if comm == Comm.ALL_REDUCE:
                     writer.send(v, v ^ distance, 1, 2 * distance)
                 else:
                     writer.send(v, v ^ distance, _like(v, 2 * distance, core, extra), 1)
             for v in range(core):
                 writer.take(v, v ^ distance)
-    last = {M.ALL_REDUCE: (1, 1), M.REDUCE_SCATTER: (1, n), M.ALL_GATHER: (n - 1, 1)}[comm]
+    last = {Comm.ALL_REDUCE: (1, 1), Comm.REDUCE_SCATTER: (1, n), Comm.ALL_GATHER: (n - 1, 1)}[comm]
     for v in range(extra):
         writer.send(v, core + v, *last)
         writer.take(core + v, v)
@@ -296,10 +296,10 @@ def _tree(writer: _Writer, comm: int, turn: int) -> None:
     size = [1] * n
     for parent, child in reversed(below):  # a parent comes before what is below its children
         size[parent] += size[child]
-    up = comm not in (M.BROADCAST, M.SCATTER)
-    down = comm not in (M.REDUCE_TO, M.GATHER)
-    reduces = comm in (M.ALL_REDUCE, M.REDUCE_SCATTER, M.REDUCE_TO)
-    writer.is_piped = comm in (M.BROADCAST, M.REDUCE_TO)
+    up = comm not in (Comm.BROADCAST, Comm.SCATTER)
+    down = comm not in (Comm.REDUCE_TO, Comm.GATHER)
+    reduces = comm in (Comm.ALL_REDUCE, Comm.REDUCE_SCATTER, Comm.REDUCE_TO)
+    writer.is_piped = comm in (Comm.BROADCAST, Comm.REDUCE_TO)
     if up:
         for parent, child in reversed(below):
             writer.send(child, parent, *_up(comm, n, size[child]))
@@ -312,22 +312,22 @@ def _tree(writer: _Writer, comm: int, turn: int) -> None:
 
 def _up(comm: int, n: int, below: int) -> tuple[int, int]:
     """Give how many of how many parts the root of a subtree of so many members sends up."""
-    if comm in (M.GATHER, M.ALL_GATHER):
+    if comm in (Comm.GATHER, Comm.ALL_GATHER):
         return below, 1
-    if comm == M.ALL_TO_ALL:
+    if comm == Comm.ALL_TO_ALL:
         return below * (n - below), n
-    return 1, 0 if comm == M.REDUCE_TO else 1
+    return 1, 0 if comm == Comm.REDUCE_TO else 1
 
 
 def _down(comm: int, n: int, below: int) -> tuple[int, int]:
     """Give how many of how many parts such a one gets from above."""
-    if comm == M.ALL_GATHER:
+    if comm == Comm.ALL_GATHER:
         return n - below, 1
-    if comm == M.ALL_TO_ALL:
+    if comm == Comm.ALL_TO_ALL:
         return below * (n - below), n
-    if comm in (M.SCATTER, M.REDUCE_SCATTER):
+    if comm in (Comm.SCATTER, Comm.REDUCE_SCATTER):
         return below, n
-    return 1, 0 if comm == M.BROADCAST else 1
+    return 1, 0 if comm == Comm.BROADCAST else 1
 
 
 def _below(n: int, turn: int, is_rooted: bool) -> list[tuple[int, int]]:

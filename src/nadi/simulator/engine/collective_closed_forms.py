@@ -12,33 +12,31 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.kernels.jit import called, inner
-from nadi.simulator.engine import machine_state as M
-from nadi.simulator.engine.machine_state import Machine
+from nadi.simulator.engine.codes import Comm, PhaseKind, StepKind
+from nadi.simulator.engine.machine_state import (
+    PHASE,
+    PROGRAM,
+    RATE,
+    SCRATCH,
+    START,
+    STEP,
+    WORLD,
+    Machine,
+)
 from nadi.simulator.engine.network_links import leaving_time, part_of, travel_time
 from nadi.simulator.engine.stepwise_algorithms import bytes_of_step
 
-__all__ = [
-    "ENDS",
-    "MEMBERS",
-    "SCRATCH_ROWS",
-    "STARTS",
-    "can_meet",
-    "finish_times",
-]
-
-# rows of the scratch array: when each member begins, and ends; work; ranks
-STARTS, ENDS, NEXT, MEMBERS, HOPS = range(5)
-SCRATCH_ROWS = 5
+__all__ = ["can_meet", "finish_times"]
 
 
 @inner
 def can_meet(algorithm: int, comm: int, window: int, n: int) -> bool:
     """Tell whether the times of a phase can be worked out here."""
-    if algorithm == M.DIRECT:
-        return comm != M.ALL_REDUCE and (window < 0 or window >= n - 1)
-    if algorithm == M.STEPS:  # of those with a root, some are done before others begin
-        return comm < M.BROADCAST
-    return algorithm == M.RING or algorithm == M.HALVING_DOUBLING
+    if algorithm == PhaseKind.DIRECT:
+        return comm != Comm.ALL_REDUCE and (window < 0 or window >= n - 1)
+    if algorithm == PhaseKind.STEPS:  # of those with a root, some are done before others begin
+        return comm < Comm.BROADCAST
+    return algorithm == PhaseKind.RING or algorithm == PhaseKind.HALVING_DOUBLING
 
 
 @inner
@@ -47,12 +45,12 @@ def _charged(comm: int, inserted: int, window: int, block: int) -> bool:
     place, pair = inserted % (window + block), inserted // (window + block)
     if place < window:
         return False
-    return comm == M.REDUCE_SCATTER or (comm == M.ALL_REDUCE and pair % 2 == 0)
+    return comm == Comm.REDUCE_SCATTER or (comm == Comm.ALL_REDUCE and pair % 2 == 0)
 
 
 @inner
 def _reduction(machine: Machine, size: int) -> int:
-    rate = machine.rates[machine.dims.shape[0], 0]
+    rate = machine.rates[machine.dims.shape[0], RATE.bandwidth]
     return 3 * np.int64(size / rate) if rate > 0.0 else 0
 
 
@@ -61,25 +59,25 @@ def _ring(
     machine: Machine, times: np.ndarray, n: int, phase: np.ndarray, size: int, delay: int, step: int
 ) -> None:
     """Work out a ring: each member sends what it has got to the next."""
-    ends, ranks, hops = times[ENDS], times[MEMBERS], times[HOPS]
-    comm, share, pace = phase[M.P_COMM], phase[M.P_SHARE], phase[M.P_PACE]
-    message = size if comm == M.ALL_GATHER else part_of(machine, size, n)
+    ends, ranks, hops = times[SCRATCH.ends], times[SCRATCH.members], times[SCRATCH.hops]
+    comm, share, pace = phase[PHASE.comm], phase[PHASE.share], phase[PHASE.pace]
+    message = size if comm == Comm.ALL_GATHER else part_of(machine, size, n)
     num_steps = n - 1
-    lessens = comm == M.ALL_TO_ALL and machine.world[M.W_COMPAT] == 0
-    if comm == M.ALL_REDUCE:
+    lessens = comm == Comm.ALL_TO_ALL and machine.world[WORLD.relays_parts] == 0
+    if comm == Comm.ALL_REDUCE:
         num_steps = 2 * (n - 1)
-    elif comm == M.ALL_TO_ALL and not lessens:
+    elif comm == Comm.ALL_TO_ALL and not lessens:
         num_steps = n * (n - 1) // 2
     cost = _reduction(machine, message)
     alike = True
     for i in range(n):
         before = (i - step) % n
         hops[i] = travel_time(machine, ranks[before], ranks[i], message, share, pace)
-        ends[i] = times[STARTS, i] + delay
+        ends[i] = times[SCRATCH.starts, i] + delay
         alike = alike and ends[i] == ends[0] and hops[i] == hops[0]
     if alike and not lessens:  # and stays so
         reduces = 0
-        if comm == M.REDUCE_SCATTER or comm == M.ALL_REDUCE:
+        if comm == Comm.REDUCE_SCATTER or comm == Comm.ALL_REDUCE:
             reduces = n - 1
         end = ends[0] + num_steps * (hops[0] + delay) + reduces * cost
         for i in range(n):
@@ -110,16 +108,16 @@ def _halving_doubling(
     machine: Machine, times: np.ndarray, n: int, phase: np.ndarray, size: int, delay: int
 ) -> None:
     """Work out halving and doubling: pairs at distances of powers of two."""
-    ends, other, ranks = times[ENDS], times[NEXT], times[MEMBERS]
-    comm, share, pace = phase[M.P_COMM], phase[M.P_SHARE], phase[M.P_PACE]
+    ends, other, ranks = times[SCRATCH.ends], times[SCRATCH.next], times[SCRATCH.members]
+    comm, share, pace = phase[PHASE.comm], phase[PHASE.share], phase[PHASE.pace]
     levels = 0
     while 2 << levels <= n:
         levels += 1
-    num_steps = 2 * levels if comm == M.ALL_REDUCE else levels
+    num_steps = 2 * levels if comm == Comm.ALL_REDUCE else levels
     for i in range(n):
-        ends[i] = times[STARTS, i] + delay
+        ends[i] = times[SCRATCH.starts, i] + delay
     for k in range(num_steps):
-        if comm == M.ALL_GATHER:
+        if comm == Comm.ALL_GATHER:
             distance, message, following = n >> (k + 1), size << k, 0
         else:
             place = k if k < levels else 2 * levels - 1 - k
@@ -146,9 +144,9 @@ def _direct(
     group: int,
 ) -> None:  # fmt: skip
     """Work out direct with all messages at once."""
-    starts, ends, ranks = times[STARTS], times[ENDS], times[MEMBERS]
-    comm, share, pace = phase[M.P_COMM], phase[M.P_SHARE], phase[M.P_PACE]
-    message = size if comm == M.ALL_GATHER else part_of(machine, size, n)
+    starts, ends, ranks = times[SCRATCH.starts], times[SCRATCH.ends], times[SCRATCH.members]
+    comm, share, pace = phase[PHASE.comm], phase[PHASE.share], phase[PHASE.pace]
+    message = size if comm == Comm.ALL_GATHER else part_of(machine, size, n)
     window = n - 1
     block = window * (n - 1 if group != 0 else 1)
     cost = _reduction(machine, message)
@@ -167,32 +165,39 @@ def _steps(
     machine: Machine, times: np.ndarray, phase: np.ndarray, size: int, delay: int, turn: int, n: int
 ) -> None:
     """Work out steps, which are listed in an order in which they can be done."""
-    ends, busy, comes, ranks = times[ENDS], times[NEXT], times[HOPS], times[MEMBERS]
-    share, pace = phase[M.P_SHARE], phase[M.P_PACE]
-    program = machine.programs[phase[M.P_STEPS] + turn % phase[M.P_TREES]]
-    steps = machine.steps
+    ends, busy, comes, ranks = (
+        times[SCRATCH.ends],
+        times[SCRATCH.next],
+        times[SCRATCH.hops],
+        times[SCRATCH.members],
+    )
+    share, pace = phase[PHASE.share], phase[PHASE.pace]
+    program = machine.programs[phase[PHASE.steps] + turn % phase[PHASE.trees]]
+    steps = machine.step_rows
     for i in range(n):
-        first = machine.starts[program[M.A_STARTS] + i, 0]
-        sends = steps[first, M.E_KIND] < M.TAKE_STEP
-        ends[i] = times[STARTS, i] + (delay if sends else 0)
-        busy[i], comes[i] = 0, times[STARTS, i]
-    for k in range(program[M.A_FIRST], program[M.A_LAST]):
+        first = machine.starts[program[PROGRAM.starts] + i, START.first]
+        sends = steps[first, STEP.kind] < StepKind.TAKE
+        ends[i] = times[SCRATCH.starts, i] + (delay if sends else 0)
+        busy[i], comes[i] = 0, times[SCRATCH.starts, i]
+    for k in range(program[PROGRAM.first], program[PROGRAM.last]):
         step = steps[k]
-        i, peer = step[M.E_MEMBER], step[M.E_PEER]
+        i, peer = step[STEP.member], step[STEP.peer]
         message = bytes_of_step(machine, step, size, 1)
-        if step[M.E_KIND] >= M.TAKE_STEP:
-            ends[i] = max(ends[i], steps[step[M.E_FROM], M.E_ARRIVES])
-            if step[M.E_BESIDE] == 0:
+        if step[STEP.kind] >= StepKind.TAKE:
+            ends[i] = max(ends[i], steps[step[STEP.source], STEP.arrives])
+            if step[STEP.beside] == 0:
                 long = leaving_time(machine, ranks[peer], ranks[i], message, share, pace)
                 comes[i] = ends[i] = max(ends[i], comes[i] + long)
-            cost = _reduction(machine, message) if step[M.E_KIND] == M.TAKE_AND_REDUCE else 0
+            cost = (
+                _reduction(machine, message) if step[STEP.kind] == StepKind.TAKE_AND_REDUCE else 0
+            )
             ends[i] += delay + cost
             continue
-        if step[M.E_BESIDE] == 0:
+        if step[STEP.beside] == 0:
             ends[i] = max(ends[i], busy[i])
         src, dst = ranks[i], ranks[peer]
         leaves = leaving_time(machine, src, dst, message, share, pace)
-        step[M.E_ARRIVES] = ends[i] + travel_time(machine, src, dst, message, share, pace)
+        step[STEP.arrives] = ends[i] + travel_time(machine, src, dst, message, share, pace)
         busy[i] = max(busy[i], ends[i] + leaves)
     for i in range(n):
         ends[i] = max(ends[i], busy[i])
@@ -203,7 +208,7 @@ def finish_times(
     machine: Machine, times: np.ndarray, n: int, phase: np.ndarray, size: int, delay: int,
     step: int, group: int,
 ) -> int:  # fmt: skip
-    """Give when each member of a phase ends that began at ``times[STARTS]``.
+    """Give when each member of a phase ends that began at ``times[SCRATCH.starts]``.
 
     Parameters
     ----------
@@ -223,15 +228,17 @@ def finish_times(
     int
         How long before its end a member's last callback is registered.
     """
-    comm, algorithm = phase[M.P_COMM], phase[M.P_ALGORITHM]
-    if algorithm == M.RING:
+    comm, algorithm = phase[PHASE.comm], phase[PHASE.algorithm]
+    if algorithm == PhaseKind.RING:
         _ring(machine, times, n, phase, size, delay, step)
-        return _reduction(machine, part_of(machine, size, n)) if comm == M.REDUCE_SCATTER else delay
-    if algorithm == M.HALVING_DOUBLING:
+        return (
+            _reduction(machine, part_of(machine, size, n)) if comm == Comm.REDUCE_SCATTER else delay
+        )
+    if algorithm == PhaseKind.HALVING_DOUBLING:
         _halving_doubling(machine, times, n, phase, size, delay)
         return delay
-    if algorithm == M.STEPS:
+    if algorithm == PhaseKind.STEPS:
         _steps(machine, times, phase, size, delay, 0 if step > 0 else 1, n)
         return delay
     _direct(machine, times, n, phase, size, delay, group)
-    return _reduction(machine, part_of(machine, size, n)) if comm == M.REDUCE_SCATTER else delay
+    return _reduction(machine, part_of(machine, size, n)) if comm == Comm.REDUCE_SCATTER else delay

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from nadi.kernels.jit import called, inner, kernel
 from nadi.kernels.numba_lending import apart, lent
-from nadi.simulator.engine import machine_state as M
-from nadi.simulator.engine.collective_closed_forms import ENDS, MEMBERS, STARTS, finish_times
+from nadi.simulator.engine.codes import Event, NodeKind, PhaseKind, Problem, Slot
+from nadi.simulator.engine.collective_closed_forms import finish_times
 from nadi.simulator.engine.collective_streams import (
     begin_queues,
     enter,
@@ -19,12 +19,8 @@ from nadi.simulator.engine.collective_streams import (
     serve,
 )
 from nadi.simulator.engine.event_queue import (
-    EVENTS,
-    HEAP,
+    COUNTER,
     LISTED,
-    NOW,
-    PROBLEM,
-    TIMES,
     add_event_of,
     after,
     content_of,
@@ -41,7 +37,24 @@ from nadi.simulator.engine.event_queue import (
     prefetch,
 )
 from nadi.simulator.engine.issue_slots import next_to_issue, push_ready
-from nadi.simulator.engine.machine_state import Machine
+from nadi.simulator.engine.machine_state import (
+    GROUP,
+    KINDS,
+    MEETING,
+    MEMBER,
+    MESSAGE,
+    NODE,
+    PHASE,
+    PLAN,
+    QUEUE,
+    RANK,
+    RECIPE,
+    SCRATCH,
+    SHAPE,
+    STREAM,
+    WORLD,
+    Machine,
+)
 from nadi.simulator.engine.mail import arrive, request_arrives, send_now
 from nadi.simulator.engine.memory_bus import begin_bus_event, run_bus
 from nadi.simulator.engine.network_links import free_link, free_message, put_on_link
@@ -63,19 +76,19 @@ __all__ = ["run_machine"]
 def _leave(machine: Machine, node: int) -> None:
     """End a node: its slot is free, and its children may be ready."""
     nodes = machine.nodes
-    rank = nodes[node, M.N_RANK]
+    rank = nodes[node, NODE.rank]
     r = machine.ranks[rank]
-    nodes[node, M.N_END] = machine.agenda.counters[NOW]
-    r[M.R_ONGOING] -= 1
-    r[M.R_LEFT] -= 1
-    r[M.R_BUSY + nodes[node, M.N_SLOT]] = 0
-    for k in range(nodes[node, M.N_FIRST], nodes[node, M.N_LAST]):
+    nodes[node, NODE.end] = machine.agenda.counters[COUNTER.now]
+    r[RANK.ongoing] -= 1
+    r[RANK.left] -= 1
+    r[RANK.busy + nodes[node, NODE.slot]] = 0
+    for k in range(nodes[node, NODE.first], nodes[node, NODE.last]):
         child = machine.children[k]
-        nodes[child, M.N_WAITS] -= 1
-        if nodes[child, M.N_WAITS] == 0:
-            if r[M.R_LOOP] != 0:  # what is being issued is what was ready before
-                nodes[child, M.N_NEXT] = r[M.R_DEFERRED]
-                r[M.R_DEFERRED] = child
+        nodes[child, NODE.waits] -= 1
+        if nodes[child, NODE.waits] == 0:
+            if r[RANK.loop] != 0:  # what is being issued is what was ready before
+                nodes[child, NODE.next] = r[RANK.deferred]
+                r[RANK.deferred] = child
             else:
                 push_ready(machine, rank, child)
 
@@ -87,30 +100,30 @@ def _leave(machine: Machine, node: int) -> None:
 def _meet(machine: Machine, node: int) -> None:
     """Count a collective of a group: those of a number are one and the same."""
     nodes, counters = machine.nodes, machine.agenda.counters
-    group = machine.groups[nodes[node, M.N_PEER]]
-    member = group[M.U_MEMBERS] + nodes[node, M.N_MEMBER]
-    number = machine.members[member, 1]
-    machine.members[member, 1] = number + 1
-    if nodes[node, M.N_NUMBER] < 0:
-        nodes[node, M.N_NUMBER] = number
-    number = nodes[node, M.N_NUMBER]
-    t = machine.meetings[group[M.U_MEETINGS] + number % group[M.U_WINDOW]]
-    if t[M.T_NUMBER] != number:
-        if t[M.T_LEFT] != 0:
-            counters[PROBLEM] = M.TOO_MANY
+    group = machine.groups[nodes[node, NODE.peer]]
+    member = group[GROUP.members] + nodes[node, NODE.member]
+    number = machine.members[member, MEMBER.begun]
+    machine.members[member, MEMBER.begun] = number + 1
+    if nodes[node, NODE.number] < 0:
+        nodes[node, NODE.number] = number
+    number = nodes[node, NODE.number]
+    t = machine.meetings[group[GROUP.meetings] + number % group[GROUP.window]]
+    if t[MEETING.number] != number:
+        if t[MEETING.left] != 0:
+            counters[COUNTER.problem] = Problem.TOO_MANY
             return
-        t[M.T_NUMBER], t[M.T_NODE] = number, node
-        t[M.T_LEFT] = group[M.U_SIZE] if machine.world[M.W_ALIKE] == 0 else 1
-    elif nodes[t[M.T_NODE], M.N_KEY] != nodes[node, M.N_KEY]:
-        counters[PROBLEM], counters[M.CULPRIT] = M.UNLIKE, node
+        t[MEETING.number], t[MEETING.node] = number, node
+        t[MEETING.left] = group[GROUP.size] if machine.world[WORLD.alike] == 0 else 1
+    elif nodes[t[MEETING.node], NODE.key] != nodes[node, NODE.key]:
+        counters[COUNTER.problem], counters[COUNTER.culprit] = Problem.UNLIKE, node
 
 
 @inner
 def _part(machine: Machine, node: int) -> None:
     """Note that a member has done its part of a collective."""
-    group = machine.groups[machine.nodes[node, M.N_PEER]]
-    number = machine.nodes[node, M.N_NUMBER]
-    machine.meetings[group[M.U_MEETINGS] + number % group[M.U_WINDOW], M.T_LEFT] -= 1
+    group = machine.groups[machine.nodes[node, NODE.peer]]
+    number = machine.nodes[node, NODE.number]
+    machine.meetings[group[GROUP.meetings] + number % group[GROUP.window], MEETING.left] -= 1
 
 
 @called
@@ -119,55 +132,65 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
     nodes, members, times, agenda = (
         machine.nodes, machine.members, machine.scratch, machine.agenda
     )  # fmt: skip
-    group = machine.groups[nodes[node, M.N_PEER]]
-    first, n = group[M.U_MEMBERS], group[M.U_SIZE]
-    own = first + nodes[node, M.N_MEMBER]
-    members[own, 2], members[own, 3] = agenda.counters[NOW] + machine.world[M.W_START], node
-    group[M.U_HERE] += 1
-    if group[M.U_HERE] < n:
+    group = machine.groups[nodes[node, NODE.peer]]
+    first, n = group[GROUP.members], group[GROUP.size]
+    own = first + nodes[node, NODE.member]
+    members[own, MEMBER.came], members[own, MEMBER.node] = (
+        agenda.counters[COUNTER.now] + machine.world[WORLD.start],
+        node,
+    )
+    group[GROUP.here] += 1
+    if group[GROUP.here] < n:
         return
-    group[M.U_HERE] = 0
-    shape = machine.shapes[nodes[node, M.N_KEY]]
-    recipe = machine.recipes[shape[M.H_RECIPE]]
-    phase = machine.phases[shape[M.H_RECIPE], 0]
-    gather, now = machine.world[M.W_GATHER], agenda.counters[NOW]
+    group[GROUP.here] = 0
+    shape = machine.shapes[nodes[node, NODE.key]]
+    recipe = machine.recipes[shape[SHAPE.recipe]]
+    phase = machine.phases[shape[SHAPE.recipe], 0]
+    gather, now = machine.world[WORLD.gather], agenda.counters[COUNTER.now]
     for i in range(n):
-        times[STARTS, i] = members[own if gather != 0 else first + i, 2]
-        times[MEMBERS, i] = members[first + i, 0]
+        times[SCRATCH.starts, i] = members[own if gather != 0 else first + i, MEMBER.came]
+        times[SCRATCH.members, i] = members[first + i, MEMBER.rank]
     early = 0
     # as many chunks at once as a queue lets run; the others follow them one by one
-    for k in range(-(-shape[M.H_CHUNKS] // machine.world[M.W_LIMIT])):
-        size = shape[M.H_CHUNK] + (1 if k < shape[M.H_REST] else 0)
-        second = phase[M.P_ALGORITHM] == M.STEPS and k % phase[M.P_TREES] == 1
+    for k in range(-(-shape[SHAPE.chunks] // machine.world[WORLD.limit])):
+        size = shape[SHAPE.chunk] + (1 if k < shape[SHAPE.rest] else 0)
+        second = phase[PHASE.algorithm] == PhaseKind.STEPS and k % phase[PHASE.trees] == 1
         early = finish_times(
-            machine, times, n, phase, size, recipe[M.C_DELAY], -1 if second else 1,
-            recipe[M.C_GROUP],
+            machine, times, n, phase, size, recipe[RECIPE.delay], -1 if second else 1,
+            recipe[RECIPE.group],
         )  # fmt: skip
         for i in range(n):
-            times[STARTS, i] = times[ENDS, i]
+            times[SCRATCH.starts, i] = times[SCRATCH.ends, i]
     for i in range(n):
-        end = times[ENDS, i]
+        end = times[SCRATCH.ends, i]
         time = max(end - early, now)
-        add_event_of(agenda, members[first + i, 0], time, M.MET, members[first + i, 3], end)
+        add_event_of(
+            agenda,
+            members[first + i, MEMBER.rank],
+            time,
+            Event.MET,
+            members[first + i, MEMBER.node],
+            end,
+        )
 
 
 @called
 def _start_collective(machine: Machine, rank: int, node: int) -> None:
-    agenda, shape = machine.agenda, machine.shapes[machine.nodes[node, M.N_KEY]]
+    agenda, shape = machine.agenda, machine.shapes[machine.nodes[node, NODE.key]]
     _meet(machine, node)
-    if agenda.counters[PROBLEM] != 0:
+    if agenda.counters[COUNTER.problem] != 0:
         return
-    if machine.recipes[shape[M.H_RECIPE], M.C_PHASES] == 0:
+    if machine.recipes[shape[SHAPE.recipe], RECIPE.phases] == 0:
         _part(machine, node)
-        now = agenda.counters[NOW]
-        after(agenda, rank, machine.world[M.W_RANKS], now, M.COMPLETE, node, 0)
+        now = agenda.counters[COUNTER.now]
+        after(agenda, rank, machine.world[WORLD.ranks], now, Event.COMPLETE, node, 0)
         return
-    if shape[M.H_WHOLE] != 0:
+    if shape[SHAPE.whole] != 0:
         _meet_as_a_whole(machine, node)
         return
-    if machine.world[M.W_START] > 0:
-        start = agenda.counters[NOW] + machine.world[M.W_START]
-        after(agenda, rank, machine.world[M.W_RANKS], start, M.BEGIN, node, 0)
+    if machine.world[WORLD.start] > 0:
+        start = agenda.counters[COUNTER.now] + machine.world[WORLD.start]
+        after(agenda, rank, machine.world[WORLD.ranks], start, Event.BEGIN, node, 0)
     else:
         _begin_collective(machine, rank, node)
 
@@ -175,10 +198,10 @@ def _start_collective(machine: Machine, rank: int, node: int) -> None:
 @called
 def _begin_collective(machine: Machine, rank: int, node: int) -> None:
     """Cut a collective into streams, and let the first of them go."""
-    shape = machine.shapes[machine.nodes[node, M.N_KEY]]
-    machine.nodes[node, M.N_LEFT] = shape[M.H_CHUNKS]
+    shape = machine.shapes[machine.nodes[node, NODE.key]]
+    machine.nodes[node, NODE.left] = shape[SHAPE.chunks]
     begin_queues(machine, rank, node)
-    for number in range(shape[M.H_CHUNKS]):
+    for number in range(shape[SHAPE.chunks]):
         stream = new_stream(machine, rank, node, number)
         if stream < 0:
             return
@@ -189,12 +212,12 @@ def _begin_collective(machine: Machine, rank: int, node: int) -> None:
 def _issue_simple(machine: Machine, rank: int, node: int) -> None:
     """Issue what takes a time of its own, a send or a receive."""
     agenda, nodes = machine.agenda, machine.nodes
-    kind = nodes[node, M.N_KIND]
-    nodes[node, M.N_START] = agenda.counters[NOW]
-    if kind == M.DELAY:
-        time = agenda.counters[NOW] + nodes[node, M.N_TIME]
-        after(agenda, rank, machine.world[M.W_RANKS], time, M.COMPLETE, node, 0)
-    elif kind == M.SEND:
+    kind = nodes[node, NODE.kind]
+    nodes[node, NODE.start] = agenda.counters[COUNTER.now]
+    if kind == NodeKind.DELAY:
+        time = agenda.counters[COUNTER.now] + nodes[node, NODE.time]
+        after(agenda, rank, machine.world[WORLD.ranks], time, Event.COMPLETE, node, 0)
+    elif kind == NodeKind.SEND:
         issue_send(machine, rank, node)
     else:
         issue_receive(machine, rank, node)
@@ -203,17 +226,17 @@ def _issue_simple(machine: Machine, rank: int, node: int) -> None:
 @inner
 def _issue(machine: Machine, rank: int, node: int) -> None:
     nodes = machine.nodes
-    kind = nodes[node, M.N_KIND]
-    if kind <= M.RECEIVE:
+    kind = nodes[node, NODE.kind]
+    if kind <= NodeKind.RECEIVE:
         _issue_simple(machine, rank, node)
-    elif kind == M.COLLECTIVE:
+    elif kind == NodeKind.COLLECTIVE:
         _start_collective(machine, rank, node)
-    elif kind == M.ACCESS:
+    elif kind == NodeKind.ACCESS:
         access_memory(machine, node)
-    elif kind == M.CUSTOM:  # a trace of its own, whose nodes need no slots
-        first = nodes[node, M.N_SIZE]
-        for part in range(first, first + nodes[node, M.N_LEFT]):
-            if nodes[part, M.N_WAITS] == 0:
+    elif kind == NodeKind.CUSTOM:  # a trace of its own, whose nodes need no slots
+        first = nodes[node, NODE.size]
+        for part in range(first, first + nodes[node, NODE.left]):
+            if nodes[part, NODE.waits] == 0:
                 _issue_simple(machine, rank, part)
     else:
         _leave(machine, node)
@@ -223,15 +246,15 @@ def _issue(machine: Machine, rank: int, node: int) -> None:
 def _end_part(machine: Machine, part: int) -> int:
     """End a node of a collective that is a trace of its own; gives the collective if it is over."""
     nodes = machine.nodes
-    nodes[part, M.N_END] = machine.agenda.counters[NOW]
-    for k in range(nodes[part, M.N_FIRST], nodes[part, M.N_LAST]):
+    nodes[part, NODE.end] = machine.agenda.counters[COUNTER.now]
+    for k in range(nodes[part, NODE.first], nodes[part, NODE.last]):
         child = machine.children[k]
-        nodes[child, M.N_WAITS] -= 1
-        if nodes[child, M.N_WAITS] == 0:
-            _issue_simple(machine, nodes[child, M.N_RANK], child)
-    whole = nodes[part, M.N_PARENT] - 1
-    nodes[whole, M.N_LEFT] -= 1
-    return whole if nodes[whole, M.N_LEFT] == 0 else -1
+        nodes[child, NODE.waits] -= 1
+        if nodes[child, NODE.waits] == 0:
+            _issue_simple(machine, nodes[child, NODE.rank], child)
+    whole = nodes[part, NODE.parent] - 1
+    nodes[whole, NODE.left] -= 1
+    return whole if nodes[whole, NODE.left] == 0 else -1
 
 
 @called
@@ -240,54 +263,53 @@ def _issue_all(machine: Machine, rank: int, cause: int) -> None:
     r = machine.ranks[rank]
     again = True
     while again:
-        r[M.R_LOOP] = 1
+        r[RANK.loop] = 1
         node = next_to_issue(machine, rank)
         while node >= 0:
-            r[M.R_ONGOING] += 1
-            slot = machine.nodes[node, M.N_SLOT]
-            if slot != M.NO_SLOT:
-                r[M.R_BUSY + slot] = 1
-            machine.nodes[node, M.N_START] = machine.agenda.counters[NOW]
-            machine.nodes[node, M.N_CAUSE] = cause
+            r[RANK.ongoing] += 1
+            slot = machine.nodes[node, NODE.slot]
+            if slot != Slot.NONE:
+                r[RANK.busy + slot] = 1
+            machine.nodes[node, NODE.start] = machine.agenda.counters[COUNTER.now]
+            machine.nodes[node, NODE.cause] = cause
             _issue(machine, rank, node)
             node = next_to_issue(machine, rank)
-        r[M.R_LOOP] = 0
-        # ASTRA-sim leaves what came free meanwhile until something else is completed
-        again = r[M.R_DEFERRED] >= 0 and machine.world[M.W_COMPAT] == 0
-        while r[M.R_DEFERRED] >= 0:
-            node = r[M.R_DEFERRED]
-            r[M.R_DEFERRED] = machine.nodes[node, M.N_NEXT]
+        r[RANK.loop] = 0
+        again = r[RANK.deferred] >= 0 and machine.world[WORLD.issues_late] == 0
+        while r[RANK.deferred] >= 0:
+            node = r[RANK.deferred]
+            r[RANK.deferred] = machine.nodes[node, NODE.next]
             push_ready(machine, rank, node)
-    num_ready = r[M.R_READY] + r[M.R_READY + 1] + r[M.R_READY + 2] + r[M.R_READY + 3]
-    if num_ready == 0 and r[M.R_ONGOING] == 0:
-        r[M.R_FINISH] = machine.agenda.counters[NOW]
+    num_ready = r[RANK.ready] + r[RANK.ready + 1] + r[RANK.ready + 2] + r[RANK.ready + 3]
+    if num_ready == 0 and r[RANK.ongoing] == 0:
+        r[RANK.finish] = machine.agenda.counters[COUNTER.now]
 
 
 @called
 def _complete(machine: Machine, node: int) -> None:
-    if machine.nodes[node, M.N_PARENT] != 0:
+    if machine.nodes[node, NODE.parent] != 0:
         node = _end_part(machine, node)
         if node < 0:
             return
     _leave(machine, node)
-    _issue_all(machine, machine.nodes[node, M.N_RANK], node)
+    _issue_all(machine, machine.nodes[node, NODE.rank], node)
 
 
 @called
 def _leave_phase(machine: Machine, stream: int) -> None:
     """End a stream's phase: it goes on to the next, and its place in the queue is free."""
     s = machine.streams[stream]
-    old, node = s[M.S_QUEUE], s[M.S_NODE]
-    last = s[M.S_PHASE] + 1 == machine.recipes[s[M.S_RECIPE], M.C_PHASES]
+    old, node = s[STREAM.queue], s[STREAM.node]
+    last = s[STREAM.phase] + 1 == machine.recipes[s[STREAM.recipe], RECIPE.phases]
     if last:
-        machine.nodes[node, M.N_LEFT] -= 1
-        if machine.nodes[node, M.N_LEFT] == 0:
+        machine.nodes[node, NODE.left] -= 1
+        if machine.nodes[node, NODE.left] == 0:
             _part(machine, node)
             _complete(machine, node)
-    machine.queues[old, M.Q_RUNNING] -= 1
+    machine.queues[old, QUEUE.running] -= 1
     if last:
-        s[M.S_NEXT] = machine.agenda.counters[M.FREE_STREAM]
-        machine.agenda.counters[M.FREE_STREAM] = stream
+        s[STREAM.next] = machine.agenda.counters[COUNTER.free_stream]
+        machine.agenda.counters[COUNTER.free_stream] = stream
         serve(machine, old)
     else:
         queue = next_phase(machine, stream)
@@ -301,19 +323,19 @@ def _leave_phase(machine: Machine, stream: int) -> None:
 @called
 def _passed(machine: Machine, kind: int, stream: int) -> None:
     """Go on with a packet that has passed the memory of its rank."""
-    if kind == M.GENERAL:
+    if kind == Event.GENERAL:
         if general(machine, stream):
             _leave_phase(machine, stream)
-    elif kind == M.EXIT:
+    elif kind == Event.EXIT:
         _leave_phase(machine, stream)
-    elif kind == M.STEP:
+    elif kind == Event.STEP:
         if follow(machine, stream):
             _leave_phase(machine, stream)
-    elif kind == M.TAKEN:
+    elif kind == Event.TAKEN:
         take_in(machine, stream)
-    elif kind == M.UP:
+    elif kind == Event.UP:
         tree_up(machine, stream)
-    elif kind == M.REDUCE:
+    elif kind == Event.REDUCE:
         if tree_reduce(machine, stream):
             tree_up(machine, stream)
     else:
@@ -327,60 +349,60 @@ def _bus_event(machine: Machine, kind: int, side: int) -> None:
     begin_bus_event(machine, kind, side)
     transfer = run_bus(machine, 0)
     while transfer >= 0:
-        stream, code = machine.messages[transfer, M.G_A], machine.messages[transfer, M.G_B]
+        stream, code = machine.messages[transfer, MESSAGE.a], machine.messages[transfer, MESSAGE.b]
         free_message(machine, transfer)
-        kind, cost = code // 2 % M.KINDS, code // 2 // M.KINDS
+        kind, cost = code // 2 % KINDS, code // 2 // KINDS
         if code % 2 == 0:
             _passed(machine, kind, stream)
         else:
-            agenda, rank = machine.agenda, machine.streams[stream, M.S_RANK]
-            time = agenda.counters[NOW] + cost
-            after(agenda, rank, machine.world[M.W_RANKS], time, kind, stream, 0)
+            agenda, rank = machine.agenda, machine.streams[stream, STREAM.rank]
+            time = agenda.counters[COUNTER.now] + cost
+            after(agenda, rank, machine.world[WORLD.ranks], time, kind, stream, 0)
         transfer = run_bus(machine, 0)
 
 
 @inner
 def _end_is_near(machine: Machine, kind: int, rank: int, what: int, end: int) -> None:
     """Add the callback that ends a member's collective or phase, when its rank would add it."""
-    num_ranks = machine.world[M.W_RANKS]
-    if kind == M.MET:
+    num_ranks = machine.world[WORLD.ranks]
+    if kind == Event.MET:
         _part(machine, what)
-        after(machine.agenda, rank, num_ranks, end, M.COMPLETE, what, 0)
+        after(machine.agenda, rank, num_ranks, end, Event.COMPLETE, what, 0)
     else:
-        after(machine.agenda, rank, num_ranks, end, M.EXIT, what, 0)
+        after(machine.agenda, rank, num_ranks, end, Event.EXIT, what, 0)
 
 
 @called
 def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
     """Let one event happen, or one callback of a rank."""
-    if kind >= M.GENERAL and kind <= M.REDUCE:
+    if kind >= Event.GENERAL and kind <= Event.REDUCE:
         _passed(machine, kind, a)
-    elif kind == M.ARRIVE:
+    elif kind == Event.ARRIVE:
         stream = arrive(machine, a)
         if stream >= 0:
             received(machine, stream)
-    elif kind == M.CHARGE:
-        agenda, rank = machine.agenda, machine.streams[a, M.S_RANK]
-        time = agenda.counters[NOW] + b // M.KINDS
-        after(agenda, rank, machine.world[M.W_RANKS], time, b % M.KINDS, a, 0)
-    elif kind == M.COMPLETE:
+    elif kind == Event.CHARGE:
+        agenda, rank = machine.agenda, machine.streams[a, STREAM.rank]
+        time = agenda.counters[COUNTER.now] + b // KINDS
+        after(agenda, rank, machine.world[WORLD.ranks], time, b % KINDS, a, 0)
+    elif kind == Event.COMPLETE:
         _complete(machine, a)
-    elif kind == M.RECEIVED:
+    elif kind == Event.RECEIVED:
         received(machine, a)
-    elif kind == M.SENT:
+    elif kind == Event.SENT:
         _message_of_nodes_arrives(machine, a)
-    elif kind == M.BEGIN:
-        _begin_collective(machine, machine.nodes[a, M.N_RANK], a)
-    elif kind == M.MEMORY:
+    elif kind == Event.BEGIN:
+        _begin_collective(machine, machine.nodes[a, NODE.rank], a)
+    elif kind == Event.MEMORY:
         _complete(machine, a)
-        free_memory(machine, machine.nodes[a, M.N_KEY])
-    elif kind == M.REQUEST:
+        free_memory(machine, machine.nodes[a, NODE.key])
+    elif kind == Event.REQUEST:
         request_arrives(machine, a, b)
-    elif kind == M.REQUESTED:
+    elif kind == Event.REQUESTED:
         request_of_node_arrives(machine, a)
-    elif kind == M.REAL_SEND:
+    elif kind == Event.REAL_SEND:
         send_now(machine, a)
-    elif kind >= M.BUS_SENT:
+    elif kind >= Event.BUS_SENT:
         _bus_event(machine, kind, a)
 
 
@@ -396,11 +418,11 @@ def _message_of_nodes_arrives(machine: Machine, node: int) -> None:
 def _run_list(machine: Machine, rank: int, kind: int, a: int, b: int) -> None:
     """Run a rank's callbacks of this time, also those that are added meanwhile."""
     agenda = machine.agenda
-    at = find_list(agenda, rank, agenda.counters[NOW])
+    at = find_list(agenda, rank, agenda.counters[COUNTER.now])
     while kind != 0:
-        agenda.counters[EVENTS] += 1
+        agenda.counters[COUNTER.events] += 1
         _happen(machine, kind, a, b)
-        if agenda.counters[PROBLEM] != 0:
+        if agenda.counters[COUNTER.problem] != 0:
             return
         kind, a, b = next_callback(agenda, at)
     end_list(agenda, at)
@@ -410,10 +432,10 @@ def _run_list(machine: Machine, rank: int, kind: int, a: int, b: int) -> None:
 def _hop(machine: Machine, message: int) -> None:
     """Go on with a message that has come to the next device on its way."""
     row = machine.messages[message]
-    if row[M.G_SWITCH] != 0 or row[M.G_AT] != row[M.G_DST]:
+    if row[MESSAGE.switch] != 0 or row[MESSAGE.at] != row[MESSAGE.dst]:
         put_on_link(machine, message)
         return
-    kind, a, b = row[M.G_KIND], row[M.G_A], row[M.G_B]
+    kind, a, b = row[MESSAGE.kind], row[MESSAGE.a], row[MESSAGE.b]
     free_message(machine, message)
     _happen(machine, kind, a, b)
 
@@ -430,18 +452,18 @@ def _foresee(machine: Machine, at: int) -> None:
         return
     kind, a, rank = content_of(what)
     if what & LISTED:
-        prefetch(agenda.lists, home_of_list(agenda, rank, agenda.counters[NOW]), 0)
-        if kind == M.EXIT:
-            prefetch(machine.streams, a, M.S_RANK)
-            prefetch(machine.streams, a, M.S_ALGORITHM)
+        prefetch(agenda.lists, home_of_list(agenda, rank, agenda.counters[COUNTER.now]), 0)
+        if kind == Event.EXIT:
+            prefetch(machine.streams, a, STREAM.rank)
+            prefetch(machine.streams, a, STREAM.algorithm)
             # those of a rank stand side by side, and the next of them may begin then
-            prefetch(machine.streams, a + 1, M.S_RANK)
-            prefetch(machine.streams, a + 1, M.S_ALGORITHM)
-            prefetch(machine.plans, a, 0)
+            prefetch(machine.streams, a + 1, STREAM.rank)
+            prefetch(machine.streams, a + 1, STREAM.algorithm)
+            prefetch(machine.plans, a, PLAN.queue)
             prefetch(
-                machine.queues, rank * (machine.queues.shape[0] // machine.world[M.W_RANKS]), 0
+                machine.queues, rank * (machine.queues.shape[0] // machine.world[WORLD.ranks]), 0
             )
-    elif kind == M.MET_PHASE:
+    elif kind == Event.MET_PHASE:
         prefetch(agenda.lists, home_of_list(agenda, rank, b), 0)
 
 
@@ -452,35 +474,35 @@ def _run(machine: Machine) -> int:
     agenda, nodes = machine.agenda, machine.nodes
     counters = agenda.counters
     for node in range(nodes.shape[0]):
-        if nodes[node, M.N_WAITS] == 0 and nodes[node, M.N_PARENT] == 0:
-            push_ready(machine, nodes[node, M.N_RANK], node)
+        if nodes[node, NODE.waits] == 0 and nodes[node, NODE.parent] == 0:
+            push_ready(machine, nodes[node, NODE.rank], node)
     for rank in range(machine.ranks.shape[0]):
         _issue_all(machine, rank, -1)
-    while counters[HEAP] > 0 and counters[PROBLEM] == 0:
+    while counters[COUNTER.heap] > 0 and counters[COUNTER.problem] == 0:
         now = agenda.heap[0]
-        counters[NOW] = now
-        at, size = find(agenda, now), counters[TIMES]
-        while has_events(agenda, at) and counters[PROBLEM] == 0:
+        counters[COUNTER.now] = now
+        at, size = find(agenda, now), counters[COUNTER.times]
+        while has_events(agenda, at) and counters[COUNTER.problem] == 0:
             what, b = next_event(agenda, at)
             kind, a, rank = content_of(what)
             _foresee(machine, at)
             if what & LISTED:
                 _run_list(machine, rank, kind, a, b)
             else:
-                counters[EVENTS] += 1
-                if kind == M.HOP:
+                counters[COUNTER.events] += 1
+                if kind == Event.HOP:
                     _hop(machine, a)
-                elif kind == M.LINK_FREE:
+                elif kind == Event.LINK_FREE:
                     free_link(machine, a)
-                elif kind == M.MET or kind == M.MET_PHASE:
+                elif kind == Event.MET or kind == Event.MET_PHASE:
                     _end_is_near(machine, kind, rank, a, b)
                 else:
                     _happen(machine, kind, a, b)
-            if counters[TIMES] != size:  # chains are somewhere else now
-                at, size = find(agenda, now), counters[TIMES]
+            if counters[COUNTER.times] != size:  # chains are somewhere else now
+                at, size = find(agenda, now), counters[COUNTER.times]
         forget(agenda, at)
         pop_time(agenda)
-    return counters[PROBLEM]
+    return counters[COUNTER.problem]
 
 
 @kernel

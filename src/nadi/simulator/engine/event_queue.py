@@ -15,21 +15,19 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from nadi.kernels.columns import Columns, column
 from nadi.kernels.heaps import put_in, take_first
 from nadi.kernels.jit import called, inner
 
 __all__ = [
     "BLOCK",
-    "EVENTS",
-    "HEAP",
+    "CALLBACK",
+    "CALLBACKS",
+    "COUNTER",
+    "ENTRY",
     "LISTED",
-    "LIST_BITS",
-    "LIST_SPREAD",
     "MOST_RANKS",
-    "NOW",
-    "NUM_COUNTERS",
-    "PROBLEM",
-    "TIMES",
+    "TIME",
     "Agenda",
     "add_event",
     "add_event_of",
@@ -48,18 +46,6 @@ __all__ = [
     "prefetch",
 ]
 
-# of the counters; FREE and USED are of blocks, FREE_MORE and USED_MORE of further callbacks; a
-# list's place is its rank in LIST_BITS bits and LIST_SPREAD bits of its time; TIMES is how many
-# places for times are in use
-NOW, PROBLEM, EVENTS, FREE, USED, HEAP, LISTS, FREE_MORE = range(8)
-USED_MORE, LIST_BITS, LIST_SPREAD, TIMES = range(14, 18)
-NUM_COUNTERS = 24
-# of a chain by time: the time and 1 more, where its first entry is and its last
-_KEY, _HEAD, _TAIL = range(3)
-# of a rank's callbacks for a time: their key and 1 more, the last but the first
-_LAST = 1
-# of a further callback: the one after it in a circle, what it is, what it is about
-_NEXT, _KIND, _A, _B = range(4)
 NO_MEMORY = 1  # the problem of arrays that are too small
 _AHEAD = 5  # at most BLOCK - 1
 BLOCK = 8  # entries, of which the first says which block comes next
@@ -68,6 +54,61 @@ BLOCK = 8  # entries, of which the first says which block comes next
 _KIND_AT, _LISTED_AT, _RANK_AT = 32, 39, 40
 LISTED = 1 << _LISTED_AT
 MOST_RANKS = 1 << (63 - _RANK_AT)
+
+
+class COUNTER(Columns, of="counters"):
+    """What there is one of in a simulation."""
+
+    now = column("the time", "ns")
+    problem = column("why it stopped, 0 if it did not: NO_MEMORY, or a Problem of the engine")
+    events = column("how many happened")
+    free = column("the first free block of ENTRY")
+    used = column("the last block of ENTRY that was ever used")
+    heap = column("how many times there are")
+    lists = column("how many CALLBACKS there are")
+    free_more = column("the first free CALLBACK")
+    free_stream = column("the first free stream")
+    used_stream = column("how many streams were ever used")
+    free_message = column("the first free message")
+    used_message = column("how many messages were ever used")
+    culprit = column("a node that met one unlike it")
+    depth = column("how much is to be done on buses")
+    used_more = column("the last CALLBACK that was ever used")
+    list_bits = column("bits of a rank in the place of its CALLBACKS")
+    list_spread = column("bits of a time there")
+    times = column("places for times in use")
+    waited = column("how many phases have waited in lines")
+
+
+class ENTRY(Columns, of="entries"):
+    """Of an event; the first of a block says in ``what`` which block comes next."""
+
+    what = column("what it is about; above that its kind, LISTED, and its rank")
+    b = column("what else there is to know")
+
+
+class TIME(Columns, of="times"):
+    """Of a chain of events of one time."""
+
+    key = column("the time, and 1 more; 0 if there is none", "ns")
+    head = column("its first entry")
+    tail = column("its last entry")
+
+
+class CALLBACKS(Columns, of="lists"):
+    """Of a rank's callbacks for one time."""
+
+    key = column("time and rank, and 1 more; 0 if there are none")
+    last = column("the last of them but the first, which is an event")
+
+
+class CALLBACK(Columns, of="more"):
+    """Of a further callback of a rank for a time."""
+
+    next = column("the one after it, in a circle")
+    kind = column("what it is")
+    a = column("what it is about")
+    b = column("what else there is to know")
 
 
 class Agenda(NamedTuple):
@@ -124,7 +165,7 @@ def _place_of(time: int, size: int) -> int:
 @inner
 def _find_in(times: np.ndarray, time: int, size: int) -> int:
     at = _place_of(time, size)
-    while times[at, _KEY] != time + 1 and times[at, _KEY] != 0:
+    while times[at, TIME.key] != time + 1 and times[at, TIME.key] != 0:
         at = size + ((at + 1) & (size - 1))
     return at
 
@@ -132,54 +173,54 @@ def _find_in(times: np.ndarray, time: int, size: int) -> int:
 @inner
 def find(agenda: Agenda, time: int) -> int:
     """Give the place of the chain of a time, or that where it may be put."""
-    return _find_in(agenda.times, time, agenda.counters[TIMES])
+    return _find_in(agenda.times, time, agenda.counters[COUNTER.times])
 
 
 @inner
 def forget(agenda: Agenda, at: int) -> None:
     """Take a time out of the table; others move up, so that each is still found."""
-    times, size = agenda.times, agenda.counters[TIMES]
+    times, size = agenda.times, agenda.counters[COUNTER.times]
     hole = at
     at = size + ((at + 1) & (size - 1))
-    while times[at, _KEY] != 0:
-        home = _place_of(times[at, _KEY] - 1, size)
+    while times[at, TIME.key] != 0:
+        home = _place_of(times[at, TIME.key] - 1, size)
         if ((at - home) & (size - 1)) >= ((at - hole) & (size - 1)):
-            times[hole, _KEY] = times[at, _KEY]
-            times[hole, _HEAD] = times[at, _HEAD]
-            times[hole, _TAIL] = times[at, _TAIL]
+            times[hole, TIME.key] = times[at, TIME.key]
+            times[hole, TIME.head] = times[at, TIME.head]
+            times[hole, TIME.tail] = times[at, TIME.tail]
             hole = at
         at = size + ((at + 1) & (size - 1))
-    times[hole, _KEY] = 0
+    times[hole, TIME.key] = 0
 
 
 @called
 def _enlarge_times(agenda: Agenda) -> None:
     times, heap, counters = agenda.times, agenda.heap, agenda.counters
-    size = counters[TIMES]
+    size = counters[COUNTER.times]
     if 4 * size > times.shape[0]:
-        counters[PROBLEM] = NO_MEMORY
+        counters[COUNTER.problem] = NO_MEMORY
         return
-    for k in range(counters[HEAP]):
+    for k in range(counters[COUNTER.heap]):
         old, new = _find_in(times, heap[k], size), _find_in(times, heap[k], 2 * size)
-        times[new, _KEY] = times[old, _KEY]
-        times[new, _HEAD] = times[old, _HEAD]
-        times[new, _TAIL] = times[old, _TAIL]
-    counters[TIMES] = 2 * size
+        times[new, TIME.key] = times[old, TIME.key]
+        times[new, TIME.head] = times[old, TIME.head]
+        times[new, TIME.tail] = times[old, TIME.tail]
+    counters[COUNTER.times] = 2 * size
 
 
 @inner
 def _new_block(agenda: Agenda) -> int:
     """Give a block: the place of its first entry, which holds the next block's."""
     counters, entries = agenda.counters, agenda.entries
-    new = counters[FREE]
+    new = counters[COUNTER.free]
     if new != 0:
-        counters[FREE] = entries[new, 0]
+        counters[COUNTER.free] = entries[new, ENTRY.what]
     else:
-        new = counters[USED] + BLOCK
+        new = counters[COUNTER.used] + BLOCK
         if new == entries.shape[0]:
-            counters[PROBLEM] = NO_MEMORY
+            counters[COUNTER.problem] = NO_MEMORY
             return 0
-        counters[USED] = new
+        counters[COUNTER.used] = new
     return new
 
 
@@ -187,43 +228,43 @@ def _new_block(agenda: Agenda) -> int:
 def _append(agenda: Agenda, at: int, what: int, b: int) -> None:
     """Put an event behind those of a time."""
     times, entries = agenda.times, agenda.entries
-    new = times[at, _TAIL] + 1
-    if times[at, _HEAD] == 0:
+    new = times[at, TIME.tail] + 1
+    if times[at, TIME.head] == 0:
         new = _new_block(agenda) + 1
-        times[at, _HEAD] = new
+        times[at, TIME.head] = new
     elif new % BLOCK == 0:
         block = _new_block(agenda)
-        entries[new - BLOCK, 0] = block
+        entries[new - BLOCK, ENTRY.what] = block
         new = block + 1
-    entries[new, 0] = what
-    entries[new, 1] = b
-    times[at, _TAIL] = new
+    entries[new, ENTRY.what] = what
+    entries[new, ENTRY.b] = b
+    times[at, TIME.tail] = new
 
 
 @inner
 def has_events(agenda: Agenda, at: int) -> bool:
     """Tell whether a chain by time has any."""
-    return agenda.times[at, _HEAD] != 0
+    return agenda.times[at, TIME.head] != 0
 
 
 @inner
 def next_event(agenda: Agenda, at: int) -> tuple[int, int]:
     """Take the first event off a chain by time, which has one; gives its two numbers."""
     times, entries, counters = agenda.times, agenda.entries, agenda.counters
-    first = times[at, _HEAD]
-    what, b = entries[first, 0], entries[first, 1]
+    first = times[at, TIME.head]
+    what, b = entries[first, ENTRY.what], entries[first, ENTRY.b]
     after_it = first + 1
-    if first == times[at, _TAIL]:
+    if first == times[at, TIME.tail]:
         block = first - first % BLOCK
-        entries[block, 0] = counters[FREE]
-        counters[FREE] = block
+        entries[block, ENTRY.what] = counters[COUNTER.free]
+        counters[COUNTER.free] = block
         after_it = 0
     elif after_it % BLOCK == 0:
         block = after_it - BLOCK
-        after_it = entries[block, 0] + 1
-        entries[block, 0] = counters[FREE]
-        counters[FREE] = block
-    times[at, _HEAD] = after_it
+        after_it = entries[block, ENTRY.what] + 1
+        entries[block, ENTRY.what] = counters[COUNTER.free]
+        counters[COUNTER.free] = block
+    times[at, TIME.head] = after_it
     return what, b
 
 
@@ -231,17 +272,17 @@ def next_event(agenda: Agenda, at: int) -> tuple[int, int]:
 def event_ahead(agenda: Agenda, at: int) -> tuple[int, int]:
     """Look at an event that comes some way after the first of a chain; 0 if there is none."""
     times, entries = agenda.times, agenda.entries
-    ahead, tail = times[at, _HEAD] + _AHEAD, times[at, _TAIL]
-    if times[at, _HEAD] == 0:
+    ahead, tail = times[at, TIME.head] + _AHEAD, times[at, TIME.tail]
+    if times[at, TIME.head] == 0:
         return 0, 0
-    block = times[at, _HEAD] & -BLOCK
+    block = times[at, TIME.head] & -BLOCK
     if ahead >= block + BLOCK:
         if tail < block + BLOCK and tail > block:
             return 0, 0
-        ahead = entries[block, 0] + 1 + ahead - block - BLOCK
+        ahead = entries[block, ENTRY.what] + 1 + ahead - block - BLOCK
     if ahead > tail and ahead & -BLOCK == tail & -BLOCK:
         return 0, 0
-    return entries[ahead, 0], entries[ahead, 1]
+    return entries[ahead, ENTRY.what], entries[ahead, ENTRY.b]
 
 
 @inner
@@ -257,24 +298,24 @@ def content_of(what: int) -> tuple[int, int, int]:
 @inner
 def pop_time(agenda: Agenda) -> None:
     """Take the earliest time off the heap."""
-    agenda.counters[HEAP] -= 1
-    take_first(agenda.heap, 0, agenda.counters[HEAP])
+    agenda.counters[COUNTER.heap] -= 1
+    take_first(agenda.heap, 0, agenda.counters[COUNTER.heap])
 
 
 @inner
 def _insert(agenda: Agenda, time: int, what: int, b: int) -> None:
     times, counters = agenda.times, agenda.counters
     at = find(agenda, time)
-    if times[at, _KEY] == 0:
-        if 2 * counters[HEAP] >= counters[TIMES]:
+    if times[at, TIME.key] == 0:
+        if 2 * counters[COUNTER.heap] >= counters[COUNTER.times]:
             _enlarge_times(agenda)
-            if counters[PROBLEM] != 0:
+            if counters[COUNTER.problem] != 0:
                 return
             at = find(agenda, time)
-        times[at, _KEY] = time + 1
-        times[at, _HEAD] = 0
-        put_in(agenda.heap, 0, counters[HEAP], time)
-        counters[HEAP] += 1
+        times[at, TIME.key] = time + 1
+        times[at, TIME.head] = 0
+        put_in(agenda.heap, 0, counters[COUNTER.heap], time)
+        counters[COUNTER.heap] += 1
     _append(agenda, at, what, b)
 
 
@@ -296,7 +337,7 @@ def add_event_of(agenda: Agenda, rank: int, time: int, kind: int, a: int, b: int
 @inner
 def _home(counters: np.ndarray, key: int) -> int:
     """Give where a list of callbacks belongs: those of a rank lie together."""
-    bits, spread = counters[LIST_BITS], counters[LIST_SPREAD]
+    bits, spread = counters[COUNTER.list_bits], counters[COUNTER.list_spread]
     mixed = np.uint64(key >> bits) * np.uint64(0x9E3779B97F4A7C15)
     return ((key & ((1 << bits) - 1)) << spread) + np.int64(mixed >> np.uint64(64 - spread))
 
@@ -304,17 +345,17 @@ def _home(counters: np.ndarray, key: int) -> int:
 @inner
 def home_of_list(agenda: Agenda, rank: int, time: int) -> int:
     """Give where a rank's callbacks for a time are, or near it."""
-    return _home(agenda.counters, (time << agenda.counters[LIST_BITS]) | rank)
+    return _home(agenda.counters, (time << agenda.counters[COUNTER.list_bits]) | rank)
 
 
 @inner
 def find_list(agenda: Agenda, rank: int, time: int) -> int:
     """Give the place of a rank's callbacks for a time, or that where they may be put."""
     lists = agenda.lists
-    key = (time << agenda.counters[LIST_BITS]) | rank
+    key = (time << agenda.counters[COUNTER.list_bits]) | rank
     mask = lists.shape[0] - 1
     at = _home(agenda.counters, key)
-    while lists[at, _KEY] != key + 1 and lists[at, _KEY] != 0:
+    while lists[at, CALLBACKS.key] != key + 1 and lists[at, CALLBACKS.key] != 0:
         at = (at + 1) & mask
     return at
 
@@ -326,40 +367,40 @@ def end_list(agenda: Agenda, at: int) -> None:
     mask = lists.shape[0] - 1
     hole = at
     at = (at + 1) & mask
-    while lists[at, _KEY] != 0:
-        home = _home(agenda.counters, lists[at, _KEY] - 1)
+    while lists[at, CALLBACKS.key] != 0:
+        home = _home(agenda.counters, lists[at, CALLBACKS.key] - 1)
         if ((at - home) & mask) >= ((at - hole) & mask):
-            lists[hole, _KEY] = lists[at, _KEY]
-            lists[hole, _LAST] = lists[at, _LAST]
+            lists[hole, CALLBACKS.key] = lists[at, CALLBACKS.key]
+            lists[hole, CALLBACKS.last] = lists[at, CALLBACKS.last]
             hole = at
         at = (at + 1) & mask
-    lists[hole, _KEY] = 0
-    agenda.counters[LISTS] -= 1
+    lists[hole, CALLBACKS.key] = 0
+    agenda.counters[COUNTER.lists] -= 1
 
 
 @inner
 def _add_callback(agenda: Agenda, at: int, kind: int, a: int, b: int) -> None:
     """Put a callback behind those of its rank and time."""
     counters, more, lists = agenda.counters, agenda.more, agenda.lists
-    new = counters[FREE_MORE]
+    new = counters[COUNTER.free_more]
     if new != 0:
-        counters[FREE_MORE] = more[new, _NEXT]
+        counters[COUNTER.free_more] = more[new, CALLBACK.next]
     else:
-        new = counters[USED_MORE] + 1
+        new = counters[COUNTER.used_more] + 1
         if new == more.shape[0]:
-            counters[PROBLEM] = NO_MEMORY
+            counters[COUNTER.problem] = NO_MEMORY
             return
-        counters[USED_MORE] = new
-    last = lists[at, _LAST]
+        counters[COUNTER.used_more] = new
+    last = lists[at, CALLBACKS.last]
     if last == 0:
-        more[new, _NEXT] = new
+        more[new, CALLBACK.next] = new
     else:
-        more[new, _NEXT] = more[last, _NEXT]
-        more[last, _NEXT] = new
-    lists[at, _LAST] = new
-    more[new, _KIND] = kind
-    more[new, _A] = a
-    more[new, _B] = b
+        more[new, CALLBACK.next] = more[last, CALLBACK.next]
+        more[last, CALLBACK.next] = new
+    lists[at, CALLBACKS.last] = new
+    more[new, CALLBACK.kind] = kind
+    more[new, CALLBACK.a] = a
+    more[new, CALLBACK.b] = b
 
 
 @inner
@@ -367,15 +408,15 @@ def after(agenda: Agenda, rank: int, num_ranks: int, time: int, kind: int, a: in
     """Add a callback of a rank, which runs together with its others of that time."""
     lists, counters = agenda.lists, agenda.counters
     at = find_list(agenda, rank, time)
-    if lists[at, _KEY] != 0:
+    if lists[at, CALLBACKS.key] != 0:
         _add_callback(agenda, at, kind, a, b)
         return
-    if 2 * counters[LISTS] >= lists.shape[0]:
-        counters[PROBLEM] = NO_MEMORY
+    if 2 * counters[COUNTER.lists] >= lists.shape[0]:
+        counters[COUNTER.problem] = NO_MEMORY
         return
-    counters[LISTS] += 1
-    lists[at, _KEY] = ((time << counters[LIST_BITS]) | rank) + 1
-    lists[at, _LAST] = 0
+    counters[COUNTER.lists] += 1
+    lists[at, CALLBACKS.key] = ((time << counters[COUNTER.list_bits]) | rank) + 1
+    lists[at, CALLBACKS.last] = 0
     _insert(agenda, time, (rank << _RANK_AT) | LISTED | (kind << _KIND_AT) | a, b)
 
 
@@ -383,12 +424,12 @@ def after(agenda: Agenda, rank: int, num_ranks: int, time: int, kind: int, a: in
 def next_callback(agenda: Agenda, at: int) -> tuple[int, int, int]:
     """Take a rank's next callback for a time; gives what it is, 0 if there is none."""
     more, lists, counters = agenda.more, agenda.lists, agenda.counters
-    last = lists[at, _LAST]
+    last = lists[at, CALLBACKS.last]
     if last == 0:
         return 0, 0, 0
-    first = more[last, _NEXT]
-    lists[at, _LAST] = 0 if first == last else last
-    more[last, _NEXT] = more[first, _NEXT]
-    more[first, _NEXT] = counters[FREE_MORE]
-    counters[FREE_MORE] = first
-    return more[first, _KIND], more[first, _A], more[first, _B]
+    first = more[last, CALLBACK.next]
+    lists[at, CALLBACKS.last] = 0 if first == last else last
+    more[last, CALLBACK.next] = more[first, CALLBACK.next]
+    more[first, CALLBACK.next] = counters[COUNTER.free_more]
+    counters[COUNTER.free_more] = first
+    return more[first, CALLBACK.kind], more[first, CALLBACK.a], more[first, CALLBACK.b]

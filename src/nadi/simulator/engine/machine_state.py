@@ -1,6 +1,7 @@
 """The arrays of a simulation, message by message: who is where, and how far.
 
-Each array is a table of int64, one row per thing; what its columns are is said here once.
+Each array has a row per thing. Its columns are declared here, once: ``nodes[node, NODE.start]``
+is when a node was issued. Times are in ns. A reference is a row number, and -1 is nothing.
 """
 
 from __future__ import annotations
@@ -9,185 +10,402 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.kernels.columns import Columns, column, same_as
 from nadi.simulator.engine.event_queue import Agenda
 
-# the columns are used as machine.N_RANK and so on, and not imported one by one
-__all__ = ["Machine"]
-
-# of the counters of the agenda, beyond its own
-FREE_STREAM, USED_STREAM, FREE_MESSAGE, USED_MESSAGE, CULPRIT, DEPTH = range(8, 14)
-WAITED = 18  # how many phases have waited in lines
-# problems: arrays too small, too many collectives of a group under way, unlike ones that meet
-TOO_SMALL, TOO_MANY, UNLIKE = range(1, 4)
-# what happens; 0 is a rank's chain of callbacks; from GENERAL to REDUCE packets have passed the
-# memory (TAKEN have yet to), and what begins with BUS is last
-(
-    ARRIVE, HOP, LINK_FREE, RECEIVED, COMPLETE, CHARGE, GENERAL, UP, DOWN, EXIT, STEP, TAKEN,
-    REDUCE, MEMORY, SENT, REQUEST, REQUESTED, REAL_SEND, MET, MET_PHASE, BEGIN, BUS_SENT,
-    BUS_RECEIVED, BUS_REDUCED,
-) = range(1, 25)  # fmt: skip
-KINDS = 32  # more than there are: two of them fit in one number
-
-# what kind of node: by what is done when it is issued
-DELAY, SEND, RECEIVE, COLLECTIVE, ACCESS, INSTANT, CUSTOM = range(7)
-# slots, of which a rank has one each; what needs none takes the last
-CPU, COMP, COMM, NO_SLOT = range(4)
 NUM_SLOTS = 4
-# of a node; KEY is what a send or receive is matched by, the shape of a collective, the server of
-# an access; PEER is the other rank, or the group; NUMBER counts a member's collectives of a group,
-# and is -1 where the order in which they are issued counts;
-# SIZE of a collective is its priority; one that is a trace of its own begins there, and its nodes
-# name it by 1 more as PARENT
-(
-    N_RANK, N_KIND, N_SLOT, N_TIME, N_SIZE, N_PEER, N_KEY, N_MEMBER, N_WAITS, N_FIRST, N_LAST,
-    N_START, N_END, N_CAUSE, N_NEXT, N_LEFT, N_NUMBER, N_PARENT,
-) = range(18)  # fmt: skip
-NODE_FIELDS = 18
-# of a rank: which slots are busy, how many nodes are ready for each, where they are kept
-R_BUSY, R_READY, R_BASE = 0, 4, 8
-R_ONGOING, R_LEFT, R_FINISH, R_LOOP, R_DEFERRED = range(12, 17)
-RANK_FIELDS = 17
-# of what is sent under one key: how many have come, nodes that wait for them; for rendezvous
-# how many were asked for, and sends that wait to be
-K_ARRIVED, K_HEAD, K_TAIL, K_ASKED, K_SENDS, K_LAST = range(6)
-KEY_FIELDS = 6
-# of a shape of collectives: those of one type and size; WHOLE are worked out as a whole; so many
-# as REST says of their chunks have a byte more; ROOT is the place of a member in its group
-H_RECIPE, H_CHUNKS, H_CHUNK, H_WHOLE, H_REST, H_ROOT = range(6)
-SHAPE_FIELDS = 6
-# of a group: where its members are listed, how many, where its mail lies, how much each of its
-# collectives has of it, how many of them may be under way, where their meetings are listed, how
-# many members wait for the others, where its seats are, and how many each collective has
-U_MEMBERS, U_SIZE, U_MAIL, U_REGION, U_WINDOW, U_MEETINGS, U_HERE, U_SEATS, U_ROWS = range(9)
-GROUP_FIELDS = 9
-# of a meeting, one collective of a group: its number, the node that came first, who has left
-T_NUMBER, T_NODE, T_LEFT = range(3)
-MEETING_FIELDS = 3
-# of a phase of a recipe; it is done by every line of SIZE members that stand STRIDE places apart
-# in their group, in dimension DIM, or -1 for all members as one line; SHARE is how many
-# messages share a link at once, in parts of WHOLE_LINK; PACE is how long a byte takes at least, in
-# parts of NS_PER_BYTE, or BY_HOPS if links are shared as often as there are hops;
-# of BOTH every second stream goes the other way round, in a queue of its own;
-# STEPS is the first of so many programs as TREES says, which chunks take in turn; BEFORE counts
-# the phases before it that share its queue
-(
-    P_DIM, P_COMM, P_HALF, P_ALGORITHM, P_WINDOW, P_TREE, P_SIZE, P_STRIDE, P_SHARE, P_PACE,
-    P_BOTH, P_STEPS, P_TREES, P_BEFORE,
-) = range(14)  # fmt: skip
-PHASE_FIELDS = 14
-WHOLE_LINK = 1 << 20  # the SHARE of a phase whose messages have their links for themselves
-NS_PER_BYTE = 1 << 40  # the PACE of 1 byte per ns
-BY_HOPS = -1
-# of a recipe
-C_PHASES, C_SLOTS, C_DELAY, C_GROUP = range(4)
-RECIPE_FIELDS = 4
-# those from BROADCAST on have a root
-ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, BROADCAST, REDUCE_TO, GATHER, SCATTER = range(8)
-RING, DIRECT, HALVING_DOUBLING, TREE, STEPS = range(5)
-# of a program of steps: where its members' starts are, where its steps begin and end, whether
-# its chunk goes in pieces
-A_STARTS, A_FIRST, A_LAST, A_PIPED = range(4)
-PROGRAM_FIELDS = 4
-# of a step: of whom, with whom; so many of so many parts of the chunk, a piece if 0; the place in
-# the receiver's mail; of what is taken, the step that sends it; the member's next; when what it
-# sends has arrived; whether it is beside others, which share the link: else a member sends one
-# after the other, and takes one after the other
-(
-    E_KIND, E_MEMBER, E_PEER, E_COUNT, E_PARTS, E_PLACE, E_FROM, E_NEXT, E_ARRIVES, E_BESIDE,
-) = range(10)  # fmt: skip
-STEP_FIELDS = 10
-SEND_STEP, TAKE_STEP, TAKE_AND_REDUCE = range(3)
-PIECE = 1 << 16  # bytes of a piece, if there are not too many
+KINDS = 32  # more than there are kinds of events: two of them fit in one number
+WHOLE_LINK = 1 << 20  # PHASE.share of messages that have their links for themselves
+NS_PER_BYTE = 1 << 40  # PHASE.pace of 1 byte per ns
+BY_HOPS = -1  # PHASE.pace where a link is shared as often as there are hops
+PIECE = 1 << 16  # bytes of a piece of a chunk, if there are not too many
 MOST_PIECES = 64
-# of a stream: what it is, where it waits, and who works on its phase; then what only those need
-# whose messages are events; SEATS is where those of its chunk are, LINE the place in the group of
-# the first in its line
-(
-    S_RANK, S_NODE, S_GROUP, S_RECIPE, S_PHASE, S_SIZE, S_QUEUE, S_NEXT, S_ALGORITHM, S_COMM,
-    S_N, S_INDEX, S_LINE, S_STRIDE, S_STEP, S_SEATS, S_NUMBER,
-    S_MAIL, S_WINDOW, S_BLOCK, S_MAX, S_DELAY, S_INSERTED, S_FREE, S_TAKEN,
-    S_SENDS, S_PARENT, S_LEFT, S_RIGHT, S_REDUCED, S_STATE, S_SLOTS, S_SHARE, S_PACE,
-) = range(34)  # fmt: skip
-STREAM_FIELDS = 34
-MEETING_STREAM_FIELDS = 17
-# of a seat of a member in a phase that meets: when it came, and its stream
-Z_CAME, Z_STREAM = range(2)
-SEAT_FIELDS = 2
-# what follows steps uses columns of trees: its next step and its first, how many are left, the
-# root's place, how many pieces there are, until when what it has sent is leaving (in a ring,
-# when it arrives), and until when something comes in
-S_AT, S_FIRST, S_TODO, S_ROOT, S_PIECES, S_BUSY, S_COMES = (
-    S_LEFT, S_PARENT, S_BLOCK, S_RIGHT, S_REDUCED, S_STATE, S_SENDS
-)  # fmt: skip
-# of a queue of streams: how many run, and those that wait, with another policy than FIFO in lines;
-# which is to start next
-Q_RUNNING, Q_HEAD, Q_TAIL, Q_NEXT = range(4)
-QUEUE_FIELDS = 4
-# of a line, the phases that wait for the same queues: a stream of the first, the member at whose
-# queue it stands, and the next line there; each -1 if there is none
-X_FIRST, X_FULL, X_NEXT = range(3)
-LINE_FIELDS = 3
-# of a stream that waits in a line: the highest priority comes first, and of equal ones the lowest
-# ORDER; the first of those under it in the heap, and the next of those that are under the same
-I_PRIORITY, I_ORDER, I_UNDER, I_BESIDE = range(4)
-WAITING_FIELDS = 4
-# of mail: how many have come less how many were asked for, and who asked; for rendezvous as K_
-M_BALANCE, M_STREAM, M_ASKED, M_SENDS, M_LAST = range(5)
-MAIL_FIELDS = 5
-# of a message on its way, or waiting to be sent
-G_NEXT, G_SIZE, G_AT, G_DST, G_KIND, G_A, G_B, G_SWITCH, G_DIM, G_LINK = range(10)
-MESSAGE_FIELDS = 10
-# of a link
-L_BUSY, L_HEAD, L_TAIL, L_BYTES, L_TIME, L_WAITING, L_PEAK = range(7)
-LINK_FIELDS = 7
-# of a dimension
-D_TOPOLOGY, D_N, D_STRIDE, D_LINKS = range(4)
-DIM_FIELDS = 4
-FULLY_CONNECTED, SWITCH, RING_LINKS, MESH = range(4)
-# of a memory server: whether it is busy, and nodes that wait
-V_BUSY, V_HEAD, V_TAIL = range(3)
-# of the numbers that hold for all: ALIKE is one rank that stands for all, MEET works out times of
-# phases at once; START is the time in ns before a collective's first packet; SETS are those of
-# queues that a rank has, one for each slot if there are several; with ORDERED all ranks start the
-# chunks of a queue in one order, for which a slot has one collective at a time; with GATHER a
-# phase is put into the queues of its members when the last of them has come to it; WAYS is 2 if
-# streams that go the other way round have queues of their own; POLICY says who comes first in a
-# queue, and with another than FIFO a phase starts on all its members at once
-(
-    W_RANKS, W_QUEUES, W_LIMIT, W_AWARE, W_RENDEZVOUS, W_COMPAT, W_ALIKE, W_MEET,
-    W_BUS, W_LATENCY, W_OVERHEAD, W_PAUSE, W_REDUCTION, W_START, W_SETS, W_ORDERED, W_GATHER,
-    W_WAYS, W_POLICY,
-) = range(19)  # fmt: skip
-WORLD_FIELDS = 19
-FIFO, LIFO, EXPLICIT = range(3)
-# of a side of a bus: four to a rank, of which the last two are of its memory's
-(
-    B_STATE, B_BEFORE, B_LAST, B_IN_A_ROW, B_COUNT, B_REDUCES, B_SENDS, B_SENDS_LAST,
-    B_RECEIVES, B_RECEIVES_LAST, B_REDUCTIONS, B_REDUCTIONS_LAST,
-) = range(12)  # fmt: skip
-SIDE_FIELDS = 12
-BUS_FREE, BUS_SENDS, BUS_RECEIVES = range(3)
 DEEPEST = 64  # things to be done on buses at one time
 HANDSHAKE = 8192  # bytes of a request of the rendezvous protocol
 
 
-class Machine(NamedTuple):
-    """All arrays of a simulation; int64 but for ``rates``, float64, ``plans`` and ``here``, int32.
+class WORLD(Columns, of="world"):
+    """The numbers that hold for all of a simulation. Flags are 0 or 1."""
 
-    ``rates`` (dimensions + 1, 2): bytes per ns and latency in ns; last those of local memory,
-    and of its bus the ns per byte.
-    ``todo`` (DEEPEST, 3): for :mod:`nadi.simulator.engine.memory_bus`.
-    ``plans`` (streams, phases, 2): the queue of each phase, and its direction or tree; int32.
-    ``seats`` (SEAT_FIELDS each): for each group, collective under way and chunk one of each member.
-    ``here``: for each of these and each phase, at its first member how many have come.
-    ``members`` (members of all groups, 4): their ranks, how many collectives each began, when it
-    began the one that waits for others, and its node.
-    ``scratch`` (5, members at most): for :mod:`nadi.simulator.engine.collective_closed_forms`.
-    ``lines`` (queues, and for each group those of a rank): that of a dimension's members has the
-    number of the first member's queue; ``waiting`` (streams). Both with another policy than FIFO.
-    ``turns`` (ranks, dimensions, 3): the next queue of all, of the first half, of the second.
-    ``trees`` (ranks, types, dimensions): which of the two trees comes next.
-    ``starts`` (members of all programs, 2): the first step of each, and how many it does.
+    ranks = column("how many ranks the network has")
+    queues = column("queues of streams, for each dimension of a rank")
+    limit = column("streams that may run at once in a queue")
+    aware = column("flag: links contend")
+    rendezvous = column("flag: a message leaves when its receiver has asked for it")
+    alike = column("flag: one rank stands for all")
+    meet = column("flag: times of phases are worked out at once")
+    bus = column("flag: packets go over the memory bus")
+    latency = column("of the bus", "ns")
+    overhead = column("of the bus", "ns")
+    pause = column("of the bus, between what one side sends", "ns")
+    reduction = column("of the bus: 100 bytes reduced", "ns")
+    start = column("time before a collective's first packet", "ns")
+    sets = column("sets of queues that a rank has: one for each slot, if there are several")
+    ordered = column("flag: all ranks start the chunks of a queue in one order")
+    gather = column("flag: a phase is put into queues when its last member has come to it")
+    ways = column("2 if streams that go the other way round have queues of their own, else 1")
+    policy = column("QueuePolicy; with another than FIFO all members of a phase start at once")
+    rounds_down = column("flag: bytes that do not divide by the members are lost (ASTRA-sim)")
+    lowest_only = column("flag: only the lowest dimension of a message's way counts (ASTRA-sim)")
+    relays_parts = column("flag: all-to-all rings send one part a message (ASTRA-sim)")
+    issues_late = column("flag: what comes free as a rank issues waits for an end (ASTRA-sim)")
+
+
+class RATE(Columns, of="rates"):
+    """Of a dimension; the last row is of local memory and its bus. float64."""
+
+    bandwidth = column("of a link, or of local memory", "bytes/ns")
+    latency = column("of a hop; in the last row the bus's time of a byte", "ns")
+
+
+class DIM(Columns, of="dims"):
+    """Of a dimension of the network."""
+
+    topology = column("Topology")
+    n = column("how many ranks differ in it")
+    stride = column("how far apart these are in number")
+    links = column("its first link")
+
+
+class RANK(Columns, of="ranks"):
+    """Of a rank."""
+
+    busy = column("flag: the slot is busy; one column each", span=NUM_SLOTS)
+    ready = column("how many nodes are ready for each slot", span=NUM_SLOTS)
+    base = column("where these are kept in ``ready``", span=NUM_SLOTS)
+    ongoing = column("how many nodes are issued and not completed")
+    left = column("how many nodes are not completed")
+    finish = column("when it had nothing more to do; -1 before", "ns")
+    loop = column("flag: it is issuing, and what comes free waits in ``deferred``")
+    deferred = column("the first node that came free meanwhile")
+
+
+class NODE(Columns, of="nodes"):
+    """Of a node of the job; after those of the program come those of collectives of their own."""
+
+    rank = column("whose it is")
+    kind = column("NodeKind")
+    slot = column("Slot")
+    time = column("how long a DELAY or ACCESS takes", "ns")
+    size = column("of a message, bytes; of a COLLECTIVE its priority; of a CUSTOM its first node")
+    peer = column("the other rank, or the group of a collective")
+    key = column(
+        "of a message its row of ``keys``; of a COLLECTIVE its shape; of an ACCESS a server"
+    )
+    member = column("the rank's place in its group")
+    waits = column("how many nodes it waits for")
+    first = column("its first place in ``children``")
+    last = column("behind its last place in ``children``")
+    start = column("when it was issued; -1 before", "ns")
+    end = column("when it was completed; -1 before", "ns")
+    cause = column("the node whose completion let it be issued")
+    next = column("the node that waits behind it for the same")
+    left = column("chunks of a COLLECTIVE, or nodes of a CUSTOM, that are not done")
+    number = column("counts a member's collectives of a group; -1: in the order they are issued")
+    parent = column("the CUSTOM node that it is part of, and 1 more; 0 if none")
+
+
+class KEY(Columns, of="keys"):
+    """Of what is sent under one key: two ranks, a tag and a size."""
+
+    arrived = column("messages that are there and not taken")
+    head = column("the first receive that waits")
+    tail = column("the last receive that waits")
+    asked = column("by rendezvous: requests that are there")
+    sends = column("by rendezvous: the first message that waits for a request")
+    last = column("by rendezvous: the last message that waits for a request")
+
+
+class SHAPE(Columns, of="shapes"):
+    """Of collectives of one type, size, group and root."""
+
+    recipe = column("how it is done")
+    chunks = column("how many chunks it is cut into")
+    chunk = column("of a chunk", "bytes")
+    whole = column("flag: worked out as a whole when the last member begins")
+    rest = column("how many of the chunks have a byte more")
+    root = column("the root's place in its group")
+
+
+class GROUP(Columns, of="groups"):
+    """Of a process group; the first is all ranks."""
+
+    members = column("its first row of ``members``")
+    size = column("how many members it has")
+    mail = column("its first row of ``mail``")
+    region = column("rows of mail that one collective has")
+    window = column("collectives that may be under way")
+    meetings = column("its first row of ``meetings``")
+    here = column("members that wait for the others of a collective worked out as a whole")
+    seats = column("its first row of ``seats``")
+    rows = column("seats that one collective has")
+
+
+class MEMBER(Columns, of="members"):
+    """Of a member of a group."""
+
+    rank = column("who it is")
+    begun = column("how many collectives of the group it began")
+    came = column("when it began the one that waits for others", "ns")
+    node = column("its node of that")
+
+
+class MEETING(Columns, of="meetings"):
+    """Of one collective of a group."""
+
+    number = column("which of the group's collectives it is")
+    node = column("the node that came first")
+    left = column("members that have not done their part")
+
+
+class RECIPE(Columns, of="recipes"):
+    """Of a way to do a collective."""
+
+    phases = column("how many phases it has")
+    slots = column("senders that a member tells apart in a phase, at most")
+    delay = column("what a member spends on a packet", "ns")
+    group = column("flag: of a process group, as ASTRA-sim does it")
+
+
+class PHASE(Columns, of="phases"):
+    """Of a phase of a recipe, done by each line of ``size`` members ``stride`` places apart."""
+
+    dim = column("the dimension in which they differ; -1: all members are one line")
+    comm = column("Comm")
+    half = column("column of TURN: which of a dimension's queues it takes in turn")
+    algorithm = column("PhaseKind")
+    window = column("messages of a DIRECT phase at once; -1: all")
+    tree = column("its column of ``trees``")
+    size = column("members of a line")
+    stride = column("places between them in their group")
+    share = column("messages that share a link at once, in parts of WHOLE_LINK")
+    pace = column("what a byte takes at least, in parts of NS_PER_BYTE; or BY_HOPS")
+    both = column("flag: every second stream goes the other way round, in a queue of its own")
+    steps = column("the first of its programs")
+    trees = column("how many programs it has, which chunks take in turn")
+    before = column("phases before it that share its queue")
+
+
+class PROGRAM(Columns, of="programs"):
+    """Of a program of steps."""
+
+    starts = column("its first row of ``starts``")
+    first = column("its first step")
+    last = column("behind its last step")
+    piped = column("flag: its chunk goes in pieces")
+
+
+class START(Columns, of="starts"):
+    """Of a member of a program."""
+
+    first = column("its first step; -1 if it has none")
+    count = column("how many steps it does; after its last it begins again")
+
+
+class STEP(Columns, of="step_rows"):
+    """Of a step of a program, in an order in which they can be done."""
+
+    kind = column("StepKind")
+    member = column("whose it is")
+    peer = column("with whom")
+    count = column("how many parts of the chunk")
+    parts = column("of how many parts; 0: it is a piece")
+    place = column("in the receiver's mail")
+    source = column("of what is taken, the step that sends it")
+    next = column("the member's next step")
+    arrives = column("when what it sends has arrived", "ns")
+    beside = column("flag: it shares the link with others, and does not wait for them")
+
+
+class STREAM(Columns, of="streams"):
+    """Of a stream: one chunk of a collective on one rank.
+
+    From ``mail`` on what only those need whose messages are events.
+    """
+
+    rank = column("whose it is")
+    node = column("its collective")
+    group = column("the group of that")
+    recipe = column("the recipe of that")
+    phase = column("which phase of the recipe it is in")
+    size = column("of the chunk, as the phase begins", "bytes")
+    queue = column("where it waits or runs")
+    next = column("the stream behind it in the queue")
+    algorithm = column("PhaseKind of the phase")
+    comm = column("Comm of the phase")
+    n = column("members of its line")
+    index = column("its place in the line")
+    line = column("the place in the group of the first of the line")
+    stride = column("places between members of the line")
+    step = column("1 for a clockwise ring or the first tree, else -1")
+    seats = column("its chunk's first row of ``seats``")
+    number = column("which of the collective's chunks it is")
+    mail = column("its phase's first row of ``mail``")
+    window = column("packets at once")
+    block = column("inserts of a pair beyond the window")
+    max = column("packets that it sends in the phase")
+    delay = column("what it spends on a packet", "ns")
+    inserted = column("packets that were taken in")
+    free = column("slots that packets have left")
+    taken = column("messages that were received")
+    sends = column("packets that were sent")
+    parent = column("in a tree")
+    left = column("left child in a tree")
+    right = column("right child in a tree")
+    reduced = column("children whose data is reduced")
+    state = column("in a tree, whether it waits for its parent")
+    slots = column("rows of mail that a member of the phase has")
+    share = column("PHASE.share")
+    pace = column("PHASE.pace")
+    # what follows steps needs no tree
+    at = same_as(left, "its next step")
+    first = same_as(parent, "its first step")
+    todo = same_as(block, "how many steps are left")
+    root = same_as(right, "the root's place in the line")
+    pieces = same_as(reduced, "how many pieces the chunk has")
+    leaving = same_as(state, "till when what it sent leaves; in a ring, when it arrives", "ns")
+    comes = same_as(sends, "till when something comes in", "ns")
+
+
+class PLAN(Columns, of="plans"):
+    """Of a phase of a stream, where a queue is chosen. int32."""
+
+    queue = column("which of its rank's queues")
+    clockwise = column("flag: a ring goes clockwise, or it is the first tree or program")
+
+
+class SEAT(Columns, of="seats"):
+    """Of a member in a phase that meets."""
+
+    came = column("when it began", "ns")
+    stream = column("its stream")
+
+
+class QUEUE(Columns, of="queues"):
+    """Of a queue of streams."""
+
+    running = column("streams that run")
+    head = column("the first stream that waits; by another policy than FIFO the first line")
+    tail = column("the last stream that waits")
+    next = column("which start is the next, where chunks start in order")
+
+
+class LINE(Columns, of="lines"):
+    """Of the phases that wait for the same queues. Only by another policy than FIFO."""
+
+    first = column("a stream of the one that comes first")
+    full = column("the member at whose queue it stands")
+    next = column("the next line that stands there")
+
+
+class WAITER(Columns, of="waiting"):
+    """Of a stream that waits in a line. Only by another policy than FIFO."""
+
+    priority = column("the highest comes first")
+    order = column("of equal priorities the lowest")
+    under = column("the first of those under it in the heap")
+    beside = column("the next of those that are under the same")
+
+
+class TURN(Columns, of="turns"):
+    """Of a rank and dimension: the queue whose turn it is."""
+
+    of_all = column("of all queues")
+    first_half = column("of those of the first half of an all-reduce")
+    second_half = column("of those of the second half")
+
+
+class MAIL(Columns, of="mail"):
+    """Of a place where a member gets messages of a phase."""
+
+    balance = column("messages that came, less those that were asked for")
+    stream = column("who asked")
+    asked = column("by rendezvous: requests that are there")
+    sends = column("by rendezvous: the first message that waits for a request")
+    last = column("by rendezvous: the last message that waits for a request")
+
+
+class MESSAGE(Columns, of="messages"):
+    """Of a message on its way, or waiting to be sent; also of a transfer on a bus."""
+
+    next = column("the message behind it")
+    size = column("", "bytes")
+    at = column("where it is; on a bus, a flag: to be reduced")
+    dst = column("where it goes; on a bus, a flag: to be sent back")
+    kind = column("Event that happens when it is there")
+    a = column("what that is about")
+    b = column("what else there is to know")
+    switch = column("flag: it is at a switch")
+    dim = column("the dimension of its link")
+    link = column("the link that it takes")
+
+
+class LINK(Columns, of="links"):
+    """Of a link, where these contend."""
+
+    busy = column("flag: it sends")
+    head = column("the first message that waits")
+    tail = column("the last message that waits")
+    bytes = column("sent in all", "bytes")
+    time = column("in which it sent", "ns")
+    waiting = column("how many messages wait")
+    peak = column("how many waited at most")
+
+
+class SERVER(Columns, of="servers"):
+    """Of a server of remote memory."""
+
+    busy = column("flag: it serves")
+    head = column("the first node that waits")
+    tail = column("the last node that waits")
+
+
+class SIDE(Columns, of="sides"):
+    """Of a side of a bus: four to a rank, of which the last two are of its memory's."""
+
+    state = column("BusState")
+    before = column("BusState before that")
+    last = column("when it last changed", "ns")
+    in_a_row = column("transfers sent since it received")
+    count = column("transfers on their way to it")
+    reduces = column("flag: it reduces")
+    sends = column("the first transfer to send")
+    sends_last = column("the last of them")
+    receives = column("the first transfer on its way")
+    receives_last = column("the last of them")
+    reductions = column("the first transfer to reduce")
+    reductions_last = column("the last of them")
+
+
+class TODO(Columns, of="todo"):
+    """Of what is to be done on buses, the last first."""
+
+    what = column("one of the codes of :mod:`nadi.simulator.engine.memory_bus`")
+    side = column("where")
+    transfer = column("of what, if anything")
+
+
+class SCRATCH(Columns, of="scratch"):
+    """Rows, and not columns, of the times of a phase's members that are worked out at once."""
+
+    starts = column("when each begins", "ns")
+    ends = column("when each ends", "ns")
+    next = column("work")
+    members = column("their ranks")
+    hops = column("work")
+
+
+class Machine(NamedTuple):
+    """All arrays of a simulation; int64, except where their columns are declared otherwise.
+
+    Those without columns: ``children`` (dependencies,), who waits for a node. ``ready`` (nodes,),
+    a heap for each slot of a rank. ``here`` (seats x phases,), int32, at its first member how many
+    have come to a phase. ``trees`` (ranks, types x dimensions), which tree comes next.
+
+    Others are (rows, columns), but ``world`` (columns,), ``phases`` (recipes, phases, columns),
+    ``plans`` (streams, phases, columns), ``turns`` (ranks, dimensions, columns) and ``scratch``
+    (rows, members at most). For each group, collective under way and chunk there is a seat of each
+    member. A line has the number of its first member's queue (see ``queue_policies``).
     """
 
     agenda: Agenda
@@ -223,4 +441,4 @@ class Machine(NamedTuple):
     todo: np.ndarray
     programs: np.ndarray
     starts: np.ndarray
-    steps: np.ndarray
+    step_rows: np.ndarray

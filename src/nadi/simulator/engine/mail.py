@@ -9,9 +9,19 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.kernels.jit import inner
-from nadi.simulator.engine import machine_state as M
-from nadi.simulator.engine.event_queue import NOW, add_event, after
-from nadi.simulator.engine.machine_state import Machine
+from nadi.simulator.engine.codes import Event, PhaseKind
+from nadi.simulator.engine.event_queue import COUNTER, add_event, after
+from nadi.simulator.engine.machine_state import (
+    GROUP,
+    HANDSHAKE,
+    KINDS,
+    MAIL,
+    MESSAGE,
+    RATE,
+    STREAM,
+    WORLD,
+    Machine,
+)
 from nadi.simulator.engine.memory_bus import request_bus
 from nadi.simulator.engine.network_links import (
     free_message,
@@ -38,9 +48,9 @@ __all__ = [
 def later(machine: Machine, stream: int, delay: int, kind: int, a: int, b: int) -> None:
     """Let something happen on a stream's rank after a time, in ns."""
     agenda = machine.agenda
-    rank = machine.streams[stream, M.S_RANK]
+    rank = machine.streams[stream, STREAM.rank]
     after(
-        agenda, rank, machine.world[M.W_RANKS], agenda.counters[NOW] + delay, kind, a, b
+        agenda, rank, machine.world[WORLD.ranks], agenda.counters[COUNTER.now] + delay, kind, a, b
     )  # fmt: skip
 
 
@@ -51,82 +61,82 @@ def pass_memory(
     """Spend the endpoint delay, or go over the bus; then reduce; then let ``kind`` happen."""
     s, code = machine.streams[stream], kind
     if reduces:
-        rate = machine.rates[machine.dims.shape[0], 0]
+        rate = machine.rates[machine.dims.shape[0], RATE.bandwidth]
         cost = 3 * np.int64(size / rate) if rate > 0.0 else 0
-        code = cost * M.KINDS + kind
-    if machine.world[M.W_BUS] != 0:
+        code = cost * KINDS + kind
+    if machine.world[WORLD.bus] != 0:
         code = 2 * code + (1 if reduces else 0)
         request_bus(
-            machine, s[M.S_RANK], size, 1 if reduces else 0, 1 if back else 0,
+            machine, s[STREAM.rank], size, 1 if reduces else 0, 1 if back else 0,
             1 if outwards else 0, stream, code,
         )  # fmt: skip
     elif reduces:
-        later(machine, stream, s[M.S_DELAY], M.CHARGE, stream, code)
+        later(machine, stream, s[STREAM.delay], Event.CHARGE, stream, code)
     else:
-        later(machine, stream, s[M.S_DELAY], kind, stream, 0)
+        later(machine, stream, s[STREAM.delay], kind, stream, 0)
 
 
 @inner
 def rank_of(machine: Machine, stream: int, index: int) -> int:
     """Give the rank of a member of a stream's phase."""
     s = machine.streams[stream]
-    place = s[M.S_LINE] + index * s[M.S_STRIDE]
-    if s[M.S_GROUP] == 0:  # all ranks
+    place = s[STREAM.line] + index * s[STREAM.stride]
+    if s[STREAM.group] == 0:  # all ranks
         return place
-    return machine.members[machine.groups[s[M.S_GROUP], M.U_MEMBERS] + place, 0]
+    return machine.members[machine.groups[s[STREAM.group], GROUP.members] + place, 0]
 
 
 @inner
 def mail_of(machine: Machine, stream: int, index: int, place: int) -> int:
     """Give where mail lies that a member gets in a stream's phase."""
     s = machine.streams[stream]
-    member = s[M.S_LINE] + index * s[M.S_STRIDE]
-    if machine.world[M.W_ALIKE] != 0:
+    member = s[STREAM.line] + index * s[STREAM.stride]
+    if machine.world[WORLD.alike] != 0:
         member = 0
-    return s[M.S_MAIL] + member * s[M.S_SLOTS] + place
+    return s[STREAM.mail] + member * s[STREAM.slots] + place
 
 
 @inner
 def send(machine: Machine, stream: int, index: int, size: int, place: int) -> None:
     """Send to a member, into a place of its mail."""
-    rank = machine.streams[stream, M.S_RANK]
+    rank = machine.streams[stream, STREAM.rank]
     dst = rank_of(machine, stream, index)
     slot = mail_of(machine, stream, index, place)
-    if machine.world[M.W_RENDEZVOUS] == 0:
+    if machine.world[WORLD.rendezvous] == 0:
         s = machine.streams[stream]
-        if s[M.S_ALGORITHM] == M.RING and machine.world[M.W_AWARE] == 0:
+        if s[STREAM.algorithm] == PhaseKind.RING and machine.world[WORLD.aware] == 0:
             # a smaller message is not there before the larger one that was sent before it
-            time = machine.agenda.counters[NOW] + travel_time(
-                machine, rank, dst, size, s[M.S_SHARE], s[M.S_PACE]
+            time = machine.agenda.counters[COUNTER.now] + travel_time(
+                machine, rank, dst, size, s[STREAM.share], s[STREAM.pace]
             )
-            s[M.S_BUSY] = max(time, s[M.S_BUSY])
-            add_event(machine.agenda, s[M.S_BUSY], M.ARRIVE, slot, 0)
+            s[STREAM.leaving] = max(time, s[STREAM.leaving])
+            add_event(machine.agenda, s[STREAM.leaving], Event.ARRIVE, slot, 0)
             return
         send_shared(
-            machine, rank, dst, size, M.ARRIVE, slot, 0, s[M.S_SHARE], s[M.S_PACE]
+            machine, rank, dst, size, Event.ARRIVE, slot, 0, s[STREAM.share], s[STREAM.pace]
         )  # fmt: skip
         return
-    message = new_message(machine, rank, dst, size, M.ARRIVE, slot, 0)
+    message = new_message(machine, rank, dst, size, Event.ARRIVE, slot, 0)
     if message < 0:
         return
     mail = machine.mail
-    if mail[slot, M.M_ASKED] > 0:
-        mail[slot, M.M_ASKED] -= 1
-        add_event(machine.agenda, machine.agenda.counters[NOW], M.REAL_SEND, message, 0)
+    if mail[slot, MAIL.asked] > 0:
+        mail[slot, MAIL.asked] -= 1
+        add_event(machine.agenda, machine.agenda.counters[COUNTER.now], Event.REAL_SEND, message, 0)
     else:
-        if mail[slot, M.M_SENDS] < 0:
-            mail[slot, M.M_SENDS] = message
+        if mail[slot, MAIL.sends] < 0:
+            mail[slot, MAIL.sends] = message
         else:
-            machine.messages[mail[slot, M.M_LAST], M.G_NEXT] = message
-        mail[slot, M.M_LAST] = message
+            machine.messages[mail[slot, MAIL.last], MESSAGE.next] = message
+        mail[slot, MAIL.last] = message
 
 
 @inner
 def send_now(machine: Machine, message: int) -> None:
     """Send a message that has waited for its receiver to ask."""
     row = machine.messages[message]
-    src, dst, size = row[M.G_AT], row[M.G_DST], row[M.G_SIZE]
-    kind, a, b = row[M.G_KIND], row[M.G_A], row[M.G_B]
+    src, dst, size = row[MESSAGE.at], row[MESSAGE.dst], row[MESSAGE.size]
+    kind, a, b = row[MESSAGE.kind], row[MESSAGE.a], row[MESSAGE.b]
     free_message(machine, message)
     send_message(machine, src, dst, size, kind, a, b)
 
@@ -136,35 +146,35 @@ def request_arrives(machine: Machine, slot: int, stream: int) -> None:
     """Take a receiver's request: it waits for the message now, which may be sent."""
     mail = machine.mail
     _wait_for(machine, slot, stream)
-    message = mail[slot, M.M_SENDS]
+    message = mail[slot, MAIL.sends]
     if message < 0:
-        mail[slot, M.M_ASKED] += 1
+        mail[slot, MAIL.asked] += 1
     else:
-        mail[slot, M.M_SENDS] = machine.messages[message, M.G_NEXT]
+        mail[slot, MAIL.sends] = machine.messages[message, MESSAGE.next]
         send_now(machine, message)
 
 
 @inner
 def _wait_for(machine: Machine, slot: int, stream: int) -> None:
     mail = machine.mail
-    mail[slot, M.M_STREAM] = stream
-    mail[slot, M.M_BALANCE] -= 1
-    if mail[slot, M.M_BALANCE] >= 0:  # it is there already
-        add_event(machine.agenda, machine.agenda.counters[NOW], M.RECEIVED, stream, 0)
+    mail[slot, MAIL.stream] = stream
+    mail[slot, MAIL.balance] -= 1
+    if mail[slot, MAIL.balance] >= 0:  # it is there already
+        add_event(machine.agenda, machine.agenda.counters[COUNTER.now], Event.RECEIVED, stream, 0)
 
 
 @inner
 def receive(machine: Machine, stream: int, index: int, place: int) -> None:
     """Wait for what a member sends into a place of this rank's mail."""
     streams = machine.streams
-    rank = streams[stream, M.S_RANK]
-    own = streams[stream, M.S_INDEX]
+    rank = streams[stream, STREAM.rank]
+    own = streams[stream, STREAM.index]
     slot = mail_of(machine, stream, own, place)
-    if machine.world[M.W_RENDEZVOUS] == 0:
+    if machine.world[WORLD.rendezvous] == 0:
         _wait_for(machine, slot, stream)
     else:
         send_message(
-            machine, rank, rank_of(machine, stream, index), M.HANDSHAKE, M.REQUEST, slot, stream
+            machine, rank, rank_of(machine, stream, index), HANDSHAKE, Event.REQUEST, slot, stream
         )
 
 
@@ -172,5 +182,5 @@ def receive(machine: Machine, stream: int, index: int, place: int) -> None:
 def arrive(machine: Machine, slot: int) -> int:
     """Put a message into the mail; gives the stream that waits for it, or -1."""
     mail = machine.mail
-    mail[slot, M.M_BALANCE] += 1
-    return mail[slot, M.M_STREAM] if mail[slot, M.M_BALANCE] <= 0 else -1
+    mail[slot, MAIL.balance] += 1
+    return mail[slot, MAIL.stream] if mail[slot, MAIL.balance] <= 0 else -1

@@ -9,8 +9,19 @@ does not concern it.
 from __future__ import annotations
 
 from nadi.kernels.jit import called, inner
-from nadi.simulator.engine import machine_state as M
-from nadi.simulator.engine.machine_state import Machine
+from nadi.simulator.engine.codes import QueuePolicy
+from nadi.simulator.engine.event_queue import COUNTER
+from nadi.simulator.engine.machine_state import (
+    GROUP,
+    LINE,
+    NODE,
+    PHASE,
+    QUEUE,
+    STREAM,
+    WAITER,
+    WORLD,
+    Machine,
+)
 from nadi.simulator.engine.mail import rank_of
 
 __all__ = ["has_to_wait", "next_with_room", "put_in_line", "queues_of"]
@@ -20,8 +31,8 @@ __all__ = ["has_to_wait", "next_with_room", "put_in_line", "queues_of"]
 def queues_of(machine: Machine, rank: int) -> int:
     """Give the first queue of a rank; of a difference of ranks, how far apart these are."""
     world = machine.world
-    of_rank = world[M.W_SETS] * machine.dims.shape[0] * world[M.W_QUEUES]
-    return rank * of_rank * world[M.W_WAYS]
+    of_rank = world[WORLD.sets] * machine.dims.shape[0] * world[WORLD.queues]
+    return rank * of_rank * world[WORLD.ways]
 
 
 @inner
@@ -32,29 +43,29 @@ def _line_of(machine: Machine, stream: int) -> int:
     is never the first of a dimension's.
     """
     s = machine.streams[stream]
-    if machine.world[M.W_ALIKE] != 0:
-        return s[M.S_QUEUE]
-    group = machine.groups[s[M.S_GROUP]]
-    is_in_dimension = machine.phases[s[M.S_RECIPE], s[M.S_PHASE], M.P_DIM] >= 0
-    member = group[M.U_MEMBERS] + (s[M.S_LINE] if is_in_dimension else group[M.U_SIZE] - 1)
-    return s[M.S_QUEUE] + queues_of(machine, member - s[M.S_RANK])
+    if machine.world[WORLD.alike] != 0:
+        return s[STREAM.queue]
+    group = machine.groups[s[STREAM.group]]
+    is_in_dimension = machine.phases[s[STREAM.recipe], s[STREAM.phase], PHASE.dim] >= 0
+    member = group[GROUP.members] + (s[STREAM.line] if is_in_dimension else group[GROUP.size] - 1)
+    return s[STREAM.queue] + queues_of(machine, member - s[STREAM.rank])
 
 
 @inner
 def _queue_of(machine: Machine, stream: int, index: int) -> int:
     """Give the queue in which a stream's phase waits on a member."""
     s = machine.streams[stream]
-    return s[M.S_QUEUE] + queues_of(machine, rank_of(machine, stream, index) - s[M.S_RANK])
+    return s[STREAM.queue] + queues_of(machine, rank_of(machine, stream, index) - s[STREAM.rank])
 
 
 @called
 def _full_member(machine: Machine, stream: int, first: int) -> int:
     """Give a member of a phase whose queue is full, looking from one of them on; -1 if none is."""
-    n = machine.streams[stream, M.S_N]
+    n = machine.streams[stream, STREAM.n]
     for k in range(first, first + n):
         index = k if k < n else k - n
         queue = _queue_of(machine, stream, index)
-        if machine.queues[queue, M.Q_RUNNING] >= machine.world[M.W_LIMIT]:
+        if machine.queues[queue, QUEUE.running] >= machine.world[WORLD.limit]:
             return index
     return -1
 
@@ -62,9 +73,9 @@ def _full_member(machine: Machine, stream: int, first: int) -> int:
 @inner
 def _stand(machine: Machine, line: int, queue: int, index: int) -> None:
     """Let a line stand at the queue of a member, till that has room."""
-    machine.lines[line, M.X_NEXT] = machine.queues[queue, M.Q_HEAD]
-    machine.lines[line, M.X_FULL] = index
-    machine.queues[queue, M.Q_HEAD] = line
+    machine.lines[line, LINE.next] = machine.queues[queue, QUEUE.head]
+    machine.lines[line, LINE.full] = index
+    machine.queues[queue, QUEUE.head] = line
 
 
 # a line is a heap: so the first is found without a walk past those that wait
@@ -73,9 +84,9 @@ def _stand(machine: Machine, line: int, queue: int, index: int) -> None:
 @inner
 def _comes_before(machine: Machine, a: int, b: int) -> bool:
     waiting = machine.waiting
-    if waiting[a, M.I_PRIORITY] != waiting[b, M.I_PRIORITY]:
-        return waiting[a, M.I_PRIORITY] > waiting[b, M.I_PRIORITY]
-    return waiting[a, M.I_ORDER] < waiting[b, M.I_ORDER]
+    if waiting[a, WAITER.priority] != waiting[b, WAITER.priority]:
+        return waiting[a, WAITER.priority] > waiting[b, WAITER.priority]
+    return waiting[a, WAITER.order] < waiting[b, WAITER.order]
 
 
 @inner
@@ -84,8 +95,8 @@ def _joined(machine: Machine, a: int, b: int) -> int:
     waiting = machine.waiting
     if _comes_before(machine, b, a):
         a, b = b, a
-    waiting[b, M.I_BESIDE] = waiting[a, M.I_UNDER]
-    waiting[a, M.I_UNDER] = b
+    waiting[b, WAITER.beside] = waiting[a, WAITER.under]
+    waiting[a, WAITER.under] = b
     return a
 
 
@@ -93,19 +104,19 @@ def _joined(machine: Machine, a: int, b: int) -> int:
 def _take_first(machine: Machine, line: int) -> int:
     """Take the first out of a line. O(log(those that wait)) on average over a run."""
     waiting = machine.waiting
-    first = machine.lines[line, M.X_FIRST]
-    left, pairs, rest = waiting[first, M.I_UNDER], -1, -1
+    first = machine.lines[line, LINE.first]
+    left, pairs, rest = waiting[first, WAITER.under], -1, -1
     while left >= 0:
-        pair, left = left, waiting[left, M.I_BESIDE]
+        pair, left = left, waiting[left, WAITER.beside]
         if left >= 0:
-            other, left = left, waiting[left, M.I_BESIDE]
+            other, left = left, waiting[left, WAITER.beside]
             pair = _joined(machine, pair, other)
-        waiting[pair, M.I_BESIDE] = pairs
+        waiting[pair, WAITER.beside] = pairs
         pairs = pair
     while pairs >= 0:
-        pair, pairs = pairs, waiting[pairs, M.I_BESIDE]
+        pair, pairs = pairs, waiting[pairs, WAITER.beside]
         rest = pair if rest < 0 else _joined(machine, rest, pair)
-    machine.lines[line, M.X_FIRST] = rest
+    machine.lines[line, LINE.first] = rest
     return first
 
 
@@ -113,22 +124,22 @@ def _take_first(machine: Machine, line: int) -> int:
 def put_in_line(machine: Machine, stream: int) -> None:
     """Let a phase wait in its line, as a stream of it."""
     own, lines, counters = machine.waiting[stream], machine.lines, machine.agenda.counters
-    counters[M.WAITED] += 1
-    own[M.I_PRIORITY], own[M.I_ORDER] = 0, -counters[M.WAITED]
-    if machine.world[M.W_POLICY] == M.EXPLICIT:
-        own[M.I_PRIORITY] = machine.nodes[machine.streams[stream, M.S_NODE], M.N_SIZE]
-        own[M.I_ORDER] = counters[M.WAITED]
-    own[M.I_UNDER] = own[M.I_BESIDE] = -1
+    counters[COUNTER.waited] += 1
+    own[WAITER.priority], own[WAITER.order] = 0, -counters[COUNTER.waited]
+    if machine.world[WORLD.policy] == QueuePolicy.EXPLICIT:
+        own[WAITER.priority] = machine.nodes[machine.streams[stream, STREAM.node], NODE.size]
+        own[WAITER.order] = counters[COUNTER.waited]
+    own[WAITER.under] = own[WAITER.beside] = -1
     line = _line_of(machine, stream)
-    first = lines[line, M.X_FIRST]
-    lines[line, M.X_FIRST] = stream if first < 0 else _joined(machine, first, stream)
+    first = lines[line, LINE.first]
+    lines[line, LINE.first] = stream if first < 0 else _joined(machine, first, stream)
 
 
 @called
 def has_to_wait(machine: Machine, stream: int) -> bool:
     """Put a phase into its line if not all its members have room; tells whether that is so."""
     line = _line_of(machine, stream)
-    if machine.lines[line, M.X_FULL] < 0:  # nobody waits in it
+    if machine.lines[line, LINE.full] < 0:  # nobody waits in it
         full = _full_member(machine, stream, 0)
         if full < 0:
             return False
@@ -145,22 +156,22 @@ def next_with_room(machine: Machine, queue: int) -> int:
     it is full again; the others stand at another queue from now on.
     """
     lines, best = machine.lines, -1
-    if machine.world[M.W_ALIKE] != 0:  # there is one member
-        return _take_first(machine, queue) if lines[queue, M.X_FIRST] >= 0 else -1
-    line = machine.queues[queue, M.Q_HEAD]
-    machine.queues[queue, M.Q_HEAD] = -1
+    if machine.world[WORLD.alike] != 0:  # there is one member
+        return _take_first(machine, queue) if lines[queue, LINE.first] >= 0 else -1
+    line = machine.queues[queue, QUEUE.head]
+    machine.queues[queue, QUEUE.head] = -1
     while line >= 0:
-        following, stream = lines[line, M.X_NEXT], lines[line, M.X_FIRST]
+        following, stream = lines[line, LINE.next], lines[line, LINE.first]
         if stream < 0:
-            lines[line, M.X_FULL] = -1
+            lines[line, LINE.full] = -1
         else:
             # those before the member that had no room are asked last: many may come free till then
-            full = _full_member(machine, stream, lines[line, M.X_FULL])
+            full = _full_member(machine, stream, lines[line, LINE.full])
             if full >= 0:
                 _stand(machine, line, _queue_of(machine, stream, full), full)
             else:
-                _stand(machine, line, queue, lines[line, M.X_FULL])
-                if best < 0 or _comes_before(machine, stream, lines[best, M.X_FIRST]):
+                _stand(machine, line, queue, lines[line, LINE.full])
+                if best < 0 or _comes_before(machine, stream, lines[best, LINE.first]):
                     best = line
         line = following
     return _take_first(machine, best) if best >= 0 else -1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from nadi.kernels.jit import inner
-from nadi.simulator.engine import machine_state as M
-from nadi.simulator.engine.event_queue import NOW, after
-from nadi.simulator.engine.machine_state import Machine
+from nadi.simulator.engine.codes import Event
+from nadi.simulator.engine.event_queue import COUNTER, after
+from nadi.simulator.engine.machine_state import NODE, SERVER, WORLD, Machine
 
 __all__ = ["access_memory", "free_memory"]
 
@@ -13,34 +13,34 @@ __all__ = ["access_memory", "free_memory"]
 @inner
 def _serve_memory(machine: Machine, node: int) -> None:
     nodes, agenda = machine.nodes, machine.agenda
-    time = agenda.counters[NOW] + nodes[node, M.N_TIME]
-    after(agenda, nodes[node, M.N_RANK], machine.world[M.W_RANKS], time, M.MEMORY, node, 0)
+    time = agenda.counters[COUNTER.now] + nodes[node, NODE.time]
+    after(agenda, nodes[node, NODE.rank], machine.world[WORLD.ranks], time, Event.MEMORY, node, 0)
 
 
 @inner
 def access_memory(machine: Machine, node: int) -> None:
     """Ask a server: it begins now, or when it is done with those before."""
     nodes, servers = machine.nodes, machine.servers
-    server = nodes[node, M.N_KEY]
-    if servers[server, M.V_BUSY] == 0:
-        servers[server, M.V_BUSY] = 1
+    server = nodes[node, NODE.key]
+    if servers[server, SERVER.busy] == 0:
+        servers[server, SERVER.busy] = 1
         _serve_memory(machine, node)
         return
-    nodes[node, M.N_NEXT] = -1
-    if servers[server, M.V_HEAD] < 0:
-        servers[server, M.V_HEAD] = node
+    nodes[node, NODE.next] = -1
+    if servers[server, SERVER.head] < 0:
+        servers[server, SERVER.head] = node
     else:
-        nodes[servers[server, M.V_TAIL], M.N_NEXT] = node
-    servers[server, M.V_TAIL] = node
+        nodes[servers[server, SERVER.tail], NODE.next] = node
+    servers[server, SERVER.tail] = node
 
 
 @inner
 def free_memory(machine: Machine, server: int) -> None:
     """End an access of a server, which goes on to the next."""
     servers = machine.servers
-    node = servers[server, M.V_HEAD]
+    node = servers[server, SERVER.head]
     if node < 0:
-        servers[server, M.V_BUSY] = 0
+        servers[server, SERVER.busy] = 0
     else:
-        servers[server, M.V_HEAD] = machine.nodes[node, M.N_NEXT]
+        servers[server, SERVER.head] = machine.nodes[node, NODE.next]
         _serve_memory(machine, node)

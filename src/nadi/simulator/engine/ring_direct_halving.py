@@ -7,8 +7,8 @@ between members is a table of steps (:mod:`nadi.simulator.engine.stepwise_algori
 from __future__ import annotations
 
 from nadi.kernels.jit import called, inner
-from nadi.simulator.engine import machine_state as M
-from nadi.simulator.engine.machine_state import Machine
+from nadi.simulator.engine.codes import Comm, Event, PhaseKind
+from nadi.simulator.engine.machine_state import STREAM, WORLD, Machine
 from nadi.simulator.engine.mail import pass_memory, receive, send
 from nadi.simulator.engine.network_links import part_of
 
@@ -19,18 +19,18 @@ __all__ = ["general", "insert"]
 def _message_size(machine: Machine, stream: int) -> int:
     """Give the size of the next message of a stream's phase."""
     s = machine.streams[stream]
-    comm, size, n = s[M.S_COMM], s[M.S_SIZE], s[M.S_N]
-    if s[M.S_ALGORITHM] == M.HALVING_DOUBLING:
-        step = min(s[M.S_SENDS], s[M.S_MAX] - 1)
-        if comm == M.ALL_GATHER:
+    comm, size, n = s[STREAM.comm], s[STREAM.size], s[STREAM.n]
+    if s[STREAM.algorithm] == PhaseKind.HALVING_DOUBLING:
+        step = min(s[STREAM.sends], s[STREAM.max] - 1)
+        if comm == Comm.ALL_GATHER:
             return size << step
-        levels = s[M.S_BLOCK] + 1
+        levels = s[STREAM.block] + 1
         return part_of(machine, size, 2 << (step if step < levels else 2 * levels - step - 1))
-    if comm == M.ALL_GATHER:
+    if comm == Comm.ALL_GATHER:
         return size
     part = part_of(machine, size, n)
-    if comm == M.ALL_TO_ALL and s[M.S_ALGORITHM] == M.RING and s[M.S_MAX] == n - 1:
-        return max(n - 1 - s[M.S_SENDS], 1) * part  # what is there stays there
+    if comm == Comm.ALL_TO_ALL and s[STREAM.algorithm] == PhaseKind.RING and s[STREAM.max] == n - 1:
+        return max(n - 1 - s[STREAM.sends], 1) * part  # what is there stays there
     return part
 
 
@@ -38,15 +38,16 @@ def _message_size(machine: Machine, stream: int) -> int:
 def insert(machine: Machine, stream: int) -> None:
     """Take in a packet: inserts come in blocks, first a free one, then one that may reduce."""
     s = machine.streams[stream]
-    window, block = s[M.S_WINDOW], s[M.S_BLOCK]
-    place = s[M.S_INSERTED] % (window + block)
-    pair = s[M.S_INSERTED] // (window + block)
-    s[M.S_INSERTED] += 1
+    window, block = s[STREAM.window], s[STREAM.block]
+    place = s[STREAM.inserted] % (window + block)
+    pair = s[STREAM.inserted] // (window + block)
+    s[STREAM.inserted] += 1
     reduces = place >= window and (
-        s[M.S_COMM] == M.REDUCE_SCATTER or (s[M.S_COMM] == M.ALL_REDUCE and pair % 2 == 0)
+        s[STREAM.comm] == Comm.REDUCE_SCATTER
+        or (s[STREAM.comm] == Comm.ALL_REDUCE and pair % 2 == 0)
     )
     pass_memory(
-        machine, stream, _message_size(machine, stream), reduces, M.GENERAL, place < window,
+        machine, stream, _message_size(machine, stream), reduces, Event.GENERAL, place < window,
         window <= place < block,
     )  # fmt: skip
 
@@ -55,15 +56,15 @@ def insert(machine: Machine, stream: int) -> None:
 def _ready(machine: Machine, stream: int) -> None:
     """Send the next packet, if there is one and a slot for it is free."""
     s = machine.streams[stream]
-    sends, n, index = s[M.S_SENDS], s[M.S_N], s[M.S_INDEX]
-    if sends == s[M.S_MAX] or s[M.S_FREE] == 0 or sends >= s[M.S_INSERTED]:
+    sends, n, index = s[STREAM.sends], s[STREAM.n], s[STREAM.index]
+    if sends == s[STREAM.max] or s[STREAM.free] == 0 or sends >= s[STREAM.inserted]:
         return
     size = _message_size(machine, stream)
-    algorithm = s[M.S_ALGORITHM]
+    algorithm = s[STREAM.algorithm]
     place = 0
-    if algorithm == M.HALVING_DOUBLING:
-        levels = s[M.S_BLOCK] + 1
-        if s[M.S_COMM] == M.ALL_GATHER:
+    if algorithm == PhaseKind.HALVING_DOUBLING:
+        levels = s[STREAM.block] + 1
+        if s[STREAM.comm] == Comm.ALL_GATHER:
             distance = n >> (sends + 1)
             place = levels - 1 - sends
         else:
@@ -73,35 +74,39 @@ def _ready(machine: Machine, stream: int) -> None:
         by = to
         there = place
     else:
-        distance = s[M.S_STEP]
-        if algorithm == M.DIRECT:
+        distance = s[STREAM.step]
+        if algorithm == PhaseKind.DIRECT:
             distance *= sends % (n - 1) + 1
         to = (index + distance) % n
         by = (index - distance) % n
         there = 0
-        if algorithm == M.DIRECT:
+        if algorithm == PhaseKind.DIRECT:
             place = by
             # of ranks that are all alike, this one gets what it sends itself
-            there = index if machine.world[M.W_ALIKE] == 0 else by
+            there = index if machine.world[WORLD.alike] == 0 else by
     send(machine, stream, to, size, there)
     receive(machine, stream, by, place)
-    s[M.S_SENDS] = sends + 1
-    s[M.S_FREE] -= 1
+    s[STREAM.sends] = sends + 1
+    s[STREAM.free] -= 1
 
 
 @called
 def general(machine: Machine, stream: int) -> bool:
     """Free the slot of a packet that has passed the memory; tells whether the phase is over."""
     s = machine.streams[stream]
-    s[M.S_FREE] += 1
-    n = s[M.S_N]
-    if s[M.S_ALGORITHM] == M.DIRECT and s[M.S_COMM] == M.ALL_REDUCE and s[M.S_SENDS] >= n - 1:
-        if s[M.S_TAKEN] < n - 1:
+    s[STREAM.free] += 1
+    n = s[STREAM.n]
+    if (
+        s[STREAM.algorithm] == PhaseKind.DIRECT
+        and s[STREAM.comm] == Comm.ALL_REDUCE
+        and s[STREAM.sends] >= n - 1
+    ):
+        if s[STREAM.taken] < n - 1:
             return False  # the second half waits for all of the first
         # as often as that does something: tried for every slot, all packets are n squared tries
-        left = min(s[M.S_MAX], s[M.S_INSERTED]) - s[M.S_SENDS]
-        for _ in range(min(left, s[M.S_FREE], s[M.S_WINDOW])):
+        left = min(s[STREAM.max], s[STREAM.inserted]) - s[STREAM.sends]
+        for _ in range(min(left, s[STREAM.free], s[STREAM.window])):
             _ready(machine, stream)
     else:
         _ready(machine, stream)
-    return s[M.S_SENDS] == s[M.S_MAX] and s[M.S_FREE] == s[M.S_WINDOW]
+    return s[STREAM.sends] == s[STREAM.max] and s[STREAM.free] == s[STREAM.window]

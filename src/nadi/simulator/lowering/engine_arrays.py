@@ -11,18 +11,54 @@ from nadi.model.arrays import Floats, Ints
 from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.collectives.shortcuts import meets, nothing_contends
 from nadi.simulator.collectives.step_tables import Steps
-from nadi.simulator.engine import machine_state as M
-from nadi.simulator.engine.collective_closed_forms import SCRATCH_ROWS
+from nadi.simulator.engine.codes import NodeKind, PhaseKind, QueuePolicy, Topology
 from nadi.simulator.engine.event_queue import (
     BLOCK,
-    LIST_BITS,
-    LIST_SPREAD,
+    CALLBACK,
+    CALLBACKS,
+    COUNTER,
+    ENTRY,
     MOST_RANKS,
-    NUM_COUNTERS,
-    TIMES,
+    TIME,
     Agenda,
 )
-from nadi.simulator.engine.machine_state import Machine
+from nadi.simulator.engine.machine_state import (
+    BY_HOPS,
+    DEEPEST,
+    DIM,
+    GROUP,
+    KEY,
+    LINE,
+    LINK,
+    MAIL,
+    MEETING,
+    MEMBER,
+    MESSAGE,
+    NODE,
+    NS_PER_BYTE,
+    NUM_SLOTS,
+    PHASE,
+    PLAN,
+    PROGRAM,
+    QUEUE,
+    RANK,
+    RATE,
+    RECIPE,
+    SCRATCH,
+    SEAT,
+    SERVER,
+    SHAPE,
+    SIDE,
+    START,
+    STEP,
+    STREAM,
+    TODO,
+    TURN,
+    WAITER,
+    WHOLE_LINK,
+    WORLD,
+    Machine,
+)
 from nadi.simulator.lowering.task_tables import Tables
 from nadi.simulator.machine.system import COLLECTIVES, System
 from nadi.simulator.work.ordered_lanes import policy_of
@@ -30,10 +66,10 @@ from nadi.simulator.work.ordered_lanes import policy_of
 __all__ = ["agenda_of", "machine_of", "room_of"]
 
 _TOPOLOGY = {
-    "fully-connected": M.FULLY_CONNECTED,
-    "switch": M.SWITCH,
-    "ring": M.RING_LINKS,
-    "mesh": M.MESH,
+    "fully-connected": Topology.FULLY_CONNECTED,
+    "switch": Topology.SWITCH,
+    "ring": Topology.RING,
+    "mesh": Topology.MESH,
 }
 _FEW_TIMES = 16  # an agenda begins with so many, and grows
 
@@ -46,11 +82,11 @@ def room_of(tables: Tables, *, meet: bool = True) -> int:
     """
     system = tables.system
     meet = _may_meet(tables, meet)
-    chunks = int(tables.shapes[:, M.H_CHUNKS].max(initial=0))
+    chunks = int(tables.shapes[:, SHAPE.chunks].max(initial=0))
     active = min(chunks, system.collectives.active_chunks * len(system.network.dimensions))
     packets = 1
     for phase in (phase for recipe in tables.recipes for phase in recipe.phases):
-        if phase.algorithm == M.DIRECT and not (meet and meets(phase)):
+        if phase.algorithm == PhaseKind.DIRECT and not (meet and meets(phase)):
             most = phase.size - 1
             packets = max(packets, most if phase.window < 0 else min(phase.window, most))
     return tables.program.num_ranks * max(active * packets, 1) + 64
@@ -86,7 +122,7 @@ def machine_of(
     meet = _may_meet(tables, meet)
     shapes = tables.shapes.copy()
     if not meet:
-        shapes[:, M.H_WHOLE] = 0
+        shapes[:, SHAPE.whole] = 0
     if nodes is None:
         nodes = tables.nodes.copy()
     return _machine(tables, room, window, nodes, shapes, meet=meet)
@@ -102,16 +138,16 @@ def _machine(
     gather = _gathers(tables)  # by mail, as messages are
     by_message = gather or not meet or not all(meets(phase) for phase in phases_of_all)
     groups, members, meetings, mail = _group_tables(tables, window, by_message=by_message)
-    num_seats = int((groups[:, M.U_WINDOW] * groups[:, M.U_ROWS]).sum()) if meet else 1
-    stream_fields = M.STREAM_FIELDS if by_message else M.MEETING_STREAM_FIELDS
+    num_seats = int((groups[:, GROUP.window] * groups[:, GROUP.rows]).sum()) if meet else 1
+    stream_fields = len(STREAM) if by_message else STREAM.mail
     num_streams = _most_streams(tables, room, shapes)
     recipes, phases, num_phases = _recipe_tables(tables.recipes, system.collectives.queues)
-    programs, starts, steps = _step_tables(tables.recipes, phases)
+    programs, starts, step_rows = _step_tables(tables.recipes, phases)
     world = _world(tables, nodes, phases, meet=meet, gather=gather)
-    queues_of_rank = int(world[M.W_SETS] * world[M.W_WAYS] * world[M.W_QUEUES]) * len(dims)
+    queues_of_rank = int(world[WORLD.sets] * world[WORLD.ways] * world[WORLD.queues]) * len(dims)
     messages = 1 if nothing_contends(system) else room
-    has_lines = int(world[M.W_POLICY] != M.FIFO)
-    num_lines = int(groups[:, M.U_SIZE].sum()) * queues_of_rank * has_lines
+    has_lines = int(world[WORLD.policy] != QueuePolicy.FIFO)
+    num_lines = int(groups[:, GROUP.size].sum()) * queues_of_rank * has_lines
     return Machine(
         agenda=agenda_of(room, num_ranks),
         world=world,
@@ -121,7 +157,7 @@ def _machine(
         nodes=nodes,
         children=np.append(tables.children, 0),
         ready=np.zeros(nodes.shape[0] + 1, dtype=np.int64),
-        keys=_empty(max(tables.num_keys, 1), M.KEY_FIELDS, M.K_HEAD, M.K_TAIL, M.K_SENDS),
+        keys=_empty(max(tables.num_keys, 1), len(KEY), KEY.head, KEY.tail, KEY.sends),
         shapes=shapes,
         groups=groups,
         members=members,
@@ -129,24 +165,24 @@ def _machine(
         recipes=recipes,
         phases=phases,
         streams=np.zeros((num_streams, stream_fields), dtype=np.int64),
-        plans=np.zeros((num_streams, num_phases, 2), dtype=np.int32),
-        queues=_empty(num_ranks * queues_of_rank, M.QUEUE_FIELDS, M.Q_HEAD, M.Q_TAIL),
-        lines=_empty(max(num_lines, 1), M.LINE_FIELDS, M.X_FIRST, M.X_FULL, M.X_NEXT),
-        waiting=np.zeros((max(num_streams * has_lines, 1), M.WAITING_FIELDS), dtype=np.int64),
-        turns=np.zeros((num_ranks, len(dims), 3), dtype=np.int64),
+        plans=np.zeros((num_streams, num_phases, len(PLAN)), dtype=np.int32),
+        queues=_empty(num_ranks * queues_of_rank, len(QUEUE), QUEUE.head, QUEUE.tail),
+        lines=_empty(max(num_lines, 1), len(LINE), LINE.first, LINE.full, LINE.next),
+        waiting=np.zeros((max(num_streams * has_lines, 1), len(WAITER)), dtype=np.int64),
+        turns=np.zeros((num_ranks, len(dims), len(TURN)), dtype=np.int64),
         trees=np.zeros((num_ranks, len(COLLECTIVES) * len(dims)), dtype=np.int64),
         mail=mail,
-        seats=np.zeros((num_seats, M.SEAT_FIELDS), dtype=np.int64),
+        seats=np.zeros((num_seats, len(SEAT)), dtype=np.int64),
         here=np.zeros(num_seats * num_phases, dtype=np.int32),
-        messages=np.zeros((messages, M.MESSAGE_FIELDS), dtype=np.int64),
-        links=_empty(num_links, M.LINK_FIELDS, M.L_HEAD, M.L_TAIL),
-        servers=_empty(tables.num_servers, 3, M.V_HEAD, M.V_TAIL),
+        messages=np.zeros((messages, len(MESSAGE)), dtype=np.int64),
+        links=_empty(num_links, len(LINK), LINK.head, LINK.tail),
+        servers=_empty(tables.num_servers, len(SERVER), SERVER.head, SERVER.tail),
         sides=_sides(system, num_ranks),
-        todo=np.zeros((M.DEEPEST, 3), dtype=np.int64),
-        scratch=np.zeros((SCRATCH_ROWS, num_ranks), dtype=np.int64),
+        todo=np.zeros((DEEPEST, len(TODO)), dtype=np.int64),
+        scratch=np.zeros((len(SCRATCH), num_ranks), dtype=np.int64),
         programs=programs,
         starts=starts,
-        steps=steps,
+        step_rows=step_rows,
     )
 
 
@@ -155,14 +191,14 @@ def _most_streams(tables: Tables, room: int, shapes: Ints) -> int:
 
     A rank's next collective begins while the last stream of one is leaving; one at a time.
     """
-    some = bool(shapes.size and (shapes[:, M.H_WHOLE] == 0).any() and tables.recipes)
-    return tables.program.num_ranks * int(shapes[:, M.H_CHUNKS].max()) + room // 16 if some else 1
+    some = bool(shapes.size and (shapes[:, SHAPE.whole] == 0).any() and tables.recipes)
+    return tables.program.num_ranks * int(shapes[:, SHAPE.chunks].max()) + room // 16 if some else 1
 
 
 def _sides(system: System, num_ranks: int) -> Ints:
     """Give the sides of each rank's two buses, where these are looked at."""
-    sides = _empty(4 * num_ranks if system.bus else 1, M.SIDE_FIELDS, M.B_SENDS, M.B_RECEIVES)
-    sides[:, M.B_REDUCTIONS] = -1
+    sides = _empty(4 * num_ranks if system.bus else 1, len(SIDE), SIDE.sends, SIDE.receives)
+    sides[:, SIDE.reductions] = -1
     return sides
 
 
@@ -182,36 +218,37 @@ def _gathers(tables: Tables) -> bool:
 
 def _world(tables: Tables, nodes: Ints, phases: Ints, *, meet: bool, gather: bool) -> Ints:
     """Give the numbers that hold for all of a simulation."""
-    system, world = tables.system, np.zeros(M.WORLD_FIELDS, dtype=np.int64)
-    world[M.W_RANKS], world[M.W_QUEUES] = system.network.num_ranks, system.collectives.queues
-    world[M.W_ALIKE], world[M.W_MEET] = int(tables.stands_for_all), int(meet)
-    world[M.W_LIMIT] = -(-system.collectives.active_chunks // system.collectives.queues)
-    world[M.W_AWARE] = int(system.network.congestion)
-    world[M.W_RENDEZVOUS] = int(system.network.rendezvous)
-    world[M.W_COMPAT] = int(system.compat == "astra-sim")
-    world[M.W_WAYS] = 2 if phases[:, :, M.P_BOTH].any() else 1
-    world[M.W_GATHER], world[M.W_POLICY] = int(gather), policy_of(system)
-    world[M.W_START] = 0 if system.compat else system.collectives.start_time
-    world[M.W_ORDERED] = int(not system.compat and not gather)
-    of_slots = nodes[nodes[:, M.N_KIND] == M.COLLECTIVE, M.N_SLOT]
+    system, world = tables.system, np.zeros(len(WORLD), dtype=np.int64)
+    world[WORLD.ranks], world[WORLD.queues] = system.network.num_ranks, system.collectives.queues
+    world[WORLD.alike], world[WORLD.meet] = int(tables.stands_for_all), int(meet)
+    world[WORLD.limit] = -(-system.collectives.active_chunks // system.collectives.queues)
+    world[WORLD.aware] = int(system.network.congestion)
+    world[WORLD.rendezvous] = int(system.network.rendezvous)
+    world[WORLD.rounds_down] = world[WORLD.lowest_only] = int(system.compat == "astra-sim")
+    world[WORLD.relays_parts] = world[WORLD.issues_late] = int(system.compat == "astra-sim")
+    world[WORLD.ways] = 2 if phases[:, :, PHASE.both].any() else 1
+    world[WORLD.gather], world[WORLD.policy] = int(gather), policy_of(system)
+    world[WORLD.start] = 0 if system.compat else system.collectives.start_time
+    world[WORLD.ordered] = int(not system.compat and not gather)
+    of_slots = nodes[nodes[:, NODE.kind] == NodeKind.COLLECTIVE, NODE.slot]
     several = not system.compat and of_slots.size and (of_slots != of_slots[0]).any()
-    world[M.W_SETS] = M.NUM_SLOTS if several and not gather else 1
+    world[WORLD.sets] = NUM_SLOTS if several and not gather else 1
     if bus := system.bus:
-        world[M.W_BUS], world[M.W_LATENCY], world[M.W_OVERHEAD] = 1, bus.latency, bus.overhead
-        world[M.W_PAUSE], world[M.W_REDUCTION] = bus.pause, bus.reduction
+        world[WORLD.bus], world[WORLD.latency], world[WORLD.overhead] = 1, bus.latency, bus.overhead
+        world[WORLD.pause], world[WORLD.reduction] = bus.pause, bus.reduction
     return world
 
 
 def _ranks(tables: Tables, nodes: Ints) -> Ints:
     """Give the ranks, and where the nodes of each slot wait that are ready."""
     num_ranks = tables.program.num_ranks
-    ranks = np.zeros((num_ranks, M.RANK_FIELDS), dtype=np.int64)
-    ranks[:, M.R_LEFT] = np.diff(tables.program.first)
-    ranks[:, M.R_FINISH] = ranks[:, M.R_DEFERRED] = -1
-    by_slot = nodes[:, M.N_RANK] * M.NUM_SLOTS + nodes[:, M.N_SLOT]
-    of_slot = np.bincount(by_slot, minlength=num_ranks * M.NUM_SLOTS)
+    ranks = np.zeros((num_ranks, len(RANK)), dtype=np.int64)
+    ranks[:, RANK.left] = np.diff(tables.program.first)
+    ranks[:, RANK.finish] = ranks[:, RANK.deferred] = -1
+    by_slot = nodes[:, NODE.rank] * NUM_SLOTS + nodes[:, NODE.slot]
+    of_slot = np.bincount(by_slot, minlength=num_ranks * NUM_SLOTS)
     base = np.cumsum(of_slot) - of_slot
-    ranks[:, M.R_BASE : M.R_BASE + M.NUM_SLOTS] = base.reshape(num_ranks, M.NUM_SLOTS)
+    ranks[:, RANK.base : RANK.base + NUM_SLOTS] = base.reshape(num_ranks, NUM_SLOTS)
     return ranks
 
 
@@ -226,16 +263,16 @@ def agenda_of(room: int, num_ranks: int) -> Agenda:
     size = 1 << (2 * room - 1).bit_length()
     bits = (num_ranks - 1).bit_length()
     spread = max(size.bit_length() - 1 - bits, 2)
-    counters = np.zeros(NUM_COUNTERS, dtype=np.int64)
-    counters[[M.FREE_STREAM, M.FREE_MESSAGE]] = -1
-    counters[LIST_BITS], counters[LIST_SPREAD] = bits, spread
-    counters[TIMES] = min(size, _FEW_TIMES)
+    counters = np.zeros(len(COUNTER), dtype=np.int64)
+    counters[[COUNTER.free_stream, COUNTER.free_message]] = -1
+    counters[COUNTER.list_bits], counters[COUNTER.list_spread] = bits, spread
+    counters[COUNTER.times] = min(size, _FEW_TIMES)
     return Agenda(
-        entries=np.zeros((2 * room * BLOCK, 2), dtype=np.int64),
-        times=np.zeros((2 * size, 3), dtype=np.int64),
+        entries=np.zeros((2 * room * BLOCK, len(ENTRY)), dtype=np.int64),
+        times=np.zeros((2 * size, len(TIME)), dtype=np.int64),
         heap=np.zeros(size, dtype=np.int64),
-        lists=np.zeros((1 << (bits + spread), 2), dtype=np.int64),
-        more=np.zeros((2 * room, 4), dtype=np.int64),
+        lists=np.zeros((1 << (bits + spread), len(CALLBACKS)), dtype=np.int64),
+        more=np.zeros((2 * room, len(CALLBACK)), dtype=np.int64),
         counters=counters,
     )
 
@@ -243,8 +280,8 @@ def agenda_of(room: int, num_ranks: int) -> Agenda:
 def _dimensions(system: System) -> tuple[Ints, Floats, int]:
     dimensions = system.network.dimensions
     num_ranks = system.network.num_ranks
-    dims = np.zeros((len(dimensions), M.DIM_FIELDS), dtype=np.int64)
-    rates = np.zeros((len(dimensions) + 1, 2), dtype=np.float64)
+    dims = np.zeros((len(dimensions), len(DIM)), dtype=np.int64)
+    rates = np.zeros((len(dimensions) + 1, len(RATE)), dtype=np.float64)
     stride, links = 1, 0
     for d, dimension in enumerate(dimensions):
         dims[d] = _TOPOLOGY[dimension.topology], dimension.size, stride, links
@@ -252,9 +289,9 @@ def _dimensions(system: System) -> tuple[Ints, Floats, int]:
         per_rank = dimension.size if dimension.topology == "fully-connected" else 2
         links += num_ranks * per_rank
         stride *= dimension.size
-    rates[-1, 0] = system.compute.memory_bandwidth / 1e9
+    rates[-1, RATE.bandwidth] = system.compute.memory_bandwidth / 1e9
     if system.bus:
-        rates[-1, 1] = system.bus.gap
+        rates[-1, RATE.latency] = system.bus.gap
     return dims, rates, links if system.network.congestion else 1
 
 
@@ -267,27 +304,29 @@ def _group_tables(
     if tables.stands_for_all:
         regions = regions // sizes
     need = windows * regions * int(by_message)
-    groups = np.zeros((sizes.size, M.GROUP_FIELDS), dtype=np.int64)
-    groups[:, M.U_MEMBERS] = np.cumsum(sizes) - sizes
-    groups[:, M.U_SIZE], groups[:, M.U_REGION] = sizes, regions
-    groups[:, M.U_WINDOW], groups[:, M.U_MAIL] = windows, np.cumsum(need) - need
-    groups[:, M.U_MEETINGS] = np.cumsum(windows) - windows
-    groups[:, M.U_ROWS] = tables.group_rows
-    groups[:, M.U_SEATS] = np.cumsum(windows * tables.group_rows) - windows * tables.group_rows
+    groups = np.zeros((sizes.size, len(GROUP)), dtype=np.int64)
+    groups[:, GROUP.members] = np.cumsum(sizes) - sizes
+    groups[:, GROUP.size], groups[:, GROUP.region] = sizes, regions
+    groups[:, GROUP.window], groups[:, GROUP.mail] = windows, np.cumsum(need) - need
+    groups[:, GROUP.meetings] = np.cumsum(windows) - windows
+    groups[:, GROUP.rows] = tables.group_rows
+    groups[:, GROUP.seats] = np.cumsum(windows * tables.group_rows) - windows * tables.group_rows
     # of one rank that stands for all, only its own row is looked at
-    members = np.zeros((1 if tables.stands_for_all else int(sizes.sum()), 4), dtype=np.int64)
+    members = np.zeros(
+        (1 if tables.stands_for_all else int(sizes.sum()), len(MEMBER)), dtype=np.int64
+    )
     if not tables.stands_for_all:
-        members[:, 0] = np.concatenate(tables.group_members)
-    meetings = np.zeros((int(windows.sum()), M.MEETING_FIELDS), dtype=np.int64)
-    meetings[:, M.T_NUMBER] = -1
-    mail = _empty(int(need.sum()) + 1, M.MAIL_FIELDS, M.M_STREAM, M.M_SENDS)
+        members[:, MEMBER.rank] = np.concatenate(tables.group_members)
+    meetings = np.zeros((int(windows.sum()), len(MEETING)), dtype=np.int64)
+    meetings[:, MEETING.number] = -1
+    mail = _empty(int(need.sum()) + 1, len(MAIL), MAIL.stream, MAIL.sends)
     return groups, members, meetings, mail
 
 
 def _recipe_tables(recipes: tuple[Recipe, ...], num_queues: int) -> tuple[Ints, Ints, int]:
     num_phases = max([1, *(len(recipe.phases) for recipe in recipes)])
-    table = np.zeros((max(len(recipes), 1), M.RECIPE_FIELDS), dtype=np.int64)
-    phases = np.zeros((max(len(recipes), 1), num_phases, M.PHASE_FIELDS), dtype=np.int64)
+    table = np.zeros((max(len(recipes), 1), len(RECIPE)), dtype=np.int64)
+    phases = np.zeros((max(len(recipes), 1), num_phases, len(PHASE)), dtype=np.int64)
     for k, recipe in enumerate(recipes):
         table[k] = len(recipe.phases), recipe.num_slots, recipe.delay, int(recipe.is_group)
         for p, phase in enumerate(recipe.phases):
@@ -295,12 +334,12 @@ def _recipe_tables(recipes: tuple[Recipe, ...], num_queues: int) -> tuple[Ints, 
             before = [
                 other for other in recipe.phases[:p] if max(other.dim, 0) == max(phase.dim, 0)
             ]
-            phases[k, p, : M.P_STEPS] = (
+            phases[k, p, : PHASE.steps] = (
                 phase.dim, phase.comm, phase.half, phase.algorithm, phase.window, phase.tree,
-                phase.size, phase.stride, int(phase.share * M.WHOLE_LINK),
-                M.BY_HOPS if phase.far else ceil(phase.pace * M.NS_PER_BYTE), int(phase.both),
+                phase.size, phase.stride, int(phase.share * WHOLE_LINK),
+                BY_HOPS if phase.far else ceil(phase.pace * NS_PER_BYTE), int(phase.both),
             )  # fmt: skip
-            phases[k, p, M.P_BEFORE] = len(before) if num_queues == 1 else 0
+            phases[k, p, PHASE.before] = len(before) if num_queues == 1 else 0
     return table, phases, num_phases
 
 
@@ -315,15 +354,15 @@ def _step_tables(recipes: tuple[Recipe, ...], phases: Ints) -> tuple[Ints, Ints,
                 places[id(steps[0])] = len(found)
                 found += steps
             if steps:
-                phases[k, p, M.P_STEPS] = places[id(steps[0])]
-                phases[k, p, M.P_TREES] = len(steps)
-    programs = np.zeros((max(len(found), 1), M.PROGRAM_FIELDS), dtype=np.int64)
+                phases[k, p, PHASE.steps] = places[id(steps[0])]
+                phases[k, p, PHASE.trees] = len(steps)
+    programs = np.zeros((max(len(found), 1), len(PROGRAM)), dtype=np.int64)
     num_starts = num_rows = 0
-    starts = [np.zeros((1, 2), dtype=np.int64)] if not found else []
-    rows = [np.zeros((1, M.STEP_FIELDS), dtype=np.int64)] if not found else []
+    starts = [np.zeros((1, len(START)), dtype=np.int64)] if not found else []
+    rows = [np.zeros((1, len(STEP)), dtype=np.int64)] if not found else []
     for k, steps_of_one in enumerate(found):
         table, of_member = steps_of_one.rows.copy(), steps_of_one.starts.copy()
-        for column in (table[:, M.E_FROM], table[:, M.E_NEXT], of_member[:, 0]):
+        for column in (table[:, STEP.source], table[:, STEP.next], of_member[:, START.first]):
             column[column >= 0] += num_rows
         programs[k] = num_starts, num_rows, num_rows + len(table), int(steps_of_one.is_piped)
         num_starts, num_rows = num_starts + len(of_member), num_rows + len(table)

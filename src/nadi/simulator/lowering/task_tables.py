@@ -16,7 +16,8 @@ from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.collectives.recipes import chunks_of, recipe_of
 from nadi.simulator.collectives.shortcuts import is_whole, nothing_contends
 from nadi.simulator.distinct_rows import number_rows
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import NodeKind, QueuePolicy, Slot
+from nadi.simulator.engine.machine_state import NODE, SHAPE
 from nadi.simulator.machine.system import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
 from nadi.simulator.work.ordered_lanes import (
     in_lanes,
@@ -83,13 +84,13 @@ def tables_of(
         )  # fmt: skip
     if system.slots == "device":
         program = in_lanes(program)
-    nodes = np.zeros((program.num_nodes, M.NODE_FIELDS), dtype=np.int64)
-    nodes[:, M.N_RANK] = program.rank
-    nodes[:, M.N_FIRST], nodes[:, M.N_LAST] = program.first_child[:-1], program.first_child[1:]
-    nodes[:, M.N_WAITS] = np.bincount(program.children, minlength=program.num_nodes)
-    nodes[:, M.N_START] = nodes[:, M.N_END] = nodes[:, M.N_CAUSE] = -1
-    nodes[:, M.N_NUMBER] = -1
-    nodes[:, M.N_SLOT] = program.slot if program.lane is None else slots_beside_lanes(program)
+    nodes = np.zeros((program.num_nodes, len(NODE)), dtype=np.int64)
+    nodes[:, NODE.rank] = program.rank
+    nodes[:, NODE.first], nodes[:, NODE.last] = program.first_child[:-1], program.first_child[1:]
+    nodes[:, NODE.waits] = np.bincount(program.children, minlength=program.num_nodes)
+    nodes[:, NODE.start] = nodes[:, NODE.end] = nodes[:, NODE.cause] = -1
+    nodes[:, NODE.number] = -1
+    nodes[:, NODE.slot] = program.slot if program.lane is None else slots_beside_lanes(program)
     groups = _Groups(program, num_ranks)
     _set_delays(program, system, nodes)
     num_servers = _set_accesses(program, system, nodes)
@@ -112,15 +113,15 @@ def _set_delays(program: Program, system: System, nodes: Ints) -> None:
     duration = program.duration
     if system.compat:  # which reads microseconds
         duration = (duration + 500) // 1000 * 1000
-    nodes[:, M.N_TIME] = np.maximum(duration, 1 if system.slots == "astra-sim" else 0)
+    nodes[:, NODE.time] = np.maximum(duration, 1 if system.slots == "astra-sim" else 0)
     kind = program.kind
-    nodes[:, M.N_KIND] = M.DELAY
-    nodes[kind == _KIND["INVALID"], M.N_KIND] = M.INSTANT
+    nodes[:, NODE.kind] = NodeKind.DELAY
+    nodes[kind == _KIND["INVALID"], NODE.kind] = NodeKind.INSTANT
     if system.compute.replay_only:
         return
     metadata = np.flatnonzero(kind == _KIND["METADATA"])
     if metadata.size:
-        nodes[metadata, M.N_KIND] = M.INSTANT
+        nodes[metadata, NODE.kind] = NodeKind.INSTANT
         if system.compat:
             _refuse(program, metadata[0], "a METADATA node stops ASTRA-sim")
     if system.compute.roofline:
@@ -159,8 +160,8 @@ def _set_roofline(program: Program, system: System, nodes: Ints) -> None:
         time = np.where(instant, 0, seconds * 1e9)
     if not (time < _LONGEST).all():
         _refuse(program, chosen[int(np.argmax(time >= _LONGEST))], "it takes more than 146 years")
-    nodes[chosen, M.N_TIME] = time.astype(np.int64)
-    nodes[chosen[instant], M.N_KIND] = M.INSTANT
+    nodes[chosen, NODE.time] = time.astype(np.int64)
+    nodes[chosen[instant], NODE.kind] = NodeKind.INSTANT
 
 
 def _set_accesses(program: Program, system: System, nodes: Ints) -> int:
@@ -177,12 +178,12 @@ def _set_accesses(program: Program, system: System, nodes: Ints) -> int:
         )  # fmt: skip
     size = np.maximum(program.tensor_bytes[chosen], 0)
     transfer = size // memory.bandwidth if memory.bandwidth else 0
-    nodes[chosen, M.N_TIME] = memory.latency + transfer
+    nodes[chosen, NODE.time] = memory.latency + transfer
     if memory.kind == "per-rank":
         return 1
-    nodes[chosen, M.N_KIND] = M.ACCESS
+    nodes[chosen, NODE.kind] = NodeKind.ACCESS
     if memory.kind == "per-node":
-        nodes[chosen, M.N_KEY] = program.rank[chosen] // memory.ranks_per_node
+        nodes[chosen, NODE.key] = program.rank[chosen] // memory.ranks_per_node
     return program.num_ranks
 
 
@@ -191,7 +192,7 @@ def _set_accesses(program: Program, system: System, nodes: Ints) -> int:
 
 def _set_messages(program: Program, nodes: Ints) -> int:
     """Give sends and receives the number that they are matched by; gives how many there are."""
-    replayed = nodes[:, M.N_KIND] == M.DELAY
+    replayed = nodes[:, NODE.kind] == NodeKind.DELAY
     is_send = (program.kind == _KIND["COMM_SEND"]) & replayed
     is_receive = (program.kind == _KIND["COMM_RECV"]) & replayed
     chosen = np.flatnonzero(is_send | is_receive)
@@ -212,9 +213,9 @@ def _set_messages(program: Program, nodes: Ints) -> int:
     tag = np.maximum(program.tag[chosen], 0)
     src, dst = np.where(sends, own, peer), np.where(sends, peer, own)
     key, _ = number_rows([tag, src, dst, size])
-    nodes[chosen, M.N_KIND] = np.where(sends, M.SEND, M.RECEIVE)
-    nodes[chosen, M.N_PEER], nodes[chosen, M.N_SIZE] = peer, size
-    nodes[chosen, M.N_KEY] = key
+    nodes[chosen, NODE.kind] = np.where(sends, NodeKind.SEND, NodeKind.RECEIVE)
+    nodes[chosen, NODE.peer], nodes[chosen, NODE.size] = peer, size
+    nodes[chosen, NODE.key] = key
     return int(key.max()) + 1
 
 
@@ -242,21 +243,21 @@ def _set_custom(
     children = program.children
     for comm_type, own in sorted(custom.items()):
         chosen = (program.comm_type == COMM_TYPES.index(comm_type)) & (program.group < 0)
-        chosen &= nodes[: program.num_nodes, M.N_KIND] == M.DELAY
+        chosen &= nodes[: program.num_nodes, NODE.kind] == NodeKind.DELAY
         wholes = np.flatnonzero(chosen)
         if not wholes.size or system.compute.replay_only:
             continue
         rows, keys = _custom_rows(own, program.num_ranks, comm_type)
-        rows[:, M.N_KEY] += num_keys
+        rows[:, NODE.key] += num_keys
         num_keys += keys
         rank = program.rank[wholes]
         count = np.diff(own.first)[rank]
         start = nodes.shape[0] + np.cumsum(count) - count
-        nodes[wholes, M.N_KIND], nodes[wholes, M.N_SIZE] = M.CUSTOM, start
-        nodes[wholes, M.N_LEFT] = count
+        nodes[wholes, NODE.kind], nodes[wholes, NODE.size] = NodeKind.CUSTOM, start
+        nodes[wholes, NODE.left] = count
         row = np.arange(count.sum()) + np.repeat(own.first[rank] - start + nodes.shape[0], count)
         more = rows[row]
-        more[:, M.N_PARENT] = np.repeat(wholes + 1, count)
+        more[:, NODE.parent] = np.repeat(wholes + 1, count)
         # the dependencies of each use are its own
         of_rank = own.first_child[own.first]
         edges = np.diff(of_rank)[rank]
@@ -264,8 +265,8 @@ def _set_custom(
         entry = np.arange(ends[-1]) - np.repeat(ends - edges - of_rank[rank], edges)
         shift = np.repeat(start - own.first[rank], edges)
         moved = np.repeat(children.size + ends - edges - of_rank[rank], count)
-        more[:, M.N_FIRST] += moved
-        more[:, M.N_LAST] += moved
+        more[:, NODE.first] += moved
+        more[:, NODE.last] += moved
         children = np.concatenate([children, own.children[entry] + shift])
         nodes = np.concatenate([nodes, more])
     return nodes, children, num_keys
@@ -283,12 +284,12 @@ def _custom_rows(own: Program, num_ranks: int, comm_type: str) -> tuple[Ints, in
             own, int(np.argmin(np.isin(own.kind, known))),
             f"in the traces of {comm_type} there are computations, sends and receives only",
         )  # fmt: skip
-    rows = np.zeros((own.num_nodes, M.NODE_FIELDS), dtype=np.int64)
-    rows[:, M.N_RANK], rows[:, M.N_KIND], rows[:, M.N_SLOT] = own.rank, M.DELAY, M.NO_SLOT
-    rows[:, M.N_TIME] = np.maximum(own.duration, 1)
-    rows[:, M.N_FIRST], rows[:, M.N_LAST] = own.first_child[:-1], own.first_child[1:]
-    rows[:, M.N_WAITS] = np.bincount(own.children, minlength=own.num_nodes)
-    rows[:, M.N_START] = rows[:, M.N_END] = rows[:, M.N_CAUSE] = -1
+    rows = np.zeros((own.num_nodes, len(NODE)), dtype=np.int64)
+    rows[:, NODE.rank], rows[:, NODE.kind], rows[:, NODE.slot] = own.rank, NodeKind.DELAY, Slot.NONE
+    rows[:, NODE.time] = np.maximum(own.duration, 1)
+    rows[:, NODE.first], rows[:, NODE.last] = own.first_child[:-1], own.first_child[1:]
+    rows[:, NODE.waits] = np.bincount(own.children, minlength=own.num_nodes)
+    rows[:, NODE.start] = rows[:, NODE.end] = rows[:, NODE.cause] = -1
     return rows, _set_messages(own, rows)
 
 
@@ -352,27 +353,29 @@ def _set_collectives(
     """Say how each collective is done; gives their shapes and recipes."""
     chosen = _simulated(program, system, nodes, groups)
     if not chosen.size:
-        return np.zeros((1, M.SHAPE_FIELDS), dtype=np.int64), ()
+        return np.zeros((1, len(SHAPE)), dtype=np.int64), ()
     is_barrier = program.comm_type[chosen] == _COMM_TYPE["barrier"]
     columns = [
         program.comm_type[chosen],
         np.where(is_barrier, 1, np.maximum(program.comm_bytes[chosen], 0)),
         program.involved[chosen],
-        _alike(system, groups)[nodes[chosen, M.N_PEER]],
+        _alike(system, groups)[nodes[chosen, NODE.peer]],
         _roots(program, nodes, groups, chosen),
     ]
     shape, first = number_rows(columns)
-    nodes[chosen, M.N_KIND], nodes[chosen, M.N_KEY] = M.COLLECTIVE, shape
+    nodes[chosen, NODE.kind], nodes[chosen, NODE.key] = NodeKind.COLLECTIVE, shape
     # collectives of the host's slot may run beside others, and share queues with them
     may_meet = nothing_contends(system) and system.collectives.queues == 1
     if program.lane is None:
         may_meet = may_meet and not program.is_cpu[chosen].any()
     else:
-        nodes[chosen, M.N_NUMBER] = numbers_in_groups(program, nodes[chosen, M.N_PEER], chosen)
+        nodes[chosen, NODE.number] = numbers_in_groups(program, nodes[chosen, NODE.peer], chosen)
         # what starts on all members at once does not go on from each member's end
-        may_meet = may_meet and policy_of(system) == M.FIFO and is_one_at_a_time(program, chosen)
-        if policy_of(system) == M.EXPLICIT:
-            nodes[chosen, M.N_SIZE] = program.priority[chosen]
+        may_meet = (
+            may_meet and policy_of(system) == QueuePolicy.FIFO and is_one_at_a_time(program, chosen)
+        )
+        if policy_of(system) == QueuePolicy.EXPLICIT:
+            nodes[chosen, NODE.size] = program.priority[chosen]
     names = [program.describe(node) for node in chosen[first].tolist()]
     kinds = zip(*(column[first].tolist() for column in columns), strict=True)
     return _shapes(system, groups, list(kinds), names, may_meet=may_meet)
@@ -380,7 +383,7 @@ def _set_collectives(
 
 def _simulated(program: Program, system: System, nodes: Ints, groups: _Groups) -> Ints:
     """Choose the collectives that do not take their recorded time, and find their groups."""
-    replayed = nodes[: program.num_nodes, M.N_KIND] == M.DELAY
+    replayed = nodes[: program.num_nodes, NODE.kind] == NodeKind.DELAY
     chosen = np.flatnonzero((program.kind == _KIND["COMM_COLL"]) & replayed)
     if system.compute.replay_only:
         return chosen[:0]
@@ -393,7 +396,7 @@ def _simulated(program: Program, system: System, nodes: Ints, groups: _Groups) -
         return chosen
     # what nobody else takes part in, or nobody whose trace is here, as long as recorded
     sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
-    met: Bools = sizes[nodes[chosen, M.N_PEER]] > 1
+    met: Bools = sizes[nodes[chosen, NODE.peer]] > 1
     return np.asarray(chosen[met | (program.duration[chosen] <= 0)])
 
 
@@ -402,7 +405,7 @@ def _shapes(
     may_meet: bool,
 ) -> tuple[Ints, tuple[Recipe, ...]]:  # fmt: skip
     """Say how each kind is done: its type, bytes, dimensions, group and root; gives all recipes."""
-    shapes = np.zeros((len(kinds), M.SHAPE_FIELDS), dtype=np.int64)
+    shapes = np.zeros((len(kinds), len(SHAPE)), dtype=np.int64)
     recipes: dict[Recipe, int] = {}
     found: dict[tuple[int, ...], Recipe] = {}
     for k, (code, size, involved, group, root) in enumerate(kinds):
@@ -459,7 +462,7 @@ def _roots(program: Program, nodes: Ints, groups: _Groups, chosen: Ints) -> Ints
     places = np.zeros(chosen.size, dtype=np.int64)
     for k in np.flatnonzero(stated >= 0).tolist():
         root = int(stated[k])
-        places[k] = groups.place(int(nodes[chosen[k], M.N_PEER]), root)
+        places[k] = groups.place(int(nodes[chosen[k], NODE.peer]), root)
         if places[k] < 0 or root >= program.num_ranks:
             _refuse(program, int(chosen[k]), f"its root, rank {root}, is not in its group")
     return places
@@ -484,27 +487,27 @@ def _set_groups(
             )  # fmt: skip
         numbers.append(number)
         places.append(place)
-    nodes[chosen, M.N_PEER] = np.array(numbers, dtype=np.int64)[of_node]
-    nodes[chosen, M.N_MEMBER] = np.array(places, dtype=np.int64)[of_node]
+    nodes[chosen, NODE.peer] = np.array(numbers, dtype=np.int64)[of_node]
+    nodes[chosen, NODE.member] = np.array(places, dtype=np.int64)[of_node]
 
 
 def _mail(
     nodes: Ints, shapes: Ints, recipes: tuple[Recipe, ...], groups: _Groups
 ) -> tuple[Ints, Ints, Ints]:
     """Give how many collectives each group has, and how much mail and seats one of them needs."""
-    chosen = nodes[:, M.N_KIND] == M.COLLECTIVE
-    group, shape = nodes[chosen, M.N_PEER], nodes[chosen, M.N_KEY]
+    chosen = nodes[:, NODE.kind] == NodeKind.COLLECTIVE
+    group, shape = nodes[chosen, NODE.peer], nodes[chosen, NODE.key]
     sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
     first = np.cumsum(sizes) - sizes
-    of_member = np.bincount(first[group] + nodes[chosen, M.N_MEMBER], minlength=int(sizes.sum()))
+    of_member = np.bincount(first[group] + nodes[chosen, NODE.member], minlength=int(sizes.sum()))
     counts = np.maximum.reduceat(of_member, first)
     regions = np.zeros(sizes.size, dtype=np.int64)
     rows = np.zeros(sizes.size, dtype=np.int64)
     if not recipes:
         return counts, regions, rows
-    phases = np.array([len(r.phases) for r in recipes], dtype=np.int64)[shapes[:, M.H_RECIPE]]
-    slots = np.array([r.num_slots for r in recipes], dtype=np.int64)[shapes[:, M.H_RECIPE]]
-    need = shapes[:, M.H_CHUNKS] * phases
+    phases = np.array([len(r.phases) for r in recipes], dtype=np.int64)[shapes[:, SHAPE.recipe]]
+    slots = np.array([r.num_slots for r in recipes], dtype=np.int64)[shapes[:, SHAPE.recipe]]
+    need = shapes[:, SHAPE.chunks] * phases
     np.maximum.at(regions, group, (need * slots)[shape] * sizes[group])
-    np.maximum.at(rows, group, shapes[:, M.H_CHUNKS][shape] * sizes[group])
+    np.maximum.at(rows, group, shapes[:, SHAPE.chunks][shape] * sizes[group])
     return counts, regions, rows

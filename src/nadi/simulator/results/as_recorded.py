@@ -17,7 +17,8 @@ from nadi.graph.windows import choose_window
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import COMM_TYPES, DEVICE_WORK, ISSUES, MATCHES, NODE_KINDS
 from nadi.model.trace import Job, Trace
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import NodeKind, Slot
+from nadi.simulator.engine.machine_state import NUM_SLOTS, SHAPE
 from nadi.simulator.results.meetings import Meetings, Messages, meetings_of, messages_of_nodes
 from nadi.simulator.simulation import Simulation
 from nadi.simulator.work.program import Program
@@ -80,7 +81,7 @@ def _places(program: Program) -> dict[str, Ints]:
     free_thread, free_stream = _first_free(program)
     thread = np.where(is_host, free_thread, -1)
     device = np.where(is_host, -1, 0)
-    stream = np.where(is_host, -1, free_stream + slot - M.COMP)
+    stream = np.where(is_host, -1, free_stream + slot - Slot.COMP)
     if program.lane is not None:
         own = program.column("stream")
         on_stream = (program.lane >= 0) & ~is_host & (own >= 0)
@@ -237,8 +238,8 @@ def _slot_order(simulation: Simulation) -> tuple[Ints, Ints]:
     What takes no time is left out: its order among what begins at the same time is not known.
     """
     slot = simulation.trail.slot[: simulation.program.num_nodes]
-    lasts = np.flatnonzero((simulation.end > simulation.start) & (slot != M.NO_SLOT))
-    place = simulation.program.rank[lasts] * M.NUM_SLOTS + slot[lasts]
+    lasts = np.flatnonzero((simulation.end > simulation.start) & (slot != Slot.NONE))
+    place = simulation.program.rank[lasts] * NUM_SLOTS + slot[lasts]
     order = np.lexsort((simulation.start[lasts], place))
     same = np.diff(place[order]) == 0
     return lasts[order[:-1][same]], lasts[order[1:][same]]
@@ -309,7 +310,7 @@ def _meeting_edges(
 def _roles(simulation: Simulation, node: Ints) -> tuple[Bools, Bools, Bools]:
     """Tell whether data goes from a root, or to one, and which nodes are their collective's."""
     trail, comm_type = simulation.trail, simulation.program.comm_type[node]
-    met = trail.kind[node] == M.COLLECTIVE
+    met = trail.kind[node] == NodeKind.COLLECTIVE
     is_from, is_to = (
         met & np.isin(comm_type, [COMM_TYPES.index(name) for name in names])
         for names in (("broadcast", "scatter"), ("reduce", "gather"))
@@ -317,7 +318,7 @@ def _roles(simulation: Simulation, node: Ints) -> tuple[Bools, Bools, Bools]:
     root = np.full(node.size, -1)
     for group, members in enumerate(trail.group_members):
         mine = np.flatnonzero(met & (trail.peer[node] == group))
-        root[mine] = members[trail.shapes[trail.key[node[mine]], M.H_ROOT]]
+        root[mine] = members[trail.shapes[trail.key[node[mine]], SHAPE.root]]
     return is_from, is_to, root == trail.rank[node]
 
 
@@ -353,7 +354,7 @@ def _message_edges(
 def _access_edges(simulation: Simulation, op: Ints) -> tuple[list[Edges], Ints]:
     """Let accesses to remote memory wait for their server; gives these nodes too."""
     trail = simulation.trail
-    nodes = np.flatnonzero(trail.kind[: simulation.program.num_nodes] == M.ACCESS)
+    nodes = np.flatnonzero(trail.kind[: simulation.program.num_nodes] == NodeKind.ACCESS)
     order = np.lexsort((simulation.start[nodes], simulation.end[nodes], trail.key[nodes]))
     nodes = nodes[order]
     own, time = op[nodes], trail.time[nodes]

@@ -12,17 +12,18 @@ from nadi.model.arrays import Bools, Floats, Ints
 from nadi.model.schema import COLLECTIVE_TIMES, COMM_TYPES
 from nadi.simulator.collectives.least_time import UNKNOWN, least_time
 from nadi.simulator.collectives.phases import Recipe
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import NodeKind, PhaseKind
+from nadi.simulator.engine.machine_state import SHAPE
 from nadi.simulator.results.meetings import meetings_of
 from nadi.simulator.simulation import Simulation
 
 __all__ = ["collective_times", "sum_by_group", "sum_by_type"]
 
 _ALGORITHMS = {
-    M.RING: "ring",
-    M.DIRECT: "direct",
-    M.HALVING_DOUBLING: "halvingDoubling",
-    M.TREE: "doubleBinaryTree",
+    PhaseKind.RING: "ring",
+    PhaseKind.DIRECT: "direct",
+    PhaseKind.HALVING_DOUBLING: "halvingDoubling",
+    PhaseKind.TREE: "doubleBinaryTree",
 }
 _OWN_TRACE = "own trace"
 
@@ -63,7 +64,9 @@ def collective_times(simulation: Simulation) -> pl.DataFrame:
     time = found.end - found.last_entry
     whole, factor = _volumes(comm_type, size, members)
     bandwidth = _quotient(whole, time, (time > 0) & (whole > 0))
-    met = trail.kind[node] == M.COLLECTIVE  # others are traces of their own, counted in order
+    met = (
+        trail.kind[node] == NodeKind.COLLECTIVE
+    )  # others are traces of their own, counted in order
     # a group of all ranks is the same as none, whatever its name
     group = np.where(met & (trail.peer[node] > 0), program.group[node] + 1, 0)
     columns = {
@@ -140,7 +143,7 @@ class _Shapes(NamedTuple):
 def _shapes(simulation: Simulation, node: Ints, size: Ints) -> _Shapes:
     """Look at each shape of a group once; what is a trace of its own comes as one more."""
     trail, num_ranks = simulation.trail, simulation.cycles.size
-    own_trace = trail.kind[node] != M.COLLECTIVE
+    own_trace = trail.kind[node] != NodeKind.COLLECTIVE
     pair = trail.key[node] * len(trail.group_members) + trail.peer[node]
     pair[own_trace] = -1
     different, first, which = np.unique(pair, return_index=True, return_inverse=True)
@@ -153,7 +156,7 @@ def _shapes(simulation: Simulation, node: Ints, size: Ints) -> _Shapes:
             lowest.append(np.zeros(1, dtype=np.int64))
             continue
         shape, group = divmod(code, len(trail.group_members))
-        recipe = trail.recipes[trail.shapes[shape, M.H_RECIPE]]
+        recipe = trail.recipes[trail.shapes[shape, SHAPE.recipe]]
         ranks = trail.group_members[group]
         lowest.append(ranks[:1] if group else _lowest(simulation, recipe))
         members.append(ranks.size if group else num_ranks // lowest[-1].size)

@@ -15,7 +15,8 @@ from nadi.simulator.collectives.phase_messages import messages_of, sends_by_step
 from nadi.simulator.collectives.phases import Phase
 from nadi.simulator.collectives.step_tables import ROOTED
 from nadi.simulator.distinct_rows import number_rows
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import Comm, NodeKind, PhaseKind
+from nadi.simulator.engine.machine_state import HANDSHAKE, LINK, SHAPE, TURN
 from nadi.simulator.machine.system import System
 from nadi.simulator.simulation import Simulation
 
@@ -34,9 +35,9 @@ def link_table(simulation: Simulation) -> pl.DataFrame:
     system, engine = simulation.system, simulation.trail.links
     layout = _layout(system)
     if system.network.congestion:
-        carried = engine[layout.number, M.L_BYTES]
-        busy = engine[layout.number, M.L_TIME]
-        peak = engine[layout.number, M.L_PEAK]
+        carried = engine[layout.number, LINK.bytes]
+        busy = engine[layout.number, LINK.time]
+        peak = engine[layout.number, LINK.peak]
     else:
         carried = _traffic(simulation).bytes[layout.number]
         rates = np.array([dimension.bandwidth for dimension in system.network.dimensions])
@@ -119,11 +120,11 @@ def _traffic(simulation: Simulation) -> Traffic:
     for use, count in _uses(simulation).items():
         _add_phase(simulation, traffic, use, count)
     trail = simulation.trail
-    sends = np.flatnonzero((trail.kind == M.SEND) & (trail.rank != trail.peer))
+    sends = np.flatnonzero((trail.kind == NodeKind.SEND) & (trail.rank != trail.peer))
     traffic.add_messages(trail.rank[sends], trail.peer[sends], trail.size[sends])
     if simulation.system.network.rendezvous:
-        asks = np.flatnonzero((trail.kind == M.RECEIVE) & (trail.rank != trail.peer))
-        sizes = np.full(asks.size, M.HANDSHAKE)
+        asks = np.flatnonzero((trail.kind == NodeKind.RECEIVE) & (trail.rank != trail.peer))
+        sizes = np.full(asks.size, HANDSHAKE)
         traffic.add_messages(trail.rank[asks], trail.peer[asks], sizes)
     return traffic
 
@@ -140,9 +141,9 @@ def _add_phase(simulation: Simulation, traffic: Traffic, use: _Use, count: int) 
     sent = [(src, dst, count * num_bytes)]
     if system.network.rendezvous:
         ends = src, dst, np.full(src.size, _per_pair(phase, system))
-        if phase.algorithm == M.STEPS:
+        if phase.algorithm == PhaseKind.STEPS:
             ends = sends_by_steps(phase, use.size, turn=use.turn, root=root)
-        sent.append((ends[1], ends[0], count * M.HANDSHAKE * ends[2]))
+        sent.append((ends[1], ends[0], count * HANDSHAKE * ends[2]))
     for one, other, total in sent:
         if phase.dim >= 0 and use.group == 0:
             traffic.add_lines(phase.dim, one, other, total, inner)
@@ -165,28 +166,28 @@ def _first_of_lines(phase: Phase, num_members: int, inner: int) -> Ints:
 
 def _per_pair(phase: Phase, system: System) -> int:
     """Give how many messages a member sends to each that it sends to, in a phase."""
-    twice = 2 if phase.comm == M.ALL_REDUCE else 1
-    if phase.algorithm == M.TREE:
+    twice = 2 if phase.comm == Comm.ALL_REDUCE else 1
+    if phase.algorithm == PhaseKind.TREE:
         return 1
-    if phase.algorithm != M.RING:
+    if phase.algorithm != PhaseKind.RING:
         return twice
     steps = phase.size - 1
-    lessens = phase.comm != M.ALL_TO_ALL or not system.compat
+    lessens = phase.comm != Comm.ALL_TO_ALL or not system.compat
     return steps * twice if lessens else phase.size * steps // 2
 
 
 def _phases(simulation: Simulation, shape: int) -> tuple[Phase, ...]:
     trail = simulation.trail
-    return trail.recipes[int(trail.shapes[shape, M.H_RECIPE])].phases
+    return trail.recipes[int(trail.shapes[shape, SHAPE.recipe])].phases
 
 
 def _uses(simulation: Simulation) -> Counter[_Use]:
     """Count how often each phase is gone through, by all members together."""
     trail = simulation.trail
-    node = np.flatnonzero(trail.kind == M.COLLECTIVE)
+    node = np.flatnonzero(trail.kind == NodeKind.COLLECTIVE)
     system = simulation.system
     in_turn = system.collectives.queues > 1 or any(
-        phase.algorithm == M.TREE for recipe in trail.recipes for phase in recipe.phases
+        phase.algorithm == PhaseKind.TREE for recipe in trail.recipes for phase in recipe.phases
     )
     found: Counter[_Use] = Counter()
     if in_turn and system.compat:  # which way a chunk goes depends on those before it
@@ -200,7 +201,7 @@ def _uses(simulation: Simulation) -> Counter[_Use]:
     alike = simulation.program.num_ranks < simulation.cycles.size
     for (group, shape), count in zip(pairs, members.tolist(), strict=True):
         meetings = count if alike else count // int(sizes[group])
-        root, phases = int(trail.shapes[shape, M.H_ROOT]), _phases(simulation, shape)
+        root, phases = int(trail.shapes[shape, SHAPE.root]), _phases(simulation, shape)
         first = 0
         for chunk, chunks in _chunks(trail.shapes[shape]):
             for p, size in enumerate(_sizes(simulation, shape, chunk)):
@@ -218,7 +219,7 @@ def _ways(
         odd = (first + chunks) // 2 - first // 2
         return Counter({(True, 0): chunks - odd, (False, 0): odd})
     if system.collectives.queues == 1 and len(phase.steps) < 2:
-        return Counter({(phase.half != 2, 0): chunks})
+        return Counter({(phase.half != TURN.second_half, 0): chunks})
     return Counter(
         (_is_clockwise(phase, number, system.collectives.queues), number % max(len(phase.steps), 1))
         for number in range(first, first + chunks)
@@ -233,7 +234,7 @@ def _first_members(simulation: Simulation, node: Ints) -> Ints:
 
 def _chunks(shape: Ints) -> list[tuple[int, int]]:
     """Give sizes of chunks, and how many there are of each."""
-    count, chunk, rest = int(shape[M.H_CHUNKS]), int(shape[M.H_CHUNK]), int(shape[M.H_REST])
+    count, chunk, rest = int(shape[SHAPE.chunks]), int(shape[SHAPE.chunk]), int(shape[SHAPE.rest])
     return [(size, n) for size, n in ((chunk + 1, rest), (chunk, count - rest)) if n]
 
 
@@ -242,9 +243,9 @@ def _sizes(simulation: Simulation, shape: int, size: int) -> list[int]:
     sizes = []
     for phase in _phases(simulation, shape):
         sizes.append(size)
-        if phase.algorithm != M.TREE and phase.comm in (M.REDUCE_SCATTER, M.SCATTER):
+        if phase.algorithm != PhaseKind.TREE and phase.comm in (Comm.REDUCE_SCATTER, Comm.SCATTER):
             size = size // phase.size if simulation.system.compat else -(-size // phase.size)
-        elif phase.algorithm != M.TREE and phase.comm in (M.ALL_GATHER, M.GATHER):
+        elif phase.algorithm != PhaseKind.TREE and phase.comm in (Comm.ALL_GATHER, Comm.GATHER):
             size *= phase.size
     return sizes
 
@@ -271,7 +272,7 @@ def _uses_in_order(simulation: Simulation, node: Ints, rank: int) -> Counter[_Us
                     clockwise = _is_clockwise(phase, queue_turns[place], num_queues)
                     queue_turns[place] += 1
                     turn = tree_turns[phase.tree] % 2
-                    tree_turns[phase.tree] += phase.algorithm == M.TREE
+                    tree_turns[phase.tree] += phase.algorithm == PhaseKind.TREE
                     if counts:
                         found[_Use(group, shape, p, sizes[p], clockwise, turn, 0)] += 1
     return found
@@ -280,7 +281,7 @@ def _uses_in_order(simulation: Simulation, node: Ints, rank: int) -> Counter[_Us
 def _is_clockwise(phase: Phase, turn: int, num_queues: int) -> bool:
     """Tell which way round a ring goes that takes a queue in its turn."""
     if num_queues == 1:
-        return phase.half != 2
-    first = num_queues // 2 if phase.half == 2 else 0
+        return phase.half != TURN.second_half
+    first = num_queues // 2 if phase.half == TURN.second_half else 0
     size = (num_queues, num_queues // 2, num_queues - num_queues // 2)[phase.half]
     return first + turn % size < num_queues // 2

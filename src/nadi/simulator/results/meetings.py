@@ -8,7 +8,8 @@ import numpy as np
 
 from nadi.model.arrays import Ints
 from nadi.simulator.distinct_rows import number_rows
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import NodeKind
+from nadi.simulator.engine.machine_state import SHAPE
 from nadi.simulator.simulation import Simulation
 
 __all__ = ["Meetings", "Messages", "meetings_of", "messages_of_nodes"]
@@ -35,9 +36,9 @@ def meetings_of(simulation: Simulation) -> Meetings:
     those ranks are that have the same place in the others.
     """
     trail, size = simulation.trail, simulation.program.num_nodes
-    node = np.flatnonzero(trail.kind[:size] == M.COLLECTIVE)
+    node = np.flatnonzero(trail.kind[:size] == NodeKind.COLLECTIVE)
     place = _places(simulation, node)
-    whole = np.flatnonzero(trail.kind[:size] == M.CUSTOM)
+    whole = np.flatnonzero(trail.kind[:size] == NodeKind.CUSTOM)
     number, _ = number_rows([
         np.concatenate([trail.peer[node], np.full(whole.size, -1)]),
         np.concatenate([trail.number[node], _counted(simulation, whole)]),
@@ -54,7 +55,7 @@ def _places(simulation: Simulation, node: Ints) -> Ints:
         dims = {phase.dim for phase in recipe.phases}
         if -1 in dims:
             continue
-        mine = trail.shapes[trail.key[node], M.H_RECIPE] == number
+        mine = trail.shapes[trail.key[node], SHAPE.recipe] == number
         mine = np.flatnonzero(mine & (trail.peer[node] == 0))
         rank = trail.rank[node[mine]]
         place[mine], stride = rank, 1
@@ -82,8 +83,8 @@ def messages_of_nodes(simulation: Simulation) -> Messages:
     Of those with the same ranks, size and tag the first to arrive is for the first receive.
     """
     trail, size = simulation.trail, simulation.program.num_nodes
-    send = np.flatnonzero(trail.kind[:size] == M.SEND)
-    receive = np.flatnonzero(trail.kind[:size] == M.RECEIVE)
+    send = np.flatnonzero(trail.kind[:size] == NodeKind.SEND)
+    receive = np.flatnonzero(trail.kind[:size] == NodeKind.RECEIVE)
     sent = np.lexsort((simulation.start[send], simulation.end[send], trail.key[send]))
     received = np.lexsort((simulation.start[receive], trail.key[receive]))
     send, receive = send[sent], receive[received]

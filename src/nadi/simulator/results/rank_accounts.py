@@ -9,7 +9,7 @@ import polars as pl
 
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import NODE_KINDS, RANK_TIMES
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import NodeKind
 from nadi.simulator.results.meetings import meetings_of, messages_of_nodes
 from nadi.simulator.simulation import Simulation
 
@@ -126,7 +126,7 @@ def _waits(simulation: Simulation) -> tuple[Ints, Ints]:
     if simulation.system.network.rendezvous:
         until[messages.send] = start[messages.receive]
         waits_for[messages.send] = _RECEIVER
-    accesses = np.flatnonzero(trail.kind[: start.size] == M.ACCESS)
+    accesses = np.flatnonzero(trail.kind[: start.size] == NodeKind.ACCESS)
     until[accesses] = end[accesses] - trail.time[accesses]
     waits_for[accesses] = _MEMORY
     return np.clip(until, start, end), waits_for

@@ -17,7 +17,7 @@ from nadi.kernels.paths import topological_order
 from nadi.model.arrays import Ints
 from nadi.model.schema import NODE_KINDS
 from nadi.simulator.distinct_rows import number_rows
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import QueuePolicy, Slot
 from nadi.simulator.machine.system import System
 from nadi.simulator.work.program import Program
 
@@ -78,13 +78,13 @@ def is_one_at_a_time(program: Program, chosen: Ints) -> bool:
 
 def slots_beside_lanes(program: Program) -> Ints:
     """Give a slot to what no lane puts in order, but for communication, which needs none."""
-    slot = np.full(program.num_nodes, M.NO_SLOT, dtype=np.int64)
+    slot = np.full(program.num_nodes, Slot.NONE, dtype=np.int64)
     without = program.lane == -1
     computes = without & (program.kind == NODE_KINDS.index("COMP"))
-    slot[computes & program.is_cpu] = M.CPU
-    slot[computes & ~program.is_cpu] = M.COMP
+    slot[computes & program.is_cpu] = Slot.CPU
+    slot[computes & ~program.is_cpu] = Slot.COMP
     accesses = [NODE_KINDS.index(name) for name in ("MEM_LOAD", "MEM_STORE")]
-    slot[without & np.isin(program.kind, accesses)] = M.COMM
+    slot[without & np.isin(program.kind, accesses)] = Slot.COMM
     return slot
 
 
@@ -105,8 +105,12 @@ def numbers_in_groups(program: Program, group: Ints, chosen: Ints) -> Ints:
 
 def policy_of(system: System) -> int:
     """Give the order in queues; with slots a rank has nothing that competes there."""
-    of_devices = {"fifo": M.FIFO, "lifo": M.LIFO, "explicit": M.EXPLICIT}
-    return of_devices[system.collectives.policy] if system.slots == "device" else M.FIFO
+    of_devices = {
+        "fifo": QueuePolicy.FIFO,
+        "lifo": QueuePolicy.LIFO,
+        "explicit": QueuePolicy.EXPLICIT,
+    }
+    return of_devices[system.collectives.policy] if system.slots == "device" else QueuePolicy.FIFO
 
 
 def _lanes(program: Program) -> tuple[Ints, tuple[str, ...]]:

@@ -14,7 +14,7 @@ from nadi.errors import InputError, PairError
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import GIVEN_DEPS, NODE_KINDS
 from nadi.model.trace import Trace
-from nadi.simulator.engine import machine_state as M
+from nadi.simulator.engine.codes import Slot
 
 __all__ = ["Program", "program_of"]
 
@@ -106,10 +106,10 @@ class Program:
     @cached_property
     def slot(self) -> Ints:
         """The slot that each node takes where ranks have slots; int64, as in kernels.machine."""
-        slot = np.full(self.num_nodes, M.COMM, dtype=np.int64)
-        slot[self.kind == NODE_KINDS.index("COMP")] = M.COMP
-        slot[self.kind == NODE_KINDS.index("COMM_RECV")] = M.NO_SLOT
-        slot[self.is_cpu] = M.CPU
+        slot = np.full(self.num_nodes, Slot.COMM, dtype=np.int64)
+        slot[self.kind == NODE_KINDS.index("COMP")] = Slot.COMP
+        slot[self.kind == NODE_KINDS.index("COMM_RECV")] = Slot.NONE
+        slot[self.is_cpu] = Slot.CPU
         return slot
 
     def column(self, name: str) -> Ints:

@@ -1,0 +1,86 @@
+"""Numbers with names and meanings: the columns of kernels' arrays, and the codes in them.
+
+``class LINK(Columns, of="links")`` with ``bytes = column("what it has sent", "bytes")`` in it
+declares what ``links[link, LINK.bytes]`` is. ``LINK.bytes`` is a plain integer, in Python and in
+compiled code: numba takes such a class for what it takes a module for, a name with constants.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+from numba import types
+from numba.extending import typeof_impl
+
+__all__ = ["Codes", "Columns", "Declared", "code", "column", "same_as"]
+
+
+class Declared(NamedTuple):
+    """A declared column or code."""
+
+    meaning: str
+    unit: str = ""
+    span: int = 1  # how many columns beside each other have this name
+    shares: Any = None  # the declaration of which this is a second name
+    number: int = -1
+
+
+def column(meaning: str, unit: str = "", *, span: int = 1) -> int:
+    """Declare the next column of an array, or a span of columns, named by the first of them."""
+    return cast("int", Declared(meaning, unit, span))
+
+
+def same_as(shares: int, meaning: str, unit: str = "") -> int:
+    """Declare a second name of a column above, for rows that do not need the first."""
+    return cast("int", Declared(meaning, unit, 0, shares))
+
+
+def code(meaning: str) -> int:
+    """Declare the next code."""
+    return cast("int", Declared(meaning))
+
+
+class _Numbered(type):
+    """The type of classes whose names are numbers, in the order of their declaration."""
+
+    declared: dict[str, Declared]
+    of: str
+    _width: int
+
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], space: dict[str, Any], of: str = "", first: int = 0
+    ) -> _Numbered:
+        declared: dict[str, Declared] = {}
+        numbers: dict[int, int] = {}  # by identity: two may mean the same
+        following = first
+        for key, one in space.items():
+            if isinstance(one, Declared):
+                at = following if one.shares is None else numbers[id(one.shares)]
+                numbers[id(one)] = at
+                declared[key] = one._replace(number=at)
+                following += one.span
+        constants = {key: one.number for key, one in declared.items()}
+        made = super().__new__(cls, name, bases, space | constants)
+        made.declared, made.of, made._width = declared, of, following
+        return made
+
+    def __init__(cls, name: str, bases: tuple[type, ...], space: dict[str, Any], **_: Any) -> None:
+        super().__init__(name, bases, space)
+
+    def __len__(cls) -> int:
+        """Tell how many columns there are."""
+        return cls._width
+
+
+class Columns(metaclass=_Numbered):
+    """The columns of the array ``of`` a kernel, from 0."""
+
+
+class Codes(metaclass=_Numbered):
+    """What the values of a column stand for, from ``first``."""
+
+
+@typeof_impl.register(_Numbered)
+def _constants(numbered: _Numbered, _: Any) -> Any:
+    module: Any = types.Module
+    return module(numbered)
