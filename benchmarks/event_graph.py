@@ -124,8 +124,8 @@ def measure(millions: float) -> dict[str, Any]:
     assert path.length == graph.time.max()
     _, again = timed(lambda: answer(job))
     _, replayed = timed(lambda: graph.replay())
-    change = nadi.parse_change("scale kind=kernel 0.5")
-    _, changed = timed(lambda: nadi.apply_change(graph, change).replay())
+    change = nadi.whatif.parse_change("scale kind=kernel 0.5")
+    _, changed = timed(lambda: nadi.whatif.apply_change(graph, change).replay())
     return {
         "events": events, "edges": graph.num_edges, "touch": touch,
         "answer": asdict(least(first, again)),
@@ -138,10 +138,10 @@ def measure(millions: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def answer(job: nadi.Job) -> tuple[nadi.EventGraph, nadi.CriticalPath]:
+def answer(job: nadi.Job) -> tuple[nadi.EventGraph, nadi.graph.CriticalPath]:
     """Build the graph and find the critical path of the whole job."""
     graph = nadi.build_graph(job)
-    return graph, nadi.critical_path(graph.replay(), nadi.choose_window(graph, []))
+    return graph, nadi.critical_path(graph.replay(), nadi.graph.choose_window(graph, []))
 
 
 def main() -> None:

@@ -56,11 +56,13 @@ def main() -> None:
     begin = time.perf_counter()
     trace = nadi.read(TARGET)
     reading = time.perf_counter() - begin
-    path = nadi.hta_critical_path(trace)
+    path = nadi.analyze.hta_critical_path(trace)
     print(f"{trace.nodes.height:,} events, read in {reading:.2f} s")
     print(f"whole trace: {path.nodes.height:,} nodes, {path.edges.height:,} edges in "
-          f"{best_of(lambda: nadi.hta_critical_path(trace)):.2f} s")  # fmt: skip
-    step = best_of(lambda: nadi.hta_critical_path(trace, annotation="ProfilerStep", instance=1))
+          f"{best_of(lambda: nadi.analyze.hta_critical_path(trace)):.2f} s")  # fmt: skip
+    step = best_of(
+        lambda: nadi.analyze.hta_critical_path(trace, annotation="ProfilerStep", instance=1)
+    )
     print(f"one step of it: {step:.2f} s")
     print(f"breakdown and summary: {best_of(lambda: path.summary()):.2f} s")
     TARGET.unlink()

@@ -52,7 +52,7 @@ def main() -> None:
             given = size // ranks if comm_type == "all_gather" else size
             if given == 0:
                 continue
-            predicted = nadi.collective_time(system, comm_type, given) / 1000
+            predicted = nadi.simulator.collective_time(system, comm_type, given) / 1000
             which = "below 1 MiB" if size < 1 << 20 else "between"
             ratios["from 256 MiB" if size >= 1 << 28 else which].append(predicted / measured)
             if size in shown or "--all" in sys.argv:

@@ -34,9 +34,9 @@ nadi.write(trace, target)
 
 def report(name: str, host: nadi.Trace, linked: nadi.Trace | None) -> None:
     """Print a line on one trace; threads are known of pairs only."""
-    deps = nadi.tensor_deps(linked or host)
+    deps = nadi.link.tensor_deps(linked or host)
     counts = [int((deps["kind"] == kind).sum()) for kind in TENSOR_DEPS]
-    seconds = best_of(lambda: nadi.tensor_deps(host))
+    seconds = best_of(lambda: nadi.link.tensor_deps(host))
     across = "-"
     if linked is not None:
         thread = linked.column("thread")

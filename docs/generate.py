@@ -1,12 +1,58 @@
 """Write the pages of the documentation that come from the code: ``make docs``."""
 
+import inspect
+import re
 from pathlib import Path
+from types import ModuleType
 
+import nadi
 from nadi.cli.command_page import command_reference
 from nadi.model.schema import data_model_page
 
 DOCS = Path(__file__).parent
-PAGES = {"data-model.md": data_model_page, "cli.md": command_reference}
+OPENING = """\
+# Python API
+
+<!-- Written by `make docs` from the package's declarations: edit them instead. -->
+
+`import nadi` gives the main verbs and values, and the packages that have everything else, each
+about one subject. What stands in `nadi` itself is also a name of the package of its subject.
+Everything is loaded when it is first used. Names that are not listed here may change at any time.
+`help(nadi.what_if)` shows parameters, results and errors.
+"""
+
+
+def public_packages() -> dict[str, ModuleType]:
+    """Give ``nadi`` and the packages in it, by name."""
+    inside = {f"nadi.{name}": getattr(nadi, name) for name in nadi.__all__}
+    return {"nadi": nadi} | {
+        name: value for name, value in sorted(inside.items()) if inspect.ismodule(value)
+    }
+
+
+def api_page() -> str:
+    """Write every public name with its summary, package by package."""
+    lines = [OPENING]
+    for name, package in public_packages().items():
+        lines += [f"## `{name}`", "", summary(package), "", "| name | what it is |", "|---|---|"]
+        for one in package.__all__:
+            value = getattr(package, one)
+            if inspect.ismodule(value) and package is nadi:
+                continue  # it has a section of its own
+            told = "its version" if one == "__version__" else summary(value)
+            call = f"{one}()" if inspect.isroutine(value) else one
+            lines.append(f"| `{call}` | {told.replace('|', chr(92) + '|')} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def summary(value: object) -> str:
+    """Give the first paragraph of a docstring, as Markdown."""
+    text = " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split())
+    return re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`", r"`\1`", text).replace("``", "`")
+
+
+PAGES = {"data-model.md": data_model_page, "cli.md": command_reference, "api.md": api_page}
 
 if __name__ == "__main__":
     for name, write in PAGES.items():

@@ -25,7 +25,7 @@ def demo_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
-def demo_run(demo_folder: Path) -> nadi.Run:
+def demo_run(demo_folder: Path) -> nadi.pipeline.Run:
     return nadi.run(demo_folder)
 
 

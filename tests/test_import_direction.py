@@ -53,8 +53,10 @@ def imports_of(name: str) -> Iterator[str]:
                 yield place
     if path.with_suffix(".pyi").exists():  # the names of a package, loaded when first used
         for node in ast.walk(ast.parse(path.with_suffix(".pyi").read_text())):
-            if isinstance(node, ast.ImportFrom):
+            if isinstance(node, ast.ImportFrom) and node.module:
                 yield f"{name}.{node.module}"
+            elif isinstance(node, ast.ImportFrom):
+                yield from (f"{name}.{alias.name}" for alias in node.names)
 
 
 GRAPH = nx.DiGraph(

@@ -56,10 +56,10 @@ def is_at_hand(case: dict[str, Any], folder: Path) -> bool:
     return all(Path(f"{prefix}.0.et").exists() for prefixes in own for prefix in prefixes)
 
 
-def system_of(case: dict[str, Any], folder: Path) -> nadi.System:
+def system_of(case: dict[str, Any], folder: Path) -> nadi.simulator.System:
     options = case.get("cli") or {}
     system = case["system"] | own_traces_of(case, folder)
-    return nadi.astra_sim_system(
+    return nadi.simulator.astra_sim_system(
         case["network"], system, case.get("remote_memory"), case.get("comm_group"),
         congestion=case["backend"] == "congestion_aware",
         queues=int(options.get("num-queues-per-dim", 1)),

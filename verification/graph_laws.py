@@ -46,7 +46,7 @@ def measured(graph: nadi.EventGraph) -> np.ndarray:
     return np.stack([start, start + graph.gather("duration").to_numpy()], axis=1).ravel()
 
 
-def causal(graph: nadi.EventGraph, replay: nadi.Replay) -> tuple[int, int]:
+def causal(graph: nadi.EventGraph, replay: nadi.graph.Replay) -> tuple[int, int]:
     """Count the moments that are what their edges ask for, and all moments."""
     edges = graph.edges
     asked = replay.time[edges.src] + edges.weight

@@ -95,8 +95,8 @@ def compare(checks: Checks, golden: Golden, files: list[Path]) -> None:
             continue
         what = f"{golden.folder.name} {call}"
         try:
-            found = nadi.hta_critical_path(traces, **arguments_of(call, done["call"]))
-        except nadi.InputError as error:
+            found = nadi.analyze.hta_critical_path(traces, **arguments_of(call, done["call"]))
+        except nadi.errors.InputError as error:
             checks.add(f"{what} is refused by both", not done["ok"], str(error))
             continue
         if not done["ok"]:
@@ -124,7 +124,11 @@ def arguments_of(call: str, text: str) -> dict[str, Any]:
 
 
 def compare_instance(
-    golden: Golden, call: str, done: dict[str, Any], found: nadi.HtaCriticalPath, ties: set[int]
+    golden: Golden,
+    call: str,
+    done: dict[str, Any],
+    found: nadi.analyze.HtaCriticalPath,
+    ties: set[int],
 ) -> tuple[dict[str, bool], str]:
     """Tell for each part of an answer whether it is the same."""
     parts = {"length": found.length == round(done["cp_length_us"] * 1000)}
@@ -156,7 +160,7 @@ def _rows(table: pl.DataFrame, columns: list[str], is_sorted: bool) -> list[tupl
 
 
 def compare_edges(
-    theirs: pl.DataFrame, found: nadi.HtaCriticalPath, ties: set[int]
+    theirs: pl.DataFrame, found: nadi.analyze.HtaCriticalPath, ties: set[int]
 ) -> tuple[bool, bool, int]:
     """Compare edges, then the order of those in common; count the different ones at ties."""
     event = dict(found.nodes.select("node", "ev_idx").iter_rows())

@@ -32,10 +32,10 @@ def check_file(path: Path, folder: Path, checks: Checks) -> None:
             done = nadi.simulate(traces_of(case, folder), system_of(case, folder))
         except nadi.NadiError:
             continue
-        replay = nadi.simulated_graph(done).replay()
+        replay = nadi.simulator.simulated_graph(done).replay()
         identity.append(bool((replay.time == replay.graph.time).all()))
         explained.append(not replay.graph.delay.any())
-        critical = nadi.critical_path(replay, nadi.choose_window(replay.graph, []))
+        critical = nadi.critical_path(replay, nadi.graph.choose_window(replay.graph, []))
         paths.append(critical.length == done.makespan)
         if not (identity[-1] and explained[-1] and paths[-1]):
             print(f"     {path.name} case {case.get('id', '')} {case.get('name', '')}")

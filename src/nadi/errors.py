@@ -12,7 +12,7 @@ and on one line. The command line prints it and exits with 2.
 
 from __future__ import annotations
 
-__all__ = ["FormatError", "InputError", "NadiError", "PairError", "UsageError", "lowered"]
+__all__ = ["FormatError", "InputError", "NadiError", "PairError", "UsageError"]
 
 
 class NadiError(Exception):
@@ -54,8 +54,3 @@ class FormatError(InputError):
 
 class PairError(InputError):
     """Traces that do not belong together, or one without its partner."""
-
-
-def lowered(message: str) -> str:
-    """Begin a library's message in lower case, as it goes on a line, but for an abbreviation."""
-    return message if message[:2].isupper() else message[:1].lower() + message[1:]

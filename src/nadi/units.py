@@ -15,6 +15,7 @@ __all__ = [
     "format_count",
     "format_ns",
     "format_percent",
+    "lowered",
     "parse_bytes",
     "parse_ns",
     "parse_operations",
@@ -162,3 +163,8 @@ def format_percent(part: float, whole: float) -> str:
 def _four_digits(value: float) -> str:
     digits_before_point = len(str(int(abs(value))))
     return f"{value:.{max(0, 4 - digits_before_point)}f}"
+
+
+def lowered(message: str) -> str:
+    """Begin a library's message in lower case, as it goes on a line, but for an abbreviation."""
+    return message if message[:2].isupper() else message[:1].lower() + message[1:]

@@ -38,5 +38,5 @@ def test_only_the_window_counts(pair: PairWriter) -> None:
     run = nadi.run(*pair.write())
     # the work starts within the step, so the step lasts until it ends
     assert run.measured_ns == 140_000
-    found = nadi.communication_by_rank(run.job, 0, 60_000)
+    found = nadi.analyze.communication_by_rank(run.job, 0, 60_000)
     assert [(c.communication, c.exposed) for c in found] == [(20_000, 20_000)]

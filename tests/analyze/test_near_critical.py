@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 import nadi
 from nadi.graph.event_graph import EventGraph, Replay, make_edges
@@ -40,7 +39,7 @@ def dags(draw: st.DrawFn) -> tuple[list[tuple[int, int, int]], list[int]]:
 
 def replayed(graph: EventGraph, edges: list[tuple[int, int, int]], delay: list[int]) -> Replay:
     src, dst, weight = np.array(edges, dtype=np.int64).reshape(-1, 3).T
-    edges_of = make_edges(src, dst, weight, nadi.EdgeKind.HOST_OP, src // 2)
+    edges_of = make_edges(src, dst, weight, nadi.graph.EdgeKind.HOST_OP, src // 2)
     return replace(graph, delay=np.array(delay)).with_edges(edges_of).replay()
 
 
@@ -70,7 +69,7 @@ def test_paths_are_the_longest_through_what_none_before_has(
     window = Window("all", -1, np.array([start]), ends)
     begin, end = window.start(replay.time), window.end(replay.time)
     paths = {p: n for p, n in all_paths(edges, delay).items() if p[-1] in ends.tolist()}
-    found = nadi.near_critical_paths(replay, window, count=10)
+    found = nadi.analyze.near_critical_paths(replay, window, count=10)
     assert found[0].slack == 0
     assert found[0].path.length == end - begin
     covered = set(found[0].path.vertices.tolist())
@@ -101,20 +100,20 @@ def test_paths_are_the_longest_through_what_none_before_has(
 
 def test_known_paths(pair: PairWriter) -> None:
     graph = three_kernels(pair)
-    replay, window = graph.replay(), nadi.choose_window(graph, [])
-    first, second = nadi.near_critical_paths(replay, window)[:2]
+    replay, window = graph.replay(), nadi.graph.choose_window(graph, [])
+    first, second = nadi.analyze.near_critical_paths(replay, window)[:2]
     assert first.through == -1
     assert first.path.by_kind()["kernel"] == 83_000
     # the operator ends 10 us before the last kernel; the first to have that slack is a call
     assert graph.time[2 * second.through + 1] == 24_000
     assert (second.slack, second.path.length) == (10_000, 100_000)
     assert second.path.by_operation()["name"].to_list() == ["step", "cudaLaunchKernel"]
-    assert [p.slack for p in nadi.near_critical_paths(replay, window, 1)] == [0]
+    assert [p.slack for p in nadi.analyze.near_critical_paths(replay, window, 1)] == [0]
 
 
 def test_room_by_kind(pair: PairWriter) -> None:
     graph = three_kernels(pair)
-    found = nadi.slack_histogram(graph.replay(), nadi.choose_window(graph, []))
+    found = nadi.analyze.slack_histogram(graph.replay(), nadi.graph.choose_window(graph, []))
     assert found.rows() == [
         ("host", 0, 1, 4_000),  # the first call
         ("host", 10_000, 3, 108_000),  # the operator, and what its end waits for
@@ -126,15 +125,15 @@ def test_what_nothing_waits_for_has_no_bound(pair: PairWriter) -> None:
     pair.op("ProfilerStep#1", 0, 100, cat="user_annotation")
     pair.op("beside", 10, 20, tid=2)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    (step,) = nadi.find_steps(graph)
+    (step,) = nadi.graph.find_steps(graph)
     only = Window("step", 1, step.first, step.first + 1)
-    rows = nadi.slack_histogram(graph.replay(), only).rows()
+    rows = nadi.analyze.slack_histogram(graph.replay(), only).rows()
     assert rows == [("host", 0, 1, 100_000), ("host", None, 1, 20_000)]
-    assert len(nadi.near_critical_paths(graph.replay(), only)) == 1
+    assert len(nadi.analyze.near_critical_paths(graph.replay(), only)) == 1
 
 
-def test_paths_of_a_recording(demo_run: nadi.Run) -> None:
-    found = nadi.near_critical_paths(demo_run.replay, demo_run.window, 6)
+def test_paths_of_a_recording(demo_run: nadi.pipeline.Run) -> None:
+    found = nadi.analyze.near_critical_paths(demo_run.replay, demo_run.window, 6)
     assert found[0].path.segments.equals(demo_run.path.segments)
     slacks = [one.slack for one in found]
     assert slacks == sorted(slacks)

@@ -47,7 +47,9 @@ def job_of(tmp_path: Path, work: list[list[float]]) -> nadi.EventGraph:
 
 
 def stragglers(graph: nadi.EventGraph) -> Stragglers:
-    return find_stragglers(graph.replay(), nadi.choose_window(graph, nadi.find_steps(graph)))
+    return find_stragglers(
+        graph.replay(), nadi.graph.choose_window(graph, nadi.graph.find_steps(graph))
+    )
 
 
 def test_the_last_to_come_is_who_was_waited_for(tmp_path: Path) -> None:
@@ -80,7 +82,7 @@ def test_without_collectives_nobody_waits(demo_folder: Path) -> None:
     assert found.ranks.is_empty()
 
 
-def test_waits_add_up_on_a_recording(demo_run: nadi.Run) -> None:
+def test_waits_add_up_on_a_recording(demo_run: nadi.pipeline.Run) -> None:
     found = demo_run.stragglers
     assert found.collectives.height > 0
     assert found.ranks["caused"].sum() == found.ranks["waited"].sum()

@@ -81,7 +81,7 @@ def test_addresses(et: Path) -> None:
     (done,) = nadi.convert("memory://bucket/run", "memory://bucket/out", to="nadi")
     assert str(done.target) == "memory://bucket/out/rank0.nadi"
     nadi.read(et).assert_equals(nadi.read("memory://bucket/out/rank0.nadi"))
-    with pytest.raises(nadi.InputError, match=r"memory://bucket/none\.et: cannot be read"):
+    with pytest.raises(nadi.errors.InputError, match=r"memory://bucket/none\.et: cannot be read"):
         nadi.read("memory://bucket/none.et")
 
 
@@ -123,7 +123,7 @@ def test_csv_is_a_file_per_table(et: Path, tmp_path: Path) -> None:
     nadi.write(nadi.read(et), tmp_path / "out.csv")
     nodes = pl.read_csv(tmp_path / "out.nodes.csv")
     assert nodes["id"].to_list() == nadi.read(et).column("id").tolist()
-    with pytest.raises(nadi.InputError, match=r"out\.nodes\.csv: is there already"):
+    with pytest.raises(nadi.errors.InputError, match=r"out\.nodes\.csv: is there already"):
         nadi.convert(et, tmp_path / "out.csv")
     names = {path.name for path in tmp_path.glob("out.*")}
     assert names == {f"out.{t}.csv" for t in ("nodes", "deps", "groups", "attrs", "issues")}

@@ -40,7 +40,7 @@ def test_a_trace_that_cannot_be_run_names_the_node(
     tmp_path: Path, nodes: list[tuple[int, list[int]]], expected: str, window: int
 ) -> None:
     file = write(tmp_path / "trace.et", nodes)
-    with pytest.raises(nadi.FormatError, match=expected) as error:
+    with pytest.raises(nadi.errors.FormatError, match=expected) as error:
         drive(nadi.ETFeeder(file, window))
     assert error.value.where == str(file)
 
@@ -49,10 +49,10 @@ def test_control_dependencies_are_checked_when_they_count(tmp_path: Path) -> Non
     file = tmp_path / "trace.et"
     file.write_bytes(content([message(1), message(2, ctrl_deps=[7])]))
     assert drive(nadi.ETFeeder(file)) == [1, 2]
-    with pytest.raises(nadi.FormatError, match=r"node 2 \(n2\) depends on node 7"):
+    with pytest.raises(nadi.errors.FormatError, match=r"node 2 \(n2\) depends on node 7"):
         nadi.ETFeeder(file, ctrl_deps=True)
     file.write_bytes(content([message(1), message(2, ctrl_deps=[1, 1])]))
-    with pytest.raises(nadi.FormatError, match=r"node 2 \(n2\) names .* node 1 twice"):
+    with pytest.raises(nadi.errors.FormatError, match=r"node 2 \(n2\) names .* node 1 twice"):
         nadi.ETFeeder(file, ctrl_deps=True)
 
 
@@ -65,10 +65,12 @@ def test_a_file_cut_off_anywhere_is_an_error_or_ends_between_two_nodes(tmp_path:
         if size in ends:
             assert drive(nadi.ETFeeder(file)) == [1, 2, 3][: sorted(ends).index(size)]
         else:
-            with pytest.raises(nadi.FormatError, match=r"longer than what is left|no trace"):
+            with pytest.raises(nadi.errors.FormatError, match=r"longer than what is left|no trace"):
                 nadi.ETFeeder(file)
     file.write_bytes(whole[:-3])
-    with pytest.raises(nadi.FormatError, match=r"byte \d+, after node 2 \(n2\): a message is"):
+    with pytest.raises(
+        nadi.errors.FormatError, match=r"byte \d+, after node 2 \(n2\): a message is"
+    ):
         nadi.ETFeeder(file)
 
 
@@ -80,26 +82,26 @@ def test_a_gzip_file_cut_off_is_an_error(tmp_path: Path) -> None:
     assert drive(nadi.ETFeeder(file)) == list(range(3_000))
     for size in (len(packed) - 1, len(packed) - 8, len(packed) // 2):
         file.write_bytes(packed[:size])
-        with pytest.raises(nadi.InputError, match="gzip data is truncated"):
+        with pytest.raises(nadi.errors.InputError, match="gzip data is truncated"):
             nadi.ETFeeder(file)
 
 
 def test_a_length_that_no_message_has_is_not_waited_for(tmp_path: Path) -> None:
     file = tmp_path / "long.et"
     file.write_bytes(content([message(1)]) + b"\xff\xff\xff\xff\x7f" + bytes(99))
-    with pytest.raises(nadi.FormatError, match=r"after node 1 \(n1\)"):
+    with pytest.raises(nadi.errors.FormatError, match=r"after node 1 \(n1\)"):
         nadi.ETFeeder(file)
 
 
 def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "empty.et"
     file.write_bytes(b"")
-    with pytest.raises(nadi.FormatError, match="empty"):
+    with pytest.raises(nadi.errors.FormatError, match="empty"):
         nadi.ETFeeder(file)
-    with pytest.raises(nadi.InputError, match="cannot be read"):
+    with pytest.raises(nadi.errors.InputError, match="cannot be read"):
         nadi.ETFeeder(tmp_path / "none.et")
     (tmp_path / "note.txt").write_text("no trace at all")
-    with pytest.raises(nadi.InputError):
+    with pytest.raises(nadi.errors.InputError):
         nadi.ETFeeder(tmp_path / "note.txt")
 
 
@@ -151,13 +153,13 @@ def test_a_wrong_call_is_refused(
 ) -> None:
     for step in before:
         step(feeder)
-    with pytest.raises(nadi.UsageError, match=expected):
+    with pytest.raises(nadi.errors.UsageError, match=expected):
         call(feeder)
 
 
 def test_a_release_refused_changes_nothing(feeder: nadi.ETFeeder) -> None:
     assert feeder.drain().id.tolist() == [1, 3]
-    with pytest.raises(nadi.UsageError):
+    with pytest.raises(nadi.errors.UsageError):
         feeder.release([1, 3, 2])
     feeder.release([3, 1])
     assert feeder.drain(ending=True).id.tolist() == [2, 4]
@@ -166,9 +168,9 @@ def test_a_release_refused_changes_nothing(feeder: nadi.ETFeeder) -> None:
 
 def test_settings_that_make_no_sense(tmp_path: Path) -> None:
     file = write(tmp_path / "trace.et", [(1, [])])
-    with pytest.raises(nadi.UsageError, match="window_size"):
+    with pytest.raises(nadi.errors.UsageError, match="window_size"):
         nadi.ETFeeder(file, 0)
-    with pytest.raises(nadi.UsageError, match="no order is called 'longest'"):
+    with pytest.raises(nadi.errors.UsageError, match="no order is called 'longest'"):
         nadi.ETFeeder(file, policy="longest")
 
 
@@ -191,5 +193,5 @@ def test_children_that_wait_for_each_other_are_told_when_nothing_else_is_left(
     feeder.lookup_node(3).add_child(feeder.lookup_node(2))
     feeder.release(feeder.drain())
     for ask in (feeder.get_next_issuable_node, feeder.drain):
-        with pytest.raises(nadi.FormatError, match="waits for itself by way of"):
+        with pytest.raises(nadi.errors.FormatError, match="waits for itself by way of"):
             ask()

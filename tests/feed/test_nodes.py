@@ -37,7 +37,7 @@ def feeder(tmp_path: Path) -> nadi.ETFeeder:
 
 def test_a_node_says_all_that_the_file_does(feeder: nadi.ETFeeder) -> None:
     node = feeder.lookup_node(7)
-    assert (node.id, node.name, node.type) == (7, "all_reduce", nadi.NodeType.COMM_COLL)
+    assert (node.id, node.name, node.type) == (7, "all_reduce", nadi.feed.NodeType.COMM_COLL)
     assert node.runtime == 12
     assert node.is_cpu_op is False
     assert [getattr(node, name) for name in NUMBERS] == [2**40, 1, 5, 0, -3, 4096, 1, 2, 9]
@@ -77,7 +77,9 @@ def test_batches_say_the_same(feeder: nadi.ETFeeder) -> None:
 def test_a_number_that_is_too_large_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "large.et"
     file.write_bytes(content([message(1, attr=[attribute("tensor_size", "uint64", 2**63)])]))
-    with pytest.raises(nadi.FormatError, match=r"node 1 \(n1\) has tensor_size 9223.* too large"):
+    with pytest.raises(
+        nadi.errors.FormatError, match=r"node 1 \(n1\) has tensor_size 9223.* too large"
+    ):
         nadi.ETFeeder(file)
 
 
@@ -109,13 +111,15 @@ def test_added_nodes_are_issued_like_others(tmp_path: Path, window: int) -> None
     feeder = nadi.ETFeeder(write(tmp_path / "t.et", [(n, [n - 1][:n]) for n in range(5)]), window)
     first = feeder.get_next_issuable_node()
     assert first is not None
-    feeder.add_node(nadi.ETFeederNode(100, "extra", nadi.NodeType.COMM_SEND, 3, data_deps=[0, 101],
-                                      comm_size=64, ratio=0.5, pg_name="dp"))  # fmt: skip
-    feeder.add_node(nadi.ETFeederNode(101, data_deps=[0]))
+    feeder.add_node(
+        nadi.feed.ETFeederNode(100, "extra", nadi.feed.NodeType.COMM_SEND, 3, data_deps=[0, 101],
+                               comm_size=64, ratio=0.5, pg_name="dp")
+    )  # fmt: skip
+    feeder.add_node(nadi.feed.ETFeederNode(101, data_deps=[0]))
     feeder.resolve_dep()
     extra = feeder.lookup_node(100)
     assert (extra.comm_size, extra.get_other_attr("ratio"), extra.pg_name) == (64, 0.5, "dp")
-    assert (extra.type, extra.runtime, extra.is_cpu_op) == (nadi.NodeType.COMM_SEND, 3, True)
+    assert (extra.type, extra.runtime, extra.is_cpu_op) == (nadi.feed.NodeType.COMM_SEND, 3, True)
     feeder.free_children_nodes(0)
     feeder.remove_node(0)
     issued = []
@@ -126,20 +130,20 @@ def test_added_nodes_are_issued_like_others(tmp_path: Path, window: int) -> None
         feeder.release([node.id])
     assert sorted(issued) == [1, 2, 3, 4, 100, 101]
     assert issued.index(100) > issued.index(101)
-    feeder.add_node(nadi.ETFeederNode(200, data_deps=[4]))  # which has ended
+    feeder.add_node(nadi.feed.ETFeederNode(200, data_deps=[4]))  # which has ended
     assert feeder.has_nodes_to_issue()
     assert feeder.drain().id.tolist() == [200]
 
 
 def test_added_nodes_are_checked(feeder: nadi.ETFeeder) -> None:
-    with pytest.raises(nadi.UsageError, match="node -1"):
-        nadi.ETFeederNode(-1)
-    with pytest.raises(nadi.UsageError, match="no number and no text"):
-        nadi.ETFeederNode(1, color=[1])  # type: ignore[arg-type]
-    with pytest.raises(nadi.UsageError, match="is in no feeder"):
-        nadi.ETFeederNode(1).add_child(nadi.ETFeederNode(2))
-    feeder.add_node(nadi.ETFeederNode(50, "late", data_deps=[51]))
-    with pytest.raises(nadi.FormatError, match=r"node 50 \(late\) depends on node 51"):
+    with pytest.raises(nadi.errors.UsageError, match="node -1"):
+        nadi.feed.ETFeederNode(-1)
+    with pytest.raises(nadi.errors.UsageError, match="no number and no text"):
+        nadi.feed.ETFeederNode(1, color=[1])  # type: ignore[arg-type]
+    with pytest.raises(nadi.errors.UsageError, match="is in no feeder"):
+        nadi.feed.ETFeederNode(1).add_child(nadi.feed.ETFeederNode(2))
+    feeder.add_node(nadi.feed.ETFeederNode(50, "late", data_deps=[51]))
+    with pytest.raises(nadi.errors.FormatError, match=r"node 50 \(late\) depends on node 51"):
         feeder.resolve_dep()
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.errors import FormatError
 from nadi.formats.astra_text import PARALLELISMS, decode, looks_like

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import nadi
 from nadi.formats.chakra import et_nodes as chakra_nodes
@@ -161,7 +160,7 @@ def outcome(path: Path) -> str:
     """Give the error of a file that is cut, or how many nodes it has if that is between two."""
     try:
         return str(nadi.read(path).nodes.height)
-    except nadi.FormatError as error:
+    except nadi.errors.FormatError as error:
         return str(error)
 
 
@@ -194,7 +193,7 @@ def test_dependencies_are_rows_or_are_counted(
     assert set(trace.deps.select("src", "dst", "kind").iter_rows()) == expected
     counted = trace.issues.filter(trace.issues["code"].str.contains("missing|self|twice"))
     assert counted["count"].sum() == left
-    broken = nadi.validate_trace(trace)["code"].to_list()
+    broken = nadi.model.validate_trace(trace)["code"].to_list()
     assert ("chakra.cycle" in trace.issues["code"].to_list()) == ("nodes.cycle" in broken)
 
 
@@ -234,7 +233,7 @@ def test_columns_are_read_from_attributes_of_any_numeric_type(tmp_path: Path) ->
 
 
 def test_a_linked_trace_says_in_chakras_words_what_it_knows(
-    demo_run: nadi.Run, tmp_path: Path
+    demo_run: nadi.pipeline.Run, tmp_path: Path
 ) -> None:
     linked = demo_run.job.traces[1]
     nadi.write(linked, tmp_path / "a.et.gz", schema="1.0.0")
@@ -257,7 +256,7 @@ def test_a_linked_trace_says_in_chakras_words_what_it_knows(
     kept = {row[0] for row in linked.attributes.items() if row[2] == "dependency"}
     assert expected <= parents
     assert {dst for _, dst in parents - expected} <= kept
-    assert nadi.validate_trace(back).is_empty()
+    assert nadi.model.validate_trace(back).is_empty()
 
 
 @pytest.mark.parametrize(
@@ -280,7 +279,7 @@ def test_a_linked_trace_says_in_chakras_words_what_it_knows(
 def test_damaged_files_say_where(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "bad.et"
     path.write_bytes(content)
-    with pytest.raises(nadi.FormatError, match=message) as caught:
+    with pytest.raises(nadi.errors.FormatError, match=message) as caught:
         nadi.read(path)
     assert str(caught.value).startswith(str(path))
 

@@ -8,18 +8,13 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 import nadi
 from nadi.errors import FormatError
 from nadi.formats.chakra import (
     chakra_json,
-)
-from nadi.formats.chakra import (
     et_decode as chakra_decode,
-)
-from nadi.formats.chakra import (
     et_encode as chakra_encode,
 )
 from nadi.formats.files import read_file
@@ -99,7 +94,7 @@ def test_a_jsonized_recording_is_its_et(shared_traces: Path, folder: str) -> Non
     assert as_et(read_json(as_json(trace))) == et
 
 
-def test_a_host_trace_becomes_chakras_messages(demo_run: nadi.Run) -> None:
+def test_a_host_trace_becomes_chakras_messages(demo_run: nadi.pipeline.Run) -> None:
     trace = demo_run.job.traces[0]
     written = json.loads(as_json(trace))
     nodes = [json_format.ParseDict(node, Node()) for node in written["nodes"]]

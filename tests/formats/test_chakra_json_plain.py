@@ -9,8 +9,7 @@ from unittest.mock import patch
 
 import pytest
 from google.protobuf import json_format
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.errors import FormatError
 from nadi.formats.chakra import chakra_json

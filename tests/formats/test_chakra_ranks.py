@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import nadi
-from nadi import formats
 from nadi.formats.chakra import et_decode as chakra_decode
 from nadi.formats.chakra.et_ranks import decode_ranks
+from nadi.formats.trace_files import read_files
 from nadi.model.trace import Trace
 from tests.formats.chakra_cases import raw_file
 from tests.model.test_attributes import scalars
@@ -127,7 +126,7 @@ def test_plain_files_are_read_together(tmp_path: Path) -> None:
     assert together is not None
     for one, path in zip(together, paths, strict=True):
         assert_same(one, nadi.read(path))
-    for one, path in zip(formats.read_ranks(paths), paths, strict=True):
+    for one, path in zip(read_files(paths), paths, strict=True):
         assert_same(one, nadi.read(path))
 
 
@@ -160,11 +159,11 @@ def test_odd_files_are_left_to_who_tells_of_them(tmp_path: Path, what: str) -> N
     def told(read: Callable[[], list[Trace]]) -> Any:
         try:
             return read()
-        except nadi.InputError as error:
+        except nadi.errors.InputError as error:
             return str(error)
 
     expected = told(lambda: [nadi.read(path) for path in paths])
-    found = told(lambda: formats.read_ranks(paths))
+    found = told(lambda: read_files(paths))
     if isinstance(expected, str):
         assert found == expected
         return

@@ -13,8 +13,7 @@ import msgspec
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 import nadi
 from nadi.formats.timeline import chrome
@@ -248,7 +247,7 @@ def test_processes_threads_and_streams_have_names(tmp_path: Path) -> None:
     assert labels == {1: "CPU", 0: "GPU 0"}
 
 
-def test_nodes_without_a_time_are_counted(demo_run: nadi.Run, tmp_path: Path) -> None:
+def test_nodes_without_a_time_are_counted(demo_run: nadi.pipeline.Run, tmp_path: Path) -> None:
     for trace in demo_run.job.traces:
         untimed = int((trace.column("start") < 0).sum())
         issues = write(trace, tmp_path / "written.json")

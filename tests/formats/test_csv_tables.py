@@ -8,8 +8,7 @@ import json
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import nadi
 from nadi.formats.csv_tables import encode_table, tables_of
@@ -42,7 +41,7 @@ def assert_all_come_back(trace: Trace) -> None:
         assert back.rows() == frame.rows()
 
 
-def test_every_table_reads_back_equal(demo_run: nadi.Run) -> None:
+def test_every_table_reads_back_equal(demo_run: nadi.pipeline.Run) -> None:
     assert_all_come_back(demo_run.job.traces[0])
 
 
@@ -71,7 +70,7 @@ def test_any_text_reads_back_equal(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["nodes", "deps", "issues"])
-def test_polars_reads_it_too(demo_run: nadi.Run, name: str) -> None:
+def test_polars_reads_it_too(demo_run: nadi.pipeline.Run, name: str) -> None:
     frame = tables_of(demo_run.job.traces[0])[name]
     back = pl.read_csv(encode_table(frame), schema=dict(frame.schema))
     assert back.rows() == frame.rows()

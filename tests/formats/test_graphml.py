@@ -88,7 +88,7 @@ def test_an_empty_trace_is_an_empty_graph() -> None:
     assert written(make_trace([]))[:2] == ({}, {})
 
 
-def test_a_linked_trace_has_all_its_nodes_and_dependencies(demo_run: nadi.Run) -> None:
+def test_a_linked_trace_has_all_its_nodes_and_dependencies(demo_run: nadi.pipeline.Run) -> None:
     trace = demo_run.job.traces[0]
     nodes, edges, _ = written(trace)
     ids, names = trace.nodes["id"].to_list(), trace.nodes["name"].to_list()

@@ -150,7 +150,7 @@ def test_gzip_is_told_by_content_not_by_name(tmp_path: Path) -> None:
 )
 def test_errors_name_the_event(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     path = write(tmp_path, event(), event(**change))
-    with pytest.raises(nadi.FormatError, match=re.escape("$.traceEvents[1]")) as caught:
+    with pytest.raises(nadi.errors.FormatError, match=re.escape("$.traceEvents[1]")) as caught:
         nadi.read(path)
     assert message in str(caught.value)
     assert str(path) in str(caught.value)
@@ -159,17 +159,17 @@ def test_errors_name_the_event(tmp_path: Path, change: dict[str, Any], message: 
 def test_a_missing_duration_is_an_error(tmp_path: Path) -> None:
     without = event()
     del without["dur"]
-    with pytest.raises(nadi.FormatError, match=re.escape("$.traceEvents[0].dur")):
+    with pytest.raises(nadi.errors.FormatError, match=re.escape("$.traceEvents[0].dur")):
         nadi.read(write(tmp_path, without))
 
 
 def test_times_out_of_range_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(nadi.FormatError, match=r"traceEvents\[1\]\.ts"):
+    with pytest.raises(nadi.errors.FormatError, match=r"traceEvents\[1\]\.ts"):
         nadi.read(write(tmp_path, event(), event(ts=9000000000000000), baseTimeNanoseconds=2**61))
 
 
 def test_an_end_out_of_range_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(nadi.FormatError, match=r"too long - at \$\.traceEvents\[0\]\.dur"):
+    with pytest.raises(nadi.errors.FormatError, match=r"too long - at \$\.traceEvents\[0\]\.dur"):
         nadi.read(write(tmp_path, event(dur=9223372036854775)))
 
 

@@ -15,7 +15,7 @@ VERSIONS = Path(__file__).parent / "native"
 
 
 def test_every_kind_of_trace_comes_back(
-    demo_folder: Path, demo_run: nadi.Run, tmp_path: Path
+    demo_folder: Path, demo_run: nadi.pipeline.Run, tmp_path: Path
 ) -> None:
     traces = [
         demo_run.job.traces[2],
@@ -32,7 +32,7 @@ def test_every_kind_of_trace_comes_back(
         assert list(back.attributes.items()) == list(trace.attributes.items())
 
 
-def test_the_same_trace_gives_the_same_file(demo_run: nadi.Run, tmp_path: Path) -> None:
+def test_the_same_trace_gives_the_same_file(demo_run: nadi.pipeline.Run, tmp_path: Path) -> None:
     trace = demo_run.job.traces[0]
     nadi.write(trace, tmp_path / "a.nadi")
     nadi.write(nadi.read(tmp_path / "a.nadi"), tmp_path / "b.nadi")
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_told(
 ) -> None:
     nadi.write(make_trace(HARD_NAMES), tmp_path / "a.nadi")
     path = rewritten(tmp_path / "a.nadi", member, content)
-    with pytest.raises(nadi.FormatError, match=message):
+    with pytest.raises(nadi.errors.FormatError, match=message):
         nadi.read(path)
 
 
@@ -84,7 +84,7 @@ def test_a_file_replaced_after_opening_is_noticed(tmp_path: Path) -> None:
     nadi.write(make_trace(HARD_NAMES), path)
     trace = nadi.read(path)
     nadi.write(make_trace(HARD_NAMES[:3]), path)
-    with pytest.raises(nadi.InputError, match="has changed since it was opened"):
+    with pytest.raises(nadi.errors.InputError, match="has changed since it was opened"):
         _ = trace.attributes
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import nadi
 from nadi.formats.timeline import perfetto, perfetto_packets
@@ -108,7 +107,7 @@ def test_every_node_is_a_slice_with_its_exact_times(name: str, shared_traces: Pa
     assert issues == {}
 
 
-def test_a_linked_trace_has_arrows_for_its_dependencies(demo_run: nadi.Run) -> None:
+def test_a_linked_trace_has_arrows_for_its_dependencies(demo_run: nadi.pipeline.Run) -> None:
     for trace in demo_run.job.traces:
         timeline, issues = write(trace)
         assert found_slices(timeline) == expected_slices(trace)
@@ -207,7 +206,7 @@ def test_both_clocks_show_the_same_and_times_are_exact() -> None:
     assert (timeline.slices[0].start, timeline.slices[0].end) == (start, start + 3)
 
 
-def test_files_of_several_ranks_make_one_file(demo_run: nadi.Run) -> None:
+def test_files_of_several_ranks_make_one_file(demo_run: nadi.pipeline.Run) -> None:
     traces = demo_run.job.traces
     files = [b"".join(perfetto.encode(trace, IssueLog())) for trace in traces]
     packets = parse(b"".join(files))
@@ -250,7 +249,7 @@ def test_any_trace_comes_back(
 
 
 def test_pieces_are_written_in_any_number(
-    demo_run: nadi.Run, monkeypatch: pytest.MonkeyPatch
+    demo_run: nadi.pipeline.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = replace(demo_run.job.traces[0])
     whole = b"".join(perfetto.encode(trace, IssueLog()))

@@ -95,13 +95,13 @@ def test_missing_and_later_parents_are_counted(tmp_path: Path) -> None:
 
 def test_an_id_that_stands_twice_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path, {"id": 4, "name": "a"}, {"id": 4, "name": "b"})
-    with pytest.raises(nadi.FormatError, match="node id 4 stands twice"):
+    with pytest.raises(nadi.errors.FormatError, match="node id 4 stands twice"):
         nadi.read(path)
 
 
 def test_groups_that_are_not_json_are_an_error(tmp_path: Path) -> None:
     node = {"id": 1, "name": "## process_group:init ##", "inputs": {"values": ["[{"]}}
-    with pytest.raises(nadi.FormatError, match="node 1"):
+    with pytest.raises(nadi.errors.FormatError, match="node 1"):
         nadi.read(write(tmp_path, node))
 
 

@@ -9,20 +9,17 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.formats import json_file
 from nadi.formats.files import RawFile, read_file
-from nadi.formats.kineto import kineto_events
-from nadi.formats.kineto import kineto_trace as kineto
+from nadi.formats.kineto import kineto_events, kineto_trace as kineto
 from nadi.formats.pytorch import execution_trace as pytorch_et
 from nadi.formats.pytorch.record_param_comms import NODE_NAME
 from nadi.model.trace import Trace
 from tests.conftest import SHARED
-from tests.reference import kineto as slow_kineto
-from tests.reference import pytorch_et as slow_et
+from tests.reference import kineto as slow_kineto, pytorch_et as slow_et
 
 TRACES = sorted((SHARED / "traces").rglob("*.json.gz"))
 READERS = {"device": (kineto, slow_kineto), "host": (pytorch_et, slow_et)}
@@ -50,7 +47,7 @@ def assert_agree(fast: Trace, slow: Trace) -> None:
     assert fast.issues["count"].to_list() == slow.issues["count"].to_list()
     told = [(trace.rank, trace.world_size, trace.process) for trace in (fast, slow)]
     assert told[0] == told[1]
-    broken = set(nadi.validate_trace(fast)["code"])
+    broken = set(nadi.model.validate_trace(fast)["code"])
     assert broken <= {"operands.text"}  # operands may be no list at all: they are kept as text
 
 
@@ -213,7 +210,7 @@ def test_every_shorter_file_is_refused(tmp_path: Path, text: str, reader: Any) -
     content = text.encode()
     for size in range(len(content)):
         with pytest.raises(
-            nadi.FormatError, match=r"ends too early|not valid UTF-8|invalid escape"
+            nadi.errors.FormatError, match=r"ends too early|not valid UTF-8|invalid escape"
         ):
             reader.decode(read_text(tmp_path, content[:size]))
 
@@ -236,7 +233,7 @@ def test_a_changed_byte_is_refused_if_it_breaks_the_json(
                 json.loads(changed.decode(), parse_constant=_refuse)
             except ValueError:
                 refused += 1
-                with pytest.raises(nadi.FormatError):
+                with pytest.raises(nadi.errors.FormatError):
                     reader.decode(read_text(tmp_path, changed))
     assert refused > len(content)
 
@@ -256,7 +253,9 @@ def test_halves_that_are_guessed_wrong_change_nothing(
     halves = reader.decode(raw)
     whole.assert_equals(halves)
     content[key][50]["name"] = 3
-    with pytest.raises(nadi.FormatError, match=rf"expected `str`, got `int` - at \$.{key}\[50\]"):
+    with pytest.raises(
+        nadi.errors.FormatError, match=rf"expected `str`, got `int` - at \$.{key}\[50\]"
+    ):
         reader.decode(read_text(tmp_path, json.dumps(content)))
 
 

@@ -22,7 +22,7 @@ def test_other_files_are_refused_with_a_reason(tmp_path: Path, content: bytes) -
     path = tmp_path / "file.json"
     path.write_bytes(content)
     assert sniff(path) is None
-    with pytest.raises(nadi.FormatError, match="no trace that Nadi knows; it reads: "):
+    with pytest.raises(nadi.errors.FormatError, match="no trace that Nadi knows; it reads: "):
         nadi.read(path)
 
 
@@ -41,11 +41,11 @@ def test_other_files_are_refused_with_a_reason(tmp_path: Path, content: bytes) -
 def test_broken_json_says_where(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "file.json"
     path.write_bytes(content)
-    with pytest.raises(nadi.FormatError, match=message) as caught:
+    with pytest.raises(nadi.errors.FormatError, match=message) as caught:
         nadi.read(path)
     assert str(caught.value).startswith(str(path))
 
 
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
-    with pytest.raises(nadi.InputError, match="cannot be read"):
+    with pytest.raises(nadi.errors.InputError, match="cannot be read"):
         nadi.read(tmp_path)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from nadi.formats.timeline.tracks import find_lanes, lane_suffix
 from tests.reference import lanes as oracle

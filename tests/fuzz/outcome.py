@@ -78,7 +78,7 @@ def _check_trace(trace: nadi.Trace) -> None:
     assert trace.operands.width > 0
     assert trace.tensors.width > 0
     told = set(trace.issues["code"])
-    for code in nadi.validate_trace(trace)["code"]:
+    for code in nadi.model.validate_trace(trace)["code"]:
         assert code in _TOLD, (code, told)
         assert not _TOLD[code] or _TOLD[code] in told, (code, told)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.graph.event_graph import Edges, EventGraph
@@ -19,7 +18,7 @@ def node_of(graph: EventGraph, op: int, column: str) -> object:
 @settings(max_examples=40)
 @given(st.data())
 def test_columns_are_those_of_the_operations_in_any_order(
-    demo_run: nadi.Run, data: st.DataObject
+    demo_run: nadi.pipeline.Run, data: st.DataObject
 ) -> None:
     graph = demo_run.graph
     ops = np.array(
@@ -32,7 +31,7 @@ def test_columns_are_those_of_the_operations_in_any_order(
     assert graph.names(ops, nameless).to_list() == names
 
 
-def test_columns_of_all_operations_stand_in_their_order(demo_run: nadi.Run) -> None:
+def test_columns_of_all_operations_stand_in_their_order(demo_run: nadi.pipeline.Run) -> None:
     graph = demo_run.graph
     every = range(graph.num_ops)
     assert len(graph.job.traces) > 1
@@ -55,7 +54,7 @@ def test_of_one_rank_too(pair: PairWriter) -> None:
 
 
 @pytest.mark.parametrize("num_parts", [1, 3, 7])
-def test_edges_may_come_in_parts(demo_run: nadi.Run, num_parts: int) -> None:
+def test_edges_may_come_in_parts(demo_run: nadi.pipeline.Run, num_parts: int) -> None:
     graph = demo_run.graph
     columns = [np.array_split(column, num_parts) for column in graph.edges]
     parts = [Edges(*part) for part in zip(*columns, strict=True)]

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 import nadi
 from nadi.graph.critical_paths import PATH_KINDS
@@ -255,9 +254,9 @@ def edges_of(graph: EventGraph) -> list[tuple[int, int, int]]:
 
 def windows_of(graph: EventGraph) -> list[Window]:
     """Give the whole trace, all steps, and each step."""
-    steps = nadi.find_steps(graph)
-    whole = nadi.choose_window(graph, [])
-    return [whole, nadi.choose_window(graph, steps), *steps]
+    steps = nadi.graph.find_steps(graph)
+    whole = nadi.graph.choose_window(graph, [])
+    return [whole, nadi.graph.choose_window(graph, steps), *steps]
 
 
 def check_identity(graph: EventGraph) -> None:
@@ -304,10 +303,10 @@ def check_shorter_edges(graph: EventGraph, edges: Iterable[int]) -> None:
 def check_scaling(graph: EventGraph, names: Iterable[str]) -> None:
     windows = windows_of(graph)
     for name in names:
-        named = nadi.Selection(name=f"^{re.escape(name)}$")
+        named = nadi.whatif.Selection(name=f"^{re.escape(name)}$")
         previous = graph.time
         for factor in (1, 0.75, 0.5, 0):
-            changed = nadi.apply_change(graph, nadi.Scale(named, factor))
+            changed = nadi.whatif.apply_change(graph, nadi.whatif.Scale(named, factor))
             time = changed.replay().time
             assert (time <= previous).all()
             assert windows[0].length(time) <= windows[0].length(previous)
@@ -432,7 +431,7 @@ def demo() -> EventGraph:
 
 def test_the_demo_is_four_ranks_with_two_steps(demo):
     assert demo.job.ranks == (0, 1, 2, 3)
-    assert [window.name for window in nadi.find_steps(demo)] == ["step 1", "step 2"]
+    assert [window.name for window in nadi.graph.find_steps(demo)] == ["step 1", "step 2"]
     counts = demo.job.matches.group_by("rank").len().sort("rank")["len"].to_list()
     assert counts == [22, 22, 20, 20]  # ranks 0 and 1 send and receive too
     assert demo.num_ops > 10_000
@@ -463,7 +462,7 @@ def test_scaling_on_the_demo(demo):
 
 
 def test_halving_all_work_of_the_demo_shortens_its_steps(demo):
-    changed = nadi.apply_change(demo, nadi.parse_change("scale . 0.5")).replay().time
+    changed = nadi.whatif.apply_change(demo, nadi.whatif.parse_change("scale . 0.5")).replay().time
     for window in windows_of(demo):
         assert 0.4 * window.length(demo.time) < window.length(changed)
         assert window.length(changed) < 0.7 * window.length(demo.time)
@@ -498,7 +497,7 @@ def test_known_path_through_a_launch_and_a_wait():
         main("close", 2, 0, 0),  # aten::mm to 14
     ]
     graph = nadi.build_graph(load((1, [actions])))
-    window = nadi.choose_window(graph, [])
+    window = nadi.graph.choose_window(graph, [])
     path = nadi.critical_path(graph.replay(), window)
     assert path.segments.select("name", "kind", "start", "end").rows() == [
         ("aten::mm", "host op", 0, 2),
@@ -511,7 +510,9 @@ def test_known_path_through_a_launch_and_a_wait():
     assert path.by_kind() == {
         "host op": 9, "host gap": 0, "launch": 2, "kernel": 3, "communication": 0, "delay": 0,
     }  # fmt: skip
-    without_kernel = nadi.apply_change(graph, nadi.parse_change("scale gemm 0")).replay()
+    without_kernel = nadi.whatif.apply_change(
+        graph, nadi.whatif.parse_change("scale gemm 0")
+    ).replay()
     assert window.length(without_kernel.time) == 11
 
 
@@ -523,7 +524,7 @@ def test_known_path_past_a_wait_for_what_is_done():
         main("synchronize", 2, 0, 1),  # from 5 to 7
     ]
     graph = nadi.build_graph(load((1, [actions])))
-    path = nadi.critical_path(graph.replay(), nadi.choose_window(graph, []))
+    path = nadi.critical_path(graph.replay(), nadi.graph.choose_window(graph, []))
     assert path.segments.select("name", "kind", "start", "end").rows() == [
         ("cudaLaunchKernel", "host op", 0, 1),
         ("aten::mm", "host op", 1, 5),
@@ -533,7 +534,7 @@ def test_known_path_past_a_wait_for_what_is_done():
 
 def test_known_path_along_a_stream():
     graph = nadi.build_graph(load(QUEUED))
-    path = nadi.critical_path(graph.replay(), nadi.choose_window(graph, []))
+    path = nadi.critical_path(graph.replay(), nadi.graph.choose_window(graph, []))
     # the gaps are 1 and 3 us, so 2 us are usual, and what is more is a delay
     assert path.segments.select("name", "kind", "start", "end").rows() == [
         ("cudaLaunchKernel", "host op", 0, 1_000),
@@ -555,7 +556,7 @@ def test_known_path_through_the_rank_that_came_last():
 
     # rank 0 enters at 4 and waits until 14, rank 1 enters at 12 and leaves at 13
     graph = nadi.build_graph(load((1, [rank(1, 10), rank(9, 1)])))
-    path = nadi.critical_path(graph.replay(), nadi.choose_window(graph, []))
+    path = nadi.critical_path(graph.replay(), nadi.graph.choose_window(graph, []))
     assert path.segments.select("rank", "name", "kind", "start", "end").rows() == [
         (1, "aten::mm", "host op", 0, 9),
         (1, "cudaLaunchKernelExC", "host op", 9, 11),
@@ -578,14 +579,14 @@ def test_less_work_before_a_step_may_begin_it_sooner_and_so_make_it_longer():
         main("open", 0, 2, 0), main("launch", 2, 2, 5), main("close", 0, 0, 0),  # the step
     ]  # fmt: skip
     graph = nadi.build_graph(load((1, [actions])))
-    (window,) = nadi.find_steps(graph)
-    changed = nadi.apply_change(graph, nadi.parse_change("scale aten::mm 0"))
+    (window,) = nadi.graph.find_steps(graph)
+    changed = nadi.whatif.apply_change(graph, nadi.whatif.parse_change("scale aten::mm 0"))
     after = changed.replay().time
     assert (after <= graph.time).all()
     assert window.end(after) == window.end(graph.time)
     assert window.start(after) < window.start(graph.time)
     # a question about the step alone changes nothing before it
-    alone = nadi.apply_change(
-        graph, nadi.parse_change("scale aten::mm 0"), since=window.start(graph.time)
+    alone = nadi.whatif.apply_change(
+        graph, nadi.whatif.parse_change("scale aten::mm 0"), since=window.start(graph.time)
     )
     assert window.length(alone.replay().time) <= window.length(graph.time)

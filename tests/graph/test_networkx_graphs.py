@@ -97,7 +97,7 @@ def test_operations_may_be_taken_out(graph: EventGraph) -> None:
 
     digraph = nadi.to_networkx(graph)
     digraph.remove_node(start)
-    with pytest.raises(nadi.UsageError, match="only one node of gemm"):
+    with pytest.raises(nadi.errors.UsageError, match="only one node of gemm"):
         nadi.from_networkx(digraph)
 
 
@@ -137,12 +137,12 @@ def test_a_cycle_is_named_with_its_operations(graph: EventGraph) -> None:
 def test_edges_that_make_no_sense(graph: EventGraph, said: dict, message: str) -> None:
     digraph = nadi.to_networkx(graph)
     digraph.add_edge("a", "b", **said)
-    with pytest.raises(nadi.UsageError, match=message):
+    with pytest.raises(nadi.errors.UsageError, match=message):
         nadi.from_networkx(digraph)
 
 
 def test_a_graph_of_somebody_else_is_refused() -> None:
-    with pytest.raises(nadi.UsageError, match="not one that to_networkx made"):
+    with pytest.raises(nadi.errors.UsageError, match="not one that to_networkx made"):
         nadi.from_networkx(nx.DiGraph([(1, 2)]))
 
 

@@ -32,7 +32,7 @@ def test_latency_is_the_median_over_launches_onto_an_idle_stream(pair: PairWrite
         begin = 200 * number
         late = 50 if number <= 5 else 2  # five stragglers do not move the median
         launched(pair, number, begin, begin + 5 + late, begin + 100)
-    typical = nadi.estimate_overheads(linked(pair))
+    typical = nadi.graph.estimate_overheads(linked(pair))
     assert typical.launch_after_end[DEVICE] == 2_000
     assert typical.launch_after_start[DEVICE] == 7_000
 
@@ -43,10 +43,10 @@ def test_with_few_launches_it_is_the_lower_quartile_but_no_more_than_3_us(
     pair.op("op", 0, 1_000)
     launched(pair, 1, 10, 30, 40)
     trace = linked(pair)
-    typical = nadi.estimate_overheads(trace)
+    typical = nadi.graph.estimate_overheads(trace)
     assert typical.launch_after_end[DEVICE] == 3_000
     assert typical.launch_after_start[DEVICE] == 20_000
-    graph = nadi.build_graph(nadi.link_job([trace]))
+    graph = nadi.build_graph(nadi.link.link_job([trace]))
     # 15 us after the call: 3 us are typical, 12 us are not explained
     assert graph.delay[graph.in_ptr[:-1] < graph.in_ptr[1:]].sum() == 12_000
 
@@ -55,7 +55,7 @@ def test_launches_onto_a_busy_stream_alone_say_little(pair: PairWriter) -> None:
     pair.event("k0", 0, 100, "kernel", pid=0, tid=7, stream=7, device=0)
     pair.op("op", 0, 1_000)
     launched(pair, 1, 10, 100, 120)
-    typical = nadi.estimate_overheads(linked(pair))
+    typical = nadi.graph.estimate_overheads(linked(pair))
     assert typical.launch_after_end[DEVICE] == 3_000
     assert typical.launch_after_start[DEVICE] == 3_000
 
@@ -66,7 +66,7 @@ def test_turnaround_is_the_mean_over_queued_pairs_of_the_same_kind(pair: PairWri
     launched(pair, 2, 30, 101, 200)  # 1 us after k1, launched long before
     launched(pair, 3, 50, 203, 300)  # 3 us after k2
     launched(pair, 4, 310, 320, 330)  # launched after k3 had ended: says nothing
-    assert nadi.estimate_overheads(linked(pair)).turnaround[KERNEL, KERNEL] == 2_000
+    assert nadi.graph.estimate_overheads(linked(pair)).turnaround[KERNEL, KERNEL] == 2_000
 
 
 def test_a_wait_has_a_time_to_return_and_one_of_its_own(pair: PairWriter) -> None:
@@ -76,10 +76,10 @@ def test_a_wait_has_a_time_to_return_and_one_of_its_own(pair: PairWriter) -> Non
     synchronised(pair, 3, 120, 123)
     launched(pair, 4, 130, 140, 200)
     synchronised(pair, 5, 150, 230)  # returns 30 us after the work, typically it is 8 to 30
-    typical = nadi.estimate_overheads(linked(pair))
+    typical = nadi.graph.estimate_overheads(linked(pair))
     assert typical.wait_return[SYNC] == 19_000
     assert typical.wait_call[SYNC] == 3_000
-    graph = nadi.build_graph(nadi.link_job([linked(pair)]))
+    graph = nadi.build_graph(nadi.link.link_job([linked(pair)]))
     # 11 of the 30 us after the last wait are not explained
     assert graph.delay[graph.in_ptr[:-1] < graph.in_ptr[1:]].max() == 11_000
 
@@ -89,17 +89,17 @@ def test_one_stretch_of_a_recording_can_be_asked_alone(pair: PairWriter) -> None
     launched(pair, 1, 10, 17, 100)
     launched(pair, 2, 200, 206, 300)
     trace = linked(pair)
-    first = nadi.estimate_overheads(trace, (0, 100_000))
-    second = nadi.estimate_overheads(trace, (100_000, 10**9))
+    first = nadi.graph.estimate_overheads(trace, (0, 100_000))
+    second = nadi.graph.estimate_overheads(trace, (100_000, 10**9))
     assert first.launch_after_end[DEVICE] == 2_000
     assert second.launch_after_end[DEVICE] == 1_000
-    graph = nadi.build_graph(nadi.link_job([trace]), [second])
+    graph = nadi.build_graph(nadi.link.link_job([trace]), [second])
     assert graph.delay[graph.in_ptr[:-1] < graph.in_ptr[1:]].sum() == 1_000
 
 
 def test_the_table_names_every_overhead(pair: PairWriter) -> None:
     pair.op("op", 0, 1_000)
     launched(pair, 1, 10, 17, 100)
-    table = nadi.estimate_overheads(linked(pair)).table()
+    table = nadi.graph.estimate_overheads(linked(pair)).table()
     assert table.height == 2 * len(LAUNCH_CLASSES) + 9 + 1 + 2 * len(WAIT_CLASSES)
     assert ("launch after call's end", "device", 2_000) in table.rows()

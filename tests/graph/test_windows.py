@@ -8,7 +8,7 @@ import nadi
 from tests.conftest import PairWriter
 
 
-def two_steps(pair: PairWriter) -> tuple[nadi.EventGraph, list[nadi.Window]]:
+def two_steps(pair: PairWriter) -> tuple[nadi.EventGraph, list[nadi.graph.Window]]:
     pair.op("ProfilerStep#4", 0, 100, cat="user_annotation")
     pair.op("aten::mm", 10, 20)
     pair.event("cudaLaunchKernel", 15, 5, "cuda_runtime", correlation=1)
@@ -17,7 +17,7 @@ def two_steps(pair: PairWriter) -> tuple[nadi.EventGraph, list[nadi.Window]]:
     pair.event("gemm", 90, 40, "kernel", pid=0, tid=7, stream=7, device=0, correlation=1)
     pair.op("after", 300, 10)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    return graph, nadi.find_steps(graph)
+    return graph, nadi.graph.find_steps(graph)
 
 
 def test_device_work_belongs_to_the_step_that_launched_it(pair: PairWriter) -> None:
@@ -29,26 +29,26 @@ def test_device_work_belongs_to_the_step_that_launched_it(pair: PairWriter) -> N
 
 def test_all_steps_end_with_the_last_of_them(pair: PairWriter) -> None:
     graph, steps = two_steps(pair)
-    window = nadi.choose_window(graph, steps)
+    window = nadi.graph.choose_window(graph, steps)
     assert (window.name, window.length(graph.time)) == ("steps 4 to 5", 200_000)
 
 
 def test_one_step_is_found_by_its_number(pair: PairWriter) -> None:
     graph, steps = two_steps(pair)
-    assert nadi.choose_window(graph, steps, "5") is steps[1]
-    with pytest.raises(nadi.UsageError, match="give all or one of: 4, 5"):
-        nadi.choose_window(graph, steps, "6")
+    assert nadi.graph.choose_window(graph, steps, "5") is steps[1]
+    with pytest.raises(nadi.errors.UsageError, match="give all or one of: 4, 5"):
+        nadi.graph.choose_window(graph, steps, "6")
 
 
 def test_without_marks_the_whole_trace_is_the_window(pair: PairWriter) -> None:
     pair.op("op", 5, 10)
     pair.op("op", 50, 10)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    assert nadi.find_steps(graph) == []
-    window = nadi.choose_window(graph, [])
+    assert nadi.graph.find_steps(graph) == []
+    window = nadi.graph.choose_window(graph, [])
     assert (window.name, window.length(graph.time)) == ("whole trace", 55_000)
-    with pytest.raises(nadi.UsageError, match="marks no steps"):
-        nadi.choose_window(graph, [], "1")
+    with pytest.raises(nadi.errors.UsageError, match="marks no steps"):
+        nadi.graph.choose_window(graph, [], "1")
 
 
 @pytest.mark.parametrize("marks", [((0, 40), (40, 40)), ((0, 60), (20, 30)), ((10, 0), (50, 50))])
@@ -67,7 +67,7 @@ def test_what_is_asked_for_while_a_mark_lasts_belongs_to_it(
     asked = {work: 8 * k + 1 for k, work in enumerate(
         sorted((op for op, name in enumerate(names) if name == "gemm"), key=lambda op: start[op])
     )}  # fmt: skip
-    for step, (ts, dur) in zip(nadi.find_steps(graph), marks, strict=True):
+    for step, (ts, dur) in zip(nadi.graph.find_steps(graph), marks, strict=True):
         moments = [asked.get(op, start[op] / 1000) for op in range(graph.num_ops)]
         inside = {op for op, moment in enumerate(moments) if ts <= moment < ts + dur}
         assert set((step.last // 2).tolist()) == inside | set((step.first // 2).tolist())

@@ -5,8 +5,7 @@ import re
 import numba
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from nadi.kernels.json_tokens import read_microseconds
 from tests.reference.digits import nanoseconds

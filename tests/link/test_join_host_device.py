@@ -158,7 +158,7 @@ def test_a_watchdog_that_only_polls_does_no_work(pair: PairWriter) -> None:
     for ts in (0, 1000, 2000):
         pair.event("cudaEventQuery", ts, 2, "cuda_runtime", tid=9, correlation=ts + 1)
     trace = linked(pair)
-    graph = nadi.build_graph(nadi.link_job([trace]))
+    graph = nadi.build_graph(nadi.link.link_job([trace]))
     assert graph.num_ops == 1
 
 
@@ -180,7 +180,7 @@ def test_a_pair_of_different_runs_is_refused_with_its_rate(pair: PairWriter) -> 
         pair.op(f"op{number}", 10 * number, 5)
     for event in pair.events[:2]:
         event["name"] = "another"
-    with pytest.raises(nadi.PairError, match=r"only 18 of 20 operations \(90\.0 %\)"):
+    with pytest.raises(nadi.errors.PairError, match=r"only 18 of 20 operations \(90\.0 %\)"):
         linked(pair)
 
 
@@ -202,5 +202,5 @@ def test_external_ids_serve_where_record_function_ids_are_missing(shared_traces:
 def test_the_pair_that_must_be_refused(shared_traces: Path) -> None:
     host = shared_traces / "et_only" / "resnet_2gpu_1.1.0.json.gz"
     device = shared_traces / "gpu_resnet_pair" / "device.json.gz"
-    with pytest.raises(nadi.PairError, match=r"only 3,658 of 14,388 operations \(25\.4 %\)"):
+    with pytest.raises(nadi.errors.PairError, match=r"only 3,658 of 14,388 operations \(25\.4 %\)"):
         nadi.run(host, device)

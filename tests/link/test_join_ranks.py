@@ -64,13 +64,15 @@ def test_a_rank_that_enters_later_sets_the_end_for_all(tmp_path: Path) -> None:
     graph = nadi.build_graph(job)
     assert (graph.replay().time == graph.time).all()
     # rank 2 enters at 30 us; with transfers that take no time all leave then
-    changed = nadi.apply_change(graph, nadi.parse_change("scale AllReduce 0")).replay()
+    changed = nadi.whatif.apply_change(
+        graph, nadi.whatif.parse_change("scale AllReduce 0")
+    ).replay()
     kernels = changed.schedule().table.filter(pl.col("resource").cast(str).str.contains("stream"))
     assert kernels["end"].to_list() == [30_000, 30_000, 30_000]
     assert kernels["start"].to_list() == [10_000, 20_000, 30_000]
 
 
-def test_gloo_groups_are_told_by_their_threads(demo_run: nadi.Run) -> None:
+def test_gloo_groups_are_told_by_their_threads(demo_run: nadi.pipeline.Run) -> None:
     matches = demo_run.job.matches
     members = (
         matches.group_by("collective", maintain_order=True)
@@ -86,7 +88,7 @@ def test_gloo_groups_are_told_by_their_threads(demo_run: nadi.Run) -> None:
         assert matched.n_unique() == len(matched) == kinds.str.starts_with("COMM_").sum()
 
 
-def test_a_collective_has_one_type_and_size_on_all_ranks(demo_run: nadi.Run) -> None:
+def test_a_collective_has_one_type_and_size_on_all_ranks(demo_run: nadi.pipeline.Run) -> None:
     seen: dict[int, set[tuple[str, int]]] = {}
     for collective, rank, node in demo_run.job.matches.iter_rows():
         nodes = demo_run.job.traces[rank].nodes
@@ -100,7 +102,7 @@ def test_a_collective_has_one_type_and_size_on_all_ranks(demo_run: nadi.Run) -> 
     assert types.count("barrier") == types.count("send") == 2
 
 
-def test_a_rank_given_twice_is_refused(demo_run: nadi.Run) -> None:
+def test_a_rank_given_twice_is_refused(demo_run: nadi.pipeline.Run) -> None:
     trace = demo_run.job.traces[0]
-    with pytest.raises(nadi.PairError, match="two device traces of rank 0"):
-        nadi.link_job([trace, trace])
+    with pytest.raises(nadi.errors.PairError, match="two device traces of rank 0"):
+        nadi.link.link_job([trace, trace])

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.graph.event_graph import EdgeKind, EventGraph
@@ -159,8 +158,8 @@ def check_halved_device(linked: Linked, work: list[Key]) -> None:
     """Let the question that a user asks have the answer that the machine gives."""
     played = play(scaled(linked.program, dict.fromkeys(work, 0.5)), linked.machine)
     if played.order() == linked.played.order():
-        change = nadi.parse_change("scale ^(gemm|Memset|Memcpy|nccl) 0.5")
-        replayed = nadi.apply_change(linked.graph, change).replay().time
+        change = nadi.whatif.parse_change("scale ^(gemm|Memset|Memcpy|nccl) 0.5")
+        replayed = nadi.whatif.apply_change(linked.graph, change).replay().time
         assert not different(linked.times(replayed), expected(played))
 
 

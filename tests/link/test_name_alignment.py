@@ -3,8 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from nadi.link.name_alignment_kernels import align
 from tests.reference.alignment import common_length

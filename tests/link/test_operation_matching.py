@@ -88,7 +88,9 @@ def test_record_function_ids_that_contradict_the_names_are_refused_unless_forced
 ) -> None:
     host, device = demo
     other_run = shifted(device, "rf_id", 1)
-    with pytest.raises(nadi.PairError, match=r"by order of names .* these are two runs; .*--force"):
+    with pytest.raises(
+        nadi.errors.PairError, match=r"by order of names .* these are two runs; .*--force"
+    ):
         match_operations(host, other_run)
     forced = match_operations(host, other_run, force=True)
     assert forced.key == "order of names on each thread"
@@ -102,7 +104,7 @@ def test_a_short_program_is_not_found_scattered_in_a_long_one(pair: PairWriter) 
     host, device = (nadi.read(path) for path in pair.write())
     few = np.arange(device.nodes.height) % 7 == 0
     scattered = replace(without_ids(device), nodes=without_ids(device).nodes.filter(pl.Series(few)))
-    with pytest.raises(nadi.PairError, match="at least 95% must"):
+    with pytest.raises(nadi.errors.PairError, match="at least 95% must"):
         match_operations(host, scattered)
 
 
@@ -145,7 +147,7 @@ def test_a_forced_match_is_a_warning(pair: PairWriter) -> None:
     host, device = (nadi.read(path) for path in pair.write())
     names = pl.Series(["op0", *["other"] * 9], dtype=device.nodes.schema["name"])
     other = replace(device, nodes=device.nodes.with_columns(name=names))
-    with pytest.raises(nadi.PairError, match=r"only 1 of 10 operations \(10.0 %\)"):
+    with pytest.raises(nadi.errors.PairError, match=r"only 1 of 10 operations \(10.0 %\)"):
         nadi.link_pair(host, other)
     trace = nadi.link_pair(host, other, force=True)
     issues = {row["code"]: row for row in trace.issues.to_dicts()}
@@ -160,5 +162,5 @@ def test_files_without_operations(force: bool, pair: PairWriter) -> None:
     if force:
         assert nadi.link_pair(host, device, force=True).nodes.height == 1
     else:
-        with pytest.raises(nadi.PairError, match="nothing in common"):
+        with pytest.raises(nadi.errors.PairError, match="nothing in common"):
             nadi.link_pair(host, device)

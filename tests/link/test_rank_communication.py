@@ -26,7 +26,7 @@ TENSOR = [1, 1, 0, 6, 4, "cuda:0"]
 def linked(pair: PairWriter) -> nadi.Trace:
     host, device = pair.write()
     trace = nadi.link_pair(nadi.read(host), nadi.read(device))
-    assert nadi.validate_trace(trace).is_empty()
+    assert nadi.model.validate_trace(trace).is_empty()
     return trace
 
 
@@ -191,7 +191,7 @@ def test_shapes_that_the_profiler_noted_do_where_there_is_no_host_trace(tmp_path
         pair.op("nccl:all_reduce", 200 * number, 50, cat="user_annotation",
                 **{"Input Dims": dims, "Input type": types})  # fmt: skip
         kernel(pair, "ncclDevKernel_AllReduce", 200 * number + 10, number + 1)
-    trace = nadi.link_device(nadi.read(pair.write()[1]))
+    trace = nadi.link.link_device(nadi.read(pair.write()[1]))
     assert communications(trace, "comm_bytes") == [(52,), (-1,), (-1,), (-1,)]
 
 

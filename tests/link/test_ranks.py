@@ -6,8 +6,7 @@ import random
 from typing import Any
 
 import polars as pl
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.model.provenance import Provenance, Source
@@ -48,7 +47,7 @@ def job_of(
                 world_size=world_size or len(ranks),
             )
         )
-    return nadi.link_job(traces)
+    return nadi.link.link_job(traces)
 
 
 def found(job: nadi.Job) -> set[frozenset[tuple[int, int]]]:
@@ -108,7 +107,7 @@ def test_what_ranks_truly_did_together_is_found(
     job = job_of(ranks, groups)
     assert found(job) == truth
     assert job.issues.is_empty()
-    assert nadi.validate_job(job).is_empty()
+    assert nadi.model.validate_job(job).is_empty()
     starts = [
         min(job.traces[rank].nodes["start"][node] for rank, node in part)
         for part in (

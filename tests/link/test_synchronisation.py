@@ -44,7 +44,7 @@ class DeviceWriter(PairWriter):
 
     def read(self) -> nadi.Trace:
         _, device = self.write()
-        return nadi.link_device(nadi.read(device))
+        return nadi.link.link_device(nadi.read(device))
 
 
 @pytest.fixture
@@ -192,8 +192,8 @@ def test_a_staged_copy_holds_its_call_up_from_its_start(device: DeviceWriter) ->
     device.work("before", (0, 5), (10, 300))
     name = "Memcpy HtoD (Pageable -> Device)"
     device.work(name, (10, 340), (302, 400), 7, "gpu_memcpy", "cudaMemcpyAsync", bytes=2**20)
-    graph = nadi.build_graph(nadi.link_job([device.read()]))
-    changed = nadi.apply_change(graph, nadi.parse_change("scale ^before$ 0")).replay()
+    graph = nadi.build_graph(nadi.link.link_job([device.read()]))
+    changed = nadi.whatif.apply_change(graph, nadi.whatif.parse_change("scale ^before$ 0")).replay()
     (call,) = graph.op_names.eq("cudaMemcpyAsync").arg_true()
     assert graph.time[2 * call + 1] - changed.time[2 * call + 1] > 200_000
 

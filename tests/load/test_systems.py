@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import nadi
 from nadi.cli import main
@@ -63,7 +62,7 @@ def edited(path: str, value: Any) -> dict[str, Any]:
     return described
 
 
-def sizes(system: nadi.System) -> list[int]:
+def sizes(system: nadi.simulator.System) -> list[int]:
     return [dimension.size for dimension in system.network.dimensions]
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.model.attributes import AttributeBuilder, Attributes
@@ -240,7 +239,7 @@ def test_a_trace_reads_both_at_once(shared_traces: Path) -> None:
     nodes = [(in_json(inputs), in_json(outputs)) for inputs, outputs in recorded_nodes(path)]
     trace = replace(nadi.read(path), given_attributes=attributes_of(nodes))
     assert trace.operands.height > trace.tensors.height > 100
-    rules = nadi.validate_trace(trace)["code"].str.split(".").list.first()
+    rules = nadi.model.validate_trace(trace)["code"].str.split(".").list.first()
     assert not rules.is_in(["operands", "tensors"]).any()
     used = trace.operands.filter(pl.col("tensor") >= 0).height
     assert used == int((trace.operands["type"].cast(pl.String).str.starts_with("Tensor(")).sum())

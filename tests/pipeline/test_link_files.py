@@ -16,8 +16,8 @@ import pytest
 
 import nadi
 from nadi.load.discover import peek, recording_of
-from nadi.pipeline import link_files as linking
-from nadi.pipeline.link_files import _communication
+from nadi.pipeline import linking
+from nadi.pipeline.linking import _communication
 from tests.conftest import PairWriter
 
 
@@ -43,7 +43,7 @@ def job(demo_folder: Path) -> nadi.Job:
     return nadi.load_job(demo_folder, tensors=True)
 
 
-def assert_same_files(done: nadi.Linking, job: nadi.Job) -> None:
+def assert_same_files(done: nadi.pipeline.Linking, job: nadi.Job) -> None:
     assert [file.rank for file in done.files] == list(job.ranks)
     for file, trace in zip(done.files, job.traces, strict=True):
         assert Path(file.target).name == f"rank{trace.rank}.nadi"
@@ -139,16 +139,18 @@ def test_nothing_is_replaced_unless_asked_for(pair: PairWriter) -> None:
     pair.op("op", 0, 5)
     files, target = pair.write(), pair.folder / "out.nadi"
     nadi.link_files(*files, output=target)
-    with pytest.raises(nadi.InputError, match="is there already; give another name, or --over"):
+    with pytest.raises(
+        nadi.errors.InputError, match="is there already; give another name, or --over"
+    ):
         nadi.link_files(*files, output=target)
     nadi.link_files(*files, output=target, overwrite=True)
-    with pytest.raises(nadi.UsageError, match="would replace the file that is read"):
+    with pytest.raises(nadi.errors.UsageError, match="would replace the file that is read"):
         nadi.link_files(*files, output=files[0], to="nadi", overwrite=True)
 
 
 def test_ranks_need_a_folder(demo_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file.et").write_text("")
-    with pytest.raises(nadi.InputError, match="ranks are written into a folder"):
+    with pytest.raises(nadi.errors.InputError, match="ranks are written into a folder"):
         nadi.link_files(demo_folder, output=tmp_path / "file.et")
 
 
@@ -157,7 +159,7 @@ def test_the_error_of_a_rank_is_told(demo_folder: Path, tmp_path: Path) -> None:
         shutil.copy(file, tmp_path)
     content = (tmp_path / "host_2.json.gz").read_bytes()
     (tmp_path / "host_2.json.gz").write_bytes(content[:-5000])
-    with pytest.raises(nadi.InputError, match=r"host_2\.json\.gz") as error:
+    with pytest.raises(nadi.errors.InputError, match=r"host_2\.json\.gz") as error:
         nadi.link_files(tmp_path, output=tmp_path / "out", executor=Recorder())
     assert error.value.remedy
 
@@ -167,7 +169,7 @@ def test_a_pair_of_different_programs_needs_force(pair: PairWriter) -> None:
         pair.op(f"op{number}", 10 * number, 5)
         pair.events[-1]["name"] = "other"
     files = pair.write()
-    with pytest.raises(nadi.PairError, match="0 of 10 operations"):
+    with pytest.raises(nadi.errors.PairError, match="0 of 10 operations"):
         nadi.link_files(*files, output=pair.folder / "out.et")
     linking = nadi.link_files(*files, output=pair.folder / "out.et", force=True)
     assert "link.forced" in linking.files[0].issues["code"].to_list()
@@ -184,7 +186,7 @@ def test_the_beginning_of_a_file_tells_whose_it_is(
     demo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = {file: recording_of(nadi.read(file)) for file in demo_folder.glob("*.json.gz")}
-    monkeypatch.setattr("nadi.formats.read", None)  # it is enough
+    monkeypatch.setattr("nadi.load.discover.read", None)  # it is enough
     assert {file: peek(file) for file in expected} == expected
 
 
@@ -197,7 +199,7 @@ def test_where_the_beginning_does_not_tell_the_file_is_read(pair: PairWriter) ->
 
 def test_communication_alone_gives_the_same_collectives(shared_traces: Path) -> None:
     job = nadi.load_job(shared_traces / "cpu_ddp4")
-    alone = nadi.link_job([_communication(trace) for trace in job.traces])
+    alone = nadi.link.link_job([_communication(trace) for trace in job.traces])
     ids = [
         pl.concat(
             [

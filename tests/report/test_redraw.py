@@ -22,8 +22,7 @@ from nadi.cli import main
 from nadi.formats.timeline.tracks import find_lanes
 from nadi.graph.event_graph import Replay
 from tests.conftest import PairWriter
-from tests.graph.test_graph_laws import EVERY_KIND, QUEUED, Description, jobs
-from tests.graph.test_graph_laws import load as load_job
+from tests.graph.test_graph_laws import EVERY_KIND, QUEUED, Description, jobs, load as load_job
 from tests.reference.perfetto_import import load as load_perfetto
 
 CHANGES = (
@@ -126,7 +125,7 @@ def read_perfetto(path: Path) -> Drawing:
 READERS = {"drawing.json": read_json, "drawing.pftrace": read_perfetto}
 
 
-def expected_operations(replay: Replay, path: nadi.CriticalPath, title: str) -> list[Drawn]:
+def expected_operations(replay: Replay, path: nadi.graph.CriticalPath, title: str) -> list[Drawn]:
     """Give the slices of a replay, operation by operation, on the first lane of its track."""
     graph = replay.graph
     columns = ("id", "name", "category", "is_cpu", "thread", "device", "duration")
@@ -153,7 +152,7 @@ def without_lanes(slices: Iterable[Drawn]) -> list[Drawn]:
     return sorted(plain, key=str)
 
 
-def check_part(drawing: Drawing, replay: Replay, path: nadi.CriticalPath, title: str) -> None:
+def check_part(drawing: Drawing, replay: Replay, path: nadi.graph.CriticalPath, title: str) -> None:
     found = [s for s in drawing.slices if not s.longest and s.process.endswith(title)]
     assert without_lanes(found) == expected_operations(replay, path, title)
     shown = drawing.path(title)
@@ -167,7 +166,7 @@ def check_part(drawing: Drawing, replay: Replay, path: nadi.CriticalPath, title:
     assert sum(by_kind.values()) == path.length
 
 
-def check_drawing(drawing: Drawing, answer: nadi.WhatIf) -> None:
+def check_drawing(drawing: Drawing, answer: nadi.whatif.WhatIf) -> None:
     ranks = answer.graph.job.ranks
     assert drawing.processes == [f"rank {r} {t}" for r in ranks for t in ("before", "after")]
     measured = answer.graph.replay()
@@ -185,7 +184,7 @@ def check_drawing(drawing: Drawing, answer: nadi.WhatIf) -> None:
         assert tail[0].split()[-1] == head[0].split()[-1]  # no arrow leads from before to after
 
 
-def check_redraw(answer: nadi.WhatIf, folder: Path) -> dict[str, Drawing]:
+def check_redraw(answer: nadi.whatif.WhatIf, folder: Path) -> dict[str, Drawing]:
     drawings = {}
     for name, read in READERS.items():
         issues = dict(nadi.redraw(answer, folder / name).select("code", "count").iter_rows())
@@ -213,14 +212,14 @@ def test_random_jobs_come_back_from_both_formats(description: Description) -> No
         for change in CHANGES:
             try:
                 answer = nadi.what_if(graph, change)
-            except nadi.UsageError:  # there is nothing of this kind in this job
+            except nadi.errors.UsageError:  # there is nothing of this kind in this job
                 continue
             check_redraw(answer, Path(folder))
 
 
 @pytest.mark.parametrize("changes", [["scale aten::copy_ 0.5"], ["remove gloo", "scale aten 2"]])
 def test_the_demo_comes_back_from_both_formats(
-    changes: list[str], demo_run: nadi.Run, tmp_path: Path
+    changes: list[str], demo_run: nadi.pipeline.Run, tmp_path: Path
 ) -> None:
     answer = nadi.what_if(demo_run.graph, *changes, window=demo_run.window)
     drawings = check_redraw(answer, tmp_path)
@@ -245,7 +244,9 @@ def test_real_jobs_come_back_from_both_formats(
     assert all(drawing.arrows for drawing in drawings.values())
 
 
-def test_a_change_of_nothing_shows_the_same_twice(demo_run: nadi.Run, tmp_path: Path) -> None:
+def test_a_change_of_nothing_shows_the_same_twice(
+    demo_run: nadi.pipeline.Run, tmp_path: Path
+) -> None:
     answer = nadi.what_if(demo_run.graph, "scale aten::copy_ 1", window=demo_run.window)
     for name, read in READERS.items():
         nadi.redraw(answer, tmp_path / name)
@@ -259,7 +260,7 @@ def test_a_change_of_nothing_shows_the_same_twice(demo_run: nadi.Run, tmp_path: 
             assert sorted(before, key=str) == sorted(after, key=str)
 
 
-def test_without_changes_the_job_is_drawn_once(demo_run: nadi.Run, tmp_path: Path) -> None:
+def test_without_changes_the_job_is_drawn_once(demo_run: nadi.pipeline.Run, tmp_path: Path) -> None:
     answer = nadi.what_if(demo_run.graph, window=demo_run.window)
     for name, read in READERS.items():
         issues = nadi.redraw(answer, tmp_path / name)
@@ -337,8 +338,8 @@ def test_what_was_removed_is_not_drawn(pair: PairWriter, tmp_path: Path) -> None
     after = Counter(s.name for s in drawing.of_process("rank 0 after"))
     assert (after["gemm"], after["cudaLaunchKernel"], after["relu"]) == (0, 2, 1)
     assert issues.select("code", "count").rows() == [("timeline.no-time", 4)]
-    part = nadi.TimelinePart.of_replay(answer.replay, answer.path, "again")
-    issues = nadi.write_timelines(path, [part, part])
+    part = nadi.report.TimelinePart.of_replay(answer.replay, answer.path, "again")
+    issues = nadi.report.write_timelines(path, [part, part])
     assert issues.select("code", "count").rows() == [("timeline.no-time", 8)]
 
 
@@ -351,49 +352,51 @@ def test_an_edit_that_lets_work_end_before_it_begins_is_counted(
     edited.remove_edge(2 * gemm, 2 * gemm + 1)
     replay = nadi.from_networkx(edited).replay()
     assert replay.time[2 * gemm + 1] < replay.time[2 * gemm]
-    window = nadi.choose_window(graph, [])
-    issues = nadi.write_timeline(
+    window = nadi.graph.choose_window(graph, [])
+    issues = nadi.report.write_timeline(
         tmp_path / "drawing.json", replay, nadi.critical_path(replay, window)
     )
     assert dict(issues.select("code", "count").iter_rows()) == {"timeline.backwards": 1}
     assert all(s.start <= s.end for s in read_json(tmp_path / "drawing.json").slices)
 
 
-def test_schedules_without_a_path_are_drawn_too(demo_run: nadi.Run, tmp_path: Path) -> None:
+def test_schedules_without_a_path_are_drawn_too(
+    demo_run: nadi.pipeline.Run, tmp_path: Path
+) -> None:
     schedule = demo_run.replay.schedule()
     parts = [
-        nadi.TimelinePart(schedule, demo_run.job, title="simulated"),
-        nadi.TimelinePart.of_replay(demo_run.replay, demo_run.path, "measured"),
+        nadi.report.TimelinePart(schedule, demo_run.job, title="simulated"),
+        nadi.report.TimelinePart.of_replay(demo_run.replay, demo_run.path, "measured"),
     ]
     for name, read in READERS.items():
-        nadi.write_timelines(tmp_path / name, parts, "both")
+        nadi.report.write_timelines(tmp_path / name, parts, "both")
         drawing = read(tmp_path / name)
         assert drawing.processes[:2] == ["rank 0 simulated", "rank 0 measured"]
         plain = [s for s in drawing.slices if s.process.endswith("simulated")]
         assert len(plain) == schedule.table.height
         assert not any(s.critical or s.longest for s in plain)
         assert not any("simulated" in end[0] for arrow in drawing.arrows for end in arrow)
-    with pytest.raises(nadi.UsageError, match="nothing to draw"):
-        nadi.write_timelines(tmp_path / "none.json", [])
+    with pytest.raises(nadi.errors.UsageError, match="nothing to draw"):
+        nadi.report.write_timelines(tmp_path / "none.json", [])
 
 
-def test_suffixes_and_addresses(demo_run: nadi.Run, tmp_path: Path) -> None:
-    nadi.write_timeline(tmp_path / "t.pftrace", demo_run.replay, demo_run.path)
-    nadi.write_timeline(tmp_path / "t.perfetto-trace.gz", demo_run.replay, demo_run.path)
-    nadi.write_timeline("memory://drawings/t.pftrace", demo_run.replay, demo_run.path)
+def test_suffixes_and_addresses(demo_run: nadi.pipeline.Run, tmp_path: Path) -> None:
+    nadi.report.write_timeline(tmp_path / "t.pftrace", demo_run.replay, demo_run.path)
+    nadi.report.write_timeline(tmp_path / "t.perfetto-trace.gz", demo_run.replay, demo_run.path)
+    nadi.report.write_timeline("memory://drawings/t.pftrace", demo_run.replay, demo_run.path)
     content = (tmp_path / "t.pftrace").read_bytes()
     assert gzip.decompress((tmp_path / "t.perfetto-trace.gz").read_bytes()) == content
-    with pytest.raises(nadi.UsageError, match=r"use \.json, \.pftrace"):
-        nadi.write_timeline(tmp_path / "t.svg", demo_run.replay, demo_run.path)
-    nadi.write_timeline(tmp_path / "t.trace.json.gz", demo_run.replay, demo_run.path)
+    with pytest.raises(nadi.errors.UsageError, match=r"use \.json, \.pftrace"):
+        nadi.report.write_timeline(tmp_path / "t.svg", demo_run.replay, demo_run.path)
+    nadi.report.write_timeline(tmp_path / "t.trace.json.gz", demo_run.replay, demo_run.path)
     assert read_json(tmp_path / "t.trace.json.gz").processes[0] == "rank 0"
 
 
-def test_slices_of_a_timeline_need_no_more_lanes(demo_run: nadi.Run) -> None:
+def test_slices_of_a_timeline_need_no_more_lanes(demo_run: nadi.pipeline.Run) -> None:
     from nadi.model.issues import IssueLog
     from nadi.report.schedule_timeline import draw_timeline
 
-    part = nadi.TimelinePart.of_replay(demo_run.replay, demo_run.path)
+    part = nadi.report.TimelinePart.of_replay(demo_run.replay, demo_run.path)
     slices = draw_timeline([part], "", IssueLog()).slices
     track, start, end = (slices[name].to_numpy() for name in ("track", "start", "end"))
     assert find_lanes(track, start, end).num_moved == 0

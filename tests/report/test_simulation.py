@@ -16,7 +16,7 @@ from rich.console import Console
 import nadi
 from nadi.cli import main
 from nadi.errors import FormatError, InputError, UsageError
-from nadi.pipeline.simulate import simulate
+from nadi.pipeline.simulated_jobs import simulate
 from nadi.report.simulation_report import (
     describe_simulation,
     named_schedule,
@@ -36,7 +36,7 @@ def as_results(done: Simulation | SimulationResults) -> SimulationResults:
     return done if isinstance(done, SimulationResults) else results_of(done)
 
 
-def page(done: Simulation | nadi.SavedSimulation) -> list[str]:
+def page(done: Simulation | nadi.load.SavedSimulation) -> list[str]:
     file = io.StringIO()
     print_simulation(as_results(done), Console(file=file, width=100, highlight=False))
     return [line.rstrip() for line in file.getvalue().splitlines()]
@@ -125,7 +125,7 @@ def test_the_same_result_is_the_same_file(tmp_path: Path) -> None:
     for suffix in (".json", ".csv", ".nadi"):
         one, other = tmp_path / f"one{suffix}", tmp_path / f"other{suffix}"
         assert write_simulation(done, one).is_empty()
-        nadi.write_simulation(done, other)
+        nadi.report.write_simulation(done, other)
         assert one.read_bytes() == other.read_bytes()
     assert pl.read_csv(tmp_path / "one.csv")["end"].to_list() == [1000] * 4
 
@@ -142,9 +142,9 @@ def test_what_was_written_comes_back(demo_folder: Path, tmp_path: Path) -> None:
         simulate([trace_of([compute(0, 3, num_ops=8, duration_micros=0)])] * 4, system),
     ]):  # fmt: skip
         path = tmp_path / f"{number}.nadi"
-        nadi.write_simulation(done, path)
-        found = nadi.read_simulation(path)
-        assert isinstance(found, nadi.SavedSimulation)
+        nadi.report.write_simulation(done, path)
+        found = nadi.load.read_simulation(path)
+        assert isinstance(found, nadi.load.SavedSimulation)
         assert found.system == done.system
         assert found.schedule.equals(named_schedule(done))
         for name in ("rank_times", "collectives", "collective_types", "process_groups", "issues",
@@ -183,19 +183,19 @@ def test_info_shows_a_simulation(
 def test_a_file_that_is_no_simulation_is_refused(demo_folder: Path, tmp_path: Path) -> None:
     done = simulate([trace_of([compute(0, 1)])], System(Network((Dimension("switch", 1, 1.0),))))
     path = tmp_path / "out.nadi"
-    nadi.write_simulation(done, path)
+    nadi.report.write_simulation(done, path)
     with pytest.raises(InputError, match=r"the result of a simulation, and no trace; nadi info"):
         nadi.read(path)
     nadi.write(nadi.read(demo_folder / "host_0.json.gz"), tmp_path / "trace.nadi")
     for other in (tmp_path / "trace.nadi", demo_folder / "host_0.json.gz"):
         with pytest.raises(FormatError, match="no result of a simulation"):
-            nadi.read_simulation(other)
+            nadi.load.read_simulation(other)
     with pytest.raises(InputError, match="nowhere"):
-        nadi.read_simulation(tmp_path / "nowhere")
+        nadi.load.read_simulation(tmp_path / "nowhere")
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b'"version": 1', b'"version": 2'))
     with pytest.raises(FormatError, match=r"member simulation\.json"):  # its checksum is another
-        nadi.read_simulation(path)
+        nadi.load.read_simulation(path)
 
 
 @pytest.mark.parametrize("name", ["simulation.json", "schedule.arrow", "rank_times.arrow"])
@@ -203,7 +203,7 @@ def test_a_file_that_is_no_simulation_is_refused(demo_folder: Path, tmp_path: Pa
 def test_a_damaged_file_is_refused(name: str, change: str, tmp_path: Path) -> None:
     done = simulate([trace_of([compute(0, 1)])], System(Network((Dimension("switch", 1, 1.0),))))
     path, changed = tmp_path / "out.nadi", tmp_path / "changed.nadi"
-    nadi.write_simulation(done, path)
+    nadi.report.write_simulation(done, path)
     with zipfile.ZipFile(path) as members:
         content = {member: members.read(member) for member in members.namelist()}
     if change == "leave out":
@@ -216,12 +216,12 @@ def test_a_damaged_file_is_refused(name: str, change: str, tmp_path: Path) -> No
         for member, bytes_ in content.items():
             members.writestr(member, bytes_)
     with pytest.raises(FormatError, match=r"changed\.nadi"):
-        nadi.read_simulation(changed)
+        nadi.load.read_simulation(changed)
     cut = path.read_bytes()
     for size in (40, 400, len(cut) - 1):
         changed.write_bytes(cut[:size])
         with pytest.raises(FormatError):
-            nadi.read_simulation(changed)
+            nadi.load.read_simulation(changed)
 
 
 def test_tables_are_whole_where_lines_are_not_folded() -> None:

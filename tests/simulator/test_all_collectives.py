@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
@@ -34,7 +33,7 @@ def test_links_carry_what_the_engine_counts_and_the_graph_keeps_the_laws(
             done = nadi.simulate(traces, msgspec.structs.replace(system, network=network))
         except (PairError, UsageError):
             assume(False)
-        graph = nadi.simulated_graph(done)
+        graph = nadi.simulator.simulated_graph(done)
         assert (graph.replay().time == graph.time).all()
         assert not graph.delay.any()
         assert (graph.weight >= 0).all()
@@ -47,8 +46,8 @@ def test_links_carry_what_the_engine_counts_and_the_graph_keeps_the_laws(
 def test_only_who_needs_the_data_of_others_waits_for_them(comm_type: str) -> None:
     node = collective(1, comm_type, 4000, comm_src=1, comm_dst=1, data_deps=[0])
     traces = [trace_of([compute(0, micros), node]) for micros in (1, 2, 3, 4)]
-    system = nadi.System(Network((Dimension("switch", 4, 10.0, 100.0),)))
-    graph = nadi.simulated_graph(nadi.simulate(traces, system))
+    system = nadi.simulator.System(Network((Dimension("switch", 4, 10.0, 100.0),)))
+    graph = nadi.simulator.simulated_graph(nadi.simulate(traces, system))
     moved = {}
     for rank in range(4):
         slower = graph.weight + np.where(graph.edge_op == 2 * rank, 1_000_000, 0)

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
-from nadi.pipeline.simulate import simulate
+from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator import Simulation, System
 from nadi.simulator.collectives.least_time import least_time
 from nadi.simulator.collectives.phases import Recipe

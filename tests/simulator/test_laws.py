@@ -8,11 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import nadi
-from nadi.pipeline.simulate import simulate
+from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator import System
 from nadi.simulator.collectives.phase_messages import messages_of
 from nadi.simulator.collectives.phases import Recipe

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
@@ -19,13 +18,17 @@ SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(
 TOPOLOGIES = ("ring", "fully-connected", "switch", "mesh")
 
 
-def link_bytes(done: nadi.Simulation) -> list[int]:
+def link_bytes(done: nadi.simulator.Simulation) -> list[int]:
     return nadi.simulator.link_table(done)["bytes"].to_list()
 
 
-def system_with(*dimensions: tuple[str, int], congestion: bool = False, **more: Any) -> nadi.System:
+def system_with(
+    *dimensions: tuple[str, int], congestion: bool = False, **more: Any
+) -> nadi.simulator.System:
     made = tuple(Dimension(topology, size, 10.0, 100.0) for topology, size in dimensions)
-    return nadi.System(Network(made, congestion=congestion), collectives=Collectives(**more))
+    return nadi.simulator.System(
+        Network(made, congestion=congestion), collectives=Collectives(**more)
+    )
 
 
 def counted(case: dict[str, Any], nodes: dict[int, list[Node]], **changes: Any) -> pl.DataFrame:
@@ -54,7 +57,9 @@ def test_without_congestion_links_carry_what_the_engine_counts_with_it(
 # laws
 
 
-def of_collective(system: nadi.System, comm_type: str, size: int, **more: Any) -> pl.DataFrame:
+def of_collective(
+    system: nadi.simulator.System, comm_type: str, size: int, **more: Any
+) -> pl.DataFrame:
     trace = trace_of([collective(0, comm_type, size, **more)])
     return nadi.simulator.link_table(nadi.simulate([trace] * system.network.num_ranks, system))
 

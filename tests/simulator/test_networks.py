@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from nadi.errors import UsageError
-from nadi.pipeline.simulate import simulate
+from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator import System
 from nadi.simulator.machine.system import Collectives, Dimension, Network
 from tests.reference import astra_sim

@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import FormatError, InputError, UsageError
-from nadi.pipeline.simulate import simulate
+from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator import astra_sim_system
 from nadi.simulator.machine.system_file import system_from
 from tests.reference import astra_sim

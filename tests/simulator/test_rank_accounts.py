@@ -10,14 +10,13 @@ import msgspec
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.errors import PairError, UsageError
 from nadi.model.provenance import Provenance
 from nadi.model.schema import RANK_TIMES
-from nadi.pipeline.simulate import simulate
+from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator import Simulation
 from nadi.simulator.machine.system import Compute, Dimension, Network, RemoteMemory, System
 from nadi.simulator.results.rank_accounts import PARTITION

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from _reach import Reach, topological_order
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 
 @st.composite

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 import nadi
 from nadi.whatif import (
@@ -14,9 +13,9 @@ from nadi.whatif import (
     Fuse,
     Graphed,
     MoveToStream,
-    Network,
     NoGaps,
     NoOverhead,
+    OnNetwork,
     Remove,
     Scale,
     Selection,
@@ -60,7 +59,7 @@ changes = st.one_of(
     st.builds(CutDependencies, st.sampled_from(CUTTABLE), selections),
     st.builds(NoOverhead, selections),
     st.builds(NoGaps),
-    st.builds(Network, st.floats(1e-3, 1e300, exclude_min=True), times),
+    st.builds(OnNetwork, st.floats(1e-3, 1e300, exclude_min=True), times),
 )
 
 
@@ -71,9 +70,9 @@ changes = st.one_of(
 @example(AddDependency(Selection(name="a -> b"), Selection(inside="->")))
 @example(MoveToStream(Selection(name="a to 7"), 7))
 @example(Remove(Selection(name="'a' b 'c'")))
-@example(Network(100e9, 5_000))
-def test_what_is_written_reads_back(change: nadi.Change) -> None:
-    assert nadi.parse_change(str(change)) == change
+@example(OnNetwork(100e9, 5_000))
+def test_what_is_written_reads_back(change: nadi.whatif.Change) -> None:
+    assert nadi.whatif.parse_change(str(change)) == change
 
 
 def test_every_form_is_tried() -> None:
@@ -86,14 +85,14 @@ def test_every_form_is_tried() -> None:
         ("cuda-graph 'Step 1'", Graphed(Selection("Step 1"))),
         ("move nccl to 20", MoveToStream(Selection("nccl"), 20)),
         ("add a thread=3 -> b", AddDependency(Selection("a", threads=(3,)), Selection("b"))),
-        ("cut sync in='x y'", CutDependencies(nadi.EdgeKind.SYNC, Selection(inside="x y"))),
+        ("cut sync in='x y'", CutDependencies(nadi.graph.EdgeKind.SYNC, Selection(inside="x y"))),
         ("no-overhead", NoOverhead(Selection(kinds=("device",)))),
         ("no-overhead .", NoOverhead(Selection())),
         ("no-gaps", NoGaps()),
-        ("network 400GB/s", Network(400e9)),
-        ("network 100Gb/s 5us", Network(12.5e9, 5_000)),
+        ("network 400GB/s", OnNetwork(400e9)),
+        ("network 100Gb/s 5us", OnNetwork(12.5e9, 5_000)),
     ):
-        assert nadi.parse_change(text) == change
+        assert nadi.whatif.parse_change(text) == change
         assert text.split()[0] in FORMS
 
 
@@ -101,16 +100,16 @@ def test_changes_are_written_as_people_write_them() -> None:
     for text in ("scale aten::mm 0.5", "scale (a|b) c 2", "scale . 0", "set a 10us", "set a 0ns",
                  "network 400GB/s 5us", "network 12.5GB/s", "remove kind=kernel rank=0,1",
                  "add a -> b", "no-overhead kind=device"):  # fmt: skip
-        assert str(nadi.parse_change(text)) == text
+        assert str(nadi.whatif.parse_change(text)) == text
 
 
 def test_words_of_a_selection_in_any_order() -> None:
-    assert nadi.parse_selection("a kind=kernel b rank=1") == nadi.parse_selection(
+    assert nadi.whatif.parse_selection("a kind=kernel b rank=1") == nadi.whatif.parse_selection(
         "rank=1 a b kind=kernel"
     )
-    assert nadi.parse_selection('"it""s" in="a b"') == Selection('it"s', inside="a b")
-    assert nadi.parse_selection("it's") == Selection("it's")
-    assert nadi.parse_selection("kinds=kernel") == Selection("kinds=kernel")
+    assert nadi.whatif.parse_selection('"it""s" in="a b"') == Selection('it"s', inside="a b")
+    assert nadi.whatif.parse_selection("it's") == Selection("it's")
+    assert nadi.whatif.parse_selection("kinds=kernel") == Selection("kinds=kernel")
 
 
 @pytest.mark.parametrize(
@@ -155,8 +154,8 @@ def test_words_of_a_selection_in_any_order() -> None:
     ],
 )
 def test_malformed_changes(text: str, message: str) -> None:
-    with pytest.raises(nadi.UsageError, match=message) as caught:
-        nadi.parse_change(text)
+    with pytest.raises(nadi.errors.UsageError, match=message) as caught:
+        nadi.whatif.parse_change(text)
     assert repr(text) in str(caught.value)
 
 
@@ -174,5 +173,5 @@ def test_values_of_a_sweep() -> None:
         "0:inf:1",
         "0:1e999999999:1",
     ):
-        with pytest.raises(nadi.UsageError, match="is not a range of at most 1,000 values"):
+        with pytest.raises(nadi.errors.UsageError, match="is not a range of at most 1,000 values"):
             parse_values(text)

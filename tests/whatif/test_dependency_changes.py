@@ -50,18 +50,18 @@ def test_one_holds_up_all_and_others_hold_up_their_partners(graph: EventGraph) -
     assert (after["late"], after["later"]) == ((50, 55), (80, 85))
     pairs = spans(graph, "add k[23] -> ^late")
     assert (pairs["late"], pairs["later"]) == ((90, 95), (120, 125))
-    with pytest.raises(nadi.UsageError, match="3 operations on the left and 2 on the right"):
+    with pytest.raises(nadi.errors.UsageError, match="3 operations on the left and 2 on the right"):
         nadi.what_if(graph, r"add ^k\d -> ^late")
 
 
 def test_a_cycle_is_named(graph: EventGraph) -> None:
-    with pytest.raises(nadi.UsageError, match="cycle") as caught:
+    with pytest.raises(nadi.errors.UsageError, match="cycle") as caught:
         nadi.what_if(graph, "add k3 -> k1")
     message = str(caught.value)
     assert "change 'add k3 -> k1'" in message
     for name in ("start of k1 (rank 0, row ", "end of k3 (rank 0, row "):
         assert name in message
-    with pytest.raises(nadi.UsageError, match="start of k1"):
+    with pytest.raises(nadi.errors.UsageError, match="start of k1"):
         nadi.what_if(graph, "add k1 -> k1")
 
 
@@ -84,7 +84,9 @@ def test_what_is_cut_is_not_waited_for(graph: EventGraph) -> None:
     assert spans(graph, "cut stream k3")["k3"] == (38.5, 53.5)
     # without its launch k1 waits for nothing but its delay, k2 for its own launch
     assert spans(graph, "cut launch k1")["k1"] == (3, 43)
-    with pytest.raises(nadi.UsageError, match=r"no sync dependency .* theirs are: launch, stream"):
+    with pytest.raises(
+        nadi.errors.UsageError, match=r"no sync dependency .* theirs are: launch, stream"
+    ):
         nadi.what_if(graph, "cut sync k2")
 
 
@@ -96,7 +98,7 @@ def test_what_waits_for_nothing_begins_with_the_window(pair: PairWriter) -> None
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
     assert spans(graph, "cut launch k1")["k1"] == (1_002, 1_062)  # with its delay of 2 us
     assert nadi.what_if(graph, "cut launch k1").step_ns == 100_000
-    whole = nadi.apply_change(graph, nadi.parse_change("cut launch k1")).replay().time
+    whole = nadi.whatif.apply_change(graph, nadi.whatif.parse_change("cut launch k1")).replay().time
     op = graph.op_names.to_list().index("k1")
     assert whole[2 * op] == 2_000
 
@@ -116,8 +118,8 @@ def test_a_rank_does_not_wait_without_arrivals(tmp_path: Path) -> None:
     # 10 us after its own start, as the data takes
     assert ends(graph, ALL_REDUCE, "cut arrival nccl rank=0") == [22, 62, 62]
     assert ends(graph, ALL_REDUCE, "cut arrival nccl") == [22, 62, 32]
-    limits = {limit.name: limit.step_ns for limit in nadi.ideal_limits(
-        graph, nadi.choose_window(graph, []))}  # fmt: skip
+    limits = {limit.name: limit.step_ns for limit in nadi.whatif.ideal_limits(
+        graph, nadi.graph.choose_window(graph, []))}  # fmt: skip
     assert limits["balanced ranks"] == (23_000 + 63_000 + 33_000) // 3
     assert limits["no communication"] == 51_000
 
@@ -132,7 +134,7 @@ def test_moved_work_follows_what_was_launched_before_it(pair: PairWriter) -> Non
         "step": (0, 100), "k1": (20, 60), "k2": (62, 90), "k3": (38.5, 53.5),
     }  # fmt: skip
     assert spans(graph, "move k. to 7") == spans(graph)
-    with pytest.raises(nadi.UsageError, match="none of these operations runs on a device"):
+    with pytest.raises(nadi.errors.UsageError, match="none of these operations runs on a device"):
         nadi.what_if(graph, "move step to 9")
 
 

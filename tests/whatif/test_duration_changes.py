@@ -131,19 +131,21 @@ def test_communication_is_priced_by_what_a_rank_sends(tmp_path: Path) -> None:
 
 
 def test_a_network_needs_sizes(waiting: EventGraph) -> None:
-    with pytest.raises(nadi.UsageError, match="no communication in the trace has a known size"):
+    with pytest.raises(
+        nadi.errors.UsageError, match="no communication in the trace has a known size"
+    ):
         nadi.what_if(waiting, "network 1GB/s")
 
 
-def test_on_threads_only_the_transfer_is_priced(demo_run: nadi.Run) -> None:
+def test_on_threads_only_the_transfer_is_priced(demo_run: nadi.pipeline.Run) -> None:
     """Of gloo's operations the wait from the last arrival is the transfer, one edge of each."""
     graph = demo_run.graph
-    changed = nadi.apply_change(graph, nadi.parse_change("network 1000GB/s 777ns"))
+    changed = nadi.whatif.apply_change(graph, nadi.whatif.parse_change("network 1000GB/s 777ns"))
     (other,) = (changed.weight != graph.weight).nonzero()
     ops = graph.edge_op[other].tolist()
     assert len(ops) == len(set(ops)) > 0
     assert {graph.gather("comm_type")[op] for op in ops}.isdisjoint({"none"})
-    free = nadi.apply_change(graph, nadi.parse_change("network 1000GB/s"))
+    free = nadi.whatif.apply_change(graph, nadi.whatif.parse_change("network 1000GB/s"))
     assert (free.replay().time <= changed.replay().time).all()
     assert (changed.weight[other] >= 777).all()
 
@@ -151,5 +153,5 @@ def test_on_threads_only_the_transfer_is_priced(demo_run: nadi.Run) -> None:
 @pytest.mark.parametrize("change", ["scale . 1e60", "set . 1e9s", "network 0.000001B/s"])
 def test_centuries_are_refused(tmp_path: Path, change: str) -> None:
     graph = ranks_that_meet(tmp_path, [10, 50])
-    with pytest.raises(nadi.UsageError, match="century"):
+    with pytest.raises(nadi.errors.UsageError, match="century"):
         nadi.what_if(graph, *[change])

@@ -27,9 +27,13 @@ def test_fused_kernels_have_one_launch_and_no_turn_around(pair: PairWriter) -> N
 
 def test_only_neighbours_are_fused(pair: PairWriter) -> None:
     graph = three_kernels(pair)
-    with pytest.raises(nadi.UsageError, match="no two of these operations follow each other"):
+    with pytest.raises(
+        nadi.errors.UsageError, match="no two of these operations follow each other"
+    ):
         nadi.what_if(graph, "fuse k1|k3")
-    with pytest.raises(nadi.UsageError, match="no two of these operations follow each other"):
+    with pytest.raises(
+        nadi.errors.UsageError, match="no two of these operations follow each other"
+    ):
         nadi.what_if(graph, "fuse step")
 
 
@@ -40,7 +44,7 @@ def test_kernels_of_two_devices_and_streams_are_not_fused(pair: PairWriter) -> N
         launch(pair, number, 4 * number, 3)
         kernel(pair, number, f"k{number}", 10 * number, 10 * number + 10, stream, device)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    with pytest.raises(nadi.UsageError, match="no two of these"):
+    with pytest.raises(nadi.errors.UsageError, match="no two of these"):
         nadi.what_if(graph, "fuse k[235]")
     before, after = spans(graph), spans(graph, "fuse k.")
     assert after["step"] == (0, 100 - 3 * 2)  # the launches of k2 and k4
@@ -56,7 +60,7 @@ def test_kernels_that_the_host_waits_for_in_between_are_not_fused(pair: PairWrit
     launch(pair, 2, 50, 4)
     kernel(pair, 2, "k2", 60, 70)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    with pytest.raises(nadi.UsageError, match="nothing that waits in between"):
+    with pytest.raises(nadi.errors.UsageError, match="nothing that waits in between"):
         nadi.what_if(graph, "fuse k1|k2")
 
 
@@ -106,11 +110,13 @@ def test_a_range_that_waits_cannot_be_captured(pair: PairWriter) -> None:
     pair.event("cudaDeviceSynchronize", 30, 40, "cuda_runtime", correlation=2)
     pair.op("idle", 110, 10)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    with pytest.raises(nadi.UsageError, match="1 calls in it wait for the device, such as cudaDev"):
+    with pytest.raises(
+        nadi.errors.UsageError, match="1 calls in it wait for the device, such as cudaDev"
+    ):
         nadi.what_if(graph, "cuda-graph step")
-    with pytest.raises(nadi.UsageError, match="launch no device work"):
+    with pytest.raises(nadi.errors.UsageError, match="launch no device work"):
         nadi.what_if(graph, "cuda-graph idle")
-    with pytest.raises(nadi.UsageError, match="launch no device work"):
+    with pytest.raises(nadi.errors.UsageError, match="launch no device work"):
         nadi.what_if(graph, "cuda-graph k1")
 
 
@@ -121,7 +127,7 @@ def test_without_overhead_work_starts_as_soon_as_it_is_asked_for(pair: PairWrite
     }  # fmt: skip  # delays stay
     only = spans(graph, "no-overhead k2")
     assert only == {"step": (0, 96), "k1": (20, 60), "k2": (60, 88), "k3": (93, 108)}
-    with pytest.raises(nadi.UsageError, match="none of these operations was launched"):
+    with pytest.raises(nadi.errors.UsageError, match="none of these operations was launched"):
         nadi.what_if(graph, "no-overhead step")
 
 

@@ -38,8 +38,8 @@ OTHERS = (
 def changed(graph: EventGraph, text: str, since: int = 0) -> EventGraph | None:
     """Make a change, or give None where it says that there is nothing to change."""
     try:
-        return nadi.apply_change(graph, nadi.parse_change(text), since)
-    except nadi.UsageError:
+        return nadi.whatif.apply_change(graph, nadi.whatif.parse_change(text), since)
+    except nadi.errors.UsageError:
         return None
 
 
@@ -62,7 +62,7 @@ def check_sound(graph: EventGraph) -> None:
     assert (start <= end).all()
 
 
-def check_changes(graph: EventGraph, windows: list[nadi.Window]) -> None:
+def check_changes(graph: EventGraph, windows: list[nadi.graph.Window]) -> None:
     before = state(graph)
     for text in (*SHORTER, *SAME, *OTHERS):
         for since in {window.start(graph.time) for window in windows}:
@@ -83,7 +83,7 @@ def check_changes(graph: EventGraph, windows: list[nadi.Window]) -> None:
 
 def check_together(graph: EventGraph, texts: tuple[str, ...]) -> None:
     """Let changes asked for together be the same as one after the other."""
-    window = nadi.choose_window(graph, nadi.find_steps(graph))
+    window = nadi.graph.choose_window(graph, nadi.graph.find_steps(graph))
     since = window.start(graph.time)
     made, asked = graph, []
     for text in texts:
@@ -117,7 +117,7 @@ def test_changes_of_random_jobs(description: object) -> None:
         check_together(graph, texts)
 
 
-def test_changes_of_a_recording(demo_run: nadi.Run) -> None:
+def test_changes_of_a_recording(demo_run: nadi.pipeline.Run) -> None:
     graph = demo_run.graph
     for text in ("remove gloo:", "remove gloo: rank=1", "cut arrival gloo", "cut thread .",
                  "no-gaps", "set aten::mm 1us", "scale . 0.5"):  # fmt: skip
@@ -129,7 +129,7 @@ def test_changes_of_a_recording(demo_run: nadi.Run) -> None:
         check_critical_path(made.replay(), demo_run.window)
 
 
-def test_shorter_is_never_longer_after_other_changes(demo_run: nadi.Run) -> None:
+def test_shorter_is_never_longer_after_other_changes(demo_run: nadi.pipeline.Run) -> None:
     graph = demo_run.graph
     first = nadi.what_if(graph, "cut thread .", "remove gloo: rank=2")
     both = nadi.what_if(graph, "cut thread .", "remove gloo: rank=2", "scale aten:: 0.5")
@@ -147,22 +147,22 @@ def test_shorter_is_never_longer_after_other_changes(demo_run: nadi.Run) -> None
 def test_changes_of_a_recording_with_a_device(shared_traces, texts: tuple[str, ...]) -> None:
     graph = nadi.build_graph(nadi.load_job(shared_traces / "gpu_resnet_pair"))
     made = graph
-    since = nadi.find_steps(graph)[1].start(graph.time)
+    since = nadi.graph.find_steps(graph)[1].start(graph.time)
     for text in texts:
-        made = nadi.apply_change(made, nadi.parse_change(text), since)
+        made = nadi.whatif.apply_change(made, nadi.whatif.parse_change(text), since)
         replay = made.replay()
         early = np.flatnonzero(graph.time[: 2 * graph.num_ops] < since)
         assert (replay.time[early] == graph.time[early]).all()
         start, end = replay.time[: 2 * graph.num_ops].reshape(-1, 2).T
         assert (start <= end).all()
-    for window in nadi.find_steps(graph):
+    for window in nadi.graph.find_steps(graph):
         check_critical_path(replay, window)
 
 
 def test_data_is_waited_for_on_other_streams(shared_traces) -> None:
     """Work that was moved still waits for the work whose data it uses, and no other does."""
     graph = nadi.build_graph(nadi.load_job(shared_traces / "gpu_resnet_pair"))
-    moved = nadi.apply_change(graph, nadi.parse_change("move sgemm to 99"))
+    moved = nadi.whatif.apply_change(graph, nadi.whatif.parse_change("move sgemm to 99"))
     events = np.flatnonzero(graph.edge_kind == EdgeKind.SYNC).size
     after = moved.edges
     new = np.flatnonzero(after.kind == EdgeKind.SYNC)

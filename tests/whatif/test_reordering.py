@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import nadi
 from nadi.cli import main
@@ -129,7 +128,7 @@ class Recorded:
     length: int
 
     def find(self) -> nadi.whatif.reordering.Found:
-        return nadi.find_reorders(self.graph, self.window)
+        return nadi.whatif.find_reorders(self.graph, self.window)
 
     def row(self, name: str, rank: int = 0) -> int:
         """Give the node row of an operator."""
@@ -166,7 +165,7 @@ def recorded(*ranks: Sequence[Step]) -> Recorded:
     with tempfile.TemporaryDirectory() as folder:
         record(program, played, Path(folder), sync_events=True, operands=operands)
         graph = nadi.build_graph(nadi.load_job(folder, tensors=True))
-    window = nadi.choose_window(graph, [])
+    window = nadi.graph.choose_window(graph, [])
     assert window.length(graph.replay().time) == length_of(program)
     return Recorded(tuple(map(tuple, ranks)), graph, window, length_of(program))
 
@@ -214,7 +213,7 @@ def test_reordering_twice_gains_nothing_more() -> None:
     assert answer.together is not None
     assert answer.together.gain_ns == sum(one.gain_ns for one in answer.applied)
     assert answer.together.step_ns == answer.applied[-1].step_ns
-    again = nadi.find_reorders(answer.together.replay.graph, found.window)
+    again = nadi.whatif.find_reorders(answer.together.replay.graph, found.window)
     assert not [one for one in again.candidates if one.gain_ns > 0]
 
 
@@ -250,7 +249,7 @@ def test_nothing_passes_what_it_has_to_stay_after(
     steps: tuple[Step, ...], name: str, after: str, reason: str
 ) -> None:
     found = recorded(steps, steps)
-    with pytest.raises(nadi.UsageError, match=rf"has to stay after .* \({reason}\)"):
+    with pytest.raises(nadi.errors.UsageError, match=rf"has to stay after .* \({reason}\)"):
         nadi.what_if(found.graph, found.move(name, after))
     assert reason in BLOCKERS
 
@@ -289,7 +288,7 @@ def test_one_thread_that_never_waits_has_nothing_to_gain() -> None:
 def test_without_tensors_there_is_an_error() -> None:
     steps = [Step("aten::s", stream=-1), Step("aten::t", stream=-1)]
     found = recorded(steps)
-    with pytest.raises(nadi.UsageError, match="no dependencies by tensors"):
+    with pytest.raises(nadi.errors.UsageError, match="no dependencies by tensors"):
         found.find()
 
 
@@ -302,7 +301,7 @@ def test_moves_that_are_none_are_refused() -> None:
         (Move(0, (10**9,), first), "no such operations"),
         (Move(0, (last, first), first), "do not follow each other"),
     ):
-        with pytest.raises(nadi.UsageError, match=message):
+        with pytest.raises(nadi.errors.UsageError, match=message):
             nadi.what_if(found.graph, MoveEarlier((move,), "a", "b"))
 
 
@@ -418,8 +417,8 @@ def test_edges_of_data_change_no_time(ranks: tuple[tuple[Step, ...], ...]) -> No
 @pytest.mark.parametrize("name", ["cpu_ddp4", "gpu_dlrm8"])
 def test_real_jobs(shared_traces: Path, name: str) -> None:
     graph = nadi.build_graph(nadi.load_job(shared_traces / name, tensors=True))
-    window = nadi.choose_window(graph, nadi.find_steps(graph))
-    found = nadi.find_reorders(graph, window)
+    window = nadi.graph.choose_window(graph, nadi.graph.find_steps(graph))
+    found = nadi.whatif.find_reorders(graph, window)
     assert found.candidates[0].gain_ns > 0
     assert found.candidates[0].kind == "communication"
     for one in found.candidates[:3]:

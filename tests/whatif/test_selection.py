@@ -28,7 +28,7 @@ def graph(pair: PairWriter) -> EventGraph:
 
 
 def found(graph: EventGraph, text: str) -> list[tuple[str, float]]:
-    chosen = select(graph, nadi.parse_selection(text)).nonzero()[0]
+    chosen = select(graph, nadi.whatif.parse_selection(text)).nonzero()[0]
     return sorted((graph.op_names[int(op)], graph.time[2 * op] / 1000) for op in chosen)
 
 
@@ -57,9 +57,9 @@ def test_around(graph: EventGraph) -> None:
 
 
 def test_what_was_launched_stays_inside_after_changes(graph: EventGraph) -> None:
-    without = nadi.apply_change(graph, nadi.parse_change("cut launch gemm"))
+    without = nadi.whatif.apply_change(graph, nadi.whatif.parse_change("cut launch gemm"))
     assert found(without, "gemm in=aten::linear") == [("gemm", 40)]
-    moved = nadi.apply_change(graph, nadi.parse_change("move gemm in=module to 33"))
+    moved = nadi.whatif.apply_change(graph, nadi.whatif.parse_change("move gemm in=module to 33"))
     assert found(moved, "stream=33") == [("gemm", 40)]
 
 
@@ -87,13 +87,13 @@ def test_what_matches_nothing_says_so(graph: EventGraph, text: str, message: str
     if message is None:
         assert nadi.what_if(graph, change).gain_ns > 0
         return
-    with pytest.raises(nadi.UsageError, match=message) as caught:
+    with pytest.raises(nadi.errors.UsageError, match=message) as caught:
         nadi.what_if(graph, change)
     assert f"change '{change}'" in str(caught.value)
 
 
 def test_values_that_no_text_could_have(graph: EventGraph) -> None:
-    with pytest.raises(nadi.UsageError, match="'gpu' is no kind; one of host, device"):
-        select(graph, nadi.Selection(kinds=("gpu",)))
-    with pytest.raises(nadi.UsageError, match="is not a regular expression"):
-        select(graph, nadi.Selection(name="("))
+    with pytest.raises(nadi.errors.UsageError, match="'gpu' is no kind; one of host, device"):
+        select(graph, nadi.whatif.Selection(kinds=("gpu",)))
+    with pytest.raises(nadi.errors.UsageError, match="is not a regular expression"):
+        select(graph, nadi.whatif.Selection(name="("))

@@ -24,32 +24,37 @@ NODE = nadi.load_system("dgx-h100", 8)
 def test_a_collective_of_all_takes_its_closed_form(size: int) -> None:
     whole = int(2 * 235 + size / 450) + 10
     start = 3600 + 10
-    assert nadi.collective_time(NODE, "all_gather", size) == start + 7 * whole
+    assert nadi.simulator.collective_time(NODE, "all_gather", size) == start + 7 * whole
     # a broadcast goes from each to the next in pieces; the root sends one after the other
     count = min(-(-size // 65536), 64)
     piece = -(-size // count)
     each = int(2 * 235 + piece / 450) + 10
     pace = max(int(piece / 450), 10)
-    assert nadi.collective_time(NODE, "broadcast", size) == start + 7 * each + (count - 1) * pace
-    assert nadi.collective_time(NODE, "broadcast", size, root=5) == nadi.collective_time(
-        NODE, "broadcast", size
+    assert (
+        nadi.simulator.collective_time(NODE, "broadcast", size)
+        == start + 7 * each + (count - 1) * pace
     )
+    assert nadi.simulator.collective_time(
+        NODE, "broadcast", size, root=5
+    ) == nadi.simulator.collective_time(NODE, "broadcast", size)
 
 
 @pytest.mark.parametrize("size", [1, 4096, 1_000_003])
 def test_a_group_within_a_node_is_as_a_smaller_node(size: int) -> None:
     for comm_type in ("all_reduce", "all_gather", "reduce_scatter"):
-        of_group = nadi.collective_time(NODE, comm_type, size, (1, 3, 4, 6))
-        assert of_group == nadi.collective_time(nadi.load_system("dgx-h100", 4), comm_type, size)
+        of_group = nadi.simulator.collective_time(NODE, comm_type, size, (1, 3, 4, 6))
+        assert of_group == nadi.simulator.collective_time(
+            nadi.load_system("dgx-h100", 4), comm_type, size
+        )
 
 
 def test_groups_across_nodes_pay_for_the_way_between() -> None:
     system = nadi.load_system("dgx-h100", 16)
-    near = nadi.collective_time(system, "all_reduce", 1 << 24, (0, 1))
-    far = nadi.collective_time(system, "all_reduce", 1 << 24, (0, 8))
+    near = nadi.simulator.collective_time(system, "all_reduce", 1 << 24, (0, 1))
+    far = nadi.simulator.collective_time(system, "all_reduce", 1 << 24, (0, 8))
     assert far > 5 * near
-    assert nadi.collective_time(system, "all_reduce", 1 << 24, (3,)) == 0
-    assert nadi.collective_time(system, "barrier", 0) < nadi.collective_time(
+    assert nadi.simulator.collective_time(system, "all_reduce", 1 << 24, (3,)) == 0
+    assert nadi.simulator.collective_time(system, "barrier", 0) < nadi.simulator.collective_time(
         system, "all_reduce", 1 << 20
     )
 
@@ -64,12 +69,12 @@ def test_messages_take_the_way_between_their_ranks() -> None:
 @pytest.mark.parametrize(("comm_type", "group"), [("send", ()), ("all_reduce", (0, 8))])
 def test_what_cannot_be_priced_is_refused(comm_type: str, group: tuple[int, ...]) -> None:
     with pytest.raises(UsageError):
-        nadi.collective_time(NODE, comm_type, 1, group)
+        nadi.simulator.collective_time(NODE, comm_type, 1, group)
 
 
-def test_only_communication_takes_another_time(demo_run: nadi.Run) -> None:
+def test_only_communication_takes_another_time(demo_run: nadi.pipeline.Run) -> None:
     graph = demo_run.graph
-    change = nadi.on_system(demo_run.job, read_system_file("dgx-h100"))
+    change = nadi.pipeline.on_system(demo_run.job, read_system_file("dgx-h100"))
     changed = change.apply(graph)
     differs = changed.weight != graph.weight
     assert differs.any()
@@ -84,21 +89,23 @@ def test_only_communication_takes_another_time(demo_run: nadi.Run) -> None:
     for op in np.flatnonzero(prices.time >= 0)[:200].tolist():
         members = groups[graph.op_trace[op]][of_op[op]] if of_op[op] >= 0 else everybody
         if types[op] == "all_reduce" and set(members) == everybody:
-            expected = nadi.collective_time(change.system, "all_reduce", int(sizes[op]))
+            expected = nadi.simulator.collective_time(change.system, "all_reduce", int(sizes[op]))
             assert prices.time[op] == expected
             checked += 1
     assert checked
 
 
-def test_what_lies_before_the_window_stays(demo_run: nadi.Run) -> None:
+def test_what_lies_before_the_window_stays(demo_run: nadi.pipeline.Run) -> None:
     graph = demo_run.graph
-    change = nadi.on_system(demo_run.job, read_system_file("pcie-workstation"))
+    change = nadi.pipeline.on_system(demo_run.job, read_system_file("pcie-workstation"))
     assert (change.apply(graph, 2**62).weight == graph.weight).all()
 
 
-def test_a_slower_network_takes_longer_and_goes_with_other_changes(demo_run: nadi.Run) -> None:
+def test_a_slower_network_takes_longer_and_goes_with_other_changes(
+    demo_run: nadi.pipeline.Run,
+) -> None:
     names = ("pcie-workstation", "dgx-h100")
-    slow, fast = (nadi.on_system(demo_run.job, read_system_file(name)) for name in names)
+    slow, fast = (nadi.pipeline.on_system(demo_run.job, read_system_file(name)) for name in names)
     graph, window = demo_run.graph, demo_run.window
     alone = nadi.what_if(graph, slow, window=window)
     assert nadi.what_if(graph, fast, window=window).step_ns < alone.step_ns
@@ -109,9 +116,9 @@ def test_a_slower_network_takes_longer_and_goes_with_other_changes(demo_run: nad
     ]  # fmt: skip
 
 
-def test_a_system_of_another_size_is_refused(demo_run: nadi.Run) -> None:
+def test_a_system_of_another_size_is_refused(demo_run: nadi.pipeline.Run) -> None:
     with pytest.raises(UsageError, match="it has 8 ranks, and the job 4"):
-        nadi.OnSystem(NODE).apply(demo_run.graph)
+        nadi.whatif.OnSystem(NODE).apply(demo_run.graph)
 
 
 def kernels_on(pair: PairWriter, device: str) -> nadi.Job:
@@ -126,7 +133,7 @@ def test_kernels_are_faster_by_the_smaller_ratio_where_the_device_is_known(
     pair: PairWriter,
 ) -> None:
     job = kernels_on(pair, "NVIDIA A100-SXM4-80GB")
-    change = nadi.on_system(job, read_system_file("dgx-h100"))
+    change = nadi.pipeline.on_system(job, read_system_file("dgx-h100"))
     assert change.kernel_factor == pytest.approx(2039 / 3350)
     assert "an estimate" in change.reason
     graph = nadi.build_graph(job)
@@ -137,7 +144,7 @@ def test_kernels_are_faster_by_the_smaller_ratio_where_the_device_is_known(
 
 
 def test_kernels_of_an_unknown_device_take_their_recorded_time(pair: PairWriter) -> None:
-    change = nadi.on_system(kernels_on(pair, "Abacus 3"), read_system_file("dgx-h100"))
+    change = nadi.pipeline.on_system(kernels_on(pair, "Abacus 3"), read_system_file("dgx-h100"))
     assert change.kernel_factor == 1
     assert "Abacus 3" in change.reason
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import nadi
 from nadi.graph.event_graph import EventGraph
@@ -124,7 +123,7 @@ def test_recordings(name: str, shared_traces: Path) -> None:
     check_extents(graph, found)
 
 
-def test_the_demo(demo_run: nadi.Run) -> None:
+def test_the_demo(demo_run: nadi.pipeline.Run) -> None:
     found = activities_of(demo_run.graph)
     check_times(found)
     check_own_times(demo_run.graph, found)

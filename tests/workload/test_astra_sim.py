@@ -178,20 +178,22 @@ def test_a_rank_that_begins_later(demo_folder: Path, tmp_path: Path) -> None:
 def test_what_is_there_is_kept(demo: Path, demo_folder: Path, tmp_path: Path) -> None:
     job = nadi.load_job(demo_folder)
     (tmp_path / "comm_group.json").write_text("mine")
-    with pytest.raises(nadi.InputError, match="is there already; give another name, or --over"):
+    with pytest.raises(
+        nadi.errors.InputError, match="is there already; give another name, or --over"
+    ):
         write_for_astra_sim(job, tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["comm_group.json"]
     write_for_astra_sim(job, tmp_path, overwrite=True)
     for file in demo.iterdir():
         assert (tmp_path / file.name).read_bytes() == file.read_bytes()
-    with pytest.raises(nadi.InputError, match="is a file: ranks are written into a folder"):
+    with pytest.raises(nadi.errors.InputError, match="is a file: ranks are written into a folder"):
         write_for_astra_sim(job, tmp_path / "comm_group.json")
 
 
 def test_a_written_trace_is_valid(demo: Path) -> None:
     for file in demo.glob("*.et"):
         trace = nadi.read(file)
-        assert nadi.validate_trace(trace).is_empty()
+        assert nadi.model.validate_trace(trace).is_empty()
         assert set(trace.deps["kind"].unique()) == {"data"}
 
 

@@ -1,1 +1,5 @@
-"""Analyses of a job; each computes plain data, none plots."""
+"""What a job spends its time on: an analysis per file, and critical paths by HTA's rules."""
+
+from lazy_loader import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

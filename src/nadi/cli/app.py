@@ -8,35 +8,15 @@ import typer
 
 from nadi.cli import (
     convert_command as convert,
-)
-from nadi.cli import (
     critical_path_command as critical_path,
-)
-from nadi.cli import (
     demo_command as demo,
-)
-from nadi.cli import (
     info_command as info,
-)
-from nadi.cli import (
     link_command as link,
-)
-from nadi.cli import (
     reorder_command as reorder,
-)
-from nadi.cli import (
     run_command as run,
-)
-from nadi.cli import (
     simulate_command as simulate,
-)
-from nadi.cli import (
     systems_command as systems,
-)
-from nadi.cli import (
     validate_command as validate,
-)
-from nadi.cli import (
     what_if_command as what_if,
 )
 from nadi.cli.plain_parameters import QuickCommand, QuickGroup

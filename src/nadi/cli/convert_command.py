@@ -52,7 +52,7 @@ def command(
     from rich.text import Text
 
     from nadi.cli.progress_bar import show_progress
-    from nadi.pipeline.convert import convert
+    from nadi.pipeline.conversion import convert
     from nadi.report.text_layout import print_issues
     from nadi.units import format_count, printable
 

@@ -173,8 +173,8 @@ def _by_hta(
         progress("starting")
         from nadi.analyze.critical_path_rules import critical_path
         from nadi.analyze.hta.overlay import hta_overlay
-        from nadi.formats import write
-        from nadi.pipeline.run import load_devices
+        from nadi.formats.trace_files import write
+        from nadi.load.recordings import load_devices
         from nadi.report.hta_report import describe_hta_path, print_hta_path
         from nadi.report.text_layout import to_json
 
@@ -200,7 +200,7 @@ def _by_nadi(paths: list[Path], step: str, *, as_json: bool) -> None:
     with show_progress(announce=False) as progress:
         progress("starting")
         from nadi.analyze.near_critical import near_critical_paths, slack_histogram
-        from nadi.pipeline.run import run
+        from nadi.pipeline.recorded_jobs import run
         from nadi.report.near_critical_report import describe_near, print_near
         from nadi.report.run_report import print_path, summarize
         from nadi.report.text_layout import to_json

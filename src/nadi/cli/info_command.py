@@ -39,7 +39,7 @@ def command(
     """Describe each trace."""
     import msgspec
 
-    from nadi import formats
+    from nadi.formats.trace_files import read
     from nadi.load.discover import TraceFiles, list_files
     from nadi.load.saved_simulations import is_saved_simulation, read_simulation
     from nadi.report.info_report import describe, print_description
@@ -54,7 +54,7 @@ def command(
     traces = [path for path in paths if path not in saved]
     files = list_files(traces) if traces else TraceFiles()
     simulations = [read_simulation(path) for path in saved]
-    data = [describe(formats.read(file)) for file in files.traces]
+    data = [describe(read(file)) for file in files.traces]
     if as_json:
         told = [msgspec.Raw(simulation_json(describe_simulation(one))) for one in simulations]
         sys.stdout.write(to_json([*data, *told]).decode())

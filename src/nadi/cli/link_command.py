@@ -71,7 +71,7 @@ def _link(
 
     from nadi.cli.progress_bar import show_progress
     from nadi.model.issues import summed_issues
-    from nadi.pipeline.link_files import link_files
+    from nadi.pipeline.linking import link_files
     from nadi.report.text_layout import print_issues
     from nadi.units import format_count, printable
 
@@ -99,8 +99,8 @@ def _export(
 
     from nadi.cli.progress_bar import show_progress
     from nadi.errors import UsageError
+    from nadi.load.recordings import load_job
     from nadi.model.issues import summed_issues
-    from nadi.pipeline.run import load_job
     from nadi.report.text_layout import print_issues
     from nadi.units import format_count, printable
     from nadi.workload.astra_sim_files import write_for_astra_sim

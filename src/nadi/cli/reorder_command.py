@@ -70,10 +70,9 @@ def command(
         raise UsageError("--redraw", "there is no move to draw", "say with --apply how many")
     with show_progress(announce=False) as progress:
         progress("starting")
-        from nadi.pipeline.run import reorder_job
+        from nadi.pipeline.recorded_jobs import reorder_job
         from nadi.report.reorder_report import describe_reordering, print_reordering
-        from nadi.report.schedule_timeline import check_timeline
-        from nadi.report.schedule_timeline import redraw as redraw_timeline
+        from nadi.report.schedule_timeline import check_timeline, redraw as redraw_timeline
         from nadi.report.text_layout import print_written, to_json
 
         if redraw:

@@ -88,7 +88,7 @@ def analyse(
     """
     with show_progress(announce=announce) as progress:
         progress("starting")
-        from nadi.pipeline.run import run
+        from nadi.pipeline.recorded_jobs import run
         from nadi.report.run_report import (
             check_results_folder,
             print_summary,

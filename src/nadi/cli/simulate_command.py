@@ -13,7 +13,7 @@ from nadi.cli.shared_options import AsJson, output_console
 from nadi.errors import UsageError
 
 if TYPE_CHECKING:
-    from nadi.simulator import System
+    from nadi.simulator.machine.system import System
 
 __all__ = ["HELP", "command"]
 
@@ -118,7 +118,7 @@ def command(
     with show_progress(announce=False) as progress:
         progress("starting")
         from nadi.load.simulation_jobs import read_job
-        from nadi.pipeline.simulate import simulate
+        from nadi.pipeline.simulated_jobs import simulate
         from nadi.report.simulation_report import (
             check_output,
             describe_simulation,
@@ -127,7 +127,7 @@ def command(
             write_simulation,
         )
         from nadi.report.text_layout import print_written
-        from nadi.simulator import results_of
+        from nadi.simulator.results.simulation_results import results_of
 
         if output:
             given = (network, system_config, remote_memory, comm_group, system, job)

@@ -33,14 +33,14 @@ def command(
     ],
 ) -> None:  # fmt: skip
     """Check each trace, and the job that they make."""
-    from nadi import formats
+    from nadi.formats.trace_files import read
     from nadi.load.discover import list_files
+    from nadi.load.recordings import load_job
     from nadi.model.validate import validate_job, validate_trace
-    from nadi.pipeline.run import load_job
 
     files = list_files(paths)
     found: list[tuple[str, pl.DataFrame]] = [
-        (str(file), validate_trace(formats.read(file))) for file in files.traces
+        (str(file), validate_trace(read(file))) for file in files.traces
     ]
     if files.devices:
         job = load_job(*paths)

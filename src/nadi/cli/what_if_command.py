@@ -86,9 +86,8 @@ def command(
         )  # fmt: skip
     with show_progress(announce=False) as progress:
         progress("starting")
-        from nadi.pipeline.run import ask
-        from nadi.report.schedule_timeline import check_timeline
-        from nadi.report.schedule_timeline import redraw as redraw_timeline
+        from nadi.pipeline.recorded_jobs import ask
+        from nadi.report.schedule_timeline import check_timeline, redraw as redraw_timeline
         from nadi.report.text_layout import print_written, to_json
         from nadi.report.what_if_report import describe_answers, print_answers
 

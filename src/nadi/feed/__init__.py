@@ -1,9 +1,5 @@
 """Traces handed out node by node, to simulators that others write."""
 
-from __future__ import annotations
+from lazy_loader import attach_stub
 
-from nadi.feed.feeder import ETFeeder
-from nadi.feed.feeder_node import ETFeederNode, NodeType
-from nadi.feed.node_batch import NodeBatch
-
-__all__ = ["ETFeeder", "ETFeederNode", "NodeBatch", "NodeType"]
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from nadi import formats
 from nadi.errors import FormatError
 from nadi.feed.node_table import (
     NO_METADATA,
@@ -25,6 +24,7 @@ from nadi.formats.chakra.et_encode import encode
 from nadi.formats.chakra.et_nodes import DecodedNodes, NodeReader, WantedAttributes
 from nadi.formats.files import read_pieces
 from nadi.formats.location import locate
+from nadi.formats.trace_files import read, sniff
 from nadi.model.arrays import Bytes, Ints
 from nadi.model.attributes import Attributes
 from nadi.model.issues import IssueLog
@@ -257,12 +257,12 @@ def open_stream(source: Path | str | Trace, window: int, *, with_control: bool) 
         name = files[0].path if files else "the trace"
         return NodeStream(name, encode(source, IssueLog()), with_control=with_control)
     path = locate(source)
-    found = formats.sniff(path)
+    found = sniff(path)
     if found is not None and found.name == "chakra":
         piece = min(max(window * _BYTES_PER_NODE, _LEAST_PIECE), _LARGEST_PIECE)
         return NodeStream(str(path), read_pieces(path, piece), with_control=with_control)
     # of another format, or of none: then this says so
-    pieces = encode(formats.read(path), IssueLog())
+    pieces = encode(read(path), IssueLog())
     return NodeStream(str(path), pieces, with_control=with_control)
 
 

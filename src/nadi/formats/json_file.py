@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.errors import FormatError, lowered
+from nadi.errors import FormatError
 from nadi.formats.files import RawFile
 from nadi.kernels import json_tokens
 from nadi.kernels.json_tokens import failure_of, read_key, skip
 from nadi.kernels.strings import intern_spans
 from nadi.model.arrays import Bytes, Ints, Ints32
+from nadi.units import lowered
 
 __all__ = [
     "Span",

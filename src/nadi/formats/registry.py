@@ -15,7 +15,7 @@ __all__ = ["FORMATS", "READABLE_SUFFIXES", "Format", "format_for_writing", "form
 
 @dataclass(frozen=True)
 class Format:
-    """One format.
+    """One format that Nadi reads or writes.
 
     Attributes
     ----------

@@ -1,6 +1,5 @@
-"""From the host and device trace of a rank, or the latter alone, to one trace; ranks to a job."""
+"""Host and device traces of a rank linked to one trace, and ranks to a job."""
 
-from nadi.link.join_host_device import link_device, link_pair
-from nadi.link.join_ranks import COMMUNICATION, as_in_job, link_job
+from lazy_loader import attach_stub
 
-__all__ = ["COMMUNICATION", "as_in_job", "link_device", "link_job", "link_pair"]
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

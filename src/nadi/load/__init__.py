@@ -1,1 +1,5 @@
-"""Finding and opening files for the stages: the traces of a job, and descriptions of systems."""
+"""Jobs, systems and saved simulations, found in files and read."""
+
+from lazy_loader import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

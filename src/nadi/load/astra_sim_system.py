@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from nadi.errors import FormatError, InputError, lowered
+from nadi.errors import FormatError, InputError
 from nadi.simulator.machine.astra_config import astra_sim_system
 from nadi.simulator.machine.system import System
+from nadi.units import lowered
 
 __all__ = ["load_astra_sim_system", "read_comm_groups"]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import polars as pl
 
-from nadi import formats
 from nadi.errors import InputError, PairError
 from nadi.formats.files import read_head
 from nadi.formats.location import locate
 from nadi.formats.registry import READABLE_SUFFIXES
+from nadi.formats.trace_files import read, sniff
 from nadi.model.issues import IssueLog
 from nadi.model.trace import Trace
 
@@ -131,12 +131,12 @@ def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceF
 
 def _sort_by_format(files: Iterable[Path], found: TraceFiles, *, required: bool) -> None:
     for file in files:
-        kind = formats.sniff(file)
+        kind = sniff(file)
         if kind is not None:
             lists = {"kineto": found.devices, "pytorch": found.hosts}
             lists.get(kind.name, found.others).append(file)
         elif required:
-            formats.read(file)  # says what is wrong with it
+            read(file)  # says what is wrong with it
         elif not file.name.endswith(_TEXT):
             found.ignored.append(file)
 
@@ -197,7 +197,7 @@ def peek(path: Path) -> Recording:
     rank, operator = _DEVICE_RANK.search(head), _FIRST_OPERATOR.search(head)
     if rank is not None and operator is not None:
         return Recording(str(path), int(operator[1]), int(rank[1]))
-    return recording_of(formats.read(path))
+    return recording_of(read(path))
 
 
 def pair_recordings(

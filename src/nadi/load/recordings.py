@@ -8,12 +8,13 @@ from pathlib import Path
 
 import polars as pl
 
-from nadi import formats
-from nadi.link import link_device, link_job, link_pair
+from nadi.formats.trace_files import read
+from nadi.link.join_host_device import link_device, link_pair
+from nadi.link.join_ranks import link_job
 from nadi.load.discover import find_files, pair_recordings, recording_of
 from nadi.model.trace import Job, Trace
 
-__all__ = ["load_job", "read_all"]
+__all__ = ["load_devices", "load_job", "read_all"]
 
 _Progress = Callable[[str], None]
 
@@ -36,7 +37,7 @@ def load_job(
         Whether to link a host and a device trace even if they hardly correspond.
     tensors
         Whether to find dependencies by tensors too, which few answers need and which are a
-        third of the work; ``nadi.tensor_deps`` gives them of a trace later.
+        third of the work; ``nadi.link.tensor_deps`` gives them of a trace later.
     progress
         Called with a line of text before each longer stage.
 
@@ -63,10 +64,30 @@ def load_job(
     return replace(job, issues=pl.concat([job.issues, files.issues]))
 
 
+def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> list[Trace]:
+    """Read the device traces of a job, in order of rank, and link nothing.
+
+    Parameters
+    ----------
+    paths
+        Folders or files, as in :func:`load_job`; host traces are passed over.
+    progress
+        Called with a line of text before each file.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, no device trace is there, or two are of one rank.
+    """
+    devices = read_all(find_files([Path(path) for path in paths]).devices, progress)
+    ranked = pair_recordings([], [recording_of(trace) for trace in devices])
+    return [replace(devices[device], rank=rank) for _, device, rank in ranked]
+
+
 def read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:
     """Read files one after the other, and tell of each."""
     traces = []
     for file in files:
         progress(f"reading {file.name}")
-        traces.append(formats.read(file))
+        traces.append(read(file))
     return traces

@@ -96,7 +96,7 @@ def is_saved_simulation(path: Path | str) -> bool:
 
 
 def read_simulation(path: Path | str) -> SavedSimulation:
-    """Read what ``nadi simulate -o out.nadi`` and :func:`nadi.write_simulation` wrote.
+    """Read what ``nadi simulate -o out.nadi`` and :func:`nadi.report.write_simulation` wrote.
 
     Parameters
     ----------

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from nadi import formats
 from nadi.errors import InputError, PairError
+from nadi.formats.trace_files import read_files
 from nadi.load.discover import list_files
 from nadi.model.trace import Job, Trace
 
@@ -70,7 +70,7 @@ def read_ranks(path: Path | str) -> list[Trace]:
     InputError
         If they cannot be found or read.
     """
-    return formats.read_ranks(find_ranks(path))
+    return read_files(find_ranks(path))
 
 
 def read_job(

@@ -108,7 +108,7 @@ def data_model_page() -> str:
         "another. A **schedule** says when each operation ran; a measured run and a replayed one",
         "are the same table.",
         "",
-        "`nadi validate` and `nadi.validate_trace` check the rules, and report each by its code.",
+        "`nadi validate` and `nadi.model.validate_trace` check the rules: each has a code.",
     ]
     for table in TABLES:
         lines += ["", f"## {table.name}", "", f"A row is {table.row}.", ""]

@@ -20,7 +20,7 @@ __all__ = ["Job", "Trace"]
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One rank.
+    """What was recorded of one rank: its operations and what they wait for.
 
     Attributes
     ----------

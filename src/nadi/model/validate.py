@@ -21,7 +21,7 @@ RULES = {code: rule for table in TABLES for code, rule in table.rules.items()}
 
 
 def validate_trace(trace: Trace) -> pl.DataFrame:
-    """Check a trace.
+    """Check a trace against the rules of the data model.
 
     Returns
     -------

@@ -11,7 +11,7 @@ from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph, Replay
 from nadi.graph.windows import Window
 from nadi.model.trace import Job
-from nadi.whatif import Limit, WhatIf, what_if
+from nadi.whatif.answers import Limit, WhatIf, what_if
 from nadi.whatif.system_change import OnSystem, Prices
 
 __all__ = ["Answers", "Prediction", "Run"]

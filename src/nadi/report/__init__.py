@@ -1,1 +1,5 @@
-"""Reports: each computes plain data from a result, then renders it."""
+"""Answers written as JSON, CSV, text and timelines."""
+
+from lazy_loader import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -9,7 +9,8 @@ from rich.text import Text
 
 from nadi.report.text_layout import make_table, name_cell
 from nadi.units import format_count, format_ns, format_percent, printable
-from nadi.whatif.reordering import Candidate, Reordering
+from nadi.whatif.reordering.applied_moves import Reordering
+from nadi.whatif.reordering.move_search import Candidate
 
 __all__ = ["describe_reordering", "print_reordering"]
 

@@ -25,7 +25,7 @@ from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schedule import Schedule
 from nadi.model.trace import Job
-from nadi.whatif import WhatIf
+from nadi.whatif.answers import WhatIf
 
 __all__ = [
     "TimelinePart",

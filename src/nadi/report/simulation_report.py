@@ -17,8 +17,7 @@ from nadi.errors import UsageError
 from nadi.formats.files import check_writable, write_pieces
 from nadi.formats.location import check_target, is_local, locate
 from nadi.load.saved_simulations import write_tables
-from nadi.model.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES
-from nadi.model.schema import Table as Declared
+from nadi.model.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES, Table as Declared
 from nadi.report.text_layout import make_table, name_cell, print_issues
 from nadi.simulator.results.memory_accounts import are_of_device
 from nadi.simulator.results.rank_accounts import PARTITION, WAITING
@@ -158,7 +157,7 @@ def _write_csv(simulation: Simulation, path: Path) -> pl.DataFrame:
 
 
 def _write_native(simulation: Simulation, path: Path) -> pl.DataFrame:
-    """Write what :func:`nadi.read_simulation` reads."""
+    """Write what :func:`nadi.load.read_simulation` reads."""
     results = results_of(simulation)
     live = results.live_memory
     tables = {

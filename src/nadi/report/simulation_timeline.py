@@ -16,8 +16,8 @@ from nadi.model.issues import IssueLog
 from nadi.model.schedule import Schedule
 from nadi.model.schema import NODE_KINDS
 from nadi.report.schedule_timeline import TimelinePart, write_timelines
-from nadi.simulator import Simulation
 from nadi.simulator.results.as_recorded import simulated_graph, track_names
+from nadi.simulator.simulation import Simulation
 
 __all__ = [
     "simulated_part",
@@ -63,7 +63,7 @@ def write_simulated_timeline(simulation: Simulation, path: Path | str) -> pl.Dat
     Parameters
     ----------
     path
-        ``.json`` or ``.pftrace``, also with ``.gz``; see :func:`nadi.write_timelines`, which
+        ``.json`` or ``.pftrace``, also with ``.gz``; see :func:`nadi.report.write_timelines`, which
         says what is returned and raised too.
     """
     return write_timelines(path, [simulated_part(simulation)], simulation.system.name or "job")

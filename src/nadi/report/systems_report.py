@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from nadi.simulator import SystemFile
+from nadi.simulator.machine.system_file import SystemFile
 from nadi.units import printable
 
 __all__ = ["describe_system", "print_systems"]

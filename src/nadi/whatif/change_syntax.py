@@ -13,7 +13,7 @@ from nadi.whatif.changes import Change
 from nadi.whatif.dependency_changes import CUTTABLE, AddDependency, CutDependencies
 from nadi.whatif.duration_changes import NoGaps, NoOverhead, Scale, SetTime
 from nadi.whatif.launch_changes import Fuse, Graphed
-from nadi.whatif.network_change import Network
+from nadi.whatif.network_change import OnNetwork
 from nadi.whatif.removal_change import Remove
 from nadi.whatif.selection import CONDITIONS, KINDS, Selection, compile_expression
 from nadi.whatif.stream_change import MoveToStream
@@ -213,11 +213,11 @@ def _cut(text: str) -> CutDependencies:
     return CutDependencies(_CUTTABLE[kind], _chosen(rest.strip()))
 
 
-def _network(text: str) -> Network:
+def _network(text: str) -> OnNetwork:
     words = text.split()
     if len(words) not in (1, 2):
         raise ValueError("expected a bandwidth, and a latency if there is one")
-    return Network(parse_rate(words[0]), _time(words[1]) if len(words) == 2 else 0)
+    return OnNetwork(parse_rate(words[0]), _time(words[1]) if len(words) == 2 else 0)
 
 
 def _time(text: str) -> int:

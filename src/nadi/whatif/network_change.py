@@ -13,13 +13,13 @@ from nadi.model.arrays import Ints
 from nadi.units import exact_ns, exact_rate
 from nadi.whatif.duration_changes import later_edges
 
-__all__ = ["Network"]
+__all__ = ["OnNetwork"]
 
 _LONGEST_NS = 2**62
 
 
 @dataclass(frozen=True)
-class Network:
+class OnNetwork:
     """Price communication anew: latency, plus what a rank has to send divided by a bandwidth.
 
     What a rank has to send of a ring with n ranks: all_reduce 2 (n - 1) / n of its data,

@@ -1,1 +1,5 @@
-"""Jobs for other programs: what a simulator of networks and devices takes in."""
+"""A recorded job as nodes that a simulator plays."""
+
+from lazy_loader import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -14,11 +14,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from nadi import formats
 from nadi.errors import InputError
 from nadi.formats import files as container
 from nadi.formats.location import check_target, locate
-from nadi.graph.build import build_graph
+from nadi.formats.trace_files import write
+from nadi.graph.build.job_graph import build_graph
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.trace import Job
@@ -95,7 +95,7 @@ def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False
     sizes = []
     for trace in (rank.trace for rank in played):
         sizes.append(trace.nodes.height)
-        formats.write(trace, paths[trace.rank])
+        write(trace, paths[trace.rank])
     container.write_pieces(place / COMM_GROUPS, [msgspec.json.encode(groups)])
     return SimulatorFiles(tuple(paths), place / COMM_GROUPS, tuple(sizes), len(groups), log.table())
 

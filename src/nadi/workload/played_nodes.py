@@ -14,8 +14,13 @@ import polars as pl
 from nadi.formats.chakra.et_decode import COLLECTIVES
 from nadi.graph.event_graph import EventGraph
 from nadi.model.arrays import Bools, Ints
-from nadi.model.attributes import CODES, AttributeBuilder, Attributes, combined
-from nadi.model.attributes import Part as PartOfAttributes
+from nadi.model.attributes import (
+    CODES,
+    AttributeBuilder,
+    Attributes,
+    Part as PartOfAttributes,
+    combined,
+)
 from nadi.model.schema import COMM_TYPES, DEPS, GROUPS, ISSUES, NODE_KINDS, NODES
 from nadi.model.trace import Trace
 from nadi.workload.activities import Activities

@@ -79,10 +79,10 @@ def test_as_the_rules_are_read(tmp_path: Path, seed: int) -> None:
     expected = reference.build(clipped, every, zero_weight=zero_weight)
     has_answer = any(reference.launches(every)) and not reference.has_cycle(expected)
     if not has_answer:
-        with pytest.raises(nadi.InputError, match=r"was launched|waits for itself"):
-            nadi.hta_critical_path(trace, zero_weight_launch_edges=zero_weight)
+        with pytest.raises(nadi.errors.InputError, match=r"was launched|waits for itself"):
+            nadi.analyze.hta_critical_path(trace, zero_weight_launch_edges=zero_weight)
         return
-    found = nadi.hta_critical_path(trace, zero_weight_launch_edges=zero_weight)
+    found = nadi.analyze.hta_critical_path(trace, zero_weight_launch_edges=zero_weight)
     nodes = list(zip(found.nodes["ev_idx"], ~found.nodes["is_start"], strict=True))
     assert nodes == expected.order
     edges = [

@@ -28,9 +28,9 @@ def record(tmp_path: Path) -> Recording:
 
 def overlay(record: Recording, **shown: bool) -> list[dict[str, Any]]:
     trace = record.read()
-    path = nadi.hta_critical_path(trace)
+    path = nadi.analyze.hta_critical_path(trace)
     target = record.folder / "overlay.json.gz"
-    nadi.write(nadi.hta_overlay(trace, path, **shown), target, to="kineto")
+    nadi.write(nadi.analyze.hta_overlay(trace, path, **shown), target, to="kineto")
     with gzip.open(target) as file:
         events: list[dict[str, Any]] = json.load(file)["traceEvents"]
     return events
@@ -74,11 +74,11 @@ def test_all_edges(record: Recording) -> None:
     # the end of work on a device is 1 us early, so that viewers find the work there
     assert (6.0, 35.25, "operator", True) in arrows(events)
     assert (4.0, 10.5, "operator", False) in arrows(events)
-    assert len(arrows(events)) == nadi.hta_critical_path(record.read()).edges.height
+    assert len(arrows(events)) == nadi.analyze.hta_critical_path(record.read()).edges.height
 
 
 def test_what_is_left_out_has_no_edges(record: Recording) -> None:
-    with pytest.raises(nadi.UsageError, match="only_critical leaves out"):
+    with pytest.raises(nadi.errors.UsageError, match="only_critical leaves out"):
         overlay(record, only_critical=True, all_edges=True)
 
 
@@ -86,8 +86,8 @@ def test_an_overlay_can_be_read_again(record: Recording) -> None:
     overlay(record)
     trace, again = record.read(), nadi.read(record.folder / "overlay.json.gz")
     assert again.nodes.drop("event").equals(trace.nodes.drop("event"))
-    path = nadi.hta_critical_path(again)
-    assert path.edges.equals(nadi.hta_critical_path(trace).edges)
+    path = nadi.analyze.hta_critical_path(again)
+    assert path.edges.equals(nadi.analyze.hta_critical_path(trace).edges)
 
 
 def test_from_the_command_line(record: Recording, capfd: pytest.CaptureFixture[str]) -> None:

@@ -214,7 +214,7 @@ def test_a_stream_that_waits_for_itself_has_no_answer(record: Recording) -> None
     record.sync("Stream Wait Event", 6, 1, 3, stream=7, wait_on_stream=7,
                 wait_on_cuda_event_record_corr_id=2)  # fmt: skip
     record.launch("b", (8, 2), (20, 5), 4)
-    with pytest.raises(nadi.InputError, match="'b' waits for an event of its own stream 7"):
+    with pytest.raises(nadi.errors.InputError, match="'b' waits for an event of its own stream 7"):
         record.path()
 
 
@@ -337,21 +337,23 @@ def test_windows(record: Recording) -> None:  # W1 to W3
 def test_what_is_not_there_is_answered_with_what_is(
     record: Recording, options: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(nadi.UsageError, match=message):
+    with pytest.raises(nadi.errors.UsageError, match=message):
         steps(record, 3).path(**options)
 
 
 def test_a_trace_that_launches_nothing_has_no_answer(record: Recording) -> None:  # R4
     record.op("a", 0, 10)
-    with pytest.raises(nadi.InputError, match=r"device\.json: no work of a device was launched"):
+    with pytest.raises(
+        nadi.errors.InputError, match=r"device\.json: no work of a device was launched"
+    ):
         record.path()
 
 
 def test_a_host_trace_has_no_events(tmp_path: Path) -> None:
     host = tmp_path / "host.json"
     host.write_text('{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": []}')
-    with pytest.raises(nadi.InputError, match="no event of a device trace is in it"):
-        nadi.hta_critical_path(nadi.read(host))
+    with pytest.raises(nadi.errors.InputError, match="no event of a device trace is in it"):
+        nadi.analyze.hta_critical_path(nadi.read(host))
 
 
 @pytest.mark.parametrize(
@@ -374,12 +376,12 @@ def test_both_ways_to_call_it_are_one(record: Recording) -> None:
     record.launch("gemm", (2, 2), (6, 3), 1)
     trace = record.read()
     spelled = nadi.critical_path(trace, rules="hta", annotation="mm", instance=0)
-    direct = nadi.hta_critical_path(trace, annotation="mm", instance=0)
+    direct = nadi.analyze.hta_critical_path(trace, annotation="mm", instance=0)
     assert spelled.edges.equals(direct.edges)
-    assert nadi.hta_critical_path(nadi.link_device(trace)).edges.equals(
-        nadi.hta_critical_path(trace).edges
+    assert nadi.analyze.hta_critical_path(nadi.link.link_device(trace)).edges.equals(
+        nadi.analyze.hta_critical_path(trace).edges
     )
-    with pytest.raises(nadi.UsageError, match="rules are 'nadi'"):
+    with pytest.raises(nadi.errors.UsageError, match="rules are 'nadi'"):
         nadi.critical_path(trace, rules="hat")  # type: ignore[call-overload]
 
 
@@ -391,8 +393,8 @@ def test_clocks_that_were_shifted_are_shifted_back(record: Recording) -> None:
     shifted = replace(trace, nodes=trace.nodes.with_columns(start=start))
     clocks = {"rank": [3], "reference": [3], "shift": [777], "low": [0], "high": [0]}
     job = nadi.Job((shifted,), MATCHES.empty(), ISSUES.empty(), CLOCKS.build(1, clocks))
-    edges = nadi.hta_critical_path(job, rank=3).edges
-    assert edges.equals(nadi.hta_critical_path(trace).edges)
+    edges = nadi.analyze.hta_critical_path(job, rank=3).edges
+    assert edges.equals(nadi.analyze.hta_critical_path(trace).edges)
 
 
 def test_a_linked_pair_is_as_its_device_file(pair: PairWriter) -> None:
@@ -405,9 +407,9 @@ def test_a_linked_pair_is_as_its_device_file(pair: PairWriter) -> None:
     for node in pair.nodes[1:]:  # the host file has threads of its own numbers
         node["attrs"].append({"name": "tid", "type": "uint64", "value": 3 - node["id"]})
     host, device = (nadi.read(file) for file in pair.write())
-    linked = nadi.hta_critical_path(nadi.link_pair(host, device))
-    assert linked.edges.equals(nadi.hta_critical_path(device).edges)
-    assert linked.breakdown().equals(nadi.hta_critical_path(device).breakdown())
+    linked = nadi.analyze.hta_critical_path(nadi.link_pair(host, device))
+    assert linked.edges.equals(nadi.analyze.hta_critical_path(device).edges)
+    assert linked.breakdown().equals(nadi.analyze.hta_critical_path(device).breakdown())
 
 
 def test_a_source_that_ends_with_the_work_before_is_no_later_one(record: Recording) -> None:  # G6

@@ -40,7 +40,7 @@ def hta_overlay(
     trace
         The trace that ``path`` is of.
     path
-        As :func:`nadi.hta_critical_path` gives it.
+        As :func:`nadi.analyze.hta_critical_path` gives it.
     only_critical
         Leave out what is not on the path, but for annotations.
     all_edges

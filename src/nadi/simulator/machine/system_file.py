@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 import msgspec
 from msgspec import inspect
 
-from nadi.errors import FormatError, UsageError, lowered
+from nadi.errors import FormatError, UsageError
 from nadi.simulator.machine.system import (
     COLLECTIVES,
     Bus,
@@ -26,7 +26,7 @@ from nadi.simulator.machine.system import (
     System,
     parse_algorithm,
 )
-from nadi.units import format_count, parse_bytes, parse_ns, parse_operations, parse_rate
+from nadi.units import format_count, lowered, parse_bytes, parse_ns, parse_operations, parse_rate
 
 __all__ = ["SystemFile", "parse_system_file", "system_from"]
 

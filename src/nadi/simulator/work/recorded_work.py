@@ -36,13 +36,13 @@ def nodes_of_job(
     Raises
     ------
     InputError, NadiError
-        As :func:`nadi.write_for_astra_sim`.
+        As :func:`nadi.workload.write_for_astra_sim`.
     """
     traces = job.traces if isinstance(job, Job) else tuple(job)
     # ranks may share a trace, many thousands of them
     if not any(map(_is_recorded, set(traces))):
         return traces, ()
-    from nadi.link import link_job
+    from nadi.link.join_ranks import link_job
     from nadi.workload.astra_sim_files import (
         played_traces,  # which jobs made for simulators do without
     )

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window
-from nadi.whatif import WhatIf, apply_change, what_if
+from nadi.whatif.answers import WhatIf, what_if
+from nadi.whatif.changes import apply_change
 from nadi.whatif.reordering.move_search import Candidate, Found, find_reorders
 
 __all__ = ["Reordering", "reorder"]

@@ -20,12 +20,13 @@ from pathlib import Path
 
 import polars as pl
 
-from nadi import formats
 from nadi.errors import InputError, UsageError
 from nadi.formats.csv_tables import file_of_table
 from nadi.formats.location import check_target, locate
 from nadi.formats.registry import format_for_writing
-from nadi.link import COMMUNICATION, as_in_job, link_device, link_job, link_pair
+from nadi.formats.trace_files import read, write
+from nadi.link.join_host_device import link_device, link_pair
+from nadi.link.join_ranks import COMMUNICATION, as_in_job, link_job
 from nadi.load.discover import TraceFiles, find_files, pair_recordings, peek, recording_of
 from nadi.model.provenance import Provenance, Source
 from nadi.model.schema import DEPS
@@ -296,7 +297,7 @@ def _link_rank(
         trace = as_in_job(trace, task.found.group, task.found.shift)
     target = locate(task.target)
     progress(f"writing {target.name}")
-    left_out = formats.write(trace, target, to=task.format, schema=task.options.schema)
+    left_out = write(trace, target, to=task.format, schema=task.options.schema)
     file = LinkedFile(
         rank=trace.rank,
         sources=task.sources,
@@ -327,12 +328,12 @@ def _read_sources(task: _Task, progress: Callable[[str], None]) -> list[Trace]:
     *hosts, device = task.sources
     if not hosts:
         progress(f"reading {Path(device).name}")
-        return [formats.read(device)]
+        return [read(device)]
     (host,) = hosts
     with ThreadPoolExecutor(1) as executor:
-        beside = executor.submit(formats.read, device)
+        beside = executor.submit(read, device)
         progress(f"reading {Path(host).name}")
-        trace = formats.read(host)
+        trace = read(host)
         _give_back_memory()
         _ = trace.attributes  # which need less than the file, and that is let go of
         return [trace, beside.result()]

@@ -3,52 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from nadi.analyze.explained_time import explain_time
 from nadi.analyze.exposed_communication import communication_by_rank
 from nadi.analyze.stragglers import find_stragglers
 from nadi.errors import InputError, UsageError
-from nadi.graph.build import build_graph
+from nadi.graph.build.job_graph import build_graph
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.windows import Window, choose_window, find_steps
-from nadi.load.discover import find_files, pair_recordings, recording_of
-from nadi.load.recordings import load_job, read_all
+from nadi.load.recordings import load_job
 from nadi.load.system_library import read_system_file
-from nadi.model.trace import Trace
-from nadi.pipeline.on_system import on_system
 from nadi.pipeline.result import Answers, Prediction, Run
+from nadi.pipeline.system_fit import on_system
 from nadi.simulator.machine.system_file import SystemFile
-from nadi.whatif import ideal_limits, parse_change, parse_values, sweep
-from nadi.whatif import what_if as change_and_replay
-from nadi.whatif.reordering import Reordering, reorder
+from nadi.whatif.answers import ideal_limits, sweep, what_if as change_and_replay
+from nadi.whatif.change_syntax import parse_change, parse_values
+from nadi.whatif.reordering.applied_moves import Reordering, reorder
 from nadi.whatif.system_change import prices_on
 
-__all__ = ["ask", "load_devices", "load_job", "reorder_job", "run"]
+__all__ = ["ask", "reorder_job", "run"]
 
 _Progress = Callable[[str], None]
-
-
-def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> list[Trace]:
-    """Read the device traces of a job, in order of rank, and link nothing.
-
-    Parameters
-    ----------
-    paths
-        Folders or files, as in :func:`load_job`; host traces are passed over.
-    progress
-        Called with a line of text before each file.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be read, no device trace is there, or two are of one rank.
-    """
-    devices = read_all(find_files([Path(path) for path in paths]).devices, progress)
-    ranked = pair_recordings([], [recording_of(trace) for trace in devices])
-    return [replace(devices[device], rank=rank) for _, device, rank in ranked]
 
 
 def run(
@@ -151,7 +128,7 @@ def ask(
     paths
         Folders with a pair per rank, or the files themselves in any order.
     changes
-        As :func:`nadi.parse_change` reads them.
+        As :func:`nadi.whatif.parse_change` reads them.
     step
         Number of a step, or ``all``.
     sweep_over

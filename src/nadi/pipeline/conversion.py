@@ -8,11 +8,11 @@ from pathlib import Path
 
 import polars as pl
 
-from nadi import formats
 from nadi.errors import InputError
 from nadi.formats.csv_tables import file_of_table
 from nadi.formats.location import check_target, locate
 from nadi.formats.registry import READABLE_SUFFIXES, Format, format_for_writing, format_named
+from nadi.formats.trace_files import read, write
 from nadi.load.discover import list_files
 
 __all__ = ["Conversion", "convert"]
@@ -114,8 +114,8 @@ def _convert_file(
     source: Path, target: Path, to: Format, schema: str, progress: Callable[[str], None]
 ) -> Conversion:
     progress(f"reading {source.name}")
-    trace = formats.read(source)
+    trace = read(source)
     progress(f"writing {target.name}")
-    left_out = formats.write(trace, target, to=to.name, schema=schema)
+    left_out = write(trace, target, to=to.name, schema=schema)
     issues = pl.concat([trace.issues, left_out])
     return Conversion(source, target, to.name, trace.nodes.height, issues)

@@ -1,0 +1,16 @@
+"""What ``nadi.analyze`` gives; each name is loaded when it is first used."""
+
+from .critical_path_rules import critical_path as critical_path
+from .explained_time import Explained as Explained, explain_time as explain_time
+from .exposed_communication import (
+    RankCommunication as RankCommunication,
+    communication_by_rank as communication_by_rank,
+)
+from .hta.hta_path import HtaCriticalPath as HtaCriticalPath, hta_critical_path as hta_critical_path
+from .hta.overlay import hta_overlay as hta_overlay
+from .near_critical import (
+    NearCriticalPath as NearCriticalPath,
+    near_critical_paths as near_critical_paths,
+    slack_histogram as slack_histogram,
+)
+from .stragglers import Stragglers as Stragglers, find_stragglers as find_stragglers

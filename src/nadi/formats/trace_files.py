@@ -1,0 +1,215 @@
+"""Readers and writers, one file per format; telling formats apart; the way in and out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nadi.errors import FormatError, InputError, UsageError
+from nadi.formats import files as container
+from nadi.formats.location import locate
+from nadi.formats.registry import FORMATS, Format, format_for_writing, format_named
+from nadi.model.issues import IssueLog
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from nadi.model.trace import Trace
+
+__all__ = ["read", "read_files", "sniff", "write"]
+
+_TOKEN = re.compile(rb'[{}\[\]]|"(?P<text>(?:[^"\\]|\\.)*+)"(?P<colon>\s*:)?')
+_OWN_TIMELINE = "nadiTimeline"
+_COMPRESSED = ".gz"
+_TOGETHER = 128  # files; more take room and are no faster
+_SMALL = 1 << 20  # bytes
+_REMEMBERED = 32  # files: their first bytes take 64 KiB each
+
+
+def sniff(path: Path | str) -> Format | None:
+    """Tell a file's format from its first bytes, or else from its suffix.
+
+    Returns
+    -------
+    Format or None
+        None if it is no trace that Nadi reads.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be opened or is broken gzip.
+    """
+    path = locate(path)
+    head = container.read_head(path)
+    name = _by_content(head)
+    if not name and path.name.removesuffix(_COMPRESSED).endswith(format_named("chakra").suffixes):
+        name = "chakra"  # so that what is wrong with it is told
+    return format_named(name) if name else None
+
+
+def _by_content(head: bytes) -> str:
+    from nadi.formats import native
+    from nadi.formats.chakra import et_decode as chakra_decode
+
+    head = head.removeprefix(container.BYTE_ORDER_MARK)
+    if native.looks_like(head):
+        return "nadi"
+    if head.lstrip()[:1] in (b"{", b"["):
+        return _by_keys(head)
+    if chakra_decode.looks_like(head):
+        return "chakra"
+    from nadi.formats import astra_text
+
+    return "astra-text" if astra_text.looks_like(head) else ""
+
+
+@lru_cache(
+    _REMEMBERED
+)  # a file is looked at when it is found, when it is sorted and when it is read
+def _by_keys(head: bytes) -> str:
+    """Tell formats of JSON apart by the keys of the object, as far as the bytes show them."""
+    from nadi.formats.chakra import chakra_json
+
+    keys = set()
+    depth = 0
+    for token in _TOKEN.finditer(head):
+        text = token[0]
+        if text in b"{[":
+            depth += 1
+        elif text in b"}]":
+            depth -= 1
+        elif depth == 1 and token["colon"]:
+            keys.add(token["text"].decode(errors="replace"))
+    if _OWN_TIMELINE in keys:  # one that Nadi wrote; it is a result, not a recording
+        return ""
+    if "schemaVersion" in keys or "traceEvents" in keys:
+        return "kineto"
+    if {"schema", "nodes"} <= keys:
+        return "pytorch"
+    return "chakra-json" if chakra_json.looks_like(head) else ""
+
+
+def read(path: Path | str) -> Trace:
+    """Read one trace file, plain or gzip, of any format that Nadi reads.
+
+    Parameters
+    ----------
+    path
+        A file, or an address such as ``s3://bucket/rank0.et``.
+
+    Returns
+    -------
+    Trace
+        A PyTorch execution trace has operations without times; a Kineto trace has times
+        and no dependencies. :func:`nadi.link_pair` makes one of both.
+
+    Raises
+    ------
+    InputError
+        With the place in the file, if it cannot be read.
+    """
+    path = locate(path)
+    found = sniff(path)
+    if found is None:
+        from nadi.formats import native
+
+        if native.holds_simulation(container.read_head(path)):
+            raise FormatError(
+                str(path), "it is the result of a simulation, and no trace",
+                "nadi info shows it, and nadi.load.read_simulation reads it",
+            )  # fmt: skip
+        titles = ", ".join(one.title for one in FORMATS if one.decoder)
+        raise FormatError(str(path), "no trace that Nadi knows", f"it reads: {titles}")
+    if found.name == "nadi":  # which opens the file itself, to read no more than is needed
+        return found.decode(path)  # type: ignore[no-any-return]
+    return found.decode(container.read_file(path))  # type: ignore[no-any-return]
+
+
+def read_files(paths: Sequence[Path]) -> list[Trace]:
+    """Read a file for each rank of a job; small ones of Chakra together, which is faster.
+
+    Returns
+    -------
+    list of Trace
+        As :func:`read` gives them.
+
+    Raises
+    ------
+    InputError
+        Of the first file that cannot be read.
+    """
+    traces = []
+    for at in range(0, len(paths), _TOGETHER):
+        some = paths[at : at + _TOGETHER]
+        traces += _read_together(some) or [read(path) for path in some]
+    return traces
+
+
+def _read_together(paths: Sequence[Path]) -> list[Trace] | None:
+    from nadi.formats.chakra.et_ranks import decode_ranks
+
+    if len(paths) == 1:
+        return None
+    raws = []
+    try:
+        for path in paths:
+            if path.stat().st_size > _SMALL:
+                return None
+            raw = container.read_file(path)
+            if _by_content(raw.content[: container.HEAD_SIZE].tobytes()) != "chakra":
+                return None
+            raws.append(raw)
+    except (InputError, OSError):  # which is told by who reads them one after the other
+        return None
+    return decode_ranks(raws)
+
+
+def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> pl.DataFrame:
+    """Write one trace to a file.
+
+    Parameters
+    ----------
+    path
+        A file or an address; with ``.gz`` at its end it is compressed. A CSV is a file for
+        each table: ``out.csv`` stands for ``out.nodes.csv``, ``out.deps.csv`` and so on.
+    to
+        Name of a format; by default the one that the suffix tells.
+    schema
+        Of Chakra traces: ``0.0.4`` or ``1.0.0``.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``schema.ISSUES``: what the format has no place for.
+
+    Raises
+    ------
+    UsageError
+        If no format is meant, or one that is only read.
+    InputError
+        If the file cannot be written; what stood there before is still there.
+    """
+    path = locate(path)
+    chosen = format_for_writing(path, to)
+    if schema and chosen.name != "chakra":
+        raise UsageError("", f"{chosen.title} has no schema to choose", "leave it out")
+    log = IssueLog()
+    if chosen.name == "csv":
+        _write_tables(trace, path)
+    else:
+        options = {"schema": schema} if schema else {}
+        try:
+            container.write_pieces(path, chosen.encode(trace, log, **options))
+        except InputError as error:  # an encoder does not know what it writes to
+            raise InputError(error.where or str(path), error.what, error.remedy) from None
+    return log.table()
+
+
+def _write_tables(trace: Trace, path: Path) -> None:
+    from nadi.formats.csv_tables import encode_table, file_of_table, tables_of
+
+    for name, frame in tables_of(trace).items():
+        container.write_pieces(file_of_table(path, name), [encode_table(frame)])

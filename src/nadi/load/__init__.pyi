@@ -1,0 +1,17 @@
+"""What ``nadi.load`` gives; each name is loaded when it is first used."""
+
+from .astra_sim_system import (
+    load_astra_sim_system as load_astra_sim_system,
+    read_comm_groups as read_comm_groups,
+)
+from .recordings import load_devices as load_devices, load_job as load_job
+from .saved_simulations import (
+    SavedSimulation as SavedSimulation,
+    read_simulation as read_simulation,
+)
+from .simulation_jobs import read_job as read_job, read_ranks as read_ranks
+from .system_library import (
+    load_system as load_system,
+    read_system_file as read_system_file,
+    shipped_systems as shipped_systems,
+)
