@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.kernels import jit
+from nadi.kernels import jit, source_digest
 
 # a process that loads one kernel, runs it, and tells what it found
 PROBE = """
@@ -143,15 +143,51 @@ def test_without_any_folder_kernels_work_and_nothing_is_kept(tmp_path, unusable,
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == files
 
 
-def test_an_edited_kernel_gets_a_folder_of_its_own(tmp_path, copied_kernels):
-    cache = str(tmp_path / "cache")
-    before = probe(tmp_path, python_path=copied_kernels, XDG_CACHE_HOME=cache)
-    with (copied_kernels / "nadi" / "kernels" / "intervals.py").open("a") as source:
+@pytest.mark.parametrize(
+    ("edited", "is_compiled"), [("groups", True), ("jit", True), ("paths", False)]
+)
+def test_what_is_edited_is_compiled_and_what_imports_it(
+    tmp_path, copied_kernels, edited, is_compiled
+):
+    cache = tmp_path / "cache"
+    before = probe(tmp_path, python_path=copied_kernels, XDG_CACHE_HOME=str(cache))
+    kept = set(cache.rglob("*.nbc"))
+    with (copied_kernels / "nadi" / "kernels" / f"{edited}.py").open("a") as source:
         source.write("# edited\n")
-    after = probe(tmp_path, python_path=copied_kernels, XDG_CACHE_HOME=cache)
-    assert before["folder"] != after["folder"]
-    assert Path(before["folder"]).parent == Path(after["folder"]).parent
-    assert not after["before"]
+    after = probe(tmp_path, python_path=copied_kernels, XDG_CACHE_HOME=str(cache))
+    assert before["folder"] == after["folder"]
+    assert (set(cache.rglob("*.nbc")) != kept) == is_compiled
+
+
+def test_modules_that_imported_ones_import_count_too(tmp_path, monkeypatch):
+    package = tmp_path / "nadi"
+    package.mkdir()
+    monkeypatch.setattr(source_digest, "_ROOT", tmp_path)
+    texts = {
+        "first": "from nadi.second import (\n    one,\n    two,\n)\n",
+        "second": "def work():\n    from nadi import third as other\n",
+        "third": "import nadi.fourth",
+        "fourth": "",
+        "beside": "from nadi.first import work",
+    }
+
+    def digest() -> str:
+        for name, text in texts.items():
+            (package / f"{name}.py").write_text(text)
+        for function in ("source_digest", "_read", "_file_of"):
+            getattr(source_digest, function).cache_clear()
+        return source_digest.source_digest("nadi.first")
+
+    seen = [digest()]
+    for name in ("first", "second", "third", "fourth"):
+        texts[name] += "\n# edited"
+        seen.append(digest())
+    assert len(set(seen)) == 5
+    texts["beside"] += "\n# edited"
+    assert digest() == seen[-1]
+    monkeypatch.undo()
+    for function in ("source_digest", "_read", "_file_of"):
+        getattr(source_digest, function).cache_clear()
 
 
 def test_code_that_nobody_started_for_a_month_is_removed(tmp_path):

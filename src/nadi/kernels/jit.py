@@ -2,7 +2,7 @@
 
 Numba compiles a kernel at its first call and can keep the result on disk. Two
 things go wrong there, and are handled here: its cache does not notice an edited
-callee in another file, so the folder is named after the content of all kernels;
+callee in another file, so the folder is named after all that a kernel's module imports;
 and it refuses to work when no folder is writable, so then nothing is kept and
 each process compiles anew: slower, never a failure.
 """
@@ -28,6 +28,8 @@ from numba.core import config
 from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 
+from nadi.kernels.source_digest import source_digest
+
 __all__ = ["borrowed", "cache_folder", "called", "compiled_before", "inner", "kernel"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -36,19 +38,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _KNOWN_NUMBA = (0, 60) <= tuple(map(int, numba.__version__.split(".")[:2])) <= (0, 68)
 
 
-# where kernels stand: shared ones, those beside their callers, and the simulator's engine
-_SOURCES = ("kernels/*.py", "*/*_kernels.py", "*/*/*_kernels.py", "simulator/engine/*.py")
-
-
-def _digest() -> str:
-    """Name these kernels: their content and place, numba and Python."""
-    digest = hashlib.blake2b(digest_size=8)
+def _surroundings() -> str:
+    """Name what kernels are compiled by, and where they stand."""
     package = Path(__file__).parents[1]
-    digest.update(f"{numba.__version__} {platform.python_version()} {package}".encode())
-    for pattern in _SOURCES:
-        for source in sorted(package.glob(pattern)):
-            digest.update(source.read_bytes())
-    return digest.hexdigest()
+    named = f"{numba.__version__} {platform.python_version()} {package}"
+    return hashlib.blake2b(named.encode(), digest_size=8).hexdigest()
 
 
 def _roots() -> list[Path]:
@@ -78,20 +72,21 @@ def _usable(folder: Path) -> bool:
 
 def _cache_folder() -> Path | None:
     """Choose the folder for compiled code, the first that can be written to."""
-    name = f"kernels-{_digest()}"
+    name = f"kernels-{_surroundings()}"
     for root in _roots():
         if _usable(root / name):
             with contextlib.suppress(OSError):
                 os.utime(root / name)  # in use: not to be forgotten
-            _forget_unused(root)
+            _forget_unused(root, "kernels-*")
+            _forget_unused(root / name, "*")
             return root / name
     return None
 
 
-def _forget_unused(root: Path) -> None:
-    """Remove the code of versions that nobody has started for a month."""
+def _forget_unused(root: Path, pattern: str) -> None:
+    """Remove code that nobody has run for a month."""
     limit = time.time() - 30 * 24 * 3600
-    for folder in root.glob("kernels-*"):
+    for folder in root.glob(pattern):
         with contextlib.suppress(OSError):
             if folder.stat().st_mtime < limit:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -125,7 +120,7 @@ def kernel(function: _Function) -> _Function:
         nonlocal compiled
         if compiled is None:
             with _COMPILING:
-                compiled = compiled or _compile(function, _FOLDER)
+                compiled = compiled or _compile(function, _folder_of(function))
         try:
             return compiled(*arguments)
         except NumbaError:
@@ -134,7 +129,7 @@ def kernel(function: _Function) -> _Function:
             if _FOLDER is None:
                 raise
             # what is kept may be damaged, or the disk full: do without it
-            shutil.rmtree(_FOLDER, ignore_errors=True)
+            shutil.rmtree(_folder_of(function) or "", ignore_errors=True)
             with _COMPILING:
                 compiled = _compile(function, None)
             return compiled(*arguments)
@@ -211,6 +206,18 @@ class _Helper:
 
 def _helper(function: _Function, *, forceinline: bool) -> _Function:
     return cast("_Function", _Helper(function, forceinline=forceinline))
+
+
+def _folder_of(function: Callable[..., Any]) -> Path | None:
+    """Give where a kernel is kept: with the others of its module, until one imported changes."""
+    if _FOLDER is None:
+        return None
+    module = function.__module__
+    folder = _FOLDER / f"{module.rpartition('.')[2]}-{source_digest(module)}"
+    with contextlib.suppress(OSError):
+        folder.mkdir(exist_ok=True)
+        os.utime(folder)  # in use: not to be forgotten
+    return folder
 
 
 def _compile(function: Callable[..., Any], folder: Path | None) -> Callable[..., Any]:
