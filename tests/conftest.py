@@ -19,6 +19,26 @@ DEMO = Path(nadi.__file__).parent / "data" / "demo"
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
+NOT_HERE = "the recordings beside the checkout (../shared/data) are not here"
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name files and paths by their position: what they hold may differ from run to run.
+
+    The processes of a parallel run have to collect the same ids. The content of a gzip file, for
+    one, begins with the time.
+    """
+    return argname if isinstance(val, (bytes, bytearray, Path)) else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line how many tests could not run without the recordings."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    count = sum(NOT_HERE in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.write_line(f"{count} tests were skipped: {NOT_HERE}")
+
+
 @pytest.fixture(scope="session")
 def demo_folder() -> Path:
     return DEMO
@@ -32,7 +52,7 @@ def demo_run(demo_folder: Path) -> nadi.pipeline.Run:
 @pytest.fixture(scope="session")
 def shared_traces() -> Path:
     if not SHARED.is_dir():
-        pytest.skip("the recordings beside the checkout (../shared/data) are not here")
+        pytest.skip(NOT_HERE)
     return SHARED / "traces"
 
 

@@ -12,6 +12,8 @@ and on one line. The command line prints it and exits with 2.
 
 from __future__ import annotations
 
+from nadi.units import printable
+
 __all__ = ["FormatError", "InputError", "NadiError", "PairError", "UsageError"]
 
 
@@ -33,7 +35,8 @@ class NadiError(Exception):
         self.what = what
         self.remedy = remedy
         text = f"{where}: {what}" if where else what
-        super().__init__(f"{text}; {remedy}" if remedy else text)
+        # names in it may hold line ends, and what a terminal would take for a command
+        super().__init__(printable(f"{text}; {remedy}" if remedy else text))
 
     def __reduce__(self) -> tuple[type[NadiError], tuple[str, str, str]]:
         """Come back from another process as it was."""

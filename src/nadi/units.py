@@ -31,7 +31,12 @@ _SIZE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "
 _DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 _NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([^\s0-9].*?)\s*")
+# possessive, so that a long text that is no quantity is gone through once
+_QUANTITY = re.compile(
+    r"\s*+((?:[0-9]++(?:\.[0-9]++)?+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+)\s*+([^\s0-9]\S*+)\s*+"
+)
+_LARGEST = 2**63 - 1  # of a time or a size
+_LONGEST_SHOWN = 60
 
 
 def parse_ns(text: str) -> int:
@@ -42,12 +47,11 @@ def parse_ns(text: str) -> int:
     ValueError
         If it is none; the message says what is.
     """
-    found = _QUANTITY.fullmatch(text)
-    if found is None or found[2] not in _NS:
-        raise ValueError(f"{text!r} is not a time such as 10us (ns, us, ms, s)")
-    time = float(found[1]) * _NS[found[2]]
-    if math.isinf(time):
-        raise ValueError(f"{text!r} is more than a time can be")
+    number, unit = _parts(text)
+    if unit not in _NS:
+        raise ValueError(f"{_shown(text)} is not a time such as 10us (ns, us, ms, s)")
+    if (time := number * _NS[unit]) > _LARGEST:
+        raise ValueError(f"{_shown(text)} is more than a time can be")
     return round(time)
 
 
@@ -59,14 +63,13 @@ def parse_rate(text: str) -> float:
     ValueError
         If it is none; the message says what is.
     """
-    found = _QUANTITY.fullmatch(text)
-    unit = re.fullmatch(r"([KMGT]i?|)(B|b|bit)/s", found[2]) if found else None
-    if found is None or unit is None or float(found[1]) <= 0:
-        raise ValueError(f"{text!r} is not a bandwidth such as 400GB/s, 25GiB/s or 100Gb/s")
-    scale = {**_DECIMAL, **_BINARY}[unit[1]]
-    rate = float(found[1]) * scale / (1 if unit[2] == "B" else 8)
+    number, name = _parts(text)
+    unit = re.fullmatch(r"([KMGT]i?|)(B|b|bit)/s", name)
+    if unit is None or number <= 0:
+        raise ValueError(f"{_shown(text)} is not a bandwidth such as 400GB/s, 25GiB/s or 100Gb/s")
+    rate = number * {**_DECIMAL, **_BINARY}[unit[1]] / (1 if unit[2] == "B" else 8)
     if math.isinf(rate):
-        raise ValueError(f"{text!r} is more than a bandwidth can be")
+        raise ValueError(f"{_shown(text)} is more than a bandwidth can be")
     return rate
 
 
@@ -78,11 +81,13 @@ def parse_bytes(text: str) -> int:
     ValueError
         If it is none; the message says what is.
     """
-    found = _QUANTITY.fullmatch(text)
-    unit = re.fullmatch(r"([KMGT]i?|)B", found[2]) if found else None
-    if found is None or unit is None:
-        raise ValueError(f"{text!r} is not a size such as 80 GB or 80 GiB")
-    return round(float(found[1]) * {**_DECIMAL, **_BINARY}[unit[1]])
+    number, name = _parts(text)
+    unit = re.fullmatch(r"([KMGT]i?|)B", name)
+    if unit is None:
+        raise ValueError(f"{_shown(text)} is not a size such as 80 GB or 80 GiB")
+    if (size := number * {**_DECIMAL, **_BINARY}[unit[1]]) > _LARGEST:
+        raise ValueError(f"{_shown(text)} is more than a size can be")
+    return round(size)
 
 
 def parse_operations(text: str) -> float:
@@ -93,11 +98,25 @@ def parse_operations(text: str) -> float:
     ValueError
         If it is no such rate; the message says what is.
     """
+    number, name = _parts(text)
+    unit = re.fullmatch(r"([KMGTP]|)(FLOP|OP)/s", name)
+    if unit is None or number <= 0:
+        raise ValueError(f"{_shown(text)} is not a rate such as 312 TFLOP/s or 2.5 PFLOP/s")
+    rate = number * {**_DECIMAL, "P": 10**15}[unit[1]]
+    if math.isinf(rate):
+        raise ValueError(f"{_shown(text)} is more than a rate can be")
+    return rate
+
+
+def _parts(text: str) -> tuple[float, str]:
+    """Split a quantity into its number and its unit; of what is none, the unit is empty."""
     found = _QUANTITY.fullmatch(text)
-    unit = re.fullmatch(r"([KMGTP]|)(FLOP|OP)/s", found[2]) if found else None
-    if found is None or unit is None or float(found[1]) <= 0:
-        raise ValueError(f"{text!r} is not a rate such as 312 TFLOP/s or 2.5 PFLOP/s")
-    return float(found[1]) * {**_DECIMAL, "P": 10**15}[unit[1]]
+    return (float(found[1]), found[2]) if found else (0.0, "")
+
+
+def _shown(text: str) -> str:
+    """Quote a text that was given, as far as it fits a message."""
+    return repr(printable(text, _LONGEST_SHOWN))
 
 
 def format_ns(nanoseconds: int) -> str:

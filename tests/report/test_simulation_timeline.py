@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 import nadi
 from nadi.errors import PairError, UsageError
 from nadi.simulator.machine.system import Compute, Dimension, Network, RemoteMemory
-from tests.conftest import SHARED
+from tests.conftest import NOT_HERE, SHARED
 from tests.reference.issue_lines import Bar, read_lines
 from tests.reference.perfetto_import import load as load_perfetto
 from tests.simulator.cases import Node, collective, compute, jobs, system_of, systems, trace_of
@@ -215,7 +215,7 @@ def test_what_has_no_lane_is_left_out_and_told(tmp_path: Path) -> None:
 def test_the_parser_takes_what_chakra_wrote_down() -> None:
     golden = SHARED / "golden" / "chakra" / "text_converter"
     if not golden.is_dir():
-        pytest.skip("the golden files are not at hand")
+        pytest.skip(NOT_HERE)
     drawn = json.loads((golden / "tl.json").read_text())["traceEvents"]
     bars = read_lines((golden / "tl.csv").read_text())
     assert [(b.rank, b.name) for b in bars] == [(e["pid"], e["name"]) for e in drawn]

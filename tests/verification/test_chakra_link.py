@@ -12,7 +12,7 @@ from _chakra import Answer
 from _chakra_pair import Pair
 from _report import Tally
 
-from tests.conftest import PairWriter
+from tests.conftest import NOT_HERE, PairWriter
 from tests.verification.golden import write_golden, write_pair
 
 
@@ -25,7 +25,7 @@ def small(pair: PairWriter, tmp_path: Path) -> Pair:
 def recorded() -> Pair:
     golden = chakra_link.GOLDEN / "torch213_ddp4_r1"
     if not golden.is_dir():
-        pytest.skip("the recordings beside the checkout (../shared/data) are not here")
+        pytest.skip(NOT_HERE)
     folder = chakra_link.TRACES / "cpu_ddp4"
     return Pair(Answer(golden), folder / "host_1.json.gz", folder / "device_1.json.gz")
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import gc
 import io
 import os
+import secrets
 import shutil
+import stat
+import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
@@ -26,11 +31,13 @@ from nadi.model.provenance import Source
 __all__ = [
     "BYTE_ORDER_MARK",
     "RawFile",
+    "check_regular",
     "check_writable",
     "garbage_collection_paused",
     "read_file",
     "read_head",
     "read_pieces",
+    "read_settings",
     "write_beside",
     "write_pieces",
 ]
@@ -44,6 +51,9 @@ _WORTH_SPLITTING = 1 << 24  # reading it with two threads
 _PIECE = 1 << 20  # of content at a time: one that stays in the processor's cache
 _SMALLEST_LIMIT = 1 << 28
 _LEVEL = 1  # of isal: three times as fast as the next, and a tenth larger
+_LARGEST_SETTINGS = 1 << 26  # bytes of a file that says how something is set up
+_TEMPORARY = ".nadi-{}.part"  # hidden, and short: a name may be as long as a file system allows
+_LEFT_BEHIND = 60  # seconds since the last byte; then nobody writes it, on another machine either
 # what opening and reading may raise; what serves addresses wraps its own errors in these
 _FAILURES = (OSError, ImportError, ValueError, RuntimeError, NotImplementedError)
 
@@ -51,6 +61,7 @@ _FAILURES = (OSError, ImportError, ValueError, RuntimeError, NotImplementedError
 def read_head(path: Path, size: int = HEAD_SIZE) -> bytes:
     """Read the first ``size`` bytes of the content, decompressed if need be."""
     try:
+        check_regular(path)
         with path.open("rb") as file:
             head = file.read(size)
     except _FAILURES as error:
@@ -97,6 +108,7 @@ def read_file(path: Path) -> RawFile:
         If it cannot be read, or its gzip data are broken or far larger than a trace's.
     """
     try:
+        check_regular(path)
         stored = _stored(path)
     except _FAILURES as error:
         raise _unreadable(path, error) from None
@@ -121,6 +133,7 @@ def read_pieces(path: Path, size: int) -> Iterator[Bytes]:
         If it cannot be read, or its gzip data are broken.
     """
     try:
+        check_regular(path)
         file = path.open("rb")
     except _FAILURES as error:
         raise _unreadable(path, error) from None
@@ -130,6 +143,7 @@ def read_pieces(path: Path, size: int) -> Iterator[Bytes]:
             file.seek(0)
         except _FAILURES as error:
             raise _unreadable(path, error) from None
+        done = 0
         with igzip.open(file) if is_gzip else nullcontext(file) as content:
             while True:
                 piece = np.empty(size, dtype=np.uint8)
@@ -141,7 +155,40 @@ def read_pieces(path: Path, size: int) -> Iterator[Bytes]:
                     raise _unreadable(path, error) from None
                 if not count:
                     return
+                done += count
+                if is_gzip and done > _largest_content(file.tell()):
+                    raise _too_large(path)
                 yield piece[:count]
+
+
+def read_settings(path: Path, remedy: str = "check the path") -> bytes:
+    """Read a file that says how something is set up, such as a system.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, is no regular file, or is too large to be one.
+    """
+    try:
+        check_regular(path)
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_SETTINGS + 1)
+    except _FAILURES as error:
+        raise _unreadable(path, error, remedy) from None
+    if len(content) > _LARGEST_SETTINGS:
+        raise InputError(str(path), "is over 64 MiB, too large for such a file", remedy)
+    return content
+
+
+def check_regular(path: Path) -> None:
+    """Raise InputError for what may have no end, or none yet: a pipe, a device; OSError if absent.
+
+    A folder passes: what opens it tells of it in its own words.
+    """
+    if is_local(path):
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise InputError(str(path), "is not a regular file", "save it to a file first")
 
 
 def _stored(path: Path) -> Bytes:
@@ -171,7 +218,7 @@ def _read_into(file: int, content: Bytes, at: int, stop: int) -> int:
 
 def _gunzip(path: Path, stored: bytes) -> Bytes:
     """Decompress into an array that grows by doubling, up to what a trace may have."""
-    largest = max(_SMALLEST_LIMIT, _MAX_RATIO * len(stored))
+    largest = _largest_content(len(stored))
     content = np.empty(min(largest, _LIKELY_RATIO * len(stored)) + 1, dtype=np.uint8)
     filled = 0
     expected = int.from_bytes(stored[-4:], "little")  # gzip ends with its content's size
@@ -181,17 +228,25 @@ def _gunzip(path: Path, stored: bytes) -> Bytes:
                 filled += count
                 progress.tell(filled, expected)
                 if filled > largest:
-                    raise FormatError(
-                        str(path),
-                        f"its gzip content is over {_MAX_RATIO} times its size; traces are at "
-                        "most 100 times",
-                        "decompress it yourself if it is what you want",
-                    )
+                    raise _too_large(path)
                 if filled == content.size:
                     content.resize(min(largest + 1, 2 * filled), refcheck=False)
     except (EOFError, OSError, isal_zlib.error) as error:  # type: ignore[misc]
         raise _broken_gzip(path, error) from None
     return content[:filled]
+
+
+def _largest_content(stored: int) -> int:
+    """Give how many bytes a gzip file of a size may hold."""
+    return max(_SMALLEST_LIMIT, _MAX_RATIO * stored)
+
+
+def _too_large(path: Path) -> FormatError:
+    return FormatError(
+        str(path),
+        f"its gzip content is over {_MAX_RATIO} times its size; traces are at most 100 times",
+        "decompress it yourself if it is what you want",
+    )
 
 
 @contextmanager
@@ -219,14 +274,17 @@ def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """
     with write_beside(path) as raw:
         compressed = path.name.endswith(".gz")
-        with (
-            igzip.open(raw, "wb", compresslevel=_LEVEL) if compressed else nullcontext(raw) as file
-        ):
+        with _compressing(raw) if compressed else nullcontext(raw) as file:
             done = 0
             for piece in pieces:
                 file.write(piece)
                 done += len(piece)
                 progress.tell(done)
+
+
+def _compressing(raw: IO[bytes]) -> igzip.IGzipFile:
+    """Compress what is written, without the time of day: the same input gives the same bytes."""
+    return igzip.IGzipFile("", "wb", _LEVEL, raw, mtime=0)
 
 
 @contextmanager
@@ -238,21 +296,49 @@ def write_beside(path: Path) -> Iterator[IO[bytes]]:
             _send(file, path)
         return
     check_writable(path)
+    temporary = path.with_name(_TEMPORARY.format(secrets.token_hex(8)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        _remove_left_behind(path.absolute().parent)
+        # which the system gives the permissions that the user's files have
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
     except OSError as error:
         raise _unwritable(path, str(error.strerror)) from None
-    temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
+            with suppress(OSError):  # where there are no locks, none is removed either
+                _lock(handle)
             yield file
-        temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
     except OSError as error:
         raise _unwritable(path, str(error.strerror or error)) from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+_BINARY = getattr(os, "O_BINARY", 0)  # on Windows
+
+
+@lru_cache(maxsize=64)  # once in a process: a job of many ranks is as many files in a folder
+def _remove_left_behind(folder: Path) -> None:
+    """Remove temporary files of writers that were killed."""
+    for path in folder.glob(_TEMPORARY.format("*")):
+        with suppress(OSError):  # somebody else's, or removed by another process meanwhile
+            if time.time() - path.stat().st_mtime > _LEFT_BEHIND:
+                with path.open("r+b") as file:
+                    _lock(file.fileno())
+                    path.unlink()
+
+
+def _lock(file: int) -> None:
+    """Hold a file as long as it is open; OSError if another process does.
+
+    Windows needs none of this, as it does not remove a file that is open.
+    """
+    if sys.platform != "win32":
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _send(file: IO[bytes], path: Path) -> None:
@@ -285,17 +371,11 @@ def _unwritable(path: Path, reason: str) -> InputError:
     return InputError(str(path), f"cannot be written: {reason}", "give another place")
 
 
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
-
-
-def _unreadable(path: Path, error: Exception) -> InputError:
+def _unreadable(path: Path, error: Exception, remedy: str = "check the path") -> InputError:
     # what serves addresses names the file only
     missing = "No such file or directory" if isinstance(error, FileNotFoundError) else error
     reason = getattr(error, "strerror", None) or missing
-    return InputError(str(path), f"cannot be read: {reason}", "check the path")
+    return InputError(str(path), f"cannot be read: {reason}", remedy)
 
 
 def _broken_gzip(path: Path, error: Exception) -> FormatError:

@@ -98,6 +98,10 @@ class CycleError(NadiError):
         shown = " -> ".join(moments[:_MAX_NAMES]) + " -> ..." * (len(moments) > _MAX_NAMES)
         super().__init__("", f"dependencies form a cycle: {shown}", "leave one of them out")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Come back from another process as it was."""
+        return type(self), (self.moments, self.vertices)
+
 
 @dataclass(frozen=True, eq=False)
 class EventGraph:

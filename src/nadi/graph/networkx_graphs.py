@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["from_networkx", "to_networkx"]
 
 _KINDS = {kind.name.lower(): kind for kind in EdgeKind}
+_LONGEST_SUM = 2.0**62  # ns; beyond twice that a time is no int64
 _ORIGINAL = "nadi"  # the key under which a DiGraph holds the graph that it was made of
 
 
@@ -75,8 +76,9 @@ def from_networkx(digraph: nx.DiGraph) -> EventGraph:
     Raises
     ------
     UsageError
-        If the DiGraph is not of :func:`to_networkx`, an edge has no whole number for a
-        weight or an unknown kind, or but one node of an operation is gone.
+        If the DiGraph is not of :func:`to_networkx`; if an edge has no whole number for a
+        weight, an unknown kind, or an operation that is not there; if all weights and delays
+        add up to more than 2^62 ns; or if only one node of an operation is gone.
     CycleError
         If operations would wait for each other; it names them.
     """
@@ -91,7 +93,15 @@ def from_networkx(digraph: nx.DiGraph) -> EventGraph:
     others = [node for node in digraph if node not in number]
     first_new = base.num_vertices
     number |= {node: first_new + k for k, node in enumerate(others)}
-    columns = [_edge(u, v, said, number) for u, v, said in digraph.edges(data=True)]
+    num_ops = original.num_ops
+    columns = [_edge(u, v, said, number, num_ops) for u, v, said in digraph.edges(data=True)]
+    own = [_delay(node, digraph.nodes[node]) for node in others]
+    longest = sum((abs(weight) for _, _, weight, _, _ in columns), start=0.0) + sum(own)
+    if longest > _LONGEST_SUM:
+        raise UsageError(
+            "from_networkx", "its weights and delays add up to more than 2^62 ns (146 years)",
+            "give nanoseconds",
+        )  # fmt: skip
     src, dst, weight, kind, op = np.array(columns, dtype=np.int64).reshape(-1, 5).T
     of_op = _renumbered_ops(original, number)
     edges = make_edges(src, dst, weight, kind, np.append(of_op, -1)[op])
@@ -110,23 +120,41 @@ def from_networkx(digraph: nx.DiGraph) -> EventGraph:
             for vertex, moment in zip(error.vertices, error.moments, strict=True)
         ]
         raise CycleError(said, error.vertices) from None
-    own = np.array([int(digraph.nodes[node].get("delay", 0)) for node in others], dtype=np.int64)
-    delay = np.concatenate([base.delay, own, base.delay[held]])
+    delay = np.concatenate([base.delay, np.array(own, dtype=np.int64), base.delay[held]])
     delay[held] = 0
     return replace(made, delay=delay)
 
 
-def _edge(u: Hashable, v: Hashable, said: dict[str, Any], number: dict[Hashable, int]) -> list[int]:
-    weight, kind = said.get("weight", 0), said.get("kind", "added")
-    if isinstance(weight, bool) or not isinstance(weight, (int, np.integer)):
+def _edge(
+    u: Hashable, v: Hashable, said: dict[str, Any], number: dict[Hashable, int], num_ops: int
+) -> list[int]:
+    where = f"edge {u!r} -> {v!r}"
+    weight, kind, op = said.get("weight", 0), said.get("kind", "added"), said.get("op", -1)
+    if not _is_whole(weight):
+        raise UsageError(where, f"its weight is {weight!r}", "give whole nanoseconds")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise UsageError(where, f"its kind is {kind!r}", f"give one of {', '.join(_KINDS)}")
+    if not _is_whole(op) or not -1 <= op < num_ops:
         raise UsageError(
-            f"edge {u!r} -> {v!r}", f"its weight is {weight!r}", "give whole nanoseconds"
+            where, f"its op is {op!r}", f"give an operation, 0 to {num_ops - 1}, or -1 for none"
         )
-    if kind not in _KINDS:
+    return [number[u], number[v], int(weight), int(_KINDS[kind]), int(op)]
+
+
+def _delay(node: Hashable, said: dict[str, Any]) -> int:
+    delay = said.get("delay", 0)
+    if not _is_whole(delay) or delay < 0:
         raise UsageError(
-            f"edge {u!r} -> {v!r}", f"its kind is {kind!r}", f"give one of {', '.join(_KINDS)}"
+            f"node {node!r}", f"its delay is {delay!r}", "give whole nanoseconds, 0 or more"
         )
-    return [number[u], number[v], int(weight), int(_KINDS[kind]), int(said.get("op", -1))]
+    return int(delay)
+
+
+def _is_whole(value: object) -> bool:
+    """Tell whether a value is a whole number that an int64 holds."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        return False
+    return -(2**63) <= int(value) < 2**63
 
 
 def _without_ops(

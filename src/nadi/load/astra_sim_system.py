@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from nadi.errors import FormatError, InputError
+from nadi.formats.files import read_settings
 from nadi.simulator.machine.astra_config import astra_sim_system
 from nadi.simulator.machine.system import System
 from nadi.units import lowered
@@ -58,7 +59,7 @@ def read_comm_groups(path: Path | str) -> dict[str, tuple[int, ...]]:
     """
     try:
         return msgspec.json.decode(_read_text(Path(path)), type=dict[str, tuple[int, ...]])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise FormatError(
             str(path), f"it is no file of process groups: {lowered(str(error))}",
             'write a JSON object such as {"1": [0, 1], "2": [2, 3]}',
@@ -67,16 +68,15 @@ def read_comm_groups(path: Path | str) -> dict[str, tuple[int, ...]]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise InputError(str(path), f"cannot be read: {reason}", "check the path") from None
+        return read_settings(path).decode()
+    except UnicodeDecodeError:
+        raise InputError(str(path), "cannot be read: it is no text", "check the path") from None
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         return msgspec.json.decode(_read_text(path), type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise FormatError(
             str(path), lowered(str(error)), "give the file that ASTRA-sim is started with"
         ) from None

@@ -6,7 +6,8 @@ import difflib
 from importlib import resources
 from pathlib import Path
 
-from nadi.errors import InputError, UsageError
+from nadi.errors import UsageError
+from nadi.formats.files import read_settings
 from nadi.simulator.machine.system import System
 from nadi.simulator.machine.system_file import SystemFile, parse_system_file
 
@@ -62,13 +63,7 @@ def read_system_file(path_or_name: Path | str) -> SystemFile:
     if path.suffix.lower() not in _ENDINGS and not path.is_file():
         text = shipped_text(str(path_or_name))
         return parse_system_file(text.encode(), ".toml", str(path_or_name))
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            str(path), f"cannot be read: {error.strerror or error}",
-            "check the path; nadi systems lists what comes with Nadi",
-        ) from None  # fmt: skip
+    content = read_settings(path, "check the path; nadi systems lists what comes with Nadi")
     return parse_system_file(content, path.suffix, str(path))
 
 

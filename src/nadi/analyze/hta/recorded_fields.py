@@ -46,6 +46,7 @@ EVENTS = {
 }
 _DEVICE = ("kernel", "memcpy", "memset", "sync", "device_annotation")
 _NS = 1000
+_LATEST = 2**62 // _NS  # us
 _FIRST_TEXT = 2**62  # texts instead of numbers for pid and tid are counted from here
 
 
@@ -170,10 +171,10 @@ def _set_identities(attributes: Attributes, name: str, place: Ints, values: Ints
         for row in rows_of_file(attributes, name)
         if attributes.node[row] >= 0 and (at := place[attributes.node[row]]) >= 0
     ]
-    texts = sorted({value for _, value in found if isinstance(value, str)})
+    texts = sorted({str(value) for _, value in found if not _is_small(value)})
+    number = {text: _FIRST_TEXT + position for position, text in enumerate(texts)}
     for at, value in found:
-        is_number = isinstance(value, int) and abs(value) < _FIRST_TEXT
-        values[at] = value if is_number else _FIRST_TEXT + texts.index(str(value))
+        values[at] = value if _is_small(value) else number[str(value)]
 
 
 def _set_host_streams(attributes: Attributes, place: Ints, on_device: Bools, stream: Ints) -> None:
@@ -207,8 +208,13 @@ def _set_waits(
     return on_stream, on_record
 
 
+def _is_small(value: Any) -> bool:
+    """Tell whether a value is a whole number below those that texts are counted from."""
+    return isinstance(value, int) and abs(value) < _FIRST_TEXT
+
+
 def _integer(value: Any) -> int:
-    return value if isinstance(value, int) and abs(value) < _FIRST_TEXT else -1
+    return value if _is_small(value) else -1
 
 
 def _others_have_fractions(attributes: Attributes) -> bool:
@@ -233,6 +239,8 @@ def _others(trace: Trace) -> pl.DataFrame:
         event = _decoded(attributes.span(row))
         if event is None or event.cat in (None, "Trace") or event.dur is None or event.ts is None:
             continue
+        if max(abs(event.ts), abs(event.dur)) > _LATEST:
+            continue  # no time that nanoseconds can tell
         args = event.args or {}
         found.append((
             at, round(event.ts * _NS), round(event.dur * _NS), _integer(event.pid),

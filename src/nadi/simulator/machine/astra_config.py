@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
-from nadi.errors import FormatError
-from nadi.simulator.machine.system import ASTRA_SIM_COLLECTIVES, Dimension, System
+from nadi.errors import FormatError, lowered
+from nadi.simulator.machine.system import (
+    ASTRA_SIM_COLLECTIVES,
+    Bus,
+    Collectives,
+    Compute,
+    Dimension,
+    Network,
+    RemoteMemory,
+    System,
+)
 
 __all__ = ["astra_sim_system"]
 
@@ -18,16 +30,58 @@ _MEMORY = {
     "PER_NODE_MEMORY_EXPANSION": "per-node",
     "MEMORY_POOL": "pool",
 }
-_USED = {
-    "endpoint-delay", "active-chunks-per-dimension", "preferred-dataset-splits",
-    "collective-optimization", "model-shared-bus", "L", "o", "g", "G", "local-reduction-delay",
-    "local-mem-bw", "peak-perf", "roofline-enabled", "replay-only",
-    *(f"{name.replace('_', '-')}-implementation" for name in ASTRA_SIM_COLLECTIVES),
-    *(f"{name.replace('_', '-')}-implementation-custom" for name in ASTRA_SIM_COLLECTIVES),
-}  # fmt: skip
 # what its binary reads, and what changes no time
-_WITHOUT_EFFECT = {"scheduling-policy", "boost-mode", "track-local-mem", "trace-enabled"}
+_WITHOUT_EFFECT = {"boost-mode", "track-local-mem", "trace-enabled"}
 _GIB = float(1 << 30)
+_AT = re.compile(r"(.*?) - at `(.*)`", re.DOTALL)
+_Value = TypeVar("_Value")
+
+# numbers may be written either way, and ASTRA-sim cuts off the fraction of what it counts
+_MOST = 1 << 53  # ns: 104 days; and the largest that is exact as a float
+_Count = Annotated[int, Meta(ge=1, le=1 << 31)] | Annotated[float, Meta(ge=1, le=1 << 31)]
+_Whole = Annotated[int, Meta(ge=0, le=_MOST)] | Annotated[float, Meta(ge=0, le=_MOST)]
+_Positive = Annotated[int, Meta(gt=0, le=_MOST)] | Annotated[float, Meta(gt=0, le=_MOST)]
+_Switch = bool | int | float
+
+
+class _NetworkFile(msgspec.Struct):
+    topology: Annotated[tuple[str, ...], Meta(min_length=1)]
+    npus_count: Annotated[tuple[_Count, ...], Meta(min_length=1)]
+    bandwidth: Annotated[tuple[_Positive, ...], Meta(min_length=1)]
+    latency: Annotated[tuple[_Whole, ...], Meta(min_length=1)]
+
+
+class _SystemFile(msgspec.Struct, rename="kebab"):
+    preferred_dataset_splits: _Count
+    scheduling_policy: str = "FIFO"
+    endpoint_delay: _Whole = 10
+    active_chunks_per_dimension: _Count = 1
+    collective_optimization: str = ""
+    peak_perf: _Whole = 0
+    local_mem_bw: _Whole = 0
+    roofline_enabled: _Switch = False
+    replay_only: _Switch = False
+    model_shared_bus: _Switch = False
+    L: _Whole = msgspec.field(default=0, name="L")
+    o: _Whole = 0
+    g: _Whole = 0
+    G: _Whole = msgspec.field(default=0, name="G")
+    local_reduction_delay: _Whole = 1
+    all_reduce_implementation: tuple[str, ...] = ()
+    reduce_scatter_implementation: tuple[str, ...] = ()
+    all_gather_implementation: tuple[str, ...] = ()
+    all_to_all_implementation: tuple[str, ...] = ()
+    all_reduce_implementation_custom: tuple[str, ...] = ()
+    reduce_scatter_implementation_custom: tuple[str, ...] = ()
+    all_gather_implementation_custom: tuple[str, ...] = ()
+    all_to_all_implementation_custom: tuple[str, ...] = ()
+
+
+class _MemoryFile(msgspec.Struct, rename="kebab"):
+    memory_type: str = "NO_MEMORY_EXPANSION"
+    remote_mem_latency: _Whole = 0
+    remote_mem_bw: _Whole = 0
+    num_npus_per_node: _Count = 1
 
 
 def astra_sim_system(
@@ -59,123 +113,119 @@ def astra_sim_system(
     Raises
     ------
     InputError
-        If something is said that cannot be, with the setting.
+        If something is said that cannot be: with the file, and the JSON path in it.
+    """
+    settings = _read("system", system, _SystemFile)
+    memory = _read("memory", remote_memory or {}, _MemoryFile)
+    groups = {
+        str(key): _read("groups", ranks, tuple[int, ...], f"$.{key}", strict=True)
+        for key, ranks in _read("groups", comm_group or {}, dict[Any, Any]).items()
+    }
+    used = {field.encode_name for field in msgspec.structs.fields(_SystemFile)}
+    made = System(
+        network=Network(_dimensions(network), congestion, rendezvous),
+        compute=Compute(
+            roofline=bool(settings.roofline_enabled),
+            peak=settings.peak_perf * 1e12,
+            memory_bandwidth=settings.local_mem_bw * 1e9,
+            replay_only=bool(settings.replay_only),
+        ),
+        remote_memory=RemoteMemory(
+            _one_of(_MEMORY, memory.memory_type, "memory: $.memory-type"),  # type: ignore[arg-type]
+            latency=int(memory.remote_mem_latency),
+            bandwidth=int(memory.remote_mem_bw),
+            ranks_per_node=int(memory.num_npus_per_node),
+        ),
+        collectives=_collectives(settings, queues, injection_scale),
+        bus=_bus(settings) if settings.model_shared_bus else None,
+        groups=groups,
+        slots="astra-sim",
+        compat=compat,  # type: ignore[arg-type]
+        name=name,
+        ignored=tuple(sorted(set(map(str, system)) - used - _WITHOUT_EFFECT)),
+    )
+    # whose own rules hold for the options too
+    checked: System = _read(name or "system", msgspec.to_builtins(made), System)
+    return checked
+
+
+def _read(
+    where: str, value: object, type_: type[_Value] | Any, path: str = "$", *, strict: bool = False
+) -> Any:
+    """Check what a file says.
+
+    Raises
+    ------
+    FormatError
+        With the JSON path of the first thing that cannot be.
     """
     try:
-        value = {
-            "network": {
-                "dimensions": _dimensions(network),
-                "congestion": congestion,
-                "rendezvous": rendezvous,
-            },
-            "compute": _compute(system),
-            "remote_memory": _memory(remote_memory or {}),
-            "collectives": _collectives(system, queues, injection_scale),
-            "groups": {str(key): list(ranks) for key, ranks in (comm_group or {}).items()},
-            "slots": "astra-sim",
-            "compat": compat,
-            "name": name,
-            "ignored": sorted(set(system) - _USED - _WITHOUT_EFFECT),
-        }
-        if system.get("model-shared-bus"):
-            value["bus"] = _bus(system)
-        return msgspec.convert(value, System)
+        return msgspec.convert(value, type_, strict=strict)
     except msgspec.ValidationError as error:
-        raise FormatError(name or "system", str(error)) from None
+        at = _AT.fullmatch(str(error))
+        what, inside = (at[1], at[2].removeprefix("$")) if at else (str(error), "")
+        what = lowered(what).replace("`int | float`", "a number").replace("`", "")
+        raise FormatError(f"{where}: {path}{inside}", what) from None
 
 
-def _number(value: Any, where: str) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise FormatError(where, f"expected a number, got {value!r}") from None
+def _one_of(known: Mapping[str, str], stated: str, where: str) -> str:
+    if stated not in known:
+        raise FormatError(where, f"there is no {stated!r}", f"there are {', '.join(known)}")
+    return known[stated]
 
 
-def _dimensions(network: dict[str, Any]) -> list[Dimension]:
-    columns = {}
-    for key in ("topology", "npus_count", "bandwidth", "latency"):
-        column = network.get(key)
-        if not isinstance(column, list) or not column:
-            raise FormatError(f"network: {key}", f"expected a list, got {column!r}")
-        columns[key] = column
-    if len({len(column) for column in columns.values()}) > 1:
+def _dimensions(network: dict[str, Any]) -> tuple[Dimension, ...]:
+    given: _NetworkFile = _read("network", network, _NetworkFile)
+    columns = (given.topology, given.npus_count, given.bandwidth, given.latency)
+    if len({len(column) for column in columns}) > 1:
         raise FormatError("network", "its lists differ in length", "give one entry per dimension")
     dimensions = []
-    for topology, size, bandwidth, latency in zip(*columns.values(), strict=True):
-        known = _TOPOLOGIES.get(str(topology).lower())
+    for d, (topology, size, bandwidth, latency) in enumerate(zip(*columns, strict=True)):
+        known = _TOPOLOGIES.get(topology.lower())
         if known is None:
             raise FormatError(
-                "network: topology", f"there is no {topology!r}",
+                f"network: $.topology[{d}]", f"there is no {topology!r}",
                 "there are Ring, FullyConnected and Switch",
             )  # fmt: skip
-        rate = _number(bandwidth, "network: bandwidth") * _GIB / 1e9
-        value = {
-            "topology": known, "size": int(_number(size, "network: npus_count")),
-            "bandwidth": rate, "latency": _number(latency, "network: latency"),
-        }  # fmt: skip
-        dimensions.append(msgspec.convert(value, Dimension))
-    return dimensions
+        rate = float(bandwidth) * _GIB / 1e9
+        dimensions.append(Dimension(known, int(size), rate, float(latency)))  # type: ignore[arg-type]
+    return tuple(dimensions)
 
 
-def _compute(system: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "roofline": bool(system.get("roofline-enabled", 0)),
-        "peak": _number(system.get("peak-perf", 0), "peak-perf") * 1e12,
-        "memory_bandwidth": _number(system.get("local-mem-bw", 0), "local-mem-bw") * 1e9,
-        "replay_only": bool(system.get("replay-only", 0)),
-    }
+def _bus(system: _SystemFile) -> Bus:
+    return Bus(
+        latency=int(system.L),
+        overhead=int(system.o),
+        pause=int(system.g),
+        gap=float(system.G),
+        reduction=int(system.local_reduction_delay),
+    )
 
 
-def _memory(memory: dict[str, Any]) -> dict[str, Any]:
-    kind = memory.get("memory-type", "NO_MEMORY_EXPANSION")
-    if kind not in _MEMORY:
-        raise FormatError("memory-type", f"there is no {kind!r}", f"there are {', '.join(_MEMORY)}")
-    return {
-        "kind": _MEMORY[kind],
-        "latency": int(memory.get("remote-mem-latency", 0)),
-        "bandwidth": int(memory.get("remote-mem-bw", 0)),
-        "ranks_per_node": int(memory.get("num-npus-per-node", 1)),
-    }
-
-
-def _bus(system: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "latency": int(system.get("L", 0)),
-        "overhead": int(system.get("o", 0)),
-        "pause": int(system.get("g", 0)),
-        "gap": _number(system.get("G", 0), "G"),
-        "reduction": int(system.get("local-reduction-delay", 1)),
-    }
-
-
-def _policy(system: dict[str, Any]) -> str:
+def _policy(stated: str) -> str:
     """Give the order in queues, in which with its slots nobody competes."""
-    stated = str(system.get("scheduling-policy", "FIFO"))
     if stated.lower() not in ("fifo", "lifo", "explicit"):
         raise FormatError(
-            "scheduling-policy", f"there is no {stated!r}", "there are FIFO, LIFO and EXPLICIT"
-        )
+            "system: $.scheduling-policy", f"there is no {stated!r}",
+            "there are FIFO, LIFO and EXPLICIT",
+        )  # fmt: skip
     return stated.lower()
 
 
-def _collectives(system: dict[str, Any], queues: int, injection_scale: int) -> dict[str, Any]:
-    value: dict[str, Any] = {
-        "bandwidth_aware": system.get("collective-optimization") == "localBWAware",
-        "active_chunks": int(system.get("active-chunks-per-dimension", 1)),
-        "endpoint_delay": int(system.get("endpoint-delay", 10)) * injection_scale,
-        "queues": queues,
-        "policy": _policy(system),
-        "custom": {},
-    }
-    for name in ASTRA_SIM_COLLECTIVES:
-        setting = f"{name.replace('_', '-')}-implementation"
-        value[name] = list(system.get(setting, ()))
-        if system.get(f"{setting}-custom"):
-            value["custom"][name] = str(system[f"{setting}-custom"][0])
-    if "preferred-dataset-splits" not in system:
-        raise FormatError(
-            "preferred-dataset-splits", "it is missing",
-            "say into how many parts a collective is cut, such as 4",
-        )  # fmt: skip
-    value["chunks"] = int(system["preferred-dataset-splits"])
-    return value
+def _collectives(system: _SystemFile, queues: int, injection_scale: int) -> Collectives:
+    def stated(name: str, ending: str = "") -> tuple[str, ...]:
+        found: tuple[str, ...] = getattr(system, f"{name}_implementation{ending}")
+        return found
+
+    return Collectives(
+        all_reduce=stated("all_reduce"), reduce_scatter=stated("reduce_scatter"),
+        all_gather=stated("all_gather"), all_to_all=stated("all_to_all"),
+        bandwidth_aware=system.collective_optimization == "localBWAware",
+        chunks=int(system.preferred_dataset_splits),
+        active_chunks=int(system.active_chunks_per_dimension),
+        queues=queues,
+        policy=_policy(system.scheduling_policy),  # type: ignore[arg-type]
+        custom={name: stated(name, "_custom")[0] for name in ASTRA_SIM_COLLECTIVES
+                if stated(name, "_custom")},
+        endpoint_delay=int(system.endpoint_delay) * injection_scale,
+    )  # fmt: skip

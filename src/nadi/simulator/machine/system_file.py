@@ -414,7 +414,10 @@ def parse_system_file(content: bytes, suffix: str, name: str) -> SystemFile:
                           f"there are {', '.join(_READERS)}")  # fmt: skip
     try:
         return system_from(read(content), name)
-    except (tomllib.TOMLDecodeError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise FormatError(name, "it is nested too deeply", f"mend it: it is read as {suffix[1:]}")\
+            from None  # fmt: skip
+    except (ValueError, TypeError, msgspec.DecodeError) as error:  # of many kinds: not only theirs
         what = lowered(str(error))
         raise FormatError(name, what, f"mend it: it is read as {suffix[1:]}") from None
     except ImportError:
