@@ -47,7 +47,7 @@ def _insert_some(agenda: Agenda, script: Ints, fan: int) -> None:
         elif way == _EVENT_OF:
             add_event_of(agenda, rank, time, 2, counters[_READ], row[2])
         else:
-            after(agenda, rank, _RANKS, time, 3, counters[_READ], row[2])
+            after(agenda, rank, time, 3, counters[_READ], row[2])
 
 
 @called

@@ -1,7 +1,7 @@
 """Algorithms as steps: what each member of a phase sends and takes, one after the other.
 
 Rings, direct exchanges and halving and doubling among a power of two have code of their own in
-:mod:`nadi.simulator.engine.ring_direct_halving`, because every member does the
+:mod:`nadi.simulator.engine.ring_direct_halving_messages`, because every member does the
 same there. All other algorithms are tables of steps, which one kernel follows. Members are
 counted from the root, if there is one.
 """

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.kernels.jit import called, inner
-from nadi.simulator.engine.codes import Comm, Event, PhaseKind, Problem, QueuePolicy
-from nadi.simulator.engine.collective_closed_forms import can_meet, finish_times
+from nadi.simulator.engine.codes import Comm, Event, PhaseKind, QueuePolicy
 from nadi.simulator.engine.event_queue import COUNTER, add_event_of
+from nadi.simulator.engine.linked_queues import new_row
 from nadi.simulator.engine.machine_state import (
     GROUP,
     MAIL,
@@ -29,15 +29,16 @@ from nadi.simulator.engine.machine_state import (
     WORLD,
     Machine,
 )
-from nadi.simulator.engine.mail import mail_of
-from nadi.simulator.engine.network_links import part_of
+from nadi.simulator.engine.mailboxes import mail_of
+from nadi.simulator.engine.message_times import part_of
 from nadi.simulator.engine.queue_policies import (
     has_to_wait,
     next_with_room,
     put_in_line,
     queues_of,
 )
-from nadi.simulator.engine.ring_direct_halving import insert
+from nadi.simulator.engine.ring_direct_halving_messages import insert
+from nadi.simulator.engine.ring_direct_halving_times import can_meet, finish_times
 from nadi.simulator.engine.stepwise_algorithms import begin_steps, come_in, find_steps
 from nadi.simulator.engine.tree_all_reduce import begin_tree, find_in_tree, take_in_tree
 
@@ -61,15 +62,9 @@ def received(machine: Machine, stream: int) -> None:
 def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
     """Make a stream of a collective, and choose its queues and trees."""
     counters, streams = machine.agenda.counters, machine.streams
-    stream = counters[COUNTER.free_stream]
-    if stream >= 0:
-        counters[COUNTER.free_stream] = streams[stream, STREAM.next]
-    else:
-        stream = counters[COUNTER.used_stream]
-        if stream == streams.shape[0]:
-            counters[COUNTER.problem] = Problem.TOO_SMALL
-            return -1
-        counters[COUNTER.used_stream] = stream + 1
+    stream = new_row(counters, COUNTER.free_stream, streams, STREAM.next)
+    if stream < 0:
+        return -1
     s = streams[stream]
     shape = machine.shapes[machine.nodes[node, NODE.key]]
     recipe = shape[SHAPE.recipe]
@@ -124,11 +119,8 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
 def _place_in_phase(machine: Machine, stream: int, phase: np.ndarray) -> None:
     """Find the line of members that does a stream's phase, and its own place among them."""
     s = machine.streams[stream]
-    n, stride, place = (
-        phase[PHASE.size],
-        phase[PHASE.stride],
-        machine.nodes[s[STREAM.node], NODE.member],
-    )
+    n, stride = phase[PHASE.size], phase[PHASE.stride]
+    place = machine.nodes[s[STREAM.node], NODE.member]
     s[STREAM.n], s[STREAM.stride] = n, stride
     s[STREAM.index] = place // stride % n
     s[STREAM.line] = place - s[STREAM.index] * stride
@@ -151,12 +143,8 @@ def _prepare_messages(machine: Machine, stream: int, phase: np.ndarray) -> None:
     s[STREAM.window], s[STREAM.block], s[STREAM.max] = 1, n - 1, n - 1
     if comm == Comm.ALL_REDUCE:
         s[STREAM.max] = 2 * (n - 1)
-    elif (
-        comm == Comm.ALL_TO_ALL
-        and machine.world[WORLD.relays_parts] != 0
-        and algorithm == PhaseKind.RING
-    ):
-        s[STREAM.max] = n * (n - 1) // 2
+    elif comm == Comm.ALL_TO_ALL and machine.world[WORLD.relays_parts] != 0:  # in a ring
+        s[STREAM.max] = n * (n - 1) // 2 if algorithm == PhaseKind.RING else n - 1
     if algorithm == PhaseKind.DIRECT:
         window = phase[PHASE.window]
         s[STREAM.window] = n - 1 if window < 0 else min(window, n - 1)
@@ -256,11 +244,8 @@ def _turn_of(machine: Machine, stream: int) -> int:
         return phase[PHASE.before] * num_chunks + s[STREAM.number]
     size = num_queues
     if phase[PHASE.half] != TURN.of_all:
-        size = (
-            num_queues // 2
-            if phase[PHASE.half] == TURN.first_half
-            else num_queues - num_queues // 2
-        )
+        is_first = phase[PHASE.half] == TURN.first_half
+        size = num_queues // 2 if is_first else num_queues - num_queues // 2
     return s[STREAM.number] // size
 
 
@@ -310,18 +295,16 @@ def _meet_in_phase(machine: Machine, stream: int) -> None:
     seat = s[STREAM.seats] + first
     own = seats[seat + index * apart]
     own[SEAT.came], own[SEAT.stream] = agenda.counters[COUNTER.now], stream
-    meeting = (
-        s[STREAM.seats] * machine.phases.shape[1] + s[STREAM.phase] * group[GROUP.size] + first
-    )
+    meeting = s[STREAM.seats] * machine.phases.shape[1] + first
+    meeting += s[STREAM.phase] * group[GROUP.size]
     here[meeting] += 1
     if here[meeting] < n:
         return
     here[meeting] = 0
     for i in range(n):
         times[SCRATCH.starts, i] = seats[seat + i * apart, SEAT.came]
-        times[SCRATCH.members, i] = machine.members[
-            group[GROUP.members] + first + i * apart, MEMBER.rank
-        ]
+        member = group[GROUP.members] + first + i * apart
+        times[SCRATCH.members, i] = machine.members[member, MEMBER.rank]
     recipe = machine.recipes[s[STREAM.recipe]]
     early = finish_times(
         machine, times, n, machine.phases[s[STREAM.recipe], s[STREAM.phase]], s[STREAM.size],
@@ -340,10 +323,8 @@ def serve(machine: Machine, queue: int) -> None:
     if machine.world[WORLD.policy] != QueuePolicy.FIFO:
         _serve_by_policy(machine, queue)
         return
-    is_ordered = machine.world[WORLD.ordered] != 0
-    while (
-        queues[queue, QUEUE.running] < machine.world[WORLD.limit] and queues[queue, QUEUE.head] >= 0
-    ):
+    is_ordered, limit = machine.world[WORLD.ordered] != 0, machine.world[WORLD.limit]
+    while queues[queue, QUEUE.running] < limit and queues[queue, QUEUE.head] >= 0:
         stream = queues[queue, QUEUE.head]
         # all ranks start them in one order, whichever comes first: so none waits for another
         s = machine.streams[stream]
@@ -360,9 +341,8 @@ def _begin_phase(machine: Machine, stream: int) -> None:
     """Begin a stream's phase, which has its place in the queue."""
     s = machine.streams[stream]
     window = machine.phases[s[STREAM.recipe], s[STREAM.phase], PHASE.window]
-    if machine.world[WORLD.meet] != 0 and can_meet(
-        s[STREAM.algorithm], s[STREAM.comm], window, s[STREAM.n]
-    ):
+    meets = can_meet(s[STREAM.algorithm], s[STREAM.comm], window, s[STREAM.n])
+    if machine.world[WORLD.meet] != 0 and meets:
         _meet_in_phase(machine, stream)
     elif s[STREAM.algorithm] == PhaseKind.STEPS:
         begin_steps(machine, stream)

@@ -1,7 +1,8 @@
 """The event engine: nodes of all ranks, issued as their dependencies and slots allow.
 
-Every message of every collective is an event. This is the engine that leaves nothing out;
-:mod:`nadi.simulator.engine.collective_closed_forms` works out many at once where nothing contends.
+Every message of every collective is an event. This is the engine that leaves nothing out.
+Where nothing contends, :mod:`nadi.simulator.engine.ring_direct_halving_times` works out many at
+once.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from nadi.kernels.jit import called, inner, kernel
 from nadi.kernels.numba_lending import apart, lent
 from nadi.simulator.engine.codes import Event, NodeKind, PhaseKind, Problem, Slot
-from nadi.simulator.engine.collective_closed_forms import finish_times
 from nadi.simulator.engine.collective_streams import (
     begin_queues,
     enter,
@@ -37,6 +37,7 @@ from nadi.simulator.engine.event_queue import (
     prefetch,
 )
 from nadi.simulator.engine.issue_slots import next_to_issue, push_ready
+from nadi.simulator.engine.linked_queues import free_row
 from nadi.simulator.engine.machine_state import (
     GROUP,
     KINDS,
@@ -55,11 +56,13 @@ from nadi.simulator.engine.machine_state import (
     WORLD,
     Machine,
 )
-from nadi.simulator.engine.mail import arrive, request_arrives, send_now
+from nadi.simulator.engine.mailboxes import arrive, request_arrives
 from nadi.simulator.engine.memory_bus import begin_bus_event, run_bus
 from nadi.simulator.engine.network_links import free_link, free_message, put_on_link
 from nadi.simulator.engine.remote_memory import access_memory, free_memory
-from nadi.simulator.engine.ring_direct_halving import general
+from nadi.simulator.engine.rendezvous import send_now
+from nadi.simulator.engine.ring_direct_halving_messages import general
+from nadi.simulator.engine.ring_direct_halving_times import finish_times
 from nadi.simulator.engine.send_receive import (
     issue_receive,
     issue_send,
@@ -135,10 +138,8 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
     group = machine.groups[nodes[node, NODE.peer]]
     first, n = group[GROUP.members], group[GROUP.size]
     own = first + nodes[node, NODE.member]
-    members[own, MEMBER.came], members[own, MEMBER.node] = (
-        agenda.counters[COUNTER.now] + machine.world[WORLD.start],
-        node,
-    )
+    members[own, MEMBER.came] = agenda.counters[COUNTER.now] + machine.world[WORLD.start]
+    members[own, MEMBER.node] = node
     group[GROUP.here] += 1
     if group[GROUP.here] < n:
         return
@@ -164,14 +165,8 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
     for i in range(n):
         end = times[SCRATCH.ends, i]
         time = max(end - early, now)
-        add_event_of(
-            agenda,
-            members[first + i, MEMBER.rank],
-            time,
-            Event.MET,
-            members[first + i, MEMBER.node],
-            end,
-        )
+        rank, of_member = members[first + i, MEMBER.rank], members[first + i, MEMBER.node]
+        add_event_of(agenda, rank, time, Event.MET, of_member, end)
 
 
 @called
@@ -183,14 +178,14 @@ def _start_collective(machine: Machine, rank: int, node: int) -> None:
     if machine.recipes[shape[SHAPE.recipe], RECIPE.phases] == 0:
         _part(machine, node)
         now = agenda.counters[COUNTER.now]
-        after(agenda, rank, machine.world[WORLD.ranks], now, Event.COMPLETE, node, 0)
+        after(agenda, rank, now, Event.COMPLETE, node, 0)
         return
     if shape[SHAPE.whole] != 0:
         _meet_as_a_whole(machine, node)
         return
     if machine.world[WORLD.start] > 0:
         start = agenda.counters[COUNTER.now] + machine.world[WORLD.start]
-        after(agenda, rank, machine.world[WORLD.ranks], start, Event.BEGIN, node, 0)
+        after(agenda, rank, start, Event.BEGIN, node, 0)
     else:
         _begin_collective(machine, rank, node)
 
@@ -216,7 +211,7 @@ def _issue_simple(machine: Machine, rank: int, node: int) -> None:
     nodes[node, NODE.start] = agenda.counters[COUNTER.now]
     if kind == NodeKind.DELAY:
         time = agenda.counters[COUNTER.now] + nodes[node, NODE.time]
-        after(agenda, rank, machine.world[WORLD.ranks], time, Event.COMPLETE, node, 0)
+        after(agenda, rank, time, Event.COMPLETE, node, 0)
     elif kind == NodeKind.SEND:
         issue_send(machine, rank, node)
     else:
@@ -308,8 +303,8 @@ def _leave_phase(machine: Machine, stream: int) -> None:
             _complete(machine, node)
     machine.queues[old, QUEUE.running] -= 1
     if last:
-        s[STREAM.next] = machine.agenda.counters[COUNTER.free_stream]
-        machine.agenda.counters[COUNTER.free_stream] = stream
+        counters = machine.agenda.counters
+        free_row(counters, COUNTER.free_stream, machine.streams, STREAM.next, stream)
         serve(machine, old)
     else:
         queue = next_phase(machine, stream)
@@ -357,19 +352,18 @@ def _bus_event(machine: Machine, kind: int, side: int) -> None:
         else:
             agenda, rank = machine.agenda, machine.streams[stream, STREAM.rank]
             time = agenda.counters[COUNTER.now] + cost
-            after(agenda, rank, machine.world[WORLD.ranks], time, kind, stream, 0)
+            after(agenda, rank, time, kind, stream, 0)
         transfer = run_bus(machine, 0)
 
 
 @inner
 def _end_is_near(machine: Machine, kind: int, rank: int, what: int, end: int) -> None:
     """Add the callback that ends a member's collective or phase, when its rank would add it."""
-    num_ranks = machine.world[WORLD.ranks]
     if kind == Event.MET:
         _part(machine, what)
-        after(machine.agenda, rank, num_ranks, end, Event.COMPLETE, what, 0)
+        after(machine.agenda, rank, end, Event.COMPLETE, what, 0)
     else:
-        after(machine.agenda, rank, num_ranks, end, Event.EXIT, what, 0)
+        after(machine.agenda, rank, end, Event.EXIT, what, 0)
 
 
 @called
@@ -384,7 +378,7 @@ def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
     elif kind == Event.CHARGE:
         agenda, rank = machine.agenda, machine.streams[a, STREAM.rank]
         time = agenda.counters[COUNTER.now] + b // KINDS
-        after(agenda, rank, machine.world[WORLD.ranks], time, b % KINDS, a, 0)
+        after(agenda, rank, time, b % KINDS, a, 0)
     elif kind == Event.COMPLETE:
         _complete(machine, a)
     elif kind == Event.RECEIVED:

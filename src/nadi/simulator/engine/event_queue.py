@@ -404,7 +404,7 @@ def _add_callback(agenda: Agenda, at: int, kind: int, a: int, b: int) -> None:
 
 
 @inner
-def after(agenda: Agenda, rank: int, num_ranks: int, time: int, kind: int, a: int, b: int) -> None:
+def after(agenda: Agenda, rank: int, time: int, kind: int, a: int, b: int) -> None:
     """Add a callback of a rank, which runs together with its others of that time."""
     lists, counters = agenda.lists, agenda.counters
     at = find_list(agenda, rank, time)

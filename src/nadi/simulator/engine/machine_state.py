@@ -89,9 +89,7 @@ class NODE(Columns, of="nodes"):
     time = column("how long a DELAY or ACCESS takes", "ns")
     size = column("of a message, bytes; of a COLLECTIVE its priority; of a CUSTOM its first node")
     peer = column("the other rank, or the group of a collective")
-    key = column(
-        "of a message its row of ``keys``; of a COLLECTIVE its shape; of an ACCESS a server"
-    )
+    key = column("its row of ``keys``; of a COLLECTIVE its shape; of an ACCESS its server")
     member = column("the rank's place in its group")
     waits = column("how many nodes it waits for")
     first = column("its first place in ``children``")

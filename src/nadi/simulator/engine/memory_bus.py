@@ -13,6 +13,7 @@ import numpy as np
 from nadi.kernels.jit import called, inner
 from nadi.simulator.engine.codes import BusState, Event
 from nadi.simulator.engine.event_queue import COUNTER, after
+from nadi.simulator.engine.linked_queues import put_behind, take_first
 from nadi.simulator.engine.machine_state import MESSAGE, RATE, SIDE, TODO, WORLD, Machine
 from nadi.simulator.engine.network_links import free_message, new_message
 
@@ -36,27 +37,19 @@ def _do_later(machine: Machine, what: int, side: int, transfer: int) -> None:
 
 @inner
 def _append(machine: Machine, side: int, head: int, transfer: int) -> None:
-    messages, sides = machine.messages, machine.sides
-    messages[transfer, MESSAGE.next] = -1
-    if sides[side, head] < 0:
-        sides[side, head] = transfer
-    else:
-        messages[sides[side, head + 1], MESSAGE.next] = transfer
-    sides[side, head + 1] = transfer
+    put_behind(machine.sides, side, head, machine.messages, MESSAGE.next, transfer)
 
 
 @inner
 def _take_first(machine: Machine, side: int, head: int) -> int:
-    transfer = machine.sides[side, head]
-    machine.sides[side, head] = machine.messages[transfer, MESSAGE.next]
-    return transfer
+    return take_first(machine.sides, side, head, machine.messages, MESSAGE.next)
 
 
 @inner
 def _after(machine: Machine, side: int, time: int, kind: int) -> None:
     agenda = machine.agenda
     now = agenda.counters[COUNTER.now]
-    after(agenda, side // 4, machine.world[WORLD.ranks], now + time, kind, side, 0)
+    after(agenda, side // 4, now + time, kind, side, 0)
 
 
 @inner

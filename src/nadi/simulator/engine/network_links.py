@@ -1,7 +1,7 @@
-"""Messages between ranks: how long they take, and through which links they go.
+"""Messages between ranks on their way: at once where nothing contends, else link by link.
 
-Without contention a message takes the latency of its hops and the time of its bytes. With
-it, every link sends one whole message after the other, and a device passes on what it has got.
+With contention every link sends one whole message after the other, and a device passes on what
+it has got.
 """
 
 from __future__ import annotations
@@ -9,108 +9,20 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.kernels.jit import inner
-from nadi.simulator.engine.codes import Event, Problem, Topology
+from nadi.simulator.engine.codes import Event, Topology
 from nadi.simulator.engine.event_queue import COUNTER, add_event
-from nadi.simulator.engine.machine_state import (
-    BY_HOPS,
-    DIM,
-    LINK,
-    MESSAGE,
-    NS_PER_BYTE,
-    RATE,
-    WHOLE_LINK,
-    WORLD,
-    Machine,
-)
+from nadi.simulator.engine.linked_queues import free_row, new_row, put_behind, take_first
+from nadi.simulator.engine.machine_state import DIM, LINK, MESSAGE, RATE, WHOLE_LINK, WORLD, Machine
+from nadi.simulator.engine.message_times import travel_time
 
 __all__ = [
     "free_link",
     "free_message",
-    "leaving_time",
     "new_message",
-    "part_of",
     "put_on_link",
     "send_message",
-    "send_shared",
-    "travel_time",
+    "send_to_mail",
 ]
-
-
-@inner
-def _hops(topology: int, n: int, a: int, b: int) -> int:
-    if topology == Topology.FULLY_CONNECTED:
-        return 1
-    if topology == Topology.SWITCH:
-        return 2
-    if topology == Topology.MESH:
-        return abs(a - b)
-    forward = (b - a) % n
-    return min(forward, n - forward)
-
-
-@inner
-def _time_of_bytes(size: int, share: int, pace: int, rate: float, hops: int) -> float:
-    shared = size * (share / WHOLE_LINK)
-    if pace == BY_HOPS:
-        shared *= hops
-    return max(shared / rate, shared * (pace / NS_PER_BYTE))
-
-
-@inner
-def travel_time(machine: Machine, src: int, dst: int, size: int, share: int, pace: int) -> int:
-    """Give the time of a message that waits for no other, in ns.
-
-    ``share`` messages, in parts of WHOLE_LINK, share each link at once, and no byte of one alone
-    is faster than ``pace``; if that is BY_HOPS, so many share it for each hop in a ring. The
-    latencies of all dimensions in which the two differ add up, and the slowest of these sets the
-    time of the bytes.
-    """
-    dims, rates = machine.dims, machine.rates
-    latency, rate, most = 0.0, 0.0, 1
-    for d in range(dims.shape[0]):
-        n, stride = dims[d, DIM.n], dims[d, DIM.stride]
-        a, b = src // stride % n, dst // stride % n
-        if a != b:
-            topology = dims[d, DIM.topology]
-            hops = _hops(topology, n, a, b)
-            latency += hops * rates[d, RATE.latency]
-            if topology == Topology.RING or topology == Topology.MESH:
-                most = max(most, hops)
-            if rate == 0.0 or rates[d, RATE.bandwidth] < rate:
-                rate = rates[d, RATE.bandwidth]
-            if machine.world[WORLD.lowest_only] != 0:
-                break
-    if rate == 0.0:
-        return 0  # to itself
-    return np.int64(latency + _time_of_bytes(size, share, pace, rate, most))
-
-
-@inner
-def leaving_time(machine: Machine, src: int, dst: int, size: int, share: int, pace: int) -> int:
-    """Give how long a message that waits for no other is leaving its sender, in ns.
-
-    That is its time without latencies. Where links contend, they see to it themselves: 0.
-    """
-    dims, rates = machine.dims, machine.rates
-    rate, most = 0.0, 1
-    for d in range(dims.shape[0]):
-        n, stride = dims[d, DIM.n], dims[d, DIM.stride]
-        a, b = src // stride % n, dst // stride % n
-        if a != b:
-            topology = dims[d, DIM.topology]
-            if topology == Topology.RING or topology == Topology.MESH:
-                most = max(most, _hops(topology, n, a, b))
-            if rate == 0.0 or rates[d, RATE.bandwidth] < rate:
-                rate = rates[d, RATE.bandwidth]
-    if rate == 0.0 or machine.world[WORLD.aware] != 0:
-        return 0
-    return np.int64(_time_of_bytes(size, share, pace, rate, most))
-
-
-@inner
-def part_of(machine: Machine, size: int, n: int) -> int:
-    """Give the n-th part of a number of bytes, rounded up."""
-    return size // n if machine.world[WORLD.rounds_down] != 0 else -(-size // n)
 
 
 @inner
@@ -174,12 +86,7 @@ def put_on_link(machine: Machine, message: int) -> None:
     if links[link, LINK.busy] == 0:
         _serve(machine, link, message)
         return
-    messages[message, MESSAGE.next] = -1
-    if links[link, LINK.head] < 0:
-        links[link, LINK.head] = message
-    else:
-        messages[links[link, LINK.tail], MESSAGE.next] = message
-    links[link, LINK.tail] = message
+    put_behind(links, link, LINK.head, messages, MESSAGE.next, message)
     links[link, LINK.waiting] += 1
     links[link, LINK.peak] = max(links[link, LINK.peak], links[link, LINK.waiting])
 
@@ -189,9 +96,8 @@ def free_link(machine: Machine, link: int) -> None:
     """Let a link that has sent a message take the next."""
     links = machine.links
     links[link, LINK.busy] = 0
-    message = links[link, LINK.head]
+    message = take_first(links, link, LINK.head, machine.messages, MESSAGE.next)
     if message >= 0:
-        links[link, LINK.head] = machine.messages[message, MESSAGE.next]
         links[link, LINK.waiting] -= 1
         _serve(machine, link, message)
 
@@ -200,15 +106,9 @@ def free_link(machine: Machine, link: int) -> None:
 def new_message(machine: Machine, src: int, dst: int, size: int, kind: int, a: int, b: int) -> int:
     """Make a message; when it is there, ``kind`` happens to ``a`` and ``b``."""
     messages, counters = machine.messages, machine.agenda.counters
-    new = counters[COUNTER.free_message]
-    if new >= 0:
-        counters[COUNTER.free_message] = messages[new, MESSAGE.next]
-    else:
-        new = counters[COUNTER.used_message]
-        if new == messages.shape[0]:
-            counters[COUNTER.problem] = Problem.TOO_SMALL
-            return -1
-        counters[COUNTER.used_message] = new + 1
+    new = new_row(counters, COUNTER.free_message, messages, MESSAGE.next)
+    if new < 0:
+        return -1
     messages[new, MESSAGE.next] = -1
     messages[new, MESSAGE.size] = size
     messages[new, MESSAGE.at] = src
@@ -223,25 +123,32 @@ def new_message(machine: Machine, src: int, dst: int, size: int, kind: int, a: i
 @inner
 def free_message(machine: Machine, message: int) -> None:
     """Forget a message."""
-    machine.messages[message, MESSAGE.next] = machine.agenda.counters[COUNTER.free_message]
-    machine.agenda.counters[COUNTER.free_message] = message
+    counters = machine.agenda.counters
+    free_row(counters, COUNTER.free_message, machine.messages, MESSAGE.next, message)
 
 
 @inner
-def send_shared(
-    machine: Machine, src: int, dst: int, size: int, kind: int, a: int, b: int, share: int,
-    pace: int,
-) -> None:  # fmt: skip
-    """Send bytes over links that others use at the same time."""
-    if machine.world[WORLD.aware] != 0 and src != dst:
-        message = new_message(machine, src, dst, size, kind, a, b)
-        if message >= 0:
-            put_on_link(machine, message)
-    else:
-        time = machine.agenda.counters[COUNTER.now] + travel_time(
-            machine, src, dst, size, share, pace
-        )
-        add_event(machine.agenda, time, kind, a, b)
+def _send_over_links(
+    machine: Machine, src: int, dst: int, size: int, kind: int, a: int, b: int
+) -> bool:
+    """Send bytes where links contend; tells whether they do."""
+    if machine.world[WORLD.aware] == 0 or src == dst:
+        return False
+    message = new_message(machine, src, dst, size, kind, a, b)
+    if message >= 0:
+        put_on_link(machine, message)
+    return True
+
+
+@inner
+def send_to_mail(
+    machine: Machine, src: int, dst: int, size: int, slot: int, share: int, pace: int
+) -> None:
+    """Send bytes of a collective, over links that ``share`` messages use at the same time."""
+    if not _send_over_links(machine, src, dst, size, Event.ARRIVE, slot, 0):
+        now = machine.agenda.counters[COUNTER.now]
+        time = travel_time(machine, src, dst, size, share, pace)
+        add_event(machine.agenda, now + time, Event.ARRIVE, slot, 0)
 
 
 @inner
@@ -249,4 +156,7 @@ def send_message(
     machine: Machine, src: int, dst: int, size: int, kind: int, a: int, b: int
 ) -> None:
     """Send bytes from a rank to another; when they are there, ``kind`` happens."""
-    send_shared(machine, src, dst, size, kind, a, b, WHOLE_LINK, 0)
+    if not _send_over_links(machine, src, dst, size, kind, a, b):
+        now = machine.agenda.counters[COUNTER.now]
+        time = travel_time(machine, src, dst, size, WHOLE_LINK, 0)
+        add_event(machine.agenda, now + time, kind, a, b)

@@ -22,7 +22,7 @@ from nadi.simulator.engine.machine_state import (
     WORLD,
     Machine,
 )
-from nadi.simulator.engine.mail import rank_of
+from nadi.simulator.engine.mailboxes import rank_of
 
 __all__ = ["has_to_wait", "next_with_room", "put_in_line", "queues_of"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nadi.kernels.jit import inner
 from nadi.simulator.engine.codes import Event
 from nadi.simulator.engine.event_queue import COUNTER, after
+from nadi.simulator.engine.linked_queues import put_behind, take_first
 from nadi.simulator.engine.machine_state import NODE, SERVER, WORLD, Machine
 
 __all__ = ["access_memory", "free_memory"]
@@ -26,21 +27,15 @@ def access_memory(machine: Machine, node: int) -> None:
         servers[server, SERVER.busy] = 1
         _serve_memory(machine, node)
         return
-    nodes[node, NODE.next] = -1
-    if servers[server, SERVER.head] < 0:
-        servers[server, SERVER.head] = node
-    else:
-        nodes[servers[server, SERVER.tail], NODE.next] = node
-    servers[server, SERVER.tail] = node
+    put_behind(servers, server, SERVER.head, nodes, NODE.next, node)
 
 
 @inner
 def free_memory(machine: Machine, server: int) -> None:
     """End an access of a server, which goes on to the next."""
     servers = machine.servers
-    node = servers[server, SERVER.head]
+    node = take_first(servers, server, SERVER.head, machine.nodes, NODE.next)
     if node < 0:
         servers[server, SERVER.busy] = 0
     else:
-        servers[server, SERVER.head] = machine.nodes[node, NODE.next]
         _serve_memory(machine, node)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from nadi.kernels.jit import inner
 from nadi.simulator.engine.codes import Event
 from nadi.simulator.engine.event_queue import COUNTER, add_event
-from nadi.simulator.engine.machine_state import HANDSHAKE, KEY, MESSAGE, NODE, WORLD, Machine
-from nadi.simulator.engine.mail import send_now
+from nadi.simulator.engine.linked_queues import put_behind, take_first
+from nadi.simulator.engine.machine_state import HANDSHAKE, KEY, NODE, WORLD, Machine
 from nadi.simulator.engine.network_links import new_message, send_message
+from nadi.simulator.engine.rendezvous import send_when_asked, take_request
 
 __all__ = ["issue_receive", "issue_send", "receiver_of", "request_of_node_arrives"]
 
@@ -24,35 +25,21 @@ def _wait_for_key(machine: Machine, node: int) -> None:
         keys[key, KEY.arrived] -= 1
         add_event(machine.agenda, machine.agenda.counters[COUNTER.now], Event.COMPLETE, node, 0)
         return
-    nodes[node, NODE.next] = -1
-    if keys[key, KEY.head] < 0:
-        keys[key, KEY.head] = node
-    else:
-        nodes[keys[key, KEY.tail], NODE.next] = node
-    keys[key, KEY.tail] = node
+    put_behind(keys, key, KEY.head, nodes, NODE.next, node)
 
 
 @inner
 def issue_send(machine: Machine, rank: int, node: int) -> None:
     """Send a node's message; by rendezvous, when its receiver has asked for it."""
-    nodes, keys, agenda = machine.nodes, machine.keys, machine.agenda
+    nodes = machine.nodes
     peer, size = nodes[node, NODE.peer], nodes[node, NODE.size]
     if machine.world[WORLD.rendezvous] == 0:
         send_message(machine, rank, peer, size, Event.SENT, node, 0)
         return
     key = nodes[node, NODE.key]
     message = new_message(machine, rank, peer, size, Event.SENT, node, 0)
-    if message < 0:
-        return
-    if keys[key, KEY.asked] > 0:
-        keys[key, KEY.asked] -= 1
-        add_event(agenda, agenda.counters[COUNTER.now], Event.REAL_SEND, message, 0)
-    else:
-        if keys[key, KEY.sends] < 0:
-            keys[key, KEY.sends] = message
-        else:
-            machine.messages[keys[key, KEY.last], MESSAGE.next] = message
-        keys[key, KEY.last] = message
+    if message >= 0:
+        send_when_asked(machine, machine.keys, key, KEY.asked, message)
 
 
 @inner
@@ -70,23 +57,14 @@ def receiver_of(machine: Machine, send: int) -> int:
     """Give the receive that takes a message that is there; -1 if none waits for it yet."""
     keys = machine.keys
     key = machine.nodes[send, NODE.key]
-    waiting = keys[key, KEY.head]
+    waiting = take_first(keys, key, KEY.head, machine.nodes, NODE.next)
     if waiting < 0:
         keys[key, KEY.arrived] += 1
-    else:
-        keys[key, KEY.head] = machine.nodes[waiting, NODE.next]
     return waiting
 
 
 @inner
 def request_of_node_arrives(machine: Machine, node: int) -> None:
     """Take the request of a receive: it waits for a message, which may be sent now."""
-    keys = machine.keys
-    key = machine.nodes[node, NODE.key]
     _wait_for_key(machine, node)
-    message = keys[key, KEY.sends]
-    if message < 0:
-        keys[key, KEY.asked] += 1
-    else:
-        keys[key, KEY.sends] = machine.messages[message, MESSAGE.next]
-        send_now(machine, message)
+    take_request(machine, machine.keys, machine.nodes[node, NODE.key], KEY.asked)

@@ -1,4 +1,4 @@
-"""Algorithms in which members do different things: tables of steps, followed message by message.
+"""Algorithms in which members do different things: tables of steps, message by message or at once.
 
 The tables are made by :mod:`nadi.simulator.collectives.step_tables`.
 """
@@ -15,15 +15,24 @@ from nadi.simulator.engine.machine_state import (
     PHASE,
     PIECE,
     PROGRAM,
+    SCRATCH,
     START,
     STEP,
     STREAM,
     Machine,
 )
-from nadi.simulator.engine.mail import later, pass_memory, rank_of, receive, send
-from nadi.simulator.engine.network_links import leaving_time, part_of
+from nadi.simulator.engine.mailboxes import later, pass_memory, rank_of, receive, send
+from nadi.simulator.engine.message_times import leaving_time, part_of, reduction_time, travel_time
 
-__all__ = ["begin_steps", "bytes_of_step", "come_in", "find_steps", "follow", "take_in"]
+__all__ = [
+    "begin_steps",
+    "bytes_of_step",
+    "come_in",
+    "find_steps",
+    "follow",
+    "steps_at_once",
+    "take_in",
+]
 
 
 @inner
@@ -135,3 +144,43 @@ def find_steps(machine: Machine, stream: int, phase: np.ndarray, root: int, turn
         pieces = -(-s[STREAM.size] // PIECE)
         s[STREAM.pieces] = max(min(pieces, max(n, MOST_PIECES)), 1)
     s[STREAM.todo] = machine.starts[start, START.count] * s[STREAM.pieces]
+
+
+@called
+def steps_at_once(
+    machine: Machine, times: np.ndarray, phase: np.ndarray, size: int, delay: int, turn: int, n: int
+) -> None:
+    """Work out when each member is done where nothing contends.
+
+    Steps are listed in an order in which they can be done.
+    """
+    ends, busy = times[SCRATCH.ends], times[SCRATCH.next]
+    comes, ranks = times[SCRATCH.hops], times[SCRATCH.members]
+    share, pace = phase[PHASE.share], phase[PHASE.pace]
+    program = machine.programs[phase[PHASE.steps] + turn % phase[PHASE.trees]]
+    steps = machine.step_rows
+    for i in range(n):
+        first = machine.starts[program[PROGRAM.starts] + i, START.first]
+        sends = steps[first, STEP.kind] < StepKind.TAKE
+        ends[i] = times[SCRATCH.starts, i] + (delay if sends else 0)
+        busy[i], comes[i] = 0, times[SCRATCH.starts, i]
+    for k in range(program[PROGRAM.first], program[PROGRAM.last]):
+        step = steps[k]
+        i, peer = step[STEP.member], step[STEP.peer]
+        message = bytes_of_step(machine, step, size, 1)
+        if step[STEP.kind] >= StepKind.TAKE:
+            ends[i] = max(ends[i], steps[step[STEP.source], STEP.arrives])
+            if step[STEP.beside] == 0:
+                long = leaving_time(machine, ranks[peer], ranks[i], message, share, pace)
+                comes[i] = ends[i] = max(ends[i], comes[i] + long)
+            reduces = step[STEP.kind] == StepKind.TAKE_AND_REDUCE
+            ends[i] += delay + (reduction_time(machine, message) if reduces else 0)
+            continue
+        if step[STEP.beside] == 0:
+            ends[i] = max(ends[i], busy[i])
+        src, dst = ranks[i], ranks[peer]
+        leaves = leaving_time(machine, src, dst, message, share, pace)
+        step[STEP.arrives] = ends[i] + travel_time(machine, src, dst, message, share, pace)
+        busy[i] = max(busy[i], ends[i] + leaves)
+    for i in range(n):
+        ends[i] = max(ends[i], busy[i])

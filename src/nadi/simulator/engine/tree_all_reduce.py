@@ -7,7 +7,7 @@ import numpy as np
 from nadi.kernels.jit import inner
 from nadi.simulator.engine.codes import Event
 from nadi.simulator.engine.machine_state import STREAM, Machine
-from nadi.simulator.engine.mail import pass_memory, receive, send
+from nadi.simulator.engine.mailboxes import pass_memory, receive, send
 
 __all__ = [
     "begin_tree",

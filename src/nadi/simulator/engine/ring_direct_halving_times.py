@@ -1,10 +1,9 @@
-"""Collectives where nothing contends: when all members have begun, when each ends is known.
+"""What rings, direct exchanges and halving cost where nothing contends, without an event a message.
 
 Every member of a phase waits for every other, directly or by way of others. So nothing is lost
 if the times of all its messages are worked out when the last member begins: step by step for
-all members, without an event for each message. The times are those of the messages in
-:mod:`nadi.simulator.engine.ring_direct_halving` and
-:mod:`nadi.simulator.engine.stepwise_algorithms`.
+all members. The times are those of :mod:`nadi.simulator.engine.ring_direct_halving_messages`;
+those of algorithms by steps are in :mod:`nadi.simulator.engine.stepwise_algorithms`.
 """
 
 from __future__ import annotations
@@ -12,19 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from nadi.kernels.jit import called, inner
-from nadi.simulator.engine.codes import Comm, PhaseKind, StepKind
-from nadi.simulator.engine.machine_state import (
-    PHASE,
-    PROGRAM,
-    RATE,
-    SCRATCH,
-    START,
-    STEP,
-    WORLD,
-    Machine,
-)
-from nadi.simulator.engine.network_links import leaving_time, part_of, travel_time
-from nadi.simulator.engine.stepwise_algorithms import bytes_of_step
+from nadi.simulator.engine.codes import Comm, PhaseKind
+from nadi.simulator.engine.machine_state import PHASE, SCRATCH, WORLD, Machine
+from nadi.simulator.engine.message_times import part_of, reduction_time, travel_time
+from nadi.simulator.engine.stepwise_algorithms import steps_at_once
 
 __all__ = ["can_meet", "finish_times"]
 
@@ -48,12 +38,6 @@ def _charged(comm: int, inserted: int, window: int, block: int) -> bool:
     return comm == Comm.REDUCE_SCATTER or (comm == Comm.ALL_REDUCE and pair % 2 == 0)
 
 
-@inner
-def _reduction(machine: Machine, size: int) -> int:
-    rate = machine.rates[machine.dims.shape[0], RATE.bandwidth]
-    return 3 * np.int64(size / rate) if rate > 0.0 else 0
-
-
 @called
 def _ring(
     machine: Machine, times: np.ndarray, n: int, phase: np.ndarray, size: int, delay: int, step: int
@@ -68,7 +52,7 @@ def _ring(
         num_steps = 2 * (n - 1)
     elif comm == Comm.ALL_TO_ALL and not lessens:
         num_steps = n * (n - 1) // 2
-    cost = _reduction(machine, message)
+    cost = reduction_time(machine, message)
     alike = True
     for i in range(n):
         before = (i - step) % n
@@ -127,7 +111,7 @@ def _halving_doubling(
             following = part_of(machine, size, 2 << at)
         more = delay
         if _charged(comm, k + 1, 1, levels - 1):
-            more += _reduction(machine, following)
+            more += reduction_time(machine, following)
         for i in range(n):
             partner = i + (distance if i // distance % 2 == 0 else -distance)
             there = ends[partner] + travel_time(
@@ -149,7 +133,7 @@ def _direct(
     message = size if comm == Comm.ALL_GATHER else part_of(machine, size, n)
     window = n - 1
     block = window * (n - 1 if group != 0 else 1)
-    cost = _reduction(machine, message)
+    cost = reduction_time(machine, message)
     more = delay + (cost if _charged(comm, window, window, block) else 0)
     for i in range(n):
         latest = starts[i]
@@ -158,49 +142,6 @@ def _direct(
                 there = starts[j] + travel_time(machine, ranks[j], ranks[i], message, share, pace)
                 latest = max(latest, there)
         ends[i] = latest + delay + more
-
-
-@called
-def _steps(
-    machine: Machine, times: np.ndarray, phase: np.ndarray, size: int, delay: int, turn: int, n: int
-) -> None:
-    """Work out steps, which are listed in an order in which they can be done."""
-    ends, busy, comes, ranks = (
-        times[SCRATCH.ends],
-        times[SCRATCH.next],
-        times[SCRATCH.hops],
-        times[SCRATCH.members],
-    )
-    share, pace = phase[PHASE.share], phase[PHASE.pace]
-    program = machine.programs[phase[PHASE.steps] + turn % phase[PHASE.trees]]
-    steps = machine.step_rows
-    for i in range(n):
-        first = machine.starts[program[PROGRAM.starts] + i, START.first]
-        sends = steps[first, STEP.kind] < StepKind.TAKE
-        ends[i] = times[SCRATCH.starts, i] + (delay if sends else 0)
-        busy[i], comes[i] = 0, times[SCRATCH.starts, i]
-    for k in range(program[PROGRAM.first], program[PROGRAM.last]):
-        step = steps[k]
-        i, peer = step[STEP.member], step[STEP.peer]
-        message = bytes_of_step(machine, step, size, 1)
-        if step[STEP.kind] >= StepKind.TAKE:
-            ends[i] = max(ends[i], steps[step[STEP.source], STEP.arrives])
-            if step[STEP.beside] == 0:
-                long = leaving_time(machine, ranks[peer], ranks[i], message, share, pace)
-                comes[i] = ends[i] = max(ends[i], comes[i] + long)
-            cost = (
-                _reduction(machine, message) if step[STEP.kind] == StepKind.TAKE_AND_REDUCE else 0
-            )
-            ends[i] += delay + cost
-            continue
-        if step[STEP.beside] == 0:
-            ends[i] = max(ends[i], busy[i])
-        src, dst = ranks[i], ranks[peer]
-        leaves = leaving_time(machine, src, dst, message, share, pace)
-        step[STEP.arrives] = ends[i] + travel_time(machine, src, dst, message, share, pace)
-        busy[i] = max(busy[i], ends[i] + leaves)
-    for i in range(n):
-        ends[i] = max(ends[i], busy[i])
 
 
 @called
@@ -232,13 +173,17 @@ def finish_times(
     if algorithm == PhaseKind.RING:
         _ring(machine, times, n, phase, size, delay, step)
         return (
-            _reduction(machine, part_of(machine, size, n)) if comm == Comm.REDUCE_SCATTER else delay
+            reduction_time(machine, part_of(machine, size, n))
+            if comm == Comm.REDUCE_SCATTER
+            else delay
         )
     if algorithm == PhaseKind.HALVING_DOUBLING:
         _halving_doubling(machine, times, n, phase, size, delay)
         return delay
     if algorithm == PhaseKind.STEPS:
-        _steps(machine, times, phase, size, delay, 0 if step > 0 else 1, n)
+        steps_at_once(machine, times, phase, size, delay, 0 if step > 0 else 1, n)
         return delay
     _direct(machine, times, n, phase, size, delay, group)
-    return _reduction(machine, part_of(machine, size, n)) if comm == Comm.REDUCE_SCATTER else delay
+    return (
+        reduction_time(machine, part_of(machine, size, n)) if comm == Comm.REDUCE_SCATTER else delay
+    )

@@ -9,8 +9,8 @@ from __future__ import annotations
 from nadi.kernels.jit import called, inner
 from nadi.simulator.engine.codes import Comm, Event, PhaseKind
 from nadi.simulator.engine.machine_state import STREAM, WORLD, Machine
-from nadi.simulator.engine.mail import pass_memory, receive, send
-from nadi.simulator.engine.network_links import part_of
+from nadi.simulator.engine.mailboxes import pass_memory, receive, send
+from nadi.simulator.engine.message_times import part_of
 
 __all__ = ["general", "insert"]
 

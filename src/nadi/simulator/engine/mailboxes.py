@@ -6,8 +6,6 @@ counted; the stream that asked for one that is not there yet goes on when it com
 
 from __future__ import annotations
 
-import numpy as np
-
 from nadi.kernels.jit import inner
 from nadi.simulator.engine.codes import Event, PhaseKind
 from nadi.simulator.engine.event_queue import COUNTER, add_event, after
@@ -16,20 +14,19 @@ from nadi.simulator.engine.machine_state import (
     HANDSHAKE,
     KINDS,
     MAIL,
-    MESSAGE,
-    RATE,
+    MEMBER,
     STREAM,
     WORLD,
     Machine,
 )
 from nadi.simulator.engine.memory_bus import request_bus
+from nadi.simulator.engine.message_times import reduction_time, travel_time
 from nadi.simulator.engine.network_links import (
-    free_message,
     new_message,
     send_message,
-    send_shared,
-    travel_time,
+    send_to_mail,
 )
+from nadi.simulator.engine.rendezvous import send_when_asked, take_request
 
 __all__ = [
     "arrive",
@@ -40,7 +37,6 @@ __all__ = [
     "receive",
     "request_arrives",
     "send",
-    "send_now",
 ]
 
 
@@ -49,8 +45,7 @@ def later(machine: Machine, stream: int, delay: int, kind: int, a: int, b: int) 
     """Let something happen on a stream's rank after a time, in ns."""
     agenda = machine.agenda
     rank = machine.streams[stream, STREAM.rank]
-    after(
-        agenda, rank, machine.world[WORLD.ranks], agenda.counters[COUNTER.now] + delay, kind, a, b
+    after(agenda, rank, agenda.counters[COUNTER.now] + delay, kind, a, b
     )  # fmt: skip
 
 
@@ -61,9 +56,7 @@ def pass_memory(
     """Spend the endpoint delay, or go over the bus; then reduce; then let ``kind`` happen."""
     s, code = machine.streams[stream], kind
     if reduces:
-        rate = machine.rates[machine.dims.shape[0], RATE.bandwidth]
-        cost = 3 * np.int64(size / rate) if rate > 0.0 else 0
-        code = cost * KINDS + kind
+        code = reduction_time(machine, size) * KINDS + kind
     if machine.world[WORLD.bus] != 0:
         code = 2 * code + (1 if reduces else 0)
         request_bus(
@@ -83,7 +76,7 @@ def rank_of(machine: Machine, stream: int, index: int) -> int:
     place = s[STREAM.line] + index * s[STREAM.stride]
     if s[STREAM.group] == 0:  # all ranks
         return place
-    return machine.members[machine.groups[s[STREAM.group], GROUP.members] + place, 0]
+    return machine.members[machine.groups[s[STREAM.group], GROUP.members] + place, MEMBER.rank]
 
 
 @inner
@@ -112,46 +105,18 @@ def send(machine: Machine, stream: int, index: int, size: int, place: int) -> No
             s[STREAM.leaving] = max(time, s[STREAM.leaving])
             add_event(machine.agenda, s[STREAM.leaving], Event.ARRIVE, slot, 0)
             return
-        send_shared(
-            machine, rank, dst, size, Event.ARRIVE, slot, 0, s[STREAM.share], s[STREAM.pace]
-        )  # fmt: skip
+        send_to_mail(machine, rank, dst, size, slot, s[STREAM.share], s[STREAM.pace])
         return
     message = new_message(machine, rank, dst, size, Event.ARRIVE, slot, 0)
-    if message < 0:
-        return
-    mail = machine.mail
-    if mail[slot, MAIL.asked] > 0:
-        mail[slot, MAIL.asked] -= 1
-        add_event(machine.agenda, machine.agenda.counters[COUNTER.now], Event.REAL_SEND, message, 0)
-    else:
-        if mail[slot, MAIL.sends] < 0:
-            mail[slot, MAIL.sends] = message
-        else:
-            machine.messages[mail[slot, MAIL.last], MESSAGE.next] = message
-        mail[slot, MAIL.last] = message
-
-
-@inner
-def send_now(machine: Machine, message: int) -> None:
-    """Send a message that has waited for its receiver to ask."""
-    row = machine.messages[message]
-    src, dst, size = row[MESSAGE.at], row[MESSAGE.dst], row[MESSAGE.size]
-    kind, a, b = row[MESSAGE.kind], row[MESSAGE.a], row[MESSAGE.b]
-    free_message(machine, message)
-    send_message(machine, src, dst, size, kind, a, b)
+    if message >= 0:
+        send_when_asked(machine, machine.mail, slot, MAIL.asked, message)
 
 
 @inner
 def request_arrives(machine: Machine, slot: int, stream: int) -> None:
     """Take a receiver's request: it waits for the message now, which may be sent."""
-    mail = machine.mail
     _wait_for(machine, slot, stream)
-    message = mail[slot, MAIL.sends]
-    if message < 0:
-        mail[slot, MAIL.asked] += 1
-    else:
-        mail[slot, MAIL.sends] = machine.messages[message, MESSAGE.next]
-        send_now(machine, message)
+    take_request(machine, machine.mail, slot, MAIL.asked)
 
 
 @inner
