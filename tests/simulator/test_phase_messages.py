@@ -9,11 +9,11 @@ import pytest
 
 from nadi.simulator import System
 from nadi.simulator.collectives.phase_messages import messages_of
-from nadi.simulator.collectives.recipes import recipe_of
 from nadi.simulator.engine.machine_state import LINK
 from nadi.simulator.engine_driver import run_tables
 from nadi.simulator.lowering.task_tables import tables_of
 from nadi.simulator.machine.system import COLLECTIVES, Collectives, Dimension, Network
+from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.work.program import program_of
 from tests.simulator.cases import collective, trace_of
 
@@ -40,8 +40,8 @@ def counted(system: System, comm_type: str, size: int, root: int) -> np.ndarray:
 def said(system: System, comm_type: str, size: int, root: int) -> np.ndarray:
     """Give the bytes that are said to go from each rank to each other, shape (n, n)."""
     n = system.network.num_ranks
-    (phase,) = recipe_of(system, comm_type).phases
-    src, dst, num_bytes = messages_of(phase, size, system.compat, root=root)
+    (phase,) = rules_of(system).recipe_of(system, comm_type).phases
+    src, dst, num_bytes = messages_of(phase, size, parts=rules_of(system).part_of, root=root)
     assert (src != dst).all()
     found = np.zeros((n, n), dtype=np.int64)
     found[src, dst] = num_bytes

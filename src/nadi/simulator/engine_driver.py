@@ -11,7 +11,6 @@ import numpy as np
 from nadi.errors import InputError, PairError
 from nadi.model.schema import COMM_TYPES, NODE_KINDS
 from nadi.model.trace import Job, Trace
-from nadi.simulator.collectives.recipes import recipe_of
 from nadi.simulator.engine.codes import NodeKind, Problem, QueuePolicy
 from nadi.simulator.engine.event_loop import run_machine
 from nadi.simulator.engine.event_queue import COUNTER
@@ -19,7 +18,8 @@ from nadi.simulator.engine.machine_state import GROUP, MEETING, NODE, RANK, Mach
 from nadi.simulator.engine_trail import trail_of
 from nadi.simulator.lowering.engine_arrays import machine_of, room_of
 from nadi.simulator.lowering.task_tables import Tables, tables_of
-from nadi.simulator.machine.system import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
+from nadi.simulator.machine.system import System
+from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.simulation import Simulation
 from nadi.simulator.work.ordered_lanes import in_lanes, policy_of
 from nadi.simulator.work.program import Program, program_of
@@ -55,7 +55,7 @@ def simulate_job(
     PairError
         If it never comes to an end: with who waits for whom.
     """
-    traces, recorded = nodes_of_job(job, system)
+    traces, recorded = nodes_of_job(job, system, rules_of(system).played)
     if not traces:
         raise InputError("job", "it has no traces", "give one for each rank")
     # a Trace equals itself only, so that this counts one and the same
@@ -103,11 +103,8 @@ def stands_for_all(program: Program, system: System) -> bool:
         return False
     dimensions = system.network.dimensions
     found = np.unique(program.comm_type[program.kind == NODE_KINDS.index("COMM_COLL")])
-    names = (
-        [COMM_TYPES[code] for code in found.tolist()]
-        if not system.compat
-        else ASTRA_SIM_COLLECTIVES
-    )
+    rules = rules_of(system)
+    names = rules.looked_at([COMM_TYPES[code] for code in found.tolist()])
     algorithms = {name.lower() for kind in names for name in system.collectives.algorithms(kind)}
     if any("tree" in algorithm for algorithm in algorithms):
         return False
@@ -115,14 +112,7 @@ def stands_for_all(program: Program, system: System) -> bool:
         return False
     if len(dimensions) > 1 and any(algorithm.startswith("one") for algorithm in algorithms):
         return False
-    return bool(system.compat) or all(_is_alike(system, name) for name in names)
-
-
-def _is_alike(system: System, comm_type: str) -> bool:
-    """Tell whether all members of a collective do the same: not where they follow steps."""
-    if comm_type not in COLLECTIVES:
-        return True  # and whoever simulates it is told
-    return not any(phase.steps for phase in recipe_of(system, comm_type).phases)
+    return rules.members_are_alike(system, names)
 
 
 def simulation_of(

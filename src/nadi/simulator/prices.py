@@ -12,26 +12,15 @@ from nadi.model.provenance import Provenance
 from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.model.trace import Trace
 from nadi.simulator.engine_driver import simulate_job
-from nadi.simulator.machine.system import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
+from nadi.simulator.machine.system import COLLECTIVES, System
+from nadi.simulator.rules.chosen_rules import rules_of
 
 __all__ = ["collective_time", "message_time", "stand_in"]
 
-_STAND_INS = {
-    "broadcast": "all_gather",
-    "gather": "all_gather",
-    "reduce": "reduce_scatter",
-    "scatter": "reduce_scatter",
-    "barrier": "all_reduce",
-}
-
 
 def stand_in(system: System, comm_type: str) -> str:
-    """Say what is simulated in the place of a type of collective; empty if that is itself.
-
-    ASTRA-sim's rules have algorithms for four types only. What stands for another moves as many
-    bytes through its busiest rank; a broadcast is an all-gather of parts.
-    """
-    return _STAND_INS.get(comm_type, "") if system.compat else ""
+    """Say what is simulated in the place of a type of collective; empty if that is itself."""
+    return rules_of(system).stand_in(comm_type)
 
 
 def collective_time(
@@ -42,7 +31,7 @@ def collective_time(
     Parameters
     ----------
     comm_type
-        One of ``config.COLLECTIVES``; see ``stand_in``.
+        One of ``system.COLLECTIVES``; see ``stand_in``.
     size
         Bytes that each rank gives; of a broadcast and a scatter, the root.
     group
@@ -65,12 +54,7 @@ def collective_time(
     members = len(group) or len(everybody)
     if comm_type not in COLLECTIVES:
         raise UsageError(comm_type, "is no collective", f"there are {', '.join(COLLECTIVES)}")
-    if system.compat and comm_type not in ASTRA_SIM_COLLECTIVES:
-        if comm_type == "broadcast":
-            size = -(-size // members)
-        elif comm_type == "barrier":
-            size = 1
-        comm_type = _STAND_INS[comm_type]
+    comm_type, size = rules_of(system).in_place_of(comm_type, size, members)
     if root >= 0 and root not in (group or everybody):
         raise UsageError(f"root {root}", "it is no member", "name a rank that takes part")
     if members == 1:

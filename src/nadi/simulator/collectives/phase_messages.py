@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from nadi.model.arrays import Bools, Ints
@@ -10,12 +12,14 @@ from nadi.simulator.collectives.step_tables import ROOTED, Steps
 from nadi.simulator.engine.codes import Comm, PhaseKind, StepKind
 from nadi.simulator.engine.machine_state import MOST_PIECES, PIECE, START, STEP, TURN
 
-__all__ = ["messages_of", "sends_by_steps"]
+__all__ = ["messages_of", "part_of", "sends_by_steps"]
+
+PartOf = Callable[[int, int], int]
 
 
 def messages_of(
-    phase: Phase, size: int, compat: str = "", *, clockwise: bool | None = None, turn: int = 0,
-    root: int = 0,
+    phase: Phase, size: int, *, parts: PartOf | None = None, clockwise: bool | None = None,
+    turn: int = 0, root: int = 0,
 ) -> tuple[Ints, Ints, Ints]:  # fmt: skip
     """Say who sends how much to whom in a phase, summed for each pair.
 
@@ -25,8 +29,8 @@ def messages_of(
         One phase of a recipe.
     size
         Bytes of the chunk when the phase begins, as each member has them.
-    compat
-        As in :class:`~nadi.simulator.machine.system.System`.
+    parts
+        How a number of bytes is divided; by default :func:`part_of`.
     clockwise
         Which way round rings go; by default the way of one queue for each dimension, where
         all-gathers that follow reduce-scatters go the other way.
@@ -46,19 +50,20 @@ def messages_of(
     if n < 2:
         none = np.zeros(0, dtype=np.int64)
         return none, none, none
+    parts = parts or part_of
     if clockwise is None:
         clockwise = phase.half != TURN.second_half
     if phase.algorithm == PhaseKind.STEPS:
         steps = phase.steps
         sent = _steps(steps[turn % len(steps)], n, size, root if phase.comm in ROOTED else 0)
     elif phase.algorithm == PhaseKind.DIRECT:
-        sent = _direct(phase.comm, n, size, compat)
+        sent = _direct(phase.comm, n, size, parts)
     elif phase.algorithm == PhaseKind.HALVING_DOUBLING:
-        sent = _halving_doubling(phase.comm, n, size, compat)
+        sent = _halving_doubling(phase.comm, n, size, parts)
     elif phase.algorithm == PhaseKind.TREE:
         sent = _tree(n, size, turn == 0)
     else:
-        sent = _ring(phase.comm, n, size, compat, 1 if clockwise else -1)
+        sent = _ring(phase.comm, n, size, parts, 1 if clockwise else -1)
     return _summed(n, *sent)
 
 
@@ -112,13 +117,13 @@ def _sends(steps: Steps, n: int, size: int) -> tuple[Bools, Ints, int]:
     return sends, rounds[member] + (place[sends] < rest[member]), num_pieces
 
 
-def _part(size: int, n: int, compat: str) -> int:
-    """Give the n-th part of a size; what remains is lost as ASTRA-sim has it."""
-    return size // n if compat else -(-size // n)
+def part_of(size: int, n: int) -> int:
+    """Give the n-th part of a number of bytes, rounded up."""
+    return -(-size // n)
 
 
-def _ring(comm: int, n: int, size: int, compat: str, step: int) -> tuple[Ints, Ints, Ints]:
-    part = _part(size, n, compat)
+def _ring(comm: int, n: int, size: int, parts: PartOf, step: int) -> tuple[Ints, Ints, Ints]:
+    part = parts(size, n)
     if comm == Comm.ALL_GATHER:
         each = (n - 1) * size
     elif comm == Comm.ALL_REDUCE:
@@ -131,8 +136,8 @@ def _ring(comm: int, n: int, size: int, compat: str, step: int) -> tuple[Ints, I
     return src, (src + step) % n, np.full(n, each)
 
 
-def _direct(comm: int, n: int, size: int, compat: str) -> tuple[Ints, Ints, Ints]:
-    each = size if comm == Comm.ALL_GATHER else _part(size, n, compat)
+def _direct(comm: int, n: int, size: int, parts: PartOf) -> tuple[Ints, Ints, Ints]:
+    each = size if comm == Comm.ALL_GATHER else parts(size, n)
     if comm == Comm.ALL_REDUCE:
         each *= 2
     src, dst = np.divmod(np.arange(n * n), n)
@@ -140,13 +145,13 @@ def _direct(comm: int, n: int, size: int, compat: str) -> tuple[Ints, Ints, Ints
     return src[other], dst[other], np.full(int(other.sum()), each)
 
 
-def _halving_doubling(comm: int, n: int, size: int, compat: str) -> tuple[Ints, Ints, Ints]:
+def _halving_doubling(comm: int, n: int, size: int, parts: PartOf) -> tuple[Ints, Ints, Ints]:
     levels = n.bit_length() - 1
     if comm == Comm.ALL_GATHER:
         steps = [(n >> (k + 1), size << k) for k in range(levels)]
     else:
         times = 2 if comm == Comm.ALL_REDUCE else 1
-        steps = [(1 << k, times * _part(size, 2 << k, compat)) for k in range(levels)]
+        steps = [(1 << k, times * parts(size, 2 << k)) for k in range(levels)]
     own = np.arange(n)
     partners = [own + np.where(own // d % 2 == 0, d, -d) for d, _ in steps]
     sizes = np.repeat(np.array([each for _, each in steps]), n)

@@ -112,12 +112,12 @@ class CALLBACK(Columns, of="more"):
 
 
 class Agenda(NamedTuple):
-    """Arrays of events; all int64, and all 0 where nothing is.
+    """Arrays of events; all int64, (rows, columns), and all 0 where nothing is.
 
-    ``entries`` (BLOCK events at most, 2), of which the first block is not used; ``times`` (twice a
-    power of two, 3), chains by time; ``heap``, half as long, the times; ``lists`` (2 to the power
-    of LIST_BITS and LIST_SPREAD, 2), callbacks by time and rank; ``more`` (callbacks at most, 4),
-    those beyond the first of a time and rank; ``counters`` (NUM_COUNTERS,).
+    ``entries`` has rows for all events at most, in blocks of BLOCK, of which the first is not
+    used. ``times``, twice a power of two, and ``lists``, 2 to the power of ``list_bits`` and
+    ``list_spread``, are tables in which a key is searched from where it belongs. ``heap``, half as
+    long as ``times``, holds the times; ``counters`` has no rows.
     """
 
     entries: np.ndarray

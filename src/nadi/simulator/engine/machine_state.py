@@ -35,9 +35,9 @@ class WORLD(Columns, of="world"):
     alike = column("flag: one rank stands for all")
     meet = column("flag: times of phases are worked out at once")
     bus = column("flag: packets go over the memory bus")
-    latency = column("of the bus", "ns")
-    overhead = column("of the bus", "ns")
-    pause = column("of the bus, between what one side sends", "ns")
+    latency = column("of the bus: from leaving one side to reaching the other", "ns")
+    overhead = column("of the bus: spent on a transfer by each side", "ns")
+    pause = column("of the bus: from one transfer of a side to its next, at least", "ns")
     reduction = column("of the bus: 100 bytes reduced", "ns")
     start = column("time before a collective's first packet", "ns")
     sets = column("sets of queues that a rank has: one for each slot, if there are several")
@@ -327,7 +327,7 @@ class MESSAGE(Columns, of="messages"):
     """Of a message on its way, or waiting to be sent; also of a transfer on a bus."""
 
     next = column("the message behind it")
-    size = column("", "bytes")
+    size = column("of the message", "bytes")
     at = column("where it is; on a bus, a flag: to be reduced")
     dst = column("where it goes; on a bus, a flag: to be sent back")
     kind = column("Event that happens when it is there")
@@ -368,11 +368,11 @@ class SIDE(Columns, of="sides"):
     count = column("transfers on their way to it")
     reduces = column("flag: it reduces")
     sends = column("the first transfer to send")
-    sends_last = column("the last of them")
+    sends_last = column("the last transfer to send")
     receives = column("the first transfer on its way")
-    receives_last = column("the last of them")
+    receives_last = column("the last transfer on its way")
     reductions = column("the first transfer to reduce")
-    reductions_last = column("the last of them")
+    reductions_last = column("the last transfer to reduce")
 
 
 class TODO(Columns, of="todo"):
@@ -388,9 +388,9 @@ class SCRATCH(Columns, of="scratch"):
 
     starts = column("when each begins", "ns")
     ends = column("when each ends", "ns")
-    next = column("work")
-    members = column("their ranks")
-    hops = column("work")
+    next = column("when each ends the step at hand, or is done sending", "ns")
+    members = column("the rank of each")
+    hops = column("how long a message to each takes, or till when one comes in", "ns")
 
 
 class Machine(NamedTuple):

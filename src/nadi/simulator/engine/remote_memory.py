@@ -6,7 +6,7 @@ from nadi.kernels.jit import inner
 from nadi.simulator.engine.codes import Event
 from nadi.simulator.engine.event_queue import COUNTER, after
 from nadi.simulator.engine.linked_queues import put_behind, take_first
-from nadi.simulator.engine.machine_state import NODE, SERVER, WORLD, Machine
+from nadi.simulator.engine.machine_state import NODE, SERVER, Machine
 
 __all__ = ["access_memory", "free_memory"]
 
@@ -15,7 +15,7 @@ __all__ = ["access_memory", "free_memory"]
 def _serve_memory(machine: Machine, node: int) -> None:
     nodes, agenda = machine.nodes, machine.agenda
     time = agenda.counters[COUNTER.now] + nodes[node, NODE.time]
-    after(agenda, nodes[node, NODE.rank], machine.world[WORLD.ranks], time, Event.MEMORY, node, 0)
+    after(agenda, nodes[node, NODE.rank], time, Event.MEMORY, node, 0)
 
 
 @inner

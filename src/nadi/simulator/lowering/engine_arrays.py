@@ -61,6 +61,7 @@ from nadi.simulator.engine.machine_state import (
 )
 from nadi.simulator.lowering.task_tables import Tables
 from nadi.simulator.machine.system import COLLECTIVES, System
+from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.work.ordered_lanes import policy_of
 
 __all__ = ["agenda_of", "machine_of", "room_of"]
@@ -224,15 +225,10 @@ def _world(tables: Tables, nodes: Ints, phases: Ints, *, meet: bool, gather: boo
     world[WORLD.limit] = -(-system.collectives.active_chunks // system.collectives.queues)
     world[WORLD.aware] = int(system.network.congestion)
     world[WORLD.rendezvous] = int(system.network.rendezvous)
-    world[WORLD.rounds_down] = world[WORLD.lowest_only] = int(system.compat == "astra-sim")
-    world[WORLD.relays_parts] = world[WORLD.issues_late] = int(system.compat == "astra-sim")
     world[WORLD.ways] = 2 if phases[:, :, PHASE.both].any() else 1
     world[WORLD.gather], world[WORLD.policy] = int(gather), policy_of(system)
-    world[WORLD.start] = 0 if system.compat else system.collectives.start_time
-    world[WORLD.ordered] = int(not system.compat and not gather)
     of_slots = nodes[nodes[:, NODE.kind] == NodeKind.COLLECTIVE, NODE.slot]
-    several = not system.compat and of_slots.size and (of_slots != of_slots[0]).any()
-    world[WORLD.sets] = NUM_SLOTS if several and not gather else 1
+    rules_of(system).set_world(world, system, of_slots, gather=gather)
     if bus := system.bus:
         world[WORLD.bus], world[WORLD.latency], world[WORLD.overhead] = 1, bus.latency, bus.overhead
         world[WORLD.pause], world[WORLD.reduction] = bus.pause, bus.reduction

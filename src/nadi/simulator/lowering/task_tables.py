@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
 from nadi.errors import InputError, UsageError
-from nadi.model.arrays import Bools, Ints
+from nadi.model.arrays import Ints
 from nadi.model.schema import COMM_TYPES, NODE_KINDS
-from nadi.simulator.collectives.grids import in_order_of_grid, places_in
 from nadi.simulator.collectives.phases import Recipe
-from nadi.simulator.collectives.recipes import chunks_of, recipe_of
 from nadi.simulator.collectives.shortcuts import is_whole, nothing_contends
 from nadi.simulator.distinct_rows import number_rows
 from nadi.simulator.engine.codes import NodeKind, QueuePolicy, Slot
 from nadi.simulator.engine.machine_state import NODE, SHAPE
-from nadi.simulator.machine.system import ASTRA_SIM_COLLECTIVES, COLLECTIVES, System
+from nadi.simulator.machine.system import System
+from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.work.ordered_lanes import (
     in_lanes,
     is_one_at_a_time,
@@ -110,20 +109,16 @@ def tables_of(
 
 def _set_delays(program: Program, system: System, nodes: Ints) -> None:
     """Give computation its time, and everything its recorded one if it is only replayed."""
-    duration = program.duration
-    if system.compat:  # which reads microseconds
-        duration = (duration + 500) // 1000 * 1000
-    nodes[:, NODE.time] = np.maximum(duration, 1 if system.slots == "astra-sim" else 0)
+    rules = rules_of(system)
+    least = 1 if system.slots == "astra-sim" else 0
+    nodes[:, NODE.time] = np.maximum(rules.recorded(program.duration), least)
     kind = program.kind
     nodes[:, NODE.kind] = NodeKind.DELAY
     nodes[kind == _KIND["INVALID"], NODE.kind] = NodeKind.INSTANT
     if system.compute.replay_only:
         return
-    metadata = np.flatnonzero(kind == _KIND["METADATA"])
-    if metadata.size:
-        nodes[metadata, NODE.kind] = NodeKind.INSTANT
-        if system.compat:
-            _refuse(program, metadata[0], "a METADATA node stops ASTRA-sim")
+    rules.check(program, system)
+    nodes[kind == _KIND["METADATA"], NODE.kind] = NodeKind.INSTANT
     if system.compute.roofline:
         _set_roofline(program, system, nodes)
 
@@ -149,11 +144,6 @@ def _set_roofline(program: Program, system: System, nodes: Ints) -> None:
             "take recorded times instead: no roofline",
         )  # fmt: skip
     instant = size <= 0
-    if system.compat and ((flops == 0) & ~instant).any():
-        _refuse(
-            program, chosen[int(np.argmax((flops == 0) & ~instant))],
-            "num_ops of 0 takes 292 years in ASTRA-sim", "use the right rules: compat = ''",
-        )  # fmt: skip
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.minimum(compute.memory_bandwidth * (flops / size), compute.peak)
         seconds = np.where(flops > 0, flops / rate, size / compute.memory_bandwidth)
@@ -335,9 +325,7 @@ class _Groups:
             )  # fmt: skip
         if len(members) == num_ranks:
             return 0
-        ranks = np.array(members, dtype=np.int64)
-        if not system.compat:
-            ranks = in_order_of_grid(system.network, ranks)
+        ranks = rules_of(system).in_ring_order(system.network, np.array(members, dtype=np.int64))
         self.members.append(ranks)
         self._place.append({rank: place for place, rank in enumerate(ranks.tolist())})
         return len(self.members) - 1
@@ -387,17 +375,15 @@ def _simulated(program: Program, system: System, nodes: Ints, groups: _Groups) -
     chosen = np.flatnonzero((program.kind == _KIND["COMM_COLL"]) & replayed)
     if system.compute.replay_only:
         return chosen[:0]
-    if system.compat:  # which replays a broadcast
-        chosen = chosen[program.comm_type[chosen] != _COMM_TYPE["broadcast"]]
+    rules = rules_of(system)
+    replayed_types = [_COMM_TYPE[name] for name in rules.replayed]
+    chosen = chosen[~np.isin(program.comm_type[chosen], replayed_types)]
     if not chosen.size:
         return chosen
     _set_groups(program, system, nodes, groups, chosen)
-    if system.compat:
-        return chosen
-    # what nobody else takes part in, or nobody whose trace is here, as long as recorded
     sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
-    met: Bools = sizes[nodes[chosen, NODE.peer]] > 1
-    return np.asarray(chosen[met | (program.duration[chosen] <= 0)])
+    num_members = sizes[nodes[chosen, NODE.peer]]
+    return np.asarray(chosen[rules.are_simulated(num_members, program.duration[chosen])])
 
 
 def _shapes(
@@ -406,21 +392,20 @@ def _shapes(
 ) -> tuple[Ints, tuple[Recipe, ...]]:  # fmt: skip
     """Say how each kind is done: its type, bytes, dimensions, group and root; gives all recipes."""
     shapes = np.zeros((len(kinds), len(SHAPE)), dtype=np.int64)
+    rules = rules_of(system)
     recipes: dict[Recipe, int] = {}
     found: dict[tuple[int, ...], Recipe] = {}
     for k, (code, size, involved, group, root) in enumerate(kinds):
         comm_type = COMM_TYPES[code]
-        if comm_type not in (ASTRA_SIM_COLLECTIVES if system.compat else COLLECTIVES):
-            raise UsageError(
-                names[k], f"a collective of type {comm_type} is not simulated",
-                "ASTRA-sim stops there" if system.compat else "",
-            )  # fmt: skip
+        if comm_type not in rules.collectives:
+            what = f"a collective of type {comm_type} is not simulated"
+            raise UsageError(names[k], what, rules.remedy)
         key = code, involved, group, root
         if key not in found:  # whatever their sizes
             members = groups.members[group] if group else None
-            found[key] = recipe_of(system, comm_type, members, involved, root)
+            found[key] = rules.recipe_of(system, comm_type, members, involved, root)
         recipe = found[key]
-        count, chunk, rest = chunks_of(system, comm_type, size, groups.num_ranks, names[k])
+        count, chunk, rest = rules.chunks_of(system, comm_type, size, groups.num_ranks, names[k])
         if recipe.goes_both_ways:
             count, (chunk, rest) = 2 * count, divmod(count * chunk + rest, 2 * count)
         # with several under way at once, chunks of different sizes may pass each other
@@ -433,23 +418,12 @@ def _shapes(
 
 
 def _alike(system: System, groups: _Groups) -> Ints:
-    """Give for each group the first whose collectives are done as its own are.
-
-    It has as many members; and by the right rules, in whose recipes it counts where they stand,
-    they stand as far from each other in every dimension.
-    """
-    dimensions = system.network.dimensions
-    found: dict[bytes | int, int] = {}
+    """Give for each group the first whose collectives are done as its own are."""
+    rules = rules_of(system)
+    found: dict[Hashable, int] = {}
     of_group = [0]
     for number, members in enumerate(groups.members[1:], 1):
-        if system.compat:
-            of_group.append(found.setdefault(members.size, number))
-            continue
-        least, stride = 0, 1
-        for dimension, places in zip(dimensions, places_in(system.network, members), strict=True):
-            least += int(places.min()) * stride
-            stride *= dimension.size
-        of_group.append(found.setdefault((members - least).tobytes(), number))
+        of_group.append(found.setdefault(rules.standing(system.network, members), number))
     return np.array(of_group, dtype=np.int64)
 
 

@@ -18,6 +18,7 @@ from nadi.simulator.distinct_rows import number_rows
 from nadi.simulator.engine.codes import Comm, NodeKind, PhaseKind
 from nadi.simulator.engine.machine_state import HANDSHAKE, LINK, SHAPE, TURN
 from nadi.simulator.machine.system import System
+from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.simulation import Simulation
 
 __all__ = ["link_table"]
@@ -136,7 +137,12 @@ def _add_phase(simulation: Simulation, traffic: Traffic, use: _Use, count: int) 
     if phase.comm in ROOTED:  # lines that hold what the root has, or wants
         inner = use.root % phase.stride
     src, dst, num_bytes = messages_of(
-        phase, use.size, system.compat, clockwise=use.clockwise, turn=use.turn, root=root
+        phase,
+        use.size,
+        parts=rules_of(system).part_of,
+        clockwise=use.clockwise,
+        turn=use.turn,
+        root=root,
     )
     sent = [(src, dst, count * num_bytes)]
     if system.network.rendezvous:
@@ -166,14 +172,11 @@ def _first_of_lines(phase: Phase, num_members: int, inner: int) -> Ints:
 
 def _per_pair(phase: Phase, system: System) -> int:
     """Give how many messages a member sends to each that it sends to, in a phase."""
-    twice = 2 if phase.comm == Comm.ALL_REDUCE else 1
     if phase.algorithm == PhaseKind.TREE:
         return 1
-    if phase.algorithm != PhaseKind.RING:
-        return twice
-    steps = phase.size - 1
-    lessens = phase.comm != Comm.ALL_TO_ALL or not system.compat
-    return steps * twice if lessens else phase.size * steps // 2
+    if phase.algorithm == PhaseKind.RING:
+        return rules_of(system).num_ring_messages(phase)
+    return 2 if phase.comm == Comm.ALL_REDUCE else 1
 
 
 def _phases(simulation: Simulation, shape: int) -> tuple[Phase, ...]:
@@ -190,7 +193,7 @@ def _uses(simulation: Simulation) -> Counter[_Use]:
         phase.algorithm == PhaseKind.TREE for recipe in trail.recipes for phase in recipe.phases
     )
     found: Counter[_Use] = Counter()
-    if in_turn and system.compat:  # which way a chunk goes depends on those before it
+    if in_turn and rules_of(system).chunks_go_in_turn:
         for rank in np.unique(_first_members(simulation, node)).tolist():
             found.update(_uses_in_order(simulation, node[trail.rank[node] == rank], rank))
         return found
@@ -240,11 +243,11 @@ def _chunks(shape: Ints) -> list[tuple[int, int]]:
 
 def _sizes(simulation: Simulation, shape: int, size: int) -> list[int]:
     """Give the bytes of a chunk at the begin of each phase."""
-    sizes = []
+    sizes, rules = [], rules_of(simulation.system)
     for phase in _phases(simulation, shape):
         sizes.append(size)
         if phase.algorithm != PhaseKind.TREE and phase.comm in (Comm.REDUCE_SCATTER, Comm.SCATTER):
-            size = size // phase.size if simulation.system.compat else -(-size // phase.size)
+            size = rules.part_of(size, phase.size)
         elif phase.algorithm != PhaseKind.TREE and phase.comm in (Comm.ALL_GATHER, Comm.GATHER):
             size *= phase.size
     return sizes

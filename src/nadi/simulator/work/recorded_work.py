@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nadi.model.issues import IssueLog, summed_issues
 from nadi.model.schema import GIVEN_DEPS
 from nadi.model.trace import Job, Trace
-from nadi.simulator.machine.system import COLLECTIVES, System
+from nadi.simulator.machine.system import System
 
 if TYPE_CHECKING:
     from nadi.workload.played_nodes import PlayedRank
@@ -18,12 +18,13 @@ __all__ = ["nodes_of_job"]
 
 
 def nodes_of_job(
-    job: Job | Sequence[Trace], system: System
+    job: Job | Sequence[Trace], system: System, played: Collection[str]
 ) -> tuple[tuple[Trace, ...], tuple[PlayedRank, ...]]:
     """Give traces whose nodes can be simulated: a recording is turned into such, O(nodes log).
 
     Nodes of a Chakra trace are taken as they are. A recording becomes what ``nadi link --for
     astra-sim`` writes; for devices, with times in ns and with communication that goes on at once.
+    Its collectives of the types ``played`` stay what they are.
     What was met on the way, and changed, is among the issues of the first trace.
 
     Returns
@@ -49,13 +50,13 @@ def nodes_of_job(
 
     linked = job if isinstance(job, Job) else link_job(traces)
     log = IssueLog()
-    played, _ = played_traces(
+    ranks_played, _ = played_traces(
         linked,
         log,
         at_once=system.slots == "device",
-        played=() if system.compat else COLLECTIVES,
+        played=played,
     )
-    ranks = tuple(played)
+    ranks = tuple(ranks_played)
     first, *others = (rank.trace for rank in ranks)
     issues = summed_issues([*(trace.issues for trace in linked.traces), linked.issues, log.table()])
     return (replace(first, issues=issues), *others), ranks

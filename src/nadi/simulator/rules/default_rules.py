@@ -1,0 +1,118 @@
+"""The rules by which a system is simulated, as far as others may differ: Nadi's own."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from nadi.model.arrays import Bools, Ints
+from nadi.simulator.collectives.grids import in_order_of_grid, places_in
+from nadi.simulator.collectives.phase_messages import part_of
+from nadi.simulator.collectives.phases import Phase, Recipe
+from nadi.simulator.collectives.recipes import chunks_of, recipe_of
+from nadi.simulator.engine.codes import Comm
+from nadi.simulator.engine.machine_state import NUM_SLOTS, WORLD
+from nadi.simulator.machine.system import COLLECTIVES, Network, System
+from nadi.simulator.work.program import Program
+
+__all__ = ["DefaultRules"]
+
+
+class DefaultRules:
+    """What a job and a system mean.
+
+    Attributes
+    ----------
+    collectives
+        The types of collectives that are simulated.
+    replayed
+        Of all types, those that take their recorded time.
+    played
+        Of all types, those that a recording's collectives stay when they are played.
+    remedy
+        What is told of a type that neither holds.
+    chunks_go_in_turn
+        Whether a chunk's way round a ring, or its tree, depends on the chunks before it; else it
+        depends on its own number.
+    """
+
+    collectives: tuple[str, ...] = COLLECTIVES
+    replayed: tuple[str, ...] = ()
+    played: tuple[str, ...] = COLLECTIVES
+    remedy = ""
+    chunks_go_in_turn = False
+
+    def recipe_of(
+        self, system: System, comm_type: str, members: Ints | None = None, involved: int = -1,
+        root: int = 0,
+    ) -> Recipe:  # fmt: skip
+        """Choose the phases of a collective (:func:`~nadi.simulator.collectives.recipes`)."""
+        return recipe_of(system, comm_type, members, involved, root)
+
+    def chunks_of(
+        self, system: System, comm_type: str, size: int, num_ranks: int, where: str
+    ) -> tuple[int, int, int]:
+        """Cut a collective into chunks: how many, the bytes of each, and how many have one more."""
+        return chunks_of(system.collectives, size)
+
+    def part_of(self, size: int, n: int) -> int:
+        """Give the n-th part of a number of bytes."""
+        return part_of(size, n)
+
+    def num_ring_messages(self, phase: Phase) -> int:
+        """Count the messages that a member of a ring sends in a phase."""
+        return (phase.size - 1) * (2 if phase.comm == Comm.ALL_REDUCE else 1)
+
+    def members_are_alike(self, system: System, comm_types: tuple[str, ...]) -> bool:
+        """Tell whether all members of such collectives do the same: not where they follow steps."""
+        recipes = [recipe_of(system, name) for name in comm_types if name in COLLECTIVES]
+        return not any(phase.steps for recipe in recipes for phase in recipe.phases)
+
+    def looked_at(self, comm_types: list[str]) -> tuple[str, ...]:
+        """Choose the types of collectives whose algorithms say whether all ranks are alike."""
+        return tuple(comm_types)
+
+    def in_ring_order(self, network: Network, ranks: Ints) -> Ints:
+        """Put the members of a group in the order in which they work."""
+        return in_order_of_grid(network, ranks)
+
+    def standing(self, network: Network, members: Ints) -> Hashable:
+        """Give what is equal for groups whose collectives are done alike.
+
+        They stand as far from each other in every dimension.
+        """
+        least, stride = 0, 1
+        for dimension, places in zip(network.dimensions, places_in(network, members), strict=True):
+            least += int(places.min()) * stride
+            stride *= dimension.size
+        return (members - least).tobytes()
+
+    def are_simulated(self, num_members: Ints, duration: Ints) -> Bools:
+        """Choose the collectives that do not take their recorded time.
+
+        What nobody else takes part in, or nobody whose trace is here, is as long as recorded.
+        """
+        return np.asarray((num_members > 1) | (duration <= 0))
+
+    def recorded(self, duration: Ints) -> Ints:
+        """Give how long what is replayed takes, in ns."""
+        return duration
+
+    def check(self, program: Program, system: System) -> None:
+        """Raise InputError if the job has a node that cannot be simulated."""
+
+    def stand_in(self, comm_type: str) -> str:
+        """Say what is simulated in the place of a type of collective; empty if that is itself."""
+        return ""
+
+    def in_place_of(self, comm_type: str, size: int, num_members: int) -> tuple[str, int]:
+        """Give the type and bytes of what is simulated in the place of a collective."""
+        return comm_type, size
+
+    def set_world(self, world: Ints, system: System, of_slots: Ints, *, gather: bool) -> None:
+        """Set the columns of WORLD that depend on rules; ``of_slots`` are those of collectives."""
+        world[WORLD.start] = system.collectives.start_time
+        world[WORLD.ordered] = int(not gather)
+        several = of_slots.size and (of_slots != of_slots[0]).any()
+        world[WORLD.sets] = NUM_SLOTS if several and not gather else 1
