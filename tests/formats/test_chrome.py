@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 import nadi
+from nadi.formats.kineto import kineto_encode
 from nadi.formats.timeline import chrome
 from nadi.model.attributes import AttributeBuilder
 from nadi.model.issues import IssueLog
@@ -47,7 +48,7 @@ TIME_KEYS = ("ts", "dur")
 def write(trace: nadi.Trace, path: Path) -> dict[str, int]:
     """Write a trace; gives the issues met."""
     log = IssueLog()
-    path.write_bytes(b"".join(chrome.encode(trace, log)))
+    path.write_bytes(b"".join(kineto_encode.encode(trace, log)))
     return dict(log.table().select("code", "count").iter_rows())
 
 
@@ -297,10 +298,10 @@ def test_pieces_are_written_in_any_number(
     content = gzip.decompress((shared_traces / "gpu_hta/cuda_event_sync.json.gz").read_bytes())
     trace = nadi.read(shared_traces / "gpu_hta/cuda_event_sync.json.gz")
     trace = with_recorded(without_attributes(trace), content)
-    whole = b"".join(chrome.encode(trace, IssueLog()))
+    whole = b"".join(kineto_encode.encode(trace, IssueLog()))
     for size in (1, 2000):
         monkeypatch.setattr(chrome, "_BYTES_AT_ONCE", size)
-        pieces = list(chrome.encode(trace, IssueLog()))
+        pieces = list(kineto_encode.encode(trace, IssueLog()))
         assert len(pieces) > 9
         assert b"".join(pieces) == whole
 

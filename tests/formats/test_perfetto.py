@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import nadi
-from nadi.formats.timeline import perfetto, perfetto_packets
+from nadi.formats.timeline import perfetto_packets, trace_timeline
 from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance
 from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
@@ -30,7 +30,7 @@ COLUMNS = {
 
 def write(trace: nadi.Trace) -> tuple[Timeline, dict[str, int]]:
     log = IssueLog()
-    timeline = load(b"".join(perfetto.encode(trace, log)))
+    timeline = load(b"".join(trace_timeline.encode(trace, log)))
     return timeline, dict(log.table().select("code", "count").iter_rows())
 
 
@@ -208,7 +208,7 @@ def test_both_clocks_show_the_same_and_times_are_exact() -> None:
 
 def test_files_of_several_ranks_make_one_file(demo_run: nadi.pipeline.Run) -> None:
     traces = demo_run.job.traces
-    files = [b"".join(perfetto.encode(trace, IssueLog())) for trace in traces]
+    files = [b"".join(trace_timeline.encode(trace, IssueLog())) for trace in traces]
     packets = parse(b"".join(files))
     uuids = [p.track_descriptor.uuid for p in packets if p.HasField("track_descriptor")]
     assert len(set(uuids)) == len(uuids)
@@ -252,6 +252,6 @@ def test_pieces_are_written_in_any_number(
     demo_run: nadi.pipeline.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = replace(demo_run.job.traces[0])
-    whole = b"".join(perfetto.encode(trace, IssueLog()))
+    whole = b"".join(trace_timeline.encode(trace, IssueLog()))
     monkeypatch.setattr(perfetto_packets, "_PACKETS_AT_ONCE", 77)
-    assert b"".join(perfetto.encode(trace, IssueLog())) == whole
+    assert b"".join(trace_timeline.encode(trace, IssueLog())) == whole

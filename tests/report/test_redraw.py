@@ -192,9 +192,9 @@ def check_redraw(answer: nadi.whatif.WhatIf, folder: Path) -> dict[str, Drawing]
         check_drawing(drawing, answer)
         vanished = 2 * answer.graph.num_ops - sum(not s.longest for s in drawing.slices)
         assert issues.get("timeline.no-time", 0) == vanished
-        assert issues.keys() <= {"timeline.no-time", "timeline.arrow"}
+        assert issues.keys() <= {"timeline.no-time", "perfetto.arrow"}
         drawing.arrows.sort()
-        if "timeline.arrow" not in issues:
+        if "perfetto.arrow" not in issues:
             assert drawing.arrows == drawings["drawing.json"].arrows
     one, other = drawings.values()
     assert one.title == other.title
@@ -265,7 +265,7 @@ def test_without_changes_the_job_is_drawn_once(demo_run: nadi.pipeline.Run, tmp_
     for name, read in READERS.items():
         issues = nadi.redraw(answer, tmp_path / name)
         drawing = read(tmp_path / name)
-        assert issues.is_empty() or issues["code"].to_list() == ["timeline.arrow"]
+        assert issues.is_empty() or issues["code"].to_list() == ["perfetto.arrow"]
         assert drawing.processes == [f"rank {rank}" for rank in range(4)]
         check_part(drawing, demo_run.replay, demo_run.path, "")
 

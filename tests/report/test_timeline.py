@@ -114,7 +114,7 @@ def test_a_file_appears_only_when_it_is_complete(
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("nadi.formats.timeline.chrome_timeline._ends", fail)
+    monkeypatch.setattr("nadi.formats.timeline.chrome._ends", fail)
     with pytest.raises(MemoryError):
         nadi.report.write_timeline(path, demo_run.replay, demo_run.path)
     assert path.read_bytes() == b"older"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -20,23 +19,14 @@ from nadi.feed.node_table import (
 from nadi.formats.chakra.attribute_message_kernels import CUT, PROBLEMS
 from nadi.formats.chakra.et_decode import attributes_of
 from nadi.formats.chakra.et_decode_kernels import find_messages
-from nadi.formats.chakra.et_encode import encode
 from nadi.formats.chakra.et_nodes import DecodedNodes, NodeReader, WantedAttributes
-from nadi.formats.files import read_pieces
-from nadi.formats.location import locate
-from nadi.formats.trace_files import read, sniff
 from nadi.model.arrays import Bytes, Ints
 from nadi.model.attributes import Attributes
-from nadi.model.issues import IssueLog
 from nadi.model.protobuf_values import SCALAR_TYPES
 from nadi.model.schema import ATTRIBUTE_TYPES
-from nadi.model.trace import Trace
 
-__all__ = ["NodeStream", "open_stream"]
+__all__ = ["NodeStream"]
 
-# of a file at a time: about the bytes of a window, so that it need not be put together
-_LEAST_PIECE, _LARGEST_PIECE = 1 << 22, 1 << 26
-_BYTES_PER_NODE = 64
 _LARGEST_MESSAGE = 1 << 31  # protobuf allows no more
 _WANTED = WantedAttributes(numbers=NUMBERS, texts=TEXTS)
 _NUMBER_TYPES = [
@@ -54,7 +44,7 @@ class NodeStream:
     name
         What errors call it.
     pieces
-        Its bytes: the metadata, and the nodes.
+        Its bytes: the metadata, and the nodes; :mod:`nadi.formats.chakra.et_pieces` has both.
     with_control
         Whether nodes wait for their control dependencies too.
     """
@@ -239,31 +229,6 @@ class NodeStream:
             raise FormatError(
                 self.name, f"{told} names its dependency on node {number} twice", _REMEDY
             )
-
-
-def open_stream(source: Path | str | Trace, window: int, *, with_control: bool) -> NodeStream:
-    """Begin to read a file or address, plain or gzip, of any format that Nadi reads; or a trace.
-
-    Only an .et is read piece by piece, each about as large as a window of so many nodes. A trace
-    is written as one, a piece at a time.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, or it is of no known format.
-    """
-    if isinstance(source, Trace):
-        files = source.provenance.sources
-        name = files[0].path if files else "the trace"
-        return NodeStream(name, encode(source, IssueLog()), with_control=with_control)
-    path = locate(source)
-    found = sniff(path)
-    if found is not None and found.name == "chakra":
-        piece = min(max(window * _BYTES_PER_NODE, _LEAST_PIECE), _LARGEST_PIECE)
-        return NodeStream(str(path), read_pieces(path, piece), with_control=with_control)
-    # of another format, or of none: then this says so
-    pieces = encode(read(path), IssueLog())
-    return NodeStream(str(path), pieces, with_control=with_control)
 
 
 def _end_of_message(content: Bytes) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from nadi.errors import FormatError, UsageError
-from nadi.feed.et_stream import NodeStream, open_stream
+from nadi.feed.et_stream import NodeStream
 from nadi.feed.feeder_kernels import (
     FREED,
     ISSUED,
@@ -26,6 +26,7 @@ from nadi.feed.node_batch import NodeBatch
 from nadi.feed.node_table import empty_table, joined
 from nadi.feed.read_window import WindowReader
 from nadi.feed.waiting_cycles import cycle_among
+from nadi.formats.chakra.et_pieces import open_pieces
 from nadi.model.trace import Trace
 
 __all__ = ["ETFeeder"]
@@ -86,7 +87,8 @@ class ETFeeder:
         self._window = window_size
         self._with_control = ctrl_deps
         self._ready = ReadyNodes(policy)
-        self._reader = WindowReader(open_stream(path_or_trace, window_size, with_control=ctrl_deps))
+        pieces = open_pieces(path_or_trace, window_size)
+        self._reader = WindowReader(NodeStream(*pieces, with_control=ctrl_deps))
         self._in_flight: dict[int, ETFeederNode] = {}
         self._num_running = 0  # issued and not ended
         self._num_held = 0  # read and not removed

@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 from isal import igzip, isal_zlib
@@ -28,12 +28,16 @@ from nadi.formats.location import is_local
 from nadi.model.arrays import Bytes
 from nadi.model.provenance import Source
 
+if TYPE_CHECKING:
+    import polars as pl
+
 __all__ = [
     "BYTE_ORDER_MARK",
     "RawFile",
     "check_regular",
     "check_writable",
     "garbage_collection_paused",
+    "line_pieces",
     "read_file",
     "read_head",
     "read_pieces",
@@ -48,6 +52,7 @@ HEAD_SIZE = 1 << 16
 _MAX_RATIO = 200  # of content to gzip; traces have 20 to 40
 _LIKELY_RATIO = 30
 _WORTH_SPLITTING = 1 << 24  # reading it with two threads
+_LINES_AT_ONCE = 100_000
 _PIECE = 1 << 20  # of content at a time: one that stays in the processor's cache
 _SMALLEST_LIMIT = 1 << 28
 _LEVEL = 1  # of isal: three times as fast as the next, and a tenth larger
@@ -384,3 +389,10 @@ def _broken_gzip(path: Path, error: Exception) -> FormatError:
         f"gzip data is truncated or corrupt ({error})",
         "copy or record the file again",
     )
+
+
+def line_pieces(lines: pl.Series) -> Iterator[bytes]:
+    """Give lines of text, each with its line end, as bytes of many lines at a time."""
+    for start in range(0, len(lines), _LINES_AT_ONCE):
+        text = lines.slice(start, _LINES_AT_ONCE).str.join("\n").item()
+        yield f"{text}\n".encode()

@@ -1,4 +1,26 @@
-"""Every format that Nadi reads or writes: its name, its suffixes, and which module knows it."""
+"""Every format that Nadi reads or writes: its name, its suffixes, and which module knows it.
+
+A new format is one file in this package and one line in :data:`FORMATS`:
+
+1. Write ``my_format.py``, or ``my_format/`` if it takes several files, with kernels beside what
+   calls them (``my_format_kernels.py``).
+
+   - To read it: ``decode(raw: RawFile) -> Trace``. ``raw.content`` has the bytes, already
+     decompressed. Build the tables by ``NODES.build`` and ``DEPS.build``, which fill in what the
+     format does not say. Keep what has no column as an attribute, note what is lost or odd in an
+     ``IssueLog``, and raise ``FormatError`` with the place in the file. Nothing is dropped
+     silently.
+   - To write it: ``encode(trace: Trace, log: IssueLog) -> Iterator[bytes]``, piece by piece. The
+     log is told what the format has no place for. Whoever calls it writes all of a file or none,
+     and compresses it. For a viewer's format make a ``timeline.Timeline`` of the trace and write
+     that; for a drawing of the graph, ``drawing.encode_graph`` needs the texts only.
+
+2. Add its line here, with what tells it from others: ``keys`` of JSON, or ``looks_like``.
+
+Then ``nadi.read``, ``nadi.write``, ``nadi convert``, folders of files and the documentation know
+it. Add a test that what is written reads as the same trace (``tests/formats``), and its name to
+``tests/fuzz``. ``astra_text.py`` (reading) and ``drawing/graphml.py`` (writing) are short examples.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +49,11 @@ class Format:
         The first is given to new files; ``.gz`` may follow each.
     decoder, encoder
         Module and function in :mod:`nadi.formats`; empty if it is not read, or not written.
+    keys
+        Of JSON, what tells it: it is this format if the object has all keys of one of these sets.
+    looks_like
+        A function that tells it from the first bytes of a file, where keys do not. Of formats
+        whose first suffix ends in .json it is asked of JSON only, of others never.
     """
 
     name: str
@@ -34,6 +61,20 @@ class Format:
     suffixes: tuple[str, ...]
     decoder: str = ""
     encoder: str = ""
+    keys: tuple[frozenset[str], ...] = ()
+    looks_like: str = ""
+
+    def fits(self, head: bytes, keys: frozenset[str] | None) -> bool:
+        """Tell whether a file may be of this format.
+
+        ``head`` are its first bytes, ``keys`` those of its object, or None if it is no JSON.
+        """
+        if keys is not None and any(needed <= keys for needed in self.keys):
+            return True
+        is_json = self.suffixes[0].endswith(".json")
+        if not self.looks_like or is_json != (keys is not None):
+            return False
+        return bool(_function(self.looks_like)(head))
 
     def decode(self, *arguments: Any) -> Any:
         """Call the decoder; imports what only this format needs."""
@@ -51,19 +92,23 @@ def _function(place: str) -> Callable[..., Any]:
 
 
 FORMATS = (
-    Format("nadi", "Nadi's own file", (".nadi",), "native.read", "native.encode"),
+    Format("nadi", "Nadi's own file", (".nadi",), "native.read", "native.encode",
+           looks_like="native.looks_like"),
     Format("chakra", "Chakra execution trace", (".et",), "chakra.et_decode.decode",
-           "chakra.et_encode.encode"),
+           "chakra.et_encode.encode", looks_like="chakra.et_decode.looks_like"),
     Format("chakra-json", "Chakra trace as JSON", (".json",), "chakra.chakra_json.decode",
-           "chakra.chakra_json.encode"),
+           "chakra.chakra_json.encode", looks_like="chakra.chakra_json.looks_like"),
     Format("linked-json", "host trace with device work, as chakra_trace_link writes it",
            (".linked.json",), "", "pytorch.linked_json.encode"),
-    Format("pytorch", "PyTorch execution trace", (".json",), "pytorch.execution_trace.decode"),
     Format("kineto", "Kineto trace", (".trace.json", ".chrome.json"), "kineto.kineto_trace.decode",
-           "timeline.chrome.encode"),
-    Format("astra-text", "ASTRA-sim text workload", (".txt",), "astra_text.decode"),
+           "kineto.kineto_encode.encode",
+           keys=(frozenset(("schemaVersion",)), frozenset(("traceEvents",)))),
+    Format("pytorch", "PyTorch execution trace", (".json",), "pytorch.execution_trace.decode",
+           keys=(frozenset(("schema", "nodes")),)),
+    Format("astra-text", "ASTRA-sim text workload", (".txt",), "astra_text.decode",
+           looks_like="astra_text.looks_like"),
     Format("perfetto", "Perfetto trace", (".pftrace", ".perfetto-trace"), "",
-           "timeline.perfetto.encode"),
+           "timeline.trace_timeline.encode"),
     Format("graphml", "GraphML", (".graphml",), "", "drawing.graphml.encode"),
     Format("dot", "Graphviz text", (".dot", ".gv"), "", "drawing.graphviz.encode"),
     Format("svg", "drawing of the graph", (".svg",), "", "drawing.graphviz.encode_svg"),

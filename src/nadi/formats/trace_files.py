@@ -27,6 +27,7 @@ _COMPRESSED = ".gz"
 _TOGETHER = 128  # files; more take room and are no faster
 _SMALL = 1 << 20  # bytes
 _REMEMBERED = 32  # files: their first bytes take 64 KiB each
+_SUREST_FIRST = sorted(FORMATS, key=lambda one: not one.keys)  # keys tell more than first bytes
 
 
 def sniff(path: Path | str) -> Format | None:
@@ -50,29 +51,21 @@ def sniff(path: Path | str) -> Format | None:
     return format_named(name) if name else None
 
 
+@lru_cache(_REMEMBERED)
 def _by_content(head: bytes) -> str:
-    from nadi.formats import native
-    from nadi.formats.chakra import et_decode as chakra_decode
+    """Name the format of a file by its first bytes; empty if it is of none that is read.
 
+    A file is looked at when it is found, when it is sorted and when it is read.
+    """
     head = head.removeprefix(container.BYTE_ORDER_MARK)
-    if native.looks_like(head):
-        return "nadi"
-    if head.lstrip()[:1] in (b"{", b"["):
-        return _by_keys(head)
-    if chakra_decode.looks_like(head):
-        return "chakra"
-    from nadi.formats import astra_text
-
-    return "astra-text" if astra_text.looks_like(head) else ""
+    keys = _top_level_keys(head) if head.lstrip()[:1] in (b"{", b"[") else None
+    if keys is not None and _OWN_TIMELINE in keys:
+        return ""  # one that Nadi wrote: it is a result, not a recording
+    return next((one.name for one in _SUREST_FIRST if one.fits(head, keys)), "")
 
 
-@lru_cache(
-    _REMEMBERED
-)  # a file is looked at when it is found, when it is sorted and when it is read
-def _by_keys(head: bytes) -> str:
-    """Tell formats of JSON apart by the keys of the object, as far as the bytes show them."""
-    from nadi.formats.chakra import chakra_json
-
+def _top_level_keys(head: bytes) -> frozenset[str]:
+    """Give the keys of a JSON object, as far as the bytes show them."""
     keys = set()
     depth = 0
     for token in _TOKEN.finditer(head):
@@ -83,13 +76,7 @@ def _by_keys(head: bytes) -> str:
             depth -= 1
         elif depth == 1 and token["colon"]:
             keys.add(token["text"].decode(errors="replace"))
-    if _OWN_TIMELINE in keys:  # one that Nadi wrote; it is a result, not a recording
-        return ""
-    if "schemaVersion" in keys or "traceEvents" in keys:
-        return "kineto"
-    if {"schema", "nodes"} <= keys:
-        return "pytorch"
-    return "chakra-json" if chakra_json.looks_like(head) else ""
+    return frozenset(keys)
 
 
 def read(path: Path | str) -> Trace:

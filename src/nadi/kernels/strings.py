@@ -10,6 +10,7 @@ from nadi.kernels.jit import called, inner, kernel
 from nadi.kernels.json_tokens import (
     load_word,
     next_member,
+    skip_value,
     string_end,
     unescape,
     value_after_key,
@@ -23,6 +24,7 @@ __all__ = [
     "number_of_text",
     "put_into_slots",
     "read_member",
+    "skip_string_or_value",
     "word_of_string",
 ]
 
@@ -31,9 +33,9 @@ _SHIFT = np.uint64(29)
 _ONE = np.uint64(1)
 _MASK = 2**64 - 1
 _LONGEST_WORD = 24
-_QUOTE = ord('"')
+_QUOTE, _OPEN = ord('"'), ord("{")
 
-END = -2  # the code of the closing brace after the last member
+END = -2  # the code of the end of an object after its last member
 
 
 def make_words(codes: Mapping[str, int]) -> np.ndarray:
@@ -122,32 +124,59 @@ def word_of_string(
 
 @called
 def read_member(
-    text: np.ndarray, at: int, is_first: bool, words: np.ndarray, scratch: np.ndarray
+    text: np.ndarray, at: int, words: np.ndarray, scratch: np.ndarray
 ) -> tuple[int, int, int, int]:
-    """Read an object's next key.
+    """Read an object's next key: what every loop over the members of an object begins with.
+
+    A loop reads a member, returns at ``END``, and goes on from where the value ends. A failure
+    ends it too, whether it is met here or is what reading the value gave.
 
     Parameters
     ----------
-    text, at, is_first
-        As for :func:`nadi.kernels.json_tokens.next_member`.
+    text
+        uint8, shape (bytes,).
+    at
+        After the opening brace, or after the value of the member before; or a failure.
     words, scratch
         As for :func:`word_of_string`.
 
     Returns
     -------
-    tuple
-        The byte of its value or of the closing brace, or a failure; the key's code, -1 if
-        it is not among the words, ``END`` if there is none; where it begins and ends.
+    at
+        The byte of the value; or of ``END`` the byte after the closing brace, or a failure.
+    key
+        The key's code, -1 if it is not among the words, ``END`` if the object ends here.
+    key_at, key_end
+        Where the key begins and ends.
     """
-    at = next_member(text, at, is_first)
+    if at >= 0:
+        at = next_member(text, at, text[at - 1] == _OPEN)  # no value ends in a brace that opens
     if at < 0 or text[at] != _QUOTE:
-        return at, END, at, at
+        return at + 1 if at >= 0 else at, END, at, at
     key_at = at + 1
     end = string_end(text, key_at)
     if end < 0:
         return end, END, at, at
     key = word_of_string(text, key_at, end, words, scratch)
-    return value_after_key(text, (end >> 1) + 1), key, key_at, end >> 1
+    at = value_after_key(text, (end >> 1) + 1)
+    return at, key if at >= 0 else np.int64(END), key_at, end >> 1
+
+
+@called
+def skip_string_or_value(text: np.ndarray, at: int, stack: np.ndarray) -> tuple[int, int]:
+    """Skip any value.
+
+    Returns
+    -------
+    at, end
+        The byte after it, or a failure; of a string where it ends as
+        :func:`nadi.kernels.json_tokens.string_end` gives it, of others the byte after it.
+    """
+    if text[at] != _QUOTE:
+        at = skip_value(text, at, stack)
+        return at, at
+    end = string_end(text, at + 1)
+    return end if end < 0 else (end >> 1) + 1, end
 
 
 @inner

@@ -13,6 +13,7 @@ from nadi.errors import UsageError
 from nadi.formats.files import check_writable
 from nadi.formats.location import check_target, is_local, locate
 from nadi.formats.timeline.timeline_values import (
+    CRITICAL,
     PATH_CATEGORY,
     Timeline,
     check_suffix,
@@ -181,13 +182,19 @@ def draw_timeline(parts: Sequence[TimelinePart], title: str, log: IssueLog) -> T
             slices.append(_path_slices(part.path, of_part))
             arrows.append(_arrows(part, operations, number))
     tail, head = np.concatenate(arrows, axis=1)
+    drawn = pl.concat(slices)
+    # Perfetto takes track N of process N, and track 0 of any, for the main thread of a process
+    first = 1 + max(processes["number"].to_list())
     return Timeline(
         title,
         processes.select("number", "title"),
-        tracks.select("process", title="resource"),
-        pl.concat(slices),
-        tail,
-        head,
+        tracks.select(
+            "process", title="resource", number=first + pl.int_range(pl.len()).over("process")
+        ),
+        drawn.select("track", "category", "name", "start", "end"),
+        {"node": drawn["node"], CRITICAL: drawn["critical"], "longest operation": drawn["longest"]},
+        2 * tail,
+        2 * head,
     )
 
 
@@ -307,7 +314,14 @@ def _tracks(
 
 def _slices(operations: pl.DataFrame) -> pl.DataFrame:
     return operations.select(
-        "track", "category", "name", "start", "end", "node", "critical", longest=pl.lit("")
+        "track",
+        "category",
+        "name",
+        "start",
+        "end",
+        "node",
+        "critical",
+        longest=pl.lit(None, dtype=pl.String),
     )
 
 

@@ -17,7 +17,7 @@ from nadi.formats.chakra.attribute_message_kernels import ROLES
 from nadi.formats.chakra.chakra_attributes import with_chakra_attributes
 from nadi.formats.chakra.et_encode import given_ids, start_and_duration, version_of
 from nadi.formats.chakra.json_messages import camel_case
-from nadi.formats.drawing.dependency_graph import pieces
+from nadi.formats.files import line_pieces
 from nadi.formats.json_columns import (
     float_text,
     joined,
@@ -78,7 +78,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     yield f'{{"globalMetadata": {metadata}, "nodes": [\n'.encode()
     lines = _node_lines(trace, given[1:], kinds, from_chakra=from_chakra)
     comma = pl.when(pl.int_range(pl.len()) < pl.len() - 1).then(pl.lit(",")).otherwise(pl.lit(""))
-    yield from pieces(lines.to_frame("line").select(pl.col("line") + comma).to_series())
+    yield from line_pieces(lines.to_frame("line").select(pl.col("line") + comma).to_series())
     yield b"]}\n"
 
 

@@ -120,13 +120,7 @@ def decode(raw: RawFile) -> Trace:
     return trace_of(raw, raw.content, "Chakra ET", Attributes.empty(), IssueLog())
 
 
-def trace_of(
-    raw: RawFile,
-    content: Bytes,
-    form: str,
-    beside: Attributes,
-    log: IssueLog,
-) -> Trace:
+def trace_of(raw: RawFile, content: Bytes, form: str, beside: Attributes, log: IssueLog) -> Trace:
     """Make a trace of the messages of an .et, whichever form the file has that held them.
 
     Parameters
@@ -143,15 +137,7 @@ def trace_of(
         Gets what was met.
     """
     decoded = decode_messages(raw.name, content, WANTED)
-    log.add(
-        "chakra.unknown-field", "warning", decoded.total("unknown_inside"),
-        "fields of attributes and operands that this version of the format does not have",
-        "they are left out",
-    )  # fmt: skip
-    log.add(
-        "chakra.unknown-field", "info", decoded.total("unknown"),
-        "fields of nodes that this version of the format does not have: kept as they are",
-    )  # fmt: skip
+    _note_unknown_fields(decoded, log)
     rows = NodeRows(decoded.column("id"))
     if rows.repeated >= 0:
         raise FormatError(
@@ -187,6 +173,18 @@ def trace_of(
             lambda: all_attributes(content, rows.ids.size, at_most, (others, beside))
         ),
     )
+
+
+def _note_unknown_fields(decoded: DecodedNodes, log: IssueLog) -> None:
+    log.add(
+        "chakra.unknown-field", "warning", decoded.total("unknown_inside"),
+        "fields of attributes and operands that this version of the format does not have",
+        "they are left out",
+    )  # fmt: skip
+    log.add(
+        "chakra.unknown-field", "info", decoded.total("unknown"),
+        "fields of nodes that this version of the format does not have: kept as they are",
+    )  # fmt: skip
 
 
 def all_attributes(

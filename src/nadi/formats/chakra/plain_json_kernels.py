@@ -38,6 +38,8 @@ _UNUSUAL, _FULL = 16, 17
 # places in the state that goes in and out: bytes and nodes written
 STATE = {"size": 0, "nodes": 1}
 _SIZE, _NODES = range(2)
+# of the fields of an object: which were seen, the last, and whether their codes ascend
+_SEEN, _LAST, _ASCENDS = range(3)
 
 _ID, _NAME, _KIND, _CTRL, _DATA, _START, _DURATION, _INPUTS, _OUTPUTS, _ATTRIBUTES = range(1, 11)
 _NUM_CODES = 32
@@ -83,8 +85,9 @@ class _Work(NamedTuple):
     out: np.ndarray
     state: np.ndarray
     # of the fields of a node, then of what is in it, where each begins and ends in ``out``, by
-    # its code
+    # its code; and of those which were seen (a bit each), the last, and whether they ascend
     spans: np.ndarray
+    fields: np.ndarray
     scratch: np.ndarray
 
 
@@ -126,6 +129,7 @@ def write_nodes(
         borrowed(out),
         borrowed(state),
         np.empty((2, 2 * _NUM_CODES), dtype=np.int64),
+        np.empty((2, 3), dtype=np.int64),
         np.empty(_LONGEST_KEY, dtype=np.uint8),
     )  # fmt: skip
     while True:
@@ -195,41 +199,67 @@ def _put_node(text: np.ndarray, at: int, work: _Work) -> int:
     reserved = 2  # for a length from 128 to 16,383
     work.state[_SIZE] += reserved
     begin = work.state[_SIZE]
-    seen, last, is_sorted = int64(0), int64(0), True
-    at += 1
+    at = _begin_fields(at, 0, work)
     while True:
-        at, code, key_at, key_end = read_member(text, at, last == 0, work.words.node, work.scratch)
-        if at < 0:
-            return at
+        at, code, key_at, key_end = _next_field(text, at, 0, _NUM_CODES, work.words.node, work)
         if code == END:
-            break
-        if code < 0 or (seen >> code) & 1 != 0:
-            return fail(_UNUSUAL, at)
-        seen |= int64(1) << code
-        is_sorted = is_sorted and code > last
-        last = code
-        work.spans[0, 2 * code] = work.state[_SIZE]
+            return _end_fields(at, begin, reserved, 0, work)
         if code < FIRST_OF_FEEDER:
             at = _put_field(text, at, code, work)
         else:
             at = _put_feeder_attribute(text, at, code - FIRST_OF_FEEDER, key_at, key_end, work)
-        if at < 0:
-            return at
-        work.spans[0, 2 * code + 1] = work.state[_SIZE]
-    if not is_sorted and not _sort_fields(work, begin, 0, seen):
-        return fail(_FULL, at)
-    _end(work, begin, reserved)
+
+
+@inner
+def _begin_fields(at: int, depth: int, work: _Work) -> int:
+    """Begin with the fields of an object at its opening brace; gives the byte after it."""
+    work.fields[depth, _SEEN] = work.fields[depth, _LAST] = 0
+    work.fields[depth, _ASCENDS] = 1
     return at + 1
 
 
+@inner
+def _next_field(
+    text: np.ndarray, at: int, depth: int, most: int, words: np.ndarray, work: _Work
+) -> tuple[int, int, int, int]:
+    """Note where the field before ends, and read the key of the next one, as ``read_member``.
+
+    Each may stand once, and of those from ``most`` on only one.
+    """
+    at, field, key_at, key_end = read_member(text, at, words, work.scratch)
+    last = work.fields[depth, _LAST]
+    work.spans[depth, 2 * last + 1] = work.state[_SIZE]
+    if field == END:
+        return at, END, key_at, key_end
+    code, seen = min(field, most), work.fields[depth, _SEEN]
+    if code < 0 or (seen >> code) & 1 != 0:
+        return fail(_UNUSUAL, at), END, key_at, key_end
+    work.fields[depth, _SEEN] = seen | int64(1) << code
+    work.fields[depth, _ASCENDS] &= code > last
+    work.fields[depth, _LAST] = code
+    work.spans[depth, 2 * code] = work.state[_SIZE]
+    return at, field, key_at, key_end
+
+
+@inner
+def _end_fields(at: int, begin: int, reserved: int, depth: int, work: _Work) -> int:
+    """Put the fields of an object in order, and its length before them."""
+    if at < 0:
+        return at
+    if work.fields[depth, _ASCENDS] == 0 and not _sort_fields(work, begin, depth):
+        return fail(_FULL, at)
+    _end(work, begin, reserved)
+    return at
+
+
 @called
-def _sort_fields(work: _Work, begin: int, depth: int, seen: int) -> bool:
+def _sort_fields(work: _Work, begin: int, depth: int) -> bool:
     """Put fields in the order of their codes, if there is room to do so."""
     out = work.out
     end = work.state[_SIZE]
     if _is_full(work, end - begin):
         return False
-    to = end
+    to, seen = end, work.fields[depth, _SEEN]
     for code in range(_NUM_CODES):
         if (seen >> code) & 1 != 0:
             for at in range(work.spans[depth, 2 * code], work.spans[depth, 2 * code + 1]):
@@ -364,28 +394,12 @@ def _put_operands(text: np.ndarray, at: int, code: int, work: _Work) -> int:
     if byte_at(text, at) != _OPEN:
         return fail(_UNUSUAL, at)
     begin = _begin(work, code << 3 | _DELIMITED, 1)
-    seen, last, is_sorted = int64(0), int64(0), True
-    at += 1
+    at = _begin_fields(at, 1, work)
     while True:
-        at, field, _, _ = read_member(text, at, last == 0, work.words.operands, work.scratch)
-        if at < 0:
-            return at
+        at, field, _, _ = _next_field(text, at, 1, _NUM_CODES, work.words.operands, work)
         if field == END:
-            break
-        if field < 0 or (seen >> field) & 1 != 0:
-            return fail(_UNUSUAL, at)
-        seen |= int64(1) << field
-        is_sorted = is_sorted and field > last
-        last = field
-        work.spans[1, 2 * field] = work.state[_SIZE]
+            return _end_fields(at, begin, 1, 1, work)
         at = _put_text(text, at, field << 3 | _DELIMITED, work)
-        if at < 0:
-            return at
-        work.spans[1, 2 * field + 1] = work.state[_SIZE]
-    if not is_sorted and not _sort_fields(work, begin, 1, seen):
-        return fail(_FULL, at)
-    _end(work, begin, 1)
-    return at + 1
 
 
 @called
@@ -414,32 +428,15 @@ def _put_attribute(text: np.ndarray, at: int, work: _Work) -> int:
     if _is_full(work, 0):
         return fail(_FULL, at)
     begin = _begin(work, _ATTRIBUTES << 3 | _DELIMITED, 1)
-    seen, last, is_sorted = int64(0), int64(0), True
-    at += 1
+    at = _begin_fields(at, 1, work)
     while True:
-        at, field, _, _ = read_member(text, at, last == 0, work.words.attribute, work.scratch)
-        if at < 0:
-            return at
+        at, field, _, _ = _next_field(text, at, 1, _FIRST_VALUE, work.words.attribute, work)
         if field == END:
-            break
-        code = min(field, _FIRST_VALUE)  # one value at most
-        if code < 0 or (seen >> code) & 1 != 0:
-            return fail(_UNUSUAL, at)
-        seen |= int64(1) << code
-        is_sorted = is_sorted and code > last
-        last = code
-        work.spans[1, 2 * code] = work.state[_SIZE]
-        if code < _FIRST_VALUE:
+            return _end_fields(at, begin, 1, 1, work)
+        if field < _FIRST_VALUE:
             at = _put_text(text, at, field << 3 | _DELIMITED, work)
         else:
             at = _put_value(text, at, field, work)
-        if at < 0:
-            return at
-        work.spans[1, 2 * code + 1] = work.state[_SIZE]
-    if not is_sorted and not _sort_fields(work, begin, 1, seen):
-        return fail(_FULL, at)
-    _end(work, begin, 1)
-    return at + 1
 
 
 @inner
@@ -483,22 +480,17 @@ def _put_list(text: np.ndarray, at: int, field: int, work: _Work) -> int:
         return fail(_UNUSUAL, at)
     work.state[_SIZE] += 1
     begin = work.state[_SIZE]
-    at, key, _, _ = read_member(text, at + 1, True, work.words.operands, work.scratch)
-    if at < 0:
-        return at
+    at, key, _, _ = read_member(text, at + 1, work.words.operands, work.scratch)
     if key != END:
         if key != _VALUES or byte_at(text, at) != _OPEN_LIST:
             return fail(_UNUSUAL, at)
         at = _put_items(text, at + 1, field, work)
-        if at < 0:
-            return at
-        at, key, _, _ = read_member(text, at, False, work.words.operands, work.scratch)
-        if at < 0:
-            return at
+        at, key, _, _ = read_member(text, at, work.words.operands, work.scratch)
         if key != END:
             return fail(_UNUSUAL, at)
-    _end(work, begin, 1)
-    return at + 1
+    if at >= 0:
+        _end(work, begin, 1)
+    return at
 
 
 @inner

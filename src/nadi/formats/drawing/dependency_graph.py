@@ -4,23 +4,70 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
+from nadi.formats.files import line_pieces
 from nadi.model.attributes import CODES
 from nadi.model.issues import IssueLog
 from nadi.model.schema import DEP_KINDS, GIVEN_DEPS
 from nadi.model.trace import Trace
 
-__all__ = ["absent_ids", "edges_of", "note_what_is_left_out", "pieces", "printable"]
+__all__ = ["GraphText", "edges_of", "encode_graph"]
 
-_ROWS_AT_ONCE = 100_000
 # what XML 1.0 cannot hold, however written; C programs also end a text at NUL
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _REPLACEMENT = "\ufffd"
 _KINDS = pl.Enum(DEP_KINDS)
+
+
+class GraphText(NamedTuple):
+    """How a format writes a graph as text.
+
+    Attributes
+    ----------
+    form
+        What the codes of issues begin with.
+    escape
+        Writes one name.
+    node, absent
+        The line of a node, of the columns ``id`` and ``label``; that of an id which is only
+        waited for, of the column ``id``.
+    edges
+        Gives the lines of edges, which are given as of :func:`edges_of`.
+    """
+
+    form: str
+    escape: Callable[[str], str]
+    node: pl.Expr
+    absent: pl.Expr
+    edges: Callable[[pl.DataFrame], pl.Series]
+
+
+def encode_graph(trace: Trace, log: IssueLog, text: GraphText) -> Iterator[bytes]:
+    """Write the nodes and edges of a trace; what stands around them the format writes itself.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    log
+        Gets what the format does not hold: ``form.name``, ``.columns``, ``.attributes``.
+
+    Yields
+    ------
+    bytes
+        UTF-8, piece by piece. O(nodes + dependencies).
+    """
+    labels, num_changed = _printable(trace.nodes["name"], text.escape)
+    _note_what_is_left_out(trace, log, text.form, num_changed)
+    edges = edges_of(trace)
+    nodes = pl.DataFrame({"id": trace.nodes["id"], "label": labels})
+    yield from line_pieces(nodes.select(text.node).to_series())
+    yield from line_pieces(_absent_ids(trace, edges).to_frame("id").select(text.absent).to_series())
+    yield from line_pieces(text.edges(edges))
 
 
 def edges_of(trace: Trace) -> pl.DataFrame:
@@ -64,13 +111,13 @@ def _named_edges(trace: Trace) -> pl.DataFrame:
     return edges.drop_nulls()
 
 
-def absent_ids(trace: Trace, edges: pl.DataFrame) -> pl.Series:
+def _absent_ids(trace: Trace, edges: pl.DataFrame) -> pl.Series:
     """Give the ids that edges come from and no node of the trace has, each once."""
     sources = edges["source"].unique(maintain_order=True)
     return sources.filter(~sources.is_in(trace.nodes["id"].implode()))
 
 
-def printable(names: pl.Series, escape: Callable[[str], str]) -> tuple[pl.Series, int]:
+def _printable(names: pl.Series, escape: Callable[[str], str]) -> tuple[pl.Series, int]:
     """Write names as a format wants them.
 
     Parameters
@@ -95,7 +142,7 @@ def printable(names: pl.Series, escape: Callable[[str], str]) -> tuple[pl.Series
     return written, int(texts.is_in(changed.implode()).sum())
 
 
-def note_what_is_left_out(trace: Trace, log: IssueLog, form: str, num_changed: int) -> None:
+def _note_what_is_left_out(trace: Trace, log: IssueLog, form: str, num_changed: int) -> None:
     """Count what a drawing of a trace does not hold, under codes that begin with ``form``."""
     attributes = trace.attributes
     log.add(
@@ -110,10 +157,3 @@ def note_what_is_left_out(trace: Trace, log: IssueLog, form: str, num_changed: i
         f"{form}.attributes", "info", int((attributes.type != CODES["dependency"]).sum()),
         "attributes are not written",
     )  # fmt: skip
-
-
-def pieces(lines: pl.Series) -> Iterator[bytes]:
-    """Give lines of text, each with its line end, as bytes of many lines at a time."""
-    for start in range(0, len(lines), _ROWS_AT_ONCE):
-        text = lines.slice(start, _ROWS_AT_ONCE).str.join("\n").item()
-        yield f"{text}\n".encode()

@@ -13,13 +13,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from nadi.formats.drawing.dependency_graph import (
-    absent_ids,
-    edges_of,
-    note_what_is_left_out,
-    pieces,
-    printable,
-)
+from nadi.formats.drawing.dependency_graph import GraphText, encode_graph
 from nadi.model.issues import IssueLog
 from nadi.model.schema import DEP_KINDS
 from nadi.model.trace import Trace
@@ -42,47 +36,6 @@ _WORDS = {kind: "control" if kind == "ctrl" else kind for kind in DEP_KINDS}
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#13;"})
 
 
-def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
-    """Write a trace as GraphML.
-
-    Parameters
-    ----------
-    trace
-        Any trace.
-    log
-        Gets what GraphML does not hold: ``graphml.name``, ``.columns``, ``.attributes``.
-
-    Yields
-    ------
-    bytes
-        The file, UTF-8, piece by piece. O(nodes + dependencies).
-    """
-    labels, num_changed = printable(trace.nodes["name"], _escape)
-    note_what_is_left_out(trace, log, "graphml", num_changed)
-    edges = edges_of(trace)
-    yield _HEAD
-    yield from pieces(_node_lines(trace.nodes["id"], labels))
-    yield from pieces(_absent_lines(absent_ids(trace, edges)))
-    yield from pieces(_edge_lines(edges))
-    yield _TAIL
-
-
-def _escape(name: str) -> str:
-    return name.translate(_ESCAPES)
-
-
-def _node_lines(ids: pl.Series, labels: pl.Series) -> pl.Series:
-    columns = pl.DataFrame({"id": ids, "label": labels})
-    line = pl.format(
-        '    <node id="{}">\n      <data key="d0">{}</data>\n    </node>', "id", "label"
-    )
-    return columns.select(line).to_series()
-
-
-def _absent_lines(ids: pl.Series) -> pl.Series:
-    return ids.to_frame("id").select(pl.format('    <node id="{}" />', "id")).to_series()
-
-
 def _edge_lines(edges: pl.DataFrame) -> pl.Series:
     """Write one edge between two nodes, of the last of its kinds in ``DEP_KINDS``."""
     joined = (
@@ -101,3 +54,21 @@ def _edge_lines(edges: pl.DataFrame) -> pl.Series:
         more,
     )
     return joined.select(line).to_series()
+
+
+_TEXT = GraphText(
+    form="graphml",
+    escape=lambda name: name.translate(_ESCAPES),
+    node=pl.format(
+        '    <node id="{}">\n      <data key="d0">{}</data>\n    </node>', "id", "label"
+    ),
+    absent=pl.format('    <node id="{}" />', "id"),
+    edges=_edge_lines,
+)
+
+
+def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
+    """Write a trace as GraphML; see :func:`encode_graph`."""
+    yield _HEAD
+    yield from encode_graph(trace, log, _TEXT)
+    yield _TAIL

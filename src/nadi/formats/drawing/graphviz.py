@@ -7,13 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from nadi.errors import InputError
-from nadi.formats.drawing.dependency_graph import (
-    absent_ids,
-    edges_of,
-    note_what_is_left_out,
-    pieces,
-    printable,
-)
+from nadi.formats.drawing.dependency_graph import GraphText, encode_graph
 from nadi.model.issues import IssueLog
 from nadi.model.schema import DEP_KINDS
 from nadi.model.trace import Trace
@@ -56,36 +50,30 @@ _ESCAPES = str.maketrans(
 )
 
 
+def _edge_lines(edges: pl.DataFrame) -> pl.Series:
+    styles = {kind: f"class={kind} {_STYLES[kind]}" for kind in DEP_KINDS}
+    style = pl.col("kind").cast(pl.String).replace_strict(styles, return_dtype=pl.String)
+    return edges.select(pl.format("\t{} -> {} [{}]", "source", "target", style)).to_series()
+
+
+_TEXT = GraphText(
+    form="dot",
+    escape=lambda name: name.translate(_ESCAPES),
+    node=pl.format('\t{} [label="{}"]', "id", "label"),
+    absent=pl.format("\t{} [style=dashed]", "id"),
+    edges=_edge_lines,
+)
+
+
 def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
-    """Write a trace as DOT text: a box per operation, an arrow per dependency.
+    """Write a trace as DOT text; see :func:`encode_graph`.
 
-    Parameters
-    ----------
-    trace
-        Any trace.
-    log
-        Gets what DOT does not hold: ``dot.name``, ``.columns``, ``.attributes``.
-
-    Yields
-    ------
-    bytes
-        The file, UTF-8, piece by piece. An arrow's ``class`` is its kind; an id that is only
-        waited for is a dashed box. O(nodes + dependencies).
+    An arrow's ``class`` is its kind; an id that is only waited for is a dashed box.
     """
-    labels, num_changed = printable(trace.nodes["name"], _escape)
-    note_what_is_left_out(trace, log, "dot", num_changed)
-    edges = edges_of(trace)
     yield _HEAD
     if trace.nodes.height > _NEAT_NODES:
         yield _QUICK
-    nodes = pl.DataFrame({"id": trace.nodes["id"], "label": labels})
-    yield from pieces(nodes.select(pl.format('\t{} [label="{}"]', "id", "label")).to_series())
-    absent = absent_ids(trace, edges).to_frame("id")
-    yield from pieces(absent.select(pl.format("\t{} [style=dashed]", "id")).to_series())
-    styles = {kind: f"class={kind} {_STYLES[kind]}" for kind in DEP_KINDS}
-    style = pl.col("kind").cast(pl.String).replace_strict(styles, return_dtype=pl.String)
-    line = pl.format("\t{} -> {} [{}]", "source", "target", style)
-    yield from pieces(edges.select(line).to_series())
+    yield from encode_graph(trace, log, _TEXT)
     yield _TAIL
 
 
@@ -104,10 +92,6 @@ def encode_pdf(trace: Trace, log: IssueLog) -> Iterator[bytes]:
         or the program ``dot`` is missing or fails.
     """
     return iter([_draw(trace, log, "pdf")])
-
-
-def _escape(name: str) -> str:
-    return name.translate(_ESCAPES)
 
 
 def _num_points(trace: Trace) -> int:

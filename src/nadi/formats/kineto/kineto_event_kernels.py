@@ -190,21 +190,16 @@ def _read_args(
         work[_ARGS_END] = at
         return at
     at += 1
-    is_first = True
+    is_empty = True
     while True:
-        at, key, _, _ = read_member(text, at, is_first, words, stack)
-        if at < 0:
-            return at
+        at, key, _, _ = read_member(text, at, words, stack)
         if key == END:
-            break
-        is_first = False
-        at = skip_value(text, at, stack) if key < 0 else _read_arg(text, at, key, work)
-        if at < 0:
+            work[_ARGS_END] = at
+            if is_empty:
+                work[_ARGS_AT] = -1  # {} says nothing
             return at
-    work[_ARGS_END] = at + 1
-    if is_first:
-        work[_ARGS_AT] = -1  # {} says nothing
-    return at + 1
+        is_empty = False
+        at = skip_value(text, at, stack) if key < 0 else _read_arg(text, at, key, work)
 
 
 @inner
@@ -377,14 +372,10 @@ def _read_event(
     """Read one event from its opening brace; gives the byte after it."""
     _begin_event(work, at)
     at += 1
-    is_first = True
     while True:
-        at, key, key_at, key_end = read_member(text, at, is_first, events, stack)
-        if at < 0:
-            return at
+        at, key, key_at, key_end = read_member(text, at, events, stack)
         if key == END:
-            return at + 1
-        is_first = False
+            return at
         if key < 0:
             begin = at
             at = skip_value(text, begin, stack)
@@ -397,8 +388,6 @@ def _read_event(
             at = _read_time(text, at, key, work, stack)
         else:
             at = _read_args(text, at, args, work, stack)
-        if at < 0:
-            return at
 
 
 @inner

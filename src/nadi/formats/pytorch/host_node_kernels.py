@@ -84,7 +84,7 @@ from nadi.kernels.json_tokens import (
     skip_value,
     string_end,
 )
-from nadi.kernels.strings import END, read_member, word_of_string
+from nadi.kernels.strings import END, read_member, skip_string_or_value, word_of_string
 
 __all__ = ["scan_nodes"]
 
@@ -145,37 +145,21 @@ def _read_attr(
     work[A_NAME] = work[A_TYPE] = work[A_VALUE] = -1
     work[A_KEYS] = 0
     at += 1
-    is_first = True
     while True:
-        at, key, _, _ = read_member(text, at, is_first, words, stack)
-        if at < 0:
-            return at
+        at, key, _, _ = read_member(text, at, words, stack)
         if key == END:
-            break
-        is_first = False
+            return at if at < 0 or work[A_NAME] >= 0 else wrong(work, NAME, IS_MISSING, begin)
         value = at
         work[A_KEYS] += 1
-        if text[at] == QUOTE:
-            end = string_end(text, at + 1)
-            if end < 0:
-                return end
-            at = (end >> 1) + 1
-        else:
-            at = skip_value(text, at, stack)
-            if at < 0:
-                return at
-            end = at
+        at, end = skip_string_or_value(text, value, stack)
         if key == 2:
             work[A_VALUE], work[A_VALUE_END] = value, end
         elif key == 0:
-            if text[value] != QUOTE:
+            if text[value] != QUOTE and at >= 0:
                 return wrong(work, NAME, IS_WRONG_TYPE, value)
             work[A_NAME], work[A_NAME_END] = value + 1, end
         elif key == 1:
             work[A_TYPE] = value + 1 if text[value] == QUOTE else -1
-    if work[A_NAME] < 0:
-        return wrong(work, NAME, IS_MISSING, begin)
-    return at + 1
 
 
 @inner
@@ -229,18 +213,12 @@ def _read_operands(
         keep(kept, state, first, TYPE_OPERAND, begin, at - begin)
         return at
     at += 1
-    is_first = True
     while True:
-        at, key, key_at, key_end = read_member(text, at, is_first, words, stack)
-        if at < 0:
-            return at
+        at, key, key_at, key_end = read_member(text, at, words, stack)
         if key == END:
-            return at + 1
-        is_first = False
+            return at
         begin = at
         at = skip_value(text, at, stack)
-        if at < 0:
-            return at
         if key < 0:
             code = add_key(keys, state, key_at, key_end, 1 if first == FIRST_INPUT else 2)
             keep(kept, state, code, TYPE_JSON, begin, at - begin)
@@ -290,15 +268,9 @@ def _read_old(
 ) -> int:  # fmt: skip
     """Read a key that schema 1.0.1 has on the node and newer ones have in ``attrs``."""
     begin = at
-    if text[at] == QUOTE:
-        end = string_end(text, at + 1)
-        if end < 0:
-            return end
-        at = (end >> 1) + 1
-    else:
-        at = end = skip_value(text, at, stack)
-        if at < 0:
-            return at
+    at, end = skip_string_or_value(text, begin, stack)
+    if at < 0:
+        return at
     if key >= INPUT_SHAPES:
         code = FIRST_INPUT + 1 + key - INPUT_SHAPES
         if key >= OUTPUT_SHAPES:
@@ -413,14 +385,10 @@ def _read_node(
         work[place] = -1
     work[HAS_ID] = work[HAS_NAME] = 0
     at += 1
-    is_first = True
     while True:
-        at, key, key_at, key_end = read_member(text, at, is_first, words, stack)
-        if at < 0:
-            return at
+        at, key, key_at, key_end = read_member(text, at, words, stack)
         if key == END:
-            return at + 1
-        is_first = False
+            return at
         begin = at
         if key < 0:
             at = skip_value(text, at, stack)
@@ -444,8 +412,6 @@ def _read_node(
             at = _read_time(text, at, key, work, stack)
         else:
             at = _read_linked(text, at, key, categories, work, kept, stack, state)
-        if at < 0:
-            return at
 
 
 @kernel

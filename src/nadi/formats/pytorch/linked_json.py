@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.formats.drawing.dependency_graph import pieces
+from nadi.formats.files import line_pieces
 from nadi.formats.json_columns import joined, json_text, spread, texts_as_json, written_once
 from nadi.model.ancestors import nearest
 from nadi.model.arrays import Bools, Ints
@@ -65,7 +65,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     yield f'{{{before}"nodes": [\n'.encode()
     lines = _node_lines(trace, layout)
     comma = pl.when(pl.int_range(pl.len()) < pl.len() - 1).then(pl.lit(",")).otherwise(pl.lit(""))
-    yield from pieces(lines.to_frame("line").select(pl.col("line") + comma).to_series())
+    yield from line_pieces(lines.to_frame("line").select(pl.col("line") + comma).to_series())
     yield f"]{after}}}\n".encode()
 
 

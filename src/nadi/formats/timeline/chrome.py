@@ -1,7 +1,7 @@
-"""Chrome's trace event format, which ui.perfetto.dev and chrome://tracing open: writing.
+"""Timelines in Chrome's trace event format, which ui.perfetto.dev and chrome://tracing open.
 
-A trace is given in the dialect of PyTorch's profiler, Kineto, so that whatever reads
-Kineto's files reads these. Timelines of results are written by :mod:`chrome_timeline`.
+What is written of slices is shared with Kineto's files, which are of this format too: see
+:mod:`nadi.formats.kineto.kineto_encode`.
 """
 
 from __future__ import annotations
@@ -13,109 +13,56 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.formats.communication_names import comm_type_of_host, comm_type_of_kernel
 from nadi.formats.timeline import chrome_kernels as kernels
-from nadi.model.arrays import Bools, Bytes, Ints
-from nadi.model.attributes import CODES, Attributes
+from nadi.formats.timeline.timeline_values import CRITICAL, PATH_CATEGORY, Timeline, number_texts
+from nadi.model.arrays import Bytes, Ints
 from nadi.model.issues import IssueLog
-from nadi.model.schema import CATEGORIES, COMM_TYPES
-from nadi.model.trace import Trace
 
-__all__ = ["encode"]
+__all__ = ["Texts", "encode", "event_pieces", "slice_columns", "titles"]
 
-
-_info_decoder = msgspec.json.Decoder(dict[str, Any])
 _BYTES_AT_ONCE = 1 << 23
-
-_KINETO_CATEGORY = {
-    "metadata": "cpu_op",
-    "annotation": "user_annotation",
-    "python": "python_function",
-    "operator": "cpu_op",
-    "runtime": "cuda_runtime",
-    "driver": "cuda_driver",
-    "kernel": "kernel",
-    "memcpy": "gpu_memcpy",
-    "memset": "gpu_memset",
-    "sync": "cuda_sync",
-    "device_annotation": "gpu_user_annotation",
-}
+_ARROWS_AT_ONCE = 100_000
+_RED = b'"cq_build_failed"'  # of the few colours that chrome://tracing knows by name
 # what stands before the columns that every event has
 _PREFIXES = ('{"ph":"X","cat":', ',"name":', ',"pid":', ',"tid":', ',"ts":', ',"dur":')
 _KINDS = (
     kernels.TEXT, kernels.TEXT, kernels.NUMBER, kernels.NUMBER,
     kernels.NANOSECONDS, kernels.NANOSECONDS,
 )  # fmt: skip
-# args made from columns, where none were recorded
-_NUMBERS = {
-    "External id": "external_id", "Record function id": "rf_id", "Sequence number": "sequence",
-    "correlation": "correlation", "device": "device", "stream": "stream", "bytes": "bytes",
-    "Src Rank": "src", "Dst Rank": "dst", "tag": "tag",
-    "Is asynchronized op": "is_async", "flops": "flops",
-}  # fmt: skip
-_TOLD_BY_NAME = {"kernel": comm_type_of_kernel, "annotation": comm_type_of_host}
-_COLLECTIVE = {
-    "Collective name": kernels.TEXT, "In msg nelems": kernels.NUMBER, "dtype": kernels.TEXT,
-    "Process Group Name": kernels.TEXT,
-}  # fmt: skip
-_MOST_ELEMENTS = 2**56  # that the reader takes for a size
-_ROLES = {"cat": kernels.CATEGORY, "pid": kernels.PID, "tid": kernels.TID, "args": kernels.ARGS}
-_OWN_KEYS = ("ph", "name", "ts", "dur")  # written from columns
-_DEVICES_LAST = 5_000_000  # as Kineto orders processes
 
 
-def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
-    """Write a trace as PyTorch's profiler writes it: reading it gives the same nodes.
-
-    What was recorded and kept as attributes is written as it stood: the ``args`` of
-    events and their other keys, events that are no nodes, and top-level keys. Where it
-    was not, args come from the columns, bytes of a communication as so many elements of
-    dtype Byte; ``distributedInfo`` comes from rank and groups; and processes and threads
-    are named.
-
-    Parameters
-    ----------
-    trace
-        Any trace with times.
-    log
-        Told, once the first piece is written, what could not be written.
-
-    Yields
-    ------
-    bytes
-        Pieces of the file. O(bytes).
-    """
-    timed = np.flatnonzero(trace.column("start") >= 0)
-    log.add(
-        "chrome.untimed", "warning", trace.nodes.height - timed.size,
-        "nodes without a time cannot be written as events",
-        "link the host trace to its device trace first",
-    )  # fmt: skip
-    attributes = trace.attributes
-    of_trace = np.array(attributes.rows_of(-1), dtype=np.int64)
-    of_trace = of_trace[attributes.type[of_trace] == CODES["json"]]
-    is_event = np.isin(of_trace, attributes.rows_named("event"))
-    keys = {
-        attributes.names[attributes.name[row]]: attributes.span(row)
-        for row in of_trace[~is_event].tolist()
+def encode(timeline: Timeline, _: IssueLog) -> Iterator[bytes]:
+    """Write a timeline; gives the pieces of the file. All of it can be drawn. O(bytes)."""
+    texts = Texts()
+    columns = slice_columns(timeline, texts)
+    # slices on the path are red: a key of theirs, which is the same for all
+    is_red = np.asarray(timeline.notes[CRITICAL].to_numpy(), dtype=np.int64)
+    none = np.zeros(int(is_red.sum()), dtype=np.int64)
+    spans: dict[str, Any] = {
+        "first_span": np.concatenate([[0], np.cumsum(is_red)]),
+        "role": np.full(none.size, kernels.OTHER, dtype=np.uint8),
+        "key": none + texts.add([',"cname":']),
+        "at": none,
+        "length": none + len(_RED),
+        "recorded": np.frombuffer(_RED, dtype=np.uint8).copy(),
     }
-    base = _base_time(trace, keys, timed)
-    texts = _Texts()
-    columns = _columns(trace, base, texts, log)
-    spans, kept = _spans(attributes, trace.nodes.height, of_trace[is_event], texts)
-    order = _order(trace.column("event")[timed], timed, kept)
     first_text, content = texts.table()
     events = kernels.Events(
-        order=order, first_text=first_text, texts=content, **columns, **spans
-    )  # fmt: skip
-    yield _head(trace, keys, base)
-    yield from _pieces(events)
-    if timed.size and not keys and not kept.size:
-        yield b",\n" + ",\n".join(_titles(trace, timed)).encode()
+        order=np.arange(is_red.size), first_text=first_text, texts=content, **columns, **spans
+    )
+    yield b'{"nadiTimeline":1,"displayTimeUnit":"ns","otherData":{"title":'
+    yield msgspec.json.encode(timeline.title) + b'},"traceEvents":[\n'
+    yield b",\n".join(titles(timeline))
+    if is_red.size:
+        yield b",\n"
+    yield from event_pieces(events)
+    for phase, ends in (("s", timeline.tail), ("f", timeline.head)):
+        for low in range(0, ends.size, _ARROWS_AT_ONCE):
+            yield b",\n" + _ends(phase, timeline, ends[low : low + _ARROWS_AT_ONCE], low)
     yield b"\n]}\n"
 
 
-class _Texts:
+class Texts:
     """Texts, each with its number."""
 
     def __init__(self) -> None:
@@ -137,120 +84,44 @@ class _Texts:
         return first, np.frombuffer(b"".join(self._texts), dtype=np.uint8).copy()
 
 
-def _base_time(trace: Trace, keys: dict[str, bytes], timed: Ints) -> int:
-    """Give the time that the file counts from: the recorded one, else the second of the start."""
-    if keys:
-        return int(keys.get("baseTimeNanoseconds", b"0"))
-    start = trace.column("start")[timed]
-    return int(start.min(initial=2**63 - 1)) // 10**9 * 10**9 if start.size else 0
+def slice_columns(timeline: Timeline, texts: Texts) -> dict[str, Any]:
+    """Give the columns that events are written from, and what stands before each.
 
-
-def _columns(trace: Trace, base: int, texts: _Texts, log: IssueLog) -> dict[str, Any]:
-    """Give the columns that events are written from, and what stands before each."""
-    nodes = trace.nodes
-    on_device = ~nodes["is_cpu"].to_numpy()
-    unique = nodes["name"].unique()
-    codes = unique.to_physical().to_numpy()
-    name = np.zeros(int(codes.max(initial=0)) + 1, dtype=np.int64)
-    name[codes] = texts.add_json(unique.cast(pl.String)) + np.arange(codes.size)
-    first_category = texts.add_json(_KINETO_CATEGORY[category] for category in CATEGORIES)
+    Those are fields of ``chrome_kernels.Events``; texts are added to ``texts``.
+    """
+    track, start, end = timeline.times()
+    process, tid = (timeline.tracks[name].to_numpy() for name in ("process", "number"))
+    pid = timeline.processes["number"].to_numpy()[process]
     columns = [
-        nodes["category"].to_physical().to_numpy() + np.int64(first_category),
-        name[nodes["name"].to_physical().to_numpy()],
-        np.where(on_device, trace.column("device"), trace.process),
-        np.where(on_device, trace.column("stream"), trace.column("thread")),
-        trace.column("start") - base,
-        trace.column("duration"),
-    ]
-    for column in _NUMBERS.values():
-        values = trace.column(column)
-        is_of_device = column in ("device", "stream")
-        columns.append(np.where(on_device, values, -1) if is_of_device else values)
-    columns += _collectives(trace, texts, log)
-    of_numbers, of_args = [kernels.NUMBER] * len(_NUMBERS), _COLLECTIVE.values()
+        *(_text_numbers(timeline.slices[name], texts) for name in ("category", "name")),
+        pid[track], tid[track], start, end - start,
+    ]  # fmt: skip
+    kinds = list(_KINDS)
+    for note in timeline.notes.values():
+        if note.dtype == pl.Int64:
+            columns.append(note.to_numpy())
+        elif note.dtype == pl.Boolean:
+            columns.append(np.where(note, texts.add(["true"]), -1))
+        else:
+            columns.append(_text_numbers(note, texts))
+        kinds.append(kernels.NUMBER if note.dtype == pl.Int64 else kernels.TEXT)
     first_prefix = texts.add(_PREFIXES)
-    texts.add_json((*_NUMBERS, *_COLLECTIVE), ":")
+    texts.add_json(timeline.notes, ":")
     return {
         "values": np.stack(columns),
-        "kind": np.array([*_KINDS, *of_numbers, *of_args], dtype=np.uint8),
+        "kind": np.array(kinds, dtype=np.uint8),
         "prefix": first_prefix + np.arange(len(columns)),
         "args": texts.add([',"args":']),
     }
 
 
-def _collectives(trace: Trace, texts: _Texts, log: IssueLog) -> list[Ints]:
-    """Give the args that describe communication, in the order of ``_COLLECTIVE``."""
-    comm_type = trace.nodes["comm_type"].to_physical().to_numpy().astype(np.int64)
-    size, group = trace.column("comm_bytes"), trace.column("group")
-    fits = size < _MOST_ELEMENTS
-    has_args = np.zeros(trace.nodes.height + 1, dtype=np.bool_)  # the last: the trace itself
-    has_args[trace.attributes.node[trace.attributes.rows_named("args")]] = True
-    found = has_args[:-1] & (size >= 0) & (trace.deps.height > 0)
-    log.add(
-        "chrome.recorded-args", "info", int(found.sum()),
-        "communications keep the args that were recorded; what linking found of their bytes and "
-        "groups is not added",
-    )  # fmt: skip
-    log.add(
-        "chrome.comm-bytes", "warning", int((~fits).sum()),
-        "sizes of communication of 2^56 bytes or more are left out of the args",
-    )  # fmt: skip
-    first_type = texts.add_json(COMM_TYPES)
-    byte = texts.add_json(["Byte"])
-    first_group = texts.add_json(trace.groups["name"])
-    return [
-        np.where(_is_stated(trace.nodes), first_type + comm_type, -1),
-        np.where(fits, size, -1),
-        np.where(fits & (size >= 0), byte, -1),
-        np.where(group >= 0, first_group + group, -1),
-    ]
+def _text_numbers(series: pl.Series, texts: Texts) -> Ints:
+    """Add texts as JSON strings; gives the number of each element's, -1 of what is null."""
+    known, number = number_texts(series)
+    return np.where(number > 0, number - 1 + texts.add_json(known), -1)
 
 
-def _is_stated(nodes: pl.DataFrame) -> Bools:
-    """Tell where the name does not tell the type of communication; bool, shape (nodes,)."""
-    stated = ~nodes["comm_type"].is_in(["none", "other"]).to_numpy()
-    rows = np.flatnonzero(stated)
-    candidates = nodes.select("name", "category", "comm_type")[rows]
-    stated[rows] = [
-        comm_type != _TOLD_BY_NAME.get(category, lambda _: "none")(name)
-        for name, category, comm_type in candidates.iter_rows()
-    ]
-    return stated
-
-
-def _spans(
-    attributes: Attributes, num_nodes: int, kept: Ints, texts: _Texts
-) -> tuple[dict[str, Any], Ints]:
-    """Give what was recorded of nodes, and the spans that are events by themselves."""
-    names = attributes.names
-    role = np.array([_ROLES.get(name, kernels.OTHER) for name in names], dtype=np.uint8)
-    is_key = np.array([name not in _OWN_KEYS for name in names], dtype=np.bool_)
-    first_key = texts.add(f",{msgspec.json.encode(name).decode()}:" for name in names)
-    of_nodes = np.flatnonzero(
-        (attributes.type == CODES["json"]) & (attributes.node >= 0) & is_key[attributes.name]
-    )
-    count = np.bincount(attributes.node[of_nodes], minlength=num_nodes)
-    row = np.concatenate([of_nodes, kept])
-    return {
-        "first_span": np.concatenate([[0], np.cumsum(count)]).astype(np.int64),
-        "role": role[attributes.name[row]],
-        "key": first_key + attributes.name[row].astype(np.int64),
-        "at": attributes.value[row],
-        "length": attributes.length[row].astype(np.int64),
-        "recorded": attributes.bytes(),
-    }, np.arange(of_nodes.size, row.size)
-
-
-def _order(event: Ints, row: Ints, kept: Ints) -> Ints:
-    """Put nodes where they stood in the file, and what is kept of other events around them."""
-    total = row.size + kept.size
-    is_free = np.ones(total, dtype=np.bool_)
-    is_free[event[(event >= 0) & (event < total)]] = False
-    place = np.concatenate([event, np.flatnonzero(is_free)[: kept.size]])
-    return np.concatenate([row, -1 - kept])[np.argsort(place, kind="stable")]
-
-
-def _pieces(events: kernels.Events) -> Iterator[bytes]:
+def event_pieces(events: kernels.Events) -> Iterator[bytes]:
     """Write the events, so many at a time that the pieces stay small."""
     size = np.concatenate([[0], np.cumsum(_largest_sizes(events)[events.order])])
     out = np.empty(0, dtype=np.uint8)
@@ -276,59 +147,42 @@ def _largest_sizes(events: kernels.Events) -> Ints:
     return np.concatenate([of_rows, kernels.BYTES_PER_EVENT + events.length[::-1]])
 
 
-def _head(trace: Trace, keys: dict[str, bytes], base: int) -> bytes:
-    """Write the top-level keys, the recorded ones as they stood."""
-    if not keys:
-        keys = {"schemaVersion": b"1", "displayTimeUnit": b'"ms"'}
-        keys["baseTimeNanoseconds"] = str(base).encode()
-    distributed = _distributed(trace, keys.get("distributedInfo"))
-    if distributed is not None:
-        keys = {**keys, "distributedInfo": distributed}
-    members = [msgspec.json.encode(key) + b":" + value for key, value in keys.items()]
-    return b"{\n" + b",\n".join([*members, b'"traceEvents":[\n'])
-
-
-def _distributed(trace: Trace, recorded: bytes | None) -> bytes | None:
-    """Give rank, world size and groups; as recorded, if that says the same."""
-    try:
-        info = _info_decoder.decode(recorded or b"{}")
-        groups = msgspec.convert(info.get("pg_config", []), list[dict[str, Any]])
-    except (msgspec.MsgspecError, RecursionError):  # it is not from a Kineto trace
-        info, groups = {}, []
-    known = {str(group.get("pg_name", "")) for group in groups}
-    missing = [
-        {
-            "pg_name": name, "pg_desc": description, "backend_config": backend,
-            "pg_size": len(ranks), "ranks": ranks,
+def titles(timeline: Timeline) -> Iterator[bytes]:
+    """Name and order processes and tracks."""
+    first = min(timeline.tracks["number"].to_list(), default=0)
+    for place, process in enumerate(timeline.processes.iter_rows(named=True)):
+        about: dict[str, dict[str, Any]] = {"process_name": {"name": process["title"]}}
+        if "label" in process:
+            about["process_labels"] = {"labels": process["label"]}
+        about["process_sort_index"] = {"sort_index": place}
+        yield from _metadata(about, process["number"], first)
+    number = timeline.processes["number"].to_list()
+    for place, track in enumerate(timeline.tracks.iter_rows(named=True)):
+        about = {
+            "thread_name": {"name": track["title"]},
+            "thread_sort_index": {"sort_index": place},
         }
-        for name, description, ranks, backend in trace.groups.iter_rows()
-        if name not in known
-    ]  # fmt: skip
-    sizes = {"rank": trace.rank, "world_size": trace.world_size}
-    if not missing and all(info.get(key, -1) == value for key, value in sizes.items()):
-        return recorded
-    groups = [*groups, *missing]
-    return msgspec.json.encode({**info, **sizes, "pg_count": len(groups), "pg_config": groups})
+        yield from _metadata(about, number[track["process"]], track["number"])
 
 
-def _titles(trace: Trace, timed: Ints) -> list[str]:
-    """Name processes, threads and streams."""
-    columns = ["is_cpu", "device", "stream", "thread"]
-    places = trace.nodes.select(columns)[timed].unique()
-    owner = f"rank {trace.rank}" if trace.rank >= 0 else "python"
-    titles: dict[tuple[str, int, int], dict[str, Any]] = {}
-    for is_cpu, device, stream, thread in places.sort(columns).iter_rows():
-        pid, tid = (trace.process, thread) if is_cpu else (device, stream)
-        titles["process_name", pid, 0] = {"name": owner}
-        titles["process_labels", pid, 0] = {"labels": "CPU" if is_cpu else f"GPU {device}"}
-        order = pid if is_cpu else _DEVICES_LAST + device
-        titles["process_sort_index", pid, 0] = {"sort_index": order}
-        kind = "thread" if is_cpu else "stream"
-        title = f"{kind} {tid}" if tid >= 0 else f"without a {kind}"
-        titles["thread_name", pid, tid] = {"name": title}
-    return [
-        msgspec.json.encode(
-            {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
-        ).decode()
-        for (name, pid, tid), args in titles.items()
-    ]  # fmt: skip
+def _metadata(about: dict[str, dict[str, Any]], pid: int, tid: int) -> Iterator[bytes]:
+    for name, args in about.items():
+        yield msgspec.json.encode({"ph": "M", "pid": pid, "tid": tid, "name": name, "args": args})
+
+
+def _ends(phase: str, timeline: Timeline, ends: Ints, first: int) -> bytes:
+    """Write one end of arrows, numbered from ``first``."""
+    track, start, end = (values[ends // 2] for values in timeline.times())
+    tracks = timeline.tracks[track]
+    head = f'{{"ph":"{phase}","bp":"e","cat":"{PATH_CATEGORY}","name":"critical path","id":'
+    time = pl.Series(np.where(ends % 2, end, start))
+    events = pl.select(
+        pl.concat_str(
+            pl.lit(head), pl.lit(first + np.arange(ends.size)),
+            pl.lit(',"pid":'), timeline.processes["number"].gather(tracks["process"]),
+            pl.lit(',"tid":'), tracks["number"],
+            pl.lit(',"ts":'), time // 1000, pl.lit("."),
+            (time % 1000).cast(pl.String).str.zfill(3), pl.lit("}"),
+        )
+    )  # fmt: skip
+    return events.to_series().str.join(",\n").item().encode()  # type: ignore[no-any-return]

@@ -1,7 +1,8 @@
 """Timelines: slices on tracks with arrows between them, for trace viewers.
 
-What answers draw, whatever it was made of; :mod:`chrome_timeline` and
-:mod:`perfetto_timeline` write it.
+What viewers are shown, whatever it was made of: answers become timelines in :mod:`nadi.report`,
+recorded traces in :mod:`trace_timeline` and in Kineto's words in ``kineto_encode``. A writer for
+each format takes them: :mod:`chrome` and :mod:`perfetto`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from nadi.errors import UsageError
@@ -18,14 +20,19 @@ from nadi.formats.files import write_pieces
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 
-__all__ = ["PATH_CATEGORY", "Timeline", "check_suffix", "write_file"]
+__all__ = [
+    "CRITICAL", "PATH_CATEGORY", "Timeline", "check_suffix", "number_texts",
+    "optional_texts", "write_file",
+]  # fmt: skip
 
 PATH_CATEGORY = "critical_path"
 """The category of slices that show a path; those of other slices are the schema's."""
+CRITICAL = "critical"
+"""The note of slices that have time on the critical path, which viewers may show in red."""
 
 _WRITERS = {
-    ".json": "timeline.chrome_timeline", ".pftrace": "timeline.perfetto_timeline",
-    ".perfetto-trace": "timeline.perfetto_timeline",
+    ".json": "timeline.chrome", ".pftrace": "timeline.perfetto",
+    ".perfetto-trace": "timeline.perfetto",
 }  # fmt: skip
 
 
@@ -38,28 +45,65 @@ class Timeline:
     title
         What it is about.
     processes
-        Groups of tracks in the order in which they are shown: number (different, no less
-        than 0), title.
+        Groups of tracks in the order in which they are shown: number, title; and where
+        recorded, label (what kind it is) and pid (of a real process, else -1).
     tracks
-        In the order in which they are shown: process (a row there), title.
+        In the order in which they are shown: process (a row there), number, title; and where
+        recorded, tid (of a real thread of a real process, else -1).
     slices
-        track (a row there), category, name, start, end (ns, no less than 0; slices of a
-        track lie in each other or apart), node (its id, or -1), critical (whether it has
-        time on the path), longest (of a path's slice: the operation that most of it is; of
-        others empty).
+        track (a row there), category, name, start, end (ns).
+    notes
+        What is told of each slice, by name, each of shape (slices,): Int64 (-1 is left out),
+        Boolean (only true is told), or texts (null is left out).
     tail, head
-        int64, shape (arrows,): slices whose starts each arrow leaves and reaches.
+        int64, shape (arrows,): what each arrow leaves and reaches: ``2 * slice``, the start of
+        a slice, or ``2 * slice + 1``, its end.
+    rank
+        Files of different ranks may stand one after the other in one file. -1 is unknown.
+    is_absolute
+        Whether times count from the epoch, and not from where the timeline begins.
     """
 
     title: str
     processes: pl.DataFrame
     tracks: pl.DataFrame
     slices: pl.DataFrame
+    notes: dict[str, pl.Series]
     tail: Ints
     head: Ints
+    rank: int = 0
+    is_absolute: bool = False
 
     def __repr__(self) -> str:
         return f"<Timeline tracks={self.tracks.height} slices={self.slices.height}>"
+
+    def times(self) -> tuple[Ints, Ints, Ints]:
+        """Give the track, start and end of each slice as arrays; shape (slices,)."""
+        track, start, end = (
+            self.slices[name].to_numpy(writable=True) for name in ("track", "start", "end")
+        )
+        return track, start, end
+
+
+def number_texts(texts: pl.Series) -> tuple[list[str], Ints]:
+    """Give every different text once, and for each element the number of its text.
+
+    Numbers count from 1; it is 0 of what is null. O(texts).
+    """
+    coded = texts.cast(pl.Categorical) if texts.dtype == pl.String else texts
+    unique = coded.unique().drop_nulls()
+    codes = unique.to_physical().to_numpy()
+    number = np.zeros(int(codes.max(initial=0)) + 2, dtype=np.int64)
+    number[codes] = np.arange(1, codes.size + 1)
+    code = coded.to_physical().fill_null(number.size - 1).to_numpy()
+    return unique.cast(pl.String).to_list(), number[code]
+
+
+def optional_texts(texts: pl.Series, code: Ints) -> pl.Series:
+    """Give for each element of ``code`` the text of that number; null where it is -1."""
+    coded = texts.cast(pl.Categorical)
+    none = pl.Series([None], dtype=coded.dtype)
+    return pl.concat([coded, none]).gather(np.where(code >= 0, code, texts.len()))
 
 
 def check_suffix(path: Path) -> str:

@@ -1,0 +1,59 @@
+"""The bytes of an .et piece after piece, whatever they come from: a file, or a trace in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from nadi.formats.chakra.et_encode import encode
+from nadi.formats.files import read_pieces
+from nadi.formats.location import locate
+from nadi.formats.trace_files import read, sniff
+from nadi.model.arrays import Bytes
+from nadi.model.issues import IssueLog
+from nadi.model.trace import Trace
+
+__all__ = ["MessagePieces", "open_pieces"]
+
+# of a file at a time: about the bytes of a window, so that it need not be put together
+_LEAST_PIECE, _LARGEST_PIECE = 1 << 22, 1 << 26
+_BYTES_PER_NODE = 64
+
+
+class MessagePieces(NamedTuple):
+    """Messages of an .et.
+
+    Attributes
+    ----------
+    name
+        What errors call it.
+    pieces
+        The bytes: the metadata, and the nodes.
+    """
+
+    name: str
+    pieces: Iterator[bytes | memoryview | Bytes]
+
+
+def open_pieces(source: Path | str | Trace, window: int) -> MessagePieces:
+    """Begin to read a file or address, plain or gzip, of any format that Nadi reads; or a trace.
+
+    Only an .et is read piece by piece, each about as large as a window of so many nodes. A trace
+    is written as one, a piece at a time.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it is of no known format.
+    """
+    if isinstance(source, Trace):
+        files = source.provenance.sources
+        return MessagePieces(files[0].path if files else "the trace", encode(source, IssueLog()))
+    path = locate(source)
+    found = sniff(path)
+    if found is not None and found.name == "chakra":
+        piece = min(max(window * _BYTES_PER_NODE, _LEAST_PIECE), _LARGEST_PIECE)
+        return MessagePieces(str(path), read_pieces(path, piece))
+    # of another format, or of none: then this says so
+    return MessagePieces(str(path), encode(read(path), IssueLog()))
