@@ -170,7 +170,7 @@ def test_settings_that_make_no_sense(tmp_path: Path) -> None:
     file = write(tmp_path / "trace.et", [(1, [])])
     with pytest.raises(nadi.errors.UsageError, match="window_size"):
         nadi.ETFeeder(file, 0)
-    with pytest.raises(nadi.errors.UsageError, match="no order is called 'longest'"):
+    with pytest.raises(nadi.errors.UsageError, match="policy='longest': there is no such order"):
         nadi.ETFeeder(file, policy="longest")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.model.provenance import Provenance
 from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.model.trace import Trace
@@ -59,12 +59,16 @@ def collective_time(
     everybody = range(system.network.num_ranks)
     if not set(group) <= set(everybody):
         raise UsageError(
-            f"group {list(group)}", f"the system has ranks 0 to {everybody[-1]}",
+            Parameter("group", list(group)), f"the system has ranks 0 to {everybody[-1]}",
             "fit it to the number of ranks of the job",
         )  # fmt: skip
     members = len(group) or len(everybody)
     if comm_type not in COLLECTIVES:
-        raise UsageError(comm_type, "is no collective", f"there are {', '.join(COLLECTIVES)}")
+        raise UsageError(
+            Parameter("comm_type", comm_type),
+            "is no collective",
+            f"one of {', '.join(COLLECTIVES)}",
+        )
     if system.compat and comm_type not in ASTRA_SIM_COLLECTIVES:
         if comm_type == "broadcast":
             size = -(-size // members)
@@ -72,7 +76,7 @@ def collective_time(
             size = 1
         comm_type = _STAND_INS[comm_type]
     if root >= 0 and root not in (group or everybody):
-        raise UsageError(f"root {root}", "it is no member", "name a rank that takes part")
+        raise UsageError(Parameter("root", root), "it is no member", "name a rank that takes part")
     if members == 1:
         return 0
     if sorted(group) == list(everybody):
