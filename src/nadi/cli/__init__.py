@@ -17,8 +17,7 @@ __all__ = ["main", "run"]
 
 _LONGEST_LINE = 1_000
 _RARELY = 100_000, 20, 20
-# of parameters that have another name on the command line
-_OPTIONS = {"changes": "CHANGE", "most": "--apply", "sweep_over": "--sweep"}
+_OPTIONS = {"sweep_over": "--sweep"}  # of parameters that have another name there
 
 
 def main(arguments: list[str] | None = None) -> int:
