@@ -78,7 +78,9 @@ def system_of(topology: list[str], counts: list[int], algorithm: str, **options:
         "collective-optimization": "localBWAware", "local-mem-bw": 1600,
         **{f"{name}-implementation": [algorithm] * dims for name in names},
     }  # fmt: skip
-    return library.astra_sim_system(network, system, **options)
+    return library.simulator.astra_sim_system(
+        network, system, options=library.simulator.AstraSimOptions(**options)
+    )
 
 
 def report_engine(what: str, traces: list[library.Trace], system: Any) -> None:
@@ -167,11 +169,13 @@ def cases_without_contention(folder: Path) -> None:
     def run() -> None:
         for traces, case in given:
             options = case["cli"]
-            system = library.astra_sim_system(
+            system = library.simulator.astra_sim_system(
                 case["network"], case["system"],
-                queues=int(options.get("num-queues-per-dim", 1)),
-                rendezvous=options.get("rendezvous-protocol") == "true",
-                injection_scale=int(options.get("injection-scale", 1)),
+                options=library.simulator.AstraSimOptions(
+                    queues=int(options.get("num-queues-per-dim", 1)),
+                    rendezvous=options.get("rendezvous-protocol") == "true",
+                    injection_scale=int(options.get("injection-scale", 1)),
+                ),
             )  # fmt: skip
             library.simulate(traces, system)
 
@@ -187,15 +191,17 @@ def main() -> None:
                 archive.extractall(folder, filter="data")
         case = json.loads(gzip.decompress((GOLDEN / "llm.json.gz").read_bytes()))["cases"][1]
         gpt = given / "gpt_444_L8"
-        system = library.astra_sim_system(case["network"], case["system"], None, case["comm_group"])
-        report_engine("GPT, 64 ranks", library.read_ranks(gpt), system)
+        system = library.simulator.astra_sim_system(
+            case["network"], case["system"], None, case["comm_group"]
+        )
+        report_engine("GPT, 64 ranks", library.load.read_ranks(gpt), system)
         whole_process(folder, gpt, case)
-        traces, groups = eight_times(library.read_ranks(gpt), case["comm_group"])
+        traces, groups = eight_times(library.load.read_ranks(gpt), case["comm_group"])
         network = {
             "topology": ["Ring"] * 3, "npus_count": [8, 8, 8], "bandwidth": [50.0] * 3,
             "latency": [500.0] * 3,
         }  # fmt: skip
-        system = library.astra_sim_system(network, case["system"], None, groups)
+        system = library.simulator.astra_sim_system(network, case["system"], None, groups)
         report_engine("GPT, 8 times 64 ranks", traces, system)
         large = folder / "gpt_8_times"
         write_job(large, traces)

@@ -61,10 +61,12 @@ def system_of(case: dict[str, Any], folder: Path) -> nadi.simulator.System:
     system = case["system"] | own_traces_of(case, folder)
     return nadi.simulator.astra_sim_system(
         case["network"], system, case.get("remote_memory"), case.get("comm_group"),
-        congestion=case["backend"] == "congestion_aware",
-        queues=int(options.get("num-queues-per-dim", 1)),
-        rendezvous=options.get("rendezvous-protocol") == "true",
-        injection_scale=int(options.get("injection-scale", 1)),
+        nadi.simulator.AstraSimOptions(
+            congestion=case["backend"] == "congestion_aware",
+            queues=int(options.get("num-queues-per-dim", 1)),
+            rendezvous=options.get("rendezvous-protocol") == "true",
+            injection_scale=int(options.get("injection-scale", 1)),
+        ),
     )  # fmt: skip
 
 

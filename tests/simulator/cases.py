@@ -14,7 +14,7 @@ from nadi.model.attributes import AttributeBuilder
 from nadi.model.provenance import Provenance
 from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.model.trace import Trace
-from nadi.simulator import Simulation, System, astra_sim_system
+from nadi.simulator import AstraSimOptions, Simulation, System, astra_sim_system
 from nadi.simulator.engine_driver import run_tables, simulation_of
 from nadi.simulator.lowering.task_tables import tables_of
 from nadi.simulator.work.program import program_of
@@ -88,7 +88,7 @@ def system_of(case: dict[str, Any], **changes: Any) -> System:
     known = ["Ring" if topology == "Mesh" else topology for topology in topologies]
     system = astra_sim_system(
         case["network"] | {"topology": known}, case["system"], case.get("remote_memory"),
-        case.get("comm_group"), **(given | changes),
+        case.get("comm_group"), AstraSimOptions(**(given | changes)),
     )  # fmt: skip
     dimensions = tuple(
         msgspec.structs.replace(dimension, topology="mesh") if topology == "Mesh" else dimension

@@ -181,6 +181,7 @@ def _described(system: str, comm_group: Path | None, stated: _AstraSim) -> Calla
 def _of_astra_sim(comm_group: Path | None, stated: _AstraSim) -> Callable[[int], System]:
     """Give the machine that ASTRA-sim's files describe: theirs is the number of ranks."""
     from nadi.load.astra_sim_system import load_astra_sim_system
+    from nadi.simulator.machine.astra_config import AstraSimOptions
 
     if not (stated.network and stated.system_config):
         raise UsageError(
@@ -189,7 +190,9 @@ def _of_astra_sim(comm_group: Path | None, stated: _AstraSim) -> Callable[[int],
         )  # fmt: skip
     machine = load_astra_sim_system(
         stated.network, stated.system_config, stated.remote_memory, comm_group,
-        congestion=stated.congestion, queues=stated.queues, rendezvous=stated.rendezvous,
-        injection_scale=stated.injection_scale, compat="" if stated.right else "astra-sim",
+        AstraSimOptions(
+            stated.congestion, stated.queues, stated.rendezvous, stated.injection_scale,
+            "" if stated.right else "astra-sim",
+        ),
     )  # fmt: skip
     return lambda _: machine

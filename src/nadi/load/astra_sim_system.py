@@ -10,7 +10,7 @@ import msgspec
 
 from nadi.errors import FormatError, InputError
 from nadi.formats.files import read_settings
-from nadi.simulator.machine.astra_config import astra_sim_system
+from nadi.simulator.machine.astra_config import AstraSimOptions, astra_sim_system
 from nadi.simulator.machine.system import System
 from nadi.units import lowered
 
@@ -22,7 +22,7 @@ def load_astra_sim_system(
     system: Path | str,
     remote_memory: Path | str | None = None,
     comm_group: Path | str | None = None,
-    **options: Any,
+    options: AstraSimOptions = AstraSimOptions(),  # noqa: B008  it cannot be changed
 ) -> System:
     """Read a system from the four files that ASTRA-sim is started with.
 
@@ -33,7 +33,7 @@ def load_astra_sim_system(
     system, remote_memory, comm_group
         JSON.
     options
-        As :func:`astra_sim_system` takes them.
+        What ASTRA-sim is told beside its files.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def load_astra_sim_system(
         "remote_memory": _read_json(Path(remote_memory)) if remote_memory else {},
         "comm_group": _read_json(Path(comm_group)) if comm_group else {},
     }
-    return astra_sim_system(**given, **options, name=Path(system).name)
+    return astra_sim_system(**given, options=options, name=Path(system).name)
 
 
 def read_comm_groups(path: Path | str) -> dict[str, tuple[int, ...]]:

@@ -1,7 +1,10 @@
 """What ``nadi.simulator`` gives; each name is loaded when it is first used."""
 
 from .engine_driver import simulate_job as simulate_job
-from .machine.astra_config import astra_sim_system as astra_sim_system
+from .machine.astra_config import (
+    AstraSimOptions as AstraSimOptions,
+    astra_sim_system as astra_sim_system,
+)
 from .machine.system import (
     Bus as Bus,
     Collectives as Collectives,

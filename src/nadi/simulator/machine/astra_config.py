@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -22,7 +22,7 @@ from nadi.simulator.machine.system import (
 )
 from nadi.units import lowered
 
-__all__ = ["astra_sim_system"]
+__all__ = ["AstraSimOptions", "astra_sim_system"]
 
 _TOPOLOGIES = {"ring": "ring", "fullyconnected": "fully-connected", "switch": "switch"}
 _MEMORY = {
@@ -85,17 +85,33 @@ class _MemoryFile(msgspec.Struct, rename="kebab"):
     num_npus_per_node: _Count = 1
 
 
+class AstraSimOptions(NamedTuple):
+    """What ASTRA-sim is told beside its files.
+
+    Attributes
+    ----------
+    congestion
+        As its congestion-aware backend has it.
+    queues, rendezvous, injection_scale
+        Its options num-queues-per-dim, rendezvous-protocol and injection-scale.
+    compat
+        ``astra-sim`` for its numbers, empty for the right ones.
+    """
+
+    congestion: bool = False
+    queues: int = 1
+    rendezvous: bool = False
+    injection_scale: int = 1
+    compat: str = "astra-sim"
+
+
 def astra_sim_system(
     network: dict[str, Any],
     system: dict[str, Any],
     remote_memory: dict[str, Any] | None = None,
     comm_group: dict[str, Any] | None = None,
+    options: AstraSimOptions = AstraSimOptions(),  # noqa: B008  it cannot be changed
     *,
-    congestion: bool = False,
-    queues: int = 1,
-    rendezvous: bool = False,
-    injection_scale: int = 1,
-    compat: str = "astra-sim",
     name: str = "",
 ) -> System:
     """Make a system of the content of ASTRA-sim's four files.
@@ -104,12 +120,10 @@ def astra_sim_system(
     ----------
     network, system, remote_memory, comm_group
         What stands in the files.
-    congestion
-        As its congestion-aware backend has it.
-    queues, rendezvous, injection_scale
-        Its options num-queues-per-dim, rendezvous-protocol and injection-scale.
-    compat
-        ``astra-sim`` for its numbers, empty for the right ones.
+    options
+        What it is told beside its files.
+    name
+        What errors call the system.
 
     Raises
     ------
@@ -124,7 +138,7 @@ def astra_sim_system(
     }
     used = {field.encode_name for field in msgspec.structs.fields(_SystemFile)}
     made = System(
-        network=Network(_dimensions(network), congestion, rendezvous),
+        network=Network(_dimensions(network), options.congestion, options.rendezvous),
         compute=Compute(
             roofline=bool(settings.roofline_enabled),
             peak=settings.peak_perf * 1e12,
@@ -137,11 +151,11 @@ def astra_sim_system(
             bandwidth=int(memory.remote_mem_bw),
             ranks_per_node=int(memory.num_npus_per_node),
         ),
-        collectives=_collectives(settings, queues, injection_scale),
+        collectives=_collectives(settings, options.queues, options.injection_scale),
         bus=_bus(settings) if settings.model_shared_bus else None,
         groups=groups,
         slots="astra-sim",
-        compat=compat,  # type: ignore[arg-type]
+        compat=options.compat,  # type: ignore[arg-type]
         name=name,
         ignored=tuple(sorted(set(map(str, system)) - used - _WITHOUT_EFFECT)),
     )
