@@ -42,7 +42,7 @@ _CUTTABLE = {kind.name.lower(): kind for kind in CUTTABLE}
 
 
 def parse_change(text: str) -> Change:
-    """Read a change as it is written on the command line; ``FORMS`` has the forms.
+    """Read a change as it is written on the command line, such as ``scale gemm 0.5``.
 
     Raises
     ------
