@@ -91,6 +91,16 @@ def test_nothing_imports_in_a_circle() -> None:
     assert circles == []
 
 
+def test_code_imports_from_modules_and_not_from_packages_that_export() -> None:
+    exporting = {
+        name for name in MODULES if MODULES[name].with_name("__init__.pyi").exists()
+        and MODULES[name].stem == "__init__"
+    }  # fmt: skip
+    assert len(exporting) > 10
+    wrong = [(m, imported) for m, imported in GRAPH.edges if imported in exporting and m != "nadi"]
+    assert wrong == []
+
+
 def test_packages_within_a_package_do_not_import_in_a_circle() -> None:
     for parent in {module.rpartition(".")[0] for module in MODULES if module.count(".") > 2}:
         place = parent.rpartition(".")[0]
