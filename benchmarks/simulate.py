@@ -28,9 +28,7 @@ import polars as pl
 from _measure import SHARED, measure, nadi, peak_memory_mb
 
 import nadi as library
-from nadi.load.simulation_jobs import read_ranks
 from nadi.model.attributes import AttributeBuilder
-from nadi.simulator import AstraSimOptions, astra_sim_system
 from nadi.simulator.engine_driver import run_tables
 from nadi.simulator.lowering.task_tables import tables_of
 from nadi.simulator.work.program import program_of
@@ -80,7 +78,9 @@ def system_of(topology: list[str], counts: list[int], algorithm: str, **options:
         "collective-optimization": "localBWAware", "local-mem-bw": 1600,
         **{f"{name}-implementation": [algorithm] * dims for name in names},
     }  # fmt: skip
-    return astra_sim_system(network, system, options=AstraSimOptions(**options))
+    return library.simulator.astra_sim_system(
+        network, system, options=library.simulator.AstraSimOptions(**options)
+    )
 
 
 def report_engine(what: str, traces: list[library.Trace], system: Any) -> None:
@@ -169,9 +169,9 @@ def cases_without_contention(folder: Path) -> None:
     def run() -> None:
         for traces, case in given:
             options = case["cli"]
-            system = astra_sim_system(
+            system = library.simulator.astra_sim_system(
                 case["network"], case["system"],
-                options=AstraSimOptions(
+                options=library.simulator.AstraSimOptions(
                     queues=int(options.get("num-queues-per-dim", 1)),
                     rendezvous=options.get("rendezvous-protocol") == "true",
                     injection_scale=int(options.get("injection-scale", 1)),
@@ -191,15 +191,17 @@ def main() -> None:
                 archive.extractall(folder, filter="data")
         case = json.loads(gzip.decompress((GOLDEN / "llm.json.gz").read_bytes()))["cases"][1]
         gpt = given / "gpt_444_L8"
-        system = astra_sim_system(case["network"], case["system"], None, case["comm_group"])
-        report_engine("GPT, 64 ranks", read_ranks(gpt), system)
+        system = library.simulator.astra_sim_system(
+            case["network"], case["system"], None, case["comm_group"]
+        )
+        report_engine("GPT, 64 ranks", library.load.read_ranks(gpt), system)
         whole_process(folder, gpt, case)
-        traces, groups = eight_times(read_ranks(gpt), case["comm_group"])
+        traces, groups = eight_times(library.load.read_ranks(gpt), case["comm_group"])
         network = {
             "topology": ["Ring"] * 3, "npus_count": [8, 8, 8], "bandwidth": [50.0] * 3,
             "latency": [500.0] * 3,
         }  # fmt: skip
-        system = astra_sim_system(network, case["system"], None, groups)
+        system = library.simulator.astra_sim_system(network, case["system"], None, groups)
         report_engine("GPT, 8 times 64 ranks", traces, system)
         large = folder / "gpt_8_times"
         write_job(large, traces)

@@ -17,7 +17,7 @@ import nadi
 SOURCE = Path(nadi.__file__).parent
 # from the bottom up; docs/design.md shows the same list
 LAYERS = [
-    "errors", "version", "units", "progress", "kernels", "model", "formats", "link", "feed",
+    "units", "errors", "version", "progress", "kernels", "model", "formats", "link", "feed",
     "graph", "analyze", "workload", "simulator", "whatif", "load", "pipeline", "report", "cli",
     "__main__",
 ]  # fmt: skip
@@ -89,6 +89,16 @@ def test_no_module_imports_a_higher_layer() -> None:
 def test_nothing_imports_in_a_circle() -> None:
     circles = [sorted(c) for c in nx.strongly_connected_components(GRAPH) if len(c) > 1]
     assert circles == []
+
+
+def test_code_imports_from_modules_and_not_from_packages_that_export() -> None:
+    exporting = {
+        name for name in MODULES if MODULES[name].with_name("__init__.pyi").exists()
+        and MODULES[name].stem == "__init__"
+    }  # fmt: skip
+    assert len(exporting) > 10
+    wrong = [(m, imported) for m, imported in GRAPH.edges if imported in exporting and m != "nadi"]
+    assert wrong == []
 
 
 def test_packages_within_a_package_do_not_import_in_a_circle() -> None:

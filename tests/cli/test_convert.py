@@ -91,10 +91,16 @@ def test_refusals(et: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ((et, tmp_path / "there.nadi"), ["is there already", "--force"]),
         ((et, et), ["would replace the file that is read"]),
         ((et, tmp_path / "a.xyz"), ["the suffix names no format", ".graphml"]),
-        ((et, tmp_path / "a", "--to", "excel"), ["no format is called 'excel'", "perfetto"]),
+        (
+            (et, tmp_path / "a", "--to", "excel"),
+            ["--to excel: there is no such", "perfetto"],
+        ),
         ((et, tmp_path / "a.json", "--to", "pytorch"), ["can only be read"]),
         ((et, tmp_path / "a.nadi", "--schema", "1.0.0"), ["has no schema to choose"]),
-        ((et, tmp_path / "a.et", "--schema", "2"), ["no schema is called '2'", "0.0.4, 1.0.0"]),
+        (
+            (et, tmp_path / "a.et", "--schema", "2"),
+            ["--schema 2: there is no", "0.0.4, 1.0.0"],
+        ),
         ((tmp_path / "none.et", tmp_path / "a.nadi"), ["none.et", "cannot be read"]),
         ((et, "s4://bucket/a.et"), ["s4://bucket/a.et"]),
     ):

@@ -57,7 +57,7 @@ def test_by_nadis_rules(demo_folder: Path, capfd: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        (["--rules", "hta", "--annotation", "Stop"], ["'Stop'", "'ProfilerStep#1'"]),
+        (["--rules", "hta", "--annotation", "Stop"], ["--annotation Stop", "'ProfilerStep#1'"]),
         (["--rules", "hta", "--annotation", "Step", "--instance", "1"], ["0 (ProfilerStep#1)"]),
         (["--rules", "hta", "--instance", "first"], ["--instance", "0:2"]),
         (["--rules", "hta", "--rank", "4"], ["there are: 0"]),

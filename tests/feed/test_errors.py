@@ -142,7 +142,7 @@ def issued_one(feeder: nadi.ETFeeder) -> None:
         ([], lambda f: f.lookup_node(1).add_child(f.lookup_node(1)), "is itself"),
         ([lambda f: f.drain()], lambda f: f.lookup_node(2).add_child(f.lookup_node(3)),
          r"node 3 \(n3\): was issued"),
-        ([], lambda f: f.drain().number("color"), "no column is called 'color'"),
+        ([], lambda f: f.drain().number("color"), "name='color': there is no such column"),
     ],
 )  # fmt: skip
 def test_a_wrong_call_is_refused(
@@ -170,7 +170,7 @@ def test_settings_that_make_no_sense(tmp_path: Path) -> None:
     file = write(tmp_path / "trace.et", [(1, [])])
     with pytest.raises(nadi.errors.UsageError, match="window_size"):
         nadi.ETFeeder(file, 0)
-    with pytest.raises(nadi.errors.UsageError, match="no order is called 'longest'"):
+    with pytest.raises(nadi.errors.UsageError, match="policy='longest': there is no such order"):
         nadi.ETFeeder(file, policy="longest")
 
 

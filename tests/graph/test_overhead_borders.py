@@ -23,8 +23,8 @@ def device(tmp_path: Path) -> DeviceWriter:
     return DeviceWriter(tmp_path)
 
 
-def typical(device: DeviceWriter, *within: tuple[int, int]) -> nadi.Overheads:
-    return nadi.estimate_overheads(device.read(), *within)
+def typical(device: DeviceWriter, *within: tuple[int, int]) -> nadi.graph.Overheads:
+    return nadi.graph.estimate_overheads(device.read(), *within)
 
 
 @pytest.mark.parametrize("count", [1, 2, 19, 20, 21])
@@ -152,8 +152,8 @@ def test_an_interval_holds_its_begin_and_not_its_end(device: DeviceWriter) -> No
         begin = 100 * number
         device.work("k", (begin, begin + 5), (begin + 5 + latency, begin + 50))
     start = [6_000, 107_000, 208_000]
-    found = [typical(device, within) for within in
-             ((start[0], start[1]), (start[0] + 1, start[1] + 1), (start[1] + 1, start[2] + 1))]  # fmt: skip
+    windows = [(start[0], start[1]), (start[0] + 1, start[1] + 1), (start[1] + 1, start[2] + 1)]
+    found = [typical(device, within) for within in windows]
     assert [one.launch_after_end[DEVICE] for one in found] == [1_000, 2_000, 3_000]
 
 

@@ -7,7 +7,6 @@ from hypothesis import example, given, strategies as st
 
 import nadi
 from nadi.whatif import (
-    FORMS,
     AddDependency,
     CutDependencies,
     Fuse,
@@ -22,6 +21,7 @@ from nadi.whatif import (
     SetTime,
     parse_values,
 )
+from nadi.whatif.change_syntax import FORMS
 from nadi.whatif.dependency_changes import CUTTABLE
 from nadi.whatif.selection import KINDS, compile_expression
 

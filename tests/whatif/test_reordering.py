@@ -20,8 +20,9 @@ import nadi
 from nadi.cli import main
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.windows import Window
-from nadi.whatif.reordering import BLOCKERS, Candidate, Move, MoveEarlier
+from nadi.whatif import Candidate, Move, MoveEarlier
 from nadi.whatif.reordering.data_edges import with_tensor_edges
+from nadi.whatif.reordering.movable_units import BLOCKERS
 from tests.reference import tensors as oracle
 from tests.reference.machine import Do, Machine, Program, Rank, Thread, play
 from tests.reference.programs import MAIN, calibration

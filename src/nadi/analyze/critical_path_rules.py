@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 from nadi.analyze.hta.hta_path import HtaCriticalPath, hta_critical_path
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import Replay
 from nadi.graph.windows import Window
@@ -52,7 +52,7 @@ def critical_path(
         return hta_critical_path(source, **options)
     if rules != "nadi" or window is None:
         raise UsageError(
-            "rules", f"{rules!r} with {'a' if window else 'no'} window",
+            Parameter("rules"), f"{rules!r} with {'a' if window else 'no'} window",
             "rules are 'nadi', of a replay and a window, and 'hta', of a trace",
         )  # fmt: skip
     return walk_critical_path(source, window)

@@ -7,15 +7,17 @@ import io
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import NoReturn
 
-from nadi.errors import NadiError
+from nadi.errors import NadiError, PairError, Parameter
 from nadi.units import printable
 
 __all__ = ["main", "run"]
 
 _LONGEST_LINE = 1_000
 _RARELY = 100_000, 20, 20
+_OPTIONS = {"sweep_over": "--sweep"}  # of parameters that have another name there
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
         code = app(args=given or ["--help"], prog_name="nadi", standalone_mode=False)
         sys.stdout.flush()
     except NadiError as error:
-        _complain(str(error))
+        _complain(error.message(partial(_option, type(error))))
         return 2
     except OSError as error:
         _complain(f"standard output: {error.strerror or error}")
@@ -70,6 +72,15 @@ def _help_for(error: Exception) -> str:
     if context is None or context.parent is None:
         return "nadi --help shows the commands"
     return f"{context.command_path} --help shows what it takes"
+
+
+def _option(error: type[NadiError], parameter: Parameter) -> str:
+    """Spell a parameter that an error names as the option that stands for it."""
+    name, value = parameter
+    if (error, name) == (PairError, "force"):  # of some commands --force is about the file written
+        return "nadi link --force"
+    option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+    return option if value is None or value is True else f"{option} {value}"
 
 
 def _complain(message: str) -> None:

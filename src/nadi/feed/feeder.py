@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nadi.errors import FormatError, UsageError
+from nadi.errors import FormatError, Parameter, UsageError
 from nadi.feed.et_stream import NodeStream
 from nadi.feed.feeder_kernels import (
     FREED,
@@ -83,7 +83,7 @@ class ETFeeder:
         ctrl_deps: bool = False,
     ) -> None:
         if window_size < 1:
-            raise UsageError("window_size", f"is {window_size}", "give 1 or more")
+            raise UsageError(Parameter("window_size", window_size), "is below 1", "give 1 or more")
         self._window = window_size
         self._with_control = ctrl_deps
         self._ready = ReadyNodes(policy)

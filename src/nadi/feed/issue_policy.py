@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.feed.feeder_kernels import BY_RANK, FIFO, LIFO
 from nadi.feed.feeder_node import ETFeederNode, node_of
 from nadi.feed.held_nodes import Held
@@ -59,7 +59,7 @@ class ReadyNodes:
     def __init__(self, policy: Policy) -> None:
         if isinstance(policy, str) and policy not in ("id", "fifo", "lifo", *_COLUMNS):
             raise UsageError(
-                "policy", f"no order is called {policy!r}",
+                Parameter("policy", policy), "there is no such order",
                 f"there are id, fifo, lifo, {', '.join(_COLUMNS)}, and functions of a node",
             )  # fmt: skip
         self._policy = policy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.feed.feeder_node import ETFeederNode, node_of
 from nadi.feed.held_nodes import Held
 from nadi.feed.node_table import NUMBERS
@@ -77,7 +77,7 @@ class NodeBatch:
         """
         if name not in NUMBERS:
             raise UsageError(
-                "NodeBatch.number", f"no column is called {name!r}",
+                Parameter("name", name), "there is no such column",
                 f"there are {', '.join(NUMBERS)}; others are attributes of each node",
             )  # fmt: skip
         return self._held.table.number(name)[self._rows]

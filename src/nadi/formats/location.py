@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from nadi.errors import InputError, UsageError
+from nadi.errors import InputError, Parameter, UsageError
 
 __all__ = ["check_target", "is_local", "locate"]
 
@@ -43,7 +43,9 @@ def is_local(path: Path) -> bool:
     return isinstance(path, Path)
 
 
-def check_target(target: Path, sources: Sequence[Path], *, replace: bool, option: str) -> None:
+def check_target(
+    target: Path, sources: Sequence[Path], *, replace: bool, parameter: str = "force"
+) -> None:
     """Check that a file may be written, before what becomes of ``sources`` is.
 
     Raises
@@ -51,7 +53,7 @@ def check_target(target: Path, sources: Sequence[Path], *, replace: bool, option
     UsageError
         If it is one of those that are read.
     InputError
-        If it is there already, unless it may be replaced, which ``option`` stands for.
+        If it is there already, unless it may be replaced, which ``parameter`` asks for.
     """
     for source in sources:
         if target == source or (is_local(target) and target.exists() and source.exists()
@@ -60,4 +62,6 @@ def check_target(target: Path, sources: Sequence[Path], *, replace: bool, option
                 str(target), "would replace the file that is read", "give another name"
             )
     if not replace and target.is_file():
-        raise InputError(str(target), "is there already", f"give another name, or {option}")
+        raise InputError(
+            str(target), "is there already", ["give another name, or ", Parameter(parameter, True)]
+        )

@@ -30,7 +30,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 
 __all__ = ["FORMATS", "READABLE_SUFFIXES", "Format", "format_for_writing", "format_named"]
 
@@ -135,7 +135,9 @@ def format_named(name: str) -> Format:
         If there is none; it lists those that there are.
     """
     if name not in _BY_NAME:
-        raise UsageError("", f"no format is called {name!r}", f"there are {', '.join(_BY_NAME)}")
+        raise UsageError(
+            Parameter("to", name), "there is no such format", f"there are {', '.join(_BY_NAME)}"
+        )
     return _BY_NAME[name]
 
 
@@ -152,12 +154,18 @@ def format_for_writing(path: Path, to: str = "") -> Format:
         chosen = format_named(to)
         if not chosen.encoder:
             names = ", ".join(one.name for one in writable)
-            raise UsageError("", f"{chosen.title} can only be read", f"there are {names}")
+            raise UsageError(
+                Parameter("to", to), f"{chosen.title} can only be read", f"there are {names}"
+            )
         return chosen
     name = path.name.removesuffix(".gz")
     fitting = [f for f in writable if name.endswith(f.suffixes)]
     if not fitting:
         suffixes = ", ".join(suffix for one in writable for suffix in one.suffixes)
-        raise UsageError(str(path), "the suffix names no format", f"use one of {suffixes}, or --to")
+        raise UsageError(
+            str(path),
+            "the suffix names no format",
+            [f"use one of {suffixes}, or ", Parameter("to")],
+        )
     # .linked.json is more than .json
     return max(fitting, key=lambda f: max(len(s) for s in f.suffixes if name.endswith(s)))

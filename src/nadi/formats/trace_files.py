@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nadi.errors import FormatError, InputError, UsageError
+from nadi.errors import FormatError, InputError, Parameter, UsageError
 from nadi.formats import files as container
 from nadi.formats.location import locate
 from nadi.formats.registry import FORMATS, Format, format_for_writing, format_named
@@ -182,7 +182,9 @@ def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> 
     path = locate(path)
     chosen = format_for_writing(path, to)
     if schema and chosen.name != "chakra":
-        raise UsageError("", f"{chosen.title} has no schema to choose", "leave it out")
+        raise UsageError(
+            Parameter("schema", schema), f"{chosen.title} has no schema to choose", "leave it out"
+        )
     log = IssueLog()
     if chosen.name == "csv":
         _write_tables(trace, path)

@@ -98,7 +98,7 @@ class CycleError(NadiError):
         shown = " -> ".join(moments[:_MAX_NAMES]) + " -> ..." * (len(moments) > _MAX_NAMES)
         super().__init__("", f"dependencies form a cycle: {shown}", "leave one of them out")
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[NadiError], tuple[object, ...]]:
         """Come back from another process as it was."""
         return type(self), (self.moments, self.vertices)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph, make_edges
 from nadi.model.arrays import Ints
 
@@ -85,7 +85,7 @@ def from_networkx(digraph: nx.DiGraph) -> EventGraph:
     original = digraph.graph.get(_ORIGINAL)
     if not isinstance(original, EventGraph):
         raise UsageError(
-            "from_networkx", "the DiGraph is not one that to_networkx made",
+            Parameter("digraph"), "is not one that to_networkx made",
             "edit that one, or a copy of it",
         )  # fmt: skip
     base, number = _without_ops(original, digraph)

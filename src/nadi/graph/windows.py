@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.model.arrays import Ints
 from nadi.model.schema import DEVICE_WORK
@@ -99,7 +99,7 @@ def choose_window(graph: EventGraph, steps: list[Window], step: str = "all") -> 
             return window
     there = ", ".join(str(window.number) for window in steps)
     raise UsageError(
-        f"--step {step}",
+        Parameter("step", step),
         "there is no such step",
         f"give all or one of: {there}" if there else "the trace marks no steps: give all",
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nadi.errors import PairError
+from nadi.errors import PairError, Parameter
 from nadi.link.name_alignment import align_names
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
@@ -126,11 +126,11 @@ def _refusal(host: Trace, device: Trace, best: Match, by_id: Match | None) -> Pa
     if best.is_enough and best is not shown:
         return PairError(
             where, f"{what}, though by {best.key} {best} correspond: these are two runs",
-            f"{_REMEDY}, or link by names: nadi link --force",
+            [f"{_REMEDY}, or link by names: ", Parameter("force", True)],
         )  # fmt: skip
     return PairError(
         where, f"{what}; at least {MIN_EQUAL_NAMES:.0%} must",
-        f"{_REMEDY}, or link all the same: nadi link --force",
+        [f"{_REMEDY}, or link all the same: ", Parameter("force", True)],
     )  # fmt: skip
 
 

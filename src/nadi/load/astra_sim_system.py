@@ -22,7 +22,7 @@ def load_astra_sim_system(
     system: Path | str,
     remote_memory: Path | str | None = None,
     comm_group: Path | str | None = None,
-    options: AstraSimOptions | None = None,
+    options: AstraSimOptions = AstraSimOptions(),  # noqa: B008  it cannot be changed
 ) -> System:
     """Read a system from the four files that ASTRA-sim is started with.
 
@@ -33,7 +33,7 @@ def load_astra_sim_system(
     system, remote_memory, comm_group
         JSON.
     options
-        What ASTRA-sim's command line says beside them.
+        What ASTRA-sim is told beside its files.
 
     Raises
     ------

@@ -88,7 +88,7 @@ def convert(
     for origin, goal in pairs:
         # a CSV is several files, of which the nodes' is always one
         written = file_of_table(goal, "nodes") if chosen.name == "csv" else goal
-        check_target(written, [origin], replace=force, option="--force")
+        check_target(written, [origin], replace=force)
     return [_convert_file(*pair, chosen, schema, progress) for pair in pairs]
 
 

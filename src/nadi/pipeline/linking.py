@@ -169,7 +169,7 @@ def link_files(
         # a CSV is several files, of which the nodes' is always one
         written = file_of_table(target, "nodes") if task.format == "csv" else target
         sources = [locate(source) for source in task.sources]
-        check_target(written, sources, replace=overwrite, option="--overwrite")
+        check_target(written, sources, replace=overwrite, parameter="overwrite")
     done = _run(tasks, executor, progress)
     job = link_job([communication for _, communication in done])
     if again := _tasks_again(tasks, done, job):

@@ -8,7 +8,7 @@ from pathlib import Path
 from nadi.analyze.explained_time import explain_time
 from nadi.analyze.exposed_communication import communication_by_rank
 from nadi.analyze.stragglers import find_stragglers
-from nadi.errors import InputError, UsageError
+from nadi.errors import InputError, Parameter, UsageError
 from nadi.graph.build.job_graph import build_graph
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.event_graph import EventGraph
@@ -19,7 +19,7 @@ from nadi.pipeline.result import Answers, Prediction, Run
 from nadi.pipeline.system_fit import on_system
 from nadi.simulator.machine.system_file import SystemFile
 from nadi.whatif.answers import ideal_limits, sweep, what_if as change_and_replay
-from nadi.whatif.change_syntax import parse_change, parse_values
+from nadi.whatif.change_syntax import as_list, parse_change, parse_values
 from nadi.whatif.reordering.applied_moves import Reordering, reorder
 from nadi.whatif.system_change import prices_on
 
@@ -31,7 +31,7 @@ _Progress = Callable[[str], None]
 def run(
     *paths: Path | str,
     step: str | int = "all",
-    what_if: Sequence[str] = (),
+    what_if: str | Sequence[str] = (),
     system: Path | str = "",
     force: bool = False,
     progress: _Progress = lambda _: None,
@@ -45,7 +45,7 @@ def run(
     step
         Number of a step, or ``all``.
     what_if
-        Changes such as ``scale aten::mm 0.5``, each tried alone.
+        A change such as ``scale aten::mm 0.5``, or several, each tried alone.
     system
         A system as :func:`nadi.load_system` takes it, to predict the step there.
     force
@@ -62,7 +62,7 @@ def run(
         is not for as many ranks.
     """
     described = read_system_file(system) if system else None
-    changes = [parse_change(text) for text in what_if]
+    changes = [parse_change(text) for text in as_list(what_if)]
     graph = _load_graph(paths, progress, force=force)
     steps = find_steps(graph)
     window = choose_window(graph, steps, str(step))
@@ -116,7 +116,7 @@ def _predict(graph: EventGraph, described: SystemFile, window: Window) -> Predic
 
 def ask(
     *paths: Path | str,
-    changes: Sequence[str] = (),
+    changes: str | Sequence[str] = (),
     step: str | int = "all",
     sweep_over: str = "",
     progress: _Progress = lambda _: None,
@@ -128,7 +128,7 @@ def ask(
     paths
         Folders with a pair per rank, or the files themselves in any order.
     changes
-        As :func:`nadi.whatif.parse_change` reads them.
+        A change as :func:`nadi.whatif.parse_change` reads it, or several.
     step
         Number of a step, or ``all``.
     sweep_over
@@ -143,23 +143,26 @@ def ask(
     UsageError
         If the step is not there, or a change is not understood or matches nothing.
     """
-    values = parse_values(sweep_over) if sweep_over else []
-    if values and not any("{}" in change for change in changes):
-        raise UsageError("--sweep", "no change has a place for the values", "write {} in one")
-    for change in changes:
+    asked = as_list(changes)
+    values = parse_values(sweep_over, "sweep_over") if sweep_over else []
+    if values and not any("{}" in change for change in asked):
+        raise UsageError(
+            Parameter("sweep_over"), "no change has a place for the values", "write {} in one"
+        )
+    for change in asked:
         for value in values or [""]:
             parse_change(change.replace("{}", value) if values else change)
     graph = _load_graph(paths, progress)
     window = choose_window(graph, find_steps(graph), str(step))
     alone, together, swept, limits = [], None, [], []
     if values:
-        swept = sweep(graph, changes, values, window)
-    elif changes:
-        alone = [change_and_replay(graph, one, window=window) for one in changes]
-        together = change_and_replay(graph, *changes, window=window) if len(changes) > 1 else None
+        swept = sweep(graph, asked, values, window)
+    elif asked:
+        alone = [change_and_replay(graph, one, window=window) for one in asked]
+        together = change_and_replay(graph, *asked, window=window) if len(asked) > 1 else None
     else:
         limits = ideal_limits(graph, window)
-    return Answers(graph, window, alone, together, swept, limits, tuple(changes))
+    return Answers(graph, window, alone, together, swept, limits, tuple(asked))
 
 
 def reorder_job(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.formats.files import check_writable
 from nadi.formats.location import check_target, is_local, locate
 from nadi.formats.timeline.timeline_values import (
@@ -147,7 +147,7 @@ def check_timeline(path: Path | str, source: Path, *, force: bool) -> None:
     """
     place = locate(path)
     check_suffix(place)
-    check_target(place, [source], replace=force, option="--force")
+    check_target(place, [source], replace=force)
     if is_local(place):
         check_writable(place)
 
@@ -158,7 +158,9 @@ def check_timeline(path: Path | str, source: Path, *, force: bool) -> None:
 def draw_timeline(parts: Sequence[TimelinePart], title: str, log: IssueLog) -> Timeline:
     """Lay out schedules side by side, as :func:`write_timelines` writes them."""
     if not parts:
-        raise UsageError("timeline", "there is nothing to draw", "give at least one schedule")
+        raise UsageError(
+            Parameter("parts"), "there is nothing to draw", "give at least one schedule"
+        )
     operations = pl.concat([_operations(number, part) for number, part in enumerate(parts)])
     operations = _drawable(operations, log)
     processes = _processes(parts)

@@ -226,7 +226,7 @@ def check_output(path: Path | str, sources: Sequence[Path], *, force: bool) -> N
     """
     place = locate(path)
     _writer(place)
-    check_target(place, sources, replace=force, option="--force")
+    check_target(place, sources, replace=force)
     if is_local(place):
         check_writable(place)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.model.provenance import Provenance
 from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.model.trace import Trace
@@ -48,15 +48,19 @@ def collective_time(
     everybody = range(system.network.num_ranks)
     if not set(group) <= set(everybody):
         raise UsageError(
-            f"group {list(group)}", f"the system has ranks 0 to {everybody[-1]}",
+            Parameter("group", list(group)), f"the system has ranks 0 to {everybody[-1]}",
             "fit it to the number of ranks of the job",
         )  # fmt: skip
     members = len(group) or len(everybody)
     if comm_type not in COLLECTIVES:
-        raise UsageError(comm_type, "is no collective", f"there are {', '.join(COLLECTIVES)}")
+        raise UsageError(
+            Parameter("comm_type", comm_type),
+            "is no collective",
+            f"one of {', '.join(COLLECTIVES)}",
+        )
     comm_type, size = rules_of(system).in_place_of(comm_type, size, members)
     if root >= 0 and root not in (group or everybody):
-        raise UsageError(f"root {root}", "it is no member", "name a rank that takes part")
+        raise UsageError(Parameter("root", root), "it is no member", "name a rank that takes part")
     if members == 1:
         return 0
     if sorted(group) == list(everybody):

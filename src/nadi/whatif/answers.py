@@ -8,11 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
+from nadi.errors import Parameter, UsageError
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EdgeKind, EventGraph, Replay
 from nadi.graph.windows import Window, choose_window, find_steps
 from nadi.model.schema import DEVICE_WORK
-from nadi.whatif.change_syntax import parse_change
+from nadi.whatif.change_syntax import as_list, parse_change, parse_values
 from nadi.whatif.changes import Change, apply_change
 from nadi.whatif.dependency_changes import CutDependencies
 from nadi.whatif.duration_changes import NoGaps, NoOverhead
@@ -101,12 +102,34 @@ def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = N
 
 
 def sweep(
-    graph: EventGraph, changes: Sequence[str], values: Sequence[str], window: Window | None = None
+    graph: EventGraph,
+    changes: str | Sequence[str],
+    values: str | Sequence[str],
+    window: Window | None = None,
 ) -> list[tuple[str, WhatIf]]:
-    """Answer the same question for several values, put in where changes have ``{}``."""
+    """Answer the same question for several values, put in where changes have ``{}``.
+
+    Parameters
+    ----------
+    changes
+        A change, or several that are made together.
+    values
+        A text as :func:`parse_values` reads it, or the values.
+    window
+        As of :func:`what_if`.
+
+    Raises
+    ------
+    UsageError
+        If no change has a place for the values, or as of :func:`what_if`.
+    """
+    made = as_list(changes)
+    if not any("{}" in change for change in made):
+        raise UsageError(Parameter("changes"), "none has a place for the values", "write {} in one")
+    each = parse_values(values, "values") if isinstance(values, str) else values
     return [
-        (value, what_if(graph, *(c.replace("{}", value) for c in changes), window=window))
-        for value in values
+        (value, what_if(graph, *(c.replace("{}", value) for c in made), window=window))
+        for value in each
     ]
 
 

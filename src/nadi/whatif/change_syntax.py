@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.units import parse_ns, parse_rate
 from nadi.whatif.changes import Change
 from nadi.whatif.dependency_changes import CUTTABLE, AddDependency, CutDependencies
@@ -18,7 +18,7 @@ from nadi.whatif.removal_change import Remove
 from nadi.whatif.selection import CONDITIONS, KINDS, Selection, compile_expression
 from nadi.whatif.stream_change import MoveToStream
 
-__all__ = ["FORMS", "parse_change", "parse_selection", "parse_values"]
+__all__ = ["FORMS", "as_list", "parse_change", "parse_selection", "parse_values"]
 
 FORMS = {
     "scale": "scale SELECT FACTOR",
@@ -42,7 +42,7 @@ _CUTTABLE = {kind.name.lower(): kind for kind in CUTTABLE}
 
 
 def parse_change(text: str) -> Change:
-    """Read a change as it is written on the command line; ``FORMS`` has the forms.
+    """Read a change as it is written on the command line, such as ``scale gemm 0.5``.
 
     Raises
     ------
@@ -61,6 +61,11 @@ def parse_change(text: str) -> Change:
         if "SELECT" in remedy:
             remedy = f"{remedy}, {_SELECT}"
         raise UsageError(f"change {text!r}", str(error), remedy) from None
+
+
+def as_list(changes: str | Sequence[str]) -> list[str]:
+    """Give a list of changes as one, where a text alone is one change."""
+    return [changes] if isinstance(changes, str) else list(changes)
 
 
 def parse_selection(text: str) -> Selection:
@@ -139,8 +144,13 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < len(str(_MOST))
 
 
-def parse_values(text: str) -> list[str]:
+def parse_values(text: str, parameter: str = "text") -> list[str]:
     """Read the values of a sweep: ``0.5,1,2`` as they stand, or ``0.5:2:0.25`` (from, to, step).
+
+    Parameters
+    ----------
+    parameter
+        Whose value it is, for errors.
 
     Raises
     ------
@@ -157,7 +167,9 @@ def parse_values(text: str) -> list[str]:
         count = 0
     if not count:
         raise UsageError(
-            f"--sweep {text}", "is not a range of at most 1,000 values", "write from:to:step"
+            Parameter(parameter, text),
+            "is not a range of at most 1,000 values",
+            "write from:to:step",
         )
     return [str(first + k * step) for k in range(count)]
 

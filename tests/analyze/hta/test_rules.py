@@ -323,7 +323,7 @@ def test_windows(record: Recording) -> None:  # W1 to W3
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"annotation": "Step%"}, "with 'Step%' in it; there are: 'ProfilerStep#3'"),
+        ({"annotation": "Step%"}, "='Step%': no event has a name that holds it; there are: 'Prof"),
         (
             {"annotation": "ProfilerStep", "instance": 2},
             r"no instance 2; there are: 0 \(ProfilerStep#3\), 1 \(ProfilerStep#4\)",
@@ -331,7 +331,7 @@ def test_windows(record: Recording) -> None:  # W1 to W3
         ({"annotation": "ProfilerStep", "instance": -1}, "no instance -1"),
         ({"annotation": "ProfilerStep", "instance": (1, 0)}, "no instance 1:0"),
         ({"annotation": "ProfilerStep", "instance": (0, 2)}, "no instance 0:2"),
-        ({"rank": 5}, "5 is not there; there are: -1"),
+        ({"rank": 5}, "rank=5: is not there; there are: -1"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_answered_with_what_is(

@@ -10,7 +10,7 @@ import re
 import numpy as np
 import polars as pl
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 
 __all__ = ["Instance", "clip_events"]
 
@@ -55,7 +55,7 @@ def _window(events: pl.DataFrame, annotation: str, instance: Instance) -> tuple[
         found = events.filter(pl.col("name").str.contains(annotation, literal=True))
         if found.is_empty():
             raise UsageError(
-                "annotation", f"no event has a name with {annotation!r} in it",
+                Parameter("annotation", annotation), "no event has a name that holds it",
                 f"there are: {_listed(events)}",
             )  # fmt: skip
         chosen = found.slice(first, max(last + 1 - first, 0)) if first >= 0 else found.clear()
@@ -65,7 +65,7 @@ def _window(events: pl.DataFrame, annotation: str, instance: Instance) -> tuple[
             )
             more = f" and {found.height - _SHOWN} more" if found.height > _SHOWN else ""
             raise UsageError(
-                "instance", f"{annotation!r} has no instance {_text(instance)}",
+                Parameter("instance"), f"{annotation!r} has no instance {_text(instance)}",
                 f"there are: {names}{more}",
             )  # fmt: skip
     start, duration = chosen["start"].to_numpy(), chosen["duration"].to_numpy()

@@ -26,7 +26,7 @@ from nadi.analyze.hta.host_edges import lock_edges, stack_edges
 from nadi.analyze.hta.hta_path_kernels import longest_path
 from nadi.analyze.hta.parsing import parse_events
 from nadi.analyze.hta.recorded_fields import trace_name
-from nadi.errors import InputError, UsageError
+from nadi.errors import InputError, Parameter, UsageError
 from nadi.model.arrays import Bools, Ints
 from nadi.model.trace import Job, Trace
 
@@ -276,7 +276,9 @@ def _chosen(traces: Trace | Job | Sequence[Trace], rank: int | None) -> tuple[li
         return every, 0
     ranks = [trace.rank for trace in every]
     if rank is None or rank not in ranks:
-        raise UsageError("rank", f"{rank} is not there", f"there are: {', '.join(map(str, ranks))}")
+        raise UsageError(
+            Parameter("rank", rank), "is not there", f"there are: {', '.join(map(str, ranks))}"
+        )
     return every, ranks.index(rank)
 
 

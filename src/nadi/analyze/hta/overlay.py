@@ -12,7 +12,7 @@ import polars as pl
 from nadi.analyze.hta.edge_arrays import EDGE_TYPES
 from nadi.analyze.hta.hta_path import EDGE_TYPE_TEXTS, HtaCriticalPath
 from nadi.analyze.hta.recorded_fields import base_time, rows_holding, rows_of_file
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import AttributeBuilder, Attributes, Part, combined
 from nadi.model.schema import DEPS
@@ -59,7 +59,9 @@ def hta_overlay(
     """
     if only_critical and all_edges:
         raise UsageError(
-            "all_edges", "begin at events that only_critical leaves out", "ask for one"
+            Parameter("all_edges"),
+            ["begin at events that ", Parameter("only_critical"), " leaves out"],
+            "ask for one",
         )
     events = path.moments.events
     on_path = np.unique(path.moments.row[path.vertices])

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.formats.chakra.attribute_message_kernels import ROLES
 from nadi.formats.chakra.chakra_attributes import ColumnOfAttributes, Described, describe
 from nadi.formats.chakra.et_decode import stated_version
@@ -61,7 +61,11 @@ def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[memoryv
         The file's content, piece by piece. O(bytes).
     """
     if schema and schema not in SCHEMAS:
-        raise UsageError("", f"no schema is called {schema!r}", f"there are {', '.join(SCHEMAS)}")
+        raise UsageError(
+            Parameter("schema", schema),
+            "there is no such schema",
+            f"there are {', '.join(SCHEMAS)}",
+        )
     stated = version_of(trace)
     if stated is None:
         described = describe(trace, log, version=schema or SCHEMAS[0])

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from nadi.errors import InputError, UsageError
+from nadi.errors import InputError, Parameter, UsageError
 from nadi.model.arrays import Ints
 from nadi.model.schema import COMM_TYPES, NODE_KINDS
 from nadi.simulator.collectives.phases import Recipe
@@ -32,6 +32,8 @@ __all__ = ["Tables", "tables_of"]
 _KIND = {name: code for code, name in enumerate(NODE_KINDS)}
 _COMM_TYPE = {name: code for code, name in enumerate(COMM_TYPES)}
 _LONGEST = 2**62
+# where a process group may be described
+_GROUPS: list[str | Parameter] = [Parameter("comm_group"), " or groups in the system's file"]
 _TOLD = 16  # members of a group
 
 
@@ -313,15 +315,15 @@ class _Groups:
         if not members:
             raise InputError(
                 self.program.describe(node), f"nobody says who is in {where}",
-                "give a file that lists its members: --comm-group, or groups in the system's file",
+                ["list its members in ", *_GROUPS],
             )  # fmt: skip
         num_ranks = self.num_ranks
         if len(set(members)) < len(members) or not all(0 <= r < num_ranks for r in members):
             raise InputError(
                 where, f"its members {_few(members)} are not ranks of this job of {num_ranks}, "
                 "from 0, each once",
-                "mend --comm-group, or groups in the system's file" if name in system.groups
-                else "the traces state them: give those of all ranks, or --comm-group",
+                ["mend ", *_GROUPS] if name in system.groups
+                else ["the traces state them: give those of all ranks, or ", *_GROUPS],
             )  # fmt: skip
         if len(members) == num_ranks:
             return 0

@@ -86,11 +86,16 @@ class _MemoryFile(msgspec.Struct, rename="kebab"):
 
 
 class AstraSimOptions(NamedTuple):
-    """What ASTRA-sim is told on its command line.
+    """What ASTRA-sim is told beside its files.
 
-    ``congestion`` is its congestion-aware backend; ``queues``, ``rendezvous`` and
-    ``injection_scale`` are num-queues-per-dim, rendezvous-protocol and injection-scale.
-    ``compat`` is ``astra-sim`` for its numbers, and empty for the right ones.
+    Attributes
+    ----------
+    congestion
+        As its congestion-aware backend has it.
+    queues, rendezvous, injection_scale
+        Its options num-queues-per-dim, rendezvous-protocol and injection-scale.
+    compat
+        ``astra-sim`` for its numbers, empty for the right ones.
     """
 
     congestion: bool = False
@@ -105,7 +110,8 @@ def astra_sim_system(
     system: dict[str, Any],
     remote_memory: dict[str, Any] | None = None,
     comm_group: dict[str, Any] | None = None,
-    options: AstraSimOptions | None = None,
+    options: AstraSimOptions = AstraSimOptions(),  # noqa: B008  it cannot be changed
+    *,
     name: str = "",
 ) -> System:
     """Make a system of the content of ASTRA-sim's four files.
@@ -115,9 +121,9 @@ def astra_sim_system(
     network, system, remote_memory, comm_group
         What stands in the files.
     options
-        What its command line says beside them.
+        What it is told beside its files.
     name
-        What the system is called.
+        What errors call the system.
 
     Raises
     ------

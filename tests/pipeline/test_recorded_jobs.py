@@ -1,0 +1,34 @@
+"""What the main jobs take from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import nadi
+from nadi.errors import UsageError
+
+CHANGE = "scale gloo:all_reduce {}"
+HALVED = CHANGE.replace("{}", "0.5")
+
+
+def test_a_text_in_the_place_of_a_list_of_changes_is_one_change(demo_folder: Path) -> None:
+    done = nadi.run(demo_folder, what_if=HALVED)
+    assert [answer.step_ns for answer in done.what_ifs] == [
+        answer.step_ns for answer in nadi.run(demo_folder, what_if=[HALVED]).what_ifs
+    ]
+    assert len(done.what_ifs) == 1
+    asked = nadi.pipeline.ask(demo_folder, changes=HALVED)
+    assert (asked.asked, asked.together) == ((HALVED,), None)
+    assert asked.whole.step_ns == done.what_ifs[0].step_ns
+    swept = nadi.pipeline.ask(demo_folder, changes=CHANGE, sweep_over="0.5,1").sweep
+    again = nadi.whatif.sweep(done.graph, CHANGE, "0.5:1:0.5", done.window)
+    listed = nadi.whatif.sweep(done.graph, [CHANGE], ["0.5", "1"], done.window)
+    for answers in (swept, listed):
+        assert [answer.step_ns for _, answer in answers] == [a.step_ns for _, a in again]
+    assert again[0][1].step_ns == done.what_ifs[0].step_ns < again[1][1].step_ns
+    with pytest.raises(UsageError, match=r"^changes: none has a place for the values"):
+        nadi.whatif.sweep(done.graph, HALVED, "1,2")
+    with pytest.raises(UsageError, match=r"^values='1:0:0': is not a range"):
+        nadi.whatif.sweep(done.graph, CHANGE, "1:0:0")
