@@ -159,6 +159,15 @@ def test_a_row_holds_operations_up_to_its_slack(pair: PairWriter, slack: int) ->
     ]  # fmt: skip
 
 
+def test_kernels_that_communicate_are_communication(pair: PairWriter) -> None:
+    for number, name in enumerate(("gemm", "ncclDevKernel_AllReduce_Sum_f32_RING_LL")):
+        pair.event(name, 0, 10, "kernel", pid=0, tid=number, stream=number + 20, device=0)
+    pair.op("op", 0, 10)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    rows = nadi.slack_histogram(graph.replay(), nadi.choose_window(graph, [])).rows()
+    assert rows == [(kind, 0, 1, 10_000) for kind in ("host", "device", "communication")]
+
+
 def test_only_what_ends_in_the_window_is_counted(pair: PairWriter) -> None:
     """Its end is in it, and its begin is not."""
     pair.op("ProfilerStep#1", 100, 100, cat="user_annotation")
