@@ -384,6 +384,10 @@ def test_moves_that_are_none_are_refused() -> None:
         (Move(7, (last,), first), "no such operations"),
         (Move(0, (10**9,), first), "no such operations"),
         (Move(0, (last, first), first), "do not follow each other"),
+        (Move(0, (last, last), first), "do not follow each other"),
+        (Move(0, (last,), last), "do not follow each other"),
+        (Move(0, (-1,), first), "no such operations"),
+        (Move(0, (last,), -1), "no such operations"),
     ):
         with pytest.raises(nadi.errors.UsageError, match=message):
             nadi.what_if(found.graph, MoveEarlier((move,), "a", "b"))
