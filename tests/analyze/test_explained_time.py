@@ -49,6 +49,44 @@ def test_delays_before_a_moment_stay(pair: PairWriter) -> None:
     assert found.explained_ns == 115_000 - 97_000
 
 
+@pytest.mark.parametrize(("delay_us", "num_late"), [(0, 0), (10, 0), (10.001, 1)])
+def test_work_is_late_over_10_us_after_all_that_it_waits_for(
+    pair: PairWriter, delay_us: float, num_late: int
+) -> None:
+    pair.op("op", 0, 10)
+    pair.event("cudaLaunchKernel", 2, 3, "cuda_runtime", correlation=1)
+    begins = 5 + 3 + delay_us  # 3 us are typical
+    pair.event("k", begins, 10, "kernel", pid=0, tid=7, stream=7, device=0, correlation=1)
+    found = explained(*pair.write())
+    assert found.num_late == num_late
+    assert found.largest()["delay"].to_list() == [round(1000 * delay_us)] * (delay_us > 0)
+
+
+def test_a_delay_at_the_moment_itself_is_taken_out(pair: PairWriter) -> None:
+    pair.op("op", 0, 10)
+    pair.event("cudaLaunchKernel", 2, 3, "cuda_runtime", correlation=1)
+    pair.event("k", 105, 10, "kernel", pid=0, tid=7, stream=7, device=0, correlation=1)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    assert [nadi.explain_time(graph, since).vertices.size for since in (105_000, 105_001)] == [1, 0]
+
+
+def test_the_longest_delays_come_first_and_as_many_as_asked_for(pair: PairWriter) -> None:
+    pair.op("op", 0, 1_000)
+    for number, late in enumerate((40, 90, 20, 70)):
+        begin = 200 * number
+        pair.event("cudaLaunchKernel", begin, 3, "cuda_runtime", correlation=number + 1)
+        pair.event(f"k{late}", begin + 3 + late, 10, "kernel", pid=0, tid=7, stream=7, device=0,
+                   correlation=number + 1)  # fmt: skip
+    found = explained(*pair.write())
+    assert found.largest()["name"].to_list() == ["k90", "k70", "k40", "k20"]
+    assert found.largest(2)["name"].to_list() == ["k90", "k70"]
+    delays = found.largest()["delay"]
+    assert delays.diff().drop_nulls().to_list() == [-20_000, -30_000, -20_000]
+    assert found.largest()["time"][0] == 200_000 + 93_000
+    assert found.graph.op_names[int(found.vertices[0]) // 2] == "k90"
+    assert set(found.largest()["moment"]) == {"start"}
+
+
 @pytest.mark.parametrize(
     ("name", "most"),
     [

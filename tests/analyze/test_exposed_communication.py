@@ -40,3 +40,22 @@ def test_only_the_window_counts(pair: PairWriter) -> None:
     assert run.measured_ns == 140_000
     found = nadi.analyze.communication_by_rank(run.job, 0, 60_000)
     assert [(c.communication, c.exposed) for c in found] == [(20_000, 20_000)]
+
+
+def test_the_first_operation_of_all_may_be_what_asks(pair: PairWriter) -> None:
+    """What lies within it is no computation, as of any other that asks for communication."""
+    first = pair.op("c10d::allreduce_", 0, 100)
+    pair.op("aten::add_", 20, 40, parent=first)
+    pair.op("gloo:all_reduce", 10, 100, cat="user_annotation", tid=2)
+    assert measured(pair) == (100_000, 100_000)
+
+
+def test_a_window_holds_what_is_in_it_to_the_nanosecond(pair: PairWriter) -> None:
+    pair.op("aten::mm", 0, 300)
+    for start in (10, 60):
+        pair.event("ncclDevKernel_AllReduce", start, 20, "kernel", pid=0, tid=9, stream=9, device=0)
+    job = nadi.run(*pair.write()).job
+    for low, high, expected in ((10_000, 80_000, 40), (10_001, 79_999, 39.998), (30_000, 60_000, 0),
+                                (29_999, 60_001, 0.002), (80_000, 90_000, 0)):  # fmt: skip
+        (found,) = nadi.communication_by_rank(job, low, high)
+        assert (found.communication, found.exposed) == (1000 * expected, 1000 * expected)

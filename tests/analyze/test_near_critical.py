@@ -142,3 +142,53 @@ def test_paths_of_a_recording(demo_run: nadi.pipeline.Run) -> None:
         starts, ends = one.path.segments["start"], one.path.segments["end"]
         assert starts[1:].to_list() == ends[:-1].to_list()
     assert len({one.path.vertices.tobytes() for one in found}) == len(found)
+
+
+BOUNDS = [0, *(1_000 * 10**k for k in range(6))]
+
+
+@pytest.mark.parametrize("slack", [*BOUNDS[1:], *(bound + 1 for bound in BOUNDS)])
+def test_a_row_holds_operations_up_to_its_slack(pair: PairWriter, slack: int) -> None:
+    pair.op("longest", 0, 200_000)
+    pair.op("beside", 0, 200_000 - slack / 1000, tid=2)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    rows = nadi.slack_histogram(graph.replay(), nadi.choose_window(graph, [])).rows()
+    above = next((bound for bound in BOUNDS if slack <= bound), None)
+    assert rows == [
+        ("host", 0, 1, 200_000_000), ("host", above, 1, 200_000_000 - slack),
+    ]  # fmt: skip
+
+
+def test_kernels_that_communicate_are_communication(pair: PairWriter) -> None:
+    for number, name in enumerate(("gemm", "ncclDevKernel_AllReduce_Sum_f32_RING_LL")):
+        pair.event(name, 0, 10, "kernel", pid=0, tid=number, stream=number + 20, device=0)
+    pair.op("op", 0, 10)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    rows = nadi.slack_histogram(graph.replay(), nadi.choose_window(graph, [])).rows()
+    assert rows == [(kind, 0, 1, 10_000) for kind in ("host", "device", "communication")]
+
+
+def test_only_what_ends_in_the_window_is_counted(pair: PairWriter) -> None:
+    """Its end is in it, and its begin is not."""
+    pair.op("ProfilerStep#1", 100, 100, cat="user_annotation")
+    for number, (start, end) in enumerate([(0, 100), (0, 100.001), (150, 200), (150, 200.001)]):
+        pair.op(f"op {number}", start, end - start, tid=2 + number)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    (step,) = nadi.find_steps(graph)
+    only = Window("step", 1, step.first, step.first + 1)
+    rows = nadi.slack_histogram(graph.replay(), only)
+    assert rows["operations"].sum() == 3
+    assert rows["time"].sum() == 100_000 + 100_001 + 50_000
+
+
+def test_as_many_paths_as_were_asked_for(pair: PairWriter) -> None:
+    for number in range(6):
+        pair.op(f"op {number}", 0, 100 - number, tid=number + 1)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    window = nadi.choose_window(graph, [])
+    for count in range(8):
+        found = nadi.near_critical_paths(graph.replay(), window, count)
+        assert [one.slack for one in found] == [1_000 * k for k in range(min(count, 6))]
+    names = graph.op_names.to_list()
+    assert [names[one.through] for one in found[1:]] == [f"op {k}" for k in range(1, 6)]
+    assert found[0].through == -1

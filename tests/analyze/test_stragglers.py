@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 import nadi
 from nadi.analyze.stragglers import Stragglers, find_stragglers
 from tests.conftest import PairWriter
@@ -65,6 +67,26 @@ def test_the_last_to_come_is_who_was_waited_for(tmp_path: Path) -> None:
         (1, 1, 30_000, 85_000),
         (2, 1, 10_000, 50_000),
     ]
+
+
+def test_the_lowest_rank_counts_of_those_that_come_last_together(tmp_path: Path) -> None:
+    found = stragglers(job_of(tmp_path, [[10], [30], [30]]))
+    assert found.collectives.select("rank", "waited", "longest").rows() == [(1, 20_000, 20_000)]
+    assert found.ranks["rank"].to_list() == [1, 0, 2]
+
+
+def test_collectives_at_the_borders_of_a_window_are_in_it(tmp_path: Path) -> None:
+    graph = job_of(tmp_path, [[10, 100, 50], [30, 20, 50]])
+    replay = graph.replay()
+    found = stragglers(graph).collectives
+    met = found["time"].to_list()
+    at = {int(time): vertex for vertex, time in enumerate(replay.time.tolist())}
+    after_first = min(time for time in at if time > met[0])
+    for begin, end, inside in (
+        (met[0], met[2], met), (met[1], met[1], met[1:2]), (after_first, met[2], met[1:]),
+    ):  # fmt: skip
+        window = nadi.Window("w", -1, np.array([at[begin]]), np.array([at[end]]))
+        assert find_stragglers(replay, window).collectives["time"].to_list() == inside
 
 
 def test_a_change_changes_who_is_last(tmp_path: Path) -> None:

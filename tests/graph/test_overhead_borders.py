@@ -75,7 +75,8 @@ def test_a_stream_is_idle_when_its_work_has_ended_as_the_call_begins(
 @pytest.mark.parametrize(
     ("launched_before_us", "gap_us", "counts"),
     [
-        (10, 2, True), (9.999, 2, False), (50, 0, True), (50, 5, True), (50, 5.001, False),
+        (10, 2, True), (9.999, 2, False), (50, 0, True), (50, -0.001, False),
+        (50, 5, True), (50, 5.001, False),
     ],
 )  # fmt: skip
 def test_turnaround_is_of_work_queued_10_us_before_that_starts_within_5(
@@ -152,9 +153,9 @@ def test_an_interval_holds_its_begin_and_not_its_end(device: DeviceWriter) -> No
         begin = 100 * number
         device.work("k", (begin, begin + 5), (begin + 5 + latency, begin + 50))
     start = [6_000, 107_000, 208_000]
-    windows = [(start[0], start[1]), (start[0] + 1, start[1] + 1), (start[1] + 1, start[2] + 1)]
-    found = [typical(device, within) for within in windows]
-    assert [one.launch_after_end[DEVICE] for one in found] == [1_000, 2_000, 3_000]
+    within = [(start[0], start[1]), (start[0] + 1, start[1] + 1), (start[1] + 1, start[2] + 1)]
+    found = [typical(device, one).launch_after_end[DEVICE] for one in within]
+    assert found == [1_000, 2_000, 3_000]
 
 
 @pytest.mark.parametrize(

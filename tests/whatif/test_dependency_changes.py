@@ -187,3 +187,34 @@ def test_who_waits_for_a_stream_waits_for_both_parts_of_it(pair: PairWriter) -> 
         after = spans(graph, change)
         assert after["short"][1] < 50
         assert after["cudaDeviceSynchronize"] == (40, 125)  # 5 us after the long one
+
+
+@pytest.mark.parametrize("streams", [(7, 8), (8, 7)])
+def test_both_parts_of_a_stream_wait_for_what_it_waited_for(
+    pair: PairWriter, streams: tuple[int, int]
+) -> None:
+    """Whichever stream comes first; what was told to wait was the first work of its stream."""
+    of, waits = streams
+    pair.op("step", 0, 300)
+    launch(pair, 1, 10, 5)
+    kernel(pair, 1, "source", 20, 120, of)
+    pair.event("cudaEventRecord", 16, 1, "cuda_runtime", correlation=2)
+    pair.event("cudaStreamWaitEvent", 18, 1, "cuda_runtime", correlation=3)
+    pair.event("Stream Wait Event", 19, 1, "cuda_sync", pid=0, tid=waits, correlation=3, device=0,
+               stream=waits, wait_on_stream=of, wait_on_cuda_event_record_corr_id=2)  # fmt: skip
+    for number, start in ((4, 120), (5, 130)):
+        launch(pair, number, 10 * number, 5)
+        kernel(pair, number, f"k{number}", start, start + 10, waits)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    for change in ("move k4 to 9", "move k5 to 9"):
+        after = spans(graph, change)
+        assert (after["k4"], after["k5"]) == ((120, 130), (120, 130))
+    assert spans(graph, "move k. to 9") == spans(graph)
+
+
+def test_each_rank_s_work_moves_on_its_own_devices(tmp_path: Path) -> None:
+    graph = ranks_that_meet(tmp_path, [10, 50, 20])
+    moved = nadi.what_if(graph, f"move {ALL_REDUCE} rank=1,2 to 9")
+    of_reduce = graph.op_names.eq(ALL_REDUCE).to_numpy()
+    assert moved.replay.graph.op_stream[of_reduce].tolist() == [7, 9, 9]
+    assert moved.replay.time.tolist() == graph.replay().time.tolist()

@@ -6,6 +6,7 @@ gains when its operators are written in the new order and played again.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -159,12 +160,18 @@ class Recorded:
         return length_of(program_of(ranks, self.steps))
 
 
-def recorded(*ranks: Sequence[Step]) -> Recorded:
+def recorded(*ranks: Sequence[Step], runtime: str = "cuda") -> Recorded:
+    """Record a program; ``runtime`` is what the names of calls begin with."""
     program = program_of([items_of(steps) for steps in ranks], ranks)
     played = play(program, MACHINE)
     operands = {step.name: step.operands for steps in ranks for step in steps}
     with tempfile.TemporaryDirectory() as folder:
         record(program, played, Path(folder), sync_events=True, operands=operands)
+        for file in Path(folder).iterdir():
+            text = file.read_text()
+            if runtime == "cu":  # the driver synchronises contexts
+                text = text.replace('"cudaDeviceSynchronize', '"cuCtxSynchronize')
+            file.write_text(re.sub('"cuda(?=[A-Z])', f'"{runtime}', text))
         graph = nadi.build_graph(nadi.load_job(folder, tensors=True))
     window = nadi.graph.choose_window(graph, [])
     assert window.length(graph.replay().time) == length_of(program)
@@ -195,6 +202,83 @@ def test_an_all_reduce_behind_independent_work_moves_before_it() -> None:
     assert 190_000 < best.gain_ns <= 200_000
     assert best.legal_ns <= best.new_start_ns < best.start_ns
     assert best.renamed_ns == best.legal_ns
+
+
+@pytest.mark.parametrize("runtime", ["hip", "cu"])
+def test_calls_of_other_runtimes_are_those_of_cuda(runtime: str) -> None:
+    """Events are recorded and waited for, and values read, whatever the calls are called."""
+    steps = [*LATE, Step("aten::last", reads=(12,), makes=(20,), device=50_000)]
+    steps.insert(1, steps.pop(4))
+    found = [recorded(steps, steps, runtime=name) for name in ("cuda", runtime)]
+    names = found[1].graph.op_names
+    assert names.str.starts_with("cuda").sum() == 0
+    assert (
+        names.str.contains(f"^{runtime}(StreamWaitEvent|EventRecord|CtxSync|DeviceSync)").sum() > 6
+    )
+    one, other = (
+        [(c.name, c.change.after, c.held_by, c.step_ns, c.legal_ns) for c in r.find().candidates]
+        for r in found
+    )
+    assert one == other
+    assert one
+
+
+def reason_of_staying(first: str, second: str) -> str:
+    """Try to start one operator before another one that it shares no data with; tells why not."""
+    other = Step("aten::other", makes=(10,), stream=-1)
+    steps = (
+        FIRST, other, Step(first, makes=(20,), stream=-1), Step(second, makes=(21,), stream=-1),
+    )  # fmt: skip
+    found = recorded((*steps, Step("aten::last", reads=(1,), stream=-1)))
+    try:
+        nadi.what_if(found.graph, found.move(second, "aten::other"))
+    except nadi.UsageError as error:
+        return re.findall(r"\((.*?)\)", str(error))[-1]
+    return ""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_fused_dropout", "native_dropout", "dropout", "dropout_", "alpha_dropout",
+        "feature_dropout", "feature_alpha_dropout", "bernoulli", "bernoulli_", "rand", "randn",
+        "randint", "randperm", "rand_like", "normal", "normal_", "normal_functional", "uniform",
+        "uniform_", "random", "random_", "multinomial", "exponential_", "cauchy_", "geometric_",
+        "log_normal_", "poisson", "binomial", "_standard_gamma", "rrelu_with_noise",
+        "scaled_dot_product_attention", "_scaled_dot_product_flash_attention",
+        "_flash_attention_forward", "_efficient_attention_forward",
+    ],
+)  # fmt: skip
+def test_operators_that_draw_random_numbers_keep_their_order(name: str) -> None:
+    assert reason_of_staying(f"aten::{name}", "aten::rand_once_more") == "random numbers"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "batch_norm", "_batch_norm_with_update", "native_batch_norm", "_native_batch_norm_legit",
+        "cudnn_batch_norm", "miopen_batch_norm", "instance_norm",
+    ],
+)  # fmt: skip
+def test_operators_with_running_statistics_keep_their_order(name: str) -> None:
+    assert reason_of_staying(f"aten::{name}", "aten::batch_norm_backward") == "hidden state"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "item", "_local_scalar_dense", "is_nonzero", "equal", "allclose", "nonzero",
+        "masked_select", "_unique2", "_unique", "unique2", "unique_consecutive", "unique_dim",
+        "_assert_async", "bincount",
+    ],
+)  # fmt: skip
+def test_nothing_passes_an_operator_whose_value_the_host_reads(name: str) -> None:
+    assert reason_of_staying(f"aten::{name}", "aten::add") == "value read"
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "layer_norm", "norm", "brand"])
+def test_other_operators_may_pass_each_other(name: str) -> None:
+    assert reason_of_staying(f"aten::{name}", "aten::rand") == ""
 
 
 def test_what_moves_takes_along_what_it_needs() -> None:
@@ -301,6 +385,10 @@ def test_moves_that_are_none_are_refused() -> None:
         (Move(7, (last,), first), "no such operations"),
         (Move(0, (10**9,), first), "no such operations"),
         (Move(0, (last, first), first), "do not follow each other"),
+        (Move(0, (last, last), first), "do not follow each other"),
+        (Move(0, (last,), last), "do not follow each other"),
+        (Move(0, (-1,), first), "no such operations"),
+        (Move(0, (last,), -1), "no such operations"),
     ):
         with pytest.raises(nadi.errors.UsageError, match=message):
             nadi.what_if(found.graph, MoveEarlier((move,), "a", "b"))

@@ -72,7 +72,12 @@ def synchronise(
 
 @pytest.mark.parametrize("seed", range(150))
 def test_as_the_rules_are_read(tmp_path: Path, seed: int) -> None:
-    trace = random_recording(tmp_path, seed).read()
+    record = random_recording(tmp_path, seed)
+    if seed % 3 == 0:  # a file's order is not that of time
+        Random(seed).shuffle(record.events)
+        # HTA takes a partner at place 0 for none: what waits or was launched stands elsewhere
+        record.events.sort(key=lambda event: event["cat"] in ("kernel", "cuda_sync"))
+    trace = record.read()
     zero_weight = seed % 2 == 1
     events = parse_events([trace], 0)
     every, clipped = events.to_dicts(), clip_events(events, "", 0).to_dicts()

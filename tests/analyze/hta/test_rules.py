@@ -165,6 +165,72 @@ def test_kernels_follow_one_another_unless_their_stream_was_idle(record: Recordi
     assert [(edge[1], *edge[2:]) for edge in added] == [("b.s", LAUNCH, 0), ("d.s", LAUNCH, 0)]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx",
+        "cudaMemcpyAsync", "cudaMemsetAsync", "hipLaunchKernel", "hipExtModuleLaunchKernel",
+        "hipMemsetAsync", "hipMemcpyAsync", "hipMemcpyWithStream",
+        "runFunction - job_prep_and_submit_for_execution",
+    ],
+)  # fmt: skip
+def test_every_call_that_hta_knows_launches(record: Recording, call: str) -> None:  # G3
+    record.call(call, 0, 2, 1)
+    record.kernel("k", 5, 10, 1)
+    into = [edge for edge in edges_of(record.path()) if edge[1] == "k.s"]
+    assert into == [(f"{call}.s", "k.s", LAUNCH, 5)]
+
+
+@pytest.mark.parametrize(("gap", "follows"), [(1_499, True), (1_500, False)])
+def test_a_kernel_follows_from_the_one_before_up_to_a_gap_of_1500_us(
+    record: Recording, gap: float, *, follows: bool
+) -> None:  # G6
+    record.launch("a", (0, 2), (5, 10), 1)
+    record.launch("b", (7, 2), (15 + gap, 10), 2)  # launched while a runs
+    into = [edge for edge in edges_of(record.path()) if edge[1] == "b.s"]
+    assert [edge[:3] for edge in into] == ([("a.e", "b.s", GAP)] if follows else [])
+
+
+@pytest.mark.parametrize("first", ["call", "launch"])
+@pytest.mark.parametrize("name", ["Context Sync", "Stream Wait Event"])
+def test_the_first_event_of_a_file_counts_as_any_other(
+    record: Recording, name: str, first: str
+) -> None:  # S1, S4
+    wait = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 2}
+    record.launch("a", (0, 2), (10, 50), 1, stream=7)
+    record.call("cudaEventRecord", 3, 1, 2)
+    record.call("wait", 5, 60, 3)
+    stream = 20 if name == "Stream Wait Event" else -1
+    record.sync(name, 6, 1, 3, stream=stream, **(wait if stream > 0 else {}))
+    record.launch("b", (66, 2), (70, 5), 4, stream=20)
+    of_first = {"call": "wait", "launch": "cudaLaunchKernel"}[first]
+    record.events.sort(key=lambda event: event["name"] != of_first)
+    waits = [edge[:2] for edge in edges_of(record.path()) if edge[2] == SYNC]
+    assert waits == [("a.e", "b.s")] if stream > 0 else [("a.e", "wait.e")]
+
+
+def test_what_takes_no_time_is_not_in_the_graph(record: Recording) -> None:  # W2
+    record.op("a", 0, 10)
+    record.op("instant", 5, 0)
+    names = {edge[0] for edge in edges_of(with_launch(record).path())}
+    assert "a.s" in names
+    assert "instant.s" not in names
+
+
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    [
+        ("ncclDevKernel_AllReduce", "communication"), ("hcclAllReduce", "communication"),
+        ("void a::ncclKernel<int>(int)", "communication"), ("hipKernel", "communication"),
+        ("gemm", "compute"), ("my_nccl", "compute"), ("Memcpy HtoD", "compute"),
+    ],
+)  # fmt: skip
+def test_work_is_communication_by_its_name(record: Recording, name: str, bound: str) -> None:  # R2
+    record.launch(name, (0, 2), (5, 90), 1)
+    found = dict(record.path().summary().rows())
+    assert found[f"gpu_{bound}_bound"] == pytest.approx(90 / 95 * 100)
+
+
 def test_launches_count_before_kernels_that_begin_at_their_time(record: Recording) -> None:  # G3
     record.launch("a", (0, 2), (10, 5), 1)
     record.launch("b", (10, 2), (20, 5), 2)
@@ -363,6 +429,11 @@ def test_a_host_trace_has_no_events(tmp_path: Path) -> None:
         ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
         ("void at::native::f<int, g<h>>(int*, float)", "at::native::f"),
         ("gemm(long)", "gemm"),
+        ("Memset (Device)", "Memset (Device)"),
+        ("hipMemcpy<x>", "hipMemcpy<x>"),
+        ("hipMemset<x>", "hipMemset<x>"),
+        ("dma<x>", "dma<x>"),
+        ("f(g)->h<x>", "fh"),
         ("void a::(anonymous namespace)::k<1>(int)", "a::::k"),
         ("<built-in method (x)>", ""),
     ],
@@ -395,6 +466,29 @@ def test_clocks_that_were_shifted_are_shifted_back(record: Recording) -> None:
     job = nadi.Job((shifted,), MATCHES.empty(), ISSUES.empty(), CLOCKS.build(1, clocks))
     edges = nadi.analyze.hta_critical_path(job, rank=3).edges
     assert edges.equals(nadi.analyze.hta_critical_path(trace).edges)
+
+
+def test_a_job_of_one_rank_is_as_its_trace(record: Recording) -> None:
+    """No clock was compared with another one: nothing is shifted."""
+    record.op("mm", 0.25, 10)
+    record.launch("gemm", (2, 2), (6, 3), 1)
+    record.event("overhead", "Activity Buffer Request", 5, 3, pid=-1, tid=0)
+    trace = record.read()
+    job = nadi.link_job([trace])
+    assert nadi.hta_critical_path(job).nodes.equals(nadi.hta_critical_path(trace).nodes)
+
+
+def test_events_that_are_no_nodes_keep_their_places(record: Recording) -> None:
+    """Several in a row, at the start, between nodes and at the end."""
+    for at in (0, 1, 10, 20, 21, 22, 30):
+        if at % 10:
+            record.event("overhead", f"event {at}", at, 0.5, pid=-1, tid=0)
+        else:
+            record.op(f"node {at}", at, 0.5)
+    record.events.insert(0, record.events.pop(1))
+    events = parse_events([record.read()], 0).sort("index")
+    assert events["name"].to_list() == [event["name"] for event in record.events]
+    assert events["index"].to_list() == list(range(len(record.events)))
 
 
 def test_a_linked_pair_is_as_its_device_file(pair: PairWriter) -> None:

@@ -227,13 +227,13 @@ def _others_have_fractions(attributes: Attributes) -> bool:
 def _others(trace: Trace) -> pl.DataFrame:
     """Give events that last but are no nodes: of the profiler's own work, or of unknown kind.
 
-    Their positions among the events are found from where they stand in the file.
+    All of them are kept, in the file's order, so that their positions are those that no node has.
     """
     attributes = trace.attributes
     rows = rows_of_file(attributes, "event")
     rows = rows[np.argsort(attributes.value[rows], kind="stable")]
     lasting = rows_holding(attributes, rows, b'"dur"')
-    index = _positions(trace, rows)[np.isin(rows, lasting)]
+    index = _positions(trace, rows.size)[np.isin(rows, lasting)]
     found: list[tuple[Any, ...]] = []
     for row, at in zip(lasting.tolist(), index.tolist(), strict=True):
         event = _decoded(attributes.span(row))
@@ -257,15 +257,10 @@ def _decoded(content: bytes) -> _Event | None:
         return None  # members of other types: nothing that HTA would know either
 
 
-def _positions(trace: Trace, rows: Ints) -> Ints:
-    """Give the position of events that are attributes: after the node before them in the file."""
-    attributes = trace.attributes
-    of_nodes = rows_of_file(attributes, "args")
-    of_nodes = of_nodes[attributes.node[of_nodes] >= 0]
-    of_nodes = of_nodes[np.argsort(attributes.value[of_nodes], kind="stable")]
-    before = np.searchsorted(attributes.value[of_nodes], attributes.value[rows]) - 1
-    event = trace.column("event")[attributes.node[of_nodes]]
-    after = np.where(before >= 0, event[np.maximum(before, 0)] if event.size else 0, -1)
-    _, first = np.unique(after, return_index=True)
-    run = np.arange(rows.size) - np.repeat(first, np.diff(np.append(first, rows.size)))
-    return after + 1 + run
+def _positions(trace: Trace, count: int) -> Ints:
+    """Give the positions of so many events that are no nodes: those that no node has, ascending."""
+    of_nodes = trace.column("event")
+    of_nodes = of_nodes[of_nodes >= 0]
+    free = np.ones(max(of_nodes.size + count, int(of_nodes.max(initial=-1)) + 1), dtype=np.bool_)
+    free[of_nodes] = False
+    return np.flatnonzero(free)[:count]
