@@ -1,4 +1,4 @@
-"""What ``nadi critical-path`` tells of what comes next: the longest other paths, and slack."""
+"""Near-critical paths and slack, which ``nadi critical-path`` prints after the critical path."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def print_near(
     """Print both tables."""
     data = describe_near(graph, paths, room)
     table = make_table(
-        "longest paths", through="left", rank="right", shorter="right",
-        **{"most of it": "left"}, time="right",
+        "near-critical paths", through="left", rank="right", slack="right",
+        **{"largest kind": "left"}, time="right",
     )  # fmt: skip
     for row in data["near_critical_paths"]:
         heaviest = max(row["by_kind"], key=row["by_kind"].__getitem__)
@@ -62,8 +62,8 @@ def print_near(
         )  # fmt: skip
     console.print(table)
     slack = make_table(
-        "how much later operations may end", kind="left", slack="right", operations="right",
-        time="right",
+        "slack: how much later operations can end without delaying the step",
+        kind="left", slack="right", operations="right", **{"total time": "right"},
     )  # fmt: skip
     for row in data["slack"]:
         most = "more" if row["at_most_ns"] is None else f"up to {format_ns(row['at_most_ns'])}"

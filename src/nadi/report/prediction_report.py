@@ -38,8 +38,8 @@ def print_prediction(data: dict[str, Any], console: Console) -> None:
     verb = "longer" if predicted > measured else "shorter"
     console.print(
         Text.assemble(
-            "\non ", (printable(data["system"]), "bold"), ": measured ", format_ns(measured),
-            ", predicted ", (format_ns(predicted), "bold"),
+            "\npredicted on ", (printable(data["system"]), "bold"), ": measured ",
+            format_ns(measured), ", predicted ", (format_ns(predicted), "bold"),
             f", {format_percent(abs(predicted - measured), measured)} {verb}",
         )
     )  # fmt: skip
@@ -60,13 +60,13 @@ def print_prediction(data: dict[str, Any], console: Console) -> None:
 
 def _print_communication(rows: list[dict[str, Any]], console: Console) -> None:
     table = make_table(
-        "communication of the whole recording, all ranks",
-        type="left", times="right", measured="right", predicted="right", note="left",
+        "communication of the whole recording, summed over ranks",
+        type="left", count="right", measured="right", predicted="right", note="left",
     )  # fmt: skip
     for row in rows:
         notes = [f"simulated as {row['simulated_as']}"] if row["simulated_as"] else []
         if row["left"]:
-            notes.append(f"{format_count(row['left'])} more as measured: size or ranks unknown")
+            notes.append(f"{format_count(row['left'])} more keep their time: size or ranks unknown")
         table.add_row(
             row["type"], format_count(row["priced"]), format_ns(row["measured_ns"]),
             format_ns(row["predicted_ns"]), "; ".join(notes),

@@ -1,4 +1,4 @@
-"""What ``nadi what-if`` tells: a line for each change, all together, a sweep, and ideals."""
+"""The results of ``nadi what-if``: a row per change, all changes together, a sweep, limits."""
 
 from __future__ import annotations
 
@@ -57,13 +57,14 @@ def print_answers(answers: Answers, console: Console) -> None:
         rows = [(row["change"], row) for row in data["changes"]]
         if data["together"]:
             rows.append(("all together", data["together"]))
-        _print_table("after the change", "change", rows, measured, console)
+        _print_table("step time after each change", "change", rows, measured, console)
     if data["sweep"]:
         rows = [(row["value"], row) for row in data["sweep"]]
         _print_table("; ".join(answers.asked), "value", rows, measured, console)
     if data["ideals"]:
         table = make_table(
-            "if one cause were gone", ideal="left", time="right", gain="right", part="right"
+            "upper bounds: the step with one kind of cost removed",
+            **{"removed": "left", "step time": "right", "gain": "right", "share": "right"},
         )
         for limit in data["ideals"]:
             table.add_row(
@@ -78,8 +79,8 @@ def _print_table(
 ) -> None:
     table = make_table(
         printable(title),
-        **{first: "left", "time": "right", "gain": "right", "part": "right",
-           "then bound by": "left", "most of it": "left"},
+        **{first: "left", "step time": "right", "gain": "right", "share": "right",
+           "new bottleneck": "left", "top operation": "left"},
     )  # fmt: skip
     for label, row in rows:
         table.add_row(
