@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.analyze.hta.hta_path import HtaCriticalPath
-from nadi.report.text_layout import TOP, make_table, name_cell
+from nadi.report.text_layout import TOP, make_table, name_cell, print_table
 from nadi.units import format_count, format_ns, format_percent, printable
 
 __all__ = ["describe_hta_path", "print_hta_path"]
@@ -59,7 +59,7 @@ def print_hta_path(path: HtaCriticalPath, annotation: str, rank: int, console: C
         shown = row["bound_by"] or _WAITING
         table.add_row(shown, format_ns(row["ns"]), format_percent(row["ns"], total))
     table.add_row("total", format_ns(total), "", style="bold")
-    console.print(table)
+    print_table(table, console)
     table = make_table(
         "top operations on the critical path",
         operation="left", **{"bound by": "left"}, time="right", share="right", count="right",
@@ -69,7 +69,7 @@ def print_hta_path(path: HtaCriticalPath, annotation: str, rank: int, console: C
             name_cell(row["name"], "(launch)"), row["bound_by"], format_ns(row["ns"]),
             format_percent(row["ns"], total), format_count(row["count"]),
         )  # fmt: skip
-    console.print(table)
+    print_table(table, console)
 
 
 def _sums(path: HtaCriticalPath, *by: str) -> pl.DataFrame:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from nadi.model.trace import Trace
-from nadi.report.text_layout import TOP, make_table, name_cell, print_issues
+from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, print_table
 from nadi.units import format_bytes, format_count, format_ns
 
 __all__ = ["describe", "print_description"]
@@ -84,7 +84,7 @@ def print_description(data: dict[str, Any], console: Console) -> None:
         ("streams", "by_stream", "stream"),
     ):
         if data[key]:
-            console.print(_table(title, column, data[key]))
+            print_table(_table(title, column, data[key]), console)
     for group in data["groups"]:
         console.print(
             escape(f"group {group['name']} {group['description']}: ranks {group['ranks']}"

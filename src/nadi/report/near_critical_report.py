@@ -9,7 +9,7 @@ from rich.console import Console
 
 from nadi.analyze.near_critical import NearCriticalPath
 from nadi.graph.event_graph import EventGraph
-from nadi.report.text_layout import make_table, name_cell
+from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.units import format_count, format_ns
 
 __all__ = ["describe_near", "print_near"]
@@ -60,7 +60,7 @@ def print_near(
             format_ns(row["slack_ns"]), heaviest.replace("_", " "),
             format_ns(row["by_kind"][heaviest]),
         )  # fmt: skip
-    console.print(table)
+    print_table(table, console)
     slack = make_table(
         "slack: how much later operations can end without delaying the step",
         kind="left", slack="right", operations="right", **{"total time": "right"},
@@ -69,4 +69,4 @@ def print_near(
         most = "more" if row["at_most_ns"] is None else f"up to {format_ns(row['at_most_ns'])}"
         most = "none" if row["at_most_ns"] == 0 else most
         slack.add_row(row["kind"], most, format_count(row["operations"]), format_ns(row["time_ns"]))
-    console.print(slack)
+    print_table(slack, console)

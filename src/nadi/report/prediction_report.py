@@ -9,7 +9,7 @@ from rich.text import Text
 
 from nadi.graph.critical_paths import CriticalPath
 from nadi.pipeline.result import Prediction
-from nadi.report.text_layout import make_table
+from nadi.report.text_layout import make_table, print_table
 from nadi.units import format_count, format_ns, format_percent, printable
 
 __all__ = ["describe_prediction", "print_prediction"]
@@ -52,7 +52,7 @@ def print_prediction(data: dict[str, Any], console: Console) -> None:
         table.add_row(kind.replace("_", " "), *cells)
     table.add_row("total", format_ns(sum(kinds[0].values())), format_ns(sum(kinds[1].values())),
                   style="bold")  # fmt: skip
-    console.print(table)
+    print_table(table, console)
     if data["communication"]:
         _print_communication(data["communication"], console)
     console.print(Text(printable(data["computation"])))
@@ -71,7 +71,7 @@ def _print_communication(rows: list[dict[str, Any]], console: Console) -> None:
             row["type"], format_count(row["priced"]), format_ns(row["measured_ns"]),
             format_ns(row["predicted_ns"]), "; ".join(notes),
         )  # fmt: skip
-    console.print(table)
+    print_table(table, console)
 
 
 def _by_kind(path: CriticalPath) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from nadi.report.text_layout import make_table, name_cell
+from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.units import format_count, format_ns, format_percent, printable
 from nadi.whatif.reordering.applied_moves import Reordering
 from nadi.whatif.reordering.move_search import Candidate
@@ -105,7 +105,7 @@ def _print_moves(title: str, moves: list[dict[str, Any]], console: Console) -> N
             format_ns(row["gain_ns"]),
             name_cell(row["right_after"]), row["held_there_by"],
         )  # fmt: skip
-    console.print(table)
+    print_table(table, console)
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -18,7 +18,7 @@ from nadi.model.schema import UNBOUNDED
 from nadi.pipeline.result import Run
 from nadi.report.prediction_report import describe_prediction, print_prediction
 from nadi.report.schedule_timeline import write_timeline
-from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, to_json
+from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, print_table, to_json
 from nadi.units import format_count, format_ns, format_percent, printable
 
 __all__ = ["check_results_folder", "print_path", "print_summary", "summarize", "write_results"]
@@ -214,7 +214,7 @@ def print_path(path: CriticalPath, console: Console) -> None:
     for kind, time in path.by_kind().items():
         table.add_row(kind, format_ns(time), format_percent(time, total))
     table.add_row("total", format_ns(total), "", style="bold")
-    console.print(table)
+    print_table(table, console)
     table = make_table(
         "top operations on the critical path",
         operation="left", kind="left", time="right", share="right", count="right", ranks="left",
@@ -225,7 +225,7 @@ def print_path(path: CriticalPath, console: Console) -> None:
         table.add_row(
             shown, kind, format_ns(time), format_percent(time, total), format_count(count), on
         )
-    console.print(table)
+    print_table(table, console)
 
 
 def _print_communication(data: dict[str, Any], console: Console) -> None:
@@ -256,7 +256,7 @@ def _print_stragglers(data: dict[str, Any], console: Console) -> None:
             str(row["rank"]), format_count(row["times_last"]), format_ns(row["caused_ns"]),
             format_ns(row["waited_ns"]),
         )  # fmt: skip
-    console.print(table)
+    print_table(table, console)
     worst = max(found["collectives"], key=lambda row: row["longest_ns"])
     what = printable(worst["operation"], _NAME_IN_LINE) or "between operations"
     line = (

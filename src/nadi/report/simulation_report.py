@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 import polars as pl
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from nadi.errors import UsageError
@@ -18,7 +17,7 @@ from nadi.formats.files import check_writable, write_pieces
 from nadi.formats.location import check_target, is_local, locate
 from nadi.load.saved_simulations import write_tables
 from nadi.model.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES, Table as Declared
-from nadi.report.text_layout import make_table, name_cell, print_issues
+from nadi.report.text_layout import make_table, name_cell, print_issues, print_table
 from nadi.simulator.results.memory_accounts import are_of_device
 from nadi.simulator.results.rank_accounts import PARTITION, WAITING
 from nadi.simulator.results.simulation_results import SimulationResults, results_of
@@ -36,7 +35,6 @@ __all__ = [
 
 _UNITS = {"ns": "_ns", "GB/s": "_gb_per_s", "bytes": "_bytes"}
 _ROWS_AT_ONCE = 1 << 18
-_WIDE = 160  # letters
 _FIRST, _SLOWEST, _GROUPS = 8, 4, 8  # rows shown
 
 _WORDS = {
@@ -320,7 +318,7 @@ def _print_ranks(results: SimulationResults, console: Console) -> None:
         row = table.row(int(first[k]), named=True)
         label = f"{first[k]}" if first[k] == last[k] else f"{first[k]}-{last[k]}"
         page.add_row(label, *(format_ns(row[name]) for name in columns))
-    _print_table(page, console)
+    print_table(page, console)
     if len(shown) < first.size:
         rest = sum(int(last[k] - first[k]) + 1 for k in range(first.size) if k not in set(shown))
         console.print(f"and {format_count(rest)} more ranks; --json prints all")
@@ -343,16 +341,7 @@ def _print_types(results: SimulationResults, console: Console) -> None:
             f"{row['bus_bandwidth']:.1f}" if row["bus_bandwidth"] >= 0 else "-",
             format_percent(row["fraction"], 1) if row["fraction"] >= 0 else "-",
         )  # fmt: skip
-    _print_table(page, console)
-
-
-def _print_table(page: Table, console: Console) -> None:
-    """Print a table; where lines are not folded, for a file or a pipe, with all its letters."""
-    width = console.width
-    if console.soft_wrap:
-        console.width = max(width, _WIDE)
-    console.print(page)
-    console.width = width
+    print_table(page, console)
 
 
 def _from_to(members: list[int]) -> str:
@@ -378,7 +367,7 @@ def _print_groups(results: SimulationResults, console: Console) -> None:
             format_count(row["count"]), format_bytes(row["bytes"]), format_ns(row["time"]),
             format_ns(row["waiting"]),
         )  # fmt: skip
-    _print_table(page, console)
+    print_table(page, console)
     if table.height > _GROUPS:
         console.print(f"and {format_count(table.height - _GROUPS)} more; --json prints all")
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.pipeline.result import Answers
-from nadi.report.text_layout import make_table, name_cell
+from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.units import format_ns, format_percent, printable
 from nadi.whatif.answers import WhatIf
 
@@ -71,7 +71,7 @@ def print_answers(answers: Answers, console: Console) -> None:
                 limit["name"], format_ns(limit["step_ns"]), format_ns(limit["gain_ns"]),
                 format_percent(limit["gain_ns"], measured),
             )  # fmt: skip
-        console.print(table)
+        print_table(table, console)
 
 
 def _print_table(
@@ -88,4 +88,4 @@ def _print_table(
             format_percent(row["gain_ns"], measured), row["bound_by_kind"].replace("_", " "),
             name_cell(row["bound_by_operation"], _BETWEEN),
         )  # fmt: skip
-    console.print(table)
+    print_table(table, console)
