@@ -27,7 +27,7 @@ class CheaperCalls:
 
     def apply(self, graph: nadi.EventGraph, since: int = 0) -> nadi.EventGraph:
         """Return the graph with smaller weights; the given one stays as it is."""
-        is_host = graph.edge_kind == nadi.EdgeKind.HOST_OP
+        is_host = graph.edge_kind == nadi.graph.EdgeKind.HOST_OP
         after = graph.time[graph.destinations] > since  # nothing changes before the window
         weight = np.where(is_host & after, np.maximum(graph.weight - self.ns, 0), graph.weight)
         return graph.with_weights(weight)

@@ -20,7 +20,7 @@ def main(traces: Path, results: Path) -> None:
     print(found.collective_types.select("type", "count", "bytes", "time", "bus_bandwidth"))
     path = nadi.simulator.simulated_path(done)
     print({kind: f"{ns / 1e6:.1f} ms" for kind, ns in path.by_kind().items()})
-    nadi.write_simulation(done, results / "done.nadi")  # nadi info prints it again
+    nadi.report.write_simulation(done, results / "done.nadi")  # nadi info prints it again
 
 
 if __name__ == "__main__":
