@@ -2,14 +2,22 @@
 
 import inspect
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
+
+import networkx as nx
 
 import nadi
 from nadi.cli.command_page import command_reference
 from nadi.model.schema import data_model_page
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent))
+
+from tests.test_import_direction import GRAPH, LAYERS, layer_of  # noqa: E402  found by the path
+
+BASE = "errors, version, units, progress"  # one box: they import nothing but each other
 OPENING = """\
 # Python API
 
@@ -52,7 +60,36 @@ def summary(value: object) -> str:
     return re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`", r"`\1`", text).replace("``", "`")
 
 
-PAGES = {"data-model.md": data_model_page, "cli.md": command_reference, "api.md": api_page}
+def picture_of_layers() -> str:
+    """Draw who imports whom, without the arrows that follow from others, as a Mermaid diagram."""
+    box = {layer: BASE if layer in BASE.split(", ") else layer for layer in LAYERS}
+    pairs = {
+        (box[layer_of(module)], box[layer_of(imported)])
+        for module, imported in GRAPH.edges
+        if layer_of(module) and layer_of(imported)
+    }
+    drawn = nx.transitive_reduction(nx.DiGraph(pair for pair in pairs if pair[0] != pair[1]))
+    order = [*dict.fromkeys(box[layer] for layer in reversed(LAYERS))]
+    lines = [f"    {name.split(',')[0].strip('_')}[{name}]" for name in order]
+    lines += [
+        f"    {a.split(',')[0].strip('_')} --> {b.split(',')[0].strip('_')}"
+        for a, b in sorted(drawn.edges, key=lambda pair: [order.index(one) for one in pair])
+    ]
+    return "\n".join(["```mermaid", "graph TD", *lines, "```"])
+
+
+def architecture_page() -> str:
+    """Give the page as it is, with the picture drawn anew."""
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    return re.sub(r"```mermaid\n.*?```", lambda _: picture_of_layers(), page, flags=re.DOTALL)
+
+
+PAGES = {
+    "data-model.md": data_model_page,
+    "cli.md": command_reference,
+    "api.md": api_page,
+    "architecture.md": architecture_page,
+}
 
 if __name__ == "__main__":
     for name, write in PAGES.items():

@@ -44,46 +44,50 @@ DEFAULT = tuple(
 )  # fmt: skip
 
 RULES = {
-    "asynchronous": "work on another thread does not hold up the one that asked for it; the "
+    "asynchronous": "work on another thread does not block the thread that issued it; the "
         "converter chains both by id",
     "call": "an operation starts and ends inside the one that calls it",
-    "calls-are-nodes": "runtime calls are operations, with time of their own; the linker drops "
-        "them and leaves their time with the operator",
-    "collective": "a collective is asked for after the one before it in its process group",
-    "equal-starts": "who encloses an operation gives up its time though both start together; the "
-        "linker looks at the shorter first, and the longer keeps the time",
+    "calls-are-nodes": "runtime calls are operations with their own time; the linker drops them "
+        "and leaves their time with the operator",
+    "collective": "a collective is issued after the previous one of its process group",
+    "equal-starts": "an enclosing operation does not count the time of a nested one that starts "
+        "at the same time; the linker looks at the shorter first, and the longer keeps the time",
     "event": "device work follows the work of another stream that its stream waited for",
-    "float": "times are whole ns; the linker subtracts float64 us, and is off by over half a ns",
-    "gap-contradicted": "a thread that pauses does not wait for what ends after it went on; the "
-        "linker's gap rule takes what starts last",
-    "gap-last": "a pause is ended by the work that ends last, not by that which starts last",
-    "gap-late": "a thread is not taken to wait for what ended over 500 us before it went on",
-    "gap-launched": "gloo's work waits for the call that asked for it, not for what starts last",
-    "gloo": "gloo's work is communication; the converter knows NCCL's kernels alone",
+    "float": "times are whole ns; the linker subtracts float64 us and is off by more than half a "
+        "ns",
+    "gap-contradicted": "a thread that pauses does not wait for work that ends after it went on; "
+        "the linker's gap rule takes the work that starts last",
+    "gap-last": "the work that ends last ends a pause, not the one that starts last",
+    "gap-late": "a thread does not wait for work that ended over 500 us before it went on",
+    "gap-launched": "gloo's work waits for the call that issued it, not for the work that starts "
+        "last",
+    "gloo": "gloo's work is communication; the converter knows only NCCL's kernels",
     "hand-over": "a thread goes on when work on another thread has ended",
-    "in-background": "what outlives the operation that it began in does not hold its thread up",
-    "labels-are-nodes": "device annotations, Python functions and synchronisation events are kept",
-    "later-parent": "a parent is there before what it calls; the host trace names one with a "
-        "higher id, and the linker takes it",
+    "in-background": "work that outlives the operation in which it began does not block its "
+        "thread",
+    "labels-are-nodes": "device annotations, Python functions and synchronization events are "
+        "kept",
+    "later-parent": "a parent exists before the operation it calls; the host trace names one "
+        "with a higher id, and the linker takes it",
     "launch": "work starts after the call that launched it has begun",
     "memsets-are-nodes": "memsets are device work; the linker drops them",
-    "metadata": "thread nodes are metadata; the converter knows set-up alone",
-    "no-dependencies": "every node is kept; the converter drops those without dependencies",
-    "optimizer-step": "an optimiser step keeps its exclusive time; the converter writes 0",
-    "order": "operations of one thread run one after the other, runtime calls too",
-    "outlives": "time goes to the operation that began last, also where it outlives another; the "
-        "linker takes off only what ends in time",
+    "metadata": "thread nodes are metadata; the converter knows only set-up nodes",
+    "no-dependencies": "every node is kept; the converter drops nodes without dependencies",
+    "optimizer-step": "an optimizer step keeps its self time; the converter writes 0",
+    "order": "operations of one thread run one after the other, including runtime calls",
+    "outlives": "time belongs to the operation that began last, even if it outlives another one; "
+        "the linker subtracts only operations that end in time",
     "profiler-step": "a profiler step has a time; the linker leaves it out",
-    "root": "the process has no parent; the linker lets it be its own",
+    "root": "the process has no parent; the linker makes it its own parent",
     "sequence": "sequence numbers that only the device trace has are kept",
-    "stream": "device work follows what was before it on its stream",
+    "stream": "device work follows its predecessor on its stream",
     "sync": "a call returns after the work it waited for has ended",
-    "tensor": "an operation uses memory after the one that used it before",
-    "thread": "the thread is the device trace's; the linker keeps the host trace's, where gloo's "
-        "work has that of its launcher",
-    "truncated": "durations are in ns; the converter cuts them to whole us",
-    "untimed": "process, thread and set-up nodes are no work: they have no time, and what comes "
-        "after them follows the work before them",
+    "tensor": "an operation uses memory after the previous user of that memory",
+    "thread": "the thread is that of the device trace; the linker keeps that of the host trace, "
+        "in which gloo's work has the thread of its launcher",
+    "truncated": "durations are in ns; the converter truncates them to whole us",
+    "untimed": "process, thread and set-up nodes are no work: they have no timestamps, and what "
+        "comes after them follows the work before them",
 }  # fmt: skip
 """What Nadi does where it differs, and what the peer does; ``docs/linking.md`` has them too."""
 

@@ -88,7 +88,7 @@ def test_addresses(et: Path) -> None:
 def test_refusals(et: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "there.nadi").write_bytes(b"old")
     for arguments, words in (
-        ((et, tmp_path / "there.nadi"), ["is there already", "--force"]),
+        ((et, tmp_path / "there.nadi"), ["exists already", "--overwrite"]),
         ((et, et), ["would replace the file that is read"]),
         ((et, tmp_path / "a.xyz"), ["the suffix names no format", ".graphml"]),
         (
@@ -112,7 +112,7 @@ def test_refusals(et: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_force_replaces(et: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "there.nadi").write_bytes(b"old")
-    assert convert(capsys, et, tmp_path / "there.nadi", "--force")[0] == 0
+    assert convert(capsys, et, tmp_path / "there.nadi", "--overwrite")[0] == 0
     nadi.read(et).assert_equals(nadi.read(tmp_path / "there.nadi"))
 
 
@@ -129,7 +129,7 @@ def test_csv_is_a_file_per_table(et: Path, tmp_path: Path) -> None:
     nadi.write(nadi.read(et), tmp_path / "out.csv")
     nodes = pl.read_csv(tmp_path / "out.nodes.csv")
     assert nodes["id"].to_list() == nadi.read(et).column("id").tolist()
-    with pytest.raises(nadi.errors.InputError, match=r"out\.nodes\.csv: is there already"):
+    with pytest.raises(nadi.errors.InputError, match=r"out\.nodes\.csv: exists already"):
         nadi.convert(et, tmp_path / "out.csv")
     names = {path.name for path in tmp_path.glob("out.*")}
     assert names == {f"out.{t}.csv" for t in ("nodes", "deps", "groups", "attrs", "issues")}

@@ -32,7 +32,8 @@ def test_by_htas_rules(device: Path, capfd: pytest.CaptureFixture[str]) -> None:
     options = ("--rules", "hta", "--annotation", "ProfilerStep", "--instance", "0")
     code, out, _ = run(capfd, device, *options)
     assert code == 0
-    for part in ("rank 0, 'ProfilerStep': 36.00 us", "through 4 of 6 starts and ends",
+    for part in ("rank 0, annotation 'ProfilerStep': critical path of 36.00 us",
+                 "through 4 of 6 event starts and ends",
                  "gpu_compute_bound", "83.3 %", "gemm"):  # fmt: skip
         assert part in out
     code, out, _ = run(capfd, device, *options, "--json")
@@ -47,7 +48,7 @@ def test_by_nadis_rules(demo_folder: Path, capfd: pytest.CaptureFixture[str]) ->
     code, out, _ = run(capfd, demo_folder)
     assert code == 0
     assert "4 ranks: measured 412.7 ms" in out
-    assert "operations that weigh most on it" in out
+    assert "top operations on the critical path" in out
     code, out, _ = run(capfd, demo_folder, "--step", "1", "--json")
     data: dict[str, Any] = json.loads(out)
     assert sum(data["critical_path_by_kind"].values()) == data["critical_path_ns"]

@@ -43,7 +43,7 @@ def test_a_folder(run: Any, demo_folder: Path, tmp_path: Path) -> None:
     assert out.index("rank 0: ") < out.index("rank 3: ")
     code, out, err = run(demo_folder, "-o", tmp_path / "out", "--to", "nadi")
     assert (code, out) == (2, "")
-    assert "rank0.nadi: is there already; give another name, or --overwrite" in err
+    assert "rank0.nadi: exists already; give another name, or --overwrite" in err
 
 
 def test_force_is_not_overwrite(run: Any, pair: PairWriter) -> None:
@@ -80,20 +80,20 @@ def test_for_a_simulator(run: Any, demo_folder: Path, tmp_path: Path) -> None:
     code, out, _ = run(demo_folder, "-o", target, "--for", "astra-sim")
     assert code == 0
     assert f"rank 3 -> {target}/trace.3.et (" in out
-    assert f"groups of ranks -> {target}/comm_group.json (" in out
+    assert f"process groups -> {target}/comm_group.json (" in out
     assert "barrier as all_reduce" in out
     assert len(list(target.iterdir())) == 5
     code, out, err = run(demo_folder, "-o", target, "--for", "astra-sim")
     assert (code, out) == (2, "")
-    assert "trace.0.et: is there already; give another name, or --overwrite" in err
+    assert "trace.0.et: exists already; give another name, or --overwrite" in err
     assert run(demo_folder, "-o", target, "--for", "astra-sim", "--overwrite")[0] == 0
 
 
 def test_what_no_simulator_takes(run: Any, demo_folder: Path, tmp_path: Path) -> None:
     code, _, err = run(demo_folder, "-o", tmp_path, "--for", "simgrid")
     assert code == 2
-    assert "--for simgrid: no such simulator is known; there is astra-sim" in err
+    assert "--for simgrid: unknown simulator; use --for astra-sim" in err
     code, _, err = run(demo_folder, "-o", tmp_path, "--for", "astra-sim", "--to", "nadi")
     assert code == 2
-    assert "a simulator takes one format only; leave out --to and --schema" in err
+    assert "the format of a simulator is fixed; leave out --to and --schema" in err
     assert not list(tmp_path.iterdir())

@@ -68,10 +68,10 @@ def test_it_prints_when_each_rank_has_finished(command: Command) -> None:
     code, out, _ = command()
     assert code == 0
     assert "2 ranks, 3 nodes on sys.json: " in out
-    assert "rank 0 finishes last: transferring 87.8 %, computing 12.2 %" in out
-    assert "1.000 MiB  21.54 us  3.000 us      48.7    90.7 %" in out
-    assert "live tensors: not known" in out
-    assert "settings without effect: colour" in out
+    assert "rank 0 finishes last: transfer 87.8 %, compute 12.2 %" in out
+    assert "1.000 MiB  21.54 us   3.000 us        48.7      90.7 %" in out
+    assert "live tensors: unknown" in out
+    assert "ignored settings: colour" in out
     # two steps of half the bytes after the later rank, and the reduction of one
     step = int(500 + (1 << 19) / (50 * 2**30 / 1e9)) + 10
     assert f"{3000 + 10 + 2 * step + 3 * ((1 << 19) // 1600):,}" in out
@@ -159,16 +159,16 @@ def test_a_file_that_is_there_is_replaced_only_if_asked(command: Command) -> Non
     path.write_text("mine")
     code, out, err = command("-o", str(path))
     assert (code, out) == (2, "")
-    assert "is there already; give another name, or --force" in err
+    assert "exists already; give another name, or --overwrite" in err
     assert path.read_text() == "mine"
-    assert command("-o", str(path), "--force")[0] == 0
+    assert command("-o", str(path), "--overwrite")[0] == 0
     assert path.read_text().startswith("rank,node,id,name,kind,start,end,resource,cause")
 
 
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("out.png", "let it end in one of"),
+        ("out.png", "use one of"),
         ("sys.json", "would replace the file that is read"),
         ("net.yml/out.json", "is not a folder"),
     ],
@@ -176,7 +176,7 @@ def test_a_file_that_is_there_is_replaced_only_if_asked(command: Command) -> Non
 def test_what_cannot_be_written_is_refused_before_anything_is_done(
     command: Command, name: str, part: str
 ) -> None:
-    code, out, err = command("-o", str(command.folder / name), "--force")  # there is no job
+    code, out, err = command("-o", str(command.folder / name), "--overwrite")  # there is no job
     assert (code, out) == (2, "")
     assert part in err
 
@@ -187,7 +187,7 @@ def test_a_recording_is_never_replaced(command: Command) -> None:
     nadi.write(nadi.read(command.folder / "work.0.et"), path)
     before = path.read_bytes()
     (command.folder / "work.0.et").unlink()
-    options = ("--system", "dgx-h100", "-o", str(path), "--force")
+    options = ("--system", "dgx-h100", "-o", str(path), "--overwrite")
     for job in (path, command.folder / "work", command.folder):
         assert main(["simulate", str(job), *options]) == 2
         assert "would replace the file that is read" in command.capfd.readouterr().err
@@ -212,10 +212,10 @@ def test_ranks_that_did_the_same_share_a_row(command: Command) -> None:
     command.write(*alike)
     code, out, _ = command()
     assert code == 0
-    assert "rank 23 finishes last: computing 100.0 %" in out
+    assert "rank 23 finishes last: compute 100.0 %" in out
     lines = out.splitlines()
-    assert "0-2   5.000 us   5.000 us" in lines
-    assert "3     7.000 us   7.000 us" in lines
+    assert "0-2   5.000 us  5.000 us" in lines
+    assert "3     7.000 us  7.000 us" in lines
     assert lines[3] == "ranks (the first 8 rows and the slowest)"
     assert [line.split()[0] for line in lines[5:-2]] == [
         "0-2", "3", "4", "5", "6", "7", "8", "9", "23",
@@ -284,8 +284,8 @@ def test_it_writes_a_timeline_and_the_lines_of_chakra(command: Command) -> None:
         written = path.read_bytes()
         code, _, err = command("-o", str(path))
         assert code == 2
-        assert "is there already" in err
-        assert command("-o", str(path), "--force", "--json")[0] == 0
+        assert "exists already" in err
+        assert command("-o", str(path), "--overwrite", "--json")[0] == 0
         assert path.read_bytes() == written
     lines = (command.folder / "job.log").read_text().splitlines()
     assert lines[0] == "issue,npu_id=0,curr_cycle=0,node_id=0,node_name=COMP_NODE_n0"
@@ -319,7 +319,7 @@ def test_groups_may_come_with_any_system(command: Command) -> None:
     assert code == 0
     groups = json.loads(out)["collectives_by_group"]
     assert [(group["group"], group["members"]) for group in groups] == [("5", [2]), ("6", [2])]
-    code, _, err = on_system(command, "--comm-group", str(path), "-o", str(path), "--force")
+    code, _, err = on_system(command, "--comm-group", str(path), "-o", str(path), "--overwrite")
     assert code == 2
     assert "would replace the file that is read" in err
 

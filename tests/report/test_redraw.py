@@ -416,9 +416,9 @@ def test_the_command_writes_all_changes_together_and_replaces_nothing(
     assert drawing.title.endswith("; ".join(changes))
     path.write_bytes(b"older")
     assert main(arguments) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert path.read_bytes() == b"older"
-    assert main([*arguments, "--force", "--json"]) == 0
+    assert main([*arguments, "--overwrite", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     together = read_json(path)
     assert together.slices == drawing.slices
@@ -433,7 +433,7 @@ def test_the_command_writes_to_addresses(
     assert main(["what-if", str(demo_folder), "--redraw", address]) == 0
     assert f"wrote {address}" in capsys.readouterr().out.replace("\n", "")
     assert main(["what-if", str(demo_folder), "--redraw", address]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_the_command_draws_the_measured_path_without_changes(
@@ -451,7 +451,7 @@ def test_the_command_draws_the_measured_path_without_changes(
     [
         (["--redraw", "after.svg"], "names no format of timelines"),
         (["--redraw", "/dev/null/after.json"], "cannot be written"),
-        (["scale aten {}", "--sweep", "1,2", "--redraw", "after.json"], "draws one answer"),
+        (["scale aten {}", "--sweep", "1,2", "--redraw", "after.json"], "draws one result"),
     ],
 )
 def test_what_cannot_be_drawn_is_said_before_anything_is_read(

@@ -52,7 +52,8 @@ def test_groups_that_did_the_same_share_a_row() -> None:
     done = simulate(traces, System(Network((SWITCH,)), groups=GROUPS))
     lines = page(done)
     at = lines.index("collectives by process group")
-    assert [line.split("  ")[0] for line in lines[at + 2 : -1]] == ["a and 1 alike", "all ranks"]
+    groups = [line.split("  ")[0] for line in lines[at + 2 : -1]]
+    assert groups == ["a and 1 identical", "all ranks"]
     at = lines.index("collectives by type")
     assert [line.split()[:3] for line in lines[at + 2 : at + 4]] == [
         ["all_reduce", "2", "2"], ["all_gather", "4", "1"],
@@ -63,7 +64,7 @@ def test_a_job_of_nothing_takes_no_time() -> None:
     nothing: list[Node] = [{"id": 0, "type": "METADATA_NODE", "is_cpu_op": False}]
     done = simulate([trace_of(nothing)], System(Network((Dimension("switch", 1, 1.0),))))
     assert page(done)[:2] == [
-        "1 rank, 1 node: 0 ns (0 ns)", "rank 0 finishes last: nothing takes any time",
+        "1 rank, 1 node: 0 ns (0 ns)", "rank 0 finishes last: no node takes any time",
     ]  # fmt: skip
 
 
@@ -74,7 +75,7 @@ def test_live_memory_is_told_where_traces_say_of_tensors(demo_folder: Path, tmp_
     assert nadi.simulator.live_memory(done) is not None
     (row,) = nadi.simulator.live_memory(done).iter_rows(named=True)
     (line,) = (line for line in page(done) if line.startswith("live tensors"))
-    assert line.startswith(f"live tensors on {row['device']}: at most ")
+    assert line.startswith(f"live tensors on {row['device']}: peak ")
     told = json.loads(simulation_json(describe_simulation(as_results(done))))["live_memory"]
     assert told == [{"rank": 0, "device": row["device"], "peak_bytes": row["peak"],
                      "at_ns": row["at"], "storages": row["storages"]}]  # fmt: skip
@@ -115,7 +116,7 @@ def test_figures_that_are_not_known_are_null() -> None:
 @pytest.mark.parametrize("name", ["out", "out.nadi.gz", "out.et", "json"])
 def test_a_suffix_that_says_of_nothing_is_refused(name: str, tmp_path: Path) -> None:
     done = simulate([trace_of([compute(0, 1)])] * 4, System(Network((SWITCH,))))
-    with pytest.raises(UsageError, match="let it end in one of"):
+    with pytest.raises(UsageError, match="use one of"):
         write_simulation(done, tmp_path / name)
     assert not list(tmp_path.iterdir())
 
@@ -231,7 +232,7 @@ def test_tables_are_whole_where_lines_are_not_folded() -> None:
     print_simulation(
         as_results(done), Console(file=file, width=40, highlight=False, soft_wrap=True)
     )
-    assert "\nreduce_scatter        4      1  8.000 GiB" in file.getvalue()
+    assert "\nreduce_scatter      4      1  8.000 GiB" in file.getvalue()
     assert "…" not in file.getvalue()
 
 
@@ -270,7 +271,7 @@ def test_messages_that_nobody_receives_are_told_of() -> None:
 def test_what_does_not_fit_is_told_on_the_page(demo_folder: Path) -> None:
     system = msgspec.structs.replace(nadi.load_system("dgx-h100", 4), memory_capacity=1 << 20)
     done = simulate(demo_folder, system)
-    line = "warning: live tensors of 4 ranks take more than the 1.000 MiB of a rank's device"
+    line = "warning: live tensors of 4 ranks exceed the 1.000 MiB memory of a rank's device"
     assert line in page(done)
     told = json.loads(simulation_json(describe_simulation(as_results(done))))
     assert told["memory_capacity_bytes"] == 1 << 20
@@ -278,7 +279,7 @@ def test_what_does_not_fit_is_told_on_the_page(demo_folder: Path) -> None:
     fits = msgspec.structs.replace(system, memory_capacity=1 << 30)
     lines = page(replace(done, system=fits))
     assert any(
-        one.startswith("live tensors on cpu: at most 20.60 MiB of 1.000 GiB, rank 3")
+        one.startswith("live tensors on cpu: peak 20.60 MiB of 1.000 GiB, on rank 3")
         for one in lines
     )
-    assert not any("take more than" in one for one in lines)
+    assert not any("exceed the" in one for one in lines)

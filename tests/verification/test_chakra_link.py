@@ -170,6 +170,6 @@ def forget_what_is_derived(pair: Pair) -> None:
 
 def test_rules_are_those_of_the_page() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "linking.md").read_text()
-    table = page.split("## Against Chakra's linker", 1)[1].split("\n## ")[0]
+    table = page.split("## Differences from Chakra's linker", 1)[1].split("\n## ")[0]
     rows = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", table, re.MULTILINE)
     assert dict(rows) == chakra_link.RULES

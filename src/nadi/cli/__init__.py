@@ -21,7 +21,7 @@ _OPTIONS = {"sweep_over": "--sweep"}  # of parameters that have another name the
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; give the exit code: 0, or 2 after one line that says what is wrong."""
+    """Run the command line; return the exit code: 0, or 2 after a one-line error message."""
     from nadi.cli.app import app
 
     if sys.stdout is None:  # closed by the caller
@@ -67,11 +67,11 @@ def run() -> NoReturn:
 
 
 def _help_for(error: Exception) -> str:
-    """Say where it stands how a command, or which, is given; for click's own errors."""
+    """Name the help page that belongs to one of click's own errors."""
     context = getattr(error, "ctx", None)
     if context is None or context.parent is None:
-        return "nadi --help shows the commands"
-    return f"{context.command_path} --help shows what it takes"
+        return "nadi --help lists the commands"
+    return f"{context.command_path} --help lists its arguments and options"
 
 
 def _option(error: type[NadiError], parameter: Parameter) -> str:

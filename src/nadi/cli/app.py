@@ -57,20 +57,21 @@ def _nadi(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Print the version.", callback=_print_version, is_eager=True
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
         ),
     ] = False,
 ) -> None:
-    """Say what bounds an AI training or inference step, from the traces that PyTorch writes.
+    """Find the bottleneck of an AI training or inference step from PyTorch traces.
 
-    [bold]Begin with[/]
+    [bold]Start with[/]
 
-      nadi demo                              a recording that comes with Nadi
-      nadi run TRACES                        a folder with a pair for each rank
+      nadi demo                              analyse the recording that ships with Nadi
+      nadi run TRACES                        a folder with a pair of traces per rank
       nadi run host.json.gz device.json.gz   one rank
-      nadi run TRACES --step 5 -o results    one step, and files for your tools
+      nadi run TRACES --step 5 -o results    one step, and result files
       nadi run TRACES --what-if 'scale aten::mm 0.5'
 
-    A pair is what PyTorch's ExecutionTraceObserver (host) and profiler (device,
-    Kineto) wrote in one run, plain JSON or gzip.
+    A pair of traces is the execution trace (host), which PyTorch's
+    ExecutionTraceObserver writes, and the Kineto trace (device), which the PyTorch
+    profiler writes. Both come from one run, as JSON or gzip.
     """

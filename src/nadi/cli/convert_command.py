@@ -6,26 +6,27 @@ from typing import Annotated
 
 import typer
 
-from nadi.cli.shared_options import ChakraSchema, Format, output_console
+from nadi.cli.shared_options import ChakraSchema, Format, Overwrite, output_console
 
 __all__ = ["HELP", "command"]
 
 HELP = """Convert a trace, or each trace of a folder, to another format.
 
-What a file is, its content tells; what is written, the suffix of OUT or --to:
+The input format is detected from the content. --to or the suffix of OUT selects the
+output format:
 
-  chakra       .et           Chakra execution trace, as simulators read it
+  chakra       .et           Chakra execution trace, for simulators
   chakra-json  .json         the same as JSON
-  linked-json  .linked.json  as chakra_trace_link writes it
-  kineto       .trace.json   for chrome://tracing, Perfetto and PyTorch's tools
-  perfetto     .pftrace      for ui.perfetto.dev: large traces open faster
+  linked-json  .linked.json  the format of chakra_trace_link
+  kineto       .trace.json   for chrome://tracing, Perfetto and PyTorch tools
+  perfetto     .pftrace      for ui.perfetto.dev; faster for large traces
   graphml      .graphml      for Gephi, yEd, NetworkX
-  dot svg pdf                Graphviz; drawings need its program
+  dot svg pdf                Graphviz drawings (svg and pdf need the dot program)
   csv          .csv          out.nodes.csv, out.deps.csv, ...
-  nadi         .nadi         everything, exactly; opens in a moment
+  nadi         .nadi         everything, lossless; opens fastest
 
-With .gz at its end a file is compressed. IN and OUT may be addresses such as
-s3://bucket/run. What a format has no place for is told, by count.
+A name that ends in .gz is compressed. IN and OUT can be URLs such as
+s3://bucket/run. Data that the output format cannot hold is counted and listed.
 
 [bold]Examples[/]
 
@@ -41,14 +42,14 @@ def command(
                             show_default=False),
     ],
     target: Annotated[
-        str, typer.Argument(metavar="OUT", help="A file; a folder, if IN is one.",
+        str, typer.Argument(metavar="OUT", help="A file, or a folder if IN is a folder.",
                             show_default=False),
     ],
     to: Format = "",
     schema: ChakraSchema = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
-    """Convert, and say what was written and what was left out."""
+    """Convert, and print what was written and what was left out."""
     from rich.text import Text
 
     from nadi.cli.progress_bar import show_progress
@@ -57,7 +58,7 @@ def command(
     from nadi.units import format_count, printable
 
     with show_progress(announce=True) as progress:
-        done = convert(source, target, to=to, schema=schema, force=force, progress=progress)
+        done = convert(source, target, to=to, schema=schema, overwrite=overwrite, progress=progress)
     console = output_console(wraps=False)
     for one in done:
         line = f"{one.source} -> {one.target} ({one.format}, {format_count(one.nodes)} nodes)"

@@ -1,4 +1,4 @@
-"""``nadi critical-path``: what the critical path is made of, by Nadi's rules or by HTA's."""
+"""``nadi critical-path``: the critical path by Nadi's rules or by HTA's."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nadi.errors import UsageError
 
 __all__ = ["HELP", "command"]
 
-HELP = """Say what the critical path is made of: by Nadi's rules, or by those of HTA.
+HELP = """Show the critical path, by Nadi's rules or by HTA's.
 
-By Nadi's rules it is one path over all ranks, in which gaps on the host and every kind
-of waiting count. By those of Holistic Trace Analysis (HTA) it is a path of one rank,
-equal to what HTA finds, node by node: time between operations of a thread weighs
-nothing, and what a call waited for is on the path only where the recording has
-synchronisation events.
+Nadi's rules give one path across all ranks. It has no gaps: gaps on the host and
+every kind of wait are part of it. The rules of Holistic Trace Analysis (HTA) give the
+path of one rank, node for node as HTA computes it: time between operations of a
+thread has weight 0, and the work that a call waited for is on the path only if the
+recording contains synchronization events.
 
 [bold]Examples[/]
 
@@ -36,20 +36,20 @@ Paths = Annotated[
     typer.Argument(
         metavar="PATH",
         help="A folder with the traces of all ranks, or the files themselves; HTA's rules "
-        "look at device traces only.",
+        "use the device traces only.",
         show_default=False,
     ),
 ]
-Rules = Annotated[str, typer.Option("--rules", metavar="nadi|hta", help="Whose rules.")]
+Rules = Annotated[str, typer.Option("--rules", metavar="nadi|hta", help="Which rules to use.")]
 StepByNadi = Annotated[
-    str, typer.Option("--step", metavar="N|all", help="The step to look at, by Nadi's rules.")
+    str, typer.Option("--step", metavar="N|all", help="Nadi's rules: the step to analyse.")
 ]
 Annotation = Annotated[
     str,
     typer.Option(
         "--annotation", metavar="TEXT",
-        help="By HTA's rules: look at the time of an event whose name holds this text; "
-        "without it, at the whole trace.",
+        help="HTA's rules: analyse the time range of an event whose name contains this text; "
+        "by default the whole trace.",
         show_default=False,
     ),
 ]  # fmt: skip
@@ -57,14 +57,14 @@ Instance = Annotated[
     str,
     typer.Option(
         "--instance", metavar="N|N:M",
-        help="By HTA's rules: which of the events with such a name, from 0, or the first and "
-        "the last of several.",
+        help="HTA's rules: index of the event among those with that name, from 0, or the first "
+        "and the last of a range.",
     ),
 ]  # fmt: skip
 Rank = Annotated[
     int | None,
     typer.Option(
-        "--rank", metavar="N", help="By HTA's rules: which rank; else the first.",
+        "--rank", metavar="N", help="HTA's rules: the rank to analyse; by default the first.",
         show_default=False,
     ),
 ]  # fmt: skip
@@ -72,30 +72,33 @@ ZeroWeightLaunchEdges = Annotated[
     bool,
     typer.Option(
         "--zero-weight-launch-edges",
-        help="By HTA's rules: also give work that its launch did not delay an edge from it, of "
-        "weight 0.",
+        help="HTA's rules: add an edge of weight 0 from the launch to device work that the "
+        "launch did not delay.",
     ),
 ]
 IncludeLastStep = Annotated[
     bool,
     typer.Option(
         "--include-last-step",
-        help="By HTA's rules: keep the last step, which it drops where there are several.",
+        help="HTA's rules: keep the last step, which HTA drops if there are several.",
     ),
 ]
 Overlay = Annotated[
     Path | None,
     typer.Option(
         "--overlay", metavar="FILE",
-        help="By HTA's rules: write the trace with the path marked in it, for ui.perfetto.dev.",
+        help="HTA's rules: write the trace with the path marked in it, for ui.perfetto.dev.",
         show_default=False,
     ),
 ]  # fmt: skip
 OnlyCritical = Annotated[
-    bool, typer.Option("--only-critical", help="Leave out of the overlay what is not on the path.")
+    bool,
+    typer.Option(
+        "--only-critical", help="Keep only events on the path (and annotations) in the overlay."
+    ),
 ]
 AllEdges = Annotated[
-    bool, typer.Option("--all-edges", help="Show all edges in the overlay, as arrows.")
+    bool, typer.Option("--all-edges", help="Draw all edges of the graph in the overlay, as arrows.")
 ]
 
 

@@ -1,4 +1,4 @@
-"""``nadi demo``: the main job on a recording that comes with Nadi."""
+"""``nadi demo``: the main analysis on the recording that ships with Nadi."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from nadi.cli.shared_options import ResultsFolder
 
 __all__ = ["HELP", "command"]
 
-HELP = """Run the main job on a recording that comes with Nadi.
+HELP = """Run the main analysis on the recording that ships with Nadi.
 
-Two steps of data-parallel training on 4 ranks, on CPUs, over gloo.
+Two steps of data-parallel training on 4 ranks, on CPUs, with the gloo backend.
 
 [bold]Examples[/]
 
@@ -23,11 +23,11 @@ Two steps of data-parallel training on 4 ranks, on CPUs, over gloo.
 
 _WHAT_IF = "scale gloo:all_reduce 0.5"
 _NEXT = """
-What to look at next
-  nadi demo -o demo-results     then open demo-results/timeline.json.gz in ui.perfetto.dev:
-                                one process per rank, arrows along the critical path
-  nadi run TRACES               your own recording: a folder with a pair of files per rank
-  nadi run --help               one step, what-ifs, JSON"""
+Next steps
+  nadi demo -o demo-results     write a timeline; open demo-results/timeline.json.gz in
+                                ui.perfetto.dev: arrows follow the critical path
+  nadi run TRACES               analyse your own recording: a folder with two files per rank
+  nadi run --help               options: one step, what-if, JSON output"""
 
 
 def command(output: ResultsFolder = None) -> None:

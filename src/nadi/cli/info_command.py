@@ -1,4 +1,4 @@
-"""``nadi info``: what is in a trace."""
+"""``nadi info``: a summary of each trace."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from nadi.cli.shared_options import output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """Say what is in traces: by kind, operation, thread, stream and process group.
+HELP = """Summarize traces by category, operation, thread, stream and process group.
 
-Each file is looked at by itself, so a host or a device trace alone will do. Times
-are sums of durations; what is nested counts in each that encloses it.
+Each file is summarized on its own, so a host or a device trace alone is enough.
+Times are sums of durations; a nested operation also counts in the operations that
+enclose it.
 
 [bold]Examples[/]
 
   nadi info device.json.gz
   nadi info TRACES
   nadi info TRACES --json | jq '.[].nodes'
-  nadi info simulated.nadi                   # what nadi simulate -o wrote
+  nadi info simulated.nadi                   # a result of nadi simulate -o
 """
 
 
@@ -56,8 +57,8 @@ def command(
     simulations = [read_simulation(path) for path in saved]
     data = [describe(read(file)) for file in files.traces]
     if as_json:
-        told = [msgspec.Raw(simulation_json(describe_simulation(one))) for one in simulations]
-        sys.stdout.write(to_json([*data, *told]).decode())
+        saved_data = [msgspec.Raw(simulation_json(describe_simulation(one))) for one in simulations]
+        sys.stdout.write(to_json([*data, *saved_data]).decode())
         return
     console = output_console()
     for number, one in enumerate(data):
@@ -70,4 +71,4 @@ def command(
         console.print(f"{path}  (a simulated job)", style="bold", markup=False)
         print_simulation(done, console)
     for file in files.ignored:
-        console.print(f"passed over: {file} (no trace)", markup=False)
+        console.print(f"skipped: {file} (not a trace)", markup=False)

@@ -1,4 +1,4 @@
-"""``nadi link``: raw traces into linked ones."""
+"""``nadi link``: one linked trace per rank from host and device traces."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from typing import Annotated
 
 import typer
 
-from nadi.cli.shared_options import ChakraSchema, ForceLink, Format, output_console
+from nadi.cli.shared_options import ChakraSchema, ForceLink, Format, Overwrite, output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """Link the host and device traces of each rank, and write each as one trace.
+HELP = """Link the host and device traces of each rank into one trace per rank.
 
-Any number of ranks, side by side on all cores. A folder's ranks become rank0.et and so on
-in the folder OUT; one rank may be a file. What is written, --to or the suffix of OUT
-tells, as for nadi convert. Device traces alone will do.
+Ranks are linked in parallel on all cores. The ranks of a folder become rank0.et,
+rank1.et, ... in the folder OUT; a single rank can be written to a file. --to or the
+suffix of OUT selects the format, as for nadi convert. Device traces alone are enough.
 
-Operations are matched by their record function ids, by External ids, or by the order of
-their names on each thread; the rate is told. Where under 95 % have the same name, the two
-are not of one run and refused, unless --force.
+Operations are matched by record function id, by External id, or by the order of
+their names on each thread. The match rate is printed. If fewer than 95 % of the
+operations have equal names, the two files are not from one run: they are refused,
+unless --force is given.
 
-With --for astra-sim the folder OUT gets what that simulator takes: trace.0.et and so on,
-in which work nests no more and no time counts twice, and comm_group.json. Give all ranks.
+With --for astra-sim, OUT gets the input of ASTRA-sim: trace.0.et, trace.1.et, ...,
+in which no work is nested and no time counts twice, and comm_group.json. Give all
+ranks.
 
 [bold]Examples[/]
 
@@ -43,19 +45,17 @@ def command(
         ),
     ],
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="OUT", help="A folder; a file, for one rank.",
+        str, typer.Option("-o", "--output", metavar="OUT", help="A folder, or a file for one rank.",
                           show_default=False),
     ],
     to: Format = "",
     schema: ChakraSchema = "",
     simulator: Annotated[
-        str, typer.Option("--for", metavar="SIMULATOR", help="Write what a simulator takes; "
-                          "there is astra-sim.", show_default=False),
+        str, typer.Option("--for", metavar="SIMULATOR", help="Write the input of a simulator: "
+                          "astra-sim.", show_default=False),
     ] = "",
     force: ForceLink = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace files that are there.")
-    ] = False,
+    overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Link, and say for each rank what was read and written, and of all what was met."""
     if simulator:
@@ -106,10 +106,12 @@ def _export(
     from nadi.workload.astra_sim_files import write_for_astra_sim
 
     if simulator != "astra-sim":
-        raise UsageError(f"--for {simulator}", "no such simulator is known", "there is astra-sim")
+        raise UsageError(f"--for {simulator}", "unknown simulator", "use --for astra-sim")
     if refused:
         raise UsageError(
-            f"--for {simulator}", "a simulator takes one format only", "leave out --to and --schema"
+            f"--for {simulator}",
+            "the format of a simulator is fixed",
+            "leave out --to and --schema",
         )
     with show_progress(announce=True) as progress:
         job = load_job(*paths, force=force, progress=progress)
@@ -119,7 +121,7 @@ def _export(
     for trace, target, nodes in zip(job.traces, done.traces, done.nodes, strict=True):
         line = f"rank {trace.rank} -> {target} ({format_count(nodes)} nodes)"
         console.print(Text(printable(line)))
-    line = f"groups of ranks -> {done.comm_groups} ({format_count(done.num_groups)})"
+    line = f"process groups -> {done.comm_groups} ({format_count(done.num_groups)})"
     console.print(Text(printable(line)))
     issues = summed_issues([*(trace.issues for trace in job.traces), job.issues, done.issues])
     print_issues(issues.iter_rows(named=True), console)

@@ -1,4 +1,4 @@
-"""``nadi reorder``: what may start earlier than the program has it."""
+"""``nadi reorder``: operations that can start earlier than in the program."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Annotated
 import typer
 
 from nadi.cli.progress_bar import show_progress
-from nadi.cli.shared_options import AsJson, ForceFile, Step, output_console
+from nadi.cli.shared_options import AsJson, Overwrite, Step, output_console
 from nadi.errors import UsageError
 
 __all__ = ["HELP", "command"]
 
-HELP = """Say which operations may start earlier, and what the step would gain.
+HELP = """Find operations that can start earlier, and what the step would gain.
 
-The order of a program is one of many in which every operation finds its data.
-Communication comes first: the sooner it starts, the more of it is hidden. Each
-row is a move that was simulated over all ranks: an operation, with what it needs
-before it, goes right after another one on its thread, and its work on its stream.
-Nothing passes what it needs the data of, what reads the memory that it overwrites,
-other communication, random numbers, or a value that the host looks at.
+The order of a program is one of many in which every operation finds its data. Early
+communication can be hidden by more computation, so communication is tried first.
+Each row of the result is a move that was replayed over all ranks: an operation, with
+the operations that it depends on, moves right after another one on its thread, and
+its kernels move forward on their stream. A move never breaks a data dependency and
+never passes other communication, random number generation, or a value that the host
+reads.
 
 [bold]Examples[/]
 
@@ -36,38 +37,40 @@ def command(
     job: Annotated[
         Path,
         typer.Argument(
-            metavar="JOB", help="A folder with a pair of host and device trace per rank.",
+            metavar="JOB", help="A folder with a host and a device trace per rank.",
             show_default=False,
         ),
     ],
     step: Step = "all",
     top: Annotated[
-        int, typer.Option("--top", metavar="K", min=1, help="How many moves to show.")
+        int, typer.Option("--top", metavar="K", min=1, help="Number of moves to print.")
     ] = 10,
     apply: Annotated[
         str,
         typer.Option(
             "--apply", metavar="K|all",
-            help="Make so many moves, the best first, each where the former are made.",
+            help="Apply this many moves, the best first, each on top of the previous ones.",
         ),
     ] = "0",
     redraw: Annotated[
         str,
         typer.Option(
             "--redraw", metavar="FILE",
-            help="Also draw the job before and after the moves made: a timeline, .json or "
-            ".pftrace, .gz or not.",
+            help="Also write a timeline of the job before and after the applied moves: .json, "
+            ".json.gz or .pftrace.",
             show_default=False,
         ),
     ] = "",
-    force: ForceFile = False,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Find what may start earlier."""
+    """Find operations that can start earlier."""
     if apply != "all" and not (apply.isdecimal() and len(apply) <= 9):
-        raise UsageError(f"--apply {apply}", "is neither a number nor all", "give how many moves")
+        raise UsageError(
+            f"--apply {apply}", "is neither a number nor all", "give the number of moves"
+        )
     if redraw and apply == "0":
-        raise UsageError("--redraw", "there is no move to draw", "say with --apply how many")
+        raise UsageError("--redraw", "there is no move to draw", "add --apply K")
     with show_progress(announce=False) as progress:
         progress("starting")
         from nadi.pipeline.recorded_jobs import reorder_job
@@ -76,7 +79,7 @@ def command(
         from nadi.report.text_layout import print_written, to_json
 
         if redraw:
-            check_timeline(redraw, job, force=force)
+            check_timeline(redraw, job, overwrite=overwrite)
         most = None if apply == "all" else int(apply)
         answer = reorder_job(job, step=step, most=most, progress=progress)
         left_out = None
@@ -91,4 +94,4 @@ def command(
     if left_out is not None:
         print_written(redraw, left_out, console)
     elif redraw:
-        console.print("nothing was moved, and nothing drawn")
+        console.print("no move was applied, so no timeline was written")

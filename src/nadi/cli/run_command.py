@@ -1,4 +1,4 @@
-"""``nadi run``: from raw traces to what bounds the step."""
+"""``nadi run``: from raw traces to the bottleneck of a step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "analyse", "command"]
 
-HELP = """Say what bounds a step: link raw traces, replay them, find the critical path.
+HELP = """Find what bounds a step: link the traces, replay them, find the critical path.
+
+Prints the critical path by kind and operation, exposed communication, and
+stragglers. With several ranks the path crosses ranks at collectives.
 
 [bold]Examples[/]
 
@@ -35,7 +38,7 @@ def command(
         typer.Argument(
             metavar="PATH",
             help="A folder with a host and a device trace per rank, or the files themselves; "
-            "device traces alone will do.",
+            "device traces alone are enough.",
             show_default=False,
         ),
     ],
@@ -45,9 +48,10 @@ def command(
         typer.Option(
             "--what-if",
             metavar="EXPR",
-            help="Also say how long it takes after a change: 'scale REGEX FACTOR' multiplies the "
-            "time of operations whose name matches; a host operation is its time on the host, not "
-            "the kernels it launches. May be given again; each is tried alone.",
+            help="Also predict the step time after a change, such as 'scale REGEX FACTOR', which "
+            "multiplies the time of the operations whose name matches (a host operation: its "
+            "time on the host, without the kernels it launches). Repeatable; each change is "
+            "applied alone. nadi what-if --help lists all changes.",
             show_default=False,
         ),
     ] = None,
@@ -56,15 +60,15 @@ def command(
         typer.Option(
             "--system",
             metavar="NAME|FILE",
-            help="Also predict it on a system that nadi systems lists, or that a file describes: "
-            "with the times that communication would take there.",
+            help="Also predict the step on another system: a name that nadi systems lists, or a "
+            "file. Communication gets the time that it takes on that system.",
             show_default=False,
         ),
     ] = "",
     output: ResultsFolder = None,
     force: ForceLink = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the content of summary.json and nothing else.")
+        bool, typer.Option("--json", help="Print the content of summary.json only.")
     ] = False,
 ) -> None:  # fmt: skip
     """Run the main job."""

@@ -1,4 +1,4 @@
-"""Options that several commands have, and where their answers are printed."""
+"""Options that several commands share, and the console for their output."""
 
 from __future__ import annotations
 
@@ -14,29 +14,33 @@ if TYPE_CHECKING:
 __all__ = [
     "AsJson",
     "ChakraSchema",
-    "ForceFile",
     "ForceLink",
     "Format",
+    "Overwrite",
     "ResultsFolder",
     "Step",
     "output_console",
 ]
 
 Step = Annotated[
-    str, typer.Option("--step", metavar="N|all", help="The step (ProfilerStep#N) to look at.")
+    str, typer.Option("--step", metavar="N|all", help="The step (ProfilerStep#N) to analyse.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-ForceFile = Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace output files that exist already.")
+]
 ForceLink = Annotated[
     bool,
-    typer.Option("--force", help="Link a host and a device trace even if they hardly correspond."),
+    typer.Option(
+        "--force", help="Link a host and a device trace even if few of their operations match."
+    ),
 ]
 Format = Annotated[
-    str, typer.Option("--to", metavar="FORMAT", help="Format to write; a folder's is chakra "
-                      "unless named.", show_default=False),
+    str, typer.Option("--to", metavar="FORMAT", help="Output format; default for a folder: "
+                      "chakra.", show_default=False),
 ]  # fmt: skip
 ChakraSchema = Annotated[
-    str, typer.Option("--schema", metavar="VERSION", help="Chakra's schema, 0.0.4 or 1.0.0.",
+    str, typer.Option("--schema", metavar="VERSION", help="Chakra schema: 0.0.4 or 1.0.0.",
                       show_default=False),
 ]  # fmt: skip
 ResultsFolder = Annotated[
@@ -45,7 +49,7 @@ ResultsFolder = Annotated[
         "-o", "--output",
         metavar="FOLDER",
         help="Write summary.json, critical_path.csv and timeline.json.gz (for ui.perfetto.dev) "
-        "there.",
+        "to this folder.",
         show_default=False,
     ),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""``nadi simulate``: how long a job would take on a machine that is not there."""
+"""``nadi simulate``: a job on a described system."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from nadi.cli.shared_options import AsJson, output_console
+from nadi.cli.shared_options import AsJson, Overwrite, output_console
 from nadi.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "command"]
 
-HELP = """Say how long a job would take on a machine that is not there.
+HELP = """Simulate a job on a system that you describe, and print what bounds it.
 
-The job is a Chakra .et for each rank, or a recording: a host and a device trace
-for each, as nadi run takes them. The machine is one that comes with Nadi (nadi
-systems lists them), a file of yours, or described as for ASTRA-sim; with its files
-the answers are that simulator's, to the nanosecond, and --right leaves out what is
-odd about them.
+The job is a Chakra .et file per rank, or a recording: a host and a device trace per
+rank, as for nadi run. The system is one that ships with Nadi (nadi systems lists
+them), a file of yours, or a set of ASTRA-sim configuration files. With ASTRA-sim's
+files the results equal ASTRA-sim's to the nanosecond; --right turns off its known
+quirks.
 
 [bold]Examples[/]
 
@@ -36,55 +36,60 @@ odd about them.
 
 
 _Job = Annotated[
-    str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, or "
-                        "what their names begin with; or one of recordings.",
+    str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, the "
+                        "prefix of their names, or a folder of recordings.",
                         show_default=False),
 ]  # fmt: skip
 _System = Annotated[
     str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
-                      help="A system that comes with Nadi, or a file in TOML, YAML or JSON."),
+                      help="A system that ships with Nadi, or a file in TOML, YAML or JSON."),
 ]  # fmt: skip
 _Network = Annotated[
-    Path | None, typer.Option("--network", metavar="YAML", help="ASTRA-sim's network file.",
+    Path | None, typer.Option("--network", metavar="YAML",
+                              help="ASTRA-sim's network configuration.",
                               show_default=False),
 ]  # fmt: skip
 _SystemConfig = Annotated[
     Path | None, typer.Option("--system-config", metavar="JSON", show_default=False,
-                              help="ASTRA-sim's system file."),
+                              help="ASTRA-sim's system configuration."),
 ]  # fmt: skip
 _RemoteMemory = Annotated[
     Path | None, typer.Option("--remote-memory", metavar="JSON", show_default=False,
-                              help="ASTRA-sim's file of the remote memory."),
+                              help="ASTRA-sim's remote memory configuration."),
 ]  # fmt: skip
 _CommGroup = Annotated[
     Path | None, typer.Option("--comm-group", metavar="JSON", show_default=False,
                               help="ASTRA-sim's file of process groups and their ranks, for "
-                              "traces that do not state them; with --system too."),
+                              "traces that do not contain them; also with --system."),
 ]  # fmt: skip
 _Congestion = Annotated[
-    bool, typer.Option("--congestion", help="Let messages wait for each other on links.")
+    bool, typer.Option("--congestion", help="Model contention: messages queue on links.")
 ]
-_Queues = Annotated[int, typer.Option("--queues", metavar="N", min=1, help="Queues per dimension.")]
+_Queues = Annotated[
+    int, typer.Option("--queues", metavar="N", min=1, help="Queues per network dimension.")
+]
 _Rendezvous = Annotated[
-    bool, typer.Option("--rendezvous", help="Receivers ask before senders send.")
+    bool,
+    typer.Option(
+        "--rendezvous", help="Rendezvous protocol: a sender waits for the receiver's request."
+    ),
 ]
 _InjectionScale = Annotated[
     int, typer.Option("--injection-scale", metavar="N", min=1,
-                      help="How often each packet takes the endpoint delay."),
+                      help="Number of endpoint delays per packet."),
 ]  # fmt: skip
-_Right = Annotated[bool, typer.Option("--right", help="Give right answers, not ASTRA-sim's.")]
+_Right = Annotated[bool, typer.Option("--right", help="Turn off ASTRA-sim's known quirks.")]
 _Output = Annotated[
     str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
-                      help="Write the whole result (.json), the schedule (.csv), both exactly "
+                      help="Write all results (.json), the schedule (.csv), both lossless "
                       "(.nadi), a timeline with the critical path for ui.perfetto.dev "
-                      "(.trace.json, .pftrace), or what Chakra's timeline visualizer reads "
-                      "(.log). Any but .nadi with .gz is compressed."),
+                      "(.trace.json, .pftrace), or a log for Chakra's timeline visualizer "
+                      "(.log). Add .gz to compress (not for .nadi)."),
 ]  # fmt: skip
-_Force = Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")]
 
 
 class _AstraSim(NamedTuple):
-    """What goes with ASTRA-sim's files only, by the names of its options."""
+    """Options that are for ASTRA-sim's files only, by name."""
 
     network: Path | None = None
     system_config: Path | None = None
@@ -109,7 +114,7 @@ def command(
     injection_scale: _InjectionScale = 1,
     right: _Right = False,
     output: _Output = "",
-    force: _Force = False,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a job, and print what bounds it."""
@@ -131,7 +136,7 @@ def command(
 
         if output:
             given = (network, system_config, remote_memory, comm_group, system, job)
-            check_output(output, [Path(path) for path in given if path], force=force)
+            check_output(output, [Path(path) for path in given if path], overwrite=overwrite)
         stated = _AstraSim(
             network, system_config, remote_memory, congestion, queues, rendezvous,
             injection_scale, right,
@@ -144,7 +149,7 @@ def command(
         traces = found if isinstance(found, list) else found.traces
         if output:
             read = (source.path for trace in traces for source in trace.provenance.sources)
-            check_output(output, [Path(name) for name in dict.fromkeys(read)], force=force)
+            check_output(output, [Path(name) for name in dict.fromkeys(read)], overwrite=overwrite)
         progress("simulating")
         done = simulate(found, machine_for(len(traces)))
         left_out = None
@@ -161,7 +166,7 @@ def command(
 
 
 def _described(system: str, comm_group: Path | None, stated: _AstraSim) -> Callable[[int], System]:
-    """Give the machine that a file or one of Nadi's describes, for a number of ranks."""
+    """Return the system of a file, or one that ships with Nadi, for a number of ranks."""
     from nadi.load.astra_sim_system import read_comm_groups
     from nadi.load.system_library import read_system_file
 
@@ -169,8 +174,8 @@ def _described(system: str, comm_group: Path | None, stated: _AstraSim) -> Calla
         if value != not_given:
             raise UsageError(
                 f"--{name.replace('_', '-')}",
-                "it goes with ASTRA-sim's files, and --system is given",
-                "leave it out, and state it in the system's file",
+                "is for ASTRA-sim's files, and --system is given",
+                "leave it out, and set it in the system's file",
             )
     described = read_system_file(system)
     if comm_group:
@@ -179,13 +184,13 @@ def _described(system: str, comm_group: Path | None, stated: _AstraSim) -> Calla
 
 
 def _of_astra_sim(comm_group: Path | None, stated: _AstraSim) -> Callable[[int], System]:
-    """Give the machine that ASTRA-sim's files describe: theirs is the number of ranks."""
+    """Return the system of ASTRA-sim's files, which also set the number of ranks."""
     from nadi.load.astra_sim_system import load_astra_sim_system
     from nadi.simulator.machine.astra_config import AstraSimOptions
 
     if not (stated.network and stated.system_config):
         raise UsageError(
-            "nadi simulate", "it is not told on which machine",
+            "nadi simulate", "no system is given",
             "give --system NAME (nadi systems lists them), or both --network and --system-config",
         )  # fmt: skip
     machine = load_astra_sim_system(

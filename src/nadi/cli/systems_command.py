@@ -1,4 +1,4 @@
-"""``nadi systems``: the machines that come with Nadi."""
+"""``nadi systems``: the systems that ship with Nadi."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from nadi.cli.shared_options import output_console
 
 __all__ = ["HELP", "command"]
 
-HELP = """List the systems that come with Nadi, or print the file of one.
+HELP = """List the systems that ship with Nadi, or print the file of one.
 
-Such a name may be given as --system; so may a file. To describe another machine,
-print the file that is nearest to it, and edit it: each figure says where it is from.
+--system takes one of these names, or a file. To describe another system, print the
+file of the most similar one and edit it; each figure states its source.
 
 [bold]Examples[/]
 
@@ -26,7 +26,7 @@ print the file that is nearest to it, and edit it: each figure says where it is 
 
 def command(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="The system whose file to print.",
+        str, typer.Argument(metavar="[NAME]", help="Print the file of this system.",
                             show_default=False),
     ] = "",
     as_json: Annotated[

@@ -1,4 +1,4 @@
-"""``nadi validate``: whether traces keep the rules of the data model."""
+"""``nadi validate``: checks traces against the rules of the data model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "command"]
 
-HELP = """Check traces against the rules of the data model, as read and as linked.
+HELP = """Check traces against the rules of the data model.
 
-Every file is read and checked by itself; where there are device traces they are
-linked as `nadi run` does, and the result is checked too. The exit code is 1 if a rule
-is broken. docs/data-model.md lists the rules.
+Every file is read and checked on its own. If there are device traces, they are also
+linked as in `nadi run`, and the linked traces and the job are checked. The exit code
+is 1 if a rule is violated. docs/data-model.md lists the rules.
 
 [bold]Examples[/]
 
@@ -32,7 +32,7 @@ def command(
         ),
     ],
 ) -> None:  # fmt: skip
-    """Check each trace, and the job that they make."""
+    """Check each trace, and the job that they form."""
     from nadi.formats.trace_files import read
     from nadi.load.discover import list_files
     from nadi.load.recordings import load_job

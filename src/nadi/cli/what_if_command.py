@@ -1,4 +1,4 @@
-"""``nadi what-if``: the same step with something changed."""
+"""``nadi what-if``: the predicted step time after changes."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from typing import Annotated
 import typer
 
 from nadi.cli.progress_bar import show_progress
-from nadi.cli.shared_options import AsJson, ForceFile, Step, output_console
+from nadi.cli.shared_options import AsJson, Overwrite, Step, output_console
 from nadi.errors import UsageError
 
 __all__ = ["HELP", "command"]
 
-HELP = """Say how long a step would take after changes, and what would bound it then.
+HELP = """Predict the step time after changes, and the new bottleneck.
 
-Each change is tried alone, then all of them together. Without a change it says what
-there is to gain at most: without communication, launch overhead, gaps, imbalance.
+Each change is applied alone, then all of them together. Without a change, upper
+bounds are printed: the step without communication, without launch overhead, without
+gaps on the host, and with balanced ranks.
 
   scale SELECT FACTOR         multiply the time of operations
-  set SELECT TIME             let each take a time, such as 10us
-  remove SELECT               leave out, with what lies in it and what it launches
-  fuse SELECT                 one kernel of neighbours on a stream
-  cuda-graph SELECT           launch all device work of each range by one call
-  move SELECT to STREAM       put device work on another stream
-  add SELECT -> SELECT        let the right wait for the left
-  cut KIND SELECT             no longer wait: launch, stream, sync, thread, arrival
-  no-overhead [SELECT]        launch device work at no cost
-  no-gaps                     no time of threads between operations
-  network BANDWIDTH [LATENCY] price communication anew: 400GB/s 5us
+  set SELECT TIME             give each operation a time, such as 10us
+  remove SELECT               remove operations, their children and their kernels
+  fuse SELECT                 fuse kernels that follow each other on a stream
+  cuda-graph SELECT           launch the kernels of each range with one call
+  move SELECT to STREAM       run device work on another stream
+  add SELECT -> SELECT        make the right operation wait for the left one
+  cut KIND SELECT             drop a wait: launch, stream, sync, thread, arrival
+  no-overhead [SELECT]        launch device work without overhead
+  no-gaps                     remove the time between operations of a thread
+  network BANDWIDTH [LATENCY] reprice communication: 400GB/s 5us
 
-SELECT is a regular expression for names, conditions, or both: kind=kernel (host,
-device, communication, memcpy, ...), rank=0,1, stream=7, thread=123, in=REGEX for
-what lies in a matching operation, annotation or module.
+SELECT is a regular expression on names, conditions, or both. Conditions: kind=kernel
+(host, device, communication, memcpy, ...), rank=0,1, stream=7, thread=123, and
+in=REGEX for operations inside a matching operation, annotation or module.
 
 [bold]Examples[/]
 
@@ -48,21 +49,21 @@ def command(
     job: Annotated[
         Path,
         typer.Argument(
-            metavar="JOB", help="A folder with a pair per rank, or a device trace.",
+            metavar="JOB", help="A folder with a pair of traces per rank, or a device trace.",
             show_default=False,
         ),
     ],
     changes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[CHANGE]...", help="Changes as above.", show_default=False),
+        typer.Argument(metavar="[CHANGE]...", help="Changes, as listed above.", show_default=False),
     ] = None,
     step: Step = "all",
     sweep: Annotated[
         str,
         typer.Option(
             "--sweep", metavar="VALUES",
-            help="Values to put in the place of {} in all changes, one after the other: 0.5,1,2 "
-            "or 0.5:2:0.25 (from, to, step).",
+            help="Values that replace {} in all changes, one after the other: 0.5,1,2 or "
+            "0.5:2:0.25 (from, to, step).",
             show_default=False,
         ),
     ] = "",
@@ -70,19 +71,19 @@ def command(
         str,
         typer.Option(
             "--redraw", metavar="FILE",
-            help="Write what it looks like before and after all changes, side by side with both "
-            "critical paths, for ui.perfetto.dev: .json, .json.gz or .pftrace.",
+            help="Write a timeline of the job before and after all changes, with both critical "
+            "paths, for ui.perfetto.dev: .json, .json.gz or .pftrace.",
             show_default=False,
         ),
     ] = "",
-    force: ForceFile = False,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Answer what-if questions."""
     if redraw and sweep:
         raise UsageError(
-            "--redraw", "draws one answer, and --sweep asks for several",
-            "write a value in the place of {}",
+            "--redraw", "draws one result, and --sweep computes several",
+            "replace {} by a value",
         )  # fmt: skip
     with show_progress(announce=False) as progress:
         progress("starting")
@@ -92,7 +93,7 @@ def command(
         from nadi.report.what_if_report import describe_answers, print_answers
 
         if redraw:
-            check_timeline(redraw, job, force=force)
+            check_timeline(redraw, job, overwrite=overwrite)
         answers = ask(job, changes=changes or [], step=step, sweep_over=sweep, progress=progress)
         left_out = None
         if redraw:

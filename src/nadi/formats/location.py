@@ -43,9 +43,7 @@ def is_local(path: Path) -> bool:
     return isinstance(path, Path)
 
 
-def check_target(
-    target: Path, sources: Sequence[Path], *, replace: bool, parameter: str = "force"
-) -> None:
+def check_target(target: Path, sources: Sequence[Path], *, overwrite: bool) -> None:
     """Check that a file may be written, before what becomes of ``sources`` is.
 
     Raises
@@ -53,7 +51,7 @@ def check_target(
     UsageError
         If it is one of those that are read.
     InputError
-        If it is there already, unless it may be replaced, which ``parameter`` asks for.
+        If it exists already and ``overwrite`` is not given.
     """
     for source in sources:
         if target == source or (is_local(target) and target.exists() and source.exists()
@@ -61,7 +59,7 @@ def check_target(
             raise UsageError(
                 str(target), "would replace the file that is read", "give another name"
             )
-    if not replace and target.is_file():
+    if not overwrite and target.is_file():
         raise InputError(
-            str(target), "is there already", ["give another name, or ", Parameter(parameter, True)]
+            str(target), "exists already", ["give another name, or ", Parameter("overwrite", True)]
         )

@@ -95,7 +95,7 @@ def data_model_page() -> str:
     lines = [
         "# Data model",
         "",
-        "Generated from `src/nadi/schema.py` by `make docs`; edit there.",
+        "Generated from `src/nadi/model/tables/` by `make docs`; edit there.",
         "",
         "Time is int64 nanoseconds and size is int64 bytes. A missing number is -1; no column",
         "holds nulls. Ranges are half-open. A reference is a row number, counted from 0.",

@@ -50,7 +50,7 @@ def convert(
     *,
     to: str = "",
     schema: str = "",
-    force: bool = False,
+    overwrite: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Conversion]:
     """Convert a trace, or each trace of a folder.
@@ -60,12 +60,12 @@ def convert(
     source
         A file, a folder, or an address of either.
     target
-        A file; or a folder, if the source is one, or if it is there already.
+        A file; or a folder, if the source is one, or if it exists already.
     to
         Name of a format; by default what the target's suffix says, and Chakra's in a folder.
     schema
         Of Chakra traces: ``0.0.4`` or ``1.0.0``.
-    force
+    overwrite
         Whether files that are there already are replaced.
     progress
         Called with a line of text before each longer stage.
@@ -73,7 +73,7 @@ def convert(
     Raises
     ------
     InputError
-        If a file cannot be read or written, is there already, or would get the name of another.
+        If a file cannot be read or written, exists already, or would get the name of another.
     UsageError
         If no format is meant, or one that is only read.
     """
@@ -88,7 +88,7 @@ def convert(
     for origin, goal in pairs:
         # a CSV is several files, of which the nodes' is always one
         written = file_of_table(goal, "nodes") if chosen.name == "csv" else goal
-        check_target(written, [origin], replace=force)
+        check_target(written, [origin], overwrite=overwrite)
     return [_convert_file(*pair, chosen, schema, progress) for pair in pairs]
 
 

@@ -157,7 +157,7 @@ def link_files(
     Raises
     ------
     InputError
-        If a file cannot be read or written, is there already, or files do not belong together.
+        If a file cannot be read or written, exists already, or files do not belong together.
         The files of ranks that were linked before stay.
     UsageError
         If no format is meant, or one that is only read.
@@ -169,7 +169,7 @@ def link_files(
         # a CSV is several files, of which the nodes' is always one
         written = file_of_table(target, "nodes") if task.format == "csv" else target
         sources = [locate(source) for source in task.sources]
-        check_target(written, sources, replace=overwrite, parameter="overwrite")
+        check_target(written, sources, overwrite=overwrite)
     done = _run(tasks, executor, progress)
     job = link_job([communication for _, communication in done])
     if again := _tasks_again(tasks, done, job):

@@ -1,4 +1,4 @@
-"""What ``nadi critical-path --rules hta`` tells: HTA's summary, and the path by operation."""
+"""The results of ``nadi critical-path --rules hta``: HTA's summary, and the path by operation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.analyze.hta.hta_path import HtaCriticalPath
-from nadi.report.text_layout import TOP, make_table, name_cell
+from nadi.report.text_layout import TOP, make_table, name_cell, print_table
 from nadi.units import format_count, format_ns, format_percent, printable
 
 __all__ = ["describe_hta_path", "print_hta_path"]
 
 _US = 1000
-_WAITING = "(between operations, weighs nothing)"
+_WAITING = "(between operations, weight 0)"
 
 
 def describe_hta_path(path: HtaCriticalPath, annotation: str, rank: int) -> dict[str, Any]:
@@ -43,31 +43,33 @@ def describe_hta_path(path: HtaCriticalPath, annotation: str, rank: int) -> dict
 def print_hta_path(path: HtaCriticalPath, annotation: str, rank: int, console: Console) -> None:
     """Print the page of text."""
     data = describe_hta_path(path, annotation, rank)
-    where = f"{printable(annotation)!r}" if annotation else "the whole trace"
+    where = f"annotation {printable(annotation)!r}" if annotation else "the whole trace"
     console.print(
         Text(
-            f"by HTA's rules, rank {rank}, {where}: {format_ns(data['critical_path_ns'])} on the "
-            f"critical path, through {format_count(data['nodes_on_path'])} of "
-            f"{format_count(data['nodes'])} starts and ends"
+            f"HTA's rules, rank {rank}, {where}: critical path of "
+            f"{format_ns(data['critical_path_ns'])}, through {format_count(data['nodes_on_path'])} "
+            f"of {format_count(data['nodes'])} event starts and ends"
         )
     )
     total = sum(row["ns"] for row in data["summary"])
-    table = make_table("bound by", bound="left", time="right", share="right")
+    table = make_table(
+        "critical path by bottleneck", **{"bound by": "left"}, time="right", share="right"
+    )
     for row in data["summary"]:
         shown = row["bound_by"] or _WAITING
         table.add_row(shown, format_ns(row["ns"]), format_percent(row["ns"], total))
     table.add_row("total", format_ns(total), "", style="bold")
-    console.print(table)
+    print_table(table, console)
     table = make_table(
-        "operations that weigh most on it",
-        operation="left", bound="left", time="right", share="right", times="right",
+        "top operations on the critical path",
+        operation="left", **{"bound by": "left"}, time="right", share="right", count="right",
     )  # fmt: skip
     for row in data["top"]:
         table.add_row(
             name_cell(row["name"], "(launch)"), row["bound_by"], format_ns(row["ns"]),
             format_percent(row["ns"], total), format_count(row["count"]),
         )  # fmt: skip
-    console.print(table)
+    print_table(table, console)
 
 
 def _sums(path: HtaCriticalPath, *by: str) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""What ``nadi info`` tells of one trace: as data, and as a page of text."""
+"""The summary that ``nadi info`` gives of one trace: as data, and as a page of text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from nadi.model.trace import Trace
-from nadi.report.text_layout import TOP, make_table, name_cell, print_issues
+from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, print_table
 from nadi.units import format_bytes, format_count, format_ns
 
 __all__ = ["describe", "print_description"]
@@ -66,25 +66,25 @@ def print_description(data: dict[str, Any], console: Console) -> None:
     for source in data["sources"]:
         text = f"{source['path']}  ({source['format']}, {format_bytes(source['size'])})"
         console.print(text, style="bold", markup=False)
-    rank = "no rank stated" if data["rank"] < 0 else f"rank {data['rank']}"
+    rank = "rank not recorded" if data["rank"] < 0 else f"rank {data['rank']}"
     if data["world_size"] > 0:
         rank += f" of {data['world_size']}"
-    span = f", {format_ns(data['span_ns'])} from first to last" if data["timed_nodes"] else ""
+    span = f", {format_ns(data['span_ns'])} from first to last event" if data["timed_nodes"] else ""
     untimed = data["nodes"] - data["timed_nodes"]
-    without = f", {format_count(untimed)} of them without a time" if untimed else ""
+    without = f", {format_count(untimed)} without a timestamp" if untimed else ""
     console.print(
-        f"{rank}, process {data['process']}; {format_count(data['nodes'])} nodes of "
-        f"{format_count(data['operations'])} names{without}{span}"
+        f"{rank}, process {data['process']}; {format_count(data['nodes'])} nodes, "
+        f"{format_count(data['operations'])} distinct names{without}{span}"
     )
     for title, key, column in (
-        ("by kind", "by_category", "category"),
+        ("categories", "by_category", "category"),
         ("communication", "by_communication", "comm_type"),
-        ("operations", "by_operation", "name"),
+        ("top operations", "by_operation", "name"),
         ("threads", "by_thread", "thread"),
         ("streams", "by_stream", "stream"),
     ):
         if data[key]:
-            console.print(_table(title, column, data[key]))
+            print_table(_table(title, column, data[key]), console)
     for group in data["groups"]:
         console.print(
             escape(f"group {group['name']} {group['description']}: ranks {group['ranks']}"

@@ -1,4 +1,4 @@
-"""What ``nadi critical-path`` tells of what comes next: the longest other paths, and slack."""
+"""Near-critical paths and slack, which ``nadi critical-path`` prints after the critical path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 
 from nadi.analyze.near_critical import NearCriticalPath
 from nadi.graph.event_graph import EventGraph
-from nadi.report.text_layout import make_table, name_cell
+from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.units import format_count, format_ns
 
 __all__ = ["describe_near", "print_near"]
@@ -49,8 +49,8 @@ def print_near(
     """Print both tables."""
     data = describe_near(graph, paths, room)
     table = make_table(
-        "longest paths", through="left", rank="right", shorter="right",
-        **{"most of it": "left"}, time="right",
+        "near-critical paths", through="left", rank="right", slack="right",
+        **{"largest kind": "left"}, time="right",
     )  # fmt: skip
     for row in data["near_critical_paths"]:
         heaviest = max(row["by_kind"], key=row["by_kind"].__getitem__)
@@ -60,13 +60,13 @@ def print_near(
             format_ns(row["slack_ns"]), heaviest.replace("_", " "),
             format_ns(row["by_kind"][heaviest]),
         )  # fmt: skip
-    console.print(table)
+    print_table(table, console)
     slack = make_table(
-        "how much later operations may end", kind="left", slack="right", operations="right",
-        time="right",
+        "slack: how much later operations can end without delaying the step",
+        kind="left", slack="right", operations="right", **{"total time": "right"},
     )  # fmt: skip
     for row in data["slack"]:
         most = "more" if row["at_most_ns"] is None else f"up to {format_ns(row['at_most_ns'])}"
         most = "none" if row["at_most_ns"] == 0 else most
         slack.add_row(row["kind"], most, format_count(row["operations"]), format_ns(row["time_ns"]))
-    console.print(slack)
+    print_table(slack, console)

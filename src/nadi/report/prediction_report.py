@@ -9,7 +9,7 @@ from rich.text import Text
 
 from nadi.graph.critical_paths import CriticalPath
 from nadi.pipeline.result import Prediction
-from nadi.report.text_layout import make_table
+from nadi.report.text_layout import make_table, print_table
 from nadi.units import format_count, format_ns, format_percent, printable
 
 __all__ = ["describe_prediction", "print_prediction"]
@@ -38,8 +38,8 @@ def print_prediction(data: dict[str, Any], console: Console) -> None:
     verb = "longer" if predicted > measured else "shorter"
     console.print(
         Text.assemble(
-            "\non ", (printable(data["system"]), "bold"), ": measured ", format_ns(measured),
-            ", predicted ", (format_ns(predicted), "bold"),
+            "\npredicted on ", (printable(data["system"]), "bold"), ": measured ",
+            format_ns(measured), ", predicted ", (format_ns(predicted), "bold"),
             f", {format_percent(abs(predicted - measured), measured)} {verb}",
         )
     )  # fmt: skip
@@ -52,7 +52,7 @@ def print_prediction(data: dict[str, Any], console: Console) -> None:
         table.add_row(kind.replace("_", " "), *cells)
     table.add_row("total", format_ns(sum(kinds[0].values())), format_ns(sum(kinds[1].values())),
                   style="bold")  # fmt: skip
-    console.print(table)
+    print_table(table, console)
     if data["communication"]:
         _print_communication(data["communication"], console)
     console.print(Text(printable(data["computation"])))
@@ -60,18 +60,18 @@ def print_prediction(data: dict[str, Any], console: Console) -> None:
 
 def _print_communication(rows: list[dict[str, Any]], console: Console) -> None:
     table = make_table(
-        "communication of the whole recording, all ranks",
-        type="left", times="right", measured="right", predicted="right", note="left",
+        "communication of the whole recording, summed over ranks",
+        type="left", count="right", measured="right", predicted="right", note="left",
     )  # fmt: skip
     for row in rows:
         notes = [f"simulated as {row['simulated_as']}"] if row["simulated_as"] else []
         if row["left"]:
-            notes.append(f"{format_count(row['left'])} more as measured: size or ranks unknown")
+            notes.append(f"{format_count(row['left'])} more keep their time: size or ranks unknown")
         table.add_row(
             row["type"], format_count(row["priced"]), format_ns(row["measured_ns"]),
             format_ns(row["predicted_ns"]), "; ".join(notes),
         )  # fmt: skip
-    console.print(table)
+    print_table(table, console)
 
 
 def _by_kind(path: CriticalPath) -> dict[str, int]:

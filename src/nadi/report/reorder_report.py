@@ -1,4 +1,4 @@
-"""What ``nadi reorder`` tells: a line for each move, what holds the rest, and what was moved."""
+"""The results of ``nadi reorder``: a row per move, what blocks the others, what was applied."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from nadi.report.text_layout import make_table, name_cell
+from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.units import format_count, format_ns, format_percent, printable
 from nadi.whatif.reordering.applied_moves import Reordering
 from nadi.whatif.reordering.move_search import Candidate
@@ -69,23 +69,23 @@ def print_reordering(answer: Reordering, top: int, console: Console) -> None:
              ("operations", "may_pass_another", "could_gain", "moves_tried")}  # fmt: skip
     console.print(Text(
         f"{data['window']}: measured {format_ns(measured)}\n"
-        f"{count['operations']} operations, {count['may_pass_another']} may pass another one "
-        f"alone; {count['could_gain']} could gain, {count['moves_tried']} moves tried"
+        f"{count['operations']} operations, {count['may_pass_another']} can move before another "
+        f"one; {count['could_gain']} could shorten the step, {count['moves_tried']} moves tried"
     ))  # fmt: skip
     if data["held_by"]:
         held = (f"{printable(name)} {format_count(n)}" for name, n in data["held_by"].items())
-        console.print(Text(f"the others are held by: {', '.join(held)}"))
+        console.print(Text(f"the others are blocked by: {', '.join(held)}"))
     if data["moves"]:
-        _print_moves("may start earlier", data["moves"], console)
+        _print_moves("operations that can start earlier", data["moves"], console)
     else:
-        console.print(Text("nothing on the critical path may start earlier and gain"))
+        console.print(Text("no operation that can start earlier shortens the step"))
     if data["applied"]:
-        _print_moves("moved, one after the other", data["applied"], console)
+        _print_moves("applied moves, in order", data["applied"], console)
         after = data["after_all"]
         console.print(Text(
-            f"after all: {format_ns(after['step_ns'])}, {format_ns(after['gain_ns'])} less "
-            f"({format_percent(after['gain_ns'], measured)}); then bound by "
-            f"{after['bound_by_kind'].replace('_', ' ')}, most of it "
+            f"after all moves: {format_ns(after['step_ns'])}, {format_ns(after['gain_ns'])} less "
+            f"({format_percent(after['gain_ns'], measured)}); new bottleneck: "
+            f"{after['bound_by_kind'].replace('_', ' ')}, mostly "
             f"{printable(after['bound_by_operation']) or 'between operations'}"
         ))  # fmt: skip
 
@@ -93,8 +93,8 @@ def print_reordering(answer: Reordering, top: int, console: Console) -> None:
 def _print_moves(title: str, moves: list[dict[str, Any]], console: Console) -> None:
     table = make_table(
         title,
-        **{"operation": "left", "ranks": "left", "starts at": "right", "sooner": "right",
-           "at most": "right", "gain": "right", "right after": "left", "held by": "left"},
+        **{"operation": "left", "ranks": "left", "start": "right", "earlier": "right",
+           "at most": "right", "gain": "right", "moved after": "left", "blocked by": "left"},
     )  # fmt: skip
     for row in moves:
         start, others = row["start_ns"], row["operations_moved"] - 1
@@ -105,7 +105,7 @@ def _print_moves(title: str, moves: list[dict[str, Any]], console: Console) -> N
             format_ns(row["gain_ns"]),
             name_cell(row["right_after"]), row["held_there_by"],
         )  # fmt: skip
-    console.print(table)
+    print_table(table, console)
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""What ``nadi run`` tells: as data, as JSON and CSV files, and as a page of text."""
+"""The results of ``nadi run``: as data, as JSON and CSV files, and as a page of text."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from nadi.model.schema import UNBOUNDED
 from nadi.pipeline.result import Run
 from nadi.report.prediction_report import describe_prediction, print_prediction
 from nadi.report.schedule_timeline import write_timeline
-from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, to_json
+from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, print_table, to_json
 from nadi.units import format_count, format_ns, format_percent, printable
 
 __all__ = ["check_results_folder", "print_path", "print_summary", "summarize", "write_results"]
 
-_ALWAYS_SHOWN = ("link.matched", "link.no-host")  # what all answers rest on
+_ALWAYS_SHOWN = ("link.matched", "link.no-host")  # every result depends on how traces were matched
 _NAME_IN_LINE = 40
 
 
@@ -157,26 +157,28 @@ def _print_job(data: dict[str, Any], console: Console) -> None:
     deps = ", ".join(f"{format_count(n)} {k}" for k, n in data["dependencies_by_kind"].items())
     matched = f"{format_count(data['collectives_matched'])} collectives"
     if data["transfers_matched"]:
-        matched += f", {format_count(data['transfers_matched'])} transfers from rank to rank"
-    console.print(f"dependencies: {deps}; matched across ranks: {matched}")
+        matched += f", {format_count(data['transfers_matched'])} point-to-point transfers"
+    console.print(f"dependencies: {deps}")
+    console.print(f"matched across ranks: {matched}")
     _print_clocks(data["clocks"], console)
 
 
 def _print_clocks(clocks: list[dict[str, Any]], console: Console) -> None:
-    """Say how far the clocks of ranks may be off; those that were shifted are issues too."""
-    low = [clock["low_ns"] for clock in clocks if clock["rank"] != clock["reference"]]
-    high = [clock["high_ns"] for clock in clocks if clock["rank"] != clock["reference"]]
-    if not low:
-        return
-    ends = [
-        "unbounded" if None in bounds else format_ns(most(bounds))
-        for bounds, most in ((low, min), (high, max))
+    """Print the bound on clock skew against the reference ranks, and whether it was corrected."""
+    bounds = [
+        clock[end]
+        for clock in clocks
+        if clock["rank"] != clock["reference"]
+        for end in ("low_ns", "high_ns")
     ]
+    if not bounds:
+        return
+    most = "not bounded" if None in bounds else f"at most {format_ns(max(map(abs, bounds)))}"
     shifted = sum(clock["shift_ns"] != 0 for clock in clocks)
-    verdict = f"{shifted} of {len(clocks)} ranks shifted" if shifted else "none had to be shifted"
-    console.print(
-        f"clocks: {verdict}; what ranks did together leaves room for {ends[0]} to {ends[1]}"
+    correction = (
+        f"corrected on {shifted} of {len(clocks)} ranks" if shifted else ("no correction applied")
     )
+    console.print(f"clock skew between ranks: {most} ({correction})")
 
 
 def _print_times(run: Run, data: dict[str, Any], console: Console) -> None:
@@ -184,10 +186,10 @@ def _print_times(run: Run, data: dict[str, Any], console: Console) -> None:
     if steps:
         shown = ", ".join(f"{s['step']}: {format_ns(s['measured_ns'])}" for s in steps[:8])
         more = f", and {len(steps) - 8} more" if len(steps) > 8 else ""
-        console.print(f"steps found: {shown}{more}")
+        console.print(f"steps: {shown}{more}")
     else:
-        console.print("steps found: none (no ProfilerStep marks); the whole trace is one")
-    same = "exactly" if run.measured_ns == run.replayed_ns else "NOT the measured time"
+        console.print("steps: none (no ProfilerStep annotations); the whole trace is analysed")
+    same = "identical" if run.measured_ns == run.replayed_ns else "NOT the measured time"
     console.print(
         f"[bold]{run.window.name}[/]: measured [bold]{format_ns(run.measured_ns)}[/], "
         f"replayed {format_ns(run.replayed_ns)} ({same})"
@@ -197,7 +199,7 @@ def _print_times(run: Run, data: dict[str, Any], console: Console) -> None:
 def _print_explained(run: Run, console: Console) -> None:
     found = run.explained
     late = f"{format_count(found.num_late)} of {format_count(found.num_device_operations)}"
-    started = f"; {late} device operations start late for no known reason"
+    started = f"; {late} device operations start later than their dependencies explain"
     console.print(
         f"explained by dependencies: {format_ns(found.explained_ns)} of "
         f"{format_ns(found.measured_ns)} over the whole recording ({found.error:+.2%})"
@@ -212,10 +214,10 @@ def print_path(path: CriticalPath, console: Console) -> None:
     for kind, time in path.by_kind().items():
         table.add_row(kind, format_ns(time), format_percent(time, total))
     table.add_row("total", format_ns(total), "", style="bold")
-    console.print(table)
+    print_table(table, console)
     table = make_table(
-        "operations that weigh most on it",
-        operation="left", kind="left", time="right", share="right", times="right", ranks="left",
+        "top operations on the critical path",
+        operation="left", kind="left", time="right", share="right", count="right", ranks="left",
     )  # fmt: skip
     for name, kind, time, count, ranks in path.by_operation().head(TOP).iter_rows():
         shown = name_cell(name, "(between operations)")
@@ -223,7 +225,7 @@ def print_path(path: CriticalPath, console: Console) -> None:
         table.add_row(
             shown, kind, format_ns(time), format_percent(time, total), format_count(count), on
         )
-    console.print(table)
+    print_table(table, console)
 
 
 def _print_communication(data: dict[str, Any], console: Console) -> None:
@@ -235,7 +237,7 @@ def _print_communication(data: dict[str, Any], console: Console) -> None:
     most = f"; most on rank {worst['rank']}: {format_ns(worst['exposed_comm_ns'])}"
     console.print(
         f"exposed communication: [bold]{format_ns(exposed)}[/] "
-        f"({format_percent(exposed, total)}){' a rank' if data['ranks'] > 1 else ''}"
+        f"({format_percent(exposed, total)}){', mean over ranks' if data['ranks'] > 1 else ''}"
         f"{most if data['ranks'] > 1 else ''}"
     )
 
@@ -245,21 +247,22 @@ def _print_stragglers(data: dict[str, Any], console: Console) -> None:
     if not found["collectives"]:
         return
     table = make_table(
-        "who was waited for in collectives",
-        rank="right", **{"times last": "right", "others waited for it": "right",
-                         "it waited": "right"},
+        "stragglers in collectives",
+        rank="right", **{"times last": "right", "wait time caused": "right",
+                         "own wait time": "right"},
     )  # fmt: skip
     for row in found["ranks"]:
         table.add_row(
             str(row["rank"]), format_count(row["times_last"]), format_ns(row["caused_ns"]),
             format_ns(row["waited_ns"]),
         )  # fmt: skip
-    console.print(table)
+    print_table(table, console)
     worst = max(found["collectives"], key=lambda row: row["longest_ns"])
-    what = printable(worst["operation"], _NAME_IN_LINE) or "no operation"
+    what = printable(worst["operation"], _NAME_IN_LINE) or "between operations"
     line = (
         f"longest wait: {format_ns(worst['longest_ns'])} for rank {worst['rank']} in "
-        f"{printable(worst['name'], _NAME_IN_LINE)}, late by {worst['cause']}, most of it {what}"
+        f"{printable(worst['name'], _NAME_IN_LINE)}; cause of the delay: {worst['cause']}, "
+        f"mostly {what}"
     )
     console.print(Text(line))
 

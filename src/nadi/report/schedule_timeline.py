@@ -135,7 +135,7 @@ def redraw(answer: WhatIf, path: Path | str) -> pl.DataFrame:
     return write_timelines(path, [before, after], f"{answer.window.name}: {changes}")
 
 
-def check_timeline(path: Path | str, source: Path, *, force: bool) -> None:
+def check_timeline(path: Path | str, source: Path, *, overwrite: bool) -> None:
     """Check that a timeline can be written, before what it shows is computed; makes nothing.
 
     Raises
@@ -143,11 +143,11 @@ def check_timeline(path: Path | str, source: Path, *, force: bool) -> None:
     UsageError
         If the suffix is no timeline's, or the file is the one that is read.
     InputError
-        If it cannot be written, or is there already and ``force`` is not given.
+        If it cannot be written, or exists already and ``overwrite`` is not given.
     """
     place = locate(path)
     check_suffix(place)
-    check_target(place, [source], replace=force)
+    check_target(place, [source], overwrite=overwrite)
     if is_local(place):
         check_writable(place)
 

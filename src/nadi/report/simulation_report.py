@@ -1,4 +1,4 @@
-"""What ``nadi simulate`` tells: what bounds the job, ranks, collectives, memory; and its files."""
+"""The results of ``nadi simulate``: what bounds the job, ranks, collectives, memory; and files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 import polars as pl
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from nadi.errors import UsageError
@@ -18,7 +17,7 @@ from nadi.formats.files import check_writable, write_pieces
 from nadi.formats.location import check_target, is_local, locate
 from nadi.load.saved_simulations import write_tables
 from nadi.model.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES, Table as Declared
-from nadi.report.text_layout import make_table, name_cell, print_issues
+from nadi.report.text_layout import make_table, name_cell, print_issues, print_table
 from nadi.simulator.results.memory_accounts import are_of_device
 from nadi.simulator.results.rank_accounts import PARTITION, WAITING
 from nadi.simulator.results.simulation_results import SimulationResults, results_of
@@ -36,19 +35,19 @@ __all__ = [
 
 _UNITS = {"ns": "_ns", "GB/s": "_gb_per_s", "bytes": "_bytes"}
 _ROWS_AT_ONCE = 1 << 18
-_WIDE = 160  # letters
 _FIRST, _SLOWEST, _GROUPS = 8, 4, 8  # rows shown
 
 _WORDS = {
-    "finish": "finished", "computing": "computing", "transferring": "transferring",
-    "accessing": "remote memory", "hosting": "host work", "other": "other nodes",
-    "awaiting_members": "waiting for members", "awaiting_sender": "waiting for senders",
+    "finish": "finish", "computing": "compute", "transferring": "transfer",
+    "accessing": "remote memory", "hosting": "host", "other": "other nodes",
+    "awaiting_members": "waiting for stragglers", "awaiting_sender": "waiting for senders",
     "awaiting_receiver": "waiting for receivers", "awaiting_memory": "waiting for remote memory",
-    "idle": "idle",
+    "waiting": "wait time", "idle": "idle",
+    "exposed": "exposed comm", "overlapped": "overlapped comm",
 }  # fmt: skip
 
 
-# what is told
+# results as data
 
 
 def describe_simulation(results: SimulationResults) -> dict[str, Any]:
@@ -209,24 +208,24 @@ def _writer(path: Path) -> _Writer:
         if name.endswith(suffix) and (name == path.name or suffix not in _NOT_COMPRESSED):
             return writer
     raise UsageError(
-        str(path), "nothing of a simulation is written with such a name",
-        f"let it end in one of {' '.join(_WRITERS)}",
+        str(path), "no output format has this suffix",
+        f"use one of {' '.join(_WRITERS)}",
     )  # fmt: skip
 
 
-def check_output(path: Path | str, sources: Sequence[Path], *, force: bool) -> None:
+def check_output(path: Path | str, sources: Sequence[Path], *, overwrite: bool) -> None:
     """Check that a result can be written, before it is computed; makes nothing.
 
     Raises
     ------
     UsageError
-        If its suffix says of nothing that can be written, or it is one of ``sources``.
+        If no format has its suffix, or it is one of ``sources``.
     InputError
-        If it cannot be written, or is there already and ``force`` is not given.
+        If it cannot be written, or exists already and ``overwrite`` is not given.
     """
     place = locate(path)
     _writer(place)
-    check_target(place, sources, replace=force)
+    check_target(place, sources, overwrite=overwrite)
     if is_local(place):
         check_writable(place)
 
@@ -270,7 +269,7 @@ def print_simulation(results: SimulationResults, console: Console) -> None:
     slowest = _slowest(results).row(0, named=True)
     console.print(f"rank {slowest['rank']} finishes last: {_shares(slowest)}")
     if system.ignored:
-        console.print(Text(f"settings without effect: {', '.join(system.ignored)}"))
+        console.print(Text(f"ignored settings: {', '.join(system.ignored)}"))
     _print_ranks(results, console)
     if results.collectives.height:
         _print_types(results, console)
@@ -288,7 +287,7 @@ def _shares(row: dict[str, int]) -> str:
     """Say what a rank's time went into, the most first."""
     parts = sorted(((row[name], name) for name in PARTITION if row[name]), reverse=True)
     if not parts:
-        return "nothing takes any time"
+        return "no node takes any time"
     return ", ".join(
         f"{_WORDS[name]} {format_percent(time, row['finish'])}" for time, name in parts
     )
@@ -319,7 +318,7 @@ def _print_ranks(results: SimulationResults, console: Console) -> None:
         row = table.row(int(first[k]), named=True)
         label = f"{first[k]}" if first[k] == last[k] else f"{first[k]}-{last[k]}"
         page.add_row(label, *(format_ns(row[name]) for name in columns))
-    _print_table(page, console)
+    print_table(page, console)
     if len(shown) < first.size:
         rest = sum(int(last[k] - first[k]) + 1 for k in range(first.size) if k not in set(shown))
         console.print(f"and {format_count(rest)} more ranks; --json prints all")
@@ -328,8 +327,9 @@ def _print_ranks(results: SimulationResults, console: Console) -> None:
 def _print_types(results: SimulationResults, console: Console) -> None:
     page = make_table(
         "collectives by type",
-        **{"type": "left", "members": "right", "count": "right", "bytes": "right",
-           "time": "right", "waiting": "right", "bus GB/s": "right", "of bound": "right"},
+        **{"type": "left", "ranks": "right", "count": "right", "bytes": "right",
+           "time": "right", "wait time": "right", "busbw GB/s": "right",
+           "efficiency": "right"},
     )  # fmt: skip
     table = results.collective_types
     several = set(table.filter(pl.col("type").is_duplicated())["type"])
@@ -341,16 +341,7 @@ def _print_types(results: SimulationResults, console: Console) -> None:
             f"{row['bus_bandwidth']:.1f}" if row["bus_bandwidth"] >= 0 else "-",
             format_percent(row["fraction"], 1) if row["fraction"] >= 0 else "-",
         )  # fmt: skip
-    _print_table(page, console)
-
-
-def _print_table(page: Table, console: Console) -> None:
-    """Print a table; where lines are not folded, for a file or a pipe, with all its letters."""
-    width = console.width
-    if console.soft_wrap:
-        console.width = max(width, _WIDE)
-    console.print(page)
-    console.width = width
+    print_table(page, console)
 
 
 def _from_to(members: list[int]) -> str:
@@ -366,16 +357,17 @@ def _print_groups(results: SimulationResults, console: Console) -> None:
         return
     page = make_table(
         "collectives by process group",
-        group="left", members="right", count="right", bytes="right", time="right", waiting="right",
+        group="left", ranks="right", count="right", bytes="right", time="right",
+        **{"wait time": "right"},
     )  # fmt: skip
     for row in table.head(_GROUPS).iter_rows(named=True):
-        alike = f" and {row['alike'] - 1} alike" if row["alike"] > 1 else ""
+        alike = f" and {row['alike'] - 1} identical" if row["alike"] > 1 else ""
         page.add_row(
             name_cell(row["group"] + alike, "all ranks"), _from_to(row["members"]),
             format_count(row["count"]), format_bytes(row["bytes"]), format_ns(row["time"]),
             format_ns(row["waiting"]),
         )  # fmt: skip
-    _print_table(page, console)
+    print_table(page, console)
     if table.height > _GROUPS:
         console.print(f"and {format_count(table.height - _GROUPS)} more; --json prints all")
 
@@ -384,7 +376,7 @@ def _print_memory(results: SimulationResults, console: Console) -> None:
     """Print the largest peak of each kind of device, and which ranks' tensors do not fit."""
     live, capacity = results.live_memory, results.system.memory_capacity
     if live is None:
-        console.print("live tensors: not known, the traces say of none")
+        console.print("live tensors: unknown (the traces record no tensors)")
         return
     kind = live["device"].cast(pl.String).str.extract(r"^([^:]*)")
     largest = live.with_columns(kind=kind, counts=are_of_device(live)).sort(
@@ -394,12 +386,12 @@ def _print_memory(results: SimulationResults, console: Console) -> None:
         on = f" on {row['device']}" if row["device"] else ""
         of = f" of {format_bytes(capacity)}" if capacity and row["counts"] else ""
         console.print(Text(
-            f"live tensors{on}: at most {format_bytes(row['peak'])}{of}, rank {row['rank']} at "
+            f"live tensors{on}: peak {format_bytes(row['peak'])}{of}, on rank {row['rank']} at "
             f"{format_ns(row['at'])}"
         ))  # fmt: skip
     beyond = results.beyond_capacity["rank"].n_unique()
     if beyond:
         console.print(Text(
-            f"warning: live tensors of {_counted(beyond, 'rank')} take more than the "
-            f"{format_bytes(capacity)} of a rank's device"
+            f"warning: live tensors of {_counted(beyond, 'rank')} exceed the "
+            f"{format_bytes(capacity)} memory of a rank's device"
         ))  # fmt: skip

@@ -43,7 +43,7 @@ def print_systems(described: list[dict[str, Any]], console: Console) -> None:
         compute = f"{one['peak']}, {one['memory_bandwidth']}, {one['memory_capacity']}"
         lines = [
             ("ranks", one["ranks"]),
-            ("each has", f"{compute} of memory"),
+            ("per rank", f"{compute} of memory"),
             ("network", "; ".join(map(_link, one["network"]))),
             ("source", one["source"]),
         ]

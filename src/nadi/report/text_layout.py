@@ -14,10 +14,19 @@ from rich.text import Text
 
 from nadi.units import format_count, printable
 
-__all__ = ["TOP", "make_table", "name_cell", "print_issues", "print_written", "to_json"]
+__all__ = [
+    "TOP",
+    "make_table",
+    "name_cell",
+    "print_issues",
+    "print_table",
+    "print_written",
+    "to_json",
+]
 
 TOP = 10  # rows of a table of operations
 _NAME_WIDTH = 60
+_WIDE = 160  # columns of a file or a pipe
 
 
 def make_table(title: str, **columns: str) -> Table:
@@ -33,6 +42,15 @@ def name_cell(name: str, otherwise: str = "") -> Text:
     return Text(printable(name, _NAME_WIDTH) or otherwise)
 
 
+def print_table(table: Table, console: Console) -> None:
+    """Print a table; into a file or a pipe, where lines are not wrapped, without cutting cells."""
+    width = console.width
+    if console.soft_wrap:
+        console.width = max(width, _WIDE)
+    console.print(table)
+    console.width = width
+
+
 def print_issues(issues: Iterable[dict[str, Any]], console: Console) -> None:
     """Print a line per issue."""
     for issue in issues:
@@ -43,7 +61,7 @@ def print_issues(issues: Iterable[dict[str, Any]], console: Console) -> None:
 
 
 def print_written(path: Path | str, left_out: pl.DataFrame, console: Console) -> None:
-    """Say that a file was written, and what its format has no place for (``schema.ISSUES``)."""
+    """Print that a file was written, and what its format cannot hold (``schema.ISSUES``)."""
     console.print(f"wrote {path}", markup=False)
     print_issues(left_out.iter_rows(named=True), console)
 

@@ -1,4 +1,4 @@
-"""What ``nadi what-if`` tells: a line for each change, all together, a sweep, and ideals."""
+"""The results of ``nadi what-if``: a row per change, all changes together, a sweep, limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.pipeline.result import Answers
-from nadi.report.text_layout import make_table, name_cell
+from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.units import format_ns, format_percent, printable
 from nadi.whatif.answers import WhatIf
 
@@ -57,20 +57,21 @@ def print_answers(answers: Answers, console: Console) -> None:
         rows = [(row["change"], row) for row in data["changes"]]
         if data["together"]:
             rows.append(("all together", data["together"]))
-        _print_table("after the change", "change", rows, measured, console)
+        _print_table("step time after each change", "change", rows, measured, console)
     if data["sweep"]:
         rows = [(row["value"], row) for row in data["sweep"]]
         _print_table("; ".join(answers.asked), "value", rows, measured, console)
     if data["ideals"]:
         table = make_table(
-            "if one cause were gone", ideal="left", time="right", gain="right", part="right"
+            "upper bounds: the step with one kind of cost removed",
+            **{"removed": "left", "step time": "right", "gain": "right", "share": "right"},
         )
         for limit in data["ideals"]:
             table.add_row(
                 limit["name"], format_ns(limit["step_ns"]), format_ns(limit["gain_ns"]),
                 format_percent(limit["gain_ns"], measured),
             )  # fmt: skip
-        console.print(table)
+        print_table(table, console)
 
 
 def _print_table(
@@ -78,8 +79,8 @@ def _print_table(
 ) -> None:
     table = make_table(
         printable(title),
-        **{first: "left", "time": "right", "gain": "right", "part": "right",
-           "then bound by": "left", "most of it": "left"},
+        **{first: "left", "step time": "right", "gain": "right", "share": "right",
+           "new bottleneck": "left", "top operation": "left"},
     )  # fmt: skip
     for label, row in rows:
         table.add_row(
@@ -87,4 +88,4 @@ def _print_table(
             format_percent(row["gain_ns"], measured), row["bound_by_kind"].replace("_", " "),
             name_cell(row["bound_by_operation"], _BETWEEN),
         )  # fmt: skip
-    console.print(table)
+    print_table(table, console)

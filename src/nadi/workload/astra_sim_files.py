@@ -80,7 +80,7 @@ def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False
     Raises
     ------
     InputError
-        If a file cannot be written, or is there already.
+        If a file cannot be written, or exists already.
     NadiError
         If the collectives of the ranks wait for each other in a circle.
     """
@@ -89,7 +89,7 @@ def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False
         raise InputError(str(place), "is a file: ranks are written into a folder", "name another")
     paths = [place / f"{TRACES}.{number}.et" for number in range(len(job.traces))]
     for path in (*paths, place / COMM_GROUPS):
-        check_target(path, (), replace=overwrite, parameter="overwrite")
+        check_target(path, (), overwrite=overwrite)
     log = IssueLog()
     played, groups = played_traces(job, log)
     sizes = []
