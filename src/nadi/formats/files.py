@@ -34,6 +34,7 @@ __all__ = [
     "check_regular",
     "check_writable",
     "garbage_collection_paused",
+    "largest_content",
     "read_file",
     "read_head",
     "read_pieces",
@@ -156,7 +157,7 @@ def read_pieces(path: Path, size: int) -> Iterator[Bytes]:
                 if not count:
                     return
                 done += count
-                if is_gzip and done > _largest_content(file.tell()):
+                if is_gzip and done > largest_content(file.tell()):
                     raise _too_large(path)
                 yield piece[:count]
 
@@ -218,7 +219,7 @@ def _read_into(file: int, content: Bytes, at: int, stop: int) -> int:
 
 def _gunzip(path: Path, stored: bytes) -> Bytes:
     """Decompress into an array that grows by doubling, up to what a trace may have."""
-    largest = _largest_content(len(stored))
+    largest = largest_content(len(stored))
     content = np.empty(min(largest, _LIKELY_RATIO * len(stored)) + 1, dtype=np.uint8)
     filled = 0
     expected = int.from_bytes(stored[-4:], "little")  # gzip ends with its content's size
@@ -236,8 +237,8 @@ def _gunzip(path: Path, stored: bytes) -> Bytes:
     return content[:filled]
 
 
-def _largest_content(stored: int) -> int:
-    """Give how many bytes a gzip file of a size may hold."""
+def largest_content(stored: int) -> int:
+    """Give how many bytes may be in compressed ones of a size."""
     return max(_SMALLEST_LIMIT, _MAX_RATIO * stored)
 
 
