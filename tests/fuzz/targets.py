@@ -170,7 +170,7 @@ def try_astra_sim(seed: str, folder: Path) -> bool:
         "queues": chance.choice((1, 2)) if 4 not in which else chance.choice((0, -1, 3, 2**40)), "injection_scale": chance.choice((1, 2)) if 4 not in which else chance.choice((0, 1, 10**12, 2**60)),
         "compat": chance.choice(("astra-sim", "")),
     }  # fmt: skip
-    return _try_system(lambda: nadi.load_astra_sim_system(*paths, **options))
+    return _try_system(lambda: nadi.load.load_astra_sim_system(*paths, **options))
 
 
 def try_own_file(seed: str, folder: Path) -> bool:
@@ -201,7 +201,7 @@ def try_own_file(seed: str, folder: Path) -> bool:
     try:
         trace = nadi.read(path)
         # a table that contradicts another is told of by the rules
-        for line in nadi.validate_trace(trace)["detail"]:
+        for line in nadi.model.validate_trace(trace)["detail"]:
             assert line.isprintable(), line
         for _attribute in trace.attributes.items():
             pass
@@ -323,7 +323,7 @@ def try_feeder(seed: str, folder: Path) -> bool:
     path = folder / f"fed{suffix}"
     path.write_bytes(content)
     try:
-        feeder = nadi.ETFeeder(
+        feeder = nadi.feed.ETFeeder(
             path, chance.choice((1, 2, 3, 100)), policy=chance.choice(("id", "fifo", "comm_priority")),
             ctrl_deps=chance.random() < 0.5,
         )  # fmt: skip
@@ -383,7 +383,7 @@ def try_hta(seed: str, folder: Path) -> bool:
     )
     try:
         trace = nadi.read(path)
-        nadi.hta_critical_path(trace, annotation=chance.choice(("", "", "Profiler", "\n")))
+        nadi.analyze.hta_critical_path(trace, annotation=chance.choice(("", "", "Profiler", "\n")))
     except nadi.NadiError as error:
         _check_line(error)
         return False

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from nadi.errors import FormatError, lowered
+from nadi.errors import FormatError
 from nadi.simulator.machine.system import (
     ASTRA_SIM_COLLECTIVES,
     Bus,
@@ -20,6 +20,7 @@ from nadi.simulator.machine.system import (
     RemoteMemory,
     System,
 )
+from nadi.units import lowered
 
 __all__ = ["astra_sim_system"]
 
