@@ -17,7 +17,7 @@ import nadi
 SOURCE = Path(nadi.__file__).parent
 # from the bottom up; docs/design.md shows the same list
 LAYERS = [
-    "units", "errors", "version", "progress", "kernels", "model", "formats", "link", "feed",
+    "version", "units", "errors", "progress", "kernels", "model", "formats", "link", "feed",
     "graph", "analyze", "workload", "simulator", "whatif", "load", "pipeline", "report", "cli",
     "__main__",
 ]  # fmt: skip

@@ -250,7 +250,7 @@ def test_collectives_that_differ_do_not_meet(command: Command) -> None:
     [
         ("net.yml", NETWORK.replace("Ring", "Moebius"), "there is no 'Moebius'"),
         ("net.yml", NETWORK.replace("[ 2 ]", "[ 3 ]"), "it has 3 ranks, and the job 2"),
-        ("net.yml", NETWORK.replace("50.0", "tbd"), "expected a number, got 'tbd'"),
+        ("net.yml", NETWORK.replace("50.0", "tbd"), "$.bandwidth[0]: expected a number, got str"),
         ("sys.json", "{", "sys.json"),
         ("sys.json", json.dumps(SYSTEM | {"all-gather-implementation": ["star"]}), "'star'"),
     ],

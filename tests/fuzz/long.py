@@ -1,7 +1,9 @@
-"""Damage files for as long as you like: ``python tests/fuzz/long.py [SECONDS] [SEED]``.
+"""Try hostile input for as long as you like: ``python tests/fuzz/long.py [SECONDS] [SEED]``.
 
-Prints each kind of failure once, with the seed that makes the same damage again, and exits
-with 1 if there was any. A seed given runs that one input, with the whole traceback.
+SECONDS may be a count of inputs, such as ``20000x``. Prints each kind of failure once, with the
+seed that makes the same input again, and exits with 1 if there was any. A SEED such as
+``what-if:17`` runs that one input, with the whole traceback; a number alone is the first of the
+seeds that are tried, so that a run can be done again.
 """
 
 from __future__ import annotations
@@ -20,21 +22,26 @@ if __name__ == "__main__":  # the folder that the package ``tests`` is in
 from tests.fuzz.corpus import samples
 from tests.fuzz.mutations import mutated
 from tests.fuzz.outcome import WRITTEN, check_flipped, check_use
+from tests.fuzz.targets import TARGETS
 
 __all__ = ["run_one"]
 
+_MEMORY = 6 << 30  # bytes that a run may take: more is a failure too
+
 
 def run_one(seed: str, folder: Path) -> bool:
-    """Damage a sample as a seed says, and check what comes of it; tells whether it was read.
+    """Make an input as a seed says, and check what comes of it; tells whether it was taken.
 
     Parameters
     ----------
     seed
-        Name of the sample, a colon, and a number.
+        What is tried, a colon, and a number: a target, or a sample, which is damaged and read.
     folder
         Where files go.
     """
     name, _, number = seed.partition(":")
+    if name in TARGETS:
+        return TARGETS[name](seed, folder)
     found = samples()
     chance = random.Random(seed)
     # mostly another of the same format: those fit together best
@@ -48,18 +55,20 @@ def run_one(seed: str, folder: Path) -> bool:
     return trace is not None
 
 
-def _explore(seconds: float, folder: Path) -> int:
-    first = random.SystemRandom().randrange(10**12)
-    names = list(samples())
+def _explore(limit: str, first: int, folder: Path) -> int:
+    names = [*samples(), *TARGETS]
     kinds: Counter[str] = Counter()
-    read = Counter[str]()
-    count = 0
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        seed = f"{names[count % len(names)]}:{first + count}"
-        count += 1
+    tried, taken = Counter[str](), Counter[str]()
+    most = int(limit[:-1]) if limit.endswith("x") else sys.maxsize
+    end = time.monotonic() + (float(limit) if not limit.endswith("x") else float("inf"))
+    begun = folder / "begun"  # the seed that runs, should the process be killed by it
+    while tried.total() < most and time.monotonic() < end:
+        name = names[tried.total() % len(names)]
+        seed = f"{name}:{first + tried.total()}"
+        begun.write_text(seed)
+        tried[name] += 1
         try:
-            read[names[(count - 1) % len(names)]] += run_one(seed, folder)
+            taken[name] += run_one(seed, folder)
         except KeyboardInterrupt:
             break
         except BaseException as error:  # what compiled libraries raise is no Exception
@@ -67,18 +76,32 @@ def _explore(seconds: float, folder: Path) -> int:
             kind = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
             kinds[kind] += 1
             if kinds[kind] == 1:
-                print(f"{seed}  {kind}: {str(error)[:300]}", flush=True)
-    print(f"{count} inputs, {sum(kinds.values())} failures of {len(kinds)} kinds: {dict(kinds)}")
-    print(f"read: {dict(read)}")
+                print(f"{seed}  {kind}: {str(error)[:300]!r}", flush=True)
+    print(
+        f"{tried.total()} inputs from seed {first}, {sum(kinds.values())} failures of "
+        f"{len(kinds)} kinds: {dict(kinds)}"
+    )
+    print("taken:", ", ".join(f"{name} {taken[name]} of {count}" for name, count in tried.items()))
     return 1 if kinds else 0
 
 
+def _bound_memory() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+
+
 def _main() -> int:
+    limit = sys.argv[1] if len(sys.argv) > 1 else "60"
+    seed = sys.argv[2] if len(sys.argv) > 2 else str(random.SystemRandom().randrange(10**12))
+    _bound_memory()
     with tempfile.TemporaryDirectory() as folder:
-        if len(sys.argv) > 2:
-            print("read" if run_one(sys.argv[2], Path(folder)) else "refused")
+        if ":" in seed:
+            print("taken" if run_one(seed, Path(folder)) else "refused")
             return 0
-        return _explore(float(sys.argv[1]) if len(sys.argv) > 1 else 60, Path(folder))
+        return _explore(limit, int(seed), Path(folder))
 
 
 if __name__ == "__main__":

@@ -5,13 +5,17 @@ from __future__ import annotations
 import gc
 import io
 import os
+import signal
 import sys
 from contextlib import suppress
-from functools import partial
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
-from nadi.errors import NadiError, PairError, Parameter
-from nadi.units import printable
+# as little as can be is imported before Ctrl-C is known what to do with
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
+
+    from nadi.errors import NadiError, Parameter
 
 __all__ = ["main", "run"]
 
@@ -22,8 +26,13 @@ _OPTIONS = {"sweep_over": "--sweep"}  # of parameters that have another name the
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code: 0, or 2 after a one-line error message."""
-    from nadi.cli.app import app
+    from functools import partial
 
+    from nadi.cli.app import app
+    from nadi.errors import NadiError
+
+    if signal.getsignal(signal.SIGINT) is _end_at_once:  # now there is somebody who catches it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.stdout is None:  # closed by the caller
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  it lives as long as the process
     if isinstance(sys.stdout, io.TextIOWrapper):  # whatever names a terminal cannot show
@@ -59,11 +68,19 @@ def run() -> NoReturn:
     """
     # what is imported stays, and to look through it again and again is 4 % of a short run
     gc.set_threshold(*_RARELY)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in the background
+        signal.signal(signal.SIGINT, _end_at_once)
     code = main()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # closed, or never there
             stream.flush()
     os._exit(code)
+
+
+def _end_at_once(_number: int, _frame: FrameType | None) -> NoReturn:
+    """End while modules are still imported: nothing is begun that would have to be undone."""
+    os.write(2, b"nadi: interrupted\n")
+    os._exit(130)
 
 
 def _help_for(error: Exception) -> str:
@@ -76,6 +93,8 @@ def _help_for(error: Exception) -> str:
 
 def _option(error: type[NadiError], parameter: Parameter) -> str:
     """Spell a parameter that an error names as the option that stands for it."""
+    from nadi.errors import PairError
+
     name, value = parameter
     if (error, name) == (PairError, "force"):  # of some commands --force is about the file written
         return "nadi link --force"
@@ -85,4 +104,6 @@ def _option(error: type[NadiError], parameter: Parameter) -> str:
 
 def _complain(message: str) -> None:
     """Print one line, whatever names and values the message holds."""
+    from nadi.units import printable
+
     sys.stderr.write(f"nadi: {printable(message, _LONGEST_LINE)}\n")

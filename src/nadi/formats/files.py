@@ -37,6 +37,7 @@ __all__ = [
     "check_regular",
     "check_writable",
     "garbage_collection_paused",
+    "largest_content",
     "line_pieces",
     "read_file",
     "read_head",
@@ -161,7 +162,7 @@ def read_pieces(path: Path, size: int) -> Iterator[Bytes]:
                 if not count:
                     return
                 done += count
-                if is_gzip and done > _largest_content(file.tell()):
+                if is_gzip and done > largest_content(file.tell()):
                     raise _too_large(path)
                 yield piece[:count]
 
@@ -223,7 +224,7 @@ def _read_into(file: int, content: Bytes, at: int, stop: int) -> int:
 
 def _gunzip(path: Path, stored: bytes) -> Bytes:
     """Decompress into an array that grows by doubling, up to what a trace may have."""
-    largest = _largest_content(len(stored))
+    largest = largest_content(len(stored))
     content = np.empty(min(largest, _LIKELY_RATIO * len(stored)) + 1, dtype=np.uint8)
     filled = 0
     expected = int.from_bytes(stored[-4:], "little")  # gzip ends with its content's size
@@ -241,8 +242,8 @@ def _gunzip(path: Path, stored: bytes) -> Bytes:
     return content[:filled]
 
 
-def _largest_content(stored: int) -> int:
-    """Give how many bytes a gzip file of a size may hold."""
+def largest_content(stored: int) -> int:
+    """Give how many bytes may be in compressed ones of a size."""
     return max(_SMALLEST_LIMIT, _MAX_RATIO * stored)
 
 

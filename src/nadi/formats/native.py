@@ -17,13 +17,15 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import polars as pl
 
 from nadi.errors import FormatError, InputError
+from nadi.formats.arrow_sizes import bytes_claimed
+from nadi.formats.files import check_regular, largest_content
 from nadi.model.attribute_kernels import copy_spans
 from nadi.model.attributes import SPAN_CODES, Attributes, LazyAttributes
 from nadi.model.issues import IssueLog
@@ -62,13 +64,16 @@ _PIECE_DTYPES = {"bytes": pl.Binary()}
 DAMAGED = "the file is damaged or cut off: write or copy it again"
 
 
+_Rank = Annotated[int, msgspec.Meta(ge=-1, le=2**62)]
+
+
 class _Header(msgspec.Struct):
     version: int
     heights: dict[str, int]
     provenance: Provenance
-    rank: int
-    world_size: int
-    process: int
+    rank: _Rank
+    world_size: _Rank
+    process: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
     names: list[str]  # of attributes
     format: str = "nadi trace"
 
@@ -188,6 +193,9 @@ def _check_references(path: Path, tables: dict[str, pl.DataFrame]) -> None:
             row = int(np.argmax(wrong))
             what = f"table {table}, row {row}: {column} is {values[row]}, no row that it may name"
             raise FormatError(str(path), what, DAMAGED)
+    ranks = tables["groups"]["ranks"]
+    if (ranks.list.drop_nulls().list.len() != ranks.list.len()).any():
+        raise FormatError(str(path), "table groups: a rank is missing in a list", DAMAGED)
     start, duration, exclusive = (
         tables["nodes"][name].to_numpy() for name in ("start", "duration", "exclusive")
     )
@@ -203,6 +211,7 @@ def _check_references(path: Path, tables: dict[str, pl.DataFrame]) -> None:
 def open_members(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open a zip of tables; raises InputError if it is none or cannot be read."""
     try:
+        check_regular(path)
         file = path.open("rb")
     except OSError as error:
         raise InputError(
@@ -237,7 +246,7 @@ def read_member(path: Path, members: zipfile.ZipFile, name: str) -> bytes:
     raise FormatError(str(path), what, DAMAGED)
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """Give what a library says of a file, without the bytes that it met there."""
     text = str(error).partition("\n")[0][:_LONGEST_REASON]
     return "".join(c if c.isprintable() else "?" for c in text)
@@ -262,7 +271,10 @@ def _read_table(path: Path, members: zipfile.ZipFile, name: str, header: _Header
     try:
         built = _TABLES[name].build(header.heights[name], frame.to_dict())
         _TABLES[name].check(built)
-    except (ValueError, TypeError, KeyError, pl.exceptions.PolarsError) as error:
+    except (
+        ValueError, TypeError, KeyError, OverflowError, pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+    ) as error:  # fmt: skip
         what = f"table {name}: {one_line(error)}"
         raise FormatError(str(path), what, DAMAGED) from None
     return built
@@ -272,9 +284,15 @@ def read_arrow(path: Path, members: zipfile.ZipFile, name: str) -> pl.DataFrame:
     """Read a table of a zip; raises FormatError if it is not there or broken."""
     content = read_member(path, members, name)
     try:
-        return pl.read_ipc(content)
-    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
+        if bytes_claimed(content) > largest_content(len(content)):
+            raise ValueError("it claims to hold far more than its size")
+        frame = pl.read_ipc(content)
+    # a panic, which is no Exception, is what polars makes of rules that it takes for granted
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         raise FormatError(str(path), f"{name}: {one_line(error)}", DAMAGED) from None
+    if pl.Null in frame.dtypes:  # which may have any height, and no bytes
+        raise FormatError(str(path), f"{name}: a column has no type", DAMAGED)
+    return frame
 
 
 def _read_attributes(

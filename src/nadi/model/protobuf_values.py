@@ -90,7 +90,7 @@ def value_of(type_name: str, bits: int) -> int | float | bool:
     if type_name == "double":
         return float(struct.unpack("<d", struct.pack("<q", bits))[0])
     if type_name == "float":
-        return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+        return float(struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))[0])
     if type_name == "bool":
         return bits != 0
     return bits % _WORD if type_name in ("uint64", "fixed64") else bits

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nadi.errors import InputError, PairError
+from nadi.errors import InputError, PairError, UsageError
 from nadi.model.schema import COMM_TYPES, NODE_KINDS
 from nadi.model.trace import Job, Trace
 from nadi.simulator.engine.codes import NodeKind, Problem, QueuePolicy
@@ -78,6 +78,7 @@ def simulate_job(
         return tables_of(program, system, stands_for_all=alike, custom=programs)
 
     tables = make_tables()
+    _refuse_centuries(tables)
     machine = run_tables(tables, anew=make_tables)
     return simulation_of(tables, machine, len(traces), traces, recorded)
 
@@ -186,6 +187,23 @@ def _raise_unlike(tables: Tables, machine: Machine) -> None:
     )
 
 
+def _refuse_centuries(tables: Tables) -> None:
+    """Raise UsageError if the times of a rank add up to so much that an int64 may not hold it."""
+    program, nodes = tables.program, tables.nodes[: tables.program.num_nodes]
+    slowest = min(dimension.bandwidth for dimension in tables.system.network.dimensions)
+    most = float(nodes[:, NODE.time].max(initial=0)) + nodes[:, NODE.size].max(initial=0) / slowest
+    if most * program.num_nodes < _LONGEST:
+        return
+    is_sent = np.isin(nodes[:, NODE.kind], (NodeKind.COLLECTIVE, NodeKind.SEND))
+    time = np.where(is_sent, nodes[:, NODE.size] / slowest, nodes[:, NODE.time])
+    if np.bincount(program.rank, weights=time).max() > _LONGEST:
+        raise UsageError(
+            program.describe(int(time.argmax())),
+            "it and what its rank does besides add up to more than 36 years",
+            "see durations, sizes and bandwidths",
+        )
+
+
 def _check_finished(tables: Tables, machine: Machine) -> None:
     """Raise an error that says who waits for whom, if any rank has not finished."""
     ranks = machine.ranks
@@ -209,6 +227,7 @@ def _check_finished(tables: Tables, machine: Machine) -> None:
 
 
 _TOLD = 4
+_LONGEST = 2.0**60  # ns of a rank: with room for what contends
 
 
 def _why(tables: Tables, machine: Machine, node: int) -> str:

@@ -60,6 +60,7 @@ EXPLICIT = 3
 
 _TRACKS_PER_RANK = 2**20
 _FLOWS_PER_RANK = 2**32
+_MOST_IDS = 2**63  # only a damaged file tells of ranks that have to share some
 _PACKETS_AT_ONCE = 2**16
 
 
@@ -72,17 +73,17 @@ class Ids:
     @property
     def sequence(self) -> int:
         """Give the id of the sequence of packets, which numbers texts by itself."""
-        return self.rank + 2
+        return (self.rank + 2) % 2**32
 
     @property
     def process(self) -> int:
         """Give the uuid of the process's track, the rank's first."""
-        return (self.rank + 2) * _TRACKS_PER_RANK
+        return (self.rank + 2) * _TRACKS_PER_RANK % _MOST_IDS
 
     @property
     def flow(self) -> int:
         """Give the id of the first arrow."""
-        return (self.rank + 2) * _FLOWS_PER_RANK
+        return (self.rank + 2) * _FLOWS_PER_RANK % _MOST_IDS
 
 
 class Flows(NamedTuple):

@@ -234,8 +234,10 @@ def _collectives(system: _SystemFile, queues: int, injection_scale: int) -> Coll
         return found
 
     return Collectives(
-        all_reduce=stated("all_reduce"), reduce_scatter=stated("reduce_scatter"),
-        all_gather=stated("all_gather"), all_to_all=stated("all_to_all"),
+        all_reduce=stated("all_reduce"),
+        reduce_scatter=stated("reduce_scatter"),
+        all_gather=stated("all_gather"),
+        all_to_all=stated("all_to_all"),
         bandwidth_aware=system.collective_optimization == "localBWAware",
         chunks=int(system.preferred_dataset_splits),
         active_chunks=int(system.active_chunks_per_dimension),

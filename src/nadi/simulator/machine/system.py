@@ -33,9 +33,9 @@ COLLECTIVES = (
 ASTRA_SIM_COLLECTIVES = COLLECTIVES[:4]  # those that it simulates
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
-_Count = Annotated[int, msgspec.Meta(ge=1)]
-_Ns = Annotated[int, msgspec.Meta(ge=0)]
-_Bytes = Annotated[int, msgspec.Meta(ge=0)]
+_Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+_Ns = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _ALGORITHM = re.compile(r"(one)?(ring|biring|direct|halvingdoubling|doublebinarytree)(\d*)")
 
 

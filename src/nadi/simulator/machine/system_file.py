@@ -32,6 +32,7 @@ __all__ = ["SystemFile", "parse_system_file", "system_from"]
 
 _Value = TypeVar("_Value")
 _Algorithms = str | tuple[str, ...]
+_MOST = 1 << 31  # of anything that is counted
 _SHAPE = re.compile(r"\d+\*?(x\d+\*?)*")
 _STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
 _AT = re.compile(r"(.*?) - at `(.*)`", re.DOTALL)
@@ -234,8 +235,9 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                         self.name, where, "beside shapes its topology is torus, without a size",
                         "leave out the shapes, or the size",
                     )  # fmt: skip
-            elif isinstance(dimension.size, int) and dimension.size < 1:
-                _refuse(self.name, f"{where}.size", f"{dimension.size} is not 1 or more")
+            elif isinstance(dimension.size, int) and not 1 <= dimension.size <= _MOST:
+                what = f"{dimension.size} is not 1 to 2^31"
+                _refuse(self.name, f"{where}.size", what, "give another one")
             elif dimension.size == "any" and d < len(own.dimensions) - 1:
                 _refuse(
                     self.name, f"{where}.size", "only the last dimension may be of any size",
@@ -323,10 +325,9 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 "which is the least that is simulated",
             )  # fmt: skip
         latency = _quantity(self.name, f"{where}.latency", given.latency, parse_ns)
-        if given.ranks_per_node < 1:
-            _refuse(
-                self.name, f"{where}.ranks_per_node", f"{given.ranks_per_node} is not 1 or more"
-            )
+        if not 1 <= given.ranks_per_node <= _MOST:
+            what = f"{given.ranks_per_node} is not 1 to 2^31"
+            _refuse(self.name, f"{where}.ranks_per_node", what, "give another one")
         return RemoteMemory(given.kind, latency, round(rate), given.ranks_per_node)
 
     def _bus(self) -> Bus | None:
@@ -374,8 +375,8 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "scheduling.queues": self.scheduling.queues,
         }
         for path, count in counts.items():
-            if count < 1:
-                _refuse(self.name, f"$.{path}", f"{count} is not 1 or more")
+            if not 1 <= count <= _MOST:
+                _refuse(self.name, f"$.{path}", f"{count} is not 1 to 2^31", "give another one")
         return Collectives(
             **algorithms,
             bandwidth_aware=given.bandwidth_aware,
@@ -523,5 +524,5 @@ def _quantity(name: str, where: str, text: str, parse: Callable[[str], _Value]) 
         ) from None
 
 
-def _refuse(name: str, where: str, what: str, remedy: str = "give a larger one") -> NoReturn:
+def _refuse(name: str, where: str, what: str, remedy: str) -> NoReturn:
     raise FormatError(f"{name}: {where}", what, remedy)
