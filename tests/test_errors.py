@@ -46,7 +46,7 @@ def test_in_python_a_message_names_the_parameter(demo_folder: Path, tmp_path: Pa
     file = next(demo_folder.glob("device_*"))
     for call, message in [
         (lambda: nadi.run(demo_folder, step=9), r"^step='9': there is no such step; give all or"),
-        (lambda: nadi.convert(file, there), r"is there already; give another name, or force=True$"),
+        (lambda: nadi.convert(file, there), r"exists already; give another name, or overwrite=True$"),
         (lambda: nadi.link_files(file, output=there), r"give another name, or overwrite=True$"),
         (lambda: nadi.convert(file, tmp_path / "a.b"), r"; use one of .*, or to$"),
         (lambda: nadi.convert(file, there, to="b"), r"^to='b': there is no such format; there are"),
@@ -64,8 +64,8 @@ def test_in_python_a_message_names_the_parameter(demo_folder: Path, tmp_path: Pa
     ("arguments", "message"),
     [
         (["run", "DEMO", "--step", "9"], "nadi: --step 9: there is no such step; give all or"),
-        (["convert", "FILE", "THERE"], "is there already; give another name, or --force\n"),
-        (["link", "FILE", "-o", "THERE"], "is there already; give another name, or --overwrite\n"),
+        (["convert", "FILE", "THERE"], "exists already; give another name, or --overwrite\n"),
+        (["link", "FILE", "-o", "THERE"], "exists already; give another name, or --overwrite\n"),
         (["convert", "FILE", "a.b"], ", or --to\n"),
         (["convert", "FILE", "THERE", "--to", "b"], "nadi: --to b: there is no such format;"),
         (["convert", "FILE", "a.et", "--schema", "9"], "nadi: --schema 9: there is no such schema"),
@@ -96,13 +96,13 @@ def test_force_of_a_pair_is_that_of_nadi_link(
     host, device = pair.write()
     with pytest.raises(PairError, match=r"link all the same: force=True$"):
         nadi.run(host, device)
-    assert main(["what-if", str(host.parent)]) == 2  # whose own --force is about --redraw
+    assert main(["what-if", str(host.parent)]) == 2  # which has no --force
     assert capsys.readouterr().err.endswith("link all the same: nadi link --force\n")
 
 
 def named_parameters() -> set[str]:
     """Find the parameters that errors name, anywhere outside the command line."""
-    found = {"sweep_over", "overwrite", "force"}  # handed over as texts
+    found = {"sweep_over"}  # handed over as a text
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "Parameter":

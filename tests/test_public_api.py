@@ -98,10 +98,10 @@ def test_importing_loads_nothing_that_is_not_asked_for() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_importing_takes_little_time() -> None:
+def test_importing_takes_little_time() -> None:  # of the processor, whatever else runs
     code = (
-        "import time; start = time.perf_counter(); import nadi; "
-        "print((time.perf_counter() - start) * 1e3)"
+        "import time; start = time.process_time(); import nadi; "
+        "print((time.process_time() - start) * 1e3)"
     )
     command = [sys.executable, "-c", code]
     taken = [float(subprocess.check_output(command)) for _ in range(FASTEST_OF)]

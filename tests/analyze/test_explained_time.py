@@ -67,7 +67,9 @@ def test_a_delay_at_the_moment_itself_is_taken_out(pair: PairWriter) -> None:
     pair.event("cudaLaunchKernel", 2, 3, "cuda_runtime", correlation=1)
     pair.event("k", 105, 10, "kernel", pid=0, tid=7, stream=7, device=0, correlation=1)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    assert [nadi.explain_time(graph, since).vertices.size for since in (105_000, 105_001)] == [1, 0]
+    assert [
+        nadi.analyze.explain_time(graph, since).vertices.size for since in (105_000, 105_001)
+    ] == [1, 0]
 
 
 def test_the_longest_delays_come_first_and_as_many_as_asked_for(pair: PairWriter) -> None:

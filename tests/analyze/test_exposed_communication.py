@@ -57,5 +57,5 @@ def test_a_window_holds_what_is_in_it_to_the_nanosecond(pair: PairWriter) -> Non
     job = nadi.run(*pair.write()).job
     for low, high, expected in ((10_000, 80_000, 40), (10_001, 79_999, 39.998), (30_000, 60_000, 0),
                                 (29_999, 60_001, 0.002), (80_000, 90_000, 0)):  # fmt: skip
-        (found,) = nadi.communication_by_rank(job, low, high)
+        (found,) = nadi.analyze.communication_by_rank(job, low, high)
         assert (found.communication, found.exposed) == (1000 * expected, 1000 * expected)

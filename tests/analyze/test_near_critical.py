@@ -152,7 +152,7 @@ def test_a_row_holds_operations_up_to_its_slack(pair: PairWriter, slack: int) ->
     pair.op("longest", 0, 200_000)
     pair.op("beside", 0, 200_000 - slack / 1000, tid=2)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    rows = nadi.slack_histogram(graph.replay(), nadi.choose_window(graph, [])).rows()
+    rows = nadi.analyze.slack_histogram(graph.replay(), nadi.graph.choose_window(graph, [])).rows()
     above = next((bound for bound in BOUNDS if slack <= bound), None)
     assert rows == [
         ("host", 0, 1, 200_000_000), ("host", above, 1, 200_000_000 - slack),
@@ -164,7 +164,7 @@ def test_kernels_that_communicate_are_communication(pair: PairWriter) -> None:
         pair.event(name, 0, 10, "kernel", pid=0, tid=number, stream=number + 20, device=0)
     pair.op("op", 0, 10)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    rows = nadi.slack_histogram(graph.replay(), nadi.choose_window(graph, [])).rows()
+    rows = nadi.analyze.slack_histogram(graph.replay(), nadi.graph.choose_window(graph, [])).rows()
     assert rows == [(kind, 0, 1, 10_000) for kind in ("host", "device", "communication")]
 
 
@@ -174,9 +174,9 @@ def test_only_what_ends_in_the_window_is_counted(pair: PairWriter) -> None:
     for number, (start, end) in enumerate([(0, 100), (0, 100.001), (150, 200), (150, 200.001)]):
         pair.op(f"op {number}", start, end - start, tid=2 + number)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    (step,) = nadi.find_steps(graph)
+    (step,) = nadi.graph.find_steps(graph)
     only = Window("step", 1, step.first, step.first + 1)
-    rows = nadi.slack_histogram(graph.replay(), only)
+    rows = nadi.analyze.slack_histogram(graph.replay(), only)
     assert rows["operations"].sum() == 3
     assert rows["time"].sum() == 100_000 + 100_001 + 50_000
 
@@ -185,9 +185,9 @@ def test_as_many_paths_as_were_asked_for(pair: PairWriter) -> None:
     for number in range(6):
         pair.op(f"op {number}", 0, 100 - number, tid=number + 1)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    window = nadi.choose_window(graph, [])
+    window = nadi.graph.choose_window(graph, [])
     for count in range(8):
-        found = nadi.near_critical_paths(graph.replay(), window, count)
+        found = nadi.analyze.near_critical_paths(graph.replay(), window, count)
         assert [one.slack for one in found] == [1_000 * k for k in range(min(count, 6))]
     names = graph.op_names.to_list()
     assert [names[one.through] for one in found[1:]] == [f"op {k}" for k in range(1, 6)]

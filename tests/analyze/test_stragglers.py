@@ -85,7 +85,7 @@ def test_collectives_at_the_borders_of_a_window_are_in_it(tmp_path: Path) -> Non
     for begin, end, inside in (
         (met[0], met[2], met), (met[1], met[1], met[1:2]), (after_first, met[2], met[1:]),
     ):  # fmt: skip
-        window = nadi.Window("w", -1, np.array([at[begin]]), np.array([at[end]]))
+        window = nadi.graph.Window("w", -1, np.array([at[begin]]), np.array([at[end]]))
         assert find_stragglers(replay, window).collectives["time"].to_list() == inside
 
 

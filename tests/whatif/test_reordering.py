@@ -232,7 +232,7 @@ def reason_of_staying(first: str, second: str) -> str:
     found = recorded((*steps, Step("aten::last", reads=(1,), stream=-1)))
     try:
         nadi.what_if(found.graph, found.move(second, "aten::other"))
-    except nadi.UsageError as error:
+    except nadi.errors.UsageError as error:
         return re.findall(r"\((.*?)\)", str(error))[-1]
     return ""
 

@@ -28,8 +28,8 @@ OF_RANKS = (
 def after(graph: EventGraph, change: str, since: int) -> EventGraph | None:
     """Make a change, or give None if it says that there is nothing to do."""
     try:
-        return nadi.apply_change(graph, nadi.parse_change(change), since)
-    except nadi.UsageError:
+        return nadi.whatif.apply_change(graph, nadi.whatif.parse_change(change), since)
+    except nadi.errors.UsageError:
         return None
 
 

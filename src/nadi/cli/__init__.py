@@ -96,7 +96,7 @@ def _option(error: type[NadiError], parameter: Parameter) -> str:
     from nadi.errors import PairError
 
     name, value = parameter
-    if (error, name) == (PairError, "force"):  # of some commands --force is about the file written
+    if (error, name) == (PairError, "force"):  # which not every command has
         return "nadi link --force"
     option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
     return option if value is None or value is True else f"{option} {value}"

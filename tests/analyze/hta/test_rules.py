@@ -474,8 +474,10 @@ def test_a_job_of_one_rank_is_as_its_trace(record: Recording) -> None:
     record.launch("gemm", (2, 2), (6, 3), 1)
     record.event("overhead", "Activity Buffer Request", 5, 3, pid=-1, tid=0)
     trace = record.read()
-    job = nadi.link_job([trace])
-    assert nadi.hta_critical_path(job).nodes.equals(nadi.hta_critical_path(trace).nodes)
+    job = nadi.link.link_job([trace])
+    assert nadi.analyze.hta_critical_path(job).nodes.equals(
+        nadi.analyze.hta_critical_path(trace).nodes
+    )
 
 
 def test_events_that_are_no_nodes_keep_their_places(record: Recording) -> None:
