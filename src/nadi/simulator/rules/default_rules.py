@@ -66,7 +66,7 @@ class DefaultRules:
 
     def members_are_alike(self, system: System, comm_types: tuple[str, ...]) -> bool:
         """Tell whether all members of such collectives do the same: not where they follow steps."""
-        recipes = [recipe_of(system, name) for name in comm_types if name in COLLECTIVES]
+        recipes = (recipe_of(system, name) for name in comm_types if name in COLLECTIVES)
         return not any(phase.steps for recipe in recipes for phase in recipe.phases)
 
     def looked_at(self, comm_types: list[str]) -> tuple[str, ...]:
