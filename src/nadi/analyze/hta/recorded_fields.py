@@ -17,6 +17,7 @@ from nadi.analyze.hta.text_search_kernels import spans_holding
 from nadi.errors import InputError
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import CODES, Attributes
+from nadi.model.schema import ON_DEVICE
 from nadi.model.trace import Trace
 
 __all__ = [
@@ -44,7 +45,6 @@ EVENTS = {
     "name": pl.String,
     "category": pl.String,  # Nadi's; as recorded where it is none of Nadi's
 }
-_DEVICE = ("kernel", "memcpy", "memset", "sync", "device_annotation")
 _NS = 1000
 _LATEST = 2**62 // _NS  # us
 _FIRST_TEXT = 2**62  # texts instead of numbers for pid and tid are counted from here
@@ -113,7 +113,7 @@ def trace_name(trace: Trace) -> str:
 def _nodes(trace: Trace, rows: Ints) -> pl.DataFrame:
     """Give the events that are nodes."""
     nodes = trace.nodes[rows]
-    on_device = nodes["category"].is_in(_DEVICE).to_numpy()
+    on_device = nodes["category"].is_in(ON_DEVICE).to_numpy()
     process = np.where(on_device, nodes["device"].to_numpy(), trace.process)
     thread = np.where(on_device, nodes["stream"].to_numpy(), nodes["thread"].to_numpy())
     attributes = trace.attributes

@@ -414,12 +414,7 @@ def _numbers(numbers: dict[str, Ints], size: int) -> dict[str, Any]:
     return given
 
 
-def _categories(
-    stated: Ints32,
-    texts: list[str],
-    kind: Ints32,
-    is_cpu: Bools,
-) -> pl.Series:
+def _categories(stated: Ints32, texts: list[str], kind: Ints32, is_cpu: Bools) -> pl.Series:
     of_kind = np.full(len(NODE_KINDS), CATEGORIES.index("kernel"), dtype=np.uint32)
     of_kind[[NODE_KINDS.index("MEM_LOAD"), NODE_KINDS.index("MEM_STORE")]] = (
         CATEGORIES.index("memcpy")

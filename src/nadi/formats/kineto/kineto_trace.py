@@ -36,7 +36,7 @@ from nadi.model.attributes import CODES, Attributes, LazyAttributes
 from nadi.model.dtypes import ITEMSIZE
 from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance
-from nadi.model.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS, NODES
+from nadi.model.schema import CATEGORIES, COMM_TYPES, DEPS, GROUPS, NODES, ON_DEVICE
 from nadi.model.trace import Trace
 from nadi.version import __version__
 
@@ -44,7 +44,7 @@ __all__ = ["decode"]
 
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _COMM = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
-_DEVICE_CODES = [_CODE[c] for c in (*DEVICE_WORK, "sync", "device_annotation")]
+_DEVICE_CODES = [_CODE[c] for c in ON_DEVICE]
 _MAX_TID = 2**62
 _INTEGER_ARGS = ("rf_id", "external_id", "correlation", "sequence", "bytes")
 _END_OF_TIME = 2**63 - 1

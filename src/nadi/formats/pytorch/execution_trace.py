@@ -31,7 +31,7 @@ from nadi.model.attributes import AttributeBuilder, Attributes, LazyAttributes
 from nadi.model.dtypes import MAX_BYTES
 from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance
-from nadi.model.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS, NODES
+from nadi.model.schema import CATEGORIES, COMM_TYPES, DEPS, GROUPS, NODES, ON_DEVICE
 from nadi.model.trace import Trace
 from nadi.version import __version__
 
@@ -49,7 +49,7 @@ _USER_SCOPE = 7  # of PyTorch's RecordScope
 _STRUCTURE = ("[pytorch|profiler|execution_trace|", "[pytorch|profiler|execution_graph|")
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _COMM = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
-_DEVICE_CODES = [_CODE[c] for c in (*DEVICE_WORK, "sync", "device_annotation")]
+_DEVICE_CODES = [_CODE[c] for c in ON_DEVICE]
 _TIMESTAMPS = ("pid", "start_ts", "finish_ts")
 _TEXTS = ("schema", "time")
 

@@ -13,6 +13,7 @@ __all__ = [
     "GIVEN_DEPS",
     "LABELS",
     "NODE_KINDS",
+    "ON_DEVICE",
     "SEVERITIES",
     "TENSOR_DEPS",
     "THREAD_WORK",
@@ -46,6 +47,7 @@ CATEGORIES = (
 LABELS = ("annotation", "python")  # spans around operations, which do no work of their own
 THREAD_WORK = ("annotation", "python", "operator", "runtime", "driver")
 DEVICE_WORK = ("kernel", "memcpy", "memset")
+ON_DEVICE = (*DEVICE_WORK, "sync", "device_annotation")  # all that is told of a device
 COMM_TYPES = (
     "none",
     "all_reduce",
