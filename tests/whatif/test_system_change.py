@@ -102,7 +102,7 @@ def test_messages_are_priced_from_rank_to_rank_the_first_and_the_last_too(
     prices = prices_on(graph, system)
     kernels = (graph.gather("category") == "kernel").to_numpy()
     assert prices.time[kernels].tolist() == expected
-    assert len(set(expected)) == 2
+    assert len(set(expected)) > 1
     assert prices.by_type["left"].sum() == 0
     assert prices.by_type["priced"].sum() == len(expected)
 
