@@ -446,14 +446,14 @@ def test_both_ways_to_call_it_are_one(record: Recording) -> None:
     record.op("mm", 0, 10)
     record.launch("gemm", (2, 2), (6, 3), 1)
     trace = record.read()
-    spelled = nadi.analyze.critical_path(trace, rules="hta", annotation="mm", instance=0)
+    spelled = nadi.critical_path(trace, rules="hta", annotation="mm", instance=0)
     direct = nadi.analyze.hta_critical_path(trace, annotation="mm", instance=0)
     assert spelled.edges.equals(direct.edges)
     assert nadi.analyze.hta_critical_path(nadi.link.link_device(trace)).edges.equals(
         nadi.analyze.hta_critical_path(trace).edges
     )
     with pytest.raises(nadi.errors.UsageError, match="rules are 'nadi'"):
-        nadi.analyze.critical_path(trace, rules="hat")  # type: ignore[call-overload]
+        nadi.critical_path(trace, rules="hat")  # type: ignore[call-overload]
 
 
 def test_clocks_that_were_shifted_are_shifted_back(record: Recording) -> None:
