@@ -16,6 +16,7 @@ from nadi.load.system_library import read_system_file
 from nadi.simulator import message_time
 from nadi.whatif.system_change import prices_on
 from tests.conftest import PairWriter
+from tests.whatif.programs import kernel, launch
 
 NODE = nadi.load_system("dgx-h100", 8)
 
@@ -70,6 +71,40 @@ def test_messages_take_the_way_between_their_ranks() -> None:
 def test_what_cannot_be_priced_is_refused(comm_type: str, group: tuple[int, ...]) -> None:
     with pytest.raises(UsageError):
         nadi.simulator.collective_time(NODE, comm_type, 1, group)
+
+
+@pytest.mark.parametrize("rank", [0, 7, 15])
+def test_messages_are_priced_from_rank_to_rank_the_first_and_the_last_too(
+    pair: PairWriter, rank: int
+) -> None:
+    """Within a node and between nodes; a rank sends to others and receives from them."""
+    system = nadi.load_system("dgx-h100", 16)
+    pair.device_keys["distributedInfo"] = {
+        "rank": rank, "world_size": 16, "pg_config": [{"pg_name": "0", "ranks": list(range(16))}],
+    }  # fmt: skip
+    expected = []
+    for number, peer in enumerate(p for p in (0, 1, 8, 14, 15) if p != rank):
+        for k, verb in enumerate((f"send {rank}->{peer}", f"recv {rank}<-{peer}")):
+            call, at = 2 * number + k + 1, 200 * (2 * number + k)
+            pair.op(f"nccl:{verb}", at, 20, cat="user_annotation")
+            launch(pair, call, at + 5, 5)
+            kernel(
+                pair,
+                call,
+                "ncclDevKernel_SendRecv",
+                at + 20,
+                at + 60,
+                **{"In msg nelems": 10_000, "dtype": "Float", "Process Group Name": "0"},
+            )
+            ends = (rank, peer) if k == 0 else (peer, rank)
+            expected.append(message_time(system, 40_000, *ends))
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    prices = prices_on(graph, system)
+    kernels = (graph.gather("category") == "kernel").to_numpy()
+    assert prices.time[kernels].tolist() == expected
+    assert len(set(expected)) > 1
+    assert prices.by_type["left"].sum() == 0
+    assert prices.by_type["priced"].sum() == len(expected)
 
 
 def test_only_communication_takes_another_time(demo_run: nadi.pipeline.Run) -> None:
