@@ -70,9 +70,10 @@ def picture_of_layers() -> str:
     }
     drawn = nx.transitive_reduction(nx.DiGraph(pair for pair in pairs if pair[0] != pair[1]))
     order = [*dict.fromkeys(box[layer] for layer in reversed(LAYERS))]
-    lines = [f"    {name.split(',')[0].strip('_')}[{name}]" for name in order]
+    number = {name: f"n{k}" for k, name in enumerate(order)}
+    lines = [f'    {number[name]}["{name}"]' for name in order]
     lines += [
-        f"    {a.split(',')[0].strip('_')} --> {b.split(',')[0].strip('_')}"
+        f"    {number[a]} --> {number[b]}"
         for a, b in sorted(drawn.edges, key=lambda pair: [order.index(one) for one in pair])
     ]
     return "\n".join(["```mermaid", "graph TD", *lines, "```"])

@@ -62,9 +62,8 @@ def main(traces: Path, results: Path) -> None:
         ("ring", Collectives(all_reduce=("ring",))),
         ("star", Collectives(custom={"all_reduce": str(results / "star")})),
     ):
-        done = nadi.simulate(
-            [trace] * RANKS, nadi.simulator.System(network, collectives=collectives)
-        )
+        system = nadi.simulator.System(network, collectives=collectives)
+        done = nadi.simulate([trace] * RANKS, system)
         print(f"{name}: {done.makespan / 1e3:.1f} us")
 
 

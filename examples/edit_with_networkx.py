@@ -1,4 +1,4 @@
-"""Edit the event graph with networkx, so that no rank waits for another.
+"""Edit the event graph with networkx, here so that no rank waits for another.
 
 Usage: python edit_with_networkx.py [TRACES RESULTS]
 """

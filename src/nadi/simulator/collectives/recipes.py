@@ -162,7 +162,7 @@ def phases_by_dimension(
 def _phase(comm: str, algorithm: Algorithm, size: int, dim: int, half: int, tree: int) -> Phase:
     """Make a phase, which is one of steps where its members do different things."""
     phase = phase_by_name(comm, algorithm, size, dim, half, tree)
-    by_steps = phase.comm in ROOTED or phase.algorithm == PhaseKind.TREE
+    by_steps = phase.comm in ROOTED or phase.algorithm in (PhaseKind.TREE, PhaseKind.STEPS)
     if not by_steps and _is_regular(phase.algorithm, phase.comm, size):
         return phase
     return replace(phase, algorithm=PhaseKind.STEPS, name=algorithm.name.removeprefix("bi"))
