@@ -17,9 +17,9 @@ import nadi
 SOURCE = Path(nadi.__file__).parent
 # from the bottom up; docs/design.md shows the same list
 LAYERS = [
-    "version", "units", "errors", "progress", "kernels", "model", "formats", "link", "feed",
-    "graph", "analyze", "workload", "simulator", "whatif", "load", "pipeline", "report", "cli",
-    "__main__",
+    "version", "units", "errors", "forks", "progress", "kernels", "model", "formats", "link",
+    "feed", "graph", "analyze", "workload", "simulator", "whatif", "load", "pipeline", "report",
+    "cli", "__main__",
 ]  # fmt: skip
 # kernels are compiled: they take arrays, and know nothing that numba does not
 KERNEL_MODULES = {"numpy", "numba", "llvmlite", "nadi", "collections", "typing"}

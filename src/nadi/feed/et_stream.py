@@ -27,6 +27,7 @@ from nadi.model.schema import ATTRIBUTE_TYPES
 
 __all__ = ["NodeStream"]
 
+_FEW = 1 << 10  # nodes
 _LARGEST_MESSAGE = 1 << 31  # protobuf allows no more
 _WANTED = WantedAttributes(numbers=NUMBERS, texts=TEXTS)
 _NUMBER_TYPES = [
@@ -87,6 +88,8 @@ class NodeStream:
                 # a little less than it was, so that the next piece has room at once
                 self._bytes_per_node = max((end - first) * 15 // (16 * num_nodes), 1)
                 return self._table(content, first, end, reader)
+            # a message longer than all of this: no room is needed for many
+            self._bytes_per_node = max(self._bytes_per_node, content.size // _FEW)
         if self._rest.size:
             raise self._broken(CUT, self._base, None)
         if not self._is_begun:

@@ -24,6 +24,7 @@ from isal import igzip, isal_zlib
 
 from nadi import progress
 from nadi.errors import FormatError, InputError
+from nadi.forks import refuse_in_fork
 from nadi.formats.location import is_local
 from nadi.model.arrays import Bytes
 from nadi.model.provenance import Source
@@ -66,6 +67,7 @@ _FAILURES = (OSError, ImportError, ValueError, RuntimeError, NotImplementedError
 
 def read_head(path: Path, size: int = HEAD_SIZE) -> bytes:
     """Read the first ``size`` bytes of the content, decompressed if need be."""
+    refuse_in_fork()
     try:
         check_regular(path)
         with path.open("rb") as file:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nadi.forks import refuse_in_fork
 from nadi.graph.event_graph import EdgeKind, EventGraph, Replay
 from nadi.graph.windows import Window
 from nadi.kernels.paths import stretches_of_path, trace_back
@@ -94,6 +95,7 @@ def walk_critical_path(replay: Replay, window: Window) -> CriticalPath:
     Of several events that end last, the one of the lowest rank and row is taken; of
     several dependencies that bind equally, the first in the graph. O(path).
     """
+    refuse_in_fork()
     graph, time = replay.graph, replay.time
     begin = window.start(time)
     last = int(window.last[np.argmax(time[window.last])])

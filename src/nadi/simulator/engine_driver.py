@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nadi.errors import InputError, PairError, UsageError
+from nadi.forks import refuse_in_fork
 from nadi.model.schema import COMM_TYPES, NODE_KINDS
 from nadi.model.trace import Job, Trace
 from nadi.simulator.engine.codes import NodeKind, Problem, QueuePolicy
@@ -55,6 +56,7 @@ def simulate_job(
     PairError
         If it never comes to an end: with who waits for whom.
     """
+    refuse_in_fork()
     traces, recorded = nodes_of_job(job, system, rules_of(system).played)
     if not traces:
         raise InputError("job", "it has no traces", "give one for each rank")
@@ -191,11 +193,11 @@ def _refuse_centuries(tables: Tables) -> None:
     """Raise UsageError if the times of a rank add up to so much that an int64 may not hold it."""
     program, nodes = tables.program, tables.nodes[: tables.program.num_nodes]
     slowest = min(dimension.bandwidth for dimension in tables.system.network.dimensions)
-    most = float(nodes[:, NODE.time].max(initial=0)) + nodes[:, NODE.size].max(initial=0) / slowest
+    most = float(nodes[:, NODE.time].max(initial=0)) + program.comm_bytes.max(initial=0) / slowest
     if most * program.num_nodes < _LONGEST:
         return
     is_sent = np.isin(nodes[:, NODE.kind], (NodeKind.COLLECTIVE, NodeKind.SEND))
-    time = np.where(is_sent, nodes[:, NODE.size] / slowest, nodes[:, NODE.time])
+    time = np.where(is_sent, program.comm_bytes / slowest, nodes[:, NODE.time])
     if np.bincount(program.rank, weights=time).max() > _LONGEST:
         raise UsageError(
             program.describe(int(time.argmax())),

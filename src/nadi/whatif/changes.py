@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from nadi.errors import UsageError
+from nadi.forks import refuse_in_fork
 from nadi.graph.event_graph import CycleError, EventGraph
 
 __all__ = ["Change", "apply_change"]
@@ -36,6 +37,7 @@ def apply_change(graph: EventGraph, change: Change, since: int = 0) -> EventGrap
         If no operation matches; the message names similar ones. If operations would wait
         for each other; it names them.
     """
+    refuse_in_fork()
     try:
         return change.apply(graph, since)
     except CycleError as error:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from nadi.model.arrays import Ints
 from nadi.errors import NadiError
+from nadi.forks import refuse_in_fork
 from nadi.graph.event_graph import Edges, EventGraph
 from nadi.graph.build.collective_edges import meet
 from nadi.graph.build.edge_list import Limits, join_limits
@@ -35,6 +36,7 @@ def build_graph(job: Job, overheads: Sequence[Overheads] | None = None) -> Event
     EventGraph
         Its operations are in order of trace, then row.
     """
+    refuse_in_fork()
     operations, time, edges = _vertices_and_edges(job, overheads)
     if any(min(part.src.min(initial=0), part.dst.min(initial=0)) < 0 for part in edges):
         raise NadiError("", "a dependency names no operation", "please report this recording")

@@ -9,6 +9,8 @@ from typing import Any
 
 import polars as pl
 
+from nadi.forks import refuse_in_fork
+
 __all__ = ["Column", "Table"]
 
 _FEW = 4096  # rows up to which preparing an expression takes longer than the column
@@ -59,7 +61,10 @@ class Table:
         ------
         ValueError
             If a column is unknown, has another length, or is required and not given.
+        UsageError
+            In a fork of a process in which Nadi has worked.
         """
+        refuse_in_fork()
         unknown = set(values) - set(self.dtypes)
         if unknown:
             raise ValueError(f"table {self.name} has no column {sorted(unknown)[0]!r}")

@@ -1,0 +1,29 @@
+"""A share of what ``tests/fuzz/long.py`` tries besides reading: each is refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.long import run_one
+from tests.fuzz.targets import TARGETS
+
+# of a second or so each
+_INPUTS = {
+    "nadi-system": 400, "astra-sim-system": 400, "own-file": 100, "networkx": 500, "feeder": 250,
+    "what-if": 500, "hta": 100,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_hostile_input(name: str, tmp_path: Path) -> None:
+    taken = 0
+    for number in range(_INPUTS[name]):
+        seed = f"{name}:{number}"
+        try:
+            taken += run_one(seed, tmp_path)
+        except BaseException as error:
+            error.add_note(f"to see it again: python tests/fuzz/long.py 0 {seed}")
+            raise
+    assert 0 < taken < _INPUTS[name]  # else it is not tried what it is meant to
