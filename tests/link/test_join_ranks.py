@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -13,11 +15,17 @@ from tests.conftest import PairWriter
 RANKS = range(3)
 
 
-def nccl_job(folder: Path, operations: dict[int, list[tuple[str, str] | None]]) -> nadi.Job:
+GROUPS = ({"pg_name": "all", "ranks": [0, 1, 2]}, {"pg_name": "two", "ranks": [0, 1]})
+
+
+def nccl_job(
+    folder: Path,
+    operations: dict[int, list[tuple[str, str] | None]],
+    groups: Sequence[dict[str, Any]] = GROUPS,
+) -> nadi.Job:
     """Write one NCCL kernel per (group, name) and rank, 100 us apart, and load the job."""
     for rank, kernels in operations.items():
         writer = PairWriter(folder)
-        groups = [{"pg_name": "all", "ranks": [0, 1, 2]}, {"pg_name": "two", "ranks": [0, 1]}]
         writer.device_keys["distributedInfo"] = {
             "rank": rank, "world_size": 3, "pg_config": [g for g in groups if rank in g["ranks"]],
         }  # fmt: skip
@@ -50,6 +58,16 @@ def test_a_collective_that_a_rank_lacks_is_counted(tmp_path: Path) -> None:
     )
     assert job.matches.height == 3
     assert job.issues.select("code", "count").row(0) == ("job.unmatched-collective", 2)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_group_of_one_rank_waits_for_nobody(tmp_path: Path, place: int) -> None:
+    groups = [{"pg_name": "all", "ranks": [0, 1]}]
+    groups.insert(place, {"pg_name": "one", "ranks": [0]})
+    together = ("all", "AllGather")
+    job = nccl_job(tmp_path, {0: [("one", "AllReduce"), together], 1: [None, together]}, groups)
+    assert job.matches.height == 2
+    assert job.issues.is_empty()
 
 
 def test_a_group_of_which_a_rank_is_absent_keeps_its_times(tmp_path: Path) -> None:
