@@ -394,6 +394,15 @@ def test_moves_that_are_none_are_refused() -> None:
             nadi.what_if(found.graph, MoveEarlier((move,), "a", "b"))
 
 
+def test_the_first_call_of_a_job_can_be_named_as_any_other() -> None:
+    graph = recorded(LATE).graph
+    calls = np.flatnonzero((graph.gather("category") == "runtime").to_numpy())
+    first, second = calls[np.argsort(graph.time[2 * calls])][:2].tolist()
+    move = Move(0, (int(graph.op_row[second]),), int(graph.op_row[first]))
+    with pytest.raises(nadi.errors.UsageError, match="cannot move by itself"):
+        nadi.what_if(graph, MoveEarlier((move,), "a", "b"))
+
+
 # random programs
 
 
