@@ -159,7 +159,8 @@ def _print_job(data: dict[str, Any], console: Console) -> None:
     if data["transfers_matched"]:
         matched += f", {format_count(data['transfers_matched'])} point-to-point transfers"
     console.print(f"dependencies: {deps}")
-    console.print(f"matched across ranks: {matched}")
+    if data["ranks"] > 1:
+        console.print(f"matched across ranks: {matched}")
     _print_clocks(data["clocks"], console)
 
 
