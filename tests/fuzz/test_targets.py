@@ -14,6 +14,15 @@ _INPUTS = {
     "nadi-system": 400, "astra-sim-system": 400, "own-file": 100, "networkx": 500, "feeder": 250,
     "what-if": 500, "hta": 100,
 }  # fmt: skip
+# what was met in long runs and ended in something else than one line
+_MET = (
+    "own-file:96", "own-file:942", "own-file:988", "own-file:100026938", "nadi-system:1308",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", _MET)
+def test_what_was_met_before(seed: str, tmp_path: Path) -> None:
+    run_one(seed, tmp_path)
 
 
 @pytest.mark.parametrize("name", TARGETS)

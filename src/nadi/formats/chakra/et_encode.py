@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import InputError, Parameter, UsageError
 from nadi.formats.chakra.attribute_message_kernels import ROLES
 from nadi.formats.chakra.chakra_attributes import ColumnOfAttributes, Described, describe
 from nadi.formats.chakra.et_decode import stated_version
@@ -285,7 +285,8 @@ def given_ids(
     first = np.append(0, np.cumsum(total))
     where = first[node] + place
     if np.unique(where).size < where.size or (place >= total[node]).any():
-        raise ValueError(f"attributes {kind}_deps[...] stand in each other's place")
+        what = f"attributes {kind}_deps[...] stand in each other's place, or beyond the last"
+        raise InputError("", what, "was the trace damaged? read its source again")
     if where.size == 0:
         return first, ids
     out = np.empty(first[-1], dtype=np.int64)
