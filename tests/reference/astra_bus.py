@@ -7,6 +7,7 @@ reduced, and sent back over both.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -115,7 +116,9 @@ class Side:
 
 def sides_of(rank: Any, system: dict[str, Any]) -> tuple[Side, Side]:
     """Make the buses of a rank; gives the side of the device and that of the adapter."""
-    device, adapter = (Side(rank, system, float(system.get("G", 0))) for _ in range(2))
+    # G is read as a number of 32 bits, though the arithmetic has 64
+    gap = struct.unpack("f", struct.pack("f", system.get("G", 0)))[0]
+    device, adapter = (Side(rank, system, gap) for _ in range(2))
     near, memory = (Side(rank, system, _MEMORY_GAP) for _ in range(2))
     device.partner, adapter.partner = adapter, device
     near.partner, memory.partner = memory, near

@@ -273,7 +273,10 @@ class Phase:
         outwards: bool = False,
         goes_back: bool = False,
     ) -> None:
-        """The endpoint delay, or the way over the bus, and a reduction after it."""
+        """The endpoint delay, or the way over the bus, and a reduction after it.
+
+        In process groups there is no bus.
+        """
         rank = self.rank
 
         def passed() -> None:
@@ -283,7 +286,7 @@ class Phase:
             rate = rank.world.memory_rate
             rank.after(3 * (int(size / rate) if rate else 0), done)
 
-        if rank.bus is not None:
+        if rank.bus is not None and not self.stream.in_group:
             rank.bus[0 if outwards else 1].request(size, reduces, goes_back, passed)
         else:
             rank.after(self.delay, passed)
@@ -425,19 +428,25 @@ class HalvingDoubling(Packets):
                 raise UnsupportedError(
                     "halvingDoubling on a number of ranks that is no power of two"
                 )
-        halving = [(1 << k, self.size / (2 << k)) for k in range(levels)]
-        doubling = [(1 << k, self.size / (2 << k)) for k in reversed(range(levels))]
-        self.steps = {"reduce_scatter": halving, "all_reduce": halving + doubling}.get(
-            self.comm, [(self.n >> (k + 1), self.size * float(1 << k)) for k in range(levels)]
+        halving = [1 << k for k in range(levels)]
+        self.distances = {"reduce_scatter": halving, "all_reduce": halving + halving[::-1]}.get(
+            self.comm, [self.n >> (k + 1) for k in range(levels)]
         )
+        self.levels = levels
         self.charged_block = levels - 1
-        self.max_count = len(self.steps)
+        self.max_count = len(self.distances)
 
     def message_size(self) -> int:
-        return int(self.steps[min(self.sends, self.max_count - 1)][1])
+        """Halve or double as often as something was sent; also after the last message."""
+        if self.comm == "all_gather":
+            return self.size << self.sends
+        if self.comm == "all_reduce" and self.sends >= self.levels:
+            # all bytes that ever got lost stay so
+            return self.size >> (self.levels + 1) << (self.sends - self.levels + 1)
+        return self.size >> (self.sends + 1)
 
     def next_message(self) -> tuple[int, int, int]:
-        distance, _ = self.steps[self.sends]
+        distance = self.distances[self.sends]
         partner = self.index + (distance if self.index // distance % 2 == 0 else -distance)
         return self.message_size(), partner, partner
 

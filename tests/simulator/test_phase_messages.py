@@ -41,7 +41,9 @@ def said(system: System, comm_type: str, size: int, root: int) -> np.ndarray:
     """Give the bytes that are said to go from each rank to each other, shape (n, n)."""
     n = system.network.num_ranks
     (phase,) = rules_of(system).recipe_of(system, comm_type).phases
-    src, dst, num_bytes = messages_of(phase, size, parts=rules_of(system).part_of, root=root)
+    src, dst, num_bytes = messages_of(
+        phase, size, rounds_down=rules_of(system).rounds_down, root=root
+    )
     assert (src != dst).all()
     found = np.zeros((n, n), dtype=np.int64)
     found[src, dst] = num_bytes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from nadi.model.arrays import Bools, Ints
@@ -14,11 +12,9 @@ from nadi.simulator.engine.machine_state import MOST_PIECES, PIECE, START, STEP,
 
 __all__ = ["messages_of", "part_of", "sends_by_steps"]
 
-PartOf = Callable[[int, int], int]
-
 
 def messages_of(
-    phase: Phase, size: int, *, parts: PartOf | None = None, clockwise: bool | None = None,
+    phase: Phase, size: int, *, rounds_down: bool = False, clockwise: bool | None = None,
     turn: int = 0, root: int = 0,
 ) -> tuple[Ints, Ints, Ints]:  # fmt: skip
     """Say who sends how much to whom in a phase, summed for each pair.
@@ -29,8 +25,8 @@ def messages_of(
         One phase of a recipe.
     size
         Bytes of the chunk when the phase begins, as each member has them.
-    parts
-        How a number of bytes is divided; by default :func:`part_of`.
+    rounds_down
+        Whether bytes that do not divide are lost, as in ASTRA-sim.
     clockwise
         Which way round rings go; by default the way of one queue for each dimension, where
         all-gathers that follow reduce-scatters go the other way.
@@ -50,20 +46,19 @@ def messages_of(
     if n < 2:
         none = np.zeros(0, dtype=np.int64)
         return none, none, none
-    parts = parts or part_of
     if clockwise is None:
         clockwise = phase.half != TURN.second_half
     if phase.algorithm == PhaseKind.STEPS:
         steps = phase.steps
         sent = _steps(steps[turn % len(steps)], n, size, root if phase.comm in ROOTED else 0)
     elif phase.algorithm == PhaseKind.DIRECT:
-        sent = _direct(phase.comm, n, size, parts)
+        sent = _direct(phase.comm, n, size, rounds_down)
     elif phase.algorithm == PhaseKind.HALVING_DOUBLING:
-        sent = _halving_doubling(phase.comm, n, size, parts)
+        sent = _halving_doubling(phase.comm, n, size, rounds_down)
     elif phase.algorithm == PhaseKind.TREE:
         sent = _tree(n, size, turn == 0)
     else:
-        sent = _ring(phase.comm, n, size, parts, 1 if clockwise else -1)
+        sent = _ring(phase.comm, n, size, rounds_down, 1 if clockwise else -1)
     return _summed(n, *sent)
 
 
@@ -117,13 +112,13 @@ def _sends(steps: Steps, n: int, size: int) -> tuple[Bools, Ints, int]:
     return sends, rounds[member] + (place[sends] < rest[member]), num_pieces
 
 
-def part_of(size: int, n: int) -> int:
-    """Give the n-th part of a number of bytes, rounded up."""
-    return -(-size // n)
+def part_of(size: int, n: int, *, rounds_down: bool) -> int:
+    """Give the n-th part of a number of bytes."""
+    return size // n if rounds_down else -(-size // n)
 
 
-def _ring(comm: int, n: int, size: int, parts: PartOf, step: int) -> tuple[Ints, Ints, Ints]:
-    part = parts(size, n)
+def _ring(comm: int, n: int, size: int, rounds_down: bool, step: int) -> tuple[Ints, Ints, Ints]:
+    part = part_of(size, n, rounds_down=rounds_down)
     if comm == Comm.ALL_GATHER:
         each = (n - 1) * size
     elif comm == Comm.ALL_REDUCE:
@@ -136,8 +131,8 @@ def _ring(comm: int, n: int, size: int, parts: PartOf, step: int) -> tuple[Ints,
     return src, (src + step) % n, np.full(n, each)
 
 
-def _direct(comm: int, n: int, size: int, parts: PartOf) -> tuple[Ints, Ints, Ints]:
-    each = size if comm == Comm.ALL_GATHER else parts(size, n)
+def _direct(comm: int, n: int, size: int, rounds_down: bool) -> tuple[Ints, Ints, Ints]:
+    each = size if comm == Comm.ALL_GATHER else part_of(size, n, rounds_down=rounds_down)
     if comm == Comm.ALL_REDUCE:
         each *= 2
     src, dst = np.divmod(np.arange(n * n), n)
@@ -145,13 +140,17 @@ def _direct(comm: int, n: int, size: int, parts: PartOf) -> tuple[Ints, Ints, In
     return src[other], dst[other], np.full(int(other.sum()), each)
 
 
-def _halving_doubling(comm: int, n: int, size: int, parts: PartOf) -> tuple[Ints, Ints, Ints]:
+def _halving_doubling(comm: int, n: int, size: int, rounds_down: bool) -> tuple[Ints, Ints, Ints]:
     levels = n.bit_length() - 1
     if comm == Comm.ALL_GATHER:
         steps = [(n >> (k + 1), size << k) for k in range(levels)]
     else:
-        times = 2 if comm == Comm.ALL_REDUCE else 1
-        steps = [(1 << k, times * parts(size, 2 << k)) for k in range(levels)]
+        halved = [part_of(size, 2 << k, rounds_down=rounds_down) for k in range(levels)]
+        steps = [(1 << k, each) for k, each in enumerate(halved)]
+        if comm == Comm.ALL_REDUCE:
+            least = size >> (levels + 1)  # ASTRA-sim doubles that, and what is lost stays so
+            back = [least << (levels - k) for k in range(levels)] if rounds_down else halved
+            steps = [(d, there + b) for (d, there), b in zip(steps, back, strict=True)]
     own = np.arange(n)
     partners = [own + np.where(own // d % 2 == 0, d, -d) for d, _ in steps]
     sizes = np.repeat(np.array([each for _, each in steps]), n)

@@ -15,6 +15,7 @@ from nadi.simulator.engine.machine_state import (
     KINDS,
     MAIL,
     MEMBER,
+    RECIPE,
     STREAM,
     WORLD,
     Machine,
@@ -57,7 +58,8 @@ def pass_memory(
     s, code = machine.streams[stream], kind
     if reduces:
         code = reduction_time(machine, size) * KINDS + kind
-    if machine.world[WORLD.bus] != 0:
+    # no group has a bus in ASTRA-sim, and only there a recipe says that it is of one
+    if machine.world[WORLD.bus] != 0 and machine.recipes[s[STREAM.recipe], RECIPE.group] == 0:
         code = 2 * code + (1 if reduces else 0)
         request_bus(
             machine, s[STREAM.rank], size, 1 if reduces else 0, 1 if back else 0,

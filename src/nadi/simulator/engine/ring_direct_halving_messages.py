@@ -12,7 +12,26 @@ from nadi.simulator.engine.machine_state import STREAM, WORLD, Machine
 from nadi.simulator.engine.mailboxes import pass_memory, receive, send
 from nadi.simulator.engine.message_times import part_of
 
-__all__ = ["general", "insert"]
+__all__ = ["general", "halving_size", "insert"]
+
+
+@inner
+def halving_size(machine: Machine, comm: int, size: int, levels: int, step: int) -> int:
+    """Give the bytes of a step's messages in halving and doubling; after the last a next one.
+
+    ASTRA-sim halves once more before an all-reduce doubles, and what is cut off stays lost. Only
+    its bus asks for a size after the last step: it goes on halving or doubling.
+    """
+    if machine.world[WORLD.rounds_down] != 0:
+        if comm == Comm.ALL_GATHER:
+            return size << step
+        if comm == Comm.ALL_REDUCE and step >= levels:
+            return size >> (levels + 1) << (step - levels + 1)
+        return size >> (step + 1)
+    step = min(step, (2 * levels if comm == Comm.ALL_REDUCE else levels) - 1)
+    if comm == Comm.ALL_GATHER:
+        return size << step
+    return part_of(machine, size, 2 << (step if step < levels else 2 * levels - step - 1))
 
 
 @inner
@@ -21,11 +40,7 @@ def _message_size(machine: Machine, stream: int) -> int:
     s = machine.streams[stream]
     comm, size, n = s[STREAM.comm], s[STREAM.size], s[STREAM.n]
     if s[STREAM.algorithm] == PhaseKind.HALVING_DOUBLING:
-        step = min(s[STREAM.sends], s[STREAM.max] - 1)
-        if comm == Comm.ALL_GATHER:
-            return size << step
-        levels = s[STREAM.block] + 1
-        return part_of(machine, size, 2 << (step if step < levels else 2 * levels - step - 1))
+        return halving_size(machine, comm, size, s[STREAM.block] + 1, s[STREAM.sends])
     if comm == Comm.ALL_GATHER:
         return size
     part = part_of(machine, size, n)

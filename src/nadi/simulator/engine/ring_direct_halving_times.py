@@ -14,6 +14,7 @@ from nadi.kernels.jit import called, inner
 from nadi.simulator.engine.codes import Comm, PhaseKind
 from nadi.simulator.engine.machine_state import PHASE, SCRATCH, WORLD, Machine
 from nadi.simulator.engine.message_times import part_of, reduction_time, travel_time
+from nadi.simulator.engine.ring_direct_halving_messages import halving_size
 from nadi.simulator.engine.stepwise_algorithms import steps_at_once
 
 __all__ = ["can_meet", "finish_times"]
@@ -102,16 +103,13 @@ def _halving_doubling(
         ends[i] = times[SCRATCH.starts, i] + delay
     for k in range(num_steps):
         if comm == Comm.ALL_GATHER:
-            distance, message, following = n >> (k + 1), size << k, 0
+            distance = n >> (k + 1)
         else:
-            place = k if k < levels else 2 * levels - 1 - k
-            distance, message = 1 << place, part_of(machine, size, 2 << place)
-            after = min(k + 1, num_steps - 1)
-            at = after if after < levels else 2 * levels - after - 1
-            following = part_of(machine, size, 2 << at)
+            distance = 1 << (k if k < levels else 2 * levels - 1 - k)
+        message = halving_size(machine, comm, size, levels, k)
         more = delay
         if _charged(comm, k + 1, 1, levels - 1):
-            more += reduction_time(machine, following)
+            more += reduction_time(machine, halving_size(machine, comm, size, levels, k + 1))
         for i in range(n):
             partner = i + (distance if i // distance % 2 == 0 else -distance)
             there = ends[partner] + travel_time(

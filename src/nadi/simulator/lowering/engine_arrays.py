@@ -287,7 +287,7 @@ def _dimensions(system: System) -> tuple[Ints, Floats, int]:
         stride *= dimension.size
     rates[-1, RATE.bandwidth] = system.compute.memory_bandwidth / 1e9
     if system.bus:
-        rates[-1, RATE.latency] = system.bus.gap
+        rates[-1, RATE.latency] = rules_of(system).time_of_byte(system.bus)
     return dims, rates, links if system.network.congestion else 1
 
 

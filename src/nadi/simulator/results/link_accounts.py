@@ -11,7 +11,7 @@ import polars as pl
 from nadi.model.arrays import Ints
 from nadi.model.schema import LINKS
 from nadi.simulator.collectives.link_traffic import Traffic, links_per_rank
-from nadi.simulator.collectives.phase_messages import messages_of, sends_by_steps
+from nadi.simulator.collectives.phase_messages import messages_of, part_of, sends_by_steps
 from nadi.simulator.collectives.phases import Phase
 from nadi.simulator.collectives.step_tables import ROOTED
 from nadi.simulator.distinct_rows import number_rows
@@ -139,7 +139,7 @@ def _add_phase(simulation: Simulation, traffic: Traffic, use: _Use, count: int) 
     src, dst, num_bytes = messages_of(
         phase,
         use.size,
-        parts=rules_of(system).part_of,
+        rounds_down=rules_of(system).rounds_down,
         clockwise=use.clockwise,
         turn=use.turn,
         root=root,
@@ -247,7 +247,7 @@ def _sizes(simulation: Simulation, shape: int, size: int) -> list[int]:
     for phase in _phases(simulation, shape):
         sizes.append(size)
         if phase.algorithm != PhaseKind.TREE and phase.comm in (Comm.REDUCE_SCATTER, Comm.SCATTER):
-            size = rules.part_of(size, phase.size)
+            size = part_of(size, phase.size, rounds_down=rules.rounds_down)
         elif phase.algorithm != PhaseKind.TREE and phase.comm in (Comm.ALL_GATHER, Comm.GATHER):
             size *= phase.size
     return sizes

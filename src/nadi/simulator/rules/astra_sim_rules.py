@@ -26,6 +26,7 @@ from nadi.simulator.engine.machine_state import WORLD
 from nadi.simulator.machine.system import (
     ASTRA_SIM_COLLECTIVES,
     Algorithm,
+    Bus,
     Network,
     System,
 )  # fmt: skip
@@ -52,6 +53,7 @@ class AstraSimRules(DefaultRules):
     replayed = ("broadcast",)
     played = ()
     remedy = "ASTRA-sim stops there"
+    rounds_down = True
     chunks_go_in_turn = True
 
     def recipe_of(
@@ -101,15 +103,15 @@ class AstraSimRules(DefaultRules):
             )  # fmt: skip
         return -(-size // chunk), chunk, 0
 
-    def part_of(self, size: int, n: int) -> int:
-        """Give the n-th part of a number of bytes: what does not divide is lost."""
-        return size // n
-
     def num_ring_messages(self, phase: Phase) -> int:
         """Count a member's messages: an all-to-all passes on one part in each."""
         if phase.comm == Comm.ALL_TO_ALL:
             return phase.size * (phase.size - 1) // 2
         return super().num_ring_messages(phase)
+
+    def time_of_byte(self, bus: Bus) -> float:
+        """Give how long a bus takes for a byte, in ns: a number of 32 bits is read."""
+        return float(np.float32(bus.gap))
 
     def members_are_alike(self, system: System, comm_types: tuple[str, ...]) -> bool:
         """Tell that they are: no algorithm follows steps."""

@@ -8,12 +8,11 @@ import numpy as np
 
 from nadi.model.arrays import Bools, Ints
 from nadi.simulator.collectives.grids import in_order_of_grid, places_in
-from nadi.simulator.collectives.phase_messages import part_of
 from nadi.simulator.collectives.phases import Phase, Recipe
 from nadi.simulator.collectives.recipes import chunks_of, recipe_of
 from nadi.simulator.engine.codes import Comm
 from nadi.simulator.engine.machine_state import NUM_SLOTS, WORLD
-from nadi.simulator.machine.system import COLLECTIVES, Network, System
+from nadi.simulator.machine.system import COLLECTIVES, Bus, Network, System
 from nadi.simulator.work.program import Program
 
 __all__ = ["DefaultRules"]
@@ -32,6 +31,8 @@ class DefaultRules:
         Of all types, those that a recording's collectives stay when they are played.
     remedy
         What is told of a type that neither holds.
+    rounds_down
+        Whether bytes that do not divide by the members are lost.
     chunks_go_in_turn
         Whether a chunk's way round a ring, or its tree, depends on the chunks before it; else it
         depends on its own number.
@@ -41,6 +42,7 @@ class DefaultRules:
     replayed: tuple[str, ...] = ()
     played: tuple[str, ...] = COLLECTIVES
     remedy = ""
+    rounds_down = False
     chunks_go_in_turn = False
 
     def recipe_of(
@@ -56,13 +58,13 @@ class DefaultRules:
         """Cut a collective into chunks: how many, the bytes of each, and how many have one more."""
         return chunks_of(system.collectives, size)
 
-    def part_of(self, size: int, n: int) -> int:
-        """Give the n-th part of a number of bytes."""
-        return part_of(size, n)
-
     def num_ring_messages(self, phase: Phase) -> int:
         """Count the messages that a member of a ring sends in a phase."""
         return (phase.size - 1) * (2 if phase.comm == Comm.ALL_REDUCE else 1)
+
+    def time_of_byte(self, bus: Bus) -> float:
+        """Give how long a bus takes for a byte, in ns."""
+        return bus.gap
 
     def members_are_alike(self, system: System, comm_types: tuple[str, ...]) -> bool:
         """Tell whether all members of such collectives do the same: not where they follow steps."""
