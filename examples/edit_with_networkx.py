@@ -16,7 +16,7 @@ def main(traces: Path, results: Path) -> None:
     graph = nadi.to_networkx(run.graph)
     arrivals = [(u, v) for u, v, kind in graph.edges(data="kind") if kind == "arrival"]
     graph.remove_edges_from(arrivals)
-    replay = nadi.from_networkx(graph).replay()
+    replay = nadi.graph.replay_graph(nadi.from_networkx(graph))
     before, after = run.window.length(run.graph.time), run.window.length(replay.time)
     print(f"{len(arrivals)} edges removed: {before / 1e6:.1f} ms -> {after / 1e6:.1f} ms")
     path = nadi.critical_path(replay, run.window)

@@ -67,14 +67,14 @@ def monotonous(graph: nadi.EventGraph, generator: np.random.Generator) -> int:
     for edge in generator.choice(graph.num_edges, NUM_SHORTENED):
         weight = graph.weight.copy()
         weight[edge] = generator.integers(0, weight[edge] + 1)
-        count += int((graph.with_weights(weight).replay().time <= graph.time).all())
+        count += int((nadi.graph.replay_graph(graph.with_weights(weight)).time <= graph.time).all())
     return count
 
 
 def check(job: str, checks: Checks) -> None:
     graph = nadi.build_graph(nadi.load_job(*job.split(",")))
     name = "/".join(job.split(",")[0].rsplit("/", 2)[-2:])
-    replay = graph.replay()
+    replay = nadi.graph.replay_graph(graph)
     ops = 2 * graph.num_ops
     checks.add_many(f"{name}, identity", int((replay.time[:ops] == measured(graph)).sum()), ops)
     checks.add_many(f"{name}, causality", *causal(graph, replay))

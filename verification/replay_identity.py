@@ -64,7 +64,7 @@ def recorded_times(path: str) -> tuple[np.ndarray, np.ndarray]:
 
 def check(folder: Path, checks: Checks) -> None:
     run = nadi.run(folder)
-    graph, replayed = run.graph, run.graph.replay().time + run.job.origin
+    graph, replayed = run.graph, nadi.graph.replay_graph(run.graph).time + run.job.origin
     for number, trace in enumerate(run.job.traces):
         start, end = recorded_times(trace.provenance.sources[-1].path)
         ops = np.flatnonzero(graph.op_trace == number)

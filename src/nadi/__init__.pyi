@@ -33,5 +33,5 @@ from .pipeline.recorded_jobs import run as run
 from .pipeline.simulated_jobs import simulate as simulate
 from .report.schedule_timeline import redraw as redraw
 from .version import __version__ as __version__
-from .whatif.answers import what_if as what_if
 from .whatif.reordering.applied_moves import reorder as reorder
+from .whatif.what_if_results import what_if as what_if

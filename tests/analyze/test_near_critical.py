@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 import nadi
-from nadi.graph.event_graph import EventGraph, Replay, make_edges
+from nadi.graph.event_graph import EventGraph, make_edges
+from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
 from tests.conftest import PairWriter
 from tests.whatif.programs import three_kernels
@@ -40,7 +41,7 @@ def dags(draw: st.DrawFn) -> tuple[list[tuple[int, int, int]], list[int]]:
 def replayed(graph: EventGraph, edges: list[tuple[int, int, int]], delay: list[int]) -> Replay:
     src, dst, weight = np.array(edges, dtype=np.int64).reshape(-1, 3).T
     edges_of = make_edges(src, dst, weight, nadi.graph.EdgeKind.HOST_OP, src // 2)
-    return replace(graph, delay=np.array(delay)).with_edges(edges_of).replay()
+    return nadi.graph.replay_graph(replace(graph, delay=np.array(delay)).with_edges(edges_of))
 
 
 def all_paths(edges: list[tuple[int, int, int]], delay: list[int]) -> dict[tuple[int, ...], int]:
@@ -100,7 +101,7 @@ def test_paths_are_the_longest_through_what_none_before_has(
 
 def test_known_paths(pair: PairWriter) -> None:
     graph = three_kernels(pair)
-    replay, window = graph.replay(), nadi.graph.choose_window(graph, [])
+    replay, window = nadi.graph.replay_graph(graph), nadi.graph.choose_window(graph, [])
     first, second = nadi.analyze.near_critical_paths(replay, window)[:2]
     assert first.through == -1
     assert first.path.by_kind()["kernel"] == 83_000
@@ -113,7 +114,9 @@ def test_known_paths(pair: PairWriter) -> None:
 
 def test_room_by_kind(pair: PairWriter) -> None:
     graph = three_kernels(pair)
-    found = nadi.analyze.slack_histogram(graph.replay(), nadi.graph.choose_window(graph, []))
+    found = nadi.analyze.slack_histogram(
+        nadi.graph.replay_graph(graph), nadi.graph.choose_window(graph, [])
+    )
     assert found.rows() == [
         ("host", 0, 1, 4_000),  # the first call
         ("host", 10_000, 3, 108_000),  # the operator, and what its end waits for
@@ -127,9 +130,9 @@ def test_what_nothing_waits_for_has_no_bound(pair: PairWriter) -> None:
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
     (step,) = nadi.graph.find_steps(graph)
     only = Window("step", 1, step.first, step.first + 1)
-    rows = nadi.analyze.slack_histogram(graph.replay(), only).rows()
+    rows = nadi.analyze.slack_histogram(nadi.graph.replay_graph(graph), only).rows()
     assert rows == [("host", 0, 1, 100_000), ("host", None, 1, 20_000)]
-    assert len(nadi.analyze.near_critical_paths(graph.replay(), only)) == 1
+    assert len(nadi.analyze.near_critical_paths(nadi.graph.replay_graph(graph), only)) == 1
 
 
 def test_paths_of_a_recording(demo_run: nadi.pipeline.Run) -> None:
@@ -152,7 +155,9 @@ def test_a_row_holds_operations_up_to_its_slack(pair: PairWriter, slack: int) ->
     pair.op("longest", 0, 200_000)
     pair.op("beside", 0, 200_000 - slack / 1000, tid=2)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    rows = nadi.analyze.slack_histogram(graph.replay(), nadi.graph.choose_window(graph, [])).rows()
+    rows = nadi.analyze.slack_histogram(
+        nadi.graph.replay_graph(graph), nadi.graph.choose_window(graph, [])
+    ).rows()
     above = next((bound for bound in BOUNDS if slack <= bound), None)
     assert rows == [
         ("host", 0, 1, 200_000_000), ("host", above, 1, 200_000_000 - slack),
@@ -164,7 +169,9 @@ def test_kernels_that_communicate_are_communication(pair: PairWriter) -> None:
         pair.event(name, 0, 10, "kernel", pid=0, tid=number, stream=number + 20, device=0)
     pair.op("op", 0, 10)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    rows = nadi.analyze.slack_histogram(graph.replay(), nadi.graph.choose_window(graph, [])).rows()
+    rows = nadi.analyze.slack_histogram(
+        nadi.graph.replay_graph(graph), nadi.graph.choose_window(graph, [])
+    ).rows()
     assert rows == [(kind, 0, 1, 10_000) for kind in ("host", "device", "communication")]
 
 
@@ -176,7 +183,7 @@ def test_only_what_ends_in_the_window_is_counted(pair: PairWriter) -> None:
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
     (step,) = nadi.graph.find_steps(graph)
     only = Window("step", 1, step.first, step.first + 1)
-    rows = nadi.analyze.slack_histogram(graph.replay(), only)
+    rows = nadi.analyze.slack_histogram(nadi.graph.replay_graph(graph), only)
     assert rows["operations"].sum() == 3
     assert rows["time"].sum() == 100_000 + 100_001 + 50_000
 
@@ -187,7 +194,7 @@ def test_as_many_paths_as_were_asked_for(pair: PairWriter) -> None:
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
     window = nadi.graph.choose_window(graph, [])
     for count in range(8):
-        found = nadi.analyze.near_critical_paths(graph.replay(), window, count)
+        found = nadi.analyze.near_critical_paths(nadi.graph.replay_graph(graph), window, count)
         assert [one.slack for one in found] == [1_000 * k for k in range(min(count, 6))]
     names = graph.op_names.to_list()
     assert [names[one.through] for one in found[1:]] == [f"op {k}" for k in range(1, 6)]

@@ -50,7 +50,8 @@ def job_of(tmp_path: Path, work: list[list[float]]) -> nadi.EventGraph:
 
 def stragglers(graph: nadi.EventGraph) -> Stragglers:
     return find_stragglers(
-        graph.replay(), nadi.graph.choose_window(graph, nadi.graph.find_steps(graph))
+        nadi.graph.replay_graph(graph),
+        nadi.graph.choose_window(graph, nadi.graph.find_steps(graph)),
     )
 
 
@@ -77,7 +78,7 @@ def test_the_lowest_rank_counts_of_those_that_come_last_together(tmp_path: Path)
 
 def test_collectives_at_the_borders_of_a_window_are_in_it(tmp_path: Path) -> None:
     graph = job_of(tmp_path, [[10, 100, 50], [30, 20, 50]])
-    replay = graph.replay()
+    replay = nadi.graph.replay_graph(graph)
     found = stragglers(graph).collectives
     met = found["time"].to_list()
     at = {int(time): vertex for vertex, time in enumerate(replay.time.tolist())}

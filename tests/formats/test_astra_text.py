@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from nadi.errors import FormatError
-from nadi.formats.astra_text import PARALLELISMS, decode, looks_like
+from nadi.formats.astra_sim_text import PARALLELISMS, decode, looks_like
 from nadi.formats.files import read_file
 from nadi.model.schema import NODE_KINDS
 from nadi.model.trace import Trace

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.formats import native, sniff
+from nadi.formats import nadi_file as native, sniff
 from tests.formats.graphs import HARD_NAMES, make_trace
 
 VERSIONS = Path(__file__).parent / "native"

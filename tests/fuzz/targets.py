@@ -288,7 +288,7 @@ def try_networkx(seed: str, _: Path) -> bool:
             digraph.add_node(chance.choice(("a", 99, (1, 2))), delay=chance.choice(_HOSTILE))
     try:
         graph = nadi.from_networkx(digraph)
-        time = graph.replay().time
+        time = nadi.graph.replay_graph(graph).time
     except nadi.NadiError as error:
         _check_line(error)
         return False

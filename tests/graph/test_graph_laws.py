@@ -22,7 +22,8 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 import nadi
 from nadi.graph.critical_paths import PATH_KINDS
-from nadi.graph.event_graph import EdgeKind, EventGraph, Replay
+from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
 from nadi.kernels.intervals import union_length
 from nadi.model.schema import DEVICE_WORK, THREAD_WORK
@@ -260,7 +261,7 @@ def windows_of(graph: EventGraph) -> list[Window]:
 
 
 def check_identity(graph: EventGraph) -> None:
-    assert graph.replay().time.tolist() == graph.time.tolist()
+    assert nadi.graph.replay_graph(graph).time.tolist() == graph.time.tolist()
     assert graph.weight.min(initial=0) >= 0
     assert graph.delay.min(initial=0) >= 0
     # the measured times are those of the trace, since the first of any rank
@@ -297,7 +298,7 @@ def check_shorter_edges(graph: EventGraph, edges: Iterable[int]) -> None:
         for shorter in {0, int(graph.weight[edge]) // 2}:
             weight = graph.weight.copy()
             weight[edge] = shorter
-            assert (graph.with_weights(weight).replay().time <= graph.time).all()
+            assert (nadi.graph.replay_graph(graph.with_weights(weight)).time <= graph.time).all()
 
 
 def check_scaling(graph: EventGraph, names: Iterable[str]) -> None:
@@ -307,7 +308,7 @@ def check_scaling(graph: EventGraph, names: Iterable[str]) -> None:
         previous = graph.time
         for factor in (1, 0.75, 0.5, 0):
             changed = nadi.whatif.apply_change(graph, nadi.whatif.Scale(named, factor))
-            time = changed.replay().time
+            time = nadi.graph.replay_graph(changed).time
             assert (time <= previous).all()
             assert windows[0].length(time) <= windows[0].length(previous)
             for window in windows:
@@ -400,7 +401,7 @@ def test_laws_on_random_jobs(description, seed):
     job = load(description)
     graph = nadi.build_graph(job)
     check_identity(graph)
-    replay = graph.replay()
+    replay = nadi.graph.replay_graph(graph)
     check_causality(replay)
     check_causality_by_oracle(replay)
     check_shorter_edges(graph, range(graph.num_edges))
@@ -408,7 +409,9 @@ def test_laws_on_random_jobs(description, seed):
 
     # other weights than the measured ones, longer ones too, and other ties
     generator = np.random.default_rng(seed)
-    other = graph.with_weights(generator.integers(0, 4, graph.num_edges) * unit).replay()
+    other = nadi.graph.replay_graph(
+        graph.with_weights(generator.integers(0, 4, graph.num_edges) * unit)
+    )
     check_causality_by_oracle(other)
     for window in windows_of(graph):
         check_critical_path(replay, window)
@@ -443,12 +446,12 @@ def test_identity_on_the_demo(demo):
 
 def test_causality_on_the_demo(demo):
     assert paths.is_topological(demo.order.tolist(), edges_of(demo), demo.num_vertices)
-    check_causality(demo.replay())
+    check_causality(nadi.graph.replay_graph(demo))
 
 
 def test_causality_on_the_demo_with_other_weights(demo):
     weight = demo.weight * np.random.default_rng(0).integers(0, 4, demo.num_edges)
-    check_causality(demo.with_weights(weight).replay())
+    check_causality(nadi.graph.replay_graph(demo.with_weights(weight)))
 
 
 def test_shorter_edges_on_the_demo(demo):
@@ -462,7 +465,9 @@ def test_scaling_on_the_demo(demo):
 
 
 def test_halving_all_work_of_the_demo_shortens_its_steps(demo):
-    changed = nadi.whatif.apply_change(demo, nadi.whatif.parse_change("scale . 0.5")).replay().time
+    changed = nadi.graph.replay_graph(
+        nadi.whatif.apply_change(demo, nadi.whatif.parse_change("scale . 0.5"))
+    ).time
     for window in windows_of(demo):
         assert 0.4 * window.length(demo.time) < window.length(changed)
         assert window.length(changed) < 0.7 * window.length(demo.time)
@@ -470,7 +475,7 @@ def test_halving_all_work_of_the_demo_shortens_its_steps(demo):
 
 def test_critical_paths_on_the_demo(demo):
     for window in windows_of(demo):
-        check_critical_path(demo.replay(), window)
+        check_critical_path(nadi.graph.replay_graph(demo), window)
 
 
 def test_conservation_on_the_demo(demo):
@@ -498,7 +503,7 @@ def test_known_path_through_a_launch_and_a_wait():
     ]
     graph = nadi.build_graph(load((1, [actions])))
     window = nadi.graph.choose_window(graph, [])
-    path = nadi.critical_path(graph.replay(), window)
+    path = nadi.critical_path(nadi.graph.replay_graph(graph), window)
     assert path.segments.select("name", "kind", "start", "end").rows() == [
         ("aten::mm", "host op", 0, 2),
         ("cudaLaunchKernel", "host op", 2, 4),
@@ -510,9 +515,9 @@ def test_known_path_through_a_launch_and_a_wait():
     assert path.by_kind() == {
         "host op": 9, "host gap": 0, "launch": 2, "kernel": 3, "communication": 0, "delay": 0,
     }  # fmt: skip
-    without_kernel = nadi.whatif.apply_change(
-        graph, nadi.whatif.parse_change("scale gemm 0")
-    ).replay()
+    without_kernel = nadi.graph.replay_graph(
+        nadi.whatif.apply_change(graph, nadi.whatif.parse_change("scale gemm 0"))
+    )
     assert window.length(without_kernel.time) == 11
 
 
@@ -524,7 +529,7 @@ def test_known_path_past_a_wait_for_what_is_done():
         main("synchronize", 2, 0, 1),  # from 5 to 7
     ]
     graph = nadi.build_graph(load((1, [actions])))
-    path = nadi.critical_path(graph.replay(), nadi.graph.choose_window(graph, []))
+    path = nadi.critical_path(nadi.graph.replay_graph(graph), nadi.graph.choose_window(graph, []))
     assert path.segments.select("name", "kind", "start", "end").rows() == [
         ("cudaLaunchKernel", "host op", 0, 1),
         ("aten::mm", "host op", 1, 5),
@@ -534,7 +539,7 @@ def test_known_path_past_a_wait_for_what_is_done():
 
 def test_known_path_along_a_stream():
     graph = nadi.build_graph(load(QUEUED))
-    path = nadi.critical_path(graph.replay(), nadi.graph.choose_window(graph, []))
+    path = nadi.critical_path(nadi.graph.replay_graph(graph), nadi.graph.choose_window(graph, []))
     # the gaps are 1 and 3 us, so 2 us are usual, and what is more is a delay
     assert path.segments.select("name", "kind", "start", "end").rows() == [
         ("cudaLaunchKernel", "host op", 0, 1_000),
@@ -556,7 +561,7 @@ def test_known_path_through_the_rank_that_came_last():
 
     # rank 0 enters at 4 and waits until 14, rank 1 enters at 12 and leaves at 13
     graph = nadi.build_graph(load((1, [rank(1, 10), rank(9, 1)])))
-    path = nadi.critical_path(graph.replay(), nadi.graph.choose_window(graph, []))
+    path = nadi.critical_path(nadi.graph.replay_graph(graph), nadi.graph.choose_window(graph, []))
     assert path.segments.select("rank", "name", "kind", "start", "end").rows() == [
         (1, "aten::mm", "host op", 0, 9),
         (1, "cudaLaunchKernelExC", "host op", 9, 11),
@@ -581,7 +586,7 @@ def test_less_work_before_a_step_may_begin_it_sooner_and_so_make_it_longer():
     graph = nadi.build_graph(load((1, [actions])))
     (window,) = nadi.graph.find_steps(graph)
     changed = nadi.whatif.apply_change(graph, nadi.whatif.parse_change("scale aten::mm 0"))
-    after = changed.replay().time
+    after = nadi.graph.replay_graph(changed).time
     assert (after <= graph.time).all()
     assert window.end(after) == window.end(graph.time)
     assert window.start(after) < window.start(graph.time)
@@ -589,4 +594,4 @@ def test_less_work_before_a_step_may_begin_it_sooner_and_so_make_it_longer():
     alone = nadi.whatif.apply_change(
         graph, nadi.whatif.parse_change("scale aten::mm 0"), since=window.start(graph.time)
     )
-    assert window.length(alone.replay().time) <= window.length(graph.time)
+    assert window.length(nadi.graph.replay_graph(alone).time) <= window.length(graph.time)

@@ -9,7 +9,7 @@ import pytest
 
 import nadi
 from nadi.graph.overheads import LAUNCH_CLASSES, MEASURED_WAITS, WAIT_CLASSES
-from nadi.link.synchronisation import STAGED_COPY_BYTES
+from nadi.link.dependencies.synchronisation import STAGED_COPY_BYTES
 from nadi.model.schema import DEVICE_WORK
 from tests.link.test_synchronisation import DeviceWriter
 

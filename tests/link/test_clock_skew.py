@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import nadi
-from nadi.link.clock_skew import align_clocks
+from nadi.link.ranks.clock_skew import align_clocks
 from nadi.model.issues import IssueLog
 from nadi.model.schema import COMM_TYPES, UNBOUNDED
 from tests.reference.clocks import components, distances
@@ -218,7 +218,7 @@ def test_a_rank_of_a_recording_with_another_clock_is_shifted_back(
     assert nadi.model.validate_job(job).is_empty()
     assert all(nadi.model.validate_trace(trace).is_empty() for trace in job.traces)
     graph = nadi.build_graph(job)
-    assert (graph.replay().time == graph.time).all()
+    assert (nadi.graph.replay_graph(graph).time == graph.time).all()
 
 
 def test_gpu_dlrm8_needs_no_shift(shared_traces: Path) -> None:

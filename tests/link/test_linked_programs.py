@@ -79,7 +79,7 @@ def different(found: Mapping[Moment, int], true: Mapping[Moment, int]) -> dict[M
 
 
 def check_identity(linked: Linked) -> None:
-    replayed = linked.graph.replay().time
+    replayed = nadi.graph.replay_graph(linked.graph).time
     assert not different(linked.times(replayed), expected(linked.played))
 
 
@@ -103,7 +103,7 @@ def check_change(linked: Linked, factors: Mapping[Key, float]) -> bool:
     played = play(scaled(linked.program, factors), linked.machine)
     if played.order() != linked.played.order():
         return False
-    replayed = linked.changed(factors).replay().time
+    replayed = nadi.graph.replay_graph(linked.changed(factors)).time
     assert not different(linked.times(replayed), expected(played))
     return True
 
@@ -159,7 +159,7 @@ def check_halved_device(linked: Linked, work: list[Key]) -> None:
     played = play(scaled(linked.program, dict.fromkeys(work, 0.5)), linked.machine)
     if played.order() == linked.played.order():
         change = nadi.whatif.parse_change("scale ^(gemm|Memset|Memcpy|nccl) 0.5")
-        replayed = nadi.whatif.apply_change(linked.graph, change).replay().time
+        replayed = nadi.graph.replay_graph(nadi.whatif.apply_change(linked.graph, change)).time
         assert not different(linked.times(replayed), expected(played))
 
 
@@ -249,7 +249,9 @@ def test_a_linked_recording_says_what_the_program_does(
     over does so outside of operators and does something afterwards, for the wait is seen in
     the times alone.
     """
-    monkeypatch.setattr("nadi.link.synchronisation.QUEUE_LENGTH", case.machine.queue_length)
+    monkeypatch.setattr(
+        "nadi.link.dependencies.synchronisation.QUEUE_LENGTH", case.machine.queue_length
+    )
 
     @settings(max_examples=case.max_examples, suppress_health_check=[HealthCheck.too_slow])
     @given(case.descriptions, st.randoms(use_true_random=False))

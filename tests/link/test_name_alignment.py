@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import example, given, settings, strategies as st
 
-from nadi.link.name_alignment_kernels import align
+from nadi.link.matching.name_alignment_kernels import align
 from tests.reference.alignment import common_length
 
 sequences = st.lists(st.integers(0, 3), max_size=14)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from nadi.link.nesting import Nesting, nest
-from nadi.link.nesting_kernels import walk_threads
+from nadi.link.dependencies.operator_nesting import Nesting, nest
+from nadi.link.dependencies.operator_nesting_kernels import walk_threads
 from nadi.model.provenance import Provenance
 from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.model.trace import Trace

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.link.synchronisation import QUEUE_LENGTH
+from nadi.link.dependencies.synchronisation import QUEUE_LENGTH
 from tests.conftest import PairWriter
 
 OTHER_THREAD = 2
@@ -193,7 +193,9 @@ def test_a_staged_copy_holds_its_call_up_from_its_start(device: DeviceWriter) ->
     name = "Memcpy HtoD (Pageable -> Device)"
     device.work(name, (10, 340), (302, 400), 7, "gpu_memcpy", "cudaMemcpyAsync", bytes=2**20)
     graph = nadi.build_graph(nadi.link.link_job([device.read()]))
-    changed = nadi.whatif.apply_change(graph, nadi.whatif.parse_change("scale ^before$ 0")).replay()
+    changed = nadi.graph.replay_graph(
+        nadi.whatif.apply_change(graph, nadi.whatif.parse_change("scale ^before$ 0"))
+    )
     (call,) = graph.op_names.eq("cudaMemcpyAsync").arg_true()
     assert graph.time[2 * call + 1] - changed.time[2 * call + 1] > 200_000
 

@@ -24,8 +24,8 @@ from nadi.kernels.tensor_accesses import (
     Uses,
     find_own_accesses,
 )
-from nadi.link.operator_effects import Effects, effects_by_name, effects_of_schema
-from nadi.link.tensor_dependencies import run_edges
+from nadi.link.dependencies.operator_effects import Effects, effects_by_name, effects_of_schema
+from nadi.link.dependencies.tensor_dependencies import run_edges
 from nadi.model.schema import TENSOR_DEPS
 from tests.reference import tensors as oracle
 from tests.reference.tensors import Access, Edge, Operation

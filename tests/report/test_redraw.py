@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 import nadi
 from nadi.cli import main
 from nadi.formats.timeline.tracks import find_lanes
-from nadi.graph.event_graph import Replay
+from nadi.graph.replay import Replay
 from tests.conftest import PairWriter
 from tests.graph.test_graph_laws import EVERY_KIND, QUEUED, Description, jobs, load as load_job
 from tests.reference.perfetto_import import load as load_perfetto
@@ -169,7 +169,7 @@ def check_part(drawing: Drawing, replay: Replay, path: nadi.graph.CriticalPath, 
 def check_drawing(drawing: Drawing, answer: nadi.whatif.WhatIf) -> None:
     ranks = answer.graph.job.ranks
     assert drawing.processes == [f"rank {r} {t}" for r in ranks for t in ("before", "after")]
-    measured = answer.graph.replay()
+    measured = nadi.graph.replay_graph(answer.graph)
     path = nadi.critical_path(measured, answer.window)
     assert measured.time.tolist() == answer.graph.time.tolist()
     check_part(drawing, measured, path, "before")
@@ -350,7 +350,7 @@ def test_an_edit_that_lets_work_end_before_it_begins_is_counted(
     edited: nx.DiGraph = nadi.to_networkx(graph)
     gemm = graph.op_names.to_list().index("gemm")
     edited.remove_edge(2 * gemm, 2 * gemm + 1)
-    replay = nadi.from_networkx(edited).replay()
+    replay = nadi.graph.replay_graph(nadi.from_networkx(edited))
     assert replay.time[2 * gemm + 1] < replay.time[2 * gemm]
     window = nadi.graph.choose_window(graph, [])
     issues = nadi.report.write_timeline(

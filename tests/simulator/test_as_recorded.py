@@ -13,7 +13,7 @@ import nadi
 from nadi.errors import PairError, UsageError
 from nadi.simulator.engine.codes import Slot
 from nadi.simulator.machine.system import Dimension, Network, RemoteMemory
-from nadi.simulator.results.meetings import meetings_of, messages_of_nodes
+from nadi.simulator.results.matched_communication import meetings_of, messages_of_nodes
 from tests.simulator.cases import collective, compute, jobs, system_of, systems, trace_of
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -38,7 +38,7 @@ def test_replay_gives_back_every_simulated_time_and_nothing_is_unexplained(
 ) -> None:
     done = simulated(data, compat)
     graph = nadi.simulator.simulated_graph(done)
-    replay = graph.replay()
+    replay = nadi.graph.replay_graph(graph)
     assert (replay.time == graph.time).all()
     assert not graph.delay.any()
     times = replay.schedule().table.select("rank", "node", "start", "end")
@@ -49,7 +49,7 @@ def test_replay_gives_back_every_simulated_time_and_nothing_is_unexplained(
 @SETTINGS
 @given(st.data())
 def test_every_moment_is_the_latest_of_what_it_waits_for(data: st.DataObject) -> None:
-    replay = nadi.simulator.simulated_graph(simulated(data)).replay()
+    replay = nadi.graph.replay_graph(nadi.simulator.simulated_graph(simulated(data)))
     graph = replay.graph
     for vertex in range(graph.num_vertices):
         edges = range(graph.in_ptr[vertex], graph.in_ptr[vertex + 1])
@@ -64,7 +64,7 @@ def test_what_takes_less_time_makes_nothing_later(data: st.DataObject, seed: int
     graph = nadi.simulator.simulated_graph(simulated(data))
     share = np.random.default_rng(seed).random(graph.num_edges)
     less = graph.with_weights((graph.weight * share).astype(np.int64))
-    assert (less.replay().time <= graph.time).all()
+    assert (nadi.graph.replay_graph(less).time <= graph.time).all()
 
 
 def walk_back(done: nadi.simulator.Simulation) -> list[tuple[int, int, int]]:
@@ -119,7 +119,7 @@ def test_after_changes_everything_still_waits_for_what_it_waited_for(
     longer = np.random.default_rng(seed).integers(0, 5_000_000, graph.num_edges)
     own_time = (graph.in_src % 2 == 0) & (graph.in_src < 2 * graph.num_ops) & (graph.weight > 0)
     weight = np.where(own_time, graph.weight + longer, graph.weight)
-    time = graph.with_weights(weight).replay().time
+    time = nadi.graph.replay_graph(graph.with_weights(weight)).time
     program = done.program
     op = program.first[program.rank] + program.row
     start, end = time[2 * op], time[2 * op + 1]
@@ -166,7 +166,7 @@ def test_ranks_that_differ_in_other_dimensions_do_not_wait_for_each_other() -> N
     met = graph.job.matches.group_by("collective", maintain_order=True).agg("rank")
     assert met["rank"].to_list() == [[0, 1], [2, 3]]
     slower = graph.weight + np.where(graph.edge_op == 4, 1_000_000, 0)  # compute of rank 2
-    moved = graph.with_weights(slower).replay().time - graph.time
+    moved = nadi.graph.replay_graph(graph.with_weights(slower)).time - graph.time
     ends = moved[1 : 2 * graph.num_ops : 2].reshape(4, 2)
     assert ends[:, 1].tolist() == [0, 0, 900_000, 900_000]
 
@@ -192,7 +192,7 @@ def test_an_access_to_remote_memory_waits_for_those_that_its_server_took_before(
     assert not graph.delay.any()
     first = graph.edge_op == 0
     assert first.sum() == 1
-    twice = graph.with_weights(np.where(first, 2, 1) * graph.weight).replay()
+    twice = nadi.graph.replay_graph(graph.with_weights(np.where(first, 2, 1) * graph.weight))
     assert twice.time[ends].tolist() == [220, 430, 740]
 
 

@@ -16,9 +16,9 @@ import nadi
 from nadi.errors import PairError, UsageError
 from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator import Simulation, System
-from nadi.simulator.collectives.least_time import least_time
+from nadi.simulator.collectives.bandwidth_bounds import least_time
+from nadi.simulator.collectives.collective_algorithms import recipe_of
 from nadi.simulator.collectives.phases import Recipe
-from nadi.simulator.collectives.recipes import recipe_of
 from nadi.simulator.machine.system import Collectives, Dimension, Network
 from nadi.simulator.results.collective_accounts import sum_by_group, sum_by_type
 from tests.simulator.cases import Node, collective, compute, jobs, system_of, systems, trace_of

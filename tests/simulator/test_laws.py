@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import nadi
 from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator import System
+from nadi.simulator.collectives.collective_algorithms import recipe_of
 from nadi.simulator.collectives.phase_messages import messages_of
 from nadi.simulator.collectives.phases import Recipe
-from nadi.simulator.collectives.recipes import recipe_of
 from nadi.simulator.engine.machine_state import LINK
 from nadi.simulator.engine_driver import run_tables, simulation_of
 from nadi.simulator.lowering.task_tables import tables_of

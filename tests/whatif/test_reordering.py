@@ -174,7 +174,7 @@ def recorded(*ranks: Sequence[Step], runtime: str = "cuda") -> Recorded:
             file.write_text(re.sub('"cuda(?=[A-Z])', f'"{runtime}', text))
         graph = nadi.build_graph(nadi.load_job(folder, tensors=True))
     window = nadi.graph.choose_window(graph, [])
-    assert window.length(graph.replay().time) == length_of(program)
+    assert window.length(nadi.graph.replay_graph(graph).time) == length_of(program)
     return Recorded(tuple(map(tuple, ranks)), graph, window, length_of(program))
 
 
@@ -350,7 +350,9 @@ def test_renamed_memory_would_let_more_move() -> None:
     found = recorded(steps, steps)
     assert not [one for one in found.find().candidates if one.gain_ns > 0]
     units = nadi.whatif.reordering.movable_units.find_units(
-        nadi.whatif.reordering.operation_layout.Layout.of(found.graph), found.graph.replay().time, 0
+        nadi.whatif.reordering.operation_layout.Layout.of(found.graph),
+        nadi.graph.replay_graph(found.graph).time,
+        0,
     )
     (unit,) = np.flatnonzero(units.is_communication & (found.graph.op_trace[units.op] == 0))
     assert units.legal[unit] - units.legal_renamed[unit] > 100_000
@@ -458,7 +460,7 @@ def around(graph: EventGraph, op: int, outer: int) -> bool:
 
 def check_data(found: Recorded, changed: EventGraph) -> None:
     """Check that everything finds its data, by the bytes that it touches."""
-    time = changed.replay().time
+    time = nadi.graph.replay_graph(changed).time
     for rank, steps in enumerate(found.steps):
         operations = [
             oracle.Operation(
@@ -507,7 +509,7 @@ def test_moves_keep_the_data_and_gain_what_the_program_gains(
 def test_edges_of_data_change_no_time(ranks: tuple[tuple[Step, ...], ...]) -> None:
     graph = recorded(*ranks).graph
     kept = with_tensor_edges(graph)
-    assert (kept.replay().time == graph.time).all()
+    assert (nadi.graph.replay_graph(kept).time == graph.time).all()
     assert (kept.delay >= 0).all()
     assert with_tensor_edges(kept) is kept
 

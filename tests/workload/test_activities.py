@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import nadi
 from nadi.graph.event_graph import EventGraph
-from nadi.link.nesting import nest
+from nadi.link.dependencies.operator_nesting import nest
 from nadi.model.issues import IssueLog
 from nadi.workload.activities import Activities, find_activities, in_microseconds, in_turns
-from nadi.workload.played_communication import communication_ops
+from nadi.workload.simulator_communication import communication_ops
 from tests.reference.machine import Machine, play
 from tests.reference.programs import Description, descriptions, of_all_ranks, program_of
 from tests.reference.recorder import record

@@ -10,7 +10,7 @@ import pytest
 import nadi
 from nadi.workload.activities import Activities
 from nadi.workload.communication_order import Order, find_order
-from nadi.workload.played_communication import Transfer
+from nadi.workload.simulator_communication import Transfer
 from tests.reference.feeder import COLL, FeederError, FeederNode, replay
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 from nadi.analyze.hta.hta_path import HtaCriticalPath, hta_critical_path
 from nadi.errors import Parameter, UsageError
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
-from nadi.graph.event_graph import Replay
+from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
 from nadi.model.trace import Job, Trace
 

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.replay import replay_graph
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import DEVICE_WORK
 
@@ -89,7 +90,7 @@ def explain_time(graph: EventGraph, since: int = 0) -> Explained:
     """
     is_work = _starts_of_device_work(graph)
     taken = (graph.delay > 0) & ~_roots(graph, is_work) & (graph.time >= since)
-    replayed = replace(graph, delay=np.where(taken, 0, graph.delay)).replay().time
+    replayed = replay_graph(replace(graph, delay=np.where(taken, 0, graph.delay))).time
     ends = [
         (trace.rank, *(_span(time, graph.op_trace == t, since) for time in (graph.time, replayed)))
         for t, trace in enumerate(graph.job.traces)

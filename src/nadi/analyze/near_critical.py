@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 
 from nadi.graph.critical_paths import CriticalPath, describe_path, walk_critical_path
-from nadi.graph.event_graph import EventGraph, Replay
+from nadi.graph.event_graph import EventGraph
+from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
 from nadi.kernels.paths import trace_back
 from nadi.model.arrays import Ints

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 
 from nadi.graph.critical_paths import PATH_KINDS, kind_of_edges
-from nadi.graph.event_graph import EdgeKind, Replay
+from nadi.graph.event_graph import EdgeKind
+from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
 from nadi.kernels.paths import trace_back
 from nadi.model.arrays import Ints

@@ -186,7 +186,7 @@ def _described(system: str, comm_group: Path | None, stated: _AstraSim) -> Calla
 def _of_astra_sim(comm_group: Path | None, stated: _AstraSim) -> Callable[[int], System]:
     """Return the system of ASTRA-sim's files, which also set the number of ranks."""
     from nadi.load.astra_sim_system import load_astra_sim_system
-    from nadi.simulator.machine.astra_config import AstraSimOptions
+    from nadi.simulator.machine.astra_sim_config import AstraSimOptions
 
     if not (stated.network and stated.system_config):
         raise UsageError(

@@ -25,7 +25,7 @@ from isal import igzip, isal_zlib
 from nadi import progress
 from nadi.errors import FormatError, InputError
 from nadi.forks import refuse_in_fork
-from nadi.formats.location import is_local
+from nadi.formats.addresses import is_local
 from nadi.model.arrays import Bytes
 from nadi.model.provenance import Source
 

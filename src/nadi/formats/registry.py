@@ -92,8 +92,8 @@ def _function(place: str) -> Callable[..., Any]:
 
 
 FORMATS = (
-    Format("nadi", "Nadi's own file", (".nadi",), "native.read", "native.encode",
-           looks_like="native.looks_like"),
+    Format("nadi", "Nadi's own file", (".nadi",), "nadi_file.read", "nadi_file.encode",
+           looks_like="nadi_file.looks_like"),
     Format("chakra", "Chakra execution trace", (".et",), "chakra.et_decode.decode",
            "chakra.et_encode.encode", looks_like="chakra.et_decode.looks_like"),
     Format("chakra-json", "Chakra trace as JSON", (".json",), "chakra.chakra_json.decode",
@@ -105,8 +105,8 @@ FORMATS = (
            keys=(frozenset(("schemaVersion",)), frozenset(("traceEvents",)))),
     Format("pytorch", "PyTorch execution trace", (".json",), "pytorch.execution_trace.decode",
            keys=(frozenset(("schema", "nodes")),)),
-    Format("astra-text", "ASTRA-sim text workload", (".txt",), "astra_text.decode",
-           looks_like="astra_text.looks_like"),
+    Format("astra-text", "ASTRA-sim text workload", (".txt",), "astra_sim_text.decode",
+           looks_like="astra_sim_text.looks_like"),
     Format("perfetto", "Perfetto trace", (".pftrace", ".perfetto-trace"), "",
            "timeline.trace_timeline.encode"),
     Format("graphml", "GraphML", (".graphml",), "", "drawing.graphml.encode"),

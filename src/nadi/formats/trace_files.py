@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nadi.errors import FormatError, InputError, Parameter, UsageError
 from nadi.formats import files as container
-from nadi.formats.location import locate
+from nadi.formats.addresses import locate
 from nadi.formats.registry import FORMATS, Format, format_for_writing, format_named
 from nadi.model.issues import IssueLog
 
@@ -101,7 +101,7 @@ def read(path: Path | str) -> Trace:
     path = locate(path)
     found = sniff(path)
     if found is None:
-        from nadi.formats import native
+        from nadi.formats import nadi_file as native
 
         if native.holds_simulation(container.read_head(path)):
             raise FormatError(

@@ -7,8 +7,8 @@ from .event_graph import (
     EdgeKind as EdgeKind,
     Edges as Edges,
     EventGraph as EventGraph,
-    Replay as Replay,
 )
 from .networkx_graphs import from_networkx as from_networkx, to_networkx as to_networkx
 from .overheads import Overheads as Overheads, estimate_overheads as estimate_overheads
+from .replay import Replay as Replay, replay_graph as replay_graph
 from .windows import Window as Window, choose_window as choose_window, find_steps as find_steps

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import polars as pl
 
 from nadi.forks import refuse_in_fork
-from nadi.graph.event_graph import EdgeKind, EventGraph, Replay
+from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
 from nadi.kernels.paths import stretches_of_path, trace_back
 from nadi.model.arrays import Bytes, Ints, Ints32

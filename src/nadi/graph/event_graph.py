@@ -21,17 +21,15 @@ import polars as pl
 
 from nadi.errors import NadiError
 from nadi.graph.incoming_edge_kernels import count_incoming, place_incoming
-from nadi.kernels.paths import latest_times, replay_times, topological_order, unexplained_times
+from nadi.kernels.paths import topological_order, unexplained_times
 from nadi.model.ancestors import nearest
 from nadi.model.arrays import Bools, Bytes, Ints
-from nadi.model.schedule import Schedule
-from nadi.model.schema import SCHEDULE
 from nadi.model.trace import Job, Trace
 
 if TYPE_CHECKING:
     pass
 
-__all__ = ["CycleError", "EdgeKind", "Edges", "EventGraph", "Replay", "make_edges"]
+__all__ = ["CycleError", "EdgeKind", "Edges", "EventGraph", "make_edges"]
 
 _Positions = npt.NDArray[np.integer]
 _Operations = tuple[Job, Ints, Ints]
@@ -361,16 +359,6 @@ class EventGraph:
             job, op_trace, op_row, op_parent, stream, time=time, delay=delay, **found._asdict()
         )
 
-    def replay(self) -> Replay:
-        """Compute when every vertex happens, from weights and delays. O(vertices + edges).
-
-        An unmodified graph gives back the measured times exactly.
-        """
-        time = np.empty(self.num_vertices, dtype=np.int64)
-        bound_by = np.empty(self.num_vertices, dtype=np.int64)
-        replay_times(self.order, self.in_ptr, self.in_src, self.weight, self.delay, time, bound_by)
-        return Replay(self, time, bound_by)
-
 
 def _gather(job: Job, op_trace: Ints, op_row: Ints, column: str) -> pl.Series:
     """Give a column of the nodes of operations that are in order of trace."""
@@ -449,95 +437,3 @@ def _cycle(in_ptr: Ints, in_src: Ints, vertex: int) -> list[int]:
                 came_from[u] = v
                 ahead.append(u)
     raise AssertionError(f"vertex {vertex} lies on no cycle")
-
-
-@dataclass(frozen=True, eq=False)
-class Replay:
-    """Times of a replayed graph.
-
-    Attributes
-    ----------
-    graph
-        The graph that was replayed.
-    time
-        int64 ns, shape (vertices,), since the origin of the job.
-    bound_by
-        int64, shape (vertices,): the edge that set the time of each vertex (of several
-        equal ones the first), or -1 where none enters.
-    """
-
-    graph: EventGraph
-    time: Ints
-    bound_by: Ints
-
-    def __repr__(self) -> str:
-        return f"<Replay of {self.graph!r}>"
-
-    def slack(self, last: Ints, end: int) -> tuple[Ints, Ints]:
-        """Compute how much later each vertex could come with all of ``last`` by ``end``.
-
-        Parameters
-        ----------
-        last
-            int64: vertices.
-        end
-            ns since the origin of the job, no sooner than these vertices.
-
-        Returns
-        -------
-        slack
-            int64 ns, shape (vertices,), 0 on critical paths; of what leads to none of ``last``
-            the largest int64.
-        next_edge
-            int64, shape (vertices,): the edge that leaves a vertex least room, or -1.
-            O(vertices + edges).
-        """
-        graph, far = self.graph, np.int64(2**62)
-        latest = np.full(graph.num_vertices, far)
-        latest[last] = end
-        next_edge = np.empty(graph.num_vertices, dtype=np.int64)
-        latest_times(
-            graph.order, graph.in_ptr, graph.in_src, graph.weight, graph.delay, latest, next_edge
-        )
-        # what leads nowhere may come at any time, and what leads only there as well
-        unbound = latest > far // 2
-        slack = np.where(unbound, np.iinfo(np.int64).max, latest - self.time)
-        return slack, next_edge
-
-    def schedule(self) -> Schedule:
-        """Give start, end and binding dependency of every operation."""
-        graph = self.graph
-        starts = 2 * np.arange(graph.num_ops)
-        bound = self.bound_by[starts]
-        source = np.where(bound >= 0, graph.in_src[bound], -1)
-        source_op = np.where((source >= 0) & (source < 2 * graph.num_ops), source // 2, -1)
-        kinds = np.array([kind.name.lower() for kind in EdgeKind] + [""], dtype=object)
-        ranks = np.array([trace.rank for trace in graph.job.traces])
-        is_host = graph.gather("is_cpu").to_numpy()
-        resource = (
-            pl.DataFrame({
-                "is_host": is_host,
-                "thread": graph.gather("thread"),
-                "device": graph.gather("device"),
-                "stream": graph.op_stream,
-            })
-            .select(
-                pl.when("is_host")
-                .then(pl.format("thread {}", "thread"))
-                .otherwise(pl.format("device {} stream {}", "device", "stream"))
-            )
-            .to_series()
-        )  # fmt: skip
-        columns = {
-            "rank": ranks[graph.op_trace],
-            "node": graph.op_row,
-            "start": self.time[starts],
-            "end": self.time[starts + 1],
-            "resource": resource,
-            "bound_by": kinds[
-                np.where(bound >= 0, graph.edge_kind[bound], np.uint8(len(EdgeKind)))
-            ].tolist(),
-            "bound_rank": np.where(source_op >= 0, ranks[graph.op_trace[source_op]], -1),
-            "bound_node": np.where(source_op >= 0, graph.op_row[source_op], -1),
-        }
-        return Schedule(SCHEDULE.build(graph.num_ops, columns))

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.link.dependencies import find_deps
-from nadi.link.issue_order import group_order
-from nadi.link.launches import launcher_rows
-from nadi.link.nesting import nest
-from nadi.link.operation_matching import Match, match_operations, report_match
-from nadi.link.rank_communication import communication
-from nadi.link.tensor_dependencies import find_tensor_deps
+from nadi.link.communication.issue_order import group_order
+from nadi.link.communication.rank_communication import communication
+from nadi.link.dependencies.all_dependencies import find_deps
+from nadi.link.dependencies.launch_correlation import launcher_rows
+from nadi.link.dependencies.operator_nesting import nest
+from nadi.link.dependencies.tensor_dependencies import find_tensor_deps
+from nadi.link.matching.operation_matching import Match, match_operations, report_match
 from nadi.model.ancestors import nearest
 from nadi.model.arrays import Ints
 from nadi.model.attributes import JoinedAttributes, Part
@@ -57,7 +57,7 @@ def link_pair(
     Raises
     ------
     PairError
-        As :func:`nadi.link.operation_matching.match_operations` has it, unless forced.
+        As :func:`nadi.link.matching.operation_matching.match_operations` has it, unless forced.
     """
     match = match_operations(host, device, force=force)
     log = IssueLog()

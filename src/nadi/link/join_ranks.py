@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import PairError
-from nadi.link.all_ranks import Across, communications_of
-from nadi.link.clock_skew import align_clocks
-from nadi.link.collective_matching import match_collectives
-from nadi.link.collective_mismatches import report_collectives, report_pairs
-from nadi.link.issue_order import group_order
-from nadi.link.point_to_point import match_pairs
+from nadi.link.communication.issue_order import group_order
+from nadi.link.ranks.all_ranks import Across, communications_of
+from nadi.link.ranks.clock_skew import align_clocks
+from nadi.link.ranks.collective_matching import match_collectives
+from nadi.link.ranks.collective_mismatches import report_collectives, report_pairs
+from nadi.link.ranks.point_to_point import match_pairs
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schema import CLOCKS, MATCHES

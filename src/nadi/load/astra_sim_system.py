@@ -10,7 +10,7 @@ import msgspec
 
 from nadi.errors import FormatError, InputError
 from nadi.formats.files import read_settings
-from nadi.simulator.machine.astra_config import AstraSimOptions, astra_sim_system
+from nadi.simulator.machine.astra_sim_config import AstraSimOptions, astra_sim_system
 from nadi.simulator.machine.system import System
 from nadi.units import lowered
 

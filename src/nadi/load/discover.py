@@ -11,8 +11,8 @@ from pathlib import Path
 import polars as pl
 
 from nadi.errors import InputError, PairError
+from nadi.formats.addresses import locate
 from nadi.formats.files import read_head
-from nadi.formats.location import locate
 from nadi.formats.registry import READABLE_SUFFIXES
 from nadi.formats.trace_files import read, sniff
 from nadi.model.issues import IssueLog

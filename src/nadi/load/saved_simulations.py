@@ -17,9 +17,9 @@ import msgspec
 import polars as pl
 
 from nadi.errors import FormatError
+from nadi.formats.addresses import locate
 from nadi.formats.files import read_head, write_pieces
-from nadi.formats.location import locate
-from nadi.formats.native import (
+from nadi.formats.nadi_file import (
     DAMAGED,
     SIMULATION,
     add_member,

@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 
 from nadi.errors import InputError
+from nadi.formats.addresses import check_target, locate
 from nadi.formats.csv_tables import file_of_table
-from nadi.formats.location import check_target, locate
 from nadi.formats.registry import READABLE_SUFFIXES, Format, format_for_writing, format_named
 from nadi.formats.trace_files import read, write
 from nadi.load.discover import list_files

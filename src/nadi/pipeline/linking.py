@@ -21,8 +21,8 @@ from pathlib import Path
 import polars as pl
 
 from nadi.errors import InputError, UsageError
+from nadi.formats.addresses import check_target, locate
 from nadi.formats.csv_tables import file_of_table
-from nadi.formats.location import check_target, locate
 from nadi.formats.registry import format_for_writing
 from nadi.formats.trace_files import read, write
 from nadi.link.join_host_device import link_device, link_pair

@@ -12,16 +12,17 @@ from nadi.errors import InputError, Parameter, UsageError
 from nadi.graph.build.job_graph import build_graph
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.event_graph import EventGraph
+from nadi.graph.replay import replay_graph
 from nadi.graph.windows import Window, choose_window, find_steps
 from nadi.load.recordings import load_job
 from nadi.load.system_library import read_system_file
 from nadi.pipeline.result import Answers, Prediction, Run
 from nadi.pipeline.system_fit import on_system
 from nadi.simulator.machine.system_file import SystemFile
-from nadi.whatif.answers import ideal_limits, sweep, what_if as change_and_replay
 from nadi.whatif.change_syntax import as_list, parse_change, parse_values
 from nadi.whatif.reordering.applied_moves import Reordering, reorder
 from nadi.whatif.system_change import prices_on
+from nadi.whatif.what_if_results import ideal_limits, sweep, what_if as change_and_replay
 
 __all__ = ["ask", "reorder_job", "run"]
 
@@ -67,7 +68,7 @@ def run(
     steps = find_steps(graph)
     window = choose_window(graph, steps, str(step))
     progress("finding the critical path")
-    measured = graph.replay()
+    measured = replay_graph(graph)
     path = walk_critical_path(measured, window)
     prediction = None
     if described is not None:

@@ -8,11 +8,12 @@ from nadi.analyze.explained_time import Explained
 from nadi.analyze.exposed_communication import RankCommunication
 from nadi.analyze.stragglers import Stragglers
 from nadi.graph.critical_paths import CriticalPath
-from nadi.graph.event_graph import EventGraph, Replay
+from nadi.graph.event_graph import EventGraph
+from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
 from nadi.model.trace import Job
-from nadi.whatif.answers import Limit, WhatIf, what_if
 from nadi.whatif.system_change import OnSystem, Prices
+from nadi.whatif.what_if_results import Limit, WhatIf, what_if
 
 __all__ = ["Answers", "Prediction", "Run"]
 

@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import Parameter, UsageError
+from nadi.formats.addresses import check_target, is_local, locate
 from nadi.formats.files import check_writable
-from nadi.formats.location import check_target, is_local, locate
 from nadi.formats.timeline.timeline_values import (
     CRITICAL,
     PATH_CATEGORY,
@@ -21,12 +21,12 @@ from nadi.formats.timeline.timeline_values import (
 )
 from nadi.formats.timeline.tracks import find_lanes, lane_suffix
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
-from nadi.graph.event_graph import Replay
+from nadi.graph.replay import Replay, replay_graph
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schedule import Schedule
 from nadi.model.trace import Job
-from nadi.whatif.answers import WhatIf
+from nadi.whatif.what_if_results import WhatIf
 
 __all__ = [
     "TimelinePart",
@@ -129,7 +129,7 @@ def redraw(answer: WhatIf, path: Path | str) -> pl.DataFrame:
     after = TimelinePart.of_replay(answer.replay, answer.path, _AFTER if answer.changes else "")
     if not answer.changes:
         return write_timelines(path, [after], answer.window.name)
-    replay = answer.graph.replay()
+    replay = replay_graph(answer.graph)
     before = TimelinePart.of_replay(replay, walk_critical_path(replay, answer.window), _BEFORE)
     changes = "; ".join(map(str, answer.changes))
     return write_timelines(path, [before, after], f"{answer.window.name}: {changes}")

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.errors import UsageError
+from nadi.formats.addresses import check_target, is_local, locate
 from nadi.formats.files import check_writable, write_pieces
-from nadi.formats.location import check_target, is_local, locate
 from nadi.load.saved_simulations import write_tables
 from nadi.model.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES, Table as Declared
 from nadi.report.text_layout import make_table, name_cell, print_issues, print_table

@@ -8,15 +8,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from nadi.formats.addresses import locate
 from nadi.formats.files import write_pieces
-from nadi.formats.location import locate
 from nadi.graph.critical_paths import walk_critical_path
+from nadi.graph.replay import replay_graph
 from nadi.graph.windows import choose_window
 from nadi.model.issues import IssueLog
 from nadi.model.schedule import Schedule
 from nadi.model.schema import NODE_KINDS
 from nadi.report.schedule_timeline import TimelinePart, write_timelines
-from nadi.simulator.results.as_recorded import simulated_graph, track_names
+from nadi.simulator.results.simulation_as_recording import simulated_graph, track_names
 from nadi.simulator.simulation import Simulation
 
 __all__ = [
@@ -45,7 +46,7 @@ def simulated_part(simulation: Simulation) -> TimelinePart:
     title says how many there are.
     """
     graph = simulated_graph(simulation)
-    replay = graph.replay()
+    replay = replay_graph(graph)
     path = walk_critical_path(replay, choose_window(graph, []))
     table = replay.schedule().table.with_columns(
         pl.col("resource").cast(pl.String).replace(track_names(simulation)).cast(pl.Categorical())

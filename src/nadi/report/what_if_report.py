@@ -10,7 +10,7 @@ from rich.text import Text
 from nadi.pipeline.result import Answers
 from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.units import format_ns, format_percent, printable
-from nadi.whatif.answers import WhatIf
+from nadi.whatif.what_if_results import WhatIf
 
 __all__ = ["describe_answers", "print_answers"]
 

@@ -1,7 +1,8 @@
 """What ``nadi.simulator`` gives; each name is loaded when it is first used."""
 
+from .communication_times import collective_time as collective_time, message_time as message_time
 from .engine_driver import simulate_job as simulate_job
-from .machine.astra_config import (
+from .machine.astra_sim_config import (
     AstraSimOptions as AstraSimOptions,
     astra_sim_system as astra_sim_system,
 )
@@ -15,12 +16,6 @@ from .machine.system import (
     System as System,
 )
 from .machine.system_file import SystemFile as SystemFile
-from .prices import collective_time as collective_time, message_time as message_time
-from .results.as_recorded import (
-    simulated_graph as simulated_graph,
-    simulated_job as simulated_job,
-    simulated_path as simulated_path,
-)
 from .results.collective_accounts import (
     collective_times as collective_times,
     sum_by_group as sum_by_group,
@@ -32,6 +27,11 @@ from .results.rank_accounts import (
     compute_times as compute_times,
     exposed_times as exposed_times,
     rank_times as rank_times,
+)
+from .results.simulation_as_recording import (
+    simulated_graph as simulated_graph,
+    simulated_job as simulated_job,
+    simulated_path as simulated_path,
 )
 from .results.simulation_results import (
     SimulationResults as SimulationResults,

@@ -27,7 +27,7 @@ from nadi.simulator.work.program import Program, program_of
 from nadi.simulator.work.recorded_work import nodes_of_job
 
 if TYPE_CHECKING:
-    from nadi.workload.played_nodes import PlayedRank
+    from nadi.workload.simulator_nodes import PlayedRank
 
 __all__ = ["simulate_job"]
 

@@ -19,7 +19,7 @@ from nadi.simulator.machine.system import System
 from nadi.simulator.work.program import Program
 
 if TYPE_CHECKING:
-    from nadi.workload.played_nodes import PlayedRank
+    from nadi.workload.simulator_nodes import PlayedRank
 
 __all__ = ["Simulation"]
 

@@ -1,12 +1,5 @@
 """What ``nadi.whatif`` gives; each name is loaded when it is first used."""
 
-from .answers import (
-    Limit as Limit,
-    WhatIf as WhatIf,
-    ideal_limits as ideal_limits,
-    sweep as sweep,
-    what_if as what_if,
-)
 from .change_syntax import (
     parse_change as parse_change,
     parse_selection as parse_selection,
@@ -14,12 +7,6 @@ from .change_syntax import (
 )
 from .changes import Change as Change, apply_change as apply_change
 from .dependency_changes import AddDependency as AddDependency, CutDependencies as CutDependencies
-from .duration_changes import (
-    NoGaps as NoGaps,
-    NoOverhead as NoOverhead,
-    Scale as Scale,
-    SetTime as SetTime,
-)
 from .launch_changes import Fuse as Fuse, Graphed as Graphed
 from .network_change import OnNetwork as OnNetwork
 from .removal_change import Remove as Remove
@@ -30,6 +17,19 @@ from .reordering.move_search import (
     find_reorders as find_reorders,
 )
 from .reordering.moves import Move as Move, MoveEarlier as MoveEarlier
+from .scale_and_overhead_changes import (
+    NoGaps as NoGaps,
+    NoOverhead as NoOverhead,
+    Scale as Scale,
+    SetTime as SetTime,
+)
 from .selection import Selection as Selection
 from .stream_change import MoveToStream as MoveToStream
 from .system_change import OnSystem as OnSystem, Prices as Prices, prices_on as prices_on
+from .what_if_results import (
+    Limit as Limit,
+    WhatIf as WhatIf,
+    ideal_limits as ideal_limits,
+    sweep as sweep,
+    what_if as what_if,
+)

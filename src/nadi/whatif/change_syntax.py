@@ -11,10 +11,10 @@ from nadi.errors import Parameter, UsageError
 from nadi.units import parse_ns, parse_rate
 from nadi.whatif.changes import Change
 from nadi.whatif.dependency_changes import CUTTABLE, AddDependency, CutDependencies
-from nadi.whatif.duration_changes import NoGaps, NoOverhead, Scale, SetTime
 from nadi.whatif.launch_changes import Fuse, Graphed
 from nadi.whatif.network_change import OnNetwork
 from nadi.whatif.removal_change import Remove
+from nadi.whatif.scale_and_overhead_changes import NoGaps, NoOverhead, Scale, SetTime
 from nadi.whatif.selection import CONDITIONS, KINDS, Selection, compile_expression
 from nadi.whatif.stream_change import MoveToStream
 

@@ -9,7 +9,7 @@ import numpy as np
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
 from nadi.units import format_count
-from nadi.whatif.rewiring import into_ops, join, of_ops
+from nadi.whatif.edge_edits import into_ops, join, of_ops
 from nadi.whatif.selection import Selection, select
 
 __all__ = ["CUTTABLE", "AddDependency", "CutDependencies"]

@@ -11,7 +11,7 @@ from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.model.arrays import Ints
 from nadi.units import exact_ns, exact_rate
-from nadi.whatif.duration_changes import later_edges
+from nadi.whatif.scale_and_overhead_changes import later_edges
 
 __all__ = ["OnNetwork"]
 

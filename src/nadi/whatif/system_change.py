@@ -13,10 +13,10 @@ from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.model.arrays import Ints
 from nadi.model.schema import COMM_TYPES
 from nadi.model.trace import Job
+from nadi.simulator.communication_times import collective_time, message_time, stand_in
 from nadi.simulator.distinct_rows import number_rows
 from nadi.simulator.machine.system import COLLECTIVES, System
 from nadi.simulator.machine.system_file import SystemFile
-from nadi.simulator.prices import collective_time, message_time, stand_in
 
 __all__ = ["OnSystem", "Prices", "fit_to_system", "prices_on"]
 

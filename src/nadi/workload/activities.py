@@ -17,7 +17,7 @@ from nadi.graph.event_graph import EventGraph
 from nadi.model.arrays import Bools, Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schema import DEVICE_WORK
-from nadi.workload.thread_pieces import Boundaries, Pieces, cut_threads, find_boundaries
+from nadi.workload.thread_segments import Boundaries, Pieces, cut_threads, find_boundaries
 
 __all__ = ["Activities", "find_activities", "in_microseconds", "in_turns", "with_hand_overs"]
 

@@ -16,7 +16,7 @@ import polars as pl
 
 from nadi.errors import InputError
 from nadi.formats import files as container
-from nadi.formats.location import check_target, locate
+from nadi.formats.addresses import check_target, locate
 from nadi.formats.trace_files import write
 from nadi.graph.build.job_graph import build_graph
 from nadi.model.arrays import Ints
@@ -30,8 +30,8 @@ from nadi.workload.activities import (
     with_hand_overs,
 )  # fmt: skip
 from nadi.workload.communication_order import find_order
-from nadi.workload.played_communication import communication_ops, find_communication
-from nadi.workload.played_nodes import PlayedRank, parts_of_ranks, rank_traces
+from nadi.workload.simulator_communication import communication_ops, find_communication
+from nadi.workload.simulator_nodes import PlayedRank, parts_of_ranks, rank_traces
 
 __all__ = ["COMM_GROUPS", "TRACES", "SimulatorFiles", "played_traces", "write_for_astra_sim"]
 
@@ -115,7 +115,7 @@ def played_traces(
         Whether communication of a rank may go on beside other, and durations stay in ns; else
         all ranks begin it in one order, and durations are in us, as ASTRA-sim wants it.
     played
-        As :func:`nadi.workload.played_communication.find_communication` takes it.
+        As :func:`nadi.workload.simulator_communication.find_communication` takes it.
 
     Returns
     -------

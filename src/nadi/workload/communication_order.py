@@ -14,7 +14,7 @@ from nadi.kernels.groups import group_rows
 from nadi.kernels.paths import replay_times, topological_order
 from nadi.model.arrays import Ints
 from nadi.workload.activities import Activities
-from nadi.workload.played_communication import Transfer
+from nadi.workload.simulator_communication import Transfer
 
 __all__ = ["Order", "find_order"]
 

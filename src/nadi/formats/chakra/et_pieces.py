@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from nadi.formats.addresses import locate
 from nadi.formats.chakra.et_encode import encode
 from nadi.formats.files import read_pieces
-from nadi.formats.location import locate
 from nadi.formats.trace_files import read, sniff
 from nadi.model.arrays import Bytes
 from nadi.model.issues import IssueLog

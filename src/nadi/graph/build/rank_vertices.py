@@ -12,7 +12,7 @@ from nadi.model.arrays import Ints
 from nadi.graph.event_graph import EdgeKind, Edges
 from nadi.graph.build.edge_list import Limits
 from nadi.graph.build.thread_chain_kernels import chain_threads
-from nadi.link.nesting import Nesting, nest
+from nadi.link.dependencies.operator_nesting import Nesting, nest
 from nadi.model.schema import DEVICE_WORK, LABELS
 from nadi.model.trace import Trace
 

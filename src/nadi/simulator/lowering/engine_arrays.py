@@ -8,8 +8,8 @@ import numpy as np
 
 from nadi.errors import UsageError
 from nadi.model.arrays import Floats, Ints
+from nadi.simulator.collectives.closed_form_conditions import meets, nothing_contends
 from nadi.simulator.collectives.phases import Recipe
-from nadi.simulator.collectives.shortcuts import meets, nothing_contends
 from nadi.simulator.collectives.step_tables import Steps
 from nadi.simulator.engine.codes import NodeKind, PhaseKind, QueuePolicy, Topology
 from nadi.simulator.engine.event_queue import (

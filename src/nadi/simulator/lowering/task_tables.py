@@ -11,8 +11,8 @@ import numpy as np
 from nadi.errors import InputError, Parameter, UsageError
 from nadi.model.arrays import Ints
 from nadi.model.schema import COMM_TYPES, NODE_KINDS
+from nadi.simulator.collectives.closed_form_conditions import is_whole, nothing_contends
 from nadi.simulator.collectives.phases import Recipe
-from nadi.simulator.collectives.shortcuts import is_whole, nothing_contends
 from nadi.simulator.distinct_rows import number_rows
 from nadi.simulator.engine.codes import NodeKind, QueuePolicy, Slot
 from nadi.simulator.engine.machine_state import NODE, SHAPE

@@ -10,11 +10,11 @@ import polars as pl
 
 from nadi.model.arrays import Bools, Floats, Ints
 from nadi.model.schema import COLLECTIVE_TIMES, COMM_TYPES
-from nadi.simulator.collectives.least_time import UNKNOWN, least_time
+from nadi.simulator.collectives.bandwidth_bounds import UNKNOWN, least_time
 from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.engine.codes import NodeKind, PhaseKind
 from nadi.simulator.engine.machine_state import SHAPE
-from nadi.simulator.results.meetings import meetings_of
+from nadi.simulator.results.matched_communication import meetings_of
 from nadi.simulator.simulation import Simulation
 
 __all__ = ["collective_times", "sum_by_group", "sum_by_type"]
@@ -32,7 +32,7 @@ class _Collectives(NamedTuple):
     """Arrays with a place for each collective; int64, shape (collectives,).
 
     ``example`` is the node of the member that entered last, of several of the lowest rank, and
-    ``meeting`` the number that it has in :func:`nadi.simulator.results.meetings.meetings_of`.
+    ``meeting`` the number that it has in ``meetings_of``.
     """
 
     example: Ints

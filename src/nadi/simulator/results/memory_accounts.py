@@ -15,7 +15,7 @@ from nadi.model.trace import Trace
 from nadi.simulator.simulation import Simulation
 
 if TYPE_CHECKING:
-    from nadi.workload.played_nodes import PlayedRank
+    from nadi.workload.simulator_nodes import PlayedRank
 
 __all__ = ["are_of_device", "beyond_capacity", "live_memory"]
 

@@ -10,7 +10,7 @@ import polars as pl
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import NODE_KINDS, RANK_TIMES
 from nadi.simulator.engine.codes import NodeKind
-from nadi.simulator.results.meetings import meetings_of, messages_of_nodes
+from nadi.simulator.results.matched_communication import meetings_of, messages_of_nodes
 from nadi.simulator.simulation import Simulation
 
 __all__ = ["PARTITION", "WAITING", "compute_times", "exposed_times", "rank_times"]

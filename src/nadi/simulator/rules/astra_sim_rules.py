@@ -13,14 +13,14 @@ import numpy as np
 from nadi.errors import InputError, UsageError
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import NODE_KINDS
-from nadi.simulator.collectives.grids import grid_of_all
-from nadi.simulator.collectives.phases import Phase, Recipe
-from nadi.simulator.collectives.recipes import (
+from nadi.simulator.collectives.collective_algorithms import (  # fmt: skip
     algorithms_of,
     one_line,
     phase_by_name,
     phases_by_dimension,
-)  # fmt: skip
+)
+from nadi.simulator.collectives.group_grids import grid_of_all
+from nadi.simulator.collectives.phases import Phase, Recipe
 from nadi.simulator.engine.codes import Comm
 from nadi.simulator.engine.machine_state import WORLD
 from nadi.simulator.machine.system import (

@@ -7,9 +7,9 @@ from collections.abc import Hashable
 import numpy as np
 
 from nadi.model.arrays import Bools, Ints
-from nadi.simulator.collectives.grids import in_order_of_grid, places_in
+from nadi.simulator.collectives.collective_algorithms import chunks_of, recipe_of
+from nadi.simulator.collectives.group_grids import in_order_of_grid, places_in
 from nadi.simulator.collectives.phases import Phase, Recipe
-from nadi.simulator.collectives.recipes import chunks_of, recipe_of
 from nadi.simulator.engine.codes import Comm
 from nadi.simulator.engine.machine_state import NUM_SLOTS, WORLD
 from nadi.simulator.machine.system import COLLECTIVES, Bus, Network, System
@@ -49,7 +49,7 @@ class DefaultRules:
         self, system: System, comm_type: str, members: Ints | None = None, involved: int = -1,
         root: int = 0,
     ) -> Recipe:  # fmt: skip
-        """Choose the phases of a collective (:func:`~nadi.simulator.collectives.recipes`)."""
+        """Choose the phases of a collective (``simulator/collectives/collective_algorithms.py``)."""
         return recipe_of(system, comm_type, members, involved, root)
 
     def chunks_of(

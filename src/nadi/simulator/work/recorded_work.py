@@ -12,7 +12,7 @@ from nadi.model.trace import Job, Trace
 from nadi.simulator.machine.system import System
 
 if TYPE_CHECKING:
-    from nadi.workload.played_nodes import PlayedRank
+    from nadi.workload.simulator_nodes import PlayedRank
 
 __all__ = ["nodes_of_job"]
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EventGraph
+from nadi.graph.replay import replay_graph
 from nadi.graph.windows import Window
-from nadi.whatif.answers import WhatIf, what_if
 from nadi.whatif.changes import apply_change
 from nadi.whatif.reordering.move_search import Candidate, Found, find_reorders
+from nadi.whatif.what_if_results import WhatIf, what_if
 
 __all__ = ["Reordering", "reorder"]
 
@@ -71,7 +72,7 @@ def reorder(graph: EventGraph, window: Window, most: int | None = 0) -> Reorderi
                 changed = apply_change(current, candidate.change, since)
             except UsageError:  # a former move has taken its place
                 continue
-            step = window.length(changed.replay().time)
+            step = window.length(replay_graph(changed).time)
             if step < length:
                 current = changed
                 applied.append(replace(candidate, gain_ns=length - step, step_ns=step))

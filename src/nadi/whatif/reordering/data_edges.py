@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
+from nadi.graph.replay import replay_graph
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import TENSOR_DEPS
 from nadi.whatif.reordering.operation_layout import Layout, Works, find_rows
@@ -46,7 +47,7 @@ def with_tensor_edges(graph: EventGraph) -> EventGraph:
     """
     layout = Layout.of(graph)
     src, dst = _moments(layout)
-    time = graph.replay().time
+    time = replay_graph(graph).time
     holds = time[src] <= time[dst]
     wanted = np.unique(src[holds] * graph.num_vertices + dst[holds])
     there = graph.edge_kind == EdgeKind.TENSOR

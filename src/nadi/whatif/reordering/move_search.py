@@ -8,9 +8,11 @@ import numpy as np
 
 from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.event_graph import CycleError, EventGraph
+from nadi.graph.replay import replay_graph
 from nadi.graph.windows import Window
 from nadi.whatif.reordering.data_edges import with_tensor_edges
 from nadi.whatif.reordering.gain_bounds import Promise
+from nadi.whatif.reordering.insertion_points import blocks_of, same_on_ranks
 from nadi.whatif.reordering.movable_units import BLOCKERS, Units, find_units
 from nadi.whatif.reordering.moves import (
     Block,
@@ -21,7 +23,6 @@ from nadi.whatif.reordering.moves import (
     require_tensors,
 )
 from nadi.whatif.reordering.operation_layout import Layout
-from nadi.whatif.reordering.places import blocks_of, same_on_ranks
 
 __all__ = ["Candidate", "Found", "find_reorders"]
 
@@ -124,7 +125,7 @@ def find_reorders(graph: EventGraph, window: Window) -> Found:
     """
     require_tensors(graph)
     kept = with_tensor_edges(graph)
-    replay = kept.replay()
+    replay = replay_graph(kept)
     units = find_units(Layout.of(kept), replay.time, window.start(graph.time))
     promise = Promise(units, replay, walk_critical_path(replay, window).vertices)
     step = window.length(replay.time)
@@ -184,7 +185,7 @@ def _simulated(promise: Promise, window: Window, one: _Try, step: int) -> Candid
     """Replay a move; None if something would then wait for itself."""
     units, unit = promise.units, one.unit
     try:
-        time = moved(units, one.blocks).replay().time
+        time = replay_graph(moved(units, one.blocks)).time
     except CycleError:
         return None
     change = _change(units, one.blocks)

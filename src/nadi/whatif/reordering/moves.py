@@ -10,6 +10,7 @@ import numpy as np
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import CycleError, EdgeKind, Edges, EventGraph
+from nadi.graph.replay import replay_graph
 from nadi.whatif.reordering.data_edges import tensor_pairs, with_tensor_edges
 from nadi.whatif.reordering.movable_units import BLOCKERS, Units, find_units
 from nadi.whatif.reordering.operation_layout import Layout, find_rows
@@ -64,7 +65,7 @@ class MoveEarlier:
         """
         require_tensors(graph)
         kept = with_tensor_edges(graph)
-        units = find_units(Layout.of(kept), kept.replay().time, since)
+        units = find_units(Layout.of(kept), replay_graph(kept).time, since)
         blocks = [self._located(units, move) for move in self.moves]
         for block in blocks:
             self._check(units, block)

@@ -13,13 +13,19 @@ import polars as pl
 
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
+from nadi.graph.replay import replay_graph
 from nadi.graph.windows import choose_window
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import COMM_TYPES, DEVICE_WORK, ISSUES, MATCHES, NODE_KINDS
 from nadi.model.trace import Job, Trace
 from nadi.simulator.engine.codes import NodeKind, Slot
 from nadi.simulator.engine.machine_state import NUM_SLOTS, SHAPE
-from nadi.simulator.results.meetings import Meetings, Messages, meetings_of, messages_of_nodes
+from nadi.simulator.results.matched_communication import (
+    Meetings,
+    Messages,
+    meetings_of,
+    messages_of_nodes,
+)
 from nadi.simulator.simulation import Simulation
 from nadi.simulator.work.program import Program
 
@@ -177,7 +183,7 @@ def simulated_graph(simulation: Simulation) -> EventGraph:
 def simulated_path(simulation: Simulation) -> CriticalPath:
     """Give the critical path of a simulated job, from its start to its last end."""
     graph = simulated_graph(simulation)
-    return walk_critical_path(graph.replay(), choose_window(graph, []))
+    return walk_critical_path(replay_graph(graph), choose_window(graph, []))
 
 
 def _op_of_node(simulation: Simulation) -> Ints:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.graph.event_graph import EventGraph
-from nadi.link.nesting import nest
+from nadi.link.dependencies.operator_nesting import nest
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import LABELS
 

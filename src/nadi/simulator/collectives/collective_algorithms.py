@@ -8,7 +8,7 @@ from math import prod
 
 from nadi.errors import UsageError
 from nadi.model.arrays import Ints
-from nadi.simulator.collectives.grids import grid_of, grid_of_all
+from nadi.simulator.collectives.group_grids import grid_of, grid_of_all
 from nadi.simulator.collectives.link_sharing import is_whole_dimension, shared
 from nadi.simulator.collectives.phases import Phase, Recipe
 from nadi.simulator.collectives.step_tables import ROOTED

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.kernels.intervals import expand_ranges
-from nadi.link.device_calls import DeviceCalls, unique_pairs
-from nadi.link.device_streams import stream_keys
-from nadi.link.launches import find_rows
+from nadi.link.dependencies.device_calls import DeviceCalls, unique_pairs
+from nadi.link.dependencies.device_streams import stream_keys
+from nadi.link.dependencies.launch_correlation import find_rows
 from nadi.model.arrays import Ints
 from nadi.model.trace import Trace
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from nadi.link.all_ranks import Across
-from nadi.link.issue_order import PAIRWISE
+from nadi.link.communication.issue_order import PAIRWISE
+from nadi.link.ranks.all_ranks import Across
 
 __all__ = ["match_pairs"]
 

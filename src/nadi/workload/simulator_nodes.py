@@ -24,7 +24,7 @@ from nadi.model.attributes import (
 from nadi.model.schema import COMM_TYPES, DEPS, GROUPS, ISSUES, NODE_KINDS, NODES
 from nadi.model.trace import Trace
 from nadi.workload.activities import Activities
-from nadi.workload.played_communication import Groups, Transfer
+from nadi.workload.simulator_communication import Groups, Transfer
 
 __all__ = ["Part", "PlayedRank", "parts_of_ranks", "rank_traces"]
 
@@ -132,7 +132,7 @@ def rank_traces(
     parts
         From :func:`parts_of_ranks`.
     groups
-        As :class:`nadi.workload.played_communication.Communication` has them.
+        As :class:`nadi.workload.simulator_communication.Communication` has them.
     """
     row = np.empty(activities.op.size, dtype=np.int64)
     row_of_op = np.full(graph.num_ops + 3, -1, dtype=np.int64)  # the last three are no operations

@@ -80,7 +80,7 @@ def stream_keys(device: Ints, stream: Ints) -> Ints:
 def stream_work(trace: Trace, launcher: Ints) -> StreamWork:
     """Sort the device work of a rank by stream. O(nodes + work log work).
 
-    ``launcher`` is from :func:`nadi.link.launches.launcher_rows`.
+    ``launcher`` is from :func:`nadi.link.dependencies.launch_correlation.launcher_rows`.
     """
     rows = np.flatnonzero(trace.category_mask(*DEVICE_WORK))
     key = stream_keys(trace.column("device"), trace.column("stream"))[rows]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.kernels.intervals import expand_ranges
-from nadi.link.launches import find_rows, host_work
-from nadi.link.nesting import Nesting
+from nadi.link.dependencies.launch_correlation import find_rows, host_work
+from nadi.link.dependencies.operator_nesting import Nesting
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import LABELS
 from nadi.model.trace import Trace

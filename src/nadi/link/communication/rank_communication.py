@@ -19,7 +19,7 @@ from nadi.formats.communication_names import (
 from nadi.formats.pytorch.c10d_calls import C10D_CALLS, c10d_calls
 from nadi.formats.pytorch.record_param_comms import NODE_NAME
 from nadi.formats.pytorch.recorded_inputs import recorded_bytes
-from nadi.link.process_groups import Members, group_of_each, with_default_group
+from nadi.link.communication.process_groups import Members, group_of_each, with_default_group
 from nadi.model.arrays import Bools, Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schema import COMM_TYPES, NODE_KINDS, NODES

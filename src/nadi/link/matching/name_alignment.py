@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nadi.link.name_alignment_kernels import align
+from nadi.link.matching.name_alignment_kernels import align
 from nadi.model.arrays import Ints
 from nadi.model.trace import Trace
 

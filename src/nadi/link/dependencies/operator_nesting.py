@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.kernels.groups import group_rows
-from nadi.link.nesting_kernels import turn_ties, walk_threads
+from nadi.link.dependencies.operator_nesting_kernels import turn_ties, walk_threads
 from nadi.model.arrays import Bools, Ints
 from nadi.model.runtime_calls import pattern
 from nadi.model.schema import THREAD_WORK

@@ -10,14 +10,15 @@ import numpy as np
 
 from nadi.errors import Parameter, UsageError
 from nadi.graph.critical_paths import CriticalPath, walk_critical_path
-from nadi.graph.event_graph import EdgeKind, EventGraph, Replay
+from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import Window, choose_window, find_steps
 from nadi.model.schema import DEVICE_WORK
 from nadi.whatif.change_syntax import as_list, parse_change, parse_values
 from nadi.whatif.changes import Change, apply_change
 from nadi.whatif.dependency_changes import CutDependencies
-from nadi.whatif.duration_changes import NoGaps, NoOverhead
 from nadi.whatif.removal_change import Remove
+from nadi.whatif.scale_and_overhead_changes import NoGaps, NoOverhead
 from nadi.whatif.selection import Selection
 
 __all__ = ["Limit", "WhatIf", "ideal_limits", "sweep", "what_if"]
@@ -97,7 +98,7 @@ def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = N
     changed = graph
     for change in made:
         changed = apply_change(changed, change, since)
-    replay = changed.replay()
+    replay = replay_graph(changed)
     return WhatIf(graph, made, asked, asked.length(graph.time), asked.length(replay.time), replay)
 
 
@@ -171,7 +172,7 @@ def _balanced(graph: EventGraph, window: Window) -> int:
     """Take the mean over ranks of the window's length where no rank waits for others."""
     begin = window.start(graph.time)
     alone = CutDependencies(EdgeKind.ARRIVAL, Selection(kinds=("communication",)))
-    time = apply_change(graph, alone, begin).replay().time
+    time = replay_graph(apply_change(graph, alone, begin)).time
     rank_of = graph.op_trace[np.minimum(window.last // 2, graph.num_ops - 1)]
     ends = [time[window.last[rank_of == rank]].max() for rank in np.unique(rank_of)]
     return int(np.mean(ends)) - begin

@@ -10,11 +10,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from nadi.link.device_calls import DeviceCalls, device_calls
-from nadi.link.device_streams import StreamWork, stream_keys
-from nadi.link.launches import find_rows
-from nadi.link.recorded_events import Events, find_events
-from nadi.link.stream_waits import stream_waits
+from nadi.link.dependencies.device_calls import DeviceCalls, device_calls
+from nadi.link.dependencies.device_streams import StreamWork, stream_keys
+from nadi.link.dependencies.event_records import Events, find_events
+from nadi.link.dependencies.launch_correlation import find_rows
+from nadi.link.dependencies.stream_waits import stream_waits
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.runtime_calls import COPY_FROM_PAGEABLE, COPY_ON_DEVICE, COPY_TO_PAGEABLE, pattern
@@ -43,7 +43,7 @@ def synchronisation(
     device
         The device trace behind it, whose synchronisation events tell what was waited for.
     launcher
-        int64, shape (nodes,), from :func:`nadi.link.launches.launcher_rows`.
+        int64, shape (nodes,), from :func:`nadi.link.dependencies.launch_correlation.launcher_rows`.
     work
         The streams of ``trace``.
     log

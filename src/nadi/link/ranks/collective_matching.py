@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nadi.link.all_ranks import Across
-from nadi.link.common_order_kernels import MOST_DIFFERENCES, common_subsequence
+from nadi.link.ranks.all_ranks import Across
+from nadi.link.ranks.collective_matching_kernels import MOST_DIFFERENCES, common_subsequence
 from nadi.model.arrays import Ints
 
 __all__ = ["SAME_BYTES", "collectives_of", "match_collectives"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nadi.link.device_streams import StreamWork
+from nadi.link.dependencies.device_streams import StreamWork
 from nadi.model.arrays import Bools, Ints
 from nadi.model.runtime_calls import pattern
 from nadi.model.trace import Trace
@@ -23,7 +23,7 @@ class DeviceCalls:
     trace
         The rank.
     launcher
-        int64, shape (nodes,), from :func:`nadi.link.launches.launcher_rows`.
+        int64, shape (nodes,), from :func:`nadi.link.dependencies.launch_correlation.launcher_rows`.
     work
         Its streams.
     start, end

@@ -15,7 +15,7 @@ from nadi.kernels.tensor_accesses import (
     find_own_accesses,
     settle_uses,
 )
-from nadi.link.operator_effects import (
+from nadi.link.dependencies.operator_effects import (
     KERNEL_EFFECTS,
     Effects,
     effects_by_name,

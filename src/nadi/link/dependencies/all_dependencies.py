@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nadi.link.device_streams import stream_work
-from nadi.link.nesting import Nesting
-from nadi.link.sampled_recordings import report_sampling
-from nadi.link.synchronisation import synchronisation
-from nadi.link.thread_handovers import forward_to_backward, hand_overs
+from nadi.link.dependencies.device_streams import stream_work
+from nadi.link.dependencies.operator_nesting import Nesting
+from nadi.link.dependencies.sampled_recordings import report_sampling
+from nadi.link.dependencies.synchronisation import synchronisation
+from nadi.link.dependencies.thread_handovers import forward_to_backward, hand_overs
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.schema import DEPS, DEVICE_WORK
@@ -34,7 +34,7 @@ def find_deps(
     nesting
         Of the same nodes.
     launcher
-        int64, shape (nodes,), from :func:`nadi.link.launches.launcher_rows`.
+        int64, shape (nodes,), from :func:`nadi.link.dependencies.launch_correlation.launcher_rows`.
     log
         Takes note of device work without a launch, and of waits that nothing tells.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nadi.link.device_calls import DeviceCalls, unique_pairs
-from nadi.link.recorded_events import Events
+from nadi.link.dependencies.device_calls import DeviceCalls, unique_pairs
+from nadi.link.dependencies.event_records import Events
 from nadi.model.arrays import Bools, Ints
 from nadi.model.issues import IssueLog
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from nadi.link.issue_order import communication_rows
+from nadi.link.communication.issue_order import communication_rows
 from nadi.model.trace import Trace
 
 __all__ = ["Across", "communications_of"]

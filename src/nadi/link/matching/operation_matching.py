@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import PairError, Parameter
-from nadi.link.name_alignment import align_names
+from nadi.link.matching.name_alignment import align_names
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
 from nadi.model.trace import Trace

@@ -6,9 +6,9 @@ from typing import Any
 
 import polars as pl
 
-from nadi.link.all_ranks import Across
-from nadi.link.collective_matching import SAME_BYTES, collectives_of
-from nadi.link.issue_order import PAIRWISE
+from nadi.link.communication.issue_order import PAIRWISE
+from nadi.link.ranks.all_ranks import Across
+from nadi.link.ranks.collective_matching import SAME_BYTES, collectives_of
 from nadi.model.issues import IssueLog
 from nadi.units import format_count, printable
 
@@ -25,7 +25,7 @@ def report_collectives(across: Across, matched: pl.DataFrame, log: IssueLog) -> 
     Parameters
     ----------
     matched
-        As :func:`nadi.link.collective_matching.match_collectives` gives it.
+        As :func:`nadi.link.ranks.collective_matching.match_collectives` gives it.
     """
     work = across.work.filter(pl.col("kind") == "COMM_COLL")
     groups = across.groups.with_row_index("group").with_columns(pl.col("group").cast(pl.Int64))
@@ -122,7 +122,7 @@ def report_pairs(across: Across, pairs: pl.DataFrame, log: IssueLog) -> None:
     Parameters
     ----------
     pairs
-        As :func:`nadi.link.point_to_point.match_pairs` gives it.
+        As :func:`nadi.link.ranks.point_to_point.match_pairs` gives it.
     """
     work = across.work
     matched = pl.concat([pairs["send"], pairs["receive"]])

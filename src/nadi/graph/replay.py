@@ -1,0 +1,119 @@
+"""Replay: when every vertex of an event graph happens, from its weights and delays alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.kernels.paths import latest_times, replay_times
+from nadi.model.arrays import Ints
+from nadi.model.schedule import Schedule
+from nadi.model.schema import SCHEDULE
+
+__all__ = ["Replay", "replay_graph"]
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """Times of a replayed graph.
+
+    Attributes
+    ----------
+    graph
+        The graph that was replayed.
+    time
+        int64 ns, shape (vertices,), since the origin of the job.
+    bound_by
+        int64, shape (vertices,): the edge that set the time of each vertex (of several
+        equal ones the first), or -1 where none enters.
+    """
+
+    graph: EventGraph
+    time: Ints
+    bound_by: Ints
+
+    def __repr__(self) -> str:
+        return f"<Replay of {self.graph!r}>"
+
+    def slack(self, last: Ints, end: int) -> tuple[Ints, Ints]:
+        """Compute how much later each vertex could come with all of ``last`` by ``end``.
+
+        Parameters
+        ----------
+        last
+            int64: vertices.
+        end
+            ns since the origin of the job, no sooner than these vertices.
+
+        Returns
+        -------
+        slack
+            int64 ns, shape (vertices,), 0 on critical paths; of what leads to none of ``last``
+            the largest int64.
+        next_edge
+            int64, shape (vertices,): the edge that leaves a vertex least room, or -1.
+            O(vertices + edges).
+        """
+        graph, far = self.graph, np.int64(2**62)
+        latest = np.full(graph.num_vertices, far)
+        latest[last] = end
+        next_edge = np.empty(graph.num_vertices, dtype=np.int64)
+        latest_times(
+            graph.order, graph.in_ptr, graph.in_src, graph.weight, graph.delay, latest, next_edge
+        )
+        # what leads nowhere may come at any time, and what leads only there as well
+        unbound = latest > far // 2
+        slack = np.where(unbound, np.iinfo(np.int64).max, latest - self.time)
+        return slack, next_edge
+
+    def schedule(self) -> Schedule:
+        """Give start, end and binding dependency of every operation."""
+        graph = self.graph
+        starts = 2 * np.arange(graph.num_ops)
+        bound = self.bound_by[starts]
+        source = np.where(bound >= 0, graph.in_src[bound], -1)
+        source_op = np.where((source >= 0) & (source < 2 * graph.num_ops), source // 2, -1)
+        kinds = np.array([kind.name.lower() for kind in EdgeKind] + [""], dtype=object)
+        ranks = np.array([trace.rank for trace in graph.job.traces])
+        is_host = graph.gather("is_cpu").to_numpy()
+        resource = (
+            pl.DataFrame({
+                "is_host": is_host,
+                "thread": graph.gather("thread"),
+                "device": graph.gather("device"),
+                "stream": graph.op_stream,
+            })
+            .select(
+                pl.when("is_host")
+                .then(pl.format("thread {}", "thread"))
+                .otherwise(pl.format("device {} stream {}", "device", "stream"))
+            )
+            .to_series()
+        )  # fmt: skip
+        columns = {
+            "rank": ranks[graph.op_trace],
+            "node": graph.op_row,
+            "start": self.time[starts],
+            "end": self.time[starts + 1],
+            "resource": resource,
+            "bound_by": kinds[
+                np.where(bound >= 0, graph.edge_kind[bound], np.uint8(len(EdgeKind)))
+            ].tolist(),
+            "bound_rank": np.where(source_op >= 0, ranks[graph.op_trace[source_op]], -1),
+            "bound_node": np.where(source_op >= 0, graph.op_row[source_op], -1),
+        }
+        return Schedule(SCHEDULE.build(graph.num_ops, columns))
+
+
+def replay_graph(graph: EventGraph) -> Replay:
+    """Compute when every vertex happens, from weights and delays. O(vertices + edges).
+
+    An unmodified graph gives back the measured times exactly.
+    """
+    time = np.empty(graph.num_vertices, dtype=np.int64)
+    bound_by = np.empty(graph.num_vertices, dtype=np.int64)
+    replay_times(graph.order, graph.in_ptr, graph.in_src, graph.weight, graph.delay, time, bound_by)
+    return Replay(graph, time, bound_by)

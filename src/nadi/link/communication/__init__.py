@@ -1,0 +1,1 @@
+"""Communication of one rank: its calls, their process groups, their order."""

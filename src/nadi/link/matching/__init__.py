@@ -1,0 +1,1 @@
+"""Which operations of a host and a device trace are the same."""

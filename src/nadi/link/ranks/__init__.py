@@ -1,0 +1,1 @@
+"""What ranks have in common: collectives, messages, clocks."""
