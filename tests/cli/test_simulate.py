@@ -312,7 +312,7 @@ def test_groups_may_come_with_any_system(command: Command) -> None:
     grouped_job(command)
     code, _, err = on_system(command)
     assert code == 2
-    assert "nobody says who is in group '5'; give a file that lists its members: --comm-g" in err
+    assert "nobody says who is in group '5'; list its members in --comm-group or groups" in err
     path = command.folder / "groups.json"
     path.write_text(json.dumps({"5": [0, 1], "6": [2, 3]}))
     code, out, _ = on_system(command, "--comm-group", str(path), "--json")

@@ -140,7 +140,7 @@ def test_nothing_is_replaced_unless_asked_for(pair: PairWriter) -> None:
     files, target = pair.write(), pair.folder / "out.nadi"
     nadi.link_files(*files, output=target)
     with pytest.raises(
-        nadi.errors.InputError, match="exists already; give another name, or --over"
+        nadi.errors.InputError, match="exists already; give another name, or overwrite=True"
     ):
         nadi.link_files(*files, output=target)
     nadi.link_files(*files, output=target, overwrite=True)

@@ -179,7 +179,7 @@ def test_what_is_there_is_kept(demo: Path, demo_folder: Path, tmp_path: Path) ->
     job = nadi.load_job(demo_folder)
     (tmp_path / "comm_group.json").write_text("mine")
     with pytest.raises(
-        nadi.errors.InputError, match="exists already; give another name, or --over"
+        nadi.errors.InputError, match="exists already; give another name, or overwrite=True"
     ):
         write_for_astra_sim(job, tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["comm_group.json"]
