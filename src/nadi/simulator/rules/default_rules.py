@@ -49,7 +49,7 @@ class DefaultRules:
         self, system: System, comm_type: str, members: Ints | None = None, involved: int = -1,
         root: int = 0,
     ) -> Recipe:  # fmt: skip
-        """Choose the phases of a collective (``simulator/collectives/collective_algorithms.py``)."""
+        """Choose the phases of a collective, as ``collective_algorithms`` has them."""
         return recipe_of(system, comm_type, members, involved, root)
 
     def chunks_of(
