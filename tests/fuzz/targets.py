@@ -23,6 +23,7 @@ import nadi
 from nadi.graph.event_graph import EventGraph
 from nadi.load.system_library import shipped_systems, shipped_text
 from nadi.model.trace import Trace
+from nadi.simulator.machine.astra_config import AstraSimOptions
 from nadi.simulator.machine.system import System
 from nadi.simulator.machine.system_file import parse_system_file
 from tests.conftest import PairWriter
@@ -164,12 +165,15 @@ def try_astra_sim(seed: str, folder: Path) -> bool:
         contents.append(mutated(text, b"{}", seed) if chance.random() < 0.03 else text)
     for path, content in zip(paths, contents, strict=True):
         path.write_bytes(content)
-    options = {
-        "congestion": chance.random() < 0.2, "rendezvous": chance.random() < 0.2,
-        "queues": chance.choice((1, 2)) if 4 not in which else chance.choice((0, -1, 3, 2**40)), "injection_scale": chance.choice((1, 2)) if 4 not in which else chance.choice((0, 1, 10**12, 2**60)),
-        "compat": chance.choice(("astra-sim", "")),
-    }  # fmt: skip
-    return _try_system(lambda: nadi.load.load_astra_sim_system(*paths, **options))
+    usual = 4 not in which
+    options = AstraSimOptions(
+        congestion=chance.random() < 0.2,
+        rendezvous=chance.random() < 0.2,
+        queues=chance.choice((1, 2) if usual else (0, -1, 3, 2**40)),
+        injection_scale=chance.choice((1, 2) if usual else (0, 1, 10**12, 2**60)),
+        compat=chance.choice(("astra-sim", "")),
+    )
+    return _try_system(lambda: nadi.load.load_astra_sim_system(*paths, options))
 
 
 def try_own_file(seed: str, folder: Path) -> bool:

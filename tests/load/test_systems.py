@@ -369,9 +369,9 @@ def test_a_job_is_simulated_on_a_system_of_its_size(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "not told on which machine"),
-        (("--system", "dgx-h100", "--right"), "--right: it goes with ASTRA-sim's files"),
-        (("--system", "dgx-h100", "--network", "n.yml"), "--network: it goes with"),
+        ((), "no system is given"),
+        (("--system", "dgx-h100", "--right"), "--right: is for ASTRA-sim's files"),
+        (("--system", "dgx-h100", "--network", "n.yml"), "--network: is for ASTRA-sim's files"),
     ],
 )
 def test_options_that_do_not_go_together(
