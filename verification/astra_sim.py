@@ -1,6 +1,6 @@
 """What ASTRA-sim says on stated inputs, against what Nadi says in its compatible mode.
 
-Usage: python verification/astra_sim.py [CASES.json.gz ...] [--traces DIR]
+Usage: python verification/astra_sim.py [CASES.json.gz | FOLDER ...] [--traces DIR]
 
 Each case states a network, a system, remote memory, process groups and a workload, and when
 ASTRA-sim had finished each rank. A case counts where it ended without a fault: exit code 0,
@@ -8,6 +8,10 @@ every rank finished, and no time that comes from arithmetic with infinities. The
 rank's finish has to equal Nadi's to the nanosecond. Where ASTRA-sim fails, Nadi gives an
 answer of its own or an error; these are counted by name and kind. Two cases use traces of
 ASTRA-sim's examples for their collective; they are checked if DIR holds these too.
+
+A FOLDER holds a folder for each case: the files that ASTRA-sim was started with, named from
+FOLDER, options in ``case.json``, and in ``RESULT.txt`` when each rank finished and how long it
+communicated exposed, both of which have to be equal.
 
 Traces are taken from the archives beside the cases (or unpacked in DIR); of collectives that
 have no trace there, which differ in type and size only, one is written as Chakra's JSON.
@@ -18,10 +22,12 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 import sys
 import tarfile
 import tempfile
 from collections import Counter
+from contextlib import chdir
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +37,8 @@ from _report import SHARED, Checks
 import nadi
 
 _FOLDER = SHARED / "golden" / "astra"
+_CASES = SHARED / "golden" / "astra_minimal"
+_RESULT = re.compile(r"ASTRA-sim (\[.*?\]) exposed (\[.*?\]) rc 0")
 _TYPES = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}
 _LARGEST = 2**62  # ns; what is more comes from dividing by zero
 # what the workloads of ASTRA-sim's own examples are, whose files are not at hand
@@ -57,17 +65,20 @@ def is_at_hand(case: dict[str, Any], folder: Path) -> bool:
 
 
 def system_of(case: dict[str, Any], folder: Path) -> nadi.simulator.System:
-    stated = case.get("cli") or {}
     system = case["system"] | own_traces_of(case, folder)
     return nadi.simulator.astra_sim_system(
-        case["network"], system, case.get("remote_memory"), case.get("comm_group"),
-        nadi.simulator.AstraSimOptions(
-            congestion=case["backend"] == "congestion_aware",
-            queues=int(stated.get("num-queues-per-dim", 1)),
-            rendezvous=stated.get("rendezvous-protocol") == "true",
-            injection_scale=int(stated.get("injection-scale", 1)),
-        ),
-    )  # fmt: skip
+        case["network"], system, case.get("remote_memory"), case.get("comm_group"), options_of(case)
+    )
+
+
+def options_of(case: dict[str, Any]) -> nadi.simulator.AstraSimOptions:
+    stated = case.get("cli") or {}
+    return nadi.simulator.AstraSimOptions(
+        congestion=case.get("backend") == "congestion_aware",
+        queues=int(stated.get("num-queues-per-dim", 1)),
+        rendezvous=stated.get("rendezvous-protocol") == "true",
+        injection_scale=float(stated.get("injection-scale", 1)),
+    )
 
 
 def collective_of(case: dict[str, Any]) -> tuple[str, int]:
@@ -203,6 +214,27 @@ def check_file(path: Path, folder: Path, checks: Checks, faults: Faults) -> None
     print("\n".join(wrong[:20]) + ("\n" if wrong else ""), end="")
 
 
+def check_folders(path: Path, checks: Checks) -> None:
+    """Check the cases that are folders of files."""
+    exact = []
+    for case in sorted(folder for folder in path.iterdir() if folder.is_dir()):
+        stated = json.loads((case / "case.json").read_text())
+        groups = case / "groups.json"
+        with chdir(path):
+            system = nadi.load.load_astra_sim_system(
+                case / "network.yml", case / "system.json", case / "memory.json",
+                groups if groups.exists() else None, options_of(stated),
+            )  # fmt: skip
+            done = nadi.simulate(nadi.load.read_ranks(case / "w"), system)
+        got = [done.cycles.tolist(), nadi.simulator.exposed_times(done).tolist()]
+        found = _RESULT.search((case / "RESULT.txt").read_text())
+        expected = [json.loads(text) for text in found.groups()] if found else None
+        exact.append(got == expected)
+        if not exact[-1]:
+            print(f"     case {case.name}: {got} for {expected}")
+    checks.add_many(path.name, sum(exact), len(exact))
+
+
 def unpack(archives: list[Path], folder: Path) -> None:
     for archive in archives:
         with tarfile.open(archive) as content:
@@ -210,14 +242,15 @@ def unpack(archives: list[Path], folder: Path) -> None:
 
 
 def given_paths() -> tuple[list[Path], Path | None]:
-    """Read the command line: the files of cases, and where traces are unpacked already."""
+    """Read the command line: files or folders of cases, and where traces are unpacked already."""
     given = sys.argv[1:]
     traces = None
     if "--traces" in given:
         at = given.index("--traces")
         traces = Path(given[at + 1])
         del given[at : at + 2]
-    return [Path(name) for name in given] or sorted(_FOLDER.glob("*.json.gz")), traces
+    standard = [*sorted(_FOLDER.glob("*.json.gz")), _CASES]
+    return [Path(name) for name in given] or standard, traces
 
 
 def main() -> None:
@@ -230,7 +263,10 @@ def main() -> None:
                 sorted({archive for p in paths for archive in p.parent.glob("*.tar.gz")}), folder
             )
         for path in paths:
-            check_file(path, folder, checks, faults)
+            if path.is_dir():
+                check_folders(path.resolve(), checks)
+            else:
+                check_file(path, folder, checks, faults)
     faults.print()
     checks.finish()
 

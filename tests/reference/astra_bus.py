@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Side", "sides_of"]
+__all__ = ["Side", "of_32_bits", "sides_of"]
 
 Callback = Callable[[], None]
 _MOST = 8  # transfers one way before the other way has its turn
@@ -114,10 +114,16 @@ class Side:
             self.rank.after(self.reductions[0][0] // 100 * self.reduction + 50, self._reduced)
 
 
+def of_32_bits(value: float) -> float:
+    """Round a number to one of 32 bits."""
+    found: float = struct.unpack("f", struct.pack("f", value))[0]
+    return found
+
+
 def sides_of(rank: Any, system: dict[str, Any]) -> tuple[Side, Side]:
     """Make the buses of a rank; gives the side of the device and that of the adapter."""
     # G is read as a number of 32 bits, though the arithmetic has 64
-    gap = struct.unpack("f", struct.pack("f", system.get("G", 0)))[0]
+    gap = of_32_bits(float(system.get("G", 0)))
     device, adapter = (Side(rank, system, gap) for _ in range(2))
     near, memory = (Side(rank, system, _MEMORY_GAP) for _ in range(2))
     device.partner, adapter.partner = adapter, device

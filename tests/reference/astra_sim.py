@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from tests.reference.astra_bus import sides_of
+from tests.reference.astra_bus import of_32_bits, sides_of
 
 __all__ = ["UnsupportedError", "simulate"]
 
@@ -537,9 +537,9 @@ class Custom(Phase):
         size = node.get("comm_size", 0)
         done = lambda: self.finish(number)  # noqa: E731
         if node["type"] == "COMM_SEND_NODE":
-            mail.send(tag, rank.number, node["comm_dst"], size, done)
+            mail.send(tag, rank.number, self.members[node["comm_dst"]], size, done)
         elif node["type"] == "COMM_RECV_NODE":
-            mail.receive(tag, node["comm_src"], rank.number, size, done)
+            mail.receive(tag, self.members[node["comm_src"]], rank.number, size, done)
         else:
             rank.after(node.get("duration_micros", 0) * 1000 or 1, done)
 
@@ -694,7 +694,7 @@ class Rank:
             ranks = None
         if ranks is None:
             group = ""
-        custom = world.system.get(_IMPLEMENTATION[comm] + "-custom")
+        custom = world.custom_of(comm, node) is not None
         plans = world.plan(self, comm, ranks, node)
         if custom:
             chunks, chunk = 1, size
@@ -788,6 +788,8 @@ class Rank:
         micros = node.get("duration_micros", 0)
         measured = micros * 1000 or 1
         if world.replay_only and kind != "INVALID_NODE":
+            if not node.get("is_cpu_op", True):
+                self.compute += measured  # whatever the device does
             self.after(measured, done)
         elif kind == "COMP_NODE":
             self.issue_compute(node, measured, done)
@@ -892,14 +894,18 @@ class World:
             self.n *= count
         self.queues = int(cli.get("num-queues-per-dim", 1))
         self.delay = int(self.system.get("endpoint-delay", 10))
-        self.delay *= int(cli.get("injection-scale", 1))
+        # in 32 bits: of what is multiplied, and of what comes of it
+        scale = of_32_bits(float(cli.get("injection-scale", 1)))
+        self.delay = int(of_32_bits(of_32_bits(self.delay) * scale))
         active = int(self.system.get("active-chunks-per-dimension", 1))
         self.limit = -(-active // self.queues)
         self.replay_only = bool(self.system.get("replay-only", 0))
         self.memory_rate = float(self.system.get("local-mem-bw", 0))
         self.groups = {name: list(ranks) for name, ranks in (case.get("comm_group") or {}).items()}
         self.trees: dict[Any, int] = defaultdict(int)
+        # nodes by rank, or by place in the group; the second by the id of the collective
         self.custom = case.get("custom_nodes") or {}
+        self.custom_by_node = case.get("custom_nodes_by_node") or {}
         self.ranks = [Rank(self, rank, nodes.get(rank, [])) for rank in range(self.n)]
 
     def start_together(self, phases: list[list[Stream]]) -> None:
@@ -947,9 +953,9 @@ class World:
         self, rank: Rank, comm: str, group: list[int] | None, node: dict[str, Any]
     ) -> Callable[[], list[Any]]:
         """Give what makes the phases of one stream, as (queue, what makes the phase)."""
-        if self.system.get(_IMPLEMENTATION[comm] + "-custom"):
-            nodes = self.custom[rank.number]
-            members = list(range(self.n))
+        if (custom := self.custom_of(comm, node)) is not None:
+            members = list(range(self.n)) if group is None else group
+            nodes = custom[members.index(rank.number)]
             return lambda: [
                 (0, lambda stream, size: Custom(stream, comm, size, members, 0, nodes=nodes))
             ]
@@ -967,6 +973,12 @@ class World:
             raise UnsupportedError("fewer entries in involved_dim than dimensions")
         dims = [d for d in range(len(names)) if self.counts[d] > 1 and involved[d]]
         return lambda: self._dims_plan(rank, comm, names, dims)
+
+    def custom_of(self, comm: str, node: dict[str, Any]) -> dict[int, list[Any]] | None:
+        """Give the nodes of each member of a collective that is given as traces."""
+        if node["id"] in self.custom_by_node:
+            return self.custom_by_node[node["id"]]
+        return self.custom if self.system.get(_IMPLEMENTATION[comm] + "-custom") else None
 
     def _group_plan(self, rank: Rank, comm: str, group: list[int], names: list[str]) -> list[Any]:
         if len(group) == 1:

@@ -82,7 +82,7 @@ def system_of(case: dict[str, Any], **changes: Any) -> System:
         "congestion": case["backend"] == "congestion_aware",
         "queues": int(options.get("num-queues-per-dim", 1)),
         "rendezvous": options.get("rendezvous-protocol") == "true",
-        "injection_scale": int(options.get("injection-scale", 1)),
+        "injection_scale": float(options.get("injection-scale", 1)),
     }
     topologies = case["network"]["topology"]
     known = ["Ring" if topology == "Mesh" else topology for topology in topologies]
@@ -194,6 +194,8 @@ def systems(
     if draw(st.integers(0, 4)) == 0:
         cli["rendezvous-protocol"] = "true"
     if draw(st.integers(0, 4)) == 0:
+        cli["injection-scale"] = draw(st.sampled_from([0.29, 0.5, 3, 7.3]))
+    if draw(st.integers(0, 4)) == 0:
         cli["num-queues-per-dim"] = draw(st.integers(2, 3))
     return {
         "backend": "congestion_aware" if aware else "congestion_unaware",
@@ -214,7 +216,7 @@ def groups_of(draw: st.DrawFn, case: dict[str, Any], num_ranks: int) -> dict[str
     """Draw two groups that are all ranks together, where the algorithms can do with them."""
     names = case["system"]["all-reduce-implementation"]
     has_tree = len(case["network"]["npus_count"]) == 1 and any("Tree" in name for name in names)
-    if has_tree or num_ranks < 3 or "model-shared-bus" in case["system"]:
+    if has_tree or num_ranks < 3:
         return None
     order = draw(st.permutations(range(num_ranks)))
     cut = draw(st.integers(1, num_ranks - 1))

@@ -75,8 +75,8 @@ _Rendezvous = Annotated[
     ),
 ]
 _InjectionScale = Annotated[
-    int, typer.Option("--injection-scale", metavar="N", min=1,
-                      help="Number of endpoint delays per packet."),
+    float, typer.Option("--injection-scale", metavar="X", min=0,
+                        help="Factor of the endpoint delay."),
 ]  # fmt: skip
 _Right = Annotated[bool, typer.Option("--right", help="Turn off ASTRA-sim's known quirks.")]
 _Output = Annotated[
@@ -97,7 +97,7 @@ class _AstraSim(NamedTuple):
     congestion: bool = False
     queues: int = 1
     rendezvous: bool = False
-    injection_scale: int = 1
+    injection_scale: float = 1
     right: bool = False
 
 

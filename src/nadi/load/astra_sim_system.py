@@ -16,6 +16,8 @@ from nadi.units import lowered
 
 __all__ = ["load_astra_sim_system", "read_comm_groups"]
 
+_PER_NODE = "per-node-custom-implementation"
+
 
 def load_astra_sim_system(
     network: Path | str,
@@ -46,6 +48,9 @@ def load_astra_sim_system(
         "remote_memory": _read_json(Path(remote_memory)) if remote_memory else {},
         "comm_group": _read_json(Path(comm_group)) if comm_group else {},
     }
+    own = given["system"].get(_PER_NODE)
+    if isinstance(own, str):  # beside the folder that ASTRA-sim is started in, as all it names
+        given["system"] |= {_PER_NODE: _read_yaml(Path(own))}
     return astra_sim_system(**given, options=options, name=Path(system).name)
 
 

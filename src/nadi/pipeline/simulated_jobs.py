@@ -34,5 +34,5 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
     """
     if isinstance(job, (str, Path)):
         job = read_job(job)
-    own = system.collectives.custom
-    return simulate_job(job, system, {name: read_ranks(prefix) for name, prefix in own.items()})
+    custom = {prefix: read_ranks(prefix) for prefix in system.collectives.custom_traces}
+    return simulate_job(job, system, custom)

@@ -46,8 +46,7 @@ def simulate_job(
     system
         The machine.
     custom
-        The traces of each rank for the types of collectives that ``system.collectives.custom``
-        names.
+        The traces of each rank by ``system.collectives.custom_traces``.
 
     Raises
     ------
@@ -74,7 +73,7 @@ def simulate_job(
         alike = alike and stands_for_all(program, system)
         if alike and program.num_ranks > 1:
             program = program_of(traces[:1])
-    programs = {comm_type: program_of(custom[comm_type]) for comm_type in system.collectives.custom}
+    programs = {name: program_of(custom[name]) for name in system.collectives.custom_traces}
 
     def make_tables() -> Tables:
         return tables_of(program, system, stands_for_all=alike, custom=programs)
@@ -93,7 +92,7 @@ def stands_for_all(program: Program, system: System) -> bool:
     """
     if system.network.congestion or system.network.rendezvous or system.bus:
         return False
-    if system.collectives.custom:
+    if system.collectives.custom_traces:
         return False
     if policy_of(system) == QueuePolicy.EXPLICIT:
         of_rank = program.priority.reshape(program.num_ranks, -1)

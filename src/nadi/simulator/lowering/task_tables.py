@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -70,7 +70,8 @@ def tables_of(
     """Say what each node does on a system. O(nodes + members of groups).
 
     With ``stands_for_all`` the program is that of one rank, and every other does the same.
-    ``custom`` holds the programs of collectives that are traces of their own, by type.
+    ``custom`` holds the programs of collectives that are traces of their own, by
+    ``system.collectives.custom_traces``.
 
     Raises
     ------
@@ -97,7 +98,7 @@ def tables_of(
     num_servers = _set_accesses(program, system, nodes)
     # replayed, they take their recorded time as everything does
     num_keys = 0 if system.compute.replay_only else _set_messages(program, nodes)
-    nodes, children, num_keys = _set_custom(program, system, nodes, custom, num_keys)
+    nodes, children, num_keys = _set_custom(program, system, nodes, groups, custom, num_keys)
     shapes, recipes = _set_collectives(program, system, nodes, groups)
     counts, regions, rows = _mail(nodes, shapes, recipes, groups)
     return Tables(
@@ -218,6 +219,7 @@ def _set_custom(
     program: Program,
     system: System,
     nodes: Ints,
+    groups: _Groups,
     custom: Mapping[str, Program],
     num_keys: int,
 ) -> tuple[Ints, Ints, int]:
@@ -233,16 +235,12 @@ def _set_custom(
         How many keys sends and receives have.
     """
     children = program.children
-    for comm_type, own in sorted(custom.items()):
-        chosen = (program.comm_type == COMM_TYPES.index(comm_type)) & (program.group < 0)
-        chosen &= nodes[: program.num_nodes, NODE.kind] == NodeKind.DELAY
-        wholes = np.flatnonzero(chosen)
-        if not wholes.size or system.compute.replay_only:
-            continue
-        rows, keys = _custom_rows(own, program.num_ranks, comm_type)
+    for wholes, group, where, prefix in list(_custom_uses(program, system, nodes, groups)):
+        own = custom[prefix]
+        rows, keys = _custom_rows(own, groups.members[group], where)
         rows[:, NODE.key] += num_keys
         num_keys += keys
-        rank = program.rank[wholes]
+        rank = nodes[wholes, NODE.member]  # the place in the group, as their files are numbered
         count = np.diff(own.first)[rank]
         start = nodes.shape[0] + np.cumsum(count) - count
         nodes[wholes, NODE.kind], nodes[wholes, NODE.size] = NodeKind.CUSTOM, start
@@ -264,25 +262,58 @@ def _set_custom(
     return nodes, children, num_keys
 
 
-def _custom_rows(own: Program, num_ranks: int, comm_type: str) -> tuple[Ints, int]:
-    """Give the nodes of a collective's traces, and how many keys they have."""
-    if own.num_ranks != num_ranks:
+def _custom_uses(
+    program: Program, system: System, nodes: Ints, groups: _Groups
+) -> Iterator[tuple[Ints, int, str, str]]:
+    """Give the collectives of a group that are traces of their own: what it is, and which."""
+    collectives, rules = system.collectives, rules_of(system)
+    if not collectives.custom_traces or system.compute.replay_only:
+        return
+    chosen = nodes[: program.num_nodes, NODE.kind] == NodeKind.DELAY
+    chosen &= program.kind == _KIND["COMM_COLL"]
+    chosen &= np.isin(program.comm_type, [_COMM_TYPE[name] for name in rules.collectives])
+    if not rules.groups_are_custom:
+        chosen &= program.group < 0
+    left = np.flatnonzero(chosen)
+    ids = program.column("id")[left] if collectives.custom_by_node else left
+    of_type = program.comm_type[left]
+    uses = [(f"node {key}", name, ids == key) for key, name in collectives.custom_by_node.items()]
+    uses += [
+        (comm_type, name, of_type == _COMM_TYPE[comm_type])
+        for comm_type, name in sorted(collectives.custom.items())
+    ]
+    taken = np.zeros(left.size, dtype=np.bool_)
+    for where, prefix, wanted in uses:
+        found = left[wanted & ~taken]
+        taken |= wanted
+        if found.size:
+            _set_groups(program, system, nodes, groups, found)
+        for group in np.unique(nodes[found, NODE.peer]).tolist():
+            yield found[nodes[found, NODE.peer] == group], group, where, prefix
+
+
+def _custom_rows(own: Program, members: Ints, where: str) -> tuple[Ints, int]:
+    """Give the nodes of a collective's traces, done by members, and how many keys they have."""
+    if own.num_ranks != members.size:
         raise UsageError(
-            comm_type, f"its own traces are of {own.num_ranks} ranks, and the job has {num_ranks}"
+            where, f"its own traces are of {own.num_ranks} ranks, and it has {members.size} members"
         )
     known = [_KIND[name] for name in ("COMP", "COMM_SEND", "COMM_RECV")]
     if not np.isin(own.kind, known).all():
         _refuse(
             own, int(np.argmin(np.isin(own.kind, known))),
-            f"in the traces of {comm_type} there are computations, sends and receives only",
+            f"in the traces of {where} there are computations, sends and receives only",
         )  # fmt: skip
     rows = np.zeros((own.num_nodes, len(NODE)), dtype=np.int64)
-    rows[:, NODE.rank], rows[:, NODE.kind], rows[:, NODE.slot] = own.rank, NodeKind.DELAY, Slot.NONE
+    rows[:, NODE.rank], rows[:, NODE.kind] = members[own.rank], NodeKind.DELAY
+    rows[:, NODE.slot] = Slot.NONE
     rows[:, NODE.time] = np.maximum(own.duration, 1)
     rows[:, NODE.first], rows[:, NODE.last] = own.first_child[:-1], own.first_child[1:]
     rows[:, NODE.waits] = np.bincount(own.children, minlength=own.num_nodes)
     rows[:, NODE.start] = rows[:, NODE.end] = rows[:, NODE.cause] = -1
-    return rows, _set_messages(own, rows)
+    num_keys = _set_messages(own, rows)
+    rows[:, NODE.peer] = members[rows[:, NODE.peer]]
+    return rows, num_keys
 
 
 def _few(members: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from nadi.errors import FormatError
@@ -42,6 +43,7 @@ _MOST = 1 << 53  # ns: 104 days; and the largest that is exact as a float
 _Count = Annotated[int, Meta(ge=1, le=1 << 31)] | Annotated[float, Meta(ge=1, le=1 << 31)]
 _Whole = Annotated[int, Meta(ge=0, le=_MOST)] | Annotated[float, Meta(ge=0, le=_MOST)]
 _Positive = Annotated[int, Meta(gt=0, le=_MOST)] | Annotated[float, Meta(gt=0, le=_MOST)]
+_Scale = Annotated[float, Meta(gt=0, le=_MOST)]
 _Switch = bool | int | float
 
 
@@ -76,6 +78,7 @@ class _SystemFile(msgspec.Struct, rename="kebab"):
     reduce_scatter_implementation_custom: tuple[str, ...] = ()
     all_gather_implementation_custom: tuple[str, ...] = ()
     all_to_all_implementation_custom: tuple[str, ...] = ()
+    per_node_custom_implementation: dict[int, str] = {}
 
 
 class _MemoryFile(msgspec.Struct, rename="kebab"):
@@ -101,7 +104,7 @@ class AstraSimOptions(NamedTuple):
     congestion: bool = False
     queues: int = 1
     rendezvous: bool = False
-    injection_scale: int = 1
+    injection_scale: float = 1
     compat: str = "astra-sim"
 
 
@@ -119,7 +122,8 @@ def astra_sim_system(
     Parameters
     ----------
     network, system, remote_memory, comm_group
-        What stands in the files.
+        What stands in the files. What ``per-node-custom-implementation`` of the system names is
+        in its place: prefixes of traces by the id of a collective's node.
     options
         What it is told beside its files.
     name
@@ -152,7 +156,7 @@ def astra_sim_system(
             bandwidth=int(memory.remote_mem_bw),
             ranks_per_node=int(memory.num_npus_per_node),
         ),
-        collectives=_collectives(settings, options.queues, options.injection_scale),
+        collectives=_collectives(settings, options),
         bus=_bus(settings) if settings.model_shared_bus else None,
         groups=groups,
         slots="astra-sim",
@@ -228,7 +232,14 @@ def _policy(stated: str) -> str:
     return stated.lower()
 
 
-def _collectives(system: _SystemFile, queues: int, injection_scale: int) -> Collectives:
+def _endpoint_delay(system: _SystemFile, options: AstraSimOptions) -> int:
+    """Scale the endpoint delay: ASTRA-sim does so in 32 bits, and cuts off the fraction."""
+    scale = _read("options", options.injection_scale, _Scale, "$.injection_scale")
+    number = np.float32 if options.compat == "astra-sim" else float
+    return int(number(int(system.endpoint_delay)) * number(scale))
+
+
+def _collectives(system: _SystemFile, options: AstraSimOptions) -> Collectives:
     def stated(name: str, ending: str = "") -> tuple[str, ...]:
         found: tuple[str, ...] = getattr(system, f"{name}_implementation{ending}")
         return found
@@ -241,9 +252,10 @@ def _collectives(system: _SystemFile, queues: int, injection_scale: int) -> Coll
         bandwidth_aware=system.collective_optimization == "localBWAware",
         chunks=int(system.preferred_dataset_splits),
         active_chunks=int(system.active_chunks_per_dimension),
-        queues=queues,
+        queues=options.queues,
         policy=_policy(system.scheduling_policy),  # type: ignore[arg-type]
         custom={name: stated(name, "_custom")[0] for name in ASTRA_SIM_COLLECTIVES
                 if stated(name, "_custom")},
-        endpoint_delay=int(system.endpoint_delay) * injection_scale,
+        custom_by_node=system.per_node_custom_implementation,
+        endpoint_delay=_endpoint_delay(system, options),
     )  # fmt: skip

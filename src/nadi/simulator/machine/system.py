@@ -128,6 +128,9 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     custom
         Where the traces of a collective's own algorithm are, by its type: an .et for each rank,
         whose sends, receives and computations only wait for each other.
+    custom_by_node
+        As well, by the id of a collective's node, which is the same on every rank; it comes
+        before ``custom``.
     endpoint_delay, group_endpoint_delay
         Time in ns that a rank spends on a packet, in collectives of all ranks and of groups.
     start_time
@@ -151,9 +154,15 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queues: _Count = 1
     policy: Literal["fifo", "lifo", "explicit"] = "fifo"
     custom: dict[str, str] = {}
+    custom_by_node: dict[int, str] = {}
     endpoint_delay: _Ns = 10
     group_endpoint_delay: _Ns = 10
     start_time: _Ns = 0
+
+    @property
+    def custom_traces(self) -> set[str]:
+        """Where all traces of collectives are that have some of their own."""
+        return {*self.custom.values(), *self.custom_by_node.values()}
 
     def algorithms(self, comm_type: str) -> tuple[str, ...]:
         """Give the algorithms of a type of collective, of which a barrier may have none."""

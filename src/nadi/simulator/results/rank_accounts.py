@@ -11,6 +11,7 @@ from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import NODE_KINDS, RANK_TIMES
 from nadi.simulator.engine.codes import NodeKind
 from nadi.simulator.results.matched_communication import meetings_of, messages_of_nodes
+from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.simulation import Simulation
 
 __all__ = ["PARTITION", "WAITING", "compute_times", "exposed_times", "rank_times"]
@@ -69,18 +70,27 @@ def compute_times(simulation: Simulation) -> Ints:
     if simulation.system.slots == "device":
         return rank_times(simulation)["computing"].to_numpy()
     program = simulation.program
-    chosen = (program.kind == NODE_KINDS.index("COMP")) & ~program.is_cpu
-    busy = np.where(chosen, simulation.end - simulation.start, 0)
-    return np.add.reduceat(busy, program.first[:-1])[simulation.like]
+    return _times_of(simulation, (program.kind == NODE_KINDS.index("COMP")) & ~program.is_cpu)
 
 
 def exposed_times(simulation: Simulation) -> Ints:
     """Give what ASTRA-sim calls exposed communication: all time but that of computation, in ns.
 
-    Communication that no computation covers is another column of ``rank_times``. int64,
-    shape (ranks,).
+    Communication that no computation covers is another column of ``rank_times``. By
+    ASTRA-sim's rules, what a device only replays is computation. int64, shape (ranks,).
     """
-    return simulation.cycles - compute_times(simulation)
+    if simulation.system.slots == "device":
+        return simulation.cycles - compute_times(simulation)
+    rules = rules_of(simulation.system)
+    return simulation.cycles - _times_of(
+        simulation, rules.is_computing(simulation.program, simulation.system)
+    )
+
+
+def _times_of(simulation: Simulation, chosen: Bools) -> Ints:
+    """Add up the times of chosen nodes, for each rank."""
+    busy = np.where(chosen, simulation.end - simulation.start, 0)
+    return np.add.reduceat(busy, simulation.program.first[:-1])[simulation.like]
 
 
 def _spans(simulation: Simulation) -> _Spans:

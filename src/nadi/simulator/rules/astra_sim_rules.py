@@ -54,6 +54,7 @@ class AstraSimRules(DefaultRules):
     played = ()
     remedy = "ASTRA-sim stops there"
     rounds_down = True
+    groups_are_custom = True
     chunks_go_in_turn = True
 
     def recipe_of(
@@ -128,6 +129,12 @@ class AstraSimRules(DefaultRules):
     def standing(self, network: Network, members: Ints) -> Hashable:
         """Give what is equal for groups that do alike: those of one size, wherever they stand."""
         return members.size
+
+    def is_computing(self, program: Program, system: System) -> Bools:
+        """Choose computation; of what is only replayed, everything that the device does."""
+        if not system.compute.replay_only:
+            return super().is_computing(program, system)
+        return np.asarray((program.kind != NODE_KINDS.index("INVALID")) & ~program.is_cpu)
 
     def are_simulated(self, num_members: Ints, duration: Ints) -> Bools:
         """Choose all, also those of a group of one."""

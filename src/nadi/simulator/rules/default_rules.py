@@ -7,6 +7,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from nadi.model.arrays import Bools, Ints
+from nadi.model.schema import NODE_KINDS
 from nadi.simulator.collectives.collective_algorithms import chunks_of, recipe_of
 from nadi.simulator.collectives.group_grids import in_order_of_grid, places_in
 from nadi.simulator.collectives.phases import Phase, Recipe
@@ -33,6 +34,8 @@ class DefaultRules:
         What is told of a type that neither holds.
     rounds_down
         Whether bytes that do not divide by the members are lost.
+    groups_are_custom
+        Whether process groups, too, do collectives as traces of their own.
     chunks_go_in_turn
         Whether a chunk's way round a ring, or its tree, depends on the chunks before it; else it
         depends on its own number.
@@ -43,6 +46,7 @@ class DefaultRules:
     played: tuple[str, ...] = COLLECTIVES
     remedy = ""
     rounds_down = False
+    groups_are_custom = False
     chunks_go_in_turn = False
 
     def recipe_of(
@@ -89,6 +93,10 @@ class DefaultRules:
             least += int(places.min()) * stride
             stride *= dimension.size
         return (members - least).tobytes()
+
+    def is_computing(self, program: Program, system: System) -> Bools:
+        """Choose the nodes that are not counted as exposed communication; bool, shape (nodes,)."""
+        return np.asarray((program.kind == NODE_KINDS.index("COMP")) & ~program.is_cpu)
 
     def are_simulated(self, num_members: Ints, duration: Ints) -> Bools:
         """Choose the collectives that do not take their recorded time.
