@@ -345,7 +345,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _collectives(self, kept: list[int]) -> Collectives:
         """Give algorithms for the dimensions that are used."""
         given = self.collectives
-        algorithms: dict[str, tuple[str, ...]] = {}
+        algorithms: dict[str, Any] = {}
         for comm_type in COLLECTIVES:
             where = f"$.collectives.{comm_type}"
             stated = getattr(given, comm_type)
