@@ -11,10 +11,10 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import nadi
@@ -22,27 +22,23 @@ from nadi.kernels import jit, source_digest
 
 # a process that loads one kernel, runs it, and tells what it found
 PROBE = """
-import json, os
+import json, os, sys
 from pathlib import Path
-from numba.core import config
-
-numba_folder = config.CACHE_DIR
 import numpy as np
-from nadi.kernels import jit
+from nadi.kernels import code_folders, jit
 from nadi.kernels.groups import group_rows
 
-before = jit.compiled_before()
+compiled = []
 in_ptr, edge = np.zeros(4, dtype=np.int64), np.empty(3, dtype=np.int64)
-group_rows(np.array([2, 0, 2]), in_ptr, edge)
-folder = jit.cache_folder()
+with jit.watching(lambda name, is_done: compiled.append(name)):
+    group_rows(np.array([2, 0, 2]), in_ptr, edge)
+folder = code_folders.cache_folder()
 print(json.dumps({
     "folder": str(folder) if folder else None,
-    "before": before,
-    "after": jit.compiled_before(),
+    "compiled": compiled == ["group_rows"] * 2,
     "result": [in_ptr.tolist(), edge.tolist()],
     "package": str(Path(jit.__file__).parent),
-    "numba_folder_kept": config.CACHE_DIR == numba_folder,
-    "numba_folder": config.CACHE_DIR,
+    "numba": "numba" in sys.modules,
     "variable": os.environ.get("NUMBA_CACHE_DIR"),
 }))
 """
@@ -85,12 +81,11 @@ def copied_kernels(tmp_path):
 def test_kept_in_the_home_folder_and_found_again(tmp_path):
     first = probe(tmp_path)
     assert Path(first["folder"]).parent == tmp_path / ".cache" / "nadi"
-    assert (first["before"], first["after"]) == (False, True)
-    assert list(Path(first["folder"]).rglob("*.nbc"))
-    assert first["numba_folder_kept"]
+    assert (first["compiled"], first["numba"]) == (True, True)
+    assert len(list(Path(first["folder"]).rglob("*.kernel"))) == 1
     second = probe(tmp_path)
     assert second["folder"] == first["folder"]
-    assert second["before"]
+    assert (second["compiled"], second["numba"]) == (False, False)
     assert first["result"] == second["result"] == RESULT
 
 
@@ -100,8 +95,7 @@ def test_the_users_choice_comes_first_and_stays_numbas_own_setting(tmp_path):
         tmp_path / "home", NUMBA_CACHE_DIR=str(chosen), XDG_CACHE_HOME=str(tmp_path / "xdg")
     )
     assert Path(found["folder"]).parent == chosen / "nadi"
-    assert found["numba_folder_kept"]
-    assert found["numba_folder"] == found["variable"] == str(chosen)
+    assert found["variable"] == str(chosen)
     assert [path.name for path in chosen.iterdir()] == ["nadi"]
     assert not (tmp_path / "xdg").exists()
     assert found["result"] == RESULT
@@ -116,7 +110,6 @@ def test_the_cache_folder_of_the_desktop_standard_comes_before_the_home_folder(t
 def test_an_unusable_choice_is_passed_over(tmp_path, unusable):
     found = probe(tmp_path / "home", NUMBA_CACHE_DIR=str(unusable))
     assert Path(found["folder"]).parent == tmp_path / "home" / ".cache" / "nadi"
-    assert found["numba_folder"] == str(unusable)
     assert found["result"] == RESULT
 
 
@@ -126,7 +119,7 @@ def test_the_package_is_the_last_resort(unusable, copied_kernels):
     found = probe(unusable, python_path=copied_kernels)
     assert found["package"] == str(own_folder.parent)
     assert Path(found["folder"]).parent == own_folder
-    assert found["after"]
+    assert not probe(unusable, python_path=copied_kernels)["compiled"]
 
 
 def test_without_any_folder_kernels_work_and_nothing_is_kept(tmp_path, unusable, copied_kernels):
@@ -137,26 +130,25 @@ def test_without_any_folder_kernels_work_and_nothing_is_kept(tmp_path, unusable,
     )  # fmt: skip
     assert found["package"] == str(copied_kernels / "nadi" / "kernels")
     assert found["folder"] is None
-    assert (found["before"], found["after"]) == (False, False)
+    assert found["compiled"]
     assert found["result"] == RESULT
-    assert found["numba_folder_kept"]
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == files
 
 
 @pytest.mark.parametrize(
-    ("edited", "is_compiled"), [("groups", True), ("jit", True), ("paths", False)]
+    ("edited", "is_compiled"),
+    [("groups", True), ("numba_internals", True), ("jit", False), ("paths", False)],
 )
 def test_what_is_edited_is_compiled_and_what_imports_it(
     tmp_path, copied_kernels, edited, is_compiled
 ):
     cache = tmp_path / "cache"
     before = probe(tmp_path, python_path=copied_kernels, XDG_CACHE_HOME=str(cache))
-    kept = set(cache.rglob("*.nbc"))
     with (copied_kernels / "nadi" / "kernels" / f"{edited}.py").open("a") as source:
         source.write("# edited\n")
     after = probe(tmp_path, python_path=copied_kernels, XDG_CACHE_HOME=str(cache))
     assert before["folder"] == after["folder"]
-    assert (set(cache.rglob("*.nbc")) != kept) == is_compiled
+    assert after["compiled"] == is_compiled
 
 
 def test_modules_that_imported_ones_import_count_too(tmp_path, monkeypatch):
@@ -206,71 +198,238 @@ def test_code_in_use_is_kept_however_long_ago_it_was_made(tmp_path):
     folder = Path(probe(tmp_path)["folder"])
     long_ago = (folder.stat().st_mtime - 32 * 24 * 3600,) * 2
     os.utime(folder, long_ago)
-    assert probe(tmp_path)["before"]
+    assert not probe(tmp_path)["compiled"]
 
 
-@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
-def test_damaged_code_is_compiled_anew(tmp_path, suffix):
+def _cut(content: bytes) -> bytes:
+    return content[:-1]
+
+
+def _with_a_flipped_byte(content: bytes) -> bytes:
+    return content[:-40] + bytes([content[-40] ^ 1]) + content[-39:]
+
+
+def _of_another_kernel(content: bytes) -> bytes:
+    return content.replace(b'"entry": "nadi_group_rows', b'"entry": "nadi_group_sows')
+
+
+def _of_no_object(content: bytes) -> bytes:
+    return b"[]\n"
+
+
+@pytest.mark.parametrize(
+    "tamper", [_cut, _with_a_flipped_byte, _of_another_kernel, _of_no_object, lambda _: b""]
+)
+def test_damaged_code_is_compiled_anew(tmp_path, tamper):
+    (kept,) = Path(probe(tmp_path)["folder"]).rglob("*.kernel")
+    content = kept.read_bytes()
+    kept.write_bytes(tamper(content))
     found = probe(tmp_path)
-    for kept in Path(found["folder"]).rglob(f"*.{suffix}"):
-        kept.write_bytes(b"damaged")
-    assert probe(tmp_path)["result"] == RESULT
+    assert (found["compiled"], found["result"]) == (True, RESULT)
+    assert not probe(tmp_path)["compiled"]
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions of Unix")
+@pytest.mark.parametrize("shared", ["nadi", "nadi/kernels", ""])
+def test_a_folder_that_others_can_write_is_passed_over(tmp_path, shared):
+    base = tmp_path / "xdg"
+    folder = Path(probe(tmp_path, XDG_CACHE_HOME=str(base))["folder"])
+    open_to_all = folder if shared == "nadi/kernels" else base / shared
+    open_to_all.chmod(0o777)
+    found = probe(tmp_path, XDG_CACHE_HOME=str(base), PYTHONDONTWRITEBYTECODE="1")
+    assert found["folder"] is None or not Path(found["folder"]).is_relative_to(base)
+    assert found["result"] == RESULT
+    open_to_all.chmod(0o1777)  # as /tmp: others may add files, and not replace these
+    found = probe(tmp_path, XDG_CACHE_HOME=str(base))
+    assert (found["folder"] == str(folder)) == (open_to_all != folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions of Unix")
+def test_folders_are_made_for_the_user_alone(tmp_path):
+    code = f"import os; os.umask(0)\n{PROBE}"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "xdg"), "NUMBA_CACHE_DIR": ""}
+    (tmp_path / "xdg").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    folder = Path(json.loads(done.stdout)["folder"])
+    for place in (folder.parent, folder, *folder.rglob("*")):
+        assert place.stat().st_mode & 0o077 == 0, place
+
+
+def run(code: str, **variables: str) -> str:
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"} | variables
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_a_wrong_argument_does_not_cost_the_compiled_code(tmp_path):
-    code = (
-        "from numba.core.errors import TypingError\n"
-        "from nadi.kernels.jit import cache_folder\n"
-        "from nadi.kernels.json_tokens import skip\n"
-        "try:\n"
-        "    skip('1', 1)\n"
-        "except TypingError:\n"
-        "    assert cache_folder().exists()\n"
-        "else:\n"
-        "    raise AssertionError\n"
-    )
-    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
-    environment["XDG_CACHE_HOME"] = str(tmp_path)
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    found = probe(tmp_path)
+    for wrong in ("'2'", "np.zeros((2, 2))", "np.zeros(2)"):
+        code = (
+            "import numpy as np\n"
+            "from numba.core.errors import NumbaError\n"
+            "from nadi.kernels.groups import group_rows\n"
+            "try:\n"
+            f"    group_rows({wrong}, np.zeros(4, dtype=np.int64), np.empty(3, dtype=np.int64))\n"
+            "except (NumbaError, TypeError):\n"
+            "    pass\n"
+            "else:\n"
+            "    raise AssertionError\n"
+        )
+        run(code, HOME=str(tmp_path), XDG_CACHE_HOME="")
+    assert not probe(tmp_path)["compiled"]
+    assert found["result"] == RESULT
 
 
-UNKNOWN_NUMBA = """
-import sys
-import numba
+def _divide(numbers: np.ndarray, by: int) -> int:
+    for i in range(numbers.size):
+        numbers[i] += 1
+        if i == 1:
+            numbers[i] //= by
+    return numbers.size
 
-numba.__version__ = "9.9.9"
+
+def test_an_exception_in_a_kernel_is_raised_and_the_kernel_not_run_again():
+    numbers = np.zeros(3, dtype=np.int64)
+    divide = jit.kernel(_divide)
+    with pytest.raises(ZeroDivisionError, match="zero"):
+        divide(numbers, 0)
+    assert numbers.tolist() == [1, 1, 0]
+    assert divide(numbers, 2) == 3
+    assert numbers.tolist() == [2, 1, 1]
+
+
+def test_what_kernels_take_and_give():
+    def parts(flag, number, real, arrays, matrix):
+        total = number + int(real * 2) + arrays[0][0] + matrix[1, 0]
+        return (total, flag, np.uint8(200), np.int32(-5))
+
+    compiled = jit.kernel(parts)
+    matrix = np.arange(12, dtype=np.int32).reshape(3, 4)
+    for one in (matrix, matrix[:, 1:], matrix.T, matrix[::2]):
+        arrays = (np.array([2**62]), np.array([1], dtype=np.uint8))
+        expected = (-7 + 5 + 2**62 + int(one[1, 0]), True, 200, -5)
+        assert compiled(True, -7, 2.5, arrays, one) == expected
+        assert compiled(np.True_, np.int64(-7), np.float64(2.5), arrays, one) == expected
+    read_only = matrix.copy()
+    read_only.flags.writeable = False
+    assert compiled(False, 0, 0.0, (np.array([0]), np.array([0])), read_only)[0] == 4
+    with pytest.raises(OverflowError):
+        compiled(False, 2**63, 0.0, (np.array([0]), np.array([0])), matrix)
+    with pytest.raises(TypeError, match="str"):
+        compiled(False, "1", 0.0, (np.array([0]), np.array([0])), matrix)
+
+
+def test_arrays_made_in_a_kernel_are_aligned_and_given_back():
+    def work(count, size):
+        total = 0
+        for i in range(count):
+            made = np.zeros(size, dtype=np.int64)
+            made[size - 1] = i
+            total += made.sum()
+        return total
+
+    compiled = jit.kernel(work)
+    assert compiled(3, 10) == 3
+    before = resident_kb()
+    assert compiled(2_000, 100_000) == 1_999_000  # 1.6 GB in all
+    assert resident_kb() - before < 50_000
+    with pytest.raises(MemoryError):
+        compiled(1, 2**45)
+
+
+def resident_kb() -> int:
+    if not Path("/proc/self/statm").exists():
+        return 0
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4
+
+
+def test_many_threads_may_call_a_kernel_for_the_first_time():
+    compiled = [jit.kernel(_divide) for _ in range(2)]
+
+    def work(i: int) -> list[int]:
+        numbers = np.full(3, i, dtype=np.int64)
+        compiled[i % 2](numbers, 1)
+        return numbers.tolist()
+
+    with ThreadPoolExecutor(8) as executor:
+        assert list(executor.map(work, range(16))) == [[i + 1] * 3 for i in range(16)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_can_compile_and_call(tmp_path):
+    code = """
+import os
+from threading import Thread
 import numpy as np
-import nadi
-from nadi.formats.native import read
-from nadi.formats.chakra.et_decode_kernels import likely_message
+from nadi.kernels import jit
+from nadi.kernels.groups import group_rows
 
-assert likely_message(np.array([9, 2, 8, 1, 2, 8, 2], dtype=np.uint8), 0, 7, 2) == 1
-assert "nadi.kernels.numba_pipeline" not in sys.modules
+def call():
+    first, order = np.zeros(4, dtype=np.int64), np.empty(3, dtype=np.int64)
+    group_rows(np.array([2, 0, 2]), first, order)
+    assert order.tolist() == [1, 0, 2]
+
+with jit._COMPILING:  # as if another thread were at it
+    child = os.fork()
+if child == 0:
+    call()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+call()
+child = os.fork()
+if child == 0:
+    call()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    run(f"import warnings; warnings.simplefilter('ignore')\n{code}", XDG_CACHE_HOME=str(tmp_path))
+
+
+# a version of numba that nobody has tried: all by public means
+UNKNOWN_NUMBA = """
+import hashlib, json, sys, tempfile
+from importlib import resources
+from pathlib import Path
+from nadi.kernels import code_folders
+
+if sys.argv[1:] == ["unknown"]:
+    code_folders.compilers = lambda: {"numba": "9.9.9", "llvmlite": "9.9.9"}
+import nadi
+from nadi.kernels import jit
+
+demo = Path(str(resources.files("nadi") / "data" / "demo"))
+run = nadi.run(demo / "host_0.json.gz", demo / "device_0.json.gz")
+done = nadi.simulate(nadi.load_job(demo), nadi.load_system("dgx-h100", 4))
+with tempfile.TemporaryDirectory() as folder:
+    written = Path(folder) / "rank.et"
+    nadi.write(run.job.traces[0], written)
+    again = nadi.read(written)
+    content = hashlib.sha256(written.read_bytes()).hexdigest()
+print(json.dumps([
+    str(run.path.by_kind()), done.start.tolist(), done.end.tolist(), content,
+    again.nodes.height,
+]))
+assert jit.IS_KNOWN == (sys.argv[1:] != ["unknown"])
+assert ("nadi.kernels.numba_public" in sys.modules) != jit.IS_KNOWN
 """
 
 
-def test_a_numba_that_is_not_known_compiles_in_its_own_way(tmp_path: Path) -> None:
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", UNKNOWN_NUMBA],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-
-
-def test_one_kernel_is_made_at_a_time(monkeypatch):
-    """What numba is told meanwhile holds for all threads."""
-    under_way, most = [], []
-
-    def slow(function, _folder):
-        under_way.append(function)
-        most.append(len(under_way))
-        time.sleep(0.01)
-        under_way.remove(function)
-        return function
-
-    monkeypatch.setattr(jit, "_compile", slow)
-    kernels = [jit.kernel(lambda number: number + 1) for _ in range(8)]
-    with ThreadPoolExecutor(8) as executor:
-        assert list(executor.map(lambda one: one(1), kernels + kernels)) == [2] * 16
-    assert most == [1] * 8
+def test_with_a_numba_that_was_not_tried_results_are_the_same(tmp_path):
+    """Every kernel of a recording, a simulation and an .et, by public means."""
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", UNKNOWN_NUMBA, *arguments],
+            env={**os.environ, **variables}, capture_output=True, text=True, check=False,
+        )
+        for arguments, variables in (([], {}), (["unknown"], {"XDG_CACHE_HOME": str(tmp_path)}))
+    ]  # fmt: skip
+    for done in found:
+        assert done.returncode == 0, done.stderr
+    assert found[0].stdout == found[1].stdout
+    assert list(tmp_path.rglob("*.nbi"))
+    assert not list(tmp_path.rglob("*.kernel"))

@@ -22,6 +22,7 @@ __all__ = ["main", "run"]
 _LONGEST_LINE = 1_000
 _RARELY = 100_000, 20, 20
 _OPTIONS = {"sweep_over": "--sweep"}  # of parameters that have another name there
+_WATCHERS = frozenset({"coverage", "memray", "scalene", "viztracer"})  # which may use other means
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -64,7 +65,8 @@ def run() -> NoReturn:
     """Run the command line as a process of its own, which ends with the exit code.
 
     When everything is written and closed, nothing is taken down piece by piece: the system frees
-    all of it at once, which makes a short run a fifth shorter.
+    all of it at once, which makes a short run a fifth shorter. Not if a profiler or a measurement
+    of coverage is on, which write what they found at the end.
     """
     # what is imported stays, and to look through it again and again is 4 % of a short run
     gc.set_threshold(*_RARELY)
@@ -74,6 +76,8 @@ def run() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # closed, or never there
             stream.flush()
+    if _is_watched():
+        sys.exit(code)
     os._exit(code)
 
 
@@ -81,6 +85,16 @@ def _end_at_once(_number: int, _frame: FrameType | None) -> NoReturn:
     """End while modules are still imported: nothing is begun that would have to be undone."""
     os.write(2, b"nadi: interrupted\n")
     os._exit(130)
+
+
+def _is_watched() -> bool:
+    """Tell whether a debugger, a profiler or a measurement of coverage looks on."""
+    if sys.gettrace() or sys.getprofile() or sys.flags.inspect:
+        return True
+    monitoring = getattr(sys, "monitoring", None)  # from Python 3.12
+    if monitoring and any(monitoring.get_tool(tool) for tool in range(6)):
+        return True
+    return not _WATCHERS.isdisjoint(sys.modules)
 
 
 def _help_for(error: Exception) -> str:

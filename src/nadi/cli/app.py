@@ -19,7 +19,7 @@ from nadi.cli import (
     validate_command as validate,
     what_if_command as what_if,
 )
-from nadi.cli.plain_parameters import QuickCommand, QuickGroup
+from nadi.cli.typer_internals import QuickCommand, QuickGroup
 from nadi.version import __version__
 
 __all__ = ["app"]

@@ -57,7 +57,7 @@ def command(
     from nadi.report.text_layout import print_issues
     from nadi.units import format_count, printable
 
-    with show_progress(announce=True) as progress:
+    with show_progress(announce=True, use="convert") as progress:
         done = convert(source, target, to=to, schema=schema, overwrite=overwrite, progress=progress)
     console = output_console(wraps=False)
     for one in done:

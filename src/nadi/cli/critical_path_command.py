@@ -172,7 +172,7 @@ def _by_hta(
     *,
     as_json: bool,
 ) -> None:
-    with show_progress(announce=False) as progress:
+    with show_progress(announce=False, use="critical-path") as progress:
         progress("starting")
         from nadi.analyze.critical_path_rules import critical_path
         from nadi.analyze.hta.overlay import hta_overlay
@@ -200,7 +200,7 @@ def _by_hta(
 
 
 def _by_nadi(paths: list[Path], step: str, *, as_json: bool) -> None:
-    with show_progress(announce=False) as progress:
+    with show_progress(announce=False, use="critical-path") as progress:
         progress("starting")
         from nadi.analyze.near_critical import near_critical_paths, slack_histogram
         from nadi.pipeline.recorded_jobs import run

@@ -75,7 +75,7 @@ def _link(
     from nadi.report.text_layout import print_issues
     from nadi.units import format_count, printable
 
-    with show_progress(announce=True) as progress:
+    with show_progress(announce=True, use="link") as progress:
         done = link_files(
             *paths, output=output, to=to, schema=schema, force=force, overwrite=overwrite,
             progress=progress,
@@ -113,7 +113,7 @@ def _export(
             "the format of a simulator is fixed",
             "leave out --to and --schema",
         )
-    with show_progress(announce=True) as progress:
+    with show_progress(announce=True, use="link") as progress:
         job = load_job(*paths, force=force, progress=progress)
         progress("writing for ASTRA-sim")
         done = write_for_astra_sim(job, output, overwrite=overwrite)

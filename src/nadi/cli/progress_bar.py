@@ -10,30 +10,57 @@ __all__ = ["show_progress"]
 
 
 @contextmanager
-def show_progress(*, announce: bool) -> Iterator[Callable[[str], None]]:
+def show_progress(*, announce: bool, use: str = "") -> Iterator[Callable[[str], None]]:
     """Give a function that begins a stage, which is shown until the next one, or the end.
 
     Parameters
     ----------
     announce
         Whether to say so also outside of a terminal if kernels must first be compiled.
+    use
+        The command, by its name in the list of known kernels: those that it needs, and that
+        were never compiled, are compiled by a second process as well.
     """
-    if not sys.stderr.isatty():
-        if announce and (notice := _compilation_notice()):
-            sys.stderr.write(f"nadi: {notice}\n")
-        yield lambda _: None
+    if sys.stderr.isatty():
+        with _bars() as (begin, show_compiled), _compiling(use, show_compiled):
+            yield begin
         return
+
+    def say(done: int, total: int) -> None:
+        if announce and done == 0:
+            sys.stderr.write(f"nadi: {_compilation(done, total)}\n")
+
+    with _compiling(use, say):
+        yield lambda _: None
+
+
+@contextmanager
+def _bars() -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+    """Show a bar for the stage, and one while kernels are compiled; gives what moves each."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        SpinnerColumn,
+        Task,
+        TaskID,
+        TextColumn,
+    )
+    from rich.text import Text
 
     from nadi.progress import listening
 
-    console = Console(stderr=True)
-    if notice := _compilation_notice():
-        console.print(notice, style="dim")
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Progress(*columns, console=console, transient=True) as bars:
+    class Bytes(DownloadColumn):
+        """How much is read or written, of stages that do so."""
+
+        def render(self, task: Task) -> Text:
+            return Text("") if task.fields.get("counts_kernels") else super().render(task)
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Bytes())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("starting", total=None)
+        compiled: list[TaskID] = []
 
         def show(done: int, total: int) -> None:
             bars.update(task, completed=done, total=total or None)
@@ -41,14 +68,41 @@ def show_progress(*, announce: bool) -> Iterator[Callable[[str], None]]:
         def begin(text: str) -> None:
             bars.reset(task, description=text, total=None)
 
+        def show_compiled(done: int, total: int) -> None:
+            if not compiled:
+                compiled.append(bars.add_task("", counts_kernels=True))
+            text = _compilation(done, total)
+            bars.update(compiled[0], completed=done, total=total, description=text)
+
         with listening(show):
-            yield begin
+            yield begin, show_compiled
 
 
-def _compilation_notice() -> str:
-    from nadi.kernels.jit import cache_folder, compiled_before
+def _compilation(done: int, total: int) -> str:
+    from nadi.kernels.code_folders import cache_folder
 
-    if compiled_before():
-        return ""
-    how_often = "only this once" if cache_folder() else "every time, as no folder can keep them"
-    return f"compiling kernels for this machine: some ten seconds, {how_often}"
+    how_often = "once" if cache_folder() else "every time, as no folder can keep them"
+    return f"compiling kernels, {how_often}: {done} of {total}"
+
+
+@contextmanager
+def _compiling(use: str, show: Callable[[int, int], None]) -> Iterator[None]:
+    """Call ``show`` with how many kernels are compiled of how many, while any are."""
+    from nadi.kernels.compile_ahead import compiling_ahead, missing_kernels
+    from nadi.kernels.jit import watching
+
+    missing = missing_kernels(use)
+    done: list[str] = []
+
+    def is_done(name: str) -> None:
+        done.append(name)
+        show(len(done), max(len(missing), len(done)))
+
+    def watch(name: str, is_over: bool) -> None:
+        if is_over:
+            is_done(name)
+        else:
+            show(len(done), max(len(missing), len(done) + 1))
+
+    with watching(watch), compiling_ahead(missing, is_done):
+        yield

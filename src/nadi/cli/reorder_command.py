@@ -71,7 +71,7 @@ def command(
         )
     if redraw and apply == "0":
         raise UsageError("--redraw", "there is no move to draw", "add --apply K")
-    with show_progress(announce=False) as progress:
+    with show_progress(announce=False, use="reorder") as progress:
         progress("starting")
         from nadi.pipeline.recorded_jobs import reorder_job
         from nadi.report.reorder_report import describe_reordering, print_reordering

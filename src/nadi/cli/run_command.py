@@ -90,7 +90,7 @@ def analyse(
 
     With ``announce`` a first compilation is announced even where no terminal listens.
     """
-    with show_progress(announce=announce) as progress:
+    with show_progress(announce=announce, use="run") as progress:
         progress("starting")
         from nadi.pipeline.recorded_jobs import run
         from nadi.report.run_report import (

@@ -120,7 +120,7 @@ def command(
     """Simulate a job, and print what bounds it."""
     from nadi.cli.progress_bar import show_progress
 
-    with show_progress(announce=False) as progress:
+    with show_progress(announce=False, use="simulate") as progress:
         progress("starting")
         from nadi.load.simulation_jobs import read_job
         from nadi.pipeline.simulated_jobs import simulate

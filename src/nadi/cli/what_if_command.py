@@ -85,7 +85,7 @@ def command(
             "--redraw", "draws one result, and --sweep computes several",
             "replace {} by a value",
         )  # fmt: skip
-    with show_progress(announce=False) as progress:
+    with show_progress(announce=False, use="what-if") as progress:
         progress("starting")
         from nadi.pipeline.recorded_jobs import ask
         from nadi.report.schedule_timeline import check_timeline, redraw as redraw_timeline

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, cast
 
-from numba import types
-from numba.extending import typeof_impl
-
-__all__ = ["Codes", "Columns", "Declared", "code", "column", "same_as"]
+__all__ = ["Codes", "Columns", "Declared", "Numbered", "code", "column", "same_as"]
 
 
 class Declared(NamedTuple):
@@ -40,8 +37,11 @@ def code(meaning: str) -> int:
     return cast("int", Declared(meaning))
 
 
-class _Numbered(type):
-    """The type of classes whose names are numbers, in the order of their declaration."""
+class Numbered(type):
+    """The type of classes whose names are numbers, in the order of their declaration.
+
+    :mod:`nadi.kernels.numba_columns` tells numba of it.
+    """
 
     declared: dict[str, Declared]
     of: str
@@ -49,7 +49,8 @@ class _Numbered(type):
 
     def __new__(
         cls, name: str, bases: tuple[type, ...], space: dict[str, Any], of: str = "", first: int = 0
-    ) -> _Numbered:
+    ) -> Numbered:
+        """Give each name that the class declares its number."""
         declared: dict[str, Declared] = {}
         numbers: dict[int, int] = {}  # by identity: two may mean the same
         following = first
@@ -72,15 +73,9 @@ class _Numbered(type):
         return cls._width
 
 
-class Columns(metaclass=_Numbered):
+class Columns(metaclass=Numbered):
     """The columns of the array ``of`` a kernel, from 0."""
 
 
-class Codes(metaclass=_Numbered):
+class Codes(metaclass=Numbered):
     """What the values of a column stand for, from ``first``."""
-
-
-@typeof_impl.register(_Numbered)
-def _constants(numbered: _Numbered, _: Any) -> Any:
-    module: Any = types.Module
-    return module(numbered)

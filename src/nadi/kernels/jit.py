@@ -1,242 +1,247 @@
-"""One decorator for every compiled kernel, and where compiled code is kept.
+"""One decorator for every compiled kernel.
 
-Numba compiles a kernel at its first call and can keep the result on disk. Two
-things go wrong there, and are handled here: its cache does not notice an edited
-callee in another file, so the folder is named after all that a kernel's module imports;
-and it refuses to work when no folder is writable, so then nothing is kept and
-each process compiles anew: slower, never a failure.
+A kernel is compiled when it is first called with arguments of some types, and kept on disk
+(:mod:`nadi.kernels.code_folders`). What is kept is called without numba, whose import takes
+longer than a short command. Where no folder can be used each process compiles anew: slower,
+never a failure. With a version of numba that was not tried, kernels are compiled by numba's
+public means, and kept by numba.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
+import importlib
+import itertools
 import os
-import platform
-import shutil
-import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar, cast
 
-import numba
-from numba import types
-from numba.core import config
-from numba.core.errors import NumbaError
-from numba.extending import intrinsic
+from nadi.kernels import code_folders
+from nadi.kernels.code_folders import Kept
+from nadi.kernels.object_code import load
+from nadi.kernels.signatures import Signature, pack, signature_of
 
-from nadi.kernels.source_digest import source_digest
-
-__all__ = ["borrowed", "cache_folder", "called", "compiled_before", "inner", "kernel"]
+__all__ = [
+    "IS_KNOWN", "apart", "borrowed", "called", "compile_anew", "count_trailing_zeros", "in_use",
+    "inner", "instead_of", "kernel", "lent", "load_eight_bytes", "prefetch", "sharing_work",
+    "special_lanes", "watching",
+]  # fmt: skip
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-# versions whose inner parts are as kernels/_pipeline.py wants them; others compile in their own
-# way, which takes longer
-_KNOWN_NUMBA = (0, 60) <= tuple(map(int, numba.__version__.split(".")[:2])) <= (0, 68)
+_Watcher = Callable[[str, bool], None]
 
-
-def _surroundings() -> str:
-    """Name what kernels are compiled by, and where they stand."""
-    package = Path(__file__).parents[1]
-    named = f"{numba.__version__} {platform.python_version()} {package}"
-    return hashlib.blake2b(named.encode(), digest_size=8).hexdigest()
-
-
-def _roots() -> list[Path]:
-    """Folders to try, best first: the user's choice, their cache, the package's own folder."""
-    roots = []
-    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
-        roots.append(Path(chosen) / "nadi")
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        roots.append(Path(base) / "nadi")
-    else:
-        with contextlib.suppress(RuntimeError):  # no home folder is known for this user
-            roots.append(Path.home() / ".cache" / "nadi")
-    roots.append(Path(__file__).parent / "__pycache__")
-    return roots
-
-
-def _usable(folder: Path) -> bool:
-    """Tell by trying whether files can be written under ``folder``."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"x" * 4096)
-    except OSError:
-        return False
-    return True
-
-
-def _cache_folder() -> Path | None:
-    """Choose the folder for compiled code, the first that can be written to."""
-    name = f"kernels-{_surroundings()}"
-    for root in _roots():
-        if _usable(root / name):
-            with contextlib.suppress(OSError):
-                os.utime(root / name)  # in use: not to be forgotten
-            _forget_unused(root, "kernels-*")
-            _forget_unused(root / name, "*")
-            return root / name
-    return None
-
-
-def _forget_unused(root: Path, pattern: str) -> None:
-    """Remove code that nobody has run for a month."""
-    limit = time.time() - 30 * 24 * 3600
-    for folder in root.glob(pattern):
-        with contextlib.suppress(OSError):
-            if folder.stat().st_mtime < limit:
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-_FOLDER = _cache_folder()
-# numba's setting is that of the whole process, and a list is read by two threads: one would set it
-# back while the other makes its kernel, which would then be kept wherever the process happens to be
+# versions of numba whose inner parts are as kernels/numba_internals.py wants them
+_LEAST, _BEYOND = (0, 68), (0, 69)
+IS_KNOWN = _LEAST <= tuple(
+    map(int, code_folders.compilers()["numba"].split(".")[:2])
+) < _BEYOND and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 _COMPILING = Lock()
+_unnamed = itertools.count()
+_watchers: list[_Watcher] = []
+_in_use: dict[tuple[str, str, Signature], None] = {}
+_claim: Callable[[str], None] | None = None
 
 
-def cache_folder() -> Path | None:
-    """Give the folder in which compiled kernels are kept, if any can be written to."""
-    return _FOLDER
+def _begin_anew() -> None:
+    """Let a forked process have a lock of its own: the other may hold it at that moment."""
+    global _COMPILING
+    _COMPILING = Lock()
 
 
-def compiled_before() -> bool:
-    """Tell whether compiled kernels of this version were found on disk."""
-    return _FOLDER is not None and any(_FOLDER.rglob("*.nbi"))
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
+
+
+@contextlib.contextmanager
+def watching(watcher: _Watcher) -> Iterator[None]:
+    """Call ``watcher`` with a kernel's name before (False) and after (True) it is compiled."""
+    _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        _watchers.remove(watcher)
+
+
+@contextlib.contextmanager
+def sharing_work(claim: Callable[[str], None]) -> Iterator[None]:
+    """Call ``claim`` before a kernel is compiled: somebody else may be at it, or about to begin."""
+    global _claim
+    _claim = claim
+    try:
+        yield
+    finally:
+        _claim = None
+
+
+def in_use() -> list[tuple[str, str, Signature]]:
+    """Give module, name and types of arguments of each kernel that was called so far."""
+    return list(_in_use)
 
 
 def kernel(function: _Function) -> _Function:
     """Compile ``function`` in nopython mode when it is first called.
 
+    Its arguments are numbers, arrays, and tuples of them; it returns integers or nothing.
     What is compiled is kept on disk where a folder allows it.
     """
-    compiled: Callable[..., Any] | None = None
+    if not IS_KNOWN:
+        return _publicly_compiled(function)
+    loaded: dict[tuple[Any, ...], Callable[[list[int]], Any]] = {}
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
-        nonlocal compiled
-        if compiled is None:
+        key: list[Any] = []
+        words: list[int] = []
+        pack(arguments, key, words)
+        types = tuple(key)
+        code = loaded.get(types)
+        if code is None:
             with _COMPILING:
-                compiled = compiled or _compile(function, _folder_of(function))
-        try:
-            return compiled(*arguments)
-        except NumbaError:
-            raise  # the caller's mistake: arguments of a wrong type
-        except Exception:
-            if _FOLDER is None:
-                raise
-            # what is kept may be damaged, or the disk full: do without it
-            shutil.rmtree(_folder_of(function) or "", ignore_errors=True)
-            with _COMPILING:
-                compiled = _compile(function, None)
-            return compiled(*arguments)
+                code = loaded.get(types)
+                if code is None:
+                    code = loaded[types] = _code_of(function, signature_of(arguments))
+        return code(words)
 
     return cast("_Function", call)
 
 
+def _code_of(function: Callable[..., Any], signature: Signature) -> Callable[[list[int]], Any]:
+    """Load a kernel for arguments of some types, or compile it."""
+    module, name = function.__module__, function.__qualname__
+    if not module.startswith("nadi.") or not name.isidentifier():
+        # of a test, say: two functions may have one name
+        return load(*compile_anew(function, signature, f"unnamed_{next(_unnamed)}"))
+    _in_use[module, name, signature] = None
+    entry = code_folders.entry_of(module, name, signature)
+    found = code_folders.find(module, entry)
+    if found is None and _claim is not None:
+        _claim(entry)
+        found = code_folders.find(module, entry)
+    if found is None:
+        found = compile_anew(function, signature, entry)
+        root = code_folders.cache_folder()
+        if root is not None:
+            with contextlib.suppress(OSError):  # the disk is full: it is compiled again next time
+                code_folders.keep(code_folders.place_of(root, module, entry), found)
+    return load(*found)
+
+
+def compile_anew(function: Callable[..., Any], signature: Signature, entry: str) -> Kept:
+    """Compile a kernel's Python function for arguments of some types."""
+    from nadi.kernels.numba_internals import compile_kernel
+
+    name = function.__qualname__
+    for watcher in _watchers:
+        watcher(name, False)
+    code, letters = compile_kernel(function, signature, entry)
+    for watcher in _watchers:
+        watcher(name, True)
+    return Kept(code, entry, letters)
+
+
+def _publicly_compiled(function: _Function) -> _Function:
+    """Compile a kernel as numba does it, and keep it as numba does."""
+    ready: dict[Signature, Callable[..., Any]] = {}
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        signature = signature_of(arguments)
+        if signature not in ready:
+            _in_use[function.__module__, function.__qualname__, signature] = None
+            from nadi.kernels.numba_public import compile_kernel
+
+            with _COMPILING:
+                folder = _folder_of_numba(function.__module__)
+                ready[signature] = compile_kernel(function, arguments, folder)
+        return ready[signature](*arguments)
+
+    return cast("_Function", call)
+
+
+def _folder_of_numba(module: str) -> Path | None:
+    root = code_folders.cache_folder()
+    return None if root is None else code_folders.folder_of(root, module)
+
+
 def inner(function: _Function) -> _Function:
     """Compile what only kernels call, put into each of them where it is called."""
-    return _helper(function, forceinline=True)
+    return _helper(function, is_small=True)
 
 
 def called(function: _Function) -> _Function:
     """Compile what only kernels call and is too long to stand in each of them several times."""
-    return _helper(function, forceinline=False)
+    return _helper(function, is_small=False)
 
 
-@intrinsic
-def borrowed(typing_context: Any, array: Any) -> Any:
-    """Give an array that is not counted as in use: kernels count theirs at every call.
+def instead_of(helper: _Function, part: str, stand_in: Callable[..., Any]) -> _Function:
+    """Have a stand-in compiled for a helper where a part is left out.
 
-    Only for arguments, which the caller holds on to meanwhile.
+    That is where the first argument is a named tuple of a class whose ``leaves_out`` names the
+    part. With a version of numba that was not tried nothing is left out.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        found = context.make_array(signature.args[0])(context, builder, arguments[0])
-        for name in ("meminfo", "parent"):
-            setattr(found, name, getattr(found, name).type(None))
-        return found._getvalue()
-
-    return array(array), generate
+    if isinstance(helper, _Helper):
+        helper.stand_in = part, stand_in
+    return helper
 
 
 class _Helper:
-    """A function that only kernels call; numba hears of it when one of them is compiled.
+    """What only kernels call; numba hears of it when one of them is compiled.
 
-    Most processes find their kernels compiled, and would prepare all helpers for nothing.
+    Most processes find their kernels compiled, and have no need of numba.
     """
 
-    def __init__(self, function: Callable[..., Any], *, forceinline: bool) -> None:
+    def __init__(self, function: Callable[..., Any], make: Callable[[_Helper], Any]) -> None:
         functools.update_wrapper(self, function)
-        self._function = function
-        self._forceinline = forceinline
+        self._make = make
+        self.stand_in: tuple[str, Callable[..., Any]] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._dispatcher(*arguments)
+        return self._made(*arguments)
 
     @property
     def _numba_type_(self) -> Any:
         """Say what numba is to take it for, which asks for this of any object it meets."""
-        return self._dispatcher._numba_type_
+        from nadi.kernels.numba_internals import type_of
+
+        return type_of(self._made)
 
     @functools.cached_property
-    def _dispatcher(self) -> Any:
-        options: dict[str, Any] = {}
-        if _KNOWN_NUMBA:
-            from nadi.kernels.numba_pipeline import HELPER_OPTIONS
-
-            options = HELPER_OPTIONS
-        compiler: Any = numba
-        compiled = compiler.njit(self._function, forceinline=self._forceinline, **options)
-        if compiled is self._function:
-            return compiled  # nothing is compiled: NUMBA_DISABLE_JIT
-        template_of = compiled.get_call_template
-        unliteral: Any = types.unliteral
-
-        def template_for_types(arguments: Any, named: Any) -> Any:
-            # a number written out is a type of its own to numba: do not compile for each anew
-            return template_of([unliteral(a) for a in arguments], named)
-
-        compiled.get_call_template = template_for_types
-        return compiled
+    def _made(self) -> Any:
+        return self._make(self)
 
 
-def _helper(function: _Function, *, forceinline: bool) -> _Function:
-    return cast("_Function", _Helper(function, forceinline=forceinline))
+def _helper(function: _Function, *, is_small: bool) -> _Function:
+    if not IS_KNOWN:
+        from nadi.kernels import numba_public
+
+        return cast("_Function", numba_public.compile_helper(function, is_small=is_small))
+
+    def make(helper: _Helper) -> Any:
+        from nadi.kernels import numba_internals
+
+        return numba_internals.compile_helper(function, helper.stand_in, is_small=is_small)
+
+    return cast("_Function", _Helper(function, make))
 
 
-def _folder_of(function: Callable[..., Any]) -> Path | None:
-    """Give where a kernel is kept: with the others of its module, until one imported changes."""
-    if _FOLDER is None:
-        return None
-    module = function.__module__
-    folder = _FOLDER / f"{module.rpartition('.')[2]}-{source_digest(module)}"
-    with contextlib.suppress(OSError):
-        folder.mkdir(exist_ok=True)
-        os.utime(folder)  # in use: not to be forgotten
-    return folder
+def _intrinsic(name: str) -> Any:
+    """Give what kernels call that Python has no word for."""
+    if not IS_KNOWN:
+        return getattr(importlib.import_module("nadi.kernels.numba_public"), name)
+
+    def make(_: _Helper) -> Any:
+        return getattr(importlib.import_module("nadi.kernels.numba_internals"), name)
+
+    return _Helper(make, make)
 
 
-def _compile(function: Callable[..., Any], folder: Path | None) -> Callable[..., Any]:
-    # the folder is numba's setting for all code of the process: it is ours only meanwhile
-    settings: Any = config
-    before = settings.CACHE_DIR
-    settings.CACHE_DIR = str(folder or "")
-    compiler: Any = numba
-    try:
-        if not _KNOWN_NUMBA:
-            found: Callable[..., Any] = compiler.njit(
-                function, cache=folder is not None, nogil=True
-            )
-            return found
-        from nadi.kernels.numba_pipeline import KERNEL_OPTIONS, keep
-
-        compiled: Callable[..., Any] = compiler.njit(function, nogil=True, **KERNEL_OPTIONS)
-        if folder is not None and compiled is not function:
-            keep(compiled)
-        return compiled
-    finally:
-        settings.CACHE_DIR = before
+apart = _intrinsic("apart")
+borrowed = _intrinsic("borrowed")
+count_trailing_zeros = _intrinsic("count_trailing_zeros")
+lent = _intrinsic("lent")
+load_eight_bytes = _intrinsic("load_eight_bytes")
+prefetch = _intrinsic("prefetch")
+special_lanes = _intrinsic("special_lanes")

@@ -7,14 +7,17 @@ that, or a failure: a negative number which holds what is wrong and where
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from nadi.kernels.jit import borrowed, called, inner, kernel
+from nadi.kernels.jit import (
+    borrowed,
+    called,
+    count_trailing_zeros,
+    inner,
+    kernel,
+    load_eight_bytes,
+    special_lanes,
+)
 
 __all__ = [
     "BAD_CHARACTER", "BAD_ESCAPE", "BAD_NUMBER", "BAD_UTF8", "MAX_DEPTH", "NOT_AN_INTEGER",
@@ -62,68 +65,15 @@ def code_of(result: int) -> int:
     return (-result - 1) % _FAILURES
 
 
-@intrinsic
-def _special_lanes(typing_context: Any, text: Any, at: Any) -> Any:
-    """Tell which of 16 bytes end the plain part of a string, as bits.
-
-    They are quotes, backslashes, control characters and all beyond ASCII. The caller
-    knows that 16 bytes are there.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        lanes = ir.VectorType(ir.IntType(8), _LANES)
-        address = builder.gep(array.data, [arguments[1]])
-        loaded = builder.load(builder.bitcast(address, lanes.as_pointer()))
-        loaded.align = 1
-
-        def same(byte: int) -> Any:
-            return ir.Constant(lanes, [byte] * _LANES)
-
-        found = builder.or_(
-            builder.icmp_unsigned("==", loaded, same(_QUOTE)),
-            builder.icmp_unsigned("==", loaded, same(_BACKSLASH)),
-        )
-        # bytes beyond ASCII are negative when signed
-        found = builder.or_(found, builder.icmp_signed("<", loaded, same(_SPACE)))
-        return builder.zext(builder.bitcast(found, ir.IntType(_LANES)), ir.IntType(64))
-
-    return types.int64(text, types.int64), generate
-
-
-@intrinsic
-def _count_trailing_zeros(typing_context: Any, number: Any) -> Any:
-    """Count the zero bits below the lowest one; the number is not 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.int64), generate
-
-
-@intrinsic
-def _load_word(typing_context: Any, text: Any, at: Any) -> Any:
-    """Load 8 bytes as one number; the caller knows that they are there."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        address = builder.gep(array.data, [arguments[1]])
-        loaded = builder.load(builder.bitcast(address, ir.IntType(64).as_pointer()))
-        loaded.align = 1
-        return loaded
-
-    return types.uint64(text, types.int64), generate
-
-
 @inner
 def load_word(text: np.ndarray, at: int, length: int) -> int:
     """Give up to 8 bytes as a uint64, the first the lowest; those past ``length`` are 0."""
     if length >= 8:
-        return _load_word(text, at)
+        return load_eight_bytes(text, at)
     if at + 8 <= text.size:
         # 64 - 8 * length is from 8 to 64; shifting twice keeps it below 64
         shift = np.uint64(32 - 4 * length)
-        return ((_load_word(text, at) << shift) << shift) >> shift >> shift
+        return ((load_eight_bytes(text, at) << shift) << shift) >> shift >> shift
     word = np.uint64(0)
     for i in range(length):
         word |= np.uint64(text[at + i]) << np.uint64(8 * i)
@@ -216,11 +166,11 @@ def string_end(text: np.ndarray, at: int) -> int:
     escaped = 0
     while at < text.size:
         if at + _LANES <= text.size:
-            found = _special_lanes(text, at)
+            found = special_lanes(text, at)
             if found == 0:
                 at += _LANES
                 continue
-            at += _count_trailing_zeros(found)
+            at += count_trailing_zeros(found)
         c = text[np.uint64(at)]
         if c == _QUOTE:
             return 2 * at + escaped

@@ -15,7 +15,19 @@ from nadi.model.trace import Job, Trace
 from nadi.simulator.engine.codes import NodeKind, Problem, QueuePolicy
 from nadi.simulator.engine.event_loop import run_machine
 from nadi.simulator.engine.event_queue import COUNTER
-from nadi.simulator.engine.machine_state import GROUP, MEETING, NODE, RANK, Machine
+from nadi.simulator.engine.machine_state import (
+    GROUP,
+    MEETING,
+    NODE,
+    PHASE,
+    RANK,
+    RECIPE,
+    WORLD,
+    HostMachine,
+    Machine,
+    MeetingMachine,
+)
+from nadi.simulator.engine.ring_direct_halving_times import can_meet
 from nadi.simulator.engine_trail import trail_of
 from nadi.simulator.lowering.engine_arrays import machine_of, room_of
 from nadi.simulator.lowering.task_tables import Tables, tables_of
@@ -157,20 +169,47 @@ def run_tables(
 
     Who can make the tables ``anew`` lets those at hand be used up, which saves a copy.
     """
-    room, window = room_of(tables, meet=meet), 4
+    room, window, is_whole = room_of(tables, meet=meet), 4, False
     nodes = tables.nodes if anew else None
     while True:
         machine = machine_of(tables, room, window, meet=meet, nodes=nodes)
-        problem = run_machine(machine)
+        problem = run_machine(machine if is_whole else _with_what_is_needed(machine))
         if problem == Problem.UNLIKE:
             _raise_unlike(tables, machine)
-        if problem not in (Problem.TOO_SMALL, Problem.TOO_MANY):
-            return machine
         if problem == Problem.TOO_SMALL:
             room *= 4
-        else:
+        elif problem == Problem.TOO_MANY:
             window *= 8
+        elif problem == Problem.LEFT_OUT:
+            is_whole = True
+        else:
+            return machine
         nodes = anew().nodes if anew else None
+
+
+def _with_what_is_needed(machine: Machine) -> Machine:
+    """Give the machine as one whose engine takes less time to be compiled, if that is enough."""
+    kinds = set(np.unique(machine.nodes[:, NODE.kind]).tolist())
+    if kinds <= {NodeKind.DELAY, NodeKind.INSTANT}:
+        return HostMachine(*machine)
+    world = machine.world
+    shares = world[[WORLD.aware, WORLD.rendezvous, WORLD.bus]].any()
+    if shares or world[WORLD.policy] != QueuePolicy.FIFO or NodeKind.ACCESS in kinds:
+        return machine
+    if NodeKind.COLLECTIVE in kinds and not (world[WORLD.meet] and _all_meet(machine)):
+        return machine
+    return MeetingMachine(*machine)
+
+
+def _all_meet(machine: Machine) -> bool:
+    """Tell whether the times of all phases can be worked out at once."""
+    does_meet: Callable[..., bool] = can_meet.__wrapped__  # type: ignore[attr-defined]
+    for recipe, phases in zip(machine.recipes, machine.phases, strict=True):
+        for phase in phases[: recipe[RECIPE.phases]]:
+            about = (PHASE.algorithm, PHASE.comm, PHASE.window, PHASE.size)
+            if not does_meet(*(int(phase[column]) for column in about)):
+                return False
+    return True
 
 
 def _raise_unlike(tables: Tables, machine: Machine) -> None:

@@ -11,6 +11,7 @@ class Problem(Codes, first=1):
     TOO_SMALL = code("the arrays of events, streams or messages are full")
     TOO_MANY = code("more collectives of a group are under way than GROUP.window")
     UNLIKE = code("collectives that differ met as one")
+    LEFT_OUT = code("a part of the engine is needed that this one was compiled without")
 
 
 class Event(Codes, first=1):

@@ -31,6 +31,7 @@ from nadi.simulator.engine.machine_state import (
 )
 from nadi.simulator.engine.mailboxes import mail_of
 from nadi.simulator.engine.message_times import part_of
+from nadi.simulator.engine.parts import MESSAGES, belongs_to
 from nadi.simulator.engine.queue_policies import (
     has_to_wait,
     next_with_room,
@@ -45,6 +46,7 @@ from nadi.simulator.engine.tree_all_reduce import begin_tree, find_in_tree, take
 __all__ = ["begin_queues", "enter", "new_stream", "next_phase", "received", "serve"]
 
 
+@belongs_to(MESSAGES)
 @inner
 def received(machine: Machine, stream: int) -> None:
     """Take a message that a stream waits for."""
@@ -126,7 +128,7 @@ def _place_in_phase(machine: Machine, stream: int, phase: np.ndarray) -> None:
     s[STREAM.line] = place - s[STREAM.index] * stride
 
 
-@inner
+@called
 def _prepare_messages(machine: Machine, stream: int, phase: np.ndarray) -> None:
     """Set what a stream needs in a phase whose messages are events."""
     s = machine.streams[stream]
@@ -229,7 +231,7 @@ def enter(machine: Machine, stream: int, queue: int) -> None:
         serve(machine, streams[member, STREAM.queue])
 
 
-@inner
+@called
 def _turn_of(machine: Machine, stream: int) -> int:
     """Give which start in its queue is a stream's: all of a phase come before those of the next.
 
@@ -249,7 +251,7 @@ def _turn_of(machine: Machine, stream: int) -> int:
     return s[STREAM.number] // size
 
 
-@inner
+@called
 def _put_in_queue(machine: Machine, queue: int, stream: int) -> None:
     """Put a stream behind those that wait in a queue and whose turn comes before its own."""
     queues, streams = machine.queues, machine.streams
@@ -336,7 +338,7 @@ def serve(machine: Machine, queue: int) -> None:
         _begin_phase(machine, stream)
 
 
-@inner
+@called
 def _begin_phase(machine: Machine, stream: int) -> None:
     """Begin a stream's phase, which has its place in the queue."""
     s = machine.streams[stream]
@@ -367,6 +369,7 @@ def _serve_by_policy(machine: Machine, queue: int) -> None:
         _start_together(machine, stream)
 
 
+@belongs_to(MESSAGES)
 @called
 def _start_together(machine: Machine, stream: int) -> None:
     """Start a phase on all its members, whose queues have room."""

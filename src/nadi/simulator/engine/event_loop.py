@@ -7,8 +7,7 @@ once.
 
 from __future__ import annotations
 
-from nadi.kernels.jit import called, inner, kernel
-from nadi.kernels.numba_lending import apart, lent
+from nadi.kernels.jit import apart, called, inner, kernel, lent, prefetch
 from nadi.simulator.engine.codes import Event, NodeKind, PhaseKind, Problem, Slot
 from nadi.simulator.engine.collective_streams import (
     begin_queues,
@@ -34,7 +33,6 @@ from nadi.simulator.engine.event_queue import (
     next_callback,
     next_event,
     pop_time,
-    prefetch,
 )
 from nadi.simulator.engine.issue_slots import next_to_issue, push_ready
 from nadi.simulator.engine.linked_queues import free_row
@@ -59,6 +57,7 @@ from nadi.simulator.engine.machine_state import (
 from nadi.simulator.engine.mailboxes import arrive, request_arrives
 from nadi.simulator.engine.memory_bus import begin_bus_event, run_bus
 from nadi.simulator.engine.network_links import free_link, free_message, put_on_link
+from nadi.simulator.engine.parts import COLLECTIVES, MESSAGES, belongs_to
 from nadi.simulator.engine.remote_memory import access_memory, free_memory
 from nadi.simulator.engine.rendezvous import send_now
 from nadi.simulator.engine.ring_direct_halving_messages import general
@@ -99,7 +98,7 @@ def _leave(machine: Machine, node: int) -> None:
 # issuing
 
 
-@inner
+@called
 def _meet(machine: Machine, node: int) -> None:
     """Count a collective of a group: those of a number are one and the same."""
     nodes, counters = machine.nodes, machine.agenda.counters
@@ -169,6 +168,7 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
         add_event_of(agenda, rank, time, Event.MET, of_member, end)
 
 
+@belongs_to(COLLECTIVES)
 @called
 def _start_collective(machine: Machine, rank: int, node: int) -> None:
     agenda, shape = machine.agenda, machine.shapes[machine.nodes[node, NODE.key]]
@@ -190,6 +190,7 @@ def _start_collective(machine: Machine, rank: int, node: int) -> None:
         _begin_collective(machine, rank, node)
 
 
+@belongs_to(COLLECTIVES)
 @called
 def _begin_collective(machine: Machine, rank: int, node: int) -> None:
     """Cut a collective into streams, and let the first of them go."""
@@ -218,7 +219,7 @@ def _issue_simple(machine: Machine, rank: int, node: int) -> None:
         issue_receive(machine, rank, node)
 
 
-@inner
+@called
 def _issue(machine: Machine, rank: int, node: int) -> None:
     nodes = machine.nodes
     kind = nodes[node, NODE.kind]
@@ -290,6 +291,7 @@ def _complete(machine: Machine, node: int) -> None:
     _issue_all(machine, machine.nodes[node, NODE.rank], node)
 
 
+@belongs_to(COLLECTIVES)
 @called
 def _leave_phase(machine: Machine, stream: int) -> None:
     """End a stream's phase: it goes on to the next, and its place in the queue is free."""
@@ -338,7 +340,8 @@ def _passed(machine: Machine, kind: int, stream: int) -> None:
         _leave_phase(machine, stream)
 
 
-@inner
+@belongs_to(MESSAGES)
+@called
 def _bus_event(machine: Machine, kind: int, side: int) -> None:
     """Something has happened on a bus: packets may have passed it."""
     begin_bus_event(machine, kind, side)
@@ -356,6 +359,7 @@ def _bus_event(machine: Machine, kind: int, side: int) -> None:
         transfer = run_bus(machine, 0)
 
 
+@belongs_to(COLLECTIVES)
 @inner
 def _end_is_near(machine: Machine, kind: int, rank: int, what: int, end: int) -> None:
     """Add the callback that ends a member's collective or phase, when its rank would add it."""
@@ -400,6 +404,7 @@ def _happen(machine: Machine, kind: int, a: int, b: int) -> None:
         _bus_event(machine, kind, a)
 
 
+@belongs_to(COLLECTIVES)
 @inner
 def _message_of_nodes_arrives(machine: Machine, node: int) -> None:
     _complete(machine, node)

@@ -8,12 +8,9 @@ it runs where the first of them was inserted, and all of them run together.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from nadi.kernels.columns import Columns, column
 from nadi.kernels.heaps import put_in, take_first
@@ -43,7 +40,6 @@ __all__ = [
     "next_callback",
     "next_event",
     "pop_time",
-    "prefetch",
 ]
 
 NO_MEMORY = 1  # the problem of arrays that are too small
@@ -128,27 +124,6 @@ class Agenda(NamedTuple):
     counters: np.ndarray
 
 
-@intrinsic
-def prefetch(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
-    """Have the processor fetch a place of a table, which will be asked for soon."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        byte = context.get_value_type(types.voidptr)
-        address = builder.bitcast(array.data, byte)
-        for axis in range(2):
-            stride = builder.extract_value(array.strides, axis)
-            address = builder.gep(address, [builder.mul(arguments[1 + axis], stride)])
-        word = context.get_value_type(types.int32)
-        taken = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
-        declared = builder.module.declare_intrinsic("llvm.prefetch", [byte], taken)
-        # for reading, to stay in every cache, data
-        builder.call(declared, [address, word(0), word(3), word(1)])
-        return context.get_dummy_value()
-
-    return types.none(table, types.int64, types.int64), generate
-
-
 # chains by time
 
 
@@ -176,7 +151,7 @@ def find(agenda: Agenda, time: int) -> int:
     return _find_in(agenda.times, time, agenda.counters[COUNTER.times])
 
 
-@inner
+@called
 def forget(agenda: Agenda, at: int) -> None:
     """Take a time out of the table; others move up, so that each is still found."""
     times, size = agenda.times, agenda.counters[COUNTER.times]
@@ -208,7 +183,7 @@ def _enlarge_times(agenda: Agenda) -> None:
     counters[COUNTER.times] = 2 * size
 
 
-@inner
+@called
 def _new_block(agenda: Agenda) -> int:
     """Give a block: the place of its first entry, which holds the next block's."""
     counters, entries = agenda.counters, agenda.entries
@@ -224,7 +199,7 @@ def _new_block(agenda: Agenda) -> int:
     return new
 
 
-@inner
+@called
 def _append(agenda: Agenda, at: int, what: int, b: int) -> None:
     """Put an event behind those of a time."""
     times, entries = agenda.times, agenda.entries
@@ -247,7 +222,7 @@ def has_events(agenda: Agenda, at: int) -> bool:
     return agenda.times[at, TIME.head] != 0
 
 
-@inner
+@called
 def next_event(agenda: Agenda, at: int) -> tuple[int, int]:
     """Take the first event off a chain by time, which has one; gives its two numbers."""
     times, entries, counters = agenda.times, agenda.entries, agenda.counters
@@ -268,7 +243,7 @@ def next_event(agenda: Agenda, at: int) -> tuple[int, int]:
     return what, b
 
 
-@inner
+@called
 def event_ahead(agenda: Agenda, at: int) -> tuple[int, int]:
     """Look at an event that comes some way after the first of a chain; 0 if there is none."""
     times, entries = agenda.times, agenda.entries
@@ -302,7 +277,7 @@ def pop_time(agenda: Agenda) -> None:
     take_first(agenda.heap, 0, agenda.counters[COUNTER.heap])
 
 
-@inner
+@called
 def _insert(agenda: Agenda, time: int, what: int, b: int) -> None:
     times, counters = agenda.times, agenda.counters
     at = find(agenda, time)
@@ -360,7 +335,7 @@ def find_list(agenda: Agenda, rank: int, time: int) -> int:
     return at
 
 
-@inner
+@called
 def end_list(agenda: Agenda, at: int) -> None:
     """Take a rank's callbacks for a time out of their table."""
     lists = agenda.lists
@@ -378,7 +353,7 @@ def end_list(agenda: Agenda, at: int) -> None:
     agenda.counters[COUNTER.lists] -= 1
 
 
-@inner
+@called
 def _add_callback(agenda: Agenda, at: int, kind: int, a: int, b: int) -> None:
     """Put a callback behind those of its rank and time."""
     counters, more, lists = agenda.counters, agenda.more, agenda.lists
@@ -403,7 +378,7 @@ def _add_callback(agenda: Agenda, at: int, kind: int, a: int, b: int) -> None:
     more[new, CALLBACK.b] = b
 
 
-@inner
+@called
 def after(agenda: Agenda, rank: int, time: int, kind: int, a: int, b: int) -> None:
     """Add a callback of a rank, which runs together with its others of that time."""
     lists, counters = agenda.lists, agenda.counters
@@ -420,7 +395,7 @@ def after(agenda: Agenda, rank: int, time: int, kind: int, a: int, b: int) -> No
     _insert(agenda, time, (rank << _RANK_AT) | LISTED | (kind << _KIND_AT) | a, b)
 
 
-@inner
+@called
 def next_callback(agenda: Agenda, at: int) -> tuple[int, int, int]:
     """Take a rank's next callback for a time; gives what it is, 0 if there is none."""
     more, lists, counters = agenda.more, agenda.lists, agenda.counters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nadi.kernels.heaps import put_in, take_first
-from nadi.kernels.jit import inner
+from nadi.kernels.jit import called, inner
 from nadi.simulator.engine.machine_state import NODE, NUM_SLOTS, RANK, Machine
 
 __all__ = ["next_to_issue", "push_ready"]
@@ -17,7 +17,7 @@ def push_ready(machine: Machine, rank: int, node: int) -> None:
     r[RANK.ready + slot] += 1
 
 
-@inner
+@called
 def next_to_issue(machine: Machine, rank: int) -> int:
     """Take the lowest ready node whose slot is free; -1 if there is none."""
     r = machine.ranks[rank]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nadi.kernels.jit import inner
+from nadi.kernels.jit import called, inner
 from nadi.simulator.engine.codes import Problem
 from nadi.simulator.engine.event_queue import COUNTER
 
@@ -37,7 +37,7 @@ def take_first(table: np.ndarray, row: int, head: int, items: np.ndarray, follow
     return item
 
 
-@inner
+@called
 def new_row(counters: np.ndarray, free: int, table: np.ndarray, following: int) -> int:
     """Give a row that came free, else the next that was never used; -1 if there is none.
 

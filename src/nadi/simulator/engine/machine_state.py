@@ -440,3 +440,15 @@ class Machine(NamedTuple):
     programs: np.ndarray
     starts: np.ndarray
     step_rows: np.ndarray
+
+
+class MeetingMachine(Machine):
+    """A machine whose collectives are all worked out at once, and whose links nobody shares."""
+
+    leaves_out = frozenset({"messages"})
+
+
+class HostMachine(Machine):
+    """A machine of ranks that have nothing to do with each other."""
+
+    leaves_out = frozenset({"messages", "collectives"})

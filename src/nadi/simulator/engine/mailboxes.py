@@ -6,7 +6,7 @@ counted; the stream that asked for one that is not there yet goes on when it com
 
 from __future__ import annotations
 
-from nadi.kernels.jit import inner
+from nadi.kernels.jit import called, inner
 from nadi.simulator.engine.codes import Event, PhaseKind
 from nadi.simulator.engine.event_queue import COUNTER, add_event, after
 from nadi.simulator.engine.machine_state import (
@@ -27,6 +27,7 @@ from nadi.simulator.engine.network_links import (
     send_message,
     send_to_mail,
 )
+from nadi.simulator.engine.parts import MESSAGES, belongs_to
 from nadi.simulator.engine.rendezvous import send_when_asked, take_request
 
 __all__ = [
@@ -50,7 +51,7 @@ def later(machine: Machine, stream: int, delay: int, kind: int, a: int, b: int) 
     )  # fmt: skip
 
 
-@inner
+@called
 def pass_memory(
     machine: Machine, stream: int, size: int, reduces: bool, kind: int, outwards: bool, back: bool
 ) -> None:
@@ -91,7 +92,7 @@ def mail_of(machine: Machine, stream: int, index: int, place: int) -> int:
     return s[STREAM.mail] + member * s[STREAM.slots] + place
 
 
-@inner
+@called
 def send(machine: Machine, stream: int, index: int, size: int, place: int) -> None:
     """Send to a member, into a place of its mail."""
     rank = machine.streams[stream, STREAM.rank]
@@ -114,6 +115,7 @@ def send(machine: Machine, stream: int, index: int, size: int, place: int) -> No
         send_when_asked(machine, machine.mail, slot, MAIL.asked, message)
 
 
+@belongs_to(MESSAGES)
 @inner
 def request_arrives(machine: Machine, slot: int, stream: int) -> None:
     """Take a receiver's request: it waits for the message now, which may be sent."""
@@ -130,7 +132,7 @@ def _wait_for(machine: Machine, slot: int, stream: int) -> None:
         add_event(machine.agenda, machine.agenda.counters[COUNTER.now], Event.RECEIVED, stream, 0)
 
 
-@inner
+@called
 def receive(machine: Machine, stream: int, index: int, place: int) -> None:
     """Wait for what a member sends into a place of this rank's mail."""
     streams = machine.streams
@@ -145,6 +147,7 @@ def receive(machine: Machine, stream: int, index: int, place: int) -> None:
         )
 
 
+@belongs_to(MESSAGES)
 @inner
 def arrive(machine: Machine, slot: int) -> int:
     """Put a message into the mail; gives the stream that waits for it, or -1."""

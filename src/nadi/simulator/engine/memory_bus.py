@@ -52,7 +52,7 @@ def _after(machine: Machine, side: int, time: int, kind: int) -> None:
     after(agenda, side // 4, now + time, kind, side, 0)
 
 
-@inner
+@called
 def _send(machine: Machine, side: int) -> None:
     world, sides, now = machine.world, machine.sides, machine.agenda.counters[COUNTER.now]
     s, other = sides[side], side ^ 1
@@ -82,7 +82,7 @@ def _start_reduction(machine: Machine, side: int) -> None:
         _after(machine, side, size // 100 * machine.world[WORLD.reduction] + 50, Event.BUS_REDUCED)
 
 
-@inner
+@called
 def _go_on(machine: Machine, side: int) -> None:
     s, o = machine.sides[side], machine.sides[side ^ 1]
     if s[SIDE.state] == BusState.FREE and s[SIDE.sends] >= 0:
@@ -107,7 +107,7 @@ def _by_memory(machine: Machine, side: int, transfer: int, back: int, then: int)
     return True
 
 
-@inner
+@called
 def _use(machine: Machine, side: int, transfer: int) -> int:
     """Reduce a transfer that has come, send it back, or be done; gives one that is done."""
     row = machine.messages[transfer]
@@ -158,7 +158,7 @@ def run_bus(machine: Machine, base: int) -> int:
     return -1
 
 
-@inner
+@called
 def begin_bus_event(machine: Machine, kind: int, side: int) -> None:
     """Note that a side has sent, received or reduced; what follows is left to be done."""
     s, now = machine.sides[side], machine.agenda.counters[COUNTER.now]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nadi.kernels.jit import inner
+from nadi.kernels.jit import called, inner
 from nadi.simulator.engine.codes import Topology
 from nadi.simulator.engine.machine_state import (
     BY_HOPS,
@@ -39,7 +39,7 @@ def _time_of_bytes(size: int, share: int, pace: int, rate: float, hops: int) -> 
     return max(shared / rate, shared * (pace / NS_PER_BYTE))
 
 
-@inner
+@called
 def travel_time(machine: Machine, src: int, dst: int, size: int, share: int, pace: int) -> int:
     """Give the time of a message that waits for no other, in ns.
 
@@ -68,7 +68,7 @@ def travel_time(machine: Machine, src: int, dst: int, size: int, share: int, pac
     return np.int64(latency + _time_of_bytes(size, share, pace, rate, most))
 
 
-@inner
+@called
 def leaving_time(machine: Machine, src: int, dst: int, size: int, share: int, pace: int) -> int:
     """Give how long a message that waits for no other is leaving its sender, in ns.
 

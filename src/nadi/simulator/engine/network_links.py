@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from nadi.kernels.jit import inner
+from nadi.kernels.jit import called, inner
 from nadi.simulator.engine.codes import Event, Topology
 from nadi.simulator.engine.event_queue import COUNTER, add_event
 from nadi.simulator.engine.linked_queues import free_row, new_row, put_behind, take_first
 from nadi.simulator.engine.machine_state import DIM, LINK, MESSAGE, RATE, WHOLE_LINK, WORLD, Machine
 from nadi.simulator.engine.message_times import travel_time
+from nadi.simulator.engine.parts import MESSAGES, belongs_to
 
 __all__ = [
     "free_link",
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 
-@inner
+@called
 def _route(machine: Machine, message: int) -> None:
     """Choose the next link of a message: lower dimensions first, in a ring the shorter way."""
     messages, dims = machine.messages, machine.dims
@@ -63,7 +64,7 @@ def _route(machine: Machine, message: int) -> None:
         messages[message, MESSAGE.at] = at + (c - a) * stride
 
 
-@inner
+@called
 def _serve(machine: Machine, link: int, message: int) -> None:
     agenda, links = machine.agenda, machine.links
     dim, size = machine.messages[message, MESSAGE.dim], machine.messages[message, MESSAGE.size]
@@ -77,7 +78,8 @@ def _serve(machine: Machine, link: int, message: int) -> None:
     add_event(agenda, now + np.int64(busy), Event.LINK_FREE, link, 0)
 
 
-@inner
+@belongs_to(MESSAGES)
+@called
 def put_on_link(machine: Machine, message: int) -> None:
     """Hand a message to its next link, behind those that wait there."""
     _route(machine, message)
@@ -91,6 +93,7 @@ def put_on_link(machine: Machine, message: int) -> None:
     links[link, LINK.peak] = max(links[link, LINK.peak], links[link, LINK.waiting])
 
 
+@belongs_to(MESSAGES)
 @inner
 def free_link(machine: Machine, link: int) -> None:
     """Let a link that has sent a message take the next."""
@@ -102,7 +105,7 @@ def free_link(machine: Machine, link: int) -> None:
         _serve(machine, link, message)
 
 
-@inner
+@called
 def new_message(machine: Machine, src: int, dst: int, size: int, kind: int, a: int, b: int) -> int:
     """Make a message; when it is there, ``kind`` happens to ``a`` and ``b``."""
     messages, counters = machine.messages, machine.agenda.counters

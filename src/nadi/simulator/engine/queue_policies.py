@@ -23,6 +23,7 @@ from nadi.simulator.engine.machine_state import (
     Machine,
 )
 from nadi.simulator.engine.mailboxes import rank_of
+from nadi.simulator.engine.parts import MESSAGES, belongs_to
 
 __all__ = ["has_to_wait", "next_with_room", "put_in_line", "queues_of"]
 
@@ -120,6 +121,7 @@ def _take_first(machine: Machine, line: int) -> int:
     return first
 
 
+@belongs_to(MESSAGES)
 @called
 def put_in_line(machine: Machine, stream: int) -> None:
     """Let a phase wait in its line, as a stream of it."""
@@ -135,6 +137,7 @@ def put_in_line(machine: Machine, stream: int) -> None:
     lines[line, LINE.first] = stream if first < 0 else _joined(machine, first, stream)
 
 
+@belongs_to(MESSAGES)
 @called
 def has_to_wait(machine: Machine, stream: int) -> bool:
     """Put a phase into its line if not all its members have room; tells whether that is so."""
@@ -148,6 +151,7 @@ def has_to_wait(machine: Machine, stream: int) -> bool:
     return True
 
 
+@belongs_to(MESSAGES)
 @called
 def next_with_room(machine: Machine, queue: int) -> int:
     """Take out the first phase that waits for a queue and has room on all members; -1 if none.

@@ -7,6 +7,7 @@ from nadi.simulator.engine.codes import Event
 from nadi.simulator.engine.event_queue import COUNTER, after
 from nadi.simulator.engine.linked_queues import put_behind, take_first
 from nadi.simulator.engine.machine_state import NODE, SERVER, Machine
+from nadi.simulator.engine.parts import MESSAGES, belongs_to
 
 __all__ = ["access_memory", "free_memory"]
 
@@ -18,6 +19,7 @@ def _serve_memory(machine: Machine, node: int) -> None:
     after(agenda, nodes[node, NODE.rank], time, Event.MEMORY, node, 0)
 
 
+@belongs_to(MESSAGES)
 @inner
 def access_memory(machine: Machine, node: int) -> None:
     """Ask a server: it begins now, or when it is done with those before."""
@@ -30,6 +32,7 @@ def access_memory(machine: Machine, node: int) -> None:
     put_behind(servers, server, SERVER.head, nodes, NODE.next, node)
 
 
+@belongs_to(MESSAGES)
 @inner
 def free_memory(machine: Machine, server: int) -> None:
     """End an access of a server, which goes on to the next."""

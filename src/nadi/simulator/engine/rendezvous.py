@@ -14,6 +14,7 @@ from nadi.simulator.engine.event_queue import COUNTER, add_event
 from nadi.simulator.engine.linked_queues import put_behind, take_first
 from nadi.simulator.engine.machine_state import MESSAGE, Machine
 from nadi.simulator.engine.network_links import free_message, send_message
+from nadi.simulator.engine.parts import MESSAGES, belongs_to
 
 __all__ = ["send_now", "send_when_asked", "take_request"]
 
@@ -41,6 +42,7 @@ def take_request(machine: Machine, table: np.ndarray, row: int, asked: int) -> N
         send_now(machine, message)
 
 
+@belongs_to(MESSAGES)
 @inner
 def send_now(machine: Machine, message: int) -> None:
     """Send a message that has waited for its receiver to ask."""

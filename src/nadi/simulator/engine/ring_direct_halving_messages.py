@@ -6,16 +6,17 @@ between members is a table of steps (:mod:`nadi.simulator.engine.stepwise_algori
 
 from __future__ import annotations
 
-from nadi.kernels.jit import called, inner
+from nadi.kernels.jit import called
 from nadi.simulator.engine.codes import Comm, Event, PhaseKind
 from nadi.simulator.engine.machine_state import STREAM, WORLD, Machine
 from nadi.simulator.engine.mailboxes import pass_memory, receive, send
 from nadi.simulator.engine.message_times import part_of
+from nadi.simulator.engine.parts import MESSAGES, belongs_to
 
 __all__ = ["general", "halving_size", "insert"]
 
 
-@inner
+@called
 def halving_size(machine: Machine, comm: int, size: int, levels: int, step: int) -> int:
     """Give the bytes of a step's messages in halving and doubling; after the last a next one.
 
@@ -34,7 +35,7 @@ def halving_size(machine: Machine, comm: int, size: int, levels: int, step: int)
     return part_of(machine, size, 2 << (step if step < levels else 2 * levels - step - 1))
 
 
-@inner
+@called
 def _message_size(machine: Machine, stream: int) -> int:
     """Give the size of the next message of a stream's phase."""
     s = machine.streams[stream]
@@ -49,7 +50,8 @@ def _message_size(machine: Machine, stream: int) -> int:
     return part
 
 
-@inner
+@belongs_to(MESSAGES)
+@called
 def insert(machine: Machine, stream: int) -> None:
     """Take in a packet: inserts come in blocks, first a free one, then one that may reduce."""
     s = machine.streams[stream]
@@ -67,7 +69,7 @@ def insert(machine: Machine, stream: int) -> None:
     )  # fmt: skip
 
 
-@inner
+@called
 def _ready(machine: Machine, stream: int) -> None:
     """Send the next packet, if there is one and a slot for it is free."""
     s = machine.streams[stream]
@@ -105,6 +107,7 @@ def _ready(machine: Machine, stream: int) -> None:
     s[STREAM.free] -= 1
 
 
+@belongs_to(MESSAGES)
 @called
 def general(machine: Machine, stream: int) -> bool:
     """Free the slot of a packet that has passed the memory; tells whether the phase is over."""

@@ -6,12 +6,13 @@ that waits.
 
 from __future__ import annotations
 
-from nadi.kernels.jit import inner
+from nadi.kernels.jit import called, inner
 from nadi.simulator.engine.codes import Event
 from nadi.simulator.engine.event_queue import COUNTER, add_event
 from nadi.simulator.engine.linked_queues import put_behind, take_first
 from nadi.simulator.engine.machine_state import HANDSHAKE, KEY, NODE, WORLD, Machine
 from nadi.simulator.engine.network_links import new_message, send_message
+from nadi.simulator.engine.parts import COLLECTIVES, MESSAGES, belongs_to
 from nadi.simulator.engine.rendezvous import send_when_asked, take_request
 
 __all__ = ["issue_receive", "issue_send", "receiver_of", "request_of_node_arrives"]
@@ -28,7 +29,8 @@ def _wait_for_key(machine: Machine, node: int) -> None:
     put_behind(keys, key, KEY.head, nodes, NODE.next, node)
 
 
-@inner
+@belongs_to(COLLECTIVES)
+@called
 def issue_send(machine: Machine, rank: int, node: int) -> None:
     """Send a node's message; by rendezvous, when its receiver has asked for it."""
     nodes = machine.nodes
@@ -42,6 +44,7 @@ def issue_send(machine: Machine, rank: int, node: int) -> None:
         send_when_asked(machine, machine.keys, key, KEY.asked, message)
 
 
+@belongs_to(COLLECTIVES)
 @inner
 def issue_receive(machine: Machine, rank: int, node: int) -> None:
     """Wait for a message; by rendezvous, ask for it first."""
@@ -63,6 +66,7 @@ def receiver_of(machine: Machine, send: int) -> int:
     return waiting
 
 
+@belongs_to(MESSAGES)
 @inner
 def request_of_node_arrives(machine: Machine, node: int) -> None:
     """Take the request of a receive: it waits for a message, which may be sent now."""

@@ -23,6 +23,7 @@ from nadi.simulator.engine.machine_state import (
 )
 from nadi.simulator.engine.mailboxes import later, pass_memory, rank_of, receive, send
 from nadi.simulator.engine.message_times import leaving_time, part_of, reduction_time, travel_time
+from nadi.simulator.engine.parts import MESSAGES, belongs_to
 
 __all__ = [
     "begin_steps",
@@ -52,7 +53,8 @@ def _go_on(machine: Machine, stream: int) -> None:
         s[STREAM.at] = s[STREAM.first]
 
 
-@inner
+@belongs_to(MESSAGES)
+@called
 def come_in(machine: Machine, stream: int) -> None:
     """Let a message come in that is there: after those before it, and not before the phase."""
     s, now = machine.streams[stream], machine.agenda.counters[COUNTER.now]
@@ -71,6 +73,7 @@ def come_in(machine: Machine, stream: int) -> None:
     take_in(machine, stream)
 
 
+@belongs_to(MESSAGES)
 @called
 def take_in(machine: Machine, stream: int) -> None:
     """Take in what has come: the time of a packet, and a reduction."""
@@ -82,6 +85,7 @@ def take_in(machine: Machine, stream: int) -> None:
     pass_memory(machine, stream, size, reduces, Event.STEP, False, s[STREAM.todo] > 0)
 
 
+@belongs_to(MESSAGES)
 @called
 def follow(machine: Machine, stream: int) -> bool:
     """Do the next steps of a stream until one has to wait; tells whether the phase is over."""
@@ -109,7 +113,8 @@ def follow(machine: Machine, stream: int) -> bool:
     return True
 
 
-@inner
+@belongs_to(MESSAGES)
+@called
 def begin_steps(machine: Machine, stream: int) -> None:
     """Begin with the first step; who begins by sending spends the time of a packet first."""
     s = machine.streams[stream]
@@ -125,7 +130,7 @@ def begin_steps(machine: Machine, stream: int) -> None:
         pass_memory(machine, stream, size, False, Event.STEP, True, False)
 
 
-@inner
+@called
 def find_steps(machine: Machine, stream: int, phase: np.ndarray, root: int, turn: int) -> None:
     """Find the steps of a member: counted from the root, none if its line does not hold that."""
     s = machine.streams[stream]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from nadi.kernels.jit import inner
+from nadi.kernels.jit import called, inner
 from nadi.simulator.engine.codes import Event
 from nadi.simulator.engine.machine_state import STREAM, Machine
 from nadi.simulator.engine.mailboxes import pass_memory, receive, send
+from nadi.simulator.engine.parts import MESSAGES, belongs_to
 
 __all__ = [
     "begin_tree",
@@ -21,6 +22,7 @@ __all__ = [
 _WAITS_FOR_PARENT = 1  # state of a rank in a tree
 
 
+@belongs_to(MESSAGES)
 @inner
 def begin_tree(machine: Machine, stream: int) -> None:
     """Let a leaf send, and everybody else wait for the children."""
@@ -33,7 +35,8 @@ def begin_tree(machine: Machine, stream: int) -> None:
         receive(machine, stream, s[STREAM.right], 2)
 
 
-@inner
+@belongs_to(MESSAGES)
+@called
 def take_in_tree(machine: Machine, stream: int) -> None:
     """Take a message of a child or of the parent."""
     s = machine.streams[stream]
@@ -47,6 +50,7 @@ def take_in_tree(machine: Machine, stream: int) -> None:
         pass_memory(machine, stream, s[STREAM.size], True, Event.REDUCE, False, last)
 
 
+@belongs_to(MESSAGES)
 @inner
 def tree_reduce(machine: Machine, stream: int) -> bool:
     """Count a child whose data is reduced; tells whether that was the last child."""
@@ -55,6 +59,7 @@ def tree_reduce(machine: Machine, stream: int) -> bool:
     return s[STREAM.reduced] == (1 if s[STREAM.right] < 0 else 2)
 
 
+@belongs_to(MESSAGES)
 @inner
 def tree_up(machine: Machine, stream: int) -> None:
     """Send to the parent, and wait for what comes back."""
@@ -66,6 +71,7 @@ def tree_up(machine: Machine, stream: int) -> None:
     receive(machine, stream, parent, 0)
 
 
+@belongs_to(MESSAGES)
 @inner
 def tree_down(machine: Machine, stream: int) -> None:
     """Send to the children."""
@@ -75,7 +81,7 @@ def tree_down(machine: Machine, stream: int) -> None:
         send(machine, stream, s[STREAM.right], s[STREAM.size], 0)
 
 
-@inner
+@called
 def find_in_tree(s: np.ndarray, root_is_last: bool) -> None:
     """Find parent and children: a complete tree in order over all but the root."""
     n, index = s[STREAM.n], s[STREAM.index]

@@ -1,9 +1,9 @@
-"""Values of the command line without pydantic, where they are plain.
+"""All of typer that is not its public interface: plain values without pydantic.
 
 Typer hands every text, number and path to pydantic, and to import that and make its adapters
 takes longer than to read a job. Here a value that is plainly right becomes what it stands for;
 any other, and any parameter that is not of a plain type, goes typer's whole way, which is where
-messages come from.
+messages come from. With a version of typer that this was not tried with, all do.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ import re
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 __all__ = ["QuickCommand", "QuickGroup"]
 
+_TRIED = ("0.29",)  # versions of typer whose inner parts are as they are wanted here
+_IS_KNOWN = ".".join(typer.__version__.split(".")[:2]) in _TRIED
 _FOLD = re.compile(r"(?<!\n)\n(?=\S)")  # within a paragraph that is no list
 _WHOLE = re.compile(r"\d{1,15}", re.ASCII)
 
@@ -73,7 +76,7 @@ def _is_plain(parameter: Any) -> bool:
 
 
 def _take_plainly(parameter: Any) -> None:
-    if _is_plain(parameter):
+    if _IS_KNOWN and _is_plain(parameter):
         parameter._runtime_param = _Plain(parameter)
 
 

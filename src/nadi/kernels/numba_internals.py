@@ -1,0 +1,557 @@
+"""All of numba that is not its public interface: kernels become objects that need no numba.
+
+Numba optimises every helper as a library of its own, and makes machine code of it, before it
+becomes part of a kernel and is optimised again. Here helpers are left as they are, and a kernel
+with all of its helpers is optimised once. What comes of it is an object that is called with the
+addresses of two arrays of 64-bit numbers, and calls nothing but the C library: so who loads it
+needs neither numba nor its runtime (:mod:`nadi.kernels.object_code`).
+
+With a version of numba that this was not tried with, :mod:`nadi.kernels.jit` takes
+:mod:`nadi.kernels.numba_public` instead, which does all of this by public means.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from llvmlite.binding import Linkage, parse_assembly
+from numba import types
+from numba.core import cgutils
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.datamodel import models
+from numba.core.registry import cpu_target
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    infer_getattr,
+    intrinsic,
+    lower_getattr_generic,
+    register_model,
+)
+
+import nadi.kernels.numba_columns  # noqa: F401  numba hears of columns
+from nadi.kernels.signatures import Signature
+
+__all__ = [
+    "apart",
+    "borrowed",
+    "compile_helper",
+    "compile_kernel",
+    "count_trailing_zeros",
+    "lent",
+    "load_eight_bytes",
+    "prefetch",
+    "special_lanes",
+    "type_of",
+]  # fmt: skip
+
+_cgutils: Any = cgutils
+_numba: Any = numba
+_types: Any = types
+_lowering: Any = lower_getattr_generic
+
+# what the C library has, and nothing else: an unknown name would end the process when it is loaded
+_C_LIBRARY = frozenset({"free", "malloc", "memchr", "memcmp", "memcpy", "memmove", "memset"})
+_BYTE = ir.IntType(8)
+_WORD = ir.IntType(64)
+_LANES = 16
+
+
+class NotSelfContainedError(Exception):
+    """A kernel that calls what only numba's runtime has."""
+
+
+# compiling
+
+
+class _Part(JITCodeLibrary):
+    """Code of a helper, left as it is: each kernel it becomes part of is optimised as a whole."""
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        default: Any = super()
+        default._ensure_finalized()
+        return 0  # there is no machine code
+
+    @property
+    def codegen(self) -> Any:
+        return self
+
+    def set_env(self, name: str, environment: Any) -> None:
+        pass
+
+
+class _Whole(JITCodeLibrary):
+    """Code of a kernel with all of its helpers, which nobody else will call."""
+
+    entry = ""
+
+    def _optimize_final_module(self) -> None:
+        module: Any = self._final_module
+        module.link_in(parse_assembly(str(_memory_module(module.triple, module.data_layout))))
+        for function in module.functions:
+            if not function.is_declaration and function.name != self.entry:
+                # what a helper does not use of its arguments need not be handed to it
+                function.linkage = Linkage.internal
+        for variable in module.global_variables:
+            if variable.linkage in (Linkage.common, Linkage.linkonce_odr, Linkage.weak_any):
+                variable.linkage = Linkage.internal
+        default: Any = super()
+        default._optimize_final_module()
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+    def emit(self) -> bytes:
+        """Give the object; raises NotSelfContainedError if it needs more than the C library."""
+        module: Any = self._final_module
+        missing = {f.name for f in module.functions if f.is_declaration}
+        missing = {name for name in missing if not name.startswith("llvm.")} - _C_LIBRARY
+        missing |= {v.name for v in module.global_variables if v.is_declaration}
+        missing |= {
+            v.name for v in module.global_variables if v.name.startswith("numba.dynamic.globals")
+        }
+        if missing:
+            raise NotSelfContainedError(f"{self.entry} needs {', '.join(sorted(missing))}")
+        codegen: Any = self._codegen
+        emitted: bytes = codegen._tm.emit_object(module)
+        return emitted
+
+
+class _PartCompiler(Compiler):
+    _library: Any = _Part
+
+    def define_pipelines(self) -> Any:
+        state: Any = self.state
+        state.library = self._library(state.targetctx.codegen(), state.func_id.func_qualname)
+        default: Any = super()
+        return default.define_pipelines()
+
+
+class _WholeCompiler(_PartCompiler):
+    _library = _Whole
+
+    def define_pipelines(self) -> Any:
+        self.state.flags.no_compile = True  # an entry of our own has yet to be added
+        default: Any = super()
+        return default.define_pipelines()
+
+
+# what Python and C would call it through takes as long to compile as it does itself
+_NO_WRAPPERS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_HELPER_OPTIONS: dict[str, Any] = {
+    **_NO_WRAPPERS,
+    "_nrt": False,  # arrays are only looked at, and counted by the kernel
+    "pipeline_class": _PartCompiler,
+}
+
+
+def compile_helper(
+    function: Callable[..., Any],
+    stand_in: tuple[str, Callable[..., Any]] | None = None,
+    *,
+    is_small: bool,
+) -> Any:
+    """Give a dispatcher for what only kernels call; if it is small, as part of each caller.
+
+    The stand-in is for first arguments of a class that leaves the part out that is named.
+    """
+    compiled = _numba.njit(function, forceinline=is_small, **_HELPER_OPTIONS)
+    template_of = compiled.get_call_template
+    unliteral = _types.unliteral
+
+    def template_for_types(arguments: Any, named: Any) -> Any:
+        # a number written out is a type of its own to numba: do not compile for each anew
+        return template_of([unliteral(a) for a in arguments], named)
+
+    compiled.get_call_template = template_for_types
+    if stand_in is not None:
+        part, instead = stand_in
+
+        def implementation(arguments: Any, named: Any) -> Callable[..., Any]:
+            first = getattr(arguments[0], "content", arguments[0])
+            left_out = getattr(first.instance_class, "leaves_out", ())
+            return instead if part in left_out else function
+
+        compiled._compiler._get_implementation = implementation
+    return compiled
+
+
+def compile_kernel(
+    function: Callable[..., Any], signature: Signature, entry: str
+) -> tuple[bytes, str]:
+    """Compile a kernel for arguments of some types.
+
+    Parameters
+    ----------
+    function
+        The kernel's Python function.
+    signature
+        The types, as :func:`nadi.kernels.signatures.signature_of` gives them.
+    entry
+        The name by which the object's one function will be called.
+
+    Returns
+    -------
+    tuple
+        The object, and a letter for each number that comes back: ``i``, or ``b`` for a bool; in
+        parentheses if they are a tuple.
+
+    Raises
+    ------
+    numba.core.errors.NumbaError
+        The kernel cannot be compiled for these types.
+    NotSelfContainedError
+        It needs numba's runtime.
+    """
+    arguments = tuple(_type_of(one) for one in signature)
+    dispatcher = _numba.njit(function, pipeline_class=_WholeCompiler, **_NO_WRAPPERS)
+    with global_compiler_lock:
+        result = dispatcher._compiler.compile(arguments, None)
+        library = result.library
+        context = cpu_target.target_context
+        library.entry = entry
+        module = context.create_module(entry)
+        _add_entry(context, module, result.fndesc, entry)
+        library.add_ir_module(module)
+        library.finalize()
+        return library.emit(), _letters(result.fndesc.restype)
+
+
+def _letters(result: Any) -> str:
+    if isinstance(result, _types.NoneType):
+        return ""
+    if isinstance(result, _types.BaseTuple):
+        return f"({''.join(_letters(one) for one in result.types)})"
+    if isinstance(result, _types.Boolean):
+        return "b"
+    if isinstance(result, _types.Integer) and (result.signed or result.bitwidth < 64):
+        return "i"
+    raise TypeError(f"kernels return integers, not {result}")
+
+
+def _type_of(stated: Any) -> Any:
+    """Give numba's type for one of a signature."""
+    if isinstance(stated, str):
+        return {"int": _types.int64, "bool": _types.boolean, "float": _types.float64}[stated]
+    kind, *rest = stated
+    if kind == "array":
+        dtype, num_axes, order, flags = rest
+        element = _numba.from_dtype(np.dtype(dtype))
+        return _types.Array(
+            element, num_axes, order, readonly="r" in flags, aligned="u" not in flags
+        )
+    parts = [_type_of(one) for one in rest]
+    if kind == "tuple":
+        return _types.BaseTuple.from_types(parts)
+    module, _, name = kind.partition(":")
+    return _types.BaseTuple.from_types(parts, getattr(importlib.import_module(module), name))
+
+
+def _add_entry(context: Any, module: Any, described: Any, name: str) -> None:
+    """Write a function that takes the kernel's arguments from an array of 64-bit numbers.
+
+    Its other argument is an array for what is returned, the first of it the address of what
+    describes an exception. It returns 0, or that there was one.
+    """
+    kernel_type = context.call_conv.get_function_type(described.restype, described.argtypes)
+    kernel = ir.Function(module, kernel_type, described.llvm_func_name)
+    pointer = _WORD.as_pointer()
+    function = ir.Function(module, ir.FunctionType(ir.IntType(32), [pointer, pointer]), name)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    slots = _Slots(context, builder, function.args[0])
+    arguments = [slots.read(one) for one in described.argtypes]
+    status, result = context.call_conv.call_function(
+        builder, kernel, described.restype, described.argtypes, arguments
+    )
+    raised = builder.ptrtoint(status.excinfoptr, _WORD)
+    builder.store(builder.select(status.is_error, raised, _WORD(0)), function.args[1])
+    returned = described.restype
+    if isinstance(returned, _types.BaseTuple):
+        parts = [builder.extract_value(result, i) for i in range(len(returned.types))]
+        kinds = list(returned.types)
+    elif isinstance(returned, _types.NoneType):
+        parts, kinds = [], []
+    else:
+        parts, kinds = [result], [returned]
+    for i, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
+        if part.type.width < 64:
+            is_signed = isinstance(kind, _types.Integer) and kind.signed
+            part = (builder.sext if is_signed else builder.zext)(part, _WORD)
+        place = builder.gep(function.args[1], [ir.IntType(32)(1 + i)])
+        builder.store(part, place)
+    builder.ret(status.code)
+
+
+class _Slots:
+    """An array of 64-bit numbers from which arguments are read one after the other."""
+
+    def __init__(self, context: Any, builder: Any, address: Any) -> None:
+        self._context, self._builder, self._address = context, builder, address
+        self._next = 0
+
+    def _word(self) -> Any:
+        place = self._builder.gep(self._address, [ir.IntType(32)(self._next)])
+        self._next += 1
+        return self._builder.load(place)
+
+    def read(self, wanted: Any) -> Any:
+        """Give the value of an argument, for as many numbers as it takes."""
+        context, builder = self._context, self._builder
+        if isinstance(wanted, _types.BaseTuple):
+            parts = [self.read(one) for one in wanted.types]
+            return context.make_tuple(builder, wanted, parts)
+        if isinstance(wanted, _types.Boolean):
+            return builder.icmp_unsigned("!=", self._word(), _WORD(0))
+        if isinstance(wanted, _types.Float):
+            return builder.bitcast(self._word(), ir.DoubleType())
+        if isinstance(wanted, _types.Array):
+            return self._read_array(wanted)
+        return self._word()
+
+    def _read_array(self, wanted: Any) -> Any:
+        """Make numba's array of an address, lengths, and strides unless they follow from these.
+
+        What counts it as in use stays empty: who calls the kernel holds on to it.
+        """
+        context, builder = self._context, self._builder
+        array = context.make_array(wanted)(context, builder)
+        array.data = builder.inttoptr(self._word(), array.data.type)
+        shape = [self._word() for _ in range(wanted.ndim)]
+        itemsize = _WORD(context.get_abi_sizeof(context.get_data_type(wanted.dtype)))
+        strides, step = [], itemsize
+        if wanted.layout == "A":
+            strides = [self._word() for _ in range(wanted.ndim)]
+        else:
+            for length in shape if wanted.layout == "F" else reversed(shape):
+                strides.append(step)
+                step = builder.mul(step, length)
+            strides = strides if wanted.layout == "F" else strides[::-1]
+        count = _WORD(1)
+        for length in shape:
+            count = builder.mul(count, length)
+        array.nitems, array.itemsize = count, itemsize
+        array.shape = _cgutils.pack_array(builder, shape, ty=_WORD)
+        array.strides = _cgutils.pack_array(builder, strides, ty=_WORD)
+        for part in ("meminfo", "parent"):
+            setattr(array, part, getattr(array, part).type(None))
+        return array._getvalue()
+
+
+def _memory_module(triple: str, data_layout: str) -> ir.Module:
+    """Write what numba's runtime does for arrays made within a kernel: take memory, and give back.
+
+    Numba's code counts how often they are in use, in the first of six words that stand before
+    them, and finds the array through the fourth.
+    """
+    module = ir.Module("memory")
+    module.triple, module.data_layout = triple, data_layout
+    pointer, words = _BYTE.as_pointer(), 6
+    malloc = ir.Function(module, ir.FunctionType(pointer, [_WORD]), "malloc")
+    free = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer]), "free")
+    taking = ir.FunctionType(pointer, [_WORD, ir.IntType(32)])
+    for name in ("NRT_MemInfo_alloc_aligned", "NRT_MemInfo_alloc_safe_aligned"):
+        take = ir.Function(module, taking, name)
+        builder = ir.IRBuilder(take.append_basic_block())
+        align = builder.zext(take.args[1], _WORD)
+        before = builder.add(align, _WORD(8 * words))
+        found = builder.call(malloc, [builder.add(take.args[0], before)])
+        with builder.if_then(builder.icmp_unsigned("!=", found, pointer(None)), likely=True):
+            first = builder.add(builder.ptrtoint(found, _WORD), builder.sub(before, _WORD(1)))
+            first = builder.sub(first, builder.urem(first, align))
+            row = builder.bitcast(found, _WORD.as_pointer())
+            for i, word in enumerate((_WORD(1), _WORD(0), _WORD(0), first, take.args[0], _WORD(0))):
+                builder.store(word, builder.gep(row, [ir.IntType(32)(i)]))
+        builder.ret(found)
+    leave = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer]), "NRT_MemInfo_call_dtor")
+    builder = ir.IRBuilder(leave.append_basic_block())
+    builder.call(free, [leave.args[0]])
+    builder.ret_void()
+    return module
+
+
+# what kernels call that Python has no word for
+
+
+def type_of(helper: Any) -> Any:
+    """Give what numba is to take a helper's dispatcher, or one of the following, for."""
+    return cpu_target.typing_context.resolve_value_type(helper)
+
+
+@intrinsic
+def borrowed(typing_context: Any, array: Any) -> Any:
+    """Give an array that is not counted as in use: kernels count theirs at every call.
+
+    Only for arguments, which the caller holds on to meanwhile.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        found = context.make_array(signature.args[0])(context, builder, arguments[0])
+        for name in ("meminfo", "parent"):
+            setattr(found, name, getattr(found, name).type(None))
+        return found._getvalue()
+
+    return array(array), generate
+
+
+@intrinsic
+def special_lanes(typing_context: Any, text: Any, at: Any) -> Any:
+    """Tell which of 16 bytes end the plain part of a string, as bits.
+
+    They are quotes, backslashes, control characters and all beyond ASCII. The caller
+    knows that 16 bytes are there.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        lanes = ir.VectorType(_BYTE, _LANES)
+        address = builder.gep(array.data, [arguments[1]])
+        loaded = builder.load(builder.bitcast(address, lanes.as_pointer()))
+        loaded.align = 1
+
+        def same(byte: int) -> Any:
+            return ir.Constant(lanes, [byte] * _LANES)
+
+        found = builder.or_(
+            builder.icmp_unsigned("==", loaded, same(ord('"'))),
+            builder.icmp_unsigned("==", loaded, same(ord("\\"))),
+        )
+        # bytes beyond ASCII are negative when signed
+        found = builder.or_(found, builder.icmp_signed("<", loaded, same(ord(" "))))
+        return builder.zext(builder.bitcast(found, ir.IntType(_LANES)), _WORD)
+
+    return _types.int64(text, _types.int64), generate
+
+
+@intrinsic
+def count_trailing_zeros(typing_context: Any, number: Any) -> Any:
+    """Count the zero bits below the lowest one; the number is not 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return _types.int64(_types.int64), generate
+
+
+@intrinsic
+def load_eight_bytes(typing_context: Any, text: Any, at: Any) -> Any:
+    """Load 8 bytes as one number; the caller knows that they are there."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        address = builder.gep(array.data, [arguments[1]])
+        loaded = builder.load(builder.bitcast(address, _WORD.as_pointer()))
+        loaded.align = 1
+        return loaded
+
+    return _types.uint64(text, _types.int64), generate
+
+
+@intrinsic
+def prefetch(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
+    """Have the processor fetch a place of a table, which will be asked for soon."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        byte = context.get_value_type(_types.voidptr)
+        address = builder.bitcast(array.data, byte)
+        for axis in range(2):
+            stride = builder.extract_value(array.strides, axis)
+            address = builder.gep(address, [builder.mul(arguments[1 + axis], stride)])
+        word = context.get_value_type(_types.int32)
+        taken = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        declared = builder.module.declare_intrinsic("llvm.prefetch", [byte], taken)
+        # for reading, to stay in every cache, data
+        builder.call(declared, [address, word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return _types.none(table, _types.int64, _types.int64), generate
+
+
+# many arrays as one pointer
+
+
+class _Lent(types.Type):
+    """The type of a pointer to a named tuple of arrays and of other such tuples."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+        super().__init__(name=f"lent({content})")
+
+
+@register_model(_Lent)
+class _LentModel(models.OpaqueModel):
+    """An address, whatever stands there."""
+
+
+def _type_of_field(template: Any, lent_type: Any, name: str) -> Any:
+    content = lent_type.content
+    if name not in content.fields:
+        return None
+    field = content.types[content.fields.index(name)]
+    return _Lent(field) if isinstance(field, _types.BaseNamedTuple) else field
+
+
+@infer_getattr
+class _LentAttributes(AttributeTemplate):
+    key = _Lent
+    generic_resolve: Any = _type_of_field
+
+
+def _read_field(context: Any, builder: Any, lent_type: Any, value: Any, name: str) -> Any:
+    content = lent_type.content
+    place = content.fields.index(name)
+    field = content.types[place]
+    pointer = builder.bitcast(value, context.get_value_type(content).as_pointer())
+    pointer = _cgutils.gep_inbounds(builder, pointer, 0, place)
+    if isinstance(field, _types.BaseNamedTuple):
+        return builder.bitcast(pointer, context.get_value_type(_Lent(field)))
+    stored = context.make_array(field)(context, builder, ref=pointer)
+    found = context.make_array(field)(context, builder)
+    # what counts it as in use stays empty: the kernel holds on to it
+    for part in ("nitems", "itemsize", "data", "shape", "strides"):
+        load = builder.load(stored._get_ptr_by_name(part))
+        # written before the helper was called, and by nobody meanwhile: need not be read again
+        load.set_metadata("invariant.load", builder.module.add_metadata([]))
+        setattr(found, part, load)
+    return found._getvalue()
+
+
+_lowering(_Lent)(_read_field)
+
+
+@intrinsic
+def lent(typing_context: Any, content: Any) -> Any:
+    """Give a kernel's argument, a named tuple, so that handing it over costs nothing.
+
+    The helper that it is given to has to be kept ``apart``: what its caller writes, it takes for
+    unchangeable.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        stored = _cgutils.alloca_once_value(builder, arguments[0])
+        return builder.bitcast(stored, context.get_value_type(signature.return_type))
+
+    return _Lent(content)(content), generate
+
+
+@intrinsic
+def apart(typing_context: Any) -> Any:
+    """Keep the helper in which this is called from becoming part of its caller."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return _types.none(), generate
