@@ -1,7 +1,7 @@
 # For people; .ci/run is what a machine runs. PYTHON must have Nadi's [dev] extra installed.
 PYTHON ?= python
 
-.PHONY: check test verify bench docs
+.PHONY: check test verify bench docs wheel
 
 check:
 	$(PYTHON) -m ruff check .
@@ -19,3 +19,7 @@ bench:
 
 docs:
 	$(PYTHON) docs/generate.py
+
+# with compiled kernels, for this Python and system; needs hatchling, and compiles for minutes
+wheel:
+	NADI_BUILD_KERNELS=1 $(PYTHON) -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .

@@ -1,0 +1,46 @@
+"""Compiles the kernels that a wheel carries: ``python -m nadi.kernels.build_kernels FOLDER``.
+
+For the processor that ``NUMBA_CPU_NAME`` names, and without any feature besides.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from nadi.kernels.code_folders import surroundings_of_wheel
+from nadi.kernels.compile_ahead import compile_known, known_kernels
+
+__all__ = ["build"]
+
+# what processors have to have, by LLVM's names
+_FEATURES = {
+    "x86-64-v3": (
+        "avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sse3",
+        "sse4.1", "sse4.2", "ssse3", "xsave",
+    ),
+    "generic": ("neon",),
+}  # fmt: skip
+
+
+def build(folder: Path) -> int:
+    """Compile all known kernels into a folder; gives how many they are."""
+    kernels = list(dict.fromkeys(one for known in known_kernels().values() for one in known))
+    with ProcessPoolExecutor(
+        os.cpu_count(), mp_context=multiprocessing.get_context("spawn")
+    ) as executor:
+        list(executor.map(partial(compile_known, root=folder), kernels))
+    about = {**surroundings_of_wheel(), "features": _FEATURES[os.environ["NUMBA_CPU_NAME"]]}
+    (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n")
+    for place in (folder, *folder.rglob("*")):
+        place.chmod(0o755 if place.is_dir() else 0o644)
+    return len(kernels)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"compiled {build(Path(sys.argv[1]))} kernels\n")

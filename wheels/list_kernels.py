@@ -1,0 +1,109 @@
+"""Write what kernels each command calls: ``python wheels/list_kernels.py``, after they changed.
+
+It runs commands on the recording that comes with Nadi, and writes
+``src/nadi/kernels/known_kernels.json``. With it a first run compiles on two cores, its bar knows
+how many there are, and a wheel carries them. A command calls what is not listed all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+DEMO = Path(__file__).resolve().parents[1] / "src" / "nadi" / "data" / "demo"
+LIST = DEMO.parents[1] / "kernels" / "known_kernels.json"
+COMMANDS = """
+demo
+run {demo} --what-if='scale gloo:all_reduce 0.5' --step=1 --system=dgx-h100 -o {made}/run
+critical-path {demo} --json
+critical-path {made}/device.json --rules=hta --json
+info {made}/device.json
+simulate {demo} --system=dgx-h100 -o {made}/simulated.pftrace
+link {demo} -o {made}/linked
+link {demo} -o {made}/astra --for=astra-sim
+simulate {made}/linked --system=dgx-h100
+what-if {demo} 'scale gloo:all_reduce 0.5'
+reorder {demo}
+info {demo} {made}/linked
+validate {demo} {made}/linked
+convert {demo} {made}/chakra --to=chakra
+convert {demo} {made}/perfetto --to=perfetto
+convert {demo} {made}/kineto --to=kineto
+convert {demo} {made}/nadi --to=nadi
+convert {made}/linked {made}/json --to=chakra-json
+convert {made}/json {made}/again --to=chakra
+"""
+# the recording that comes with Nadi has no device: a step that launches one kernel
+EVENTS = [
+    ("X", "user_annotation", "ProfilerStep#1", 1, 1, 0.0, 90.0, {}),
+    ("X", "cpu_op", "aten::mm", 1, 1, 1.0, 40.0, {"External id": 1}),
+    ("X", "cuda_runtime", "cudaLaunchKernel", 1, 1, 5.0, 4.0, {"correlation": 7}),
+    ("X", "kernel", "gemm", 0, 7, 20.0, 30.0, {"correlation": 7, "stream": 7, "device": 0}),
+    ("X", "cuda_runtime", "cudaDeviceSynchronize", 1, 1, 50.0, 30.0, {"correlation": 8}),
+]
+NAMES = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "args")
+PROBE = """
+import json, sys
+import nadi
+from nadi.cli import main
+from nadi.kernels import code_folders, jit
+from nadi.kernels.signatures import as_lists
+
+if sys.argv[1] == "feeder":  # for programs, no command
+    for ending in (False, True):
+        feeder = nadi.ETFeeder(sys.argv[2])
+        while feeder.has_nodes_to_issue():
+            batch = feeder.drain(ending=ending)
+            if not ending:
+                feeder.release(batch)
+else:
+    assert main(sys.argv[1:]) == 0
+found = []
+for module, name, types in jit.in_use():
+    kept = code_folders.find(module, code_folders.entry_of(module, name, types))
+    found.append([module, name, as_lists(types), len(kept.code)])
+sys.stdout.write("\\n" + json.dumps(found))
+"""
+
+
+def calls_of(arguments: list[str]) -> list[tuple[str, int]]:
+    """Give the kernels that a command calls, as JSON, and the size of the code of each."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *arguments], stdout=subprocess.PIPE, check=True
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    return [(json.dumps(kernel, separators=(",", ":")), size) for *kernel, size in found]
+
+
+def main() -> None:
+    """Run every command, and write the list."""
+    uses: dict[str, set[str]] = {}
+    sizes: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as made:
+        events = [dict(zip(NAMES, event, strict=True)) for event in EVENTS]
+        device = {"schemaVersion": 1, "traceEvents": events}
+        (Path(made) / "device.json").write_text(json.dumps(device))
+        lines = COMMANDS.format(demo=DEMO, made=made).strip().splitlines()
+        for arguments in map(shlex.split, [*lines, f"feeder {made}/linked/rank0.et"]):
+            print("nadi", *arguments)
+            for kernel, size in calls_of(arguments):
+                uses.setdefault(arguments[0], set()).add(kernel)
+                sizes[kernel] = size
+    # what is large takes long to compile
+    kernels = sorted(sizes, key=lambda kernel: (-sizes[kernel], kernel))
+    listed = ",\n".join(kernels)
+    places = {
+        use: [i for i, kernel in enumerate(kernels) if kernel in called]
+        for use, called in sorted(uses.items())
+    }
+    named = ",\n".join(f"{json.dumps(use)}: {json.dumps(at)}" for use, at in places.items())
+    LIST.write_text(f'{{"kernels": [\n{listed}\n],\n"uses": {{\n{named}\n}}}}\n')
+    print(f"wrote {len(kernels)} kernels")
+
+
+if __name__ == "__main__":
+    main()
