@@ -77,6 +77,38 @@ def test_it_prints_when_each_rank_has_finished(command: Command) -> None:
     assert f"{3000 + 10 + 2 * step + 3 * ((1 << 19) // 1600):,}" in out
 
 
+def test_the_endpoint_delay_may_be_scaled_by_a_fraction(command: Command) -> None:
+    command.write(*2 * [[collective(0, "all_reduce", 1 << 20)]])
+    found = []
+    for scale in ("1", "0.59"):
+        code, out, _ = command("--injection-scale", scale, "--json")
+        assert code == 0
+        found.append(json.loads(out)["makespan_ns"])
+    # three packets, of 10 ns and of 5
+    assert found[0] - found[1] == 3 * (10 - 5)
+    code, _, err = command("--injection-scale", "nan")
+    assert code == 2
+    assert "injection" in err
+
+
+def test_a_node_may_have_a_collective_of_its_own(command: Command, tmp_path: Path) -> None:
+    """The first of two collectives is one message of 1000 bytes: 18 ns after the latency."""
+    node = collective(0, "all_reduce", 1 << 20)
+    command.write(*2 * [[node, node | {"id": 1, "data_deps": [0]}]])
+    code, out, _ = command("--json")
+    assert code == 0
+    both = json.loads(out)["makespan_ns"]
+    for rank, kind in enumerate(("SEND", "RECV")):
+        nadi.write(trace_of([send(0, 1, 1000, kind)]), tmp_path / f"own.{rank}.et")
+    (tmp_path / "nodes.yml").write_text(f"0: {tmp_path / 'own'}\n")
+    path = tmp_path / "sys.json"
+    settings = {"per-node-custom-implementation": str(tmp_path / "nodes.yml")}
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    code, out, _ = command("--json")
+    assert code == 0
+    assert json.loads(out)["makespan_ns"] == both // 2 + 500 + 18
+
+
 def test_json_holds_the_same(command: Command) -> None:
     command.write([compute(0, 3)], [compute(0, 5)])
     code, out, _ = command("--json")

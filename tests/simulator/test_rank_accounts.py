@@ -160,6 +160,23 @@ def test_computation_side_by_side_counts_once() -> None:
     assert nadi.simulator.exposed_times(done).tolist() == [0]
 
 
+@pytest.mark.parametrize(("compat", "expected"), [("astra-sim", 2_000), ("", 9_000)])
+def test_what_is_only_replayed_is_exposed_by_the_rules(compat: Any, expected: int) -> None:
+    """ASTRA-sim counts all that the device replays as computation, but not what the host does."""
+    nodes = [
+        compute(0, 5), collective(1, "all_reduce", 64, data_deps=[0], duration_micros=7),
+        compute(2, 2, data_deps=[1]) | {"is_cpu_op": True},
+    ]  # fmt: skip
+    system = System(
+        Network((Dimension("switch", 2, 1.0),)), Compute(replay_only=True), slots="astra-sim",
+        compat=compat,
+    )  # fmt: skip
+    done = simulate([trace_of(nodes)] * 2, system)
+    assert done.cycles.tolist() == [14_000] * 2
+    assert nadi.simulator.exposed_times(done).tolist() == [expected] * 2
+    assert nadi.simulator.compute_times(done).tolist() == [5_000] * 2
+
+
 # memory
 
 

@@ -386,6 +386,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             queues=self.scheduling.queues,
             policy=self.scheduling.policy,
             custom=given.custom,
+            custom_by_node={},
             endpoint_delay=delay * given.injection_scale,
             group_endpoint_delay=of_groups,
             start_time=start,
