@@ -128,7 +128,7 @@ def test_a_copy_that_its_own_call_waits_for_cannot_be_captured(pair: PairWriter)
     pair.event("Memcpy DtoH (Device -> Pageable)", 50, 20, "gpu_memcpy", pid=0, tid=7, stream=7,
                device=0, correlation=2)  # fmt: skip
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
-    with pytest.raises(nadi.errors.UsageError, match="1 calls in it wait .* such as cudaMemcpy"):
+    with pytest.raises(nadi.errors.UsageError, match=r"1 calls in it wait .* such as cudaMemcpy"):
         nadi.what_if(graph, "cuda-graph step")
 
 
