@@ -121,6 +121,18 @@ def test_operations_that_begin_at_once_are_told_apart_by_their_ids(pair: PairWri
     assert match.host_row.tolist() == [2, 1]
 
 
+def test_an_id_of_zero_is_none(pair: PairWriter) -> None:
+    """Operations without an id are not expected to be found by one."""
+    for number in range(10):
+        pair.op(f"op{number}", 10 * number, 5)
+    host, device = (nadi.read(path) for path in pair.write())
+    with_id = (pl.col("rf_id") > 0) & (pl.col("name").cast(str) < "op5")
+    fewer = host.nodes.with_columns(rf_id=pl.when(with_id).then("rf_id").otherwise(0))
+    match = match_operations(replace(host, nodes=fewer), device)
+    assert match.key == "record function id"
+    assert (match.num_equal, match.num_expected) == (5, 5)
+
+
 def test_threads_are_found_by_what_runs_on_them(pair: PairWriter) -> None:
     structure = "[pytorch|profiler|execution_trace|thread]"
     pair.nodes += [{"id": number, "name": structure, "ctrl_deps": 1} for number in (2, 3)]

@@ -120,6 +120,18 @@ def test_a_range_that_waits_cannot_be_captured(pair: PairWriter) -> None:
         nadi.what_if(graph, "cuda-graph k1")
 
 
+def test_a_copy_that_its_own_call_waits_for_cannot_be_captured(pair: PairWriter) -> None:
+    pair.op("step", 0, 100)
+    launch(pair, 1, 10, 5)
+    kernel(pair, 1, "k1", 20, 30)
+    pair.event("cudaMemcpy", 40, 40, "cuda_runtime", correlation=2)
+    pair.event("Memcpy DtoH (Device -> Pageable)", 50, 20, "gpu_memcpy", pid=0, tid=7, stream=7,
+               device=0, correlation=2)  # fmt: skip
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    with pytest.raises(nadi.errors.UsageError, match=r"1 calls in it wait .* such as cudaMemcpy"):
+        nadi.what_if(graph, "cuda-graph step")
+
+
 def test_without_overhead_work_starts_as_soon_as_it_is_asked_for(pair: PairWriter) -> None:
     graph = three_kernels(pair)
     assert spans(graph, "no-overhead") == {

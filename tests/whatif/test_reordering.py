@@ -19,11 +19,14 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import nadi
 from nadi.cli import main
+from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.windows import Window
 from nadi.whatif import Candidate, Move, MoveEarlier
 from nadi.whatif.reordering.data_edges import with_tensor_edges
-from nadi.whatif.reordering.movable_units import BLOCKERS
+from nadi.whatif.reordering.gain_bounds import Promise
+from nadi.whatif.reordering.movable_units import BLOCKERS, find_units
+from nadi.whatif.reordering.operation_layout import Layout
 from tests.reference import tensors as oracle
 from tests.reference.machine import Do, Machine, Program, Rank, Thread, play
 from tests.reference.programs import MAIN, calibration
@@ -349,11 +352,7 @@ def test_renamed_memory_would_let_more_move() -> None:
     )
     found = recorded(steps, steps)
     assert not [one for one in found.find().candidates if one.gain_ns > 0]
-    units = nadi.whatif.reordering.movable_units.find_units(
-        nadi.whatif.reordering.operation_layout.Layout.of(found.graph),
-        nadi.graph.replay_graph(found.graph).time,
-        0,
-    )
+    units = find_units(Layout.of(found.graph), nadi.graph.replay_graph(found.graph).time, 0)
     (unit,) = np.flatnonzero(units.is_communication & (found.graph.op_trace[units.op] == 0))
     assert units.legal[unit] - units.legal_renamed[unit] > 100_000
 
@@ -370,6 +369,29 @@ def test_one_thread_that_never_waits_has_nothing_to_gain() -> None:
     found = recorded(steps).find()
     assert found.num_free > 0
     assert (found.num_simulated, found.candidates) == (0, [])
+
+
+def test_what_touches_no_critical_path_promises_nothing() -> None:
+    steps = [*LATE[:3], Step("aten::aside", reads=(1,), makes=(9,), stream=13), *LATE[3:]]
+    found = recorded(steps)
+    replay = nadi.graph.replay_graph(found.graph)
+    units = find_units(Layout.of(found.graph), replay.time, 0)
+    path = walk_critical_path(replay, found.window).vertices
+    promise = Promise(units, replay, path).at_fence
+    works = units.layout.works.op
+    critical = [
+        bool(np.isin(path, units.layout.chain[begin : end + 1]).any())
+        or bool(np.isin(path // 2, works[first:last]).any())
+        for begin, end, first, last in zip(
+            units.begin, units.end, units.first_work, units.last_work, strict=True
+        )
+    ]
+    names = [found.graph.op_names[int(op)] for op in units.op]
+    aside = names.index("aten::aside")
+    assert units.can_move[aside]
+    assert not critical[aside]
+    assert promise[~np.array(critical)].tolist() == [0] * critical.count(False)
+    assert promise[names.index("c10d::all_")] > 190_000
 
 
 def test_without_tensors_there_is_an_error() -> None:

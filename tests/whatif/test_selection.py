@@ -97,3 +97,15 @@ def test_values_that_no_text_could_have(graph: EventGraph) -> None:
         select(graph, nadi.whatif.Selection(kinds=("gpu",)))
     with pytest.raises(nadi.errors.UsageError, match="is not a regular expression"):
         select(graph, nadi.whatif.Selection(name="("))
+
+
+@pytest.mark.parametrize(("length", "shown"), [(60, "{}"), (61, "{:.57}...")])
+def test_suggested_names_are_cut_where_they_are_too_long(
+    pair: PairWriter, length: int, shown: str
+) -> None:
+    name = "Long" + "x" * (length - 4)
+    pair.op(name, 0, 10)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    with pytest.raises(nadi.errors.UsageError) as caught:
+        nadi.what_if(graph, "scale LONG 0.5")
+    assert str(caught.value).endswith(f"did you mean {shown.format(name)}")
