@@ -94,10 +94,10 @@ def test_force_of_a_pair_is_that_of_nadi_link(
     pair.op("op", 0, 5)
     pair.events[-1]["name"] = "other"
     host, device = pair.write()
-    with pytest.raises(PairError, match=r"link all the same: force=True$"):
+    with pytest.raises(PairError, match=r"link anyway: force=True$"):
         nadi.run(host, device)
     assert main(["what-if", str(host.parent)]) == 2  # which has no --force
-    assert capsys.readouterr().err.endswith("link all the same: nadi link --force\n")
+    assert capsys.readouterr().err.endswith("link anyway: nadi link --force\n")
 
 
 def named_parameters() -> set[str]:

@@ -122,5 +122,5 @@ def test_a_collective_has_one_type_and_size_on_all_ranks(demo_run: nadi.pipeline
 
 def test_a_rank_given_twice_is_refused(demo_run: nadi.pipeline.Run) -> None:
     trace = demo_run.job.traces[0]
-    with pytest.raises(nadi.errors.PairError, match="two device traces of rank 0"):
+    with pytest.raises(nadi.errors.PairError, match="both are device traces of rank 0"):
         nadi.link.link_job([trace, trace])

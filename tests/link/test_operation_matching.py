@@ -104,7 +104,7 @@ def test_a_short_program_is_not_found_scattered_in_a_long_one(pair: PairWriter) 
     host, device = (nadi.read(path) for path in pair.write())
     few = np.arange(device.nodes.height) % 7 == 0
     scattered = replace(without_ids(device), nodes=without_ids(device).nodes.filter(pl.Series(few)))
-    with pytest.raises(nadi.errors.PairError, match="at least 95% must"):
+    with pytest.raises(nadi.errors.PairError, match="at least 95%"):
         match_operations(host, scattered)
 
 
@@ -174,5 +174,5 @@ def test_files_without_operations(force: bool, pair: PairWriter) -> None:
     if force:
         assert nadi.link_pair(host, device, force=True).nodes.height == 1
     else:
-        with pytest.raises(nadi.errors.PairError, match="nothing in common"):
+        with pytest.raises(nadi.errors.PairError, match="nothing can be matched"):
             nadi.link_pair(host, device)

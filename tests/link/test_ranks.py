@@ -149,7 +149,7 @@ def test_a_recording_that_ended_sooner_is_matched_from_its_start() -> None:
     assert found(job) == {frozenset([(0, k), (1, k)]) for k in range(6)}
     assert detail(job, "job.unmatched-collective").endswith(
         "collective 6 of group 'all': rank 0 has node 6 (ncclDevKernel), all_reduce of 8 bytes, "
-        "but rank 1 has no more"
+        "but rank 1 has no further collective"
     )
 
 

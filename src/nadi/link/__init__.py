@@ -1,4 +1,4 @@
-"""Host and device traces of a rank linked to one trace, and ranks to a job."""
+"""Link the host and device traces of a rank to one trace, and the ranks to a job."""
 
 from lazy_loader import attach_stub
 

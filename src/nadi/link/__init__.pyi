@@ -1,4 +1,4 @@
-"""What ``nadi.link`` gives; each name is loaded when it is first used."""
+"""The public names of ``nadi.link``; each is loaded when it is first used."""
 
 from .dependencies.tensor_dependencies import tensor_deps as tensor_deps
 from .join_host_device import link_device as link_device, link_pair as link_pair

@@ -1,4 +1,4 @@
-"""One trace out of a host and a device trace: times from one, ids and parents from the other."""
+"""Join a host and a device trace to one trace: times from one, ids and parents from the other."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ def link_pair(
     device
         A Kineto trace as read.
     force
-        Whether to link the two even if their operations hardly correspond.
+        Whether to link the two even if few of their operations match.
     tensors
-        Whether dependencies by tensors are found too, for which all operands are read.
+        Whether to find dependencies by tensors too; this reads all operands.
     args
-        Whether operations that the host trace describes keep the raw args of the device trace
-        too. Without them the device trace's file need not be held.
+        Whether operations that the host trace describes keep the raw args of the device trace too.
+        Without them the device trace's file is not kept in memory.
 
     Returns
     -------
     Trace
-        All operations of both, once each: host operations that the device trace did
-        not see first, without times, then the others in order of start; with parents,
-        exclusive times and dependencies. O(nodes log nodes).
+        All operations of both, once each, with parents, exclusive times and dependencies. Host
+        operations that the device trace lacks come first, without times; the others follow in
+        order of start. O(nodes log nodes).
 
     Raises
     ------
     PairError
-        As :func:`nadi.link.matching.operation_matching.match_operations` has it, unless forced.
+        Under the conditions of :func:`nadi.link.matching.operation_matching.match_operations`.
     """
     match = match_operations(host, device, force=force)
     log = IssueLog()
     report_match(host, device, match, log)
     trace, host_row, row_of_host, row_of_event = _joined(host, device, match, log)
-    with ThreadPoolExecutor(1) as executor:  # kernels and numpy hold no lock meanwhile
+    with ThreadPoolExecutor(1) as executor:  # kernels and numpy release the GIL
         by_tensors = executor.submit(_tensor_deps, host, row_of_host, trace) if tensors else None
         linked = _with_dependencies(trace, host, host_row, device, later := IssueLog())
     deps = linked.deps
@@ -81,10 +81,10 @@ def link_pair(
 
 
 class _Joined(NamedTuple):
-    """The operations of both traces as one trace without dependencies, and where they are.
+    """The operations of both traces as one trace without dependencies, and their positions in it.
 
-    ``host_row`` is the host node of each operation, -1 for none; ``row_of_host`` and
-    ``row_of_event`` the operation of each host node, -1 for none, and of each device node. int64.
+    ``host_row`` is the host node of each operation, or -1. ``row_of_host`` is the operation of
+    each host node, or -1; ``row_of_event`` is the operation of each device node. All are int64.
     """
 
     trace: Trace
@@ -125,7 +125,7 @@ def _tensor_deps(host: Trace, row_of_host: Ints, trace: Trace) -> tuple[pl.DataF
 
 
 def link_device(device: Trace) -> Trace:
-    """Link a Kineto trace of which there is no host trace.
+    """Link a Kineto trace without a host trace.
 
     Parameters
     ----------
@@ -135,14 +135,14 @@ def link_device(device: Trace) -> Trace:
     Returns
     -------
     Trace
-        As :func:`link_pair` gives it, but for what only a host trace knows: operands,
-        recorded parents, the operations that the profiler did not see. O(nodes log nodes).
+        As :func:`link_pair` returns it, but without what only a host trace records: operands,
+        parents, and operations that the profiler did not record. O(nodes log nodes).
     """
     log = IssueLog()
     log.add(
         "link.no-host", "info", 1,
-        "no host trace: operands and recorded parents are absent",
-        "record with ExecutionTraceObserver too, where they matter",
+        "no host trace: the linked trace has no operands and no recorded parents",
+        "record with ExecutionTraceObserver too if you need them",
     )  # fmt: skip
     nowhere = np.full(device.nodes.height, -1, dtype=np.int64)
     return _with_dependencies(device, _NO_HOST, nowhere, device, log)
@@ -160,9 +160,9 @@ _NO_HOST = Trace(
 def _without_args(
     host: Trace, row_of_host: Ints, device: Trace, row_of_event: Ints, log: IssueLog
 ) -> tuple[Part, Part]:
-    """Leave out the raw args of operations that the host trace describes.
+    """Drop the raw args of operations that the host trace describes.
 
-    What is left of the device trace lies in bytes of its own: its file is held no more.
+    The remaining attributes of the device trace are copied, so that its file can be released.
     """
     of_host, of_device = host.attributes, device.attributes
     schemas, args = of_host.rows_named("op_schema"), of_device.rows_named("args")
@@ -172,8 +172,8 @@ def _without_args(
     twice = args[described[row_of_event[of_device.node[args]]]]
     log.add(
         "link.args", "info", twice.size,
-        "operations have raw args of a device trace beside what the host trace says of them: left "
-        "out",
+        "operations have attributes in the host trace: their raw args from the device trace are "
+        "dropped",
     )  # fmt: skip
     kept = np.ones(len(of_device), dtype=np.bool_)
     kept[twice] = False
@@ -181,7 +181,7 @@ def _without_args(
 
 
 def _row_of_host(host: Trace, host_row: Ints) -> Ints:
-    """Give where each host node is now; int64, shape (host nodes,)."""
+    """Return the linked row of each host node, or -1; int64, shape (host nodes,)."""
     row_of_host = np.full(host.nodes.height, -1, dtype=np.int64)
     known = np.flatnonzero(host_row >= 0)
     row_of_host[host_row[known]] = known
@@ -189,7 +189,7 @@ def _row_of_host(host: Trace, host_row: Ints) -> Ints:
 
 
 def _linked_nodes(host: Trace, device: Trace, match: Match, log: IssueLog) -> pl.DataFrame:
-    """Give the device trace's nodes the ids of the host's; the others get ids after those."""
+    """Give the device trace's nodes the ids of their host nodes; the others get ids after those."""
     is_host = match.host_row >= 0
     first_free = int(host.column("id").max(initial=-1)) + 1
     ids = first_free + np.cumsum(~is_host) - 1
@@ -197,7 +197,7 @@ def _linked_nodes(host: Trace, device: Trace, match: Match, log: IssueLog) -> pl
     expected = device.category_mask("operator", "annotation")
     log.add(
         "link.device-only", "info", int((expected & ~is_host).sum()),
-        "host operations of the device trace have no partner in the host trace",
+        "host operations of the device trace match no operation of the host trace",
     )  # fmt: skip
     return device.nodes.with_columns(id=ids, host_row=match.host_row)
 
@@ -212,8 +212,8 @@ def _unmatched_host_nodes(host: Trace, match: Match, log: IssueLog) -> pl.DataFr
     nodes = host.nodes[_unmatched_rows(host, match)]
     log.add(
         "link.host-only", "info", nodes.filter(pl.col("kind") != "METADATA").height,
-        "operations of the host trace have no partner in the device trace",
-        "they are kept without a time",
+        "operations of the host trace match no operation of the device trace",
+        "they are kept without a start and duration",
     )  # fmt: skip
     return nodes.with_columns(
         comm_type=pl.lit("none", dtype=NODES.dtypes["comm_type"]), comm_bytes=pl.lit(-1, pl.Int64)
@@ -226,7 +226,7 @@ def _with_dependencies(
     nesting = nest(trace)
     log.add(
         "link.overlap", "info", nesting.num_overlaps,
-        "operations outlive the one that they started in on their thread",
+        "operations end after the operation of their thread that they started in",
     )  # fmt: skip
     launcher = launcher_rows(trace)
     deps = find_deps(trace, device, nesting, launcher, log)
@@ -257,7 +257,7 @@ def _with_dependencies(
 
 
 def _launching_operations(trace: Trace, parent: Ints, calls: Ints) -> Ints:
-    """Give the innermost operator around each call, or the innermost label if there is none."""
+    """Return the innermost operator around each call, or the innermost annotation without one."""
     is_label = trace.category_mask(*LABELS)
     innermost = parent[calls]
     found = nearest(innermost, parent, ~is_label)
@@ -265,7 +265,7 @@ def _launching_operations(trace: Trace, parent: Ints, calls: Ints) -> Ints:
 
 
 def _recorded_parents(host: Trace, host_row: Ints, nested: Ints) -> Ints:
-    """Prefer the parents that the host trace names to those found by nesting."""
+    """Prefer the parents in the host trace to those found by nesting."""
     row_of_host = _row_of_host(host, host_row)
     known = np.flatnonzero(host_row >= 0)
     parent = nested.copy()

@@ -1,4 +1,4 @@
-"""From traces of single ranks to a job: matched communication, and clocks that agree."""
+"""Join the traces of single ranks to a job: match communication and align clocks."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ COMMUNICATION = ("COMM_COLL", "COMM_SEND", "COMM_RECV")
 def link_job(traces: Sequence[Trace]) -> Job:
     """Put the linked traces of several ranks together.
 
-    Collectives, and sends with receives, are matched by process group and order of issue.
-    Where a recording does not name the group of an operation (gloo), it is told by the thread
-    that did the work, or else each group takes what all of its members have in common, in
-    order, largest group first. Where collectives show that clocks disagree, the times of
+    Collectives, and sends with receives, are matched by process group and order of issue. If a
+    recording does not name the group of an operation (gloo), the group is inferred from the thread
+    that ran it. Failing that, each group takes the operations that all of its members have in
+    common, in order, largest group first. If collectives show that clocks disagree, the times of
     ranks are shifted.
 
     Returns
@@ -43,15 +43,15 @@ def link_job(traces: Sequence[Trace]) -> Job:
     Raises
     ------
     PairError
-        If two traces are of the same rank.
+        If two traces have the same rank.
     """
     ordered = sorted(traces, key=lambda trace: trace.rank)
     for one, other in pairwise(ordered):
         if one.rank == other.rank:
             raise PairError(
                 ", ".join(trace.provenance.sources[-1].path for trace in (one, other)),
-                f"two device traces of rank {one.rank}",
-                "give each rank once",
+                f"both are device traces of rank {one.rank}",
+                "give one trace for each rank",
             )
     log = IssueLog()
     size = _check_world_size(ordered, log)
@@ -61,20 +61,21 @@ def link_job(traces: Sequence[Trace]) -> Job:
         kinds = ordered[0].nodes["kind"]
         log.add(
             "job.group-incomplete", "warning", int((kinds == "COMM_COLL").sum()),
-            "collective operations belong to groups of which ranks are absent",
-            "they keep their measured time, in which they may have waited",
+            "collectives belong to process groups with missing ranks",
+            "they keep their measured duration, which may include wait time; give all ranks of "
+            "the job",
         )  # fmt: skip
     return Job(tuple(ordered), MATCHES.empty(), log.table(), CLOCKS.empty())
 
 
 def _check_world_size(traces: Sequence[Trace], log: IssueLog) -> int:
-    """Give the number of ranks that the job had, and note what contradicts it."""
+    """Return the world size of the job, and report contradictions."""
     sizes = {trace.world_size for trace in traces if trace.world_size > 0}
     outside = [trace.rank for trace in traces if sizes and trace.rank >= max(sizes)]
     log.add(
         "job.world-size", "warning", len(outside) + len(sizes) - bool(sizes),
-        f"contradictions about the size of the job: sizes {sorted(sizes)}, ranks {outside} beyond",
-        "are these files of one job?",
+        f"traces disagree about the world size: sizes {sorted(sizes)}, ranks outside it {outside}",
+        "give files of one job only",
     )  # fmt: skip
     return max(sizes, default=1)
 
@@ -95,10 +96,11 @@ def _matched(traces: list[Trace], log: IssueLog) -> Job:
 
 
 def _best_groups(across: Across) -> tuple[Across, pl.DataFrame]:
-    """Match collectives by the groups that threads tell, or without where these cannot be right.
+    """Match collectives by the groups inferred from threads, or without these if they are wrong.
 
-    That is where nothing is left over without them, or most is left over with them: what a
-    rank lacks is to be missed, and not to be made up for by groups of fewer ranks.
+    The inferred groups are wrong if everything matches without them, or if most does not match
+    with them. An operation that one rank lacks must stay unmatched, and not be matched within a
+    group of fewer ranks.
     """
     collectives = match_collectives(across)
     groups = across.groups.with_row_index("group").filter(pl.col("is_here") & (pl.col("size") > 1))
@@ -120,7 +122,7 @@ def _best_groups(across: Across) -> tuple[Across, pl.DataFrame]:
 
 
 def _numbered(across: Across, collectives: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
-    """Count what was matched by when its first part starts; gives its parts with their nodes."""
+    """Enumerate matched operations by earliest start; returns their parts with their nodes."""
     together = collectives.select("part", key=pl.struct("lane", "place").rank("dense"))
     first_pair = int(together["key"].max() or 0) + 1  # type: ignore[arg-type]
     number = np.arange(first_pair, first_pair + pairs.height)
@@ -136,7 +138,7 @@ def _numbered(across: Across, collectives: pl.DataFrame, pairs: pl.DataFrame) ->
 def _with_groups(
     traces: list[Trace], before: Across, after: Across, collectives: pl.DataFrame
 ) -> list[Trace]:
-    """Give communications the groups that matching found out, and their order in these."""
+    """Assign the groups that matching found to communication, and order it by group."""
     found = collectives.filter(pl.col("group") >= 0).select("part", matched="group")
     group = pl.coalesce("matched", "group")
     work = after.work.join(found, on="part", how="left", maintain_order="left")
@@ -159,21 +161,21 @@ def _with_groups(
 
 
 def _regrouped(trace: Trace, group: Ints) -> Trace:
-    """Give communication other groups, and its order in these."""
+    """Assign groups to communication operations, and order them by group."""
     nodes = trace.nodes.with_columns(group=group)
     deps = trace.deps.filter(pl.col("kind") != "comm")
     return replace(trace, nodes=nodes, deps=pl.concat([deps, group_order(nodes, trace.groups)]))
 
 
 def as_in_job(trace: Trace, group: Sequence[int], shift: int) -> Trace:
-    """Give a rank what a job of its communication alone found out about it.
+    """Apply to a rank what linking the communication of all ranks found: groups and a shift.
 
     Parameters
     ----------
     group
-        The group of each of its communications, in the order of its nodes.
+        The group of each of its communication operations, in the order of its nodes.
     shift
-        What to add to its times, ns.
+        Nanoseconds to add to its times.
     """
     rows = np.flatnonzero(trace.nodes["kind"].is_in(COMMUNICATION).to_numpy())
     column = trace.column("group").copy()
@@ -183,7 +185,7 @@ def as_in_job(trace: Trace, group: Sequence[int], shift: int) -> Trace:
 
 
 def _after_the_epoch(traces: list[Trace], clocks: pl.DataFrame) -> pl.DataFrame:
-    """Shift all ranks by as much again if times would come before the epoch otherwise."""
+    """Shift all ranks by the same amount if some times would otherwise precede the epoch."""
     starts = [trace.column("start") for trace in traces]
     first = [int(start[start >= 0].min()) if (start >= 0).any() else 0 for start in starts]
     earliest = (clocks["shift"].to_numpy() + np.array(first)).min()
@@ -191,7 +193,7 @@ def _after_the_epoch(traces: list[Trace], clocks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shifted(trace: Trace, shift: int) -> Trace:
-    """Add to all times of a trace."""
+    """Add ``shift`` ns to all times of a trace."""
     if shift == 0:
         return trace
     start = pl.when(pl.col("start") >= 0).then(pl.col("start") + shift).otherwise("start")

@@ -1,4 +1,4 @@
-"""In which order a rank asked for the communications of each process group."""
+"""The order in which a rank issued the communication operations of each process group."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _KINDS = (*PAIRWISE, "COMM_COLL")
 
 
 def communication_rows(nodes: pl.DataFrame) -> Ints:
-    """Give the timed communications in the order in which they were asked for.
+    """Return the timed communication operations in the order in which they were issued.
 
-    gloo's threads take work in turn, and may start it in another order than it was asked
-    for; the record function id is given when it is. Kernels of a process group may be on
-    several streams, which need not run them in the order of their launches; the correlation
-    id is given at the launch. Where some work has none it goes by starts.
+    gloo's threads take work in turn, and may start it in another order than it was issued; the
+    record function id is assigned when it is issued. Kernels of a process group may be on several
+    streams, which need not run them in the order of their launches; the correlation id is assigned
+    at the launch. If any device operation has no correlation id, all are ordered by their starts.
 
     Returns
     -------
@@ -39,22 +39,22 @@ def communication_rows(nodes: pl.DataFrame) -> Ints:
 
 
 def group_order(nodes: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
-    """Order the communications of each process group.
+    """Order the communication operations of each process group.
 
-    Collectives follow one another; so do sends to one rank and receives from one rank. gloo
-    and a device's library are apart, as they are for a group that has both.
+    Collectives follow one another; so do sends to one rank and receives from one rank. If a group
+    uses both gloo and a device library, each of the two has its own order.
 
     Returns
     -------
     polars.DataFrame
-        ``schema.DEPS`` of kind comm; inferred where there are several groups and gloo did the
-        work, which does not say for which. O(nodes).
+        ``schema.DEPS`` of kind comm; inferred for gloo if there are several groups, as gloo does
+        not record the group. O(nodes).
     """
     rows = communication_rows(nodes)
     chosen = nodes[rows].select("group", "is_cpu", "kind", "src", "dst")
     pairwise = chosen["kind"].is_in(PAIRWISE)
     ends = [pl.when(pairwise).then(end).otherwise(-1) for end in ("src", "dst")]
-    # what sends and receives to and from an unknown rank has no order to be told
+    # sends and receives with an unknown peer have no known order
     known = (chosen["group"] >= 0) & ~(pairwise & ((chosen["src"] < 0) | (chosen["dst"] < 0)))
     pairs = (
         chosen.with_columns(*ends, row=rows)

@@ -1,4 +1,4 @@
-"""Process groups of one rank: their members, and which one an operation belongs to."""
+"""Process groups of one rank: their members, and the group of each communication operation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from nadi.model.trace import Trace
 __all__ = ["Members", "group_of_each", "with_default_group"]
 
 _PAIRWISE = [COMM_TYPES.index("send"), COMM_TYPES.index("recv")]
-_DEFAULT = "0"  # what PyTorch calls the group of all ranks
+_DEFAULT = "0"  # PyTorch's name of the group of all ranks
 _MOST_RANKS = 2**17  # of a group, as for the groups of a file
 
 
 class Members:
-    """The global ranks of groups, looked up by their place in the group."""
+    """The global ranks of groups, looked up by the rank within the group."""
 
     def __init__(self, ranks: pl.Series) -> None:
         self.size = ranks.list.len().to_numpy().astype(np.int64)
@@ -26,7 +26,7 @@ class Members:
         self._ranks = ranks.explode(empty_as_null=False).to_numpy().astype(np.int64)
 
     def rank(self, group: Ints, place: Ints) -> Ints:
-        """Give the rank at each place of a group; -1 where there is no such place or group."""
+        """Return the global rank at each place of a group; -1 where there is none."""
         found = np.full(group.size, -1, dtype=np.int64)
         known = np.flatnonzero((group >= 0) & (place >= 0))
         known = known[place[known] < self.size[group[known]]]
@@ -35,10 +35,11 @@ class Members:
 
 
 def with_default_group(trace: Trace, rows: Ints, types: Ints) -> pl.DataFrame:
-    """Give the trace's groups, with the members of the group of all ranks.
+    """Return the trace's groups, with the members of the group of all ranks filled in.
 
-    Older recordings do not name it. Where they name none at all, and all collectives ran on
-    one stream, there was but that one: every group has a stream of its own.
+    Older recordings do not list these members. If a recording names no group at all and all its
+    collectives ran on one stream, the group of all ranks was the only one: every group has a
+    stream of its own.
 
     Parameters
     ----------
@@ -65,12 +66,12 @@ def with_default_group(trace: Trace, rows: Ints, types: Ints) -> pl.DataFrame:
 def group_of_each(
     trace: Trace, groups: pl.DataFrame, rows: Ints, types: Ints, recorded: Ints, log: IssueLog
 ) -> Ints:
-    """Tell the group of each communication; rows of ``groups``, or -1.
+    """Find the group of each communication operation: rows of ``groups``, or -1.
 
-    Where the recording does not name it and there are several, the threads that did the
-    work tell it: every gloo group has threads of its own, created together and in the order
-    of the groups. What gloo sends and receives runs on the calling thread, and is taken for
-    the group of all ranks.
+    If the recording does not name the group and several exist, it is inferred from the thread that
+    ran the operation: every gloo group has threads of its own, created together and in the order
+    of the groups. gloo runs sends and receives on the calling thread; they are assigned to the
+    group of all ranks.
 
     Parameters
     ----------
@@ -95,21 +96,22 @@ def group_of_each(
         found[gloo] = np.where(number >= 0, candidates[number], -1) if candidates.size else -1
     log.add(
         "link.comm-group-inferred", "info", int((found[unknown] >= 0).sum()),
-        "communications do not say their process group: it is told by threads and streams",
+        "communication operations name no process group: their groups are inferred from threads "
+        "and streams",
     )  # fmt: skip
     log.add(
         "link.comm-group-unknown", "info", int((found < 0).sum()),
-        "communications whose process group nothing tells",
-        "among several ranks it is told by what they have in common",
+        "communication operations have an unknown process group",
+        "link all ranks together: groups are then inferred from collectives that ranks share",
     )  # fmt: skip
     return found
 
 
 def _by_thread(thread: Ints, num_groups: int) -> Ints:
-    """Count the groups that operations belong to by the gaps between their threads' ids.
+    """Find the group of each operation from the gaps between the ids of their threads.
 
-    -1 for all if there are too few threads, or the gaps do not tell groups apart: threads of
-    one group are created right after one another.
+    Threads of one group are created right after one another, so the widest gaps separate groups.
+    -1 for all operations if there are too few threads, or if the gaps are ambiguous.
     """
     used = np.unique(thread)
     gaps = np.diff(used)

@@ -1,4 +1,4 @@
-"""Communication of one rank: what the calls that asked for it say of it."""
+"""Communication of one rank, completed from the calls that issued it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Communication(NamedTuple):
 
 
 class _Callers(NamedTuple):
-    """What stands around each communication; nodes as rows of the linked trace, or -1.
+    """The calls around each communication operation: rows of the linked trace, or -1.
 
     ``around`` has shape (levels, communications): the operation itself, its launch, what
     encloses that, and so on; the others have shape (communications,): the nearest
@@ -59,7 +59,7 @@ class _Callers(NamedTuple):
 def communication(
     trace: Trace, host: Trace, host_row: Ints, parent: Ints, launcher: Ints, log: IssueLog
 ) -> Communication:
-    """Complete what is known of communication from the calls that asked for it.
+    """Complete the columns of communication operations from the calls that issued them.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def communication(
     parent, launcher
         int64, shape (nodes,): rows of the linked trace, or -1.
     log
-        Takes note of where sizes and groups come from.
+        Records where sizes and groups come from.
 
     Returns
     -------
@@ -101,7 +101,7 @@ def communication(
     _fuse_coalesced(trace, rows, types, columns, callers, of_host, Members(groups["ranks"]))
     log.add(
         "link.comm-type-unknown", "info", int((types == _OTHER).sum()),
-        "communications of which nothing says what they are, or which are several in one",
+        "communication operations have an unknown type, or combine operations of several types",
     )  # fmt: skip
     codes = codes.copy()
     codes[rows] = types
@@ -124,42 +124,42 @@ def _enum(name: str, words: tuple[str, ...], codes: Ints) -> pl.Series:
 
 
 class _HostColumns:
-    """Looks up what the host trace says of nodes of the linked trace."""
+    """Looks up columns of the host trace for nodes of the linked trace."""
 
     def __init__(self, host: Trace, host_row: Ints) -> None:
         self._host = host
         self._host_row = host_row
 
     def rows(self, nodes: Ints) -> Ints:
-        """Give the host nodes of some nodes; -1 for node -1, and for those that have none."""
+        """Return the host nodes of some nodes; -1 for node -1 and nodes without a host node."""
         return np.where(nodes >= 0, self._host_row[nodes], -1)
 
     def column(self, name: str, nodes: Ints) -> Ints:
-        """Give a column of the host trace at some nodes, -1 where there is none."""
+        """Return a column of the host trace at some nodes; -1 where a node has no host node."""
         rows = self.rows(nodes)
         return np.append(self._host.column(name), -1)[rows]
 
     def types(self, nodes: Ints) -> Ints:
-        """Give the codes of ``comm_type``, that of none where there is no host node."""
+        """Return the codes of ``comm_type``; the code of ``none`` where a node has no host node."""
         codes = self._host.nodes["comm_type"].to_physical().to_numpy().astype(np.int64)
         return np.append(codes, _NONE)[self.rows(nodes)]
 
     def states(self, name: str, nodes: Ints) -> Bools:
-        """Tell whether the host trace gives nodes an attribute of a name."""
+        """Return whether each node has an attribute of a name in the host trace."""
         if (self.rows(nodes) < 0).all():
-            return np.zeros(nodes.size, dtype=np.bool_)  # attributes are costly to look at
+            return np.zeros(nodes.size, dtype=np.bool_)  # reading attributes is slow
         attributes = self._host.attributes
         stated = attributes.node[attributes.rows_named(name)]
         return np.isin(self.rows(nodes), stated[stated >= 0])
 
     def group_names(self, nodes: Ints) -> list[str]:
-        """Give the name of the process group that the host trace states, or ""."""
+        """Return the name of each node's process group in the host trace, or ""."""
         names = [*self._host.groups["name"], ""]
         return [names[group] for group in self.column("group", nodes).tolist()]
 
 
 def _callers(trace: Trace, rows: Ints, parent: Ints, launcher: Ints) -> _Callers:
-    """Climb from each communication through its launch and what encloses that."""
+    """Climb from each communication operation to its launch and to the calls that enclose it."""
     levels = [rows, np.where(launcher[rows] >= 0, launcher[rows], parent[rows])]
     for _ in range(_MAX_CLIMB):
         levels.append(np.where(levels[-1] >= 0, parent[levels[-1]], -1))
@@ -191,7 +191,7 @@ def _is_coalesced(name: str) -> bool:
 
 
 def _tells(trace: Trace, nodes: Ints, tells: Callable[[str], bool]) -> Bools:
-    """Ask something of the names of nodes, once per node; False for node -1."""
+    """Test the names of nodes with a predicate, once per node; False for node -1."""
     known, at = np.unique(nodes, return_inverse=True)
     names = trace.nodes["name"].gather(np.maximum(known, 0)).cast(pl.String)
     answers = np.array([tells(name) for name in names], dtype=np.bool_) & (known >= 0)
@@ -199,14 +199,14 @@ def _tells(trace: Trace, nodes: Ints, tells: Callable[[str], bool]) -> Bools:
 
 
 def _numbers(trace: Trace, nodes: Ints, number_of: Callable[[str], int]) -> Ints:
-    """Give a number by the name of each node; -1 for node -1. Shape (nodes,)."""
+    """Map the name of each node to a number; -1 for node -1. Shape (nodes,)."""
     names = trace.nodes["name"].gather(np.maximum(nodes, 0)).cast(pl.String)
     numbers = np.array([number_of(name) for name in names], dtype=np.int64)
     return np.where(nodes >= 0, numbers, -1)
 
 
 def _calls(host: Trace, host_rows: Ints) -> dict[str, Ints]:
-    """Give what the ``c10d`` call of each communication was given, as ``c10d_calls`` does."""
+    """Return the arguments of the ``c10d`` call of each communication, as ``c10d_calls`` does."""
     wanted, at = np.unique(host_rows, return_inverse=True)
     known = wanted[wanted >= 0]
     if known.size == 0:
@@ -220,7 +220,7 @@ def _calls(host: Trace, host_rows: Ints) -> dict[str, Ints]:
 
 
 def _first_known(*columns: Ints) -> Ints:
-    """Give the first of several columns that is not -1, row by row."""
+    """Return the first of several columns that is not -1, row by row."""
     known = columns[0]
     for column in columns[1:]:
         known = np.where(known >= 0, known, column)
@@ -228,7 +228,7 @@ def _first_known(*columns: Ints) -> Ints:
 
 
 def _types(trace: Trace, rows: Ints, callers: _Callers, of_host: _HostColumns, named: Ints) -> Ints:
-    """Tell which communication each is: by its name, or by its call where that knows better.
+    """Find the type of each communication: from its name, or from its call if that is more exact.
 
     gloo runs some collectives as another one, and one kernel may serve several.
     """
@@ -253,7 +253,7 @@ def _bytes(
     of_call: Ints,
     log: IssueLog,
 ) -> Ints:
-    """Give the bytes sent: as stated by either file, else of the tensors, nearest first."""
+    """Return the bytes sent: as recorded in either file, else the size of the nearest tensors."""
     of_device = np.append(trace.column("comm_bytes"), -1)
     stated = _first_known(of_device[rows], of_device[callers.record])
     of_record = of_host.column("comm_bytes", callers.record)
@@ -262,7 +262,7 @@ def _bytes(
     )
     stated = _first_known(stated, np.where(in_host, of_record, -1))
     of_tensors = [of_host.column("comm_bytes", nodes) for nodes in callers.around]
-    # of a call it is the bytes of all tensors, those that it gives back too
+    # a call counts the bytes of all its tensors, its results included
     of_tensors = [
         np.where(nodes == callers.call, -1, values)
         for nodes, values in zip(callers.around, of_tensors, strict=True)
@@ -284,7 +284,7 @@ def _bytes(
 def _recorded_groups(
     trace: Trace, groups: pl.DataFrame, rows: Ints, callers: _Callers, of_host: _HostColumns
 ) -> Ints:
-    """Give the group that one of the files names, as a row of ``groups``; else -1."""
+    """Return the group that one of the files names, as a row of ``groups``; else -1."""
     of_device = np.append(trace.column("group"), -1)
     row_of_name = {name: row for row, name in enumerate(groups["name"])}
     names = of_host.group_names(callers.record)
@@ -302,7 +302,7 @@ def _ends(
     members: Members,
     group: Ints,
 ) -> tuple[Ints, Ints]:
-    """Give the global ranks that send and receive: root or peer of those that have one."""
+    """Return the global ranks that send and receive: the root or peer, if an operation has one."""
     is_send, is_receive = types == _CODE["send"], types == _CODE["recv"]
     is_pair = is_send | is_receive
     own = np.where(is_pair, trace.rank, -1)
@@ -339,18 +339,18 @@ def _fuse_coalesced(
     of_host: _HostColumns,
     members: Members,
 ) -> None:
-    """Say of work launched under ``nccl:coalesced`` what the calls before it asked for.
+    """Describe work launched under ``nccl:coalesced`` by the calls before it.
 
-    Calls between two such launches of a thread are done by the second. What they have in
-    common is what its work is: of several kinds it is ``other``, of several peers it has
-    none. Its bytes are those of all of them but what is received.
+    The second of two such launches of a thread runs all calls between the two. Its type is theirs
+    if they agree, else ``other``; its peer is theirs if they agree, else unknown. Its bytes are
+    the sum over all of them, without what is received.
     """
     fused = np.flatnonzero(_tells(trace, callers.label, _is_coalesced))
     if fused.size == 0:
         return
     thread = trace.column("thread")
     is_record = (trace.nodes["name"] == NODE_NAME).to_numpy()
-    is_record[callers.record[callers.record >= 0]] = False  # did its own work
+    is_record[callers.record[callers.record >= 0]] = False  # this call ran its own work
     records = np.flatnonzero(is_record)
     records = records[of_host.types(records) != _NONE]
     ends = callers.label[fused]

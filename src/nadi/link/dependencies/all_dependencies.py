@@ -1,4 +1,4 @@
-"""Which operation waits for which: on its thread, after its launch, on its stream, at a sync."""
+"""Find all dependencies within a rank: threads, launches, streams, synchronization."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find_deps(
     Parameters
     ----------
     trace
-        Nodes in their final order; its own deps are not looked at.
+        Nodes in their final order; its own deps are ignored.
     device
         The device trace behind it.
     nesting
@@ -36,7 +36,7 @@ def find_deps(
     launcher
         int64, shape (nodes,), from :func:`nadi.link.dependencies.launch_correlation.launcher_rows`.
     log
-        Takes note of device work without a launch, and of waits that nothing tells.
+        Records device operations without a launch, and waits that cannot be found.
 
     Returns
     -------
@@ -45,18 +45,19 @@ def find_deps(
     """
     on_device = trace.category_mask(*DEVICE_WORK)
     thread = trace.column("thread")
-    # what gloo does within the call itself lies nested in it
+    # what gloo does within the call itself is nested in it
     start = trace.column("start")
     elsewhere = on_device | (thread != thread[launcher])
     known = (launcher >= 0) & (start >= 0) & (start[launcher] >= 0) & elsewhere
     launched = np.flatnonzero(known & (start >= start[launcher]))
     log.add(
         "link.before-launch", "warning", int((known & (start < start[launcher])).sum()),
-        "operations start before the call that launched them", "clocks may disagree",
+        "operations start before the call that launched them",
+        "clocks may disagree; no launch dependency is added for them",
     )  # fmt: skip
     log.add(
         "link.no-launch", "info", int((on_device & (launcher < 0)).sum()),
-        "device operations whose launch is not in the trace",
+        "device operations have no launch call in the trace",
         "they start at their measured time",
     )  # fmt: skip
     report_sampling(device, log)

@@ -1,4 +1,4 @@
-"""Calls and device work of one rank, as the rules on who waits for whom look at them."""
+"""Calls and device work of one rank, as the rules for dependencies need them."""
 
 from __future__ import annotations
 
@@ -40,29 +40,28 @@ class DeviceCalls:
     is_call: Bools
 
     def calls(self, *kinds: str) -> Ints:
-        """Give the calls of some kinds of ``runtime_calls.CALLS``; node rows, ascending."""
+        """Return the calls of some kinds of ``runtime_calls.CALLS``; node rows, ascending."""
         return np.flatnonzero(self.is_call & self.trace.name_mask(pattern(*kinds)))
 
     def keys_of_rows(self) -> Ints:
-        """Give the stream of each node, as in ``StreamWork.keys``, or -1; shape (nodes,)."""
+        """Return the stream of each node, as in ``StreamWork.keys``, or -1; shape (nodes,)."""
         key = np.full(self.start.size, -1, dtype=np.int64)
         key[self.work.rows] = np.repeat(self.work.keys, np.diff(self.work.ptr))
         return key
 
     def last_recorded(self, stream: int, before: Ints, ended_by: Ints) -> Ints:
-        """Find the work of a stream that an event may stand for, which was recorded some time ago.
+        """Find the work of a stream that an event recorded earlier may represent.
 
         Parameters
         ----------
         before, ended_by
-            int64 ns, shape (queries,): when somebody asked for the event, and when it was
-            seen to be done.
+            int64 ns, shape (queries,): when the wait for the event began, and when it ended.
 
         Returns
         -------
         int64, shape (queries,)
-            Position in ``work.rows``, or -1: the last work launched before, if it ended by
-            then; else the last that did, if an event was recorded before more was launched.
+            Position in ``work.rows``, or -1: the last work launched before, if it ended by then;
+            else the last work that did end, if an event was recorded before the next launch.
         """
         launched, last = self.work.launched, self.work.last_before(stream, before)
         ended = np.minimum(self.work.last_ended(stream, self.end, ended_by), last)
@@ -76,13 +75,13 @@ class DeviceCalls:
 
 
 def device_calls(trace: Trace, launcher: Ints, work: StreamWork) -> DeviceCalls:
-    """Put together what the rules look at."""
+    """Collect the columns that the rules need."""
     start = trace.column("start")
     end = start + trace.column("duration")
     return DeviceCalls(trace, launcher, work, start, end, trace.category_mask("runtime", "driver"))
 
 
 def unique_pairs(src: Ints, dst: Ints) -> tuple[Ints, Ints]:
-    """Give every pair once, in ascending order."""
+    """Return the distinct pairs, in ascending order."""
     pairs = np.unique(np.stack([src, dst], axis=1), axis=0)
     return pairs[:, 0].copy(), pairs[:, 1].copy()

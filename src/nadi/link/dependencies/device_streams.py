@@ -25,13 +25,13 @@ class StreamWork:
     rows
         int64, shape (work,): nodes, by stream and then in order of start.
     keys
-        int64, shape (streams,): a number for each stream of each device, ascending.
+        int64, shape (streams,): the number of each stream of each device, ascending.
     ptr
         int64, shape (streams + 1,): stream s has ``rows[ptr[s]:ptr[s + 1]]``.
     launched
-        int64 ns, shape (work,): when the call began that launched it or, as a stream runs
-        its work in the order of launches, the latest of those before; before all time
-        where no call is recorded.
+        int64 ns, shape (work,): the start of the launch call. A stream runs its work in the order
+        of launches, so this is at least the start of all launches before it. The smallest int64 if
+        no call is recorded.
     """
 
     rows: Ints
@@ -73,7 +73,7 @@ class StreamWork:
 
 
 def stream_keys(device: Ints, stream: Ints) -> Ints:
-    """Give every stream of every device a number; -1 without a stream. Arrays of one shape."""
+    """Return a number for every stream of every device; -1 without a stream."""
     return np.where(stream >= 0, np.maximum(device, 0) * 2**32 + stream, -1)
 
 

@@ -1,8 +1,8 @@
-"""Events: what had been put on a stream when one was recorded, as the recording states it.
+"""CUDA events in synchronization records: the work that was queued when an event was recorded.
 
-A stream that waits for an event holds up what comes on it next. So whoever waits for a
-stream, or for an event recorded on it, waits for its last work and for all that the
-stream has been told to wait for since.
+A stream that waits for an event delays all its later work. A wait for a stream, or for an event
+recorded on it, is therefore a wait for the last work of the stream and for all events that the
+stream waits for after that work.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _BEFORE_ALL = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class _Stated:
-    """What synchronisation events say, by the correlation of the call that made them.
+    """The content of synchronization events, by the correlation of their calls.
 
     Attributes
     ----------
     correlation
         int64, shape (events,).
     source
-        int64, shape (events,): the stream waited for, as in ``StreamWork.keys``, or -1.
+        int64, shape (events,): the stream of the awaited work, as in ``StreamWork.keys``, or -1.
     target
         int64, shape (events,): the stream that waits, or -1.
     record
@@ -47,19 +47,19 @@ class _Stated:
 
 @dataclass(frozen=True)
 class Events:
-    """The waits for events of one rank that its synchronisation events state.
+    """The waits for CUDA events of one rank, as recorded in its synchronization events.
 
     Attributes
     ----------
     here
         The rank.
     stated
-        All synchronisation events that are about events.
+        All synchronization events that refer to CUDA events.
     key, moment
-        int64, shape (waits,): the stream that was told to wait, as in ``StreamWork.keys``, and
-        when (ns); by stream and then by time.
+        int64, shape (waits,): the stream that waits, as in ``StreamWork.keys``, and when the wait
+        was issued (ns); by stream and then by time.
     wait, source
-        int64, shape (sources,): position of a wait, and the node row of work that it is for.
+        int64, shape (sources,): position of a wait, and the node row of the awaited work.
     """
 
     here: DeviceCalls
@@ -71,11 +71,11 @@ class Events:
 
     @property
     def are_stated(self) -> bool:
-        """Whether the recording has synchronisation events about events at all."""
+        """Whether the recording has synchronization events that refer to CUDA events."""
         return self.stated.correlation.size > 0
 
     def queued(self, key: Ints, moment: Ints) -> tuple[Ints, Ints]:
-        """Find what was on streams at given moments.
+        """Find the work that was queued on streams at given times.
 
         Parameters
         ----------
@@ -85,8 +85,8 @@ class Events:
         Returns
         -------
         which, rows
-            int64: position of a query, and the node row of work that must be done before what
-            is put on that stream next: its last work, and what it waits for since.
+            int64: position of a query, and the node row of work that must end before later work of
+            that stream starts: the stream's last work, and what the stream waits for after it.
         """
         last, since = _last_work(self.here, key, moment)
         which, wait = _between(self.key, self.moment, key, since, moment)
@@ -100,12 +100,12 @@ class Events:
         )
 
     def queued_at_records(self, calls: Ints) -> tuple[Ints, Ints]:
-        """Find what calls wait for that wait for an event.
+        """Find the work that calls wait for when they wait for an event.
 
         Returns
         -------
         which, rows
-            As of :meth:`queued`, for those calls of which it is stated.
+            As for :meth:`queued`, for the calls whose synchronization event is recorded.
         """
         at = _stated_of(self.here, self.stated, calls)
         known = np.flatnonzero(at >= 0)
@@ -116,10 +116,10 @@ class Events:
 
 
 def find_events(here: DeviceCalls, device: Trace) -> Events:
-    """Read the waits of streams for events, each with the work that it is for.
+    """Read the waits of streams for events, each with the awaited work.
 
-    ``device`` is the device trace behind the rank. O(waits log nodes) per level of streams
-    that wait for streams that wait.
+    ``device`` is the device trace behind the rank. O(waits log nodes) for each level of a chain of
+    streams that wait for each other.
     """
     stated = _stated_waits(device)
     calls = here.calls("stream wait")
@@ -143,15 +143,15 @@ def find_events(here: DeviceCalls, device: Trace) -> Events:
 
 
 def _stated_of(here: DeviceCalls, stated: _Stated, calls: Ints) -> Ints:
-    """Give the synchronisation event of each call, or -1."""
+    """Return the synchronization event of each call, or -1."""
     correlation = here.trace.column("correlation")[calls]
     return find_rows(stated.correlation, np.arange(stated.correlation.size), correlation)
 
 
 def _records(here: DeviceCalls, stated: _Stated, at: Ints, calls: Ints) -> tuple[Ints, Ints]:
-    """Give the stream and the moment of the record of the event that each call waits for.
+    """Return the stream and the time of the record of the event that each call waits for.
 
-    Where the record is not in the trace it was before the call itself.
+    If the trace lacks the record, the time of the call itself is its upper bound.
     """
     all_calls = np.flatnonzero(here.is_call)
     correlation = here.trace.column("correlation")[all_calls]
@@ -161,7 +161,7 @@ def _records(here: DeviceCalls, stated: _Stated, at: Ints, calls: Ints) -> tuple
 
 
 def _last_work(here: DeviceCalls, key: Ints, moment: Ints) -> tuple[Ints, Ints]:
-    """Give the last work of a stream before a moment, or -1, and when it was launched."""
+    """Return the last work of a stream before a time, or -1, and when it was launched."""
     last = np.full(key.size, -1, dtype=np.int64)
     since = np.full(key.size, _BEFORE_ALL)
     for stream, own in enumerate(here.work.keys):
@@ -173,7 +173,7 @@ def _last_work(here: DeviceCalls, key: Ints, moment: Ints) -> tuple[Ints, Ints]:
 
 
 def _between(waiting: Ints, told: Ints, key: Ints, since: Ints, until: Ints) -> tuple[Ints, Ints]:
-    """Find the waits that a stream was told of between two moments; (which query, which wait)."""
+    """Find the waits issued to a stream between two times; (which query, which wait)."""
     first, last = np.zeros((2, key.size), dtype=np.int64)
     for own in np.unique(key):
         low, high = np.searchsorted(waiting, [own, own + 1])
@@ -184,7 +184,7 @@ def _between(waiting: Ints, told: Ints, key: Ints, since: Ints, until: Ints) -> 
 
 
 def _closure(src: Ints, dst: Ints) -> tuple[Ints, Ints]:
-    """Add to pairs what their ends lead to by other pairs, until nothing is new."""
+    """Compute the transitive closure of pairs."""
     order = np.argsort(src, kind="stable")
     by_src, leads_to = src[order], dst[order]
     found = unique_pairs(src, dst)
@@ -202,7 +202,7 @@ def _closure(src: Ints, dst: Ints) -> tuple[Ints, Ints]:
 
 
 def _stated_waits(device: Trace) -> _Stated:
-    """Read what the synchronisation events of a device trace say of events."""
+    """Read the synchronization events of a device trace that refer to CUDA events."""
     is_wait = device.category_mask("sync") & device.name_mask(r"^(Event Sync|Stream Wait Event)$")
     rows = np.flatnonzero(is_wait)
     said = [device.attributes.of(int(row)).get("args", {}) for row in rows]

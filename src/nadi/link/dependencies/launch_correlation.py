@@ -1,4 +1,4 @@
-"""Which call launched which work: by correlation id on devices, by record function id for gloo."""
+"""Find the launch call of device work by correlation id, of gloo's work by record function id."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def launcher_rows(trace: Trace) -> Ints:
     Returns
     -------
     int64, shape (nodes,)
-        For device work the runtime or driver call of the same correlation id, for
-        gloo's work on its own threads the ``c10d`` call that asked for it; else -1.
+        For device work the runtime or driver call of the same correlation id, for gloo's work on
+        its own threads the ``c10d`` call that issued it; else -1.
     """
     launcher = np.full(trace.nodes.height, -1, dtype=np.int64)
     correlation = trace.column("correlation")
@@ -29,13 +29,13 @@ def launcher_rows(trace: Trace) -> Ints:
     rf_id = trace.column("rf_id")
     asked = np.flatnonzero(host_work(trace, "c10d::") & (rf_id > 0))
     done = np.flatnonzero(host_work(trace, "gloo:") & (rf_id > 0))
-    # gloo's work takes its id in the call that asks for it: the nearest such call before
+    # gloo's work gets its id within the call that issues it: take the nearest call before
     launcher[done] = find_rows(rf_id[asked], asked, rf_id[done], nearest=True)
     return launcher
 
 
 def host_work(trace: Trace, prefix: str) -> Bools:
-    """Tell which nodes are timed work of a thread with a name that begins so."""
+    """Return which nodes are timed host operations whose name has a prefix."""
     named = trace.nodes["name"].cast(str).str.starts_with(prefix).to_numpy()
     return named & trace.category_mask(*THREAD_WORK) & (trace.column("start") >= 0)
 
@@ -50,12 +50,12 @@ def find_rows(keys: Ints, rows: Ints, wanted: Ints, *, nearest: bool = False) ->
     wanted
         int64, shape (wanted,).
     nearest
-        Whether the greatest key below will do, instead of the key itself.
+        Whether to accept the greatest key below, instead of the key itself.
 
     Returns
     -------
     int64, shape (wanted,)
-        -1 where there is none. O(n log n).
+        -1 for keys that are not found. O(n log n).
     """
     if keys.size == 0:
         return np.full(wanted.size, -1, dtype=np.int64)

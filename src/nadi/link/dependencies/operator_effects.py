@@ -1,4 +1,4 @@
-"""What an operator does to its tensors, told by the text of its schema.
+"""What an operator reads and writes, derived from the text of its schema.
 
 ``aten::add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)`` reads and
 writes its first argument and reads its second; a result that is marked as a part of an argument
@@ -19,14 +19,14 @@ _SCHEMA = re.compile(r"(\w+)::(\w+)(?:\.(\w+))?\((.*)\)\s*->\s*(.*)", re.DOTALL)
 _TENSOR = re.compile(r"Tensor(?:\((?P<alias>[^)]*)\))?[?\[\]\d]*(?:\s+(?P<name>\w+))?")
 _NAME = re.compile(r"(?!autograd::|torch::)\w+::(\w+)(?:\.\w+)?")
 
-# these change or tell what a tensor is, and leave the data in it alone
+# these change or query the metadata of a tensor, and leave its data alone
 _NO_DATA = re.compile(
     r"(detach|resize|resize_as|set|squeeze|unsqueeze|t|transpose|swapaxes|swapdims|as_strided"
     r"|requires_grad|rename)_|record_stream|is_\w+|result_type|can_cast|retain_grad|barrier"
     r"|(sym_)?(size|stride|numel|storage_offset)|dim"
 )
 _READS_ALL_THE_SAME = {"is_nonzero"}
-# the result has the shape of an argument, whose data does not matter; by its position
+# the result has the shape of an argument, whose data is not read; by position
 _SHAPE_ONLY = {
     "expand_as": 1, "view_as": 1, "reshape_as": 1, "type_as": 1, "to.other": 1,
     "unflatten_dense_tensors": 1,
@@ -48,10 +48,10 @@ class Effects:
     ----------
     inputs, outputs
         By position, bits of :mod:`nadi.kernels.tensor_accesses`: what is read and written, and
-        which results are new memory unless they lie in that of an argument. The last
-        entry stands for all positions after it.
+        which results are new memory unless they lie in that of an argument. The last entry applies
+        to all positions after it.
     guessed
-        Whether no schema said so.
+        Whether this is a guess, as no schema was recorded.
     """
 
     inputs: tuple[int, ...]
@@ -60,22 +60,22 @@ class Effects:
 
     @property
     def touch_data(self) -> bool:
-        """Whether data is read or written, or memory made; a view does none of it."""
+        """Whether data is read or written, or memory allocated; a view does none of these."""
         return any(self.inputs) or any(flags and not flags & ALIAS for flags in self.outputs)
 
 
 _NOTHING = Effects((0,), (0,))
-# of a compiled kernel nothing says which of its tensors it writes
+# a compiled kernel does not record which of its tensors it writes
 KERNEL_EFFECTS = Effects((READ | WRITE,), (WRITE | FRESH,), guessed=True)
 
 
 def effects_of_schema(schema: str) -> Effects | None:
-    """Read a schema; None if the text is none.
+    """Parse a schema; None if the text is not a schema.
 
-    Arguments marked ``(a!)`` are written, and read too unless the operator is known to
-    overwrite (``copy_``, ``fill_``, ``out=``); arguments of which the result is a view are
-    neither. ``c10d`` marks nothing: there arguments named ``output`` are written, and
-    without such a one the first tensors of what ends in ``_``.
+    Arguments marked ``(a!)`` are written, and also read unless the operator is known to overwrite
+    them (``copy_``, ``fill_``, ``out=``). Arguments are neither read nor written if the result is
+    a view of them. ``c10d`` marks nothing: there arguments named ``output`` are written; without
+    one, operators whose name ends in ``_`` write their first tensors.
     """
     found = _SCHEMA.fullmatch(schema.strip())
     if found is None:
@@ -98,10 +98,10 @@ def effects_of_schema(schema: str) -> Effects | None:
 
 
 def effects_by_name(name: str) -> Effects | None:
-    """Guess what an operator without a schema does; None if the name is no operator's.
+    """Guess what an operator without a schema does; None if the name is not an operator's.
 
-    It reads its arguments and makes new results, and writes the first argument if its
-    name ends in ``_``.
+    It reads its arguments and allocates its results. It writes its first argument if its name ends
+    in ``_``.
     """
     found = _NAME.fullmatch(name)
     if found is None or _NO_DATA.fullmatch(found[1]):
@@ -120,10 +120,10 @@ def _argument(name: str, kind: str, keyword_only: bool) -> int:
         return 0
     alias = found["alias"]
     if alias is None:
-        # what stands beside a tensor in arithmetic may be a number
+        # the other operand of arithmetic may be a number
         return READ | SCALAR if found["name"] == "other" else READ
     if "!" not in alias:
-        return 0  # what a view is of; if it is copied instead, operators inside do that
+        return 0  # a view of the argument; if it copies instead, a nested operator does that
     return WRITE if keyword_only or _OVERWRITES.fullmatch(name) else READ | WRITE
 
 
@@ -150,7 +150,7 @@ def _collective(name: str, arguments: str) -> Effects:
 
 
 def _arguments(text: str) -> Iterator[tuple[str, bool]]:
-    """Give each argument, and whether it comes after the ``*``."""
+    """Yield each argument, and whether it comes after the ``*``."""
     keyword_only = False
     for part in _parts(text):
         if part == "*":
@@ -160,7 +160,7 @@ def _arguments(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Split at the commas that stand in no brackets; a closing bracket too many ends it."""
+    """Split at the commas outside of brackets; an unmatched closing bracket ends the text."""
     depth = begin = 0
     for at, letter in enumerate(text):
         if letter in "([":

@@ -1,4 +1,4 @@
-"""The operations of each thread as one sequence of starts and ends, with who owns the time."""
+"""The operations of each thread as a sequence of starts and ends, and how they are nested."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ __all__ = ["Nesting", "nest"]
 
 @dataclass(frozen=True)
 class Nesting:
-    """How operations lie inside each other on the threads of one rank.
+    """How operations are nested on the threads of one rank.
 
     Attributes
     ----------
     rows
-        int64, shape (ops,): the nodes that are work of a thread, ascending; an
-        operation below is a position in it. Threads that only ask whether events have
-        happened, as NCCL's watchdog does, do no work.
+        int64, shape (ops,): the nodes that run on threads, ascending; operations below are
+        positions in it. Threads that only poll events, such as NCCL's watchdog, are left out.
     thread_ptr
         int64, shape (threads + 1,): thread t has the boundaries
         ``2 * thread_ptr[t] : 2 * thread_ptr[t + 1]``.
@@ -38,7 +37,7 @@ class Nesting:
     exclusive
         int64 ns, shape (ops,): time in which op is the innermost.
     num_overlaps
-        Operations that outlive the one they started in.
+        Operations that end after the operation that they started in.
     """
 
     rows: Ints
@@ -58,8 +57,8 @@ class Nesting:
 def nest(trace: Trace) -> Nesting:
     """Nest the operations of each thread by their times. O(ops log ops).
 
-    Of operations with the same interval the annotation encloses the operator and the
-    operator the runtime call; else the one recorded first encloses the other.
+    Among operations with the same interval, an annotation encloses an operator and an operator
+    encloses a runtime call; otherwise the one recorded first encloses the other.
     """
     numbers, num_threads = _number_threads(trace.column("thread"))
     is_work = trace.category_mask(*THREAD_WORK) & (trace.column("start") >= 0)
@@ -82,14 +81,15 @@ def nest(trace: Trace) -> Nesting:
 
 
 def _number_threads(thread: Ints) -> tuple[Ints, int]:
-    """Give the number of each node's thread, from 0 in ascending order, and how many there are."""
+    """Return the number of each node's thread, from 0 in ascending order, and their count."""
+    # most nodes have the thread of the node before, so only the changes are sorted
     starts = np.append(True, thread[1:] != thread[:-1])[: thread.size]
-    threads = np.unique(thread[starts])  # mostly the one before: there are fewer to sort
+    threads = np.unique(thread[starts])
     return np.searchsorted(threads, thread), threads.size
 
 
 def _in_order(thread: Ints, num_threads: int, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """Sort operations by thread, and of a thread as they are, and by their end."""
+    """Sort operations by thread, stably, and also by thread and end."""
     thread_ptr, by_start = np.empty(num_threads + 1, dtype=np.int64), np.empty_like(thread)
     group_rows(thread, thread_ptr, by_start)
     by_end = np.argsort(end, kind="stable")
@@ -99,7 +99,7 @@ def _in_order(thread: Ints, num_threads: int, end: Ints) -> tuple[Ints, Ints, In
 
 
 def _only_polls(trace: Trace, thread: Ints) -> Bools:
-    """Tell which nodes belong to threads that only ask for events; bool, shape (nodes,)."""
+    """Return which nodes belong to threads that only poll events; bool, shape (nodes,)."""
     polls = trace.name_mask(pattern("event query"))
     asked = np.bincount(thread[polls], minlength=1)
     only = (asked > 0) & (asked == np.bincount(thread, minlength=asked.size)[: asked.size])

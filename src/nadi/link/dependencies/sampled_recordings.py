@@ -1,4 +1,4 @@
-"""Whether a recording holds all that ran, or only a sample of it."""
+"""Detect recordings that contain only a sample of the operations."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from nadi.model.trace import Trace
 __all__ = ["report_sampling"]
 
 _FEWEST = 100
-_USUAL_STEP = 1  # from the id of an operation to that of the next
+_USUAL_STEP = 1  # difference between the ids of consecutive operations
 
 
 def report_sampling(device: Trace, log: IssueLog) -> None:
-    """Say so if most operations of a device trace are missing between those that are there.
+    """Report a device trace from which most operations have been removed.
 
-    A profiler counts operations up in External id. Where every second one or more is
-    not in the file, somebody thinned it out, and what waited for what cannot be seen.
+    The profiler numbers operations consecutively in External id. If at least every second number
+    is missing, the file was sampled, and dependencies between operations are lost.
     """
     of_host = device.category_mask("operator", "annotation")
     ids = np.sort(device.column("external_id")[of_host & (device.column("external_id") > 0)])
-    ids = ids[np.diff(ids, prepend=0) > 0]  # sorting what nearly is costs less than numpy.unique
+    ids = ids[np.diff(ids, prepend=0) > 0]  # sorting nearly sorted ids costs less than numpy.unique
     sampled = ids.size >= _FEWEST and float(np.median(np.diff(ids))) > _USUAL_STEP
     missing = int(ids[-1] - ids[0] + 1 - ids.size) if sampled else 0
     log.add(
         "link.sampled", "warning", missing,
-        "operations that the profiler counted are not in the device trace: it was thinned out",
-        "answers from it are wrong by what is missing; take the whole recording",
+        "operations are missing from the device trace: it was sampled or filtered after recording",
+        "results lack the time and dependencies of these operations; use the complete recording",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Streams that wait for others: for events, stated or seen in the times, and by old rules."""
+"""Find waits between streams: for events, recorded or inferred, and for the default stream."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["stream_waits"]
 
 _Found = list[tuple[str, tuple[Ints, Ints], bool]]
 
-_DEFAULT_STREAMS = (0, 7)  # as HIP and CUDA's profiler number it
+_DEFAULT_STREAMS = (0, 7)  # its number in HIP's and CUDA's profiler
 _LATE_NS = 3_000
-_LATE_IN_CALL_NS = 20_000  # a copy that blocks its call begins some 14 us into it
+_LATE_IN_CALL_NS = 20_000  # a blocking copy starts about 14 us after its call
 _WOKEN_WITHIN_NS = 10_000
 
 
@@ -25,7 +25,8 @@ def stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> _Found:
     Returns
     -------
     list of (kind, (src, dst), inferred)
-        Of kind event, both are device work; node rows. O(calls * streams * log nodes).
+        Dependencies of kind event between device operations; node rows. O(calls * streams * log
+        nodes).
     """
     if events.are_stated:
         found: _Found = [("event", _stated_stream_waits(here, events, log), False)]
@@ -35,7 +36,7 @@ def stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> _Found:
 
 
 def _stated_stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> tuple[Ints, Ints]:
-    """Let the next work of a stream wait for what the stream was told to wait for."""
+    """Let the next work of a stream wait for the events that the stream waits for."""
     following = np.full(events.key.size, -1, dtype=np.int64)
     for stream, own in enumerate(here.work.keys):
         mine = np.flatnonzero(events.key == own)
@@ -49,18 +50,18 @@ def _stated_stream_waits(here: DeviceCalls, events: Events, log: IssueLog) -> tu
     possible = here.end[src] <= here.start[dst]
     log.add(
         "link.event-contradicted", "info", int((~possible).sum()),
-        "device operations start before the event that their stream waited for",
-        "they are taken not to have waited",
+        "device operations start before the event completes that their stream waits for",
+        "no dependency is added for them",
     )  # fmt: skip
     return unique_pairs(src[possible], dst[possible])
 
 
 def _guessed_stream_waits(here: DeviceCalls, calls: Ints, log: IssueLog) -> tuple[Ints, Ints]:
-    """Guess what a stream waited for, where it is seen to: late work that begins with an end.
+    """Infer which work a stream waited for from operations that start late, when other work ends.
 
-    The work that waits is the next that this thread launches, or that any does; what it
-    waits for is the last work of another stream launched before the wait, if it ends
-    shortly before.
+    The waiting operation is the next one that this thread launches, or that any thread launches.
+    It waits for the last work of another stream that was launched before the wait, if that work
+    ends shortly before the operation starts.
     """
     calls, dst = _next_launched(here, calls)
     num_waits = np.bincount(dst, minlength=here.start.size)
@@ -79,7 +80,8 @@ def _guessed_stream_waits(here: DeviceCalls, calls: Ints, log: IssueLog) -> tupl
     src, dst = _last_to_end(here, src, dst, num_waits)
     log.add(
         "link.event-unknown", "info", int(np.unique(calls).size - seen.sum()),
-        "waits of a stream for an event do not say which, and are not seen in the times",
+        "calls make a stream wait for an event that is not recorded and cannot be inferred from "
+        "times",
         "record with synchronisation events: "
         "experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True)",
     )  # fmt: skip
@@ -87,7 +89,7 @@ def _guessed_stream_waits(here: DeviceCalls, calls: Ints, log: IssueLog) -> tupl
 
 
 def _last_to_end(here: DeviceCalls, src: Ints, dst: Ints, most: Ints) -> tuple[Ints, Ints]:
-    """Keep of the pairs of each ``dst`` those whose ``src`` end last, ``most[dst]`` of them."""
+    """Keep the ``most[dst]`` pairs of each ``dst`` whose ``src`` end last."""
     order = np.lexsort((-here.end[src], dst))
     src, dst = src[order], dst[order]
     place = np.arange(dst.size) - np.searchsorted(dst, dst)
@@ -95,11 +97,11 @@ def _last_to_end(here: DeviceCalls, src: Ints, dst: Ints, most: Ints) -> tuple[I
 
 
 def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[Ints, Ints]:
-    """Guess where the default stream and others waited for each other, as CUDA's old rule has it.
+    """Infer waits between the default stream and other streams, as CUDA's legacy rule has them.
 
-    Whether a stream keeps that rule the recording does not say. What is late, without an
-    event to wait for, and begins with the end of work launched before it, one of both on
-    the default stream, is taken to have waited.
+    The recording does not say whether a stream follows that rule. A dependency is inferred if an
+    operation has no event to wait for, starts late, and starts when an earlier launched operation
+    ends, with one of the two on the default stream.
     """
     work = here.work.rows[here.launcher[here.work.rows] >= 0]
     late = work[here.start[work] > _due(here)[work]]
@@ -119,7 +121,7 @@ def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[Ints, Ints
 
 
 def _just_ended(here: DeviceCalls, at: Ints, dst: Ints) -> tuple[Ints, Bools]:
-    """Look at work for each of ``dst``, given by its position in ``StreamWork.rows`` or -1.
+    """Check candidate work for each ``dst``, given by its position in ``StreamWork.rows`` or -1.
 
     Returns
     -------
@@ -150,13 +152,13 @@ def _next_launched(here: DeviceCalls, calls: Ints) -> tuple[Ints, Ints]:
 
 
 def _due(here: DeviceCalls) -> Ints:
-    """Give for each device operation when it is late for its launch and stream; ns, by row."""
+    """Compute the time after which each device operation is late for its launch and stream; ns."""
     due = np.zeros(here.start.size, dtype=np.int64)
     before, after = here.work.order()
     due[after] = here.end[before] + _LATE_NS
     work = here.work.rows[here.launcher[here.work.rows] >= 0]
     call = here.launcher[work]
-    # a copy that blocks its call begins within it
+    # a blocking copy starts within its call
     within = here.start[work] < here.end[call]
     launched = np.where(within, here.start[call] + _LATE_IN_CALL_NS, here.end[call] + _LATE_NS)
     due[work] = np.maximum(due[work], launched)

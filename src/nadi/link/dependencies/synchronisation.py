@@ -1,7 +1,7 @@
-"""Which calls wait for a device: synchronisation, blocking copies, launches with no room.
+"""Find calls that wait for a device: synchronization, blocking copies, launches on full queues.
 
-What a call waits for the recording says only if it has synchronisation events
-(``cuda_sync``). Without them it is found from the order of launches and the times.
+A recording names the awaited stream or event only if it has synchronization events
+(``cuda_sync``). Without them it is inferred from the order of launches and the times.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ __all__ = ["QUEUE_LENGTH", "STAGED_COPY_BYTES", "synchronisation"]
 _Found = list[tuple[str, tuple[Ints, Ints], bool]]
 _Waits = list[tuple[Ints, Ints, bool]]  # work, call, whether it is inferred
 
-QUEUE_LENGTH = 1022  # launches that a stream holds before the next one blocks
-STAGED_COPY_BYTES = 64 * 1024  # a copy from pageable memory up to this size is taken along
-_LONGEST_RETURN_NS = 20_000  # mostly 4 to 8 us pass until a call returns
-_FOUND_WITHIN_NS = 50_000  # a call returns at most so long after what it waited for
+QUEUE_LENGTH = 1022  # launches that a stream queues before the next launch blocks
+STAGED_COPY_BYTES = 64 * 1024  # up to this size copies from pageable memory do not block
+_LONGEST_RETURN_NS = 20_000  # a call usually returns 4 to 8 us after the awaited work
+_FOUND_WITHIN_NS = 50_000  # a call returns at most this long after the awaited work
 
 
 def synchronisation(
     trace: Trace, device: Trace, launcher: Ints, work: StreamWork, log: IssueLog
 ) -> _Found:
-    """Find what waits for device work.
+    """Find the calls and device operations that wait for device work.
 
     Parameters
     ----------
     trace
         The linked trace.
     device
-        The device trace behind it, whose synchronisation events tell what was waited for.
+        The device trace behind it; its synchronization events name what calls wait for.
     launcher
         int64, shape (nodes,), from :func:`nadi.link.dependencies.launch_correlation.launcher_rows`.
     work
         The streams of ``trace``.
     log
-        Takes note of waits that are unknown, or that the measured times contradict.
+        Records waits that are unknown, or that contradict the measured times.
 
     Returns
     -------
     list of (kind, (src, dst), inferred)
-        Of kind sync the call is the one that waits, of kind event it is device work.
+        In kind sync a call waits, in kind event a device operation waits.
         O((nodes + calls * streams) log nodes).
     """
     here = device_calls(trace, launcher, work)
@@ -72,20 +72,20 @@ def synchronisation(
 
 
 def _consistent(here: DeviceCalls, src: Ints, dst: Ints, log: IssueLog) -> tuple[Ints, Ints]:
-    """Leave out waits that the times contradict; only a copy may outlive the call it holds up."""
+    """Drop waits that contradict the times; only a copy may end after the call that it blocks."""
     start, end = here.start, here.end
     own_copy = here.launcher[src] == dst
     possible = (np.where(own_copy, start[src], end[src]) <= end[dst]) & (start[src] < end[dst])
     log.add(
         "link.sync-contradicted", "info", int((~possible).sum()),
-        "device operations end after a call that should have waited for them",
-        "these calls are taken not to have waited",
+        "device operations end after the return of a call that waits for them",
+        "no dependency is added between them",
     )  # fmt: skip
     return src[possible], dst[possible]
 
 
 def _device_syncs(here: DeviceCalls) -> _Waits:
-    """Let device synchronisation wait for all that was launched before it, on any stream."""
+    """Add a dependency of device synchronization on all earlier launches, on any stream."""
     calls = here.calls("device sync")
     return [(*_last_work(here, stream, calls), False) for stream in range(here.work.keys.size)]
 
@@ -96,12 +96,12 @@ def _last_work(here: DeviceCalls, stream: int, calls: Ints) -> tuple[Ints, Ints]
 
 
 def _stream_syncs(here: DeviceCalls, events: Events, log: IssueLog) -> _Waits:
-    """Let stream synchronisation wait for the last work launched before on its stream.
+    """Add a dependency of stream synchronization on the last earlier launch of its stream.
 
-    The recording says which in a synchronisation event; else it is the stream of a copy
-    that was the last thing that the same thread launched, where this tells why the call
-    returns when it does; else of the work that ends last before the call does, where the
-    call is seen to wait.
+    A synchronization event names the stream. Without one it is the stream of a copy, if the same
+    thread launched that copy last and its end explains when the call returns. Otherwise it is the
+    stream of the work that ends last before the call returns, if the call is long enough to have
+    waited.
     """
     calls = here.calls("stream sync")
     trace = here.trace
@@ -119,18 +119,18 @@ def _stream_syncs(here: DeviceCalls, events: Events, log: IssueLog) -> _Waits:
     src, dst = _nearest_work(here, unknown)
     log.add(
         "link.sync-unknown", "info", unknown.size - dst.size,
-        "stream synchronisations do not say which stream they wait for",
-        "record with synchronisation events: "
+        "stream synchronization calls have an unknown stream: no dependency is added",
+        "record with synchronization events: "
         "experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True)",
     )  # fmt: skip
     return [*found, (src, dst, True)]
 
 
 def _stream_of_last_copy(here: DeviceCalls, calls: Ints, keys: Ints) -> Ints:
-    """Give the stream of the copy that the thread launched last before each call.
+    """Return the stream of the copy that the thread launched last before each call.
 
-    -1 where the last thing launched is no copy: ``.item()`` copies and waits at once. So too
-    where the call goes on for long after the copy: it waits for something else.
+    ``.item()`` copies and waits immediately. -1 if the last launch is not a copy, or if the call
+    returns long after the copy ends, as it then waits for something else.
     """
     thread = here.trace.column("thread")
     work = here.work.rows[here.launcher[here.work.rows] >= 0]
@@ -148,10 +148,10 @@ def _stream_of_last_copy(here: DeviceCalls, calls: Ints, keys: Ints) -> Ints:
 def _nearest_work(here: DeviceCalls, calls: Ints, *, by_event: bool = False) -> tuple[Ints, Ints]:
     """Find for each call the last work launched before it that ends shortly before it returns.
 
-    Of each stream it is the last, or by an event the last before one was recorded.
+    Candidates are the last work of each stream, or the last before an event was recorded.
     """
     best = np.full(calls.size, -1, dtype=np.int64)
-    latest = here.start[calls].copy()  # what ended before the call began was not waited for
+    latest = here.start[calls].copy()  # the call did not wait for work that ended before it started
     for stream in range(here.work.keys.size):
         if by_event:
             at = here.last_recorded(stream, here.start[calls], here.end[calls])
@@ -165,7 +165,7 @@ def _nearest_work(here: DeviceCalls, calls: Ints, *, by_event: bool = False) -> 
 
 
 def _event_syncs(here: DeviceCalls, events: Events) -> _Waits:
-    """Let event synchronisation wait for what was on the stream when the event was recorded."""
+    """Add a dependency of event synchronization on the work before the event's record."""
     calls = here.calls("event sync")
     if not events.are_stated:
         return [(*_nearest_work(here, calls, by_event=True), True)]
@@ -174,10 +174,10 @@ def _event_syncs(here: DeviceCalls, events: Events) -> _Waits:
 
 
 def _copies(here: DeviceCalls) -> _Waits:
-    """Let calls wait for their own copies.
+    """Add dependencies of blocking calls on their own copies.
 
-    A copy to pageable memory, and any by a call that is not asynchronous, holds its call
-    up until it is done; a large copy from pageable memory until most of it is on its way.
+    A copy to pageable memory, and any copy by a synchronous call, blocks its call until it is
+    done. A large copy from pageable memory blocks its call until most of it is in transfer.
     """
     trace = here.trace
     copies = np.flatnonzero(trace.category_mask("memcpy") & (here.launcher >= 0))
@@ -195,7 +195,7 @@ def _copies(here: DeviceCalls) -> _Waits:
 
 
 def _full_queues(here: DeviceCalls) -> _Waits:
-    """Let a launch wait for the one ``QUEUE_LENGTH`` launches before it on its stream."""
+    """Add a dependency of each launch on the one ``QUEUE_LENGTH`` launches before on its stream."""
     found: _Waits = []
     for low, high in pairwise(here.work.ptr):
         rows = here.work.rows[low:high]

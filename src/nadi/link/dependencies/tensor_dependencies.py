@@ -1,4 +1,4 @@
-"""Which operation needs the data of which: dependencies by the tensors that each touches."""
+"""Find data dependencies between operations from the tensors that they read and write."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ __all__ = ["find_tensor_deps", "run_edges", "tensor_deps"]
 
 
 def tensor_deps(trace: Trace) -> pl.DataFrame:
-    """Find which operations need the data of which others: what a legal re-ordering must keep.
+    """Find the data dependencies between operations, which a legal re-ordering must keep.
 
     Parameters
     ----------
     trace
-        A host trace, or one that was linked. Its ids must tell the order of issue, and its
-        parents who called whom, as those of PyTorch's execution traces do.
+        A host trace or a linked trace. Its ids must be in the order of issue and its parents must
+        be the callers, as in PyTorch's execution traces.
 
     Returns
     -------
@@ -51,18 +51,18 @@ def tensor_deps(trace: Trace) -> pl.DataFrame:
 
 
 def find_tensor_deps(host: Trace, row_of_node: Ints, start: Ints, log: IssueLog) -> pl.DataFrame:
-    """Find the dependencies of a host trace by tensors, for the trace that it is linked to.
+    """Find the dependencies by tensors of a host trace, as rows of the linked trace.
 
     Parameters
     ----------
     host
-        With operands and schemas among its attributes.
+        The host trace, with operands and schemas among its attributes.
     row_of_node
-        int64, shape (host nodes,): where each is in the linked trace.
+        int64, shape (host nodes,): the row of each in the linked trace.
     start
         int64 ns, shape (linked nodes,).
     log
-        Takes note of what was guessed and left out.
+        Records guessed and dropped dependencies.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def find_tensor_deps(host: Trace, row_of_node: Ints, start: Ints, log: IssueLog)
 
 
 def _effects_of_nodes(host: Trace, attributes: Attributes) -> tuple[list[Effects], Ints]:
-    """Give different effects, and which of them each node has; int64, shape (nodes,)."""
+    """Return the distinct effects, and the number of each node's; int64, shape (nodes,)."""
     effects = [Effects((0,), (0,))]
     of_node = np.zeros(host.nodes.height, dtype=np.int64)
     has_schema = np.zeros(host.nodes.height, dtype=np.bool_)
@@ -128,7 +128,7 @@ def _effects_of_nodes(host: Trace, attributes: Attributes) -> tuple[list[Effects
 
 
 def _texts_of_nodes(attributes: Attributes, name: str) -> list[tuple[Ints, Ints32, list[str]]]:
-    """Give the nodes that have an attribute, the number of its text, and the texts, if any."""
+    """Return the nodes that have an attribute, the number of its text, and the texts, if any."""
     rows = attributes.rows_named(name)
     rows = rows[(attributes.node[rows] >= 0) & (attributes.length[rows] > 0)]
     if rows.size == 0:
@@ -142,14 +142,14 @@ def _texts_of_nodes(attributes: Attributes, name: str) -> list[tuple[Ints, Ints3
 
 
 def _order_of_issue(host: Trace) -> Ints:
-    """Give the nodes in the order of their ids; a parent comes before what it encloses."""
+    """Return the nodes in the order of their ids; a parent comes before the nodes in it."""
     ids = host.column("id")
     order = np.argsort(ids, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
     parent = host.column("parent")
     nested = np.flatnonzero(parent >= 0)
-    # rows keep that rule, whatever their ids are
+    # in the order of rows parents always come first, whatever the ids are
     return order if (place[parent[nested]] < place[nested]).all() else np.arange(order.size)
 
 
@@ -162,7 +162,7 @@ def _ordered_parents(host: Trace, order: Ints) -> Ints:
 
 
 def _uses(recorded: TensorUses, effects: list[Effects], of_node: Ints, order: Ints) -> Uses:
-    """Bring the uses into order, each with what its operation does to the tensor."""
+    """Sort the uses, each with what its operation does to the tensor."""
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
     op = place[recorded.node]
@@ -193,7 +193,7 @@ def _flags(recorded: TensorUses, effects: list[Effects], of_node: Ints) -> Ints:
 
 
 def run_edges(uses: Uses, parent: Ints, last_inside: Ints, num_storages: int) -> Edges:
-    """Run :func:`find_edges` in space that suffices, trying little first."""
+    """Run :func:`find_edges` with growing buffers until they suffice."""
     num_segments = num_storages + 2 * uses.flags.size + 2
     room = 2 * uses.flags.size + 1024
     while True:
@@ -216,28 +216,30 @@ def _note_guesses(recorded: TensorUses, guessed: Bools, log: IssueLog) -> None:
     with_tensors[recorded.node] = True
     log.add(
         "link.tensor-guessed", "info", int((guessed & with_tensors).sum()),
-        "operations have tensors but no schema that says which they write",
-        "operators are taken to do what their name says, compiled kernels to read and write all",
+        "operations have tensors but no schema: which tensors they write is guessed",
+        "operators are classified by name; compiled kernels are assumed to read and write all "
+        "tensors",
     )  # fmt: skip
     log.add(
         "link.tensor-strides", "info", recorded.num_without_strides,
-        "tensors are given without strides and taken to be contiguous",
+        "tensors are recorded without strides and assumed to be contiguous",
         "record with a PyTorch whose execution traces have schema 1.1.1 or later",
     )  # fmt: skip
 
 
 def _possible(start: Ints, src: Ints, dst: Ints, num_before: int, log: IssueLog) -> Bools:
-    """Tell which dependencies the measured times allow; bool, shape (dependencies,)."""
+    """Return which dependencies the measured times allow; bool, shape (dependencies,)."""
     if (start < 0).all():
         return np.ones(src.size, dtype=np.bool_)
     timed = (start[src] >= 0) & (start[dst] >= 0)
     too_late = timed & (start[src] > start[dst])
     log.add(
         "link.tensor-untimed", "info", int((~timed).sum()),
-        "dependencies by tensors are of operations without a time", "they are left out",
+        "tensor dependencies belong to operations without a time", "these dependencies are dropped",
     )  # fmt: skip
     log.add(
         "link.tensor-order", "info", int(too_late.sum()) + num_before,
-        "operations of several threads use a tensor at the same time", "no order is assumed",
+        "operations of different threads use the same tensor at the same time",
+        "no dependency is added between them",
     )  # fmt: skip
     return timed & ~too_late

@@ -1,7 +1,7 @@
-"""Where a thread hands its work to another thread and waits: seen in the times alone.
+"""Find where a thread hands work to another thread and waits, from the times alone.
 
-A recording does not say that a thread waits. What shows is a stretch in which it runs no
-operation while another thread works, and which ends soon after that work does.
+A recording does not contain waits of threads. They are inferred from intervals in which a thread
+runs no operation while another thread works, and which end soon after that work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_WAKE_UP_NS = 500_000
 
 @dataclass(frozen=True)
 class _Stretches:
-    """Stretches of threads in which no operation runs, each between two boundaries.
+    """Idle intervals of threads, each between two boundaries.
 
     ``before`` and ``after`` are boundaries as in :class:`Nesting`, but of node rows
     (``2 * row + is_end``); ``begin`` and ``end`` are their times in ns.
@@ -48,7 +48,7 @@ class _Stretches:
 
 
 def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
-    """Find where a thread waited for others.
+    """Find where a thread waits for other threads.
 
     Returns
     -------
@@ -63,13 +63,13 @@ def hand_overs(trace: Trace, nesting: Nesting) -> _Found:
 
 
 def forward_to_backward(trace: Trace) -> tuple[Ints, Ints]:
-    """Pair the forward operation with the backward one of the same sequence number.
+    """Pair forward operations with backward operations of the same sequence number.
 
     Returns
     -------
     src, dst
-        int64 node rows: the last forward operation of that number to start, and autograd's
-        operation, where they are on different threads. O(nodes log nodes).
+        int64 node rows: the forward operation of a number that starts last, and autograd's
+        operation, if they are on different threads. O(nodes log nodes).
     """
     sequence, thread = trace.column("sequence"), trace.column("thread")
     start = trace.column("start")
@@ -86,14 +86,14 @@ def forward_to_backward(trace: Trace) -> tuple[Ints, Ints]:
 
 
 def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: Bools) -> _Stretches:
-    """Find the stretches of 30 us or more that belong to no node but those of ``is_idle``."""
+    """Find the intervals of 30 us or more that belong to no node, or to a node of ``is_idle``."""
     start, thread = trace.column("start"), trace.column("thread")
     row = nesting.rows[nesting.boundary // 2]
     is_end = nesting.boundary % 2
     time = start[row] + is_end * trace.column("duration")[row]
     owner = np.where(nesting.owner >= 0, nesting.rows[nesting.owner], -1)
     idle = (owner < 0) | is_idle[owner]
-    idle[2 * nesting.thread_ptr[:-1]] = False  # nothing comes before a thread's first boundary
+    idle[2 * nesting.thread_ptr[:-1]] = False  # a thread's first boundary has no interval before it
     at = np.flatnonzero(idle)
     at = at[time[at] - time[at - 1] >= _SHORTEST_WAIT_NS]
     vertex = 2 * row + is_end
@@ -101,10 +101,10 @@ def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: Bools) -> _Stretche
 
 
 def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: Bools, asks: Bools) -> _Found:
-    """Take a stretch that ends within 500 us after gloo's work for the wait for that work.
+    """Treat an idle interval that ends within 500 us after gloo's work as a wait for that work.
 
-    It waits for all of gloo's work that ends in it. Only a thread that asks gloo for work
-    waits for it.
+    It waits for all of gloo's work that ends in it. Only threads that issue work to gloo wait for
+    it.
     """
     start, thread = trace.column("start"), trace.column("thread")
     gloo = np.flatnonzero(is_gloo & (start >= 0))
@@ -126,16 +126,16 @@ def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: Bools, asks: B
 def _waits_for_workers(
     trace: Trace, nesting: Nesting, stretches: _Stretches, is_gloo: Bools
 ) -> _Found:
-    """Take a stretch of the main thread in which another thread begins work for a hand-over.
+    """Treat an idle interval of the main thread in which another thread starts work as a hand-over.
 
-    So autograd runs the backward pass of a program that uses a device. The work begins
-    because the stretch does, and the stretch ends because the work does.
+    autograd runs the backward pass of a program that uses a device this way. The work depends on
+    the start of the interval, and the end of the interval depends on the work.
     """
     thread = trace.column("thread")
     main = _main_thread(trace, nesting)
     waiting = stretches[stretches.thread == main]
     top_level = nesting.rows[nesting.parent < 0]
-    # threads without operators do not compute: NCCL's watchdog only asks for events
+    # threads without operators do not compute: NCCL's watchdog only polls events
     computing = thread[trace.category_mask("operator") & (trace.column("start") >= 0)]
     workers = np.setdiff1d(computing, [main, *thread[is_gloo]])
     found: _Found = []
@@ -145,7 +145,7 @@ def _waits_for_workers(
 
 
 def _episodes(trace: Trace, waiting: _Stretches, work: Ints) -> _Found:
-    """Link each stretch to the first and the last work that lies in it."""
+    """Link each interval to the first and the last work inside it."""
     start = trace.column("start")[work]
     end = np.maximum.accumulate(start + trace.column("duration")[work])
     first = np.searchsorted(start, waiting.begin, side="right")
@@ -162,16 +162,16 @@ def _episodes(trace: Trace, waiting: _Stretches, work: Ints) -> _Found:
 
 
 def _returns(work: Ints, after: Ints) -> _Found:
-    """Let the boundary that ends a wait come after the work waited for."""
+    """Add a dependency of the boundary that ends a wait on the awaited work."""
     at_end = after % 2 == 1
     row = after // 2
     return [("sync", (work[at_end], row[at_end])), ("thread", (work[~at_end], row[~at_end]))]
 
 
 def _main_thread(trace: Trace, nesting: Nesting) -> int:
-    """Give the thread with the most operators outside of the backward pass, or -1.
+    """Return the thread with the most operators outside of the backward pass, or -1.
 
-    Of a program that uses a device the backward thread may well have more in all.
+    If a program uses a device, the backward thread may have more operators in total.
     """
     autograd = trace.nodes["name"].cast(str).str.starts_with("autograd::").to_numpy()
     backward = autograd[nesting.rows]

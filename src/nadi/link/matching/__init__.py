@@ -1,1 +1,1 @@
-"""Which operations of a host and a device trace are the same."""
+"""Match the operations of a host trace with those of a device trace."""

@@ -1,4 +1,4 @@
-"""Operations of a host and a device trace that correspond by the order of their names alone."""
+"""Match operations of a host and a device trace by the order of their names alone."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ _THREAD = r"^\[pytorch\|profiler\|execution_(trace|graph)\|thread\]$"
 def align_names(
     host: Trace, device: Trace, host_rows: Ints, device_rows: Ints, names: tuple[Ints, Ints]
 ) -> tuple[Ints, int]:
-    """Pair operations of the same name, thread by thread, in the order in which they began.
+    """Pair operations of the same name, thread by thread, in the order of their starts.
 
-    A host file numbers its operations in this order. Which thread of one file is which of
-    the other, the names tell: the two that have most in common belong together, then the
-    next two.
+    A host trace numbers its operations in this order. Threads are matched by their names too: the
+    two threads with the most names in common are paired first, then the next two.
 
     Parameters
     ----------
@@ -38,9 +37,9 @@ def align_names(
     host_row
         int64, shape (device nodes,): the host node, or -1.
     num_spanned
-        Operations from the first pair to the last on each thread, in the file that has more
-        of them there: what is paired here and there in something else is few of these.
-        Near-linear where the two are nearly equal.
+        Operations from the first pair to the last on each thread, in the file that has more of
+        them there. Scattered accidental pairs are a small share of this number. Near-linear where
+        the two are nearly equal.
     """
     ours = _host_sequences(host, host_rows)
     theirs = _device_sequences(device, device_rows)
@@ -57,10 +56,10 @@ def align_names(
 
 
 def _assign(left: Sequence[Ints], right: Sequence[Ints]) -> list[tuple[int, int, Ints]]:
-    """Choose pairs of sequences, those with most in common first; each once at most.
+    """Choose pairs of sequences, those with the most in common first; each at most once.
 
-    What two have in common in any order is a bound on what they have in common in order,
-    so that few pairs are ever aligned.
+    The number of common items in any order bounds the number of common items in order, so that few
+    pairs have to be aligned.
 
     Returns
     -------
@@ -86,7 +85,7 @@ def _assign(left: Sequence[Ints], right: Sequence[Ints]) -> list[tuple[int, int,
 
 
 def _common_counts(left: Sequence[Ints], right: Sequence[Ints]) -> Ints:
-    """Count what each two sequences have in common in any order; shape (left, right)."""
+    """Count the common items of each two sequences, in any order; shape (left, right)."""
     every = np.concatenate([*left, *right, np.zeros(0, dtype=np.int64)])
     _, codes = np.unique(every, return_inverse=True)
     ends = np.cumsum([part.size for part in (*left, *right)])[:-1]
@@ -100,9 +99,9 @@ def _common_counts(left: Sequence[Ints], right: Sequence[Ints]) -> Ints:
 
 
 def _host_sequences(host: Trace, rows: Ints) -> list[Ints]:
-    """Give the operations below each thread of the host file, in the order of their ids."""
+    """Return the operations below each thread of the host trace, in the order of their ids."""
     is_thread = host.nodes["name"].cast(str).str.contains(_THREAD).to_numpy()
-    # the file's threads are nodes themselves: of each node the one that it lies below
+    # threads are nodes in the file: find the thread node above each node
     above = np.where(is_thread, np.arange(host.nodes.height), host.column("parent"))
     while ((higher := np.where(above >= 0, above[above], -1)) != above).any():
         above = higher
@@ -110,7 +109,7 @@ def _host_sequences(host: Trace, rows: Ints) -> list[Ints]:
 
 
 def _device_sequences(device: Trace, rows: Ints) -> list[Ints]:
-    """Give the operations of each thread in order of start, and of their ids where that ties."""
+    """Return the operations of each thread in order of start; ties in the order of their ids."""
     rf_id, external_id = device.column("rf_id")[rows], device.column("external_id")[rows]
     by_id = rows[np.argsort(np.where(rf_id > 0, rf_id, external_id), kind="stable")]
     start, thread = device.column("start")[by_id], device.column("thread")[by_id]

@@ -1,4 +1,4 @@
-"""Which operation of the host trace is which of the device trace."""
+"""Match each operation of the device trace with its operation in the host trace."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Match:
     host_row
         int64, shape (device nodes,): the host node that is the same operation, or -1.
     key
-        What tells it: an id that they have in common, or the order of their names.
+        How they were matched: by an id that both files have, or by the order of names.
     num_equal
         Operations found in both files under one key and one name.
     num_expected
-        Operations with a key in the file that has fewer of them; by names, no fewer than lie
-        between the first that were found and the last.
+        Operations with a key in the file that has fewer of them; if matched by names, at least the
+        number of operations between the first and the last match.
     """
 
     host_row: Ints
@@ -53,7 +53,7 @@ class Match:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the files may be taken for recordings of the same operations."""
+        """Whether enough operations match for the files to be of one run."""
         return self.num_expected > 0 and self.rate >= MIN_EQUAL_NAMES
 
     def __str__(self) -> str:
@@ -63,17 +63,17 @@ class Match:
 
 
 def match_operations(host: Trace, device: Trace, *, force: bool = False) -> Match:
-    """Match by an id, or by the order of names where the device trace has no fitting id.
+    """Match by an id, or by the order of names if the device trace has no matching id.
 
-    Ids are the record function id and the External id, the one with the better rate.
-    Where the device trace has record function ids and they name other operations than in the
-    host trace, the two are not of one run, and are refused even if their names go together:
-    names cannot tell two runs of one program from one.
+    Ids are the record function id and the External id, the one with the better rate. If the device
+    trace has record function ids and they refer to other operations in the host trace, the two are
+    not of one run. They are refused even if their names match: names cannot distinguish two runs
+    of one program.
 
     Parameters
     ----------
     force
-        Whether to take the best match there is, whatever its rate.
+        Whether to accept the best match whatever its rate.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def match_operations(host: Trace, device: Trace, *, force: bool = False) -> Matc
 
 
 def report_match(host: Trace, device: Trace, match: Match, log: IssueLog) -> None:
-    """Note how the operations were matched, and what speaks against it."""
+    """Report how the operations were matched, and doubts about the match."""
     every = match.num_equal == match.num_expected
     log.add(
         "link.matched", "info", max(match.num_equal, 1),
@@ -105,12 +105,12 @@ def report_match(host: Trace, device: Trace, match: Match, log: IssueLog) -> Non
     log.add(
         "link.forced", "warning", int(not match.is_enough),
         f"by {match.key}, only {match} have the same name in both files",
-        "linked because it was asked for; what depends on it is not to be relied on",
+        "linked because force was given; results that combine both files are unreliable",
     )  # fmt: skip
     log.add(
         "link.process", "warning", int(host.process != device.process and host.process >= 0),
         f"the host trace is of process {host.process}, the device trace of {device.process}",
-        "give files of one run, unless these are two runs of one program",
+        "give the host and the device trace of the same run",
     )  # fmt: skip
 
 
@@ -118,24 +118,24 @@ def _refusal(host: Trace, device: Trace, best: Match, by_id: Match | None) -> Pa
     where = f"{host.provenance.sources[0].path} with {device.provenance.sources[0].path}"
     if best.num_expected == 0:
         return PairError(
-            where, "one of them has no operators, and so nothing in common",
+            where, "one of them has no operators, so nothing can be matched",
             "record both in one run, with the profiler and ExecutionTraceObserver on together",
         )  # fmt: skip
     shown = by_id or best
-    what = f"by {shown.key}, only {shown} have the same name in both"
+    what = f"by {shown.key}, only {shown} have the same name in both files"
     if best.is_enough and best is not shown:
         return PairError(
-            where, f"{what}, though by {best.key} {best} correspond: these are two runs",
+            where, f"{what}, although by {best.key} {best} match: the files are of two runs",
             [f"{_REMEDY}, or link by names: ", Parameter("force", True)],
         )  # fmt: skip
     return PairError(
-        where, f"{what}; at least {MIN_EQUAL_NAMES:.0%} must",
-        [f"{_REMEDY}, or link all the same: ", Parameter("force", True)],
+        where, f"{what}; linking needs at least {MIN_EQUAL_NAMES:.0%}",
+        [f"{_REMEDY}, or link anyway: ", Parameter("force", True)],
     )  # fmt: skip
 
 
 def _name_codes(host: Trace, device: Trace) -> _Names:
-    """Give names numbers, equal ones the same; int64, shape (host nodes,) and (device nodes,)."""
+    """Enumerate the names, equal names alike; int64, shape (host nodes,) and (device nodes,)."""
     both = pl.concat([host.nodes["name"], device.nodes["name"]])
     codes = both.to_physical().to_numpy().astype(np.int64)
     return codes[: host.nodes.height], codes[host.nodes.height :]
@@ -154,7 +154,7 @@ def _match_by_id(host: Trace, device: Trace, column: str, key: str, names: _Name
     host_row = np.where(found, by_id[at], -1)
 
     rows = np.flatnonzero(found)
-    # an id may stand on several device events; each host operation is matched once
+    # several device events may have the same id; each host operation is matched once
     first = np.full(host.nodes.height, -1, dtype=np.int64)
     first[host_row[rows[::-1]]] = rows[::-1]
     repeated = first[host_row[rows]] != rows

@@ -1,1 +1,1 @@
-"""What ranks have in common: collectives, messages, clocks."""
+"""Relate ranks to each other: collectives, messages, clocks."""

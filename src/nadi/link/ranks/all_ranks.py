@@ -1,4 +1,4 @@
-"""The communications of all ranks in one table, and the process groups that they share."""
+"""The communication operations of all ranks in one table, and their process groups."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ _COLUMNS = (
 
 
 class Across(NamedTuple):
-    """What several ranks communicate.
+    """The communication operations and process groups of several ranks.
 
     Attributes
     ----------
     work
-        One row per communication, ranks ascending, each in the order in which it asked for
-        them: columns of the nodes, ``rank``, ``node`` (its row), ``end`` in ns, ``part`` (the
-        row in this table). ``group`` is a row of ``groups``, or -1.
+        One row per communication operation, by rank and then in the order of issue: columns of the
+        nodes, ``rank``, ``node`` (its row), ``end`` in ns, ``part`` (the row in this table).
+        ``group`` is a row of ``groups``, or -1.
     groups
-        One row per group of the job: ``name``, ``ranks``, ``size``, ``is_here``: whether all
-        of its members are. A group of which no rank says who is in it has those that use it.
+        One row per group of the job: ``name``, ``ranks``, ``size``, and ``is_here``, whether all
+        of its members have a trace. If no rank lists the members of a group, they are the ranks
+        that use it.
     is_whole
-        Whether all ranks of the job are here.
+        Whether all ranks of the job have a trace.
     """
 
     work: pl.DataFrame
@@ -41,7 +42,7 @@ class Across(NamedTuple):
 
 
 def communications_of(traces: Sequence[Trace]) -> Across:
-    """Put the communications of ranks together. O(nodes + members of groups)."""
+    """Collect the communication operations of ranks. O(nodes + members of groups)."""
     parts, groups = [], []
     for trace in traces:
         rows = communication_rows(trace.nodes)
@@ -50,7 +51,7 @@ def communications_of(traces: Sequence[Trace]) -> Across:
         own = trace.groups.select("name", "ranks").with_row_index("group")
         groups.append(own.with_columns(rank=pl.lit(trace.rank, pl.Int64)))
     every = pl.concat(groups).with_columns(
-        # names alone need not differ: two halves of a job may each have a group "1"
+        # names alone are not unique: two halves of a job may each have a group "1"
         members=pl.col("ranks").cast(pl.List(pl.String)).list.join(","),
         group=pl.col("group").cast(pl.Int64),
     )
@@ -76,7 +77,7 @@ def communications_of(traces: Sequence[Trace]) -> Across:
 
 
 def _groups(number: pl.DataFrame, work: pl.DataFrame, present: list[int]) -> pl.DataFrame:
-    """Tell of each group whether all of its members are here."""
+    """Add to each group whether all of its members have a trace."""
     users = (
         work.filter(pl.col("group") >= 0)
         .group_by("group")

@@ -1,14 +1,14 @@
-"""How the clocks of ranks lie to one another, told by what they did together.
+"""Estimate and correct the clock skew between ranks, from their collectives and messages.
 
-No rank leaves a collective before the last has entered, and nothing is received before it is
-sent. Shifts o, added to the clocks, make this so where for every operation of rank i that had
-to wait for one of rank j
+No rank leaves a collective before the last has entered, and nothing is received before it is sent.
+Shifts o, added to the clocks, satisfy this if for every operation of rank i that had to wait for
+one of rank j
 
     end of i's + o_i >= start of j's + o_j
 
 These are difference constraints, which shortest paths solve (Cormen et al., Introduction to
-Algorithms, 24.4). A collective is a vertex between those that leave it and those that enter,
-so that there are as many edges as operations, and not as many as pairs of ranks.
+Algorithms, 24.4). A collective is a vertex between the ranks that leave it and those that enter
+it, so the number of edges is that of operations, and not that of pairs of ranks.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from nadi.units import format_ns
 
 __all__ = ["align_clocks"]
 
-_LONGEST = 2**55  # ns, a year, from the first to the last event
+_LONGEST = 2**55  # ns: a year, from the first to the last event
 _ALL_WAIT = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "barrier")
 _MOST_SHOWN = 4
-_MOST_OVERLOOKED = 1_000_000  # ns: far more than clocks run apart in a recording of seconds
+_MOST_OVERLOOKED = 1_000_000  # ns: far more than clocks drift apart in a recording of seconds
 
 
 class _Side(NamedTuple):
@@ -36,11 +36,11 @@ class _Side(NamedTuple):
 
     rank: Ints  # number of the rank, from 0
     meeting: Ints  # number of the collective or transfer, from 0
-    time: Ints  # ns since the first of all
+    time: Ints  # ns since the first event
 
 
 class _Meetings(NamedTuple):
-    """Where ranks wait for one another: none of ``leave`` before the last of ``enter``."""
+    """Where ranks wait for one another: no ``leave`` comes before the last ``enter``."""
 
     enter: _Side
     leave: _Side
@@ -48,17 +48,17 @@ class _Meetings(NamedTuple):
     num_meetings: int
 
     def turned(self) -> _Meetings:
-        """Give the same with shifts of the other sign."""
+        """Return the same meetings with shifts of the opposite sign."""
         enter = self.leave._replace(time=-self.leave.time)
         return self._replace(enter=enter, leave=self.enter._replace(time=-self.enter.time))
 
     def eased(self, slack: int) -> _Meetings:
-        """Give the same with ends that are later by ``slack`` ns."""
+        """Return the same meetings with ends that are later by ``slack`` ns."""
         return self._replace(leave=self.leave._replace(time=self.leave.time + slack))
 
 
 class _Contradiction(NamedTuple):
-    """Ranks that wait for one another in a circle, and would end ``missing`` ns too early."""
+    """Ranks that wait for one another in a cycle, and would end ``missing`` ns too early."""
 
     ranks: list[int]
     meetings: list[int]
@@ -66,26 +66,26 @@ class _Contradiction(NamedTuple):
 
 
 def align_clocks(ranks: list[int], parts: pl.DataFrame, log: IssueLog) -> pl.DataFrame:
-    """Find how far the clock of each rank may be off, and by how much to shift it.
+    """Compute the bounds of each rank's clock skew, and the shift that corrects it.
 
     Parameters
     ----------
     ranks
         All ranks of the job, ascending.
     parts
-        The operations that were matched: ``collective``, ``rank``, ``comm_type``,
+        The matched operations: ``collective``, ``rank``, ``comm_type``,
         ``comm_bytes``, ``src``, ``dst``, ``is_cpu``, ``start`` and ``end`` in ns.
     log
-        Takes note of clocks that are shifted, and of those that no shift makes agree.
+        Records clocks that are shifted, and clocks that no shift can align.
 
     Returns
     -------
     polars.DataFrame
-        ``schema.CLOCKS``. Clocks are shifted only if, as they are, something ends before it
-        can, and then those that cannot be right. Work on devices ends on all ranks at nearly
-        the same time: the median difference says by how much, within what is possible;
-        else it is the middle of what is possible. O(operations), times the ranks that stand
-        in a row between two that are compared, mostly few.
+        ``schema.CLOCKS``. Clocks are shifted only if an operation ends before it can, and only the
+        clocks that cannot be right. Device collectives end at nearly the same time on all ranks,
+        so the shift is the median difference of these ends, limited to the possible range; without
+        them it is the middle of that range. O(operations), times the number of ranks in a chain
+        between two compared ranks, which is usually small.
     """
     number = np.array(ranks, dtype=np.int64)
     own = np.arange(number.size)
@@ -95,7 +95,8 @@ def align_clocks(ranks: list[int], parts: pl.DataFrame, log: IssueLog) -> pl.Dat
     is_apart = parts.height > 0 and int(end.max()) - int(start.min()) > _LONGEST
     log.add(
         "job.clocks-apart", "warning", int(is_apart),
-        "some ranks ran more than a year after others", "their clocks are not compared",
+        "ranks have start times more than a year apart",
+        "clocks are not compared; give ranks of one run",
     )  # fmt: skip
     if is_apart or parts.height == 0:
         return CLOCKS.build(number.size, {"rank": number, "reference": number, "low": 0, "high": 0})
@@ -121,10 +122,10 @@ def align_clocks(ranks: list[int], parts: pl.DataFrame, log: IssueLog) -> pl.Dat
 
 
 def _meetings(parts: pl.DataFrame, rank: Ints, num_ranks: int) -> _Meetings:
-    """Tell who waits for whom: of a broadcast all for the root, of a reduce the root for all.
+    """Find who waits for whom: in a broadcast all ranks for the root, in a reduce the root for all.
 
-    What moves no bytes waits for nothing, but for a barrier. Where a root is not known there
-    is nothing to be told.
+    An operation that moves no bytes waits for nothing, except for a barrier. Operations with an
+    unknown root are left out.
     """
     kind = pl.col("comm_type").cast(pl.String)
     is_root = [pl.col("rank") == pl.col(end) for end in ("src", "dst")]
@@ -147,7 +148,7 @@ def _meetings(parts: pl.DataFrame, rank: Ints, num_ranks: int) -> _Meetings:
 
 
 def _references(parts: pl.DataFrame, rank: Ints, num_ranks: int) -> Ints:
-    """Give the lowest rank that each one has to do with, be it by way of others; numbers."""
+    """Return the lowest rank that each one is connected with, directly or through others."""
     meeting = np.unique(parts["collective"].to_numpy(), return_inverse=True)[1]
     lowest = np.arange(num_ranks)
     while True:
@@ -161,19 +162,19 @@ def _references(parts: pl.DataFrame, rank: Ints, num_ranks: int) -> Ints:
 
 
 def _lowered(meetings: _Meetings, shift: Ints) -> tuple[Ints, _Contradiction | None]:
-    """Lower shifts as little as need be, until no rank leaves before the last has entered.
+    """Lower shifts as little as possible until no rank leaves before the last has entered.
 
     Parameters
     ----------
     shift
-        int64 ns, shape (ranks,): the largest shifts wanted; 2^62 for any.
+        int64 ns, shape (ranks,): upper bounds of the shifts; 2^62 for no bound.
 
     Returns
     -------
     int64, shape (ranks,)
-        The greatest shifts, none larger than was wanted, with which all is possible.
+        The greatest shifts within these bounds that satisfy all constraints.
     _Contradiction or None
-        Ranks that cannot agree, whatever their shifts; these are then of no use.
+        Ranks whose constraints no shifts can satisfy; the shifts are then invalid.
     """
     enter, leave = meetings.enter, meetings.leave
     cause, awaited = np.full((2, meetings.num_ranks), -1, dtype=np.int64)
@@ -192,17 +193,17 @@ def _lowered(meetings: _Meetings, shift: Ints) -> tuple[Ints, _Contradiction | N
         if not binds.any():
             return shift, None
         awaited[enter.rank[binds]] = enter.meeting[binds]
-        # ranks are lowered by one meeting each, the last of those that bind
+        # each rank is lowered by one meeting, the last of those that bind
         lowered = np.flatnonzero(lower < shift)
         cause[lowered] = first_left[awaited[lowered]]
         shift = lower
-        # causes in a circle: going round would lower the same ranks without end
+        # a cycle of causes: following it would lower the same ranks forever
         if circle := _circle(cause):
             return shift, _contradiction(meetings, circle, cause, awaited)
 
 
 def _circle(cause: Ints) -> list[int]:
-    """Find ranks that are one another's cause, in a circle; empty if there are none."""
+    """Find a cycle of ranks that cause one another's shift; empty if there is none."""
     nowhere = cause.size
     step = np.append(np.where(cause >= 0, cause, nowhere), nowhere)
     jump = step
@@ -233,14 +234,14 @@ def _contradiction(
 def _made_possible(
     meetings: _Meetings, worst: _Contradiction, number: Ints, log: IssueLog
 ) -> _Meetings | None:
-    """Overlook that some end too early, by as little as need be for all others to agree.
+    """Tolerate early ends by the smallest slack with which all clocks can agree.
 
-    None if that is more than clocks that run at different speeds explain.
+    None if the slack exceeds what clock drift explains.
     """
     slack, found = 0, worst
     eased: _Meetings | None = meetings
     while eased is not None:
-        missing = -(-found.missing // len(found.ranks))  # beyond what is overlooked already
+        missing = -(-found.missing // len(found.ranks))  # beyond the slack tolerated so far
         slack += max(missing, slack // 8, 1)
         eased = meetings.eased(slack) if slack <= _MOST_OVERLOOKED else None
         contradiction = eased and _lowered(eased, np.zeros(number.size, dtype=np.int64))[1]
@@ -249,25 +250,25 @@ def _made_possible(
         found = contradiction
     names = ", ".join(str(rank) for rank in sorted(number[found.ranks])[:_MOST_SHOWN])
     where = ", ".join(str(meeting) for meeting in sorted(set(found.meetings))[:_MOST_SHOWN])
-    outcome = "nothing is shifted" if eased is None else "that much is overlooked"
+    outcome = "no clock is shifted" if eased is None else "this much is tolerated"
     log.add(
         "job.clocks-contradict", "warning", len(found.ranks),
-        f"ranks end communication before they can, however their clocks are shifted: such as "
-        f"{names} in {where} of the matches, by {format_ns(slack)} or more; {outcome}",
-        "clocks that run at different speeds do this, and so do recordings of different runs",
+        f"ranks end communication before it is possible, and no clock shift corrects this: ranks "
+        f"{names} in matches {where}, by {format_ns(slack)} or more; {outcome}",
+        "either clocks drift, or the recordings are of different runs",
     )  # fmt: skip
     return eased
 
 
 def _targets(parts: pl.DataFrame, rank: Ints, low: Ints, high: Ints) -> Ints:
-    """Give the shift that is most likely of each rank; int64 ns, shape (ranks,)."""
+    """Return the most likely shift of each rank; int64 ns, shape (ranks,)."""
     target = np.zeros(low.size, dtype=np.int64)
     is_off = (low > 0) | (high < 0)
     bounded = (low > -UNBOUNDED) & (high < UNBOUNDED)
     on_device = (~parts["is_cpu"] & parts["comm_type"].cast(pl.String).is_in(_ALL_WAIT)).to_numpy()
     end, meeting = parts["end"].to_numpy()[on_device], parts["collective"].to_numpy()[on_device]
     member = rank[on_device]
-    # the lowest rank of each collective comes first, and has its shift by then
+    # the lowest rank of each collective comes first, so its shift is known by then
     _, first, of = np.unique(meeting, return_index=True, return_inverse=True)
     by_rank = np.argsort(member, kind="stable")
     begin = np.searchsorted(member[by_rank], np.arange(low.size + 1))
@@ -295,8 +296,8 @@ def _report(number: Ints, shift: Ints, low: Ints, high: Ints, log: IssueLog) -> 
     more = f" and {shifted.size - _MOST_SHOWN} more" if shifted.size > _MOST_SHOWN else ""
     log.add(
         "job.clocks", "warning", shifted.size,
-        "clocks disagree: ranks leave collectives before others enter them. Shifted, with what is "
-        f"possible: {', '.join(told)}{more}",
+        f"clock skew: ranks leave collectives before others enter them. Shifts applied (possible "
+        f"range): {', '.join(told)}{more}",
     )  # fmt: skip
 
 

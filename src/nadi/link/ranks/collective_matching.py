@@ -1,4 +1,4 @@
-"""Which operations of different ranks are one collective."""
+"""Match the operations of different ranks that form one collective."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from nadi.model.arrays import Ints
 
 __all__ = ["SAME_BYTES", "collectives_of", "match_collectives"]
 
-_LANE = ("group", "is_cpu")  # a group may have a library for each, which do not wait for another
+_LANE = ("group", "is_cpu")  # host and device collectives of a group do not wait for each other
 SAME_BYTES = ("all_reduce", "reduce", "broadcast", "reduce_scatter", "all_gather", "barrier")
 
 
 def collectives_of(across: Across) -> pl.DataFrame:
-    """Give the collectives that all ranks of a group are to take part in, and are here for.
+    """Return the collectives of groups whose ranks all have a trace.
 
     Returns
     -------
     polars.DataFrame
-        Rows of ``across.work`` with ``place``: how many of the group the rank asked for
-        before. What several sends and receives were fused to is not among them: not all
-        ranks of the group need have taken part in it.
+        Rows of ``across.work`` with ``place``: the number of collectives of the group that the
+        rank issued before. Coalesced sends and receives are left out, as not all ranks of the
+        group need to take part in them.
     """
     groups = across.groups.with_row_index("group").with_columns(pl.col("group").cast(pl.Int64))
     fused = (pl.col("comm_type") == "other") & pl.col("name").cast(pl.String).str.contains(
@@ -42,17 +42,17 @@ def collectives_of(across: Across) -> pl.DataFrame:
 def match_collectives(across: Across) -> pl.DataFrame:
     """Match the k-th collective of a group on one rank with the k-th on every other.
 
-    Where ranks disagree, for one recording began later or lacks some, the places are counted
-    from the end, or else they are matched by what ranks have in common: the way in which most
-    are of one size on all ranks, then that which leaves fewest without a counterpart, then the
-    one in which fewest end before others begin. Operations whose group nothing tells are
-    matched by what all ranks of a group have in common too, the largest groups first.
+    Ranks disagree if one recording began later or lacks operations. Collectives are then counted
+    from the end, or matched by the longest common subsequence. Of these ways, the one is chosen in
+    which most collectives have one size on all ranks; then the one that leaves the fewest
+    unmatched; then the one in which the fewest end before others begin. Operations with an unknown
+    group are matched by common subsequences too, the largest groups first.
 
     Returns
     -------
     polars.DataFrame
-        ``part``, a row of ``across.work``; ``group``; ``lane`` and ``place``, alike for all
-        parts of a collective. O(communications log communications) where ranks agree.
+        ``part``, a row of ``across.work``; ``group``; ``lane`` and ``place``, the same for all
+        parts of a collective. O(communications log communications) if ranks agree.
     """
     named = collectives_of(across)
     agreeing = _agrees(named)
@@ -65,7 +65,7 @@ def match_collectives(across: Across) -> pl.DataFrame:
 
 
 def _whole(lane: pl.DataFrame) -> pl.DataFrame:
-    """Give the parts of those collectives that all ranks take part in, and mean the same by."""
+    """Return the parts of collectives that all ranks take part in, with one type."""
     told = pl.col("comm_type").filter(pl.col("comm_type") != "other")
     is_whole = (pl.len().over(*_LANE, "place") == pl.col("size")) & (
         told.n_unique().over(*_LANE, "place") <= 1
@@ -74,14 +74,14 @@ def _whole(lane: pl.DataFrame) -> pl.DataFrame:
 
 
 def _equal(lane: pl.DataFrame) -> pl.DataFrame:
-    """Give the parts of whole collectives that are of one size on all ranks, where that matters."""
+    """Return the parts of whole collectives that have one size on all ranks, where it must be."""
     size = pl.when(pl.col("comm_type").is_in(SAME_BYTES) & (pl.col("comm_bytes") >= 0))
     num_sizes = size.then("comm_bytes").drop_nulls().n_unique().over(*_LANE, "place")
     return _whole(lane).filter(num_sizes <= 1)
 
 
 def _agrees(named: pl.DataFrame) -> pl.DataFrame:
-    """Tell of each lane whether every collective in it is whole and of one size."""
+    """Return for each lane whether every collective in it is whole and has one size."""
     equal = _equal(named).select("part", is_equal=True)
     marked = named.join(equal, on="part", how="left", maintain_order="left")
     return marked.group_by(*_LANE, maintain_order=True).agg(
@@ -90,7 +90,7 @@ def _agrees(named: pl.DataFrame) -> pl.DataFrame:
 
 
 def _realigned(lane: pl.DataFrame) -> pl.DataFrame:
-    """Count the collectives of one group anew where its ranks disagree; gives the whole ones."""
+    """Renumber the collectives of a group whose ranks disagree; returns the whole ones."""
     from_end = pl.col("place") - pl.len().cast(pl.Int64).over("rank")
     ways = [_whole(lane), _whole(lane.with_columns(place=from_end - from_end.min()))]
     shortest = int(lane.group_by("rank").len()["len"].min() or 0)  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ def _num_contradictions(lane: pl.DataFrame) -> int:
 
 
 def _in_common(lane: pl.DataFrame) -> pl.DataFrame:
-    """Keep what all ranks of a group have in common, in order."""
+    """Keep the collectives that all ranks of a group have in common, in order."""
     members = lane["rank"].unique().sort().to_list()
     if len(members) < int(lane["size"][0]):
         return lane.clear()
@@ -122,7 +122,7 @@ def _in_common(lane: pl.DataFrame) -> pl.DataFrame:
 
 
 def _kinds(work: pl.DataFrame) -> Ints:
-    """Tell collectives apart by what all ranks have alike of them: type, mostly bytes; by part."""
+    """Enumerate collectives by what is equal on all ranks: type and, usually, bytes; by part."""
     size = pl.when(pl.col("comm_type").is_in(SAME_BYTES)).then("comm_bytes").otherwise(-1)
     number = work.select(pl.struct("comm_type", size).rank("dense").cast(pl.Int64)).to_series()
     kinds = np.full(int(work["part"].max() or 0) + 1, -1, dtype=np.int64)  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ def _kinds(work: pl.DataFrame) -> Ints:
 
 
 def _common(kinds: dict[int, Ints], members: list[int]) -> dict[int, Ints]:
-    """Find what several sequences have in common: its places in each of them, by rank."""
+    """Find a common subsequence of several sequences: its places in each of them, by rank."""
     furthest = np.empty((MOST_DIFFERENCES + 1, 2 * MOST_DIFFERENCES + 3), dtype=np.int64)
     first = members[0]
     common = np.arange(kinds[first].size)
@@ -144,13 +144,13 @@ def _common(kinds: dict[int, Ints], members: list[int]) -> dict[int, Ints]:
         partner = np.empty(common.size, dtype=np.int64)
         common_subsequence(kinds[first][common], kinds[rank], furthest, partner)
         places[rank] = partner
-    # the second search may take another way than the first, and leave something out
+    # the second search may choose another subsequence than the first, and drop items
     complete = np.all([places[rank] >= 0 for rank in members], axis=0)
     return {rank: places[rank][complete] for rank in members}
 
 
 def _match_unnamed(across: Across) -> list[pl.DataFrame]:
-    """Match operations whose group nothing tells, the largest groups first."""
+    """Match operations with an unknown group, the largest groups first."""
     left = across.work.filter((pl.col("group") < 0) & (pl.col("kind") == "COMM_COLL"))
     if left.height == 0:
         return []
@@ -171,7 +171,7 @@ def _match_unnamed(across: Across) -> list[pl.DataFrame]:
         places = _common({rank: kinds[rest[rank]] for rank in ranks}, ranks)
         for rank, at in places.items():
             columns = {"part": rest[rank][at], "place": np.arange(at.size)}
-            lane = 2 * across.groups.height + number  # beyond those of named groups
+            lane = 2 * across.groups.height + number  # after the lanes of named groups
             found.append(
                 pl.DataFrame(columns).select(
                     "part", pl.lit(group, pl.Int64).alias("group"), "place",

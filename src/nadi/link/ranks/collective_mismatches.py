@@ -1,4 +1,4 @@
-"""What ranks disagree about in their communication, in words: rank, node, name, and the other."""
+"""Report where ranks disagree about their communication: rank, node, name, and the other rank."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["report_collectives", "report_pairs"]
 
 _MOST_SHOWN = 3
 _LONGEST_NAME = 60
-_ALONE = "they keep their measured time"
+_ALONE = "they keep their measured duration"
 
 
 def report_collectives(across: Across, matched: pl.DataFrame, log: IssueLog) -> None:
-    """Count the collectives that found no counterpart, or one of another size.
+    """Report the collectives without a counterpart, and those of different sizes.
 
     Parameters
     ----------
     matched
-        As :func:`nadi.link.ranks.collective_matching.match_collectives` gives it.
+        As :func:`nadi.link.ranks.collective_matching.match_collectives` returns it.
     """
     work = across.work.filter(pl.col("kind") == "COMM_COLL")
     groups = across.groups.with_row_index("group").with_columns(pl.col("group").cast(pl.Int64))
@@ -34,18 +34,18 @@ def report_collectives(across: Across, matched: pl.DataFrame, log: IssueLog) -> 
     )
     is_absent = (pl.col("group") >= 0) & ~pl.col("is_here")
     if not across.is_whole and across.groups.height == 0:
-        is_absent = pl.lit(value=True)  # nothing tells who is in which group
+        is_absent = pl.lit(value=True)  # the members of groups are unknown
     absent = alone.filter(is_absent)
     log.add(
         "job.group-incomplete", "warning", absent.height,
-        "collective operations belong to groups of which ranks are absent",
-        "they keep their measured time, in which they may have waited",
+        "collectives belong to process groups with missing ranks",
+        "they keep their measured duration, which may include wait time; give all ranks of the job",
     )  # fmt: skip
-    # a group may be of one rank, which waits for nobody
+    # a group of one rank has nothing to wait for
     alone = alone.filter(~is_absent & ((pl.col("group") < 0) | (pl.col("size") > 1)))
     log.add(
         "job.unmatched-collective", "warning", alone.height,
-        "collective operations have no counterpart on the other ranks of their group"
+        "collectives have no counterpart on other ranks of their process group"
         + _shown(_disagreements(across, alone)),
         f"{_ALONE}; record all ranks over the same steps",
     )  # fmt: skip
@@ -56,7 +56,7 @@ def report_collectives(across: Across, matched: pl.DataFrame, log: IssueLog) -> 
 
 
 def _report_sizes(together: pl.DataFrame, log: IssueLog) -> None:
-    """Count the collectives that ranks give different sizes for; places by lane and place."""
+    """Report the collectives whose sizes differ between ranks; by lane and place."""
     bytes_ = pl.col("comm_bytes")
     unequal = (
         together.group_by("lane", "place", maintain_order=True)
@@ -74,13 +74,13 @@ def _report_sizes(together: pl.DataFrame, log: IssueLog) -> None:
     ]
     log.add(
         "job.collective-size", "warning", unequal.height,
-        f"collectives have another size on some ranks{_shown(told)}",
-        "they are taken for one all the same",
+        f"collectives have different sizes on their ranks{_shown(told)}",
+        "they are matched anyway",
     )  # fmt: skip
 
 
 def _disagreements(across: Across, alone: pl.DataFrame) -> list[str]:
-    """Say for the first groups what one rank has where another has something else."""
+    """Describe the first mismatch of each of the first groups."""
     told = []
     every = collectives_of(across)
     for group, place in _first_places(every, alone):
@@ -94,15 +94,15 @@ def _disagreements(across: Across, alone: pl.DataFrame) -> list[str]:
             absent = sorted(set(across.groups["ranks"][group]) - set(at["rank"]))
             if not absent:
                 continue
-            what = f"rank {absent[0]} has no more"
+            what = f"rank {absent[0]} has no further collective"
         told.append(f"collective {place} of group {name!r}: {_described(first)}, but {what}")
     unnamed = alone.filter(pl.col("group") < 0).head(_MOST_SHOWN - len(told))
-    told += [f"{_described(row)}, of no known group" for row in unnamed.iter_rows(named=True)]
+    told += [f"{_described(row)}, of an unknown group" for row in unnamed.iter_rows(named=True)]
     return told[:_MOST_SHOWN]
 
 
 def _first_places(every: pl.DataFrame, alone: pl.DataFrame) -> list[tuple[int, int]]:
-    """Find the first place of each group at which its ranks disagree."""
+    """Return the first place of each group at which its ranks disagree."""
     groups = alone["group"].unique(maintain_order=True)
     unlike = (
         every.filter(pl.col("group").is_in(groups.implode()))
@@ -117,12 +117,12 @@ def _first_places(every: pl.DataFrame, alone: pl.DataFrame) -> list[tuple[int, i
 
 
 def report_pairs(across: Across, pairs: pl.DataFrame, log: IssueLog) -> None:
-    """Count the sends and receives without a counterpart, and those of different sizes.
+    """Report the sends and receives without a counterpart, and those of different sizes.
 
     Parameters
     ----------
     pairs
-        As :func:`nadi.link.ranks.point_to_point.match_pairs` gives it.
+        As :func:`nadi.link.ranks.point_to_point.match_pairs` returns it.
     """
     work = across.work
     matched = pl.concat([pairs["send"], pairs["receive"]])
@@ -130,19 +130,19 @@ def report_pairs(across: Across, pairs: pl.DataFrame, log: IssueLog) -> None:
     unknown = (pl.col("src") < 0) | (pl.col("dst") < 0)
     log.add(
         "job.point-to-point-unknown", "warning", alone.filter(unknown).height,
-        "send and receive operations do not say their peer", _ALONE,
+        "send and receive operations have an unknown peer", _ALONE,
     )  # fmt: skip
     alone = alone.filter(~unknown)
     peer = pl.when(pl.col("kind") == "COMM_SEND").then("dst").otherwise("src")
     here = peer.is_in(work["rank"].unique().implode())
     log.add(
         "job.point-to-point-absent", "warning", alone.filter(~here).height,
-        "send and receive operations have a peer that is absent", _ALONE,
+        "send and receive operations have a peer without a trace", _ALONE,
     )  # fmt: skip
     lost = alone.filter(here)
     told = [
         f"{_described(row)} from rank {row['src']} to {row['dst']}, tag {row['tag']}, "
-        "of which the other has none"
+        "without a counterpart on the peer"
         for row in lost.head(_MOST_SHOWN).iter_rows(named=True)
     ]
     log.add(
@@ -165,8 +165,8 @@ def report_pairs(across: Across, pairs: pl.DataFrame, log: IssueLog) -> None:
     ]
     log.add(
         "job.point-to-point-size", "warning", unequal.height,
-        f"sends have another size than their receives{_shown(told)}",
-        "they are taken for one transfer all the same",
+        f"sends and their receives have different sizes{_shown(told)}",
+        "they are matched anyway",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Which receive gets what a send sends."""
+"""Match sends with receives."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LANE = ("group", "is_cpu", "src", "dst", "tag")
 
 
 def match_pairs(across: Across) -> pl.DataFrame:
-    """Match the k-th send from one rank to another with the k-th receive of the same.
+    """Match the k-th send from one rank to another with the k-th receive between the same ranks.
 
-    Of the same group and, for gloo, the same tag: NCCL goes by order alone.
+    Both are of the same group and, for gloo, of the same tag. NCCL matches by order alone.
 
     Returns
     -------
@@ -23,7 +23,7 @@ def match_pairs(across: Across) -> pl.DataFrame:
         One row per pair: ``send`` and ``receive``, rows of ``across.work``.
         O(communications).
     """
-    # what does not say its peer stays alone, as what a rank sends to itself
+    # operations without a known peer stay unmatched, as do those of a rank with itself
     work = across.work.filter(
         pl.col("kind").is_in(PAIRWISE) & (pl.col("src") >= 0) & (pl.col("dst") >= 0)
     ).with_columns(tag=pl.when("is_cpu").then("tag").otherwise(-1))
