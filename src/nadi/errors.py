@@ -61,7 +61,7 @@ class NadiError(Exception):
         super().__init__(self.message(str))
 
     def message(self, spell: Callable[[Parameter], str]) -> str:
-        """Give the whole message, with each parameter spelled as ``spell`` has it."""
+        """Return the whole message, with each parameter spelled as ``spell`` has it."""
         where, what, remedy = (_spelled(part, spell) for part in self._parts)
         text = f"{where}: {what}" if where else what
         # names in it may hold line ends, and what a terminal would take for a command

@@ -51,7 +51,7 @@ def parse_ns(text: str) -> int:
     if unit not in _NS:
         raise ValueError(f"{_shown(text)} is not a time such as 10us (ns, us, ms, s)")
     if (time := number * _NS[unit]) > _LARGEST:
-        raise ValueError(f"{_shown(text)} is more than a time can be")
+        raise ValueError(f"{_shown(text)} exceeds the largest time, 2^63 - 1 ns")
     return round(time)
 
 
@@ -69,7 +69,7 @@ def parse_rate(text: str) -> float:
         raise ValueError(f"{_shown(text)} is not a bandwidth such as 400GB/s, 25GiB/s or 100Gb/s")
     rate = number * {**_DECIMAL, **_BINARY}[unit[1]] / (1 if unit[2] == "B" else 8)
     if math.isinf(rate):
-        raise ValueError(f"{_shown(text)} is more than a bandwidth can be")
+        raise ValueError(f"{_shown(text)} exceeds the largest bandwidth")
     return rate
 
 
@@ -86,7 +86,7 @@ def parse_bytes(text: str) -> int:
     if unit is None:
         raise ValueError(f"{_shown(text)} is not a size such as 80 GB or 80 GiB")
     if (size := number * {**_DECIMAL, **_BINARY}[unit[1]]) > _LARGEST:
-        raise ValueError(f"{_shown(text)} is more than a size can be")
+        raise ValueError(f"{_shown(text)} exceeds the largest size, 2^63 - 1 bytes")
     return round(size)
 
 
@@ -104,7 +104,7 @@ def parse_operations(text: str) -> float:
         raise ValueError(f"{_shown(text)} is not a rate such as 312 TFLOP/s or 2.5 PFLOP/s")
     rate = number * {**_DECIMAL, "P": 10**15}[unit[1]]
     if math.isinf(rate):
-        raise ValueError(f"{_shown(text)} is more than a rate can be")
+        raise ValueError(f"{_shown(text)} exceeds the largest rate")
     return rate
 
 

@@ -89,14 +89,14 @@ def test_refusals(et: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     (tmp_path / "there.nadi").write_bytes(b"old")
     for arguments, words in (
         ((et, tmp_path / "there.nadi"), ["exists already", "--overwrite"]),
-        ((et, et), ["would replace the file that is read"]),
-        ((et, tmp_path / "a.xyz"), ["the suffix names no format", ".graphml"]),
+        ((et, et), ["the output would replace an input file"]),
+        ((et, tmp_path / "a.xyz"), ["unknown suffix", ".graphml"]),
         (
             (et, tmp_path / "a", "--to", "excel"),
             ["--to excel: there is no such", "perfetto"],
         ),
         ((et, tmp_path / "a.json", "--to", "pytorch"), ["can only be read"]),
-        ((et, tmp_path / "a.nadi", "--schema", "1.0.0"), ["has no schema to choose"]),
+        ((et, tmp_path / "a.nadi", "--schema", "1.0.0"), ["has only one schema"]),
         (
             (et, tmp_path / "a.et", "--schema", "2"),
             ["--schema 2: there is no", "0.0.4, 1.0.0"],

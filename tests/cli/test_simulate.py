@@ -201,7 +201,7 @@ def test_a_file_that_is_there_is_replaced_only_if_asked(command: Command) -> Non
     ("name", "part"),
     [
         ("out.png", "use one of"),
-        ("sys.json", "would replace the file that is read"),
+        ("sys.json", "the output would replace an input file"),
         ("net.yml/out.json", "is not a folder"),
     ],
 )
@@ -222,7 +222,7 @@ def test_a_recording_is_never_replaced(command: Command) -> None:
     options = ("--system", "dgx-h100", "-o", str(path), "--overwrite")
     for job in (path, command.folder / "work", command.folder):
         assert main(["simulate", str(job), *options]) == 2
-        assert "would replace the file that is read" in command.capfd.readouterr().err
+        assert "the output would replace an input file" in command.capfd.readouterr().err
         assert path.read_bytes() == before
 
 
@@ -353,14 +353,14 @@ def test_groups_may_come_with_any_system(command: Command) -> None:
     assert [(group["group"], group["members"]) for group in groups] == [("5", [2]), ("6", [2])]
     code, _, err = on_system(command, "--comm-group", str(path), "-o", str(path), "--overwrite")
     assert code == 2
-    assert "would replace the file that is read" in err
+    assert "the output would replace an input file" in err
 
 
 @pytest.mark.parametrize(
     ("content", "part"),
     [
-        ('{"5": [0, 1', "groups.json: it is no file of process groups: input data was truncated;"),
-        ("groups: 5", "groups.json: it is no file of process groups: JSON is malformed: "),
+        ('{"5": [0, 1', "groups.json: not a file of process groups: input data was truncated;"),
+        ("groups: 5", "groups.json: not a file of process groups: JSON is malformed: "),
         ("[[0, 1]]", "expected `object`, got `array`"),
         ('{"5": ["a"]}', "expected `int`, got `str`"),
         ('{"5": [0, 9], "6": [2, 3]}', "not ranks of this job of 4, from 0, each once; mend --com"),
@@ -417,7 +417,7 @@ def test_files_that_cannot_be_read_are_one_line_and_nothing_written(command: Com
         assert err.count("\n") == 1
         assert not out_path.exists()
 
-    refused("work: there is no such file or folder, and no file whose name begins so; name a folde")
+    refused("work: no file or folder has this name, and no file name begins with it; name a folde")
     command.write(*[[compute(0, 1), collective(1, "all_gather", 100)]] * 4)
     path = command.folder / "work.2.et"
     whole = path.read_bytes()

@@ -175,7 +175,7 @@ DEEP = '{"globalMetadata": {}, "nodes": [{"id": "1", "x": ' + "[" * 5000 + "]" *
         ('{"globalMetadata": {}, "nodes": [{"id": "1"}, {"id": 1}]}', "id 1 stands twice"),
         ('{"globalMetadata": {}, "nodes": [{"id": "1", "type": "FOO"}]}', "COMP_NODE, got 'FOO'"),
         ('{"globalMetadata": {}, "nodes": [{"ctrlDeps": 1}]}', "list of ids, got 1 - at"),
-        ('{"globalMetadata": {}, "nodes": [{"name": 1}]}', "expected a text, got 1"),
+        ('{"globalMetadata": {}, "nodes": [{"name": 1}]}', "expected a string, got 1"),
         ('{"globalMetadata": {}, "nodes": [{"dataDeps": ["1"], "data_deps": []}]}', "both of"),
         ('{"globalMetadata": {}, "nodes": [[]]}', "at `$.nodes[0]`"),
         ('{"globalMetadata": {}, "nodes": {}}', "Expected `array`, got `object`"),

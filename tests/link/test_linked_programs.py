@@ -245,7 +245,7 @@ def test_a_linked_recording_says_what_the_program_does(
 
     All of it is exact where the recording states what waits for what. Statements of two
     threads that speak to the device at the same nanosecond, and changes that let threads
-    overtake each other, are other programs: they are passed over. A thread that hands work
+    overtake each other, are other programs: they are ignored. A thread that hands work
     over does so outside of operators and does something afterwards, for the wait is seen in
     the times alone.
     """

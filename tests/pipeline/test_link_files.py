@@ -144,7 +144,7 @@ def test_nothing_is_replaced_unless_asked_for(pair: PairWriter) -> None:
     ):
         nadi.link_files(*files, output=target)
     nadi.link_files(*files, output=target, overwrite=True)
-    with pytest.raises(nadi.errors.UsageError, match="would replace the file that is read"):
+    with pytest.raises(nadi.errors.UsageError, match="the output would replace an input file"):
         nadi.link_files(*files, output=files[0], to="nadi", overwrite=True)
 
 

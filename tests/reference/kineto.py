@@ -176,7 +176,7 @@ def _importable(events: Sequence[_Event], log: IssueLog) -> list[int]:
             instants += 1
     for category, count in unknown.items():
         log.add(
-            "kineto.category", "warning", count, f"events of the unknown category {category!r}",
+            "kineto.category", "warning", count, f"events have the unknown category {category!r}",
             "they are left out of the analysis",
         )  # fmt: skip
     log.add(
@@ -188,7 +188,7 @@ def _importable(events: Sequence[_Event], log: IssueLog) -> list[int]:
     )  # fmt: skip
     log.add(
         "kineto.incomplete", "warning", incomplete,
-        "events are not complete ones (ph X)", "they are left out of the analysis",
+        "events are not complete events (ph X)", "they are left out of the analysis",
     )  # fmt: skip
     log.add(
         "kineto.forward-backward", "info", arrows,

@@ -101,7 +101,7 @@ def decode(raw: RawFile) -> Trace:
     log = IssueLog()
     log.add(
         "et.schema", "warning", int(file.schema not in KNOWN_SCHEMAS),
-        f"schema {file.schema!r} is not known to this version of Nadi", "check the result",
+        f"schema {file.schema!r} is unknown to this version of Nadi", "check the results",
     )  # fmt: skip
     source = raw.source(f"PyTorch ET {file.schema}")
     file.nodes.sort(key=lambda node: node.id)
@@ -120,8 +120,8 @@ def _columns(path: str, nodes: list[_Node], log: IssueLog) -> dict[str, Any]:
     ids = np.array([node.id for node in nodes], dtype=np.int64)
     if (repeated := np.flatnonzero(ids[1:] == ids[:-1])).size:
         raise FormatError(
-            path, f"node id {ids[repeated[0]]} stands twice; ids are unique",
-            "was the file put together from two?",
+            path, f"node id {ids[repeated[0]]} occurs twice; ids must be unique",
+            "check whether two files were concatenated",
         )  # fmt: skip
     attributes = [_attributes(node) for node in nodes]
     comm_types = [_comm_type(node.name) for node in nodes]

@@ -14,12 +14,12 @@ _EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "http", "https": "http
 
 
 def locate(place: Path | str) -> Path:
-    """Give a path that can be opened and listed, whether it is an address or not.
+    """Return a path that can be opened and listed, for a local path or an address.
 
     Raises
     ------
     InputError
-        If nothing is known of such addresses, or what is needed for them is not installed.
+        If the protocol is unknown, or the package that it needs is not installed.
     """
     if isinstance(place, Path) or "://" not in str(place):
         return Path(place)
@@ -28,28 +28,28 @@ def locate(place: Path | str) -> Path:
     protocol = str(place).partition("://")[0]
     try:
         found = UPath(str(place))
-        _ = found.fs  # which imports what serves the protocol
+        _ = found.fs  # imports the package that serves the protocol
     except ImportError as error:
         extra = _EXTRAS.get(protocol)
         remedy = f"pip install 'nadi[{extra}]'" if extra else str(error)
-        raise InputError(str(place), f"{protocol}:// needs a package more", remedy) from None
+        raise InputError(str(place), f"{protocol}:// needs an optional package", remedy) from None
     except Exception as error:
         raise InputError(str(place), f"cannot be opened: {error}", "check the address") from None
     return cast("Path", found)
 
 
 def is_local(path: Path) -> bool:
-    """Tell whether a path is on this machine's own file system."""
+    """Return whether a path is on this machine's own file system."""
     return isinstance(path, Path)
 
 
 def check_target(target: Path, sources: Sequence[Path], *, overwrite: bool) -> None:
-    """Check that a file may be written, before what becomes of ``sources`` is.
+    """Check that an output file may be written, before it is computed from ``sources``.
 
     Raises
     ------
     UsageError
-        If it is one of those that are read.
+        If it is one of the input files.
     InputError
         If it exists already and ``overwrite`` is not given.
     """
@@ -57,7 +57,7 @@ def check_target(target: Path, sources: Sequence[Path], *, overwrite: bool) -> N
         if target == source or (is_local(target) and target.exists() and source.exists()
                                 and is_local(source) and target.samefile(source)):  # fmt: skip
             raise UsageError(
-                str(target), "would replace the file that is read", "give another name"
+                str(target), "the output would replace an input file", "give another name"
             )
     if not overwrite and target.is_file():
         raise InputError(

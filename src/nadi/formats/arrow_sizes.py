@@ -28,7 +28,7 @@ _RAW = -1  # the size of a buffer that is not compressed after all
 
 
 def bytes_claimed(content: bytes) -> int:
-    """Give the bytes that the buffers of an Arrow file hold, as the file says. O(buffers).
+    """Return the bytes that the buffers of an Arrow file hold, as the file says. O(buffers).
 
     Raises
     ------
@@ -38,16 +38,16 @@ def bytes_claimed(content: bytes) -> int:
     try:
         return sum(_sizes(content))
     except (struct.error, IndexError, OverflowError):
-        raise ValueError("not a whole Arrow file") from None
+        raise ValueError("the Arrow file is incomplete") from None
 
 
 def _sizes(content: bytes) -> Iterator[int]:
     end = len(content) - len(_MAGIC) - 4
     if not content.startswith(_MAGIC) or not content.endswith(_MAGIC) or end < 0:
-        raise ValueError("not a whole Arrow file")
+        raise ValueError("the Arrow file is incomplete")
     footer_size = struct.unpack_from("<i", content, end)[0]
     if footer_size < 0:
-        raise ValueError("not a whole Arrow file")
+        raise ValueError("the Arrow file is incomplete")
     footer = _indirect(content, _inside(content, end - footer_size))
     for field in (_FOOTER_DICTIONARIES, _FOOTER_BATCHES):
         for block in _entries(content, footer, field, _BLOCK):
@@ -56,7 +56,7 @@ def _sizes(content: bytes) -> Iterator[int]:
 
 def _sizes_of_block(content: bytes, offset: int, metadata: int, body_size: int) -> Iterator[int]:
     if metadata < 0 or body_size < 0:
-        raise ValueError("a block of the Arrow file has a size below 0")
+        raise ValueError("a block of the Arrow file has a negative size")
     body = _inside(content, offset + metadata)
     _inside(content, body + body_size)
     marker = struct.unpack_from("<I", content, _inside(content, offset))[0]
@@ -66,32 +66,32 @@ def _sizes_of_block(content: bytes, offset: int, metadata: int, body_size: int) 
     if kind == _DICTIONARY_BATCH:
         batch = _indirect(content, _field(content, batch, _DICTIONARY_DATA))
     elif kind != _RECORD_BATCH:
-        raise ValueError("a block of the Arrow file is no table")
+        raise ValueError("a block of the Arrow file is not a table")
     is_compressed = _field(content, batch, _BATCH_COMPRESSION) > 0
     for at, size in _entries(content, batch, _BATCH_BUFFERS, _BUFFER):
         if at < 0 or size < 0 or at + size > body_size or (is_compressed and 0 < size < 8):
-            raise ValueError("a buffer of the Arrow file lies outside of it")
+            raise ValueError("a buffer lies outside of the Arrow file")
         if is_compressed and size:
             stated = struct.unpack_from("<q", content, body + at)[0]
             size = size if stated == _RAW else stated
             if size < 0:
-                raise ValueError("a buffer of the Arrow file has a size below 0")
+                raise ValueError("a buffer of the Arrow file has a negative size")
         yield size
 
 
 def _inside(content: bytes, at: int) -> int:
     if not 0 <= at <= len(content):
-        raise ValueError("a part of the Arrow file lies outside of it")
+        raise ValueError("an offset points outside of the Arrow file")
     return at
 
 
 def _indirect(content: bytes, at: int) -> int:
-    """Give where an offset points to."""
+    """Return where an offset points to."""
     return _inside(content, at + struct.unpack_from("<I", content, _inside(content, at))[0])
 
 
 def _field(content: bytes, table: int, number: int) -> int:
-    """Give where a field of a table is; 0 if it is not there."""
+    """Return where a field of a table is; 0 if it is not there."""
     vtable = _inside(content, table - struct.unpack_from("<i", content, table)[0])
     place = 4 + 2 * number
     if place >= struct.unpack_from("<H", content, vtable)[0]:
@@ -103,7 +103,7 @@ def _field(content: bytes, table: int, number: int) -> int:
 def _entries(
     content: bytes, table: int, number: int, layout: struct.Struct
 ) -> Iterator[tuple[int, ...]]:
-    """Give the structs of a vector; none if it is not there."""
+    """Return the structs of a vector; none if it is not there."""
     field = _field(content, table, number)
     if not field:
         return iter(())

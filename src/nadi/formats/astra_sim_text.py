@@ -67,7 +67,7 @@ class _Phase:
     comm_bytes: int
 
     def silenced(self) -> _Phase:
-        """Give the same work without its communication."""
+        """Return the same work without its communication."""
         return _Phase(self.duration, _NO_COMM, 0)
 
 
@@ -105,11 +105,11 @@ class _Nodes:
         self.targets: list[int] = []
 
     def compute(self, layer: _Layer, suffix: str, duration: int, waits: Rows) -> int:
-        """Add a computation; gives its row."""
+        """Add a computation; returns its row."""
         return self._add(f"COMP_NODE_{layer.name}_{suffix}", duration, "", -1, waits)
 
     def communicate(self, layer: _Layer, phase: _Phase, wait: int, suffix: str = "") -> Rows:
-        """Add a communication after a computation; gives its row, or none for ``NONE``."""
+        """Add a communication after a computation; returns its row, or none for ``NONE``."""
         if phase.comm_type == _NO_COMM:
             return ()
         name = f"COMM_COLL_NODE_{layer.name}{suffix}_{phase.comm_type}"
@@ -319,17 +319,17 @@ def _issues(workload: _Workload, nodes: _Nodes) -> IssueLog:
     log.add(
         "astra.communication-left-out", "info",
         max(stated - made, 0),  # those made twice were all made once
-        f"communications are stated that {workload.parallelism} does not perform",
+        f"communications are left out, because {workload.parallelism} does not perform them",
     )  # fmt: skip
     log.add(
         "astra.update-time", "info", sum(layer.update > 0 for layer in workload.layers),
-        "layers state a time to update their weights per KiB, which no node stands for",
+        "layers state a weight update time per KiB, for which the trace has no node",
     )  # fmt: skip
     log.add(
         "astra.dimensions", "info", int(workload.parallelism in _SPLITS_NETWORK),
-        f"{workload.parallelism} gives data and model parallelism dimensions of the network of "
-        "their own; here every communication is among all ranks",
-        "give the communications groups if that matters",
+        f"ASTRA-sim runs data and model parallelism of {workload.parallelism} on separate network "
+        "dimensions; in the trace every communication is among all ranks",
+        "assign process groups to the communications if that matters",
     )  # fmt: skip
     return log
 
@@ -354,7 +354,7 @@ class _Lines:
             )
         if value > largest:
             raise self.error(
-                number, f"{meaning} is {_short(word)}; the largest that is held is {largest}",
+                number, f"{meaning} is {_short(word)}; the maximum is {largest}",
                 "correct the number",
             )  # fmt: skip
         return value
@@ -375,7 +375,7 @@ def _short(word: str) -> str:
 
 
 def _text(raw: RawFile) -> str:
-    """Give the text with line ends as one character each."""
+    """Return the text with line ends as one character each."""
     content = raw.content.tobytes()
     try:
         text = content.decode()
@@ -383,12 +383,12 @@ def _text(raw: RawFile) -> str:
         line = content.count(b"\n", 0, error.start) + 1
         raise FormatError(
             f"{raw.name}, line {line}", f"not valid UTF-8: byte {content[error.start]:#04x}",
-            "write the workload as plain text",
+            "save the workload as UTF-8 text",
         ) from None  # fmt: skip
     if (at := text.find("\0")) >= 0:
         raise FormatError(
             f"{raw.name}, line {text.count(chr(10), 0, at) + 1}",
-            "a NUL byte; a workload is plain text", "write the workload again",
+            "the file contains a NUL byte; a workload is plain text", "write the workload again",
         )  # fmt: skip
     return _LINE_END.sub("\n", text)
 
@@ -398,8 +398,8 @@ def _read(lines: _Lines) -> _Workload:
         met = "only one line" if lines.words else "nothing"
         raise FormatError(
             lines.path,
-            f"{met} in the file; a workload begins with its parallelism and its number of layers",
-            "was the file cut off?",
+            f"the file has {met}; a workload begins with its parallelism and its number of layers",
+            "check whether the file was cut off",
         )
     (first, header), (second, counted), *rest = lines.words
     parallelism = header[0]
@@ -411,7 +411,7 @@ def _read(lines: _Lines) -> _Workload:
     if len(counted) != 1:
         raise lines.error(
             second, f"{len(counted)} words; the second line is the number of layers",
-            "give the number alone",
+            "write only the number",
         )  # fmt: skip
     num_layers = lines.whole(second, counted[0], "the number of layers")
     if num_layers == 0:
@@ -419,8 +419,8 @@ def _read(lines: _Lines) -> _Workload:
     if len(rest) != num_layers:
         number = rest[num_layers][0] if len(rest) > num_layers else lines.words[-1][0]
         raise lines.error(
-            number, f"{len(rest)} layers, but line {second} says {num_layers}",
-            "correct the number, or was the file cut off?",
+            number, f"{len(rest)} layers, but line {second} states {num_layers}",
+            "correct the number, or check whether the file was cut off",
         )  # fmt: skip
     layers = tuple(_layer(lines, number, words, parallelism) for number, words in rest)
     return _with_header(lines, first, header, layers)
@@ -432,7 +432,7 @@ def _layer(lines: _Lines, number: int, words: list[str], parallelism: str) -> _L
     if len(words) != expected:
         raise lines.error(
             number, f"{len(words)} fields; a layer of {parallelism} has {expected}: name, "
-            "reserved number, three times time, communication and bytes, update time"
+            "reserved number, then time, communication and bytes three times, update time"
             + (", parallelism" if customized else ""),
             "correct the line",
         )  # fmt: skip
@@ -468,7 +468,7 @@ def _phase(lines: _Lines, number: int, words: list[str], meaning: str) -> _Phase
     if comm_type != _NO_COMM and comm_type not in _COMM_TYPES:
         raise lines.error(
             number, f"unknown {meaning} communication {_short(comm_type)!r}; known are "
-            f"{', '.join(_COMM_TYPES)} and {_NO_COMM}", "write it as one of these",
+            f"{', '.join(_COMM_TYPES)} and {_NO_COMM}", "use one of these",
         )  # fmt: skip
     comm_bytes = lines.whole(number, size, f"the {meaning} communication's bytes")
     return _Phase(duration * _NS_PER_UNIT, comm_type, comm_bytes)
@@ -483,14 +483,14 @@ def _with_header(
         words = [word for word in options if word != "DLRM_LAST_BOTTOM_LAYER:"]
         if len(words) != 1:
             raise lines.error(
-                number, f"{len(words)} numbers after {parallelism}; one follows, the number of "
+                number, f"{len(words)} numbers after {parallelism}; expected one, the number of "
                 "the last bottom layer, counted from 0", f"write it as {parallelism} 4",
             )  # fmt: skip
         last_bottom = lines.whole(number, words[0], "the last bottom layer")
         if not 0 < last_bottom < len(layers) - 1:
             raise lines.error(
                 number, f"the last bottom layer is {last_bottom} of {len(layers)} layers counted "
-                "from 0; it comes after the embeddings, 0, and before the first top layer",
+                "from 0; it must come after the embeddings, 0, and before the first top layer",
                 "correct the number",
             )  # fmt: skip
         return _Workload(parallelism, layers, last_bottom=last_bottom)
@@ -500,8 +500,8 @@ def _with_header(
     recomputing = _numbers_after(lines, number, options, "checkpoint_initiates:", len(layers))
     if recomputing and min(recomputing) < min(checkpoints, default=len(layers)):
         raise lines.error(
-            number, f"layer {min(recomputing)} starts computing forward again, but there is no "
-            "checkpoint at it or before it to start from", "name an earlier layer a checkpoint",
+            number, f"layer {min(recomputing)} recomputes the forward pass, but no layer up to it "
+            "is a checkpoint", "make an earlier layer a checkpoint",
         )  # fmt: skip
     return _Workload(parallelism, layers, checkpoints=checkpoints, recomputing=recomputing)
 
@@ -512,14 +512,14 @@ def _numbers_after(
     """Read numbers of layers: after the key comes how many they are."""
     if key not in options:
         raise lines.error(
-            number, f"no {key!r}; after it come how many layers and their numbers",
-            f"write for example {key} 2 4 8",
+            number, f"{key!r} is missing; it is followed by a count and as many layer numbers",
+            f"write, for example, {key} 2 4 8",
         )  # fmt: skip
     words = options[options.index(key) + 1 :]
     count = lines.whole(number, words[0] if words else "", f"the count after {key!r}")
     if len(words) <= count:
         raise lines.error(
-            number, f"{max(len(words) - 1, 0)} numbers after {key!r}, which says {count}",
+            number, f"{max(len(words) - 1, 0)} numbers after {key!r}, but the count is {count}",
             "correct the count",
         )  # fmt: skip
     return frozenset(

@@ -59,7 +59,7 @@ def comm_type_of_host(name: str) -> str:
 
 
 def is_told_by_call(kernel: str) -> bool:
-    """Tell whether a kernel serves several communications, so that only its call says which.
+    """Return whether a kernel serves several communications, so that only its call says which.
 
     NCCL sends and receives in one kernel, and makes all_to_all, gather and scatter of that;
     RCCL has one kernel for all.
@@ -69,7 +69,7 @@ def is_told_by_call(kernel: str) -> bool:
 
 @cache
 def ranks_of_host(name: str) -> tuple[int, int]:
-    """Give the ranks that send and receive, counted within the group; -1 where none is named."""
+    """Return the ranks that send and receive, counted within the group; -1 where none is named."""
     found = _HOST_COMM.match(name)
     if not found or found[2] is None:
         return -1, -1
@@ -84,7 +84,7 @@ def comm_type_of_call(name: str) -> str:
 
 
 def comm_kind(comm_type: str) -> str:
-    """Give Chakra's node kind of a communication."""
+    """Return Chakra's node kind of a communication."""
     return {"none": "COMP", "send": "COMM_SEND", "recv": "COMM_RECV"}.get(comm_type, "COMM_COLL")
 
 

@@ -14,12 +14,12 @@ _TABLES = ("nodes", "deps", "groups", "attrs", "issues")
 
 
 def tables_of(trace: Trace) -> dict[str, pl.DataFrame]:
-    """Give the tables of a trace by name, each as :mod:`nadi.model.schema` declares it."""
+    """Return the tables of a trace by name, each as :mod:`nadi.model.schema` declares it."""
     return {name: getattr(trace, name) for name in _TABLES}
 
 
 def file_of_table(path: Path, table: str) -> Path:
-    """Give the file of a table: ``out.nodes.csv.gz`` of ``out.csv.gz``."""
+    """Return the file of a table: ``out.nodes.csv.gz`` of ``out.csv.gz``."""
     compressed = ".gz" if path.name.endswith(".gz") else ""
     stem = path.name.removesuffix(".gz").removesuffix(".csv")
     return path.with_name(f"{stem}.{table}.csv{compressed}")

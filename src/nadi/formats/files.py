@@ -184,7 +184,7 @@ def read_settings(path: Path, remedy: str = "check the path") -> bytes:
     except _FAILURES as error:
         raise _unreadable(path, error, remedy) from None
     if len(content) > _LARGEST_SETTINGS:
-        raise InputError(str(path), "is over 64 MiB, too large for such a file", remedy)
+        raise InputError(str(path), "is over 64 MiB, too large for a configuration file", remedy)
     return content
 
 
@@ -196,7 +196,7 @@ def check_regular(path: Path) -> None:
     if is_local(path):
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise InputError(str(path), "is not a regular file", "save it to a file first")
+            raise InputError(str(path), "is not a regular file", "save its content to a file first")
 
 
 def _stored(path: Path) -> Bytes:
@@ -218,7 +218,7 @@ def _stored(path: Path) -> Bytes:
 
 
 def _read_into(file: int, content: Bytes, at: int, stop: int) -> int:
-    """Read a part of a file to its place; gives where it ends, before ``stop`` if it was cut."""
+    """Read a part of a file to its place; returns where it ends, before ``stop`` if it was cut."""
     while at < stop and (count := os.preadv(file, [content[at:stop].data], at)):
         at += count
     return at
@@ -245,15 +245,15 @@ def _gunzip(path: Path, stored: bytes) -> Bytes:
 
 
 def largest_content(stored: int) -> int:
-    """Give how many bytes may be in compressed ones of a size."""
+    """Return how many bytes may be in compressed ones of a size."""
     return max(_SMALLEST_LIMIT, _MAX_RATIO * stored)
 
 
 def _too_large(path: Path) -> FormatError:
     return FormatError(
         str(path),
-        f"its gzip content is over {_MAX_RATIO} times its size; traces are at most 100 times",
-        "decompress it yourself if it is what you want",
+        f"its content is over {_MAX_RATIO} times its gzip size; for traces it is at most 100 times",
+        "decompress the file first if its content is valid",
     )
 
 
@@ -368,7 +368,7 @@ def check_writable(path: Path) -> None:
     except OSError as error:
         raise _unwritable(path, str(error.strerror)) from None
     if taken:
-        raise _unwritable(path, "there is a folder of this name")
+        raise _unwritable(path, "a folder has this name")
     if not nearest.is_dir():
         raise _unwritable(path, f"{nearest} is not a folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
@@ -376,7 +376,7 @@ def check_writable(path: Path) -> None:
 
 
 def _unwritable(path: Path, reason: str) -> InputError:
-    return InputError(str(path), f"cannot be written: {reason}", "give another place")
+    return InputError(str(path), f"cannot be written: {reason}", "choose another path")
 
 
 def _unreadable(path: Path, error: Exception, remedy: str = "check the path") -> InputError:
@@ -395,7 +395,7 @@ def _broken_gzip(path: Path, error: Exception) -> FormatError:
 
 
 def line_pieces(lines: pl.Series) -> Iterator[bytes]:
-    """Give lines of text, each with its line end, as bytes of many lines at a time."""
+    """Return lines of text, each with its line end, as bytes of many lines at a time."""
     for start in range(0, len(lines), _LINES_AT_ONCE):
         text = lines.slice(start, _LINES_AT_ONCE).str.join("\n").item()
         yield f"{text}\n".encode()

@@ -39,12 +39,12 @@ __all__ = [
 ]
 
 _Value = TypeVar("_Value")
-_DAMAGED = "the recording was cut off or damaged: record it again"
-_UNLIKE_PYTORCH = "PyTorch does not write this: record it again"
+_DAMAGED = "the file is cut off or damaged: record the trace again"
+_UNLIKE_PYTORCH = "PyTorch does not write this: record the trace again"
 _INVALID = {
     json_tokens.BAD_CHARACTER: "invalid character",
     json_tokens.BAD_NUMBER: "invalid number",
-    json_tokens.BAD_ESCAPE: "invalid escape in a text",
+    json_tokens.BAD_ESCAPE: "invalid escape in a string",
 }
 _BOUNDARY = rb'\}\s*(?P<comma>,)\s*\{\s*"(?:%s)"\s*:'
 _WORTH_SPLITTING = 1 << 22
@@ -63,22 +63,22 @@ class Span(NamedTuple):
 
 
 def json_error(raw: RawFile, code: int, at: int) -> FormatError:
-    """Give the error for a failure of :mod:`nadi.kernels.json_tokens`."""
+    """Return the error for a failure of :mod:`nadi.kernels.json_tokens`."""
     if code == json_tokens.TRUNCATED:
         what = f"the JSON ends too early, after {raw.content.size:,} bytes"
     elif code == json_tokens.BAD_UTF8:
         return FormatError(
-            raw.name, f"not valid UTF-8: byte {at:,}", "the recording was damaged: record it again"
+            raw.name, f"not valid UTF-8: byte {at:,}", "the file is damaged: record the trace again"
         )
     elif code == json_tokens.TOO_DEEP:
-        return FormatError(raw.name, "nested too deeply to be a trace", "record it again")
+        return FormatError(raw.name, "nested too deeply to be a trace", "record the trace again")
     else:
         what = f"not valid JSON: {_INVALID[code]} (byte {at:,})"
     return FormatError(raw.name, what, _DAMAGED)
 
 
 def type_error(raw: RawFile, at: int, expected: str, path: str) -> FormatError:
-    """Give the error for a value at a JSON path that is of another type, or not valid JSON."""
+    """Return the error for a value at a JSON path that is of another type, or not valid JSON."""
     if (end := skip(raw.content, at)) < 0:
         return json_error(raw, *failure_of(end))
     first = int(raw.content[at])
@@ -91,7 +91,7 @@ def type_error(raw: RawFile, at: int, expected: str, path: str) -> FormatError:
 
 
 def doubled(array: npt.NDArray[Any], axis: int = 0) -> npt.NDArray[Any]:
-    """Give an array that begins as another does and has twice its length along an axis."""
+    """Return an array that begins as another does and has twice its length along an axis."""
     shape = list(array.shape)
     shape[axis] *= 2
     larger = np.empty(shape, dtype=array.dtype)
@@ -108,7 +108,7 @@ class ListReader(Protocol):
         """Read objects that begin before ``stop``; False if they are broken."""
 
     def error(self) -> FormatError:
-        """Give the error for why reading stopped."""
+        """Return the error for why reading stopped."""
 
 
 _Reader = TypeVar("_Reader", bound=ListReader)
@@ -235,7 +235,7 @@ def read_members(raw: RawFile, read: Callable[[str, int], int]) -> None:
 
 
 def value_end(raw: RawFile, begin: int) -> int:
-    """Give the byte after a value; raises FormatError if it is not valid JSON."""
+    """Return the byte after a value; raises FormatError if it is not valid JSON."""
     return _checked(raw, skip(raw.content, begin))
 
 
@@ -253,14 +253,14 @@ def skip_blanks(text: Bytes, at: int) -> int:
 
 
 def text_of(content: bytes) -> str:
-    """Give the text of a JSON string's bytes, which the kernels found valid."""
+    """Return the text of a JSON string's bytes, which the kernels found valid."""
     if b"\\" in content:
         return msgspec.json.decode(b'"' + content + b'"', type=str)
     return content.decode()
 
 
 def json_text(content: bytes) -> str:
-    """Give a JSON string in quotes but without escapes, and any other value as it stands."""
+    """Return a JSON string in quotes but without escapes, and any other value as it stands."""
     inside = content[1:-1]
     return f'"{text_of(inside)}"' if content.startswith(b'"') else content.decode()
 
@@ -293,12 +293,12 @@ class Texts:
     unique: tuple[str, ...]
 
     def series(self) -> pl.Series:
-        """Give them as a categorical series."""
+        """Return them as a categorical series."""
         once = pl.Series(self.unique, dtype=pl.String).cast(pl.Categorical())
         return once.gather(self.codes.astype(np.uint32))
 
     def numbers(self, number_of: Callable[[str], int]) -> Ints:
-        """Give for each row the number of its text, one look per different text."""
+        """Return for each row the number of its text, one look per different text."""
         return np.array([number_of(text) for text in self.unique], dtype=np.int64)[self.codes]
 
 

@@ -93,7 +93,7 @@ def _first_member_is(name: str, head: bytes) -> bool:
 
 
 def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
-    """Write a trace as Nadi's own file; gives its content in one piece."""
+    """Write a trace as Nadi's own file; returns its content in one piece."""
     attributes = trace.attributes
     header = _Header(
         version=VERSION,
@@ -137,7 +137,7 @@ def _without_missing(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def _attribute_tables(attributes: Attributes) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Give the attributes, and the bytes of their spans without what lies between them."""
+    """Return the attributes, and the bytes of their spans without what lies between them."""
     rows = np.flatnonzero(np.isin(attributes.type, list(SPAN_CODES)))
     length = attributes.length[rows].astype(np.int64)
     content = np.empty(int(length.sum()), dtype=np.uint8)
@@ -191,11 +191,11 @@ def _check_references(path: Path, tables: dict[str, pl.DataFrame]) -> None:
         wrong = (values < least) | (values >= end)
         if wrong.any():
             row = int(np.argmax(wrong))
-            what = f"table {table}, row {row}: {column} is {values[row]}, no row that it may name"
+            what = f"table {table}, row {row}: {column} is {values[row]}, which is not a valid row"
             raise FormatError(str(path), what, DAMAGED)
     ranks = tables["groups"]["ranks"]
     if (ranks.list.drop_nulls().list.len() != ranks.list.len()).any():
-        raise FormatError(str(path), "table groups: a rank is missing in a list", DAMAGED)
+        raise FormatError(str(path), "table groups: a list of ranks contains a null", DAMAGED)
     start, duration, exclusive = (
         tables["nodes"][name].to_numpy() for name in ("start", "duration", "exclusive")
     )
@@ -203,7 +203,7 @@ def _check_references(path: Path, tables: dict[str, pl.DataFrame]) -> None:
     wrong |= (exclusive < -1) | ((exclusive > duration) & (duration >= 0))
     if wrong.any():
         row = int(np.argmax(wrong))
-        what = f"table nodes, row {row}: start, duration and exclusive do not fit together"
+        what = f"table nodes, row {row}: start, duration and exclusive contradict each other"
         raise FormatError(str(path), what, DAMAGED)
 
 
@@ -221,14 +221,14 @@ def open_members(path: Path) -> Iterator[zipfile.ZipFile]:
         try:
             members = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
-            what = f"not a whole zip file ({one_line(error)})"
+            what = f"not a complete zip file ({one_line(error)})"
             raise FormatError(str(path), what, DAMAGED) from None
         with members:
             yield members
 
 
 def _identity(members: zipfile.ZipFile) -> list[tuple[str, int, int]]:
-    """Give what tells a file from one that was put in its place."""
+    """Return what tells a file from one that was put in its place."""
     return [(member.filename, member.file_size, member.CRC) for member in members.infolist()]
 
 
@@ -237,9 +237,9 @@ def read_member(path: Path, members: zipfile.ZipFile, name: str) -> bytes:
     try:
         if members.getinfo(name).compress_type == zipfile.ZIP_STORED:
             return members.read(name)  # which checks its CRC
-        what = f"member {name} is compressed, which Nadi does not do"
+        what = f"member {name} is compressed; Nadi writes members uncompressed"
     except KeyError:
-        what = f"member {name} is not in the file"
+        what = f"member {name} is missing"
     except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, RuntimeError,
             ValueError) as error:  # fmt: skip
         what = f"member {name} cannot be read ({one_line(error)})"
@@ -247,7 +247,7 @@ def read_member(path: Path, members: zipfile.ZipFile, name: str) -> bytes:
 
 
 def one_line(error: BaseException) -> str:
-    """Give what a library says of a file, without the bytes that it met there."""
+    """Return what a library says of a file, without the bytes that it met there."""
     text = str(error).partition("\n")[0][:_LONGEST_REASON]
     return "".join(c if c.isprintable() else "?" for c in text)
 
@@ -285,7 +285,7 @@ def read_arrow(path: Path, members: zipfile.ZipFile, name: str) -> pl.DataFrame:
     content = read_member(path, members, name)
     try:
         if bytes_claimed(content) > largest_content(len(content)):
-            raise ValueError("it claims to hold far more than its size")
+            raise ValueError("its buffers claim far more bytes than the file can hold")
         frame = pl.read_ipc(content)
     # a panic, which is no Exception, is what polars makes of rules that it takes for granted
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
@@ -300,7 +300,7 @@ def _read_attributes(
 ) -> Attributes:
     with open_members(path) as members:
         if _identity(members) != identity:
-            raise InputError(str(path), "the file has changed since it was opened", "read it again")
+            raise InputError(str(path), "the file changed after it was opened", "read it again")
         header = _read_header(path, members)
         columns = read_arrow(path, members, "attributes.arrow")
         pieces = read_arrow(path, members, "bytes.arrow")
@@ -309,7 +309,9 @@ def _read_attributes(
     ):  # fmt: skip
         if dict(frame.schema) != dtypes or any(frame.null_count().row(0)):
             raise FormatError(
-                str(path), f"{name}.arrow: columns {one_line(ValueError(frame.schema))}", DAMAGED
+                str(path),
+                f"{name}.arrow: unexpected columns {one_line(ValueError(frame.schema))}",
+                DAMAGED,
             )
     attributes = Attributes(
         **{name: columns[name].to_numpy() for name in columns.columns},
@@ -317,12 +319,12 @@ def _read_attributes(
         buffers=(np.frombuffer(b"".join(pieces["bytes"].to_list()), dtype=np.uint8).copy(),),
     )
     if (row := _wrong_attribute(attributes, num_nodes)) >= 0:
-        raise FormatError(str(path), f"attributes.arrow, row {row}: nothing it may say", DAMAGED)
+        raise FormatError(str(path), f"attributes.arrow, row {row}: invalid attribute", DAMAGED)
     return attributes
 
 
 def _wrong_attribute(attributes: Attributes, num_nodes: int) -> int:
-    """Give the first row that names a node, a name, a type or bytes that are not there, or -1."""
+    """Return the first row that names a node, a name, a type or bytes that are not there, or -1."""
     node, value, length = attributes.node, attributes.value, attributes.length
     is_span = np.isin(attributes.type, list(SPAN_CODES))
     size = attributes.buffers[0].size

@@ -40,7 +40,7 @@ class NodeRows:
             self._sorted = ids
 
     def find(self, ids: Ints) -> Ints:
-        """Give the row of each id, -1 where it is not there."""
+        """Return the row of each id, -1 where it is not there."""
         size = self.ids.size
         if not size:
             return np.full(ids.size, -1, dtype=np.int64)

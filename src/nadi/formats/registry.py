@@ -65,7 +65,7 @@ class Format:
     looks_like: str = ""
 
     def fits(self, head: bytes, keys: frozenset[str] | None) -> bool:
-        """Tell whether a file may be of this format.
+        """Return whether a file may be of this format.
 
         ``head`` are its first bytes, ``keys`` those of its object, or None if it is no JSON.
         """
@@ -127,7 +127,7 @@ READABLE_SUFFIXES = tuple(
 
 
 def format_named(name: str) -> Format:
-    """Give the format of a name.
+    """Return the format of a name.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def format_named(name: str) -> Format:
     """
     if name not in _BY_NAME:
         raise UsageError(
-            Parameter("to", name), "there is no such format", f"there are {', '.join(_BY_NAME)}"
+            Parameter("to", name), "unknown format", f"there are {', '.join(_BY_NAME)}"
         )
     return _BY_NAME[name]
 
@@ -164,7 +164,7 @@ def format_for_writing(path: Path, to: str = "") -> Format:
         suffixes = ", ".join(suffix for one in writable for suffix in one.suffixes)
         raise UsageError(
             str(path),
-            "the suffix names no format",
+            "unknown suffix",
             [f"use one of {suffixes}, or ", Parameter("to")],
         )
     # .linked.json is more than .json

@@ -65,7 +65,7 @@ def _by_content(head: bytes) -> str:
 
 
 def _top_level_keys(head: bytes) -> frozenset[str]:
-    """Give the keys of a JSON object, as far as the bytes show them."""
+    """Return the keys of a JSON object, as far as the bytes show them."""
     keys = set()
     depth = 0
     for token in _TOKEN.finditer(head):
@@ -105,11 +105,13 @@ def read(path: Path | str) -> Trace:
 
         if native.holds_simulation(container.read_head(path)):
             raise FormatError(
-                str(path), "it is the result of a simulation, and no trace",
-                "nadi info shows it, and nadi.load.read_simulation reads it",
+                str(path), "the file is the result of a simulation, not a trace",
+                "show it with nadi info, or read it with nadi.load.read_simulation",
             )  # fmt: skip
         titles = ", ".join(one.title for one in FORMATS if one.decoder)
-        raise FormatError(str(path), "no trace that Nadi knows", f"it reads: {titles}")
+        raise FormatError(
+            str(path), "not a trace in a format that Nadi reads", f"it reads: {titles}"
+        )
     if found.name == "nadi":  # which opens the file itself, to read no more than is needed
         return found.decode(path)  # type: ignore[no-any-return]
     return found.decode(container.read_file(path))  # type: ignore[no-any-return]
@@ -183,7 +185,7 @@ def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> 
     chosen = format_for_writing(path, to)
     if schema and chosen.name != "chakra":
         raise UsageError(
-            Parameter("schema", schema), f"{chosen.title} has no schema to choose", "leave it out"
+            Parameter("schema", schema), f"{chosen.title} has only one schema", "omit the schema"
         )
     log = IssueLog()
     if chosen.name == "csv":

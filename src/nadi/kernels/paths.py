@@ -106,7 +106,7 @@ def replay_times(
     time: np.ndarray,
     bound_by: np.ndarray,
 ) -> None:
-    """Give each vertex the latest time that its incoming edges ask for, plus its own delay.
+    """Return each vertex the latest time that its incoming edges ask for, plus its own delay.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def latest_times(
     latest: np.ndarray,
     next_edge: np.ndarray,
 ) -> None:
-    """Give each vertex the latest time at which no vertex after it comes too late.
+    """Return each vertex the latest time at which no vertex after it comes too late.
 
     Parameters
     ----------

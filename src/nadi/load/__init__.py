@@ -1,4 +1,4 @@
-"""Jobs, systems and saved simulations, found in files and read."""
+"""Find and read jobs, systems and saved simulations."""
 
 from lazy_loader import attach_stub
 

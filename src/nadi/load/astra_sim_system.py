@@ -1,4 +1,4 @@
-"""ASTRA-sim's own configuration files, as they are: network, system, memory, groups."""
+"""Load ASTRA-sim's configuration files unchanged: network, system, memory, groups."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def load_astra_sim_system(
     comm_group: Path | str | None = None,
     options: AstraSimOptions = AstraSimOptions(),  # noqa: B008  it cannot be changed
 ) -> System:
-    """Read a system from the four files that ASTRA-sim is started with.
+    """Read a system from the configuration files that are passed to ASTRA-sim.
 
     Parameters
     ----------
     network
-        YAML: topology, npus_count, bandwidth (GB/s, of which one is 2^30 bytes/s) and latency.
+        YAML: topology, npus_count, bandwidth (in GB/s, where 1 GB is 2^30 bytes) and latency.
     system, remote_memory, comm_group
         JSON.
     options
-        What ASTRA-sim is told beside its files.
+        Command line options of ASTRA-sim.
 
     Raises
     ------
     InputError
-        If a file cannot be read, or says what cannot be.
+        If a file cannot be read, or has an invalid value.
     """
     given: dict[str, Any] = {
         "network": _read_yaml(Path(network)),
@@ -60,13 +60,13 @@ def read_comm_groups(path: Path | str) -> dict[str, tuple[int, ...]]:
     Raises
     ------
     InputError
-        If it cannot be read, or is something else.
+        If the file cannot be read, or has another structure.
     """
     try:
         return msgspec.json.decode(_read_text(Path(path)), type=dict[str, tuple[int, ...]])
     except (msgspec.MsgspecError, RecursionError) as error:
         raise FormatError(
-            str(path), f"it is no file of process groups: {lowered(str(error))}",
+            str(path), f"not a file of process groups: {lowered(str(error))}",
             'write a JSON object such as {"1": [0, 1], "2": [2, 3]}',
         ) from None  # fmt: skip
 
@@ -75,7 +75,7 @@ def _read_text(path: Path) -> str:
     try:
         return read_settings(path).decode()
     except UnicodeDecodeError:
-        raise InputError(str(path), "cannot be read: it is no text", "check the path") from None
+        raise InputError(str(path), "is not UTF-8 text", "check the path") from None
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -83,12 +83,12 @@ def _read_json(path: Path) -> dict[str, Any]:
         return msgspec.json.decode(_read_text(path), type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError) as error:
         raise FormatError(
-            str(path), lowered(str(error)), "give the file that ASTRA-sim is started with"
+            str(path), lowered(str(error)), "use the file that is passed to ASTRA-sim"
         ) from None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    """Read the YAML of network files: keys with a value, a list in brackets or one of dashes."""
+    """Read the YAML of network files: keys with a value, lists in brackets or with dashes."""
     found: dict[str, Any] = {}
     key = ""
     for number, line in enumerate(_read_text(path).splitlines(), 1):

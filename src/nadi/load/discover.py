@@ -1,4 +1,4 @@
-"""Which files are which rank's host and device trace, told by what they contain."""
+"""Find the host and the device trace of each rank by the content of the files."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class TraceFiles:
     Attributes
     ----------
     hosts, devices
-        PyTorch execution traces and Kineto traces, which are one rank together.
+        PyTorch execution traces and Kineto traces, which form one rank together.
     others
-        Traces that are a rank each: Chakra's, Nadi's own, text workloads.
+        Traces that are a whole rank each: Chakra's, Nadi's own, text workloads.
     ignored
-        Files of a folder that look like traces by their names, and are none.
+        Files of a folder whose names look like traces, but that are not traces.
     """
 
     hosts: list[Path] = field(default_factory=list)
@@ -63,12 +63,12 @@ class TraceFiles:
 
     @property
     def issues(self) -> pl.DataFrame:
-        """What was passed over, as ``schema.ISSUES``."""
+        """The ignored files, as ``schema.ISSUES``."""
         log = IssueLog()
         log.add(
             "job.files-ignored", "warning", len(self.ignored),
-            f"JSON files are no traces: {', '.join(path.name for path in self.ignored[:5])}",
-            "they are passed over",
+            f"JSON files are not traces: {', '.join(path.name for path in self.ignored[:5])}",
+            "they are ignored",
         )  # fmt: skip
         return log.table()
 
@@ -76,7 +76,7 @@ class TraceFiles:
 def find_files(paths: Sequence[Path | str]) -> TraceFiles:
     """Find PyTorch's traces among files and folders, as :func:`list_files`.
 
-    There must be device traces. Host traces may be absent, but then all of them.
+    Device traces are required. Host traces may be absent for all ranks, but not for some.
 
     Raises
     ------
@@ -95,10 +95,10 @@ def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceF
     Parameters
     ----------
     paths
-        Files, which must be traces, and folders, of which every file is looked at whose
-        suffix may be a trace's; addresses such as ``s3://bucket/run`` too.
+        Files, which must be traces; folders, of which every file with the suffix of a trace
+        is examined; addresses such as ``s3://bucket/run``.
     wanted
-        What a folder should have, for the error if there is no trace.
+        What a folder should contain, for the error message if there is no trace.
 
     Raises
     ------
@@ -120,7 +120,9 @@ def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceF
                 _sort_by_format(inside, found, required=False)
                 continue
             if path.exists() and not path.is_file():
-                raise InputError(str(path), "is not a regular file", "save it to a file first")
+                raise InputError(
+                    str(path), "is not a regular file", "save its content to a file first"
+                )
         except OSError as error:
             raise InputError(str(path), f"cannot be read: {error.strerror}") from None
         _sort_by_format([path], found, required=True)
@@ -136,7 +138,7 @@ def _sort_by_format(files: Iterable[Path], found: TraceFiles, *, required: bool)
             lists = {"kineto": found.devices, "pytorch": found.hosts}
             lists.get(kind.name, found.others).append(file)
         elif required:
-            read(file)  # says what is wrong with it
+            read(file)  # raises the error that says what is wrong
         elif not file.name.endswith(_TEXT):
             found.ignored.append(file)
 
@@ -145,11 +147,11 @@ def _no_traces(paths: Sequence[Path], wanted: str) -> InputError:
     below = sorted({p.name for path in paths if path.is_dir() for p in path.iterdir()
                     if p.is_dir()})  # fmt: skip
     more = f" and {len(below) - _TOLD} more" if len(below) > _TOLD else ""
-    hint = f"; its folders are {', '.join(below[:_TOLD])}{more}" if below else ""
+    hint = f"; its subfolders are {', '.join(below[:_TOLD])}{more}" if below else ""
     return InputError(
         ", ".join(map(str, paths)),
-        f"no traces here: no file is one that Nadi knows{hint}",
-        f"give a folder with {wanted}",
+        f"contains no trace that Nadi reads{hint}",
+        f"pass a folder with {wanted}",
     )
 
 
@@ -158,20 +160,20 @@ def _no_device(paths: Sequence[Path | str], found: TraceFiles) -> PairError:
     if not found.hosts:
         return PairError(
             where,
-            "no host and no device trace of PyTorch, but traces of other formats, which nadi info "
-            "and nadi convert take",
-            "give a device trace per rank, and the host traces if there are any",
+            "found no host and no device trace of PyTorch, only other traces, which nadi info and "
+            "nadi convert read",
+            "pass a device trace per rank, and the host traces if there are any",
         )
     return PairError(
         _list(found.hosts),
-        "execution traces (hosts) without a device trace, and so without any time",
+        "host traces without a device trace have no timestamps",
         "add the Kineto trace of the same run (torch.profiler's export_chrome_trace)",
     )
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What tells whose trace a file is: its path, process id and rank; -1 where it is silent."""
+    """What identifies a trace: its path, process id and rank; -1 if the file does not say."""
 
     path: str
     process: int
@@ -179,12 +181,12 @@ class Recording:
 
 
 def recording_of(trace: Trace) -> Recording:
-    """Give what a trace says of itself."""
+    """Return path, process id and rank of a trace."""
     return Recording(trace.provenance.sources[0].path, trace.process, trace.rank)
 
 
 def peek(path: Path) -> Recording:
-    """Find what a file says of itself in its beginning, else by reading it.
+    """Find process id and rank at the beginning of a file, else by reading all of it.
 
     Raises
     ------
@@ -205,21 +207,21 @@ def pair_recordings(
 ) -> list[tuple[int, int, int]]:
     """Pair the host and the device traces of a job.
 
-    There is but one of each; or a pair has a process id in common that no other has; or,
-    if no process ids speak against it, the last number in the files' names, a number that
-    is the device trace's rank, or a folder of its own. The rank is the one that the device
-    trace states, else the number in its file's name; of a single trace, else 0. Where there
-    are no host traces at all, every device trace stands alone.
+    A single host and a single device trace are a pair. Several traces are paired by a process id
+    that only the pair has. Otherwise, if the process ids do not contradict it, they are paired by
+    the last number in the file names, by a number that equals the rank of the device trace, or by
+    a folder of their own. The rank is the one that the device trace states, else the number in its
+    file name; for a single trace, else 0. Without any host trace, each device trace is one rank.
 
     Returns
     -------
     list of (host, device, rank)
-        In order of rank; positions in the two lists, the host's -1 where there is none.
+        In order of rank; positions in the two lists, -1 for a missing host trace.
 
     Raises
     ------
     PairError
-        If a trace has no partner, or two traces are of one rank.
+        If a trace has no partner, or two traces have the same rank.
     """
     devices = _with_ranks(devices)
     if not hosts:
@@ -248,12 +250,12 @@ def _find_pairs(hosts: Sequence[Recording], devices: Sequence[Recording]) -> lis
         "",
         f"{len(hosts)} host and {len(devices)} device traces do not pair up: "
         + _without_partner(hosts, devices),
-        "give one host and one device trace per rank",
+        "pass one host and one device trace per rank",
     )
 
 
 def _with_ranks(devices: Sequence[Recording]) -> list[Recording]:
-    """Give every device trace a rank of its own."""
+    """Assign each device trace a rank of its own."""
     ranked = []
     for one in devices:
         rank = one.rank
@@ -268,8 +270,8 @@ def _with_ranks(devices: Sequence[Recording]) -> list[Recording]:
         if len(same) > 1:
             raise PairError(
                 _list(one.path for one in same),
-                f"{len(same)} device traces of rank {rank}",
-                "give each rank once",
+                f"{len(same)} device traces have rank {rank}",
+                "pass one device trace per rank",
             )
     return ranked
 
@@ -277,7 +279,7 @@ def _with_ranks(devices: Sequence[Recording]) -> list[Recording]:
 def _pair_by(
     host_key: _Key, hosts: Sequence[Recording], devices: Sequence[Recording], device_key: _Key
 ) -> list[tuple[int, int]] | None:
-    """Pair the traces that have a key in common, if each key stands once on either side."""
+    """Pair the traces that have the same key, if each key occurs once on either side."""
     by_key = {host_key(one): number for number, one in enumerate(hosts)}
     keys = [device_key(one) for one in devices]
     if (
@@ -291,7 +293,7 @@ def _pair_by(
 
 
 def _without_partner(hosts: Sequence[Recording], devices: Sequence[Recording]) -> str:
-    """Name the traces that stand alone, or that claim the place of another."""
+    """Describe the traces without a partner, and those with the same process id."""
     reasons = []
     for kind, recordings, others in (("host", hosts, devices), ("device", devices, hosts)):
         processes = {_process(one) for one in others}
@@ -303,8 +305,8 @@ def _without_partner(hosts: Sequence[Recording], devices: Sequence[Recording]) -
         for one in recordings:
             seen[_process(one)].append(one.path)
         reasons += [
-            f"{_list(same)}: {kind} traces of one process id, and their names do not tell which is "
-            "whose"
+            f"{_list(same)}: {kind} traces with the same process id, and names that do not "
+            "distinguish them"
             for same in seen.values()
             if len(same) > 1
         ]
@@ -325,7 +327,7 @@ def _numbers(one: Recording) -> list[int | None]:
 
 
 def _number(one: Recording) -> int | None:
-    """Give the last number in a trace's file name, such as 3 in ``host_3.json.gz``."""
+    """Return the last number in a trace's file name, such as 3 in ``host_3.json.gz``."""
     return _numbers(one)[-1]
 
 

@@ -1,4 +1,4 @@
-"""Recordings from files: found, read, paired and linked."""
+"""Find, read, pair and link the files of a recording."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def load_job(
     ----------
     paths
         Folders with a pair per rank, or a device trace per rank and no host trace, or the
-        files themselves in any order. JSON files of a folder that are no traces are passed
-        over, and named in the job's issues.
+        files themselves in any order. JSON files of a folder that are not traces are
+        ignored, and named in the job's issues.
     force
-        Whether to link a host and a device trace even if they hardly correspond.
+        Whether to link a host and a device trace even if few of their operations match.
     tensors
-        Whether to find dependencies by tensors too, which few answers need and which are a
-        third of the work; ``nadi.link.tensor_deps`` gives them of a trace later.
+        Whether to find dependencies through tensors too. Few analyses need them, and they take
+        a third of the time; ``nadi.link.tensor_deps`` finds them in a trace later.
     progress
         Called with a line of text before each longer stage.
 
     Raises
     ------
     InputError
-        If a file cannot be read, or files do not belong together.
+        If a file cannot be read, or the files do not belong together.
     """
     files = find_files(list(paths))
     hosts = read_all(files.hosts, progress)
@@ -65,19 +65,19 @@ def load_job(
 
 
 def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> list[Trace]:
-    """Read the device traces of a job, in order of rank, and link nothing.
+    """Read the device traces of a job, in order of rank, without linking.
 
     Parameters
     ----------
     paths
-        Folders or files, as in :func:`load_job`; host traces are passed over.
+        Folders or files, as in :func:`load_job`; host traces are ignored.
     progress
         Called with a line of text before each file.
 
     Raises
     ------
     InputError
-        If a file cannot be read, no device trace is there, or two are of one rank.
+        If a file cannot be read, there is no device trace, or two have the same rank.
     """
     devices = read_all(find_files([Path(path) for path in paths]).devices, progress)
     ranked = pair_recordings([], [recording_of(trace) for trace in devices])
@@ -85,7 +85,7 @@ def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> li
 
 
 def read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:
-    """Read files one after the other, and tell of each."""
+    """Read files one after the other, and report each to ``progress``."""
     traces = []
     for file in files:
         progress(f"reading {file.name}")

@@ -1,7 +1,7 @@
-"""What a simulation found, in Nadi's own file and read again: a zip of Arrow files.
+"""Save and load the result of a simulation, as a zip of Arrow files.
 
-``simulation.json`` comes first: the system, sums, and the version of the format. Each table is an
-Arrow file, exact to the bit. A change that an older reader would misread raises the version.
+``simulation.json`` comes first: the system, totals, and the version of the format. Each table is
+an Arrow file, exact to the bit. A change that an older reader would misread raises the version.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _TABLES: dict[str, Table] = {
 
 @dataclass(frozen=True, eq=False)
 class SavedSimulation(SimulationResults):
-    """What a simulation found, and when each node ran.
+    """The result of a simulation, and when each node ran.
 
     Attributes
     ----------
     schedule
         When each node ran, with its name: ``rank``, ``node`` (row in the rank's trace), ``id``,
         ``name``, ``kind``, ``start``, ``end`` (ns), ``resource``, and ``cause``, the id of the
-        node whose end let it be issued, null at the start.
+        node whose end allowed it to be issued; null at the start.
     """
 
     schedule: pl.DataFrame
@@ -71,14 +71,14 @@ class _Header(msgspec.Struct):
 def write_tables(
     path: Path, sums: Mapping[str, Any], schedule: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
 ) -> None:
-    """Write a simulation's tables as they are; the same ones are the same file.
+    """Write the tables of a simulation; equal tables give equal bytes.
 
-    ``sums`` have at least the number of ``nodes`` and the ``settings`` of the system.
+    ``sums`` contain at least the number of ``nodes`` and the ``settings`` of the system.
 
     Raises
     ------
     InputError
-        If the file cannot be written; what stood there before is still there.
+        If the file cannot be written; an existing file is unchanged.
     """
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as members:
@@ -90,13 +90,13 @@ def write_tables(
 
 
 def is_saved_simulation(path: Path | str) -> bool:
-    """Tell whether a file is one that :func:`read_simulation` reads; False if there is none."""
+    """Return whether :func:`read_simulation` reads a file; False if it does not exist."""
     place = locate(path)
     return place.is_file() and holds_simulation(read_head(place))
 
 
 def read_simulation(path: Path | str) -> SavedSimulation:
-    """Read what ``nadi simulate -o out.nadi`` and :func:`nadi.report.write_simulation` wrote.
+    """Read a file that ``nadi simulate -o`` or :func:`nadi.report.write_simulation` wrote.
 
     Parameters
     ----------
@@ -106,13 +106,13 @@ def read_simulation(path: Path | str) -> SavedSimulation:
     Raises
     ------
     InputError
-        If it cannot be read, is another file, or damaged.
+        If the file cannot be read, is damaged, or is not the result of a simulation.
     """
     place = locate(path)
     if not holds_simulation(read_head(place)):
         raise FormatError(
-            str(path), "it is no result of a simulation",
-            "give a file that nadi simulate -o wrote, with .nadi at its end",
+            str(path), "not the result of a simulation",
+            "pass a .nadi file that nadi simulate -o wrote",
         )  # fmt: skip
     with open_members(place) as members:
         content = read_member(place, members, SIMULATION)

@@ -1,4 +1,4 @@
-"""The traces of a job to simulate: a folder of them, or the prefix that their names begin with."""
+"""Read the traces of a job to simulate, from a folder or by the prefix of their names."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def find_ranks(path: Path | str) -> list[Path]:
     Parameters
     ----------
     path
-        A folder with files such as ``workload.0.et``, or ``folder/workload``, as ASTRA-sim
-        is told of them.
+        A folder with files such as ``workload.0.et``, or their prefix ``folder/workload``, as
+        ASTRA-sim takes it.
 
     Raises
     ------
     InputError
-        If there are none.
+        If no file matches.
     PairError
         If the ranks in their names are not 0, 1, 2, ..., each once.
     """
@@ -44,20 +44,20 @@ def find_ranks(path: Path | str) -> list[Path]:
         rank = int(match[2])
         if rank in found:
             raise PairError(
-                str(path), f"{found[rank].name} and {file.name} are both of rank {rank}",
-                "name the traces by their prefix",
+                str(path), f"{found[rank].name} and {file.name} both have rank {rank}",
+                "pass the prefix of the traces' names",
             )  # fmt: skip
         found[rank] = file
     if not found:
         raise InputError(
-            str(path), "there are no files such as workload.0.et",
-            "name their folder, or what their names begin with",
+            str(path), "no file has a name such as workload.0.et",
+            "pass the folder of the traces, or the prefix of their names",
         )  # fmt: skip
     for rank in range(len(found)):
         if rank not in found:
             raise PairError(
-                str(path), f"rank {rank} has no file, and rank {max(found)} has",
-                "give the traces of all ranks, numbered from 0",
+                str(path), f"rank {rank} has no file, but rank {max(found)} has one",
+                "provide the traces of all ranks, numbered from 0",
             )  # fmt: skip
     return [found[rank] for rank in range(len(found))]
 
@@ -68,7 +68,7 @@ def read_ranks(path: Path | str) -> list[Trace]:
     Raises
     ------
     InputError
-        If they cannot be found or read.
+        If the traces cannot be found or read.
     """
     return read_files(find_ranks(path))
 
@@ -76,34 +76,35 @@ def read_ranks(path: Path | str) -> list[Trace]:
 def read_job(
     path: Path | str, progress: Callable[[str], None] = lambda _: None
 ) -> Job | list[Trace]:
-    """Read a job to simulate, recorded or made.
+    """Read a job to simulate, recorded or synthetic.
 
     Parameters
     ----------
     path
-        A folder, or what its files' names begin with: an .et, a Chakra trace in JSON or a
+        A folder, or the prefix of its files' names: an .et, a Chakra trace in JSON or a
         ``.nadi`` file for each rank, with the rank in its name; or PyTorch's recordings, a host
         and a device trace for each rank, or device traces alone. A file, for a job of one rank.
-        Where there are .et files, they are the job: what lies beside them may be their groups.
+        If there are .et files, only they are the job, because JSON files beside them can be
+        their process groups.
     progress
         Called with a line of text before each longer stage.
 
     Returns
     -------
     Job or list of Trace
-        Linked, if it is a recording in PyTorch's files; else the traces in order of rank.
+        A linked job for a recording in PyTorch's files; else the traces in order of rank.
 
     Raises
     ------
     InputError
-        If it cannot be found or read, or if files do not belong together.
+        If the job cannot be found or read, or the files do not belong together.
     """
     place = Path(path)
     files = _with_prefix(place)
     if not files and not place.exists() and place.parent.is_dir():
         raise InputError(
-            str(path), "there is no such file or folder, and no file whose name begins so",
-            "name a folder, a file, or what the names of a job's files begin with",
+            str(path), "no file or folder has this name, and no file name begins with it",
+            "pass a folder, a file, or the prefix of the names of a job's files",
         )  # fmt: skip
     inside = place.iterdir() if place.is_dir() else files
     names = [match for file in inside if (match := _NAME.fullmatch(file.name))]
@@ -116,15 +117,15 @@ def read_job(
     if found.hosts or found.devices:
         if found.others:
             raise PairError(
-                str(path), f"{found.others[0].name} is a rank by itself, and beside it are a host "
-                "and a device trace for each", "name the files by what their names begin with",
+                str(path), f"{found.others[0].name} holds a complete rank, but there are also host "
+                "or device traces", "pass the prefix of the names of one set of files",
             )  # fmt: skip
         return load_job(*found.traces, progress=progress)
     return read_all(_by_rank(found.others, str(path)), progress)
 
 
 def _with_prefix(place: Path) -> list[Path]:
-    """Give the files whose names begin as a path that is no file itself."""
+    """Return the files whose names begin with that of a path that does not exist."""
     if place.exists() or not place.parent.is_dir():
         return []
     inside = sorted(place.parent.iterdir())
@@ -132,19 +133,19 @@ def _with_prefix(place: Path) -> list[Path]:
 
 
 def _by_rank(files: list[Path], where: str) -> list[Path]:
-    """Put traces that are a rank each in the order of the ranks in their names."""
+    """Sort traces of whole ranks by the ranks in their names."""
     if len(files) == 1:
         return files
     found: dict[int, Path] = {}
     for file in files:
         numbers = _NUMBERS.findall(file.name)
         if not numbers:
-            raise PairError(where, f"{file.name} does not say of which rank it is",
+            raise PairError(where, f"{file.name} does not state its rank",
                             "name the traces such as workload.0.json")  # fmt: skip
         if (rank := int(numbers[-1])) in found:
             raise PairError(
-                where, f"{found[rank].name} and {file.name} are both of rank {rank}",
-                "name the traces by their prefix",
+                where, f"{found[rank].name} and {file.name} both have rank {rank}",
+                "pass the prefix of the traces' names",
             )  # fmt: skip
         found[rank] = file
     return [found[rank] for rank in sorted(found)]

@@ -1,4 +1,4 @@
-"""What every stage works on: traces, jobs and schedules, and the tables that they are made of."""
+"""The data model of all stages: traces, jobs and schedules, and their tables."""
 
 from lazy_loader import attach_stub
 

@@ -1,4 +1,4 @@
-"""The walk from operations to those around them, which tables and graphs name as ``parent``."""
+"""Find enclosing operations by the ``parent`` of tables and graphs."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ __all__ = ["nearest"]
 
 
 def nearest(rows: Ints, parent: Ints, is_wanted: Bools) -> Ints:
-    """Climb from each row to the first that is wanted: itself, or one around it.
+    """Return the nearest wanted row of each row: itself, or one of its ancestors.
 
     Parameters
     ----------
     rows
-        int64, of any shape: where to begin; -1 for nowhere.
+        int64, of any shape: rows to start from; -1 for none.
     parent
-        int64, shape (rows of the table,): what is around each, or -1. No row is around itself.
+        int64, shape (rows of the table,): the enclosing row of each, or -1, without cycles.
     is_wanted
         bool, shape (rows of the table,).
 
     Returns
     -------
     int64, of the shape of ``rows``
-        -1 where none is wanted all the way up. O(rows * depth).
+        -1 if neither the row nor an ancestor is wanted. O(rows * depth).
     """
     found = rows.copy()
     while (passed := (found >= 0) & ~is_wanted[found]).any():

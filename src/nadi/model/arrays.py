@@ -1,4 +1,4 @@
-"""Names of the array types that annotations use, each said once."""
+"""Names of the array types that annotations use."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy.typing as npt
 __all__ = ["Bools", "Bytes", "Floats", "Ints", "Ints32"]
 
 Ints = npt.NDArray[np.int64]
-"""Times in nanoseconds, sizes in bytes, rows and identities; -1 is a missing reference."""
+"""Times in nanoseconds, sizes in bytes, row numbers and ids; -1 is a missing reference."""
 Ints32 = npt.NDArray[np.int32]
-"""Codes of names and other numbers of which there are few."""
+"""Codes of names, and other numbers with few values."""
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]

@@ -78,7 +78,7 @@ class Attributes:
 
     @staticmethod
     def empty() -> Attributes:
-        """Give no attributes."""
+        """Return no attributes."""
         return AttributeBuilder().build()
 
     def __len__(self) -> int:
@@ -99,7 +99,7 @@ class Attributes:
         return np.asarray(_IS_SPAN[self.type])
 
     def span(self, row: int) -> bytes:
-        """Give the bytes of an attribute that is a span."""
+        """Return the bytes of an attribute that is a span."""
         start = int(self.value[row])
         number = int(np.searchsorted(self._starts, start, side="right")) - 1
         number = min(number, len(self.buffers) - 1)
@@ -107,22 +107,22 @@ class Attributes:
         return self.buffers[number][start : start + int(self.length[row])].tobytes()
 
     def rows_of(self, node: int) -> range:
-        """Give the rows of a node's attributes; -1 stands for the trace itself."""
+        """Return the rows of a node's attributes; -1 stands for the trace itself."""
         first, end = np.searchsorted(self.node, [node, node + 1])
         return range(int(first), int(end))
 
     def rows_named(self, name: str) -> Ints:
-        """Give the rows of all attributes of a name; shape (rows,)."""
+        """Return the rows of all attributes of a name; shape (rows,)."""
         if name not in self.names:
             return np.zeros(0, dtype=np.int64)
         return np.flatnonzero(self.name == self.names.index(name))
 
     def nodes_with(self, name: str) -> Ints32:
-        """Give the nodes that have an attribute of a name, ascending; shape (such nodes,)."""
+        """Return the nodes that have an attribute of a name, ascending; shape (such nodes,)."""
         return self.node[self.rows_named(name)]
 
     def python_value(self, row: int) -> Any:
-        """Give an attribute's value: number, bool, str, bytes, list; None if it has none.
+        """Return an attribute's value: number, bool, str, bytes, list; None if it has none.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class Attributes:
         except (ValueError, RecursionError):
             raise FormatError(
                 f"attribute {self.names[self.name[row]]!r} of row {self.node[row]}",
-                f"its bytes are no {type_name}", "the file is damaged: write it again",
+                f"its bytes are not a valid {type_name}", "the file is damaged: write it again",
             ) from None  # fmt: skip
 
     def _python_value(self, row: int, type_name: str) -> Any:
@@ -155,11 +155,11 @@ class Attributes:
         return content.decode()
 
     def of(self, node: int) -> dict[str, Any]:
-        """Give a node's attributes as Python values, by name; -1 for the trace itself."""
+        """Return a node's attributes as Python values, by name; -1 for the trace itself."""
         return {self.names[self.name[row]]: self.python_value(row) for row in self.rows_of(node)}
 
     def table(self) -> pl.DataFrame:
-        """Give the attributes as a table (``schema.ATTRS``), every value as text."""
+        """Return the attributes as a table (``schema.ATTRS``), every value as text."""
         types = pl.Series(ATTRIBUTE_TYPES, dtype=ATTRS.dtypes["type"])
         names = pl.Series(self.names, dtype=pl.String)
         columns = {
@@ -185,7 +185,7 @@ class Attributes:
         return texts
 
     def moved(self, new_row: Ints) -> Attributes:
-        """Give the same attributes for nodes in other rows.
+        """Return the same attributes for nodes in other rows.
 
         Parameters
         ----------
@@ -196,16 +196,16 @@ class Attributes:
         return combined([Part(self, new_row)])
 
     def joined(self, other: Attributes) -> Attributes:
-        """Give the attributes of both; in a node those of ``other`` come last."""
+        """Return the attributes of both; in a node those of ``other`` come last."""
         return combined([Part(self), Part(other)])
 
     def filtered(self, kept: Bools) -> Attributes:
-        """Give the attributes that a mask keeps; bool, shape (attributes,)."""
+        """Return the attributes that a mask keeps; bool, shape (attributes,)."""
         rows = np.flatnonzero(kept)
         return self._at(rows, self.node[rows])
 
     def with_own_bytes(self) -> Attributes:
-        """Give the same attributes, with a copy of what their spans lie in and no more of it."""
+        """Return the same attributes, with a copy of what their spans lie in and no more of it."""
         rows = np.flatnonzero(self.is_span & (self.length > 0))
         at, length = self.value[rows], self.length[rows].astype(np.int64)
         first = np.cumsum(length) - length
@@ -241,13 +241,13 @@ class Attributes:
             )
 
     def bytes(self) -> Bytes:
-        """Give all buffers as one, which ``value`` counts through; uint8."""
+        """Return all buffers as one, which ``value`` counts through; uint8."""
         if len(self.buffers) == 1:
             return self.buffers[0]
         return np.concatenate(self.buffers) if self.buffers else _EMPTY
 
     def bytes_around(self, rows: Ints) -> tuple[Bytes, int]:
-        """Give bytes that the spans of some rows lie in, and how many bytes stand before these.
+        """Return bytes that the spans of some rows lie in, and how many bytes stand before these.
 
         The buffers of a large trace are not copied together for spans that all lie in one, as
         those of operands do: only the host's file tells of them.
@@ -329,7 +329,7 @@ def _row_map(part: Part) -> Ints:
 
 
 def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Give an array as kernels take it: they compile anew for read-only ones."""
+    """Return an array as kernels take it: they compile anew for read-only ones."""
     return np.require(array, requirements=["C", "W"])
 
 
@@ -358,7 +358,7 @@ class LazyAttributes:
         return value
 
     def nodes_with(self, name: str) -> Ints32:
-        """Give the nodes that have an attribute of a name, ascending; shape (such nodes,)."""
+        """Return the nodes that have an attribute of a name, ascending; shape (such nodes,)."""
         found = self._find_nodes(name)
         return self.value.nodes_with(name) if found is None else found
 
@@ -443,7 +443,7 @@ class AttributeBuilder:
             self.add(node, name, type_name, value)
 
     def build(self) -> Attributes:
-        """Give what was added, in order of node."""
+        """Return what was added, in order of node."""
         self._rows.sort(key=lambda row: row[0])
         columns: Sequence[Sequence[int]] = list(zip(*self._rows, strict=True)) or [[]] * 5
         return Attributes(

@@ -1,4 +1,4 @@
-"""The events of a device file, each with what the host trace says of the operation behind it."""
+"""The events of a device file, each with its operation in the host trace."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def device_frame(nodes: pl.DataFrame, attributes: Attributes) -> pl.DataFrame:
     Parameters
     ----------
     nodes, attributes
-        Of a trace that was linked from both.
+        Those of a trace linked from both files.
 
     Returns
     -------
     DataFrame
-        ``schema.DEVICE_EVENTS``, in the order of the file. An operator or annotation has
-        the host node that it is; work of a device that of the innermost operation around
-        the call that launched it; other events have none. O(events + bytes of the texts).
+        ``schema.DEVICE_EVENTS``, in the order of the file. An operator or annotation has its
+        own host node; device work has the innermost operation around the call that launched
+        it; other events have none. O(events + bytes of the texts).
     """
     event = nodes["event"].to_numpy()
     rows = np.flatnonzero(event >= 0)
@@ -58,7 +58,7 @@ def device_frame(nodes: pl.DataFrame, attributes: Attributes) -> pl.DataFrame:
 
 
 def _operations(nodes: pl.DataFrame, attributes: Attributes) -> Ints:
-    """Give for each node the row of the operation behind it that the host trace knows, or -1."""
+    """Return the row of each node's operation in the host trace, or -1."""
     is_host = np.zeros(nodes.height, dtype=np.bool_)
     # the host trace says this of every node, and no other file says it
     is_host[attributes.node[attributes.rows_named("op_schema")]] = True
@@ -70,7 +70,7 @@ def _operations(nodes: pl.DataFrame, attributes: Attributes) -> Ints:
 
 
 def _texts(attributes: Attributes, name: str, nodes: Ints) -> pl.Series:
-    """Give an attribute of some nodes, in ascending order, as text; empty where it is absent."""
+    """Return an attribute of some nodes, in ascending order, as text; empty if absent."""
     texts = np.full(nodes.size, "", dtype=np.object_)
     rows = attributes.rows_named(name)
     owner = attributes.node[rows].astype(np.int64)
@@ -82,7 +82,7 @@ def _texts(attributes: Attributes, name: str, nodes: Ints) -> pl.Series:
 
 
 def _spread(texts: pl.Series, place: Ints, known: Bools) -> pl.Series:
-    """Put texts at the events that are known; nothing at others."""
+    """Return texts in the rows of known events, and empty texts in the others."""
     at = np.full(known.size, texts.len(), dtype=np.int64)
     at[known] = place
     return pl.concat([texts, pl.Series([""], dtype=pl.String)]).gather(at)

@@ -1,4 +1,4 @@
-"""Element types of tensors: how PyTorch and its profiler spell them, and how large they are."""
+"""Element types of tensors: their sizes, and their names in PyTorch and its profiler."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 __all__ = ["DTYPES", "ITEMSIZE", "MAX_BYTES", "Dtype"]
 
 MAX_BYTES = 2**62
-"""Sums of sizes stop here, so that what a file claims cannot overflow an int64."""
+"""Sums of sizes are capped here, so that a file cannot make an int64 overflow."""
 
 
 class Dtype(NamedTuple):
@@ -16,13 +16,13 @@ class Dtype(NamedTuple):
     Attributes
     ----------
     torch
-        As Python has it: ``torch.float32``.
+        Name in Python: ``torch.float32``.
     scalar_type
-        As ``record_param_comms`` states it in ``dtype``.
+        Name in ``dtype`` of ``record_param_comms``.
     cpp
-        As the profiler's ``Input type`` and the types of an execution trace have it.
+        Name in the profiler's ``Input type`` and in the types of an execution trace.
     itemsize
-        Bytes of an element.
+        Bytes per element.
     """
 
     torch: str
@@ -54,4 +54,4 @@ ITEMSIZE = {
     for dtype in DTYPES
     for name in (dtype.torch, dtype.scalar_type, *dtype.cpp)
 }
-"""Bytes of an element, by any spelling of its type."""
+"""Bytes per element, by any name of its type."""

@@ -1,4 +1,4 @@
-"""Problems met on import: collected while reading, kept with the trace, never dropped."""
+"""Problems found while reading: collected, kept with the trace, never dropped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Issue", "IssueLog", "summed_issues"]
 
 @dataclass(frozen=True)
 class Issue:
-    """One kind of problem: a stable code, how severe, how often, what and what to do."""
+    """One kind of problem: stable code, severity, count, description and remedy."""
 
     code: str
     severity: str
@@ -30,16 +30,16 @@ class IssueLog:
         self._issues: list[Issue] = []
 
     def add(self, code: str, severity: str, count: int, detail: str, remedy: str = "") -> None:
-        """Note that a problem was met ``count`` times."""
+        """Record a problem that occurred ``count`` times; 0 records nothing."""
         if count:
             self._issues.append(Issue(code, severity, count, detail, remedy))
 
     def add_all(self, other: IssueLog) -> None:
-        """Note what another log has, after what this one has."""
+        """Append the issues of another log."""
         self._issues += other._issues
 
     def table(self) -> pl.DataFrame:
-        """Give the issues as a table (``schema.ISSUES``)."""
+        """Return the issues as a table (``schema.ISSUES``)."""
         columns = {
             "code": [issue.code for issue in self._issues],
             "severity": [issue.severity for issue in self._issues],
@@ -51,9 +51,9 @@ class IssueLog:
 
 
 def summed_issues(tables: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """Add up the issues of several traces: one row for each that is alike but for its count.
+    """Sum the issues of several traces: one row for issues that differ only in their count.
 
-    ``schema.ISSUES``, in the order in which they were first met.
+    ``schema.ISSUES``, in the order of first occurrence.
     """
     summed: pl.DataFrame = (
         pl.concat([ISSUES.empty(), *tables])

@@ -78,7 +78,7 @@ def _skip_space(text: np.ndarray, at: int, end: int) -> int:
 
 @inner
 def _skip_string(text: np.ndarray, at: int, end: int) -> int:
-    """Give where the string that opens at ``at`` ends, or -1."""
+    """Return where the string that opens at ``at`` ends, or -1."""
     quote = text[at]
     at += 1
     while at < end and text[at] != quote:
@@ -95,7 +95,7 @@ def _skip_word(text: np.ndarray, at: int, end: int) -> int:
 
 @inner
 def _skip_value(text: np.ndarray, at: int, end: int) -> int:
-    """Give where the value at ``at`` ends, or -1 if it is none: O(bytes).
+    """Return where the value at ``at`` ends, or -1 if it is none: O(bytes).
 
     Brackets must match, strings end, and a comma stand between two items; one before a
     closing bracket is as Python writes tuples of one.
@@ -163,7 +163,7 @@ def _skip_checked(text: np.ndarray, at: int, end: int) -> int:
 
 @inner
 def _next_item(text: np.ndarray, at: int, end: int) -> tuple[int, int, int]:
-    """Give the span of a list's next item and where to go on; an empty span at its end."""
+    """Return the span of a list's next item and where to go on; an empty span at its end."""
     begin = _skip_space(text, at, end)
     if begin >= end:
         return end, end, end
@@ -198,7 +198,7 @@ def _unquoted(text: np.ndarray, begin: int, end: int) -> tuple[int, int]:
 
 @inner
 def _read_integer(text: np.ndarray, at: int, end: int) -> tuple[int, int]:
-    """Give an integer and where it ends, or -1 there if it is none or a very long one."""
+    """Return an integer and where it ends, or -1 there if it is none or a very long one."""
     negative = at < end and text[at] == _MINUS
     if negative:
         at += 1
@@ -214,7 +214,7 @@ def _read_integer(text: np.ndarray, at: int, end: int) -> tuple[int, int]:
 
 @inner
 def _read_dims(text: np.ndarray, begin: int, end: int, out: np.ndarray, at: int) -> int:
-    """Read a list of integers to ``out[at:]``; gives how many, or -1 if it is no such list."""
+    """Read a list of integers to ``out[at:]``; returns how many, or -1 if it is no such list."""
     if begin == end:
         return 0
     if _CLASS[text[begin]] != _OPENING:
@@ -264,7 +264,7 @@ def _mixed(hash_so_far: int, value: int) -> int:
 
 @inner
 def _name(text: np.ndarray, begin: int, end: int, names: Names) -> int:
-    """Give the number of a text."""
+    """Return the number of a text."""
     key: Any = np.int64(end - begin)
     for at in range(begin, end):
         key = (key ^ np.int64(text[at])) * _PRIME
@@ -310,7 +310,7 @@ def _same_tensor(tensors: Tensors, a: int, b: int) -> bool:
 
 @inner
 def _keep_tensor(tensors: Tensors) -> int:
-    """Give the number of the tensor written after the last, which stays only if it is new."""
+    """Return the number of the tensor written after the last, which stays only if it is new."""
     new: int = tensors.size[0]
     key: Any = _mixed(tensors.device[new], tensors.dtype[new])
     for i in range(_NUMBERS):
@@ -333,7 +333,7 @@ def _keep_tensor(tensors: Tensors) -> int:
 
 @inner
 def _dtype_span(text: np.ndarray, begin: int, end: int) -> tuple[int, int]:
-    """Give the span of ``float`` in ``Tensor(float)``, an empty one for any other type."""
+    """Return the span of ``float`` in ``Tensor(float)``, an empty one for any other type."""
     if end - begin <= _TENSOR.size or text[end - 1] != _CLOSE_ROUND:
         return begin, begin
     for i in range(_TENSOR.size):
@@ -360,7 +360,7 @@ def _add_leaf(
 def _open(
     text: np.ndarray, start: np.ndarray, length: np.ndarray, at: np.ndarray, end: np.ndarray
 ) -> int:
-    """Go into the four lists of a set; gives a bit for each that cannot be read."""
+    """Go into the four lists of a set; returns a bit for each that cannot be read."""
     unread = 0
     for kind in range(4):
         at[0, kind] = end[0, kind] = 0
@@ -415,7 +415,7 @@ def _enter(
 def _tensor_of(
     text: np.ndarray, begin: np.ndarray, stop: np.ndarray, tensors: Tensors, names: Names
 ) -> tuple[int, int]:
-    """Give the number of the tensor that a value is, or -1, and bits as :func:`_open` does."""
+    """Return the number of the tensor that a value is, or -1, and bits as :func:`_open` does."""
     if stop[TYPES] > begin[TYPES] and text[stop[TYPES] - 1] == _CLOSE:
         return -1, 0  # it is said to be a list, which may well look like a tensor
     new = tensors.size[0]
@@ -444,7 +444,7 @@ def _keep_unread(
     text: np.ndarray, number: int, start: np.ndarray, length: np.ndarray, unread: int,
     leaves: Leaves, names: Names,
 ) -> int:  # fmt: skip
-    """Add a leaf for each of a set's texts that could not be read; gives their number."""
+    """Add a leaf for each of a set's texts that could not be read; returns their number."""
     count = 0
     for kind in range(4):
         if unread >> kind & 1:
@@ -456,7 +456,7 @@ def _keep_unread(
 
 @kernel
 def bound_items(text: np.ndarray, start: np.ndarray, length: np.ndarray) -> int:
-    """Give a number of items that lists hold at most, all of them together: O(bytes).
+    """Return a number of items that lists hold at most, all of them together: O(bytes).
 
     Parameters
     ----------

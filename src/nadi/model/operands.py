@@ -213,7 +213,7 @@ def _read(text: Bytes, start: Ints, length: Ints) -> tuple[Leaves, Tensors, Name
 
 
 def _spans(attributes: Attributes, chosen: Bools | None = None) -> tuple[Bytes, Ints, Ints]:
-    """Give the bytes, and start and length of the texts of each node's inputs and outputs."""
+    """Return the bytes, and start and length of the texts of each node's inputs and outputs."""
     number = {name: place for place, name in enumerate(OPERAND_NAMES)}
     place_of = np.array([number.get(name, -1) for name in attributes.names] or [-1])
     is_operand = attributes.type == CODES["operand"]
@@ -272,7 +272,7 @@ def _room(num_sets: int, num_items: int, num_dims: int) -> tuple[Leaves, Tensors
 
 
 def _texts(text: Bytes, names: Names, chosen: Ints32 | None = None) -> list[str]:
-    """Give every text that was met, or those of some numbers."""
+    """Return every text that was met, or those of some numbers."""
     rows = np.arange(int(names.size[0])) if chosen is None else chosen
     spans = zip(names.start[rows].tolist(), names.length[rows].tolist(), strict=True)
     view = text.data
@@ -311,7 +311,7 @@ def _apply(function: Callable[[str], str], texts: list[str], numbers: Ints32) ->
 def _chosen(
     numbers: Ints32, texts: list[str], otherwise: str, dtype: pl.DataType
 ) -> pl.Series:  # fmt: skip
-    """Give the text of each number; ``otherwise`` for -1."""
+    """Return the text of each number; ``otherwise`` for -1."""
     rows = np.where(numbers < 0, len(texts), numbers).astype(np.uint32)
     return pl.Series([*texts, otherwise], dtype=pl.String).cast(dtype).gather(rows)
 
@@ -359,7 +359,7 @@ def _tensors(tensors: Tensors, texts: list[str]) -> pl.DataFrame:
 
 
 def _lists(items: Ints, first: Ints, length: Ints32) -> pl.Series:
-    """Give a series of lists, each a span of ``items``."""
+    """Return a series of lists, each a span of ``items``."""
     parts = [pl.Series([], dtype=pl.List(pl.Int64))]
     order = np.empty(length.size, dtype=np.uint32)
     done = 0

@@ -50,7 +50,7 @@ _VALUES_FIELD = 1
 
 
 def check_scalar(type_name: str, value: Any) -> Any:
-    """Give ``value`` as the type holds it.
+    """Return ``value`` as the type holds it.
 
     Raises
     ------
@@ -72,11 +72,11 @@ def check_scalar(type_name: str, value: Any) -> Any:
         return value
     elif type_name == "bytes" and isinstance(value, bytes):
         return value
-    raise ValueError(f"{str(value)[:40]!r} is no {type_name}")
+    raise ValueError(f"{str(value)[:40]!r} is not a valid {type_name}")
 
 
 def bits_of(type_name: str, value: Any) -> int:
-    """Give a number's bits as a signed 64-bit integer: floats as stored, others by value."""
+    """Return a number's bits as a signed 64-bit integer: floats as stored, others by value."""
     if type_name == "double":
         return int(struct.unpack("<q", struct.pack("<d", value))[0])
     if type_name == "float":
@@ -86,7 +86,7 @@ def bits_of(type_name: str, value: Any) -> int:
 
 
 def value_of(type_name: str, bits: int) -> int | float | bool:
-    """Give the number that :func:`bits_of` made bits of."""
+    """Return the number that :func:`bits_of` made bits of."""
     if type_name == "double":
         return float(struct.unpack("<d", struct.pack("<q", bits))[0])
     if type_name == "float":
@@ -147,7 +147,7 @@ def unpack_list(list_type: str, content: bytes) -> list[Any]:
 
 
 def _read_payload(content: bytes, at: int, wire: int) -> tuple[bytes, int]:
-    """Give one field's bytes and where the next field starts."""
+    """Return one field's bytes and where the next field starts."""
     if wire == 0:
         _, end = read_varint(content, at)
     elif wire in (1, 5):
@@ -166,7 +166,7 @@ def _unpack_numbers(item: str, packed: bytes) -> list[Any]:
     if item in _FIXED:
         form = _FIXED[item]
         if len(packed) % struct.calcsize(form):
-            raise ValueError(f"{len(packed)} bytes are no whole number of {item}")
+            raise ValueError(f"{len(packed)} bytes are not a multiple of the size of {item}")
         return [value for (value,) in struct.iter_unpack(form, packed)]
     values: list[Any] = []
     at = 0
@@ -207,7 +207,7 @@ def write_varint(number: int) -> bytes:
 
 
 def read_varint(content: bytes, at: int) -> tuple[int, int]:
-    """Decode an integer at ``at``; gives it, of 64 bits, and where the next byte is."""
+    """Decode an integer at ``at``; returns it, of 64 bits, and where the next byte is."""
     number = shift = 0
     while at < len(content) and shift < 70:
         byte = content[at]

@@ -1,4 +1,4 @@
-"""Where a trace came from: files with their hashes, and the version that read them."""
+"""The origin of a trace: files with their hashes, and the version of Nadi that read them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Source:
 
     @classmethod
     def of(cls, path: str, format_name: str, stored: Bytes) -> Source:
-        """Describe a file by its bytes, uint8, which are hashed when somebody asks.
+        """Describe a file by its bytes, uint8; the hash is computed on first access.
 
-        Hashing takes as long as reading, and few who read a trace look at it.
+        Hashing takes as long as reading, and is rarely needed.
         """
         source = cls.__new__(cls)
         vars(source).update(path=path, format=format_name, size=stored.size, _stored=stored)
@@ -43,7 +43,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a trace was made from, and by which version of Nadi."""
+    """The files from which a trace was made, and the version of Nadi that made it."""
 
     nadi_version: str
     sources: tuple[Source, ...]

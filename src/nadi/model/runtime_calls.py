@@ -1,9 +1,9 @@
-"""The calls of CUDA's and HIP's runtimes and drivers that say who waits for whom.
+"""The calls of the CUDA and HIP runtimes and drivers that synchronize host and device.
 
-:data:`CALLS` declares what Nadi knows of each kind of call, whichever runtime it is of: a new
-runtime is a prefix more in its rows. :data:`HTA_CALLS` declares what HTA's rules know, which
-look for whole names. Copies are told apart by the names that the profiler gives them on the
-device, as in ``Memcpy DtoH (Device -> Pageable)``.
+:data:`CALLS` declares every kind of call for all runtimes; a new runtime is one more prefix in its
+rows. :data:`HTA_CALLS` declares the calls in HTA's rules, which match whole names. Copies are
+distinguished by the names that the profiler gives them on the device, as in
+``Memcpy DtoH (Device -> Pageable)``.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ __all__ = [
 
 
 class RuntimeCall(NamedTuple):
-    """A kind of call.
+    """One kind of runtime call.
 
     Attributes
     ----------
     kind
-        As the rules name it.
+        Name of the kind in the linking rules.
     runtimes
         The prefixes of the runtimes and drivers that have it: ``cu`` is CUDA's driver.
     name
-        What follows the prefix, as a regular expression. Names may go on after it, with a
-        version (``_v2``) or a variant (``WithFlags``), unless it ends in ``$``.
+        Regular expression for the rest of the name after the prefix. A version (``_v2``) or a
+        variant (``WithFlags``) may follow, unless the expression ends in ``$``.
     effect
-        What the call does to the thread that makes it, and to streams.
+        Effect of the call on the calling thread and on streams.
     """
 
     kind: str
@@ -82,11 +82,11 @@ HTA_EVENT_RECORD = "cudaEventRecord"
 
 
 def pattern(*kinds: str) -> str:
-    """Give a regular expression that the names of calls of some kinds fit."""
+    """Return a regular expression that matches the names of calls of the given kinds."""
     chosen = [call for call in CALLS if call.kind in kinds]
     return "|".join(f"^({'|'.join(call.runtimes)}){call.name}" for call in chosen)
 
 
 def hta_calls(effect: str) -> tuple[str, ...]:
-    """Name the calls that by HTA's rules have an effect: launches, blocks or locks."""
+    """Return the calls with an effect in HTA's rules: launches, blocks or locks."""
     return tuple(name for name, effects in HTA_CALLS.items() if effect in effects)

@@ -1,4 +1,4 @@
-"""Schedule: when each operation ran, measured or replayed, as one and the same table."""
+"""Schedule: when each operation ran; one table for measured and replayed runs."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""All tables, each declared once, and the page that shows them.
+"""All tables, each declared once, and the documentation page of them.
 
-A declaration says what a row is and gives every column its name, type, unit,
-meaning and missing value. The checks on a table and the page
-``docs/data-model.md`` come from there; nothing else says what a column is.
-The declarations are in :mod:`nadi.tables`: of traces and jobs in ``traces``, of analyses
-and simulations in ``results``.
+A declaration states what a row describes, and the name, type, unit, meaning and missing
+value of every column. The checks of a table and the page ``docs/data-model.md`` are
+derived from it; no other place defines a column. The declarations are in
+:mod:`nadi.model.tables`: traces and jobs in ``trace_tables``, analyses and simulations in
+``result_tables``.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ TABLES: Sequence[Table] = (
 
 
 def data_model_page() -> str:
-    """Write the page ``docs/data-model.md``."""
+    """Return the text of the page ``docs/data-model.md``."""
     lines = [
         "# Data model",
         "",
@@ -104,11 +104,11 @@ def data_model_page() -> str:
         "",
         "A **Trace** is one rank: the tables nodes, deps, groups, attrs and issues, and its",
         "provenance. Its tables tensors and operands are read from the attributes of type operand",
-        "when they are first asked for; device_events is what `trace.device_frame()` gives.",
-        "A **Job** is several ranks: their traces, matches, which says which operations of",
-        "different ranks are the same communication, and clocks, how their times lie to one",
-        "another. A **schedule** says when each operation ran; a measured run and a replayed one",
-        "are the same table.",
+        "on first access; `trace.device_frame()` returns device_events.",
+        "A **Job** is several ranks: their traces; matches, the operations of different ranks",
+        "that are the same communication; and clocks, the clock skew between ranks. A",
+        "**schedule** states when each operation ran; measured and replayed runs have the same",
+        "table.",
         "",
         "`nadi validate` and `nadi.model.validate_trace` check the rules: each has a code.",
     ]
@@ -124,7 +124,7 @@ def data_model_page() -> str:
                 f"| {column.name} | {_type_name(column)} | {column.unit} | {missing} | {meaning} |"
             )
         if table.rules:
-            lines += ["", "| rule | what must hold |", "|---|---|"]
+            lines += ["", "| rule | requirement |", "|---|---|"]
             lines += [f"| `{code}` | {rule} |" for code, rule in table.rules.items()]
     return "\n".join(lines) + "\n"
 

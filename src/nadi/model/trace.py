@@ -20,20 +20,20 @@ __all__ = ["Job", "Trace"]
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What was recorded of one rank: its operations and what they wait for.
+    """One rank: its operations and their dependencies.
 
     Attributes
     ----------
     nodes, deps, groups, issues
         Tables as declared in :mod:`nadi.model.schema`.
     rank, world_size
-        Global rank and number of ranks of the job; -1 where the files do not say.
+        Global rank and number of ranks of the job; -1 if the files do not state them.
     process
-        Process id on its machine; -1 where the file does not say.
+        Process id on its host; -1 if the file does not state it.
     provenance
-        The files behind it.
+        The files from which it was made.
     given_attributes
-        Read them as ``attributes``: what the files said that has no column.
+        Values in the files that have no column; read them as ``attributes``.
     """
 
     nodes: pl.DataFrame
@@ -53,9 +53,9 @@ class Trace:
 
     @classmethod
     def of_checked(cls, **values: Any) -> Trace:
-        """Make a trace of tables that are parts of checked ones; every attribute has to be given.
+        """Make a trace from parts of checked tables; every attribute is required.
 
-        To check the tables of a small trace takes longer than to read it.
+        Checking the tables of a small trace takes longer than reading it.
         """
         trace = cls.__new__(cls)
         vars(trace).update(values)
@@ -66,29 +66,29 @@ class Trace:
 
     @property
     def attributes(self) -> Attributes:
-        """What the files said that has no column."""
+        """Values in the files that have no column."""
         given = self.given_attributes
         return given.value if isinstance(given, LazyAttributes) else given
 
     @property
     def attribute_parts(self) -> tuple[Part, ...]:
-        """The attributes as they are put together, for who goes through them only once."""
+        """The parts of the attributes before they are joined, for a single pass over them."""
         given = self.given_attributes
         return given.parts if isinstance(given, LazyAttributes) else (Part(given),)
 
     @cached_property
     def attrs(self) -> pl.DataFrame:
-        """The attributes as a table (``schema.ATTRS``), for looking at: O(attributes), slow."""
+        """The attributes as a table (``schema.ATTRS``), for inspection. O(attributes), slow."""
         return self.attributes.table()
 
     @cached_property
     def operands(self) -> pl.DataFrame:
-        """What nodes were given and gave (``schema.OPERANDS``); read when first asked for."""
+        """Inputs and outputs of the nodes (``schema.OPERANDS``); read on first access."""
         return self._operand_tables.operands
 
     @cached_property
     def tensors(self) -> pl.DataFrame:
-        """The tensors among the operands (``schema.TENSORS``); read when first asked for."""
+        """The tensors among the operands (``schema.TENSORS``); read on first access."""
         return self._operand_tables.tensors
 
     @cached_property
@@ -96,25 +96,25 @@ class Trace:
         return operand_tables(self.attributes)
 
     def device_frame(self) -> pl.DataFrame:
-        """Give every event of the device file with the operation of the host trace behind it.
+        """Return each event of the device file with its operation in the host trace.
 
         ``schema.DEVICE_EVENTS``: the id, name and signature of the operation, and the shapes
-        and types of what it was given and gave. O(nodes).
+        and types of its inputs and outputs. O(nodes).
         """
         return device_frame(self.nodes, self.attributes)
 
     def column(self, name: str) -> Ints:
-        """Give an integer column of ``nodes`` as int64, shape (nodes,)."""
+        """Return an integer column of ``nodes`` as int64, shape (nodes,)."""
         return self.nodes[name].to_numpy()
 
     def category_mask(self, *categories: str) -> Bools:
-        """Tell which nodes are of one of ``categories``; bool, shape (nodes,)."""
+        """Return a mask of the nodes in any of ``categories``; bool, shape (nodes,)."""
         return self.nodes["category"].is_in(categories).to_numpy()
 
     def name_mask(self, pattern: str) -> Bools:
-        """Tell which nodes have a name in which a regular expression is found (Rust's syntax).
+        """Return a mask of the nodes whose name contains a regular expression (Rust's syntax).
 
-        bool, shape (nodes,). Each different name is looked at once.
+        bool, shape (nodes,). Each distinct name is searched once.
         """
         names = self.nodes["name"]
         unique = names.unique()
@@ -122,7 +122,7 @@ class Trace:
         return names.is_in(fitting.implode()).to_numpy()
 
     def assert_equals(self, other: Trace) -> None:
-        """Raise AssertionError naming the first table, row and column that differ."""
+        """Raise AssertionError with the first table, row and column that differ."""
         for table in ("nodes", "deps", "groups", "issues", "attrs"):
             _assert_frames_equal(table, getattr(self, table), getattr(other, table))
         for attribute in ("rank", "world_size", "process"):
@@ -143,19 +143,19 @@ def _assert_frames_equal(table: str, mine: pl.DataFrame, theirs: pl.DataFrame) -
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Several ranks that ran together.
+    """The ranks of one job.
 
     Attributes
     ----------
     traces
         One per rank, in ascending order of rank.
     matches
-        Which operations of different ranks are one communication (``schema.MATCHES``).
+        The operations of different ranks that are one communication (``schema.MATCHES``).
     issues
-        Problems met between ranks; those of one rank are in its trace.
+        Problems between ranks; those of one rank are in its trace.
     clocks
-        How the clocks of ranks lie to one another (``schema.CLOCKS``); what was added to the
-        times of a rank is in the traces already.
+        The clock skew between ranks (``schema.CLOCKS``); the times in the traces already
+        contain the shifts.
     """
 
     traces: tuple[Trace, ...]
@@ -173,12 +173,12 @@ class Job:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The global ranks present."""
+        """The global ranks whose traces are present."""
         return tuple(trace.rank for trace in self.traces)
 
     @property
     def world_size(self) -> int:
-        """Number of ranks of the job, present here or not."""
+        """Number of ranks of the job, whether or not their traces are present."""
         return max([len(self.traces), *(trace.world_size for trace in self.traces)])
 
     @property

@@ -27,7 +27,7 @@ def validate_trace(trace: Trace) -> pl.DataFrame:
     -------
     polars.DataFrame
         ``schema.ISSUES``, one row per rule of :data:`RULES` that is broken, with the
-        number of rows that break it and the first of them; empty for a valid trace.
+        number of rows that break it and the first such row; empty for a valid trace.
     """
     log = IssueLog()
     _check_nodes(trace, log)
@@ -40,7 +40,7 @@ def validate_trace(trace: Trace) -> pl.DataFrame:
 
 
 def validate_job(job: Job) -> pl.DataFrame:
-    """Check the matches and clocks of a job; returns as :func:`validate_trace` does."""
+    """Check the matches and clocks of a job; returns issues like :func:`validate_trace`."""
     log = IssueLog()
     key = job.matches.select("collective", "rank")
     _report(log, "matches.rank", key.is_duplicated().to_numpy())
@@ -90,7 +90,7 @@ def _check_nodes(trace: Trace, log: IssueLog) -> None:
 
 
 def _out_of_order(trace: Trace) -> Bools:
-    """Tell of each row but the first whether it should stand before the one above it."""
+    """Return, for each row but the first, whether it sorts before the row above it."""
     rank = {category: number for number, category in enumerate(CATEGORIES)}
     category = trace.nodes["category"].cast(pl.String).replace_strict(rank, return_dtype=pl.Int64)
     keys = (
@@ -102,7 +102,7 @@ def _out_of_order(trace: Trace) -> Bools:
     for key in keys:
         wrong |= equal_so_far & (key[1:] < key[:-1])
         equal_so_far &= key[1:] == key[:-1]
-    # and none without a time may follow one with a time
+    # rows without a time must come before rows with a time
     return wrong | ((trace.column("start")[1:] < 0) & (trace.column("start")[:-1] >= 0))
 
 
@@ -128,7 +128,7 @@ def _check_deps(trace: Trace, log: IssueLog) -> None:
 
 
 def cycle_row(num_nodes: int, src: Ints, dst: Ints) -> int:
-    """Give a node that waits for itself by way of others, or -1. O(nodes + dependencies)."""
+    """Return a node on a dependency cycle, or -1. O(nodes + dependencies)."""
     if (src < dst).all():
         return -1
     first = np.empty(num_nodes + 1, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""What a trace says in the words of Chakra's tools: attributes, and columns that become such.
+"""A trace in the attributes that Chakra's tools read: ``is_cpu_op``, ``comm_type``, ``comm_size``.
 
-``is_cpu_op``, ``comm_type``, ``comm_size`` and so on. A large trace has four million attributes:
-those that a file gave stay where they are, and columns stay columns until they are written.
+A large trace has four million attributes. The attributes that a file stated are not copied, and
+columns stay columns until they are written.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _NUMBERS = (
 
 @dataclass(frozen=True)
 class ColumnOfAttributes:
-    """Attributes of one name and type, of which every node has one or none.
+    """Attributes of one name and type; every node has at most one.
 
     Attributes
     ----------
     name, type
-        Of each of them; the type is one of integers, or ``string``.
+        Name and type of the attributes; the type is an integer type, or ``string``.
     value
-        int64, shape (nodes,): a number, or a place in ``texts``; below 0 for none.
+        int64, shape (nodes,): a number, or a position in ``texts``; negative for none.
     texts
-        Those of a column of texts.
+        The texts of a column of type ``string``.
     """
 
     name: str
@@ -65,7 +65,7 @@ class ColumnOfAttributes:
     texts: tuple[str, ...] = ()
 
     def attributes(self) -> Attributes:
-        """Give them as attributes are kept."""
+        """Return the column as :class:`Attributes`."""
         rows = np.flatnonzero(self.value >= 0)
         encoded = [text.encode(errors="replace") for text in self.texts]
         sizes = np.array([len(text) for text in encoded], dtype=np.int64)
@@ -85,16 +85,16 @@ class ColumnOfAttributes:
 
 @dataclass(frozen=True)
 class Described:
-    """A trace in Chakra's words: in a node, ``given`` comes first and ``columns`` last.
+    """A trace in Chakra's attributes: in a node, ``given`` comes first and ``columns`` last.
 
     Attributes
     ----------
     given
-        What the file said, or the host's file of two.
+        The attributes of the file, or of the host trace of a pair.
     more
-        What others said, and what is said of the whole trace.
+        The attributes of other files, and those of the whole trace.
     columns
-        What columns of the nodes say.
+        The columns of the nodes, as attributes.
     """
 
     given: Part
@@ -103,16 +103,16 @@ class Described:
 
 
 def with_chakra_attributes(trace: Trace, log: IssueLog) -> Trace:
-    """Give a trace whose attributes say, in Chakra's words, what its columns say."""
+    """Return a trace whose columns are also Chakra's attributes."""
     found = describe(trace, log)
     columns = (Part(column.attributes()) for column in found.columns)
     return replace(trace, given_attributes=combined([found.given, Part(found.more), *columns]))
 
 
 def describe(trace: Trace, log: IssueLog, *, version: str = "") -> Described:
-    """Say in Chakra's words what a trace's attributes and columns say.
+    """Describe a trace's attributes and columns as Chakra's attributes.
 
-    Where a ``version`` is given, that is said too.
+    A ``version`` becomes an attribute of the trace.
     """
     parts = [part._replace(attributes=_with_strings(part.attributes))
              for part in _without_repeated(trace, log)]  # fmt: skip
@@ -129,20 +129,20 @@ def describe(trace: Trace, log: IssueLog, *, version: str = "") -> Described:
     rounded = sum(np.maximum(trace.column(c), 0) % 1000 for c in ("start", "duration"))
     log.add(
         "chakra.rounded", "info", int(np.count_nonzero(rounded)),
-        "operations whose times are no whole microseconds: rounded, and exact in the attributes "
-        "start_ns and duration_ns",
+        "operations have times that are not whole microseconds: they are rounded; the attributes "
+        "start_ns and duration_ns hold the exact times",
     )  # fmt: skip
     kinds = trace.deps.filter(~pl.col("kind").is_in(["data", "ctrl"])).height
     log.add(
         "chakra.dependency-kind", "info", kinds,
-        "dependencies become data or control dependencies; what kind they were is not written",
+        "dependencies become data or control dependencies; their original kind is not written",
     )  # fmt: skip
     more = combined([*parts[1:], Part(_of_trace(trace, parts, version))])
     return Described(parts[0], more, tuple(columns))
 
 
 def _without_repeated(trace: Trace, log: IssueLog) -> list[Part]:
-    """Leave out raw events, and raw args of nodes that have what PyTorch's host trace says."""
+    """Leave out raw events, and raw args of nodes that PyTorch's host trace describes."""
     parts = trace.attribute_parts
     of_host = np.zeros(trace.nodes.height + 1, dtype=np.bool_)  # the last is of the trace itself
     for part in parts:
@@ -162,18 +162,18 @@ def _without_repeated(trace: Trace, log: IssueLog) -> list[Part]:
         left.append(part)
     log.add(
         "chakra.event", "info", num_events,
-        "events that are no operations, such as counters, have no place in a Chakra trace",
+        "events that are not operations, such as counters, are not written to a Chakra trace",
     )  # fmt: skip
     log.add(
         "chakra.args", "info", num_args,
-        "operations have raw args of a device trace beside what the host trace says of them: left "
-        "out",
+        "operations have raw args of the device trace that are left out, because the host trace "
+        "describes these operations",
     )  # fmt: skip
     return left
 
 
 def _rows_named(part: Part, name: str) -> tuple[Ints, Ints]:
-    """Give the rows of attributes of a name, and the nodes of the trace that they are of."""
+    """Return the rows of attributes with a name, and their nodes in the trace."""
     rows = part.attributes.rows_named(name)
     node = part.attributes.node[rows].astype(np.int64)
     if part.new_row is None:
@@ -184,7 +184,7 @@ def _rows_named(part: Part, name: str) -> tuple[Ints, Ints]:
 
 
 def _with_strings(attributes: Attributes) -> Attributes:
-    """Give raw JSON, and operands that Chakra has no field for, as attributes of type string."""
+    """Return raw JSON, and operands without a field in Chakra, as attributes of type string."""
     types = attributes.type.copy()
     is_role = np.array([name in ROLES for name in attributes.names], dtype=np.bool_)
     operands = np.flatnonzero(types == CODES["operand"])
@@ -196,7 +196,7 @@ def _with_strings(attributes: Attributes) -> Attributes:
 def _without(
     column: ColumnOfAttributes, parts: Sequence[Part], height: int
 ) -> ColumnOfAttributes:  # fmt: skip
-    """Leave out the nodes that have an attribute of this name."""
+    """Leave out the nodes that already have an attribute of this name."""
     has = np.zeros(height + 1, dtype=np.bool_)  # the last stands for the trace itself
     for part in parts:
         has[_rows_named(part, column.name)[1]] = True
@@ -221,7 +221,7 @@ def _comm_types(trace: Trace) -> ColumnOfAttributes:
 
 
 def _of_trace(trace: Trace, parts: Sequence[Part], version: str) -> Attributes:
-    """Give what is said of the whole trace."""
+    """Return the attributes of the whole trace."""
     builder = AttributeBuilder()
     if version:
         builder.add(-1, "version", "operand", version)

@@ -1,9 +1,9 @@
 """Chakra's traces as JSON, in three shapes.
 
-The converter's colleague, Chakra's jsonizer, writes one object after the other: the
-metadata, then every node.  Nadi writes one object, ``{"globalMetadata": ..., "nodes": [...]}``.
-In both a message looks as protobuf's mapping to JSON says.  Chakra's feeder takes a third
-shape, of its own keys: ``{"workload_graph": [{"Id": 1, "Name": ..., ...}, ...]}``.
+Chakra's jsonizer writes one object after the other: the metadata, then every node.  Nadi
+writes one object, ``{"globalMetadata": ..., "nodes": [...]}``.  Both follow protobuf's mapping
+to JSON.  Chakra's feeder reads a third shape with other keys:
+``{"workload_graph": [{"Id": 1, "Name": ..., ...}, ...]}``.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ _FIRST_KEYS = (
     (FEEDER, re.compile(_BEGIN + rb'(?:.*?[,{\s])??"workload_graph"\s*:', re.DOTALL)),
 )
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
-_REMEDY = "the file was damaged, or is no Chakra trace: write it again"
+_REMEDY = "the file is damaged, or not a Chakra trace: write it again"
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
 def shape_of(head: bytes | memoryview) -> str | None:
-    """Tell from a file's first bytes which of the three shapes it has; None if none."""
+    """Return which of the three shapes a file's first bytes have; None for another file."""
     return next((shape for shape, begin in _FIRST_KEYS if begin.match(head)), None)
 
 
 def looks_like(head: bytes) -> bool:
-    """Tell from a file's first bytes whether it is a Chakra trace as JSON."""
+    """Return whether a file's first bytes are those of a Chakra trace as JSON."""
     return shape_of(head) is not None
 
 
@@ -70,13 +70,13 @@ def decode(raw: RawFile) -> Trace:
     Returns
     -------
     Trace
-        What :func:`nadi.formats.chakra.et_decode.decode` gives of an .et with these messages.
-        Keys that no message has a field for are attributes of type json. O(bytes).
+        The same as :func:`nadi.formats.chakra.et_decode.decode` of an .et with these messages.
+        Keys without a field in the messages become attributes of type json. O(bytes).
 
     Raises
     ------
     FormatError
-        If the JSON is broken, or a value is not of its field's type: with its JSON path.
+        If the JSON is broken, or a value has the wrong type; the error states the JSON path.
     """
     shape = shape_of(raw.content.data)
     writer = MessageWriter()
@@ -88,13 +88,13 @@ def decode(raw: RawFile) -> Trace:
     log = IssueLog()
     log.add(
         "chakra-json.unknown-key", "warning", writer.num_unknown,
-        "keys that Chakra's messages have no field for", "they are kept as attributes",
+        "keys have no field in Chakra's messages", "they are kept as attributes",
     )  # fmt: skip
     return trace_of(raw, messages, shape, writer.beside.build(), log)
 
 
 def _read_slowly(raw: RawFile, writer: MessageWriter) -> tuple[str, Bytes]:
-    """Give a file's shape and its messages, written one by one; or say what is wrong with it."""
+    """Return a file's shape and its messages, written one by one; raise FormatError if broken."""
     content = raw.content.tobytes()
     try:
         content.decode()
@@ -104,16 +104,16 @@ def _read_slowly(raw: RawFile, writer: MessageWriter) -> tuple[str, Bytes]:
     if shape is None:
         raise FormatError(
             raw.name,
-            'no Chakra trace: it begins neither with "globalMetadata" nor with metadata and a '
+            'not a Chakra trace: it begins neither with "globalMetadata" nor with metadata and a '
             'node, and has no "workload_graph"',
-            "give the JSON that chakra_jsonizer or nadi wrote",
+            "use the JSON that chakra_jsonizer or nadi wrote",
         )
     messages = _READERS[shape](raw, content, writer)
     return shape, np.frombuffer(bytearray().join(messages), dtype=np.uint8)
 
 
 def _read_jsonized(raw: RawFile, content: bytes, writer: MessageWriter) -> list[bytes]:
-    """Read objects that stand one after the other."""
+    """Read a sequence of objects: the metadata, then every node."""
     ends = np.empty(content.count(b"{"), dtype=np.int64)
     count = find_objects(raw.content, ends)
     places = [0, *ends[:count].tolist()]
@@ -123,13 +123,13 @@ def _read_jsonized(raw: RawFile, content: bytes, writer: MessageWriter) -> list[
     for row, (begin, end) in enumerate(itertools.pairwise(places), start=-1):
         message = _parsed(raw.name, content[begin:end], begin)
         if row < 0 and "id" in message:
-            raise FormatError(raw.name, "it begins with a node, not with metadata", _REMEDY)
+            raise FormatError(raw.name, "it begins with a node; the metadata is missing", _REMEDY)
         messages.append(_written(raw.name, writer, row, f"$[{row + 1}]", message))
     return messages
 
 
 def _read_one_object(raw: RawFile, content: bytes, writer: MessageWriter) -> list[bytes]:
-    """Read an object that has all nodes in a list."""
+    """Read one object with a list of all nodes."""
     whole = _parsed(raw.name, content, 0)
     messages = [b""]
     metadata: RawMessage = {}
@@ -146,7 +146,7 @@ def _read_one_object(raw: RawFile, content: bytes, writer: MessageWriter) -> lis
 
 
 def _read_feeder(raw: RawFile, content: bytes, writer: MessageWriter) -> list[bytes]:
-    """Read the shape that Chakra's feeder takes."""
+    """Read the shape of Chakra's feeder."""
     messages = [writer.metadata({})]
     for key, value in _parsed(raw.name, content, 0).items():
         if key != "workload_graph":
@@ -176,7 +176,7 @@ def _all_parsed(file: str, value: msgspec.Raw, place: str) -> list[dict[str, msg
 
 
 def _broken(file: str, error: Exception, begin: int, content: bytes, place: str) -> FormatError:
-    """Describe what msgspec found, with the byte counted from the start of the file."""
+    """Return the error for what msgspec found, with the byte counted from the start of the file."""
     text = str(error)
     if isinstance(error, RecursionError):
         text = f"nested too deeply to be a trace - at {place}"
@@ -184,7 +184,7 @@ def _broken(file: str, error: Exception, begin: int, content: bytes, place: str)
         text = text.replace("`$", f"`{place}") if "`$" in text else f"{text} - at `{place}`"
     elif "truncated" in text and (half := _HALF_CHARACTER.search(content)):
         # what msgspec says of it, too
-        text = f"not valid JSON: half of a surrogate pair (byte {begin + half.start():,})"
+        text = f"not valid JSON: incomplete surrogate pair (byte {begin + half.start():,})"
     elif "truncated" in text:
         text = f"the JSON ends too early, after {begin + len(content):,} bytes"
     elif found := re.search(r"\(byte (\d+)\)", text):

@@ -1,7 +1,7 @@
-"""Chakra's messages as one JSON object, from any trace.
+"""Encode any trace as one JSON object of Chakra's messages.
 
-Nearly all of a trace are attributes, so their texts are made a column at a time: every
-different name and text is written once, then the parts of each node are joined.
+Attributes are most of the output, so they are formatted a column at a time: every distinct name
+and text is formatted once, then the parts of each node are joined.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _IS_ATTRIBUTE = np.array([name in (*VALUE_TYPES, "none") for name in ATTRIBUTE_T
 def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     """Write a trace as ``{"globalMetadata": {...}, "nodes": [...]}``.
 
-    Every message is written as protobuf's mapping to JSON says: keys in camel case, numbers
-    of 64 bits and NaN as texts, bytes in base64, defaults left out.
+    Every message follows protobuf's mapping to JSON: keys in camel case, 64-bit numbers and
+    NaN as strings, bytes in base64, defaults left out.
 
     Parameters
     ----------
     trace
-        Any trace; of one that did not come from Chakra, columns become attributes first.
+        Any trace; if it was not read from a Chakra file, its columns become attributes first.
     log
-        Gets what JSON has no place for.
+        Collects what is not written.
 
     Yields
     ------
@@ -68,7 +68,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     num_unknown = int((attributes.type == CODES["unknown"]).sum()) - len(kinds)
     log.add(
         "chakra-json.unknown", "warning", num_unknown,
-        "protobuf fields that this version of the format does not have: JSON has no place for them",
+        "protobuf fields are unknown to this version of the format and not written to JSON",
         "write an .et to keep them",
     )  # fmt: skip
     given = _attribute_objects(attributes, trace.nodes.height + 1)
@@ -83,7 +83,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
 
 
 def _unknown_kinds(attributes: Attributes) -> dict[int, int]:
-    """Give the types of nodes that this version does not know: they are kept as fields."""
+    """Return the node types that this version does not know, which are kept as fields."""
     kinds = {}
     for row in np.flatnonzero(attributes.type == CODES["unknown"]).tolist():
         content = attributes.span(row)
@@ -128,19 +128,19 @@ def _quoted(numbers: pl.Series) -> pl.Series:
 
 
 def _id_lists(first: Ints, ids: Ints) -> pl.Series:
-    """Write the ids of each node as a list of texts; nothing where there are none."""
+    """Format the ids of each node as a list of strings; empty for a node without ids."""
     height = first.size - 1
     nodes = np.repeat(np.arange(height), np.diff(first))
     return joined(height, nodes, pl.Series(ids).cast(pl.String), '["', '","', '"]')
 
 
 def _attribute_objects(attributes: Attributes, num_messages: int) -> pl.DataFrame:
-    """Write what attributes say of each message: the metadata, then every node.
+    """Format the attributes of each message: the metadata, then every node.
 
     Returns
     -------
     polars.DataFrame
-        ``fields``, text: members of the message's object, each with a comma before it.
+        ``fields``, text: members of the message's object, each after a comma.
     """
     is_attribute = _IS_ATTRIBUTE[attributes.type]
     has_comment = np.zeros(len(attributes), dtype=np.bool_)
@@ -171,7 +171,7 @@ def _attribute_objects(attributes: Attributes, num_messages: int) -> pl.DataFram
 
 
 def _values(attributes: Attributes, rows: Ints) -> pl.Series:
-    """Write the member that holds the value of each of ``rows``, with a comma before it."""
+    """Format the member that holds the value of each of ``rows``, after a comma."""
     types = attributes.type[rows]
     places, texts = [np.zeros(0, dtype=np.int64)], [pl.Series([], dtype=pl.String)]
     for code in np.unique(types).tolist():
@@ -216,7 +216,7 @@ def _each_once(attributes: Attributes, rows: Ints, name: str) -> pl.Series:
 
 
 def _operands(attributes: Attributes, side: str, num_messages: int) -> pl.Series:
-    """Write what is said of inputs or outputs; of ``version``, which is a text alone."""
+    """Format inputs or outputs, and ``version``, which is a plain string."""
     keys = {name: name.removeprefix(side)[1:] for name in attributes.names if name in ROLES}
     is_of_side = [name in keys and name.startswith(side) for name in attributes.names]
     rows = np.flatnonzero(
@@ -242,7 +242,7 @@ def _operands(attributes: Attributes, side: str, num_messages: int) -> pl.Series
 
 
 def _unknown_keys(attributes: Attributes, num_messages: int) -> pl.Series:
-    """Write keys that were not understood as they were read."""
+    """Format unknown keys as they were read."""
     rows = np.flatnonzero(attributes.type == CODES["json"])
     if not rows.size:
         return pl.repeat("", num_messages, eager=True)

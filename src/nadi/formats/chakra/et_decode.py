@@ -1,7 +1,7 @@
 """Chakra's .et: protobuf messages, decoded into columns.
 
-What an .et says of a node and a column can hold is in the column; all of it is in the
-attributes, so that a trace that came from an .et goes back as the same messages.
+Columns hold everything for which the data model has a column. The attributes hold the whole
+file, so that a trace that was read from an .et is written as the same messages.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _Group(msgspec.Struct):
 
 
 def looks_like(head: bytes) -> bool:
-    """Tell from a file's first bytes whether it begins with Chakra's metadata and a node."""
+    """Return whether a file's first bytes are Chakra's metadata and a node."""
     try:
         length, at = read_varint(head, 0)
         if length == 0:
@@ -108,41 +108,43 @@ def decode(raw: RawFile) -> Trace:
     -------
     Trace
         Nodes in the order of the file, without parents; dependencies of the kinds data
-        and ctrl; every attribute. A start of 0 us means that none is known. O(bytes).
+        and ctrl; every attribute. A start of 0 us means that the start is unknown. O(bytes).
 
     Raises
     ------
     FormatError
-        If the bytes are no such messages, or an id stands twice: with the byte.
+        If the bytes are not such messages, or an id occurs twice; the message states the byte.
     """
     if not raw.content.size:
-        raise FormatError(raw.name, "the file is empty", "was it written to the end?")
+        raise FormatError(
+            raw.name, "the file is empty", "check whether the program that wrote it finished"
+        )
     return trace_of(raw, raw.content, "Chakra ET", Attributes.empty(), IssueLog())
 
 
 def trace_of(raw: RawFile, content: Bytes, form: str, beside: Attributes, log: IssueLog) -> Trace:
-    """Make a trace of the messages of an .et, whichever form the file has that held them.
+    """Make a trace from the messages of an .et, whether the file was protobuf or JSON.
 
     Parameters
     ----------
     raw
-        The file, for errors and provenance.
+        The file, for error messages and provenance.
     content
         uint8: the messages; the attributes of the trace point into it.
     form
         What the provenance calls the format, before its version.
     beside
-        What the file says besides and the messages have no field for.
+        Attributes of the file for which the messages have no field.
     log
-        Gets what was met.
+        Collects the issues.
     """
     decoded = decode_messages(raw.name, content, WANTED)
     _note_unknown_fields(decoded, log)
     rows = NodeRows(decoded.column("id"))
     if rows.repeated >= 0:
         raise FormatError(
-            raw.name, f"node id {rows.repeated} stands twice; ids are unique",
-            "was the file put together from two?",
+            raw.name, f"node id {rows.repeated} occurs twice; ids must be unique",
+            "check whether two files were concatenated",
         )  # fmt: skip
     length, begin = read_varint(content[:10].tobytes(), 0)
     at_most = decoded.total("attributes")
@@ -178,19 +180,19 @@ def trace_of(raw: RawFile, content: Bytes, form: str, beside: Attributes, log: I
 def _note_unknown_fields(decoded: DecodedNodes, log: IssueLog) -> None:
     log.add(
         "chakra.unknown-field", "warning", decoded.total("unknown_inside"),
-        "fields of attributes and operands that this version of the format does not have",
+        "fields of attributes and operands are unknown to this version of the format",
         "they are left out",
     )  # fmt: skip
     log.add(
         "chakra.unknown-field", "info", decoded.total("unknown"),
-        "fields of nodes that this version of the format does not have: kept as they are",
+        "fields of nodes are unknown to this version of the format: they are kept unchanged",
     )  # fmt: skip
 
 
 def all_attributes(
     content: Bytes, num_nodes: int, at_most: int, more: tuple[Attributes, ...]
 ) -> Attributes:
-    """Give the attributes of a file, and after them others of the same nodes."""
+    """Return the attributes of a file, followed by others of the same nodes."""
     attributes = attributes_of(content, num_nodes, at_most)
     for others in more:
         attributes = attributes.joined(others) if len(others) else attributes
@@ -198,7 +200,7 @@ def all_attributes(
 
 
 def stated_version(attributes: Attributes) -> str | None:
-    """Give the version of the schema that an .et states; None if it is not from an .et."""
+    """Return the version of the schema that an .et states; None if it is not from an .et."""
     for row in attributes.rows_of(-1):
         if attributes.type[row] == CODES["operand"]:
             return attributes.span(row).decode()
@@ -206,7 +208,7 @@ def stated_version(attributes: Attributes) -> str | None:
 
 
 def _intern(content: Bytes, begin: Ints, length: Ints) -> tuple[Ints32, list[str]]:
-    """Give each span the number of its text, and every text once."""
+    """Return the number of each span's text, and every text once."""
     codes, firsts = intern_spans(content, begin, length)
     return codes, [
         content[begin[row] : begin[row] + length[row]].tobytes().decode() for row in firsts
@@ -214,7 +216,7 @@ def _intern(content: Bytes, begin: Ints, length: Ints) -> tuple[Ints32, list[str
 
 
 def attributes_of(content: Bytes, num_nodes: int, at_most: int) -> Attributes:
-    """Give the attributes of a file, or of some of its messages after a metadata.
+    """Return the attributes of a file, or of some of its messages after the metadata.
 
     Parameters
     ----------
@@ -256,7 +258,7 @@ def attributes_of(content: Bytes, num_nodes: int, at_most: int) -> Attributes:
 def _dependencies(
     rows: NodeRows, decoded: DecodedNodes, log: IssueLog
 ) -> tuple[pl.DataFrame, Attributes]:
-    """Give dependencies between nodes as rows; the others as attributes, with their places."""
+    """Return dependencies between nodes as rows; the others as attributes, with their positions."""
     builder = AttributeBuilder()
     all_rows = np.arange(rows.ids.size)
     pairs = []
@@ -272,13 +274,13 @@ def _dependencies(
         )  # fmt: skip
         log.add(
             f"chakra.{kind}-self", "info", int(is_own.sum()),
-            f"{kind} dependencies of a node on itself, which mean nothing: kept as attributes",
+            f"{kind} dependencies of a node on itself are kept as attributes only",
         )  # fmt: skip
         is_left_out = is_missing | is_own
         repeated = repeated_rows(np.repeat(count > 1, count) & ~is_left_out, src, dst)
         log.add(
             f"chakra.{kind}-twice", "warning", repeated.size,
-            f"{kind} dependencies are given more than once", "kept once, the others as attributes",
+            f"{kind} dependencies occur more than once", "one is kept, the rest become attributes",
         )  # fmt: skip
         is_left_out[repeated] = True
         if (left_out := np.flatnonzero(is_left_out)).size:
@@ -294,7 +296,7 @@ def _dependencies(
 
 
 def repeated_rows(candidates: Bools, src: Ints, dst: Ints) -> Ints:
-    """Give the dependencies among the candidates that their node has named before."""
+    """Return the candidates that repeat an earlier dependency of the same node."""
     several = np.flatnonzero(candidates)
     order = several[np.lexsort((src[several], dst[several]))]
     same = (src[order][1:] == src[order][:-1]) & (dst[order][1:] == dst[order][:-1])
@@ -308,8 +310,8 @@ def _look_for_cycle(ids: Ints, pairs: list[tuple[str, Ints, Ints]], log: IssueLo
     on_cycle = cycle_row(ids.size, src, dst)
     log.add(
         "chakra.cycle", "error", int(on_cycle >= 0),
-        f"node {ids[max(on_cycle, 0)]} waits for itself by way of its dependencies",
-        "no simulator can run this trace: mend the program that wrote it",
+        f"node {ids[max(on_cycle, 0)]} depends on itself through a cycle of dependencies",
+        "no simulator can run this trace: correct the program that wrote it",
     )  # fmt: skip
 
 
@@ -324,12 +326,12 @@ def _tables(
 def node_table(
     file: str, decoded: DecodedNodes, ids: Ints, group: Ints, log: IssueLog
 ) -> pl.DataFrame:
-    """Make the table of nodes, with the process groups given.
+    """Build the table of nodes, given the process groups.
 
     Raises
     ------
     FormatError
-        If a time is beyond what can be counted.
+        If a time exceeds the range of int64 nanoseconds.
     """
     codes, texts = decoded.names()
     names = pl.Series(texts, dtype=NODES.dtypes["name"]).gather(codes.astype(np.uint32))
@@ -365,7 +367,7 @@ def node_table(
 
 @cache
 def _words(column: str) -> pl.Series:
-    """Give the words that a column of nodes may have, in their order."""
+    """Return the categories of a column of nodes, in their order."""
     dtype = NODES.dtypes[column]
     return pl.Series(dtype.categories, dtype=dtype)  # type: ignore[union-attr]
 
@@ -373,7 +375,7 @@ def _words(column: str) -> pl.Series:
 def _usable_times(
     file: str, ids: Ints, start: Ints, duration: Ints, exclusive: Ints, log: IssueLog
 ) -> dict[str, Ints]:
-    """Leave out times that contradict each other; they stay attributes."""
+    """Drop times that contradict each other; the attributes keep them."""
     too_late = (start >= 0) & (duration > _END_OF_TIME - np.maximum(start, 0))
     if too_late.any():
         raise FormatError(
@@ -383,13 +385,13 @@ def _usable_times(
     endless = (start >= 0) & (duration < 0)
     log.add(
         "chakra.duration", "warning", int(endless.sum()),
-        "operations have a start and no duration", "they are taken to have no known time",
+        "operations have a start but no duration", "their time is treated as unknown",
     )  # fmt: skip
     longer = (exclusive > duration) & (duration >= 0)
     log.add(
         "chakra.exclusive", "warning", int(longer.sum()),
-        "operations take longer without their nested ones than with them",
-        "their exclusive time is taken as unknown",
+        "operations have an exclusive time longer than their duration",
+        "their exclusive time is treated as unknown",
     )  # fmt: skip
     return {
         "start": np.where(endless, -1, start),
@@ -399,7 +401,7 @@ def _usable_times(
 
 
 def _numbers(numbers: dict[str, Ints], size: int) -> dict[str, Any]:
-    """Give the columns of nodes that are read from attributes, -1 where there is none."""
+    """Return the columns of nodes that are read from attributes; -1 where one is missing."""
     given: dict[str, Any] = {}
     for column, sources in _COLUMNS.items():
         there = [numbers[name] for name in sources if name in numbers]
@@ -443,9 +445,9 @@ def _comm_types(kind: Ints32, stated: Ints) -> pl.Series:
 def groups_of(
     codes: Ints32, names: list[str], stated: dict[str, Any]
 ) -> tuple[Ints, dict[str, list[Any]]]:
-    """Give each node's process group, and what the file says of the groups, by column.
+    """Return each node's process group, and the columns of the groups that the file states.
 
-    Chakra has no place for a group's members; Nadi writes them as an attribute.
+    Chakra has no field for the members of a group; Nadi writes them as an attribute.
     """
     listed = stated.get("process_groups")
     try:
@@ -467,6 +469,6 @@ def groups_of(
 
 
 def number_of(stated: dict[str, Any], name: str) -> int:
-    """Give a number that the metadata states, -1 if it does not or if it is no rank or size."""
+    """Return a number in the metadata; -1 if it is missing or not a valid rank or size."""
     value = stated.get(name)
     return value if isinstance(value, int) and 0 <= value < 2**62 else -1

@@ -1,9 +1,9 @@
-"""Chakra's .et out of a trace: the same messages for one that came from an .et.
+"""Encode a trace as Chakra's .et: the same messages for a trace that was read from an .et.
 
-Of other traces, columns become attributes under the names that Chakra's tools read
-(:mod:`nadi.formats.chakra.chakra_attributes`); parents become control dependencies, everything
-else that is waited for becomes data dependencies. Chakra counts in microseconds: the exact times
-stand beside, as ``start_ns`` and ``duration_ns``.
+For other traces, columns become attributes under the names that Chakra's tools read
+(:mod:`nadi.formats.chakra.chakra_attributes`). Parents become control dependencies, and all other
+dependencies become data dependencies. Chakra's times are microseconds; the attributes ``start_ns``
+and ``duration_ns`` hold the exact times.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[memoryv
     Parameters
     ----------
     schema
-        One of :data:`SCHEMAS`; by default the one that the trace came with, else 0.0.4.
+        One of :data:`SCHEMAS`; by default that of the source file, else 0.0.4.
 
     Yields
     ------
     memoryview
-        The file's content, piece by piece. O(bytes).
+        Content of the file, piece by piece. O(bytes).
     """
     if schema and schema not in SCHEMAS:
         raise UsageError(
             Parameter("schema", schema),
-            "there is no such schema",
+            "unknown schema",
             f"there are {', '.join(SCHEMAS)}",
         )
     stated = version_of(trace)
@@ -74,7 +74,7 @@ def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[memoryv
     log.add(
         "chakra.unknown-key", "warning",
         int((described.given.attributes.type == CODES["json"]).sum()),
-        "keys of a Chakra trace in JSON that its messages have no field for",
+        "keys of the JSON trace have no field in Chakra's messages and are not written",
         "write JSON to keep them",
     )  # fmt: skip
     columns = _message_columns(trace, described, from_chakra=stated is not None)
@@ -84,13 +84,13 @@ def encode(trace: Trace, log: IssueLog, *, schema: str = "") -> Iterator[memoryv
 
 
 def version_of(trace: Trace) -> str | None:
-    """Give the version of the schema that a trace came with; None if not from an .et."""
+    """Return the schema version of the .et that a trace was read from; None for other traces."""
     versions = (stated_version(part.attributes) for part in trace.attribute_parts)
     return next((version for version in versions if version is not None), None)
 
 
 def _as_it_came(trace: Trace, stated: str, schema: str) -> Described:
-    """Describe a trace that came from an .et, which has a version of its own."""
+    """Describe a trace that was read from an .et, in its own schema version."""
     attributes = trace.attributes
     if schema in ("", stated):
         return Described(Part(attributes), Attributes.empty(), ())
@@ -101,7 +101,7 @@ def _as_it_came(trace: Trace, stated: str, schema: str) -> Described:
 
 
 def _pieces(columns: MessageColumns, sizes: Ints) -> Iterator[memoryview]:
-    """Encode piece by piece, the next ones in another thread while one is written."""
+    """Encode piece by piece; another thread encodes ahead while a piece is written."""
     # a message comes after its length, seven bits of it in a byte
     prefix = 1 + np.searchsorted(1 << np.arange(7, 63, 7), sizes, side="right")
     with_prefix = np.cumsum(sizes + prefix)
@@ -169,17 +169,17 @@ def _message_columns(trace: Trace, described: Described, *, from_chakra: bool) -
 
 
 def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Give an array as kernels take it: they compile anew for read-only ones."""
+    """Return a writable array, because kernels would compile again for a read-only one."""
     return np.require(array, requirements=["C", "W"])
 
 
 def _given_attributes(part: Part, height: int, first_name: int, shift: int) -> GivenAttributes:
-    """Tell which attributes are of which message, the metadata's first.
+    """Return the attributes of each message, those of the metadata first.
 
     Parameters
     ----------
     first_name, shift
-        What is added to names and to where spans begin.
+        Offsets that are added to names and to the begin of spans.
     """
     given, new_row, is_kept = part
     num_nodes = height if new_row is None else new_row.size
@@ -204,7 +204,7 @@ def _given_attributes(part: Part, height: int, first_name: int, shift: int) -> G
 
 
 def _values(columns: Sequence[ColumnOfAttributes], height: int) -> Ints:
-    """Give the values of columns, texts numbered through; int64, shape (columns, nodes)."""
+    """Return the values of columns, with texts as numbers; int64, shape (columns, nodes)."""
     values = np.empty((len(columns), height), dtype=np.int64)
     num_texts = 0
     for row, column in zip(values, columns, strict=True):
@@ -216,7 +216,7 @@ def _values(columns: Sequence[ColumnOfAttributes], height: int) -> Ints:
 
 
 def _names_of_nodes(trace: Trace) -> tuple[list[str], Ints]:
-    """Give each name once, and which of them each node has; int64, shape (nodes,)."""
+    """Return each name once, and the number of each node's name; int64, shape (nodes,)."""
     names = trace.nodes["name"]
     different = names.unique()
     code = names.to_physical().to_numpy()
@@ -226,7 +226,7 @@ def _names_of_nodes(trace: Trace) -> tuple[list[str], Ints]:
 
 
 def _node_numbers(trace: Trace, *, exact: bool) -> Ints:
-    """Give what else of nodes is a number; columns 2 and 3 are for names."""
+    """Return the other numeric columns of nodes; columns 2 and 3 are reserved for names."""
     out = np.empty((trace.nodes.height, 6), dtype=np.int64)
     out[:, 0] = trace.column("id")
     out[:, 1] = trace.nodes["kind"].to_physical().to_numpy()
@@ -235,9 +235,9 @@ def _node_numbers(trace: Trace, *, exact: bool) -> Ints:
 
 
 def start_and_duration(trace: Trace, *, exact: bool) -> tuple[Ints, Ints]:
-    """Give what Chakra calls start and duration of each node, in us; 0 where unknown.
+    """Return Chakra's start and duration of each node, in us; 0 if unknown.
 
-    Where attributes have the ``exact`` duration, it is the exclusive one.
+    If the attributes hold the ``exact`` duration, the result is the exclusive one.
     """
     exclusive, duration = trace.column("exclusive"), trace.column("duration")
     own = np.where(exclusive >= 0, exclusive, duration) if exact else duration
@@ -245,7 +245,7 @@ def start_and_duration(trace: Trace, *, exact: bool) -> tuple[Ints, Ints]:
 
 
 def _microseconds(nanoseconds: Ints) -> Ints:
-    """Round to microseconds, halves up; what is missing becomes 0, Chakra's word for it."""
+    """Round to microseconds, halves up; missing values become 0, as in Chakra."""
     known = np.maximum(nanoseconds, 0)
     return known // 1000 + (known % 1000 >= 500)
 
@@ -259,7 +259,7 @@ def _concatenated(texts: list[str]) -> tuple[Bytes, Ints]:
 def given_ids(
     trace: Trace, parts: Sequence[Part], kind: str, *, from_chakra: bool
 ) -> tuple[Ints, Ints]:
-    """Give the ids that each node waits for, each in its place of the file where it had one.
+    """Return the ids that each node depends on, in the order of the source file if there was one.
 
     Parameters
     ----------
@@ -268,12 +268,12 @@ def given_ids(
     kind
         ``ctrl`` or ``data``.
     from_chakra
-        Whether the trace came from Chakra, whose kinds its dependencies have then.
+        Whether the trace was read from a Chakra file, so that its dependencies have Chakra's kinds.
 
     Returns
     -------
     first, ids
-        Where each node's ids begin, and after the last where they end; int64, shapes
+        Where each node's ids begin, and the end of the last; int64, shapes
         (nodes + 1,) and (dependencies,).
     """
     src, dst = _dependencies(trace, kind, from_chakra=from_chakra)
@@ -285,8 +285,8 @@ def given_ids(
     first = np.append(0, np.cumsum(total))
     where = first[node] + place
     if np.unique(where).size < where.size or (place >= total[node]).any():
-        what = f"attributes {kind}_deps[...] stand in each other's place, or beyond the last"
-        raise InputError("", what, "was the trace damaged? read its source again")
+        what = f"attributes {kind}_deps[...] have duplicate indices, or indices beyond the last"
+        raise InputError("", what, "the trace may be damaged: read its source again")
     if where.size == 0:
         return first, ids
     out = np.empty(first[-1], dtype=np.int64)
@@ -298,7 +298,7 @@ def given_ids(
 
 
 def _dependencies(trace: Trace, kind: str, *, from_chakra: bool) -> tuple[Ints, Ints]:
-    """Give the rows waited for and those that wait, in order of the latter."""
+    """Return source and destination rows of the dependencies, sorted by destination."""
     if from_chakra or trace.deps["kind"].is_in(["data", "ctrl"]).any():
         chosen = trace.deps.filter(pl.col("kind") == kind)
         src, dst = chosen["src"].to_numpy(), chosen["dst"].to_numpy()
@@ -310,7 +310,7 @@ def _dependencies(trace: Trace, kind: str, *, from_chakra: bool) -> tuple[Ints, 
 
 
 def _of_other_kinds(trace: Trace, kind: str) -> tuple[Ints, Ints]:
-    """Give parents as control dependencies, and as data those that end before others start."""
+    """Return parents as control dependencies, and end-to-start dependencies as data."""
     parent = trace.column("parent")
     child = np.flatnonzero(parent >= 0)
     if kind == "ctrl":
@@ -331,7 +331,7 @@ def _of_other_kinds(trace: Trace, kind: str) -> tuple[Ints, Ints]:
 
 
 def _kept_dependencies(part: Part, kind: str) -> tuple[Ints, Ints, Ints]:
-    """Give node, place in its list, and id of dependencies that are kept as attributes."""
+    """Return node, position in its list, and id of dependencies that are kept as attributes."""
     attributes = part.attributes
     places = {}
     for code, name in enumerate(attributes.names):

@@ -1,4 +1,4 @@
-"""The nodes of an .et as arrays: room for them, two threads for a large file, errors."""
+"""The nodes of an .et as arrays: allocation, two threads for a large file, and errors."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class WantedAttributes:
 
 
 class NodeReader:
-    """Reads on in the messages of a file, making room where it is needed.
+    """Reads the messages of a file from a position on, growing its arrays as needed.
 
-    From ``size``, the bytes to come, and ``bytes_per_node`` follows how much it begins with.
+    ``size``, the remaining bytes, and ``bytes_per_node`` determine the initial capacity.
 
     Attributes
     ----------
     at
-        Where the next message begins, or where a problem was met.
+        Where the next message begins, or where a problem occurred.
     problem
         Its position in :data:`nadi.formats.chakra.attribute_message_kernels.PROBLEMS`; 0 if there
         is none.
@@ -83,7 +83,7 @@ class NodeReader:
         self._state = np.zeros(len(STATE) + len(wanted.numbers), dtype=np.int64)
 
     def read(self, stop: int) -> bool:
-        """Read messages that begin before ``stop``; False if they are broken."""
+        """Read messages that begin before ``stop``; return False if one is broken."""
         while True:
             slots = np.full(2 * len(self._columns.texts), -1, dtype=np.int32)
             self._columns = self._columns._replace(slots=slots)
@@ -95,7 +95,7 @@ class NodeReader:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Give every array that has no room for one more node twice the size, or what it takes."""
+        """Double every array without room for one more node, or grow it to the size needed."""
         columns, needed = self._columns, self.count("needed")
         nodes = columns.numbers.shape[1]
         more = 2 * nodes if self.count("nodes") == nodes else nodes
@@ -115,30 +115,30 @@ class NodeReader:
         return _grown(ids, max(2 * ids.size, needed)) if needed > ids.size else ids
 
     def count(self, name: str) -> int:
-        """Give a number of the kernel's state."""
+        """Return a counter of the kernel's state."""
         return int(self._state[STATE[name]])
 
     @property
     def seen(self) -> Bools:
-        """Tell which of the numbers wanted any node has."""
+        """Return which of the wanted numbers occur in any node."""
         return self._state[len(STATE) :] > 0
 
     def row(self, name: str, place: int) -> Ints:
-        """Give a row of a two-dimensional array, cut to size."""
+        """Return a row of a two-dimensional array, cut to the part in use."""
         array: Ints = getattr(self._columns, name)[place]
         return array[: self.count("nodes")]
 
     def ids(self, name: str) -> Ints:
-        """Give the ids that control or data dependencies name."""
+        """Return the ids that control or data dependencies name."""
         array: Ints = getattr(self._columns, name)
         return array[: self.count(name)]
 
     def spans(self) -> Ints:
-        """Give where each text begins and its bytes; int64, shape (texts, 2)."""
+        """Return where each text begins and its bytes; int64, shape (texts, 2)."""
         return np.asarray(self._columns.texts[: self.count("texts"), 1:])
 
     def texts(self, numbers: Iterable[int]) -> list[str]:
-        """Give texts by their numbers."""
+        """Return texts by their numbers."""
         spans = self.spans().tolist()
         content = self.content.data  # no array is made for each of them
         wanted = (spans[number] for number in numbers)
@@ -146,7 +146,7 @@ class NodeReader:
 
 
 def _grown(array: npt.NDArray[_Item], room: int) -> npt.NDArray[_Item]:
-    """Give an array that begins as another does, zero beyond, with more room in its last axis."""
+    """Return a copy of an array with a longer last axis, zero beyond the old values."""
     room = max(room, array.shape[-1])
     larger = np.zeros((*array.shape[:-1], room), dtype=array.dtype)
     larger[..., : array.shape[-1]] = array
@@ -155,25 +155,25 @@ def _grown(array: npt.NDArray[_Item], room: int) -> npt.NDArray[_Item]:
 
 @dataclass(frozen=True, eq=False)
 class DecodedNodes:
-    """The nodes of a file, from one part of it or from two that follow one another."""
+    """The nodes of a file, read as one part or as two consecutive parts."""
 
     parts: list[NodeReader]
     wanted: WantedAttributes
 
     def total(self, name: str) -> int:
-        """Give a count: one of ``STATE``."""
+        """Return a count: one of ``STATE``."""
         return sum(part.count(name) for part in self.parts)
 
     def column(self, name: str) -> Ints:
-        """Give id, start or duration in us, of every node."""
+        """Return id, start or duration (us) of every node."""
         return np.concatenate([part.row("numbers", NUMBERS[name]) for part in self.parts])
 
     def kind(self) -> Ints32:
-        """Give the number of each node's kind."""
+        """Return the number of each node's kind."""
         return np.concatenate([part.row("codes", CODES["kind"]) for part in self.parts])
 
     def numbers(self) -> dict[str, Ints]:
-        """Give the numbers of each wanted attribute that any node has, -1 where one has none."""
+        """Return the values of each wanted attribute that any node has; -1 if a node has none."""
         return self._numbers
 
     @cached_property
@@ -190,19 +190,19 @@ class DecodedNodes:
         return {self.wanted.numbers[place]: row for row, place in zip(out, there, strict=True)}
 
     def dependencies(self, kind: str) -> tuple[Ints, Ints]:
-        """Give how many dependencies each node has, and the ids of all, node by node."""
+        """Return the number of dependencies of each node, and the ids of all, node by node."""
         counts = [np.diff(part.row("numbers", NUMBERS[f"{kind}_end"]), prepend=0)
                   for part in self.parts]  # fmt: skip
         return np.concatenate(counts), np.concatenate([part.ids(kind) for part in self.parts])
 
     def names(self) -> tuple[Ints32, list[str]]:
-        """Give each node the number of its name, and every name once."""
+        """Return the number of each node's name, and every name once."""
         return self._texts(CODES["name"], 0)
 
     def text(self, name: str) -> tuple[Ints32, list[str]]:
-        """Give each node the number of a wanted attribute's text, and every text once.
+        """Return the number of each node's text of a wanted attribute, and every text once.
 
-        Where there is none the text is empty.
+        The text is empty for a node without the attribute.
         """
         return self._texts(FIRST_TEXT + self.wanted.texts.index(name), 1)
 
@@ -225,7 +225,7 @@ class DecodedNodes:
         return np.concatenate(codes), list(number)
 
     def _texts_of_many(self, place: int, offset: int) -> tuple[Ints32, list[str]]:
-        """Do the same for many parts, which have most of their texts in common: by their bytes."""
+        """Merge the texts of many parts by their bytes, because most texts are common to them."""
         content, starts = self._joined
         given, spans, first = [], [np.zeros((1, 2), dtype=np.int64)], 1
         for part, start in zip(self.parts, starts, strict=True):
@@ -253,14 +253,15 @@ class DecodedNodes:
 
 
 def decode_messages(file: str, content: Bytes, wanted: WantedAttributes) -> DecodedNodes:
-    """Read the nodes of a file, of a large one the second half in a thread of its own.
+    """Read the nodes of a file; the second half of a large file in another thread.
 
-    Where that begins is a guess: what the thread found counts only if the first ends there.
+    The boundary between the halves is a guess. The second half counts only if the first half
+    ends exactly there.
 
     Raises
     ------
     FormatError
-        Of the first message that is broken, with its byte.
+        For the first broken message; the error states its byte.
     """
     middle = _likely_middle(content)
     first = NodeReader(content, 0, middle, wanted)

@@ -1,4 +1,4 @@
-"""The bytes of an .et piece after piece, whatever they come from: a file, or a trace in memory."""
+"""The bytes of an .et, piece by piece, from a file or from a trace in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MessagePieces(NamedTuple):
     Attributes
     ----------
     name
-        What errors call it.
+        Its name in error messages.
     pieces
         The bytes: the metadata, and the nodes.
     """
@@ -37,15 +37,15 @@ class MessagePieces(NamedTuple):
 
 
 def open_pieces(source: Path | str | Trace, window: int) -> MessagePieces:
-    """Begin to read a file or address, plain or gzip, of any format that Nadi reads; or a trace.
+    """Open a file or address in any format that Nadi reads, plain or gzip; or a trace.
 
-    Only an .et is read piece by piece, each about as large as a window of so many nodes. A trace
-    is written as one, a piece at a time.
+    Only an .et is read piece by piece; a piece has about the bytes of one window of nodes. A trace
+    in memory is encoded piece by piece.
 
     Raises
     ------
     InputError
-        If there is no such file, or it is of no known format.
+        If the file does not exist, or its format is unknown.
     """
     if isinstance(source, Trace):
         files = source.provenance.sources

@@ -1,9 +1,9 @@
-"""Many small .et files at once, as the ranks of a job to simulate are.
+"""Many small .et files at once, such as the ranks of a job to simulate.
 
-Of a file of some hundred nodes the tables take ten times as long as its bytes: polars makes
-fifty columns whatever their length. Here the tables of many files are made as one, and each
-trace has its slice. That is done for files of which there is nothing to tell; where one is
-odd in any way, none is read here, and :mod:`nadi.formats.chakra.et_decode` says of each what it is.
+For a file of some hundred nodes, building the tables takes ten times as long as decoding the
+bytes, because polars allocates fifty columns whatever their length. This module builds one set of
+tables for all files, and each trace is a slice of it. It handles only files without issues. If any
+file has an issue, it reads none, and :mod:`nadi.formats.chakra.et_decode` reads and reports each.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LARGEST_KEY = 2**62
 
 @dataclass(frozen=True, eq=False)
 class _File:
-    """One file, its nodes as arrays, and what its metadata states."""
+    """One file: its nodes as arrays, and its metadata."""
 
     raw: RawFile
     decoded: DecodedNodes
@@ -67,13 +67,13 @@ class _Together:
     Attributes
     ----------
     decoded
-        Of all files.
+        The nodes of all files.
     first
         int64, shape (files + 1,): where the nodes of each file begin.
     file
-        int64, shape (nodes,): which file each is of.
+        int64, shape (nodes,): the file of each node.
     rows
-        Where the node of an id in a file stands; the key of both is file * span + id.
+        Maps a file and an id to a row; the key of both is file * span + id.
     """
 
     decoded: DecodedNodes
@@ -90,8 +90,8 @@ def decode_ranks(raws: Sequence[RawFile]) -> list[Trace] | None:
     Returns
     -------
     list of Trace or None
-        The same as :func:`nadi.formats.chakra.et_decode.decode` of each; None if there is anything
-        to tell of one of them, an issue or an error.
+        The same as :func:`nadi.formats.chakra.et_decode.decode` of each; None if any of them has
+        an issue or an error.
     """
     words: _Words = {}
     files = []
@@ -123,7 +123,7 @@ def _read(raw: RawFile, words: _Words) -> _File | None:
 
 
 def _put_together(files: list[_File]) -> _Together | None:
-    """Put the nodes of all files into one order, if each id stands once in its file."""
+    """Concatenate the nodes of all files, if each id occurs once in its file."""
     sizes = np.array([file.size for file in files], dtype=np.int64)
     decoded = DecodedNodes([part for one in files for part in one.decoded.parts], WANTED)
     ids = decoded.column("id")
@@ -140,7 +140,7 @@ def _put_together(files: list[_File]) -> _Together | None:
 
 
 def _is_stated_alike(decoded: DecodedNodes, file: Ints) -> bool:
-    """Tell whether all files or none state times in ns, which tells how others are meant."""
+    """Return whether all files or none state times in ns, so that one rule serves all."""
     stated = decoded.numbers().get("duration_ns")
     if stated is None:
         return True
@@ -149,7 +149,7 @@ def _is_stated_alike(decoded: DecodedNodes, file: Ints) -> bool:
 
 
 def _dependencies(together: _Together) -> tuple[pl.DataFrame, Ints] | None:
-    """Give the dependencies of all files, and where those of each begin."""
+    """Return the dependencies of all files, and where those of each file begin."""
     everything: list[tuple[str, Ints, Ints]] = []
     for kind in ("data", "ctrl"):
         count, ids = together.decoded.dependencies(kind)
@@ -180,7 +180,7 @@ def _dependencies(together: _Together) -> tuple[pl.DataFrame, Ints] | None:
 
 
 def _groups(files: list[_File]) -> tuple[Ints, pl.DataFrame, Ints]:
-    """Give the group of each node, those of all files, and where those of each begin."""
+    """Return the group of each node, those of all files, and where those of each file begin."""
     of_nodes, first = [], [0]
     columns: dict[str, list[Any]] = {name: [] for name in GROUPS.dtypes}
     for file in files:
@@ -194,7 +194,7 @@ def _groups(files: list[_File]) -> tuple[Ints, pl.DataFrame, Ints]:
 
 
 def _traces(files: list[_File], together: _Together) -> list[Trace] | None:
-    """Cut the tables of all files into those of each."""
+    """Slice the tables of all files into one set for each."""
     dependencies = _dependencies(together)
     if dependencies is None:
         return None
@@ -228,7 +228,7 @@ def _traces(files: list[_File], together: _Together) -> list[Trace] | None:
 
 
 def _attributes(file: _File, is_cpu: Ints) -> LazyAttributes:
-    """Give the attributes of a file, and what those who simulate ask of all ranks beforehand."""
+    """Return the attributes of a file, with the lookups that a simulation needs precomputed."""
     content, size, at_most = file.raw.content, file.size, file.decoded.total("attributes")
     known = np.flatnonzero(is_cpu >= 0).astype(np.int32)
 

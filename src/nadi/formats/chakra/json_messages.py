@@ -1,7 +1,7 @@
-"""Chakra's messages out of JSON: what protobuf's mapping to JSON says, as protobuf's bytes.
+"""Convert Chakra's messages from JSON to protobuf's bytes, by protobuf's mapping to JSON.
 
-Going by way of the bytes of an .et, one decoder makes columns and attributes of both forms.
-Keys of JSON that no message has a field for are collected beside.
+Because the result has the bytes of an .et, one decoder serves both forms. JSON keys without a
+field in the messages are collected separately.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class MisfitError(Exception):
-    """JSON that says what no message can hold; readers make a FormatError of it."""
+    """JSON that no message can hold; readers turn it into a FormatError."""
 
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"{what} at {path}")
@@ -74,13 +74,13 @@ class MisfitError(Exception):
 
 
 def camel_case(name: str) -> str:
-    """Write a field's name as protobuf's JSON does: ``int64_val`` as ``int64Val``."""
+    """Return a field's name in protobuf's JSON: ``int64Val`` for ``int64_val``."""
     first, *others = name.split("_")
     return first + "".join(word.capitalize() for word in others)
 
 
 def both_names(fields: Mapping[str, _Value]) -> dict[str, _Value]:
-    """Give each field under its name and under that of protobuf's JSON."""
+    """Map each field from its name and from its name in protobuf's JSON."""
     return {**fields, **{camel_case(name): field for name, field in fields.items()}}
 
 
@@ -99,14 +99,14 @@ _VALUES = both_names(
 
 
 class MessageWriter:
-    """Writes messages one by one, and remembers attributes that come again and again.
+    """Writes messages one by one, and caches attributes that repeat.
 
     Attributes
     ----------
     beside
-        What has no field: attributes of type json, named by their keys.
+        Values without a field: attributes of type json, named by their keys.
     num_unknown
-        How many of them there are.
+        Number of these values.
     """
 
     def __init__(self) -> None:
@@ -116,23 +116,23 @@ class MessageWriter:
         self._remembered: dict[str, dict[bytes, bytes]] = {key: {} for key in _REPEATED | {"attr"}}
 
     def metadata(self, message: RawMessage) -> bytes:
-        """Write a GlobalMetadata with its length before it."""
+        """Return a GlobalMetadata message, preceded by its length."""
         self._row = -1
         return self._message(message, _METADATA)
 
     def node(self, row: int, message: RawMessage) -> bytes:
-        """Write a Node with its length before it.
+        """Return a Node message, preceded by its length.
 
         Raises
         ------
         MisfitError
-            If a value is not of its field's type, or too large, with its JSON path.
+            If a value has the wrong type or is too large; the error states its JSON path.
         """
         self._row = row
         return self._message(message, _NODE)
 
     def feeder_node(self, row: int, message: RawMessage) -> bytes:
-        """Write a Node from one of the feeder's ``workload_graph``; raises MisfitError too."""
+        """Return a Node message for a node of the feeder's ``workload_graph``, or raise MisfitError."""
         self._row = row
         known: dict[int, bytes] = {}
         attributes = dict.fromkeys(FEEDER_ATTRIBUTES, b"")
@@ -151,7 +151,7 @@ class MessageWriter:
         return _delimited(b"".join(known[number] for number in sorted(known)))
 
     def keep(self, key: str, raw: msgspec.Raw) -> None:
-        """Keep what stands in the file beside its messages."""
+        """Keep a value of the file that belongs to no message."""
         self._row = -1
         self._keep(key, raw, f".{key}")
 
@@ -164,14 +164,14 @@ class MessageWriter:
                 continue
             number, write = field
             if number in parts:
-                raise MisfitError(f".{key}", "the field is given under both of its names")
+                raise MisfitError(f".{key}", "the field occurs under both of its names")
             parts[number] = (
                 self._again(key, raw, write) if key in _REPEATED else write(self, raw, f".{key}")
             )
         return _delimited(b"".join([parts[number] for number in sorted(parts)]))
 
     def _again(self, key: str, raw: msgspec.Raw, write: _Writer) -> bytes:
-        """Write a field whose values repeat: most are found among those remembered."""
+        """Return a field whose values repeat, mostly from the cache."""
         stored = bytes(raw)
         if len(stored) > _LARGEST_REMEMBERED:
             return write(self, raw, f".{key}")
@@ -217,7 +217,7 @@ class MessageWriter:
                 if given is None:
                     continue
                 if value_key:
-                    raise MisfitError(here, f"the attribute has a value already, {value_key}")
+                    raise MisfitError(here, f"the attribute already has the value {value_key}")
                 value_key = key
                 type_name = _VALUES[key][0]
                 write = _list_field if type_name in LIST_TYPES else _scalar_field
@@ -249,7 +249,7 @@ def _text(number: int) -> _Field:
 
 
 def _count(number: int, below: int) -> _Field:
-    """Describe a field that holds a number of 0 or more."""
+    """Return number and writer of a field that holds a nonnegative integer."""
     tag = write_varint(number << 3)
 
     def write(writer: MessageWriter, raw: msgspec.Raw, path: str) -> bytes:
@@ -367,7 +367,7 @@ def _text_field(number: int, value: Any, path: str) -> bytes:
     if value is None or value == "":
         return b""
     if not isinstance(value, str):
-        raise MisfitError(path, f"expected a text, got {_shown(value)}")
+        raise MisfitError(path, f"expected a string, got {_shown(value)}")
     return _field(number, value.encode())
 
 
@@ -402,7 +402,7 @@ def _checked_count(value: Any, below: int, path: str) -> int:
 
 
 def _scalar(type_name: str, value: Any, path: str) -> Any:
-    """Give a value of JSON as the type holds it: 64-bit numbers may be texts, and so on."""
+    """Return a JSON value as its protobuf type holds it; 64-bit numbers may be strings."""
     try:
         if type_name in ("double", "float"):
             return _float(type_name, value)
@@ -416,7 +416,7 @@ def _scalar(type_name: str, value: Any, path: str) -> Any:
 
 
 def _is_whole(value: Any) -> bool:
-    """Tell a whole number that is written as a text or with a point or exponent."""
+    """Return whether a value is an integer written as a string, or with a point or exponent."""
     if isinstance(value, str):
         return _INTEGER.fullmatch(value) is not None
     return isinstance(value, float) and value.is_integer()
@@ -439,7 +439,7 @@ def _float(type_name: str, value: Any) -> float:
 
 
 def _from_base64(text: str) -> bytes:
-    """Decode base64, also that of URLs, and without the padding, as protobuf does."""
+    """Decode base64, also the URL variant and without padding, as protobuf does."""
     standard = text.rstrip("=").translate(str.maketrans("-_", "+/"))
     return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
 

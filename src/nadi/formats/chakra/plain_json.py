@@ -1,9 +1,8 @@
-"""Chakra's messages out of JSON by a kernel: files in which most nodes are written plainly.
+"""Convert Chakra's messages from JSON with a kernel that handles the usual form of a node.
 
-A node that the kernel leaves is written by
-:class:`nadi.formats.chakra.json_messages.MessageWriter`, which has all the rules, and so is
-everything that is no node. Of a file with a fault nothing is
-taken: who reads it slowly can say what is wrong and where.
+:class:`nadi.formats.chakra.json_messages.MessageWriter`, which implements all rules, converts the
+nodes that the kernel leaves, and everything that is not a node. If a file has a fault, this module
+returns nothing: the slow reader then reports what is wrong and where.
 """
 
 from __future__ import annotations
@@ -70,20 +69,20 @@ _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def plain_messages(raw: RawFile, list_key: str | None, writer: MessageWriter) -> Bytes | None:
-    """Write the messages of a file, one after the other.
+    """Return the messages of a file, one after the other.
 
     Parameters
     ----------
     list_key
         The key of the list of nodes in the file's one object: ``nodes``, or ``workload_graph``
-        as the feeder has it; None if metadata and nodes are objects of their own.
+        for the feeder; None if metadata and nodes are separate objects.
     writer
-        Writes what is not plain, and gets what no message has a field for.
+        Converts all other nodes, and collects values without a field.
 
     Returns
     -------
     ndarray
-        uint8; None if anything is wrong with the file. O(bytes).
+        uint8; None if the file has any fault. O(bytes).
     """
     try:
         if list_key is None:
@@ -94,7 +93,7 @@ def plain_messages(raw: RawFile, list_key: str | None, writer: MessageWriter) ->
 
 
 def _of_objects(raw: RawFile, writer: MessageWriter) -> Bytes:
-    """Write objects that stand one after the other."""
+    """Return the messages of a sequence of objects."""
     begin = skip_blanks(raw.content, 0)
     end = value_end(raw, begin)
     metadata = _decode_object(raw.content[begin:end].tobytes())
@@ -107,7 +106,7 @@ def _of_objects(raw: RawFile, writer: MessageWriter) -> Bytes:
 
 
 def _of_one_object(raw: RawFile, list_key: str, writer: MessageWriter) -> Bytes:
-    """Write the nodes of a list, and what else the object has."""
+    """Return the messages of one object: its list of nodes, and its other members."""
     is_feeder = list_key != "nodes"
     messages = _Messages(
         raw,
@@ -123,7 +122,7 @@ def _of_one_object(raw: RawFile, list_key: str, writer: MessageWriter) -> Bytes:
         is_metadata = key in METADATA_KEYS and not is_feeder
         field = METADATA_KEYS[0] if is_metadata else key
         if field in seen:
-            raise MisfitError(f".{key}", "it is given twice")
+            raise MisfitError(f".{key}", "the key occurs twice")
         seen.add(field)
         if key == list_key:
             return messages.read(begin, in_list=True)
@@ -144,7 +143,7 @@ def _of_one_object(raw: RawFile, list_key: str, writer: MessageWriter) -> Bytes:
 
 
 class _Messages:
-    """Messages, one after the other in an array."""
+    """Messages, concatenated in an array."""
 
     def __init__(
         self, raw: RawFile, words: NodeWords, write_node: Callable[[int, RawMessage], bytes]
@@ -157,7 +156,7 @@ class _Messages:
         self._state = np.zeros(len(STATE), dtype=np.int64)
 
     def content(self) -> Bytes:
-        """Give the messages."""
+        """Return the bytes of all messages."""
         return self._out[: self._size]
 
     @property
@@ -165,7 +164,7 @@ class _Messages:
         return int(self._state[STATE["size"]])
 
     def add(self, message: bytes) -> None:
-        """Put a message after the others."""
+        """Append a message."""
         size = self._size
         while size + len(message) > self._out.size:
             self._out = doubled(self._out)
@@ -173,12 +172,12 @@ class _Messages:
         self._state[STATE["size"]] += len(message)
 
     def read(self, at: int, *, in_list: bool) -> int:
-        """Write the messages of nodes from ``at`` on; gives the byte after them.
+        """Append the messages of the nodes from ``at`` on; returns the byte after them.
 
         Raises
         ------
         FormatError, MisfitError, MsgspecError
-            If anything is wrong with a node, or stands there besides.
+            If a node has a fault, or the list contains something else.
         """
         text = self._raw.content
         if in_list:

@@ -71,7 +71,7 @@ def encode_graph(trace: Trace, log: IssueLog, text: GraphText) -> Iterator[bytes
 
 
 def edges_of(trace: Trace) -> pl.DataFrame:
-    """Give the dependencies of a trace by the ids of their nodes. O(dependencies).
+    """Return the dependencies of a trace by the ids of their nodes. O(dependencies).
 
     Returns
     -------
@@ -96,7 +96,7 @@ def _edges(trace: Trace, src: Any, dst: Any, kind: pl.Series) -> pl.DataFrame:
 
 
 def _named_edges(trace: Trace) -> pl.DataFrame:
-    """Give the dependencies that are attributes, such as ``ctrl_deps[0]`` with an id."""
+    """Return the dependencies that are attributes, such as ``ctrl_deps[0]`` with an id."""
     attributes = trace.attributes
     rows = np.flatnonzero(attributes.type == CODES["dependency"])
     kinds = [name.partition("_deps")[0] for name in attributes.names]
@@ -112,7 +112,7 @@ def _named_edges(trace: Trace) -> pl.DataFrame:
 
 
 def _absent_ids(trace: Trace, edges: pl.DataFrame) -> pl.Series:
-    """Give the ids that edges come from and no node of the trace has, each once."""
+    """Return the ids that edges come from and no node of the trace has, each once."""
     sources = edges["source"].unique(maintain_order=True)
     return sources.filter(~sources.is_in(trace.nodes["id"].implode()))
 
@@ -147,7 +147,7 @@ def _note_what_is_left_out(trace: Trace, log: IssueLog, form: str, num_changed: 
     attributes = trace.attributes
     log.add(
         f"{form}.name", "info", num_changed,
-        "names hold control characters; each is written as U+FFFD",
+        "names contain control characters, which are written as U+FFFD",
     )  # fmt: skip
     log.add(
         f"{form}.columns", "info", trace.nodes.height,

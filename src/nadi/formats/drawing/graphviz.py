@@ -128,9 +128,9 @@ def _draw(trace: Trace, log: IssueLog, form: str) -> bytes:
     if (num_points := _num_points(trace)) > MAX_POINTS:
         raise InputError(
             "",
-            f"a drawing of at least {num_points:,} points, which are operations and the levels "
-            f"that arrows pass; more than {MAX_POINTS:,} can take graphviz hours",
-            "write .dot or .graphml, for a tool that shows a part of it",
+            f"the drawing has at least {num_points:,} points, which are operations and the levels "
+            f"that arrows cross; with more than {MAX_POINTS:,}, graphviz can take hours",
+            "write .dot or .graphml, and open it with a tool that shows a part of the graph",
         )
     try:
         import graphviz
@@ -151,6 +151,6 @@ def _draw(trace: Trace, log: IssueLog, form: str) -> bytes:
         message = (error.stderr or b"").decode(errors="replace").strip().partition("\n")[0]
         raise InputError(
             "", f"dot ended with {error.returncode}: {message or 'no message'}",
-            "write .dot and look at it",
+            "write .dot and inspect it",
         ) from None  # fmt: skip
     return bytes(drawn)

@@ -103,7 +103,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
 
 
 def _base_time(trace: Trace, keys: dict[str, bytes], row: Ints) -> int:
-    """Give the time that the file counts from: the recorded one, else the second of the start."""
+    """Return the time that the file counts from: the recorded one, else the second of the start."""
     if keys:
         return int(keys.get("baseTimeNanoseconds", b"0"))
     start = trace.column("start")[row]
@@ -111,7 +111,7 @@ def _base_time(trace: Trace, keys: dict[str, bytes], row: Ints) -> int:
 
 
 def _timeline(trace: Trace, row: Ints, base: int, log: IssueLog) -> Timeline:
-    """Give the nodes that have a time as slices with Kineto's categories and args.
+    """Return the nodes that have a time as slices with Kineto's categories and args.
 
     ``row`` has their rows; times count from ``base``.
     """
@@ -139,7 +139,7 @@ def _timeline(trace: Trace, row: Ints, base: int, log: IssueLog) -> Timeline:
 
 
 def _collectives(trace: Trace, row: Ints, log: IssueLog) -> dict[str, pl.Series]:
-    """Give the args that describe communication."""
+    """Return the args that describe communication."""
     nodes = trace.nodes[row]
     size = trace.column("comm_bytes")
     has_args = np.zeros(trace.nodes.height + 1, dtype=np.bool_)  # the last: the trace itself
@@ -147,12 +147,12 @@ def _collectives(trace: Trace, row: Ints, log: IssueLog) -> dict[str, pl.Series]
     found = has_args[:-1] & (size >= 0) & (trace.deps.height > 0)
     log.add(
         "chrome.recorded-args", "info", int(found.sum()),
-        "communications keep the args that were recorded; what linking found of their bytes and "
-        "groups is not added",
+        "communications keep their recorded args; the bytes and groups that linking found are not "
+        "added",
     )  # fmt: skip
     log.add(
         "chrome.comm-bytes", "warning", int((size >= _MOST_ELEMENTS).sum()),
-        "sizes of communication of 2^56 bytes or more are left out of the args",
+        "communications of 2^56 bytes or more are written without their size",
     )  # fmt: skip
     size = np.where(size < _MOST_ELEMENTS, size, -1)[row]
     return {
@@ -166,7 +166,7 @@ def _collectives(trace: Trace, row: Ints, log: IssueLog) -> dict[str, pl.Series]
 
 
 def _is_stated(nodes: pl.DataFrame) -> pl.Series:
-    """Tell where the name does not tell the type of communication; bool, shape (nodes,)."""
+    """Return where the name does not tell the type of communication; bool, shape (nodes,)."""
     stated = ~nodes["comm_type"].is_in(["none", "other"]).to_numpy()
     rows = np.flatnonzero(stated)
     candidates = nodes.select("name", "category", "comm_type")[rows]
@@ -180,7 +180,7 @@ def _is_stated(nodes: pl.DataFrame) -> pl.Series:
 def _spans(
     attributes: Attributes, slices: Ints, num_nodes: int, kept: Ints, texts: Texts
 ) -> tuple[dict[str, Any], Ints]:
-    """Give what was recorded of slices, and the spans that are events by themselves.
+    """Return what was recorded of slices, and the spans that are events by themselves.
 
     ``slices`` has the node of each slice, of ``num_nodes``.
     """
@@ -228,7 +228,7 @@ def _head(trace: Trace, keys: dict[str, bytes], base: int) -> bytes:
 
 
 def _distributed(trace: Trace, recorded: bytes | None) -> bytes | None:
-    """Give rank, world size and groups; as recorded, if that says the same."""
+    """Return rank, world size and groups; as recorded, if that says the same."""
     try:
         info = _info_decoder.decode(recorded or b"{}")
         groups = msgspec.convert(info.get("pg_config", []), list[dict[str, Any]])

@@ -86,12 +86,12 @@ class Events:
     counts: dict[str, int]
 
     def column(self, name: str) -> Ints:
-        """Give a column of the nodes; int64, shape (nodes,)."""
+        """Return a column of the nodes; int64, shape (nodes,)."""
         rows = [part.numbers[NUMBERS[name]] for part in self.parts]
         return np.concatenate(rows) if len(rows) > 1 else rows[0]
 
     def names(self, text: Bytes) -> Texts:
-        """Give the names of the nodes, for the bytes of the file."""
+        """Return the names of the nodes, for the bytes of the file."""
         number: dict[bytes, int] = {}
         codes = []
         for part in self.parts:
@@ -104,7 +104,7 @@ class Events:
         return Texts(np.concatenate(codes), tuple(text_of(name) for name in number))
 
     def comm(self, name: str) -> Ints:
-        """Give a column of the nodes that communicate; int64, shape (such nodes,)."""
+        """Return a column of the nodes that communicate; int64, shape (such nodes,)."""
         return self.found.comm[:, COMM_COLUMNS[name]]
 
 
@@ -151,11 +151,11 @@ class _Reader:
             self._found = self._found._replace(**{name: larger})
 
     def count(self, name: str) -> int:
-        """Give a number of the kernel's state."""
+        """Return a number of the kernel's state."""
         return int(self._state[STATE[name]])
 
     def found(self) -> Found:
-        """Give what was found, cut to size."""
+        """Return what was found, cut to size."""
         found = self._found
         return Found(
             numbers=found.numbers[:, : self.count("row")],
@@ -168,17 +168,17 @@ class _Reader:
         )
 
     def counts(self) -> dict[str, int]:
-        """Give the counts of what became no node."""
+        """Return the counts of what became no node."""
         return {name: self.count(name) for name in ("own", "incomplete", "arrows", "instants")}
 
     def error(self) -> FormatError:
-        """Give the error for why reading stopped."""
+        """Return the error for why reading stopped."""
         where, key = int(self._work[kernels.WHERE]), int(self._work[kernels.KEY])
         return _event_error(self._raw, self.count("event"), where, key, *failure_of(self.end))
 
 
 def scan(raw: RawFile, begin: int) -> tuple[Events, int]:
-    """Read the list of events that begins at a byte; gives them and the byte after it.
+    """Read the list of events that begins at a byte; returns them and the byte after it.
 
     Raises
     ------
@@ -212,7 +212,7 @@ def _join(first: _Reader, second: _Reader) -> Events:
 
 
 def _event_error(raw: RawFile, event: int, where: int, key: int, code: int, at: int) -> FormatError:
-    """Give the error for a failure of the kernel."""
+    """Return the error for a failure of the kernel."""
     if code < kernels.IS_WRONG_TYPE:
         return json_error(raw, code, at)
     path = f"$.traceEvents[{event}]"
@@ -243,7 +243,7 @@ def _met(raw: RawFile, at: int) -> str:
 
 
 def time_error(raw: RawFile, event: int, key: str, what: str) -> FormatError:
-    """Give the error for a time that is none."""
+    """Return the error for a time that is none."""
     return FormatError(
         raw.name, f"{key} {what} - at $.traceEvents[{event}].{key}", "record the trace again"
     )

@@ -155,21 +155,21 @@ def _issues(raw: RawFile, events: Events) -> pl.DataFrame:
     counts = np.bincount(unknown.codes, minlength=len(unknown.unique))
     for category, count in zip(unknown.unique, counts.tolist(), strict=True):
         log.add(
-            "kineto.category", "warning", count, f"events of the unknown category {category!r}",
+            "kineto.category", "warning", count, f"events have the unknown category {category!r}",
             "they are kept, but left out of the analysis",
         )  # fmt: skip
     counted = events.counts
     log.add(
         "kineto.profiler", "info", counted["own"],
-        "spans of the profiler's own work are kept, but not analysed",
+        "spans of the profiler itself are kept, but not analysed",
     )  # fmt: skip
     log.add(
         "kineto.instant", "info", counted["instants"],
-        "instants and counters, such as those of memory, are kept, but not analysed",
+        "instant and counter events, such as memory usage, are kept, but not analysed",
     )  # fmt: skip
     log.add(
         "kineto.incomplete", "warning", counted["incomplete"],
-        "events are not complete ones (ph X)", "they are kept, but left out of the analysis",
+        "events are not complete events (ph X)", "they are kept, but left out of the analysis",
     )  # fmt: skip
     log.add(
         "kineto.forward-backward", "info", counted["arrows"],
@@ -179,7 +179,7 @@ def _issues(raw: RawFile, events: Events) -> pl.DataFrame:
 
 
 def _describe(raw: RawFile, events: Events) -> _Nodes:
-    """Tell where each node ran."""
+    """Return where each node ran."""
     category = events.column("category")
     on_device = np.isin(category, _DEVICE_CODES)
     stream = np.where(on_device, events.column("stream"), -1)
@@ -197,7 +197,7 @@ def _describe(raw: RawFile, events: Events) -> _Nodes:
 
 
 def _threads(raw: RawFile, events: Events, on_device: Bools) -> Ints:
-    """Give the thread of host work; threads with names instead of ids get free ids."""
+    """Return the thread of host work; threads with names instead of ids get free ids."""
     tid = np.where(on_device, -1, events.column("tid"))
     rows = np.flatnonzero((tid < -1) | (tid >= _MAX_TID))
     if rows.size:
@@ -212,12 +212,12 @@ def _threads(raw: RawFile, events: Events, on_device: Bools) -> Ints:
 
 
 def _plain(name: str) -> str:
-    """Give a name without the quotes that tell it from a number."""
+    """Return a name without the quotes that tell it from a number."""
     return name.strip('"')
 
 
 def _process(pids: Ints) -> int:
-    """Give the process that most host operators ran in, of several the first."""
+    """Return the process that most host operators ran in, of several the first."""
     known = pids[pids != NOT_A_NUMBER]
     if known.size == 0:
         return -1
@@ -258,7 +258,7 @@ def _order(start: Ints, duration: Ints, nodes: _Nodes) -> Ints:
 def _columns(
     nodes: _Nodes, start: Ints, duration: Ints, order: Ints, groups: pl.DataFrame
 ) -> dict[str, Any]:
-    """Give the columns of the nodes in their final order."""
+    """Return the columns of the nodes in their final order."""
     events = nodes.events
     names = events.names(nodes.raw.content)
     comm = _communication(nodes, groups)
@@ -290,7 +290,7 @@ def _columns(
 
 
 def _in_order(order: Ints, columns: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Give columns with their rows in another order."""
+    """Return columns with their rows in another order."""
     if (order[1:] > order[:-1]).all():  # it is theirs
         return columns
     with ThreadPoolExecutor(2) as executor:  # numpy holds no lock meanwhile
@@ -299,7 +299,7 @@ def _in_order(order: Ints, columns: dict[str, npt.NDArray[Any]]) -> dict[str, np
 
 
 def _communication(nodes: _Nodes, groups: pl.DataFrame) -> dict[str, Ints]:
-    """Give what the arguments of each node say of communication, in the order of the file.
+    """Return what the arguments of each node say of communication, in the order of the file.
 
     Nothing if they say nothing.
     """
@@ -325,7 +325,7 @@ def _communication(nodes: _Nodes, groups: pl.DataFrame) -> dict[str, Ints]:
 
 
 def _values(raw: RawFile, events: Events, name: str, value_of: Callable[[str], int]) -> Ints:
-    """Give what stands for a text argument of each node that communicates; -1 without one."""
+    """Return what stands for a text argument of each node that communicates; -1 without one."""
     at = events.comm(f"{name}_at")
     values = np.full(at.size, -1, dtype=np.int64)
     rows = np.flatnonzero(at >= 0)
@@ -352,7 +352,7 @@ def _attributes(
     raw: RawFile, ids: Ints, kept: Ints, found_keys: Ints, members: list[tuple[str, Span]],
     order: Ints,
 ) -> Attributes:  # fmt: skip
-    """Give what has no column: keys of the file and whole events first, then those of nodes."""
+    """Return what has no column: keys of the file and whole events first, then those of nodes."""
     codes: dict[str, int] = {}
     top = [(codes.setdefault(key, len(codes)), s.at, s.end - s.at) for key, s in members]
     keys = find_texts(raw, *found_keys.T)
@@ -390,7 +390,7 @@ def _attributes(
 
 
 def _identity_rows(nodes: _Nodes) -> Ints:
-    """Give pid and tid of nodes where the columns do not tell them; shape (such, 4).
+    """Return pid and tid of nodes where the columns do not tell them; shape (such, 4).
 
     They are told as the kernel tells what it keeps: node, which key, position and length.
     """

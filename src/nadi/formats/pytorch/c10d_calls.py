@@ -71,7 +71,7 @@ def c10d_calls(rows: Ints, attributes: Attributes) -> pl.DataFrame:
 
 @cache
 def _arguments(schema: str) -> tuple[str, ...]:
-    """Give the names of a call's arguments, in order."""
+    """Return the names of a call's arguments, in order."""
     found = _SCHEMA.match(schema)
     parts = found[1].split(",") if found and found[1] else []
     return tuple(part.partition("=")[0].split()[-1] if part.split() else "" for part in parts)

@@ -99,7 +99,7 @@ class _Rows:
     is_structure: Bools
 
     def of_ids(self, wanted: Ints) -> Ints:
-        """Give the rows of nodes by their ids; -1 where there is no such node."""
+        """Return the rows of nodes by their ids; -1 where there is no such node."""
         if self.ids.size == 0:
             return np.full(wanted.size, -1, dtype=np.int64)
         place = np.minimum(np.searchsorted(self.ids, wanted), self.ids.size - 1)
@@ -135,7 +135,7 @@ def decode(raw: RawFile) -> Trace:
     log = IssueLog()
     log.add(
         "et.schema", "warning", int(schema not in KNOWN_SCHEMAS),
-        f"schema {schema!r} is not known to this version of Nadi", "check the result",
+        f"schema {schema!r} is unknown to this version of Nadi", "check the results",
     )  # fmt: skip
     _check_ends(nodes)
     names = nodes.texts()
@@ -157,7 +157,7 @@ def decode(raw: RawFile) -> Trace:
 
 
 def _header(raw: RawFile, members: list[tuple[str, Span]], has_nodes: bool) -> tuple[str, int]:
-    """Give the schema and the process id."""
+    """Return the schema and the process id."""
     spans = dict(members)
     for key, is_there in (("schema", "schema" in spans), ("nodes", has_nodes)):
         if not is_there:
@@ -187,8 +187,8 @@ def _rows(nodes: Nodes, names: Texts) -> _Rows:
     in_order = ids[by_id]
     if (repeated := np.flatnonzero(in_order[1:] == in_order[:-1])).size:
         raise FormatError(
-            nodes.raw.name, f"node id {in_order[repeated[0]]} stands twice; ids are unique",
-            "was the file put together from two?",
+            nodes.raw.name, f"node id {in_order[repeated[0]]} occurs twice; ids must be unique",
+            "check whether two files were concatenated",
         )  # fmt: skip
     is_structure = names.numbers(_is_structure) > 0
     host = np.where(nodes.column("scope") == _USER_SCOPE, _CODE["annotation"], _CODE["operator"])
@@ -256,7 +256,7 @@ def _thread_deps(nodes: Nodes, rows: _Rows, log: IssueLog) -> tuple[pl.DataFrame
 
 
 def _columns(nodes: Nodes, names: Texts, rows: _Rows) -> dict[str, Any]:
-    """Give the columns of the nodes but for the parent, in the order of rows."""
+    """Return the columns of the nodes but for the parent, in the order of rows."""
     order = rows.order
     category = rows.category[order]
     on_device = np.isin(category, _DEVICE_CODES)
@@ -350,7 +350,7 @@ def _header_value(content: bytes) -> Any:
 def _attributes(
     nodes: Nodes, members: list[tuple[str, Span]], lost: dict[str, Ints], new_row: Ints
 ) -> Attributes:
-    """Give what has no column: of the file, and of the nodes by row."""
+    """Return what has no column: of the file, and of the nodes by row."""
     builder = AttributeBuilder()
     for key, span in members:
         content = nodes.raw.content[span.at : span.end].tobytes()

@@ -97,25 +97,25 @@ class Nodes:
     parts: list[Found]
 
     def column(self, name: str) -> Ints:
-        """Give a column, which is not to be changed; int64, shape (nodes,)."""
+        """Return a column, which is not to be changed; int64, shape (nodes,)."""
         column: Ints = self.columns[NUMBERS[name]]
         return column
 
     def texts(self) -> Texts:
-        """Give the names of the nodes."""
+        """Return the names of the nodes."""
         return find_texts(self.raw, self.column("name_at"), self.column("name_length"))
 
     def span(self, name: str, row: int) -> bytes:
-        """Give the bytes of a span that two columns tell; empty without one."""
+        """Return the bytes of a span that two columns tell; empty without one."""
         at, length = (int(self.column(f"{name}_{k}")[row]) for k in ("at", "length"))
         return self.raw.content[at : at + length].tobytes() if at >= 0 else b""
 
     def without_columns(self) -> Nodes:
-        """Give what :meth:`attributes` needs, and let go of the rest."""
+        """Return what :meth:`attributes` needs, and let go of the rest."""
         return Nodes(self.raw, self.columns[:0].copy(), self.parts)
 
     def attributes(self, new_row: Ints, others: Attributes) -> Attributes:
-        """Give what has no column, for nodes in other rows.
+        """Return what has no column, for nodes in other rows.
 
         They can be asked for once.
 
@@ -159,7 +159,7 @@ class Nodes:
         return Attributes(node, name, kind, value, length, tuple(names), buffers)
 
     def _names(self, part: Found, names: dict[str, int]) -> Ints32:
-        """Give the codes of names that are not known beforehand; adds those that are new."""
+        """Return the codes of names that are not known beforehand; adds those that are new."""
         at, length, prefix = part.keys.T
         keys = find_texts(self.raw, at, length)
         texts = [keys.unique[code] for code in keys.codes.tolist()]
@@ -228,19 +228,19 @@ class _Reader:
             self._found = self._found._replace(**{name: doubled(self._found[full - 1])})
 
     def found(self) -> Found:
-        """Give what was found, cut to size."""
+        """Return what was found, cut to size."""
         sizes = self._state[: len(Found._fields)].tolist()
         return Found(*(array[:size] for array, size in zip(self._found, sizes, strict=True)))
 
     def error(self) -> FormatError:
-        """Give the error for why reading stopped."""
+        """Return the error for why reading stopped."""
         path = f"$.nodes[{self._state[STATE['row']]}]"
         key, attr = int(self._work[kernels.KEY]), int(self._work[kernels.ATTR])
         return _node_error(self._raw, path, key, attr, self._end)
 
 
 def scan(raw: RawFile, begin: int, categories: npt.NDArray[np.uint64]) -> tuple[Nodes, int]:
-    """Read the list of nodes that begins at a byte; gives them and the byte after it.
+    """Read the list of nodes that begins at a byte; returns them and the byte after it.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ def scan(raw: RawFile, begin: int, categories: npt.NDArray[np.uint64]) -> tuple[
 
 
 def _node_error(raw: RawFile, path: str, key: int, attr: int, result: int) -> FormatError:
-    """Give the error for a failure of the kernel."""
+    """Return the error for a failure of the kernel."""
     code, at = failure_of(result)
     if code < kernels.IS_WRONG_TYPE:
         return json_error(raw, code, at)
@@ -277,14 +277,14 @@ def _node_error(raw: RawFile, path: str, key: int, attr: int, result: int) -> Fo
     name = NODE_KEYS[key] if key >= 0 else ""
     if code == kernels.IS_MISSING:
         what = f"object missing required field `{name}` - at {path}"
-        return FormatError(raw.name, what, "PyTorch does not write this: record it again")
+        return FormatError(raw.name, what, "PyTorch does not write this: record the trace again")
     if key < 0:
         return type_error(raw, at, "`object`", path)
     path = f"{path}.{name}"
     if code == kernels.IS_OUT_OF_RANGE:
         least = "0" if name == "id" else "-2^62"
         what = f"expected `int` from {least} to below 2^62 - at {path}"
-        return FormatError(raw.name, what, "PyTorch does not write this: record it again")
+        return FormatError(raw.name, what, "PyTorch does not write this: record the trace again")
     return type_error(raw, at, _TYPES.get(name, "`int`"), path)
 
 
@@ -302,7 +302,7 @@ def _read_again(raw: RawFile, found: Found, before: int) -> None:
         if not 0 <= ns < 2**63:
             raise FormatError(
                 raw.name,
-                f"{text[:40]} is no time in microseconds - at $.nodes[{before + row}]",
+                f"{text[:40]} is not a time in microseconds - at $.nodes[{before + row}]",
                 "link the trace again",
             )
         found.numbers[row, column] = ns

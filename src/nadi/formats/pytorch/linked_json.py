@@ -102,22 +102,22 @@ def _note_what_is_left_out(trace: Trace, layout: _Layout, log: IssueLog) -> None
     left_out = layout.id < 0
     log.add(
         "linked-json.node", "info", int(left_out.sum()),
-        "calls of the runtime, spans of Python and other nodes that are neither operations of "
-        "the host nor work on a device are left out",
+        "nodes that are neither host operators nor device work, such as runtime calls and Python "
+        "functions, are left out",
     )  # fmt: skip
     log.add(
         "linked-json.id", "info", layout.rows.size if layout.is_device.any() else 0,
-        "nodes are numbered anew, device work right after its launcher",
+        "nodes are renumbered, so that device work directly follows the operation that launched it",
     )  # fmt: skip
     schema = trace.attributes.of(-1).get("schema")
     log.add(
         "linked-json.schema", "info", int(schema == _OLD_SCHEMA),
-        f"schema {_OLD_SCHEMA} becomes {_SCHEMA_AS_WRITTEN}, whose keys are written",
+        f"schema {_OLD_SCHEMA} becomes {_SCHEMA_AS_WRITTEN}, because the file has its keys",
     )  # fmt: skip
     kinds = trace.deps["kind"].is_in(["call", "launch", "thread"])
     log.add(
         "linked-json.dependency", "info", int((~kinds).sum()),
-        "dependencies other than those on parents, launchers and other threads have no place",
+        "dependencies other than call, launch and thread are not written",
     )  # fmt: skip
     attributes = trace.attributes
     # a row for the trace itself, which is always written, comes first
@@ -125,7 +125,7 @@ def _note_what_is_left_out(trace: Trace, layout: _Layout, log: IssueLog) -> None
     is_event = _named(attributes, {_OTHER_EVENTS}) & (attributes.node < 0)
     log.add(
         "linked-json.attribute", "info", int((is_lost | is_event).sum()),
-        "attributes of what is left out, and events that are no operations, are not written",
+        "attributes of left-out nodes, and events that are not operations, are not written",
     )  # fmt: skip
 
 
@@ -225,7 +225,7 @@ def _with_group_names(trace: Trace, layout: _Layout, columns: pl.DataFrame) -> p
 
 
 def _control(trace: Trace, layout: _Layout) -> Ints:
-    """Give the id that each node names as its parent; the root names itself."""
+    """Return the id that each node names as its parent; the root names itself."""
     own = np.where(layout.around >= 0, layout.id[layout.around], layout.id)
     attributes = trace.attributes
     rows = attributes.rows_named(_CTRL)
@@ -264,7 +264,7 @@ def _raw_json(attributes: Attributes, rows: Ints) -> pl.Series:
 
 
 def _checked_json(content: bytes) -> str:
-    """Give JSON as it stands, and what is none as a text; nothing at all as an empty object."""
+    """Return JSON as it stands, and what is none as a text; nothing at all as an empty object."""
     if not content:
         return "{}"
     try:
@@ -349,7 +349,7 @@ def _times(trace: Trace, layout: _Layout) -> pl.Series:
 
 
 def _exclusive(trace: Trace, layout: _Layout) -> Ints:
-    """Give exclusive times, with those of nodes left out added to the operation around."""
+    """Return exclusive times, with those of nodes left out added to the operation around."""
     exclusive = np.maximum(trace.column("exclusive"), 0)
     thread = trace.column("thread")
     moved = np.flatnonzero((layout.id < 0) & (layout.around >= 0))

@@ -112,7 +112,7 @@ def param_comms(rows: Ints, attributes: Attributes, init_rows: Sequence[int] = (
 
 
 def _arguments(attributes: Attributes) -> dict[int, _Arguments]:
-    """Give the inputs of each node."""
+    """Return the inputs of each node."""
     tables = operand_tables(attributes)
     sizes = (tables.tensors["elements"] * tables.tensors["itemsize"]).to_list()
     inputs = tables.operands.filter(~pl.col("is_output") & (pl.col("position") >= 0))
@@ -177,7 +177,7 @@ def _record(
 
 
 def _stated(row: int, attributes: Attributes) -> dict[str, Any]:
-    """Give the attributes of a node that are not its operands."""
+    """Return the attributes of a node that are not its operands."""
     rows = attributes.rows_of(row)
     return {
         name: attributes.python_value(at)
@@ -187,7 +187,7 @@ def _stated(row: int, attributes: Attributes) -> dict[str, Any]:
 
 
 def _value(arguments: _Arguments, position: int) -> str:
-    """Give an argument that is no list; "" if it is one or there is none."""
+    """Return an argument that is no list; "" if it is one or there is none."""
     leaves = arguments.get(position, [])
     return leaves[0].value if leaves and leaves[0].item < 0 else ""
 
@@ -204,7 +204,7 @@ def _integer(value: Any) -> int:
 def _members(
     stated: dict[str, Any], arguments: _Arguments, name_at: int
 ) -> tuple[int, int, int, int]:
-    """Give start and stride of the ranks, the group's size, and whether the call returns at once.
+    """Return start and stride of the ranks, the group's size, and whether the call returns at once.
 
     They follow the name and two lists of splits; each is -1 if it is not stated.
     """
@@ -235,7 +235,7 @@ def _group_name(arguments: _Arguments, name_at: int, groups: _Groups) -> str:
 
 
 def _ends(collective: str, comm_type: str, rank: int) -> tuple[int, int]:
-    """Give the ranks that send and receive: root or peer of the calls that have one."""
+    """Return the ranks that send and receive: root or peer of the calls that have one."""
     squeezed = collective.lower().replace("_", "")
     if comm_type == "recv":
         return (-1 if "any" in squeezed else rank), -1
@@ -255,7 +255,7 @@ def _bytes(stated: dict[str, Any], arguments: _Arguments) -> int:
 
 
 def with_param_comms(trace: Trace) -> Trace:
-    """Give a host trace whose nodes ``record_param_comms`` say which communication they are.
+    """Return a host trace whose nodes ``record_param_comms`` say which communication they are.
 
     The call around such a node, as ``c10d::allreduce_``, and the annotation in it, as
     ``nccl:all_reduce``, are then no communication of their own any more: each stands once.

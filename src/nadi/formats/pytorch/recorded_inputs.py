@@ -49,7 +49,7 @@ def _bytes(args: Any) -> int:
 
 
 def tensor_bytes(value: Any) -> Iterator[int]:
-    """Give the bytes of tensors in nested lists.
+    """Return the bytes of tensors in nested lists.
 
     A tensor is [id, storage, offset, elements, itemsize, device].
     """

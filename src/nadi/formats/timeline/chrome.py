@@ -32,7 +32,7 @@ _KINDS = (
 
 
 def encode(timeline: Timeline, _: IssueLog) -> Iterator[bytes]:
-    """Write a timeline; gives the pieces of the file. All of it can be drawn. O(bytes)."""
+    """Write a timeline; returns the pieces of the file. All of it can be drawn. O(bytes)."""
     texts = Texts()
     columns = slice_columns(timeline, texts)
     # slices on the path are red: a key of theirs, which is the same for all
@@ -69,7 +69,7 @@ class Texts:
         self._texts: list[bytes] = []
 
     def add(self, texts: Iterable[str]) -> int:
-        """Add texts; gives the number of the first."""
+        """Add texts; returns the number of the first."""
         first = len(self._texts)
         self._texts += [text.encode() for text in texts]
         return first
@@ -79,13 +79,13 @@ class Texts:
         return self.add(msgspec.json.encode(value).decode() + end for value in values)
 
     def table(self) -> tuple[Ints, Bytes]:
-        """Give where each text begins, and after the last where it ends; and all their bytes."""
+        """Return where each text begins, and after the last where it ends; and all their bytes."""
         first = np.cumsum([0, *map(len, self._texts)], dtype=np.int64)
         return first, np.frombuffer(b"".join(self._texts), dtype=np.uint8).copy()
 
 
 def slice_columns(timeline: Timeline, texts: Texts) -> dict[str, Any]:
-    """Give the columns that events are written from, and what stands before each.
+    """Return the columns that events are written from, and what stands before each.
 
     Those are fields of ``chrome_kernels.Events``; texts are added to ``texts``.
     """
@@ -116,7 +116,7 @@ def slice_columns(timeline: Timeline, texts: Texts) -> dict[str, Any]:
 
 
 def _text_numbers(series: pl.Series, texts: Texts) -> Ints:
-    """Add texts as JSON strings; gives the number of each element's, -1 of what is null."""
+    """Add texts as JSON strings; returns the number of each element's, -1 of what is null."""
     known, number = number_texts(series)
     return np.where(number > 0, number - 1 + texts.add_json(known), -1)
 

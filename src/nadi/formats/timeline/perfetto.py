@@ -71,7 +71,7 @@ def encode(timeline: Timeline, log: IssueLog) -> Iterator[bytes]:
     flows = find_flows(ids, boundary, timeline.tail, timeline.head)
     log.add(
         "perfetto.arrow", "info", flows.num_left_out,
-        "arrows that do not lead to a later moment are not drawn, as Perfetto refuses them",
+        "arrows that do not point forward in time are not drawn, because Perfetto rejects them",
     )  # fmt: skip
     names, name = number_texts(timeline.slices["name"])
     categories, category = number_texts(timeline.slices["category"])
@@ -101,7 +101,7 @@ def _is_text(note: pl.Series) -> bool:
 
 
 def _notes(timeline: Timeline) -> tuple[list[str], Ints]:
-    """Give all texts of notes, and what is noted: numbers, or numbers of texts from 1.
+    """Return all texts of notes, and what is noted: numbers, or numbers of texts from 1.
 
     int64, shape (notes, slices); -1 is left out.
     """
@@ -118,12 +118,12 @@ def _notes(timeline: Timeline) -> tuple[list[str], Ints]:
 
 
 def _first_process(timeline: Timeline, ids: Ids) -> int:
-    """Give the id of the first process's track, which may follow that of the whole timeline."""
+    """Return the id of the first process's track, which may follow that of the whole timeline."""
     return ids.process + bool(timeline.title)
 
 
 def _first_track(timeline: Timeline, ids: Ids) -> int:
-    """Give the id of the first track, which follow those of the processes."""
+    """Return the id of the first track, which follow those of the processes."""
     return _first_process(timeline, ids) + timeline.processes.height
 
 

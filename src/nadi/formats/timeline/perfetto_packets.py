@@ -72,17 +72,17 @@ class Ids:
 
     @property
     def sequence(self) -> int:
-        """Give the id of the sequence of packets, which numbers texts by itself."""
+        """Return the id of the sequence of packets, which numbers texts by itself."""
         return (self.rank + 2) % 2**32
 
     @property
     def process(self) -> int:
-        """Give the uuid of the process's track, the rank's first."""
+        """Return the uuid of the process's track, the rank's first."""
         return (self.rank + 2) * _TRACKS_PER_RANK % _MOST_IDS
 
     @property
     def flow(self) -> int:
-        """Give the id of the first arrow."""
+        """Return the id of the first arrow."""
         return (self.rank + 2) * _FLOWS_PER_RANK % _MOST_IDS
 
 
@@ -163,7 +163,7 @@ def clock_snapshot(ids: Ids) -> bytes:
 
 
 def number_names(names: pl.Series) -> tuple[pl.Series, Ints]:
-    """Give every different name once, and for each element the number of its name, from 1.
+    """Return every different name once, and for each element the number of its name, from 1.
 
     ``names`` is categorical.
     """
@@ -181,7 +181,7 @@ def texts_packet(
     field_names: Sequence[str],
     texts: Sequence[str],
 ) -> bytes:
-    """Give every text its number, from 1 for each sort."""
+    """Return every text its number, from 1 for each sort."""
     interned = [
         field(sort, field(1, number) + field(2, text))
         for sort, sorted_texts in (

@@ -78,7 +78,7 @@ class Timeline:
         return f"<Timeline tracks={self.tracks.height} slices={self.slices.height}>"
 
     def times(self) -> tuple[Ints, Ints, Ints]:
-        """Give the track, start and end of each slice as arrays; shape (slices,)."""
+        """Return the track, start and end of each slice as arrays; shape (slices,)."""
         track, start, end = (
             self.slices[name].to_numpy(writable=True) for name in ("track", "start", "end")
         )
@@ -86,7 +86,7 @@ class Timeline:
 
 
 def number_texts(texts: pl.Series) -> tuple[list[str], Ints]:
-    """Give every different text once, and for each element the number of its text.
+    """Return every different text once, and for each element the number of its text.
 
     Numbers count from 1; it is 0 of what is null. O(texts).
     """
@@ -100,26 +100,26 @@ def number_texts(texts: pl.Series) -> tuple[list[str], Ints]:
 
 
 def optional_texts(texts: pl.Series, code: Ints) -> pl.Series:
-    """Give for each element of ``code`` the text of that number; null where it is -1."""
+    """Return for each element of ``code`` the text of that number; null where it is -1."""
     coded = texts.cast(pl.Categorical)
     none = pl.Series([None], dtype=coded.dtype)
     return pl.concat([coded, none]).gather(np.where(code >= 0, code, texts.len()))
 
 
 def check_suffix(path: Path) -> str:
-    """Give the module that writes such files.
+    """Return the module that writes such files.
 
     Raises
     ------
     UsageError
-        If the suffix names no format of timelines.
+        If the suffix names no timeline format.
     """
     name = path.name.removesuffix(".gz")
     for suffix, module in _WRITERS.items():
         if name.endswith(suffix):
             return module
     raise UsageError(
-        str(path), "the suffix names no format of timelines",
+        str(path), "the suffix names no timeline format",
         f"use {', '.join(_WRITERS)}, or one of these with .gz",
     )  # fmt: skip
 
@@ -132,7 +132,7 @@ def write_file(path: Path, timeline: Timeline, log: IssueLog) -> None:
     Raises
     ------
     UsageError
-        If the suffix names no format of timelines.
+        If the suffix names no timeline format.
     InputError
         If the file cannot be written; what stood there before is still there.
     """

@@ -87,7 +87,7 @@ def trace_timeline(trace: Trace, log: IssueLog) -> Timeline:
 
 
 def tracks_of(trace: Trace, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, Ints]:
-    """Give the process and the devices, their threads and streams, and the track of each node.
+    """Return the process and the devices, their threads and streams, and the track of each node.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def tracks_of(trace: Trace, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataF
 
 
 def _arrows(trace: Trace, row: Ints) -> dict[str, Ints]:
-    """Give the ends of arrows; ``row`` has the node of each slice."""
+    """Return the ends of arrows; ``row`` has the node of each slice."""
     deps = trace.deps.filter(pl.col("kind").is_in(list(_ARROWS)))
     kind = deps["kind"].cast(pl.String)
     position = np.full(trace.nodes.height, -1, dtype=np.int64)

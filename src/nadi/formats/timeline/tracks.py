@@ -37,7 +37,7 @@ class Lanes(NamedTuple):
 
 
 def find_lanes(track: Ints, start: Ints, end: Ints) -> Lanes:
-    """Give every slice a lane of its track on which it nests strictly.
+    """Return every slice a lane of its track on which it nests strictly.
 
     Of slices with the same interval the first given encloses the others.
 
@@ -69,5 +69,5 @@ def _order_of_starts(start: Ints, end: Ints) -> Ints | None:
 
 
 def lane_suffix(lane: int) -> str:
-    """Give what the name of a track ends with on each of its lanes."""
+    """Return what the name of a track ends with on each of its lanes."""
     return "" if lane == 0 else " (overlapping)" if lane == 1 else f" (overlapping {lane})"

@@ -1,5 +1,5 @@
-"""Tables, each declared once; :mod:`nadi.model.schema` has all of them.
+"""Tables, each declared once; :mod:`nadi.model.schema` exports all of them.
 
-``declaration`` says what a declaration is, ``words`` which words and numbers stand in columns;
-``traces`` has the tables of traces and jobs, ``results`` those that analyses and simulations give.
+``declaration`` defines what a table is, ``vocabulary`` the values of categorical columns,
+``trace_tables`` the tables of traces and jobs, and ``result_tables`` those of results.
 """

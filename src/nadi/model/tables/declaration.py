@@ -1,4 +1,4 @@
-"""What a declaration of a table says, and what follows of it: frames made, frames checked."""
+"""Declarations of tables, and what follows from them: building and checking of data frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FEW = 4096  # rows up to which preparing an expression takes longer than the co
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name, type, meaning, unit, and what stands for a missing value."""
+    """One column: its name, type, meaning, unit, and the value of a missing entry."""
 
     name: str
     dtype: pl.DataType | type[pl.DataType]
@@ -29,13 +29,13 @@ class Column:
 
     @property
     def instance(self) -> pl.DataType:
-        """Its type as frames show it."""
+        """The type as an instance, as data frames show it."""
         return self.dtype() if isinstance(self.dtype, type) else self.dtype
 
 
 @dataclass(frozen=True)
 class Table:
-    """One table: what a row is, its columns, and the rules that rows keep, by code."""
+    """One table: what a row describes, its columns, and the rules that rows obey, by code."""
 
     name: str
     row: str
@@ -89,7 +89,7 @@ class Table:
         return rows.with_columns(**constants).select(list(self.dtypes))
 
     def _constant(self, column: Column, value: Any) -> pl.Series:
-        """Give a column of one value, that those of small tables are cut from."""
+        """Return a column of one value, which the columns of small tables are slices of."""
         key = column.name, value
         if key not in self._constants:
             repeated = pl.repeat(value, _FEW).cast(column.dtype)

@@ -1,4 +1,4 @@
-"""The tables of traces, which are one rank each, and of jobs, which are several."""
+"""Tables of traces, which describe one rank each, and of jobs, which have several ranks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NODES = Table(
                missing=-1, references="nodes row"),
         Column("start", _INT, "start since the epoch", "ns", missing=-1),
         Column("duration", _INT, "time from start to end", "ns", missing=-1),
-        Column("exclusive", _INT, "duration less the time of operations nested in it on its thread",
+        Column("exclusive", _INT, "self time: duration without that of operations nested in it",
                "ns", missing=-1),
         Column("thread", _INT, "thread id of host work", missing=-1),
         Column("device", _INT, "device number of device work", missing=-1),
@@ -55,30 +55,30 @@ NODES = Table(
         Column("correlation", _INT, "links a runtime call to the device work it launched",
                missing=-1),
         Column("sequence", _INT, "autograd's sequence number", missing=-1),
-        Column("bytes", _INT, "bytes that a copy or set moves", "bytes", missing=-1),
-        Column("comm_type", pl.Enum(COMM_TYPES), "which communication, where it is one",
+        Column("bytes", _INT, "bytes that a copy or memory set writes", "bytes", missing=-1),
+        Column("comm_type", pl.Enum(COMM_TYPES), "type of the communication, if the node is one",
                missing="none"),
         Column("comm_bytes", _INT, "bytes of the tensors given to the communication", "bytes",
                missing=-1),
         Column("group", _INT, "process group of the communication", missing=-1,
                references="groups row"),
-        Column("src", _INT, "rank that sends, where it is stated", missing=-1),
-        Column("dst", _INT, "rank that receives, where it is stated", missing=-1),
+        Column("src", _INT, "rank that sends, if stated", missing=-1),
+        Column("dst", _INT, "rank that receives, if stated", missing=-1),
         Column("tag", _INT, "tag of a send or receive", missing=-1),
-        Column("is_async", _INT, "whether the call for it returned before it was done, 1 or 0, "
-               "where it is stated", missing=-1),
-        Column("flops", _INT, "floating point operations, where they are stated", missing=-1),
+        Column("is_async", _INT, "1 if the call returned before the communication was complete, "
+               "else 0, if stated", missing=-1),
+        Column("flops", _INT, "floating point operations, if stated", missing=-1),
     ),
     {
-        "nodes.id": "an id stands once in a trace",
-        "nodes.order": "rows without a time come first, the others in order of start, longest "
-        "first, then category, then event; a file without events keeps its own order",
-        "nodes.duration": "where the start is known a duration is 0 or more, and the end is below "
+        "nodes.id": "each id occurs once in a trace",
+        "nodes.order": "rows without a time come first; the others are sorted by start, longest "
+        "first, then by category and event; a file without events keeps its own order",
+        "nodes.duration": "if the start is known, the duration is 0 or more, and the end is below "
         "2^63 ns",
-        "nodes.exclusive": "exclusive time lies between 0 and the duration",
+        "nodes.exclusive": "exclusive time is between 0 and the duration",
         "nodes.parent": "a parent is an earlier row",
         "nodes.group": "a group is a row of the groups table",
-        "nodes.cycle": "no node waits for itself by way of data and ctrl dependencies",
+        "nodes.cycle": "data and ctrl dependencies have no cycle",
     },
 )  # fmt: skip
 
@@ -86,22 +86,22 @@ DEPS = Table(
     "deps",
     "one dependency between two operations of one rank",
     (
-        Column("src", _INT, "the operation waited for", references="nodes row"),
+        Column("src", _INT, "the operation that dst waits for", references="nodes row"),
         Column("dst", _INT, "the operation that waits", references="nodes row"),
         Column("kind", pl.Enum(DEP_KINDS),
                "call: starts inside src; order: starts after src on its thread; launch: runs what "
                "src launched; stream: follows src on its stream; event: cannot start before src, "
                "on another stream, has ended; sync: cannot end before src ends; thread: cannot "
-               "start before src, on another thread, has ended; comm: is asked for after src in "
+               "start before src, on another thread, has ended; comm: is issued after src in "
                "its process group; raw: reads what src wrote; war: overwrites what src read; waw: "
-               "overwrites what src wrote; data, ctrl: as a Chakra file gives them"),
-        Column("inferred", pl.Boolean, "found from times, not stated by the recording",
+               "overwrites what src wrote; data, ctrl: as stated in a Chakra file"),
+        Column("inferred", pl.Boolean, "derived from times, not stated by the recording",
                missing=False),
     ),
     {
         "deps.rows": "src and dst are rows of the nodes table",
-        "deps.order": "src starts no later than dst, but for sync, comm, data and ctrl",
-        "deps.twice": "no dependency is given twice",
+        "deps.order": "src starts no later than dst, except for sync, comm, data and ctrl",
+        "deps.twice": "no dependency occurs twice",
     },
 )  # fmt: skip
 
@@ -116,62 +116,62 @@ GROUPS = Table(
         Column("backend", pl.String, "communication library, such as cuda:nccl", missing=""),
     ),
     {
-        "groups.name": "a name stands once in a trace",
-        "groups.ranks": "ranks ascend",
+        "groups.name": "each name occurs once in a trace",
+        "groups.ranks": "ranks are in ascending order",
     },
 )  # fmt: skip
 
 ATTRS = Table(
     "attrs",
-    "one thing that a file said of a node, or of the trace, that has no column",
+    "one value that a file states for a node, or for the trace, and that has no column",
     (
         Column("node", _INT, "the node; -1 for the trace itself", missing=-1,
                references="nodes row"),
         Column("name", _NAME, "its name in the file"),
-        Column("type", pl.Enum(ATTRIBUTE_TYPES), "its type: Chakra's, raw JSON, an operand's "
-               "text, a dependency on a node that is not there, a comment, unknown fields"),
+        Column("type", pl.Enum(ATTRIBUTE_TYPES), "its type: one of Chakra's, raw JSON, the text "
+               "of operands, a dependency on a missing node, a comment, or unknown fields"),
         Column("value", pl.String, "its value: numbers in decimal, lists as JSON, bytes in "
                "base64"),
     ),
     {
         "attrs.node": "node is a row of the nodes table, or -1",
-        "attrs.order": "rows are in order of node",
+        "attrs.order": "rows are sorted by node",
     },
 )  # fmt: skip
 
 TENSORS = Table(
     "tensors",
-    "one tensor as operations used it; the same tensor in another shape is another row",
+    "one tensor as operations use it; the same tensor with another shape has its own row",
     (
         Column("tensor_id", _INT, "its id in the execution trace"),
-        Column("storage_id", _INT, "id of the memory that it lies in, which tensors may share"),
-        Column("offset", _INT, "where it begins in that memory", "elements"),
+        Column("storage_id", _INT, "id of its storage, which tensors can share"),
+        Column("offset", _INT, "offset of its first element in the storage", "elements"),
         Column("elements", _INT, "number of its elements"),
         Column("itemsize", _INT, "size of an element", "bytes"),
-        Column("device", _NAME, "where it is, such as cuda:0", missing=""),
+        Column("device", _NAME, "its device, such as cuda:0", missing=""),
         Column("dtype", _NAME, "type of its elements as recorded, such as float or long int",
                missing=""),
-        Column("shape", pl.List(_INT), "its size in each dimension; empty too if not recorded"),
-        Column("strides", pl.List(_INT), "distance of neighbours in each dimension; empty if not "
-               "recorded, as in schemas before 1.1.1", "elements"),
+        Column("shape", pl.List(_INT), "its size in each dimension; also empty if not recorded"),
+        Column("strides", pl.List(_INT), "distance between neighbours in each dimension; empty if "
+               "not recorded, as in schemas before 1.1.1", "elements"),
     ),
     {
-        "tensors.elements": "elements is the product of the shape, where there is one",
+        "tensors.elements": "elements is the product of the shape, if there is a shape",
         "tensors.strides": "there are as many strides as dimensions, or none",
     },
 )  # fmt: skip
 
 OPERANDS = Table(
     "operands",
-    "one tensor, one scalar or one empty list that a node was given or gave; lists in lists are "
-    "told apart by type and item only, their nesting stays with the attributes",
+    "one tensor, scalar or empty list among the inputs or outputs of a node; nested lists are "
+    "flattened, and only the attributes keep the nesting",
     (
         Column("node", _INT, "the operation", references="nodes row"),
-        Column("is_output", pl.Boolean, "given by the operation, not to it"),
-        Column("position", _INT, "place in the list of inputs or of outputs, from 0; -1 for a "
-               "text that could not be read, which is kept as a whole in value"),
-        Column("item", _INT, "place in the list that stands there, lists in it counted through; "
-               "where position is -1, which text: 0 values, 1 shapes, 2 types, 3 strides",
+        Column("is_output", pl.Boolean, "whether it is an output of the operation"),
+        Column("position", _INT, "position in the list of inputs or of outputs, from 0; -1 for "
+               "a text that cannot be parsed, which value then holds whole"),
+        Column("item", _INT, "position in the flattened list at that position; if position is "
+               "-1, which text: 0 values, 1 shapes, 2 types, 3 strides",
                missing=-1),
         Column("type", _NAME, "its own type, such as Tensor(float), Int, or GenericList[] for an "
                "empty list", missing=""),
@@ -183,8 +183,8 @@ OPERANDS = Table(
     {
         "operands.node": "node is a row of the nodes table",
         "operands.tensor": "tensor is a row of the tensors table, or -1",
-        "operands.order": "rows are in order of node, inputs before outputs, position and item",
-        "operands.text": "the recorded texts of a node's operands can be read",
+        "operands.order": "rows are sorted by node, inputs before outputs, position and item",
+        "operands.text": "the recorded texts of a node's operands can be parsed",
     },
 )  # fmt: skip
 
@@ -192,22 +192,22 @@ ISSUES = Table(
     "issues",
     "one kind of problem met while reading and linking",
     (
-        Column("code", pl.String, "stable name of the problem"),
-        Column("severity", pl.Enum(SEVERITIES), "info: nothing that matters was lost"),
-        Column("count", _INT, "how often it was met"),
-        Column("detail", pl.String, "what was met", missing=""),
+        Column("code", pl.String, "stable identifier of the problem"),
+        Column("severity", pl.Enum(SEVERITIES), "info: no loss of information that matters"),
+        Column("count", _INT, "number of occurrences"),
+        Column("detail", pl.String, "what happened", missing=""),
         Column("remedy", pl.String, "what to do about it", missing=""),
     ),
 )
 
 MATCHES = Table(
     "matches",
-    "one rank's part in one collective of a job, or in one transfer from rank to rank",
+    "one rank's operation in one collective of a job, or in one point-to-point message",
     (
         Column(
             "collective",
             _INT,
-            "number of the collective in the job, or of the transfer: a "
+            "number of the collective in the job, or of the message: a "
             "send (COMM_SEND) and its receive (COMM_RECV)",
         ),
         Column("rank", _INT, "global rank"),
@@ -215,43 +215,41 @@ MATCHES = Table(
     ),
     {
         "matches.rank": "a rank takes part in a collective at most once",
-        "matches.node": "a match names a row of its rank's nodes",
+        "matches.node": "a match refers to a row of its rank's nodes",
     },
 )
 
 CLOCKS = Table(
     "clocks",
-    "how the clock of one rank lies to that of another, by what they did together",
+    "the clock skew of one rank against another, as bounded by their communications",
     (
         Column("rank", _INT, "global rank"),
         Column(
             "reference",
             _INT,
-            "the rank that it is compared with: the lowest of those that it "
-            "communicates with, be it by way of others",
+            "the rank that it is compared with: the lowest that it "
+            "communicates with, directly or through other ranks",
         ),
-        Column("shift", _INT, "time that was added to the rank's own", "ns", missing=0),
+        Column("shift", _INT, "time that was added to the rank's timestamps", "ns", missing=0),
         Column(
             "low",
             _INT,
-            "least shift against the reference with which no communication ends "
-            "before it can; -2^62 without such a bound",
+            "least shift against the reference that is consistent with all "
+            "communications; -2^62 if unbounded",
             "ns",
             missing=-UNBOUNDED,
         ),
-        Column(
-            "high", _INT, "largest such shift; 2^62 without such a bound", "ns", missing=UNBOUNDED
-        ),
+        Column("high", _INT, "largest such shift; 2^62 if unbounded", "ns", missing=UNBOUNDED),
     ),
     {
-        "clocks.rank": "a rank of the job stands once, and so does its reference",
-        "clocks.shift": "shift less that of the reference lies between low and high",
+        "clocks.rank": "rank and reference are ranks of the job, and each rank occurs once",
+        "clocks.shift": "shift minus that of the reference is between low and high",
     },
 )
 
 DEVICE_EVENTS = Table(
     "device_events",
-    "one event of the device file, with what the host trace says of the operation behind it",
+    "one event of the device file, with its operation in the host trace",
     (
         Column("event", _INT, "position in traceEvents"),
         Column("name", _NAME, "name as recorded"),
@@ -264,8 +262,8 @@ DEVICE_EVENTS = Table(
                missing=-1),
         Column("external_id", _INT, "Kineto's External id", missing=-1),
         Column("node", _INT, "the event's own node", references="nodes row"),
-        Column("et_node", _INT, "id in the host trace of the operation that the event is, or that "
-               "launched it", missing=-1),
+        Column("et_node", _INT, "id in the host trace of the operation itself, or of the one that "
+               "launched the event", missing=-1),
         Column("et_node_name", _NAME, "its name", missing=""),
         Column("op_schema", pl.String, "its signature", missing=""),
         Column("input_shapes", pl.String, "shapes of its inputs, as recorded: JSON", missing=""),

@@ -1,4 +1,4 @@
-"""What stands in columns where there is a choice: kinds, types, categories."""
+"""The values of categorical columns: kinds, types, categories."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ CATEGORIES = (
     "sync",
     "device_annotation",
 )
-LABELS = ("annotation", "python")  # spans around operations, which do no work of their own
+LABELS = ("annotation", "python")  # ranges around operations, which do no work of their own
 THREAD_WORK = ("annotation", "python", "operator", "runtime", "driver")
 DEVICE_WORK = ("kernel", "memcpy", "memset")
-ON_DEVICE = (*DEVICE_WORK, "sync", "device_annotation")  # all that is told of a device
+ON_DEVICE = (*DEVICE_WORK, "sync", "device_annotation")  # every category of a device
 COMM_TYPES = (
     "none",
     "all_reduce",
@@ -78,11 +78,15 @@ DEP_KINDS = (
     "data",
     "ctrl",
 )
-TENSOR_DEPS = ("raw", "war", "waw")  # by what is read and written, whatever the order of issue
-GIVEN_DEPS = ("data", "ctrl")  # stated by a file, whatever the times and the order of rows
-# Chakra's types of values, and what else is kept of a file: raw JSON; texts of operands; a
-# dependency on a node that is not there or that stands twice; a comment on the attribute
-# before it; protobuf fields that this version does not know
+TENSOR_DEPS = (
+    "raw",
+    "war",
+    "waw",
+)  # derived from tensors read and written, regardless of the order of issue
+GIVEN_DEPS = ("data", "ctrl")  # stated by a file, regardless of times and row order
+# Chakra's types of values, and everything else that is kept of a file: raw JSON; texts of operands;
+# a dependency on a missing node, or a repeated one; a comment on the attribute before it;
+# protobuf fields unknown to this version
 ATTRIBUTE_TYPES = (
     *VALUE_TYPES,
     "none",
@@ -92,6 +96,6 @@ ATTRIBUTE_TYPES = (
     "doc_string",
     "unknown",
 )
-UNBOUNDED = 2**62  # a shift of clocks without an upper bound; the negative of it without a lower
-UNREADABLE = "unreadable"  # the type of an operand that stands for a text as a whole
+UNBOUNDED = 2**62  # a clock shift without an upper bound; negative for one without a lower bound
+UNREADABLE = "unreadable"  # the type of an operand that holds a whole text that cannot be parsed
 SEVERITIES = ("info", "warning", "error")
