@@ -52,7 +52,7 @@ def test_in_python_a_message_names_the_parameter(demo_folder: Path, tmp_path: Pa
         (lambda: nadi.convert(file, there, to="b"), r"^to='b': there is no such format; there are"),
         (lambda: nadi.convert(file, tmp_path / "a.et", schema="9"), r"^schema='9': there is no"),
         (lambda: nadi.pipeline.ask(demo_folder, changes="no-gaps", sweep_over="1,2"),
-         r"^sweep_over: no change has a place for the values"),
+         r"^sweep_over: no change contains the placeholder"),
         (lambda: nadi.pipeline.ask(demo_folder, changes="scale x {}", sweep_over="1:0:0"),
          r"^sweep_over='1:0:0': is not a range"),
     ]:  # fmt: skip

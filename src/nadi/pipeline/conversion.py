@@ -1,4 +1,4 @@
-"""From any format that is read to any that is written: one file, or a folder of ranks."""
+"""Conversion between formats: one file, or a folder of ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IN_FOLDERS = "chakra"  # what a folder is converted to unless another format is
 
 @dataclass(frozen=True)
 class Conversion:
-    """One file that was converted.
+    """One converted file.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ def _files_of_folder(files: list[Path], folder: Path, to: Format) -> list[tuple[
         if target in pairs:
             raise InputError(
                 str(file), f"would be written to {target}, as {pairs[target].name} would",
-                "convert one of them by itself",
+                "convert one of them on its own",
             )  # fmt: skip
         pairs[target] = file
     return [(file, target) for target, file in pairs.items()]

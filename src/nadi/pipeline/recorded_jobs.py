@@ -1,4 +1,4 @@
-"""The main job: traces in, answers out. The only place, beside ``cli``, that joins stages."""
+"""The main analyses of recorded jobs. Apart from ``cli``, only this module joins all stages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(
     force: bool = False,
     progress: _Progress = lambda _: None,
 ) -> Run:
-    """Answer what bounds a step, and what changes to it would do.
+    """Find what bounds a step, and predict the step time after changes.
 
     Parameters
     ----------
@@ -97,14 +97,14 @@ def _load_graph(
     force: bool = False,
     tensors: bool = False,
 ) -> EventGraph:
-    """Load a job, and build its graph."""
+    """Load a job and build its event graph."""
     job = load_job(*paths, force=force, tensors=tensors, progress=progress)
     progress("building the event graph")
     graph = build_graph(job)
     if graph.num_ops == 0:
         raise InputError(
-            ", ".join(map(str, paths)), "no operation here has a time",
-            "record while the program runs, with the profiler active",
+            ", ".join(map(str, paths)), "no operation has a timestamp",
+            "record a device trace with torch.profiler while the program runs",
         )  # fmt: skip
     return graph
 
@@ -122,7 +122,7 @@ def ask(
     sweep_over: str = "",
     progress: _Progress = lambda _: None,
 ) -> Answers:
-    """Answer what changes would do, alone and together; without any, what ideals would.
+    """Predict the effect of changes, alone and together; without changes, compute upper bounds.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def ask(
     values = parse_values(sweep_over, "sweep_over") if sweep_over else []
     if values and not any("{}" in change for change in asked):
         raise UsageError(
-            Parameter("sweep_over"), "no change has a place for the values", "write {} in one"
+            Parameter("sweep_over"), "no change contains the placeholder {}", "write {} in one"
         )
     for change in asked:
         for value in values or [""]:
@@ -172,7 +172,7 @@ def reorder_job(
     most: int | None = 0,
     progress: _Progress = lambda _: None,
 ) -> Reordering:
-    """Say what may start earlier than it does, and what it gains; make the best moves.
+    """Find operations that can start earlier and the gain of moving them; apply the best moves.
 
     Parameters
     ----------
@@ -194,5 +194,5 @@ def reorder_job(
     """
     graph = _load_graph(paths, progress, tensors=True)
     window = choose_window(graph, find_steps(graph), str(step))
-    progress("trying what may start earlier")
+    progress("trying moves")
     return reorder(graph, window, most)

@@ -1,4 +1,4 @@
-"""What the main jobs found, as values."""
+"""The results of the main analyses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Answers", "Prediction", "Run"]
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """A window of a job on another machine.
+    """The predicted window of a job on another machine.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What the main job found.
+    """The result of the main analysis.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What changes would do to a window of a job.
+    """The effect of changes on a window of a job.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class Answers:
 
     @property
     def whole(self) -> WhatIf:
-        """All changes together; without any the job as measured."""
+        """All changes together; without changes, the job as measured."""
         if self.together is not None:
             return self.together
         return self.alone[0] if self.alone else what_if(self.graph, window=self.window)

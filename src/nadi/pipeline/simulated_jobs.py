@@ -1,4 +1,4 @@
-"""Simulate a job: its traces and those of custom collectives are read, and the engine runs."""
+"""Simulate a job: read its traces and those of custom collectives, and run the engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["simulate"]
 
 
 def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulation:
-    """Predict when each node of a job would run on a system.
+    """Predict when each node of a job runs on a system.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A recorded job on another system: what the change needs is found among those that ship."""
+"""Prepare the prediction of a recorded job on another system."""
 
 from __future__ import annotations
 

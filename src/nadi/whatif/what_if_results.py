@@ -1,4 +1,4 @@
-"""What a step would take after changes, what then binds it, and how far any change could go."""
+"""The step time after changes, its new bottleneck, sweeps, and upper bounds."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class WhatIf:
 
     @cached_property
     def path(self) -> CriticalPath:
-        """What bounds the window after the changes."""
+        """The critical path after the changes."""
         return walk_critical_path(self.replay, self.window)
 
     @property
     def bound_by(self) -> tuple[str, str]:
-        """The kind of time that weighs most on that path, and the operation."""
+        """The bottleneck: the kind and the operation with the largest share of the path."""
         by_kind = self.path.by_kind()
         by_operation = self.path.by_operation()
         name = by_operation["name"][0] if by_operation.height else ""
@@ -72,7 +72,7 @@ class WhatIf:
 
 
 def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = None) -> WhatIf:
-    """Make changes, one after the other, and replay.
+    """Apply changes one after the other, and replay.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def sweep(
     values: str | Sequence[str],
     window: Window | None = None,
 ) -> list[tuple[str, WhatIf]]:
-    """Answer the same question for several values, put in where changes have ``{}``.
+    """Replay changes for several values that replace ``{}``.
 
     Parameters
     ----------
@@ -122,11 +122,13 @@ def sweep(
     Raises
     ------
     UsageError
-        If no change has a place for the values, or as of :func:`what_if`.
+        If no change contains the placeholder {}, or as of :func:`what_if`.
     """
     made = as_list(changes)
     if not any("{}" in change for change in made):
-        raise UsageError(Parameter("changes"), "none has a place for the values", "write {} in one")
+        raise UsageError(
+            Parameter("changes"), "no change contains the placeholder {}", "write {} in one"
+        )
     each = parse_values(values, "values") if isinstance(values, str) else values
     return [
         (value, what_if(graph, *(c.replace("{}", value) for c in made), window=window))
@@ -136,14 +138,14 @@ def sweep(
 
 @dataclass(frozen=True)
 class Limit:
-    """How long a window would take at best if one cause were gone altogether."""
+    """An upper bound: the time of a window with one kind of cost removed."""
 
     name: str
     step_ns: int
 
 
 def ideal_limits(graph: EventGraph, window: Window) -> list[Limit]:
-    """Compute how far a window is from ideals: what there would be to gain at most.
+    """Compute upper bounds of the gain: the window with one kind of cost removed.
 
     The ideals are no communication, no launch overhead, no time between operations, and
     ranks that do not wait for each other, of which the mean is taken. What a trace does
@@ -169,7 +171,7 @@ def ideal_limits(graph: EventGraph, window: Window) -> list[Limit]:
 
 
 def _balanced(graph: EventGraph, window: Window) -> int:
-    """Take the mean over ranks of the window's length where no rank waits for others."""
+    """Return the mean window length over ranks without waits between ranks."""
     begin = window.start(graph.time)
     alone = CutDependencies(EdgeKind.ARRIVAL, Selection(kinds=("communication",)))
     time = replay_graph(apply_change(graph, alone, begin)).time

@@ -389,7 +389,7 @@ def test_windows(record: Recording) -> None:  # W1 to W3
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"annotation": "Step%"}, "='Step%': no event has a name that holds it; there are: 'Prof"),
+        ({"annotation": "Step%"}, "='Step%': no event name contains this text; annotations in the trace: 'Prof"),
         (
             {"annotation": "ProfilerStep", "instance": 2},
             r"no instance 2; there are: 0 \(ProfilerStep#3\), 1 \(ProfilerStep#4\)",
@@ -418,7 +418,7 @@ def test_a_trace_that_launches_nothing_has_no_answer(record: Recording) -> None:
 def test_a_host_trace_has_no_events(tmp_path: Path) -> None:
     host = tmp_path / "host.json"
     host.write_text('{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": []}')
-    with pytest.raises(nadi.errors.InputError, match="no event of a device trace is in it"):
+    with pytest.raises(nadi.errors.InputError, match="the trace contains no device trace events"):
         nadi.analyze.hta_critical_path(nadi.read(host))
 
 

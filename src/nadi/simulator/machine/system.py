@@ -1,4 +1,4 @@
-"""What a machine is: compute, memory, network and collectives, as values.
+"""A system as values: compute, memory, network and collectives.
 
 Bandwidths are bytes per ns and latencies ns, as floats; files give them with their units.
 """
@@ -40,7 +40,7 @@ _ALGORITHM = re.compile(r"(one)?(ring|biring|direct|halvingdoubling|doublebinary
 
 
 class Dimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One dimension of a network: how its ranks are joined, and how fast.
+    """One dimension of a network: topology, bandwidth and latency.
 
     ``bandwidth`` is that of one link, in bytes per ns; ``latency`` is that of one link, in ns.
     """
@@ -52,7 +52,7 @@ class Dimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dimensions, the first of which neighbouring ranks differ in, and whether links contend."""
+    """Dimensions, starting with the one of neighbouring ranks, and whether links contend."""
 
     dimensions: tuple[Dimension, ...]
     congestion: bool = False
@@ -68,7 +68,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long computation takes: as recorded, or by its operations and bytes (roofline).
+    """The time of computation: as recorded, or from operations and bytes (roofline).
 
     ``peak`` is in operations per s and ``memory_bandwidth`` in bytes per s. ``replay_only``
     takes the recorded time of every node, communication too.
@@ -81,7 +81,7 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RemoteMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Memory that loads and stores go to; ``bandwidth`` in bytes per ns, 0 for no limit."""
+    """Memory for loads and stores; ``bandwidth`` in bytes per ns, 0 for no limit."""
 
     kind: Literal["none", "per-rank", "pool", "per-node"] = "none"
     latency: _Ns = 0
@@ -103,7 +103,7 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How collectives are done.
+    """How collectives run.
 
     Attributes
     ----------
@@ -165,13 +165,13 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {*self.custom.values(), *self.custom_by_node.values()}
 
     def algorithms(self, comm_type: str) -> tuple[str, ...]:
-        """Give the algorithms of a type of collective, of which a barrier may have none."""
+        """Return the algorithms of a collective type; a barrier may have none."""
         stated: tuple[str, ...] = getattr(self, comm_type)
         return self.all_reduce if comm_type == "barrier" and not stated else stated
 
 
 class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A machine to simulate a job on.
+    """A system to simulate a job on.
 
     Attributes
     ----------
@@ -214,7 +214,7 @@ class Algorithm(msgspec.Struct, frozen=True):
 
 
 def parse_algorithm(text: str, where: str) -> Algorithm:
-    """Understand the name of an algorithm, such as ``direct4``.
+    """Parse the name of an algorithm, such as ``direct4``.
 
     Raises
     ------
@@ -224,8 +224,8 @@ def parse_algorithm(text: str, where: str) -> Algorithm:
     found = _ALGORITHM.fullmatch(text.lower())
     if not found or (found[3] and found[2] != "direct") or found[3] == "0":
         raise UsageError(
-            where, f"no algorithm is called {text!r}",
-            "there are ring, biring, direct, direct<window>, halvingDoubling and doubleBinaryTree, "
-            "each also with one before it",
+            where, f"{text!r} is not a known algorithm",
+            "use ring, biring, direct, direct<window>, halvingDoubling or doubleBinaryTree, "
+            "each also with the prefix one",
         )  # fmt: skip
     return Algorithm(found[2], int(found[3] or -1), bool(found[1]))

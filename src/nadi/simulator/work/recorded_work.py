@@ -1,4 +1,4 @@
-"""Recorded jobs as nodes that can be simulated."""
+"""Recorded jobs as nodes for the simulator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["nodes_of_job"]
 def nodes_of_job(
     job: Job | Sequence[Trace], system: System, played: Collection[str]
 ) -> tuple[tuple[Trace, ...], tuple[PlayedRank, ...]]:
-    """Give traces whose nodes can be simulated: a recording is turned into such, O(nodes log).
+    """Return traces that can be simulated; recordings are converted. O(nodes log nodes).
 
     Nodes of a Chakra trace are taken as they are. A recording becomes what ``nadi link --for
     astra-sim`` writes; for devices, with times in ns and with communication that goes on at once.
@@ -63,7 +63,7 @@ def nodes_of_job(
 
 
 def _is_recorded(trace: Trace) -> bool:
-    """Tell whether a trace's dependencies are those of a recording, and no Chakra trace's."""
+    """Return whether a trace is a recording rather than a Chakra trace."""
     sources = trace.provenance.sources
     if sources and sources[0].format.startswith("Chakra"):
         return False

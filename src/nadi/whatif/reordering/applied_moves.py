@@ -1,4 +1,4 @@
-"""Several moves one after the other, each chosen when the former are made."""
+"""Several moves, each chosen after the previous ones are applied."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Reordering", "reorder"]
 
 @dataclass(frozen=True, eq=False)
 class Reordering:
-    """What may start earlier in a window, and what it gains to do so.
+    """The moves found in a window and their gains.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Reordering:
 
 
 def reorder(graph: EventGraph, window: Window, most: int | None = 0) -> Reordering:
-    """Find what may start earlier, and make the best moves.
+    """Find operations that can start earlier, and apply the best moves.
 
     After each search its candidates are gone through, best first: each is made if it is still
     legal and still gains. That is repeated until a search finds nothing that gains, because
@@ -56,7 +56,7 @@ def reorder(graph: EventGraph, window: Window, most: int | None = 0) -> Reorderi
     Raises
     ------
     UsageError
-        If the job has no dependencies by tensors.
+        If the job has no data dependencies.
     """
     since = window.start(graph.time)
     found = first = find_reorders(graph, window)

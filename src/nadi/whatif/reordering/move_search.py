@@ -1,4 +1,4 @@
-"""Finding what may start earlier, and what that would gain."""
+"""Search for operations that can start earlier, and replay of their gain."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KINDS = ("communication", "kernel", "host")
 
 @dataclass(frozen=True)
 class Candidate:
-    """Something that may start earlier than it does.
+    """An operation that can start earlier.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found.
+    """The result of a search.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class Found:
 
 @dataclass(frozen=True)
 class _Try:
-    """A move of one operation on its ranks, and what it could gain at most."""
+    """A move of one operation on its ranks, with the upper bound of its gain."""
 
     group: int
     unit: int
@@ -112,7 +112,7 @@ class _Try:
 
 
 def find_reorders(graph: EventGraph, window: Window) -> Found:
-    """Find operations that may start earlier, try those that could gain, and sort them by gain.
+    """Find operations that can start earlier, replay promising moves, and sort them by gain.
 
     Communication is tried even if it cannot gain. The most promising come first, 200 moves at
     most; the same operation moves on all ranks at once.
@@ -120,7 +120,7 @@ def find_reorders(graph: EventGraph, window: Window) -> Found:
     Raises
     ------
     UsageError
-        If the job has no dependencies by tensors. O(vertices log vertices), and O(vertices)
+        If the job has no data dependencies. O(vertices log vertices), and O(vertices)
         for each move that is tried.
     """
     require_tensors(graph)
@@ -169,7 +169,7 @@ def _usefulness(one: Candidate) -> tuple[int, int, int]:
 
 
 def _tries(units: Units, promise: Promise, groups: list[list[int]]) -> list[_Try]:
-    """Give the moves of the most promising groups, most promising first."""
+    """Return the moves of the most promising groups, most promising first."""
     found = []
     groups.sort(key=lambda group: -int(promise.at_fence[group].max()))
     for number, group in enumerate(groups[:_MOST_SIMULATED]):
@@ -182,7 +182,7 @@ def _tries(units: Units, promise: Promise, groups: list[list[int]]) -> list[_Try
 
 
 def _simulated(promise: Promise, window: Window, one: _Try, step: int) -> Candidate | None:
-    """Replay a move; None if something would then wait for itself."""
+    """Replay a move; None if it creates a dependency cycle."""
     units, unit = promise.units, one.unit
     try:
         time = replay_graph(moved(units, one.blocks)).time
