@@ -69,11 +69,11 @@ def test_in_python_a_message_names_the_parameter(demo_folder: Path, tmp_path: Pa
         (["convert", "FILE", "a.b"], ", or --to\n"),
         (["convert", "FILE", "THERE", "--to", "b"], "nadi: --to b: there is no such format;"),
         (["convert", "FILE", "a.et", "--schema", "9"], "nadi: --schema 9: there is no such schema"),
-        (["what-if", "DEMO", "no-gaps", "--sweep", "1,2"], "nadi: --sweep: no change has a place"),
+        (["what-if", "DEMO", "no-gaps", "--sweep", "1,2"], "nadi: --sweep: no change contains"),
         (["what-if", "DEMO", "scale x {}", "--sweep", "1:0:0"], "nadi: --sweep 1:0:0: is not a"),
         (["critical-path", "FILE", "--rules", "hta", "--rank", "9"], "nadi: --rank 9: is not the"),
         (["critical-path", "FILE", "--rules", "hta", "--annotation", "no such"],
-         "nadi: --annotation no such: no event has a name"),
+         "nadi: --annotation no such: no event name contains"),
     ],
 )  # fmt: skip
 def test_at_the_command_line_a_message_names_the_option(

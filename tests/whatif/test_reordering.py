@@ -383,12 +383,12 @@ def test_moves_that_are_none_are_refused() -> None:
     found = recorded(LATE, LATE)
     last, first = found.row("c10d::all_"), found.row("aten::gradient")
     for move, message in (
-        (Move(0, (first,), last), "do not follow each other"),
+        (Move(0, (first,), last), "not in ascending order"),
         (Move(7, (last,), first), "no such operations"),
         (Move(0, (10**9,), first), "no such operations"),
-        (Move(0, (last, first), first), "do not follow each other"),
-        (Move(0, (last, last), first), "do not follow each other"),
-        (Move(0, (last,), last), "do not follow each other"),
+        (Move(0, (last, first), first), "not in ascending order"),
+        (Move(0, (last, last), first), "not in ascending order"),
+        (Move(0, (last,), last), "not in ascending order"),
         (Move(0, (-1,), first), "no such operations"),
         (Move(0, (last,), -1), "no such operations"),
     ):
@@ -401,7 +401,7 @@ def test_the_first_call_of_a_job_can_be_named_as_any_other() -> None:
     calls = np.flatnonzero((graph.gather("category") == "runtime").to_numpy())
     first, second = calls[np.argsort(graph.time[2 * calls])][:2].tolist()
     move = Move(0, (int(graph.op_row[second]),), int(graph.op_row[first]))
-    with pytest.raises(nadi.errors.UsageError, match="cannot move by itself"):
+    with pytest.raises(nadi.errors.UsageError, match="cannot move on its own"):
         nadi.what_if(graph, MoveEarlier((move,), "a", "b"))
 
 

@@ -186,9 +186,7 @@ def test_what_is_there_is_kept(demo: Path, demo_folder: Path, tmp_path: Path) ->
     write_for_astra_sim(job, tmp_path, overwrite=True)
     for file in demo.iterdir():
         assert (tmp_path / file.name).read_bytes() == file.read_bytes()
-    with pytest.raises(
-        nadi.errors.InputError, match="is a file, but several ranks are written into a folder"
-    ):
+    with pytest.raises(nadi.errors.InputError, match="is a file: ranks are written into a folder"):
         write_for_astra_sim(job, tmp_path / "comm_group.json")
 
 

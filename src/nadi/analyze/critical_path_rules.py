@@ -46,7 +46,7 @@ def critical_path(
     Raises
     ------
     UsageError
-        If there are no such rules.
+        If the rules are unknown.
     """
     if rules == "hta":
         return hta_critical_path(source, **options)

@@ -34,7 +34,7 @@ class Explained:
     num_device_operations
         Number of operations on devices.
     num_late
-        How many of these start over ``LATE_NS`` after all that they are known to wait for.
+        Number of these that start more than ``LATE_NS`` after their last known dependency.
         Work whose launch is not in the trace is not among them.
     vertices
         int64: the vertices with an unexplained delay, the longest first.

@@ -32,10 +32,10 @@ class NearCriticalPath:
         The operation that it is the longest path through (its number in the graph), or -1
         for the critical path.
     slack
-        ns that it is shorter than the critical path: what is on it may take so much longer
-        before the window does.
+        How much shorter than the critical path it is, in ns: its operations can take this much
+        longer without delaying the window.
     path
-        Its stretches, as early as what is on the path lets them be.
+        Its segments, each as early as the path allows.
     """
 
     through: int

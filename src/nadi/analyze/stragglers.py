@@ -25,12 +25,12 @@ class Stragglers:
     ----------
     collectives
         One row each, in order of time: name and rank of the operation that came last, row
-        (its node), time (ns since the job's origin, when it came), waited (ns, summed over
-        the others), longest (ns, of one other), cause (a path kind) and operation: what
-        weighs most on the chain that made it late, since the collective before.
+        (its node), time (ns since the job's origin, of its entry), waited (ns, summed over
+        the others), longest (ns, of one other), cause (a path kind) and operation: the largest
+        part of the chain that delayed it since the previous collective.
     ranks
-        One row each: rank, times_last, caused (ns that others waited for it), waited (ns
-        that it waited for others); who caused most first.
+        One row each: rank, times_last, caused (wait time that it causes, ns), waited (ns
+        that it waits for others); sorted by caused, largest first.
     """
 
     collectives: pl.DataFrame
@@ -40,7 +40,7 @@ class Stragglers:
 def find_stragglers(replay: Replay, window: Window) -> Stragglers:
     """Find the straggler of each collective of a window. O(edges + paths to them).
 
-    Of several that came last together the one of the lowest rank counts.
+    If several ranks enter last at the same time, the lowest rank is the straggler.
     """
     graph, time = replay.graph, replay.time
     begin, end = window.start(time), window.end(time)

@@ -57,8 +57,8 @@ class LinkedFile:
     nodes, deps
         Number of operations and of dependencies.
     issues
-        ``schema.ISSUES``: what was met while reading and linking, and what the format has no
-        place for.
+        ``schema.ISSUES``: issues found while reading and linking, and data that the format
+        cannot hold.
     """
 
     rank: int
@@ -81,7 +81,7 @@ class Linking:
     num_collectives
         Collectives matched across ranks.
     issues
-        ``schema.ISSUES``: what was met between ranks.
+        ``schema.ISSUES``: issues between ranks.
     """
 
     files: tuple[LinkedFile, ...]
@@ -129,23 +129,22 @@ def link_files(
 ) -> Linking:
     """Link the traces of a job, and write each rank.
 
-    Ranks are linked side by side, each by itself: what lies between them, which operations
-    are one collective and what speaks against the files being one job, is found at the end
-    from their communication alone.
+    Ranks are linked in parallel and independently. Collectives across ranks, and signs that
+    the files are not from one job, are found at the end from their communication alone.
 
     Parameters
     ----------
     paths
         Folders with a pair or a device trace per rank, or the files themselves.
     output
-        A file, for one rank and if its name tells a format or ``to`` is given for files;
-        else a folder, for ``rank0.et`` and so on.
+        A file for one rank, if its suffix or ``to`` names a format; else a folder, for
+        ``rank0.et`` and so on.
     to, schema
         As in :func:`nadi.convert`.
     force
-        Whether to link a host and a device trace even if they hardly correspond.
+        Whether to link a host and a device trace even if few of their operations match.
     overwrite
-        Whether files that are there already are replaced.
+        Whether to replace existing files.
     executor
         Any Executor of the standard library's kind, such as that of a Dask cluster or of MPI,
         whose workers see the same files; by default a process for each core, or threads of this
@@ -157,10 +156,10 @@ def link_files(
     Raises
     ------
     InputError
-        If a file cannot be read or written, exists already, or files do not belong together.
-        The files of ranks that were linked before stay.
+        If a file cannot be read or written, exists already, or files are not from one job.
+        Files of ranks that were linked before the error are kept.
     UsageError
-        If no format is meant, or one that is only read.
+        If the format is unknown or cannot be written.
     """
     found = find_files([locate(path) for path in paths])
     tasks = _tasks(found, paths, locate(output), to, _Options(schema, force))
@@ -197,7 +196,7 @@ def _tasks(
             str(output), "is a file, but several ranks are written into a folder", "name another"
         )
     chosen = format_for_writing(output, to or _IN_FOLDERS)
-    # a host alone has nothing to choose from: it is looked at once only
+    # a host trace alone has no choice of process groups, so one pass is enough
     recordings = [peek(file) for file in ([] if is_single else hosts)]
     tasks = []
     for host, device, rank in pair_recordings(recordings, [peek(file) for file in devices]):
@@ -271,7 +270,7 @@ def _pool(executor: Executor | None, num_ranks: int) -> Iterator[Executor]:
         with ThreadPoolExecutor(workers) as threads:
             yield threads
         return
-    # a process that is a copy of this one could wait for threads that it does not have
+    # a forked process could deadlock on threads that it does not have
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         yield pool
 

@@ -46,7 +46,7 @@ def run(
     step
         Number of a step, or ``all``.
     what_if
-        A change such as ``scale aten::mm 0.5``, or several, each tried alone.
+        A change such as ``scale aten::mm 0.5``, or several, each applied alone.
     system
         A system as :func:`nadi.load_system` takes it, to predict the step there.
     force
@@ -57,10 +57,10 @@ def run(
     Raises
     ------
     InputError
-        If a file cannot be read, files do not belong together, or no operation has a time.
+        If a file cannot be read, files are not from one job, or no operation has a timestamp.
     UsageError
-        If the step is not there, a change is not understood or matches nothing, or the system
-        is not for as many ranks.
+        If the step does not exist, a change is invalid or matches nothing, or the system
+        does not fit the number of ranks.
     """
     described = read_system_file(system) if system else None
     changes = [parse_change(text) for text in as_list(what_if)]
@@ -133,16 +133,16 @@ def ask(
     step
         Number of a step, or ``all``.
     sweep_over
-        Values for the place of ``{}`` in all changes: ``0.5,1,2`` or ``0.5:2:0.25``.
+        Values that replace ``{}`` in all changes: ``0.5,1,2`` or ``0.5:2:0.25``.
     progress
         Called with a line of text before each longer stage.
 
     Raises
     ------
     InputError
-        If a file cannot be read, files do not belong together, or no operation has a time.
+        If a file cannot be read, files are not from one job, or no operation has a timestamp.
     UsageError
-        If the step is not there, or a change is not understood or matches nothing.
+        If the step does not exist, or a change is invalid or matches nothing.
     """
     asked = as_list(changes)
     values = parse_values(sweep_over, "sweep_over") if sweep_over else []
@@ -181,16 +181,16 @@ def reorder_job(
     step
         Number of a step, or ``all``.
     most
-        How many moves to make at most; None for all that gain.
+        The most moves to apply; None for all that gain.
     progress
         Called with a line of text before each longer stage.
 
     Raises
     ------
     InputError
-        If a file cannot be read, files do not belong together, or no operation has a time.
+        If a file cannot be read, files are not from one job, or no operation has a timestamp.
     UsageError
-        If the step is not there, or no rank has dependencies by tensors.
+        If the step does not exist, or no rank has data dependencies.
     """
     graph = _load_graph(paths, progress, tensors=True)
     window = choose_window(graph, find_steps(graph), str(step))

@@ -25,9 +25,9 @@ class Prediction:
     Attributes
     ----------
     change
-        The machine, and what of the job changes there.
+        The change: the system, and how the job differs on it.
     prices
-        What each communication takes there.
+        The time of each communication on that system.
     what_if
         The window after that change.
     """
@@ -47,23 +47,23 @@ class Run:
     Attributes
     ----------
     job, graph, replay
-        The linked traces, their graph, and its replay without a change.
+        The linked traces, their event graph, and its replay without changes.
     steps
-        The steps that the recording marks.
+        The steps in the recording.
     window
-        What was asked about: a step, all steps, or the whole trace.
+        The analysed window: a step, all steps, or the whole trace.
     path
         The critical path through the window.
     explained
-        How much of the measured time of the whole job the graph explains.
+        How much of the measured time of the whole job the event graph explains.
     communication
         Per rank, within the window.
     stragglers
-        Which rank each collective of the window waited for.
+        The straggler of each collective of the window.
     what_ifs
-        One per change asked for, each made to the measured job alone.
+        One per requested change, each applied to the measured job alone.
     prediction
-        The window on another machine, if one was named.
+        The window on another system, if one was given.
     """
 
     job: Job
@@ -101,17 +101,17 @@ class Answers:
     graph
         The job as measured.
     window
-        What was asked about.
+        The analysed window.
     alone
-        Each change made by itself.
+        Each change applied alone.
     together
         All of them, if there are several.
     sweep
-        Values put into the changes, and all changes with each; then ``alone`` is empty.
+        The values, and the result of all changes with each; ``alone`` is then empty.
     limits
-        Ideals, if no change was asked for.
+        Upper bounds, if no change was given.
     asked
-        The changes as they were written.
+        The changes as given.
     """
 
     graph: EventGraph

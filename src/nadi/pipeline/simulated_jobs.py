@@ -20,17 +20,17 @@ def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulat
     Parameters
     ----------
     job
-        A trace per rank, in order of rank; a linked job; or where they are, as
-        :func:`nadi.load.read_job` takes it.
+        A trace per rank, in order of rank; a linked job; or the paths that
+        :func:`nadi.load.read_job` accepts.
     system
-        The machine.
+        The system to simulate.
 
     Raises
     ------
     InputError, UsageError
         If the job does not fit the system, or cannot be simulated.
     PairError
-        If it never comes to an end: with who waits for whom.
+        If the simulation deadlocks; the message names the waiting ranks.
     """
     if isinstance(job, (str, Path)):
         job = read_job(job)

@@ -111,7 +111,7 @@ def _in_ns(table: pl.DataFrame, *times: str) -> list[dict[str, Any]]:
 def write_results(run: Run, folder: Path) -> list[Path]:
     """Write ``summary.json``, ``critical_path.csv`` and ``timeline.json.gz`` into ``folder``.
 
-    They appear only when all are complete. Times in the CSV file are ns since the
+    Files appear only when all are complete. Times in the CSV file are ns since the
     first event of the job.
     """
     summary, csv, timeline = (folder / name for name in RESULT_FILES)
@@ -121,7 +121,7 @@ def write_results(run: Run, folder: Path) -> list[Path]:
             duration_ns=pl.col("end") - pl.col("start"),
         ).rename({"start": "start_ns", "end": "end_ns"}).write_csv(csv_file)
         summary_file.flush()
-        csv_file.flush()  # a disk that is full shows before anything is replaced
+        csv_file.flush()  # a full disk raises before any file is replaced
         write_timeline(timeline, run.replay, run.path)
     return [summary, csv, timeline]
 

@@ -55,7 +55,7 @@ class TimelinePart:
     path
         The critical path of a replay, if the schedule is that replay's.
     title
-        Stands after the ranks in the names of processes.
+        Text after the ranks in the names of processes.
     """
 
     schedule: Schedule
@@ -90,22 +90,22 @@ def write_timelines(
     Parameters
     ----------
     path
-        ``.json`` or ``.pftrace``; with ``.gz`` at its end it is compressed. An address will
-        do. It is replaced only once all is written.
+        A ``.json`` or ``.pftrace`` file or URL; a name that ends in ``.gz`` is compressed. An
+        existing file is replaced only after everything is written.
     parts
-        In the order in which they are shown; at least one.
+        At least one part, in display order.
     title
-        What the timeline is about.
+        Title of the timeline.
 
     Returns
     -------
     polars.DataFrame
-        ``schema.ISSUES``: what could not be drawn. O(operations log operations).
+        ``schema.ISSUES``: operations that could not be drawn. O(operations log operations).
 
     Raises
     ------
     UsageError
-        If the suffix is no timeline's, or there is no part.
+        If the suffix is not one of a timeline, or there is no part.
     InputError
         If the file cannot be written.
     """
@@ -119,7 +119,7 @@ def write_timelines(
 def redraw(answer: WhatIf, path: Path | str) -> pl.DataFrame:
     """Write a window before and after changes as a timeline, side by side.
 
-    An answer without changes is drawn once.
+    A result without changes is drawn once.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def check_timeline(path: Path | str, source: Path, *, overwrite: bool) -> None:
     Raises
     ------
     UsageError
-        If the suffix is no timeline's, or the file is the one that is read.
+        If the suffix is not one of a timeline, or the file is also an input.
     InputError
         If it cannot be written, or exists already and ``overwrite`` is not given.
     """

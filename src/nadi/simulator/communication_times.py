@@ -43,7 +43,8 @@ def collective_time(
     Raises
     ------
     UsageError
-        If it is no collective, a member is no rank of the system, or the root no member.
+        If the type is not a collective, a member is not a rank of the system, or the root is not a
+        member.
     """
     everybody = range(system.network.num_ranks)
     if not set(group) <= set(everybody):
@@ -76,7 +77,7 @@ def message_time(system: System, size: int, src: int, dst: int) -> int:
     Raises
     ------
     UsageError
-        If one of them is no rank of the system.
+        If one of them is not a rank of the system.
     """
     num_ranks = system.network.num_ranks
     if src == dst or not (0 <= src < num_ranks and 0 <= dst < num_ranks):

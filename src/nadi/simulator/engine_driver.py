@@ -56,7 +56,7 @@ def simulate_job(
     job
         A trace per rank, in order of rank, or a linked job.
     system
-        The machine.
+        The system to simulate.
     custom
         The traces of each rank by ``system.collectives.custom_traces``.
 
@@ -65,13 +65,13 @@ def simulate_job(
     InputError, UsageError
         If the job does not fit the system, or cannot be simulated.
     PairError
-        If it never comes to an end: with who waits for whom.
+        If the simulation deadlocks; the message names the waiting ranks.
     """
     refuse_in_fork()
     traces, recorded = nodes_of_job(job, system, rules_of(system).played)
     if not traces:
         raise InputError("job", "it has no traces", "give one trace per rank")
-    # a Trace equals itself only, so that this counts one and the same
+    # a Trace equals only itself, so this counts the same object
     if len(traces) > 1 and traces.count(traces[0]) == len(traces):
         program = program_of(traces[:1])
         alike = stands_for_all(program, system) and len(traces) == system.network.num_ranks
@@ -267,7 +267,7 @@ def _check_finished(tables: Tables, machine: Machine) -> None:
 
 
 _TOLD = 4
-_LONGEST = 2.0**60  # ns of a rank: with room for what contends
+_LONGEST = 2.0**60  # ns per rank, with room for contention
 
 
 def _why(tables: Tables, machine: Machine, node: int) -> str:

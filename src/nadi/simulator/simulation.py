@@ -35,21 +35,21 @@ class Simulation:
     traces
         Of each rank.
     program, system
-        What was simulated; where all ranks are alike, a program of one that stands for all.
+        The simulated program; if all ranks are alike, that of one representative rank.
     start, end
         int64 ns, shape (nodes,): when each node of the program was issued and completed.
     cause
         int64, shape (nodes,): the node whose completion let it be issued; -1 at the start.
     cycles
-        int64 ns, shape (ranks,): when each rank had finished.
+        int64 ns, shape (ranks,): when each rank finishes.
     like
-        int64, shape (ranks,): which rank of the program each rank did the same as.
+        int64, shape (ranks,): the rank of the program that represents each rank.
     num_events
-        How many events were simulated.
+        Number of simulated events.
     trail
-        What the engine knew of each node beyond its times.
+        What the engine recorded about each node besides its times.
     recorded
-        Of each rank of a recording, what its nodes are of it; else empty.
+        For each rank of a recording, the operations that its nodes come from; else empty.
     """
 
     traces: tuple[Trace, ...]
@@ -88,7 +88,7 @@ class Simulation:
         )  # fmt: skip
         kinds = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV")]
         sends, receives = (int((self.program.kind == kind).sum()) for kind in kinds)
-        log.add(  # where a receive has no send, no simulation ends
+        log.add(  # a receive without a send raises an error, so there are never fewer sends
             "simulate.not-received", "warning", sends - receives,
             "messages are sent but never received, so nothing waits for them",
             "check that every send has a receive",

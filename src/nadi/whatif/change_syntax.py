@@ -47,7 +47,7 @@ def parse_change(text: str) -> Change:
     Raises
     ------
     UsageError
-        If it is not of a known form.
+        If the text is not a valid change.
     """
     verb, _, rest = text.strip().partition(" ")
     if verb not in FORMS:
@@ -72,13 +72,13 @@ def parse_selection(text: str) -> Selection:
     """Parse a selection: a regular expression for the name, and conditions, in any order.
 
     Conditions are ``kind=``, ``rank=``, ``stream=``, ``thread=`` and ``in=``; several values
-    stand with commas between them. An expression in quotes may hold anything, a quote
-    doubled. A single ``.`` stands for all operations.
+    are separated by commas. A quoted expression may contain anything; quotes inside are
+    doubled. A single ``.`` selects all operations.
 
     Raises
     ------
     ValueError
-        If a condition cannot be read.
+        If a condition is invalid.
     """
     name, conditions = _split(text)
     for expression in (name, conditions.get("in", "")):
@@ -155,7 +155,7 @@ def parse_values(text: str, parameter: str = "text") -> list[str]:
     Raises
     ------
     UsageError
-        If a range cannot be counted through, or has over 1,000 values.
+        If a range is invalid or has over 1,000 values.
     """
     if ":" not in text:
         return [value.strip() for value in text.split(",") if value.strip()]
@@ -206,14 +206,14 @@ def _set(text: str) -> SetTime:
 def _move(text: str) -> MoveToStream:
     before, to, last = text.rpartition(" to ")
     if not to or not _is_number(last.strip()):
-        raise ValueError("does not name a stream: end with 'to' and a stream number")
+        raise ValueError("does not name a stream")
     return MoveToStream(_chosen(before), int(last))
 
 
 def _add(text: str) -> AddDependency:
     arrows = [found for found in _WORD.finditer(text) if found[0] == "->"]
     if len(arrows) != 1:
-        raise ValueError("needs exactly one arrow between spaces: add SELECT -> SELECT")
+        raise ValueError("needs exactly one arrow between spaces")
     source, target = text[: arrows[0].start()], text[arrows[0].end() :]
     return AddDependency(_chosen(source.strip()), _chosen(target.strip()))
 

@@ -28,14 +28,14 @@ def apply_change(graph: EventGraph, change: Change, since: int = 0) -> EventGrap
     ----------
     since
         Measured time in ns since the job's origin before which nothing changes. With the
-        start of a window it makes the question one about that window alone: its start
-        stays, so less work never makes it longer.
+        start of a window, the change applies to that window alone: its start stays
+        fixed, so less work never makes it longer.
 
     Raises
     ------
     UsageError
-        If no operation matches; the message names similar ones. If operations would wait
-        for each other; it names them.
+        If no operation matches (the message names similar ones), or if the change creates a
+        dependency cycle (the message names its operations).
     """
     refuse_in_fork()
     try:

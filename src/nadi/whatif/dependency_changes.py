@@ -21,8 +21,8 @@ CUTTABLE = (EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.SYNC, EdgeKind.THREAD, Ed
 class AddDependency:
     """Make operations wait for the end of others.
 
-    Of as many operations each waits for its partner in order of time; for a single one all
-    wait.
+    If both sides have equally many operations, they are paired in order of time; a single
+    operation on the left is waited for by all on the right.
     """
 
     source: Selection
@@ -66,9 +66,9 @@ class AddDependency:
 class CutDependencies:
     """Remove the dependencies of a kind that delay the selected operations.
 
-    What then waits for nothing begins with the window asked about, after its delay if it
-    has one. Without arrivals a rank does not wait for others in a collective: its data
-    takes as long as before, from its own start.
+    Operations without any remaining dependency start with the window, after their delay if
+    they have one. Without arrival edges, a rank does not wait for others in a collective: its
+    transfer takes as long as before, from its own start.
     """
 
     kind: EdgeKind

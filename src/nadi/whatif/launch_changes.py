@@ -27,9 +27,9 @@ __all__ = ["Fuse", "Graphed"]
 class Fuse:
     """Fuse selected kernels that follow each other on a stream.
 
-    The first launch of each run of them is left, and no turn-around between them; their
-    own time stays. A run ends where something else waits for its last kernel, or the next
-    one for something else: these are not fused.
+    Each run of kernels keeps its first launch and has no gaps between kernels; kernel times
+    stay. A run ends where another operation waits for its last kernel, or its next kernel
+    waits for another operation.
     """
 
     selection: Selection
@@ -43,8 +43,8 @@ class Fuse:
         Raises
         ------
         UsageError
-            If no two of the chosen operations follow each other on a stream, with nothing
-            else that waits in between.
+            If no two of the selected operations are neighbours on a stream without a wait
+            between them.
         """
         chosen = select(graph, self.selection) & is_on_device(graph)
         edges = graph.edges

@@ -22,7 +22,7 @@ _LONGEST_NS = 2**62
 class OnNetwork:
     """Recompute communication times: latency plus the bytes that a rank sends over a bandwidth.
 
-    What a rank has to send of a ring with n ranks: all_reduce 2 (n - 1) / n of its data,
+    Bytes that a rank sends in a ring of n ranks: all_reduce 2 (n - 1) / n of its data,
     reduce_scatter, all_to_all, gather and scatter (n - 1) / n, all_gather n - 1 times its
     shard, all others once.
 
@@ -109,6 +109,6 @@ def _bytes_to_send(graph: EventGraph) -> Ints:
         [2 * shared, shared, members - 1],
         1.0,
     )
-    # a rank that is alone as far as is known, and yet communicates, has partners not named here
+    # a single known rank that communicates has partners that are not recorded here
     known = (comm_type != "none").to_numpy() & (given >= 0) & ((group >= 0) | (members > 1))
     return np.where(known, np.rint(given * factor), -1).astype(np.int64)

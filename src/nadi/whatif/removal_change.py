@@ -18,9 +18,9 @@ __all__ = ["Remove"]
 class Remove:
     """Remove operations: they take no time, are not launched, and wait for nothing.
 
-    With a host operation goes what lies in it, and what was launched there; with the last
-    work of a call the call. What waited for an operation now waits for what that came after
-    on its thread or stream; ranks no longer wait for it in collectives.
+    Removing a host operation also removes its nested operations and launched work; removing
+    the last work of a call also removes the call. Operations that waited for a removed one
+    wait for its predecessor on the thread or stream; ranks no longer wait for it in collectives.
     """
 
     selection: Selection

@@ -22,8 +22,8 @@ _OVERHEADS = (EdgeKind.LAUNCH, EdgeKind.STREAM)
 class Scale:
     """Multiply the time of operations by a factor.
 
-    A host operation stands for all that its thread does from its start to its end, a
-    device operation for itself, a collective for its transfer. Overheads and delays stay.
+    A host operation includes everything that its thread does from its start to its end; a
+    collective means its transfer. Overheads and delays stay.
     """
 
     selection: Selection
@@ -52,7 +52,7 @@ class Scale:
 class SetTime:
     """Set the time of each operation; a host operation includes its nested operations.
 
-    What lies in another chosen operation takes its share of that one's time.
+    An operation nested in another selected one takes its share of that one's time.
     """
 
     selection: Selection
@@ -72,7 +72,7 @@ class SetTime:
         edges = np.flatnonzero((graph.edge_op >= 0) & (top[graph.edge_op] >= 0) & is_work(graph))
         of = top[graph.edge_op[edges]]
         shares = _shares(graph.weight[edges], of, self.time_ns, graph.num_ops)
-        # what took no time at all has one edge to put the time on: the one into its end
+        # an operation of length 0 has one edge that can take the time: the one into its end
         own = np.bincount(of, weights=graph.weight[edges], minlength=graph.num_ops)
         instant = (own[of] == 0) & (graph.destinations[edges] == 2 * of + 1)
         shares[instant] = self.time_ns

@@ -47,8 +47,8 @@ class Selection:
     ranks, streams, threads
         Numbers; any of them.
     inside
-        Regular expression found in the name of an operation or annotation around it; work
-        of a device is inside what its launch is inside.
+        Regular expression found in the name of an enclosing operation or annotation; device
+        work is inside the operations that enclose its launch.
     """
 
     name: str = ""
@@ -82,7 +82,7 @@ def select(graph: EventGraph, selection: Selection) -> Bools:
     Raises
     ------
     UsageError
-        If no operation fulfils all conditions; of a name it suggests similar ones.
+        If no operation meets all conditions; for a name, the message suggests similar ones.
     """
     unknown = [kind for kind in selection.kinds if kind not in KINDS]
     if unknown:
@@ -202,7 +202,9 @@ def compile_expression(expression: str) -> re.Pattern[str]:
         If it is none.
     """
     try:
-        with warnings.catch_warnings(action="ignore"):  # of syntax that may change one day
+        with warnings.catch_warnings(
+            action="ignore"
+        ):  # of future syntax changes in regular expressions
             return re.compile(expression)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{expression!r} is not a regular expression ({error})") from None

@@ -23,9 +23,9 @@ __all__ = ["MoveToStream"]
 class MoveToStream:
     """Move device work to another stream of its device.
 
-    There it follows what was launched before it, and no longer waits for its old stream.
-    What waited for the old stream to come so far still waits for both parts, and both
-    parts for what the old stream waited for. Where operands are recorded, work also waits
+    The work follows what was launched before it on the new stream, and no longer waits for its
+    old stream. Waits for the old stream become waits for both parts, and both parts keep the
+    waits of the old stream. Where operands are recorded, work also waits
     for the work whose data it uses; where they are not, nothing says what else the order of
     the old stream kept apart.
     """
@@ -42,7 +42,7 @@ class MoveToStream:
         Raises
         ------
         UsageError
-            If none of the operations is work of a device.
+            If none of the operations runs on a device.
         """
         on_device = is_on_device(graph)
         old_stream = graph.op_stream

@@ -28,18 +28,18 @@ _ROOTED = ("broadcast", "scatter"), ("reduce", "gather")  # from the root, to th
 class OnSystem:
     """Replace communication times by those simulated on a system, each alone.
 
-    Each collective, from when its last rank has entered it, takes what the simulator says of it
-    alone, with its group, size and algorithm; what ran side by side is not slowed down by that.
+    After its last rank has entered, each collective takes the time that the simulator predicts
+    for it alone, with its group, size and algorithm; concurrent work does not slow it down.
     Kernels take their recorded time times ``kernel_factor``, and the host its recorded time.
 
     Attributes
     ----------
     system
-        Of as many ranks as the job has.
+        A system with as many ranks as the job.
     kernel_factor
         1 for recorded times.
     reason
-        Where the factor is from, in words.
+        Explanation of the factor.
     """
 
     system: System
@@ -92,14 +92,14 @@ class Prices:
 def fit_to_system(job: Job, described: SystemFile, known: Iterable[SystemFile]) -> OnSystem:
     """Fit a system to a job, and compare its devices with those that recorded the job.
 
-    If the recording names a device that is one of a system of ``known``, kernels are
-    taken to be faster by the smaller of two ratios: peak, and bandwidth of the memory. That
-    is an estimate, and the reason given says so. Else they take their recorded time.
+    If the recording names the device of a system in ``known``, kernel times are scaled by the
+    smaller of two ratios: peak, and memory bandwidth. This is an estimate, and the returned
+    reason states it. Otherwise kernels take their recorded time.
 
     Raises
     ------
     UsageError
-        If the system is not for so many ranks.
+        If the system does not fit the number of ranks.
     """
     system = described.fit(job.world_size)
     recorded = recorded_devices(job)

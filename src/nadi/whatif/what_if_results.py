@@ -33,9 +33,9 @@ class WhatIf:
     graph
         The job before the changes.
     changes
-        In the order in which they were made.
+        In order of application.
     window
-        What was asked about.
+        The analysed window.
     measured_ns, step_ns
         Its length as measured, and after the changes.
     replay
@@ -77,20 +77,20 @@ def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = N
     Parameters
     ----------
     changes
-        Values, or texts as :func:`parse_change` reads them. None of them changes what lies
-        before the window.
+        Values, or strings that :func:`parse_change` reads. They change nothing before the
+        window.
     window
-        By default all steps, or the whole trace where none are marked.
+        By default all steps, or the whole trace if it has no steps.
 
     Returns
     -------
     WhatIf
-        The graph given stays as it is. O(changes * (vertices + edges)).
+        The given graph is not modified. O(changes * (vertices + edges)).
 
     Raises
     ------
     UsageError
-        If a change is not understood, or matches nothing.
+        If a change is invalid or matches nothing.
     """
     asked = window or choose_window(graph, find_steps(graph))
     since = asked.start(graph.time)
@@ -113,9 +113,9 @@ def sweep(
     Parameters
     ----------
     changes
-        A change, or several that are made together.
+        A change, or several that are applied together.
     values
-        A text as :func:`parse_values` reads it, or the values.
+        A string that :func:`parse_values` reads, or the values.
     window
         As of :func:`what_if`.
 
@@ -147,9 +147,9 @@ class Limit:
 def ideal_limits(graph: EventGraph, window: Window) -> list[Limit]:
     """Compute upper bounds of the gain: the window with one kind of cost removed.
 
-    The ideals are no communication, no launch overhead, no time between operations, and
-    ranks that do not wait for each other, of which the mean is taken. What a trace does
-    not have is left out.
+    The cases are no communication, no launch overhead, no time between operations, and the
+    mean over ranks that do not wait for each other. Cases that do not apply to a trace are
+    omitted.
     """
     limits = []
     ideals: list[tuple[str, Change]] = [

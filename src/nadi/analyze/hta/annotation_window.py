@@ -27,7 +27,7 @@ def clip_events(events: pl.DataFrame, annotation: str, instance: Instance) -> pl
     events
         As :func:`nadi.analyze.hta.parsing.parse_events` gives them.
     annotation
-        Text that the name holds; an empty one stands for the whole trace.
+        Text that the name contains; an empty text selects the whole trace.
     instance
         Number of the instance among the events with such a name, from 0; or the first and
         the last of several, both included.
@@ -35,7 +35,7 @@ def clip_events(events: pl.DataFrame, annotation: str, instance: Instance) -> pl
     Raises
     ------
     UsageError
-        If no such annotation or no such instance is there, with those that are.
+        If the annotation or instance does not exist; the message lists existing ones.
     """
     begin, end = _window(events, annotation, instance)
     stream = events["stream"].to_numpy()

@@ -96,7 +96,7 @@ def _launches(events: pl.DataFrame, name: str) -> _Launches:
     stream = pairs["stream_work"].to_numpy()
     times = pairs["start"].to_numpy(), pairs["start_work"].to_numpy()
     size = stream.size
-    # where one comes when another leaves, the one that comes is counted first
+    # at equal times, arrivals are counted before departures
     leaves = np.repeat([0, 1], size)
     streams = np.tile(stream, 2)
     order = np.lexsort((leaves, np.concatenate(times), streams))
@@ -192,7 +192,7 @@ def device_edges(
     name
         Of the trace, for messages.
     zero_weight_launch_edges
-        Give work whose launch delayed nothing an edge from its launch all the same.
+        Also add an edge from the launch to work that the launch did not delay.
 
     Raises
     ------
@@ -252,7 +252,7 @@ def _kernel_edges(work: _Work, source: Ints, zero_weight: bool) -> list[_Part]:
     row, source, before = work.row[at], source[at], work.previous[at]
     start = moments.start[row]
     call, was_idle = _launch_of(work, row)
-    # where an index is -1 the value taken is another's, and not looked at
+    # an index of -1 gathers an arbitrary value, which is not used
     call_time = time[call]
     source_time, before_time = time[moments.end[source]], time[moments.end[before]]
     has_call, has_source, has_before = call >= 0, source >= 0, before >= 0

@@ -114,7 +114,7 @@ def weighted_edges(
 ) -> EdgeList:
     """Create edges whose weight is the time between their moments.
 
-    Those of a type that never weighs anything, and where ``weightless`` says so, weigh 0.
+    Edges of a type without weight, and edges marked by ``weightless``, get weight 0.
     """
     weight = moments.time[end] - moments.time[begin]
     weight[np.isin(kind, _WEIGHTLESS) | weightless] = 0
@@ -127,8 +127,8 @@ def join_edges(moments: Moments, *lists: EdgeList) -> EdgeList:
     Raises
     ------
     InputError
-        If work of a stream is made to wait for work of the same stream: there HTA's rules
-        give no answer.
+        If work of a stream waits for an event of the same stream, for which HTA's rules
+        define no result.
     """
     every = EdgeList(*(
         np.concatenate([getattr(part, name) for part in lists])
@@ -138,7 +138,7 @@ def join_edges(moments: Moments, *lists: EdgeList) -> EdgeList:
     key = every.begin * moments.time.size + every.end
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
     last = np.empty(first.size, dtype=np.int64)
-    last[place] = np.arange(key.size)  # of equal places the last assignment stands
+    last[place] = np.arange(key.size)  # of equal positions the last assignment counts
     return every.taken(last[np.argsort(first, kind="stable")])
 
 

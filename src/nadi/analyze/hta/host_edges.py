@@ -69,7 +69,7 @@ class _Walk:
 def stack_edges(moments: Moments) -> EdgeList:
     """C1 to C6, L2: edges from each moment of a thread to the next, through its call stack."""
     walk = _walk(moments)
-    # events without moments stay in the tree, but are passed over
+    # events without moments stay in the tree but are skipped
     kept = moments.start[walk.row] >= 0
     row, is_start, group = walk.row[kept], walk.is_start[kept], walk.group[kept]
     depth = np.cumsum(np.where(is_start, 1, -1)) - is_start  # how many are open around it

@@ -224,10 +224,10 @@ def hta_critical_path(
     rank
         Which of them; by default the first.
     annotation
-        Looks at the time of an event whose name holds this text; an empty text stands for
+        Analyse the time range of an event whose name contains this text; an empty text selects
         the whole trace.
     instance
-        Which of the events with such a name, from 0, or the first and last of several.
+        Index of the event among those with this name, from 0, or the first and last of a range.
     zero_weight_launch_edges
         HTA's CRITICAL_PATH_ADD_ZERO_WEIGHT_LAUNCH_EDGE.
     include_last_step
@@ -241,10 +241,10 @@ def hta_critical_path(
     Raises
     ------
     InputError
-        If a trace has no events of a device trace or launches nothing, or its operations
-        wait for each other in a circle.
+        If a trace has no device trace events or no launches, or its operations
+        form a dependency cycle.
     UsageError
-        If the rank, the annotation or its instance is not there.
+        If the rank, the annotation or the instance does not exist.
     """
     every, at = _chosen(traces, rank)
     events = parse_events(every, at, include_last_step=include_last_step)

@@ -81,7 +81,7 @@ def longest_path(
     v = 0
     while before[v] >= 0:
         v += 1
-    # what was not reached has a predecessor that was not: far enough back there is a cycle
+    # an unreached vertex has an unreached predecessor; walking back must end in a cycle
     for _ in range(num_vertices):
         e = in_ptr[v]
         while before[in_src[e]] >= 0:

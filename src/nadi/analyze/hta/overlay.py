@@ -22,7 +22,7 @@ __all__ = ["hta_overlay"]
 
 _US = 1000
 _LAUNCH = EDGE_TYPES.index("KERNEL_LAUNCH_DELAY")
-# of the path, edges from one place to another; others would hide what they go through
+# on the path, only edges between tracks: other arrows would hide the operations below
 _SHOWN = (_LAUNCH, EDGE_TYPES.index("DEPENDENCY"), EDGE_TYPES.index("SYNC_DEPENDENCY"))
 
 
@@ -40,11 +40,11 @@ def hta_overlay(
     trace
         The trace that ``path`` is of.
     path
-        As :func:`nadi.analyze.hta_critical_path` gives it.
+        The result of :func:`nadi.analyze.hta_critical_path`.
     only_critical
-        Leave out what is not on the path, but for annotations.
+        Keep only events on the path and annotations.
     all_edges
-        Show all edges, not only those of the path that lead from place to place.
+        Show all edges instead of those on the path only.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def hta_overlay(
     Raises
     ------
     UsageError
-        If both are asked for: edges would begin at what is left out.
+        If ``only_critical`` and ``all_edges`` are both set.
     """
     if only_critical and all_edges:
         raise UsageError(

@@ -35,7 +35,7 @@ def parse_events(
     at
         Position of the rank's trace among them.
     include_last_step
-        Keep the last step, which HTA drops where there are two or more.
+        Keep the last step, which HTA drops if there are several.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def _microseconds(time: Ints) -> Floats:
     HTA adds and rounds such doubles, whose last bit is worth a quarter of a us for times
     since the epoch: the same must be done here to come to the same whole number.
     """
-    # time / 1000 is right for exact doubles; beyond, the sum of the parts is never near a tie
+    # time / 1000 is exact for small times; beyond, the sum of the parts is never near a tie
     return np.where(np.abs(time) < _EXACT, time / _NS, time // _NS + (time % _NS) / _NS)
 
 

@@ -240,7 +240,7 @@ def _others(trace: Trace) -> pl.DataFrame:
         if event is None or event.cat in (None, "Trace") or event.dur is None or event.ts is None:
             continue
         if max(abs(event.ts), abs(event.dur)) > _LATEST:
-            continue  # no time that nanoseconds can tell
+            continue  # a time that int64 ns cannot represent
         args = event.args or {}
         found.append((
             at, round(event.ts * _NS), round(event.dur * _NS), _integer(event.pid),
@@ -254,7 +254,7 @@ def _decoded(content: bytes) -> _Event | None:
     try:
         return _event_decoder.decode(content)
     except msgspec.MsgspecError:
-        return None  # members of other types: nothing that HTA would know either
+        return None  # other types of fields, which HTA ignores as well
 
 
 def _positions(trace: Trace, count: int) -> Ints:

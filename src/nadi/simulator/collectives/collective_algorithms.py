@@ -57,7 +57,7 @@ def recipe_of(
     Parameters
     ----------
     system
-        The machine.
+        The system.
     comm_type
         One of ``system.COLLECTIVES``.
     members

@@ -37,7 +37,7 @@ def shared(
     Parameters
     ----------
     system
-        The machine. Where its links contend they see to it themselves.
+        The system. If its links contend, the engine models sharing itself.
     phase, phases
         One phase of a collective, and all of them.
     members

@@ -72,7 +72,7 @@ _TOPOLOGY = {
     "ring": Topology.RING,
     "mesh": Topology.MESH,
 }
-_FEW_TIMES = 16  # an agenda begins with so many, and grows
+_FEW_TIMES = 16  # initial capacity of an agenda, which grows
 
 
 def room_of(tables: Tables, *, meet: bool = True) -> int:

@@ -439,7 +439,7 @@ def _shapes(
         count, chunk, rest = rules.chunks_of(system, comm_type, size, groups.num_ranks, names[k])
         if recipe.goes_both_ways:
             count, (chunk, rest) = 2 * count, divmod(count * chunk + rest, 2 * count)
-        # with several under way at once, chunks of different sizes may pass each other
+        # with several in flight, chunks of different sizes may overtake each other
         trees = any(len(phase.steps) > 1 for phase in recipe.phases)
         in_order = (rest == 0 and not trees) or system.collectives.active_chunks == 1
         whole = may_meet and in_order and is_whole(recipe, groups.members[group].size)

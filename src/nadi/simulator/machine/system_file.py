@@ -117,7 +117,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     about, source
-        What it is, and where its figures are from, in a line.
+        One line each: description, and source of the figures.
     compute, memory, network, collectives, scheduling, bus, groups, compat
         Its sections.
     name
@@ -172,21 +172,21 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def fit(self, num_ranks: int | None = None) -> System:
         """Create the system for a number of ranks.
 
-        Ranks fill the first dimension before they need the second: a job smaller than a node
-        uses a part of it, and a larger one whole nodes. Of a network with shapes, it is the
-        shape with as many ranks.
+        Ranks fill the first dimension before the second: a job smaller than a node uses part of
+        it, and a larger job uses whole nodes. A network with shapes uses the shape with this
+        number of ranks.
 
         Parameters
         ----------
         num_ranks
-            By default all of the dimensions that have a size (a node), or the largest shape.
+            By default the product of all fixed dimensions (a node), or the largest shape.
 
         Raises
         ------
         UsageError
-            If it cannot have so many.
+            If the system does not support this number of ranks.
         FormatError
-            If a value cannot be understood, with its path and what would be.
+            If a value is invalid; the message names its path and valid values.
         """
         own = self.network
         if num_ranks is None:
@@ -405,9 +405,9 @@ def parse_system_file(content: bytes, suffix: str, name: str) -> SystemFile:
     Raises
     ------
     FormatError
-        If it cannot be understood, with the JSON path of what is wrong.
+        If it is invalid; the message names the JSON path.
     UsageError
-        If it is YAML, and what reads YAML is not installed.
+        If it is YAML and PyYAML is not installed.
     """
     read = _READERS.get(suffix.lower())
     if read is None:
@@ -432,7 +432,7 @@ def system_from(value: Any, name: str) -> SystemFile:
     Raises
     ------
     FormatError
-        If something in it is not known or cannot be, with its JSON path.
+        If a key is unknown or a value is invalid; the message names the JSON path.
     """
     try:
         found = msgspec.convert(value, SystemFile)

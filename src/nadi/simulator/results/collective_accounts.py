@@ -46,7 +46,7 @@ class _Collectives(NamedTuple):
 def collective_times(simulation: Simulation) -> pl.DataFrame:
     """Compute the times, bandwidths and efficiency of each collective.
 
-    What is replayed with its recorded time meets nobody, and is not among them.
+    Collectives that are replayed with their recorded time are not included.
 
     Returns
     -------
@@ -117,7 +117,7 @@ def _find(simulation: Simulation) -> _Collectives:
     node, number = node[order], meetings.number[order]
     first = np.flatnonzero(np.diff(number, prepend=-1))
     entry, last = np.minimum.reduceat(start[node], first), start[node[first]]
-    # who had done its part before the last one came did not wait for that one
+    # a member that finished before the last one entered did not wait for it
     until = np.minimum(last[number], end[node])
     found = _Collectives(
         node[first], np.arange(first.size), entry, last, np.maximum.reduceat(end[node], first),
@@ -211,7 +211,7 @@ def sum_by_type(collectives: pl.DataFrame) -> pl.DataFrame:
         In order of time: ``type``, ``algorithm``, ``members`` (a list of the different numbers),
         ``count``, ``bytes``, ``time``, ``waiting`` and ``bound``, the sums of
         ``schema.COLLECTIVE_TIMES``; ``bandwidth`` and ``bus_bandwidth``, weighted with time, and
-        ``fraction``, the sum of bounds by that of times: -1 where any is not known.
+        ``fraction``, the sum of bounds divided by the sum of times: -1 where any is unknown.
     """
     return _summed(collectives, ["type", "algorithm"])
 

@@ -29,9 +29,9 @@ _SWITCH = -1
 def link_table(simulation: Simulation) -> pl.DataFrame:
     """Compute the traffic of each link (``schema.LINKS``), in order of dimension.
 
-    With congestion as the engine counted it. Without, messages are added up along their ways
-    as if they took links that nothing else takes at the time: a link that is busy for more
-    than all of the time would have held others up. O(messages + links).
+    With congestion, the engine counts the traffic. Without, messages are summed along their
+    routes as if links were not shared: a link that is busy for more than the whole time would
+    be congested. O(messages + links).
     """
     system, engine = simulation.system, simulation.trail.links
     layout = _layout(system)

@@ -25,7 +25,7 @@ _HOST = "cpu"
 def beyond_capacity(live: pl.DataFrame | None, capacity: int) -> pl.DataFrame:
     """Return the rows of ``live_memory`` whose peak exceeds a rank's device memory.
 
-    None if ``capacity`` is 0: the system does not say how much it has.
+    None if ``capacity`` is 0, which means that the system does not state it.
     """
     if live is None or not capacity:
         return LIVE_MEMORY.empty()
@@ -72,8 +72,8 @@ def live_memory(simulation: Simulation) -> pl.DataFrame | None:
     Returns
     -------
     polars.DataFrame or None
-        ``schema.LIVE_MEMORY``, a row per rank and device; ranks whose trace says of no tensor
-        have none. None if no trace does. O(operands log operands) of each rank.
+        ``schema.LIVE_MEMORY``, a row per rank and device; ranks whose trace has no tensors
+        have none. None if no trace has tensors. O(operands log operands) of each rank.
     """
     known: dict[int, _Uses | None] = {}
     peaks: dict[tuple[int, int], list[tuple[str, int, int, int]]] = {}
@@ -98,7 +98,7 @@ def _uses(trace: Trace) -> _Uses | None:
     """Read which node uses which storage; None without tensor operands. O(bytes of operands)."""
     said, new_row = _saying_of_operands(trace)
     if said is None:
-        return None  # nearly at once, where arrays of nothing would take a moment
+        return None  # an early exit: traces without tensors need no arrays
     found = tensor_uses(said)
     has_memory = found.end > found.begin
     used = np.flatnonzero(np.bincount(found.device[has_memory], minlength=1))
@@ -176,7 +176,7 @@ def _peaks(start: Ints, end: Ints, uses: _Uses) -> list[tuple[str, int, int, int
         mine = np.flatnonzero((device == code) & (until > begin))
         time = np.concatenate([begin[mine], until[mine]])
         change = np.concatenate([size[mine], -size[mine]])
-        # what ends at a moment makes room for what begins then
+        # at equal times, memory is freed before it is allocated
         by_time = np.lexsort((change, time))
         live = np.cumsum(change[by_time])
         best = int(np.argmax(live)) if live.size else 0

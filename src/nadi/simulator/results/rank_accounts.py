@@ -64,8 +64,8 @@ def rank_times(simulation: Simulation) -> pl.DataFrame:
 def compute_times(simulation: Simulation) -> Ints:
     """Return the compute time of each rank's device, in ns; int64, shape (ranks,).
 
-    With slots as ASTRA-sim has them it is the sum of its computation. Else several may be
-    under way at a time, which counts once, as in ``rank_times``.
+    With ASTRA-sim's slots it is the sum of computation times. Otherwise concurrent computation
+    counts once, as in ``rank_times``.
     """
     if simulation.system.slots == "device":
         return rank_times(simulation)["computing"].to_numpy()
@@ -76,8 +76,8 @@ def compute_times(simulation: Simulation) -> Ints:
 def exposed_times(simulation: Simulation) -> Ints:
     """Return ASTRA-sim's exposed communication: all time except computation, in ns.
 
-    Communication that no computation covers is another column of ``rank_times``. By
-    ASTRA-sim's rules, what a device only replays is computation. int64, shape (ranks,).
+    ``rank_times`` has another column for communication that no computation overlaps. By
+    ASTRA-sim's rules, replayed device work is computation. int64, shape (ranks,).
     """
     if simulation.system.slots == "device":
         return simulation.cycles - compute_times(simulation)
@@ -155,7 +155,7 @@ def _measure(spans: _Spans, num_ranks: int) -> dict[str, Ints]:
     """Sum the time of each column of ``RANK_TIMES`` per rank; O(spans log spans)."""
     rank = np.concatenate([spans.rank, spans.rank])
     time = np.concatenate([spans.begin, spans.end])
-    # at one time any order will do: what lies between is no time
+    # at equal times any order works: the interval between has length 0
     last = int(time.max()) + 1
     is_short = last <= _LARGEST_KEY // num_ranks
     order = np.argsort(rank * last + time) if is_short else np.lexsort((time, rank))

@@ -144,8 +144,8 @@ def _matches(simulation: Simulation) -> pl.DataFrame:
 def simulated_graph(simulation: Simulation) -> EventGraph:
     """Return the event graph of a simulated job: why each node started when it did.
 
-    Replaying it gives back the simulated times to the nanosecond, without any delay that is
-    not explained. What an operation waits for is: the node whose end let it be issued, what
+    Its replay reproduces the simulated times to the nanosecond, without unexplained delays.
+    An operation waits for: the node whose end let it be issued, what
     it depends on, what was in its slot before it; the end of a collective the last member to
     enter it; a receive its send, with rendezvous a send its receive too; an access to remote
     memory those that its server took before.

@@ -29,15 +29,15 @@ class SimulationResults:
     Attributes
     ----------
     system
-        What was simulated on.
+        The simulated system.
     num_nodes
         Nodes of all ranks.
     rank_times
-        What each rank did until it had finished (``schema.RANK_TIMES``).
+        Time of each rank by activity until it finishes (``schema.RANK_TIMES``).
     collectives
-        When each collective ran, and how fast (``schema.COLLECTIVE_TIMES``).
+        Times and bandwidths of each collective (``schema.COLLECTIVE_TIMES``).
     live_memory
-        What live tensors take at most (``schema.LIVE_MEMORY``); None if the traces name none.
+        Peak memory of live tensors (``schema.LIVE_MEMORY``); None without tensors in the traces.
     issues
         Issues found while the job was read and prepared (``schema.ISSUES``).
     """

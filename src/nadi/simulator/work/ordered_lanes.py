@@ -42,7 +42,7 @@ def in_lanes(program: Program) -> Program:
     Raises
     ------
     InputError
-        If the order of a lane contradicts what its nodes wait for; it names two of them.
+        If the order of a lane contradicts its dependencies; the message names two nodes.
     """
     if program.lane is not None:
         return program
@@ -91,7 +91,7 @@ def slots_beside_lanes(program: Program) -> Ints:
 def numbers_in_groups(program: Program, group: Ints, chosen: Ints) -> Ints:
     """Count the collectives of each group member by id; equal numbers match.
 
-    Whatever order they are begun in, which on devices each rank may have its own of.
+    The order in which they start does not matter; with devices it may differ between ranks.
     """
     key = group * program.num_ranks + program.rank[chosen]
     order = np.argsort(key, kind="stable")

@@ -123,7 +123,7 @@ class Program:
         Raises
         ------
         InputError
-            If one is no number that fits.
+            If a priority is not an integer that fits.
         """
         return self._of_nodes(_priorities)
 
@@ -187,8 +187,8 @@ def program_of(traces: Sequence[Trace]) -> Program:
     Raises
     ------
     InputError
-        If a trace has no nodes, dependencies on nodes that are not there, a cycle, or
-        dependencies of other kinds than a Chakra trace's.
+        If a trace has no nodes, dependencies on missing nodes, a cycle, or dependency kinds
+        that a Chakra trace does not have.
     """
     place: dict[int, int] = {}  # of each trace that differs; ranks may share one
     which = np.array([place.setdefault(id(trace), len(place)) for trace in traces])
@@ -203,7 +203,7 @@ def program_of(traces: Sequence[Trace]) -> Program:
 def _program_of_one(trace: Trace) -> Program:
     """Return the program of one rank; cached, since a search for a system needs it often."""
     if trace not in _OF_ONE:
-        # not with the trace itself, which would then never be forgotten
+        # without a reference to the trace, which would otherwise never be freed
         _OF_ONE[trace] = replace(_program_of_different([trace]), traces=())
     return replace(_OF_ONE[trace], traces=(trace,))
 

@@ -22,16 +22,15 @@ class Reordering:
     Attributes
     ----------
     window
-        What was asked about.
+        The analysed window.
     start_ns
-        When it starts, since the job's origin.
+        Start of the window, since the job's origin.
     found
-        What may move in the measured job.
+        Possible moves in the measured job.
     applied
-        What was moved, in this order; gain and step are those of the moment of its move, with
-        the former moves made.
+        Applied moves in order; gain and step are those after the previous moves.
     together
-        The window after all of these; None if nothing was to be moved.
+        The window after all moves; None if no move was requested.
     """
 
     window: Window
@@ -51,7 +50,7 @@ def reorder(graph: EventGraph, window: Window, most: int | None = 0) -> Reorderi
     Parameters
     ----------
     most
-        How many moves to make at most; None for all that gain.
+        The most moves to apply; None for all that gain.
 
     Raises
     ------

@@ -316,7 +316,7 @@ def _needs_of_data(parts: _Parts, pairs: _Needs) -> _Needs:
     src, dst, kind = pairs
     before, after = parts.of_op[src], parts.of_op[dst]
     thread = parts.layout.thread[parts.op]
-    # of calls that lie in each other nothing is known: they cannot change their order anyway
+    # nested calls cannot change their order, so they need no entry
     inner = (before >= 0) & (before < after) & (thread[before] == thread[after])
     key = np.unique((after[inner] * parts.op.size + before[inner]) * len(TENSOR_DEPS) + kind[inner])
     pair, code = np.divmod(key, len(TENSOR_DEPS))

@@ -37,7 +37,7 @@ class Candidate:
     Attributes
     ----------
     change
-        Of the places that were tried the one that gains most.
+        The tried position with the largest gain.
     kind
         ``communication``, ``kernel`` (it launches device work) or ``host``.
     name
@@ -51,9 +51,9 @@ class Candidate:
         Before when it cannot start in any order, with what it needs on its thread coming
         along and all else as it is now; the same if no memory were used again.
     held_by
-        Why it cannot start sooner than after ``change.after``: one of ``BLOCKERS``.
+        Why it cannot start before the end of ``change.after``: one of ``BLOCKERS``.
     new_start_ns
-        When its work would start after the move.
+        Start of its work after the move.
     num_moved
         Operations that move on a rank: it, and those before it that it needs.
     gain_ns, step_ns
@@ -81,7 +81,7 @@ class Found:
     Attributes
     ----------
     candidates
-        What would gain, most first, and what communication would start sooner and gain nothing.
+        Moves that gain, largest first, and communication that can start earlier without gain.
     step_ns
         Length of the window before.
     num_units, num_free, num_hopeful, num_simulated
@@ -89,7 +89,7 @@ class Found:
         alone; operations, the same on several ranks counted once, that could gain by where they
         lie on the critical path; moves that were simulated.
     blocked
-        How many may not pass any, by what is in the way; most first.
+        Number of operations that cannot pass any other, by reason; largest first.
     """
 
     candidates: list[Candidate]
@@ -114,8 +114,8 @@ class _Try:
 def find_reorders(graph: EventGraph, window: Window) -> Found:
     """Find operations that can start earlier, replay promising moves, and sort them by gain.
 
-    Communication is tried even if it cannot gain. The most promising come first, 200 moves at
-    most; the same operation moves on all ranks at once.
+    Communication is tried even if it cannot gain. At most 200 moves are tried, most promising
+    first; the same operation moves on all ranks at once.
 
     Raises
     ------

@@ -38,9 +38,9 @@ class MoveEarlier:
     Attributes
     ----------
     moves
-        One at most of each rank.
+        At most one per rank.
     name, after
-        What is moved, and to where, for people.
+        Names of the moved operation and of the one before its new position, for messages.
     """
 
     moves: tuple[Move, ...]
@@ -56,7 +56,7 @@ class MoveEarlier:
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
         """Return the changed graph; nothing moves to before ``since``, ns since the job's origin.
 
-        The graph keeps all dependencies by tensors from then on.
+        The returned graph has edges for all data dependencies.
 
         Raises
         ------
@@ -177,7 +177,7 @@ def moved(units: Units, blocks: Sequence[Block]) -> EventGraph:
     Raises
     ------
     CycleError
-        If something would wait for itself. O(vertices + edges).
+        If the move creates a dependency cycle. O(vertices + edges).
     """
     graph = units.layout.graph
     edits = _Edits()
