@@ -52,7 +52,7 @@ def test_in_python_a_message_names_the_parameter(demo_folder: Path, tmp_path: Pa
         (lambda: nadi.convert(file, there, to="b"), r"^to='b': unknown format; there are"),
         (lambda: nadi.convert(file, tmp_path / "a.et", schema="9"), r"^schema='9': there is no"),
         (lambda: nadi.pipeline.ask(demo_folder, changes="no-gaps", sweep_over="1,2"),
-         r"^sweep_over: no change has a place for the values"),
+         r"^sweep_over: no change contains the placeholder"),
         (lambda: nadi.pipeline.ask(demo_folder, changes="scale x {}", sweep_over="1:0:0"),
          r"^sweep_over='1:0:0': is not a range"),
     ]:  # fmt: skip
@@ -69,11 +69,11 @@ def test_in_python_a_message_names_the_parameter(demo_folder: Path, tmp_path: Pa
         (["convert", "FILE", "a.b"], ", or --to\n"),
         (["convert", "FILE", "THERE", "--to", "b"], "nadi: --to b: unknown format;"),
         (["convert", "FILE", "a.et", "--schema", "9"], "nadi: --schema 9: unknown schema"),
-        (["what-if", "DEMO", "no-gaps", "--sweep", "1,2"], "nadi: --sweep: no change has a place"),
+        (["what-if", "DEMO", "no-gaps", "--sweep", "1,2"], "nadi: --sweep: no change contains"),
         (["what-if", "DEMO", "scale x {}", "--sweep", "1:0:0"], "nadi: --sweep 1:0:0: is not a"),
         (["critical-path", "FILE", "--rules", "hta", "--rank", "9"], "nadi: --rank 9: is not the"),
         (["critical-path", "FILE", "--rules", "hta", "--annotation", "no such"],
-         "nadi: --annotation no such: no event has a name"),
+         "nadi: --annotation no such: no event name contains"),
     ],
 )  # fmt: skip
 def test_at_the_command_line_a_message_names_the_option(

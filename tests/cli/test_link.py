@@ -95,5 +95,5 @@ def test_what_no_simulator_takes(run: Any, demo_folder: Path, tmp_path: Path) ->
     assert "--for simgrid: unknown simulator; use --for astra-sim" in err
     code, _, err = run(demo_folder, "-o", tmp_path, "--for", "astra-sim", "--to", "nadi")
     assert code == 2
-    assert "the format of a simulator is fixed; leave out --to and --schema" in err
+    assert "the simulator determines the format; leave out --to and --schema" in err
     assert not list(tmp_path.iterdir())

@@ -184,7 +184,7 @@ def test_device_traces_alone(run: Any, demo_folder: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize("command", ["run", "critical-path", "what-if", "reorder"])
 def test_a_device_trace_without_operations(run: Any, tmp_path: Path, command: str) -> None:
     (tmp_path / "device.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
-    assert_one_clear_line(*run(command, tmp_path), "no operation here has a time")
+    assert_one_clear_line(*run(command, tmp_path), "no operation has a timestamp")
 
 
 def test_a_step_that_is_not_there_lists_those_that_are(run: Any, demo_folder: Path) -> None:

@@ -281,7 +281,7 @@ def test_collectives_that_differ_do_not_meet(command: Command) -> None:
     ("file", "content", "part"),
     [
         ("net.yml", NETWORK.replace("Ring", "Moebius"), "there is no 'Moebius'"),
-        ("net.yml", NETWORK.replace("[ 2 ]", "[ 3 ]"), "it has 3 ranks, and the job 2"),
+        ("net.yml", NETWORK.replace("[ 2 ]", "[ 3 ]"), "it has 3 ranks, but the job has 2"),
         ("net.yml", NETWORK.replace("50.0", "tbd"), "$.bandwidth[0]: expected a number, got str"),
         ("sys.json", "{", "sys.json"),
         ("sys.json", json.dumps(SYSTEM | {"all-gather-implementation": ["star"]}), "'star'"),
@@ -344,7 +344,7 @@ def test_groups_may_come_with_any_system(command: Command) -> None:
     grouped_job(command)
     code, _, err = on_system(command)
     assert code == 2
-    assert "nobody says who is in group '5'; list its members in --comm-group or groups" in err
+    assert "the ranks of group '5' are unknown; list its ranks in --comm-group or groups" in err
     path = command.folder / "groups.json"
     path.write_text(json.dumps({"5": [0, 1], "6": [2, 3]}))
     code, out, _ = on_system(command, "--comm-group", str(path), "--json")
@@ -363,9 +363,9 @@ def test_groups_may_come_with_any_system(command: Command) -> None:
         ("groups: 5", "groups.json: not a file of process groups: JSON is malformed: "),
         ("[[0, 1]]", "expected `object`, got `array`"),
         ('{"5": ["a"]}', "expected `int`, got `str`"),
-        ('{"5": [0, 9], "6": [2, 3]}', "not ranks of this job of 4, from 0, each once; mend --com"),
-        ('{"5": [0, 0], "6": [2, 3]}', "[0, 0] are not ranks of this job of 4, from 0, each once"),
-        ('{"5": [0, 1]}', "nobody says who is in group '6'"),
+        ('{"5": [0, 9], "6": [2, 3]}', "must be distinct and from 0 to 3; correct --com"),
+        ('{"5": [0, 0], "6": [2, 3]}', "[0, 0] must be distinct and from 0 to 3"),
+        ('{"5": [0, 1]}', "the ranks of group '6' are unknown"),
     ],
 )
 def test_groups_that_cannot_be_are_refused(command: Command, content: str, part: str) -> None:
@@ -388,11 +388,11 @@ def one_rank(*nodes: Node) -> list[list[Node]]:
     ("ranks", "part"),
     [
         (one_rank(send(1, 0, 100, "RECV")), "rank 0 node 0 (n0) waits to receive from rank 1"),
-        (one_rank(send(0, 7, 100, "SEND")), "its other rank is 7, and the job has 2 ranks"),
+        (one_rank(send(0, 7, 100, "SEND")), "its other rank is 7, but the job has 2 ranks"),
         (one_rank(collective(0, "all_gather", 8)), "waits in group all ranks for rank 1"),
         (one_rank(compute(0, 1, data_deps=[1]), compute(1, 1, data_deps=[0])), "waits for itself"),
         (one_rank(), "work.0.et: it has no nodes"),
-        ([[compute(0, 1)]] * 9, "system dgx-h100: it is not for 9 ranks"),
+        ([[compute(0, 1)]] * 9, "system dgx-h100: it does not fit 9 ranks"),
     ],
 )
 def test_a_job_that_cannot_be_is_one_line_and_nothing_written(

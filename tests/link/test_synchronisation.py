@@ -264,7 +264,9 @@ def test_a_thinned_out_recording_says_so(device: DeviceWriter) -> None:
         device.event("op", 10 * number, 5, **{"External id": 1 + 3 * number})
     trace = device.read()
     assert count(trace, "link.sampled") == 198
-    assert "sampled or filtered" in trace.issues.filter(pl.col("code") == "link.sampled")["detail"][0]
+    assert (
+        "sampled or filtered" in trace.issues.filter(pl.col("code") == "link.sampled")["detail"][0]
+    )
 
 
 def test_a_whole_recording_is_not_taken_for_a_sample(device: DeviceWriter) -> None:

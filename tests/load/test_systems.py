@@ -129,7 +129,7 @@ def test_toml_yaml_and_json_are_alike(tmp_path: Path) -> None:
 def test_ranks_fill_a_node_before_they_need_another(ranks: int) -> None:
     described = read_system_file("dgx-h100")
     if ranks > 8 and ranks % 8:
-        with pytest.raises(UsageError, match=f"not for {ranks} ranks, but for 1 to 8, or a mult"):
+        with pytest.raises(UsageError, match=f"does not fit {ranks} ranks, only 1 to 8, or a mult"):
             described.fit(ranks)
     else:
         system = described.fit(ranks)
@@ -145,7 +145,7 @@ def test_shapes_say_which_sizes_there_are_and_which_ends_are_joined() -> None:
     assert [d.topology for d in nadi.load_system("tpu-v5e", 128).network.dimensions] == [
         "mesh", "ring"
     ]  # fmt: skip
-    with pytest.raises(UsageError, match="not for 12 ranks, but for 1, 4, 8"):
+    with pytest.raises(UsageError, match="does not fit 12 ranks, only 1, 4, 8"):
         nadi.load_system("tpu-v5e", 12)
 
 
@@ -169,7 +169,7 @@ def test_shapes_say_which_sizes_there_are_and_which_ends_are_joined() -> None:
         ("memory.remote", {"kind": "per-node", "ranks_per_node": 0},
          "$.memory.remote.ranks_per_node", "0 is not 1 to 2^31"),
         ("network.dimensions", [], "$.network.dimensions", "there are none"),
-        ("network.shapes", ["2x2"], "$.network.dimensions[0]", "beside shapes"),
+        ("network.shapes", ["2x2"], "$.network.dimensions[0]", "a network with shapes"),
         ("compute.peak", "312 TB/s", "$.compute.peak", "not a rate such as 312 TFLOP/s"),
         ("memory.capacity", "80 Gb", "$.memory.capacity", "not a size"),
         ("memory.remote", {"kind": "pool", "bandwidth": "1 MB/s"}, "$.memory.remote.bandwidth",
@@ -194,21 +194,23 @@ def test_what_is_wrong_is_named_with_its_path(path: str, value: Any, where: str,
 @pytest.mark.parametrize(
     ("path", "value", "remedy"),
     [
-        ("memory.capacitty", "80 GB", "there are bandwidth, capacity, remote: docs/systems.md"),
+        ("memory.capacitty", "80 GB", "known keys: bandwidth, capacity, remote (docs/systems.md)"),
         ("memory.remote", {"kind": "pool", "speed": 3},
-         "there are kind, bandwidth, latency, ranks_per_node: docs/systems.md"),
-        ("scheduling.policy", "best", "there are explicit, fifo, lifo: docs/systems.md"),
-        ("network.dimensions.1.size", "all", "there are any, a whole number: docs/systems.md"),
-        ("compat", "gem5", "there are nothing, astra-sim: docs/systems.md"),
-        ("memory.bandwidth", 80, 'write a figure with its unit, as text: "400 GB/s", "500 ns"'),
-        ("collectives.chunks", "two", "docs/systems.md has all keys, nadi systems NAME an example"),
+         "known keys: kind, bandwidth, latency, ranks_per_node (docs/systems.md)"),
+        ("scheduling.policy", "best", "expected one of: explicit, fifo, lifo (docs/systems.md)"),
+        ("network.dimensions.1.size", "all",
+         "expected one of: any, a whole number (docs/systems.md)"),
+        ("compat", "gem5", "expected one of: nothing, astra-sim (docs/systems.md)"),
+        ("memory.bandwidth", 80, 'write a number with its unit as a string: "400 GB/s", "500 ns"'),
+        ("collectives.chunks", "two",
+         "docs/systems.md lists all keys; nadi systems NAME prints an example"),
     ],
 )  # fmt: skip
 def test_what_would_be_right_is_said(path: str, value: Any, remedy: str) -> None:
     with pytest.raises(FormatError) as caught:
         system_from(edited(path, value), "mine")
     assert caught.value.remedy == remedy
-    with pytest.raises(FormatError, match="there are network, about, source, compute, memory, "):
+    with pytest.raises(FormatError, match="known keys: network, about, source, compute, memory, "):
         system_from(edited("colour", "blue"), "mine")
 
 
@@ -229,7 +231,7 @@ def test_slots_are_those_of_devices_but_for_astra_sim() -> None:
     described = edited("compat", "astra-sim")
     assert system_from(described, "mine").fit(4).slots == "astra-sim"
     described["scheduling"]["slots"] = "device"
-    with pytest.raises(FormatError, match=r"\$\.scheduling\.slots: .*they are its own"):
+    with pytest.raises(FormatError, match=r"\$\.scheduling\.slots: .*sets the slots itself"):
         system_from(described, "mine")
 
 
@@ -312,7 +314,7 @@ def test_a_roofline_needs_both_figures() -> None:
         ("a.toml", "x = ", "read as toml"),
         ("a.json", "{", "read as json"),
         ("a.json", "[]", "expected `object`"),
-        ("a.txt", "x", "no ending of a system's file"),
+        ("a.txt", "x", "is not a suffix of a system file"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: str, message: str) -> None:

@@ -28,7 +28,7 @@ def test_a_text_in_the_place_of_a_list_of_changes_is_one_change(demo_folder: Pat
     for answers in (swept, listed):
         assert [answer.step_ns for _, answer in answers] == [a.step_ns for _, a in again]
     assert again[0][1].step_ns == done.what_ifs[0].step_ns < again[1][1].step_ns
-    with pytest.raises(UsageError, match=r"^changes: none has a place for the values"):
+    with pytest.raises(UsageError, match=r"^changes: no change contains the placeholder"):
         nadi.whatif.sweep(done.graph, HALVED, "1,2")
     with pytest.raises(UsageError, match=r"^values='1:0:0': is not a range"):
         nadi.whatif.sweep(done.graph, CHANGE, "1:0:0")

@@ -142,7 +142,7 @@ def test_of_ranks_that_are_alike_one_is_drawn(tmp_path: Path) -> None:
     done = nadi.simulate([trace_of([collective(0, "all_reduce", 900)])] * 3, RING)
     nadi.report.write_simulated_timeline(done, tmp_path / "job.trace.json")
     found, processes = json_slices(tmp_path / "job.trace.json")
-    assert processes == {0: "rank 0 and 2 more that do the same"}
+    assert processes == {0: "rank 0 and 2 more with the same schedule"}
     assert [s[2:5] for s in found if s[1] == "communication"] == [("n0", 0, done.makespan)]
 
 

@@ -137,4 +137,4 @@ def test_without_remote_memory_an_access_is_refused(
     ours, theirs = both(tmp_path, {"memory": {"remote": {"kind": "none"}}}, {}, none, [])
     for options in (ours, theirs):
         assert main(["simulate", job, *options]) == 2
-        assert "it uses remote memory, and the system has none" in capfd.readouterr().err
+        assert "it uses remote memory, but the system has none" in capfd.readouterr().err

@@ -111,5 +111,5 @@ def test_groups_do_them_by_place_and_nodes_have_their_own(
 def test_they_have_to_be_of_as_many_ranks(case: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / f"own.{RANKS - 1}.et").unlink()
     case["backend"] = "congestion_unaware"
-    with pytest.raises(UsageError, match="its own traces are of 3 ranks"):
+    with pytest.raises(UsageError, match="its traces have 3 ranks"):
         simulate([trace_of([collective(0, "all_reduce", 5)])] * RANKS, system_of(case))

@@ -76,10 +76,10 @@ def test_ranks_and_communication(tmp_path: Path) -> None:
         ("gem", None),
         ("GEMM", r"'GEMM' matches none of the 6 operation names; did you mean gemm"),
         ("aten::mn", "did you mean aten::mm"),
-        ("zzzzzzzz", "nadi run lists the heaviest ones"),
+        ("zzzzzzzz", "nadi run lists the top operations"),
         ("in=modul3", "'modul3' matches none .* did you mean module"),
-        ("gemm rank=7", "no operation fulfils all of these conditions"),
-        ("kind=memcpy", "no operation fulfils all of these conditions"),
+        ("gemm rank=7", "no operation meets all of these conditions"),
+        ("kind=memcpy", "no operation meets all of these conditions"),
     ],
 )
 def test_what_matches_nothing_says_so(graph: EventGraph, text: str, message: str | None) -> None:
@@ -93,7 +93,9 @@ def test_what_matches_nothing_says_so(graph: EventGraph, text: str, message: str
 
 
 def test_values_that_no_text_could_have(graph: EventGraph) -> None:
-    with pytest.raises(nadi.errors.UsageError, match="'gpu' is no kind; one of host, device"):
+    with pytest.raises(
+        nadi.errors.UsageError, match="'gpu' is not a known kind; one of host, device"
+    ):
         select(graph, nadi.whatif.Selection(kinds=("gpu",)))
     with pytest.raises(nadi.errors.UsageError, match="is not a regular expression"):
         select(graph, nadi.whatif.Selection(name="("))

@@ -152,7 +152,7 @@ def test_a_slower_network_takes_longer_and_goes_with_other_changes(
 
 
 def test_a_system_of_another_size_is_refused(demo_run: nadi.pipeline.Run) -> None:
-    with pytest.raises(UsageError, match="it has 8 ranks, and the job 4"):
+    with pytest.raises(UsageError, match="it has 8 ranks, but the job has 4"):
         nadi.whatif.OnSystem(NODE).apply(demo_run.graph)
 
 

@@ -1,4 +1,4 @@
-"""What a job spends its time on: an analysis per file, and critical paths by HTA's rules."""
+"""Analyses of where the time of a job goes, one per file, and critical paths by HTA's rules."""
 
 from lazy_loader import attach_stub
 

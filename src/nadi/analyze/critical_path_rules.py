@@ -1,4 +1,4 @@
-"""The critical path by either set of rules: Nadi's, or those of Holistic Trace Analysis (HTA)."""
+"""The critical path by Nadi's rules or by those of Holistic Trace Analysis (HTA)."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def critical_path(
     Raises
     ------
     UsageError
-        If there are no such rules.
+        If the rules are unknown.
     """
     if rules == "hta":
         return hta_critical_path(source, **options)
     if rules != "nadi" or window is None:
         raise UsageError(
             Parameter("rules"), f"{rules!r} with {'a' if window else 'no'} window",
-            "rules are 'nadi', of a replay and a window, and 'hta', of a trace",
+            "pass rules='nadi' with a replay and a window, or rules='hta' with a trace",
         )  # fmt: skip
     return walk_critical_path(source, window)

@@ -1,4 +1,4 @@
-"""How much of the measured time the graph explains, and what it does not."""
+"""How much of the measured time the event graph explains, and which delays it does not."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from nadi.model.schema import DEVICE_WORK
 __all__ = ["LATE_NS", "Explained", "explain_time"]
 
 LATE_NS = 10_000
-"""Device work that starts later than this after all that it waits for counts as late."""
+"""Device work that starts later than this after its last dependency counts as late."""
 
 
 @dataclass(frozen=True, eq=False)
 class Explained:
-    """A job as it would have run without the delays that no dependency explains.
+    """The job replayed without the delays that no dependency explains.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Explained:
     num_device_operations
         Number of operations on devices.
     num_late
-        How many of these start over ``LATE_NS`` after all that they are known to wait for.
+        Number of these that start more than ``LATE_NS`` after their last known dependency.
         Work whose launch is not in the trace is not among them.
     vertices
         int64: the vertices with an unexplained delay, the longest first.
@@ -53,11 +53,11 @@ class Explained:
 
     @property
     def error(self) -> float:
-        """Explained less measured time, as a part of the measured time."""
+        """Relative error: explained minus measured time, divided by the measured time."""
         return (self.explained_ns - self.measured_ns) / max(self.measured_ns, 1)
 
     def largest(self, count: int = 5) -> pl.DataFrame:
-        """Give the longest unexplained delays: rank, node (row), name, moment, time and delay.
+        """Return the longest unexplained delays: rank, node (row), name, moment, time and delay.
 
         Times are in ns, since the job's origin. ``moment`` says whether the start or the
         end of the operation came late. A moment of several ranks has no rank, node and name.
@@ -125,7 +125,7 @@ def _starts_of_device_work(graph: EventGraph) -> Bools:
 
 
 def _roots(graph: EventGraph, is_work: Bools) -> Bools:
-    """Tell which vertices wait for something that was not recorded."""
+    """Return which vertices wait for something that was not recorded."""
     launched = np.zeros(graph.num_vertices, dtype=np.bool_)
     destination = np.repeat(np.arange(graph.num_vertices), np.diff(graph.in_ptr))
     launched[destination[graph.edge_kind == EdgeKind.LAUNCH]] = True

@@ -1,4 +1,4 @@
-"""Exposed communication: time in which a rank communicates and computes nothing."""
+"""Exposed communication: time in which a rank communicates and does not compute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Intervals = tuple[Ints, Ints]
 
 @dataclass(frozen=True)
 class RankCommunication:
-    """How long a rank communicated, in ns, and how much of it no computation covered."""
+    """Communication time of a rank in ns, and the part of it that no computation overlaps."""
 
     rank: int
     communication: int
@@ -26,7 +26,7 @@ class RankCommunication:
 
 
 def communication_by_rank(job: Job, start: int, end: int) -> list[RankCommunication]:
-    """Measure communication of each rank within ``[start, end)``, ns since the job's origin.
+    """Compute the communication time of each rank in ``[start, end)``, ns since the job's origin.
 
     On a rank with a device, computation is any of its kernels that do not communicate
     (copies and sets do not compute); on a rank without, any operator outside of

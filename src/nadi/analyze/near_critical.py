@@ -1,4 +1,4 @@
-"""What is nearly critical: the next longest paths of a window, and the room of operations."""
+"""Near-critical paths of a window, and the slack of its operations."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class NearCriticalPath:
         The operation that it is the longest path through (its number in the graph), or -1
         for the critical path.
     slack
-        ns that it is shorter than the critical path: what is on it may take so much longer
-        before the window does.
+        How much shorter than the critical path it is, in ns: its operations can take this much
+        longer without delaying the window.
     path
-        Its stretches, as early as what is on the path lets them be.
+        Its segments, each as early as the path allows.
     """
 
     through: int
@@ -44,7 +44,7 @@ class NearCriticalPath:
 
 
 def near_critical_paths(replay: Replay, window: Window, count: int = 5) -> list[NearCriticalPath]:
-    """Find the longest paths of a window, each through an operation that none before it ends.
+    """Find the longest paths of a window, each through an operation of no longer path.
 
     The first is the critical path. Each further one is the longest path through the end of
     the operation with the least slack of those whose end is on no path so far; of equal
@@ -81,7 +81,7 @@ def near_critical_paths(replay: Replay, window: Window, count: int = 5) -> list[
 def _path_through(
     replay: Replay, vertex: int, next_edge: Ints, destinations: Ints, begin: int
 ) -> CriticalPath:
-    """Give the longest path through a vertex to the end of the window."""
+    """Return the longest path through a vertex to the end of the window."""
     graph, time = replay.graph, replay.time
     way = np.empty(graph.num_vertices, dtype=np.int64)
     back = way[: trace_back(replay.bound_by, graph.in_src, vertex, way)][::-1].copy()
@@ -100,7 +100,7 @@ def _path_through(
 
 
 def slack_histogram(replay: Replay, window: Window) -> pl.DataFrame:
-    """Count operations by how much later they could end without making a window longer.
+    """Count operations by slack: how much later they can end without delaying the window.
 
     Returns
     -------

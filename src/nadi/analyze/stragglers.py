@@ -1,4 +1,4 @@
-"""Who was waited for: which rank came last to each collective, why, and what that cost others."""
+"""Stragglers: the rank that enters each collective last, why, and the wait time it causes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["Stragglers", "find_stragglers"]
 
 @dataclass(frozen=True, eq=False)
 class Stragglers:
-    """What ranks waited for in collectives.
+    """The stragglers of a window and the wait time that they cause.
 
     Attributes
     ----------
     collectives
         One row each, in order of time: name and rank of the operation that came last, row
-        (its node), time (ns since the job's origin, when it came), waited (ns, summed over
-        the others), longest (ns, of one other), cause (a path kind) and operation: what
-        weighs most on the chain that made it late, since the collective before.
+        (its node), time (ns since the job's origin, of its entry), waited (ns, summed over
+        the others), longest (ns, of one other), cause (a path kind) and operation: the largest
+        part of the chain that delayed it since the previous collective.
     ranks
-        One row each: rank, times_last, caused (ns that others waited for it), waited (ns
-        that it waited for others); who caused most first.
+        One row each: rank, times_last, caused (wait time that it causes, ns), waited (ns
+        that it waits for others); sorted by caused, largest first.
     """
 
     collectives: pl.DataFrame
@@ -38,9 +38,9 @@ class Stragglers:
 
 
 def find_stragglers(replay: Replay, window: Window) -> Stragglers:
-    """Find the rank that each collective of a window waited for. O(edges + paths to them).
+    """Find the straggler of each collective of a window. O(edges + paths to them).
 
-    Of several that came last together the one of the lowest rank counts.
+    If several ranks enter last at the same time, the lowest rank is the straggler.
     """
     graph, time = replay.graph, replay.time
     begin, end = window.start(time), window.end(time)
@@ -86,7 +86,7 @@ def _by_rank(collectives: pl.DataFrame, rank: Ints, waited: Ints) -> pl.DataFram
 
 
 def _cause(replay: Replay, vertex: int, begin: int) -> tuple[str, str]:
-    """Say what weighs most on the way to a vertex since a collective, or since ``begin``."""
+    """Return the largest part of the path to a vertex since a collective or ``begin``."""
     graph, time = replay.graph, replay.time
     way = np.empty(graph.num_vertices, dtype=np.int64)
     way = way[: trace_back(replay.bound_by, graph.in_src, vertex, way)]

@@ -1,4 +1,4 @@
-"""``nadi convert``: a trace in another format."""
+"""``nadi convert``: write a trace in another format."""
 
 from __future__ import annotations
 

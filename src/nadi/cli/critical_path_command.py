@@ -127,14 +127,16 @@ def command(
         _by_nadi(paths, step, as_json=as_json)
         return
     if rules != "hta":
-        raise UsageError("--rules", f"{rules!r} is not known", "there are: nadi, hta")
+        raise UsageError("--rules", f"{rules!r} is not a known set of rules", "use nadi or hta")
     if step != "all":
         raise UsageError(
-            "--step", "is for Nadi's rules", "with HTA's: --annotation ProfilerStep --instance N"
+            "--step",
+            "applies to Nadi's rules only",
+            "with HTA's rules, use --annotation ProfilerStep --instance N",
         )
     if overlay is None and (only_critical or all_edges):
         raise UsageError(
-            "--only-critical and --all-edges", "say what an overlay shows", "add --overlay FILE"
+            "--only-critical and --all-edges", "apply to an overlay only", "add --overlay FILE"
         )
     options: dict[str, Any] = {
         "annotation": annotation,
@@ -147,10 +149,10 @@ def command(
 
 
 def _refuse(given: dict[str, bool]) -> None:
-    """Raise UsageError for an option of HTA's rules that is given with Nadi's."""
+    """Raise UsageError for an option of HTA's rules that is used with Nadi's rules."""
     for option, is_given in given.items():
         if is_given:
-            raise UsageError(option, "is for HTA's rules", "add --rules hta")
+            raise UsageError(option, "applies to HTA's rules only", "add --rules hta")
 
 
 def _instance(text: str) -> int | tuple[int, int]:
@@ -159,7 +161,9 @@ def _instance(text: str) -> int | tuple[int, int]:
         return (int(first), int(last)) if colon else int(first)
     except ValueError:
         raise UsageError(
-            "--instance", f"{text!r} is no number", "give one, or the first and the last: 0:2"
+            "--instance",
+            f"{text!r} is not a number",
+            "give one number, or the first and the last: 0:2",
         ) from None
 
 

@@ -57,7 +57,7 @@ def command(
     force: ForceLink = False,
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
-    """Link, and say for each rank what was read and written, and of all what was met."""
+    """Link, and print the input and output of each rank and all issues."""
     if simulator:
         _export(paths, output, simulator, to or schema, force=force, overwrite=overwrite)
     else:
@@ -110,7 +110,7 @@ def _export(
     if refused:
         raise UsageError(
             f"--for {simulator}",
-            "the format of a simulator is fixed",
+            "the simulator determines the format",
             "leave out --to and --schema",
         )
     with show_progress(announce=True, use="link") as progress:

@@ -1,4 +1,4 @@
-"""``nadi reorder``: operations that can start earlier than in the program."""
+"""``nadi reorder``: find operations that can start earlier."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def command(
     """Find operations that can start earlier."""
     if apply != "all" and not (apply.isdecimal() and len(apply) <= 9):
         raise UsageError(
-            f"--apply {apply}", "is neither a number nor all", "give the number of moves"
+            f"--apply {apply}",
+            "is neither a number nor all",
+            "give the number of moves to apply, or all",
         )
     if redraw and apply == "0":
         raise UsageError("--redraw", "there is no move to draw", "add --apply K")

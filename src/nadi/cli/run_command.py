@@ -71,7 +71,7 @@ def command(
         bool, typer.Option("--json", help="Print the content of summary.json only.")
     ] = False,
 ) -> None:  # fmt: skip
-    """Run the main job."""
+    """Run the main analysis."""
     analyse(paths, step, what_if or [], output, system=system, force=force, as_json=as_json)
 
 
@@ -86,7 +86,7 @@ def analyse(
     as_json: bool = False,
     announce: bool = False,
 ) -> Run:
-    """Run the main job, print it, and write its files if ``output`` is given.
+    """Run the main analysis, print it, and write its files if ``output`` is given.
 
     With ``announce`` a first compilation is announced even where no terminal listens.
     """

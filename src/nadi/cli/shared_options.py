@@ -56,7 +56,7 @@ ResultsFolder = Annotated[
 
 
 def output_console(*, wraps: bool = True) -> Console:
-    """Give the console of standard output, which wraps lines in a terminal at most."""
+    """Return the console of standard output, which wraps lines only in a terminal."""
     from rich.console import Console
 
     soft_wrap = not wraps or not sys.stdout.isatty()

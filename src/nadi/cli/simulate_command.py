@@ -89,7 +89,7 @@ _Output = Annotated[
 
 
 class _AstraSim(NamedTuple):
-    """Options that are for ASTRA-sim's files only, by name."""
+    """Options that apply to ASTRA-sim's files only, by name."""
 
     network: Path | None = None
     system_config: Path | None = None

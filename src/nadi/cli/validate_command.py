@@ -1,4 +1,4 @@
-"""``nadi validate``: checks traces against the rules of the data model."""
+"""``nadi validate``: check traces against the rules of the data model."""
 
 from __future__ import annotations
 

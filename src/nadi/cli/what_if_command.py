@@ -79,10 +79,10 @@ def command(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Answer what-if questions."""
+    """Predict the step time after changes."""
     if redraw and sweep:
         raise UsageError(
-            "--redraw", "draws one result, and --sweep computes several",
+            "--redraw", "draws one result, but --sweep computes several",
             "replace {} by a value",
         )  # fmt: skip
     with show_progress(announce=False, use="what-if") as progress:

@@ -1,4 +1,4 @@
-"""The main jobs: each joins the stages from files to an answer."""
+"""The main analyses: each joins the stages from files to a result."""
 
 from lazy_loader import attach_stub
 

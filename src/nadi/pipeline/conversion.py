@@ -1,4 +1,4 @@
-"""From any format that is read to any that is written: one file, or a folder of ranks."""
+"""Conversion between formats: one file, or a folder of ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IN_FOLDERS = "chakra"  # what a folder is converted to unless another format is
 
 @dataclass(frozen=True)
 class Conversion:
-    """One file that was converted.
+    """One converted file.
 
     Attributes
     ----------
@@ -33,8 +33,8 @@ class Conversion:
     nodes
         Number of operations.
     issues
-        ``schema.ISSUES``: what was met while reading, and what the new format has no place
-        for.
+        ``schema.ISSUES``: issues found while reading, and data that the new format cannot
+        hold.
     """
 
     source: Path
@@ -58,24 +58,24 @@ def convert(
     Parameters
     ----------
     source
-        A file, a folder, or an address of either.
+        A file, a folder, or a URL of either.
     target
         A file; or a folder, if the source is one, or if it exists already.
     to
-        Name of a format; by default what the target's suffix says, and Chakra's in a folder.
+        Name of a format; default: from the target's suffix, and Chakra for a folder.
     schema
         Of Chakra traces: ``0.0.4`` or ``1.0.0``.
     overwrite
-        Whether files that are there already are replaced.
+        Whether to replace existing files.
     progress
         Called with a line of text before each longer stage.
 
     Raises
     ------
     InputError
-        If a file cannot be read or written, exists already, or would get the name of another.
+        If a file cannot be read or written, exists already, or two files get the same name.
     UsageError
-        If no format is meant, or one that is only read.
+        If the format is unknown or cannot be written.
     """
     read_from, write_to = locate(source), locate(target)
     if read_from.is_dir() or write_to.is_dir():
@@ -99,7 +99,7 @@ def _files_of_folder(files: list[Path], folder: Path, to: Format) -> list[tuple[
         if target in pairs:
             raise InputError(
                 str(file), f"would be written to {target}, as {pairs[target].name} would",
-                "convert one of them by itself",
+                "convert one of them on its own",
             )  # fmt: skip
         pairs[target] = file
     return [(file, target) for target, file in pairs.items()]

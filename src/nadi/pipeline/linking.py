@@ -1,4 +1,4 @@
-"""Raw traces in, linked traces out, a file for each rank; ranks side by side."""
+"""Link raw traces and write one file per rank; ranks run in parallel."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _IN_FOLDERS = "chakra"  # what ranks are written as unless another format is nam
 
 @dataclass(frozen=True)
 class LinkedFile:
-    """One rank that was linked and written.
+    """One linked rank and its output file.
 
     Attributes
     ----------
@@ -57,8 +57,8 @@ class LinkedFile:
     nodes, deps
         Number of operations and of dependencies.
     issues
-        ``schema.ISSUES``: what was met while reading and linking, and what the format has no
-        place for.
+        ``schema.ISSUES``: issues found while reading and linking, and data that the format
+        cannot hold.
     """
 
     rank: int
@@ -72,7 +72,7 @@ class LinkedFile:
 
 @dataclass(frozen=True)
 class Linking:
-    """All ranks that were linked.
+    """All linked ranks.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Linking:
     num_collectives
         Collectives matched across ranks.
     issues
-        ``schema.ISSUES``: what was met between ranks.
+        ``schema.ISSUES``: issues between ranks.
     """
 
     files: tuple[LinkedFile, ...]
@@ -91,7 +91,7 @@ class Linking:
 
 @dataclass(frozen=True)
 class _Options:
-    """What is the same for every rank."""
+    """Options that are the same for every rank."""
 
     schema: str
     force: bool
@@ -99,7 +99,7 @@ class _Options:
 
 @dataclass(frozen=True)
 class _Found:
-    """What only the job showed of a rank: the groups of its communication, and its clock."""
+    """What only the whole job shows about a rank: its process groups and its clock."""
 
     group: tuple[int, ...]
     shift: int
@@ -107,7 +107,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Task:
-    """What is done for one rank: all that another process needs to know."""
+    """The work for one rank: everything that a worker process needs."""
 
     sources: tuple[str, ...]  # host and device, or the latter alone
     rank: int  # -1 where it is left to the trace
@@ -129,23 +129,22 @@ def link_files(
 ) -> Linking:
     """Link the traces of a job, and write each rank.
 
-    Ranks are linked side by side, each by itself: what lies between them, which operations
-    are one collective and what speaks against the files being one job, is found at the end
-    from their communication alone.
+    Ranks are linked in parallel and independently. Collectives across ranks, and signs that
+    the files are not from one job, are found at the end from their communication alone.
 
     Parameters
     ----------
     paths
         Folders with a pair or a device trace per rank, or the files themselves.
     output
-        A file, for one rank and if its name tells a format or ``to`` is given for files;
-        else a folder, for ``rank0.et`` and so on.
+        A file for one rank, if its suffix or ``to`` names a format; else a folder, for
+        ``rank0.et`` and so on.
     to, schema
         As in :func:`nadi.convert`.
     force
-        Whether to link a host and a device trace even if they hardly correspond.
+        Whether to link a host and a device trace even if few of their operations match.
     overwrite
-        Whether files that are there already are replaced.
+        Whether to replace existing files.
     executor
         Any Executor of the standard library's kind, such as that of a Dask cluster or of MPI,
         whose workers see the same files; by default a process for each core, or threads of this
@@ -157,10 +156,10 @@ def link_files(
     Raises
     ------
     InputError
-        If a file cannot be read or written, exists already, or files do not belong together.
-        The files of ranks that were linked before stay.
+        If a file cannot be read or written, exists already, or files are not from one job.
+        Files of ranks that were linked before the error are kept.
     UsageError
-        If no format is meant, or one that is only read.
+        If the format is unknown or cannot be written.
     """
     found = find_files([locate(path) for path in paths])
     tasks = _tasks(found, paths, locate(output), to, _Options(schema, force))
@@ -185,7 +184,7 @@ def link_files(
 def _tasks(
     found: TraceFiles, paths: Sequence[Path | str], output: Path, to: str, options: _Options
 ) -> list[_Task]:
-    """Say for each rank what becomes of it."""
+    """Return the task of each rank."""
     hosts, devices = found.hosts, found.devices
     is_single = len(devices) == 1 and len(hosts) < 2
     if is_single and not output.is_dir() and _is_file_name(paths, output, to):
@@ -193,9 +192,11 @@ def _tasks(
         sources = tuple(str(file) for file in (*hosts, *devices))
         return [_Task(sources, -1, str(output), chosen.name, options)]
     if output.is_file():
-        raise InputError(str(output), "is a file: ranks are written into a folder", "name another")
+        raise InputError(
+            str(output), "is a file, but several ranks are written into a folder", "name another"
+        )
     chosen = format_for_writing(output, to or _IN_FOLDERS)
-    # a host alone has nothing to choose from: it is looked at once only
+    # a host trace alone has no choice of process groups, so one pass is enough
     recordings = [peek(file) for file in ([] if is_single else hosts)]
     tasks = []
     for host, device, rank in pair_recordings(recordings, [peek(file) for file in devices]):
@@ -207,7 +208,7 @@ def _tasks(
 
 
 def _tasks_again(tasks: list[_Task], done: list[tuple[LinkedFile, Trace]], job: Job) -> list[_Task]:
-    """Say what to do once more, as the job showed more of a rank than it said by itself."""
+    """Return the tasks to repeat because the job showed more about a rank than its own files."""
     shifts = dict(job.clocks.select("rank", "shift").iter_rows())
     in_job = {trace.rank: trace.nodes["group"].to_list() for trace in job.traces}
     task_of = {task.target: task for task in tasks}
@@ -221,7 +222,7 @@ def _tasks_again(tasks: list[_Task], done: list[tuple[LinkedFile, Trace]], job: 
 
 
 def _is_file_name(paths: Sequence[Path | str], output: Path, to: str) -> bool:
-    """Tell whether the output of one rank is meant to be a file."""
+    """Return whether the output of a single rank is a file."""
     try:
         format_for_writing(output)
     except UsageError:
@@ -232,7 +233,7 @@ def _is_file_name(paths: Sequence[Path | str], output: Path, to: str) -> bool:
 def _run(
     tasks: list[_Task], executor: Executor | None, progress: Callable[[str], None]
 ) -> list[tuple[LinkedFile, Trace]]:
-    """Do the tasks, in this process if there is one and no executor is given."""
+    """Run the tasks; a single task runs in this process if no executor is given."""
     if executor is None and len(tasks) == 1:
         return [_link_rank(tasks[0], progress)]
     once_more = " once more" if tasks[0].found else ""
@@ -254,7 +255,7 @@ def _run(
 
 @contextmanager
 def _pool(executor: Executor | None, num_ranks: int) -> Iterator[Executor]:
-    """Give the executor, or a pool that lives as long as it is needed.
+    """Return the executor, or a pool that is closed after use.
 
     Two ranks at a time are linked in threads: most of the work is that of compiled code, which
     lets others run meanwhile, and a process takes half a second to start. More threads would
@@ -269,7 +270,7 @@ def _pool(executor: Executor | None, num_ranks: int) -> Iterator[Executor]:
         with ThreadPoolExecutor(workers) as threads:
             yield threads
         return
-    # a process that is a copy of this one could wait for threads that it does not have
+    # a forked process could deadlock on threads that it does not have
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         yield pool
 
@@ -279,8 +280,8 @@ def _result(future: Future[tuple[LinkedFile, Trace]]) -> tuple[LinkedFile, Trace
         return future.result()
     except BrokenProcessPool:
         raise UsageError(
-            "", "a process that links a rank has ended early",
-            "is there memory enough? A script must begin its work under if __name__ == '__main__'",
+            "", "a worker process ended early",
+            "check free memory; a script must start its work under if __name__ == '__main__'",
         ) from None  # fmt: skip
 
 
@@ -291,7 +292,7 @@ def _size(task: _Task) -> int:
 def _link_rank(
     task: _Task, progress: Callable[[str], None] = lambda _: None
 ) -> tuple[LinkedFile, Trace]:
-    """Read, link and write one rank; give what it is, and a trace of its communication."""
+    """Read, link and write one rank; return its description and a trace of its communication."""
     trace = _linked(task, progress)
     if task.found is not None:
         trace = as_in_job(trace, task.found.group, task.found.shift)
@@ -311,7 +312,7 @@ def _link_rank(
 
 
 def _linked(task: _Task, progress: Callable[[str], None]) -> Trace:
-    """Read and link; what was read is not held on to once this returns."""
+    """Read and link; the traces that were read are released on return."""
     *hosts, device = _read_sources(task, progress)
     ((_, _, rank),) = pair_recordings([], [recording_of(device)])
     device = replace(device, rank=rank if task.rank < 0 else task.rank)
@@ -340,14 +341,14 @@ def _read_sources(task: _Task, progress: Callable[[str], None]) -> list[Trace]:
 
 
 def _give_back_memory() -> None:
-    """Let the system have what threads are done with: glibc keeps it, a tenth of the peak."""
+    """Return free memory to the operating system; glibc would keep a tenth of the peak."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None:
         trim(0)
 
 
 def _communication(trace: Trace) -> Trace:
-    """Give a trace of the communication alone, which is what ranks have in common."""
+    """Return a trace of the communication alone, which is what ranks have in common."""
     nodes = trace.nodes.filter(pl.col("kind").is_in(COMMUNICATION))
     # a source holds on to the file's bytes until its hash is asked for
     sources = tuple(Source(one.path, one.format, one.size, "") for one in trace.provenance.sources)

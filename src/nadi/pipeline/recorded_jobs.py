@@ -1,4 +1,4 @@
-"""The main job: traces in, answers out. The only place, beside ``cli``, that joins stages."""
+"""The main analyses of recorded jobs. Apart from ``cli``, only this module joins all stages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(
     force: bool = False,
     progress: _Progress = lambda _: None,
 ) -> Run:
-    """Answer what bounds a step, and what changes to it would do.
+    """Find what bounds a step, and predict the step time after changes.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def run(
     step
         Number of a step, or ``all``.
     what_if
-        A change such as ``scale aten::mm 0.5``, or several, each tried alone.
+        A change such as ``scale aten::mm 0.5``, or several, each applied alone.
     system
         A system as :func:`nadi.load_system` takes it, to predict the step there.
     force
@@ -57,10 +57,10 @@ def run(
     Raises
     ------
     InputError
-        If a file cannot be read, files do not belong together, or no operation has a time.
+        If a file cannot be read, files are not from one job, or no operation has a timestamp.
     UsageError
-        If the step is not there, a change is not understood or matches nothing, or the system
-        is not for as many ranks.
+        If the step does not exist, a change is invalid or matches nothing, or the system
+        does not fit the number of ranks.
     """
     described = read_system_file(system) if system else None
     changes = [parse_change(text) for text in as_list(what_if)]
@@ -97,14 +97,14 @@ def _load_graph(
     force: bool = False,
     tensors: bool = False,
 ) -> EventGraph:
-    """Load a job, and build its graph."""
+    """Load a job and build its event graph."""
     job = load_job(*paths, force=force, tensors=tensors, progress=progress)
     progress("building the event graph")
     graph = build_graph(job)
     if graph.num_ops == 0:
         raise InputError(
-            ", ".join(map(str, paths)), "no operation here has a time",
-            "record while the program runs, with the profiler active",
+            ", ".join(map(str, paths)), "no operation has a timestamp",
+            "record a device trace with torch.profiler while the program runs",
         )  # fmt: skip
     return graph
 
@@ -122,7 +122,7 @@ def ask(
     sweep_over: str = "",
     progress: _Progress = lambda _: None,
 ) -> Answers:
-    """Answer what changes would do, alone and together; without any, what ideals would.
+    """Predict the effect of changes, alone and together; without changes, compute upper bounds.
 
     Parameters
     ----------
@@ -133,22 +133,22 @@ def ask(
     step
         Number of a step, or ``all``.
     sweep_over
-        Values for the place of ``{}`` in all changes: ``0.5,1,2`` or ``0.5:2:0.25``.
+        Values that replace ``{}`` in all changes: ``0.5,1,2`` or ``0.5:2:0.25``.
     progress
         Called with a line of text before each longer stage.
 
     Raises
     ------
     InputError
-        If a file cannot be read, files do not belong together, or no operation has a time.
+        If a file cannot be read, files are not from one job, or no operation has a timestamp.
     UsageError
-        If the step is not there, or a change is not understood or matches nothing.
+        If the step does not exist, or a change is invalid or matches nothing.
     """
     asked = as_list(changes)
     values = parse_values(sweep_over, "sweep_over") if sweep_over else []
     if values and not any("{}" in change for change in asked):
         raise UsageError(
-            Parameter("sweep_over"), "no change has a place for the values", "write {} in one"
+            Parameter("sweep_over"), "no change contains the placeholder {}", "write {} in one"
         )
     for change in asked:
         for value in values or [""]:
@@ -172,7 +172,7 @@ def reorder_job(
     most: int | None = 0,
     progress: _Progress = lambda _: None,
 ) -> Reordering:
-    """Say what may start earlier than it does, and what it gains; make the best moves.
+    """Find operations that can start earlier and the gain of moving them; apply the best moves.
 
     Parameters
     ----------
@@ -181,18 +181,18 @@ def reorder_job(
     step
         Number of a step, or ``all``.
     most
-        How many moves to make at most; None for all that gain.
+        The most moves to apply; None for all that gain.
     progress
         Called with a line of text before each longer stage.
 
     Raises
     ------
     InputError
-        If a file cannot be read, files do not belong together, or no operation has a time.
+        If a file cannot be read, files are not from one job, or no operation has a timestamp.
     UsageError
-        If the step is not there, or no rank has dependencies by tensors.
+        If the step does not exist, or no rank has data dependencies.
     """
     graph = _load_graph(paths, progress, tensors=True)
     window = choose_window(graph, find_steps(graph), str(step))
-    progress("trying what may start earlier")
+    progress("trying moves")
     return reorder(graph, window, most)

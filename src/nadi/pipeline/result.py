@@ -1,4 +1,4 @@
-"""What the main jobs found, as values."""
+"""The results of the main analyses."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["Answers", "Prediction", "Run"]
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """A window of a job on another machine.
+    """The predicted window of a job on another machine.
 
     Attributes
     ----------
     change
-        The machine, and what of the job changes there.
+        The change: the system, and how the job differs on it.
     prices
-        What each communication takes there.
+        The time of each communication on that system.
     what_if
         The window after that change.
     """
@@ -42,28 +42,28 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What the main job found.
+    """The result of the main analysis.
 
     Attributes
     ----------
     job, graph, replay
-        The linked traces, their graph, and its replay without a change.
+        The linked traces, their event graph, and its replay without changes.
     steps
-        The steps that the recording marks.
+        The steps in the recording.
     window
-        What was asked about: a step, all steps, or the whole trace.
+        The analysed window: a step, all steps, or the whole trace.
     path
         The critical path through the window.
     explained
-        How much of the measured time of the whole job the graph explains.
+        How much of the measured time of the whole job the event graph explains.
     communication
         Per rank, within the window.
     stragglers
-        Which rank each collective of the window waited for.
+        The straggler of each collective of the window.
     what_ifs
-        One per change asked for, each made to the measured job alone.
+        One per requested change, each applied to the measured job alone.
     prediction
-        The window on another machine, if one was named.
+        The window on another system, if one was given.
     """
 
     job: Job
@@ -94,24 +94,24 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What changes would do to a window of a job.
+    """The effect of changes on a window of a job.
 
     Attributes
     ----------
     graph
         The job as measured.
     window
-        What was asked about.
+        The analysed window.
     alone
-        Each change made by itself.
+        Each change applied alone.
     together
         All of them, if there are several.
     sweep
-        Values put into the changes, and all changes with each; then ``alone`` is empty.
+        The values, and the result of all changes with each; ``alone`` is then empty.
     limits
-        Ideals, if no change was asked for.
+        Upper bounds, if no change was given.
     asked
-        The changes as they were written.
+        The changes as given.
     """
 
     graph: EventGraph
@@ -124,7 +124,7 @@ class Answers:
 
     @property
     def whole(self) -> WhatIf:
-        """All changes together; without any the job as measured."""
+        """All changes together; without changes, the job as measured."""
         if self.together is not None:
             return self.together
         return self.alone[0] if self.alone else what_if(self.graph, window=self.window)

@@ -1,4 +1,4 @@
-"""Simulate a job: its traces and those of custom collectives are read, and the engine runs."""
+"""Simulate a job: read its traces and those of custom collectives, and run the engine."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["simulate"]
 
 
 def simulate(job: Job | Sequence[Trace] | Path | str, system: System) -> Simulation:
-    """Predict when each node of a job would run on a system.
+    """Predict when each node of a job runs on a system.
 
     Parameters
     ----------
     job
-        A trace per rank, in order of rank; a linked job; or where they are, as
-        :func:`nadi.load.read_job` takes it.
+        A trace per rank, in order of rank; a linked job; or the paths that
+        :func:`nadi.load.read_job` accepts.
     system
-        The machine.
+        The system to simulate.
 
     Raises
     ------
     InputError, UsageError
         If the job does not fit the system, or cannot be simulated.
     PairError
-        If it never comes to an end: with who waits for whom.
+        If the simulation deadlocks; the message names the waiting ranks.
     """
     if isinstance(job, (str, Path)):
         job = read_job(job)

@@ -1,4 +1,4 @@
-"""A recorded job on another system: what the change needs is found among those that ship."""
+"""Prepare the prediction of a recorded job on another system."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["on_system"]
 def on_system(job: Job, described: SystemFile) -> OnSystem:
     """Fit a system to a job, and compare its devices with those that recorded the job.
 
-    If the recording names a device that is one of a system that comes with Nadi, kernels are
-    taken to be faster by the smaller of two ratios: peak, and bandwidth of the memory. That
-    is an estimate, and the reason given says so. Else they take their recorded time.
+    If the recording names the device of a system that ships with Nadi, kernel times are scaled
+    by the smaller of two ratios: peak, and memory bandwidth. This is an estimate, and the
+    returned reason states it. Otherwise kernels take their recorded time.
 
     Raises
     ------
     UsageError
-        If the system is not for so many ranks.
+        If the system does not fit the number of ranks.
     """
     return fit_to_system(job, described, map(read_system_file, shipped_systems()))

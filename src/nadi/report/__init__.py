@@ -1,4 +1,4 @@
-"""Answers written as JSON, CSV, text and timelines."""
+"""Results as JSON, CSV, text and timelines."""
 
 from lazy_loader import attach_stub
 

@@ -19,7 +19,7 @@ _WAITING = "(between operations, weight 0)"
 
 
 def describe_hta_path(path: HtaCriticalPath, annotation: str, rank: int) -> dict[str, Any]:
-    """Compute what ``--json`` prints; times are int ns, shares in percent as HTA's."""
+    """Compute the JSON output; times are int ns, shares are percent as in HTA."""
     sums = _sums(path, "bound_by")
     shares = dict(path.summary().iter_rows())
     return {
@@ -73,7 +73,7 @@ def print_hta_path(path: HtaCriticalPath, annotation: str, rank: int, console: C
 
 
 def _sums(path: HtaCriticalPath, *by: str) -> pl.DataFrame:
-    """Sum the breakdown: the columns asked for, time in ns, count."""
+    """Sum the breakdown by the given columns: time in ns, count."""
     return (
         path.breakdown()
         .group_by(*by)
@@ -83,7 +83,7 @@ def _sums(path: HtaCriticalPath, *by: str) -> pl.DataFrame:
 
 
 def _operations(path: HtaCriticalPath) -> pl.DataFrame:
-    """Sum by operation, most first; what weighs nothing is left out."""
+    """Sum by operation, largest first; operations with weight 0 are omitted."""
     sums = _sums(path, "s_name", "bound_by").filter(pl.col("bound_by") != "")
     named = sums.with_columns(pl.col("s_name").fill_null(""))
     return named.sort("time", "s_name", "bound_by", descending=[True, False, False])

@@ -1,4 +1,4 @@
-"""The summary that ``nadi info`` gives of one trace: as data, and as a page of text."""
+"""The summary of one trace for ``nadi info``, as data and as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["describe", "print_description"]
 
 
 def describe(trace: Trace) -> dict[str, Any]:
-    """Summarise a trace by kind, operation, thread, stream and group; times are int ns.
+    """Summarize a trace by kind, operation, thread, stream and group; times are int ns.
 
     ``total_ns`` sums durations: nested operations count in each that encloses them.
     """
@@ -47,7 +47,7 @@ def describe(trace: Trace) -> dict[str, Any]:
 
 
 def _sum_by(nodes: pl.DataFrame, column: str) -> list[dict[str, Any]]:
-    """Count and add up by a column, most time first, then most nodes."""
+    """Count and sum by a column, sorted by time, then by number of nodes."""
     dtype = pl.Int64 if nodes.schema[column] == pl.Int64 else pl.String
     return (
         nodes.group_by(pl.col(column).cast(dtype))

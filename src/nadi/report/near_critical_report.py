@@ -20,7 +20,7 @@ _NOTHING = "(the critical path)"
 def describe_near(
     graph: EventGraph, paths: list[NearCriticalPath], room: pl.DataFrame
 ) -> dict[str, Any]:
-    """Compute what ``--json`` prints of near-critical paths and slack; times are int ns."""
+    """Compute the JSON output for near-critical paths and slack; times are int ns."""
     return {
         "near_critical_paths": [
             {

@@ -16,7 +16,7 @@ __all__ = ["describe_prediction", "print_prediction"]
 
 
 def describe_prediction(prediction: Prediction, measured: CriticalPath) -> dict[str, Any]:
-    """Give what is predicted, beside what was measured; times are int ns."""
+    """Compute the predicted and the measured values; times are int ns."""
     answer = prediction.what_if
     return {
         "system": prediction.change.system.name,
@@ -33,7 +33,7 @@ def describe_prediction(prediction: Prediction, measured: CriticalPath) -> dict[
 
 
 def print_prediction(data: dict[str, Any], console: Console) -> None:
-    """Print what :func:`describe_prediction` gave."""
+    """Print the result of :func:`describe_prediction`."""
     measured, predicted = data["measured_ns"], data["predicted_ns"]
     verb = "longer" if predicted > measured else "shorter"
     console.print(

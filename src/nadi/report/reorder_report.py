@@ -16,7 +16,7 @@ __all__ = ["describe_reordering", "print_reordering"]
 
 
 def describe_reordering(answer: Reordering, top: int) -> dict[str, Any]:
-    """Compute what ``--json`` prints; times are int ns, ``top`` moves are given."""
+    """Compute the JSON output with the best ``top`` moves; times are int ns."""
     found, together = answer.found, answer.together
     origin = answer.start_ns
     return {
@@ -109,7 +109,7 @@ def _print_moves(title: str, moves: list[dict[str, Any]], console: Console) -> N
 
 
 def _ranks(ranks: list[int]) -> str:
-    """Write ranks shortly: ``0-3, 6``."""
+    """Format ranks as ranges: ``0-3, 6``."""
     parts: list[list[int]] = []
     for rank in ranks:
         if parts and rank == parts[-1][-1] + 1:

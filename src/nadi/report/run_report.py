@@ -104,14 +104,14 @@ def _critical_path(path: CriticalPath) -> dict[str, Any]:
 
 
 def _in_ns(table: pl.DataFrame, *times: str) -> list[dict[str, Any]]:
-    """Give rows as objects, with the unit in the names of times."""
+    """Convert rows to objects, with the unit in the names of times."""
     return table.rename({name: f"{name}_ns" for name in times}).to_dicts()
 
 
 def write_results(run: Run, folder: Path) -> list[Path]:
     """Write ``summary.json``, ``critical_path.csv`` and ``timeline.json.gz`` into ``folder``.
 
-    They appear only when all are complete. Times in the CSV file are ns since the
+    Files appear only when all are complete. Times in the CSV file are ns since the
     first event of the job.
     """
     summary, csv, timeline = (folder / name for name in RESULT_FILES)
@@ -121,13 +121,13 @@ def write_results(run: Run, folder: Path) -> list[Path]:
             duration_ns=pl.col("end") - pl.col("start"),
         ).rename({"start": "start_ns", "end": "end_ns"}).write_csv(csv_file)
         summary_file.flush()
-        csv_file.flush()  # a disk that is full shows before anything is replaced
+        csv_file.flush()  # a full disk raises before any file is replaced
         write_timeline(timeline, run.replay, run.path)
     return [summary, csv, timeline]
 
 
 def check_results_folder(folder: Path) -> None:
-    """Raise InputError if :func:`write_results` could not write into ``folder``; makes nothing."""
+    """Raise InputError if :func:`write_results` could not write into ``folder``; writes nothing."""
     for name in RESULT_FILES:
         check_writable(folder / name)
 
@@ -209,7 +209,7 @@ def _print_explained(run: Run, console: Console) -> None:
 
 
 def print_path(path: CriticalPath, console: Console) -> None:
-    """Print what the path is made of, by kind and by operation."""
+    """Print the critical path by kind and by operation."""
     table = make_table("critical path by kind", kind="left", time="right", share="right")
     total = path.length
     for kind, time in path.by_kind().items():
@@ -293,7 +293,7 @@ def _dependencies_by_kind(run: Run) -> dict[str, int]:
 
 
 def _clocks(run: Run) -> list[dict[str, Any]]:
-    """Give shift and bounds of each rank's clock; None where there is no bound."""
+    """Return the shift and bounds of each rank's clock; None where it is unbounded."""
     return [
         {
             "rank": rank,

@@ -44,7 +44,7 @@ _BEFORE, _AFTER = "before", "after"
 
 @dataclass(frozen=True, eq=False)
 class TimelinePart:
-    """One of the schedules that a timeline shows side by side.
+    """One of several schedules in a timeline.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class TimelinePart:
     path
         The critical path of a replay, if the schedule is that replay's.
     title
-        Stands after the ranks in the names of processes.
+        Text after the ranks in the names of processes.
     """
 
     schedule: Schedule
@@ -65,7 +65,7 @@ class TimelinePart:
 
     @classmethod
     def of_replay(cls, replay: Replay, path: CriticalPath, title: str = "") -> TimelinePart:
-        """Show a replay and its critical path."""
+        """Create a part from a replay and its critical path."""
         return cls(replay.schedule(), replay.graph.job, path, title)
 
 
@@ -80,7 +80,7 @@ def write_timeline(path: Path | str, replay: Replay, critical: CriticalPath) -> 
 def write_timelines(
     path: Path | str, parts: Sequence[TimelinePart], title: str = "timeline"
 ) -> pl.DataFrame:
-    """Write schedules side by side: the processes of a rank stand one below the other.
+    """Write several schedules; the processes of a rank are listed one below the other.
 
     Operations with time on the critical path have ``"critical": true`` and are red in
     chrome://tracing; each process's first track shows the kinds of its part of the path,
@@ -90,22 +90,22 @@ def write_timelines(
     Parameters
     ----------
     path
-        ``.json`` or ``.pftrace``; with ``.gz`` at its end it is compressed. An address will
-        do. It is replaced only once all is written.
+        A ``.json`` or ``.pftrace`` file or URL; a name that ends in ``.gz`` is compressed. An
+        existing file is replaced only after everything is written.
     parts
-        In the order in which they are shown; at least one.
+        At least one part, in display order.
     title
-        What the timeline is about.
+        Title of the timeline.
 
     Returns
     -------
     polars.DataFrame
-        ``schema.ISSUES``: what could not be drawn. O(operations log operations).
+        ``schema.ISSUES``: operations that could not be drawn. O(operations log operations).
 
     Raises
     ------
     UsageError
-        If the suffix is no timeline's, or there is no part.
+        If the suffix is not one of a timeline, or there is no part.
     InputError
         If the file cannot be written.
     """
@@ -119,7 +119,7 @@ def write_timelines(
 def redraw(answer: WhatIf, path: Path | str) -> pl.DataFrame:
     """Write a window before and after changes as a timeline, side by side.
 
-    An answer without changes is drawn once.
+    A result without changes is drawn once.
 
     Parameters
     ----------
@@ -136,12 +136,12 @@ def redraw(answer: WhatIf, path: Path | str) -> pl.DataFrame:
 
 
 def check_timeline(path: Path | str, source: Path, *, overwrite: bool) -> None:
-    """Check that a timeline can be written, before what it shows is computed; makes nothing.
+    """Check that a timeline can be written before it is computed; writes nothing.
 
     Raises
     ------
     UsageError
-        If the suffix is no timeline's, or the file is the one that is read.
+        If the suffix is not one of a timeline, or the file is also an input.
     InputError
         If it cannot be written, or exists already and ``overwrite`` is not given.
     """
@@ -201,7 +201,7 @@ def draw_timeline(parts: Sequence[TimelinePart], title: str, log: IssueLog) -> T
 
 
 def _operations(number: int, part: TimelinePart) -> pl.DataFrame:
-    """Give the operations of a part; ``op`` is the row of the schedule."""
+    """Return the operations of a part; ``op`` is the row of the schedule."""
     schedule = part.schedule.table.with_row_index("op")
     ranks = np.array(part.job.ranks)
     heights = [trace.nodes.height for trace in part.job.traces]
@@ -231,23 +231,23 @@ def _operations(number: int, part: TimelinePart) -> pl.DataFrame:
 
 
 def _drawable(operations: pl.DataFrame, log: IssueLog) -> pl.DataFrame:
-    """Leave out what takes no time any more, and let nothing end before it begins."""
+    """Omit operations without a duration, and prevent ends before starts."""
     start, end = operations["start"], operations["end"]
     vanished = (operations["recorded"] > 0) & (start == end)
     log.add(
         "timeline.no-time", "info", int(vanished.sum()),
-        "operations that take no time any more are not drawn",
+        "operations without a duration are not drawn",
     )  # fmt: skip
     log.add(
         "timeline.backwards", "warning", int((end < start).sum()),
-        "operations end before they begin, and are drawn without length",
-        "an edit cut what leads from their start to their end",
+        "operations end before they begin and are drawn with length 0",
+        "an edit removed the edges from their start to their end",
     )  # fmt: skip
     return operations.with_columns(end=pl.max_horizontal("start", "end")).filter(~vanished)
 
 
 def _processes(parts: Sequence[TimelinePart]) -> pl.DataFrame:
-    """Give each rank of each part a process: rank, part, row, number, title.
+    """Return each rank of each part a process: rank, part, row, number, title.
 
     The processes of a rank follow each other; with one part their numbers are the ranks.
     """
@@ -267,7 +267,7 @@ def _processes(parts: Sequence[TimelinePart]) -> pl.DataFrame:
 
 
 def _on_lanes(operations: pl.DataFrame) -> pl.DataFrame:
-    """Name another lane for what outlives the operation that it began in."""
+    """Use another lane for operations that outlive the operation that they began in."""
     place = operations.select(
         pl.struct("process", pl.col("resource").cast(pl.Categorical).to_physical())
         .rank("dense").cast(pl.Int64) - 1
@@ -286,7 +286,7 @@ def _on_lanes(operations: pl.DataFrame) -> pl.DataFrame:
 def _tracks(
     operations: pl.DataFrame, processes: pl.DataFrame, parts: Sequence[TimelinePart]
 ) -> pl.DataFrame:
-    """Give the tracks: process, resource, track; those of a process follow each other.
+    """Return the tracks: process, resource, track; those of a process follow each other.
 
     The path comes first, then threads before streams, those with steps and most work
     first: of all parts together, so that all show a rank in the same order.
@@ -328,7 +328,7 @@ def _slices(operations: pl.DataFrame) -> pl.DataFrame:
 
 
 def _path_slices(critical: CriticalPath, tracks: pl.DataFrame) -> pl.DataFrame:
-    """Show the kinds of the path, joined where they follow each other on one rank."""
+    """Return slices with the kinds of the path, joined where consecutive on one rank."""
     run = pl.struct("rank", "kind").rle_id()
     return (
         critical.segments.group_by(run.alias("run"), maintain_order=True)
@@ -351,7 +351,7 @@ def _path_slices(critical: CriticalPath, tracks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _arrows(part: TimelinePart, operations: pl.DataFrame, number: int) -> Ints:
-    """Draw the path from operation to operation, but not into and out of nested ones.
+    """Draw arrows along the path, but not into and out of nested operations.
 
     Both ends of an arrow hold on to the start of a slice: there a viewer finds the slice
     that begins, and not one that lies in it or has ended.

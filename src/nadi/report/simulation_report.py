@@ -51,7 +51,7 @@ _WORDS = {
 
 
 def describe_simulation(results: SimulationResults) -> dict[str, Any]:
-    """Compute what ``--json`` prints; what has a row per thing is a polars frame."""
+    """Compute the JSON output; tables are polars frames."""
     live = results.live_memory
     system = results.system
     return {
@@ -74,12 +74,12 @@ def describe_simulation(results: SimulationResults) -> dict[str, Any]:
 
 
 def _slowest(results: SimulationResults) -> pl.DataFrame:
-    """Give the row of the rank that finishes last, of several the lowest."""
+    """Return the row of the rank that finishes last, of several the lowest."""
     return results.rank_times[int(np.argmax(results.cycles))]
 
 
 def _named(frame: pl.DataFrame, table: Declared) -> pl.DataFrame:
-    """Name the columns with their units, and write null where a figure is not known."""
+    """Add units to column names, and replace unknown values by null."""
     names = {
         column.name: column.name + _UNITS[column.unit]
         for column in table.columns
@@ -90,7 +90,7 @@ def _named(frame: pl.DataFrame, table: Declared) -> pl.DataFrame:
 
 
 def simulation_json(data: dict[str, Any]) -> bytes:
-    """Write what was told as JSON, frames as lists of objects."""
+    """Write the result as JSON, with frames as lists of objects."""
 
     def rows_of(frame: pl.DataFrame) -> msgspec.Raw:
         return msgspec.Raw(frame.write_json().encode())
@@ -100,7 +100,7 @@ def simulation_json(data: dict[str, Any]) -> bytes:
 
 
 def named_schedule(simulation: Simulation) -> pl.DataFrame:
-    """Give the schedule with what its operations are called.
+    """Return the schedule with the names of its operations.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def _write_csv(simulation: Simulation, path: Path) -> pl.DataFrame:
 
 
 def _write_native(simulation: Simulation, path: Path) -> pl.DataFrame:
-    """Write what :func:`nadi.load.read_simulation` reads."""
+    """Write a file that :func:`nadi.load.read_simulation` reads."""
     results = results_of(simulation)
     live = results.live_memory
     tables = {
@@ -214,7 +214,7 @@ def _writer(path: Path) -> _Writer:
 
 
 def check_output(path: Path | str, sources: Sequence[Path], *, overwrite: bool) -> None:
-    """Check that a result can be written, before it is computed; makes nothing.
+    """Check that a result can be written before it is computed; writes nothing.
 
     Raises
     ------
@@ -231,7 +231,7 @@ def check_output(path: Path | str, sources: Sequence[Path], *, overwrite: bool) 
 
 
 def write_simulation(simulation: Simulation, path: Path | str) -> pl.DataFrame:
-    """Write what a simulation found.
+    """Write the result of a simulation.
 
     Parameters
     ----------
@@ -284,7 +284,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _shares(row: dict[str, int]) -> str:
-    """Say what a rank's time went into, the most first."""
+    """Format the shares of a rank's time, largest first."""
     parts = sorted(((row[name], name) for name in PARTITION if row[name]), reverse=True)
     if not parts:
         return "no node takes any time"
@@ -294,7 +294,7 @@ def _shares(row: dict[str, int]) -> str:
 
 
 def _print_ranks(results: SimulationResults, console: Console) -> None:
-    """Print a row for ranks side by side that did the same."""
+    """Print one row per range of ranks with equal times."""
     table = results.rank_times.with_columns(waiting=pl.sum_horizontal(WAITING))
     figures = table.drop("rank")
     differs = figures != figures.shift(1)
@@ -349,7 +349,7 @@ def _from_to(members: list[int]) -> str:
 
 
 def _print_groups(results: SimulationResults, console: Console) -> None:
-    """Print a row for groups that did the same, the one with the most time first."""
+    """Print one row per set of identical groups, sorted by time."""
     sums = ["members", "count", "bytes", "time", "waiting"]
     groups = results.process_groups.group_by(sums, maintain_order=True)
     table = groups.agg(pl.col("group").first(), pl.len().alias("alike"))

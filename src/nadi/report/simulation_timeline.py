@@ -1,4 +1,4 @@
-"""A simulated job for viewers: as a timeline, and as the lines that Chakra's visualizer reads."""
+"""A simulated job as a timeline, and as a log for Chakra's timeline visualizer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LABELS = {
 
 
 def simulated_part(simulation: Simulation) -> TimelinePart:
-    """Show a simulated job and its critical path, to stand alone or beside other schedules.
+    """Create a timeline part from a simulated job and its critical path.
 
     Each rank's work lies on its threads and streams; what is on none, on the tracks ``host``,
     ``compute``, ``communication`` and ``receive``. Of ranks that are alike one is shown, and its
@@ -52,7 +52,7 @@ def simulated_part(simulation: Simulation) -> TimelinePart:
         pl.col("resource").cast(pl.String).replace(track_names(simulation)).cast(pl.Categorical())
     )
     more = simulation.cycles.size - simulation.program.num_ranks
-    title = f"and {more} more that do the same" if more else ""
+    title = f"and {more} more with the same schedule" if more else ""
     return TimelinePart(Schedule(table), graph.job, path, title)
 
 
@@ -71,7 +71,7 @@ def write_simulated_timeline(simulation: Simulation, path: Path | str) -> pl.Dat
 
 
 def write_issue_lines(simulation: Simulation, path: Path | str) -> pl.DataFrame:
-    """Write when each node is issued and completed, as Chakra's timeline visualizer reads it.
+    """Write a log of issued and completed nodes for Chakra's timeline visualizer.
 
     A line such as ``issue,npu_id=0,curr_cycle=5,node_id=1,node_name=COMP_NODE_matmul`` for
     each, or ``callback`` with the same, in order of time. A cycle is a ns. The name begins
@@ -111,8 +111,8 @@ def write_issue_lines(simulation: Simulation, path: Path | str) -> pl.DataFrame:
     log = IssueLog()
     log.add(
         "lines.metadata", "info", int((~shown).sum()),
-        "nodes that are metadata or of no kind are not in the lines: the visualizer has no lane "
-        "for them",
+        "metadata nodes and nodes without a kind are not written: the visualizer has no lane for "
+        "them",
     )  # fmt: skip
     said = pl.DataFrame({
         "word": pl.Series(["issue", "callback"]).gather(order // max(node.size, 1)),
@@ -125,7 +125,7 @@ def write_issue_lines(simulation: Simulation, path: Path | str) -> pl.DataFrame:
 
 
 def _described(simulation: Simulation) -> pl.DataFrame:
-    """Give the id and the name of each node of the program, as the lines have them."""
+    """Return the id and the name of each node of the program, as the lines have them."""
     program = simulation.program
     nodes = pl.concat([trace.nodes.select("id", "name", "kind") for trace in program.traces])
     nodes = nodes[program.first[program.rank] + program.row]

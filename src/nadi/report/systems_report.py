@@ -1,4 +1,4 @@
-"""Systems as lists of what they are."""
+"""Descriptions of systems, as data and as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["describe_system", "print_systems"]
 
 
 def describe_system(system: SystemFile) -> dict[str, Any]:
-    """Say what a system is; figures with their units, as its file has them."""
+    """Describe a system; figures have the units of its file."""
     return {
         "name": system.name,
         "about": system.about,

@@ -1,4 +1,4 @@
-"""What the pages of text have in common: tables, names cut to fit, issues, and JSON."""
+"""Shared layout of the text output: tables, shortened names, issues, and JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WIDE = 160  # columns of a file or a pipe
 
 
 def make_table(title: str, **columns: str) -> Table:
-    """Make a table without lines; per column its justification, ``left`` or ``right``."""
+    """Create a table without lines; each column is justified ``left`` or ``right``."""
     table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
     for name, justify in columns.items():
         table.add_column(name, justify="right" if justify == "right" else "left")
@@ -38,12 +38,12 @@ def make_table(title: str, **columns: str) -> Table:
 
 
 def name_cell(name: str, otherwise: str = "") -> Text:
-    """Give a name as it may stand in a table: on one line, not too long, without markup."""
+    """Format a name for a table: on one line, shortened, without markup."""
     return Text(printable(name, _NAME_WIDTH) or otherwise)
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Print a table; into a file or a pipe, where lines are not wrapped, without cutting cells."""
+    """Print a table; in a file or a pipe, cells are not cut."""
     width = console.width
     if console.soft_wrap:
         console.width = max(width, _WIDE)
@@ -61,11 +61,11 @@ def print_issues(issues: Iterable[dict[str, Any]], console: Console) -> None:
 
 
 def print_written(path: Path | str, left_out: pl.DataFrame, console: Console) -> None:
-    """Print that a file was written, and what its format cannot hold (``schema.ISSUES``)."""
+    """Print the written file and the data that its format cannot hold (``schema.ISSUES``)."""
     console.print(f"wrote {path}", markup=False)
     print_issues(left_out.iter_rows(named=True), console)
 
 
 def to_json(data: Any) -> bytes:
-    """Write JSON as people read it, with a newline at its end."""
+    """Write indented JSON that ends with a newline."""
     return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"

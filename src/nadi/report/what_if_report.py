@@ -18,7 +18,7 @@ _BETWEEN = "(between operations)"
 
 
 def describe_answers(answers: Answers) -> dict[str, Any]:
-    """Compute what ``--json`` prints; times are int ns."""
+    """Compute the JSON output; times are int ns."""
     together = answers.together
     return {
         "window": answers.window.name,

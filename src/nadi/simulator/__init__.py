@@ -1,4 +1,4 @@
-"""From a job and a system to when everything would run: the simulator."""
+"""The simulator: predicts when every node of a job runs on a system."""
 
 from lazy_loader import attach_stub
 

@@ -1,4 +1,4 @@
-"""How long one communication takes on a system, alone."""
+"""The time of one collective or message alone on a system."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["collective_time", "message_time", "stand_in"]
 
 
 def stand_in(system: System, comm_type: str) -> str:
-    """Say what is simulated in the place of a type of collective; empty if that is itself."""
+    """Return the collective type that is simulated instead; empty if it is the type itself."""
     return rules_of(system).stand_in(comm_type)
 
 
 def collective_time(
     system: System, comm_type: str, size: int, group: tuple[int, ...] = (), root: int = -1
 ) -> int:  # fmt: skip
-    """Say how long a collective takes, alone, from when all have entered it; ns.
+    """Compute the time of a collective alone, after all ranks have entered it; ns.
 
     Parameters
     ----------
@@ -43,24 +43,27 @@ def collective_time(
     Raises
     ------
     UsageError
-        If it is no collective, a member is no rank of the system, or the root no member.
+        If the type is not a collective, a member is not a rank of the system, or the root is not a
+        member.
     """
     everybody = range(system.network.num_ranks)
     if not set(group) <= set(everybody):
         raise UsageError(
             Parameter("group", list(group)), f"the system has ranks 0 to {everybody[-1]}",
-            "fit it to the number of ranks of the job",
+            "fit the system to the number of ranks of the job",
         )  # fmt: skip
     members = len(group) or len(everybody)
     if comm_type not in COLLECTIVES:
         raise UsageError(
             Parameter("comm_type", comm_type),
-            "is no collective",
+            "is not a collective",
             f"one of {', '.join(COLLECTIVES)}",
         )
     comm_type, size = rules_of(system).in_place_of(comm_type, size, members)
     if root >= 0 and root not in (group or everybody):
-        raise UsageError(Parameter("root", root), "it is no member", "name a rank that takes part")
+        raise UsageError(
+            Parameter("root", root), "the root is not in the group", "choose a rank of the group"
+        )
     if members == 1:
         return 0
     if sorted(group) == list(everybody):
@@ -69,12 +72,12 @@ def collective_time(
 
 
 def message_time(system: System, size: int, src: int, dst: int) -> int:
-    """Say how long a message from one rank to another takes, alone; ns.
+    """Compute the time of a message between two ranks, alone; ns.
 
     Raises
     ------
     UsageError
-        If one of them is no rank of the system.
+        If one of them is not a rank of the system.
     """
     num_ranks = system.network.num_ranks
     if src == dst or not (0 <= src < num_ranks and 0 <= dst < num_ranks):
@@ -88,7 +91,7 @@ def message_time(system: System, size: int, src: int, dst: int) -> int:
 def _simulated(
     encoded: bytes, what: str, size: int, group: tuple[int, ...], root: int = -1
 ) -> int:  # fmt: skip
-    """Simulate a job of one communication; a System cannot be a key, and so comes as JSON."""
+    """Simulate a job of one communication; the system is JSON so that it can be a cache key."""
     system = msgspec.json.decode(encoded, type=System)
     # computation and recorded times are no part of it
     system = msgspec.structs.replace(
@@ -116,7 +119,7 @@ def _simulated(
 
 
 def _trace(columns: dict[str, list[Any]], group: tuple[int, ...] = ()) -> Trace:
-    """Make the trace of one node."""
+    """Create the trace of one node."""
     given = {"id": [0], "name": ["one"], "category": ["kernel"], "is_cpu": [False], **columns}
     groups = GROUPS.build(1, {"name": ["members"], "ranks": [list(group)]})
     return Trace(

@@ -1,4 +1,4 @@
-"""Rows of several columns, told apart: what ``numpy.unique`` with an axis does."""
+"""Distinct rows of several columns, a faster ``numpy.unique`` with an axis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LARGEST = 2**62
 
 
 def number_rows(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Give a number to each different row, from 0, in ascending order of the columns.
+    """Assign numbers to the distinct rows from 0, in ascending order of the columns.
 
     Sorted as one number each, or found by a hash where that would be too large: ``numpy.unique``
     compares rows byte by byte, which takes ten times as long.
@@ -42,7 +42,7 @@ def number_rows(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
 
 
 def _as_one(columns: Sequence[Ints]) -> Ints | None:
-    """Put each row into one number, in the same order; None if that would be too large."""
+    """Encode each row as one number of the same order; None if it would overflow."""
     key, span = np.zeros(columns[0].size, dtype=np.int64), 1
     for column in columns if key.size else ():
         least, most = int(column.min()), int(column.max())

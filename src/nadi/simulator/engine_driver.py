@@ -49,14 +49,14 @@ def simulate_job(
     system: System,
     custom: Mapping[str, Sequence[Trace]] = MappingProxyType({}),
 ) -> Simulation:
-    """Predict when each node of a job would run on a system.
+    """Predict when each node of a job runs on a system.
 
     Parameters
     ----------
     job
         A trace per rank, in order of rank, or a linked job.
     system
-        The machine.
+        The system to simulate.
     custom
         The traces of each rank by ``system.collectives.custom_traces``.
 
@@ -65,13 +65,13 @@ def simulate_job(
     InputError, UsageError
         If the job does not fit the system, or cannot be simulated.
     PairError
-        If it never comes to an end: with who waits for whom.
+        If the simulation deadlocks; the message names the waiting ranks.
     """
     refuse_in_fork()
     traces, recorded = nodes_of_job(job, system, rules_of(system).played)
     if not traces:
-        raise InputError("job", "it has no traces", "give one for each rank")
-    # a Trace equals itself only, so that this counts one and the same
+        raise InputError("job", "it has no traces", "give one trace per rank")
+    # a Trace equals only itself, so this counts the same object
     if len(traces) > 1 and traces.count(traces[0]) == len(traces):
         program = program_of(traces[:1])
         alike = stands_for_all(program, system) and len(traces) == system.network.num_ranks
@@ -97,7 +97,7 @@ def simulate_job(
 
 
 def stands_for_all(program: Program, system: System) -> bool:
-    """Tell whether one rank's times are those of all, if all have the same nodes.
+    """Return whether one rank represents all, if all have the same nodes.
 
     Nothing may contend, messages may not name a rank, and every rank has to have the same way
     to those it sends to: not so in trees, meshes, and rings across several dimensions.
@@ -136,7 +136,7 @@ def simulation_of(
     traces: Sequence[Trace] = (),
     recorded: tuple[PlayedRank, ...] = (),
 ) -> Simulation:
-    """Make the answer of arrays that have run to the end.
+    """Create the result from arrays of a finished run.
 
     ``traces`` are those of all ranks, if they are others than the program's; ``recorded`` is what
     they were made of.
@@ -165,7 +165,7 @@ def simulation_of(
 def run_tables(
     tables: Tables, *, meet: bool = True, anew: Callable[[], Tables] | None = None
 ) -> Machine:
-    """Run the engine with arrays large enough: how large, only trying tells.
+    """Run the engine, with larger arrays each time they overflow.
 
     Who can make the tables ``anew`` lets those at hand be used up, which saves a copy.
     """
@@ -221,14 +221,14 @@ def _raise_unlike(tables: Tables, machine: Machine) -> None:
     program = tables.program
     raise PairError(
         program.describe(node),
-        f"it meets {program.describe(other)} as collective {int(nodes[node, NODE.number])} of "
-        "their group, and they differ in type or size",
-        "every member of a group does the same collectives in the same order",
+        f"it is matched with {program.describe(other)} as collective "
+        f"{int(nodes[node, NODE.number])} of their group, but they differ in type or size",
+        "all ranks of a group must run the same collectives in the same order",
     )
 
 
 def _refuse_centuries(tables: Tables) -> None:
-    """Raise UsageError if the times of a rank add up to so much that an int64 may not hold it."""
+    """Raise UsageError if the total time of a rank might overflow an int64."""
     program, nodes = tables.program, tables.nodes[: tables.program.num_nodes]
     slowest = min(dimension.bandwidth for dimension in tables.system.network.dimensions)
     most = float(nodes[:, NODE.time].max(initial=0)) + program.comm_bytes.max(initial=0) / slowest
@@ -239,13 +239,13 @@ def _refuse_centuries(tables: Tables) -> None:
     if np.bincount(program.rank, weights=time).max() > _LONGEST:
         raise UsageError(
             program.describe(int(time.argmax())),
-            "it and what its rank does besides add up to more than 36 years",
-            "see durations, sizes and bandwidths",
+            "the total time of its rank exceeds 36 years",
+            "check durations, sizes and bandwidths",
         )
 
 
 def _check_finished(tables: Tables, machine: Machine) -> None:
-    """Raise an error that says who waits for whom, if any rank has not finished."""
+    """Raise an error that states what ranks wait for if any rank has not finished."""
     ranks = machine.ranks
     stuck = np.flatnonzero((ranks[:, RANK.finish] < 0) | (ranks[:, RANK.left] > 0))
     if not stuck.size:
@@ -262,16 +262,16 @@ def _check_finished(tables: Tables, machine: Machine) -> None:
         lines.append(f"and {more} more")
     raise PairError(
         f"{stuck.size} of {program.num_ranks} ranks never finish", ", ".join(lines),
-        "see that every send has its receive, and every collective all of its group",
+        "check that every send has a receive and that all ranks of a group enter each collective",
     )  # fmt: skip
 
 
 _TOLD = 4
-_LONGEST = 2.0**60  # ns of a rank: with room for what contends
+_LONGEST = 2.0**60  # ns per rank, with room for contention
 
 
 def _why(tables: Tables, machine: Machine, node: int) -> str:
-    """Say what a node waits for."""
+    """Describe what a node waits for."""
     nodes, program = machine.nodes, tables.program
     kind, peer = int(nodes[node, NODE.kind]), int(nodes[node, NODE.peer])
     what = program.describe(node)
@@ -287,7 +287,7 @@ def _why(tables: Tables, machine: Machine, node: int) -> str:
     missing = np.setdiff1d(tables.group_members[peer], nodes[begun, NODE.rank])
     name = "all ranks" if program.group[node] < 0 else program.group_names[program.group[node]]
     if not missing.size:
-        return f"{what} waits within its collective of group {name}"
+        return f"{what} waits inside its collective in group {name}"
     whom = ", ".join(map(str, missing[:_TOLD].tolist()))
     more = f" and {missing.size - _TOLD} more" if missing.size > _TOLD else ""
     return f"{what} waits in group {name} for rank {whom}{more}"

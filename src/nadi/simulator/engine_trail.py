@@ -1,4 +1,4 @@
-"""What the engine knew of its nodes, beyond their times: for whoever asks why they came then."""
+"""What the engine recorded about nodes besides their times, to explain their start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEPT = {
 
 @dataclass(frozen=True, eq=False)
 class Trail:
-    """What each node did; after the nodes of the program those of collectives of their own.
+    """What each node did; nodes of custom collectives follow those of the program.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Trail:
 
 
 def trail_of(tables: Tables, machine: Machine) -> Trail:
-    """Keep of a machine that has run what explains its times. O(nodes)."""
+    """Extract what explains the times of a finished machine. O(nodes)."""
     columns = np.ascontiguousarray(machine.nodes[:, list(_KEPT.values())].T)
     return Trail(
         **dict(zip(_KEPT, columns, strict=True)),

@@ -1,4 +1,4 @@
-"""What came of simulating a job: when each node ran, and the accounts made of that."""
+"""The result of a simulation: when each node runs, and the accounts computed from it."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ _RESOURCES = ("cpu", "compute", "communication", "")  # by slot
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """What a job does on a system.
+    """The simulated run of a job on a system.
 
     Attributes
     ----------
     traces
         Of each rank.
     program, system
-        What was simulated; where all ranks are alike, a program of one that stands for all.
+        The simulated program; if all ranks are alike, that of one representative rank.
     start, end
         int64 ns, shape (nodes,): when each node of the program was issued and completed.
     cause
         int64, shape (nodes,): the node whose completion let it be issued; -1 at the start.
     cycles
-        int64 ns, shape (ranks,): when each rank had finished.
+        int64 ns, shape (ranks,): when each rank finishes.
     like
-        int64, shape (ranks,): which rank of the program each rank did the same as.
+        int64, shape (ranks,): the rank of the program that represents each rank.
     num_events
-        How many events were simulated.
+        Number of simulated events.
     trail
-        What the engine knew of each node beyond its times.
+        What the engine recorded about each node besides its times.
     recorded
-        Of each rank of a recording, what its nodes are of it; else empty.
+        For each rank of a recording, the operations that its nodes come from; else empty.
     """
 
     traces: tuple[Trace, ...]
@@ -69,34 +69,34 @@ class Simulation:
 
     @property
     def makespan(self) -> int:
-        """When the last rank had finished, in ns."""
+        """When the last rank finishes, in ns."""
         return int(self.cycles.max(initial=0))
 
     @property
     def num_nodes(self) -> int:
-        """Nodes of all ranks, also of those that another stands for."""
+        """Number of nodes of all ranks, including ranks that another one represents."""
         return int(np.diff(self.program.first)[self.like].sum())
 
     @cached_property
     def issues(self) -> pl.DataFrame:
-        """What was met when the job was read and made ready (``schema.ISSUES``)."""
+        """Issues found while the job was read and prepared (``schema.ISSUES``)."""
         log = IssueLog()
         log.add(
             "simulate.no-time", "warning", self._num_without_time(),
-            "computations state operations and no recorded time: they take none on this system",
-            'state compute.time = "roofline" in a copy of its file (nadi systems NAME)',
+            "computations state a number of operations but no recorded time: they take 0 ns",
+            'set compute.time = "roofline" in a copy of the system file (nadi systems NAME)',
         )  # fmt: skip
         kinds = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV")]
         sends, receives = (int((self.program.kind == kind).sum()) for kind in kinds)
-        log.add(  # where a receive has no send, no simulation ends
+        log.add(  # a receive without a send raises an error, so there are never fewer sends
             "simulate.not-received", "warning", sends - receives,
-            "messages are sent, and nobody receives them: nothing waits for them",
-            "see that every send has its receive",
+            "messages are sent but never received, so nothing waits for them",
+            "check that every send has a receive",
         )  # fmt: skip
         return summed_issues([*(trace.issues for trace in self.program.traces), log.table()])
 
     def _num_without_time(self) -> int:
-        """Count computations of all ranks that would take time with a roofline, and take none."""
+        """Count computations that take no time but would take some with a roofline."""
         if self.system.compute.roofline:
             return 0
         program = self.program
@@ -106,7 +106,7 @@ class Simulation:
 
     @cached_property
     def schedule(self) -> Schedule:
-        """When each node ran; made when it is first asked for."""
+        """When each node ran; computed on first access."""
         program = self.program
         rank, node = self.nodes_of_ranks()
         cause = np.maximum(self.cause, 0)[node]
@@ -131,7 +131,7 @@ class Simulation:
         return Schedule(table)
 
     def nodes_of_ranks(self) -> tuple[Ints, Ints]:
-        """Give the nodes of all ranks, also of those that another stands for.
+        """Return the nodes of all ranks, including ranks that another one represents.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""What-if: the same job with some of its operations or dependencies changed."""
+"""What-if: predict a job after changes of its operations or dependencies."""
 
 from lazy_loader import attach_stub
 

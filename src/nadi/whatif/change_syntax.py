@@ -1,4 +1,4 @@
-"""Changes as people write them: ``scale aten::mm kind=kernel rank=0,2 0.5``."""
+"""The text syntax of changes: ``scale aten::mm kind=kernel rank=0,2 0.5``."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _CUTTABLE = {kind.name.lower(): kind for kind in CUTTABLE}
 
 
 def parse_change(text: str) -> Change:
-    """Read a change as it is written on the command line, such as ``scale gemm 0.5``.
+    """Parse a change as written on the command line, such as ``scale gemm 0.5``.
 
     Raises
     ------
     UsageError
-        If it is not of a known form.
+        If the text is not a valid change.
     """
     verb, _, rest = text.strip().partition(" ")
     if verb not in FORMS:
@@ -64,21 +64,21 @@ def parse_change(text: str) -> Change:
 
 
 def as_list(changes: str | Sequence[str]) -> list[str]:
-    """Give a list of changes as one, where a text alone is one change."""
+    """Return changes as a list; a single string is one change."""
     return [changes] if isinstance(changes, str) else list(changes)
 
 
 def parse_selection(text: str) -> Selection:
-    """Read a selection: a regular expression for the name, and conditions, in any order.
+    """Parse a selection: a regular expression for the name, and conditions, in any order.
 
     Conditions are ``kind=``, ``rank=``, ``stream=``, ``thread=`` and ``in=``; several values
-    stand with commas between them. An expression in quotes may hold anything, a quote
-    doubled. A single ``.`` stands for all operations.
+    are separated by commas. A quoted expression may contain anything; quotes inside are
+    doubled. A single ``.`` selects all operations.
 
     Raises
     ------
     ValueError
-        If a condition cannot be read.
+        If a condition is invalid.
     """
     name, conditions = _split(text)
     for expression in (name, conditions.get("in", "")):
@@ -86,7 +86,7 @@ def parse_selection(text: str) -> Selection:
     kinds = tuple(_values("kind", conditions))
     for kind in kinds:
         if kind not in KINDS:
-            raise ValueError(f"kind={kind} is none of {', '.join(KINDS)}")
+            raise ValueError(f"kind={kind} is not one of {', '.join(KINDS)}")
     return Selection(
         name=name,
         kinds=kinds,
@@ -98,7 +98,7 @@ def parse_selection(text: str) -> Selection:
 
 
 def _split(text: str) -> tuple[str, dict[str, str]]:
-    """Part the conditions from the name."""
+    """Separate the conditions from the name."""
     conditions: dict[str, str] = {}
     words: list[str] = []
     rest, at = [], 0
@@ -110,7 +110,7 @@ def _split(text: str) -> tuple[str, dict[str, str]]:
             words.append(value)
             continue
         if key in conditions:
-            raise ValueError(f"{key}= stands there twice: give several values with commas")
+            raise ValueError(f"{key}= is given twice: separate several values with commas")
         conditions[key] = _unquoted(value)
         rest.append(text[at : found.start()].strip())
         at = found.end()
@@ -145,7 +145,7 @@ def _is_number(text: str) -> bool:
 
 
 def parse_values(text: str, parameter: str = "text") -> list[str]:
-    """Read the values of a sweep: ``0.5,1,2`` as they stand, or ``0.5:2:0.25`` (from, to, step).
+    """Parse the values of a sweep: a list ``0.5,1,2``, or ``0.5:2:0.25`` (from, to, step).
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def parse_values(text: str, parameter: str = "text") -> list[str]:
     Raises
     ------
     UsageError
-        If a range cannot be counted through, or has over 1,000 values.
+        If a range is invalid or has over 1,000 values.
     """
     if ":" not in text:
         return [value.strip() for value in text.split(",") if value.strip()]
@@ -176,7 +176,7 @@ def parse_values(text: str, parameter: str = "text") -> list[str]:
 
 def _chosen(text: str) -> Selection:
     if not text:
-        raise ValueError("says nothing of which operations")
+        raise ValueError("does not select any operations")
     return parse_selection(text)
 
 
@@ -206,14 +206,14 @@ def _set(text: str) -> SetTime:
 def _move(text: str) -> MoveToStream:
     before, to, last = text.rpartition(" to ")
     if not to or not _is_number(last.strip()):
-        raise ValueError("does not say to which stream")
+        raise ValueError("does not name a stream")
     return MoveToStream(_chosen(before), int(last))
 
 
 def _add(text: str) -> AddDependency:
     arrows = [found for found in _WORD.finditer(text) if found[0] == "->"]
     if len(arrows) != 1:
-        raise ValueError("does not say what waits for what: expected one arrow between spaces")
+        raise ValueError("needs exactly one arrow between spaces")
     source, target = text[: arrows[0].start()], text[arrows[0].end() :]
     return AddDependency(_chosen(source.strip()), _chosen(target.strip()))
 
@@ -221,21 +221,21 @@ def _add(text: str) -> AddDependency:
 def _cut(text: str) -> CutDependencies:
     kind, _, rest = text.partition(" ")
     if kind not in _CUTTABLE:
-        raise ValueError(f"{kind!r} is none of {', '.join(_CUTTABLE)}")
+        raise ValueError(f"{kind!r} is not one of {', '.join(_CUTTABLE)}")
     return CutDependencies(_CUTTABLE[kind], _chosen(rest.strip()))
 
 
 def _network(text: str) -> OnNetwork:
     words = text.split()
     if len(words) not in (1, 2):
-        raise ValueError("expected a bandwidth, and a latency if there is one")
+        raise ValueError("expected a bandwidth and an optional latency")
     return OnNetwork(parse_rate(words[0]), _time(words[1]) if len(words) == 2 else 0)
 
 
 def _time(text: str) -> int:
     time = parse_ns(text)
     if time >= _MOST:
-        raise ValueError(f"{text} is over a century")
+        raise ValueError(f"{text} exceeds a century")
     return time
 
 
@@ -245,7 +245,7 @@ def _no_overhead(text: str) -> NoOverhead:
 
 def _no_gaps(text: str) -> NoGaps:
     if text:
-        raise ValueError("takes nothing more")
+        raise ValueError("takes no arguments")
     return NoGaps()
 
 

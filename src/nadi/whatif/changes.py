@@ -1,4 +1,4 @@
-"""What a change is: a value that makes another graph of a graph."""
+"""The protocol of changes: a change returns a modified copy of an event graph."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from nadi.graph.event_graph import CycleError, EventGraph
 
 __all__ = ["Change", "apply_change"]
 
-_BREAK_CYCLE = "choose others, turn it round, or cut a dependency first"
+_BREAK_CYCLE = "select other operations, reverse the arrow, or cut a dependency first"
 
 
 class Change(Protocol):
-    """Anything with an ``apply`` may be asked for; its text names it in answers."""
+    """Any object with an ``apply`` method; its text names it in results."""
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
-        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes."""
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
         ...
 
 
 def apply_change(graph: EventGraph, change: Change, since: int = 0) -> EventGraph:
-    """Give the graph with the change made; the graph given stays as it is.
+    """Return the graph with a change applied; the given graph is not modified.
 
     Parameters
     ----------
     since
         Measured time in ns since the job's origin before which nothing changes. With the
-        start of a window it makes the question one about that window alone: its start
-        stays, so less work never makes it longer.
+        start of a window, the change applies to that window alone: its start stays
+        fixed, so less work never makes it longer.
 
     Raises
     ------
     UsageError
-        If no operation matches; the message names similar ones. If operations would wait
-        for each other; it names them.
+        If no operation matches (the message names similar ones), or if the change creates a
+        dependency cycle (the message names its operations).
     """
     refuse_in_fork()
     try:

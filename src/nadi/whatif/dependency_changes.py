@@ -1,4 +1,4 @@
-"""Changes of what waits for what: dependencies added or cut."""
+"""Changes that add or cut dependencies."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CUTTABLE = (EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.SYNC, EdgeKind.THREAD, Ed
 
 @dataclass(frozen=True)
 class AddDependency:
-    """Let the start of operations wait for the end of others.
+    """Make operations wait for the end of others.
 
-    Of as many operations each waits for its partner in order of time; for a single one all
-    wait.
+    If both sides have equally many operations, they are paired in order of time; a single
+    operation on the left is waited for by all on the right.
     """
 
     source: Selection
@@ -32,7 +32,7 @@ class AddDependency:
         return f"add {self.source} -> {self.target}"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
-        """Give the changed graph; dependencies of what starts before ``since`` are not added.
+        """Return the changed graph; operations that start before ``since`` get no dependencies.
 
         Raises
         ------
@@ -52,7 +52,7 @@ class AddDependency:
                 str(self),
                 f"{format_count(sources.size)} operations on the left and "
                 f"{format_count(targets.size)} on the right do not pair up",
-                "choose as many on both sides, or a single one on the left",
+                "select equally many on both sides, or a single one on the left",
             )
         sources = np.broadcast_to(sources, targets.shape)
         later = start[targets] >= since
@@ -64,11 +64,11 @@ class AddDependency:
 
 @dataclass(frozen=True)
 class CutDependencies:
-    """Take away the dependencies of a kind that hold up chosen operations.
+    """Remove the dependencies of a kind that delay the selected operations.
 
-    What then waits for nothing begins with the window asked about, after its delay if it
-    has one. Without arrivals a rank does not wait for others in a collective: its data
-    takes as long as before, from its own start.
+    Operations without any remaining dependency start with the window, after their delay if
+    they have one. Without arrival edges, a rank does not wait for others in a collective: its
+    transfer takes as long as before, from its own start.
     """
 
     kind: EdgeKind
@@ -78,7 +78,7 @@ class CutDependencies:
         return f"cut {self.kind.name.lower()} {self.selection}"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
-        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes.
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes.
 
         Raises
         ------
@@ -96,7 +96,7 @@ class CutDependencies:
             kinds += [EdgeKind.ARRIVAL] * bool(from_meeting.any())
             there = ", ".join(kind.name.lower() for kind in kinds)
             raise UsageError(
-                str(self), f"no {self.kind.name.lower()} dependency holds these operations up",
+                str(self), f"no {self.kind.name.lower()} dependency delays these operations",
                 f"theirs are: {there}" if there else "choose others",
             )  # fmt: skip
         held &= graph.time[edges.dst] >= since

@@ -1,4 +1,4 @@
-"""What changes of dependencies have in common."""
+"""Edge operations that several changes share."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ __all__ = ["calls_without_work", "into_ops", "is_on_device", "join", "of_ops", "
 
 
 def is_on_device(graph: EventGraph) -> Bools:
-    """Tell which operations a device does; bool, shape (ops,)."""
+    """Return which operations run on a device; bool, shape (ops,)."""
     return graph.gather("category").is_in(DEVICE_WORK).to_numpy()
 
 
 def of_ops(edges: Edges, chosen: Bools) -> Bools:
-    """Tell which edges are time of chosen operations; bool, shape (edges,)."""
+    """Return which edges are time of chosen operations; bool, shape (edges,)."""
     return np.append(chosen, False)[edges.op]
 
 
 def into_ops(edges: Edges, chosen: Bools) -> Bools:
-    """Tell which edges enter a start or end of chosen operations; bool, shape (edges,)."""
+    """Return which edges enter a start or end of chosen operations; bool, shape (edges,)."""
     into = np.minimum(edges.dst // 2, chosen.size)  # meetings of ranks come after all operations
     return np.append(chosen, False)[into]
 
 
 def join(one: Edges, other: Edges) -> Edges:
-    """Put edges together, in order."""
+    """Concatenate edges, in order."""
     return Edges(*(np.concatenate(pair) for pair in zip(one, other, strict=True)))
 
 
 def calls_without_work(graph: EventGraph, gone: Bools, since: int) -> Bools:
-    """Tell which calls from ``since`` on launch nothing once operations are gone.
+    """Return which calls from ``since`` on launch nothing once operations are removed.
 
     bool, shape (ops,).
     """
@@ -47,7 +47,7 @@ def calls_without_work(graph: EventGraph, gone: Bools, since: int) -> Bools:
 
 
 def without_calls(edges: Edges, calls: Bools) -> Edges:
-    """Take the time of calls that are not made any more; nor do these wait before they return."""
+    """Set the time of removed calls to 0, and remove their waits."""
     waits = (edges.kind == EdgeKind.SYNC) & (edges.dst % 2 == 1) & into_ops(edges, calls)
     weight = np.where(of_ops(edges, calls), 0, edges.weight)
     return Edges(*(column[~waits] for column in edges._replace(weight=weight)))

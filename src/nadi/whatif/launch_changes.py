@@ -1,4 +1,4 @@
-"""Changes that need fewer launches: kernels fused, ranges launched as one CUDA graph."""
+"""Changes that reduce launches: fused kernels, and ranges launched as one CUDA graph."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["Fuse", "Graphed"]
 
 @dataclass(frozen=True)
 class Fuse:
-    """Make one kernel of chosen ones that follow each other on a stream.
+    """Fuse selected kernels that follow each other on a stream.
 
-    The first launch of each run of them is left, and no turn-around between them; their
-    own time stays. A run ends where something else waits for its last kernel, or the next
-    one for something else: these are not fused.
+    Each run of kernels keeps its first launch and has no gaps between kernels; kernel times
+    stay. A run ends where another operation waits for its last kernel, or its next kernel
+    waits for another operation.
     """
 
     selection: Selection
@@ -38,13 +38,13 @@ class Fuse:
         return f"fuse {self.selection}"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
-        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes.
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes.
 
         Raises
         ------
         UsageError
-            If no two of the chosen operations follow each other on a stream, with nothing
-            else that waits in between.
+            If no two of the selected operations are neighbours on a stream without a wait
+            between them.
         """
         chosen = select(graph, self.selection) & is_on_device(graph)
         edges = graph.edges
@@ -59,8 +59,8 @@ class Fuse:
         if not fused.any():
             raise UsageError(
                 str(self),
-                "no two of these operations follow each other on a stream with nothing that "
-                "waits in between", "choose kernels that are neighbours",
+                "no two of these operations are neighbours on a stream without a wait between "
+                "them", "select neighbouring kernels",
             )  # fmt: skip
         fused &= (graph.time[2 * before] >= since) & (graph.time[2 * after] >= since)
         follows = np.zeros(graph.num_ops, dtype=np.bool_)
@@ -77,7 +77,7 @@ class Fuse:
 
 @dataclass(frozen=True)
 class Graphed:
-    """Launch all device work of each chosen range by one call, as a CUDA graph does.
+    """Launch all device work of each selected range with one call, as a CUDA graph does.
 
     The first launching call of a range stays and launches all that the range's thread
     launched; the rest of the range takes its thread no time. What other threads do for it,
@@ -90,7 +90,7 @@ class Graphed:
         return f"cuda-graph {self.selection}"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
-        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes.
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes.
 
         Raises
         ------
@@ -104,7 +104,9 @@ class Graphed:
         work = np.flatnonzero(on_device & (call >= 0) & (range_of[call] >= 0))
         if not work.size:
             raise UsageError(
-                str(self), "these operations launch no device work", "choose a range that does"
+                str(self),
+                "these operations launch no device work",
+                "select a range that launches kernels",
             )
         begins = graph.time[2 * range_of[call[work]]]
         work = work[begins >= since]
@@ -121,7 +123,7 @@ class Graphed:
         return _captured(graph, work, first_of[owner], saved, since)
 
     def _refuse_waits(self, graph: EventGraph, inside: Bools) -> None:
-        """Raise UsageError if a call inside waits for work that it did not have to queue up for."""
+        """Raise UsageError if a call inside the range waits for device work."""
         edges = graph.edges
         waits = np.flatnonzero((edges.kind == EdgeKind.SYNC) & (edges.dst % 2 == 1))
         source, call = edges.src[waits] // 2, edges.dst[waits] // 2
@@ -135,12 +137,12 @@ class Graphed:
             raise UsageError(
                 str(self),
                 f"{format_count(waiting.size)} calls in it wait for the device, such as {name}",
-                "a CUDA graph cannot hold these: choose a range without them",
+                "a CUDA graph cannot contain them: select a range without them",
             )
 
 
 def _captured(graph: EventGraph, work: Ints, call: Ints, saved: Bools, since: int) -> EventGraph:
-    """Launch ``work`` by ``call``, and take the time of ``saved`` away."""
+    """Launch ``work`` by ``call``, and remove the time of ``saved``."""
     edges = graph.edges
     call_of = np.full(graph.num_ops + 1, -1)
     call_of[work] = call

@@ -20,9 +20,9 @@ _LONGEST_NS = 2**62
 
 @dataclass(frozen=True)
 class OnNetwork:
-    """Price communication anew: latency, plus what a rank has to send divided by a bandwidth.
+    """Recompute communication times: latency plus the bytes that a rank sends over a bandwidth.
 
-    What a rank has to send of a ring with n ranks: all_reduce 2 (n - 1) / n of its data,
+    Bytes that a rank sends in a ring of n ranks: all_reduce 2 (n - 1) / n of its data,
     reduce_scatter, all_to_all, gather and scatter (n - 1) / n, all_gather n - 1 times its
     shard, all others once.
 
@@ -42,7 +42,7 @@ class OnNetwork:
         return f"network {exact_rate(self.bandwidth)}{latency}"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
-        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes.
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes.
 
         Raises
         ------
@@ -55,19 +55,19 @@ class OnNetwork:
         if not transfers.size:
             raise UsageError(
                 str(self), "no communication in the trace has a known size",
-                "record with input shapes (record_shapes=True), or scale it by a factor",
+                "record with record_shapes=True, or use scale with a factor",
             )  # fmt: skip
         transfers = transfers[later_edges(graph, since)[transfers]]
         time = self.latency_ns + np.rint(sent[graph.edge_op[transfers]] / self.bandwidth * 1e9)
         if not time.sum() < _LONGEST_NS:
-            raise UsageError(str(self), "would take over a century", "give a higher bandwidth")
+            raise UsageError(str(self), "would exceed a century", "give a higher bandwidth")
         weight = graph.weight.copy()
         weight[transfers] = time.astype(np.int64)
         return graph.with_weights(weight)
 
 
 def _transfers(graph: EventGraph) -> Ints:
-    """Find the edge in which each communication's data is on its way.
+    """Find the edge that is the transfer of each communication.
 
     That is the way from the meeting of the ranks. Where a rank does not wait for others, or
     they are not here, it is the longest stretch of its own time; of equal ones the first.
@@ -86,7 +86,7 @@ def _transfers(graph: EventGraph) -> Ints:
 
 
 def _bytes_to_send(graph: EventGraph) -> Ints:
-    """Give the bytes that each communication's rank sends on a ring; -1 where unknown."""
+    """Return the bytes that each rank of a communication sends on a ring; -1 where unknown."""
     sizes = [
         pl.Series([len(ranks) for ranks in trace.groups["ranks"].to_list()], dtype=pl.Int64)
         for trace in graph.job.traces
@@ -109,6 +109,6 @@ def _bytes_to_send(graph: EventGraph) -> Ints:
         [2 * shared, shared, members - 1],
         1.0,
     )
-    # a rank that is alone as far as is known, and yet communicates, has partners not named here
+    # a single known rank that communicates has partners that are not recorded here
     known = (comm_type != "none").to_numpy() & (given >= 0) & ((group >= 0) | (members > 1))
     return np.where(known, np.rint(given * factor), -1).astype(np.int64)

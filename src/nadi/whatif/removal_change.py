@@ -1,4 +1,4 @@
-"""Changes that leave operations out."""
+"""Changes that remove operations."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["Remove"]
 
 @dataclass(frozen=True)
 class Remove:
-    """Leave operations out: they take no time, are not launched, and wait for nobody.
+    """Remove operations: they take no time, are not launched, and wait for nothing.
 
-    With a host operation goes what lies in it, and what was launched there; with the last
-    work of a call the call. What waited for an operation now waits for what that came after
-    on its thread or stream; ranks no longer wait for it in collectives.
+    Removing a host operation also removes its nested operations and launched work; removing
+    the last work of a call also removes the call. Operations that waited for a removed one
+    wait for its predecessor on the thread or stream; ranks no longer wait for it in collectives.
     """
 
     selection: Selection
@@ -29,7 +29,7 @@ class Remove:
         return f"remove {self.selection}"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
-        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes."""
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
         gone = _with_launched(graph, select(graph, self.selection))
         gone &= graph.time[0 : 2 * graph.num_ops : 2] >= since
         calls = gone | calls_without_work(graph, gone, since)
@@ -46,7 +46,7 @@ class Remove:
 
 
 def _with_launched(graph: EventGraph, chosen: Bools) -> Bools:
-    """Add what lies in chosen operations, what that launched, what lies in that, and so on."""
+    """Add nested operations and launched work to the chosen operations, repeatedly."""
     call = recorded_launchers(graph)
     while True:
         wider = covered(graph, chosen)
@@ -57,7 +57,7 @@ def _with_launched(graph: EventGraph, chosen: Bools) -> Bools:
 
 
 def _without_meetings(graph: EventGraph, gone: Bools) -> Edges:
-    """Give the edges, but for those by which ranks wait in operations that are gone."""
+    """Return the edges without the waits between ranks in removed operations."""
     edges = graph.edges
     hub = 2 * graph.num_ops
     meets = of_ops(edges, gone) & ((edges.src >= hub) | (edges.dst >= hub))

@@ -1,4 +1,4 @@
-"""Changes of durations and overheads: the same dependencies, other times."""
+"""Changes of durations and overheads; dependencies stay the same."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _OVERHEADS = (EdgeKind.LAUNCH, EdgeKind.STREAM)
 class Scale:
     """Multiply the time of operations by a factor.
 
-    A host operation stands for all that its thread does from its start to its end, a
-    device operation for itself, a collective for its transfer. Overheads and delays stay.
+    A host operation includes everything that its thread does from its start to its end; a
+    collective means its transfer. Overheads and delays stay.
     """
 
     selection: Selection
@@ -33,7 +33,7 @@ class Scale:
         return f"scale {self.selection} {plain_number(self.factor)}"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
-        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes."""
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
         scaled = covered(graph, select(graph, self.selection))
         edges = np.flatnonzero(
             (graph.edge_op >= 0)
@@ -43,18 +43,16 @@ class Scale:
         )
         weight = graph.weight.copy()
         if float(weight[edges].sum()) * self.factor >= _LONGEST_NS:
-            raise UsageError(
-                str(self), "the step would take over a century", "give a smaller factor"
-            )
+            raise UsageError(str(self), "the step would exceed a century", "give a smaller factor")
         weight[edges] = np.rint(weight[edges] * self.factor).astype(np.int64)
         return graph.with_weights(weight)
 
 
 @dataclass(frozen=True)
 class SetTime:
-    """Let each operation take a given time; a host operation with all that lies in it.
+    """Set the time of each operation; a host operation includes its nested operations.
 
-    What lies in another chosen operation takes its share of that one's time.
+    An operation nested in another selected one takes its share of that one's time.
     """
 
     selection: Selection
@@ -64,15 +62,17 @@ class SetTime:
         return f"set {self.selection} {exact_ns(self.time_ns)}"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
-        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes."""
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
         chosen = select(graph, self.selection)
         if not 0 <= self.time_ns * int(chosen.sum()) < _LONGEST_NS:
-            raise UsageError(str(self), "is not 0 to a century together", "give a shorter time")
+            raise UsageError(
+                str(self), "is negative, or the total exceeds a century", "give a shorter time"
+            )
         top = outermost(graph, chosen)
         edges = np.flatnonzero((graph.edge_op >= 0) & (top[graph.edge_op] >= 0) & is_work(graph))
         of = top[graph.edge_op[edges]]
         shares = _shares(graph.weight[edges], of, self.time_ns, graph.num_ops)
-        # what took no time at all has one edge to put the time on: the one into its end
+        # an operation of length 0 has one edge that can take the time: the one into its end
         own = np.bincount(of, weights=graph.weight[edges], minlength=graph.num_ops)
         instant = (own[of] == 0) & (graph.destinations[edges] == 2 * of + 1)
         shares[instant] = self.time_ns
@@ -84,7 +84,7 @@ class SetTime:
 
 @dataclass(frozen=True)
 class NoOverhead:
-    """Launch device work at no cost: no latency, no turn-around, no time of the launching call."""
+    """Remove launch overhead: latency, gaps between kernels, and the time of the launching call."""
 
     selection: Selection
 
@@ -92,13 +92,15 @@ class NoOverhead:
         return f"no-overhead {self.selection}"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
-        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes."""
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
         chosen = select(graph, self.selection)
         calls = np.zeros(graph.num_ops, dtype=np.bool_)
         call = launchers(graph)[chosen]
         if not (call >= 0).any():
             raise UsageError(
-                str(self), "none of these operations was launched by a call", "choose device work"
+                str(self),
+                "none of these operations was launched by a runtime call",
+                "choose device work",
             )
         calls[call[call >= 0]] = True
         into = graph.destinations // 2
@@ -113,30 +115,30 @@ class NoOverhead:
 
 @dataclass(frozen=True)
 class NoGaps:
-    """Take away the time of threads in which no operation runs: Python's, and the unrecorded."""
+    """Remove the time between operations of a thread: Python and unrecorded work."""
 
     def __str__(self) -> str:
         return "no-gaps"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
-        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes."""
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes."""
         gap = (graph.edge_kind == EdgeKind.HOST_GAP) & later_edges(graph, since)
         return graph.with_weights(np.where(gap, 0, graph.weight))
 
 
 def is_work(graph: EventGraph) -> Bools:
-    """Tell which edges are time spent by an operation, and not an overhead between two."""
+    """Return which edges are time of an operation, not overhead between two."""
     work = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.KERNEL, EdgeKind.COMMUNICATION)
     return np.isin(graph.edge_kind, work)
 
 
 def later_edges(graph: EventGraph, since: int) -> Bools:
-    """Tell which edges begin at a moment or after it; bool, shape (edges,)."""
+    """Return which edges begin at or after a moment; bool, shape (edges,)."""
     return graph.time[graph.in_src] >= since
 
 
 def _shares(weight: Ints, of: Ints, total: int, num_ops: int) -> Ints:
-    """Part ``total`` ns among the edges of each operation as their weights are, to the ns."""
+    """Divide ``total`` ns among the edges of each operation in proportion to their weights."""
     order = np.argsort(of, kind="stable")
     of_sorted = of[order]
     reached = np.cumsum(weight[order])

@@ -1,4 +1,4 @@
-"""Which operations a change is about: by name, kind, rank, stream, thread, and what is around."""
+"""Selection of operations by name, kind, rank, stream, thread and enclosing operation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_NAMES_SHOWN = 3
 _GROUPS_OF_CATEGORIES = {"host": THREAD_WORK, "device": DEVICE_WORK}
 CONDITIONS = ("kind", "rank", "stream", "thread", "in")
 KINDS = ("host", "device", "communication", *(c for c in CATEGORIES if c != "metadata"))
-"""What ``kind=`` takes: a category of the schema, all of the host's or device's, communication."""
+"""Values of ``kind=``: a category of the schema, ``host``, ``device`` or ``communication``."""
 # what can stand as it is: single spaces, no quote first, no condition, no arrow
 _PLAIN = re.compile(
     rf"(?!\.$)(?:(?!['\"]|->(?:\s|$)|(?:{'|'.join(CONDITIONS)})=)\S+ )*"
@@ -36,7 +36,7 @@ _PLAIN = re.compile(
 
 @dataclass(frozen=True)
 class Selection:
-    """Operations that fulfil every condition given; without any condition all of them.
+    """Operations that meet every given condition; without conditions, all operations.
 
     Attributes
     ----------
@@ -47,8 +47,8 @@ class Selection:
     ranks, streams, threads
         Numbers; any of them.
     inside
-        Regular expression found in the name of an operation or annotation around it; work
-        of a device is inside what its launch is inside.
+        Regular expression found in the name of an enclosing operation or annotation; device
+        work is inside the operations that enclose its launch.
     """
 
     name: str = ""
@@ -70,7 +70,7 @@ class Selection:
 
 
 def _written(expression: str, *, one_word: bool = False) -> str:
-    """Quote an expression that would not be read back as it stands; a quote in it is doubled."""
+    """Quote an expression that would not parse unquoted; quotes inside are doubled."""
     if _PLAIN.fullmatch(expression) and not (one_word and " " in expression):
         return expression
     return "'" + expression.replace("'", "''") + "'"
@@ -82,11 +82,13 @@ def select(graph: EventGraph, selection: Selection) -> Bools:
     Raises
     ------
     UsageError
-        If no operation fulfils all conditions; of a name it suggests similar ones.
+        If no operation meets all conditions; for a name, the message suggests similar ones.
     """
     unknown = [kind for kind in selection.kinds if kind not in KINDS]
     if unknown:
-        raise UsageError(str(selection), f"{unknown[0]!r} is no kind", f"one of {', '.join(KINDS)}")
+        raise UsageError(
+            str(selection), f"{unknown[0]!r} is not a known kind", f"one of {', '.join(KINDS)}"
+        )
     chosen = np.ones(graph.num_ops, dtype=np.bool_)
     if selection.name:
         chosen &= _named(graph, selection.name)
@@ -104,14 +106,14 @@ def select(graph: EventGraph, selection: Selection) -> Bools:
         chosen &= _inside(graph, around)
     if not chosen.any():
         raise UsageError(
-            str(selection), "no operation fulfils all of these conditions",
-            "leave one of them out, or look with nadi info at what there is",
+            str(selection), "no operation meets all of these conditions",
+            "remove a condition; nadi info lists operations, streams and threads",
         )  # fmt: skip
     return chosen
 
 
 def recorded_launchers(graph: EventGraph) -> Ints:
-    """Give the call that each operation was launched by when it was recorded.
+    """Return the call that launched each operation in the recording.
 
     int64, shape (ops,), -1 where none is known. Changes of the graph do not change it.
     """
@@ -128,7 +130,7 @@ def recorded_launchers(graph: EventGraph) -> Ints:
 
 
 def launchers(graph: EventGraph) -> Ints:
-    """Give the call that launches each operation now; int64, shape (ops,), -1 where none does."""
+    """Return the call that launches each operation now; int64, shape (ops,), -1 without one."""
     launched_by = np.full(graph.num_ops, -1, dtype=np.int64)
     edges = np.flatnonzero(graph.edge_kind == EdgeKind.LAUNCH)
     launched_by[graph.destinations[edges] // 2] = graph.in_src[edges] // 2
@@ -136,7 +138,7 @@ def launchers(graph: EventGraph) -> Ints:
 
 
 def covered(graph: EventGraph, chosen: Bools) -> Bools:
-    """Add the operations that lie inside a chosen one on its thread. O(ops * depth)."""
+    """Add the operations nested in chosen ones. O(ops * depth)."""
     has_parent = graph.op_parent >= 0
     while True:
         wider: Bools = chosen | (has_parent & chosen[graph.op_parent])
@@ -146,7 +148,7 @@ def covered(graph: EventGraph, chosen: Bools) -> Bools:
 
 
 def outermost(graph: EventGraph, chosen: Bools) -> Ints:
-    """Give for each operation the outermost chosen one around it, itself included, or -1.
+    """Return the outermost chosen operation around each, itself included, or -1.
 
     int64, shape (ops,). O(ops * depth).
     """
@@ -178,7 +180,7 @@ def _named(graph: EventGraph, expression: str) -> Bools:
     try:
         pattern = compile_expression(expression)
     except ValueError as error:
-        raise UsageError(repr(expression), str(error), "mind its brackets") from None
+        raise UsageError(repr(expression), str(error), "check the brackets") from None
     names = graph.op_names
     unique = names.unique().to_list()
     chosen = [name for name in unique if pattern.search(name)]
@@ -200,7 +202,9 @@ def compile_expression(expression: str) -> re.Pattern[str]:
         If it is none.
     """
     try:
-        with warnings.catch_warnings(action="ignore"):  # of syntax that may change one day
+        with warnings.catch_warnings(
+            action="ignore"
+        ):  # of future syntax changes in regular expressions
             return re.compile(expression)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{expression!r} is not a regular expression ({error})") from None
@@ -212,4 +216,4 @@ def _suggest(expression: str, names: Sequence[str]) -> str:
     near = [name for low, name in lowered.items() if wanted in low]
     near += [lowered[n] for n in difflib.get_close_matches(wanted, lowered, n=_MAX_NAMES_SHOWN)]
     shown = [name if len(name) <= 60 else name[:57] + "..." for name in near[:_MAX_NAMES_SHOWN]]
-    return f"did you mean {', '.join(shown)}" if shown else "nadi run lists the heaviest ones"
+    return f"did you mean {', '.join(shown)}" if shown else "nadi run lists the top operations"

@@ -1,4 +1,4 @@
-"""Device work on another stream."""
+"""A change that moves device work to another stream."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["MoveToStream"]
 
 @dataclass(frozen=True)
 class MoveToStream:
-    """Put device work on another stream of its device.
+    """Move device work to another stream of its device.
 
-    There it follows what was launched before it, and no longer waits for its old stream.
-    What waited for the old stream to come so far still waits for both parts, and both
-    parts for what the old stream waited for. Where operands are recorded, work also waits
+    The work follows what was launched before it on the new stream, and no longer waits for its
+    old stream. Waits for the old stream become waits for both parts, and both parts keep the
+    waits of the old stream. Where operands are recorded, work also waits
     for the work whose data it uses; where they are not, nothing says what else the order of
     the old stream kept apart.
     """
@@ -37,12 +37,12 @@ class MoveToStream:
         return f"move {self.selection} to {self.stream}"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
-        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes.
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes.
 
         Raises
         ------
         UsageError
-            If none of the operations is work of a device.
+            If none of the operations runs on a device.
         """
         on_device = is_on_device(graph)
         old_stream = graph.op_stream
@@ -67,7 +67,7 @@ class MoveToStream:
 
 @dataclass(frozen=True)
 class _Order:
-    """Device work, stream after stream, each in the order in which it does its work.
+    """Device work by stream, in execution order.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class _Order:
 
 
 def _launched(graph: EventGraph) -> Ints:
-    """Give the moment at which each operation was put on its recorded stream; ns, shape (ops,).
+    """Return when each operation was enqueued on its recorded stream; ns, shape (ops,).
 
     A stream runs its work in the order of launches: so no work counts as launched before
     what ran before it.
@@ -105,7 +105,7 @@ def _launched(graph: EventGraph) -> Ints:
 
 
 def _order(graph: EventGraph, work: Ints, stream: Ints, moment: Ints) -> _Order:
-    """Sort work by rank, device, stream, and moment; of equal ones the first recorded first."""
+    """Sort work by rank, device, stream and moment, then by recorded order."""
     device = graph.gather("device").to_numpy()
     keys = (stream[work], device[work], graph.op_trace[work])
     order = np.lexsort((work, moment[work], *keys))
@@ -121,7 +121,7 @@ def _order(graph: EventGraph, work: Ints, stream: Ints, moment: Ints) -> _Order:
 
 
 def _stream_edges(graph: EventGraph, old: _Order, new: _Order) -> tuple[Edges, Edges]:
-    """Keep what follows what it followed; else let it follow with the usual turn-around."""
+    """Keep edges between unchanged neighbours; new neighbours get the usual gap."""
     edges = graph.edges
     of_stream = edges.kind == EdgeKind.STREAM
     usual = int(np.median(edges.weight[of_stream])) if of_stream.any() else 0
@@ -133,7 +133,7 @@ def _stream_edges(graph: EventGraph, old: _Order, new: _Order) -> tuple[Edges, E
 
 
 def _waits_of_both(graph: EventGraph, old: _Order, moved: Bools) -> Edges:
-    """Let what waits for a stream that is parted wait for both parts, and both for what it did.
+    """Make waits for a divided stream wait for both parts, and both parts keep its waits.
 
     A call that waits for the work that it launched waits for no stream.
     """
@@ -156,7 +156,7 @@ def _waits_of_both(graph: EventGraph, old: _Order, moved: Bools) -> Edges:
 
 
 def _last_of_other(old: _Order, moved: Bools) -> Ints:
-    """Give for work the last before it on its stream that is moved if it is not, or -1."""
+    """Return the last work before it on its stream that was moved if it was not, or -1."""
     is_moved, places = moved[old.ops], np.arange(old.ops.size)
     last = [np.maximum.accumulate(np.where(is_moved == one, places, -1)) for one in (False, True)]
     at = np.where(is_moved, *last)
@@ -167,7 +167,7 @@ def _last_of_other(old: _Order, moved: Bools) -> Ints:
 
 
 def _next_of_other(old: _Order, moved: Bools) -> Ints:
-    """Give for work the next after it on its stream that is moved if it is not, or -1."""
+    """Return the next work after it on its stream that was moved if it was not, or -1."""
     is_moved, places = moved[old.ops], np.arange(old.ops.size)
     far = old.ops.size
     following = [
@@ -183,7 +183,7 @@ def _next_of_other(old: _Order, moved: Bools) -> Ints:
 
 
 def _data_edges(graph: EventGraph, moved: Bools) -> Edges:
-    """Let work wait for the work whose data it uses, where one of both was moved."""
+    """Add data dependencies between works of which one was moved."""
     src, dst = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     operator = _operators(graph)
     for number, trace in enumerate(graph.job.traces):
@@ -211,7 +211,7 @@ def _data_edges(graph: EventGraph, moved: Bools) -> Edges:
 
 
 def _operators(graph: EventGraph) -> Ints:
-    """Give the innermost operator in which device work was launched; shape (ops,), or -1."""
+    """Return the innermost operator that launched device work, or -1; shape (ops,)."""
     is_operator = (graph.gather("category") == "operator").to_numpy()
     found = nearest(recorded_launchers(graph), graph.op_parent, is_operator)
     found[~is_on_device(graph)] = -1

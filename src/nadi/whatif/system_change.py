@@ -1,4 +1,4 @@
-"""A recorded job on another machine, as a change: what it says again, with other times."""
+"""A change that predicts a recorded job on another system."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _ROOTED = ("broadcast", "scatter"), ("reduce", "gather")  # from the root, to th
 
 @dataclass(frozen=True)
 class OnSystem:
-    """Let communication take the time that it would on a system, each by itself.
+    """Replace communication times by those simulated on a system, each alone.
 
-    Each collective, from when its last rank has entered it, takes what the simulator says of it
-    alone, with its group, size and algorithm; what ran side by side is not slowed down by that.
+    After its last rank has entered, each collective takes the time that the simulator predicts
+    for it alone, with its group, size and algorithm; concurrent work does not slow it down.
     Kernels take their recorded time times ``kernel_factor``, and the host its recorded time.
 
     Attributes
     ----------
     system
-        Of as many ranks as the job has.
+        A system with as many ranks as the job.
     kernel_factor
         1 for recorded times.
     reason
-        Where the factor is from, in words.
+        Explanation of the factor.
     """
 
     system: System
@@ -51,7 +51,7 @@ class OnSystem:
         return f"on {self.system.name or 'a system'}{kernels}"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
-        """Give the changed graph; before ``since``, ns since the job's origin, nothing changes.
+        """Return the changed graph; nothing before ``since`` (ns since the origin) changes.
 
         Raises
         ------
@@ -72,7 +72,7 @@ class OnSystem:
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """What each communication of a job takes on a system.
+    """The time of each communication of a job on a system.
 
     Attributes
     ----------
@@ -92,30 +92,30 @@ class Prices:
 def fit_to_system(job: Job, described: SystemFile, known: Iterable[SystemFile]) -> OnSystem:
     """Fit a system to a job, and compare its devices with those that recorded the job.
 
-    If the recording names a device that is one of a system of ``known``, kernels are
-    taken to be faster by the smaller of two ratios: peak, and bandwidth of the memory. That
-    is an estimate, and the reason given says so. Else they take their recorded time.
+    If the recording names the device of a system in ``known``, kernel times are scaled by the
+    smaller of two ratios: peak, and memory bandwidth. This is an estimate, and the returned
+    reason states it. Otherwise kernels take their recorded time.
 
     Raises
     ------
     UsageError
-        If the system is not for so many ranks.
+        If the system does not fit the number of ranks.
     """
     system = described.fit(job.world_size)
     recorded = recorded_devices(job)
     if not recorded:
-        reason = "computation as recorded: the recording names no device to compare with"
+        reason = "computation as recorded: the recording does not name its device"
         return OnSystem(system, reason=reason)
     for own in known:
         if any(device in recorded for device in own.compute.devices):
             return OnSystem(system, *_faster(described, own, recorded))
     return OnSystem(
-        system, reason=f"computation as recorded: {recorded} is of no system that comes with Nadi"
+        system, reason=f"computation as recorded: {recorded} matches no system that ships with Nadi"
     )
 
 
 def _faster(described: SystemFile, own: SystemFile, recorded: str) -> tuple[float, str]:
-    """Give what kernels' times are multiplied by, and why."""
+    """Return the factor for kernel times, and its explanation."""
     if not (described.peak and described.memory_bandwidth):
         return 1.0, "computation as recorded: the system states no peak and memory bandwidth"
     by_peak = described.peak / own.peak
@@ -130,7 +130,7 @@ def _faster(described: SystemFile, own: SystemFile, recorded: str) -> tuple[floa
 
 
 def recorded_devices(job: Job) -> str:
-    """Give the name of the device that a recording was made on; empty if it names none."""
+    """Return the device name of a recording; empty if it does not state one."""
     for trace in job.traces:
         attributes = trace.attributes
         for row in attributes.rows_named("deviceProperties").tolist():
@@ -144,7 +144,7 @@ def recorded_devices(job: Job) -> str:
 
 
 def prices_on(graph: EventGraph, system: System) -> Prices:
-    """Price all communication of a job. O(ops + different communications * their simulation).
+    """Simulate all communication of a job. O(ops + distinct communications * their simulation).
 
     Raises
     ------
@@ -154,7 +154,7 @@ def prices_on(graph: EventGraph, system: System) -> Prices:
     if system.network.num_ranks != graph.job.world_size:
         raise UsageError(
             f"system {system.name}",
-            f"it has {system.network.num_ranks} ranks, and the job {graph.job.world_size}",
+            f"it has {system.network.num_ranks} ranks, but the job has {graph.job.world_size}",
             "fit it to the job: nadi.load_system(name, ranks)",
         )  # fmt: skip
     comm_type = graph.gather("comm_type").to_physical().to_numpy().astype(np.int64)
@@ -187,7 +187,7 @@ def _price(
     system: System, groups: list[tuple[int, ...]], code: int, size: int, group: int, src: int,
     dst: int,
 ) -> int:  # fmt: skip
-    """Price one kind of communication; -1 if that cannot be done."""
+    """Simulate one kind of communication; -1 if that is not possible."""
     comm_type, num_ranks = COMM_TYPES[code], system.network.num_ranks
     if comm_type in _MESSAGES:
         known = size >= 0 and 0 <= src < num_ranks and 0 <= dst < num_ranks
@@ -204,7 +204,7 @@ def _price(
 
 
 def _groups(graph: EventGraph) -> tuple[Ints, list[tuple[int, ...]]]:
-    """Give each operation's group a number by its members, -1 where they are not stated."""
+    """Assign a number to each operation's group by its ranks, -1 where they are unknown."""
     number: dict[tuple[int, ...], int] = {}
     of_op = np.full(graph.num_ops, -1, dtype=np.int64)
     group = graph.gather("group").to_numpy()

@@ -1,4 +1,4 @@
-"""What a step would take after changes, what then binds it, and how far any change could go."""
+"""The step time after changes, its new bottleneck, sweeps, and upper bounds."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class WhatIf:
     graph
         The job before the changes.
     changes
-        In the order in which they were made.
+        In order of application.
     window
-        What was asked about.
+        The analysed window.
     measured_ns, step_ns
         Its length as measured, and after the changes.
     replay
@@ -59,12 +59,12 @@ class WhatIf:
 
     @cached_property
     def path(self) -> CriticalPath:
-        """What bounds the window after the changes."""
+        """The critical path after the changes."""
         return walk_critical_path(self.replay, self.window)
 
     @property
     def bound_by(self) -> tuple[str, str]:
-        """The kind of time that weighs most on that path, and the operation."""
+        """The bottleneck: the kind and the operation with the largest share of the path."""
         by_kind = self.path.by_kind()
         by_operation = self.path.by_operation()
         name = by_operation["name"][0] if by_operation.height else ""
@@ -72,25 +72,25 @@ class WhatIf:
 
 
 def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = None) -> WhatIf:
-    """Make changes, one after the other, and replay.
+    """Apply changes one after the other, and replay.
 
     Parameters
     ----------
     changes
-        Values, or texts as :func:`parse_change` reads them. None of them changes what lies
-        before the window.
+        Values, or strings that :func:`parse_change` reads. They change nothing before the
+        window.
     window
-        By default all steps, or the whole trace where none are marked.
+        By default all steps, or the whole trace if it has no steps.
 
     Returns
     -------
     WhatIf
-        The graph given stays as it is. O(changes * (vertices + edges)).
+        The given graph is not modified. O(changes * (vertices + edges)).
 
     Raises
     ------
     UsageError
-        If a change is not understood, or matches nothing.
+        If a change is invalid or matches nothing.
     """
     asked = window or choose_window(graph, find_steps(graph))
     since = asked.start(graph.time)
@@ -108,25 +108,27 @@ def sweep(
     values: str | Sequence[str],
     window: Window | None = None,
 ) -> list[tuple[str, WhatIf]]:
-    """Answer the same question for several values, put in where changes have ``{}``.
+    """Replay changes for several values that replace ``{}``.
 
     Parameters
     ----------
     changes
-        A change, or several that are made together.
+        A change, or several that are applied together.
     values
-        A text as :func:`parse_values` reads it, or the values.
+        A string that :func:`parse_values` reads, or the values.
     window
         As of :func:`what_if`.
 
     Raises
     ------
     UsageError
-        If no change has a place for the values, or as of :func:`what_if`.
+        If no change contains the placeholder {}, or as of :func:`what_if`.
     """
     made = as_list(changes)
     if not any("{}" in change for change in made):
-        raise UsageError(Parameter("changes"), "none has a place for the values", "write {} in one")
+        raise UsageError(
+            Parameter("changes"), "no change contains the placeholder {}", "write {} in one"
+        )
     each = parse_values(values, "values") if isinstance(values, str) else values
     return [
         (value, what_if(graph, *(c.replace("{}", value) for c in made), window=window))
@@ -136,18 +138,18 @@ def sweep(
 
 @dataclass(frozen=True)
 class Limit:
-    """How long a window would take at best if one cause were gone altogether."""
+    """An upper bound: the time of a window with one kind of cost removed."""
 
     name: str
     step_ns: int
 
 
 def ideal_limits(graph: EventGraph, window: Window) -> list[Limit]:
-    """Compute how far a window is from ideals: what there would be to gain at most.
+    """Compute upper bounds of the gain: the window with one kind of cost removed.
 
-    The ideals are no communication, no launch overhead, no time between operations, and
-    ranks that do not wait for each other, of which the mean is taken. What a trace does
-    not have is left out.
+    The cases are no communication, no launch overhead, no time between operations, and the
+    mean over ranks that do not wait for each other. Cases that do not apply to a trace are
+    omitted.
     """
     limits = []
     ideals: list[tuple[str, Change]] = [
@@ -169,7 +171,7 @@ def ideal_limits(graph: EventGraph, window: Window) -> list[Limit]:
 
 
 def _balanced(graph: EventGraph, window: Window) -> int:
-    """Take the mean over ranks of the window's length where no rank waits for others."""
+    """Return the mean window length over ranks without waits between ranks."""
     begin = window.start(graph.time)
     alone = CutDependencies(EdgeKind.ARRIVAL, Selection(kinds=("communication",)))
     time = replay_graph(apply_change(graph, alone, begin)).time

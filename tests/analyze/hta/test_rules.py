@@ -389,10 +389,10 @@ def test_windows(record: Recording) -> None:  # W1 to W3
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"annotation": "Step%"}, "='Step%': no event has a name that holds it; there are: 'Prof"),
+        ({"annotation": "Step%"}, "no event name contains this text; annotations in the trace: 'Prof"),
         (
             {"annotation": "ProfilerStep", "instance": 2},
-            r"no instance 2; there are: 0 \(ProfilerStep#3\), 1 \(ProfilerStep#4\)",
+            r"no instance 2; instances: 0 \(ProfilerStep#3\), 1 \(ProfilerStep#4\)",
         ),
         ({"annotation": "ProfilerStep", "instance": -1}, "no instance -1"),
         ({"annotation": "ProfilerStep", "instance": (1, 0)}, "no instance 1:0"),
@@ -410,7 +410,7 @@ def test_what_is_not_there_is_answered_with_what_is(
 def test_a_trace_that_launches_nothing_has_no_answer(record: Recording) -> None:  # R4
     record.op("a", 0, 10)
     with pytest.raises(
-        nadi.errors.InputError, match=r"device\.json: no work of a device was launched"
+        nadi.errors.InputError, match=r"device\.json: the trace contains no launched device work"
     ):
         record.path()
 
@@ -418,7 +418,7 @@ def test_a_trace_that_launches_nothing_has_no_answer(record: Recording) -> None:
 def test_a_host_trace_has_no_events(tmp_path: Path) -> None:
     host = tmp_path / "host.json"
     host.write_text('{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": []}')
-    with pytest.raises(nadi.errors.InputError, match="no event of a device trace is in it"):
+    with pytest.raises(nadi.errors.InputError, match="the trace contains no device trace events"):
         nadi.analyze.hta_critical_path(nadi.read(host))
 
 
@@ -452,7 +452,7 @@ def test_both_ways_to_call_it_are_one(record: Recording) -> None:
     assert nadi.analyze.hta_critical_path(nadi.link.link_device(trace)).edges.equals(
         nadi.analyze.hta_critical_path(trace).edges
     )
-    with pytest.raises(nadi.errors.UsageError, match="rules are 'nadi'"):
+    with pytest.raises(nadi.errors.UsageError, match="pass rules='nadi'"):
         nadi.critical_path(trace, rules="hat")  # type: ignore[call-overload]
 
 

@@ -1,4 +1,4 @@
-"""Which events HTA's critical path is about: those of an annotation, or all.
+"""The events that HTA's critical path covers: those of an annotation, or all.
 
 The rules are numbered W1 to W3 as in ``docs/critical-path.md``.
 """
@@ -20,14 +20,14 @@ _NUMBER = re.compile(r"\d+")
 
 
 def clip_events(events: pl.DataFrame, annotation: str, instance: Instance) -> pl.DataFrame:
-    """Give the events that belong to instances of an annotation, in order of their index.
+    """Return the events of the chosen instances of an annotation, in order of their index.
 
     Parameters
     ----------
     events
         As :func:`nadi.analyze.hta.parsing.parse_events` gives them.
     annotation
-        Text that the name holds; an empty one stands for the whole trace.
+        Text that the name contains; an empty text selects the whole trace.
     instance
         Number of the instance among the events with such a name, from 0; or the first and
         the last of several, both included.
@@ -35,7 +35,7 @@ def clip_events(events: pl.DataFrame, annotation: str, instance: Instance) -> pl
     Raises
     ------
     UsageError
-        If no such annotation or no such instance is there, with those that are.
+        If the annotation or instance does not exist; the message lists existing ones.
     """
     begin, end = _window(events, annotation, instance)
     stream = events["stream"].to_numpy()
@@ -55,8 +55,8 @@ def _window(events: pl.DataFrame, annotation: str, instance: Instance) -> tuple[
         found = events.filter(pl.col("name").str.contains(annotation, literal=True))
         if found.is_empty():
             raise UsageError(
-                Parameter("annotation", annotation), "no event has a name that holds it",
-                f"there are: {_listed(events)}",
+                Parameter("annotation", annotation), "no event name contains this text",
+                f"annotations in the trace: {_listed(events)}",
             )  # fmt: skip
         chosen = found.slice(first, max(last + 1 - first, 0)) if first >= 0 else found.clear()
         if chosen.is_empty() or last >= found.height:
@@ -66,7 +66,7 @@ def _window(events: pl.DataFrame, annotation: str, instance: Instance) -> tuple[
             more = f" and {found.height - _SHOWN} more" if found.height > _SHOWN else ""
             raise UsageError(
                 Parameter("instance"), f"{annotation!r} has no instance {_text(instance)}",
-                f"there are: {names}{more}",
+                f"instances: {names}{more}",
             )  # fmt: skip
     start, duration = chosen["start"].to_numpy(), chosen["duration"].to_numpy()
     return int(start.min()), int((start + duration).max())
@@ -77,7 +77,7 @@ def _text(instance: Instance) -> str:
 
 
 def _listed(events: pl.DataFrame) -> str:
-    """List annotations, one for all that differ in a number only."""
+    """List annotations; names that differ only in a number appear once."""
     names = events.filter(pl.col("category") == "annotation")["name"]
     alike: dict[str, str] = {}
     for name in names.unique(maintain_order=True):

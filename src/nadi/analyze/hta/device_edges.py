@@ -1,4 +1,4 @@
-"""Edges to, between and from work on a device: launches, streams, synchronisations.
+"""Edges to, between and from device work: launches, streams, synchronizations.
 
 The rules are numbered G1 to G7 and S1 to S4 as in ``docs/critical-path.md``.
 """
@@ -29,7 +29,7 @@ _OPERATOR, _LAUNCH, _GAP, _SYNC = (
 
 @dataclass(frozen=True, eq=False)
 class _Launches:
-    """Calls and the work that they launched, over the whole trace; arrays of shape (launches,).
+    """Launch calls and the work that they launched in the whole trace; arrays of shape (launches,).
 
     Attributes
     ----------
@@ -90,13 +90,13 @@ def _launches(events: pl.DataFrame, name: str) -> _Launches:
     )  # fmt: skip
     if pairs.is_empty():
         raise InputError(
-            name, "no work of a device was launched in it, and HTA's rules need some",
-            "use Nadi's own rules",
+            name, "the trace contains no launched device work, which HTA's rules require",
+            "use Nadi's rules",
         )  # fmt: skip
     stream = pairs["stream_work"].to_numpy()
     times = pairs["start"].to_numpy(), pairs["start_work"].to_numpy()
     size = stream.size
-    # where one comes when another leaves, the one that comes is counted first
+    # at equal times, arrivals are counted before departures
     leaves = np.repeat([0, 1], size)
     streams = np.tile(stream, 2)
     order = np.lexsort((leaves, np.concatenate(times), streams))
@@ -119,7 +119,7 @@ def _launches(events: pl.DataFrame, name: str) -> _Launches:
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """Device work and synchronisations in the order in which HTA goes through them.
+    """Device work and synchronizations in the order in which HTA processes them.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class _Work:
 
     @cached_property
     def kernels(self) -> Ints:
-        """Places of the work proper."""
+        """Positions of the device work without synchronizations."""
         return np.flatnonzero(~self.is_sync)
 
     @cached_property
@@ -151,7 +151,7 @@ class _Work:
 
     @cached_property
     def record_start(self) -> dict[int, int]:
-        """Start of the call that recorded an event, by its correlation; of several the first."""
+        """Start of the first call that recorded an event, by its correlation."""
         events = self.moments.events
         records = events.filter(pl.col("name") == HTA_EVENT_RECORD).reverse()
         return dict(records.select("correlation", "start").iter_rows())
@@ -163,7 +163,7 @@ class _Work:
 
     @cached_property
     def by_stream(self) -> dict[int, Ints]:
-        """Places of the work proper by stream, the stream that comes first before others."""
+        """Positions of the device work by stream, in order of first occurrence."""
         stream = self.moments.column("stream")[self.row[self.kernels]]
         unique, first = np.unique(stream, return_index=True)
         order = np.argsort(first)
@@ -181,7 +181,7 @@ class _Work:
 def device_edges(
     moments: Moments, events: pl.DataFrame, name: str, *, zero_weight_launch_edges: bool
 ) -> EdgeList:
-    """Give the edges of device work, in the order in which HTA adds them.
+    """Return the edges of device work in the order in which HTA adds them.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def device_edges(
     name
         Of the trace, for messages.
     zero_weight_launch_edges
-        Give work whose launch delayed nothing an edge from its launch all the same.
+        Also add an edge from the launch to work that the launch did not delay.
 
     Raises
     ------
@@ -206,7 +206,7 @@ def device_edges(
 
 
 def _in_order(moments: Moments, launches: _Launches) -> _Work:
-    """G1: device work in order of start, synchronisations of their end."""
+    """G1: sort device work by start and synchronizations by end."""
     events = moments.events
     stream, partner = moments.column("stream"), moments.column("partner")
     kept = ((stream != -1) | events["name"].is_in(_SYNCS).to_numpy()) & (partner >= 0)
@@ -247,12 +247,12 @@ def _joined(moments: Moments, parts: list[_Part]) -> EdgeList:
 
 
 def _kernel_edges(work: _Work, source: Ints, zero_weight: bool) -> list[_Part]:
-    """G2, G5 to G7: the duration of work, and what it followed from."""
+    """G2, G5 to G7: edges for the duration of work and for what it waited for."""
     moments, time, at = work.moments, work.moments.time, work.kernels
     row, source, before = work.row[at], source[at], work.previous[at]
     start = moments.start[row]
     call, was_idle = _launch_of(work, row)
-    # where an index is -1 the value taken is another's, and not looked at
+    # an index of -1 gathers an arbitrary value, which is not used
     call_time = time[call]
     source_time, before_time = time[moments.end[source]], time[moments.end[before]]
     has_call, has_source, has_before = call >= 0, source >= 0, before >= 0
@@ -279,7 +279,7 @@ def _kernel_edges(work: _Work, source: Ints, zero_weight: bool) -> list[_Part]:
 
 
 def _launch_of(work: _Work, row: Ints) -> tuple[Ints, Bools]:
-    """Give the moment of each work's launch, or -1, and whether its stream was idle then."""
+    """Return the moment of each work's launch, or -1, and whether its stream was idle then."""
     launches, moments = work.launches, work.moments
     partner, index = moments.column("partner")[row], moments.column("index")
     order = np.argsort(index, kind="stable")

@@ -51,13 +51,13 @@ class Moments:
     is_blocking: Bools
 
     def column(self, name: str) -> Ints:
-        """Give an integer column of the events."""
+        """Return an integer column of the events."""
         return self.events[name].to_numpy()
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeList:
-    """Edges in the order in which they are added.
+    """Edges in the order in which HTA adds them.
 
     Attributes
     ----------
@@ -78,14 +78,14 @@ class EdgeList:
     event: Ints
 
     def taken(self, rows: Ints | Bools) -> EdgeList:
-        """Give some of the edges, in the order of ``rows``."""
+        """Return some of the edges, in the order of ``rows``."""
         return EdgeList(
             self.begin[rows], self.end[rows], self.type[rows], self.weight[rows], self.event[rows]
         )
 
 
 def make_moments(events: pl.DataFrame) -> Moments:
-    """N1, N2: make the nodes, in order of time, then index, start before end."""
+    """N1, N2: create the nodes, sorted by time, then index, with starts before ends."""
     stream, partner = events["stream"].to_numpy(), events["partner"].to_numpy()
     has_moments = events["category"].is_in(_HOST_WORK).to_numpy() | (
         (stream != -1) & (partner >= 0)
@@ -112,9 +112,9 @@ def weighted_edges(
     event: Ints,
     weightless: Bools,
 ) -> EdgeList:
-    """Make edges that weigh the time between their moments.
+    """Create edges whose weight is the time between their moments.
 
-    Those of a type that never weighs anything, and where ``weightless`` says so, weigh 0.
+    Edges of a type without weight, and edges marked by ``weightless``, get weight 0.
     """
     weight = moments.time[end] - moments.time[begin]
     weight[np.isin(kind, _WEIGHTLESS) | weightless] = 0
@@ -122,13 +122,13 @@ def weighted_edges(
 
 
 def join_edges(moments: Moments, *lists: EdgeList) -> EdgeList:
-    """E2, E3: put edges together; one added again has its last data in its first place.
+    """E2, E3: concatenate edges; an edge added twice keeps its first position and its last data.
 
     Raises
     ------
     InputError
-        If work of a stream is made to wait for work of the same stream: there HTA's rules
-        give no answer.
+        If work of a stream waits for an event of the same stream, for which HTA's rules
+        define no result.
     """
     every = EdgeList(*(
         np.concatenate([getattr(part, name) for part in lists])
@@ -138,7 +138,7 @@ def join_edges(moments: Moments, *lists: EdgeList) -> EdgeList:
     key = every.begin * moments.time.size + every.end
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
     last = np.empty(first.size, dtype=np.int64)
-    last[place] = np.arange(key.size)  # of equal places the last assignment stands
+    last[place] = np.arange(key.size)  # of equal positions the last assignment counts
     return every.taken(last[np.argsort(first, kind="stable")])
 
 
@@ -154,5 +154,5 @@ def _check_streams(moments: Moments, edges: EdgeList) -> None:
             f"traceEvents[{event['index']}]",
             f"{event['name']!r} waits for an event of its own stream {event['stream']}, "
             "for which HTA's rules have no answer",
-            "use Nadi's own rules",
+            "use Nadi's rules",
         )  # fmt: skip

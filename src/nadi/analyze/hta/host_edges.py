@@ -1,4 +1,4 @@
-"""Edges between moments on the host: the lock of the CUDA runtime, and call stacks.
+"""Edges between moments on the host: the CUDA runtime lock and call stacks.
 
 The rules are numbered L1, L2 and C1 to C6 as in ``docs/critical-path.md``.
 """
@@ -24,7 +24,7 @@ def _is_locking(moments: Moments) -> Bools:
 
 
 def lock_edges(moments: Moments) -> EdgeList:
-    """L1: calls that take the runtime's lock, on whatever thread, end one after the other.
+    """L1: calls that take the runtime lock end one after the other, on any thread.
 
     All that have begun lead to the next end, newest first; an end that follows an end
     waits for it.
@@ -48,7 +48,7 @@ def lock_edges(moments: Moments) -> EdgeList:
 
 @dataclass(frozen=True, eq=False)
 class _Walk:
-    """What is entered and left on all threads, thread by thread.
+    """Starts and ends of the events of all threads, thread by thread.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class _Walk:
 def stack_edges(moments: Moments) -> EdgeList:
     """C1 to C6, L2: edges from each moment of a thread to the next, through its call stack."""
     walk = _walk(moments)
-    # events without moments stay in the tree, but are passed over
+    # events without moments stay in the tree but are skipped
     kept = moments.start[walk.row] >= 0
     row, is_start, group = walk.row[kept], walk.is_start[kept], walk.group[kept]
     depth = np.cumsum(np.where(is_start, 1, -1)) - is_start  # how many are open around it
@@ -141,7 +141,7 @@ def _match_brackets(is_open: Bools) -> tuple[Ints, Ints]:
 
 
 def _grouped(events: pl.DataFrame) -> Ints:
-    """C1, C6: give each event the number of its thread, in order of (pid, tid), or -1."""
+    """C1, C6: return the thread number of each event, in order of (pid, tid), or -1."""
     process, thread = events["process"].to_numpy(), events["thread"].to_numpy().copy()
     forward, backward = (_only_thread(events, text) for text in ("forward", "autograd"))
     if 0 not in (forward, backward) and None not in (forward, backward) and forward != backward:
@@ -155,7 +155,7 @@ def _grouped(events: pl.DataFrame) -> Ints:
 
 
 def _only_thread(events: pl.DataFrame, text: str) -> int | None:
-    """Give the one thread with an operation whose name holds a text; None of several or none."""
+    """Return the only thread with an operation whose name contains a text, else None."""
     fits = pl.col("category").is_in(["operator", "annotation"])
     threads = events.filter(fits & pl.col("name").str.contains(text, literal=True))["thread"]
     unique = threads.unique()

@@ -1,4 +1,4 @@
-"""The critical path by HTA's rules, and what HTA tells of it.
+"""The critical path by HTA's rules, and HTA's summary of it.
 
 The rules are numbered E1 and R1 to R4 as in ``docs/critical-path.md``.
 """
@@ -119,14 +119,14 @@ class HtaCriticalPath:
 
     @cached_property
     def is_on_path(self) -> Bools:
-        """Which edges lead from one node of the path to the next; bool, shape (edges,)."""
+        """Whether each edge connects consecutive nodes of the path; bool, shape (edges,)."""
         following = np.full(self.moments.row.size, -1, dtype=np.int64)
         following[self.vertices[:-1]] = self.vertices[1:]
         found: Bools = following[self.edges_added.begin] == self.edges_added.end
         return found
 
     def breakdown(self) -> pl.DataFrame:
-        """Tell what each edge of the path is, in order of the path.
+        """Describe each edge of the path, in order.
 
         Columns: event_idx (null where an edge has no event), duration, type, s_name (a
         short name), cat (Nadi's category), pid, tid, stream, bound_by.
@@ -153,13 +153,13 @@ class HtaCriticalPath:
 
     @cached_property
     def _place(self) -> Ints:
-        """Place of each node on the path; of no meaning for others."""
+        """Position of each node on the path; undefined for other nodes."""
         place = np.zeros(self.moments.row.size, dtype=np.int64)
         place[self.vertices] = np.arange(self.vertices.size)
         return place
 
     def summary(self) -> pl.DataFrame:
-        """Tell how much of the path is bound by what: bound_by, duration in percent."""
+        """Compute the share of each bottleneck in the path: bound_by, duration in percent."""
         sums = self.breakdown().group_by("bound_by").agg(pl.col("duration").sum()).sort("bound_by")
         duration = sums["duration"].to_numpy()
         return sums.with_columns(duration=duration / duration.sum() * 100)
@@ -224,10 +224,10 @@ def hta_critical_path(
     rank
         Which of them; by default the first.
     annotation
-        Looks at the time of an event whose name holds this text; an empty text stands for
+        Analyse the time range of an event whose name contains this text; an empty text selects
         the whole trace.
     instance
-        Which of the events with such a name, from 0, or the first and last of several.
+        Index of the event among those with this name, from 0, or the first and last of a range.
     zero_weight_launch_edges
         HTA's CRITICAL_PATH_ADD_ZERO_WEIGHT_LAUNCH_EDGE.
     include_last_step
@@ -241,10 +241,10 @@ def hta_critical_path(
     Raises
     ------
     InputError
-        If a trace has no events of a device trace or launches nothing, or its operations
-        wait for each other in a circle.
+        If a trace has no device trace events or no launches, or its operations
+        form a dependency cycle.
     UsageError
-        If the rank, the annotation or its instance is not there.
+        If the rank, the annotation or the instance does not exist.
     """
     every, at = _chosen(traces, rank)
     events = parse_events(every, at, include_last_step=include_last_step)
@@ -264,7 +264,7 @@ def hta_critical_path(
 
 
 def _chosen(traces: Trace | Job | Sequence[Trace], rank: int | None) -> tuple[list[Trace], int]:
-    """Give all ranks and the place of the one asked about."""
+    """Return all ranks and the position of the requested one."""
     if isinstance(traces, Trace):
         every = [traces]
     elif isinstance(traces, Job):
@@ -283,7 +283,7 @@ def _chosen(traces: Trace | Job | Sequence[Trace], rank: int | None) -> tuple[li
 
 
 def _unshifted(trace: Trace, shift: int) -> Trace:
-    """Give a trace with the times of its own clock, which HTA takes."""
+    """Return a trace with the times of its own clock, which HTA uses."""
     if shift == 0:
         return trace
     start = pl.col("start")
@@ -292,7 +292,7 @@ def _unshifted(trace: Trace, shift: int) -> Trace:
 
 
 def _longest(moments: Moments, edges: EdgeList) -> Ints:
-    """R1: find the longest path; nodes count in the order in which edges name them."""
+    """R1: find the longest path; ties follow the order in which edges name the nodes."""
     named = np.stack([edges.begin, edges.end], axis=1).reshape(-1)
     unique, first = np.unique(named, return_index=True)
     vertices = unique[np.argsort(first)]
@@ -312,8 +312,9 @@ def _longest(moments: Moments, edges: EdgeList) -> Ints:
     if last < 0:
         event = moments.events.row(int(moments.row[vertices[-1 - last]]), named=True)
         raise InputError(
-            f"traceEvents[{event['index']}]", f"{event['name']!r} waits for itself by HTA's rules",
-            "use Nadi's own rules",
+            f"traceEvents[{event['index']}]",
+            f"{event['name']!r} is part of a dependency cycle by HTA's rules",
+            "use Nadi's rules",
         )  # fmt: skip
     path = [last]
     while before[path[-1]] != path[-1]:

@@ -1,4 +1,4 @@
-"""The longest path through a directed acyclic graph, in the order that NetworkX takes."""
+"""The longest path through a directed acyclic graph, with the tie-breaking of NetworkX."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def longest_path(
     distance: np.ndarray,
     before: np.ndarray,
 ) -> int:
-    """Find the longest path, and of equally long ones the one that comes first.
+    """Find the longest path; of equally long paths the first one.
 
     Vertices are gone through generation by generation: first those that no edge enters,
     in order, then each as soon as its last predecessor is done. Of several predecessors
@@ -81,7 +81,7 @@ def longest_path(
     v = 0
     while before[v] >= 0:
         v += 1
-    # what was not reached has a predecessor that was not: far enough back there is a cycle
+    # an unreached vertex has an unreached predecessor; walking back must end in a cycle
     for _ in range(num_vertices):
         e = in_ptr[v]
         while before[in_src[e]] >= 0:

@@ -1,4 +1,4 @@
-"""The measured trace with a critical path marked in it, as HTA's overlay shows it."""
+"""The measured trace with a marked critical path, as in HTA's overlay."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["hta_overlay"]
 
 _US = 1000
 _LAUNCH = EDGE_TYPES.index("KERNEL_LAUNCH_DELAY")
-# of the path, edges from one place to another; others would hide what they go through
+# on the path, only edges between tracks: other arrows would hide the operations below
 _SHOWN = (_LAUNCH, EDGE_TYPES.index("DEPENDENCY"), EDGE_TYPES.index("SYNC_DEPENDENCY"))
 
 
 def hta_overlay(
     trace: Trace, path: HtaCriticalPath, *, only_critical: bool = False, all_edges: bool = False
 ) -> Trace:
-    """Mark a critical path in the trace that it was found in.
+    """Mark a critical path in its trace.
 
     Events on the path get the argument ``critical`` with value 1, and edges become arrows
     of category ``critical_path`` with their weight (whole us), type and whether they are on
@@ -40,11 +40,11 @@ def hta_overlay(
     trace
         The trace that ``path`` is of.
     path
-        As :func:`nadi.analyze.hta_critical_path` gives it.
+        The result of :func:`nadi.analyze.hta_critical_path`.
     only_critical
-        Leave out what is not on the path, but for annotations.
+        Keep only events on the path and annotations.
     all_edges
-        Show all edges, not only those of the path that lead from place to place.
+        Show all edges instead of those on the path only.
 
     Returns
     -------
@@ -55,13 +55,17 @@ def hta_overlay(
     Raises
     ------
     UsageError
-        If both are asked for: edges would begin at what is left out.
+        If ``only_critical`` and ``all_edges`` are both set.
     """
     if only_critical and all_edges:
         raise UsageError(
             Parameter("all_edges"),
-            ["begin at events that ", Parameter("only_critical"), " leaves out"],
-            "ask for one",
+            [
+                "cannot be combined with ",
+                Parameter("only_critical"),
+                ", which removes their events",
+            ],
+            "use one of them",
         )
     events = path.moments.events
     on_path = np.unique(path.moments.row[path.vertices])
@@ -95,7 +99,7 @@ def hta_overlay(
 
 
 def _marked(attributes: Attributes, is_critical: Bools) -> tuple[Bools, Attributes]:
-    """Give which attributes stay as they are, and args of critical events with the mark."""
+    """Return which attributes stay unchanged, and the args of critical events with the mark."""
     marks = AttributeBuilder()
     rows = rows_of_file(attributes, "args")
     rows = rows[attributes.node[rows] >= 0]
@@ -114,7 +118,7 @@ def _marked(attributes: Attributes, is_critical: Bools) -> tuple[Bools, Attribut
 
 
 def _spans_of_time(attributes: Attributes) -> Ints:
-    """Give the events that last but are no nodes, such as the profiler's own."""
+    """Return events with a duration that are not nodes, such as the profiler's own."""
     rows = rows_holding(attributes, rows_of_file(attributes, "event"), b'"dur"')
     return np.array(
         [row for row in rows.tolist() if attributes.python_value(row).get("ph") == "X"],
@@ -123,7 +127,7 @@ def _spans_of_time(attributes: Attributes) -> Ints:
 
 
 def _arrows(trace: Trace, path: HtaCriticalPath, *, all_edges: bool) -> Iterator[bytes]:
-    """Write the two events of each edge, at the recorded times, with every digit."""
+    """Write the two flow events of each edge at the exact recorded times."""
     added, moments, on_path = path.edges_added, path.moments, path.is_on_path
     shown = on_path & np.isin(added.type, _SHOWN)
     if all_edges:

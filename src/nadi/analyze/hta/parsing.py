@@ -1,4 +1,4 @@
-"""The events as HTA's parser leaves them: rounded times, partners, without the last step.
+"""The events as HTA's parser returns them: rounded times, partners, without the last step.
 
 The rules are numbered P1 to P5 as in ``docs/critical-path.md``.
 """
@@ -26,7 +26,7 @@ _SYNCS = ("Event Sync", "Context Sync")  # device work whatever their stream
 def parse_events(
     traces: Sequence[Trace], at: int, *, include_last_step: bool = False
 ) -> pl.DataFrame:
-    """Give the events of one rank of a job in HTA's order.
+    """Return the events of one rank of a job in HTA's order.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def parse_events(
     at
         Position of the rank's trace among them.
     include_last_step
-        Keep the last step, which HTA drops where there are two or more.
+        Keep the last step, which HTA drops if there are several.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def parse_events(
 
 
 def _rounded(recorded: Recorded) -> pl.DataFrame:
-    """P1: where a time stamp has a fraction, starts are rounded up and ends down to us."""
+    """P1: if a timestamp has a fraction, round starts up and ends down to us."""
     table = recorded.table
     if not recorded.has_fractions:
         return table
@@ -72,17 +72,17 @@ def _rounded(recorded: Recorded) -> pl.DataFrame:
 
 
 def _microseconds(time: Ints) -> Floats:
-    """Give times in ns as the doubles in us that stand nearest to them.
+    """Convert times in ns to the nearest doubles in us.
 
     HTA adds and rounds such doubles, whose last bit is worth a quarter of a us for times
     since the epoch: the same must be done here to come to the same whole number.
     """
-    # time / 1000 is right for exact doubles; beyond, the sum of the parts is never near a tie
+    # time / 1000 is exact for small times; beyond, the sum of the parts is never near a tie
     return np.where(np.abs(time) < _EXACT, time / _NS, time // _NS + (time % _NS) / _NS)
 
 
 def _partners(events: pl.DataFrame) -> Ints:
-    """P2, P3: pair the two sides of each correlation; of several the last wins."""
+    """P2, P3: pair the two sides of each correlation; of duplicates, the last one counts."""
     correlation = events["correlation"].to_numpy()
     index = events["index"].to_numpy()
     on_device = ((events["stream"] >= 0) & (events["correlation"] >= 0)).to_numpy()
@@ -108,7 +108,7 @@ def _steps(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _filtered(events: pl.DataFrame, include_last_step: bool) -> pl.DataFrame:
-    """P4, P5: drop the last step and device work without a launch; device work comes first."""
+    """P4, P5: drop the last step and device work without a launch; sort device work first."""
     host = events.filter(pl.col("stream") == -1)
     if not include_last_step:
         steps = _steps(events)["start"]

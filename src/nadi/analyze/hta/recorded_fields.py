@@ -1,4 +1,4 @@
-"""What a trace says of its events, in the words of its file: pid, tid, stream, every category.
+"""Events with the fields of the trace file: pid, tid, stream and every category.
 
 A :class:`~nadi.model.trace.Trace` has columns for what matters to all; HTA also looks at things
 that are attributes: the process, what a synchronisation waits for, events that are no nodes.
@@ -52,7 +52,7 @@ _FIRST_TEXT = 2**62  # texts instead of numbers for pid and tid are counted from
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """The events of a file that last some time, in the order of the file.
+    """The events of a file that have a duration, in file order.
 
     Attributes
     ----------
@@ -90,8 +90,8 @@ def read_recorded(trace: Trace) -> Recorded:
     rows = np.flatnonzero(trace.column("event") >= 0)
     if rows.size == 0:
         raise InputError(
-            trace_name(trace), "no event of a device trace is in it",
-            "HTA's rules are for traces of PyTorch's profiler (Kineto): give one",
+            trace_name(trace), "the trace contains no device trace events",
+            "HTA's rules need a device trace (Kineto) from PyTorch's profiler",
         )  # fmt: skip
     rows = rows[np.argsort(trace.column("event")[rows], kind="stable")]
     own = _nodes(trace, rows)
@@ -106,12 +106,12 @@ def read_recorded(trace: Trace) -> Recorded:
 
 
 def trace_name(trace: Trace) -> str:
-    """Give the files that a trace came from, for messages."""
+    """Return the source files of a trace, for messages."""
     return ", ".join(str(source.path) for source in trace.provenance.sources) or "trace"
 
 
 def _nodes(trace: Trace, rows: Ints) -> pl.DataFrame:
-    """Give the events that are nodes."""
+    """Return the events that are nodes."""
     nodes = trace.nodes[rows]
     on_device = nodes["category"].is_in(ON_DEVICE).to_numpy()
     process = np.where(on_device, nodes["device"].to_numpy(), trace.process)
@@ -141,21 +141,21 @@ def _nodes(trace: Trace, rows: Ints) -> pl.DataFrame:
 
 
 def base_time(attributes: Attributes) -> int:
-    """Give the time that Nadi added to the recorded ones; HTA does not."""
+    """Return the time that Nadi added to the recorded ones; HTA does not."""
     rows = rows_of_file(attributes, "baseTimeNanoseconds")
     rows = rows[attributes.node[rows] == -1]
     return int(attributes.python_value(int(rows[0]))) if rows.size else 0
 
 
 def rows_of_file(attributes: Attributes, name: str) -> Ints:
-    """Give the attributes of a name that are from the device file: those of others are typed."""
+    """Return the attributes of a name that come from the device file."""
     rows = attributes.rows_named(name)
     found: Ints = rows[attributes.type[rows] == CODES["json"]]
     return found
 
 
 def rows_holding(attributes: Attributes, rows: Ints, text: bytes) -> Ints:
-    """Give those of some attributes whose bytes hold a text."""
+    """Return the attributes whose bytes contain a text."""
     holds = np.empty(rows.size, dtype=np.bool_)
     spans_holding(
         attributes.bytes(), attributes.value[rows], attributes.length[rows].astype(np.int64),
@@ -165,7 +165,7 @@ def rows_holding(attributes: Attributes, rows: Ints, text: bytes) -> Ints:
 
 
 def _set_identities(attributes: Attributes, name: str, place: Ints, values: Ints) -> None:
-    """Fill in pid or tid where the columns of a node do not tell it."""
+    """Fill in the pid or tid of nodes whose columns do not have it."""
     found = [
         (at, attributes.python_value(int(row)))
         for row in rows_of_file(attributes, name)
@@ -178,7 +178,7 @@ def _set_identities(attributes: Attributes, name: str, place: Ints, values: Ints
 
 
 def _set_host_streams(attributes: Attributes, place: Ints, on_device: Bools, stream: Ints) -> None:
-    """Fill in the stream of host events that state one, as some compilers make them do."""
+    """Fill in the stream of host events that state one, as some compilers write them."""
     rows = _args_of(attributes, place, ~on_device)
     for row in rows_holding(attributes, rows, b'"stream"').tolist():
         args = attributes.python_value(row)
@@ -186,7 +186,7 @@ def _set_host_streams(attributes: Attributes, place: Ints, on_device: Bools, str
 
 
 def _args_of(attributes: Attributes, place: Ints, wanted: Bools) -> Ints:
-    """Give the rows of the args of some events; ``place`` is that of each node among them."""
+    """Return the rows of the args of events; ``place`` is the position of each node among them."""
     rows = rows_of_file(attributes, "args")
     rows = rows[attributes.node[rows] >= 0]
     at = place[attributes.node[rows]]
@@ -196,7 +196,7 @@ def _args_of(attributes: Attributes, place: Ints, wanted: Bools) -> Ints:
 def _set_waits(
     attributes: Attributes, place: Ints, category: pl.Series, stream: Ints
 ) -> tuple[Ints, Ints]:
-    """Give what synchronisations wait for, and their streams as HTA takes them."""
+    """Return what synchronizations wait for, and their streams as HTA reads them."""
     on_stream, on_record = np.full((2, stream.size), -1, dtype=np.int64)
     is_sync = (category == "sync").to_numpy()
     for row in _args_of(attributes, place, is_sync).tolist():
@@ -209,7 +209,7 @@ def _set_waits(
 
 
 def _is_small(value: Any) -> bool:
-    """Tell whether a value is a whole number below those that texts are counted from."""
+    """Return whether a value is an integer below the codes of strings."""
     return isinstance(value, int) and abs(value) < _FIRST_TEXT
 
 
@@ -218,14 +218,14 @@ def _integer(value: Any) -> int:
 
 
 def _others_have_fractions(attributes: Attributes) -> bool:
-    """Tell whether an event that is no node has no time stamp, or one with a fraction."""
+    """Return whether an event that is not a node has no timestamp or one with a fraction."""
     rows = rows_of_file(attributes, "event").tolist()
     events = (_decoded(attributes.span(row)) for row in rows)
     return any(event is not None and not isinstance(event.ts, int) for event in events)
 
 
 def _others(trace: Trace) -> pl.DataFrame:
-    """Give events that last but are no nodes: of the profiler's own work, or of unknown kind.
+    """Return events with a duration that are not nodes: profiler overhead or unknown kinds.
 
     All of them are kept, in the file's order, so that their positions are those that no node has.
     """
@@ -240,7 +240,7 @@ def _others(trace: Trace) -> pl.DataFrame:
         if event is None or event.cat in (None, "Trace") or event.dur is None or event.ts is None:
             continue
         if max(abs(event.ts), abs(event.dur)) > _LATEST:
-            continue  # no time that nanoseconds can tell
+            continue  # a time that int64 ns cannot represent
         args = event.args or {}
         found.append((
             at, round(event.ts * _NS), round(event.dur * _NS), _integer(event.pid),
@@ -254,11 +254,11 @@ def _decoded(content: bytes) -> _Event | None:
     try:
         return _event_decoder.decode(content)
     except msgspec.MsgspecError:
-        return None  # members of other types: nothing that HTA would know either
+        return None  # other types of fields, which HTA ignores as well
 
 
 def _positions(trace: Trace, count: int) -> Ints:
-    """Give the positions of so many events that are no nodes: those that no node has, ascending."""
+    """Return the positions of the events that are not nodes, ascending."""
     of_nodes = trace.column("event")
     of_nodes = of_nodes[of_nodes >= 0]
     free = np.ones(max(of_nodes.size + count, int(of_nodes.max(initial=-1)) + 1), dtype=np.bool_)

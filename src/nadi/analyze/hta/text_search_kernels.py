@@ -1,4 +1,4 @@
-"""Spans of bytes: which of many hold a text."""
+"""Substring search in many spans of bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["spans_holding"]
 def spans_holding(
     content: np.ndarray, at: np.ndarray, length: np.ndarray, text: np.ndarray, holds: np.ndarray
 ) -> None:
-    """Tell which spans hold a text.
+    """Return which spans contain a text.
 
     Parameters
     ----------

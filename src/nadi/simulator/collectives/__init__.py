@@ -1,1 +1,1 @@
-"""How collectives are done: their phases, steps and messages, and the least time they take."""
+"""Collective algorithms: phases, steps and messages, and lower bounds of their time."""

@@ -1,4 +1,4 @@
-"""The least time that links allow for a collective: bytes by bandwidth, without any latency."""
+"""Lower bounds of collective times: bytes divided by bandwidth, without latency."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNKNOWN = -1.0
 
 
 def least_time(system: System, recipe: Recipe, size: int, ranks: Ints) -> float:
-    """Say how long a collective takes at least, if all that it has to move moves at once.
+    """Compute a lower bound of the time of a collective: all bytes move at once.
 
     In each dimension the bytes that have to pass its links, whatever the algorithm, are divided
     by what all of them carry; phases in one dimension come one after the other, and dimensions
@@ -66,7 +66,7 @@ _KNOWN = (Comm.ALL_REDUCE, Comm.REDUCE_SCATTER, Comm.ALL_GATHER, Comm.ALL_TO_ALL
 
 
 def _time_in(dimension: Dimension, phase: Phase, size: float) -> float:
-    """Give the least time of a phase among ranks that differ in one dimension only."""
+    """Compute the least time of a phase among ranks that differ in one dimension only."""
     n = phase.size
     if phase.comm in _TO_OR_FROM_ROOT:
         return _past_one(phase.comm, size, 1, n) / (_links(dimension, n) * dimension.bandwidth)
@@ -77,7 +77,7 @@ def _time_in(dimension: Dimension, phase: Phase, size: float) -> float:
 
 
 def _times_between(system: System, phase: Phase, size: float, ranks: Ints) -> list[float]:
-    """Give the least time of a phase among some ranks, by what has to pass each dimension."""
+    """Compute the least time of a phase among ranks from the bytes that pass each dimension."""
     times, stride = [], 1
     for dimension in system.network.dimensions:
         place = ranks // stride % dimension.size
@@ -104,7 +104,7 @@ def _times_between(system: System, phase: Phase, size: float, ranks: Ints) -> li
 
 
 def _counts(places: Ints) -> Ints:
-    """Say how often each place is there; of a small group numpy takes longer to begin."""
+    """Count each position; plain Python is faster than numpy for small groups."""
     if places.size > _FEW:
         return np.asarray(np.unique(places, return_counts=True)[1])
     return np.array(list(Counter(places.tolist()).values()), dtype=np.int64)
@@ -118,7 +118,7 @@ _FEW = 64
 
 
 def _crossing(comm: int, size: float, members: Ints) -> float:
-    """Give the bytes that have to go from a part of the members to another, over all parts.
+    """Return the bytes that must cross between parts of the members, over all parts.
 
     A part needs what the others have only once, and tells them its own sum, not each summand.
     """
@@ -133,19 +133,19 @@ def _crossing(comm: int, size: float, members: Ints) -> float:
 
 
 def _past_one(comm: int, size: float, part: int, n: int) -> float:
-    """Give the bytes that a part of the members, which may be the root's, sends or takes."""
+    """Return the bytes that a part of the members, possibly with the root, sends or receives."""
     if comm == Comm.GATHER:
         return (n - part) * size
     return (n - part) / n * size if comm == Comm.SCATTER else size
 
 
 def _links(dimension: Dimension, k: int) -> float:
-    """Give how many links a rank has at most in a dimension to ``k`` ranks."""
+    """Return the most links that a rank has in a dimension to ``k`` ranks."""
     return 2 if dimension.topology == "mesh" and k > 2 else _lanes(dimension, k)
 
 
 def _lanes(dimension: Dimension, k: int) -> float:
-    """Give how many links a rank has in a dimension to ``k`` ranks, itself among them."""
+    """Return how many links a rank has in a dimension to ``k`` ranks, itself among them."""
     if dimension.topology == "switch":
         return 1
     if dimension.topology == "fully-connected":
@@ -156,7 +156,7 @@ def _lanes(dimension: Dimension, k: int) -> float:
 
 
 def _hops(dimension: Dimension, n: int) -> float:
-    """Give how many links lie between two different ranks of a dimension, on average."""
+    """Return the average number of links between two ranks of a dimension."""
     if dimension.topology == "ring":
         return (n * n // 4) / (n - 1)
     return (n + 1) / 3 if dimension.topology == "mesh" else 1

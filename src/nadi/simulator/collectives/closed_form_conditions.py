@@ -1,4 +1,4 @@
-"""Where the times of many messages can be worked out at once: what the fast ways rely on."""
+"""Conditions under which the engine computes many messages in closed form."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["is_whole", "meets", "nothing_contends"]
 
 
 def nothing_contends(system: System) -> bool:
-    """Tell whether no message ever waits for another's link, bus or receiver."""
+    """Return whether no message waits for a link, bus or receiver that another one uses."""
     return not (system.network.congestion or system.network.rendezvous or system.bus)
 
 
 def is_whole(recipe: Recipe, num_members: int) -> bool:
-    """Tell whether a collective can be worked out as a whole, when its last member begins."""
+    """Return whether the last entry into a collective determines all its times."""
     if len(recipe.phases) != 1:
         return False
     (phase,) = recipe.phases
@@ -24,7 +24,7 @@ def is_whole(recipe: Recipe, num_members: int) -> bool:
 
 
 def meets(phase: Phase) -> bool:
-    """Tell whether a phase can be worked out when its last member begins."""
+    """Return whether the last entry into a phase determines all its times."""
     if phase.algorithm == PhaseKind.DIRECT:
         all_at_once = phase.window < 0 or phase.window >= phase.size - 1
         return phase.comm != Comm.ALL_REDUCE and all_at_once

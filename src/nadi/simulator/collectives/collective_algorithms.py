@@ -1,4 +1,4 @@
-"""How a collective is done: its phases, each an algorithm in one dimension, and its chunks."""
+"""How a system runs a collective: phases, each an algorithm in one dimension, and chunks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def recipe_of(
     Parameters
     ----------
     system
-        The machine.
+        The system.
     comm_type
         One of ``system.COLLECTIVES``.
     members
@@ -93,11 +93,11 @@ def recipe_of(
 
 
 def algorithms_of(system: System, comm_type: str) -> list[Algorithm]:
-    """Give the algorithms of a type of collective; raises UsageError if there is none."""
+    """Return the algorithms of a collective type; UsageError if the system defines none."""
     names = system.collectives.algorithms(comm_type)
     if not names:
         raise UsageError(
-            comm_type, "the system says of no algorithm for it", "add one for each dimension"
+            comm_type, "the system defines no algorithm for it", "add one per dimension"
         )
     return [parse_algorithm(name, comm_type) for name in names]
 
@@ -105,7 +105,7 @@ def algorithms_of(system: System, comm_type: str) -> list[Algorithm]:
 def _both_ways(
     system: System, phase: Phase, algorithms: list[Algorithm], members: Ints | None
 ) -> Phase:
-    """Let a ring go both ways round, where that is asked for and each way has its own links.
+    """Use both directions of a ring if requested and each direction has its own links.
 
     What has a root is done by steps, which have one way only.
     """
@@ -126,7 +126,7 @@ def _half(system: System, comm_type: str) -> int:
 def one_line(
     system: System, comm_type: str, algorithm: Algorithm, size: int, phase_of: PhaseOf
 ) -> list[Phase]:
-    """Let all members do it as one line, wherever they stand."""
+    """Run a collective among all members as one line, regardless of their positions."""
     return [phase_of(comm_type, algorithm, size, -1, _half(system, comm_type), 0)]
 
 
@@ -134,11 +134,11 @@ def phases_by_dimension(
     system: System, comm_type: str, algorithms: list[Algorithm], involved: int,
     sizes: tuple[int, ...], phase_of: PhaseOf,
 ) -> list[Phase]:  # fmt: skip
-    """Let each dimension do its part; UsageError if there are more algorithms than dimensions."""
+    """Create phases per dimension; UsageError if there are more algorithms than dimensions."""
     if len(algorithms) > len(sizes):
         raise UsageError(
             comm_type, f"{len(algorithms)} algorithms for {len(sizes)} dimensions",
-            "give one for each dimension",
+            "give one per dimension",
         )  # fmt: skip
     dims = [d for d in range(len(algorithms)) if sizes[d] > 1 and involved >> d & 1]
     steps: list[tuple[int, str, int]]
@@ -160,7 +160,7 @@ def phases_by_dimension(
 
 
 def _phase(comm: str, algorithm: Algorithm, size: int, dim: int, half: int, tree: int) -> Phase:
-    """Make a phase, which is one of steps where its members do different things."""
+    """Create a phase; it uses a step table if its members behave differently."""
     phase = phase_by_name(comm, algorithm, size, dim, half, tree)
     by_steps = phase.comm in ROOTED or phase.algorithm in (PhaseKind.TREE, PhaseKind.STEPS)
     if not by_steps and _is_regular(phase.algorithm, phase.comm, size):
@@ -171,20 +171,20 @@ def _phase(comm: str, algorithm: Algorithm, size: int, dim: int, half: int, tree
 def phase_by_name(
     comm: str, algorithm: Algorithm, size: int, dim: int, half: int, tree: int
 ) -> Phase:
-    """Make a phase of what a collective and an algorithm are called."""
+    """Create a phase from the names of a collective and an algorithm."""
     kind = _ALGORITHM[algorithm.name]
     return Phase(dim, _COMM[comm], half, kind, algorithm.window, tree, size)
 
 
 def _is_regular(algorithm: int, comm: int, size: int) -> bool:
-    """Tell whether halving and doubling is between pairs in each step."""
+    """Return whether halving-doubling works in pairs in each step."""
     if algorithm != PhaseKind.HALVING_DOUBLING:
         return True
     return comm != Comm.ALL_TO_ALL and size & (size - 1) == 0
 
 
 def chunks_of(collectives: Collectives, size: int) -> tuple[int, int, int]:
-    """Cut a collective of ``size`` bytes into chunks.
+    """Divide a collective of ``size`` bytes into chunks.
 
     Returns
     -------

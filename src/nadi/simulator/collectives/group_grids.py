@@ -1,4 +1,4 @@
-"""Which groups stand as a grid in the network, so that they work dimension by dimension."""
+"""Groups that form a grid in the network, so that each dimension is a phase."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["grid_of", "grid_of_all", "in_order_of_grid", "places_in"]
 
 
 def places_in(network: Network, ranks: Ints) -> list[Ints]:
-    """Give the place of each rank in each dimension; int64, shape (ranks,) for each."""
+    """Return the position of each rank in each dimension; int64, shape (ranks,) for each."""
     found, rest = [], ranks
     for dimension in network.dimensions:
         found.append(rest % dimension.size)
@@ -22,12 +22,12 @@ def places_in(network: Network, ranks: Ints) -> list[Ints]:
 
 
 def grid_of_all(network: Network) -> tuple[int, ...]:
-    """Give how many places each dimension has."""
+    """Return the size of each dimension."""
     return tuple(dimension.size for dimension in network.dimensions)
 
 
 def grid_of(network: Network, members: Ints) -> tuple[int, ...]:
-    """Give how many places of each dimension a group has members at, if all of them have one.
+    """Return the grid size of a group in each dimension, or none if it is not a full grid.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def grid_of(network: Network, members: Ints) -> tuple[int, ...]:
 
 
 def in_order_of_grid(network: Network, members: Ints) -> Ints:
-    """Put the members of a grid of several dimensions in order of their places.
+    """Sort the members of a multi-dimensional grid by position.
 
     Where they differ in one dimension only they are a ring in the order that was given.
     """

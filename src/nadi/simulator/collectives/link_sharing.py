@@ -1,6 +1,6 @@
-"""How messages of a phase share links, where none waits for another.
+"""How messages of a phase share link bandwidth when they do not queue.
 
-ASTRA-sim lets each have a link for itself. By the right rules no link carries more than it can:
+In ASTRA-sim, each message has a link of its own. By Nadi's rules no link exceeds its bandwidth:
 in a phase among all ranks of a dimension it is known how many messages a link has at a time; of
 members that stand anywhere, all messages of the phase are added up along their ways.
 """
@@ -30,14 +30,14 @@ _AT_A_TIME = 1 << 20
 def shared(
     system: System, phase: Phase, phases: list[Phase], members: Ints | None, root: int
 ) -> Phase:
-    """Say how many messages of a phase share a link at once, and how fast one may go at most.
+    """Compute how many messages of a phase share a link, and the resulting pace.
 
     As many chunks share links as are worked on at once.
 
     Parameters
     ----------
     system
-        The machine. Where its links contend they see to it themselves.
+        The system. If its links contend, the engine models sharing itself.
     phase, phases
         One phase of a collective, and all of them.
     members
@@ -59,19 +59,19 @@ def shared(
 
 
 def is_whole_dimension(network: Network, phase: Phase, members: Ints | None) -> bool:
-    """Tell whether a phase is among all ranks that differ in one dimension, in their order."""
+    """Return whether a phase covers all ranks that differ in one dimension, in their order."""
     if phase.dim < 0 or phase.size < network.dimensions[phase.dim].size:
         return False
     return members is None or bool((np.diff(_line(phase, members)) > 0).all())
 
 
 def _line(phase: Phase, members: Ints) -> Ints:
-    """Give the first line of members that does a phase; others stand to each other as it does."""
+    """Return the first line of members of a phase; the other lines are alike."""
     return members[: phase.size * phase.stride : phase.stride]
 
 
 def _in_a_line(system: System, phase: Phase) -> float:
-    """Say how many messages of one chunk a link has at a time, in a phase of a whole dimension.
+    """Count the messages of a chunk that share a link in a phase of a whole dimension.
 
     Of a direct algorithm, all messages of a rank share its link to a switch; in a ring, they go
     through all links between. What is done by steps sends one message after the other, but for
@@ -88,13 +88,13 @@ def _in_a_line(system: System, phase: Phase) -> float:
 
 
 def _rounds(phase: Phase) -> int:
-    """Give how many messages a member of a direct algorithm sends one after the other."""
+    """Return how many messages a member of a direct algorithm sends one after the other."""
     others = phase.size - 1
     return 1 if phase.window < 0 else -(-others // min(phase.window, others))
 
 
 def _of_a_line(topology: str, n: int) -> int:
-    """Give how many messages the busiest link of n ranks in one dimension carries, from all to all.
+    """Return the messages on the busiest link of n ranks in an all-to-all in one dimension.
 
     In a ring those to the member opposite go clockwise, as the router sends them.
     """
@@ -105,7 +105,7 @@ def _of_a_line(topology: str, n: int) -> int:
 
 
 def _pace(system: System, phase: Phase, members: Ints | None, root: int) -> float:
-    """Give how long a byte takes at least in ns, so that no link carries more than it can.
+    """Return the least ns per byte at which no link exceeds its bandwidth.
 
     Every message goes at this pace, if its own links are not slower. At each moment of the phase
     the link counts that is busiest then; so the phase takes no less than any link needs for it.
@@ -136,7 +136,7 @@ def _pace(system: System, phase: Phase, members: Ints | None, root: int) -> floa
 def _moments(
     phase: Phase, turn: int, clockwise: bool, root: int
 ) -> tuple[list[tuple[Ints, Ints, Ints]], int]:
-    """Say which messages are under way together, where a byte of each takes 1 ns.
+    """Find which messages are in flight together if each byte takes 1 ns.
 
     Returns
     -------
@@ -167,7 +167,7 @@ def _moments(
 
 
 def _even(phase: Phase) -> int:
-    """Give a number of bytes that is cut evenly, and into as many pieces as any."""
+    """Return a number of bytes that divides evenly into the most pieces."""
     n = phase.size
     if phase.comm in (Comm.ALL_GATHER, Comm.GATHER):
         return 1  # which are not cut
@@ -177,13 +177,13 @@ def _even(phase: Phase) -> int:
 
 
 def _slowest(system: System, carried: list[int]) -> Fraction:
-    """Give the time in ns of what the busiest links of the dimensions carry."""
+    """Return the time in ns of the bytes on the busiest links of the dimensions."""
     rates = [Fraction(dimension.bandwidth) for dimension in system.network.dimensions]
     return max(num_bytes / rate for num_bytes, rate in zip(carried, rates, strict=True))
 
 
 def _of_an_exchange(system: System, members: Ints | None) -> list[int]:
-    """Give how many messages the busiest link of each dimension carries, from all to all."""
+    """Return the messages on the busiest link of each dimension in an all-to-all."""
     network = system.network
     if members is None:
         return [

@@ -1,4 +1,4 @@
-"""How many bytes go over each link of a network, message by message and ring by ring.
+"""Bytes on each link of a network, from messages and from rings.
 
 Links are numbered as in :mod:`nadi.simulator.engine.network_links`, and messages go the same
 ways: lower dimensions first, in a ring the shorter way.
@@ -15,12 +15,12 @@ __all__ = ["Traffic", "links_per_rank"]
 
 
 def links_per_rank(dimension: Dimension) -> int:
-    """Give how many numbers each rank has for its links in a dimension, used or not."""
+    """Return the link numbers per rank in a dimension, used or not."""
     return dimension.size if dimension.topology == "fully-connected" else 2
 
 
 class Traffic:
-    """Bytes on each link, added up.
+    """Accumulates bytes per link.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Traffic:
         self._add(d, loads)
 
     def most_of_dimensions(self) -> list[int]:
-        """Give the bytes on the busiest link of each dimension."""
+        """Return the bytes on the busiest link of each dimension."""
         ends = zip(self.first[:-1], self.first[1:], strict=True)
         return [int(self.bytes[first:last].max()) for first, last in ends]
 
@@ -87,7 +87,7 @@ class Traffic:
 def _loads(
     dimension: Dimension, line: Ints, a: Ints, b: Ints, num_bytes: Ints, num_lines: int
 ) -> Ints:
-    """Give the bytes on each link of lines, from places ``a`` to ``b`` that differ.
+    """Return the bytes on each link of lines, from places ``a`` to ``b`` that differ.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def _loads(
 
 
 def _passed(line: Ints, low: Ints, high: Ints, num_bytes: Ints, num_lines: int, n: int) -> Ints:
-    """Add bytes to all places from ``low`` up to before ``high``, round the end if that is lower.
+    """Add bytes to the positions in ``[low, high)``, with wrap-around if ``high < low``.
 
     By what is more at each place than at the one before it: O(messages + places), however long
     the ways are.

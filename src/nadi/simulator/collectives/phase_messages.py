@@ -1,4 +1,4 @@
-"""Who sends how much to whom in a phase of a collective."""
+"""The messages of a phase of a collective: sender, receiver and bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def messages_of(
     phase: Phase, size: int, *, rounds_down: bool = False, clockwise: bool | None = None,
     turn: int = 0, root: int = 0,
 ) -> tuple[Ints, Ints, Ints]:  # fmt: skip
-    """Say who sends how much to whom in a phase, summed for each pair.
+    """Compute the bytes that each pair of members exchanges in a phase.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def messages_of(
 
 
 def _summed(n: int, src: Ints, dst: Ints, num_bytes: Ints) -> tuple[Ints, Ints, Ints]:
-    """Add up what goes from one member to one other."""
+    """Sum the bytes of each pair of members."""
     pair, place = np.unique(src * n + dst, return_inverse=True)
     total = np.zeros(pair.size, dtype=np.int64)
     np.add.at(total, place, num_bytes)
@@ -73,7 +73,7 @@ def _summed(n: int, src: Ints, dst: Ints, num_bytes: Ints) -> tuple[Ints, Ints, 
 def sends_by_steps(
     phase: Phase, size: int, *, turn: int = 0, root: int = 0
 ) -> tuple[Ints, Ints, Ints]:  # fmt: skip
-    """Count the messages between each two in a phase that is done by steps.
+    """Count the messages of each pair in a phase with a step table.
 
     Parameters and what is returned as of :func:`messages_of`, with numbers in place of bytes.
     """
@@ -87,7 +87,7 @@ def sends_by_steps(
 
 
 def _steps(steps: Steps, n: int, size: int, root: int) -> tuple[Ints, Ints, Ints]:
-    """Count what each member sends in all its steps, which some do over and over."""
+    """Count the sends of each member in all its steps, some of which repeat."""
     sends, times, num_pieces = _sends(steps, n, size)
     rows = steps.rows[sends]
     parts = rows[:, STEP.parts]
@@ -97,7 +97,7 @@ def _steps(steps: Steps, n: int, size: int, root: int) -> tuple[Ints, Ints, Ints
 
 
 def _sends(steps: Steps, n: int, size: int) -> tuple[Bools, Ints, int]:
-    """Tell which steps send, how often each of these is done, and how many pieces there are."""
+    """Return the sending steps, how often each runs, and the number of pieces."""
     rows = steps.rows
     num_pieces = -(-size // PIECE) if steps.is_piped else 1
     num_pieces = max(min(num_pieces, max(n, MOST_PIECES)), 1)
@@ -113,7 +113,7 @@ def _sends(steps: Steps, n: int, size: int) -> tuple[Bools, Ints, int]:
 
 
 def part_of(size: int, n: int, *, rounds_down: bool) -> int:
-    """Give the n-th part of a number of bytes."""
+    """Return the n-th part of a number of bytes."""
     return size // n if rounds_down else -(-size // n)
 
 
@@ -158,7 +158,7 @@ def _halving_doubling(comm: int, n: int, size: int, rounds_down: bool) -> tuple[
 
 
 def _tree(n: int, size: int, root_is_last: bool) -> tuple[Ints, Ints, Ints]:
-    """Go up and down one tree: in order over all but the root, which has one child."""
+    """Return the messages up and down one in-order tree, whose root has one child."""
     offset = 0 if root_is_last else 1
     below: list[tuple[int, int]] = []
     todo = [(n - 1 if root_is_last else 0, offset, n - 2 + offset)]

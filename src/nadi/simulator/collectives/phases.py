@@ -1,4 +1,4 @@
-"""What a collective consists of: phases, each an algorithm among so many members."""
+"""The phases of a collective, each an algorithm among a number of members."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Phase", "Recipe"]
 
 @dataclass(frozen=True)
 class Phase:
-    """One algorithm, done by each line of ``size`` members ``stride`` places apart in their group.
+    """One algorithm, run by each line of ``size`` members, ``stride`` positions apart in the group.
 
     ``dim`` is the dimension in which a line's members differ, -1 for all members as one line.
     ``share`` messages have a link together, and if ``far`` so many for each hop; a byte takes at
@@ -36,7 +36,7 @@ class Phase:
 
     @property
     def steps(self) -> tuple[Steps, ...]:
-        """Give the steps of what is done by steps; those of the two trees, chunks take in turn."""
+        """Return the step tables; chunks alternate between the two trees."""
         if self.algorithm != PhaseKind.STEPS:
             return ()
         turns = range(2 if self.name == "doublebinarytree" else 1)
@@ -53,12 +53,12 @@ class Recipe:
 
     @property
     def goes_both_ways(self) -> bool:
-        """Whether chunks are halved, so that one half goes the other way round."""
+        """Whether chunks are halved and each half takes one direction of the ring."""
         return any(phase.both for phase in self.phases)
 
     @property
     def num_slots(self) -> int:
-        """Give how many senders, at most, a member tells apart in a phase."""
+        """Return how many senders, at most, a member tells apart in a phase."""
         return max((_slots(phase) for phase in self.phases), default=1)
 
 

@@ -1,6 +1,6 @@
-"""Algorithms as steps: what each member of a phase sends and takes, one after the other.
+"""Algorithms as step tables: what each member of a phase sends and receives, in order.
 
-Rings, direct exchanges and halving and doubling among a power of two have code of their own in
+Rings, direct exchanges and halving-doubling among a power of two have their own code in
 :mod:`nadi.simulator.engine.ring_direct_halving_messages`, because every member does the
 same there. All other algorithms are tables of steps, which one kernel follows. Members are
 counted from the root, if there is one.
@@ -20,7 +20,7 @@ from nadi.simulator.engine.machine_state import START, STEP
 __all__ = ["ROOTED", "Steps", "sent_alone", "steps_of"]
 
 ROOTED = (Comm.BROADCAST, Comm.REDUCE_TO, Comm.GATHER, Comm.SCATTER)
-"""Collectives of which one member is the root."""
+"""Collectives with a root."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +47,14 @@ class Steps:
 
     @property
     def are_repeated(self) -> bool:
-        """Whether some member begins again after its last step."""
+        """Whether a member repeats its steps."""
         length = np.bincount(self.rows[:, STEP.member], minlength=len(self.starts))
         return self.is_piped or bool((self.starts[:, START.count] > length).any())
 
 
 @dataclass
 class _Writer:
-    """Writes steps; a message is sent before it is taken."""
+    """Writes steps; a message is sent before it is received."""
 
     n: int
     rows: list[list[int]] = field(default_factory=list)
@@ -66,7 +66,7 @@ class _Writer:
     is_piped: bool = False
 
     def send(self, src: int, dst: int, count: int, parts: int, *, beside: bool = False) -> None:
-        """Send ``count`` of ``parts`` parts of the chunk; of 0 parts it is a piece.
+        """Send ``count`` of ``parts`` parts of the chunk; 0 parts mean a piece.
 
         What is sent beside others is alike, and taken as it comes: it has one place.
         """
@@ -76,7 +76,7 @@ class _Writer:
         self._add(src, [StepKind.SEND, src, dst, count, parts, place, -1, -1, 0, int(beside)])
 
     def take(self, dst: int, src: int, *, reduces: bool = False) -> None:
-        """Take the first message of a sender that was not taken yet."""
+        """Receive the first message of a sender that was not received yet."""
         row = self.sent[src, dst].pop(0)
         _, _, _, count, parts, place, *_, beside = self.rows[row]
         kind = StepKind.TAKE_AND_REDUCE if reduces else StepKind.TAKE
@@ -91,7 +91,7 @@ class _Writer:
         self.rows.append(row)
 
     def steps(self) -> Steps:
-        """Give what was written."""
+        """Return the written steps."""
         starts = np.full((self.n, len(START)), -1, dtype=np.int64)
         counts = [0] * self.n
         for row in self.rows:
@@ -106,7 +106,7 @@ class _Writer:
 
 @lru_cache(maxsize=64)
 def steps_of(name: str, comm: int, n: int, turn: int) -> Steps:
-    """Give the steps of an algorithm. O(steps), n log n at most.
+    """Return the steps of an algorithm. O(steps), at most n log n.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def steps_of(name: str, comm: int, n: int, turn: int) -> Steps:
 
 
 def sent_alone(steps: Steps, size: int, root: int = 0) -> tuple[Ints, int]:
-    """Say when messages are under way where a byte of each takes 1 ns, and nothing else any time.
+    """Compute when messages are in flight if a byte takes 1 ns and nothing else takes time.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def sent_alone(steps: Steps, size: int, root: int = 0) -> tuple[Ints, int]:
 
 
 def _chain(writer: _Writer, comm: int) -> None:
-    """Pass on from each to the next, away from the root or to it, in pieces or parts."""
+    """Forward along a chain, away from the root or towards it, in pieces or parts."""
     n = writer.n
     if comm in (Comm.BROADCAST, Comm.SCATTER):
         parts = 0 if comm == Comm.BROADCAST else n
@@ -203,7 +203,7 @@ def _chain(writer: _Writer, comm: int) -> None:
 
 
 def _star(writer: _Writer, comm: int) -> None:
-    """Let the root send to all at once, or all to the root, which takes what comes first."""
+    """Send from the root to all at once, or from all to the root in order of arrival."""
     n = writer.n
     others = range(1, n)
     parts = n if comm == Comm.SCATTER else 1
@@ -215,7 +215,7 @@ def _star(writer: _Writer, comm: int) -> None:
 
 
 def _binomial(writer: _Writer, comm: int) -> None:
-    """Double who has it with each step, the farthest first; or the other way to the root."""
+    """Binomial tree: each step doubles the members with data; or the reverse, to the root."""
     n = writer.n
     distances = [1 << k for k in range((n - 1).bit_length())]
     outwards = comm in (Comm.BROADCAST, Comm.SCATTER)
@@ -230,7 +230,7 @@ def _binomial(writer: _Writer, comm: int) -> None:
 
 
 def _bruck(writer: _Writer) -> None:
-    """Send to each distance that is a power of two what has yet to go that far, of any origin.
+    """Bruck's algorithm: send to each power-of-two distance all data that must travel it.
 
     J. Bruck et al., Efficient algorithms for all-to-all communications in multiport
     message-passing systems, IEEE TPDS 8 (1997).
@@ -246,7 +246,7 @@ def _bruck(writer: _Writer) -> None:
 
 
 def _folded(writer: _Writer, comm: int) -> None:
-    """Halve and double among the largest power of two; each further member has one that helps.
+    """Halving-doubling among the largest power of two; each other member has a partner in it.
 
     It gives what it has to that one first, and gets the result last (R. Rabenseifner,
     Optimization of collective reduction operations, ICCS 2004).
@@ -284,7 +284,7 @@ def _folded(writer: _Writer, comm: int) -> None:
 
 
 def _like(member: int, step: int, core: int, extra: int) -> int:
-    """Count members of the core that are a multiple of ``step`` away, with those they help."""
+    """Count members at multiples of ``step`` in the core, with their partners."""
     first = member % step
     return core // step + len(range(first, extra, step))
 
@@ -311,7 +311,7 @@ def _tree(writer: _Writer, comm: int, turn: int) -> None:
 
 
 def _up(comm: int, n: int, below: int) -> tuple[int, int]:
-    """Give how many of how many parts the root of a subtree of so many members sends up."""
+    """Return the share of parts that the root of a subtree sends up."""
     if comm in (Comm.GATHER, Comm.ALL_GATHER):
         return below, 1
     if comm == Comm.ALL_TO_ALL:
@@ -320,7 +320,7 @@ def _up(comm: int, n: int, below: int) -> tuple[int, int]:
 
 
 def _down(comm: int, n: int, below: int) -> tuple[int, int]:
-    """Give how many of how many parts such a one gets from above."""
+    """Return the share of parts that the root of a subtree receives from above."""
     if comm == Comm.ALL_GATHER:
         return n - below, 1
     if comm == Comm.ALL_TO_ALL:
@@ -331,7 +331,7 @@ def _down(comm: int, n: int, below: int) -> tuple[int, int]:
 
 
 def _below(n: int, turn: int, is_rooted: bool) -> list[tuple[int, int]]:
-    """List who is below whom, from the top: in order over all but the root, which has one child.
+    """List parents and children from the top of an in-order tree, whose root has one child.
 
     The root is the last member or the first in turn; where it is given it is the first, and the
     second tree is the first one mirrored.

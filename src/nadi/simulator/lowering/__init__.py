@@ -1,1 +1,1 @@
-"""From a job and a machine to times: tables, arrays and the run."""
+"""Lowering: from a job and a system to the tables and arrays of the engine."""

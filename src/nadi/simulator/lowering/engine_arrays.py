@@ -1,4 +1,4 @@
-"""The arrays that the event engine works on, of the tables of a simulation."""
+"""The arrays of the event engine, created from the tables of a simulation."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ _TOPOLOGY = {
     "ring": Topology.RING,
     "mesh": Topology.MESH,
 }
-_FEW_TIMES = 16  # an agenda begins with so many, and grows
+_FEW_TIMES = 16  # initial capacity of an agenda, which grows
 
 
 def room_of(tables: Tables, *, meet: bool = True) -> int:
-    """Estimate how many events may be under way at once.
+    """Estimate how many events can be pending at once.
 
     A rank works on so many chunks at once in each dimension, and sends as many packets of one as
     its algorithm lets it; it may also compute meanwhile.
@@ -101,7 +101,7 @@ def machine_of(
     meet: bool = True,
     nodes: Ints | None = None,
 ) -> Machine:
-    """Make the arrays of a simulation.
+    """Create the arrays of a simulation.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def machine_of(
     """
     num_ranks = tables.program.num_ranks
     if num_ranks > MOST_RANKS:
-        raise UsageError("network", f"it has {num_ranks} ranks, and {MOST_RANKS} are the most")
+        raise UsageError("network", f"it has {num_ranks} ranks; at most {MOST_RANKS} are supported")
     meet = _may_meet(tables, meet)
     shapes = tables.shapes.copy()
     if not meet:
@@ -132,7 +132,7 @@ def machine_of(
 def _machine(
     tables: Tables, room: int, window: int, nodes: Ints, shapes: Ints, *, meet: bool
 ) -> Machine:
-    """Make the arrays of a simulation, of which it is known what is worked out at once."""
+    """Create the arrays of a simulation once the closed-form parts are known."""
     system, num_ranks = tables.system, tables.program.num_ranks
     dims, rates, num_links = _dimensions(system)
     phases_of_all = [phase for recipe in tables.recipes for phase in recipe.phases]
@@ -188,7 +188,7 @@ def _machine(
 
 
 def _most_streams(tables: Tables, room: int, shapes: Ints) -> int:
-    """Count the chunks that may be under way, of collectives that are not worked out as a whole.
+    """Count the chunks that can be in flight, without collectives in closed form.
 
     A rank's next collective begins while the last stream of one is leaving; one at a time.
     """
@@ -197,7 +197,7 @@ def _most_streams(tables: Tables, room: int, shapes: Ints) -> int:
 
 
 def _sides(system: System, num_ranks: int) -> Ints:
-    """Give the sides of each rank's two buses, where these are looked at."""
+    """Return the sides of each rank's two buses, if they are simulated."""
     sides = _empty(4 * num_ranks if system.bus else 1, len(SIDE), SIDE.sends, SIDE.receives)
     sides[:, SIDE.reductions] = -1
     return sides
@@ -208,7 +208,7 @@ def _may_meet(tables: Tables, meet: bool) -> bool:
 
 
 def _gathers(tables: Tables) -> bool:
-    """Tell whether a phase has to wait for all its members before it stands in any queue.
+    """Return whether a phase waits for all its members before it enters a queue.
 
     Ranks with lanes may begin collectives in orders of their own; and two halves that go both ways
     round may come to a queue at one time, at each rank in another order.
@@ -218,7 +218,7 @@ def _gathers(tables: Tables) -> bool:
 
 
 def _world(tables: Tables, nodes: Ints, phases: Ints, *, meet: bool, gather: bool) -> Ints:
-    """Give the numbers that hold for all of a simulation."""
+    """Return the values that are global to a simulation."""
     system, world = tables.system, np.zeros(len(WORLD), dtype=np.int64)
     world[WORLD.ranks], world[WORLD.queues] = system.network.num_ranks, system.collectives.queues
     world[WORLD.alike], world[WORLD.meet] = int(tables.stands_for_all), int(meet)
@@ -236,7 +236,7 @@ def _world(tables: Tables, nodes: Ints, phases: Ints, *, meet: bool, gather: boo
 
 
 def _ranks(tables: Tables, nodes: Ints) -> Ints:
-    """Give the ranks, and where the nodes of each slot wait that are ready."""
+    """Return the ranks, and the ready queues of each slot."""
     num_ranks = tables.program.num_ranks
     ranks = np.zeros((num_ranks, len(RANK)), dtype=np.int64)
     ranks[:, RANK.left] = np.diff(tables.program.first)
@@ -255,7 +255,7 @@ def _empty(rows: int, columns: int, *heads: int) -> Ints:
 
 
 def agenda_of(room: int, num_ranks: int) -> Agenda:
-    """Make an agenda without events, for so many at once; what is not used takes no memory."""
+    """Create an empty agenda with a capacity; unused entries take no memory."""
     size = 1 << (2 * room - 1).bit_length()
     bits = (num_ranks - 1).bit_length()
     spread = max(size.bit_length() - 1 - bits, 2)
@@ -340,7 +340,7 @@ def _recipe_tables(recipes: tuple[Recipe, ...], num_queues: int) -> tuple[Ints, 
 
 
 def _step_tables(recipes: tuple[Recipe, ...], phases: Ints) -> tuple[Ints, Ints, Ints]:
-    """List the steps of all phases that have some, and say in the phases which are theirs."""
+    """List the steps of all phases, and store in each phase where its steps are."""
     places: dict[int, int] = {}
     found: list[Steps] = []
     for k, recipe in enumerate(recipes):

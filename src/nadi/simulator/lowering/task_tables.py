@@ -1,4 +1,4 @@
-"""From a program and a system to tables: what each node does, as the event engine wants it."""
+"""Tables of what each node does on a system, as the event engine needs them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TOLD = 16  # members of a group
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """What a simulation is given: its nodes, collectives, groups and keys, as the kernels want it.
+    """The input of a simulation: nodes, collectives, groups and keys, as the kernels need them.
 
     Arrays are as in :mod:`nadi.simulator.engine.machine_state`, with nothing begun yet. After
     the nodes of the program come those of collectives that are traces of their own.
@@ -67,7 +67,7 @@ def tables_of(
     stands_for_all: bool = False,
     custom: Mapping[str, Program] = MappingProxyType({}),
 ) -> Tables:
-    """Say what each node does on a system. O(nodes + members of groups).
+    """Compute what each node does on a system. O(nodes + members of groups).
 
     With ``stands_for_all`` the program is that of one rank, and every other does the same.
     ``custom`` holds the programs of collectives that are traces of their own, by
@@ -81,8 +81,8 @@ def tables_of(
     num_ranks = system.network.num_ranks
     if program.num_ranks != num_ranks and not stands_for_all:
         raise UsageError(
-            "network", f"it has {num_ranks} ranks, and the job {program.num_ranks}",
-            "choose dimensions whose product is the number of traces",
+            "network", f"it has {num_ranks} ranks, but the job has {program.num_ranks}",
+            "choose dimensions whose product equals the number of traces",
         )  # fmt: skip
     if system.slots == "device":
         program = in_lanes(program)
@@ -111,7 +111,7 @@ def tables_of(
 
 
 def _set_delays(program: Program, system: System, nodes: Ints) -> None:
-    """Give computation its time, and everything its recorded one if it is only replayed."""
+    """Set the time of computation, or the recorded time of every node in a pure replay."""
     rules = rules_of(system)
     least = 1 if system.slots == "astra-sim" else 0
     nodes[:, NODE.time] = np.maximum(rules.recorded(program.duration), least)
@@ -136,15 +136,13 @@ def _set_roofline(program: Program, system: System, nodes: Ints) -> None:
     if not chosen.size:
         return
     if compute.peak <= 0 or compute.memory_bandwidth <= 0:
-        raise UsageError(
-            "compute", "a roofline needs a peak and the bandwidth of the memory", "state both"
-        )
+        raise UsageError("compute", "a roofline needs peak and memory bandwidth", "state both")
     flops, size = program.flops[chosen], program.tensor_bytes[chosen]
     if (flops < 0).any():
         _refuse(
             program, chosen[int(np.argmax(flops < 0))],
-            "it does not say how many operations it does (num_ops)",
-            "take recorded times instead: no roofline",
+            "it does not state its number of operations (num_ops)",
+            "use recorded times instead of a roofline",
         )  # fmt: skip
     instant = size <= 0
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -152,13 +150,13 @@ def _set_roofline(program: Program, system: System, nodes: Ints) -> None:
         seconds = np.where(flops > 0, flops / rate, size / compute.memory_bandwidth)
         time = np.where(instant, 0, seconds * 1e9)
     if not (time < _LONGEST).all():
-        _refuse(program, chosen[int(np.argmax(time >= _LONGEST))], "it takes more than 146 years")
+        _refuse(program, chosen[int(np.argmax(time >= _LONGEST))], "its time exceeds 146 years")
     nodes[chosen, NODE.time] = time.astype(np.int64)
     nodes[chosen[instant], NODE.kind] = NodeKind.INSTANT
 
 
 def _set_accesses(program: Program, system: System, nodes: Ints) -> int:
-    """Give loads and stores their time and server; gives the number of servers."""
+    """Set the time and server of loads and stores; return the number of servers."""
     memory = system.remote_memory
     is_access = (program.kind == _KIND["MEM_LOAD"]) | (program.kind == _KIND["MEM_STORE"])
     chosen = np.flatnonzero(is_access)
@@ -166,8 +164,8 @@ def _set_accesses(program: Program, system: System, nodes: Ints) -> int:
         return 1
     if memory.kind == "none":
         _refuse(
-            program, chosen[0], "it uses remote memory, and the system has none",
-            "describe one, or leave such nodes out",
+            program, chosen[0], "it uses remote memory, but the system has none",
+            "describe remote memory in the system, or remove such nodes",
         )  # fmt: skip
     size = np.maximum(program.tensor_bytes[chosen], 0)
     transfer = size // memory.bandwidth if memory.bandwidth else 0
@@ -184,7 +182,7 @@ def _set_accesses(program: Program, system: System, nodes: Ints) -> int:
 
 
 def _set_messages(program: Program, nodes: Ints) -> int:
-    """Give sends and receives the number that they are matched by; gives how many there are."""
+    """Set the number by which sends and receives are matched; return how many there are."""
     replayed = nodes[:, NODE.kind] == NodeKind.DELAY
     is_send = (program.kind == _KIND["COMM_SEND"]) & replayed
     is_receive = (program.kind == _KIND["COMM_RECV"]) & replayed
@@ -198,9 +196,9 @@ def _set_messages(program: Program, nodes: Ints) -> int:
     if wrong.any():
         _refuse(
             program, chosen[int(np.argmax(wrong))],
-            f"its other rank is {int(peer[wrong][0])}, and the job has {program.num_ranks} "
+            f"its other rank is {int(peer[wrong][0])}, but the job has {program.num_ranks} "
             f"rank{'s' if program.num_ranks > 1 else ''}, from 0",
-            "see that the traces of all are there",
+            "check that the traces of all ranks are given",
         )  # fmt: skip
     size = np.maximum(program.comm_bytes[chosen], 0)
     tag = np.maximum(program.tag[chosen], 0)
@@ -223,7 +221,7 @@ def _set_custom(
     custom: Mapping[str, Program],
     num_keys: int,
 ) -> tuple[Ints, Ints, int]:
-    """Add the nodes of collectives that are traces of their own.
+    """Add the nodes of custom collectives, which have their own traces.
 
     Returns
     -------
@@ -265,7 +263,7 @@ def _set_custom(
 def _custom_uses(
     program: Program, system: System, nodes: Ints, groups: _Groups
 ) -> Iterator[tuple[Ints, int, str, str]]:
-    """Give the collectives of a group that are traces of their own: what it is, and which."""
+    """Return the collectives of a group that are traces of their own: what it is, and which."""
     collectives, rules = system.collectives, rules_of(system)
     if not collectives.custom_traces or system.compute.replay_only:
         return
@@ -293,16 +291,16 @@ def _custom_uses(
 
 
 def _custom_rows(own: Program, members: Ints, where: str) -> tuple[Ints, int]:
-    """Give the nodes of a collective's traces, done by members, and how many keys they have."""
+    """Return the nodes of a collective's traces, done by members, and how many keys they have."""
     if own.num_ranks != members.size:
         raise UsageError(
-            where, f"its own traces are of {own.num_ranks} ranks, and it has {members.size} members"
+            where, f"its traces have {own.num_ranks} ranks, but it has {members.size} members"
         )
     known = [_KIND[name] for name in ("COMP", "COMM_SEND", "COMM_RECV")]
     if not np.isin(own.kind, known).all():
         _refuse(
             own, int(np.argmin(np.isin(own.kind, known))),
-            f"in the traces of {where} there are computations, sends and receives only",
+            f"in the traces of {where} only computations, sends and receives are supported",
         )  # fmt: skip
     rows = np.zeros((own.num_nodes, len(NODE)), dtype=np.int64)
     rows[:, NODE.rank], rows[:, NODE.kind] = members[own.rank], NodeKind.DELAY
@@ -322,7 +320,7 @@ def _few(members: Sequence[int]) -> str:
 
 
 class _Groups:
-    """The groups of a job; the first is all ranks."""
+    """The process groups of a job; the first one is all ranks."""
 
     def __init__(self, program: Program, num_ranks: int) -> None:
         self.members: list[Ints] = [np.arange(num_ranks)]
@@ -332,7 +330,7 @@ class _Groups:
         self._place: list[dict[int, int]] = [{}]
 
     def number(self, code: int, node: int, system: System) -> int:
-        """Give the number of a group of the program; -1 is all ranks."""
+        """Return the number of a group of the program; -1 is all ranks."""
         if code < 0:
             return 0
         name = self.program.group_names[code]
@@ -345,16 +343,16 @@ class _Groups:
         where = f"group {name!r}"
         if not members:
             raise InputError(
-                self.program.describe(node), f"nobody says who is in {where}",
-                ["list its members in ", *_GROUPS],
+                self.program.describe(node), f"the ranks of {where} are unknown",
+                ["list its ranks in ", *_GROUPS],
             )  # fmt: skip
         num_ranks = self.num_ranks
         if len(set(members)) < len(members) or not all(0 <= r < num_ranks for r in members):
             raise InputError(
-                where, f"its members {_few(members)} are not ranks of this job of {num_ranks}, "
-                "from 0, each once",
-                ["mend ", *_GROUPS] if name in system.groups
-                else ["the traces state them: give those of all ranks, or ", *_GROUPS],
+                where, f"its ranks {_few(members)} must be distinct and from 0 to "
+                f"{num_ranks - 1}",
+                ["correct ", *_GROUPS] if name in system.groups
+                else ["the traces state them: give the traces of all ranks, or correct ", *_GROUPS],
             )  # fmt: skip
         if len(members) == num_ranks:
             return 0
@@ -364,14 +362,14 @@ class _Groups:
         return len(self.members) - 1
 
     def place(self, group: int, rank: int) -> int:
-        """Give the place of a rank in a group, -1 if it is none of its members."""
+        """Return the position of a rank in a group, -1 if it is not a member."""
         return self._place[group].get(rank, -1) if group else rank
 
 
 def _set_collectives(
     program: Program, system: System, nodes: Ints, groups: _Groups
 ) -> tuple[Ints, tuple[Recipe, ...]]:
-    """Say how each collective is done; gives their shapes and recipes."""
+    """Set how each collective runs; return the shapes and recipes."""
     chosen = _simulated(program, system, nodes, groups)
     if not chosen.size:
         return np.zeros((1, len(SHAPE)), dtype=np.int64), ()
@@ -403,7 +401,7 @@ def _set_collectives(
 
 
 def _simulated(program: Program, system: System, nodes: Ints, groups: _Groups) -> Ints:
-    """Choose the collectives that do not take their recorded time, and find their groups."""
+    """Select the collectives to simulate instead of replaying, and find their groups."""
     replayed = nodes[: program.num_nodes, NODE.kind] == NodeKind.DELAY
     chosen = np.flatnonzero((program.kind == _KIND["COMM_COLL"]) & replayed)
     if system.compute.replay_only:
@@ -423,7 +421,7 @@ def _shapes(
     system: System, groups: _Groups, kinds: list[tuple[int, ...]], names: list[str], *,
     may_meet: bool,
 ) -> tuple[Ints, tuple[Recipe, ...]]:  # fmt: skip
-    """Say how each kind is done: its type, bytes, dimensions, group and root; gives all recipes."""
+    """Return the shape and recipe of each kind: type, bytes, dimensions, group and root."""
     shapes = np.zeros((len(kinds), len(SHAPE)), dtype=np.int64)
     rules = rules_of(system)
     recipes: dict[Recipe, int] = {}
@@ -441,7 +439,7 @@ def _shapes(
         count, chunk, rest = rules.chunks_of(system, comm_type, size, groups.num_ranks, names[k])
         if recipe.goes_both_ways:
             count, (chunk, rest) = 2 * count, divmod(count * chunk + rest, 2 * count)
-        # with several under way at once, chunks of different sizes may pass each other
+        # with several in flight, chunks of different sizes may overtake each other
         trees = any(len(phase.steps) > 1 for phase in recipe.phases)
         in_order = (rest == 0 and not trees) or system.collectives.active_chunks == 1
         whole = may_meet and in_order and is_whole(recipe, groups.members[group].size)
@@ -451,7 +449,7 @@ def _shapes(
 
 
 def _alike(system: System, groups: _Groups) -> Ints:
-    """Give for each group the first whose collectives are done as its own are."""
+    """Return for each group the first group whose collectives run the same way."""
     rules = rules_of(system)
     found: dict[Hashable, int] = {}
     of_group = [0]
@@ -461,7 +459,7 @@ def _alike(system: System, groups: _Groups) -> Ints:
 
 
 def _roots(program: Program, nodes: Ints, groups: _Groups, chosen: Ints) -> Ints:
-    """Give the place of each collective's root in its group: the first, if none is stated."""
+    """Return the position of each root in its group; 0 if no root is stated."""
     comm_type = program.comm_type[chosen]
     outwards = np.isin(comm_type, [_COMM_TYPE["broadcast"], _COMM_TYPE["scatter"]])
     inwards = np.isin(comm_type, [_COMM_TYPE["reduce"], _COMM_TYPE["gather"]])
@@ -478,7 +476,7 @@ def _roots(program: Program, nodes: Ints, groups: _Groups, chosen: Ints) -> Ints
 def _set_groups(
     program: Program, system: System, nodes: Ints, groups: _Groups, chosen: Ints
 ) -> None:
-    """Find the group of each collective, and the place of its rank there."""
+    """Find the group of each collective, and the position of its rank in it."""
     keys = (program.group[chosen] + 1) * program.num_ranks + program.rank[chosen]
     pairs, first, of_node = np.unique(keys, return_index=True, return_inverse=True)
     numbers, places = [], []
@@ -501,7 +499,7 @@ def _set_groups(
 def _mail(
     nodes: Ints, shapes: Ints, recipes: tuple[Recipe, ...], groups: _Groups
 ) -> tuple[Ints, Ints, Ints]:
-    """Give how many collectives each group has, and how much mail and seats one of them needs."""
+    """Return the collectives of each group, and the mail and seats that one of them needs."""
     chosen = nodes[:, NODE.kind] == NodeKind.COLLECTIVE
     group, shape = nodes[chosen, NODE.peer], nodes[chosen, NODE.key]
     sizes = np.array([len(m) for m in groups.members], dtype=np.int64)

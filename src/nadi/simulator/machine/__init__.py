@@ -1,1 +1,1 @@
-"""What a machine is: values, and the files that say so."""
+"""Systems as values, and the files that describe them."""

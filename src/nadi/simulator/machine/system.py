@@ -1,4 +1,4 @@
-"""What a machine is: compute, memory, network and collectives, as values.
+"""A system as values: compute, memory, network and collectives.
 
 Bandwidths are bytes per ns and latencies ns, as floats; files give them with their units.
 """
@@ -40,7 +40,7 @@ _ALGORITHM = re.compile(r"(one)?(ring|biring|direct|halvingdoubling|doublebinary
 
 
 class Dimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One dimension of a network: how its ranks are joined, and how fast.
+    """One dimension of a network: topology, bandwidth and latency.
 
     ``bandwidth`` is that of one link, in bytes per ns; ``latency`` is that of one link, in ns.
     """
@@ -52,7 +52,7 @@ class Dimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dimensions, the first of which neighbouring ranks differ in, and whether links contend."""
+    """Dimensions, starting with the one of neighbouring ranks, and whether links contend."""
 
     dimensions: tuple[Dimension, ...]
     congestion: bool = False
@@ -68,7 +68,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long computation takes: as recorded, or by its operations and bytes (roofline).
+    """The time of computation: as recorded, or from operations and bytes (roofline).
 
     ``peak`` is in operations per s and ``memory_bandwidth`` in bytes per s. ``replay_only``
     takes the recorded time of every node, communication too.
@@ -81,7 +81,7 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RemoteMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Memory that loads and stores go to; ``bandwidth`` in bytes per ns, 0 for no limit."""
+    """Memory for loads and stores; ``bandwidth`` in bytes per ns, 0 for no limit."""
 
     kind: Literal["none", "per-rank", "pool", "per-node"] = "none"
     latency: _Ns = 0
@@ -103,7 +103,7 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How collectives are done.
+    """How collectives run.
 
     Attributes
     ----------
@@ -111,26 +111,26 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         An algorithm for each dimension, or one that begins with ``one`` for all ranks as one
         dimension: ``ring``, ``biring``, ``direct``, ``direct4``, ``halvingDoubling``,
         ``doubleBinaryTree``. ``biring`` sends half of each part either way round, where ways
-        have links of their own: in a ring and where all are joined; elsewhere it is a ring.
+        have links of their own: in a ring or fully connected dimension; elsewhere it is a ring.
     barrier
-        As well; a barrier is an all-reduce of one byte, and by default is done as one.
+        The same for barriers; by default a barrier is an all-reduce of one byte.
     bandwidth_aware
         An all-reduce of several dimensions scatters, reduces in the last, and gathers.
     chunks
-        How many parts a collective is cut into.
+        Number of chunks of a collective.
     least_chunk
-        Bytes that a part has at least, if there are several; not with ``compat``.
+        Minimum bytes per chunk if there are several chunks; not with ``compat``.
     active_chunks, queues
-        How many parts a dimension works on at once, and in how many queues they wait.
+        Number of chunks that a dimension processes at once, and number of its queues.
     policy
-        Which of several collectives comes first in a queue, with ``slots = "device"``: ``fifo``
-        the first to come, ``lifo`` the last, ``explicit`` that of the highest ``comm_priority``.
+        Order of collectives in a queue with ``slots = "device"``: ``fifo`` first in first out,
+        ``lifo`` last in first out, ``explicit`` highest ``comm_priority`` first.
     custom
-        Where the traces of a collective's own algorithm are, by its type: an .et for each rank,
+        Paths of traces with a custom algorithm, by collective type: an .et per rank,
         whose sends, receives and computations only wait for each other.
     custom_by_node
-        As well, by the id of a collective's node, which is the same on every rank; it comes
-        before ``custom``.
+        The same by node id of a collective, which is equal on all ranks; takes precedence over
+        ``custom``.
     endpoint_delay, group_endpoint_delay
         Time in ns that a rank spends on a packet, in collectives of all ranks and of groups.
     start_time
@@ -165,31 +165,31 @@ class Collectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {*self.custom.values(), *self.custom_by_node.values()}
 
     def algorithms(self, comm_type: str) -> tuple[str, ...]:
-        """Give the algorithms of a type of collective, of which a barrier may have none."""
+        """Return the algorithms of a collective type; a barrier may have none."""
         stated: tuple[str, ...] = getattr(self, comm_type)
         return self.all_reduce if comm_type == "barrier" and not stated else stated
 
 
 class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A machine to simulate a job on.
+    """A system to simulate a job on.
 
     Attributes
     ----------
     bus
-        Where packets share one, in place of the endpoint delays.
+        The bus that packets share, instead of endpoint delays.
     groups
-        Members of process groups by name, in the order of their ring; what traces say of
-        their groups counts where a name is not here.
+        Ranks of process groups by name, in ring order; for other names, the groups in the
+        traces are used.
     slots
         ``device``: threads and streams of a rank do one thing after the other and all of them
         at once, and so does communication; ``astra-sim``: a rank does one thing on the host,
         one on the device and one that communicates at a time.
     compat
-        ``astra-sim`` gives that simulator's answers, with what is odd about them.
+        ``astra-sim`` reproduces that simulator's results, with its quirks.
     ignored
-        Settings of the files it was read from that mean nothing here.
+        Settings in the source files that have no effect.
     memory_capacity
-        Bytes of a rank's device; 0 if it is not known. It limits nothing.
+        Memory bytes of a rank's device; 0 if unknown. It does not limit the simulation.
     """
 
     network: Network
@@ -214,18 +214,18 @@ class Algorithm(msgspec.Struct, frozen=True):
 
 
 def parse_algorithm(text: str, where: str) -> Algorithm:
-    """Understand the name of an algorithm, such as ``direct4``.
+    """Parse the name of an algorithm, such as ``direct4``.
 
     Raises
     ------
     UsageError
-        If there is none of that name.
+        If the algorithm is unknown.
     """
     found = _ALGORITHM.fullmatch(text.lower())
     if not found or (found[3] and found[2] != "direct") or found[3] == "0":
         raise UsageError(
-            where, f"no algorithm is called {text!r}",
-            "there are ring, biring, direct, direct<window>, halvingDoubling and doubleBinaryTree, "
-            "each also with one before it",
+            where, f"{text!r} is not a known algorithm",
+            "use ring, biring, direct, direct<window>, halvingDoubling or doubleBinaryTree, "
+            "each also with the prefix one",
         )  # fmt: skip
     return Algorithm(found[2], int(found[3] or -1), bool(found[1]))

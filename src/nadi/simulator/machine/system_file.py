@@ -1,6 +1,6 @@
-"""Nadi's own files of systems: read, checked, and fitted to a number of ranks.
+"""Nadi's system files: parsed, checked, and fitted to a number of ranks.
 
-A file states figures with their units and says how its network grows with the job; so one file
+A file states figures with their units and how its network grows with the job; so one file
 holds for 4 ranks and for 64. ``docs/systems.md`` describes it.
 """
 
@@ -39,7 +39,7 @@ _AT = re.compile(r"(.*?) - at `(.*)`", re.DOTALL)
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A section of a file: what it does not know is refused."""
+    """A section of a file; unknown keys are errors."""
 
 
 class _Dimension(_Part, frozen=True):
@@ -112,12 +112,12 @@ class _Scheduling(_Part, frozen=True):
 
 
 class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a file of a system says, with its units as written; ``fit`` makes a System of it.
+    """The content of a system file, with units as written; ``fit`` creates a System.
 
     Attributes
     ----------
     about, source
-        What it is, and where its figures are from, in a line.
+        One line each: description, and source of the figures.
     compute, memory, network, collectives, scheduling, bus, groups, compat
         Its sections.
     name
@@ -138,22 +138,22 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def peak(self) -> float:
-        """Operations per second of a rank's device; 0 if the file does not say."""
+        """Operations per second of a rank's device; 0 if not stated."""
         return self._stated("$.compute.peak", self.compute.peak, parse_operations, 0.0)
 
     @property
     def memory_bandwidth(self) -> float:
-        """Bytes per second of a rank's memory; 0 if the file does not say."""
+        """Bytes per second of a rank's memory; 0 if not stated."""
         return self._stated("$.memory.bandwidth", self.memory.bandwidth, parse_rate, 0.0)
 
     @property
     def memory_capacity(self) -> int:
-        """Bytes of a rank's memory; 0 if the file does not say."""
+        """Bytes of a rank's memory; 0 if not stated."""
         return self._stated("$.memory.capacity", self.memory.capacity, parse_bytes, 0)
 
     @property
     def ranks(self) -> str:
-        """For how many ranks it is, in words."""
+        """The supported numbers of ranks, as text."""
         if self.network.shapes:
             sizes = sorted(_product(_sizes(shape)) for shape in self.network.shapes)
             return ", ".join(map(format_count, sizes))
@@ -166,27 +166,27 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"1 to {fixed[0]}, or a multiple of {most}"
 
     def with_groups(self, groups: dict[str, tuple[int, ...]]) -> SystemFile:
-        """Give the same with members of process groups, which count before those it states."""
+        """Return a copy with the ranks of process groups, which override those in the file."""
         return msgspec.structs.replace(self, groups=self.groups | groups)
 
     def fit(self, num_ranks: int | None = None) -> System:
-        """Make the system for a number of ranks.
+        """Create the system for a number of ranks.
 
-        Ranks fill the first dimension before they need the second: a job smaller than a node
-        uses a part of it, and a larger one whole nodes. Of a network with shapes, it is the
-        shape with as many ranks.
+        Ranks fill the first dimension before the second: a job smaller than a node uses part of
+        it, and a larger job uses whole nodes. A network with shapes uses the shape with this
+        number of ranks.
 
         Parameters
         ----------
         num_ranks
-            By default all of the dimensions that have a size (a node), or the largest shape.
+            By default the product of all fixed dimensions (a node), or the largest shape.
 
         Raises
         ------
         UsageError
-            If it cannot have so many.
+            If the system does not support this number of ranks.
         FormatError
-            If a value cannot be understood, with its path and what would be.
+            If a value is invalid; the message names its path and valid values.
         """
         own = self.network
         if num_ranks is None:
@@ -223,7 +223,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def check(self) -> None:
-        """Raise FormatError if any value cannot be understood, with its path."""
+        """Raise FormatError with the path of the first invalid value."""
         own = self.network
         if not own.dimensions:
             _refuse(self.name, "$.network.dimensions", "there are none", "describe at least one")
@@ -232,50 +232,50 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if own.shapes:
                 if dimension.topology != "torus" or dimension.size != "any":
                     _refuse(
-                        self.name, where, "beside shapes its topology is torus, without a size",
-                        "leave out the shapes, or the size",
+                        self.name, where, "a network with shapes has topology torus and no size",
+                        "remove the shapes, or the size",
                     )  # fmt: skip
             elif isinstance(dimension.size, int) and not 1 <= dimension.size <= _MOST:
                 what = f"{dimension.size} is not 1 to 2^31"
                 _refuse(self.name, f"{where}.size", what, "give another one")
             elif dimension.size == "any" and d < len(own.dimensions) - 1:
                 _refuse(
-                    self.name, f"{where}.size", "only the last dimension may be of any size",
+                    self.name, f"{where}.size", "only the last dimension may have any size",
                     "give a number",
                 )  # fmt: skip
         for k, shape in enumerate(own.shapes):
             fits = _SHAPE.fullmatch(shape) and len(_sizes(shape)) == len(own.dimensions)
             if not fits or 0 in _sizes(shape):
                 _refuse(
-                    self.name, f"$.network.shapes[{k}]", f"{shape!r} is no shape",
-                    f"write {len(own.dimensions)} sizes such as 4x8*, * where the ends are joined",
+                    self.name, f"$.network.shapes[{k}]", f"{shape!r} is not a shape",
+                    f"write {len(own.dimensions)} sizes such as 4x8*; * joins the ends",
                 )  # fmt: skip
         if self.compute.time == "roofline" and not (self.compute.peak and self.memory.bandwidth):
             _refuse(
                 self.name, "$.compute.time", "a roofline needs compute.peak and memory.bandwidth",
-                "state both, or take recorded times",
+                "state both, or use recorded times",
             )  # fmt: skip
         if self.compat and self.scheduling.slots == "device":
             _refuse(
-                self.name, "$.scheduling.slots", f"with compat = {self.compat!r} they are its own",
-                "leave out one of the two",
+                self.name, "$.scheduling.slots", f"compat = {self.compat!r} sets the slots itself",
+                "remove one of the two",
             )  # fmt: skip
         slots = self.scheduling.slots or ("astra-sim" if self.compat else "device")
         if self.scheduling.policy != "fifo" and slots != "device":
             _refuse(
-                self.name, "$.scheduling.policy", "with slots = 'astra-sim' none competes",
-                "leave it out, or take slots = 'device'",
+                self.name, "$.scheduling.policy", "it has no effect with slots = 'astra-sim'",
+                "remove it, or set slots = 'device'",
             )  # fmt: skip
         self.fit()
 
     def _stated(
         self, where: str, text: str, parse: Callable[[str], _Value], otherwise: _Value
     ) -> _Value:
-        """Give the value of a key that a file may leave out."""
+        """Return the value of an optional key."""
         return _quantity(self.name, where, text, parse) if text else otherwise
 
     def _dimensions(self) -> list[Dimension]:
-        """Give all dimensions, each still of size 1."""
+        """Return all dimensions, each with size 1."""
         found = []
         for d, given in enumerate(self.network.dimensions):
             where = f"$.network.dimensions[{d}]"
@@ -286,7 +286,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return found
 
     def _filled(self, num_ranks: int) -> list[tuple[int, bool]]:
-        """Give the sizes of all dimensions, filled from the first."""
+        """Return the sizes of all dimensions, filled from the first."""
         left, sizes = num_ranks, []
         for dimension in self.network.dimensions:
             size = left if dimension.size == "any" else min(left, dimension.size)
@@ -299,7 +299,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sizes
 
     def _shape(self, num_ranks: int) -> list[tuple[int, bool]]:
-        """Give the sizes of the shape with so many ranks, and whether their ends are joined."""
+        """Return the sizes of the shape for a number of ranks, and whether its ends are joined."""
         for shape in self.network.shapes:
             if _product(_sizes(shape)) == num_ranks:
                 joined = ["*" in part for part in shape.split("x")]
@@ -309,7 +309,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _not_for(self, num_ranks: int) -> UsageError:
         what = "size of a dimension" if not self.network.shapes else "shapes"
         return UsageError(
-            f"system {self.name}", f"it is not for {num_ranks} ranks, but for {self.ranks}",
+            f"system {self.name}", f"it does not fit {num_ranks} ranks, only {self.ranks}",
             f"change the {what} in a copy of its file (nadi systems NAME)",
         )  # fmt: skip
 
@@ -322,7 +322,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if rate and rate < 1:
             _refuse(
                 self.name, f"{where}.bandwidth", f"{given.bandwidth!r} is below 1 GB/s",
-                "which is the least that is simulated",
+                "write at least 1 GB/s",
             )  # fmt: skip
         latency = _quantity(self.name, f"{where}.latency", given.latency, parse_ns)
         if not 1 <= given.ranks_per_node <= _MOST:
@@ -343,7 +343,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Bus(gap=1e9 / rate if rate else 0.0, **times)  # ns a byte
 
     def _collectives(self, kept: list[int]) -> Collectives:
-        """Give algorithms for the dimensions that are used."""
+        """Return algorithms for the dimensions that are used."""
         given = self.collectives
         algorithms: dict[str, Any] = {}
         for comm_type in COLLECTIVES:
@@ -356,7 +356,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if not 0 < len(names) <= count:
                 _refuse(
                     self.name, where, f"{len(names)} algorithms for {count} dimensions",
-                    "give one for all, or one for each",
+                    "give one for all, or one per dimension",
                 )  # fmt: skip
             for name in names:
                 parse_algorithm(name, f"{self.name}: {where}")
@@ -394,7 +394,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse_system_file(content: bytes, suffix: str, name: str) -> SystemFile:
-    """Understand the content of a file.
+    """Parse the content of a file.
 
     Parameters
     ----------
@@ -406,22 +406,21 @@ def parse_system_file(content: bytes, suffix: str, name: str) -> SystemFile:
     Raises
     ------
     FormatError
-        If it cannot be understood, with the JSON path of what is wrong.
+        If it is invalid; the message names the JSON path.
     UsageError
-        If it is YAML, and what reads YAML is not installed.
+        If it is YAML and PyYAML is not installed.
     """
     read = _READERS.get(suffix.lower())
     if read is None:
-        raise FormatError(name, f"{suffix or 'no ending'} is no ending of a system's file",
-                          f"there are {', '.join(_READERS)}")  # fmt: skip
+        raise FormatError(name, f"{suffix or 'no suffix'} is not a suffix of a system file",
+                          f"use {', '.join(_READERS)}")  # fmt: skip
     try:
         return system_from(read(content), name)
     except RecursionError:
-        raise FormatError(name, "it is nested too deeply", f"mend it: it is read as {suffix[1:]}")\
-            from None  # fmt: skip
+        raise FormatError(name, "it is nested too deeply", "simplify it") from None  # fmt: skip
     except (ValueError, TypeError, msgspec.DecodeError) as error:  # of many kinds: not only theirs
         what = lowered(str(error))
-        raise FormatError(name, what, f"mend it: it is read as {suffix[1:]}") from None
+        raise FormatError(name, what, f"correct the syntax: it is read as {suffix[1:]}") from None
     except ImportError:
         raise UsageError(
             name, "YAML needs PyYAML", "pip install 'nadi[yaml]', or write TOML or JSON"
@@ -429,12 +428,12 @@ def parse_system_file(content: bytes, suffix: str, name: str) -> SystemFile:
 
 
 def system_from(value: Any, name: str) -> SystemFile:
-    """Check a description that is at hand as a dict, as it stands in a file.
+    """Check a description that is given as a dict with the keys of a file.
 
     Raises
     ------
     FormatError
-        If something in it is not known or cannot be, with its JSON path.
+        If a key is unknown or a value is invalid; the message names the JSON path.
     """
     try:
         found = msgspec.convert(value, SystemFile)
@@ -449,7 +448,7 @@ def system_from(value: Any, name: str) -> SystemFile:
 
 
 def _remedy(what: str, path: str) -> str:
-    """Say what may stand at a path of a file."""
+    """Return the remedy for an invalid value at a path of a file."""
     possible = _possible(path)
     if "unknown field" in what:
         keys = [
@@ -459,7 +458,7 @@ def _remedy(what: str, path: str) -> str:
             for key in one.fields
             if one.cls is not SystemFile or key.name != "name"
         ]
-        return f"there are {', '.join(keys)}: docs/systems.md"
+        return f"known keys: {', '.join(keys)} (docs/systems.md)"
     words = [
         str(word or "nothing")
         for one in possible
@@ -469,14 +468,14 @@ def _remedy(what: str, path: str) -> str:
     if words:
         if any(isinstance(one, inspect.IntType) for one in possible):
             words.append("a whole number")
-        return f"there are {', '.join(words)}: docs/systems.md"
+        return f"expected one of: {', '.join(words)} (docs/systems.md)"
     if what in ("expected `str`, got `int`", "expected `str`, got `float`"):
-        return 'write a figure with its unit, as text: "400 GB/s", "500 ns"'
-    return "docs/systems.md has all keys, nadi systems NAME an example"
+        return 'write a number with its unit as a string: "400 GB/s", "500 ns"'
+    return "docs/systems.md lists all keys; nadi systems NAME prints an example"
 
 
 def _possible(path: str) -> list[inspect.Type]:
-    """Give the types that a value at a path of a file may have."""
+    """Return the valid types of a value at a path of a file."""
     found: list[inspect.Type] = [inspect.type_info(SystemFile)]
     for step in _STEP.finditer(path):
         inside: list[inspect.Type] = []

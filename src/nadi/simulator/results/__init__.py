@@ -1,1 +1,1 @@
-"""What came of a simulation: accounts, links, and the job as if it were recorded."""
+"""Results of a simulation: accounts per rank, collective and link, and the job as a recording."""

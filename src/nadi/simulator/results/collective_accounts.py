@@ -1,4 +1,4 @@
-"""When each collective of a simulated job ran, how fast, and how fast its links allow."""
+"""Times, bandwidths and efficiencies of the collectives of a simulated job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OWN_TRACE = "own trace"
 
 
 class _Collectives(NamedTuple):
-    """Arrays with a place for each collective; int64, shape (collectives,).
+    """Arrays with an entry per collective; int64, shape (collectives,).
 
     ``example`` is the node of the member that entered last, of several of the lowest rank, and
     ``meeting`` the number that it has in ``meetings_of``.
@@ -44,9 +44,9 @@ class _Collectives(NamedTuple):
 
 
 def collective_times(simulation: Simulation) -> pl.DataFrame:
-    """Say when each collective ran, and how fast.
+    """Compute the times, bandwidths and efficiency of each collective.
 
-    What is replayed with its recorded time meets nobody, and is not among them.
+    Collectives that are replayed with their recorded time are not included.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def collective_times(simulation: Simulation) -> pl.DataFrame:
 
 
 def _of_all(table: pl.DataFrame, shapes: _Shapes) -> pl.DataFrame:
-    """Repeat the collectives of a rank that stands for all, where others have theirs beside."""
+    """Repeat the collectives of a representative rank for the ranks that it represents."""
     lowest = [shapes.lowest[which] for which in shapes.which.tolist()]
     row = np.repeat(np.arange(table.height), [ranks.size for ranks in lowest])
     ranks = np.concatenate([*lowest, np.zeros(0, dtype=np.int64)])
@@ -100,13 +100,13 @@ def _of_all(table: pl.DataFrame, shapes: _Shapes) -> pl.DataFrame:
 
 
 def _quotient(part: npt.ArrayLike, whole: Ints, known: Bools) -> Floats:
-    """Divide where both are known; else give -1."""
+    """Divide where both values are known, else return -1."""
     out = np.full(whole.size, UNKNOWN)
     return np.asarray(np.divide(part, whole, out=out, where=known))
 
 
 def _find(simulation: Simulation) -> _Collectives:
-    """Find who took part in each collective, and when; in order of the first entry."""
+    """Find the members and times of each collective, in order of the first entry."""
     program, start, end = simulation.program, simulation.start, simulation.end
     meetings = meetings_of(simulation)
     if not meetings.node.size:
@@ -117,7 +117,7 @@ def _find(simulation: Simulation) -> _Collectives:
     node, number = node[order], meetings.number[order]
     first = np.flatnonzero(np.diff(number, prepend=-1))
     entry, last = np.minimum.reduceat(start[node], first), start[node[first]]
-    # who had done its part before the last one came did not wait for that one
+    # a member that finished before the last one entered did not wait for it
     until = np.minimum(last[number], end[node])
     found = _Collectives(
         node[first], np.arange(first.size), entry, last, np.maximum.reduceat(end[node], first),
@@ -128,7 +128,7 @@ def _find(simulation: Simulation) -> _Collectives:
 
 
 class _Shapes(NamedTuple):
-    """What collectives of one shape and group have in common, and which each one has.
+    """Common values of collectives of one shape and group, and the shape of each.
 
     ``lowest`` are the ranks that are the lowest of their collective, where all do one.
     """
@@ -141,7 +141,7 @@ class _Shapes(NamedTuple):
 
 
 def _shapes(simulation: Simulation, node: Ints, size: Ints) -> _Shapes:
-    """Look at each shape of a group once; what is a trace of its own comes as one more."""
+    """Compute each shape of a group once; custom collectives add one more."""
     trail, num_ranks = simulation.trail, simulation.cycles.size
     own_trace = trail.kind[node] != NodeKind.COLLECTIVE
     pair = trail.key[node] * len(trail.group_members) + trail.peer[node]
@@ -170,7 +170,7 @@ def _shapes(simulation: Simulation, node: Ints, size: Ints) -> _Shapes:
 
 
 def _lowest(simulation: Simulation, recipe: Recipe) -> Ints:
-    """Give the lowest rank of each collective of all: they may differ in some dimensions only."""
+    """Return the lowest rank of each collective of all: they may differ in some dimensions only."""
     dims = {phase.dim for phase in recipe.phases}
     ranks = np.arange(simulation.cycles.size)
     if -1 in dims:
@@ -184,7 +184,7 @@ def _lowest(simulation: Simulation, recipe: Recipe) -> Ints:
 
 
 def _volumes(comm_type: pl.Series, size: Ints, members: Ints) -> tuple[Ints, Floats]:
-    """Give what nccl-tests call the size of each collective, and the factor of its bus.
+    """Return the size of each collective as in nccl-tests, and its bus bandwidth factor.
 
     The size is that of the larger of a member's input and output; the factor is 0 where none is
     defined.
@@ -203,7 +203,7 @@ _IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 
 def sum_by_type(collectives: pl.DataFrame) -> pl.DataFrame:
-    """Add up the collectives of each type, as ``collective_times`` gives them.
+    """Sum the collectives of each type, as returned by ``collective_times``.
 
     Returns
     -------
@@ -211,13 +211,13 @@ def sum_by_type(collectives: pl.DataFrame) -> pl.DataFrame:
         In order of time: ``type``, ``algorithm``, ``members`` (a list of the different numbers),
         ``count``, ``bytes``, ``time``, ``waiting`` and ``bound``, the sums of
         ``schema.COLLECTIVE_TIMES``; ``bandwidth`` and ``bus_bandwidth``, weighted with time, and
-        ``fraction``, the sum of bounds by that of times: -1 where any is not known.
+        ``fraction``, the sum of bounds divided by the sum of times: -1 where any is unknown.
     """
     return _summed(collectives, ["type", "algorithm"])
 
 
 def sum_by_group(collectives: pl.DataFrame) -> pl.DataFrame:
-    """Add up the collectives of each process group; as :func:`sum_by_type`, with ``group``."""
+    """Sum the collectives of each process group, as :func:`sum_by_type` with ``group``."""
     return _summed(collectives, ["group"])
 
 

@@ -1,4 +1,4 @@
-"""What each link of a simulated network carried."""
+"""Traffic on each link of a simulated network."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _SWITCH = -1
 
 
 def link_table(simulation: Simulation) -> pl.DataFrame:
-    """Say what each link of the network carried (``schema.LINKS``), in order of dimension.
+    """Compute the traffic of each link (``schema.LINKS``), in order of dimension.
 
-    With congestion as the engine counted it. Without, messages are added up along their ways
-    as if they took links that nothing else takes at the time: a link that is busy for more
-    than all of the time would have held others up. O(messages + links).
+    With congestion, the engine counts the traffic. Without, messages are summed along their
+    routes as if links were not shared: a link that is busy for more than the whole time would
+    be congested. O(messages + links).
     """
     system, engine = simulation.system, simulation.trail.links
     layout = _layout(system)
@@ -62,7 +62,7 @@ _RING, _MESH, _DIRECT, _UP, _DOWN = range(5)
 
 
 class _Layout(NamedTuple):
-    """The links that there are; int64, shape (links,)."""
+    """The links of a network; int64, shape (links,)."""
 
     number: Ints
     dimension: Ints
@@ -105,7 +105,7 @@ def _layout(system: System) -> _Layout:
 
 
 class _Use(NamedTuple):
-    """A phase of a collective of some size among a group, and which way round it goes."""
+    """A phase of a collective of some size among a group, and its direction."""
 
     group: int
     shape: int
@@ -161,7 +161,7 @@ def _add_phase(simulation: Simulation, traffic: Traffic, use: _Use, count: int) 
 
 
 def _first_of_lines(phase: Phase, num_members: int, inner: int) -> Ints:
-    """Give the place in its group of the first in each line that does a phase.
+    """Return the position in its group of the first member of each line of a phase.
 
     With ``inner`` of those that have this place among the dimensions below.
     """
@@ -171,7 +171,7 @@ def _first_of_lines(phase: Phase, num_members: int, inner: int) -> Ints:
 
 
 def _per_pair(phase: Phase, system: System) -> int:
-    """Give how many messages a member sends to each that it sends to, in a phase."""
+    """Return how many messages a member sends to each of its receivers in a phase."""
     if phase.algorithm == PhaseKind.TREE:
         return 1
     if phase.algorithm == PhaseKind.RING:
@@ -185,7 +185,7 @@ def _phases(simulation: Simulation, shape: int) -> tuple[Phase, ...]:
 
 
 def _uses(simulation: Simulation) -> Counter[_Use]:
-    """Count how often each phase is gone through, by all members together."""
+    """Count how often each phase runs, over all members."""
     trail = simulation.trail
     node = np.flatnonzero(trail.kind == NodeKind.COLLECTIVE)
     system = simulation.system
@@ -217,7 +217,7 @@ def _uses(simulation: Simulation) -> Counter[_Use]:
 def _ways(
     phase: Phase, first: int, chunks: int, system: System
 ) -> Counter[tuple[bool, int]]:  # fmt: skip
-    """Count which way round, and by which of two trees, chunks go: by their numbers."""
+    """Count the directions and trees that chunks take, by chunk number."""
     if phase.both:  # every second one the other way
         odd = (first + chunks) // 2 - first // 2
         return Counter({(True, 0): chunks - odd, (False, 0): odd})
@@ -230,19 +230,19 @@ def _ways(
 
 
 def _first_members(simulation: Simulation, node: Ints) -> Ints:
-    """Give the rank of each collective's member that comes first in its group."""
+    """Return the rank of the first group member of each collective."""
     first = np.array([members[0] for members in simulation.trail.group_members])
     return first[simulation.trail.peer[node]]
 
 
 def _chunks(shape: Ints) -> list[tuple[int, int]]:
-    """Give sizes of chunks, and how many there are of each."""
+    """Return the distinct chunk sizes and their counts."""
     count, chunk, rest = int(shape[SHAPE.chunks]), int(shape[SHAPE.chunk]), int(shape[SHAPE.rest])
     return [(size, n) for size, n in ((chunk + 1, rest), (chunk, count - rest)) if n]
 
 
 def _sizes(simulation: Simulation, shape: int, size: int) -> list[int]:
-    """Give the bytes of a chunk at the begin of each phase."""
+    """Return the bytes of a chunk at the start of each phase."""
     sizes, rules = [], rules_of(simulation.system)
     for phase in _phases(simulation, shape):
         sizes.append(size)
@@ -254,7 +254,7 @@ def _sizes(simulation: Simulation, shape: int, size: int) -> list[int]:
 
 
 def _uses_in_order(simulation: Simulation, node: Ints, rank: int) -> Counter[_Use]:
-    """Go through a rank's collectives as they began, queue by queue and tree by tree.
+    """Iterate over a rank's collectives in start order, per queue and tree.
 
     Those count of whose group the rank is the first member.
     """
@@ -282,7 +282,7 @@ def _uses_in_order(simulation: Simulation, node: Ints, rank: int) -> Counter[_Us
 
 
 def _is_clockwise(phase: Phase, turn: int, num_queues: int) -> bool:
-    """Tell which way round a ring goes that takes a queue in its turn."""
+    """Return the direction of a ring that uses a queue in turn."""
     if num_queues == 1:
         return phase.half != TURN.second_half
     first = num_queues // 2 if phase.half == TURN.second_half else 0

@@ -1,4 +1,4 @@
-"""Who met whom in a simulation: the members of each collective, sends and their receives."""
+"""Matched communication of a simulation: members of collectives, sends and receives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Messages(NamedTuple):
 
 
 def meetings_of(simulation: Simulation) -> Meetings:
-    """Find which nodes were one collective. O(nodes log nodes).
+    """Find the nodes of each collective. O(nodes log nodes).
 
     The k-th collectives of a group's members are one. Where only some dimensions take part,
     those ranks are that have the same place in the others.
@@ -48,7 +48,7 @@ def meetings_of(simulation: Simulation) -> Meetings:
 
 
 def _places(simulation: Simulation, node: Ints) -> Ints:
-    """Give the least rank that each collective's member does it with, among all ranks."""
+    """Return the lowest rank of the collective of each member, among all ranks."""
     trail = simulation.trail
     place = np.zeros(node.size, dtype=np.int64)
     for number, recipe in enumerate(trail.recipes):
@@ -94,7 +94,7 @@ def messages_of_nodes(simulation: Simulation) -> Messages:
 
 
 def _paired(key: Ints, send: Ints, receive: Ints) -> Messages:
-    """Pair what was sent with receives where some messages are never asked for."""
+    """Pair sends with receives where some messages are never received."""
     first_send = np.searchsorted(key[send], key[send])
     nth = np.arange(send.size) - first_send
     at = np.searchsorted(key[receive], key[send]) + nth

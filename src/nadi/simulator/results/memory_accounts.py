@@ -1,4 +1,4 @@
-"""What the live tensors of a simulated job take at most."""
+"""Peak memory of the live tensors of a simulated job."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _HOST = "cpu"
 
 
 def beyond_capacity(live: pl.DataFrame | None, capacity: int) -> pl.DataFrame:
-    """Give those rows of ``live_memory`` whose peak a rank's device has no room for.
+    """Return the rows of ``live_memory`` whose peak exceeds a rank's device memory.
 
-    None if ``capacity`` is 0: the system does not say how much it has.
+    None if ``capacity`` is 0, which means that the system does not state it.
     """
     if live is None or not capacity:
         return LIVE_MEMORY.empty()
@@ -33,7 +33,7 @@ def beyond_capacity(live: pl.DataFrame | None, capacity: int) -> pl.DataFrame:
 
 
 def are_of_device(live: pl.DataFrame) -> pl.Series:
-    """Tell which rows of ``live_memory`` are of memory that a system states the capacity of.
+    """Return which rows of ``live_memory`` belong to memory with a known capacity.
 
     Not that of the host, unless all are: then it was recorded without another device, and
     stands for the system's.
@@ -58,7 +58,7 @@ class _Uses(NamedTuple):
 
 
 def live_memory(simulation: Simulation) -> pl.DataFrame | None:
-    """Measure what is live of the memory that operands of nodes name, at the simulated times.
+    """Compute the live memory of the operands of nodes at the simulated times.
 
     A storage is live from the start of the node that gives it first, or from 0 if it was there
     before; until the end of the last node that uses it. A node that gives a storage and was not
@@ -72,8 +72,8 @@ def live_memory(simulation: Simulation) -> pl.DataFrame | None:
     Returns
     -------
     polars.DataFrame or None
-        ``schema.LIVE_MEMORY``, a row per rank and device; ranks whose trace says of no tensor
-        have none. None if no trace does. O(operands log operands) of each rank.
+        ``schema.LIVE_MEMORY``, a row per rank and device; ranks whose trace has no tensors
+        have none. None if no trace has tensors. O(operands log operands) of each rank.
     """
     known: dict[int, _Uses | None] = {}
     peaks: dict[tuple[int, int], list[tuple[str, int, int, int]]] = {}
@@ -95,10 +95,10 @@ def live_memory(simulation: Simulation) -> pl.DataFrame | None:
 
 
 def _uses(trace: Trace) -> _Uses | None:
-    """Read who uses which storage; None if no operand is a tensor with memory. O(bytes of them)."""
+    """Read which node uses which storage; None without tensor operands. O(bytes of operands)."""
     said, new_row = _saying_of_operands(trace)
     if said is None:
-        return None  # nearly at once, where arrays of nothing would take a moment
+        return None  # an early exit: traces without tensors need no arrays
     found = tensor_uses(said)
     has_memory = found.end > found.begin
     used = np.flatnonzero(np.bincount(found.device[has_memory], minlength=1))
@@ -132,7 +132,7 @@ def _uses(trace: Trace) -> _Uses | None:
 
 
 def _saying_of_operands(trace: Trace) -> tuple[Attributes | None, Ints | None]:
-    """Give the attributes that say of operands, and the rows of their nodes; None if none do.
+    """Return the operand attributes and the rows of their nodes; None without any.
 
     Of a recording only the host's do: those of both traces need not be put together.
     """
@@ -147,7 +147,7 @@ def _saying_of_operands(trace: Trace) -> tuple[Attributes | None, Ints | None]:
 
 
 def _times(simulation: Simulation, rank: int, played: PlayedRank | None) -> tuple[Ints, Ints]:
-    """Give from when to when each row of a trace goes on; of what is not played, no time.
+    """Return the start and end of each row of a trace; rows that do not run get no time.
 
     ``rank`` is one of the program.
     """
@@ -162,7 +162,7 @@ def _times(simulation: Simulation, rank: int, played: PlayedRank | None) -> tupl
 
 
 def _peaks(start: Ints, end: Ints, uses: _Uses) -> list[tuple[str, int, int, int]]:
-    """Give device, peak, when it is reached, and number of storages, for each device."""
+    """Return device, peak, time of the peak and number of storages, for each device."""
     order = np.lexsort((uses.row, start[uses.row], uses.storage))
     storage, node = uses.storage[order], uses.row[order]
     made = uses.makes[order] & _is_over(storage, start[node], end[node])
@@ -176,7 +176,7 @@ def _peaks(start: Ints, end: Ints, uses: _Uses) -> list[tuple[str, int, int, int
         mine = np.flatnonzero((device == code) & (until > begin))
         time = np.concatenate([begin[mine], until[mine]])
         change = np.concatenate([size[mine], -size[mine]])
-        # what ends at a moment makes room for what begins then
+        # at equal times, memory is freed before it is allocated
         by_time = np.lexsort((change, time))
         live = np.cumsum(change[by_time])
         best = int(np.argmax(live)) if live.size else 0
@@ -186,7 +186,7 @@ def _peaks(start: Ints, end: Ints, uses: _Uses) -> list[tuple[str, int, int, int
 
 
 def _is_over(storage: Ints, start: Ints, end: Ints) -> Bools:
-    """Tell of each use, by storage and start, whether all uses of the storage before had ended."""
+    """Return whether all earlier uses of the storage had ended before each use."""
     moments, number = np.unique(end, return_inverse=True)
     latest = np.maximum.accumulate(storage * moments.size + number.reshape(-1)) % moments.size
     over = np.ones(storage.size, dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""What each rank of a simulated job did with its time: computed, communicated, or waited."""
+"""Time of each rank of a simulated job: computation, communication and waits."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PARTITION = (
     "computing", "transferring", "accessing", "hosting", "other", "awaiting_members",
     "awaiting_sender", "awaiting_receiver", "awaiting_memory", "idle",
 )  # fmt: skip
-"""Columns of ``schema.RANK_TIMES`` that add up to the finish: the first that holds counts."""
+"""Columns of ``schema.RANK_TIMES`` that sum to the finish; the first that applies counts."""
 
 WAITING = PARTITION[5:9]
-"""Those in which nothing but waiting happens."""
+"""Columns that are waits only."""
 
 # codes of spans, in the order of PARTITION; a rank may be blocked whatever else it does
 (
@@ -36,7 +36,7 @@ _LARGEST_KEY = 2**62
 
 
 class _Spans(NamedTuple):
-    """Half-open spans of time: whose, from when to when, and what happens in them."""
+    """Half-open time spans: rank, start, end and activity."""
 
     rank: Ints
     begin: Ints
@@ -45,7 +45,7 @@ class _Spans(NamedTuple):
 
 
 def rank_times(simulation: Simulation) -> pl.DataFrame:
-    """Say what each rank did until it had finished.
+    """Compute the time of each rank by activity until it finishes.
 
     Returns
     -------
@@ -62,10 +62,10 @@ def rank_times(simulation: Simulation) -> pl.DataFrame:
 
 
 def compute_times(simulation: Simulation) -> Ints:
-    """Give the time in which each rank's device computed, in ns; int64, shape (ranks,).
+    """Return the compute time of each rank's device, in ns; int64, shape (ranks,).
 
-    With slots as ASTRA-sim has them it is the sum of its computation. Else several may be
-    under way at a time, which counts once, as in ``rank_times``.
+    With ASTRA-sim's slots it is the sum of computation times. Otherwise concurrent computation
+    counts once, as in ``rank_times``.
     """
     if simulation.system.slots == "device":
         return rank_times(simulation)["computing"].to_numpy()
@@ -74,10 +74,10 @@ def compute_times(simulation: Simulation) -> Ints:
 
 
 def exposed_times(simulation: Simulation) -> Ints:
-    """Give what ASTRA-sim calls exposed communication: all time but that of computation, in ns.
+    """Return ASTRA-sim's exposed communication: all time except computation, in ns.
 
-    Communication that no computation covers is another column of ``rank_times``. By
-    ASTRA-sim's rules, what a device only replays is computation. int64, shape (ranks,).
+    ``rank_times`` has another column for communication that no computation overlaps. By
+    ASTRA-sim's rules, replayed device work is computation. int64, shape (ranks,).
     """
     if simulation.system.slots == "device":
         return simulation.cycles - compute_times(simulation)
@@ -94,7 +94,7 @@ def _times_of(simulation: Simulation, chosen: Bools) -> Ints:
 
 
 def _spans(simulation: Simulation) -> _Spans:
-    """Cut every node into a span of waiting and one of work; add the whole of each rank."""
+    """Divide every node into a wait and a work span; add one span for each whole rank."""
     program, start, end = simulation.program, simulation.start, simulation.end
     until, waits_for = _waits(simulation)
     work = np.full(program.num_nodes, _OTHER)
@@ -122,7 +122,7 @@ def _kind_is(simulation: Simulation, *names: str) -> Bools:
 
 
 def _waits(simulation: Simulation) -> tuple[Ints, Ints]:
-    """Give until when each node only waits, and what for; its start if it does not wait."""
+    """Return when the wait of each node ends, and its cause; the start if it does not wait."""
     start, end, trail = simulation.start, simulation.end, simulation.trail
     until = start.copy()
     waits_for = np.full(start.size, _MEMBERS)
@@ -143,7 +143,7 @@ def _waits(simulation: Simulation) -> tuple[Ints, Ints]:
 
 
 def _ready(simulation: Simulation) -> Ints:
-    """Give when all that each node depends on had ended; 0 for what depends on nothing."""
+    """Return when the last dependency of each node ended; 0 without dependencies."""
     program = simulation.program
     ready = np.zeros(program.num_nodes, dtype=np.int64)
     parent = np.repeat(np.arange(program.num_nodes), np.diff(program.first_child))
@@ -152,10 +152,10 @@ def _ready(simulation: Simulation) -> Ints:
 
 
 def _measure(spans: _Spans, num_ranks: int) -> dict[str, Ints]:
-    """Add up, for each rank, the time of each column of ``RANK_TIMES``; O(spans log spans)."""
+    """Sum the time of each column of ``RANK_TIMES`` per rank; O(spans log spans)."""
     rank = np.concatenate([spans.rank, spans.rank])
     time = np.concatenate([spans.begin, spans.end])
-    # at one time any order will do: what lies between is no time
+    # at equal times any order works: the interval between has length 0
     last = int(time.max()) + 1
     is_short = last <= _LARGEST_KEY // num_ranks
     order = np.argsort(rank * last + time) if is_short else np.lexsort((time, rank))

@@ -1,4 +1,4 @@
-"""A simulation as if it had been recorded: a job with times, its graph and its path.
+"""A simulation as a recording: a job with times, its event graph and critical path.
 
 So everything that is asked of a measured job can be asked of a simulated one: what bounds it,
 what comes next after that, and what changes would do.
@@ -36,7 +36,7 @@ _BY_SLOT = ("host", "compute", "communication", "receive")
 
 
 def simulated_job(simulation: Simulation) -> Job:
-    """Give the traces of a simulated job with the times of the simulation.
+    """Return the traces of a simulated job with the simulated times.
 
     What is in a lane keeps its thread or stream. Other work of the host lies on a thread after
     those, 0 if there are none, and other computation, communication and receives each on such a
@@ -64,14 +64,14 @@ def simulated_job(simulation: Simulation) -> Job:
 
 
 def track_names(simulation: Simulation) -> dict[str, str]:
-    """Give what threads and streams of a simulated job are called that are no lanes."""
+    """Return the names of threads and streams of a simulated job that are not lanes."""
     thread, stream = _first_free(simulation.program)
     names = {f"device 0 stream {stream + k}": name for k, name in enumerate(_BY_SLOT[1:])}
     return names | {f"thread {thread}": _BY_SLOT[0]}
 
 
 def _first_free(program: Program) -> tuple[int, int]:
-    """Give the first thread and stream after those that are lanes."""
+    """Return the first thread and stream after those that are lanes."""
     if program.lane is None:
         return 0, 0
     in_lane = program.lane >= 0
@@ -82,7 +82,7 @@ def _first_free(program: Program) -> tuple[int, int]:
 
 
 def _places(program: Program) -> dict[str, Ints]:
-    """Give the thread, or device and stream, of each node."""
+    """Return the thread, or device and stream, of each node."""
     slot, is_host = program.slot, program.is_cpu
     free_thread, free_stream = _first_free(program)
     thread = np.where(is_host, free_thread, -1)
@@ -100,7 +100,7 @@ def _places(program: Program) -> dict[str, Ints]:
 
 
 def _timed(trace: Trace, rank: int, world_size: int, columns: dict[str, Ints]) -> Trace:
-    """Give a trace with other times and places; its rows stay as they are."""
+    """Return a trace with other times and lanes; its rows do not change."""
     on_thread = columns["thread"] >= 0
     category = trace.nodes["category"].cast(pl.String)
     on_device = category.is_in(DEVICE_WORK).to_numpy()
@@ -142,10 +142,10 @@ def _matches(simulation: Simulation) -> pl.DataFrame:
 
 
 def simulated_graph(simulation: Simulation) -> EventGraph:
-    """Give the event graph of a simulated job: why everything came when it did.
+    """Return the event graph of a simulated job: why each node started when it did.
 
-    Replaying it gives back the simulated times to the nanosecond, without any delay that is
-    not explained. What an operation waits for is: the node whose end let it be issued, what
+    Its replay reproduces the simulated times to the nanosecond, without unexplained delays.
+    An operation waits for: the node whose end let it be issued, what
     it depends on, what was in its slot before it; the end of a collective the last member to
     enter it; a receive its send, with rendezvous a send its receive too; an access to remote
     memory those that its server took before.
@@ -181,13 +181,13 @@ def simulated_graph(simulation: Simulation) -> EventGraph:
 
 
 def simulated_path(simulation: Simulation) -> CriticalPath:
-    """Give the critical path of a simulated job, from its start to its last end."""
+    """Return the critical path of a simulated job, from its start to its last end."""
     graph = simulated_graph(simulation)
     return walk_critical_path(replay_graph(graph), choose_window(graph, []))
 
 
 def _op_of_node(simulation: Simulation) -> Ints:
-    """Give the number in the graph of each node: in order of rank and row."""
+    """Return the number in the graph of each node: in order of rank and row."""
     program = simulation.program
     return program.first[program.rank] + program.row  # every row of a trace is a node
 
@@ -196,7 +196,7 @@ def _op_of_node(simulation: Simulation) -> Ints:
 
 
 def _issue_edges(simulation: Simulation, op: Ints) -> list[Edges]:
-    """Let each operation wait for what let it be issued; of equal ones that comes first."""
+    """Add an edge from what let each operation be issued; of equals the first."""
     program, cause = simulation.program, simulation.cause
     size = program.num_nodes
     parent = np.repeat(np.arange(size), np.diff(program.first_child))
@@ -230,7 +230,7 @@ def _issue_edges(simulation: Simulation, op: Ints) -> list[Edges]:
 
 
 def _in_one_lane(program: Program, before: Ints, after: Ints) -> Bools:
-    """Tell whether nodes follow each other on a thread or stream."""
+    """Return whether nodes follow each other on a thread or stream."""
     if program.lane is None:
         return np.zeros(before.size, dtype=np.bool_)
     lane = program.lane[before]
@@ -239,7 +239,7 @@ def _in_one_lane(program: Program, before: Ints, after: Ints) -> Bools:
 
 
 def _slot_order(simulation: Simulation) -> tuple[Ints, Ints]:
-    """Give what follows what in each slot of each rank.
+    """Return the order of nodes in each slot of each rank.
 
     What takes no time is left out: its order among what begins at the same time is not known.
     """
@@ -255,7 +255,7 @@ def _slot_order(simulation: Simulation) -> tuple[Ints, Ints]:
 
 
 def _duration_edges(simulation: Simulation, op: Ints, nodes: Ints) -> Edges:
-    """Give what takes a time of its own its duration."""
+    """Add duration edges for nodes with a time of their own."""
     own = op[nodes]
     duration = simulation.end[nodes] - simulation.start[nodes]
     return make_edges(2 * own, 2 * own + 1, duration, _kinds(simulation, nodes), own)
@@ -274,7 +274,7 @@ def _kinds(simulation: Simulation, nodes: Ints) -> Ints:
 def _meeting_edges(
     simulation: Simulation, op: Ints, meetings: Meetings, first_vertex: int
 ) -> tuple[list[Edges], Ints, Ints]:
-    """Let collectives end some time after the last member has entered.
+    """Add edges from the last entry into each collective to its ends.
 
     Of those with a root, whose data goes from it waits for the root alone, and whose goes to it
     for nobody. Who left before those had entered did not wait, and keeps its own time.
@@ -314,7 +314,7 @@ def _meeting_edges(
 
 
 def _roles(simulation: Simulation, node: Ints) -> tuple[Bools, Bools, Bools]:
-    """Tell whether data goes from a root, or to one, and which nodes are their collective's."""
+    """Return whether data goes from or to a root, and which nodes are the root."""
     trail, comm_type = simulation.trail, simulation.program.comm_type[node]
     met = trail.kind[node] == NodeKind.COLLECTIVE
     is_from, is_to = (
@@ -331,7 +331,7 @@ def _roles(simulation: Simulation, node: Ints) -> tuple[Bools, Bools, Bools]:
 def _message_edges(
     simulation: Simulation, op: Ints, messages: Messages, first_vertex: int
 ) -> tuple[list[Edges], Ints, Ints]:
-    """Let receives end with their sends; with rendezvous a send waits for its receive.
+    """Add edges from sends to receives; with rendezvous, also from receives to sends.
 
     Returns
     -------
@@ -358,7 +358,7 @@ def _message_edges(
 
 
 def _access_edges(simulation: Simulation, op: Ints) -> tuple[list[Edges], Ints]:
-    """Let accesses to remote memory wait for their server; gives these nodes too."""
+    """Add waits for the servers of remote memory; return the accessing nodes as well."""
     trail = simulation.trail
     nodes = np.flatnonzero(trail.kind[: simulation.program.num_nodes] == NodeKind.ACCESS)
     order = np.lexsort((simulation.start[nodes], simulation.end[nodes], trail.key[nodes]))

@@ -1,4 +1,4 @@
-"""What a simulation found, as tables: of one that has just run, or of one that was saved."""
+"""The result tables of a simulation, computed or read from a file."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ __all__ = ["SimulationResults", "results_of"]
 
 @dataclass(frozen=True, eq=False)
 class SimulationResults:
-    """What a simulation found.
+    """The results of a simulation.
 
     Attributes
     ----------
     system
-        What was simulated on.
+        The simulated system.
     num_nodes
         Nodes of all ranks.
     rank_times
-        What each rank did until it had finished (``schema.RANK_TIMES``).
+        Time of each rank by activity until it finishes (``schema.RANK_TIMES``).
     collectives
-        When each collective ran, and how fast (``schema.COLLECTIVE_TIMES``).
+        Times and bandwidths of each collective (``schema.COLLECTIVE_TIMES``).
     live_memory
-        What live tensors take at most (``schema.LIVE_MEMORY``); None if the traces name none.
+        Peak memory of live tensors (``schema.LIVE_MEMORY``); None without tensors in the traces.
     issues
-        What was met when the job was read and made ready (``schema.ISSUES``).
+        Issues found while the job was read and prepared (``schema.ISSUES``).
     """
 
     system: System
@@ -54,37 +54,37 @@ class SimulationResults:
 
     @property
     def cycles(self) -> Ints:
-        """When each rank had finished, in ns; int64, shape (ranks,)."""
+        """When each rank finishes, in ns; int64, shape (ranks,)."""
         return self.rank_times["finish"].to_numpy()
 
     @property
     def makespan(self) -> int:
-        """When the last rank had finished, in ns."""
+        """When the last rank finishes, in ns."""
         return int(self.cycles.max(initial=0))
 
     @property
     def compute(self) -> Ints:
-        """Time in which each rank's device computed, in ns; int64, shape (ranks,)."""
+        """Compute time of each rank's device, in ns; int64, shape (ranks,)."""
         return self.rank_times["computing"].to_numpy()
 
     @property
     def exposed(self) -> Ints:
-        """All time of each rank but that of computation, in ns; int64, shape (ranks,)."""
+        """All time of each rank except computation, in ns; int64, shape (ranks,)."""
         return self.cycles - self.compute
 
     @cached_property
     def collective_types(self) -> pl.DataFrame:
-        """Sums of the collectives of each type, as ``sum_by_type`` gives them."""
+        """Sums of the collectives of each type, from ``sum_by_type``."""
         return sum_by_type(self.collectives)
 
     @cached_property
     def process_groups(self) -> pl.DataFrame:
-        """Sums of the collectives of each process group, as ``sum_by_group`` gives them."""
+        """Sums of the collectives of each process group, from ``sum_by_group``."""
         return sum_by_group(self.collectives)
 
     @property
     def beyond_capacity(self) -> pl.DataFrame:
-        """Those rows of ``live_memory`` whose tensors do not fit into a rank's memory."""
+        """Rows of ``live_memory`` whose tensors do not fit into a rank's memory."""
         return beyond_capacity(self.live_memory, self.system.memory_capacity)
 
 
@@ -92,7 +92,7 @@ _COMPUTED: WeakKeyDictionary[Simulation, SimulationResults] = WeakKeyDictionary(
 
 
 def results_of(simulation: Simulation) -> SimulationResults:
-    """Compute all accounts of a simulation, once for as long as the simulation is kept.
+    """Compute all accounts of a simulation; cached with the simulation.
 
     O(nodes log nodes + operands log operands).
     """

@@ -1,1 +1,1 @@
-"""What the ranks of a job are to do: from files and recordings to arrays."""
+"""The work of the ranks of a job: from files and recordings to arrays."""

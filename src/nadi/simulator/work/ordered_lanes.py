@@ -1,4 +1,4 @@
-"""Which work of a rank comes one after the other: threads and streams, as dependencies.
+"""Order of work on the threads and streams of a rank, as dependencies.
 
 Under ``slots = "device"`` a rank is what it is: threads and streams that each do one thing after
 the other, in the order in which it was given to them, and all of them at once. So each node that
@@ -28,7 +28,7 @@ _THREAD, _STREAM = range(2)
 
 
 def in_lanes(program: Program) -> Program:
-    """Let the nodes of each thread and stream follow each other. O(nodes log nodes).
+    """Create the nodes of each thread and stream depend on their predecessor. O(nodes log nodes).
 
     They come in the order of their recorded starts where all of a lane have one, else of their
     ids. What says of no stream has no thread either is in no lane, nor are sends and receives:
@@ -42,7 +42,7 @@ def in_lanes(program: Program) -> Program:
     Raises
     ------
     InputError
-        If the order of a lane contradicts what its nodes wait for; it names two of them.
+        If the order of a lane contradicts its dependencies; the message names two nodes.
     """
     if program.lane is not None:
         return program
@@ -66,7 +66,7 @@ def in_lanes(program: Program) -> Program:
 
 
 def is_one_at_a_time(program: Program, chosen: Ints) -> bool:
-    """Tell whether no rank has two of the chosen nodes under way at once, as far as lanes say."""
+    """Return whether lanes prevent two chosen nodes of a rank from running at once."""
     rank = program.rank[chosen]
     if np.bincount(rank, minlength=1).max() < 2:
         return True
@@ -77,7 +77,7 @@ def is_one_at_a_time(program: Program, chosen: Ints) -> bool:
 
 
 def slots_beside_lanes(program: Program) -> Ints:
-    """Give a slot to what no lane puts in order, but for communication, which needs none."""
+    """Assign a slot to nodes without a lane, except communication, which needs none."""
     slot = np.full(program.num_nodes, Slot.NONE, dtype=np.int64)
     without = program.lane == -1
     computes = without & (program.kind == NODE_KINDS.index("COMP"))
@@ -89,9 +89,9 @@ def slots_beside_lanes(program: Program) -> Ints:
 
 
 def numbers_in_groups(program: Program, group: Ints, chosen: Ints) -> Ints:
-    """Count collectives of each member of a group by id: those of one number meet.
+    """Count the collectives of each group member by id; equal numbers match.
 
-    Whatever order they are begun in, which on devices each rank may have its own of.
+    The order in which they start does not matter; with devices it may differ between ranks.
     """
     key = group * program.num_ranks + program.rank[chosen]
     order = np.argsort(key, kind="stable")
@@ -104,7 +104,7 @@ def numbers_in_groups(program: Program, group: Ints, chosen: Ints) -> Ints:
 
 
 def policy_of(system: System) -> int:
-    """Give the order in queues; with slots a rank has nothing that competes there."""
+    """Return the queue order; with slots, nothing of a rank competes there."""
     of_devices = {
         "fifo": QueuePolicy.FIFO,
         "lifo": QueuePolicy.LIFO,
@@ -114,7 +114,7 @@ def policy_of(system: System) -> int:
 
 
 def _lanes(program: Program) -> tuple[Ints, tuple[str, ...]]:
-    """Give the lane of each node, -1 for none, and what each lane is called."""
+    """Return the lane of each node, -1 for none, and the name of each lane."""
     thread, stream = program.column("thread"), program.column("stream")
     device = program.column("device")
     in_order = np.isin(program.kind, [NODE_KINDS.index(name) for name in _IN_ORDER])
@@ -134,7 +134,7 @@ def _lanes(program: Program) -> tuple[Ints, tuple[str, ...]]:
 
 
 def _order(program: Program, lane: Ints) -> Ints:
-    """Give the nodes that are in lanes, lane by lane, in the order in which they come there."""
+    """Return the nodes in lanes, lane by lane, in their order."""
     start = program.column("start")
     chosen = np.flatnonzero(lane >= 0)
     unknown = np.bincount(lane[chosen], start[chosen] < 0) > 0
@@ -158,15 +158,15 @@ def _check_order(program: Program, src: Ints, dst: Ints, num_stated: int) -> Non
             assert program.lane is not None
             raise InputError(
                 program.describe(at),
-                f"it comes after {program.describe(earlier)} on "
+                f"it is queued after {program.describe(earlier)} on "
                 f"{program.lane_names[program.lane[at]]}, which waits for it",
-                'mend the program that wrote it, or take slots = "astra-sim"',
+                'correct the program that wrote it, or set slots = "astra-sim"',
             )
-    raise InputError(program.describe(at), "it waits for itself by way of its dependencies")
+    raise InputError(program.describe(at), "it is part of a dependency cycle")
 
 
 def _circle(in_ptr: Ints, in_src: Ints, node: int) -> list[tuple[int, int]]:
-    """Give the way from a node on a circle back to itself: who waits, and by which edge."""
+    """Return the cycle through a node: the waiting nodes and their edges."""
     came_by: dict[int, tuple[int, int]] = {}
     found, here = [node], 0
     while here < len(found):

@@ -1,4 +1,4 @@
-"""What the ranks of a job are to do, as arrays over all of them."""
+"""The program of a job: the work of all ranks as arrays."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _NODE_ARRAYS = (
 )  # fmt: skip
 _HIGHEST = 1 << 62
 _BAD_ISSUES = {
-    "chakra.data-missing": "wait for nodes that are not there",
-    "chakra.ctrl-missing": "wait for nodes that are not there",
-    "chakra.cycle": "wait for each other",
+    "chakra.data-missing": "depend on missing nodes",
+    "chakra.ctrl-missing": "depend on missing nodes",
+    "chakra.cycle": "form a dependency cycle",
 }
 
 
@@ -113,7 +113,7 @@ class Program:
         return slot
 
     def column(self, name: str) -> Ints:
-        """Give a column of numbers of the traces, as int64, for all nodes."""
+        """Return a numeric column of the traces, as int64, for all nodes."""
         return self._of_nodes(lambda _, trace: trace.nodes[name].to_numpy().astype(np.int64))
 
     @cached_property
@@ -123,12 +123,12 @@ class Program:
         Raises
         ------
         InputError
-            If one is no number that fits.
+            If a priority is not an integer that fits.
         """
         return self._of_nodes(_priorities)
 
     def _of_nodes(self, of_trace: Callable[[int, Trace], Ints]) -> Ints:
-        """Give for all nodes what there is for the rows of each rank's trace."""
+        """Return values for all nodes from values for the rows of each rank's trace."""
         found: dict[int, Ints] = {}
         parts = []
         for rank, trace in enumerate(self.traces):
@@ -159,7 +159,7 @@ class Program:
         return bool((children == children[0]).all())
 
     def describe(self, node: int) -> str:
-        """Name a node for people: its rank, id and name."""
+        """Describe a node for messages: rank, id and name."""
         rank = int(self.rank[node])
         nodes = self.traces[rank].nodes
         row = int(self.row[node])
@@ -167,7 +167,7 @@ class Program:
 
 
 def _priorities(rank: int, trace: Trace) -> Ints:
-    """Give what a trace states of the priorities of its nodes."""
+    """Return the priorities of nodes that a trace states."""
     attributes = trace.attributes
     found = np.zeros(trace.nodes.height, dtype=np.int64)
     for row in attributes.rows_named("comm_priority").tolist():
@@ -175,20 +175,20 @@ def _priorities(rank: int, trace: Trace) -> Ints:
         if not isinstance(value, int) or abs(value) >= _HIGHEST:
             raise InputError(
                 f"rank {rank} node {trace.nodes['id'][node]} ({trace.nodes['name'][node]})",
-                f"its comm_priority is {value!r}", "give a whole number, 0 for none",
+                f"its comm_priority is {value!r}", "write an integer, 0 for no priority",
             )  # fmt: skip
         found[node] = value
     return found
 
 
 def program_of(traces: Sequence[Trace]) -> Program:
-    """Put the traces of a job, one per rank, into arrays. O(nodes + dependencies).
+    """Convert the traces of a job, one per rank, to arrays. O(nodes + dependencies).
 
     Raises
     ------
     InputError
-        If a trace has no nodes, dependencies on nodes that are not there, a cycle, or
-        dependencies of other kinds than a Chakra trace's.
+        If a trace has no nodes, dependencies on missing nodes, a cycle, or dependency kinds
+        that a Chakra trace does not have.
     """
     place: dict[int, int] = {}  # of each trace that differs; ranks may share one
     which = np.array([place.setdefault(id(trace), len(place)) for trace in traces])
@@ -201,9 +201,9 @@ def program_of(traces: Sequence[Trace]) -> Program:
 
 
 def _program_of_one(trace: Trace) -> Program:
-    """Give the program of one rank; whoever searches for a system asks for it many times."""
+    """Return the program of one rank; cached, since a search for a system needs it often."""
     if trace not in _OF_ONE:
-        # not with the trace itself, which would then never be forgotten
+        # without a reference to the trace, which would otherwise never be freed
         _OF_ONE[trace] = replace(_program_of_different([trace]), traces=())
     return replace(_OF_ONE[trace], traces=(trace,))
 
@@ -212,7 +212,7 @@ _OF_ONE: WeakKeyDictionary[Trace, Program] = WeakKeyDictionary()
 
 
 def _shared_out(program: Program, traces: Sequence[Trace], which: Ints) -> Program:
-    """Give each rank the nodes of the trace that it shares with others."""
+    """Return the nodes of each rank of a trace that several ranks share."""
     sizes = np.diff(program.first)[which]
     first = np.append(0, np.cumsum(sizes))
     shift = np.repeat(first[:-1] - program.first[which], sizes)
@@ -279,7 +279,7 @@ def _own_durations(nodes: pl.DataFrame) -> Ints:
 
 
 def _order(ids: Ints, first: Ints) -> tuple[Ints | None, Ints | None]:
-    """Give the order of nodes by id in each rank, and where each goes; None if it is theirs."""
+    """Return the order of nodes by id in each rank, and its inverse; None if already sorted."""
     later = ids[1:] > ids[:-1]
     later[first[1:-1] - 1] = True  # between ranks
     if later.all():
@@ -291,14 +291,14 @@ def _order(ids: Ints, first: Ints) -> tuple[Ints | None, Ints | None]:
 
 
 def _dependencies(traces: Sequence[Trace], first: Ints) -> tuple[Ints, Ints]:
-    """Give all dependencies, each once, as positions among all nodes."""
+    """Return all dependencies, each once, as positions among all nodes."""
     deps = traces[0].deps if len(traces) == 1 else pl.concat([trace.deps for trace in traces])
     heights = [trace.deps.height for trace in traces]
     kinds = set(deps["kind"].unique().to_list())
     if not kinds <= set(GIVEN_DEPS):
         raise PairError(
-            _name_of(0, traces[0]), "its dependencies are those of a recording",
-            "write it as Chakra .et first: nadi convert",
+            _name_of(0, traces[0]), "it is a recording, not a Chakra trace",
+            "convert it to Chakra .et first (nadi convert)",
         )  # fmt: skip
     shift = np.repeat(first[:-1], heights)
     src, dst = deps["src"].to_numpy() + shift, deps["dst"].to_numpy() + shift
@@ -314,19 +314,19 @@ def _name_of(rank: int, trace: Trace) -> str:
 
 def _check(rank: int, trace: Trace) -> None:
     if not trace.nodes.height:
-        raise InputError(_name_of(rank, trace), "it has no nodes", "leave its rank out of the job")
+        raise InputError(_name_of(rank, trace), "it has no nodes", "remove this rank from the job")
     if not trace.issues.height:
         return
     for code, detail in trace.issues.select("code", "detail").iter_rows():
         if code in _BAD_ISSUES:
             raise InputError(
                 _name_of(rank, trace), f"nodes {_BAD_ISSUES[code]}: {detail}",
-                "mend the program that wrote it",
+                "correct the program that wrote it",
             )  # fmt: skip
 
 
 def _is_cpu(traces: Sequence[Trace], is_cpu: Bools, first: Ints) -> Bools:
-    """Tell which nodes are of the host; of an .et, only those that say so."""
+    """Return which nodes run on the host; in an .et, only those that state it."""
     is_cpu = is_cpu.copy()
     for rank, trace in enumerate(traces):
         own = is_cpu[first[rank] : first[rank + 1]]
@@ -341,7 +341,7 @@ def _is_cpu(traces: Sequence[Trace], is_cpu: Bools, first: Ints) -> Bools:
 def _groups(
     traces: Sequence[Trace], nodes: pl.DataFrame, sizes: Ints
 ) -> tuple[dict[str, int], dict[str, tuple[int, ...]], Ints]:
-    """Give the groups of all traces numbers by name; "" and "0" are all ranks."""
+    """Assign numbers to the groups of all traces by name; "" and "0" are all ranks."""
     names: dict[str, int] = {}
     members: dict[str, tuple[int, ...]] = {}
     numbers: list[int] = []
@@ -362,7 +362,7 @@ def _groups(
 
 
 def _involved(traces: Sequence[Trace], first: Ints) -> Ints:
-    """Give which dimensions a collective takes part in; nearly no trace says so."""
+    """Return the dimensions that a collective involves; few traces state them."""
     out = np.full(first[-1], -1, dtype=np.int64)
     for rank, trace in enumerate(traces):
         if not trace.given_attributes.nodes_with("involved_dim").size:

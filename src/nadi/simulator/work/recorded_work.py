@@ -1,4 +1,4 @@
-"""Recorded jobs as nodes that can be simulated."""
+"""Recorded jobs as nodes for the simulator."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = ["nodes_of_job"]
 def nodes_of_job(
     job: Job | Sequence[Trace], system: System, played: Collection[str]
 ) -> tuple[tuple[Trace, ...], tuple[PlayedRank, ...]]:
-    """Give traces whose nodes can be simulated: a recording is turned into such, O(nodes log).
+    """Return traces that can be simulated; recordings are converted. O(nodes log nodes).
 
     Nodes of a Chakra trace are taken as they are. A recording becomes what ``nadi link --for
     astra-sim`` writes; for devices, with times in ns and with communication that goes on at once.
     Its collectives of the types ``played`` stay what they are.
-    What was met on the way, and changed, is among the issues of the first trace.
+    Issues of the conversion are among the issues of the first trace.
 
     Returns
     -------
     tuple of Trace
         Of each rank.
     tuple of PlayedRank
-        Of a recording, what the nodes of each rank are of it; else empty.
+        For a recording, the operations that the nodes of each rank come from; else empty.
 
     Raises
     ------
@@ -63,10 +63,10 @@ def nodes_of_job(
 
 
 def _is_recorded(trace: Trace) -> bool:
-    """Tell whether a trace's dependencies are those of a recording, and no Chakra trace's."""
+    """Return whether a trace is a recording rather than a Chakra trace."""
     sources = trace.provenance.sources
     if sources and sources[0].format.startswith("Chakra"):
         return False
-    # of what was made by hand only the dependencies tell
+    # handmade traces are recognized by their dependencies only
     kinds = set(trace.deps["kind"].unique().to_list())
     return not kinds <= set(GIVEN_DEPS) if not sources else not kinds & set(GIVEN_DEPS)

@@ -1,1 +1,1 @@
-"""Reordering: what may start earlier than the program has it, by the data that it needs."""
+"""Reordering: find operations that can start earlier without breaking data dependencies."""

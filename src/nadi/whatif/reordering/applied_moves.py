@@ -1,4 +1,4 @@
-"""Several moves one after the other, each chosen when the former are made."""
+"""Several moves, each chosen after the previous ones are applied."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ __all__ = ["Reordering", "reorder"]
 
 @dataclass(frozen=True, eq=False)
 class Reordering:
-    """What may start earlier in a window, and what it gains to do so.
+    """The moves found in a window and their gains.
 
     Attributes
     ----------
     window
-        What was asked about.
+        The analysed window.
     start_ns
-        When it starts, since the job's origin.
+        Start of the window, since the job's origin.
     found
-        What may move in the measured job.
+        Possible moves in the measured job.
     applied
-        What was moved, in this order; gain and step are those of the moment of its move, with
-        the former moves made.
+        Applied moves in order; gain and step are those after the previous moves.
     together
-        The window after all of these; None if nothing was to be moved.
+        The window after all moves; None if no move was requested.
     """
 
     window: Window
@@ -42,7 +41,7 @@ class Reordering:
 
 
 def reorder(graph: EventGraph, window: Window, most: int | None = 0) -> Reordering:
-    """Find what may start earlier, and make the best moves.
+    """Find operations that can start earlier, and apply the best moves.
 
     After each search its candidates are gone through, best first: each is made if it is still
     legal and still gains. That is repeated until a search finds nothing that gains, because
@@ -51,12 +50,12 @@ def reorder(graph: EventGraph, window: Window, most: int | None = 0) -> Reorderi
     Parameters
     ----------
     most
-        How many moves to make at most; None for all that gain.
+        The most moves to apply; None for all that gain.
 
     Raises
     ------
     UsageError
-        If the job has no dependencies by tensors.
+        If the job has no data dependencies.
     """
     since = window.start(graph.time)
     found = first = find_reorders(graph, window)

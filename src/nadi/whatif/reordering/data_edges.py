@@ -1,4 +1,4 @@
-"""Dependencies by tensors as edges: what no other order may break when operations move."""
+"""Data dependencies by tensors as edges, which moves must not break."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["outermost_works", "tensor_pairs", "with_tensor_edges"]
 
 
 def tensor_pairs(graph: EventGraph) -> tuple[Ints, Ints, Ints]:
-    """Give the dependencies by tensors of all ranks.
+    """Return the tensor dependencies of all ranks.
 
     Returns
     -------
@@ -39,7 +39,7 @@ def tensor_pairs(graph: EventGraph) -> tuple[Ints, Ints, Ints]:
 
 
 def with_tensor_edges(graph: EventGraph) -> EventGraph:
-    """Let all work wait for the data that it needs, where no thread or stream sees to that.
+    """Add edges for data dependencies that no thread or stream order ensures.
 
     Nothing changes in the replay: what held by chance now holds by an edge, and what began
     later than its data does so still, by a delay after it. A dependency that the replay
@@ -66,7 +66,7 @@ def with_tensor_edges(graph: EventGraph) -> EventGraph:
 
 
 def _moments(layout: Layout) -> tuple[Ints, Ints]:
-    """Give the ends that starts have to wait for; vertices, int64, shape (pairs,).
+    """Return the ends that starts must wait for; vertices, int64, shape (pairs,).
 
     Data is there when the work on it is done: that which an operation launched, or else the
     operation itself. Device work waits for it on its stream; what runs on threads is asked for
@@ -90,7 +90,7 @@ def _moments(layout: Layout) -> tuple[Ints, Ints]:
 
 
 def outermost_works(layout: Layout, op: Ints, *, last: bool) -> tuple[Ints, Ints]:
-    """Find the last, or first, work on each stream that was launched in each operation.
+    """Find the last, or first, work on each stream that each operation launched.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def outermost_works(layout: Layout, op: Ints, *, last: bool) -> tuple[Ints, Ints
 
 
 def _neighbours(layout: Layout, works: Works, *, after: bool) -> Ints:
-    """Give the next work of each on its stream or thread, or the one before; int64, shape (works,).
+    """Return the next or previous work of each on its stream or thread; int64, shape (works,).
 
     Where there is none, a number beyond all.
     """

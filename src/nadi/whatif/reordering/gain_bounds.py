@@ -1,4 +1,4 @@
-"""What moves could gain at most, told by where they lie on the critical path."""
+"""Upper bounds of the gain of moves, from their position on the critical path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Promise"]
 
 
 class Promise:
-    """Bounds of what moves gain in a window.
+    """Upper bounds of the gain of moves in a window.
 
     A move that touches no vertex of the critical path leaves a path as long, and gains
     nothing. If it touches the part on a thread, that thread takes as long as before for all
@@ -51,7 +51,7 @@ class Promise:
         self._own = np.concatenate([[0], np.cumsum(own)])
 
     def _meets(self, critical: Bools) -> Bools:
-        """Tell which operations meet in a collective that is critical; bool, shape (ops,)."""
+        """Return which operations belong to a critical collective; bool, shape (ops,)."""
         graph = self.units.layout.graph
         found = np.zeros(graph.num_ops, dtype=np.bool_)
         dst = graph.destinations
@@ -61,7 +61,7 @@ class Promise:
 
     @cached_property
     def start(self) -> Ints:
-        """When the first work of each unit starts, or the unit if it asks for none; ns."""
+        """Start of the first work of each unit, or of the unit if it launches none; ns."""
         return self._of_works(np.minimum, np.iinfo(np.int64).max)
 
     @cached_property
@@ -79,7 +79,7 @@ class Promise:
 
     @cached_property
     def at_fence(self) -> Ints:
-        """How much each unit could gain at most wherever it goes; int64 ns, shape (units,)."""
+        """Upper bound of each unit's gain at any position; int64 ns, shape (units,)."""
         units = self.units
         idle = self._idle[units.begin + 1] - self._idle[units.fence + 1]
         sooner = self._last_start - self.time[units.layout.chain[units.fence]]
@@ -88,7 +88,7 @@ class Promise:
         return most
 
     def of(self, block: Block) -> int:
-        """Give how much a move could gain at most, in ns."""
+        """Return the upper bound of a move's gain, in ns."""
         units, members = self.units, list(block.units)
         place = int(units.end[block.after])
         most = 0
@@ -100,7 +100,7 @@ class Promise:
         return most + max(int(sooner.max(initial=0)) - int(self.time[units.layout.chain[place]]), 0)
 
     def wait_before(self, unit: int) -> int:
-        """Give the unit right after which the thread waits before it comes to a unit, or -1."""
+        """Return the last unit before a unit after which the thread waits, or -1."""
         units = self.units
         at = int(np.searchsorted(self._waits, units.begin[unit], side="right")) - 1
         return int(np.searchsorted(units.end, self._waits[at])) - 1 if at >= 0 else -1

@@ -1,4 +1,4 @@
-"""Where operations could go: what they may pass alone, and with what they need."""
+"""Insertion points: positions that a unit can move to, alone or with the units it needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_PLACES = 8
 
 
 def blocks_of(units: Units, unit: int, wait: int) -> Iterator[Block]:
-    """Give places to which a unit may move, the nearest first, with what has to come along.
+    """Return positions that a unit can move to, nearest first, with the units to move along.
 
     Walks back from the unit. Where it meets something that the unit needs there are two ways:
     the unit stays after that, which is a place; or that comes along, and what it needs too, as
@@ -55,7 +55,7 @@ def blocks_of(units: Units, unit: int, wait: int) -> Iterator[Block]:
 
 
 def _need(units: Units, unit: int, ahead: list[int], seen: set[int]) -> None:
-    """Put what a unit has to stay after among what lies ahead."""
+    """Add the units that a unit must stay after to the units ahead."""
     for before in units.needs[units.needs_ptr[unit] : units.needs_ptr[unit + 1]].tolist():
         if before not in seen:
             seen.add(before)
@@ -63,7 +63,7 @@ def _need(units: Units, unit: int, ahead: list[int], seen: set[int]) -> None:
 
 
 def same_on_ranks(units: Units, chosen: Bools) -> list[list[int]]:
-    """Put those of the chosen units together that are the same on several ranks, one of each.
+    """Group chosen units that are the same on several ranks.
 
     Communication that is matched is the same; so is the k-th operation of a name where all
     ranks have as many. O(units log units).
@@ -87,7 +87,7 @@ def same_on_ranks(units: Units, chosen: Bools) -> list[list[int]]:
 
 
 def _ordinals(rank: Ints, name: Ints) -> Ints:
-    """Count the units of each name on each rank; int64, shape (units,): which of them each is."""
+    """Return the ordinal of each unit among those of its name and rank; int64, shape (units,)."""
     order = np.lexsort((np.arange(name.size), name, rank))
     new = np.append(True, (np.diff(name[order]) != 0) | (np.diff(rank[order]) != 0))[: order.size]
     first = np.maximum.accumulate(np.where(new, np.arange(order.size), 0))
@@ -97,7 +97,7 @@ def _ordinals(rank: Ints, name: Ints) -> Ints:
 
 
 def _collectives(units: Units) -> Ints:
-    """Give the collective of which each unit is a part, or -1; int64, shape (units,)."""
+    """Return the collective of each unit, or -1; int64, shape (units,)."""
     layout, graph = units.layout, units.layout.graph
     of_op = np.full(graph.num_ops, -1, dtype=np.int64)
     ranks = list(graph.job.ranks)

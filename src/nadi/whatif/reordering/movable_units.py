@@ -1,4 +1,4 @@
-"""What can move as one: an operator as its program called it, with all that lies in it."""
+"""Movable units: an operator that the program called, with everything nested in it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BLOCKERS = (
     "step or thread",
     "nesting",
 )
-"""Why an operation cannot start sooner."""
+"""Reasons why an operation cannot start earlier."""
 _CODE = {name: code for code, name in enumerate(BLOCKERS)}
 
 _OPERATOR = r"^(\w+)::\w+(\.\w+)?$"
@@ -121,12 +121,12 @@ class Units:
 
     @cached_property
     def after_fence(self) -> Ints:
-        """The first unit after whose end each unit may stand, by fences alone."""
+        """The first unit that each unit can follow, by fences alone."""
         return np.searchsorted(self.end, self.fence)
 
     @cached_property
     def limits(self) -> tuple[Ints, Ints]:
-        """The first unit after whose end each may stand, and why; int64, shape (units,)."""
+        """The first unit that each unit can follow, and why; int64, shape (units,)."""
         first, reason = self.after_fence.copy(), self.fence_reason.copy()
         unit = np.repeat(np.arange(self.op.size), np.diff(self.needs_ptr))
         order = np.lexsort((self.needs, unit))
@@ -138,13 +138,13 @@ class Units:
         return first, reason
 
     def at_op(self, op: int) -> int:
-        """Give the unit of which an operation is the outermost, or -1."""
+        """Return the unit whose outermost operation is the given one, or -1."""
         unit = int(self.of_op[op])
         return unit if unit >= 0 and self.op[unit] == op else -1
 
 
 def find_units(layout: Layout, time: Ints, since: int) -> Units:
-    """Find what can move as one, and how far.
+    """Find the movable units, and how far each can move.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def find_units(layout: Layout, time: Ints, since: int) -> Units:
 
 
 def _is_work(layout: Layout, pairs: tuple[Ints, Ints, Ints]) -> Bools:
-    """Tell which host operations do something of their own: operators, calls, what uses data.
+    """Return which host operations do work: operators, runtime calls, users of data.
 
     Labels, autograd's nodes and Python's functions only stand around these.
     """
@@ -222,28 +222,28 @@ class _Parts:
     last_work: Ints
 
     def containing(self, chosen: Bools) -> Bools:
-        """Tell which units hold one of the chosen operations; bool, shape (units,)."""
+        """Return which units contain a chosen operation; bool, shape (units,)."""
         inside = self.of_op[chosen & (self.of_op >= 0)]
         found = np.zeros(self.op.size, dtype=np.bool_)
         found[inside] = True
         return found
 
     def named(self, text: str) -> Bools:
-        """Tell which units hold an operation with such a name; bool, shape (units,)."""
+        """Return which units contain an operation whose name matches; bool, shape (units,)."""
         names = self.layout.graph.op_names
         unique = names.unique()
         fitting = unique.filter(unique.str.contains(text))
         return self.containing(names.is_in(fitting.implode()).to_numpy())
 
     def launching(self, chosen: Bools) -> Bools:
-        """Tell which units launch one of the chosen works; bool, shape (units,)."""
+        """Return which units launch one of the chosen works; bool, shape (units,)."""
         works = self.layout.works
         total = np.concatenate([[0], np.cumsum(chosen[works.op])])
         found: Bools = total[self.last_work] > total[self.first_work]
         return found
 
     def records(self) -> Bools:
-        """Tell which units record an event after all that they launch; bool, shape (units,)."""
+        """Return which units record an event after all that they launch; bool, shape (units,)."""
         layout = self.layout
         calls = layout.graph.op_names.str.contains(pattern("event record")).to_numpy() & (
             self.of_op >= 0
@@ -257,12 +257,12 @@ class _Parts:
         return found
 
     def communicates(self) -> Bools:
-        """Tell which units are, or ask for, communication; bool, shape (units,)."""
+        """Return which units are or launch communication; bool, shape (units,)."""
         is_comm = (self.layout.graph.gather("comm_type") != "none").to_numpy()
         return self.launching(is_comm) | self.containing(is_comm) | self.named(r"^c10d::")
 
     def nested(self) -> Bools:
-        """Tell which units stand in one piece on their thread; bool, shape (units,)."""
+        """Return which units are contiguous on their thread; bool, shape (units,)."""
         inside = np.flatnonzero(self.of_op >= 0)
         unit = self.of_op[inside]
         first = np.full(self.op.size, self.layout.chain.size, dtype=np.int64)
@@ -287,7 +287,7 @@ _Needs = tuple[Ints, Ints, Ints]
 def _order(
     parts: _Parts, pairs: _Needs, talks: Bools, nested: Bools, since: int
 ) -> tuple[Ints, Ints, _Needs]:
-    """Give ``fence``, ``fence_reason``, and what each unit needs, as of :class:`Units`."""
+    """Return ``fence``, ``fence_reason``, and what each unit needs, as of :class:`Units`."""
     fences, reasons = _fences(parts, nested, since)
     nearest = np.searchsorted(fences, parts.begin, side="right") - 1
     fence, reason = fences[nearest], reasons[nearest]  # the first of a thread is always a fence
@@ -312,11 +312,11 @@ def _order(
 
 
 def _needs_of_data(parts: _Parts, pairs: _Needs) -> _Needs:
-    """Give units and units of the same thread that need their data, and the kind of need."""
+    """Return pairs of units of a thread with a data dependency, and its kind."""
     src, dst, kind = pairs
     before, after = parts.of_op[src], parts.of_op[dst]
     thread = parts.layout.thread[parts.op]
-    # of calls that lie in each other nothing is known: they cannot change their order anyway
+    # nested calls cannot change their order, so they need no entry
     inner = (before >= 0) & (before < after) & (thread[before] == thread[after])
     key = np.unique((after[inner] * parts.op.size + before[inner]) * len(TENSOR_DEPS) + kind[inner])
     pair, code = np.divmod(key, len(TENSOR_DEPS))
@@ -327,7 +327,7 @@ def _needs_of_data(parts: _Parts, pairs: _Needs) -> _Needs:
 
 
 def _followers(parts: _Parts, members: Bools) -> tuple[Ints, Ints, Ints, Ints]:
-    """Let units that keep their order on a rank follow each other.
+    """Return pairs of units that must keep their order on a rank.
 
     Returns
     -------
@@ -357,7 +357,7 @@ def _followers(parts: _Parts, members: Bools) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _data_from_afar(parts: _Parts, pairs: _Needs) -> list[Ints]:
-    """Give when the data is there that each unit needs of other threads; int64 ns, shape (units,).
+    """Return when each unit's data from other threads is available; int64 ns, shape (units,).
 
     As all is now; by ``_KINDS_OF_NEED``.
     """
@@ -381,7 +381,7 @@ def _legal(
     parts: _Parts, can_move: Bools, fence: Ints, needs: _Needs, ready: Ints,
     kinds: Sequence[str],
 ) -> Ints:  # fmt: skip
-    """Give ``legal`` of :class:`Units`: longest paths through needs alone, data by ``kinds``.
+    """Return ``legal`` of :class:`Units`: longest paths through needs alone, data by ``kinds``.
 
     A unit has three moments: it starts, its work starts, its data is there. It starts after
     its fence and the threads' time of what it needs; device work starts after the data of
@@ -424,7 +424,7 @@ def _legal(
 
 
 def _shortest(parts: _Parts) -> tuple[Ints, Ints, Ints, Ints, Bools]:
-    """Give what units take, and when their works are; ns, shape (units,) all of them.
+    """Return the durations of units and the times of their works; ns, shape (units,).
 
     Returns
     -------
@@ -456,7 +456,7 @@ def _shortest(parts: _Parts) -> tuple[Ints, Ints, Ints, Ints, Bools]:
 
 
 def _fences(parts: _Parts, nested: Bools, since: int) -> tuple[Ints, Ints]:
-    """Find the places that nothing crosses; int64: ascending places, and why."""
+    """Find the positions that no move crosses; int64: ascending positions, and why."""
     layout, graph = parts.layout, parts.layout.graph
     chain, thread = layout.chain, layout.thread[layout.chain // 2]
     found: list[tuple[Ints, str]] = []
@@ -483,7 +483,7 @@ def _fences(parts: _Parts, nested: Bools, since: int) -> tuple[Ints, Ints]:
 
 
 def _waiting_calls(layout: Layout) -> Bools:
-    """Tell which host operations wait for device work whose outcome the host may look at.
+    """Return which host operations wait for device work whose result the host may read.
 
     Not those that wait for room in a queue, or while their own data is taken along.
     """
@@ -503,7 +503,7 @@ def _waiting_calls(layout: Layout) -> Bools:
 
 
 def _unknown(parts: _Parts) -> Bools:
-    """Tell which units launch device work, though nothing says what data that uses."""
+    """Return which units launch device work whose data is unknown."""
     graph = parts.layout.graph
     names = graph.op_names
     unique = names.unique()
@@ -513,7 +513,7 @@ def _unknown(parts: _Parts) -> Bools:
 
 
 def _hand_overs(layout: Layout) -> Ints:
-    """Give the places at which a thread goes on after another one, for no communication."""
+    """Return the positions at which a thread continues after another thread."""
     graph = layout.graph
     is_comm = (graph.gather("comm_type") != "none").to_numpy()
     found = []

@@ -1,4 +1,4 @@
-"""Finding what may start earlier, and what that would gain."""
+"""Search for operations that can start earlier, and replay of their gain."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _KINDS = ("communication", "kernel", "host")
 
 @dataclass(frozen=True)
 class Candidate:
-    """Something that may start earlier than it does.
+    """An operation that can start earlier.
 
     Attributes
     ----------
     change
-        Of the places that were tried the one that gains most.
+        The tried position with the largest gain.
     kind
         ``communication``, ``kernel`` (it launches device work) or ``host``.
     name
@@ -51,9 +51,9 @@ class Candidate:
         Before when it cannot start in any order, with what it needs on its thread coming
         along and all else as it is now; the same if no memory were used again.
     held_by
-        Why it cannot start sooner than after ``change.after``: one of ``BLOCKERS``.
+        Why it cannot start before the end of ``change.after``: one of ``BLOCKERS``.
     new_start_ns
-        When its work would start after the move.
+        Start of its work after the move.
     num_moved
         Operations that move on a rank: it, and those before it that it needs.
     gain_ns, step_ns
@@ -76,12 +76,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found.
+    """The result of a search.
 
     Attributes
     ----------
     candidates
-        What would gain, most first, and what communication would start sooner and gain nothing.
+        Moves that gain, largest first, and communication that can start earlier without gain.
     step_ns
         Length of the window before.
     num_units, num_free, num_hopeful, num_simulated
@@ -89,7 +89,7 @@ class Found:
         alone; operations, the same on several ranks counted once, that could gain by where they
         lie on the critical path; moves that were simulated.
     blocked
-        How many may not pass any, by what is in the way; most first.
+        Number of operations that cannot pass any other, by reason; largest first.
     """
 
     candidates: list[Candidate]
@@ -103,7 +103,7 @@ class Found:
 
 @dataclass(frozen=True)
 class _Try:
-    """A move of one operation on its ranks, and what it could gain at most."""
+    """A move of one operation on its ranks, with the upper bound of its gain."""
 
     group: int
     unit: int
@@ -112,15 +112,15 @@ class _Try:
 
 
 def find_reorders(graph: EventGraph, window: Window) -> Found:
-    """Find operations that may start earlier, try those that could gain, and sort them by gain.
+    """Find operations that can start earlier, replay promising moves, and sort them by gain.
 
-    Communication is tried even if it cannot gain. The most promising come first, 200 moves at
-    most; the same operation moves on all ranks at once.
+    Communication is tried even if it cannot gain. At most 200 moves are tried, most promising
+    first; the same operation moves on all ranks at once.
 
     Raises
     ------
     UsageError
-        If the job has no dependencies by tensors. O(vertices log vertices), and O(vertices)
+        If the job has no data dependencies. O(vertices log vertices), and O(vertices)
         for each move that is tried.
     """
     require_tensors(graph)
@@ -169,7 +169,7 @@ def _usefulness(one: Candidate) -> tuple[int, int, int]:
 
 
 def _tries(units: Units, promise: Promise, groups: list[list[int]]) -> list[_Try]:
-    """Give the moves of the most promising groups, most promising first."""
+    """Return the moves of the most promising groups, most promising first."""
     found = []
     groups.sort(key=lambda group: -int(promise.at_fence[group].max()))
     for number, group in enumerate(groups[:_MOST_SIMULATED]):
@@ -182,7 +182,7 @@ def _tries(units: Units, promise: Promise, groups: list[list[int]]) -> list[_Try
 
 
 def _simulated(promise: Promise, window: Window, one: _Try, step: int) -> Candidate | None:
-    """Replay a move; None if something would then wait for itself."""
+    """Replay a move; None if it creates a dependency cycle."""
     units, unit = promise.units, one.unit
     try:
         time = replay_graph(moved(units, one.blocks)).time

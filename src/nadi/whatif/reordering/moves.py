@@ -1,4 +1,4 @@
-"""Moving operations to an earlier place on their threads, as a change of the graph."""
+"""A change that moves operations to an earlier position on their threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Block", "Move", "MoveEarlier", "held_by", "moved", "require_tensors"
 
 @dataclass(frozen=True)
 class Move:
-    """Operations of a rank, in order, and the one after whose end they are to start; node rows."""
+    """Operations of a rank, in order, and the operation to start after; node rows."""
 
     rank: int
     rows: tuple[int, ...]
@@ -29,7 +29,7 @@ class Move:
 
 @dataclass(frozen=True)
 class MoveEarlier:
-    """Start operations earlier on their threads, one after the other after the end of another one.
+    """Move operations earlier on their threads, right after another operation.
 
     With an operation moves all that lies in it, and the work that it launches moves on its
     stream as far. The time of threads between operations stays where it is, and so do waits
@@ -38,9 +38,9 @@ class MoveEarlier:
     Attributes
     ----------
     moves
-        One at most of each rank.
+        At most one per rank.
     name, after
-        What is moved, and to where, for people.
+        Names of the moved operation and of the one before its new position, for messages.
     """
 
     moves: tuple[Move, ...]
@@ -54,14 +54,14 @@ class MoveEarlier:
         return f"start {self.name}{others} right after {self.after} (rank {ranks})"
 
     def apply(self, graph: EventGraph, since: int = 0) -> EventGraph:
-        """Give the changed graph; nothing moves to before ``since``, ns since the job's origin.
+        """Return the changed graph; nothing moves to before ``since``, ns since the job's origin.
 
-        The graph keeps all dependencies by tensors from then on.
+        The returned graph has edges for all data dependencies.
 
         Raises
         ------
         UsageError
-            If the job has no dependencies by tensors, or one does not allow the move.
+            If the job has no data dependencies, or one does not allow the move.
         """
         require_tensors(graph)
         kept = with_tensor_edges(graph)
@@ -73,11 +73,13 @@ class MoveEarlier:
             return moved(units, blocks)
         except CycleError as error:
             raise UsageError(
-                str(self), f"it would wait for itself: {error.what}", "choose a later place"
+                str(self),
+                f"the move creates a dependency cycle: {error.what}",
+                "choose a later position",
             ) from None
 
     def _located(self, units: Units, move: Move) -> Block:
-        """Find the units of a move, which stand in this order on one thread."""
+        """Find the units of a move, which have this order on one thread."""
         graph = units.layout.graph
         ranks = list(graph.job.ranks)
         found = np.full(len(move.rows) + 1, -1)
@@ -89,12 +91,14 @@ class MoveEarlier:
             found = np.array([units.at_op(op) if op >= 0 else -1 for op in ops.tolist()])
         if found.min() < 0:
             raise UsageError(
-                str(self), f"of rank {move.rank} there are no such operations that a program calls",
+                str(self), f"of rank {move.rank} no such operation is called by the program",
                 "check the rows",
             )  # fmt: skip
         if (np.diff(found) <= 0).any() or np.ptp(units.layout.thread[units.op[found]]) > 0:
             raise UsageError(
-                str(self), "they do not follow each other on one thread", "check the rows"
+                str(self),
+                "the operations are not in ascending order on one thread",
+                "check the rows",
             )
         return Block(int(found[0]), tuple(found[1:].tolist()))
 
@@ -104,27 +108,27 @@ class MoveEarlier:
         if found is None:
             return
         unit, blocker, reason = found
-        stays = f" after {names[int(units.op[blocker])]}" if blocker >= 0 else " where it is"
+        stays = f" after {names[int(units.op[blocker])]}" if blocker >= 0 else " at its position"
         raise UsageError(
-            str(self), f"{names[int(units.op[unit])]} has to stay{stays} ({reason})",
-            "choose a later place; nadi reorder lists what may move",
+            str(self), f"{names[int(units.op[unit])]} must stay{stays} ({reason})",
+            "choose a later position; nadi reorder lists possible moves",
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Block:
-    """Units of one thread, ascending, and the one after whose end they are to start."""
+    """Units of one thread, ascending, and the unit to start after."""
 
     after: int
     units: tuple[int, ...]
 
 
 def why_not(units: Units, block: Block) -> tuple[int, int, str] | None:
-    """Give what forbids a move: a unit, the one it has to stay after or -1, why; or None."""
+    """Return what forbids a move: a unit, the unit it must stay after or -1, why; or None."""
     members = set(block.units)
     for unit in block.units:
         if not units.can_move[unit]:
-            return unit, -1, "it cannot move by itself"
+            return unit, -1, "it cannot move on its own"
         if units.after_fence[unit] > block.after:
             return unit, int(units.after_fence[unit]), BLOCKERS[units.fence_reason[unit]]
         for at in range(int(units.needs_ptr[unit]), int(units.needs_ptr[unit + 1])):
@@ -135,7 +139,7 @@ def why_not(units: Units, block: Block) -> tuple[int, int, str] | None:
 
 
 def held_by(units: Units, block: Block) -> str:
-    """Give why a block cannot start sooner than after that unit; one of ``BLOCKERS``."""
+    """Return why a block cannot start before the end of a unit; one of ``BLOCKERS``."""
     for unit in block.units:
         if units.after_fence[unit] == block.after:
             return BLOCKERS[units.fence_reason[unit]]
@@ -147,17 +151,17 @@ def held_by(units: Units, block: Block) -> str:
 
 
 def require_tensors(graph: EventGraph) -> None:
-    """Raise UsageError if nothing is known of the data that operations need."""
+    """Raise UsageError if the graph has no data dependencies."""
     if not tensor_pairs(graph)[0].size:
         raise UsageError(
-            "reordering", "the job has no dependencies by tensors",
-            "give host traces too (ExecutionTraceObserver), and load with tensors=True",
+            "reordering", "the job has no data dependencies",
+            "add host traces (ExecutionTraceObserver), and load with tensors=True",
         )  # fmt: skip
 
 
 @dataclass
 class _Edits:
-    """Edges to take away and to add, and delays to change, while moves are made."""
+    """Edges to remove and to add, and delays to change, while moves are applied."""
 
     removed: list[int] = field(default_factory=list)
     added: list[tuple[int, int, int, int, int]] = field(default_factory=list)
@@ -168,12 +172,12 @@ class _Edits:
 
 
 def moved(units: Units, blocks: Sequence[Block]) -> EventGraph:
-    """Give the graph with blocks moved; of a rank one at most.
+    """Return the graph with blocks moved, at most one per rank.
 
     Raises
     ------
     CycleError
-        If something would wait for itself. O(vertices + edges).
+        If the move creates a dependency cycle. O(vertices + edges).
     """
     graph = units.layout.graph
     edits = _Edits()
@@ -196,7 +200,7 @@ def moved(units: Units, blocks: Sequence[Block]) -> EventGraph:
 
 
 def _without_first(block: Block) -> Block:
-    """Leave out what stands at its place already."""
+    """Omit units that are at their position already."""
     after, members = block.after, list(block.units)
     while members and members[0] == after + 1:
         after = members.pop(0)
@@ -204,7 +208,7 @@ def _without_first(block: Block) -> Block:
 
 
 def _move_on_thread(units: Units, block: Block, edits: _Edits) -> None:
-    """Take units out of the chain of their thread and put them in again.
+    """Remove units from the chain of their thread and insert them again.
 
     What happens before one by its place and not by itself, the time since the operation before
     and waits for communication, then happens before what followed it.
@@ -249,7 +253,7 @@ def _move_on_thread(units: Units, block: Block, edits: _Edits) -> None:
 
 
 def _waits_for_communication(layout: Layout, vertex: int) -> list[int]:
-    """Give the edges by which a thread waits at a vertex for communication."""
+    """Return the edges by which a thread waits at a vertex for communication."""
     graph = layout.graph
     found = []
     for edge in range(int(graph.in_ptr[vertex]), int(graph.in_ptr[vertex + 1])):
@@ -262,7 +266,7 @@ def _waits_for_communication(layout: Layout, vertex: int) -> list[int]:
 
 
 def _move_on_streams(units: Units, block: Block, edits: _Edits) -> None:
-    """Let the work of units pass on its streams what is launched by the units that they pass."""
+    """Move the work of units forward on its streams, past the work of the passed units."""
     layout = units.layout
     streams = _Rows(units, block)
     for unit in block.units:
@@ -277,7 +281,7 @@ def _move_on_streams(units: Units, block: Block, edits: _Edits) -> None:
 
 
 class _Rows:
-    """Device work as lists, in which runs of work are put forward."""
+    """Device work as linked lists, in which runs of work move forward."""
 
     def __init__(self, units: Units, block: Block) -> None:
         self.layout = units.layout
@@ -290,32 +294,32 @@ class _Rows:
         self.after: dict[int, int] = {}
 
     def previous(self, op: int) -> int:
-        """Give the work before, or -1."""
+        """Return the work before, or -1."""
         return self.before.get(op, int(self.layout.streams.before[op]))
 
     def following(self, op: int) -> int:
-        """Give the work after, or -1."""
+        """Return the work after, or -1."""
         return self.after.get(op, int(self.layout.streams.after[op]))
 
     def waits_itself(self, op: int) -> bool:
-        """Tell whether the unit that launches work tells streams to wait for events."""
+        """Return whether the unit that launches work makes streams wait for events."""
         return bool(self.waiting[self.of_op[self.layout.launched_by[op]]])
 
     def is_passed(self, op: int) -> bool:
-        """Tell whether work is launched by what the units pass on their thread."""
+        """Return whether work is launched by what the units pass on their thread."""
         call = int(self.layout.launched_by[op])
         if call < 0 or not self.place < self.layout.at[2 * call] < self.own_place:
             return False
         return int(self.of_op[call]) not in self.members
 
     def last_kept(self, op: int) -> int:
-        """Give the last work of a stream, back from one, that is not passed, or -1."""
+        """Return the last work of a stream, back from one, that is not passed, or -1."""
         while op >= 0 and self.is_passed(op):
             op = self.previous(op)
         return op
 
     def runs(self, members: set[int]) -> list[list[int]]:
-        """Give the work of the unit on a stream as runs without other work in them, in order."""
+        """Return the work of the unit on a stream as runs without other work in them, in order."""
         firsts = [op for op in members if self.previous(op) not in members]
         found = []
         for op in sorted(firsts):
@@ -327,7 +331,7 @@ class _Rows:
         return sorted(found, key=lambda run: int(start[2 * run[0]]))
 
     def put_forward(self, run: list[int], edits: _Edits) -> None:
-        """Put a run right after the last work that it does not pass."""
+        """Insert a run right after the last work that it does not pass."""
         old = self.previous(run[0])
         kept = self.last_kept(old)
         if kept >= 0:
@@ -345,7 +349,7 @@ class _Rows:
         self._join(run[-1], first)
 
     def _wait_for(self, old: int, new: int, edits: _Edits) -> None:
-        """Let what waits for some work, and is asked for after the new place, wait for other.
+        """Redirect waits for some work to other work if they are launched after the new position.
 
         Who waits for the last work of a stream waits for what is then the last. Not if the
         event was recorded along with the work: then it stands for this and no other.
@@ -369,7 +373,7 @@ class _Rows:
             self.before[other] = one
 
     def write(self, edits: _Edits) -> None:
-        """Give each work whose neighbour changed the edge from that.
+        """Return each work whose neighbour changed the edge from that.
 
         Its turn-around stays; what was the first of its stream has the usual one.
         """
@@ -386,7 +390,7 @@ class _Rows:
 
 
 def _wait_at_new_place(streams: _Rows, run: list[int], edits: _Edits) -> None:
-    """Let work wait for events at its new place: for what is there on the other stream then.
+    """Update event waits of moved work to the work that the other stream then has.
 
     If another operation told its stream to wait, the work after it still waits as before.
     """

@@ -1,4 +1,4 @@
-"""Where every operation stands in a graph: on its thread, on its stream, and who launched it."""
+"""The position of every operation in a graph: thread, stream, and launching call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_THREADS = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.COMMUNICATION)
 
 @dataclass(frozen=True)
 class Works:
-    """What calls asked others for: device work, and communication on threads of its own.
+    """Launched work: device work, and communication on its own threads.
 
     In order of the calls, thread by thread; int64, shape (works,).
 
@@ -36,13 +36,13 @@ class Works:
     at: Ints
 
     def of(self, begin: Ints | int, end: Ints | int) -> tuple[Ints, Ints]:
-        """Give the range of works launched between two places of the chain, both included."""
+        """Return the range of works launched between two places of the chain, both included."""
         return np.searchsorted(self.at, begin), np.searchsorted(self.at, end, side="right")
 
 
 @dataclass(frozen=True)
 class Streams:
-    """Which device work comes before and after each on its stream, or -1; int64, shape (ops,).
+    """The previous and next device work on the stream of each, or -1; int64, shape (ops,).
 
     ``edge`` is the edge from the one before, ``usual`` the median weight of these, in ns.
     """
@@ -122,7 +122,7 @@ class Layout:
         return Works(op[order], call[op[order]], at[order])
 
     def waits_for(self, op: int) -> list[int]:
-        """Give the edges by which others wait for the end of device work."""
+        """Return the edges by which others wait for the end of device work."""
         edges, source = self._waits
         low, high = np.searchsorted(source, [2 * op + 1, 2 * op + 2])
         found: list[int] = edges[low:high].tolist()
@@ -141,7 +141,7 @@ class Layout:
 
     @cached_property
     def streams(self) -> Streams:
-        """Who follows whom on streams."""
+        """The order of work on streams."""
         graph = self.graph
         edge_of, before, after = np.full((3, graph.num_ops), -1, dtype=np.int64)
         edges = np.flatnonzero(graph.edge_kind == EdgeKind.STREAM)
@@ -152,7 +152,7 @@ class Layout:
 
 
 def find_rows(graph: EventGraph, trace: int, rows: Ints) -> Ints:
-    """Give the operations of node rows of one trace, or -1; int64, shape (rows,)."""
+    """Return the operations of node rows of one trace, or -1; int64, shape (rows,)."""
     low, high = np.searchsorted(graph.op_trace, [trace, trace + 1])
     found = np.full(graph.job.traces[trace].nodes.height + 1, -1, dtype=np.int64)
     found[graph.op_row[low:high]] = np.arange(low, high)
@@ -160,7 +160,7 @@ def find_rows(graph: EventGraph, trace: int, rows: Ints) -> Ints:
 
 
 def _links(graph: EventGraph, chain: Ints, at: Ints) -> Ints:
-    """Find the edge between each two neighbours of a thread; int64, shape (boundaries,)."""
+    """Find the edge between neighbours on a thread; int64, shape (boundaries,)."""
     link = np.full(chain.size, -1, dtype=np.int64)
     edges = np.flatnonzero(np.isin(graph.edge_kind, _OF_THREADS))
     src, dst = at[graph.in_src[edges]], at[graph.destinations[edges]]
