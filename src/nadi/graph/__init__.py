@@ -1,4 +1,4 @@
-"""The event graph of a job: built, replayed, and its critical path walked."""
+"""Build and replay the event graph of a job, and find its critical path."""
 
 from lazy_loader import attach_stub
 

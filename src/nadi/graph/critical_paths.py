@@ -1,4 +1,4 @@
-"""The critical path: the chain of waiting that sets how long a step takes, over all ranks."""
+"""The critical path: the chain of operations and waits, over all ranks, that sets a step's time."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _KIND_OF_EDGE = {
     EdgeKind.TENSOR: "delay",
     EdgeKind.GIVEN: "delay",
 }
-_PATH_CODE = np.array(  # of each kind of edge, and after these of delays
+_PATH_CODE = np.array(  # for each kind of edge, and last for delays
     [PATH_KINDS.index(_KIND_OF_EDGE[kind]) for kind in EdgeKind] + [PATH_KINDS.index("delay")],
     dtype=np.int8,
 )
 
 
 def kind_of_edges(edge_kind: Bytes) -> npt.NDArray[np.int8]:
-    """Give what time on edges counts as: positions in ``PATH_KINDS``, int8, shape (edges,)."""
+    """Return the kind of time on edges: positions in ``PATH_KINDS``, int8, shape (edges,)."""
     return _PATH_CODE[edge_kind]
 
 
@@ -54,10 +54,10 @@ class CriticalPath:
     vertices
         int64, shape (vertices on the path,): first to last.
     segments
-        One row per stretch of one operation and kind, in order of time, without gaps
-        between them: rank, node, id, name, kind, thread, stream, start, end; times are
-        int64 ns since the origin of the job. Where no operation runs, ``node`` and ``id``
-        are -1 and rank and thread are those that wait.
+        One row per interval of one operation and kind, in order of time, without gaps between
+        them: rank, node, id, name, kind, thread, stream, start, end; times are int64 ns since the
+        origin of the job. For intervals without an operation ``node`` and ``id`` are -1; rank and
+        thread are those that wait.
     """
 
     vertices: Ints
@@ -68,17 +68,17 @@ class CriticalPath:
 
     @property
     def length(self) -> int:
-        """Its length in ns: the sum of its segments, and so the length of the window."""
+        """The length in ns: the sum of the segments, which equals the length of the window."""
         return int((self.segments["end"] - self.segments["start"]).sum())
 
     def by_kind(self) -> dict[str, int]:
-        """Sum the segments by kind, in ns; every kind is there."""
+        """Sum the segments by kind, in ns, with an entry for every kind."""
         sums = self.segments.group_by("kind").agg((pl.col("end") - pl.col("start")).sum())
         found = dict(sums.iter_rows())
         return {kind: found.get(kind, 0) for kind in PATH_KINDS}
 
     def by_operation(self) -> pl.DataFrame:
-        """Sum the segments by name and kind: name, kind, time (ns), count, ranks; most first."""
+        """Sum the segments by name and kind: name, kind, time (ns), count, ranks; longest first."""
         return (
             self.segments.group_by("name", "kind")
             .agg(
@@ -91,10 +91,10 @@ class CriticalPath:
 
 
 def walk_critical_path(replay: Replay, window: Window) -> CriticalPath:
-    """Trace the critical path of a window back from its last event to its start.
+    """Walk the critical path of a window back from its last event to its start.
 
-    Of several events that end last, the one of the lowest rank and row is taken; of
-    several dependencies that bind equally, the first in the graph. O(path).
+    If several events end last, the path ends at the one of the lowest rank and row. If several
+    dependencies bind equally, it follows the first in the graph. O(path).
     """
     refuse_in_fork()
     graph, time = replay.graph, replay.time
@@ -104,27 +104,27 @@ def walk_critical_path(replay: Replay, window: Window) -> CriticalPath:
     size = trace_back(replay.bound_by, graph.in_src, last, path)
     vertices = path[:size][::-1].copy()
     del path
-    # what lies before the window is cut off; one vertex before it is kept as the source
+    # cut off what precedes the window, but keep one vertex before it as the source
     first = int(np.searchsorted(time[vertices], begin, side="right")) - 1
     vertices = vertices[max(first, 0) :]
-    # the times are taken anew: kept here, they would lie beside the table of the path
+    # the times are gathered again: a variable here would keep them next to the path's table
     return describe_path(graph, vertices, replay.bound_by[vertices], time[vertices], begin)
 
 
 def describe_path(
     graph: EventGraph, vertices: Ints, edge: Ints, reached: Ints, begin: int
 ) -> CriticalPath:
-    """Say what a path consists of.
+    """List the segments of a path.
 
     Parameters
     ----------
     vertices
         int64: first to last.
     edge, reached
-        int64, of the shape of ``vertices``: the edge into each, or -1, and when the path
-        comes to it (ns).
+        int64, of the shape of ``vertices``: the edge into each, or -1, and when the path reaches
+        it (ns).
     begin
-        What lies before is left out.
+        Start of the path, ns; earlier segments are dropped.
     """
     stretches = _stretches(graph, vertices, edge, reached, begin)
     del edge, reached  # a path may be as long as the trace
@@ -132,7 +132,7 @@ def describe_path(
 
 
 class _Stretches(NamedTuple):
-    """Stretches of the path: times, kind, whose time it is (-1: none's), and who waits."""
+    """Intervals of the path: times, kind, the running operation (or -1), and the one that waits."""
 
     start: Ints
     end: Ints
@@ -144,9 +144,9 @@ class _Stretches(NamedTuple):
 def _stretches(
     graph: EventGraph, vertices: Ints, edge: Ints, reached: Ints, begin: int
 ) -> _Stretches:
-    """Split the way into each vertex into what an edge explains and the delay after it."""
+    """Split the time before each vertex into the time of its edge and the delay after that."""
     edges = (graph.delay, graph.weight, graph.edge_op, graph.edge_kind)
-    # there are up to two for a vertex: what is not filled takes no memory
+    # up to two per vertex; the operating system allocates no memory for unused entries
     start, end = (np.empty(2 * vertices.size, dtype=np.int64) for _ in range(2))
     code = np.empty(start.size, dtype=np.int8)
     op, place = (np.empty(start.size, dtype=np.int32) for _ in range(2))
@@ -158,7 +158,7 @@ def _stretches(
 
 
 def _segments(graph: EventGraph, stretches: _Stretches) -> pl.DataFrame:
-    """Name stretches."""
+    """Return the table of segments for intervals of the path."""
     missing = stretches.op < 0
     place = stretches.place
     node, identity = graph.op_row[place], graph.numbers("id", place)

@@ -1,10 +1,10 @@
-"""EventGraph: every start and end of every operation of a job, and what each waits for.
+"""The event graph: the starts and ends of all operations of a job, and their dependencies.
 
-A vertex is the start (``2 * op``) or end (``2 * op + 1``) of an operation, or the
-moment at which the last rank has entered a collective (after those). An edge says
-that its destination cannot come sooner than its source plus a weight in ns. What
-no edge explains stays as an explicit delay of the vertex, so that replaying the
-unchanged graph gives back every measured time to the nanosecond.
+A vertex is the start (``2 * op``) or end (``2 * op + 1``) of an operation, or the moment when the
+straggler has entered a collective (numbered after those). An edge states that its destination
+cannot occur sooner than its source plus a weight in ns. Time that no edge explains is kept as an
+explicit delay of the vertex, so that replaying the unchanged graph reproduces every measured time
+to the nanosecond.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ _MAX_NAMES = 6
 
 
 class EdgeKind(IntEnum):
-    """What an edge stands for."""
+    """The kind of time or dependency that an edge represents."""
 
-    HOST_OP = 0  # time in which an operation runs on its thread, nothing nested in it
-    HOST_GAP = 1  # time of a thread in which no operation runs
-    LAUNCH = 2  # from a call to the work that it launched
-    STREAM = 3  # from one piece of device work to the next on its stream
-    KERNEL = 4  # device work
-    COMMUNICATION = 5  # data on its way
+    HOST_OP = 0  # self time of a host operation on its thread
+    HOST_GAP = 1  # time of a thread without an operation
+    LAUNCH = 2  # from a launch call to the device work that it launches
+    STREAM = 3  # from one device operation to the next on its stream
+    KERNEL = 4  # a kernel, copy or memory set runs
+    COMMUNICATION = 5  # a collective or message transfers data
     ARRIVAL = 6  # a rank enters a collective
-    SYNC = 7  # a call returns after the work that it waited for
-    THREAD = 8  # a thread goes on after work of another thread
-    ADDED = 9  # a dependency that was not recorded, but asked for
-    TENSOR = 10  # work needs the data of other work, or its memory
-    GIVEN = 11  # a dependency that the job states, as a Chakra file does
+    SYNC = 7  # a call returns after the device work that it waits for
+    THREAD = 8  # a thread continues after work of another thread
+    ADDED = 9  # a dependency that the user added
+    TENSOR = 10  # an operation needs the data or the memory of another one
+    GIVEN = 11  # a dependency in the trace itself, such as a Chakra trace
 
 
 class Edges(NamedTuple):
-    """Edges between vertices; int64, shape (edges,), all of them.
+    """Edges between vertices; all fields are int64, shape (edges,).
 
-    ``weight`` in ns; ``kind`` an EdgeKind, which may be uint8 too; ``op`` the operation whose
-    time it is, or -1.
+    ``weight`` is in ns. ``kind`` is an EdgeKind, and may also be uint8. ``op`` is the operation
+    that the time belongs to, or -1.
     """
 
     src: Ints
@@ -70,7 +70,7 @@ class Edges(NamedTuple):
 def make_edges(
     src: Ints, dst: Ints, weight: Ints | int, kind: EdgeKind | Ints, op: Ints | int
 ) -> Edges:
-    """Make edges; a weight, kind or operation may be one for all."""
+    """Make edges; a scalar weight, kind or operation applies to all of them."""
     src = np.asarray(src, dtype=np.int64)
     same = [
         np.broadcast_to(np.asarray(one, dtype=np.int64), src.shape) for one in (weight, kind, op)
@@ -79,13 +79,13 @@ def make_edges(
 
 
 class CycleError(NadiError):
-    """Moments of operations that would all have to wait for each other.
+    """Dependencies form a cycle: operations would all wait for each other.
 
     Attributes
     ----------
     moments
-        What lies on the cycle, each waiting for the one before it, such as ``start of
-        aten::mm (rank 0, row 12)``.
+        The moments on the cycle, each waiting for the one before it, such as ``start of aten::mm
+        (rank 0, row 12)``.
     vertices
         The same as vertices.
     """
@@ -94,10 +94,11 @@ class CycleError(NadiError):
         self.moments = moments
         self.vertices = vertices
         shown = " -> ".join(moments[:_MAX_NAMES]) + " -> ..." * (len(moments) > _MAX_NAMES)
-        super().__init__("", f"dependencies form a cycle: {shown}", "leave one of them out")
+        what = f"dependencies form a cycle: {shown}"
+        super().__init__("", what, "remove one of these dependencies")
 
     def __reduce__(self) -> tuple[type[NadiError], tuple[object, ...]]:
-        """Come back from another process as it was."""
+        """Support pickling, so that the error passes between processes."""
         return type(self), (self.moments, self.vertices)
 
 
@@ -108,23 +109,23 @@ class EventGraph:
     Attributes
     ----------
     job
-        The traces behind it.
+        The traces that the graph is made of.
     op_trace, op_row
         int64, shape (ops,): position of the trace in ``job.traces``, and node row there.
     op_parent
         int64, shape (ops,): the operation that encloses it on its thread, or -1.
     op_stream
-        int64, shape (ops,): the stream that it runs on, or -1; not the recorded one where
-        a change moved it.
+        int64, shape (ops,): the stream that it runs on, or -1. A what-if change may have moved it
+        from the recorded stream.
     time
-        int64 ns, shape (vertices,): measured, since ``job.origin``.
+        int64 ns, shape (vertices,): the measured time since ``job.origin``.
     delay
-        int64 ns, shape (vertices,), never negative: measured time that no edge explains;
-        the measured time itself where no edge enters.
+        int64 ns, shape (vertices,), never negative: measured time that no edge explains; without
+        an incoming edge, the measured time itself.
     in_ptr
         int64, shape (vertices + 1,): the edges ``in_ptr[v]:in_ptr[v + 1]`` enter v.
     in_src, weight, edge_op
-        int64, shape (edges,): source vertex; ns; the operation whose time it is, or -1.
+        int64, shape (edges,): source vertex; ns; the operation that the time belongs to, or -1.
     edge_kind
         uint8, shape (edges,): an :class:`EdgeKind`.
     order
@@ -169,18 +170,18 @@ class EventGraph:
         return self.names()
 
     def names(self, ops: _Positions | None = None, nameless: Bools | None = None) -> pl.Series:
-        """Give the name of each operation, or of some; text.
+        """Return the names of all operations, or of some; text.
 
         Parameters
         ----------
         ops
             Operations; all by default.
         nameless
-            bool, of the shape of ``ops``: which get an empty name.
+            bool, of the shape of ``ops``: operations that get an empty name.
         """
         which = np.empty(self.num_ops if ops is None else ops.size, dtype=np.uint32)
         texts = [""]
-        # each different name is there once, and is pointed at: a cast would copy it to each row
+        # the texts hold each distinct name once; a cast would copy the name to each row
         for trace, mine, rows in self._by_trace(ops):
             names = trace.nodes["name"]
             codes = names.to_physical().to_numpy()[rows]
@@ -196,14 +197,14 @@ class EventGraph:
         return pl.Series("name", texts, dtype=pl.String).gather(which)
 
     def numbers(self, column: str, ops: _Positions | None = None) -> Ints:
-        """Give an integer column of the nodes for each operation, or for some; int64."""
+        """Return an integer column of the nodes for all operations, or for some; int64."""
         found = np.empty(self.num_ops if ops is None else ops.size, dtype=np.int64)
         for trace, mine, rows in self._by_trace(ops):
             found[mine] = trace.column(column)[rows]
         return found
 
     def _by_trace(self, ops: _Positions | None) -> Iterator[tuple[Trace, Any, Ints]]:
-        """Give each trace with the positions in ``ops`` that are its own, and their node rows."""
+        """Yield each trace with the positions of its operations in ``ops``, and their node rows."""
         traces = self.job.traces
         if len(traces) == 1:
             rows = self.op_row if ops is None else self.op_row[ops]
@@ -219,7 +220,7 @@ class EventGraph:
                 yield trace, mine, self.op_row[mine if ops is None else ops[mine]]
 
     def gather(self, column: str, ops: _Positions | None = None) -> pl.Series:
-        """Give a column of the nodes for each operation, shape (ops,), or for some."""
+        """Return a column of the nodes for all operations, shape (ops,), or for some."""
         if ops is None:
             return _gather(self.job, self.op_trace, self.op_row, column)
         trace_of = self.op_trace[ops]
@@ -230,7 +231,7 @@ class EventGraph:
         return found.gather(place)
 
     def with_weights(self, weight: Ints) -> EventGraph:
-        """Give the same graph with other weights; the measured times stay."""
+        """Return the same graph with other weights; the measured times stay."""
         return replace(self, weight=weight)
 
     @property
@@ -245,10 +246,10 @@ class EventGraph:
         return Edges(self.in_src, self.destinations, self.weight, kinds, self.edge_op)
 
     def with_edges(self, edges: Edges, num_new_vertices: int = 0) -> EventGraph:
-        """Give a graph of the same operations with other edges. O(vertices + edges).
+        """Return a graph of the same operations with other edges. O(vertices + edges).
 
-        Measured times and delays stay. New vertices are numbered after all others, and
-        have no delay.
+        Measured times and delays stay. New vertices are numbered after all others and have no
+        delay.
 
         Raises
         ------
@@ -263,17 +264,17 @@ class EventGraph:
         return replace(self, time=time, delay=delay, **found._asdict())
 
     def rewired(self, edges: Edges, since: int = 0) -> EventGraph:
-        """Give a graph of the same operations with other edges, as a change asks for it.
+        """Return a graph of the same operations with the edges of a what-if change.
 
-        A delay counts from the latest edge, or from the job's origin where no edge enters.
-        So what no edge enters any more comes its delay after ``since``, or after what it
-        waited for if that was sooner; and what one enters now that had none still comes no
-        sooner than it did: a new vertex is that moment. O(vertices + edges).
+        A delay counts from the latest incoming edge, or from the job's origin if there is none. A
+        vertex that loses all its edges therefore occurs its delay after ``since``, or after what
+        it waited for if that was sooner. A vertex that gains its first edge occurs no sooner than
+        before: a new vertex represents its former time. O(vertices + edges).
 
         Parameters
         ----------
         since
-            ns since the job's origin: when work may begin that waits for nothing.
+            ns since the job's origin: when work without dependencies may start.
 
         Raises
         ------
@@ -295,14 +296,14 @@ class EventGraph:
         return replace(made, delay=delay, time=time)
 
     def of_operations(self, kept: Bools, vertices: Ints) -> EventGraph:
-        """Give the graph of some of the operations, without any edge.
+        """Return the graph of some of the operations, without edges.
 
         Parameters
         ----------
         kept
             bool, shape (ops,).
         vertices
-            int64, ascending: their vertices, and those of no operation that stay.
+            int64, ascending: their vertices, and the other vertices to keep.
         """
         new = np.cumsum(kept) - 1
         parent = nearest(self.op_parent, self.op_parent, kept)
@@ -333,14 +334,14 @@ class EventGraph:
         time: Ints,
         edges: Edges | Sequence[Edges],
     ) -> EventGraph:
-        """Make the graph of a job as measured: what edges do not explain becomes delay.
+        """Build the graph of a job as measured: time that edges do not explain becomes delay.
 
         Parameters
         ----------
         op_trace, op_row, op_parent, time
-            As the attributes. Streams are the recorded ones.
+            As the attributes of the graph. Streams are the recorded ones.
         edges
-            In any order; in parts, if they come so, of which none is copied.
+            In any order, in one or more parts; no part is copied.
 
         Raises
         ------
@@ -361,7 +362,7 @@ class EventGraph:
 
 
 def _gather(job: Job, op_trace: Ints, op_row: Ints, column: str) -> pl.Series:
-    """Give a column of the nodes of operations that are in order of trace."""
+    """Return a column of the nodes of operations that are in order of trace."""
     first = np.searchsorted(op_trace, np.arange(len(job.traces) + 1))
     parts = [
         trace.nodes[column].gather(op_row[first[t] : first[t + 1]])
@@ -371,7 +372,7 @@ def _gather(job: Job, op_trace: Ints, op_row: Ints, column: str) -> pl.Series:
 
 
 class _Sorted(NamedTuple):
-    """Edges by destination, and vertices by their edges: as the attributes of a graph."""
+    """Edges sorted by destination, and vertices in topological order, as the graph's attributes."""
 
     in_ptr: Ints
     in_src: Ints
@@ -382,7 +383,7 @@ class _Sorted(NamedTuple):
 
 
 def _sorted(parts: Sequence[Edges], num_vertices: int, operations: _Operations) -> _Sorted:
-    """Sort edges by destination, each part after the one before, and vertices by their edges."""
+    """Sort edges stably by destination, and vertices topologically."""
     parts = [_plain(part) for part in parts]
     first = np.zeros(num_vertices + 2, dtype=np.int64)
     for part in parts:
@@ -405,7 +406,7 @@ def _sorted(parts: Sequence[Edges], num_vertices: int, operations: _Operations) 
 
 
 def _plain(edges: Edges) -> Edges:
-    """Give edges as kernels take them: contiguous, and of one type each; copied only if not so."""
+    """Return edges as kernels need them, contiguous and of fixed types; copied if necessary."""
     src, dst, weight, op = (
         np.require(column, np.int64, ["C", "W"])
         for column in (edges.src, edges.dst, edges.weight, edges.op)
@@ -423,7 +424,7 @@ def _moment(job: Job, op_trace: Ints, op_row: Ints, vertex: int) -> str:
 
 
 def _cycle(in_ptr: Ints, in_src: Ints, vertex: int) -> list[int]:
-    """Find a shortest cycle through a vertex, against the direction of edges."""
+    """Find a shortest cycle through a vertex, against the direction of its edges."""
     came_from = {vertex: -1}
     ahead = [vertex]
     for v in ahead:

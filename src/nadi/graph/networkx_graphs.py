@@ -1,4 +1,4 @@
-"""The event graph as a networkx DiGraph, and back after any edit."""
+"""Convert the event graph to a networkx DiGraph, and back after any edit."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 __all__ = ["from_networkx", "to_networkx"]
 
 _KINDS = {kind.name.lower(): kind for kind in EdgeKind}
-_LONGEST_SUM = 2.0**62  # ns; beyond twice that a time is no int64
-_ORIGINAL = "nadi"  # the key under which a DiGraph holds the graph that it was made of
+_LONGEST_SUM = 2.0**62  # ns; beyond twice this sum times exceed int64
+_ORIGINAL = "nadi"  # the key under which a DiGraph keeps its original graph
 
 
 def to_networkx(graph: EventGraph) -> nx.DiGraph:
-    """Give the graph as a DiGraph for networkx' algorithms, and for editing.
+    """Convert the graph to a DiGraph, for networkx' algorithms and for editing.
 
     Returns
     -------
     networkx.DiGraph
         A node for each vertex, with ``name``, ``rank``, ``row``, ``moment`` (start, end or
-        entered), ``time`` and ``delay`` (ns); an edge with ``weight`` (ns), ``kind`` and
-        ``op``, the number of the operation whose time it is, or -1. Of several edges
-        between two nodes the longest is kept, which changes no time. O(vertices + edges).
+        entered), ``time`` and ``delay`` (ns). Edges have ``weight`` (ns), ``kind`` and ``op``, the
+        number of the operation that the time belongs to, or -1. If several edges connect two
+        nodes, the longest is kept, which changes no time. O(vertices + edges).
     """
     import networkx as nx
 
@@ -57,7 +57,7 @@ def to_networkx(graph: EventGraph) -> nx.DiGraph:
 
 
 def _longest(graph: EventGraph) -> Ints:
-    """Give of the edges between the same two vertices the longest, in the graph's order."""
+    """Return the longest of the edges between each two vertices, in the graph's order."""
     edges = graph.edges
     order = np.lexsort((-edges.weight, edges.src, edges.dst))
     new = np.ones(order.size, dtype=np.bool_)
@@ -66,27 +66,26 @@ def _longest(graph: EventGraph) -> Ints:
 
 
 def from_networkx(digraph: nx.DiGraph) -> EventGraph:
-    """Give the event graph of a DiGraph that :func:`to_networkx` made and somebody edited.
+    """Convert a DiGraph from :func:`to_networkx` back to an event graph, with all edits.
 
-    Weights (ns) may have changed, edges and nodes may have come and gone. A new edge has
-    weight 0 and kind ``added`` unless it says otherwise; a new node has no operation, and a
-    ``delay`` if it has that attribute. An operation is left out if both of its nodes are
-    gone.
+    Weights (ns) may be changed, and edges and nodes added and removed. A new edge has weight 0 and
+    kind ``added`` by default. A new node has no operation, and a delay if it has the attribute
+    ``delay``. An operation is removed if both of its nodes are removed.
 
     Raises
     ------
     UsageError
-        If the DiGraph is not of :func:`to_networkx`; if an edge has no whole number for a
-        weight, an unknown kind, or an operation that is not there; if all weights and delays
-        add up to more than 2^62 ns; or if only one node of an operation is gone.
+        If the DiGraph is not from :func:`to_networkx`; if the weight of an edge is not a whole
+        number, or its kind or operation does not exist; if all weights and delays add up to more
+        than 2^62 ns; or if only one of the two nodes of an operation was removed.
     CycleError
-        If operations would wait for each other; it names them.
+        If dependencies form a cycle; the error names the operations.
     """
     original = digraph.graph.get(_ORIGINAL)
     if not isinstance(original, EventGraph):
         raise UsageError(
-            Parameter("digraph"), "is not one that to_networkx made",
-            "edit that one, or a copy of it",
+            Parameter("digraph"), "was not made by to_networkx",
+            "edit the DiGraph of to_networkx, or a copy of it",
         )  # fmt: skip
     base, number = _without_ops(original, digraph)
     had_edges = np.diff(original.in_ptr)[np.fromiter(number, np.int64, len(number))] > 0
@@ -99,13 +98,14 @@ def from_networkx(digraph: nx.DiGraph) -> EventGraph:
     longest = sum((abs(weight) for _, _, weight, _, _ in columns), start=0.0) + sum(own)
     if longest > _LONGEST_SUM:
         raise UsageError(
-            "from_networkx", "its weights and delays add up to more than 2^62 ns (146 years)",
-            "give nanoseconds",
+            "from_networkx",
+            "the weights and delays add up to more than 2^62 ns (146 years)",
+            "give them in nanoseconds",
         )  # fmt: skip
     src, dst, weight, kind, op = np.array(columns, dtype=np.int64).reshape(-1, 5).T
     of_op = _renumbered_ops(original, number)
     edges = make_edges(src, dst, weight, kind, np.append(of_op, -1)[op])
-    # what came at a time of its own and waits for something now still comes no sooner
+    # a vertex that had no edges and has one now still occurs no sooner than before
     has_edges = np.bincount(dst, minlength=first_new)[:first_new] > 0
     held = np.flatnonzero(has_edges & ~had_edges)
     moments = first_new + len(others) + np.arange(held.size)
@@ -131,12 +131,12 @@ def _edge(
     where = f"edge {u!r} -> {v!r}"
     weight, kind, op = said.get("weight", 0), said.get("kind", "added"), said.get("op", -1)
     if not _is_whole(weight):
-        raise UsageError(where, f"its weight is {weight!r}", "give whole nanoseconds")
+        raise UsageError(where, f"has weight {weight!r}", "give whole nanoseconds")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise UsageError(where, f"its kind is {kind!r}", f"give one of {', '.join(_KINDS)}")
+        raise UsageError(where, f"has kind {kind!r}", f"give one of {', '.join(_KINDS)}")
     if not _is_whole(op) or not -1 <= op < num_ops:
         raise UsageError(
-            where, f"its op is {op!r}", f"give an operation, 0 to {num_ops - 1}, or -1 for none"
+            where, f"has op {op!r}", f"give an operation, 0 to {num_ops - 1}, or -1 for none"
         )
     return [number[u], number[v], int(weight), int(_KINDS[kind]), int(op)]
 
@@ -145,13 +145,13 @@ def _delay(node: Hashable, said: dict[str, Any]) -> int:
     delay = said.get("delay", 0)
     if not _is_whole(delay) or delay < 0:
         raise UsageError(
-            f"node {node!r}", f"its delay is {delay!r}", "give whole nanoseconds, 0 or more"
+            f"node {node!r}", f"has delay {delay!r}", "give whole nanoseconds, 0 or more"
         )
     return int(delay)
 
 
 def _is_whole(value: object) -> bool:
-    """Tell whether a value is a whole number that an int64 holds."""
+    """Return whether a value is a whole number that fits into int64."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         return False
     return -(2**63) <= int(value) < 2**63
@@ -160,15 +160,16 @@ def _is_whole(value: object) -> bool:
 def _without_ops(
     original: EventGraph, digraph: nx.DiGraph
 ) -> tuple[EventGraph, dict[Hashable, int]]:
-    """Leave the operations out of which both nodes are gone; gives the new number of each node."""
+    """Drop operations without their two nodes; returns the graph and each node's new number."""
     there = np.array([vertex in digraph for vertex in range(original.num_vertices)], dtype=np.bool_)
     both = there[: 2 * original.num_ops].reshape(-1, 2)
     half = np.flatnonzero(both[:, 0] != both[:, 1])
     if half.size:
         op = int(half[0])
         raise UsageError(
-            "from_networkx", f"only one node of {original.op_names[op]} is there "
-            f"({2 * op} is its start, {2 * op + 1} its end)", "remove both or none",
+            "from_networkx",
+            f"only one of the two nodes of {original.op_names[op]} exists "
+            f"(start {2 * op}, end {2 * op + 1})", "remove both nodes or neither",
         )  # fmt: skip
     kept_vertex = np.flatnonzero(there)
     number: dict[Hashable, int] = dict(

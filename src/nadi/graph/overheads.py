@@ -1,8 +1,8 @@
-"""Typical overheads of a rank, estimated from its own recording.
+"""Estimate the typical overheads of a rank from its own recording.
 
-What an operation waited longer than this after its launch, after the work before it,
-or after the work that it waited for, is not explained by that dependency and stays a
-delay of its own.
+These are launch latencies, gaps between kernels of a stream, and the time until a waiting call
+returns. If an operation starts later than the typical overhead after a dependency, the dependency
+does not explain the rest, which becomes a delay of the operation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WAIT_CLASSES = ("device", "stream", "event", "copy", "queue", "hand-over", "stag
 """What calls wait for; the last two wait as long as they do, there is nothing typical."""
 _MEASURED = ("hand-over", "staged copy")
 MEASURED_WAITS = tuple(WAIT_CLASSES.index(name) for name in _MEASURED)
-_WAIT_NAMES = ("device", "stream", "event")  # of WAIT_CLASSES, those that calls of their own do
+_WAIT_NAMES = ("device", "stream", "event")  # the WAIT_CLASSES of calls that only wait
 
 _MIN_SAMPLES = 20
 _LARGEST_GUESS_NS = 3_000
@@ -64,11 +64,11 @@ class Overheads:
         Shape (device work, device work): from the end of work of one category to the start
         of work of another on the same stream, as in ``schema.DEVICE_WORK``.
     crossing
-        From the end of work to the start of work on another stream that waits for its event.
+        From the end of work to the start of work on another stream that waits for it by an event.
     wait_return
         Shape (wait classes,): from the end of the work to the return of the call.
     wait_call
-        Shape (wait classes,): such a call by itself, with nothing left to wait for.
+        Shape (wait classes,): the duration of the call when it has nothing to wait for.
     """
 
     launch_after_end: Ints
@@ -79,7 +79,7 @@ class Overheads:
     wait_call: Ints
 
     def table(self) -> pl.DataFrame:
-        """Give all of it as a table: what, which, ns."""
+        """Return all overheads as a table: what, which, ns."""
         pairs = [f"{before} to {after}" for before in DEVICE_WORK for after in DEVICE_WORK]
         parts = (
             ("launch after call's end", LAUNCH_CLASSES, self.launch_after_end),
@@ -98,7 +98,7 @@ class Overheads:
 
 @dataclass(frozen=True)
 class Waits:
-    """The sync dependencies of a rank, with the moment that each call waits for.
+    """The sync dependencies of a rank, with the time that each call waits for.
 
     Attributes
     ----------
@@ -107,12 +107,12 @@ class Waits:
     kind
         int64, shape (waits,): position in ``WAIT_CLASSES``.
     moment
-        int64 ns, shape (waits,): the end of the work; its start, of a copy that outlives
-        its call.
+        int64 ns, shape (waits,): the end of the work; for a copy that ends after its call, its
+        start.
     from_start
-        bool, shape (waits,): whether it is the start.
+        bool, shape (waits,): whether ``moment`` is the start.
     last
-        int64 ns, shape (waits,): the latest moment of all that the same call waits for.
+        int64 ns, shape (waits,): the latest ``moment`` of all waits of the same call.
     """
 
     work: Ints
@@ -124,7 +124,7 @@ class Waits:
 
 
 class TraceDeps:
-    """What overheads and edges of one linked trace ask of it: each is found once, when asked for.
+    """Columns of a linked trace for overheads and edges; each is computed once, on first use.
 
     Attributes
     ----------
@@ -148,25 +148,25 @@ class TraceDeps:
 
     @cached_property
     def table(self) -> pl.DataFrame:
-        """The dependencies of those kinds that overheads and edges are about."""
+        """The dependencies of the kinds that overheads and edges use."""
         deps = self.trace.deps.select("src", "dst", "kind", "inferred")
         return deps.filter(pl.col("kind").is_in(_DEPS))
 
     def of(self, kind: str) -> tuple[Ints, Ints]:
-        """Give the dependencies of a kind: node rows waited for, and that wait."""
+        """Return the dependencies of a kind: the awaited and the waiting node rows."""
         if kind not in self._of_kind:
             chosen = self.table.filter(self.table["kind"] == kind)
             self._of_kind[kind] = chosen["src"].to_numpy(), chosen["dst"].to_numpy()
         return self._of_kind[kind]
 
     def inside(self, kind: str, within: _Window) -> Bools:
-        """Tell of which dependencies of a kind the later operation starts in an interval."""
+        """Return for which dependencies of a kind the waiting operation starts in an interval."""
         start = self.start[self.of(kind)[1]]
         return (start >= within[0]) & (start < within[1])
 
     @cached_property
     def launcher(self) -> Ints:
-        """The node that launched each, or -1; int64, shape (nodes,)."""
+        """The node that launched each node, or -1; int64, shape (nodes,)."""
         inside = self.inside("launch", _ALWAYS)
         caller, work = (rows[inside] for rows in self.of("launch"))
         launcher = np.full(self.trace.nodes.height, -1, dtype=np.int64)
@@ -175,10 +175,10 @@ class TraceDeps:
 
     @cached_property
     def ready(self) -> Ints:
-        """When the last work ended that each node's stream has to wait for; else 0.
+        """When the last work ended that each node's stream waits for; else 0.
 
-        That is the work before it, and work of other streams by way of an event. int64 ns,
-        shape (nodes,).
+        The stream waits for its own previous work, and for work of other streams through events.
+        int64 ns, shape (nodes,).
         """
         ready = np.zeros(self.trace.nodes.height, dtype=np.int64)
         for kind in ("stream", "event"):
@@ -188,7 +188,7 @@ class TraceDeps:
         return ready
 
     def is_host(self, rows: Ints) -> Bools:
-        """Tell which nodes ran on the host; bool, of the shape of ``rows``."""
+        """Return which nodes ran on the host; bool, of the shape of ``rows``."""
         return self.trace.nodes["is_cpu"].gather(rows).to_numpy()
 
     @cached_property
@@ -225,7 +225,7 @@ class TraceDeps:
 
 
 def _fitting(names: pl.Series, text: str) -> Bools:
-    """Tell in which names a regular expression is found; each different name is looked at once."""
+    """Return which names match a regular expression; each distinct name is tested once."""
     unique = names.unique()
     fitting = unique.filter(unique.cast(pl.String).str.contains(text))
     return names.is_in(fitting.implode()).to_numpy()
@@ -237,7 +237,7 @@ def estimate_overheads(trace: Trace, within: tuple[int, int] = _ALWAYS) -> Overh
     Parameters
     ----------
     within
-        Only what starts in this half-open interval is looked at, ns since the epoch.
+        Only operations that start in this half-open interval are used; ns since the epoch.
 
     Returns
     -------
@@ -248,7 +248,7 @@ def estimate_overheads(trace: Trace, within: tuple[int, int] = _ALWAYS) -> Overh
 
 
 def overheads_of(deps: TraceDeps, within: tuple[int, int] = _ALWAYS) -> Overheads:
-    """Estimate typical overheads, as :func:`estimate_overheads`, and keep what was found for it."""
+    """Estimate typical overheads as :func:`estimate_overheads`, from existing columns."""
     after_end, after_start = _launch_latencies(deps, within)
     returns, calls = _wait_overheads(deps, within)
     turnaround = _turnarounds(deps, within)
@@ -259,8 +259,8 @@ def overheads_of(deps: TraceDeps, within: tuple[int, int] = _ALWAYS) -> Overhead
 def _launch_latencies(deps: TraceDeps, within: _Window) -> tuple[Ints, Ints]:
     """Take medians over launches onto an idle stream, without communication.
 
-    With under 20 of these it is their lower quartile, from the call's end at most 3 us;
-    without any it is the lower quartile over all launches, at most 3 us.
+    With fewer than 20 such launches it is their lower quartile, from the call's end at most 3 us.
+    Without any it is the lower quartile over all launches, at most 3 us.
     """
     inside = deps.inside("launch", within)
     caller, work = (rows[inside] for rows in deps.of("launch"))
@@ -279,22 +279,22 @@ def _launch_latencies(deps: TraceDeps, within: _Window) -> tuple[Ints, Ints]:
 
 
 def _typical(times: Ints, idle: Bools, largest_guess: int) -> int:
-    """Give the median over idle launches, or if they are few a low guess."""
+    """Return the median over launches onto idle streams, or a low estimate if they are few."""
     possible = times >= 0
     if (idle & possible).sum() >= _MIN_SAMPLES:
         return int(np.median(times[idle & possible]))
     if (idle & possible).any():
         return int(min(np.percentile(times[idle & possible], 25), largest_guess))
-    if possible.any():  # all of these waited for something else as well
+    if possible.any():  # all of these waited for something else too
         return int(min(np.percentile(times[possible], 25), _LARGEST_GUESS_NS))
     return 0
 
 
 def _turnarounds(deps: TraceDeps, within: _Window) -> Ints:
-    """Take means over pairs of the same two categories that were queued in good time.
+    """Take means over pairs of the same two categories that were queued early enough.
 
-    The second was launched 10 us before the first ended, and started within 5 us of it;
-    where two categories have no such pair, it is the mean over all pairs that are.
+    In such a pair the second was launched 10 us before the first ended, and started within 5 us of
+    that end. Two categories without such a pair get the mean over all such pairs.
     """
     inside = deps.inside("stream", within)
     before, after = (rows[inside] for rows in deps.of("stream"))
@@ -302,7 +302,7 @@ def _turnarounds(deps: TraceDeps, within: _Window) -> Ints:
     gap = deps.start[after] - ended
     sample = (_launched_at(deps, after) <= ended - _QUEUED_NS) & (gap >= 0)
     sample &= gap <= _LONGEST_TURNAROUND_NS
-    sample &= deps.ready[after] <= ended  # nor held by another stream
+    sample &= deps.ready[after] <= ended  # and did not wait for another stream
     first, second = (of[inside][sample] for of in deps.turnaround_class)
     gap = gap[sample]
     typical = np.full((3, 3), int(gap.mean()) if gap.size else 0, dtype=np.int64)
@@ -312,10 +312,10 @@ def _turnarounds(deps: TraceDeps, within: _Window) -> Ints:
 
 
 def _crossing(deps: TraceDeps, after_end: Ints, turnaround: Ints, within: _Window) -> int:
-    """Take the median over work that an event of another stream held up to at most 5 us before.
+    """Take the median over work that started within 5 us after an event that it waited for.
 
-    That is work which its launch and its own stream allowed to start by then; ``after_end``
-    and ``turnaround`` as in :class:`Overheads`.
+    Only work counts that its launch and its own stream allowed to start by then. ``after_end`` and
+    ``turnaround`` are as in :class:`Overheads`.
     """
     inside = deps.inside("event", within)
     source, held = (rows[inside] for rows in deps.of("event"))
@@ -362,7 +362,7 @@ def _waits(deps: TraceDeps) -> Waits:
 
 
 def _wait_overheads(deps: TraceDeps, within: _Window) -> tuple[Ints, Ints]:
-    """Take medians over calls that waited, and over calls that had nothing to wait for."""
+    """Compute medians over calls that waited, and over calls that had nothing to wait for."""
     waits = deps.waits
     start, end = deps.start[waits.call], deps.end[waits.call]
     duration = end - start
@@ -373,7 +373,7 @@ def _wait_overheads(deps: TraceDeps, within: _Window) -> tuple[Ints, Ints]:
         mine = inside & (waits.kind == number)
         if (mine & ~waited).any():
             calls[number] = int(np.median(duration[mine & ~waited]))
-        # a call that took no longer than one without a wait does not show when it was woken
+        # calls that took no longer than one without a wait do not show when they were woken
         woken = mine & waited & (duration > calls[number])
         if name in _MEASURED:
             returns[number] = _FAR
@@ -383,7 +383,7 @@ def _wait_overheads(deps: TraceDeps, within: _Window) -> tuple[Ints, Ints]:
 
 
 def _launched_at(deps: TraceDeps, work: Ints) -> Ints:
-    """Give the end of the call that launched each piece of work; the far future if unknown."""
+    """Return the end of the call that launched each operation; the far future if unknown."""
     caller = deps.launcher[work]
     on_device = deps.trace.nodes["category"].gather(work).is_in(DEVICE_WORK).to_numpy()
     known = (caller >= 0) & on_device

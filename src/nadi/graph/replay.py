@@ -1,4 +1,4 @@
-"""Replay: when every vertex of an event graph happens, from its weights and delays alone."""
+"""Replay: compute the time of every vertex of an event graph from weights and delays alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Replay", "replay_graph"]
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """Times of a replayed graph.
+    """The times of a replayed graph.
 
     Attributes
     ----------
@@ -27,8 +27,8 @@ class Replay:
     time
         int64 ns, shape (vertices,), since the origin of the job.
     bound_by
-        int64, shape (vertices,): the edge that set the time of each vertex (of several
-        equal ones the first), or -1 where none enters.
+        int64, shape (vertices,): the edge that sets the time of each vertex, or -1 without
+        incoming edges. If several edges bind equally, it is the first.
     """
 
     graph: EventGraph
@@ -39,7 +39,7 @@ class Replay:
         return f"<Replay of {self.graph!r}>"
 
     def slack(self, last: Ints, end: int) -> tuple[Ints, Ints]:
-        """Compute how much later each vertex could come with all of ``last`` by ``end``.
+        """Compute how much later each vertex can occur with all of ``last`` by ``end``.
 
         Parameters
         ----------
@@ -51,10 +51,10 @@ class Replay:
         Returns
         -------
         slack
-            int64 ns, shape (vertices,), 0 on critical paths; of what leads to none of ``last``
-            the largest int64.
+            int64 ns, shape (vertices,), 0 on critical paths; the largest int64 for vertices that
+            lead to none of ``last``.
         next_edge
-            int64, shape (vertices,): the edge that leaves a vertex least room, or -1.
+            int64, shape (vertices,): the outgoing edge that limits the slack of each vertex, or -1.
             O(vertices + edges).
         """
         graph, far = self.graph, np.int64(2**62)
@@ -64,13 +64,13 @@ class Replay:
         latest_times(
             graph.order, graph.in_ptr, graph.in_src, graph.weight, graph.delay, latest, next_edge
         )
-        # what leads nowhere may come at any time, and what leads only there as well
+        # vertices that lead to none of ``last`` have unlimited slack
         unbound = latest > far // 2
         slack = np.where(unbound, np.iinfo(np.int64).max, latest - self.time)
         return slack, next_edge
 
     def schedule(self) -> Schedule:
-        """Give start, end and binding dependency of every operation."""
+        """Return the start, end and binding dependency of every operation."""
         graph = self.graph
         starts = 2 * np.arange(graph.num_ops)
         bound = self.bound_by[starts]
@@ -109,9 +109,9 @@ class Replay:
 
 
 def replay_graph(graph: EventGraph) -> Replay:
-    """Compute when every vertex happens, from weights and delays. O(vertices + edges).
+    """Compute the time of every vertex from weights and delays. O(vertices + edges).
 
-    An unmodified graph gives back the measured times exactly.
+    An unmodified graph reproduces the measured times exactly.
     """
     time = np.empty(graph.num_vertices, dtype=np.int64)
     bound_by = np.empty(graph.num_vertices, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Steps of a recording, and the stretch of time that a question is about."""
+"""The steps of a recording, and windows: the time ranges of analyses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STEP = re.compile(r"^ProfilerStep#(\d{1,18})$")
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """A stretch of the job, given by vertices so that it can be measured in any replay.
+    """A time range of the job, defined by vertices so that it can be measured in any replay.
 
     It lasts from the earliest of ``first`` to the latest of ``last``.
 
@@ -28,7 +28,7 @@ class Window:
     name
         Such as ``step 5`` or ``whole trace``.
     number
-        Of the step, or -1.
+        The number of the step, or -1.
     first, last
         int64: vertices, never empty.
     """
@@ -39,24 +39,24 @@ class Window:
     last: Ints
 
     def start(self, time: Ints) -> int:
-        """Give the start in ns, in a replay with these vertex times."""
+        """Return the start in ns, in a replay with these vertex times."""
         return int(time[self.first].min())
 
     def end(self, time: Ints) -> int:
-        """Give the end in ns, in a replay with these vertex times."""
+        """Return the end in ns, in a replay with these vertex times."""
         return int(time[self.last].max())
 
     def length(self, time: Ints) -> int:
-        """Give the length in ns, in a replay with these vertex times."""
+        """Return the length in ns, in a replay with these vertex times."""
         return self.end(time) - self.start(time)
 
 
 def find_steps(graph: EventGraph) -> list[Window]:
     """Find the steps that the profiler marked (``ProfilerStep#N``), in order of N.
 
-    A step begins where the first rank begins it. To it belongs what the host starts
-    between its marks on the same rank, and the device work launched there; it ends with
-    the last of that, on any rank. Steps may therefore overlap on devices.
+    A step begins when the first rank begins it. It contains all work that the host of a rank
+    starts between its two markers, and the device work launched there. It ends with the last of
+    this work on any rank. Steps may therefore overlap on devices.
     """
     marks = [
         (int(found[1]), op)
@@ -74,18 +74,18 @@ def find_steps(graph: EventGraph) -> list[Window]:
 
 
 def choose_window(graph: EventGraph, steps: list[Window], step: str = "all") -> Window:
-    """Give the window of one step, or of all of them.
+    """Return the window of one step, or of all steps.
 
     Parameters
     ----------
     step
-        A step's number, or ``all``: from the start of the first step to the end of the
-        last, or the whole trace where no steps are marked.
+        The number of a step, or ``all``: from the start of the first step to the end of the last,
+        or the whole trace if it has no ``ProfilerStep`` annotations.
 
     Raises
     ------
     UsageError
-        If there is no such step.
+        If the step does not exist.
     """
     if step == "all":
         if steps:
@@ -100,8 +100,10 @@ def choose_window(graph: EventGraph, steps: list[Window], step: str = "all") -> 
     there = ", ".join(str(window.number) for window in steps)
     raise UsageError(
         Parameter("step", step),
-        "there is no such step",
-        f"give all or one of: {there}" if there else "the trace marks no steps: give all",
+        "the trace has no such step",
+        f"give all or one of: {there}"
+        if there
+        else "the trace has no ProfilerStep annotations: give all",
     )
 
 
@@ -112,14 +114,14 @@ def _candidates(graph: EventGraph) -> list[tuple[int, str]]:
 
 
 def _distinct(values: Ints) -> Ints:
-    """Sort values and leave out what is there already; np.unique takes many times as long."""
+    """Sort values and drop duplicates; np.unique takes many times as long."""
     values = np.sort(values)
     found: Ints = values[np.append(True, values[1:] != values[:-1])[: values.size]]
     return found
 
 
 class _Anchors:
-    """Operations in order of the moments that decide to which step each belongs."""
+    """Operations in order of the times that determine the step of each."""
 
     def __init__(self, graph: EventGraph) -> None:
         self._graph = graph
@@ -127,11 +129,11 @@ class _Anchors:
         self._of_trace: dict[int, tuple[Ints, Ints]] = {}
 
     def between(self, mark: int) -> Ints:
-        """Give the operations of a mark's rank that were asked for while it lasted."""
+        """Return the operations of a marker's rank that were issued during the marker."""
         graph, trace = self._graph, int(self._graph.op_trace[mark])
         if trace not in self._of_trace:
             ops = np.flatnonzero(graph.op_trace == trace)
-            # nearly in order as they are: a stable sort takes little more than one pass
+            # nearly sorted already: a stable sort takes little more than one pass
             ops = ops[np.argsort(self._moment[ops], kind="stable")]
             self._of_trace[trace] = ops, self._moment[ops]
         ops, moments = self._of_trace[trace]
@@ -140,7 +142,7 @@ class _Anchors:
 
 
 def _anchors(graph: EventGraph) -> Ints:
-    """Give the moment that decides to which step an operation belongs: when it was asked for."""
+    """Return the time that determines the step of each operation: when it was issued."""
     anchor = graph.time[0 : 2 * graph.num_ops : 2].copy()
     is_launch = np.flatnonzero(graph.edge_kind == EdgeKind.LAUNCH)
     on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()

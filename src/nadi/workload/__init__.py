@@ -1,4 +1,4 @@
-"""A recorded job as nodes that a simulator plays."""
+"""Convert a recorded job to nodes that a simulator can run."""
 
 from lazy_loader import attach_stub
 

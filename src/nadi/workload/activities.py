@@ -1,10 +1,10 @@
-"""A job as activities: pieces of work that each begin when others have ended.
+"""Convert an event graph to activities: pieces of work that start when others have ended.
 
-The event graph puts time on edges between moments. Simulators put it on nodes: a node begins
-when all nodes that it depends on have ended, and takes its own time. Here the one is turned
-into the other so that the measured times come out again: an activity takes the time from the
-last end among its dependencies to its own end, so latencies and unexplained delays are part
-of what they delay.
+The event graph has times on the edges between moments. Simulators have times on nodes: a node
+starts when all its dependencies have ended, and lasts for its duration. This module converts one
+to the other and preserves the measured times: an activity lasts from the last end among its
+dependencies to its own end. Latencies and unexplained delays are thus part of the activity that
+they delay.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class Activities:
-    """Pieces of work of all ranks: those of threads in order of time, those of devices, ...
+    """Pieces of work of all ranks: those of threads in order of time, then those of devices.
 
     Attributes
     ----------
     trace
         int64, shape (activities,): position of the rank's trace in the job.
     op
-        int64, shape (activities,): operation of the event graph whose time it is; -1 for
-        time of a thread in which no operation runs, -2 for the time before a rank begins,
-        -3 for the time in which a thread is told of communication.
+        int64, shape (activities,): the operation of the event graph that the time belongs to; -1
+        for idle time of a thread, -2 for the time before a rank begins, -3 for the time in which a
+        thread is woken for communication.
     on_thread, is_comm
-        bool, shape (activities,): whether it is work of a thread and not of a device;
-        whether it is the whole of a communication, of a thread or a device.
+        bool, shape (activities,): whether it runs on a thread and not on a device; whether it is a
+        complete communication operation, on a thread or a device.
     start, end
         int64 ns since the job's origin, shape (activities,): as measured.
     duration
@@ -51,11 +51,11 @@ class Activities:
     resource
         int64, shape (activities,): number of the thread or stream, counted over all ranks.
     src, dst
-        int64, shape (dependencies,): the activity waited for, and the one that waits; of
-        one rank each. No pair stands twice.
+        int64, shape (dependencies,): the awaited and the waiting activity, both of one rank. All
+        pairs are distinct.
     first_of_op, last_of_op
-        int64, shape (operations,): the activity that each operation of the event graph begins
-        with, and the one that it ends with, with what is nested in it.
+        int64, shape (operations,): the first and the last activity of each operation of the event
+        graph, with the operations nested in it.
     """
 
     trace: Ints
@@ -73,20 +73,19 @@ class Activities:
 
 
 def find_activities(graph: EventGraph, comm_ops: Ints, log: IssueLog) -> Activities:
-    """Turn an event graph into activities. O(edges log edges).
+    """Convert an event graph to activities. O(edges log edges).
 
     Parameters
     ----------
     comm_ops
-        int64: operations that are communication, of threads and devices; none lies inside
-        another on its thread.
+        int64: communication operations of threads and devices; none is nested in another.
     log
-        Takes note of what is folded, and of dependencies that are left out.
+        Records folded times and dropped dependencies.
     """
     boundaries = find_boundaries(graph)
     src, dst = _waits(graph, boundaries)
     waited_for, waits = np.zeros((2, boundaries.vertex.size + 1), dtype=np.bool_)
-    waited_for[boundaries.at[src]] = True  # what is no boundary of a thread goes to the last
+    waited_for[boundaries.at[src]] = True  # other vertices go to the last entry
     waits[boundaries.at[dst]] = True
     on_thread = comm_ops[boundaries.at[2 * comm_ops] >= 0]
     pieces = cut_threads(graph, boundaries, waits[:-1], waited_for[:-1], on_thread)
@@ -98,7 +97,7 @@ def find_activities(graph: EventGraph, comm_ops: Ints, log: IssueLog) -> Activit
 
 
 def _waits(graph: EventGraph, boundaries: Boundaries) -> _Pairs:
-    """Give the edges within ranks, but for those along threads and through device work."""
+    """Return the edges within ranks, except those along threads and through device work."""
     dst = np.repeat(np.arange(graph.num_vertices), np.diff(graph.in_ptr))
     src, at = graph.in_src, boundaries.at
     of_ops = (src < 2 * graph.num_ops) & (dst < 2 * graph.num_ops)
@@ -113,11 +112,11 @@ def _waits(graph: EventGraph, boundaries: Boundaries) -> _Pairs:
 def _unconnected(
     graph: EventGraph, boundaries: Boundaries, pieces: Pieces, comm_ops: Ints
 ) -> Activities:
-    """List the pieces of threads, then the work of devices; nothing waits for anything yet."""
+    """List the pieces of threads, then the work of devices, without dependencies."""
     work = np.flatnonzero(graph.gather("category").is_in(DEVICE_WORK).to_numpy())
     num_pieces = pieces.op.size
     thread = boundaries.thread[pieces.first]
-    # a piece may be of several stretches: what lies between them follows it here
+    # the intervals of a piece are joined: what lies between them follows the piece
     length = np.zeros(num_pieces, dtype=np.int64)
     np.add.at(length, pieces.of_boundary, boundaries.time - boundaries.before)
     begin = boundaries.before[boundaries.is_first]
@@ -146,11 +145,11 @@ def _unconnected(
 
 
 def _extents(graph: EventGraph, boundaries: Boundaries, pieces: Pieces) -> _Pairs:
-    """Give the first and the last piece of each operation of a thread; -1 of others."""
+    """Return the first and the last piece of each operation of a thread; -1 for others."""
     extents = np.full((2, graph.num_ops), -1, dtype=np.int64)
     begin, end = boundaries.at[: 2 * graph.num_ops].reshape(-1, 2).T
     op = np.flatnonzero(begin >= 0)
-    # its own time, in which nothing nested has begun yet, ends at the boundary after its start
+    # the first self time of an operation ends at the boundary after its start
     extents[0, op] = pieces.of_boundary[begin[op] + 1]
     extents[1, op] = pieces.last_at[end[op]]
     return extents[0], extents[1]
@@ -169,26 +168,26 @@ def _between_activities(
     waits: _Pairs,
     log: IssueLog,
 ) -> _Pairs:
-    """Turn edges between vertices into pairs of activities."""
+    """Convert edges between vertices to pairs of activities."""
     activity_of_work = np.full(graph.num_ops, -1, dtype=np.int64)
     activity_of_work[found.op[~found.on_thread]] = np.flatnonzero(~found.on_thread)
     at_src, at_dst = boundaries.at[waits[0]], boundaries.at[waits[1]]
     src = np.where(at_src >= 0, pieces.last_at[at_src], activity_of_work[waits[0] // 2])
     dst = np.where(at_dst >= 0, pieces.of_boundary[at_dst], activity_of_work[waits[1] // 2])
-    # what waits inside a communication is part of it
+    # a wait inside a communication operation is part of it
     inside = (at_dst >= 0) & found.is_comm[dst] & (at_dst > boundaries.at[2 * found.op[dst]])
     src, dst = src[~inside], dst[~inside]
     in_time = (found.end[src] <= found.end[dst]) & (src != dst)
     log.add(
         "export.overlap", "info", int((~in_time).sum()),
-        "dependencies are on the start of work, or on what goes on within communication; a node "
-        "has but one end to wait for: left out",
+        "dependencies refer to the start of an operation or to the inside of a communication "
+        "operation: dropped, as a simulator's node can only depend on the end of another node",
     )  # fmt: skip
     return src[in_time], dst[in_time]
 
 
 def _along_threads(found: Activities) -> _Pairs:
-    """Let each piece follow the one before on its thread."""
+    """Make each piece depend on the one before on its thread."""
     piece = np.flatnonzero(found.on_thread)
     same = found.resource[piece[1:]] == found.resource[piece[:-1]]
     return piece[:-1][same], piece[1:][same]
@@ -199,10 +198,10 @@ def _joined(one: _Pairs, other: _Pairs) -> _Pairs:
 
 
 def _rooted(found: Activities, log: IssueLog) -> Activities:
-    """Let what waits for nothing begin when it was measured to, not when its rank begins.
+    """Make activities without dependencies start at their measured time, not with their rank.
 
-    It follows the work of a thread that ended last before it; what nothing comes before
-    follows an activity that lasts until its rank begins, if other ranks begin sooner.
+    Each depends on the work of a thread that ended last before it. Without such work it depends on
+    an activity that lasts until its rank begins, if other ranks begin sooner.
     """
     waits = np.zeros(found.op.size, dtype=np.bool_)
     waits[found.dst] = True
@@ -215,7 +214,7 @@ def _rooted(found: Activities, log: IssueLog) -> Activities:
         piece = np.flatnonzero(own & found.on_thread)
         piece = piece[np.argsort(found.end[piece], kind="stable")]
         before = np.searchsorted(found.end[piece], found.start[roots], side="right") - 1
-        # a piece that takes no time may end where it starts, and so before itself
+        # a piece of no duration ends where it starts, and so might precede itself
         anchor = piece[before] if piece.size else before
         is_anchored = (before >= 0) & (found.start[anchor] < found.start[roots])
         new.append((anchor[is_anchored], roots[is_anchored]))
@@ -227,8 +226,8 @@ def _rooted(found: Activities, log: IssueLog) -> Activities:
             late.append((trace, begin))
     log.add(
         "export.no-cause", "info", num_anchored,
-        "threads and device operations begin for no reason that the trace shows: each follows "
-        "the host operation that ended last before it",
+        "threads and device operations start without a dependency in the trace: each now depends "
+        "on the last host operation that ended before it",
     )  # fmt: skip
     src, dst = (np.concatenate(part) for part in zip(*new, strict=True))
     return _with_late_starts(replace(found, src=src, dst=dst), late)
@@ -254,7 +253,7 @@ def _with_late_starts(found: Activities, late: list[tuple[int, int]]) -> Activit
 
 
 def _with_durations(graph: EventGraph, found: Activities, pairs: _Pairs) -> Activities:
-    """Give each activity the time from its last dependency's end to its own."""
+    """Set each duration to the time from the end of the last dependency to the activity's end."""
     waits = np.zeros(found.op.size, dtype=np.bool_)
     waits[pairs[1]] = True
     ready = np.where(waits, 0, found.start)
@@ -271,10 +270,11 @@ def _with_durations(graph: EventGraph, found: Activities, pairs: _Pairs) -> Acti
 
 
 def with_hand_overs(activities: Activities) -> Activities:
-    """Let communication of threads begin as late as measured after what it waited for.
+    """Make communication of threads start as late after its dependencies as measured.
 
-    Until then its thread is told of it and wakes up: an activity of its own, as no network
-    makes it shorter. Communication of devices is left as it is; launches take no thread's time.
+    The time until then, in which the thread wakes up, becomes an activity of its own, as no
+    network makes it shorter. Communication of devices is unchanged; launches take no thread's
+    time.
     """
     ready = activities.end - activities.duration
     late = np.maximum(activities.start - ready, 0)
@@ -302,15 +302,14 @@ def with_hand_overs(activities: Activities) -> Activities:
 
 
 def in_turns(activities: Activities, src: Ints, dst: Ints) -> Activities:
-    """Let communication of a rank begin when other communication of that rank has ended.
+    """Make communication of a rank start when other communication of that rank has ended.
 
-    Where it went on beside the other its duration is cut, as if all of the time in which both
-    went on had been the other's.
+    If both overlapped, the duration of the second is reduced by the overlap.
 
     Parameters
     ----------
     src, dst
-        int64, shape (turns,): pairs of communication.
+        int64, shape (turns,): pairs of communication activities.
     """
     duration = activities.duration.copy()
     since = activities.end[dst] - activities.end[src]
@@ -320,18 +319,18 @@ def in_turns(activities: Activities, src: Ints, dst: Ints) -> Activities:
 
 
 def in_microseconds(activities: Activities, log: IssueLog) -> tuple[Activities, Ints]:
-    """Round durations to microseconds, and leave out pieces of threads that round to nothing.
+    """Round durations to microseconds, and drop pieces of threads that round to 0.
 
-    Their time is not lost: what rounding leaves is carried on along the thread or stream, so
-    that sums over any stretch of it are at most 1 us wrong. What waited for a piece that is
-    left out waits for the one before it.
+    Their time is not lost: the remainder of rounding is carried along the thread or stream, so
+    that the sum over any interval of it is at most 1 us off. What waited for a dropped piece waits
+    for the piece before it.
 
     Returns
     -------
     Activities
-        Durations in us. No pair of dependencies stands twice.
+        Durations in us. All pairs of dependencies are distinct.
     kept
-        int64, shape (new activities,): their numbers before.
+        int64, shape (new activities,): their numbers in ``activities``.
     """
     size = activities.op.size
     order = np.lexsort((np.arange(size), activities.resource))
@@ -346,8 +345,8 @@ def in_microseconds(activities: Activities, log: IssueLog) -> tuple[Activities, 
     is_kept = ~activities.on_thread | activities.is_comm | (duration > 0) | waits | ~follows_own
     log.add(
         "export.folded", "info", int((~is_kept).sum()),
-        "stretches of host operations are too short to count in us: their time is carried on to "
-        "what follows on the thread",
+        "pieces of host operations round to 0 us: their time is added to the next piece of the "
+        "thread",
     )  # fmt: skip
     last_kept = np.maximum.accumulate(np.where(is_kept, np.arange(size), 0))
     number = np.cumsum(is_kept) - 1

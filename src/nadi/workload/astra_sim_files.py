@@ -1,7 +1,6 @@
-"""A job for ASTRA-sim: a Chakra trace per rank, and which ranks are in which group.
+"""Write a job for ASTRA-sim: a Chakra trace per rank, and the members of process groups.
 
-What of a recording a simulator can be told, and what it cannot, stands in
-``docs/simulators.md``.
+``docs/simulators.md`` lists what a Chakra trace can express of a recording, and what it cannot.
 """
 
 from __future__ import annotations
@@ -42,20 +41,20 @@ _MICRO = 1000  # ns
 
 @dataclass(frozen=True)
 class SimulatorFiles:
-    """What was written for a simulator.
+    """The files written for a simulator.
 
     Attributes
     ----------
     traces
         The file of each rank, in order of rank.
     comm_groups
-        The file that says which ranks are in which group.
+        The file with the members of each process group.
     nodes
         Number of nodes of each trace.
     num_groups
         Number of groups.
     issues
-        ``schema.ISSUES``: what was changed, folded and left out.
+        ``schema.ISSUES``: what was changed, folded and dropped.
     """
 
     traces: tuple[Path, ...]
@@ -75,7 +74,7 @@ def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False
     folder
         A folder or address.
     overwrite
-        Whether files that are there already are replaced.
+        Whether existing files are replaced.
 
     Raises
     ------
@@ -86,7 +85,8 @@ def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False
     """
     place = locate(folder)
     if place.is_file():
-        raise InputError(str(place), "is a file: ranks are written into a folder", "name another")
+        what = "is a file, but the traces of ranks are written into a folder"
+        raise InputError(str(place), what, "name a folder")
     paths = [place / f"{TRACES}.{number}.et" for number in range(len(job.traces))]
     for path in (*paths, place / COMM_GROUPS):
         check_target(path, (), overwrite=overwrite)
@@ -103,24 +103,24 @@ def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False
 def played_traces(
     job: Job, log: IssueLog, *, at_once: bool = False, played: Collection[str] = ()
 ) -> tuple[Iterator[PlayedRank], dict[str, tuple[int, ...]]]:
-    """Turn a recorded job into traces whose nodes a simulator can play; O(edges log edges).
+    """Convert a recorded job to traces whose nodes a simulator can run. O(edges log edges).
 
     Parameters
     ----------
     job
         Linked, with its ranks' clocks aligned. Ranks are numbered from 0 in their order.
     log
-        Takes note of what is changed, folded and left out.
+        Records what is changed, folded and dropped.
     at_once
-        Whether communication of a rank may go on beside other, and durations stay in ns; else
-        all ranks begin it in one order, and durations are in us, as ASTRA-sim wants it.
+        Whether communication operations of a rank may overlap, with durations in ns. Otherwise all
+        ranks start them in one order, and durations are in us, as ASTRA-sim requires.
     played
-        As :func:`nadi.workload.simulator_communication.find_communication` takes it.
+        As for :func:`nadi.workload.simulator_communication.find_communication`.
 
     Returns
     -------
     Iterator
-        The trace of each rank, with what its nodes are of the recording.
+        The trace of each rank, with the recorded operations behind its nodes.
     dict
         The members of each group by name.
 
@@ -139,7 +139,7 @@ def played_traces(
     activity_of_op = np.full(graph.num_ops, -1, dtype=np.int64)
     is_comm = np.flatnonzero(activities.is_comm)
     activity_of_op[activities.op[is_comm]] = is_comm
-    # where communication goes on at once, that order is one of ids alone
+    # if communication may overlap, this order only determines the ids
     order = find_order(activities, communication.transfers, activity_of_op)
     position, unit = order.position, 1
     if not at_once:
@@ -156,47 +156,47 @@ def played_traces(
 
 
 def _report_alone(job: Job, num_alone: int, log: IssueLog) -> None:
-    """Note which communication cannot be played, and which ranks are not here."""
+    """Report communication that cannot be simulated, and renumbered ranks."""
     absent = job.world_size - len(job.traces)
     reason = (
-        f"{absent} of {job.world_size} ranks are not here" if absent > 0
+        f"{absent} of {job.world_size} ranks have no trace" if absent > 0
         else "the other ranks have no counterpart"
     )  # fmt: skip
     log.add(
         "export.comm-alone", "warning", num_alone,
-        f"communication operations whose other members are not here ({reason}): a simulator "
-        "would wait for them for ever, so each is written as a broadcast to itself, which "
-        "takes its measured time, waiting included, on any network",
-        "give the traces of all ranks, over the same steps",
+        f"communication operations lack their other members ({reason}): a simulator would wait "
+        "for them forever, so each is written as a broadcast to itself, which takes its measured "
+        "duration, wait time included, on any network",
+        "give the traces of all ranks, recorded over the same steps",
     )  # fmt: skip
     renumbered = [rank for number, rank in enumerate(job.ranks) if number != rank]
     log.add(
         "export.ranks", "warning", len(renumbered),
-        f"ranks are numbered anew from 0, as simulators want it: {list(job.ranks)}",
+        f"ranks are renumbered from 0, as simulators require; recorded ranks: {list(job.ranks)}",
     )  # fmt: skip
 
 
 def _report_latencies(activities: Activities, log: IssueLog) -> None:
-    """Note time between activities, for which a simulator has no place of its own."""
+    """Report time between activities, which a simulator cannot represent."""
     ready = activities.end - activities.duration
     late = np.maximum(activities.start - ready, 0)
     on_device = ~activities.on_thread & ~activities.is_comm
     log.add(
         "export.latency-folded", "info", int(np.count_nonzero(late[on_device])),
-        f"device operations began later than what they waited for had ended, "
-        f"{late[on_device].sum() / 1e6:.1f} ms in all (launch latency, turn-around of streams, "
-        "delays): it is part of their durations",
+        "device operations start later than their dependencies end, "
+        f"{late[on_device].sum() / 1e6:.1f} ms in total (launch latency, gaps between kernels of a "
+        "stream, delays): this time is added to their durations",
     )  # fmt: skip
     log.add(
         "export.latency-left-out", "info", int(np.count_nonzero(late[activities.is_comm])),
-        f"communication operations began later than what they waited for had ended, "
-        f"{late[activities.is_comm].sum() / 1e6:.1f} ms in all: left out, as a simulator has its "
-        "own time for them",
+        "communication operations start later than their dependencies end, "
+        f"{late[activities.is_comm].sum() / 1e6:.1f} ms in total: this time is dropped, as a "
+        "simulator computes the duration of communication itself",
     )  # fmt: skip
 
 
 def _report_side_by_side(activities: Activities, log: IssueLog) -> None:
-    """Note what ran side by side on a rank, and will not in the simulator."""
+    """Report nodes that overlapped on a rank, and will not in the simulator."""
     slots = {
         "threads": activities.on_thread & ~activities.is_comm,
         "streams": ~activities.on_thread & ~activities.is_comm,
@@ -209,15 +209,15 @@ def _report_side_by_side(activities: Activities, log: IssueLog) -> None:
         )  # fmt: skip
         log.add(
             f"export.{name}-at-once", "info", int(np.count_nonzero(side_by_side)),
-            f"nodes of {name} began while another of their rank ran, "
-            f"{side_by_side.sum() / 1e6:.1f} ms of them in all: ASTRA-sim plays one at a time",
+            f"nodes of {name} overlap others of their rank, for {side_by_side.sum() / 1e6:.1f} ms "
+            "in total: ASTRA-sim runs one at a time",
         )  # fmt: skip
 
 
 def _side_by_side(trace: Ints, start: Ints, end: Ints) -> Ints:
-    """Give how long each node runs while one of the same rank that began before runs; ns."""
+    """Compute how long each node overlaps nodes of its rank that started before it; ns."""
     order = np.lexsort((start, trace))
-    # ranks come one after the other on one line
+    # the ranks are placed one after the other on one time axis
     shift = trace[order] * (int(end.max(initial=0)) + 1)
     until = np.maximum.accumulate(np.concatenate([[0], (end[order] + shift)[:-1]]))[: order.size]
     beside: Ints = np.clip(until - shift - start[order], 0, end[order] - start[order])

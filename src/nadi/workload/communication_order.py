@@ -1,4 +1,4 @@
-"""One order for everything: communication in which no rank waits for ever, ids that ascend."""
+"""Order the activities and communication of all ranks so that no simulator deadlocks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ _Pairs = tuple[Ints, Ints]
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """In which order activities are written, and communication is begun.
+    """The order in which activities are written and communication is started.
 
     Attributes
     ----------
     position
-        int64, shape (activities,): an activity's is above those of all that it depends on;
-        else they are in order of start.
+        int64, shape (activities,): in order of start, but after all dependencies of the activity.
     src, dst
-        int64, shape (pairs,): communication of a rank, and the next to begin on that rank.
+        int64, shape (pairs,): a communication activity of a rank, and the next one of that rank.
     """
 
     position: Ints
@@ -44,23 +43,23 @@ def find_order(
 ) -> Order:
     """Order activities and communication. O(activities log activities + dependencies).
 
-    A simulator lets a rank take part in one collective at a time. If one rank began A before
-    B, and another B before A, both would wait for ever: so all ranks begin them in the same
-    order, that in which their last members entered. Where dependencies do not allow that
-    order, one is taken that they allow.
+    In a simulator a rank takes part in one collective at a time. If one rank starts A before B,
+    and another B before A, both wait forever. So all ranks start collectives in the same order:
+    that in which their stragglers entered them. If dependencies do not allow this order, another
+    one that they allow is used.
 
     Parameters
     ----------
     transfers
         In order of ``entered``.
     activity_of_op
-        int64, shape (operations,): which activity each communication is.
+        int64, shape (operations,): the activity of each communication operation.
 
     Raises
     ------
     NadiError
-        If ranks wait for each other in a circle once no collective ends for one of its
-        members before all have begun it.
+        If ranks wait for each other in a cycle once no collective ends for one of its members
+        before all have started it.
     """
     job = _WholeJob(activities, transfers, activity_of_op)
     pairs = job.successions(range(len(transfers)))
@@ -70,15 +69,16 @@ def find_order(
         order = job.topological(pairs)
     if order is None:
         raise NadiError(
-            "", "collectives of the ranks wait for each other in a circle, as a rank left one "
-            "before another had entered it: a simulator would stand still",
+            "",
+            "the collectives of the ranks wait for each other in a cycle, as a rank left a "
+            "collective before another rank entered it: a simulator would deadlock",
             "please report this recording",
         )  # fmt: skip
     return Order(job.positions(order, pairs), *pairs)
 
 
 class _WholeJob:
-    """Activities of all ranks, then a vertex for the moment at which each transfer begins."""
+    """Activities of all ranks, followed by a vertex for the start of each transfer."""
 
     def __init__(
         self, activities: Activities, transfers: Sequence[Transfer], activity_of_op: Ints
@@ -86,13 +86,13 @@ class _WholeJob:
         self.num_activities = activities.op.size
         self._activities = activities
         self._transfers = transfers
-        # of a send with its receive the sender takes a turn, and the receiver follows it
+        # of a send and its receive only the sender is ordered, and the receiver follows it
         members = [activity_of_op[list(one.ops)] for one in transfers]
         self._turns = [
             own[:1] if one.comm_type == "send" else own
             for one, own in zip(transfers, members, strict=True)
         ]
-        self._entry = np.arange(self.num_activities)  # where what an activity waits for leads
+        self._entry = np.arange(self.num_activities)  # the vertex for its dependencies
         for number, turn in enumerate(self._turns):
             self._entry[turn] = self.num_activities + number
         begin = self.num_activities + np.repeat(
@@ -102,10 +102,10 @@ class _WholeJob:
         self._dst = np.concatenate([self._entry[activities.dst], *members])
 
     def successions(self, numbers: Iterable[int]) -> _Pairs:
-        """Let each rank begin its transfers in the order of their numbers."""
+        """Make each rank start its transfers in the order of their numbers."""
         of_rank: dict[int, list[int]] = defaultdict(list)
         for number in numbers:
-            # a sender stands before its receiver
+            # a sender comes before its receiver
             ranks = self._transfers[number].ranks[: self._turns[number].size]
             for rank, activity in zip(ranks, self._turns[number].tolist(), strict=True):
                 of_rank[rank].append(activity)
@@ -114,7 +114,7 @@ class _WholeJob:
         return src, dst
 
     def allowed(self) -> list[int]:
-        """Order the transfers in a way that dependencies allow; none if there is a circle."""
+        """Order the transfers in a way that dependencies allow; empty if there is a cycle."""
         nothing = np.zeros(0, dtype=np.int64)
         order = self.topological((nothing, nothing))
         if order is None:
@@ -126,13 +126,13 @@ class _WholeJob:
         ]
 
     def topological(self, pairs: _Pairs) -> Ints | None:
-        """Order all vertices so that every edge points forward; None if there is a circle."""
+        """Order all vertices topologically; None if there is a cycle."""
         in_ptr, in_src, _ = self._edges(pairs)
         order = np.empty(in_ptr.size - 1, dtype=np.int64)
         return None if topological_order(in_ptr, in_src, order) >= 0 else order
 
     def positions(self, order: Ints, pairs: _Pairs) -> Ints:
-        """Place the activities in order of start, but after all that they depend on."""
+        """Order the activities by start, but after all their dependencies."""
         in_ptr, in_src, weight = self._edges(pairs)
         size = in_ptr.size - 1
         time, bound_by = np.empty((2, size), dtype=np.int64)
@@ -145,10 +145,10 @@ class _WholeJob:
         return position
 
     def _edges(self, pairs: _Pairs) -> tuple[Ints, Ints, Ints]:
-        """Give all edges by destination: where each vertex's begin, sources and weights.
+        """Return all edges by destination: the first edge of each vertex, sources and weights.
 
-        The last vertex is the very beginning: an edge from there to each activity is as long as
-        the time until it starts.
+        The last vertex is the origin of time: the edge from it to an activity is as long as the
+        time until the activity starts.
         """
         last = self.num_activities + len(self._transfers)
         own = np.arange(self.num_activities)

@@ -1,4 +1,4 @@
-"""Communication as ASTRA-sim plays it: types that it knows, and equal sizes at all members."""
+"""Convert communication to what ASTRA-sim supports: its types, and equal sizes on all members."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from nadi.model.issues import IssueLog
 
 __all__ = ["Communication", "Groups", "Transfer", "communication_ops", "find_communication"]
 
-# by number: the name as recorded, and the members as positions among the ranks of the job
+# by number: the recorded name, and the members as positions among the ranks of the job
 Groups = dict[int, tuple[str, tuple[int, ...]]]
-# what ASTRA-sim refuses to play, and what takes as long on a ring: to gather is to collect as
-# many bytes at one rank as all_gather does at each; to scatter and to reduce are the same way back
+# Types that ASTRA-sim rejects, and types that take as long on a ring: gather collects as many
+# bytes at one rank as all_gather does at each; scatter and reduce are the reverse.
 _PLAYED_AS = {
     "reduce": "reduce_scatter",
     "gather": "all_gather",
@@ -28,9 +28,9 @@ _PLAYED_AS = {
 }
 _NOT_PLAYED = ("none", "other", "send", "recv")
 _BARRIER_BYTES = 4
-_SMALLEST_GATHER = 64  # bytes: it never ends one that is smaller than the number of its splits
-_PLAYED_ALONE = "broadcast"  # ASTRA-sim lets it take its measured time, and waits for nobody
-_FIRST_GROUP = 1  # 0 stands for all ranks, whatever comm_group.json says
+_SMALLEST_GATHER = 64  # bytes: ASTRA-sim never ends one that is smaller than its number of splits
+_PLAYED_ALONE = "broadcast"  # ASTRA-sim gives it its measured duration, and waits for no other rank
+_FIRST_GROUP = 1  # 0 means all ranks, whatever comm_group.json says
 
 
 @dataclass(frozen=True)
@@ -40,22 +40,22 @@ class Transfer:
     Attributes
     ----------
     ops
-        Operation of the event graph of each member, in order of rank; of a send with its
+        The operation of each member in the event graph, in order of rank; for a send with its
         receive the sender's first.
     ranks
         Their ranks, as positions among the ranks of the job.
     comm_type
-        As it is to be written; ``send`` for a send with its receive.
+        The type to write; ``send`` for a send with its receive.
     recorded_type
-        As it was recorded.
+        The recorded type.
     size
         Bytes, the same for all members.
     group
         Its number in ``comm_group.json``; -1 for a send with its receive.
     tag
-        Of a send with its receive, and no other between the two has it; else -1.
+        For a send with its receive, a tag that no other message between the two has; else -1.
     entered
-        ns since the job's origin: when the last of its members began, as measured.
+        ns since the job's origin: when the straggler entered, as measured.
     """
 
     ops: tuple[int, ...]
@@ -70,16 +70,16 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Communication:
-    """What ranks send each other.
+    """The collectives and messages of a job.
 
     Attributes
     ----------
     transfers
-        In the order in which their last members entered them.
+        In the order in which their stragglers entered them.
     groups
-        What stands in ``comm_group.json``, and more.
+        The groups of ``comm_group.json``, with their recorded names.
     num_alone
-        Operations whose other members are not here: each is a transfer of its own.
+        Operations whose other members have no trace: each is a transfer of its own.
     """
 
     transfers: tuple[Transfer, ...]
@@ -88,7 +88,7 @@ class Communication:
 
 
 def communication_ops(graph: EventGraph) -> Ints:
-    """List the operations that are communication, none inside another; ascending."""
+    """Return the communication operations, none nested in another; ascending."""
     is_comm = graph.gather("kind").is_in(["COMM_COLL", "COMM_SEND", "COMM_RECV"]).to_numpy()
     ops = np.flatnonzero(is_comm)
     return ops[nearest(graph.op_parent[ops], graph.op_parent, is_comm) < 0]
@@ -97,20 +97,19 @@ def communication_ops(graph: EventGraph) -> Ints:
 def find_communication(
     graph: EventGraph, comm_ops: Ints, log: IssueLog, played: Collection[str] = ()
 ) -> Communication:
-    """Describe all communication. O(matches).
+    """Describe all communication of a job. O(matches).
 
-    What cannot be played with others, as these are not here or do something else, is played
-    for its measured time.
+    An operation whose counterparts are missing or of another type takes its measured duration.
 
     Parameters
     ----------
     comm_ops
         int64: from :func:`communication_ops`.
     played
-        Types that are played as they were recorded, with any size; by default those of
-        ASTRA-sim. A broadcast that is not among them is played as an all_gather of parts.
+        Types that the simulator supports as recorded, with any size; by default those of
+        ASTRA-sim. A broadcast that is not among them becomes an all_gather of parts.
     log
-        Takes note of what is written otherwise than recorded.
+        Records what is written differently than recorded.
     """
     position = {rank: number for number, rank in enumerate(graph.job.ranks)}
     op_of_row = [_ops_of_rows(graph, trace, comm_ops) for trace in range(len(position))]
@@ -145,7 +144,7 @@ class _Member(NamedTuple):
 
 
 class _Finder:
-    """Transfers as they are found, and what has to be said about them."""
+    """Collects transfers, and counts what to report about them."""
 
     def __init__(self, graph: EventGraph, played: Collection[str]) -> None:
         self._graph = graph
@@ -174,7 +173,7 @@ class _Finder:
                 self.add_alone(member)
 
     def add_alone(self, member: _Member) -> None:
-        """Add an operation that nobody else takes part in."""
+        """Add an operation without counterparts on other ranks."""
         self._num_alone += 1
         recorded = self._types[member.rank][member.row]
         size = int(self._traces[member.rank].column("comm_bytes")[member.row])
@@ -199,7 +198,7 @@ class _Finder:
         return _PLAYED_AS.get(recorded, recorded)
 
     def _number(self, members: list[_Member]) -> int:
-        """Give the number of the members' group, a new one if it is the first time."""
+        """Return the number of the members' group; a new number for a new group."""
         first = members[0]
         row = int(self._traces[first.rank].column("group")[first.row])
         name = self._traces[first.rank].groups["name"][row] if row >= 0 else ""
@@ -226,25 +225,27 @@ class _Finder:
         return max(size, smallest)
 
     def found(self, log: IssueLog) -> Communication:
-        """Give all that was added, and note what was changed."""
+        """Return all added transfers, and report what was changed."""
         log.add(
             "export.comm-type", "info", self._replaced.total(),
-            "communication that is not played itself is written as what takes as long: "
+            "communication operations have a type that ASTRA-sim does not support; each is "
+            "written as one that takes as long: "
             + ", ".join(f"{name} as {self._stand_in(name)}" for name in sorted(self._replaced)),
         )  # fmt: skip
         log.add(
             "export.comm-size-unequal", "info", self._unequal,
-            "members of a collective state different sizes: the largest is written for all, as "
-            "members of different sizes would never meet",
+            "members of collectives have different sizes: the largest is written for all, as a "
+            "simulator does not match members of different sizes",
         )  # fmt: skip
         log.add(
             "export.comm-size-small", "info", self._small,
-            f"all_gathers are of under {_SMALLEST_GATHER} bytes, which ASTRA-sim may never end: "
-            f"{_SMALLEST_GATHER} are written",
+            f"all_gather operations are smaller than {_SMALLEST_GATHER} bytes, and ASTRA-sim may "
+            f"never end them: written with {_SMALLEST_GATHER} bytes",
         )  # fmt: skip
         log.add(
             "export.comm-size-unknown", "warning", self._unknown,
-            "communication operations whose size no member states: only their latency counts",
+            "communication operations have an unknown size on all members: only their latency is "
+            "simulated",
             "record with shapes (record_shapes=True)",
         )  # fmt: skip
         transfers = tuple(sorted(self._transfers, key=lambda transfer: transfer.entered))

@@ -1,4 +1,4 @@
-"""Activities of a rank as the nodes of a Chakra trace, with the attributes that are read of it."""
+"""Convert the activities of a rank to nodes of a Chakra trace, with the attributes of these."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BEFORE_RANK = "(before the recording)"
 _HAND_OVER = "(hand-over to communication)"
 _MICRO = 1000  # ns
 _SCHEMA = "0.0.4"
-# columns of nodes, and the names and types that their values have in a Chakra trace
+# columns of nodes, and their attribute names and types in a Chakra trace
 _OF_OPERATIONS = (
     ("stream", "stream", "int64"),
     ("flops", "num_ops", "int64"),
@@ -45,19 +45,19 @@ _OF_TRANSFERS = ("comm_bytes", "group", "src", "dst", "tag")
 
 
 class Part(NamedTuple):
-    """A rank's part in a transfer.
+    """The part of one rank in a transfer.
 
     Attributes
     ----------
     op
         Operation of the event graph.
     transfer
-        What it is part of.
+        The transfer that it is part of.
     kind
         Chakra's type of the node.
     measured
-        ns from the moment when all members had begun, and had ended the transfer before, to
-        the end of this one: what the network took, without waiting.
+        ns from the time when all members had entered, and had ended the transfer before, to the
+        end of this transfer: the transfer time without wait time.
     """
 
     op: int
@@ -67,17 +67,17 @@ class Part(NamedTuple):
 
 
 class PlayedRank(NamedTuple):
-    """A rank's trace for a simulator, and what its nodes are of the recording.
+    """A rank's trace for a simulator, and the recorded operations behind its nodes.
 
     Attributes
     ----------
     trace
-        What is played.
+        The trace for the simulator.
     recorded
-        What was recorded.
+        The recorded trace.
     first, last
-        int64, shape (recorded nodes,): the row of the node that each recorded operation begins
-        with, and of the one that it ends with; -1 of those that are not played.
+        int64, shape (recorded nodes,): the rows of the first and the last node of each recorded
+        operation; -1 for operations that are not simulated.
     """
 
     trace: Trace
@@ -89,7 +89,7 @@ class PlayedRank(NamedTuple):
 def parts_of_ranks(
     activities: Activities, transfers: Sequence[Transfer], activity_of_op: Ints
 ) -> dict[int, list[Part]]:
-    """List the parts of each rank in transfers, by position of the rank. O(transfers).
+    """Collect the parts of each rank in transfers, by position of the rank. O(transfers).
 
     Parameters
     ----------
@@ -118,24 +118,25 @@ def rank_traces(
     groups: Groups,
     unit: int = _MICRO,
 ) -> Iterator[PlayedRank]:
-    """Give each rank's trace as one that was read from an ``.et``.
+    """Yield each rank's trace, as if it had been read from an ``.et``.
 
-    Its nodes are in order of their ids, from 0, and every dependency is one on data: ASTRA-sim
-    waits for those on control as well, Chakra's own feeder does not. O(activities log activities).
+    Its nodes are in order of their ids, from 0. All dependencies are data dependencies: ASTRA-sim
+    also waits for control dependencies, but Chakra's own feeder does not. O(activities log
+    activities).
 
     Parameters
     ----------
     activities
         With durations in ``unit`` ns.
     position
-        int64, shape (activities,): their order.
+        int64, shape (activities,): the order of the activities.
     parts
         From :func:`parts_of_ranks`.
     groups
-        As :class:`nadi.workload.simulator_communication.Communication` has them.
+        The groups of :class:`nadi.workload.simulator_communication.Communication`.
     """
     row = np.empty(activities.op.size, dtype=np.int64)
-    row_of_op = np.full(graph.num_ops + 3, -1, dtype=np.int64)  # the last three are no operations
+    row_of_op = np.full(graph.num_ops + 3, -1, dtype=np.int64)  # three without operation
     for number, trace in enumerate(graph.job.traces):
         own = np.flatnonzero(activities.trace == number)
         own = own[np.argsort(position[own])]
@@ -188,7 +189,7 @@ def _nodes(
         comm_type[row] = COMM_TYPES.index("recv" if received else part.transfer.comm_type)
         for name, value in _columns_of(part, groups).items():
             numbers[name][row] = value
-    work = np.where(numbers["comm_bytes"] < 0, op, -1)  # what does not communicate
+    work = np.where(numbers["comm_bytes"] < 0, op, -1)  # only operations that do not communicate
     is_cpu = _is_cpu(activities)[own]
     columns = {
         "id": np.arange(own.size),
@@ -224,7 +225,7 @@ def _of_ops(graph: EventGraph, column: str, op: Ints) -> Ints:
 
 
 def _threads(graph: EventGraph, activities: Activities) -> Ints:
-    """Give the thread of each activity; where no operation runs, that of those around it."""
+    """Return the thread of each activity; for idle time, the thread of the activities around it."""
     thread = _of_ops(graph, "thread", activities.op)
     resource = activities.resource
     of_resource = np.full(int(resource.max(initial=-1)) + 1, -1, dtype=np.int64)
@@ -233,7 +234,7 @@ def _threads(graph: EventGraph, activities: Activities) -> Ints:
 
 
 def _is_cpu(activities: Activities) -> Bools:
-    """Tell what takes the processor; ASTRA-sim plays no communication that does."""
+    """Return which activities run on the CPU; ASTRA-sim supports no communication that does."""
     return activities.on_thread & ~activities.is_comm
 
 

@@ -1,8 +1,8 @@
-"""The threads of a job cut into pieces of work, so that one may follow another.
+"""Cut the threads of a job into a chain of pieces of work.
 
-In an event graph an operation lies around those that are nested in it. A simulator knows
-no nesting: a node runs from its start to its end, and its time is its own. So a thread
-becomes a chain of pieces, each an operation's own time.
+In an event graph operations are nested. A simulator has no nesting: a node runs from its start to
+its end, and has only self time. So a thread becomes a chain of pieces, each of which is self time
+of one operation.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ __all__ = ["Boundaries", "Pieces", "cut_threads", "find_boundaries"]
 
 @dataclass(frozen=True, eq=False)
 class Boundaries:
-    """Starts and ends of operations, thread by thread in order of time, over all ranks.
+    """Starts and ends of operations of all ranks, thread by thread in order of time.
 
-    The stretch of a boundary is the time on its thread since the boundary before it.
+    The interval of a boundary is the time on its thread since the boundary before it.
 
     Attributes
     ----------
     vertex
-        int64, shape (boundaries,): of the event graph.
+        int64, shape (boundaries,): the vertex of the event graph.
     thread
         int64, shape (boundaries,): number of the thread, counted over all ranks.
     owner
-        int64, shape (boundaries,): the operation that ran in the stretch, or -1.
+        int64, shape (boundaries,): the operation that ran in the interval, or -1.
     time, before
-        int64 ns, shape (boundaries,): of the boundary, and of the one before it on the
-        thread; its own if it is the first.
+        int64 ns, shape (boundaries,): the time of the boundary, and of the one before it on the
+        thread; for the first boundary, its own time.
     is_first
-        bool, shape (boundaries,): whether nothing comes before it on its thread.
+        bool, shape (boundaries,): whether it is the first of its thread.
     at
-        int64, shape (vertices,): which boundary a vertex is, or -1.
+        int64, shape (vertices,): the boundary of each vertex, or -1.
     """
 
     vertex: Ints
@@ -52,7 +52,7 @@ class Boundaries:
 
 
 def find_boundaries(graph: EventGraph) -> Boundaries:
-    """List the boundaries of all threads of a job. O(operations log operations)."""
+    """Return the boundaries of all threads of a job. O(operations log operations)."""
     vertices, threads, owners = [], [], []
     num_threads = first_op = 0
     for number, trace in enumerate(graph.job.traces):
@@ -81,17 +81,16 @@ class Pieces:
     Attributes
     ----------
     op
-        int64, shape (pieces,): the operation whose own time it is; -1 where none ran.
+        int64, shape (pieces,): the operation whose self time it is; -1 for idle time.
     is_comm
-        bool, shape (pieces,): whether it is the whole of a communication.
+        bool, shape (pieces,): whether it is a complete communication operation.
     first
-        int64, shape (pieces,): the boundary that ends its first stretch.
+        int64, shape (pieces,): the boundary that ends its first interval.
     of_boundary
-        int64, shape (boundaries,): the piece that the boundary's stretch belongs to.
+        int64, shape (boundaries,): the piece that the boundary's interval belongs to.
     last_at
-        int64, shape (boundaries,): the last piece that has begun by a boundary on its
-        thread; where something outside the thread waits for the boundary, that piece
-        ends there.
+        int64, shape (boundaries,): the last piece that has started by a boundary on its thread. If
+        something outside the thread waits for the boundary, that piece ends there.
     """
 
     op: Ints
@@ -104,21 +103,21 @@ class Pieces:
 def cut_threads(
     graph: EventGraph, boundaries: Boundaries, waits: Bools, waited_for: Bools, comm_ops: Ints
 ) -> Pieces:
-    """Cut threads where something outside them begins or ends a wait.
+    """Cut threads at boundaries with dependencies from or to something outside of the thread.
 
-    Between two such moments nothing tells from outside in which order a thread worked: there an
-    operation is one piece, which comes where it first ran, with all the time that it was the
-    innermost. Time of annotations and of no operation stays where it passed.
+    Between two such boundaries the order of a thread's work has no effect outside of it. There an
+    operation becomes one piece with all of its self time, placed where the operation first ran.
+    Time of annotations and idle time stay in place.
 
     Parameters
     ----------
     waits, waited_for
-        bool, shape (boundaries,): whether the boundary comes after something outside its
-        thread; whether something outside its thread comes after it.
+        bool, shape (boundaries,): whether the boundary depends on something outside its thread;
+        whether something outside its thread depends on it.
     comm_ops
-        int64: communication on threads, none inside another. Each becomes one piece with
-        all that is nested in it, and with the time before it in which its thread ran
-        nothing: that is waiting.
+        int64: communication on threads, none nested in another. Each becomes one piece with all
+        operations nested in it, and with the idle time of its thread before it, which is wait
+        time.
     """
     size = boundaries.vertex.size
     inside, comm_of = _communication(boundaries, comm_ops)
@@ -145,7 +144,7 @@ def cut_threads(
 
 
 def _communication(boundaries: Boundaries, comm_ops: Ints) -> tuple[Bools, Ints]:
-    """Tell of each boundary whether it lies inside communication, and whose stretch it ends."""
+    """Return whether each boundary is inside communication, and whose interval it ends."""
     size = boundaries.vertex.size
     inside = np.zeros(size, dtype=np.bool_)
     comm_of = np.full(size, -1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Edges between ranks: nobody leaves a collective before those have entered that it waits for."""
+"""Edges between ranks: no rank leaves a collective before the ranks that it waits for enter it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Meetings:
     Attributes
     ----------
     entered
-        int64 ns, shape (collectives,): when the last rank that others wait for had entered;
-        the times of their vertices, which are the last of the graph.
+        int64 ns, shape (collectives,): when the straggler entered, among the ranks that others
+        wait for. These are the times of the collectives' vertices, the last ones of the graph.
     edges, limits
-        From and to these vertices.
+        Edges and limits from and to these vertices.
     waiting
-        int64: the device operations whose duration is waiting and transfer, not work.
+        int64: the device operations whose duration consists of wait time and transfer.
     """
 
     entered: Ints
@@ -43,7 +43,7 @@ class Meetings:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Each rank's part in each collective; arrays of shape (parts,), in order of collective."""
+    """The part of each rank in each collective; arrays of shape (parts,), by collective."""
 
     collective: Ints  # from 0
     rank: Ints  # position in the job
@@ -56,10 +56,10 @@ class _Parts:
 
 
 def meet(job: Job, ranks: Sequence[RankOps], first_vertex: int) -> Meetings:
-    """Let every rank of a collective finish only after all that it waits for have entered.
+    """Make every rank of a collective end after all ranks that it waits for have entered.
 
-    A rank that left before the last one entered did not wait for it (clocks that disagree)
-    and keeps its own time. O(parts log parts).
+    A rank that left before the straggler entered did not wait for it (clocks disagree) and keeps
+    its own duration. O(parts log parts).
 
     Parameters
     ----------
@@ -115,11 +115,11 @@ def _parts(job: Job, ranks: Sequence[RankOps]) -> _Parts:
 
 
 def _roles(said: pl.DataFrame, own_rank: Ints, on_thread: Bools) -> tuple[Bools, Bools]:
-    """Tell who waits for whom.
+    """Return which parts others wait for, and which wait for others.
 
-    On threads (gloo) data from one root is waited for by the others, data for one root by
-    that root, and a receive by its receiver. On devices (NCCL) data goes round through all
-    ranks, and a send ends when it has been received: all wait for all.
+    On threads (gloo) all ranks wait for a root that sends, a root that receives waits for all
+    ranks, and a receiver waits for its sender. On devices (NCCL) data passes through all ranks,
+    and a send ends when it has been received: all ranks wait for each other.
     """
     comm_type = said["comm_type"]
     src, dst = said["src"].to_numpy(), said["dst"].to_numpy()
@@ -133,13 +133,13 @@ def _roles(said: pl.DataFrame, own_rank: Ints, on_thread: Bools) -> tuple[Bools,
 
 
 def _ends_of_waits(rank: RankOps, op: Ints, until: Ints) -> Ints:
-    """Find where operations of threads wait for another rank.
+    """Find where operations on threads wait for another rank.
 
     Returns
     -------
     int64, shape (ops,)
-        The vertex that ends the longest own stretch of each operation among those that
-        end after ``until``, or -1: that stretch is taken for the wait.
+        The vertex that ends the longest interval of self time of each operation, among the
+        intervals that end after ``until``, or -1. This interval is assumed to be the wait.
     """
     found = np.full(op.size, -1, dtype=np.int64)
     if op.size == 0:
@@ -149,7 +149,7 @@ def _ends_of_waits(rank: RankOps, op: Ints, until: Ints) -> Ints:
     which, at = expand_ranges(first, last - first + 1)
     own = (chain.owner[at] == op[which]) & (rank.time_of(chain.vertex[at]) > until[which])
     which, at = which[own], at[own]
-    order = np.lexsort((at, -chain.gap[at], which))  # of equal stretches the first
+    order = np.lexsort((at, -chain.gap[at], which))  # of equal intervals the first
     chosen = order[np.append(True, np.diff(which[order]) != 0)[: order.size]]
     found[which[chosen]] = chain.vertex[at[chosen]]
     return found

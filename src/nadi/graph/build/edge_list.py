@@ -1,4 +1,4 @@
-"""Edges and limits: what each rule of the graph gives, put together at the end."""
+"""Edges and limits: the result of each rule for the graph, concatenated at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Limits", "join_edges", "join_limits", "make_limits"]
 
 
 class Limits(NamedTuple):
-    """Boundaries of threads before which the thread waits: of the time at most ``most`` is its own.
+    """Boundaries before which a thread waits: at most ``most`` of the time before is its own work.
 
     int64, shape (limits,): vertex; ns.
     """
@@ -26,17 +26,17 @@ class Limits(NamedTuple):
 
 
 def make_limits(vertex: Ints, most: Ints | int) -> Limits:
-    """Make limits; ``most`` may be one for all."""
+    """Make limits; a scalar ``most`` applies to all of them."""
     return Limits(vertex, np.broadcast_to(np.asarray(most, dtype=np.int64), vertex.shape))
 
 
 def join_edges(parts: Sequence[Edges]) -> Edges:
-    """Put edges together, in order."""
+    """Concatenate edges, in order."""
     return Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def join_limits(parts: Sequence[Limits]) -> Limits:
-    """Put limits together, in order."""
+    """Concatenate limits, in order."""
     none = np.empty(0, dtype=np.int64)
     columns = zip(Limits(none, none), *parts, strict=True)
     return Limits(*(np.concatenate(column) for column in columns))

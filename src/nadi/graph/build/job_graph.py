@@ -1,4 +1,4 @@
-"""From a job to its event graph: threads, launches, streams, waits and collectives as edges."""
+"""Build the event graph of a job: threads, launches, streams, waits and collectives as edges."""
 
 from __future__ import annotations
 
@@ -28,27 +28,28 @@ def build_graph(job: Job, overheads: Sequence[Overheads] | None = None) -> Event
     Parameters
     ----------
     overheads
-        What is typical of each rank, in the order of ``job.traces``; by default estimated
+        The typical overheads of each rank, in the order of ``job.traces``; by default estimated
         from each rank's own trace.
 
     Returns
     -------
     EventGraph
-        Its operations are in order of trace, then row.
+        Operations are in order of trace, then row.
     """
     refuse_in_fork()
     operations, time, edges = _vertices_and_edges(job, overheads)
     if any(min(part.src.min(initial=0), part.dst.min(initial=0)) < 0 for part in edges):
-        raise NadiError("", "a dependency names no operation", "please report this recording")
+        what = "a dependency refers to an unknown operation"
+        raise NadiError("", what, "please report this recording")
     return EventGraph.build(job, *operations, time, edges)
 
 
 def _vertices_and_edges(
     job: Job, overheads: Sequence[Overheads] | None
 ) -> tuple[tuple[Ints, Ints, Ints], Ints, list[Edges]]:
-    """Find the operations (trace, row and parent of each), the time of each vertex, and all edges.
+    """Return the operations (trace, row and parent of each), the times of vertices, and all edges.
 
-    What is known of threads in between takes more memory than the graph, and ends here.
+    The intermediate tables of threads take more memory than the graph; they are freed on return.
     """
     ranks: list[RankOps] = []
     waiting: list[tuple[list[Edges], list[Limits]]] = []
@@ -77,11 +78,11 @@ def _vertices_and_edges(
 
 
 def _operations(ranks: Sequence[RankOps]) -> tuple[Ints, Ints, Ints]:
-    """Put the operations of ranks together: trace, row and parent of each."""
+    """Concatenate the operations of ranks: trace, row and parent of each."""
     op_trace = np.repeat(np.arange(len(ranks)), [rank.rows.size for rank in ranks])
     return op_trace, _one([rank.rows for rank in ranks]), _one([rank.parent for rank in ranks])
 
 
 def _one(parts: Sequence[Ints]) -> Ints:
-    """Put arrays together; of one alone nothing is copied."""
+    """Concatenate arrays; a single array is not copied."""
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=np.int64), *parts])

@@ -1,4 +1,4 @@
-"""The operations of one rank as vertices, and its threads as chains of them."""
+"""The operations of one rank as vertices, and its threads as chains of vertices."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Chain:
     vertex
         int64: the vertex of the boundary.
     gap
-        int64 ns: time since the boundary before it on its thread; 0 for a thread's first.
+        int64 ns: time since the boundary before it on its thread; 0 for the first of a thread.
     owner
-        int64: the operation that the time before it belongs to, or -1.
+        int64: the operation that the time before the boundary belongs to, or -1.
     kind
-        uint8: the kind of edge that this time is.
+        uint8: the :class:`EdgeKind` of this time.
     thread_ptr
         int64, shape (threads + 1,): thread t has the boundaries
         ``2 * thread_ptr[t] : 2 * thread_ptr[t + 1]``.
@@ -51,7 +51,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class RankOps:
-    """The operations of one rank.
+    """The operations of one rank, and their vertices.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class RankOps:
     start, end
         int64 ns since the job's origin, shape (ops,).
     parent
-        int64, shape (ops,): number in the job of the operation around it, or -1.
+        int64, shape (ops,): number in the job of the enclosing operation, or -1.
     chain
         Its threads.
     """
@@ -81,22 +81,22 @@ class RankOps:
     chain: Chain
 
     def times(self, row: Ints) -> tuple[Ints, Ints, Ints]:
-        """Give number, start and end of the operations of node rows."""
+        """Return the number, start and end of the operations of node rows."""
         op = self.op_of_row[row]
         return op, self.start[op - self.first_op], self.end[op - self.first_op]
 
     def at(self, vertex: Ints) -> Ints:
-        """Give the positions of vertices of this rank in its chain."""
+        """Return the positions of vertices of this rank in its chain."""
         return self.chain.at[vertex - 2 * self.first_op]
 
     def time_of(self, vertex: Ints) -> Ints:
-        """Give the times of vertices of this rank."""
+        """Return the times of vertices of this rank."""
         op = vertex // 2 - self.first_op
         return np.where(vertex % 2 == 1, self.end[op], self.start[op])
 
 
 def rank_ops(trace: Trace, first_op: int, origin: int) -> RankOps:
-    """Give the operations of a rank numbers, and chain its threads. O(nodes log nodes)."""
+    """Enumerate the operations of a rank, and chain its threads. O(nodes log nodes)."""
     nesting = nest(trace)
     is_op = trace.category_mask(*DEVICE_WORK)
     is_op[nesting.rows] = True
@@ -114,7 +114,7 @@ def rank_ops(trace: Trace, first_op: int, origin: int) -> RankOps:
 def _chain(
     trace: Trace, nesting: Nesting, number: Ints, first_op: int, start: Ints, end: Ints
 ) -> tuple[Chain, Ints]:
-    """Chain the threads of a rank, and give the operation around each of its operations, or -1."""
+    """Chain the threads of a rank; also returns each operation's enclosing operation, or -1."""
     is_comm = (trace.nodes["comm_type"] != "none").to_numpy()[nesting.rows]
     is_label = trace.category_mask(*LABELS)[nesting.rows]
     kind_of = np.full(number.size, EdgeKind.HOST_OP, dtype=np.uint8)
@@ -132,10 +132,10 @@ def _chain(
 
 
 def thread_edges(rank: RankOps, limits: Limits) -> list[Edges]:
-    """Chain the boundaries of each thread with the measured time between them, or less.
+    """Connect the boundaries of each thread by the measured time between them, or less.
 
-    ``limits``: how much of the time before a boundary is the thread's own, where it waits. The
-    chain's gaps are lowered to that; edges lie in the arrays of the chain.
+    ``limits`` are the boundaries before which the thread waits, with the time that is its own
+    work. The chain's gaps are lowered to that time; the edges share the arrays of the chain.
     """
     chain = rank.chain
     first = 2 * rank.first_op

@@ -1,4 +1,4 @@
-"""Edges within one rank: launches, streams, events, calls that wait, hand-overs."""
+"""Edges within one rank: launches, streams, events, waiting calls, hand-overs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _BY_CALL = [LAUNCH_CLASSES.index(name) for name in ("device", "staged copy")]
 def waiting_edges(
     rank: RankOps, deps: TraceDeps, overheads: Overheads
 ) -> tuple[list[Edges], list[Limits]]:
-    """Give the edges of all dependencies of a rank but for the order of its threads.
+    """Return the edges of all dependencies of a rank, except for program order on threads.
 
-    ``deps`` are those of the rank's trace.
+    ``deps`` are the dependencies of the rank's trace.
 
     Returns
     -------
@@ -38,7 +38,7 @@ def waiting_edges(
 
 
 def device_edges(rank: RankOps, waits_for_others: Ints) -> Edges:
-    """Give the edge from start to end of device work, but for collectives among ranks."""
+    """Return the edges from start to end of device work, except for collectives between ranks."""
     row = np.flatnonzero(rank.trace.category_mask(*DEVICE_WORK))
     op = rank.op_of_row[row]
     others = ~np.isin(op, waits_for_others)
@@ -50,17 +50,17 @@ def device_edges(rank: RankOps, waits_for_others: Ints) -> Edges:
 
 
 def _launch_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[Edges, Limits]:
-    """Anchor device work on the end of its launch, or on the start if it starts sooner.
+    """Make device work depend on the end of its launch, or on the start if it starts sooner.
 
-    Work that starts within its call, onto a stream with nothing to wait for, starts when
-    the call has come so far: that time is the call's own, however long.
+    Work that starts within its call, on an idle stream, starts when the call has progressed far
+    enough: all of this time is the call's own.
     """
     src, dst = deps.of("launch")
     caller, call_start, call_end = rank.times(src)
     op, start, _ = rank.times(dst)
     kind = deps.launch_class
     on_thread = deps.is_host(dst)
-    # work of other threads is asked for at the start of a call, not at its end
+    # work of other threads is issued at the start of a call, not at its end
     from_end = (start >= call_end) & ~on_thread
     by_call = np.isin(kind, _BY_CALL) & (deps.ready[dst] <= deps.start[src])
     after_start = np.where(by_call, start - call_start, overheads.launch_after_start[kind])
@@ -76,7 +76,7 @@ def _launch_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple
 
 
 def _stream_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> Edges:
-    """Anchor device work on the end of the work before it, or its start if they overlap."""
+    """Make device work depend on the end of the work before it, or on its start if they overlap."""
     src, dst = deps.of("stream")
     before, _, end_before = rank.times(src)
     op, start, _ = rank.times(dst)
@@ -88,7 +88,7 @@ def _stream_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> Edges
 
 
 def _event_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> Edges:
-    """Let device work wait for the end of work on another stream."""
+    """Make device work depend on the end of work on another stream."""
     src, dst = deps.of("event")
     work, _, work_end = rank.times(src)
     op, start, _ = rank.times(dst)
@@ -97,7 +97,7 @@ def _event_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> Edges:
 
 
 def _sync_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[Edges, Limits]:
-    """Let the end of a call wait for the end of the work."""
+    """Make the end of a call depend on the end of the work that it waits for."""
     waits = deps.waits
     work, work_start, work_end = rank.times(waits.work)
     call, _, call_end = rank.times(waits.call)
@@ -106,9 +106,9 @@ def _sync_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[E
     last = moment + (waits.last - waits.moment)
     typical = overheads.wait_return[waits.kind]
     waited = last > call_end - rank.chain.gap[rank.at(vertex)]
-    # work may have ended just before the call began, and the host not been told yet
+    # work may have ended just before the call started, before the host was notified
     told_later = ~np.isin(waits.kind, MEASURED_WAITS) & (call_end - last <= typical)
-    # a call returns some time after the last work that it waits for: one time for all of it
+    # a call returns some time after the last work that it waits for: this time counts once
     weight = np.minimum(call_end - last, typical)
     source = np.where(waits.from_start, 2 * work, 2 * work + 1)
     edges = make_edges(source, vertex, weight, EdgeKind.SYNC, call)
@@ -117,10 +117,10 @@ def _sync_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[E
 
 
 def _hand_over_edges(rank: RankOps, deps: TraceDeps) -> tuple[Edges, Limits]:
-    """Let the start of an operation wait for the end of work on another thread.
+    """Make the start of an operation depend on the end of work on another thread.
 
-    Where it is seen to wait, its thread does nothing meanwhile, and goes on some time after
-    the last of all that it waits for.
+    If it waits, its thread is idle meanwhile, and continues some time after the last of all work
+    that it waits for.
     """
     src, dst = deps.of("thread")
     work, _, work_end = rank.times(src)
