@@ -138,9 +138,9 @@ def test_added_nodes_are_issued_like_others(tmp_path: Path, window: int) -> None
 def test_added_nodes_are_checked(feeder: nadi.ETFeeder) -> None:
     with pytest.raises(nadi.errors.UsageError, match="node -1"):
         nadi.feed.ETFeederNode(-1)
-    with pytest.raises(nadi.errors.UsageError, match="no number and no text"):
+    with pytest.raises(nadi.errors.UsageError, match="neither a number nor a text"):
         nadi.feed.ETFeederNode(1, color=[1])  # type: ignore[arg-type]
-    with pytest.raises(nadi.errors.UsageError, match="is in no feeder"):
+    with pytest.raises(nadi.errors.UsageError, match="does not belong to a feeder"):
         nadi.feed.ETFeederNode(1).add_child(nadi.feed.ETFeederNode(2))
     feeder.add_node(nadi.feed.ETFeederNode(50, "late", data_deps=[51]))
     with pytest.raises(nadi.errors.FormatError, match=r"node 50 \(late\) depends on node 51"):

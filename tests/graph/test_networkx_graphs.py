@@ -97,7 +97,7 @@ def test_operations_may_be_taken_out(graph: EventGraph) -> None:
 
     digraph = nadi.to_networkx(graph)
     digraph.remove_node(start)
-    with pytest.raises(nadi.errors.UsageError, match="only one node of gemm"):
+    with pytest.raises(nadi.errors.UsageError, match="only one of the two nodes of gemm"):
         nadi.from_networkx(digraph)
 
 
@@ -132,7 +132,7 @@ def test_a_cycle_is_named_with_its_operations(graph: EventGraph) -> None:
 
 @pytest.mark.parametrize(
     ("said", "message"),
-    [({"weight": 1.5}, "its weight is 1.5"), ({"kind": "magic"}, "its kind is 'magic'")],
+    [({"weight": 1.5}, "has weight 1.5"), ({"kind": "magic"}, "has kind 'magic'")],
 )
 def test_edges_that_make_no_sense(graph: EventGraph, said: dict, message: str) -> None:
     digraph = nadi.to_networkx(graph)

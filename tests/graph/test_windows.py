@@ -47,7 +47,7 @@ def test_without_marks_the_whole_trace_is_the_window(pair: PairWriter) -> None:
     assert nadi.graph.find_steps(graph) == []
     window = nadi.graph.choose_window(graph, [])
     assert (window.name, window.length(graph.time)) == ("whole trace", 55_000)
-    with pytest.raises(nadi.errors.UsageError, match="marks no steps"):
+    with pytest.raises(nadi.errors.UsageError, match="no ProfilerStep annotations"):
         nadi.graph.choose_window(graph, [], "1")
 
 

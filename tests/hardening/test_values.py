@@ -99,14 +99,14 @@ def digraph(pair: PairWriter) -> Any:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("weight", 2**63, "its weight is 9223372036854775808; give whole nanoseconds"),
-        ("weight", float("nan"), "its weight is nan; give whole nanoseconds"),
+        ("weight", 2**63, "has weight 9223372036854775808; give whole nanoseconds"),
+        ("weight", float("nan"), "has weight nan; give whole nanoseconds"),
         ("weight", 2**62 + 1, "add up to more than 2^62 ns"),
-        ("weight", None, "its weight is None"),
-        ("op", 2, "its op is 2; give an operation, 0 to 1, or -1 for none"),
-        ("op", -2, "its op is -2"),
-        ("op", float("nan"), "its op is nan"),
-        ("kind", [], "its kind is []"),
+        ("weight", None, "has weight None"),
+        ("op", 2, "has op 2; give an operation, 0 to 1, or -1 for none"),
+        ("op", -2, "has op -2"),
+        ("op", float("nan"), "has op nan"),
+        ("kind", [], "has kind []"),
     ],
 )
 def test_edges_that_cannot_be(digraph: Any, name: str, value: Any, message: str) -> None:
@@ -121,7 +121,7 @@ def test_edges_that_cannot_be(digraph: Any, name: str, value: Any, message: str)
 def test_delays_that_cannot_be(digraph: Any, delay: Any) -> None:
     digraph.add_node("new", delay=delay)
     with pytest.raises(
-        nadi.errors.UsageError, match=r"its delay is .*; give whole nanoseconds, 0 or more"
+        nadi.errors.UsageError, match=r"has delay .*; give whole nanoseconds, 0 or more"
     ):
         nadi.from_networkx(digraph)
 

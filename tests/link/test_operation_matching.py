@@ -89,7 +89,7 @@ def test_record_function_ids_that_contradict_the_names_are_refused_unless_forced
     host, device = demo
     other_run = shifted(device, "rf_id", 1)
     with pytest.raises(
-        nadi.errors.PairError, match=r"by order of names .* these are two runs; .*force=True"
+        nadi.errors.PairError, match=r"by order of names .* the files are of two runs; .*force=True"
     ):
         match_operations(host, other_run)
     forced = match_operations(host, other_run, force=True)

@@ -157,4 +157,4 @@ def test_communication_whose_others_are_absent_takes_its_measured_time(
 def test_missing_ranks_are_told_of(shared_traces: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", str(shared_traces / "gpu_resnet_pair"), "--system", "dgx-h100"]) == 0
     page = capfd.readouterr().out
-    assert "1 of 2 ranks are not here" in page
+    assert "1 of 2 ranks have no trace" in page

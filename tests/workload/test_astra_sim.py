@@ -155,7 +155,7 @@ def test_absent_ranks(demo_folder: Path, tmp_path: Path) -> None:
     assert "all_reduce" in {node.attrs.get("recorded_comm_type") for node in alone}
     issues = {row["code"]: row for row in done.issues.iter_rows(named=True)}
     assert issues["export.comm-alone"]["count"] == len(alone)
-    assert "3 of 4 ranks are not here" in issues["export.comm-alone"]["detail"]
+    assert "3 of 4 ranks have no trace" in issues["export.comm-alone"]["detail"]
     assert issues["export.ranks"]["severity"] == "warning"
     assert replay(ranks, groups).makespan == pytest.approx(makespan(job), rel=0.001)
 
@@ -186,7 +186,7 @@ def test_what_is_there_is_kept(demo: Path, demo_folder: Path, tmp_path: Path) ->
     write_for_astra_sim(job, tmp_path, overwrite=True)
     for file in demo.iterdir():
         assert (tmp_path / file.name).read_bytes() == file.read_bytes()
-    with pytest.raises(nadi.errors.InputError, match="is a file: ranks are written into a folder"):
+    with pytest.raises(nadi.errors.InputError, match="is a file, but the traces of ranks"):
         write_for_astra_sim(job, tmp_path / "comm_group.json")
 
 

@@ -85,7 +85,7 @@ def test_an_order_that_dependencies_forbid() -> None:
 
 def test_a_circle() -> None:
     activities = job((0, 10, 20), (0, 0, 5), (1, 9, 20), (1, 30, 40), deps=[(1, 0), (2, 3)])
-    with pytest.raises(nadi.NadiError, match="wait for each other in a circle"):
+    with pytest.raises(nadi.NadiError, match="wait for each other in a cycle"):
         find_order(activities, [collective(10, 0, 2), collective(30, 1, 3)], np.arange(4))
 
 

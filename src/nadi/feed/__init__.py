@@ -1,4 +1,4 @@
-"""Traces handed out node by node, to simulators that others write."""
+"""Hand out traces node by node to third-party simulators."""
 
 from lazy_loader import attach_stub
 

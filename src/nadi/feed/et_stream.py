@@ -1,4 +1,4 @@
-"""The nodes of an .et, piece after piece: never more of the file in memory than a piece."""
+"""Read the nodes of an .et in pieces, with only one piece of the file in memory."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from nadi.model.schema import ATTRIBUTE_TYPES
 __all__ = ["NodeStream"]
 
 _FEW = 1 << 10  # nodes
-_LARGEST_MESSAGE = 1 << 31  # protobuf allows no more
+_LARGEST_MESSAGE = 1 << 31  # the limit of protobuf
 _WANTED = WantedAttributes(numbers=NUMBERS, texts=TEXTS)
 _NUMBER_TYPES = [
     code for code, name in enumerate(ATTRIBUTE_TYPES)
     if name in SCALAR_TYPES and name not in ("string", "bytes")
 ]  # fmt: skip
-_REMEDY = "mend the program that wrote it"
+_REMEDY = "correct the program that wrote it"
 
 
 class NodeStream:
@@ -43,9 +43,9 @@ class NodeStream:
     Parameters
     ----------
     name
-        What errors call it.
+        The file's name in errors.
     pieces
-        Its bytes: the metadata, and the nodes; :mod:`nadi.formats.chakra.et_pieces` has both.
+        The bytes of the metadata and the nodes, from :mod:`nadi.formats.chakra.et_pieces`.
     with_control
         Whether nodes wait for their control dependencies too.
     """
@@ -63,14 +63,14 @@ class NodeStream:
         self._last = "the metadata"
 
     def read(self) -> NodeTable | None:
-        """Give the nodes of the next piece, or None if there are no more.
+        """Return the nodes of the next piece, or None at the end.
 
         Raises
         ------
         FormatError
-            If the messages are broken or cut off, or a node names a dependency twice or itself.
+            If messages are damaged or truncated, or a node depends on itself or twice on another.
         InputError
-            If the file cannot be read on.
+            If reading the file fails.
         """
         while (content := self._next_content()) is not None:
             at = 1 if self._is_begun else 0
@@ -85,19 +85,19 @@ class NodeStream:
                 self._is_begun = True
                 first = _end_of_message(content)
             if num_nodes := reader.count("nodes"):
-                # a little less than it was, so that the next piece has room at once
+                # a little less than before, so that the first buffers of the next piece suffice
                 self._bytes_per_node = max((end - first) * 15 // (16 * num_nodes), 1)
                 return self._table(content, first, end, reader)
-            # a message longer than all of this: no room is needed for many
+            # the message is longer than the piece: buffers for few nodes suffice
             self._bytes_per_node = max(self._bytes_per_node, content.size // _FEW)
         if self._rest.size:
             raise self._broken(CUT, self._base, None)
         if not self._is_begun:
-            raise FormatError(self.name, "the file is empty", "was it written to the end?")
+            raise FormatError(self.name, "the file is empty", "write or copy it again")
         return None
 
     def _next_content(self) -> Bytes | None:
-        """Give what is left of the last piece and the next ones, at least twice as much."""
+        """Return the rest of the last piece joined with the next pieces, at least twice as long."""
         pieces = [self._rest]
         if self._is_begun:
             pieces.insert(0, NO_METADATA)
@@ -114,7 +114,7 @@ class NodeStream:
 
     @staticmethod
     def _is_too_long(content: Bytes, at: int) -> bool:
-        """Tell whether a message claims a length that no message has."""
+        """Return whether the length of a message exceeds the limit of protobuf."""
         length = shift = 0
         for byte in content[at : at + 10].tolist():
             length |= (byte & 0x7F) << shift
@@ -160,9 +160,9 @@ class NodeStream:
         return self._with_waits(table, decoded)
 
     def _add_misfits(self, table: NodeTable, messages: Bytes, at_most: int) -> None:
-        """Fill in numbers that are negative, or written as other types than whole numbers."""
+        """Fill in numbers that are negative, or not written as whole numbers."""
         content = np.concatenate([NO_METADATA, messages])
-        # the metadata of no bytes has a version, which is not there
+        # the empty metadata message adds one attribute, the version
         attributes = attributes_of(content, len(table), at_most + 1)
         for name in NUMBERS:
             rows = attributes.rows_named(name)
@@ -186,7 +186,7 @@ class NodeStream:
         return whole
 
     def _with_waits(self, table: NodeTable, decoded: DecodedNodes) -> NodeTable:
-        """Add what each node waits for: data dependencies, and control if that counts."""
+        """Add the dependencies of each node: data and, if requested, control."""
         count, waits = decoded.dependencies("data")
         wait_end = np.cumsum(count)
         self._check_waits(table, count, wait_end, waits)
@@ -196,7 +196,7 @@ class NodeStream:
             of_control, ids = decoded.dependencies("ctrl")
             children = np.repeat(rows, of_control)
             self._check_twice(table, np.cumsum(of_control), ids)
-            is_other = ids != table.ids[children]  # the root of a recording names itself
+            is_other = ids != table.ids[children]  # the root node names itself
             node = np.concatenate([node, children[is_other]])
             waits = np.concatenate([waits, ids[is_other]])
             order = np.lexsort((waits, node))
@@ -210,10 +210,10 @@ class NodeStream:
         self._check_twice(table, wait_end, waits)
         if (own := np.flatnonzero(waits == np.repeat(table.ids, count))).size:
             node = int(np.searchsorted(wait_end, own[0], side="right"))
-            raise FormatError(self.name, f"{table.described(node)} waits for itself", _REMEDY)
+            raise FormatError(self.name, f"{table.described(node)} depends on itself", _REMEDY)
 
     def _check_twice(self, table: NodeTable, wait_end: Ints, waits: Ints) -> None:
-        # those of a node stand together; where they ascend none stands twice
+        # dependencies of a node are consecutive; ascending ids have no duplicates
         is_first = np.zeros(waits.size + 1, dtype=np.bool_)
         is_first[wait_end] = True
         falls = np.flatnonzero((waits[1:] <= waits[:-1]) & ~is_first[1:-1])
@@ -229,13 +229,11 @@ class NodeStream:
         if (twice := np.flatnonzero(is_same)).size:
             told = table.described(int(node[twice[0]]))
             number = waits[entries[twice[0]]]
-            raise FormatError(
-                self.name, f"{told} names its dependency on node {number} twice", _REMEDY
-            )
+            raise FormatError(self.name, f"{told} depends on node {number} twice", _REMEDY)
 
 
 def _end_of_message(content: Bytes) -> int:
-    """Give where the first message ends."""
+    """Return the end of the first message."""
     begin, length = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
     find_messages(content, 0, begin, length)
     return int(begin[0] + length[0])

@@ -1,4 +1,4 @@
-"""Nodes of a trace one after the other, each when all that it waits for has ended."""
+"""Hand out the nodes of a trace to a simulator, each after all of its dependencies have ended."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from nadi.model.trace import Trace
 __all__ = ["ETFeeder"]
 
 _WINDOW = 1 << 20
-_SHOWN = 4  # nodes of a circle that an error names
+_SHOWN = 4  # nodes of a cycle that an error names
 _EMPTY = np.zeros(0, dtype=np.int64)
 _new = ETFeederNode.__new__
-# what a node must be before a call, in words, by its state
+# the states of nodes, for errors
 _STATES = ("waits for others", "is ready and was not issued", "was issued and has not ended",
            "has ended", "was removed")  # fmt: skip
 
@@ -43,10 +43,11 @@ _STATES = ("waits for others", "is ready and was not issued", "was issued and ha
 class ETFeeder:
     """Hands out the nodes of one rank to a simulator, as Chakra's feeder does.
 
-    A node is handed out once all that it depends on has ended, which the simulator says with
-    :meth:`free_children_nodes`; :meth:`remove_node` lets go of it. A window of nodes is read at
-    a time, and on past its end until all dependencies are resolved; the next one as soon as
-    fewer nodes than a window are held. So memory does not grow with the file.
+    A node is handed out once all of its dependencies have ended. The simulator reports the end of
+    a node with :meth:`free_children_nodes` and removes it with :meth:`remove_node`. The feeder
+    reads a window of nodes at a time, and beyond it until all dependencies are resolved. It reads
+    the next window as soon as it holds fewer nodes than a window, so memory does not grow with the
+    file.
 
     Parameters
     ----------
@@ -57,21 +58,22 @@ class ETFeeder:
         How many nodes to read at a time.
     policy
         Which of the ready nodes is next: "id" the lowest id, "fifo" the first that became ready,
-        "lifo" the last, a name such as "comm_priority" or "runtime" the lowest of that number,
-        a function of a node the lowest of what it gives. Equal ones by id.
+        "lifo" the last. A name such as "comm_priority" or "runtime" selects the node with the
+        lowest such number, a function of a node the one with the lowest result. Ties are broken by
+        id.
     ctrl_deps
-        Whether nodes wait for their control dependencies too.
+        Whether nodes also wait for their control dependencies.
 
     Raises
     ------
     UsageError
-        If the window or policy makes no sense.
+        If the window size or the policy is invalid.
     InputError
         If the file cannot be read.
     FormatError
-        If it is broken or cut off; a node depends on one that is not there, on itself by way of
-        others, or on one twice; or an id stands twice. The node is named. What is wrong in a
-        later window is met when that is read.
+        If the file is damaged or truncated; if a node depends on a missing node, on itself through
+        others, or twice on one node; or if an id is not unique. The error names the node. Errors
+        in a later window are raised when that window is read.
     """
 
     def __init__(
@@ -92,8 +94,8 @@ class ETFeeder:
         self._in_flight: dict[int, ETFeederNode] = {}
         self._num_running = 0  # issued and not ended
         self._num_held = 0  # read and not removed
-        self._read_below = window_size  # nodes held, if there are more to read
-        self._new_nodes: list[ETFeederNode] = []  # added, and not yet put to the others
+        self._read_below = window_size  # read on if fewer nodes are held
+        self._new_nodes: list[ETFeederNode] = []  # added, but not yet merged with the others
         self._added_children: dict[int, list[int]] = {}  # ids by id
         self._held = Held(empty_table(), self)
         self._waiting = Waiting(self._held.child_first, self._held.child, _EMPTY, _EMPTY)
@@ -105,7 +107,7 @@ class ETFeeder:
     # the calls of Chakra's feeder
 
     def has_nodes_to_issue(self) -> bool:
-        """Tell whether any node is left that was not removed."""
+        """Return whether any node has not been removed."""
         return self._num_held > 0 or bool(self._new_nodes)
 
     def get_next_issuable_node(self) -> ETFeederNode | None:
@@ -114,7 +116,7 @@ class ETFeeder:
         Returns
         -------
         ETFeederNode or None
-            None if all that is left waits for nodes in flight, or nothing is left.
+            None if all remaining nodes wait for nodes in flight, or if none remain.
 
         Raises
         ------
@@ -140,7 +142,7 @@ class ETFeeder:
         return node
 
     def push_back_issuable_node(self, node_id: int) -> None:
-        """Take a node back that was handed out and could not be begun.
+        """Take back a node that was handed out but could not be started.
 
         Raises
         ------
@@ -156,12 +158,12 @@ class ETFeeder:
         self._ready.push(self._ready.rank[row])
 
     def lookup_node(self, node_id: int) -> ETFeederNode:
-        """Give a node that was read and not removed.
+        """Return a node that was read and not removed.
 
         Raises
         ------
         UsageError
-            If there is none of this id.
+            If no such node is held.
         """
         if (node := self._in_flight.get(node_id)) is not None:
             return node
@@ -169,7 +171,7 @@ class ETFeeder:
         return node_of(self._held, self._row_of(node_id, "lookup_node"))
 
     def free_children_nodes(self, node_id: int) -> None:
-        """Say that a node has ended: its children wait for it no longer. O(children).
+        """Report that a node has ended: its children no longer wait for it. O(children).
 
         Raises
         ------
@@ -199,12 +201,12 @@ class ETFeeder:
             self._free_added_children([node_id])
 
     def remove_node(self, node_id: int) -> None:
-        """Let go of a node that has ended; reads the next window if there is room for it.
+        """Remove a node that has ended, and read the next window if there is room for it.
 
         Raises
         ------
         UsageError
-            If it has not ended.
+            If the node has not ended.
         FormatError
             If what is read on is broken.
         """
@@ -220,52 +222,52 @@ class ETFeeder:
             self._read(self._window)
 
     def add_node(self, node: ETFeederNode) -> None:
-        """Add a node that is not in the file; it may depend on any that is held or has ended.
+        """Add a node that is not in the file; it may depend on nodes that are held or have ended.
 
-        It is put to the others with the next call that needs it, together with all that were
-        added meanwhile. O(nodes held) for these.
+        The next call that needs it merges all added nodes with the others. O(nodes held) for all
+        of them together.
         """
         self._new_nodes.append(node)
 
     def read_next_window(self) -> None:
-        """Read so many more nodes, however many are held; nothing if all were read.
+        """Read a window of nodes, however many are held; does nothing at the end of the file.
 
         Raises
         ------
         FormatError
-            As when the feeder was made.
+            Under the same conditions as for the class.
         """
         self._merge_new()
         if not self._reader.is_complete:
             self._read(self._window)
 
     def resolve_dep(self) -> None:
-        """Look for what added nodes depend on, as later calls do by themselves.
+        """Resolve the dependencies of added nodes now; later calls do so automatically.
 
         Raises
         ------
         FormatError
-            If one depends on a node that is not there, or has the id of another.
+            If an added node depends on a missing node, or has the id of another node.
         """
         self._merge_new()
 
     # many at once
 
     def drain(self, limit: int | None = None, *, ending: bool = False) -> NodeBatch:
-        """Hand out all nodes that are ready, or ``limit`` of them, in order.
+        """Hand out all ready nodes, or ``limit`` of them, in order.
 
         Parameters
         ----------
         ending
-            Whether each ends, and is removed, as soon as it is handed out, so that those that
-            wait for it follow in the same batch. This gives the order in which nodes are issued
-            when each is ended before the next; a batch lasts until a window is read.
+            Whether each node ends and is removed as soon as it is handed out, so that its children
+            follow in the same batch. The order is that of a simulator that ends each node before
+            the next one. A batch ends when a window is read.
 
         Returns
         -------
         NodeBatch
-            Empty if all that is left waits for nodes in flight, or nothing is left. Those handed
-            out without ``ending`` are ended by :meth:`release`. O(nodes * log(ready)).
+            Empty if all remaining nodes wait for nodes in flight, or if none remain. Without
+            ``ending``, report their ends with :meth:`release`. O(nodes * log(ready)).
 
         Raises
         ------
@@ -291,7 +293,7 @@ class ETFeeder:
         Raises
         ------
         UsageError
-            If one was not handed out, or stands twice: then none is ended.
+            If a node was not handed out, or is given twice; then no node is ended.
         FormatError
             If what is read on is broken. O(nodes + children).
         """
@@ -322,7 +324,7 @@ class ETFeeder:
         if not self._reader.is_complete:
             most = max(most - self._window + 1, 1)
         if self._added_children:
-            most = 1  # what was added is not in the arrays
+            most = 1  # added dependencies are not in the arrays
         out = np.empty(most if limit is None else min(most, limit), dtype=np.int64)
         count = len(self._ready.waiting) + sum(rows.size for rows in self._ready.fresh)
         rank, row_of, ready = self._ready.arrays(held)
@@ -341,7 +343,7 @@ class ETFeeder:
     # reading
 
     def _merge_new(self) -> None:
-        """Put added nodes to the others, as if they had been the next of the file."""
+        """Merge added nodes with the others, as if they came next in the file."""
         if not self._new_nodes:
             return
         content = b"".join([b"\0", *(node.message() for node in self._new_nodes)])
@@ -353,7 +355,7 @@ class ETFeeder:
             self._read(count)
 
     def _read(self, count: int) -> None:
-        """Read nodes, and put them behind those that are held still."""
+        """Read nodes, and append them to those that are held."""
         new = self._reader.read(count)
         before = self._waiting
         kept = np.flatnonzero(before.state != REMOVED)
@@ -365,7 +367,7 @@ class ETFeeder:
         state[: kept.size] = before.state[kept]
         waits = held.child[state[held.parent] < FREED]
         missing = np.bincount(waits, minlength=state.size)
-        # with what dependencies were added
+        # with the added dependencies
         missing[: kept.size] = before.missing[kept]
         is_ready = (missing == 0) & (state == WAITING)
         state[is_ready] = READY
@@ -385,14 +387,14 @@ class ETFeeder:
 
     def _set_waiting(self, waiting: Waiting) -> None:
         self._waiting = waiting
-        # single items of arrays are several times faster to reach by views
+        # reading single items is several times faster through memory views
         self._child_first = waiting.child_first.data
         self._child = waiting.child.data
         self._missing, self._state = waiting.missing.data, waiting.state.data
         self._released = np.empty(waiting.state.size, dtype=np.int64)
 
     def _find_ready(self) -> bool:
-        """Where nothing is ready: tell whether it was enough to read on."""
+        """If nothing is ready, read on; returns whether a node became ready."""
         while self._ready.is_empty() and not self._num_running:
             if self._reader.is_complete:
                 self._refuse_cycle(self._held, is_stuck=True)
@@ -405,7 +407,7 @@ class ETFeeder:
         return True
 
     def _refuse_cycle(self, held: Held, *, is_stuck: bool = False) -> None:
-        """Raise if nodes wait for each other in a circle: none of them would ever be ready."""
+        """Raise an error if nodes depend on each other in a cycle, as they would never be ready."""
         parent, child = held.parent, held.child
         if not is_stuck and (parent < child).all():
             return
@@ -421,19 +423,19 @@ class ETFeeder:
             if len(others) > _SHOWN:
                 way += f" and {len(others) - _SHOWN} others"
             raise FormatError(
-                self._reader.name, f"{first} waits for itself by way of {way}",
-                "no simulator can run this trace: mend the program that wrote it",
+                self._reader.name, f"{first} depends on itself through {way}",
+                "no simulator can run this trace: correct the program that wrote it",
             )  # fmt: skip
 
     # dependencies that were added
 
     def add_dependency(self, parent_id: int, child_id: int) -> None:
-        """Make a node wait for another too, as :meth:`ETFeederNode.add_child` does.
+        """Add a dependency between nodes, for :meth:`ETFeederNode.add_child`.
 
         Raises
         ------
         UsageError
-            If the parent has ended, or the child has begun or waits for it already.
+            If the parent has ended, or the child has started or depends on it already.
         """
         self._merge_new()
         held, waiting = self._held, self._waiting
@@ -457,7 +459,7 @@ class ETFeeder:
         self._added_children.setdefault(parent_id, []).append(child_id)
 
     def added_children(self, node_id: int) -> list[ETFeederNode]:
-        """Give the nodes that :meth:`add_dependency` made wait for a node that has not ended."""
+        """Return the children of a node that :meth:`add_dependency` added."""
         return [self.lookup_node(child) for child in self._added_children.get(node_id, ())]
 
     def _free_added_children(self, ids: Iterable[int]) -> None:
@@ -475,13 +477,14 @@ class ETFeeder:
         row = self._held.row_of(node_id)
         if row < 0 or self._state[row] == REMOVED:
             raise UsageError(
-                f"node {node_id}", f"is not held, as {call}() needs it",
-                "it was removed, was not read yet, or is not in the trace",
+                f"node {node_id}", f"is not held by the feeder, so {call}() cannot use it",
+                "it was removed, was not read yet, or is not in the trace: give the id of a held "
+                "node",
             )  # fmt: skip
         return row
 
     def _row_in(self, node_id: int, state: int, call: str) -> int:
-        """Give the row of a node that a call needs in a state."""
+        """Return the row of a node, which has to be in the state that a call needs."""
         self._merge_new()
         row = self._row_of(node_id, call)
         if self._state[row] != state:
@@ -491,6 +494,6 @@ class ETFeeder:
     def _refuse(self, row: int, state: int, call: str) -> None:
         raise UsageError(
             self._held.table.described(row),
-            f"{_STATES[self._state[row]]}; {call}() is for a node that {_STATES[state]}",
-            "a node is handed out, then frees its children, then is removed",
+            f"{_STATES[self._state[row]]}; {call}() needs a node that {_STATES[state]}",
+            "hand out a node first, then free its children, then remove it",
         )

@@ -1,4 +1,4 @@
-"""One node, as a feeder hands it out."""
+"""The node class of the feeder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ETFeederNode", "NodeType", "node_of"]
 _NO_METADATA = b"\0"
 _VARINT, _FIXED64, _DELIMITED = 0, 1, 2
 _NOT_ATTRIBUTES = frozenset((CODES["operand"], CODES["doc_string"], CODES["unknown"]))
-# how a value of Python is written as an attribute: bool is an int, and comes first
+# the attribute type of Python values; bool is a subclass of int, so it comes first
 _WRITTEN_AS = ((bool, "bool", _VARINT), (int, "int64", _VARINT), (float, "double", _FIXED64))
 
 
@@ -43,17 +43,17 @@ _TYPES = tuple(NodeType)
 class ETFeederNode:
     """A node of an execution trace.
 
-    Feeders make them; to make one is for :meth:`nadi.ETFeeder.add_node` only. Numbers that the
-    node does not have are -1, texts empty.
+    Feeders create nodes; create one yourself only for :meth:`nadi.ETFeeder.add_node`. Numbers that
+    the node does not have are -1, texts are empty.
 
     Parameters
     ----------
     id, name, type, runtime
-        As the attributes.
+        As the attributes of the node.
     data_deps, ctrl_deps
         Ids of the nodes that it waits for.
     attributes
-        What else it says, as ``comm_size=1024``: numbers, True or False, and texts.
+        Further attributes, such as ``comm_size=1024``: numbers, True or False, and texts.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class ETFeederNode:
     Raises
     ------
     UsageError
-        If a value is not such a one.
+        If a value has another type.
     """
 
     __slots__ = ("_attributes", "_held", "_row", "id")
@@ -107,7 +107,7 @@ class ETFeederNode:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the operation."""
         return self._held.table.text("name", self._row)
 
     @property
@@ -117,27 +117,27 @@ class ETFeederNode:
 
     @property
     def runtime(self) -> int:
-        """How long it was measured to take, in us."""
+        """The measured duration, in us."""
         return self._held.views["runtime"][self._row]
 
     @property
     def is_cpu_op(self) -> bool:
-        """Whether it is work of the host; True where the node does not say."""
+        """Whether it runs on the host; True if the node does not record it."""
         return self._held.views["is_cpu_op"][self._row] != 0
 
     @property
     def num_ops(self) -> int:
-        """How many floating-point operations it does."""
+        """Number of floating-point operations."""
         return self._held.views["num_ops"][self._row]
 
     @property
     def tensor_loc(self) -> int:
-        """Where its tensor is, by Chakra's number of memories."""
+        """Chakra's number of the memory that holds its tensor."""
         return self._held.views["tensor_loc"][self._row]
 
     @property
     def tensor_size(self) -> int:
-        """How many bytes it reads or writes."""
+        """Number of bytes that it reads or writes."""
         return self._held.views["tensor_size"][self._row]
 
     @property
@@ -147,12 +147,12 @@ class ETFeederNode:
 
     @property
     def comm_priority(self) -> int:
-        """How urgent the communication is."""
+        """Priority of the communication."""
         return self._held.views["comm_priority"][self._row]
 
     @property
     def comm_size(self) -> int:
-        """How many bytes are communicated."""
+        """Number of bytes that are communicated."""
         return self._held.views["comm_size"][self._row]
 
     @property
@@ -167,7 +167,7 @@ class ETFeederNode:
 
     @property
     def comm_tag(self) -> int:
-        """What tells messages between the same ranks apart."""
+        """Tag that distinguishes messages between the same ranks."""
         return self._held.views["comm_tag"][self._row]
 
     @property
@@ -176,76 +176,77 @@ class ETFeederNode:
         return self._held.table.text("pg_name", self._row)
 
     def get_children(self) -> list[ETFeederNode]:
-        """Give the nodes that wait for this one, of those read so far, in the file's order."""
+        """Return the nodes read so far that depend on this one, in the file's order."""
         children = [node_of(self._held, row) for row in self._held.children(self._row)]
         if (feeder := self._held.feeder) is not None:
             children += feeder.added_children(self.id)
         return children
 
     def add_child(self, child: ETFeederNode) -> None:
-        """Make another node of the same feeder wait for this one too.
+        """Make another node of the same feeder depend on this one.
 
         Raises
         ------
         UsageError
-            If this node has ended or the other has begun, or waits for it already.
+            If this node has ended, or the other one has started or depends on it already.
         """
         if (feeder := self._held.feeder) is None:
             raise UsageError(
-                f"node {self.id} ({self.name})", "is in no feeder",
-                "give its children as data_deps, or add_node() it",
+                f"node {self.id} ({self.name})",
+                "does not belong to a feeder",
+                "add it with add_node(), or give data_deps to its children",
             )  # fmt: skip
         feeder.add_dependency(self.id, child.id)
 
     def has_other_attr(self, name: str) -> bool:
-        """Tell whether the node has an attribute of this name."""
+        """Return whether the node has an attribute of this name."""
         return self._find(name) is not None
 
     def get_other_attr(self, name: str) -> Any:
-        """Give an attribute: number, bool, str, bytes or list.
+        """Return an attribute: number, bool, str, bytes or list.
 
         Raises
         ------
         UsageError
-            If the node has none of this name.
+            If the node has no such attribute.
         """
         if (row := self._find(name)) is None:
             raise UsageError(
                 f"node {self.id} ({self.name})", f"has no attribute {name!r}",
-                "ask has_other_attr() first",
+                "check with has_other_attr() first",
             )  # fmt: skip
         return self._all().python_value(row)
 
     def get_inputs_values(self) -> str:
-        """Give the values of the inputs, as the text that recorders write."""
+        """Return the values of the inputs, as the text in the trace."""
         return self._operand("inputs.values")
 
     def get_inputs_shapes(self) -> str:
-        """Give the shapes of the inputs."""
+        """Return the shapes of the inputs."""
         return self._operand("inputs.shapes")
 
     def get_inputs_types(self) -> str:
-        """Give the types of the inputs."""
+        """Return the types of the inputs."""
         return self._operand("inputs.types")
 
     def get_outputs_values(self) -> str:
-        """Give the values of the outputs."""
+        """Return the values of the outputs."""
         return self._operand("outputs.values")
 
     def get_outputs_shapes(self) -> str:
-        """Give the shapes of the outputs."""
+        """Return the shapes of the outputs."""
         return self._operand("outputs.shapes")
 
     def get_outputs_types(self) -> str:
-        """Give the types of the outputs."""
+        """Return the types of the outputs."""
         return self._operand("outputs.types")
 
     def message(self) -> bytes:
-        """Give the node as it stands in the file, with its length before it."""
+        """Return the node's message in the file, with its length before it."""
         return self._held.table.message(self._row)
 
     def _all(self) -> Attributes:
-        """Read what has no column, once."""
+        """Read the attributes without a column, once."""
         try:
             return self._attributes
         except AttributeError:
@@ -272,7 +273,7 @@ class ETFeederNode:
 
 
 def node_of(held: Held, row: int) -> ETFeederNode:
-    """Give the node of a row."""
+    """Return the node of a row."""
     node = ETFeederNode.__new__(ETFeederNode)
     node.id = held.ids[row]
     node._held, node._row = held, row
@@ -297,4 +298,4 @@ def _attribute(name: str, value: float | str) -> bytes:
             checked = check_scalar(type_name, value)
             tag = write_varint(TYPE_CODES[type_name] << 3 | wire)
             return begin + tag + pack_number(type_name, checked)
-    raise ValueError(f"{name} is {value!r}, no number and no text")
+    raise ValueError(f"{name} is {value!r}, which is neither a number nor a text")

@@ -1,4 +1,4 @@
-"""The nodes that a feeder holds between two reads, and who waits for whom among them."""
+"""The nodes that a feeder holds between two reads, and the dependencies among them."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ __all__ = ["Feeder", "Held"]
 
 
 class Feeder(Protocol):
-    """What a node asks of the feeder that holds it."""
+    """The methods of the feeder that its nodes use."""
 
     def added_children(self, node_id: int) -> list[Any]:
-        """Give the nodes that were added to wait for one."""
+        """Return the added children of a node."""
 
     def add_dependency(self, parent_id: int, child_id: int) -> None:
-        """Make a node wait for another."""
+        """Make a node depend on another one."""
 
 
 class Held:
-    """A table of nodes with their children. It never changes: a read makes another.
+    """A table of nodes with their children. It is immutable: a read makes a new one.
 
     Attributes
     ----------
     table
         The nodes.
     child_first, child
-        int64: the rows that wait for each row, ascending, as in
+        int64: the rows that depend on each row, ascending, as in
         :class:`nadi.feed.feeder_kernels.Waiting`.
     parent
-        int64, shape (children,): the row that each of ``child`` waits for.
+        int64, shape (children,): the row that each of ``child`` depends on.
     views
-        Columns of numbers by the names of a node's attributes; items are Python's integers.
+        Columns of numbers by the names of a node's attributes; items are Python integers.
     """
 
     def __init__(self, table: NodeTable, feeder: Feeder | None = None) -> None:
         self.table = table
-        # not counted, so that a feeder that nobody uses goes at once, with all it holds
+        # a weak reference, so that an unused feeder is freed at once, with all that it holds
         self._feeder = None if feeder is None else ref(feeder)
         self.rows = NodeRows(table.ids)
         parent = self.rows.find(table.waits)
@@ -62,18 +62,18 @@ class Held:
 
     @property
     def feeder(self) -> Feeder | None:
-        """Who holds them; None for a node that was made and is in no feeder."""
+        """The feeder that holds them; None for a node that is not in a feeder."""
         return None if self._feeder is None else self._feeder()
 
     @cached_property
     def _first_id(self) -> int:
-        """The first id, if none is left out after it; else -1."""
+        """The first id if all ids are consecutive, else -1."""
         ids = self.table.ids
         is_plain = ids.size and self.rows.is_ascending and ids[-1] - ids[0] == ids.size - 1
         return int(ids[0]) if is_plain else -1
 
     def row_of(self, node_id: int) -> int:
-        """Give the row of an id, -1 if no such node is held."""
+        """Return the row of an id, or -1 if no such node is held."""
         if (first := self._first_id) >= 0:
             row = node_id - first
             return row if 0 <= row < len(self.ids) else -1
@@ -82,13 +82,13 @@ class Held:
         return int(self.rows.find(np.array([node_id]))[0])
 
     def children(self, row: int) -> list[int]:
-        """Give the rows of those that wait for a row."""
+        """Return the rows that depend on a row."""
         rows: list[int] = self.child[self.child_first[row] : self.child_first[row + 1]].tolist()
         return rows
 
 
 class _Views(dict[str, Sequence[int]]):
-    """Columns of a table for looking at one item after the other, made when first asked for."""
+    """Columns of a table as memory views for fast access to single items, made on first use."""
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
@@ -97,7 +97,7 @@ class _Views(dict[str, Sequence[int]]):
         own = {"kind": self._table.kind, "runtime": self._table.runtime}
         if name in own or name in self._table.numbers:
             column = own[name] if name in own else self._table.numbers[name]
-        else:  # no node has any: nothing is kept for them
+        else:  # no node has this attribute, so there is no column
             column = np.broadcast_to(np.int64(-1), len(self._table))
         view: Sequence[int] = column.data
         self[name] = view

@@ -1,4 +1,4 @@
-"""Which of the ready nodes is next."""
+"""The order in which ready nodes are handed out."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ _EMPTY = np.zeros(0, dtype=np.int64)
 class ReadyNodes:
     """The rows of ready nodes, in the order of a policy.
 
-    One at a time they go through a heap or queue of Python's integers, which costs less than a
-    call of compiled code; many at a time, as arrays.
+    Single rows go through a heap or queue of Python integers, which costs less than a call of
+    compiled code. Many rows at a time are handled as arrays.
 
     Parameters
     ----------
     policy
-        "id", "fifo", "lifo", a column of numbers such as "comm_priority", or a function that
-        gives what to sort nodes by.
+        "id",
+        "fifo",
+        "lifo", a column of numbers such as "comm_priority", or a function that returns a sort "
+        "key for a node.
 
     Attributes
     ----------
@@ -43,11 +45,11 @@ class ReadyNodes:
     waiting
         The heap of ranks, or the queue or stack of rows.
     fresh
-        int64 arrays: rows that became ready after those, and are not in it yet.
+        int64 arrays: rows that became ready later, and are not in ``waiting`` yet.
     pop, push
-        Take out the next of ``waiting``; put one in.
+        Functions that remove the next entry of ``waiting`` and insert one.
     rank, row_of
-        The rank of each row, and the row of each rank. The same number without ranks.
+        The rank of each row, and the row of each rank; the identity for policies without ranks.
     """
 
     waiting: list[int] | deque[int]
@@ -59,8 +61,8 @@ class ReadyNodes:
     def __init__(self, policy: Policy) -> None:
         if isinstance(policy, str) and policy not in ("id", "fifo", "lifo", *_COLUMNS):
             raise UsageError(
-                Parameter("policy", policy), "there is no such order",
-                f"there are id, fifo, lifo, {', '.join(_COLUMNS)}, and functions of a node",
+                Parameter("policy", policy), "is not a policy",
+                f"give id, fifo, lifo, {', '.join(_COLUMNS)}, or a function of a node",
             )  # fmt: skip
         self._policy = policy
         self.kind = {"fifo": FIFO, "lifo": LIFO}.get(str(policy), BY_RANK)
@@ -71,11 +73,11 @@ class ReadyNodes:
         self._wait(_EMPTY)
 
     def is_empty(self) -> bool:
-        """Tell whether no node is ready."""
+        """Return whether no node is ready."""
         return not self.waiting and not self.fresh
 
     def merge(self) -> None:
-        """Put the fresh ones to those that wait."""
+        """Merge the fresh rows into ``waiting``."""
         rows = np.concatenate(self.fresh)
         self.fresh.clear()
         if self.kind == BY_RANK:
@@ -84,7 +86,7 @@ class ReadyNodes:
             self.waiting.extend(rows.tolist())
 
     def take_all(self) -> Ints:
-        """Take out all, at least one, in the order of the policy. O(ready * log(ready))."""
+        """Remove and return all rows, at least one, in order. O(ready * log(ready))."""
         parts = self.fresh
         if self.waiting:
             parts = [self._rows_of(np.array(self.waiting, dtype=np.int64)), *parts]
@@ -101,12 +103,12 @@ class ReadyNodes:
         return taken
 
     def put_back(self, rows: Ints) -> None:
-        """Put back the last of those that were taken all at once."""
+        """Put back the last rows that :meth:`take_all` returned."""
         if rows.size:
             self.fresh.append(rows[::-1].copy() if self.kind == LIFO else rows)
 
     def arrays(self, held: Held) -> tuple[Ints, Ints, Ints]:
-        """Give rank and row of all, and what waits by rank or row with room for what may come."""
+        """Return ranks, rows, and the waiting entries with room for later ones."""
         if self.fresh:
             self.merge()
         ready = np.empty(len(held.table), dtype=np.int64)
@@ -117,11 +119,11 @@ class ReadyNodes:
         return self._ranks, self._rows, ready
 
     def set_waiting(self, ready: Ints) -> None:
-        """Have others wait, as :meth:`arrays` gave them."""
+        """Replace ``waiting`` by entries from :meth:`arrays`."""
         self._wait(ready)
 
     def remove(self, row: int) -> None:
-        """Take one out that is not next. O(ready)."""
+        """Remove a row that is not the next one. O(ready)."""
         if self.fresh:
             self.merge()
         self.waiting.remove(self.rank[row])
@@ -129,14 +131,14 @@ class ReadyNodes:
             heapify(self.waiting)  # type: ignore[arg-type]
 
     def move(self, held: Held, kept: Ints, new_row: Ints) -> None:
-        """Follow the rows to where they are after a read.
+        """Renumber the rows after a read.
 
         Parameters
         ----------
         held
-            The nodes now.
+            The nodes after the read.
         kept
-            int64: the rows that stayed, in order; those behind them are new.
+            int64: the rows that stayed, in order; the rows after them are new.
         new_row
             int64, shape (rows before,).
         """

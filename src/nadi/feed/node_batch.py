@@ -1,4 +1,4 @@
-"""Many ready nodes at once, as arrays."""
+"""A batch of ready nodes as arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["NodeBatch"]
 
 
 class NodeBatch:
-    """Nodes that a feeder handed out together, in their order.
+    """Nodes that a feeder handed out together, in order.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class NodeBatch:
         return self.id.size
 
     def __getitem__(self, place: int) -> ETFeederNode:
-        """Give one of them as a node."""
+        """Return one of the nodes."""
         return node_of(self._held, int(self._rows[place]))
 
     def __repr__(self) -> str:
@@ -39,51 +39,51 @@ class NodeBatch:
 
     @property
     def type(self) -> Ints:
-        """Chakra's number of each one's type; int64, shape (nodes,)."""
+        """Chakra's number of each node's type; int64, shape (nodes,)."""
         return self._held.table.kind[self._rows]
 
     @property
     def runtime(self) -> Ints:
-        """How long each was measured to take; int64, shape (nodes,), us."""
+        """Measured duration of each node; int64, shape (nodes,), us."""
         return self._held.table.runtime[self._rows]
 
     @property
     def is_cpu_op(self) -> Bools:
-        """Which are work of the host; bool, shape (nodes,)."""
+        """Whether each node runs on the host; bool, shape (nodes,)."""
         return np.asarray(self.number("is_cpu_op") != 0)
 
     @property
     def name(self) -> list[str]:
-        """What each is called."""
+        """Name of each node."""
         return self._text("name")
 
     @property
     def pg_name(self) -> list[str]:
-        """Process group of each, empty where it has none."""
+        """Process group of each node; empty if it has none."""
         return self._text("pg_name")
 
     def number(self, name: str) -> Ints:
-        """Give a number of each node by the name of its attribute, as ``comm_size``.
+        """Return a numeric attribute of each node, such as ``comm_size``.
 
         Returns
         -------
         ndarray
-            int64, shape (nodes,); -1 where a node has none.
+            int64, shape (nodes,); -1 for nodes without it.
 
         Raises
         ------
         UsageError
-            If there is no column of this name.
+            If no column has this name.
         """
         if name not in NUMBERS:
             raise UsageError(
-                Parameter("name", name), "there is no such column",
-                f"there are {', '.join(NUMBERS)}; others are attributes of each node",
+                Parameter("name", name), "is not a column",
+                f"give one of {', '.join(NUMBERS)}; read others with get_other_attr()",
             )  # fmt: skip
         return self._held.table.number(name)[self._rows]
 
     def rows_in(self, held: Held) -> Ints:
-        """Give the rows of the nodes among those that are held now, -1 where it is not."""
+        """Return the current rows of the nodes; -1 for nodes that are no longer held."""
         return self._rows if held is self._held else held.rows.find(self.id)
 
     def _text(self, name: str) -> list[str]:

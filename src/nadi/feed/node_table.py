@@ -1,4 +1,4 @@
-"""Nodes as columns: those of a piece of a file, or all that a feeder holds."""
+"""Nodes as columns: the nodes of a piece of a file, or all nodes that a feeder holds."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ __all__ = [
     "ranges",
 ]
 
-# attributes with a column of their own: whole numbers, -1 where a node has none; and texts
+# attributes with a column of their own: whole numbers, -1 for nodes without one; and texts
 NUMBERS = (
     "is_cpu_op", "num_ops", "tensor_loc", "tensor_size", "comm_type", "comm_priority", "comm_size",
     "comm_src", "comm_dst", "comm_tag",
 )  # fmt: skip
 TEXTS = ("pg_name",)
-NO_METADATA = np.zeros(1, dtype=np.uint8)  # a message of no bytes: stands before bare nodes
-_MOST_ATTRIBUTES = 4  # of a message of no bytes: those that stand for what is not there
+NO_METADATA = np.zeros(1, dtype=np.uint8)  # an empty metadata message, to precede nodes without one
+_MOST_ATTRIBUTES = 4  # attributes that an empty message has by default
 
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """A column of texts, each different one kept once.
+    """A column of texts, which stores each distinct text once.
 
     Attributes
     ----------
     code
         int32, shape (nodes,): position in ``texts``.
     texts
-        The texts; some may be in no row.
+        The texts; some may be unused.
     """
 
     code: Ints32
     texts: Sequence[str]
 
     def at(self, rows: Ints) -> Texts:
-        """Give some rows, and the texts in them only."""
+        """Return some rows, with only the texts in them."""
         code = self.code[rows]
         used = np.flatnonzero(np.bincount(code, minlength=len(self.texts)))
         new = np.zeros(len(self.texts), dtype=np.int32)
@@ -60,7 +60,7 @@ class Texts:
 
 @dataclass(frozen=True, eq=False)
 class NodeTable:
-    """Nodes in the order of their file, with what they wait for and the bytes that say the rest.
+    """Nodes in the order of their file, with their dependencies and the bytes of their messages.
 
     Attributes
     ----------
@@ -71,15 +71,15 @@ class NodeTable:
     runtime
         int64, shape (nodes,), us.
     numbers
-        int64, shape (nodes,), for those of :data:`NUMBERS` that any node has.
+        int64, shape (nodes,), for each of :data:`NUMBERS` that any node has.
     texts
         ``name`` and each of :data:`TEXTS`.
     wait_end
         int64, shape (nodes,): where each node's ids end in ``waits``.
     waits
-        int64: ids of the nodes that are waited for.
+        int64: ids of the dependencies of all nodes.
     buffer, begin, length
-        int64, shape (nodes,): the buffer that a node's message is in, where, and its bytes.
+        int64, shape (nodes,): the buffer of a node's message, its offset there, and its length.
     buffers
         uint8 each.
     """
@@ -100,37 +100,37 @@ class NodeTable:
         return self.ids.size
 
     def number(self, name: str) -> Ints:
-        """Give one of :data:`NUMBERS` of every node, -1 where a node has none."""
+        """Return one of :data:`NUMBERS` for every node; -1 for nodes without it."""
         if name in self.numbers:
             return self.numbers[name]
         return np.full(len(self), -1, dtype=np.int64)
 
     def text(self, name: str, row: int) -> str:
-        """Give a node's name, or one of :data:`TEXTS`; empty where it has none."""
+        """Return a node's name, or one of :data:`TEXTS`; empty if it has none."""
         column = self.texts[name]
         return str(column.texts[column.code[row]])
 
     def described(self, row: int) -> str:
-        """Name a node in an error, by id and name."""
+        """Return a node's id and name, for errors."""
         return f"node {self.ids[row]} ({self.text('name', row) or 'no name'})"
 
     def message(self, row: int) -> bytes:
-        """Give the message of a node, with its length before it."""
+        """Return the message of a node, with its length before it."""
         begin, length = int(self.begin[row]), int(self.length[row])
         content = self.buffers[self.buffer[row]][begin : begin + length]
         return bytes(write_varint(length) + content.tobytes())
 
     def attributes(self, row: int) -> Attributes:
-        """Read all that the message of a node says. O(bytes of it)."""
+        """Read all attributes in the message of a node. O(bytes of the message)."""
         content = np.frombuffer(bytearray(b"\0" + self.message(row)), dtype=np.uint8)
         return attributes_of(content, 1, content.size + _MOST_ATTRIBUTES)
 
     def waits_per_node(self) -> Ints:
-        """Give how many nodes each waits for, those that have ended included."""
+        """Return the number of dependencies of each node, including those that have ended."""
         return np.diff(self.wait_end, prepend=0)
 
     def cut(self, first: int, end: int) -> NodeTable:
-        """Give the rows from ``first`` until ``end``, without copying anything."""
+        """Return the rows from ``first`` to before ``end``, without copying."""
         rows = slice(first, end)
         before = int(self.wait_end[first - 1]) if first else 0
         last = int(self.wait_end[end - 1]) if end else 0
@@ -149,7 +149,7 @@ class NodeTable:
         )
 
     def at(self, rows: Ints) -> NodeTable:
-        """Give some rows, ascending, copied; of the bytes at most twice what is theirs."""
+        """Return a copy of some rows, ascending; keeps at most twice their messages' bytes."""
         count = self.waits_per_node()[rows]
         wait_end = np.cumsum(count)
         waits = self.waits[ranges(self.wait_end[rows] - count, count)]
@@ -169,7 +169,7 @@ class NodeTable:
         )
 
     def _bytes_of(self, rows: Ints) -> tuple[Ints, Ints, tuple[Bytes, ...]]:
-        """Give where the messages of some rows are, without buffers that few of them need."""
+        """Return the places of messages of some rows, copied out of mostly unused buffers."""
         buffer, begin, length = self.buffer[rows], self.begin[rows].copy(), self.length[rows]
         used = np.bincount(buffer, weights=length, minlength=len(self.buffers))
         number = np.full(len(self.buffers), -1, dtype=np.int64)
@@ -186,20 +186,20 @@ class NodeTable:
                 content = kept
             buffers.append(content)
         if len(self.buffers):
-            # messages of no bytes lie in no buffer that is kept
+            # empty messages may have been in a buffer that was dropped
             buffer = np.maximum(number[buffer], 0)
         return buffer, begin, tuple(buffers) or self.buffers[:1]
 
 
 def empty_table() -> NodeTable:
-    """Give a table of no nodes."""
+    """Return a table without nodes."""
     none = np.zeros(0, dtype=np.int64)
     texts = {name: Texts(none.astype(np.int32), ()) for name in ("name", *TEXTS)}
     return NodeTable(none, none, none, {}, texts, none, none, none, none, none, ())
 
 
 def joined(tables: Sequence[NodeTable]) -> NodeTable:
-    """Put tables together, one after the other. O(nodes), without copying their bytes."""
+    """Concatenate tables. O(nodes), without copying their bytes."""
     tables = [table for table in tables if len(table)] or list(tables[:1])
     if len(tables) == 1:
         return tables[0]
@@ -236,7 +236,7 @@ def _joined_texts(columns: Sequence[Texts]) -> Texts:
 
 
 def ranges(first: Ints, count: Ints) -> Ints:
-    """Give the numbers from each ``first`` on, so many, one range after the other."""
+    """Concatenate the ranges of ``count`` numbers from each ``first`` on."""
     end = np.cumsum(count)
     places = np.arange(end[-1] if end.size else 0)
     return np.asarray(places + np.repeat(first - (end - count), count))

@@ -1,4 +1,4 @@
-"""Which nodes a feeder reads at a time: a window, and on until all dependencies are resolved."""
+"""Read a window of nodes, and beyond it until all dependencies are resolved."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _NEVER = np.int64(2**62)
 
 
 class SeenIds:
-    """All ids that were read, as ranges without gaps: 16 bytes for each gap between them."""
+    """All ids that were read, stored as ranges: 16 bytes for each gap between ids."""
 
     def __init__(self) -> None:
         self._first = np.zeros(0, dtype=np.int64)
         self._end = np.zeros(0, dtype=np.int64)
 
     def has(self, ids: Ints) -> np.ndarray:
-        """Tell which ids were read; bool, of the same shape. O(ids * log(gaps))."""
+        """Return which ids were read; bool, of the same shape. O(ids * log(gaps))."""
         if not self._first.size:
             return np.zeros(ids.shape, dtype=np.bool_)
         place = np.searchsorted(self._first, ids, side="right") - 1
         return (place >= 0) & (ids < self._end[place])
 
     def add(self, ids: Ints) -> None:
-        """Add different ids, none of which was read before. O(ids + gaps)."""
+        """Add distinct ids that were not read before. O(ids + gaps)."""
         if (ids[1:] < ids[:-1]).any():
             ids = np.sort(ids)
         breaks = np.flatnonzero(np.diff(ids) != 1) + 1
@@ -47,7 +47,7 @@ class SeenIds:
 
 
 class WindowReader:
-    """Reads windows of nodes from a stream, and checks that they make sense together."""
+    """Reads windows of nodes from a stream, and checks ids and dependencies."""
 
     def __init__(self, stream: NodeStream) -> None:
         self._stream = stream
@@ -57,27 +57,27 @@ class WindowReader:
 
     @property
     def name(self) -> str:
-        """What errors call the file."""
+        """The file's name in errors."""
         return self._stream.name
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left to read."""
+        """Whether all nodes have been read."""
         return self._is_ended and (self._ahead is None or not len(self._ahead))
 
     def put_first(self, tables: list[NodeTable]) -> None:
-        """Have nodes read before those of the file."""
+        """Insert nodes to be read before those of the file."""
         ahead = [self._ahead] if self._ahead is not None else []
         self._ahead = joined([*tables, *ahead])
 
     def read(self, count: int) -> NodeTable:
-        """Read so many nodes, and on until all that they wait for have been read too.
+        """Read ``count`` nodes, and more until all of their dependencies have been read too.
 
         Raises
         ------
         FormatError
-            If a node depends on one that is not there, or an id stands twice; or the file is
-            broken. O(nodes * log(nodes)).
+            If a node depends on a missing node, an id is not unique, or the file is damaged.
+            O(nodes * log(nodes)).
         """
         examined = count
         while True:
@@ -87,7 +87,7 @@ class WindowReader:
             assert ahead is not None, "only asked when something is left"
             part = ahead.cut(0, min(examined, len(ahead)))
             met_at = self._met_at(part)
-            # a window may end behind a row if all that it and those before wait for is met by then
+            # a window may end after a row if it contains all dependencies of the rows up to there
             is_end = np.maximum.accumulate(met_at) <= np.arange(len(part))
             ends = np.flatnonzero(is_end[count - 1 :])
             if ends.size:
@@ -98,7 +98,7 @@ class WindowReader:
             examined *= 2
 
     def _next_pieces(self, tables: list[NodeTable], needed: int) -> NodeTable | None:
-        """Read until there are as many nodes as needed, or no more."""
+        """Read until there are enough nodes, or the file ends."""
         size = sum(len(table) for table in tables)
         while size < needed and not self._is_ended:
             piece = self._stream.read()
@@ -110,7 +110,7 @@ class WindowReader:
         return joined(tables) if tables else None
 
     def _met_at(self, part: NodeTable) -> Ints:
-        """Give for each row the last row that it waits for; its own if none comes later."""
+        """Return for each row the last row that it depends on; its own if none comes later."""
         node = np.repeat(np.arange(len(part)), part.waits_per_node())
         rows = NodeRows(part.ids)
         at = rows.find(part.waits)
@@ -128,14 +128,14 @@ class WindowReader:
             where = part.described(int(node[missing[0]]))
             raise FormatError(
                 self.name,
-                f"{where} depends on node {part.waits[missing[0]]}, which is not there",
-                "was the file cut off, or is it part of a larger one?",
+                f"{where} depends on node {part.waits[missing[0]]}, which is not in the trace",
+                "give the complete file: this one is truncated or part of a larger one",
             )
 
     def _take(self, ahead: NodeTable, count: int) -> NodeTable:
         taken = ahead.cut(0, count)
         rest = ahead.cut(count, len(ahead))
-        # what is left of many pieces is copied, so that the others' memory is free
+        # a small rest of many pieces is copied, so that the memory of the pieces is freed
         self._ahead = rest.at(np.arange(len(rest))) if len(rest) < count else rest
         self._check_new(taken)
         self._seen.add(taken.ids)
@@ -149,6 +149,7 @@ class WindowReader:
         if again.size:
             raise FormatError(
                 self.name,
-                f"{taken.described(int(again[0]))} has an id that stands twice; ids are unique",
-                "was the file put together from two?",
+                f"{taken.described(int(again[0]))} has the id of another node, but ids must be "
+                f"unique",
+                "correct the program that wrote it, or the way in which files were merged",
             )

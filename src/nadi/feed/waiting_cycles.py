@@ -1,4 +1,4 @@
-"""Nodes that wait for each other in a circle."""
+"""Find nodes that depend on each other in a cycle."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["cycle_among"]
 
 
 def cycle_among(num_nodes: int, parent: Ints, child: Ints) -> list[int]:
-    """Give the nodes of a circle, each waited for by the one before; empty if there is none.
+    """Return the nodes of a cycle, each of which the one before depends on; empty if there is none.
 
-    O(nodes + dependencies), in plain Python only where there is a circle.
+    O(nodes + dependencies), in plain Python only if there is a cycle.
     """
     first = cycle_row(num_nodes, parent, child)
     if first < 0:
@@ -23,7 +23,7 @@ def cycle_among(num_nodes: int, parent: Ints, child: Ints) -> list[int]:
     order = np.empty(child.size, dtype=np.int64)
     group_rows(child, begin, order)
     parents = parent[order]
-    # the shortest way from the node back to itself, over what is waited for
+    # the shortest path from the node back to itself, along its dependencies
     came_from: dict[int, int] = {}
     reached = [first]
     for node in reached:
@@ -33,7 +33,7 @@ def cycle_among(num_nodes: int, parent: Ints, child: Ints) -> list[int]:
             if other not in came_from:
                 came_from[other] = node
                 reached.append(other)
-    raise AssertionError("cycle_row gave a node that is on no cycle")
+    raise AssertionError("cycle_row returned a node that is not on a cycle")
 
 
 def _way_back(came_from: dict[int, int], first: int, last: int) -> list[int]:
