@@ -217,7 +217,7 @@ def test_sends_and_receives_alone_are_reported() -> None:
     }  # fmt: skip
     assert detail(job, "job.unmatched-point-to-point").endswith(
         "rank 0 has node 1 (ncclDevKernel), send of 8 bytes from rank 0 to 1, tag 0, without a "
-        "other has none"
+        "counterpart on the peer"
     )
 
 
