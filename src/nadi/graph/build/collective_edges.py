@@ -19,7 +19,6 @@ from nadi.model.trace import Job
 __all__ = ["Meetings", "meet"]
 
 
-
 @dataclass(frozen=True)
 class Meetings:
     """The collectives of a job in its graph.

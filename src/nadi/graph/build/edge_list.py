@@ -14,7 +14,6 @@ from nadi.graph.event_graph import Edges
 __all__ = ["Limits", "join_edges", "join_limits", "make_limits"]
 
 
-
 class Limits(NamedTuple):
     """Boundaries before which a thread waits: at most ``most`` of the time before is its own work.
 

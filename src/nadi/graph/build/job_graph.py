@@ -21,7 +21,6 @@ from nadi.model.trace import Job
 __all__ = ["build_graph"]
 
 
-
 def build_graph(job: Job, overheads: Sequence[Overheads] | None = None) -> EventGraph:
     """Build the graph of a job. O(nodes log nodes + deps).
 

@@ -19,7 +19,6 @@ from nadi.model.trace import Trace
 __all__ = ["Chain", "RankOps", "rank_ops", "thread_edges"]
 
 
-
 @dataclass(frozen=True)
 class Chain:
     """The boundaries of all threads of a rank, thread by thread; arrays of shape (boundaries,).
