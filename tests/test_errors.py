@@ -45,7 +45,7 @@ def test_in_python_a_message_names_the_parameter(demo_folder: Path, tmp_path: Pa
     there.touch()
     file = next(demo_folder.glob("device_*"))
     for call, message in [
-        (lambda: nadi.run(demo_folder, step=9), r"^step='9': the trace has no such step; give all or"),
+        (lambda: nadi.run(demo_folder, step=9), r"^step='9': the trace has no such step; give"),
         (lambda: nadi.convert(file, there), r"; give another name, or overwrite=True$"),
         (lambda: nadi.link_files(file, output=there), r"give another name, or overwrite=True$"),
         (lambda: nadi.convert(file, tmp_path / "a.b"), r"; use one of .*, or to$"),
