@@ -1,16 +1,16 @@
-"""Every exception that Nadi raises on purpose.
+"""The exceptions of Nadi.
 
     NadiError
-    ├── UsageError          a request that makes no sense (unknown step, bad expression)
+    ├── UsageError          an invalid request (unknown step, bad expression)
     └── InputError          a file or folder that cannot be used
-        ├── FormatError     a file whose bytes are not what its format says
+        ├── FormatError     a file whose content breaks the rules of its format
         └── PairError       files that do not belong together, or a missing partner
 
-Each message says where, what was met, the rule, and the remedy, in that order
-and on one line. The command line prints it and exits with 2.
+Each message states, on one line and in this order, where the problem is, what was found, the
+rule that it breaks, and the remedy. The command line prints the message and exits with code 2.
 
-Where a message names a parameter, it holds a :class:`Parameter` and not its spelling: in Python
-the message says ``step='9'``, and the command line prints ``--step 9`` instead.
+If a message names a parameter, it holds a :class:`Parameter` instead of its spelling: the
+message is ``step='9'`` in Python, and the command line prints ``--step 9``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["FormatError", "InputError", "NadiError", "PairError", "Parameter", "
 
 
 class Parameter(NamedTuple):
-    """A parameter that a message names, with the value given or wanted, if there is one."""
+    """A parameter in a message, optionally with the value that was passed or is needed."""
 
     name: str
     value: object = None
@@ -37,22 +37,22 @@ Wording: TypeAlias = "str | Parameter | list[str | Parameter]"
 
 
 class NadiError(Exception):
-    """Base of all of Nadi's own errors.
+    """Base class of all errors of Nadi.
 
     Parameters
     ----------
     where
-        The file, row, JSON path or parameter at fault. This and the others are a text, a
-        Parameter, or a list of both that is put together.
+        The file, row, JSON path or parameter at fault. This and the other parameters are a string,
+        a Parameter, or a list of both, which is concatenated.
     what
-        What was met there, and the rule that it breaks.
+        What was found there, and the rule that it breaks.
     remedy
         What the user can do about it; may be empty.
 
     Attributes
     ----------
     where, what, remedy
-        The same as texts, in which parameters are spelled as in Python.
+        The same as strings, with parameters spelled as in Python.
     """
 
     def __init__(self, where: Wording, what: Wording, remedy: Wording = "") -> None:
@@ -61,14 +61,14 @@ class NadiError(Exception):
         super().__init__(self.message(str))
 
     def message(self, spell: Callable[[Parameter], str]) -> str:
-        """Return the whole message, with each parameter spelled as ``spell`` has it."""
+        """Return the whole message, with each parameter spelled by ``spell``."""
         where, what, remedy = (_spelled(part, spell) for part in self._parts)
         text = f"{where}: {what}" if where else what
-        # names in it may hold line ends, and what a terminal would take for a command
+        # names in the message may contain line breaks, or control sequences of terminals
         return printable(f"{text}; {remedy}" if remedy else text)
 
     def __reduce__(self) -> tuple[type[NadiError], tuple[object, ...]]:
-        """Come back from another process as it was."""
+        """Pickle the parts, so that the error arrives unchanged from another process."""
         return type(self), self._parts
 
 
@@ -81,7 +81,7 @@ def _spelled(wording: Wording, spell: Callable[[Parameter], str]) -> str:
 
 
 class UsageError(NadiError):
-    """The request itself is wrong: an unknown step, an expression that does not parse."""
+    """An invalid request: an unknown step, an expression that does not parse."""
 
 
 class InputError(NadiError):

@@ -1,4 +1,4 @@
-"""How far a long read or write is, told to whoever listens; nobody does in a library."""
+"""Report the progress of a long read or write to a listener; without one, do nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _listener: ContextVar[_Listener | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def listening(listener: _Listener) -> Iterator[None]:
-    """Call ``listener`` with bytes done and bytes in all (0: not known) meanwhile."""
+    """In this context, call ``listener`` with bytes done and total bytes (0 if unknown)."""
     token = _listener.set(listener)
     try:
         yield
@@ -23,7 +23,7 @@ def listening(listener: _Listener) -> Iterator[None]:
 
 
 def tell(done: int, total: int = 0) -> None:
-    """Tell how many bytes of how many are done."""
+    """Report to the listener how many of ``total`` bytes are done."""
     listener = _listener.get()
     if listener is not None:
         listener(done, total)

@@ -1,6 +1,6 @@
-"""Units: conversion at the edge, and figures for people.
+"""Units: parse quantities from input, and format figures for output.
 
-Inside Nadi time is int64 nanoseconds and size is int64 bytes.
+Inside Nadi, time is int64 nanoseconds and size is int64 bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SIZE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "
 _DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 _NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-# possessive, so that a long text that is no quantity is gone through once
+# possessive quantifiers, so that a long text that is not a quantity is scanned only once
 _QUANTITY = re.compile(
     r"\s*+((?:[0-9]++(?:\.[0-9]++)?+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+)\s*+([^\s0-9]\S*+)\s*+"
 )
@@ -45,7 +45,7 @@ def parse_ns(text: str) -> int:
     Raises
     ------
     ValueError
-        If it is none; the message says what is.
+        If the text is not valid; the message shows a valid example.
     """
     number, unit = _parts(text)
     if unit not in _NS:
@@ -61,7 +61,7 @@ def parse_rate(text: str) -> float:
     Raises
     ------
     ValueError
-        If it is none; the message says what is.
+        If the text is not valid; the message shows a valid example.
     """
     number, name = _parts(text)
     unit = re.fullmatch(r"([KMGT]i?|)(B|b|bit)/s", name)
@@ -79,7 +79,7 @@ def parse_bytes(text: str) -> int:
     Raises
     ------
     ValueError
-        If it is none; the message says what is.
+        If the text is not valid; the message shows a valid example.
     """
     number, name = _parts(text)
     unit = re.fullmatch(r"([KMGT]i?|)B", name)
@@ -91,12 +91,12 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_operations(text: str) -> float:
-    """Read how fast something computes, such as ``312 TFLOP/s`` (10^12); operations per second.
+    """Read a compute rate such as ``312 TFLOP/s`` (10^12); operations per second.
 
     Raises
     ------
     ValueError
-        If it is no such rate; the message says what is.
+        If the text is not valid; the message shows a valid example.
     """
     number, name = _parts(text)
     unit = re.fullmatch(r"([KMGTP]|)(FLOP|OP)/s", name)
@@ -109,13 +109,13 @@ def parse_operations(text: str) -> float:
 
 
 def _parts(text: str) -> tuple[float, str]:
-    """Split a quantity into its number and its unit; of what is none, the unit is empty."""
+    """Split a quantity into number and unit; the unit is empty if the text is not a quantity."""
     found = _QUANTITY.fullmatch(text)
     return (float(found[1]), found[2]) if found else (0.0, "")
 
 
 def _shown(text: str) -> str:
-    """Quote a text that was given, as far as it fits a message."""
+    """Quote a text for a message, shortened if it is too long."""
     return repr(printable(text, _LONGEST_SHOWN))
 
 
@@ -129,7 +129,7 @@ def format_ns(nanoseconds: int) -> str:
 
 
 def exact_ns(nanoseconds: int) -> str:
-    """Write a duration in the largest unit that needs no fraction, for :func:`parse_ns`."""
+    """Write a duration in the largest unit without a fraction, for :func:`parse_ns`."""
     scale, unit = next(
         (scale, unit)
         for scale, unit in (*_TIME_UNITS, (1, "ns"))
@@ -139,7 +139,7 @@ def exact_ns(nanoseconds: int) -> str:
 
 
 def exact_rate(rate: float) -> str:
-    """Write bytes per second in the largest unit that loses nothing, for :func:`parse_rate`."""
+    """Write bytes per second in the largest exact unit, for :func:`parse_rate`."""
     for prefix, scale in reversed(_DECIMAL.items()):
         text = f"{plain_number(rate / scale)}{prefix}B/s"
         if rate >= scale and parse_rate(text) == rate:
@@ -148,7 +148,7 @@ def exact_rate(rate: float) -> str:
 
 
 def plain_number(value: float) -> str:
-    """Write a number so that it reads back as the same, without a needless point."""
+    """Write a number so that it reads back as the same, without a trailing ``.0``."""
     return repr(float(value)).removesuffix(".0")
 
 
@@ -175,7 +175,7 @@ def printable(text: str, longest: int = 0) -> str:
 
 
 def format_percent(part: float, whole: float) -> str:
-    """Write ``part / whole`` as a percentage with one decimal; an empty whole gives ``-``."""
+    """Write ``part / whole`` as a percentage with one decimal; ``-`` if ``whole`` is 0."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
@@ -185,5 +185,5 @@ def _four_digits(value: float) -> str:
 
 
 def lowered(message: str) -> str:
-    """Begin a library's message in lower case, as it goes on a line, but for an abbreviation."""
+    """Return a library's message with a lower-case first letter, except for abbreviations."""
     return message if message[:2].isupper() else message[:1].lower() + message[1:]

@@ -111,7 +111,7 @@ def test_wrong_usage_is_one_line(run: Any, arguments: list[str], remedy: str) ->
 
 
 def test_an_empty_folder(run: Any, tmp_path: Path) -> None:
-    assert_one_clear_line(*run("run", tmp_path), str(tmp_path), "no traces here")
+    assert_one_clear_line(*run("run", tmp_path), str(tmp_path), "contains no trace that Nadi reads")
 
 
 def test_a_path_that_is_not_there(run: Any, tmp_path: Path) -> None:

@@ -390,7 +390,7 @@ def one_rank(*nodes: Node) -> list[list[Node]]:
         (one_rank(send(1, 0, 100, "RECV")), "rank 0 node 0 (n0) waits to receive from rank 1"),
         (one_rank(send(0, 7, 100, "SEND")), "its other rank is 7, but the job has 2 ranks"),
         (one_rank(collective(0, "all_gather", 8)), "waits in group all ranks for rank 1"),
-        (one_rank(compute(0, 1, data_deps=[1]), compute(1, 1, data_deps=[0])), "waits for itself"),
+        (one_rank(compute(0, 1, data_deps=[1]), compute(1, 1, data_deps=[0])), "depends on itself"),
         (one_rank(), "work.0.et: it has no nodes"),
         ([[compute(0, 1)]] * 9, "system dgx-h100: it does not fit 9 ranks"),
     ],

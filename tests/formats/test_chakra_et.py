@@ -270,7 +270,7 @@ def test_a_linked_trace_says_in_chakras_words_what_it_knows(
         (b"\x00\x0a\x38" + b"\xff" * 8 + b"\x7f", "a number of microseconds or an id"),
         (b"\x00\x0b\x38" + b"\xff" * 9 + b"\x01", "microseconds or an id is too large"),
         (b"\x00\x0b\x08" + b"\xff" * 9 + b"\x01", "microseconds or an id is too large"),
-        (b"\x00\x02\x08\x01\x02\x08\x01", "node id 1 stands twice"),
+        (b"\x00\x02\x08\x01\x02\x08\x01", "node id 1 occurs twice"),
         (b"\x00\x09\x52\x07\x0a\x01a\x62\x02\x0a\x05", "a field ends|a list does not hold"),
         (b"\x00\xff\xff\xff\xff\x07", "a message is longer"),
         (b"", "the file is empty"),

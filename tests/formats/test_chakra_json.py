@@ -172,7 +172,7 @@ DEEP = '{"globalMetadata": {}, "nodes": [{"id": "1", "x": ' + "[" * 5000 + "]" *
     [
         ('{"globalMetadata": {}, "nodes": [{"id": "x"}]}', "$.nodes[0].id (node \"x\")"),
         ('{"globalMetadata": {}, "nodes": [{"id": "4611686018427387904"}]}', "too large"),
-        ('{"globalMetadata": {}, "nodes": [{"id": "1"}, {"id": 1}]}', "id 1 stands twice"),
+        ('{"globalMetadata": {}, "nodes": [{"id": "1"}, {"id": 1}]}', "id 1 occurs twice"),
         ('{"globalMetadata": {}, "nodes": [{"id": "1", "type": "FOO"}]}', "COMP_NODE, got 'FOO'"),
         ('{"globalMetadata": {}, "nodes": [{"ctrlDeps": 1}]}', "list of ids, got 1 - at"),
         ('{"globalMetadata": {}, "nodes": [{"name": 1}]}', "expected a string, got 1"),

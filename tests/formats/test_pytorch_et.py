@@ -95,7 +95,7 @@ def test_missing_and_later_parents_are_counted(tmp_path: Path) -> None:
 
 def test_an_id_that_stands_twice_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path, {"id": 4, "name": "a"}, {"id": 4, "name": "b"})
-    with pytest.raises(nadi.errors.FormatError, match="node id 4 stands twice"):
+    with pytest.raises(nadi.errors.FormatError, match="node id 4 occurs twice"):
         nadi.read(path)
 
 

@@ -22,7 +22,9 @@ def test_other_files_are_refused_with_a_reason(tmp_path: Path, content: bytes) -
     path = tmp_path / "file.json"
     path.write_bytes(content)
     assert sniff(path) is None
-    with pytest.raises(nadi.errors.FormatError, match="no trace that Nadi knows; it reads: "):
+    with pytest.raises(
+        nadi.errors.FormatError, match="not a trace in a format that Nadi reads; it reads: "
+    ):
         nadi.read(path)
 
 

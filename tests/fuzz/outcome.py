@@ -38,8 +38,8 @@ _OPERATIONS = (
 )  # fmt: skip
 # why an .et may be refused that the protobuf package reads
 _CHAKRA_RULES = re.compile(
-    r"stands twice|microseconds or an id is too large|after the year 2262|gzip|"
-    r"no trace that Nadi knows|"  # its first bytes are not those of a Chakra trace
+    r"occurs twice|microseconds or an id is too large|after the year 2262|gzip|"
+    r"not a trace in a format that Nadi reads|"  # its first bytes are not those of a Chakra trace
     r"is no protobuf field"  # groups, which Chakra has never had and protobuf passes over
 )
 

@@ -98,7 +98,7 @@ def test_chakra_traces_in_json_are_a_rank_each(tmp_path: Path) -> None:
     by_prefix = simulate(tmp_path / "work", switch(11))
     assert by_prefix.cycles.tolist() == simulate(tmp_path, switch(11)).cycles.tolist()
     (tmp_path / "again.3.json").write_bytes((tmp_path / "work.3.json").read_bytes())
-    with pytest.raises(PairError, match=r"again.3.json and work.3.json are both of rank 3"):
+    with pytest.raises(PairError, match=r"again.3.json and work.3.json both have rank 3"):
         read_job(tmp_path)
     (tmp_path / "again.3.json").rename(tmp_path / "again.json")
     with pytest.raises(PairError, match="does not say of which rank"):
@@ -116,7 +116,7 @@ def test_groups_may_lie_beside_the_traces_that_they_are_for(tmp_path: Path) -> N
 
 
 def test_what_is_no_job_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no traces here"):
+    with pytest.raises(InputError, match="contains no trace that Nadi reads"):
         read_job(tmp_path)
     with pytest.raises(InputError):
         read_job(tmp_path / "nowhere")

@@ -1,4 +1,4 @@
-"""Readers and writers, a file or package per format; telling formats apart."""
+"""Readers and writers, one module or package per format, and detection of formats."""
 
 from lazy_loader import attach_stub
 

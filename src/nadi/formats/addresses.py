@@ -1,4 +1,4 @@
-"""Where files are: on this machine, or behind an address such as s3://bucket/trace.et."""
+"""Locate files on this machine, or at an address such as s3://bucket/trace.et."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""How much memory an Arrow file asks for, told before anything is decompressed.
+"""Compute how much memory an Arrow file needs, before anything is decompressed.
 
-polars allocates what a compressed buffer says that it holds; where that is more than there is, the
-process is aborted. So the sizes are added up first. The layout is that of Arrow's columnar format
-(https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format). Its metadata are FlatBuffers,
-in which a table begins with the distance back to a list of where its fields are; 0 stands for a
-field that is not there.
+polars allocates the size that a compressed buffer claims. If that exceeds the memory of the
+machine, the process aborts. This module therefore sums the sizes first, by Arrow's columnar format
+(https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format). Its metadata are FlatBuffers.
+A FlatBuffers table begins with the distance back to a list of the offsets of its fields; 0 marks
+a missing field.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _RAW = -1  # the size of a buffer that is not compressed after all
 
 
 def bytes_claimed(content: bytes) -> int:
-    """Return the bytes that the buffers of an Arrow file hold, as the file says. O(buffers).
+    """Return the total size of the buffers of an Arrow file, as it claims. O(buffers).
 
     Raises
     ------
     ValueError
-        If it is no Arrow file, or a part of it lies outside of it.
+        If it is not an Arrow file, or an offset points outside of it.
     """
     try:
         return sum(_sizes(content))
@@ -86,12 +86,12 @@ def _inside(content: bytes, at: int) -> int:
 
 
 def _indirect(content: bytes, at: int) -> int:
-    """Return where an offset points to."""
+    """Return the position to which an offset points."""
     return _inside(content, at + struct.unpack_from("<I", content, _inside(content, at))[0])
 
 
 def _field(content: bytes, table: int, number: int) -> int:
-    """Return where a field of a table is; 0 if it is not there."""
+    """Return the position of a field of a table; 0 if it is missing."""
     vtable = _inside(content, table - struct.unpack_from("<i", content, table)[0])
     place = 4 + 2 * number
     if place >= struct.unpack_from("<H", content, vtable)[0]:
@@ -103,7 +103,7 @@ def _field(content: bytes, table: int, number: int) -> int:
 def _entries(
     content: bytes, table: int, number: int, layout: struct.Struct
 ) -> Iterator[tuple[int, ...]]:
-    """Return the structs of a vector; none if it is not there."""
+    """Return the structs of a vector; none if it is missing."""
     field = _field(content, table, number)
     if not field:
         return iter(())

@@ -1,25 +1,26 @@
-"""ASTRA-sim 1.0's text workloads: the layers of a model and how they are spread over ranks.
+"""ASTRA-sim 1.0's text workloads: the layers of a model and their parallelism.
 
 The first line names the parallelism, the second the number of layers, and each further line
 is a layer: its name, a reserved number, then for the forward pass, the gradient of the input
 and the gradient of the weights the time to compute, the type and the bytes of the
-communication, and last the time to update the weights.  ``HYBRID_CUSTOMIZED`` has one more
-word, the layer's own parallelism.
+communication, and last the time to update the weights.  With
+``HYBRID_CUSTOMIZED``, one more field states the parallelism of the layer.
 
 One pass of training becomes a trace, the same for every rank, as Chakra's text converter
 makes it: node ids and names, order of dependencies, attributes.  Times are microseconds, as
-that converter reads them; ASTRA-sim 1.0 itself called them cycles.  What differs from it:
+that converter reads them; ASTRA-sim 1.0 itself called them cycles.  This reader differs
+from the converter as follows:
 
 - It numbers the nodes of the second rank on from the last of the first.  Here ids begin at 0,
-  for ranks that do the same share one trace.
-- It makes an all-reduce of no bytes of ``NONE``, and an all-reduce of any type it does not
-  know.  Here ``NONE`` makes no node, as in ASTRA-sim, and an unknown type is an error.
+  because identical ranks share one trace.
+- It turns ``NONE`` into an all-reduce of 0 bytes, and every unknown type into an
+  all-reduce.  Here ``NONE`` makes no node, as in ASTRA-sim, and an unknown type is an error.
 - It reads as many layers as there are, whatever the second line says.  Here they must agree.
 - It refuses ``HYBRID_TRANSFORMER``, its variant that computes forward again, and
   ``HYBRID_CUSTOMIZED``, ``DISTRIBUTED_INFERENCE``.  Here they follow ASTRA-sim 1.0's
   training loops.
 
-Kept although ASTRA-sim 1.0 differs: in DLRM the last bottom layer waits for the embeddings'
+One difference from ASTRA-sim 1.0 is kept: in DLRM the last bottom layer waits for the embeddings'
 exchange, where ASTRA-sim lets only the first top layer wait.
 """
 
@@ -94,7 +95,7 @@ Rows = tuple[int, ...]
 
 
 class _Nodes:
-    """The nodes so far, and what each of them waits for."""
+    """The nodes so far, and the dependencies of each."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -128,7 +129,7 @@ class _Nodes:
 
 
 def _forward(nodes: _Nodes, layers: Sequence[_Layer], waits: Rows, suffix: str = "FWD") -> Rows:
-    """Go forward through layers, each after the communication of the one before."""
+    """Add the forward pass of layers, each after the communication of the one before."""
     for layer in layers:
         row = nodes.compute(layer, suffix, layer.forward.duration, waits)
         waits = nodes.communicate(layer, layer.forward, row) or (row,)
@@ -241,10 +242,10 @@ _SPLITS_NETWORK = tuple(p for p in PARALLELISMS if p.startswith("HYBRID_") and "
 
 
 def looks_like(head: bytes) -> bool:
-    """Tell from a file's first bytes whether it is a text workload.
+    """Return whether a file's first bytes are those of a text workload.
 
-    A known parallelism is enough, so that a damaged second line gets a clear error; an
-    unknown one needs a number in the second line.
+    A known parallelism is sufficient, so that a damaged second line raises a clear error.
+    An unknown one also requires a number in the second line.
     """
     found = _HEAD.match(head.removeprefix(b"\xef\xbb\xbf") + b"\n")
     if not found:
@@ -258,15 +259,15 @@ def decode(raw: RawFile) -> Trace:
     Returns
     -------
     Trace
-        One pass as any rank does it: nodes with ids from 0, in the order in which Chakra's
+        One training pass of any rank: nodes with ids from 0, in the order in which Chakra's
         converter writes them, and ``data`` dependencies; no start, and no duration of
-        communications, which the text does not say.  The whole text is the attribute
+        communications, which the text does not state.  The whole text is the attribute
         ``input_file``.  O(layers).
 
     Raises
     ------
     FormatError
-        With the line at fault.
+        If the workload is invalid; the error states the line.
     """
     text = _text(raw)
     lines = _Lines(raw.name, text)
@@ -335,7 +336,7 @@ def _issues(workload: _Workload, nodes: _Nodes) -> IssueLog:
 
 
 class _Lines:
-    """The lines that are not blank, with their numbers; makes errors that say where."""
+    """The lines that are not blank, with their numbers; creates errors with the line."""
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
@@ -346,7 +347,7 @@ class _Lines:
         return FormatError(f"{self.path}, line {number}", what, remedy)
 
     def whole(self, number: int, word: str, meaning: str, largest: int = _LARGEST) -> int:
-        """Read a whole number of 0 or more."""
+        """Read an integer of 0 or more."""
         value = self.integer(number, word, meaning)
         if value < 0:
             raise self.error(
@@ -375,7 +376,7 @@ def _short(word: str) -> str:
 
 
 def _text(raw: RawFile) -> str:
-    """Return the text with line ends as one character each."""
+    """Return the text with every line end as one character."""
     content = raw.content.tobytes()
     try:
         text = content.decode()
@@ -477,7 +478,7 @@ def _phase(lines: _Lines, number: int, words: list[str], meaning: str) -> _Phase
 def _with_header(
     lines: _Lines, number: int, header: list[str], layers: tuple[_Layer, ...]
 ) -> _Workload:
-    """Read what follows the parallelism in the first line."""
+    """Read the options after the parallelism in the first line."""
     parallelism, options = header[0], header[1:]
     if "DLRM" in parallelism:
         words = [word for word in options if word != "DLRM_LAST_BOTTOM_LAYER:"]
@@ -509,7 +510,7 @@ def _with_header(
 def _numbers_after(
     lines: _Lines, number: int, options: list[str], key: str, num_layers: int
 ) -> frozenset[int]:
-    """Read numbers of layers: after the key comes how many they are."""
+    """Read layer numbers: their count follows the key, then the numbers."""
     if key not in options:
         raise lines.error(
             number, f"{key!r} is missing; it is followed by a count and as many layer numbers",

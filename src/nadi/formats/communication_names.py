@@ -1,4 +1,4 @@
-"""How PyTorch and its communication libraries name what they send."""
+"""Names of communications in PyTorch and its communication libraries."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _SQUEEZED = (
 
 @cache
 def comm_type_of_kernel(name: str) -> str:
-    """Name the communication that a device kernel performs.
+    """Return the communication that a device kernel performs.
 
-    ``none`` if it is none, ``other`` if its name does not tell which (RCCL's generic kernel).
+    ``none`` if it performs none, ``other`` if its name does not say which (RCCL's generic kernel).
     """
     if not _COMM_KERNEL.search(name):
         return "none"
@@ -53,23 +53,23 @@ def comm_type_of_kernel(name: str) -> str:
 
 @cache
 def comm_type_of_host(name: str) -> str:
-    """Name the communication that an annotation such as ``gloo:all_reduce`` stands for."""
+    """Return the communication that an annotation such as ``gloo:all_reduce`` marks."""
     found = _HOST_COMM.match(name)
     return comm_type_of_text(found[1]) if found else "none"
 
 
 def is_told_by_call(kernel: str) -> bool:
-    """Return whether a kernel serves several communications, so that only its call says which.
+    """Return whether a kernel serves several communications, so that only its call identifies one.
 
-    NCCL sends and receives in one kernel, and makes all_to_all, gather and scatter of that;
-    RCCL has one kernel for all.
+    NCCL has one kernel for sends and receives, which also implements all_to_all, gather and
+    scatter; RCCL has one kernel for all.
     """
     return bool(_TOLD_BY_CALL.search(kernel))
 
 
 @cache
 def ranks_of_host(name: str) -> tuple[int, int]:
-    """Return the ranks that send and receive, counted within the group; -1 where none is named."""
+    """Return the ranks that send and receive, counted within the group; -1 if not named."""
     found = _HOST_COMM.match(name)
     if not found or found[2] is None:
         return -1, -1
@@ -79,7 +79,7 @@ def ranks_of_host(name: str) -> tuple[int, int]:
 
 @cache
 def comm_type_of_call(name: str) -> str:
-    """Name the communication that a call such as ``c10d::allreduce_`` asks for."""
+    """Return the communication that a call such as ``c10d::allreduce_`` issues."""
     return comm_type_of_text(name.removeprefix("c10d::")) if name.startswith("c10d::") else "none"
 
 
@@ -90,6 +90,6 @@ def comm_kind(comm_type: str) -> str:
 
 @cache
 def comm_type_of_text(name: str) -> str:
-    """Find the communication that a text names, however it is spelled; ``none`` if none."""
+    """Return the communication that a text names, in any spelling; ``none`` if none."""
     squeezed = name.lower().replace("_", "").replace("-", "")
     return next((comm_type for part, comm_type in _SQUEEZED if part in squeezed), "none")

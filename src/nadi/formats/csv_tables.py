@@ -1,4 +1,4 @@
-"""CSV: each table of a trace as text that any other program reads. Writing."""
+"""CSV: write each table of a trace as a text file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def file_of_table(path: Path, table: str) -> Path:
 def encode_table(frame: pl.DataFrame) -> bytes:
     """Write a table as CSV, UTF-8, with a line of column names.
 
-    Fields with a comma, a quote or a line end stand in quotes; a missing number is -1 as in
+    Fields with a comma, a quote or a line end are quoted; a missing number is -1 as in
     the table; a list of numbers is JSON, such as ``"[0,1]"``. O(rows).
     """
     lists = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.List)]

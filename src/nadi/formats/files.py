@@ -1,4 +1,4 @@
-"""Files: their bytes, plain or gzip; writing all of a file or none."""
+"""Read files, plain or gzip, and write files atomically."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _FAILURES = (OSError, ImportError, ValueError, RuntimeError, NotImplementedError
 
 
 def read_head(path: Path, size: int = HEAD_SIZE) -> bytes:
-    """Read the first ``size`` bytes of the content, decompressed if need be."""
+    """Read the first ``size`` bytes of the content, decompressed if necessary."""
     refuse_in_fork()
     try:
         check_regular(path)
@@ -85,16 +85,16 @@ def read_head(path: Path, size: int = HEAD_SIZE) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class RawFile:
-    """A file's content, decompressed, and what is said of it in errors and provenance.
+    """A file's decompressed content, and its description for errors and provenance.
 
     Attributes
     ----------
     name
-        Its path or address, as the user gave it.
+        Its path or address, as the user passed it.
     content
-        uint8, shape (bytes,): writable, because kernels compile anew for read-only arrays.
+        uint8, shape (bytes,): writable, because kernels would compile again for read-only arrays.
     stored
-        uint8, shape (bytes,): as stored.
+        uint8, shape (bytes,): the bytes as stored, compressed or not.
     """
 
     name: str
@@ -102,7 +102,7 @@ class RawFile:
     stored: Bytes
 
     def source(self, format_name: str) -> Source:
-        """Describe the file for the provenance of what is made from it."""
+        """Return the file's entry in the provenance of a trace."""
         name = self.name.encode(errors="surrogateescape").decode(errors="replace")
         return Source.of(name, format_name, self.stored)
 
@@ -113,7 +113,7 @@ def read_file(path: Path) -> RawFile:
     Raises
     ------
     InputError
-        If it cannot be read, or its gzip data are broken or far larger than a trace's.
+        If it cannot be read, or its gzip data are broken or expand far more than a trace's.
     """
     try:
         check_regular(path)
@@ -128,12 +128,12 @@ def read_file(path: Path) -> RawFile:
 
 
 def read_pieces(path: Path, size: int) -> Iterator[Bytes]:
-    """Read a file piece by piece, decompressed if it is gzip; never all of it at once.
+    """Read a file piece by piece, decompressed if it is gzip; never the whole file at once.
 
     Yields
     ------
     numpy.ndarray
-        uint8: at most ``size`` bytes, in order; nobody else has them, so they may be changed.
+        uint8: at most ``size`` bytes, in order; the caller owns them and may change them.
 
     Raises
     ------
@@ -170,12 +170,12 @@ def read_pieces(path: Path, size: int) -> Iterator[Bytes]:
 
 
 def read_settings(path: Path, remedy: str = "check the path") -> bytes:
-    """Read a file that says how something is set up, such as a system.
+    """Read a configuration file, such as a system.
 
     Raises
     ------
     InputError
-        If it cannot be read, is no regular file, or is too large to be one.
+        If it cannot be read, is not a regular file, or is over 64 MiB.
     """
     try:
         check_regular(path)
@@ -189,9 +189,9 @@ def read_settings(path: Path, remedy: str = "check the path") -> bytes:
 
 
 def check_regular(path: Path) -> None:
-    """Raise InputError for what may have no end, or none yet: a pipe, a device; OSError if absent.
+    """Raise InputError for a pipe or device, which may never end; OSError if the path is missing.
 
-    A folder passes: what opens it tells of it in its own words.
+    A folder passes: opening it raises a clearer error.
     """
     if is_local(path):
         mode = path.stat().st_mode
@@ -208,7 +208,7 @@ def _stored(path: Path) -> Bytes:
     with path.open("rb") as file:
         content = np.empty(size, dtype=np.uint8)
         middle = size // 2 // _PIECE * _PIECE
-        # most of the time goes into memory that was not used before
+        # most of the time goes into page faults of the new memory
         with ThreadPoolExecutor(1) as executor:
             second = executor.submit(_read_into, file.fileno(), content, middle, size)
             end = _read_into(file.fileno(), content, 0, middle)
@@ -218,18 +218,20 @@ def _stored(path: Path) -> Bytes:
 
 
 def _read_into(file: int, content: Bytes, at: int, stop: int) -> int:
-    """Read a part of a file to its place; returns where it ends, before ``stop`` if it was cut."""
+    """Read a part of a file in place; return its end, before ``stop`` if the file is shorter."""
     while at < stop and (count := os.preadv(file, [content[at:stop].data], at)):
         at += count
     return at
 
 
 def _gunzip(path: Path, stored: bytes) -> Bytes:
-    """Decompress into an array that grows by doubling, up to what a trace may have."""
+    """Decompress into an array that grows by doubling, up to the largest content of a trace."""
     largest = largest_content(len(stored))
     content = np.empty(min(largest, _LIKELY_RATIO * len(stored)) + 1, dtype=np.uint8)
     filled = 0
-    expected = int.from_bytes(stored[-4:], "little")  # gzip ends with its content's size
+    expected = int.from_bytes(
+        stored[-4:], "little"
+    )  # a gzip file ends with the size of its content
     try:
         with igzip.open(io.BytesIO(stored)) as file:
             while count := file.readinto(content[filled : filled + _PIECE]):
@@ -245,7 +247,7 @@ def _gunzip(path: Path, stored: bytes) -> Bytes:
 
 
 def largest_content(stored: int) -> int:
-    """Return how many bytes may be in compressed ones of a size."""
+    """Return the largest content that a compressed file of a size may have, in bytes."""
     return max(_SMALLEST_LIMIT, _MAX_RATIO * stored)
 
 
@@ -259,9 +261,9 @@ def _too_large(path: Path) -> FormatError:
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """Pause the cyclic collector: decoding makes millions of objects, and no cycles.
+    """Pause the cyclic garbage collector: decoding creates millions of objects, but no cycles.
 
-    Looking through them all again and again takes as long as the decoding itself.
+    Collecting repeatedly would take as long as the decoding itself.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -273,7 +275,7 @@ def garbage_collection_paused() -> Iterator[None]:
 
 
 def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
-    """Write a file, compressed if its name ends in .gz, in place of what is there.
+    """Write a file, compressed if its name ends in .gz, replacing an existing file.
 
     Raises
     ------
@@ -291,13 +293,13 @@ def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
 
 
 def _compressing(raw: IO[bytes]) -> igzip.IGzipFile:
-    """Compress what is written, without the time of day: the same input gives the same bytes."""
+    """Compress a stream without a timestamp, so that equal input gives equal bytes."""
     return igzip.IGzipFile("", "wb", _LEVEL, raw, mtime=0)
 
 
 @contextmanager
 def write_beside(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file to write that takes the place of ``path`` only when all of it is written."""
+    """Open a temporary file for writing that replaces ``path`` only when it is complete."""
     if not is_local(path):
         with tempfile.TemporaryFile() as file:
             yield file
@@ -339,9 +341,9 @@ def _remove_left_behind(folder: Path) -> None:
 
 
 def _lock(file: int) -> None:
-    """Hold a file as long as it is open; OSError if another process does.
+    """Lock a file while it is open; OSError if another process holds the lock.
 
-    Windows needs none of this, as it does not remove a file that is open.
+    Windows needs no lock, because it does not remove an open file.
     """
     if sys.platform != "win32":
         import fcntl
@@ -350,7 +352,7 @@ def _lock(file: int) -> None:
 
 
 def _send(file: IO[bytes], path: Path) -> None:
-    """Copy a whole file to an address, which shows it only when it is there completely."""
+    """Copy a file to an address, which shows it only when the copy is complete."""
     file.seek(0)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -361,7 +363,7 @@ def _send(file: IO[bytes], path: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise InputError if a file at ``path`` cannot be made or replaced; makes nothing."""
+    """Raise InputError if a file at ``path`` cannot be created or replaced; creates nothing."""
     try:
         taken = path.is_dir()
         nearest = next(parent for parent in path.absolute().parents if parent.exists())
@@ -380,7 +382,7 @@ def _unwritable(path: Path, reason: str) -> InputError:
 
 
 def _unreadable(path: Path, error: Exception, remedy: str = "check the path") -> InputError:
-    # what serves addresses names the file only
+    # errors of file systems behind addresses contain only the file name
     missing = "No such file or directory" if isinstance(error, FileNotFoundError) else error
     reason = getattr(error, "strerror", None) or missing
     return InputError(str(path), f"cannot be read: {reason}", remedy)

@@ -1,4 +1,4 @@
-"""Columns of JSON texts: every different value is written once, the rest is joining."""
+"""Columns of JSON texts: every distinct value is formatted once, then texts are joined."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["float_text", "joined", "json_text", "spread", "texts_as_json", "writ
 
 
 def json_text(text: str) -> str:
-    """Write a text as JSON."""
+    """Format a string as JSON."""
     return msgspec.json.encode(text).decode()
 
 
 def texts_as_json(texts: pl.Series) -> pl.Series:
-    """Write a column of texts as JSON."""
+    """Format a column of strings as JSON."""
     plain = texts.cast(pl.String)
     unique = plain.unique()
     written = [json_text(text) for text in unique.to_list()]
@@ -30,14 +30,14 @@ def texts_as_json(texts: pl.Series) -> pl.Series:
 
 
 def float_text(value: float, *, single: bool = False) -> str:
-    """Write a number as the shortest JSON that is read as the same one.
+    """Format a number as the shortest JSON that reads back as the same number.
 
     Parameters
     ----------
     value
-        NaN and infinities become texts, as protobuf writes them.
+        NaN and infinities become strings, as protobuf writes them.
     single
-        Whether it is one of 32 bits.
+        Whether it is a 32-bit float.
     """
     if math.isnan(value):
         return '"NaN"'
@@ -47,7 +47,7 @@ def float_text(value: float, *, single: bool = False) -> str:
 
 
 def written_once(attributes: Attributes, rows: Ints, write: Callable[[int], str]) -> pl.Series:
-    """Write the values of ``rows``, which are of one type, each that differs once."""
+    """Format the values of ``rows``, which have one type; each distinct value once."""
     values = attributes.value[rows]
     if rows.size and int(attributes.type[rows[0]]) in SPAN_CODES:
         codes, firsts = intern_spans(
@@ -61,7 +61,7 @@ def written_once(attributes: Attributes, rows: Ints, write: Callable[[int], str]
 
 
 def spread(size: int, rows: Ints, texts: pl.Series) -> pl.Series:
-    """Put texts into their rows of a column of ``size``, and nothing into the others."""
+    """Put texts into their rows of a column of ``size``, and empty texts into the others."""
     where = np.full(size, len(texts), dtype=np.int64)
     where[rows] = np.arange(len(texts))
     return pl.concat([texts, pl.Series([""])]).gather(where)
@@ -75,11 +75,11 @@ def joined(
     Parameters
     ----------
     size
-        Length of the column that is made; rows without any text are empty.
+        Length of the result; rows without any text are empty.
     rows
         int64, shape (texts,).
     texts
-        What is joined; nulls are passed over.
+        Texts to join; nulls are skipped.
     """
     grouped = (
         pl.DataFrame({"row": rows, "text": texts})

@@ -1,4 +1,4 @@
-"""What readers of JSON share: its outermost object, what is wrong with it, texts by number."""
+"""Shared by JSON readers: the outermost object, errors, lists and text tables."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _TYPE_NAMES = {
 
 
 class Span(NamedTuple):
-    """Bytes of a file: where they begin, and where the next begins."""
+    """A range of bytes of a file: begin and exclusive end."""
 
     at: int
     end: int
@@ -91,7 +91,7 @@ def type_error(raw: RawFile, at: int, expected: str, path: str) -> FormatError:
 
 
 def doubled(array: npt.NDArray[Any], axis: int = 0) -> npt.NDArray[Any]:
-    """Return an array that begins as another does and has twice its length along an axis."""
+    """Return a copy of an array with twice its length along an axis."""
     shape = list(array.shape)
     shape[axis] *= 2
     larger = np.empty(shape, dtype=array.dtype)
@@ -100,15 +100,15 @@ def doubled(array: npt.NDArray[Any], axis: int = 0) -> npt.NDArray[Any]:
 
 
 class ListReader(Protocol):
-    """Reads on in a list of objects, from ``at``."""
+    """Reads the objects of a list, from ``at`` on."""
 
     at: int
 
     def read(self, stop: int) -> bool:
-        """Read objects that begin before ``stop``; False if they are broken."""
+        """Read objects that begin before ``stop``; return False if one is broken."""
 
     def error(self) -> FormatError:
-        """Return the error for why reading stopped."""
+        """Return the error that stopped the reading."""
 
 
 _Reader = TypeVar("_Reader", bound=ListReader)
@@ -120,30 +120,30 @@ def read_list(
     make: Callable[[int, int, bool], _Reader],
     first_keys: bytes,
 ) -> list[_Reader]:
-    """Read a list of objects, a long one in two threads.
+    """Read a list of objects; a long list in two threads.
 
-    Where the second half begins is a guess, because only who reads from the start knows
-    what stands in a text: what its thread found counts only if the first ends there.
+    The boundary between the halves is a guess, because only reading from the start shows what
+    is inside a string. The second half counts only if the first half ends exactly there.
 
     Parameters
     ----------
     text, begin
-        Where the list's opening bracket is.
+        The text, and the position of the opening bracket of the list.
     make
-        Makes a reader: where it begins, how many bytes it will read, and whether it begins
+        Creates a reader, from its begin, the number of bytes to read, and whether it begins
         after the opening bracket and not before a comma.
     first_keys
-        Keys that an object of the list may begin with, and none inside of it, as ``id|name``.
+        Keys with which objects of the list may begin, but no nested object, as ``id|name``.
 
     Returns
     -------
     list
-        One reader, or two that follow one another; the last ends at the closing bracket.
+        One reader, or two consecutive ones; the last ends at the closing bracket.
 
     Raises
     ------
     FormatError
-        Of the first object that is broken.
+        For the first broken object.
     """
     size = text.size - begin
     boundary = _likely_boundary(text, begin, first_keys) if size > _WORTH_SPLITTING else -1
@@ -171,13 +171,13 @@ def _likely_boundary(text: Bytes, begin: int, first_keys: bytes) -> int:
 def walk_members(
     raw: RawFile, readers: Mapping[str, Callable[[int], int]]
 ) -> list[tuple[str, Span]]:
-    """Go through the members of the outermost object, once and in order.
+    """Visit the members of the outermost object, once and in order.
 
     Parameters
     ----------
     readers
-        Per key what reads its value: called with the byte where it begins, it gives the
-        byte after it. Other values are only passed over.
+        Per key, the function that reads its value: it takes the byte where the value begins and
+        returns the byte after it. Other values are skipped.
 
     Returns
     -------
@@ -187,7 +187,7 @@ def walk_members(
     Raises
     ------
     FormatError
-        If the outermost object is not one, or not valid JSON.
+        If the outermost value is not an object, or not valid JSON.
     """
     found: list[tuple[str, Span]] = []
 
@@ -203,17 +203,17 @@ def walk_members(
 
 
 def read_members(raw: RawFile, read: Callable[[str, int], int]) -> None:
-    """Have every member of the outermost object read, in order.
+    """Call ``read`` for every member of the outermost object, in order.
 
     Parameters
     ----------
     read
-        Called with a key and the byte where its value begins, it gives the byte after that.
+        Takes a key and the byte where its value begins; returns the byte after the value.
 
     Raises
     ------
     FormatError
-        If the outermost object is not one, or not valid JSON.
+        If the outermost value is not an object, or not valid JSON.
     """
     text = raw.content
     key_span = np.empty(2, dtype=np.int64)
@@ -246,21 +246,21 @@ def _checked(raw: RawFile, result: int) -> int:
 
 
 def skip_blanks(text: Bytes, at: int) -> int:
-    """Go to the next byte that is no white space, for shells."""
+    """Return the next byte that is not white space."""
     while at < text.size and text[at] in b" \t\n\r":
         at += 1
     return at
 
 
 def text_of(content: bytes) -> str:
-    """Return the text of a JSON string's bytes, which the kernels found valid."""
+    """Decode the bytes of a JSON string that the kernels found valid."""
     if b"\\" in content:
         return msgspec.json.decode(b'"' + content + b'"', type=str)
     return content.decode()
 
 
 def json_text(content: bytes) -> str:
-    """Return a JSON string in quotes but without escapes, and any other value as it stands."""
+    """Return a JSON string in quotes but without escapes, and any other value unchanged."""
     inside = content[1:-1]
     return f'"{text_of(inside)}"' if content.startswith(b'"') else content.decode()
 
@@ -273,7 +273,7 @@ def decode_span(
     Raises
     ------
     FormatError
-        If it is not of the decoder's type: with its JSON path, which begins with ``path``.
+        If it does not have the decoder's type; the error states its JSON path, after ``path``.
     """
     try:
         return decoder.decode(raw.content[span.at : span.end].data)
@@ -287,32 +287,32 @@ def decode_span(
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """Many texts of which few differ: int32 codes, shape (rows,), and each text once."""
+    """Texts with few distinct values: int32 codes, shape (rows,), and each text once."""
 
     codes: Ints32
     unique: tuple[str, ...]
 
     def series(self) -> pl.Series:
-        """Return them as a categorical series."""
+        """Return the texts as a categorical series."""
         once = pl.Series(self.unique, dtype=pl.String).cast(pl.Categorical())
         return once.gather(self.codes.astype(np.uint32))
 
     def numbers(self, number_of: Callable[[str], int]) -> Ints:
-        """Return for each row the number of its text, one look per different text."""
+        """Return the number of each row's text, with one lookup per distinct text."""
         return np.array([number_of(text) for text in self.unique], dtype=np.int64)[self.codes]
 
 
 def find_texts(
     raw: RawFile, at: Ints, length: Ints, read: Callable[[bytes], str] = text_of
 ) -> Texts:
-    """Read the texts of spans, each different one once.
+    """Read the texts of spans, each distinct text once.
 
     Parameters
     ----------
     at, length
-        int64, shape (rows,): where they are.
+        int64, shape (rows,): begin and length of the spans.
     read
-        Gives the text of a span; by default that of the inside of a JSON string.
+        Returns the text of a span; by default decodes the inside of a JSON string.
     """
     codes, first = intern_spans(raw.content, at, length)
     spans = zip(at[first].tolist(), length[first].tolist(), strict=True)

@@ -1,9 +1,9 @@
-"""Nadi's own file: every table of a trace as Arrow, opened in a moment, exact to the bit.
+"""Nadi's own file: every table of a trace as Arrow, quick to open, exact to the bit.
 
-A zip file without compression of its own. ``nadi.json`` comes first and says which
-version of the format it is and what no table holds; each table is an Arrow file that
-any Arrow reader opens. A column whose values are all missing is left out. Attributes
-are read only when somebody asks for them: they are most of the bytes.
+It is a zip file without compression of its members. ``nadi.json`` comes first and holds the
+version of the format and everything that no table holds. Each table is an Arrow file that
+any Arrow reader opens. A column whose values are all missing is left out. Attributes,
+which are most of the bytes, are read on first access.
 
 Version 1: members ``nadi.json``, ``nodes.arrow``, ``deps.arrow``, ``groups.arrow``,
 ``issues.arrow``, ``attributes.arrow``, ``bytes.arrow``. A change that an older reader
@@ -79,12 +79,12 @@ class _Header(msgspec.Struct):
 
 
 def looks_like(head: bytes) -> bool:
-    """Tell from a file's first bytes whether it is one of Nadi's own."""
+    """Return whether a file's first bytes are those of Nadi's own format."""
     return _first_member_is(_HEADER, head)
 
 
 def holds_simulation(head: bytes) -> bool:
-    """Tell from a file's first bytes whether it is a result of a simulation."""
+    """Return whether a file's first bytes are those of a simulation's result."""
     return _first_member_is(SIMULATION, head)
 
 
@@ -93,7 +93,7 @@ def _first_member_is(name: str, head: bytes) -> bool:
 
 
 def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
-    """Write a trace as Nadi's own file; returns its content in one piece."""
+    """Write a trace as Nadi's own file; yields its content in one piece."""
     attributes = trace.attributes
     header = _Header(
         version=VERSION,
@@ -116,7 +116,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
 
 
 def add_member(members: zipfile.ZipFile, name: str, content: bytes) -> None:
-    """Add a file to a zip, without the time of day."""
+    """Add a file to a zip, without a timestamp, so that equal content gives equal bytes."""
     members.writestr(zipfile.ZipInfo(name, _OLDEST_DATE), content)
 
 
@@ -137,7 +137,7 @@ def _without_missing(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def _attribute_tables(attributes: Attributes) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the attributes, and the bytes of their spans without what lies between them."""
+    """Return the attributes, and the bytes of their spans without the gaps between them."""
     rows = np.flatnonzero(np.isin(attributes.type, list(SPAN_CODES)))
     length = attributes.length[rows].astype(np.int64)
     content = np.empty(int(length.sum()), dtype=np.uint8)
@@ -154,7 +154,7 @@ def _attribute_tables(attributes: Attributes) -> tuple[pl.DataFrame, pl.DataFram
 
 
 def read(path: Path) -> Trace:
-    """Open one of Nadi's own files. O(nodes + dependencies); attributes when asked for.
+    """Open one of Nadi's own files. O(nodes + dependencies); attributes on first access.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def read(path: Path) -> Trace:
 
 
 def _check_references(path: Path, tables: dict[str, pl.DataFrame]) -> None:
-    """Refuse rows that name rows which are not there: kernels would look for them."""
+    """Reject references to rows that do not exist: kernels would read out of bounds."""
     num_nodes, num_groups = tables["nodes"].height, tables["groups"].height
     for table, column, least, end in (
         ("nodes", "parent", -1, np.arange(num_nodes)),
@@ -209,7 +209,7 @@ def _check_references(path: Path, tables: dict[str, pl.DataFrame]) -> None:
 
 @contextmanager
 def open_members(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip of tables; raises InputError if it is none or cannot be read."""
+    """Open a zip of tables; raise InputError if it is not a zip or cannot be read."""
     try:
         check_regular(path)
         file = path.open("rb")
@@ -228,12 +228,12 @@ def open_members(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _identity(members: zipfile.ZipFile) -> list[tuple[str, int, int]]:
-    """Return what tells a file from one that was put in its place."""
+    """Return an identity that differs if another file replaced this one."""
     return [(member.filename, member.file_size, member.CRC) for member in members.infolist()]
 
 
 def read_member(path: Path, members: zipfile.ZipFile, name: str) -> bytes:
-    """Read a file of a zip; raises FormatError if it is not there or broken."""
+    """Read a member of a zip; raise FormatError if it is missing or broken."""
     try:
         if members.getinfo(name).compress_type == zipfile.ZIP_STORED:
             return members.read(name)  # which checks its CRC
@@ -247,7 +247,7 @@ def read_member(path: Path, members: zipfile.ZipFile, name: str) -> bytes:
 
 
 def one_line(error: BaseException) -> str:
-    """Return what a library says of a file, without the bytes that it met there."""
+    """Return the first line of a library's error, shortened and printable."""
     text = str(error).partition("\n")[0][:_LONGEST_REASON]
     return "".join(c if c.isprintable() else "?" for c in text)
 
@@ -281,16 +281,16 @@ def _read_table(path: Path, members: zipfile.ZipFile, name: str, header: _Header
 
 
 def read_arrow(path: Path, members: zipfile.ZipFile, name: str) -> pl.DataFrame:
-    """Read a table of a zip; raises FormatError if it is not there or broken."""
+    """Read a table of a zip; raise FormatError if it is missing or broken."""
     content = read_member(path, members, name)
     try:
         if bytes_claimed(content) > largest_content(len(content)):
             raise ValueError("its buffers claim far more bytes than the file can hold")
         frame = pl.read_ipc(content)
-    # a panic, which is no Exception, is what polars makes of rules that it takes for granted
+    # polars panics, with an exception that is no Exception, if an invariant of Arrow is broken
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         raise FormatError(str(path), f"{name}: {one_line(error)}", DAMAGED) from None
-    if pl.Null in frame.dtypes:  # which may have any height, and no bytes
+    if pl.Null in frame.dtypes:  # such a column can claim any height without any bytes
         raise FormatError(str(path), f"{name}: a column has no type", DAMAGED)
     return frame
 
@@ -324,7 +324,7 @@ def _read_attributes(
 
 
 def _wrong_attribute(attributes: Attributes, num_nodes: int) -> int:
-    """Return the first row that names a node, a name, a type or bytes that are not there, or -1."""
+    """Return the first row with an invalid node, name, type or span, or -1."""
     node, value, length = attributes.node, attributes.value, attributes.length
     is_span = np.isin(attributes.type, list(SPAN_CODES))
     size = attributes.buffers[0].size

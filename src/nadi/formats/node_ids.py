@@ -1,4 +1,4 @@
-"""Which row the node of an id is in."""
+"""Look up the row of a node by its id."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["NodeRows"]
 
 
 class NodeRows:
-    """Where each node id stands.
+    """The row of each node id.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ class NodeRows:
     Attributes
     ----------
     repeated
-        An id that stands twice, or -1.
+        An id that occurs twice, or -1.
     is_ascending
         Whether the ids ascend, as in most files.
     """
@@ -40,7 +40,7 @@ class NodeRows:
             self._sorted = ids
 
     def find(self, ids: Ints) -> Ints:
-        """Return the row of each id, -1 where it is not there."""
+        """Return the row of each id; -1 if it is missing."""
         size = self.ids.size
         if not size:
             return np.full(ids.size, -1, dtype=np.int64)

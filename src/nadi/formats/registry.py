@@ -1,25 +1,26 @@
-"""Every format that Nadi reads or writes: its name, its suffixes, and which module knows it.
+"""Every format that Nadi reads or writes: its name, suffixes, and module.
 
 A new format is one file in this package and one line in :data:`FORMATS`:
 
-1. Write ``my_format.py``, or ``my_format/`` if it takes several files, with kernels beside what
-   calls them (``my_format_kernels.py``).
+1. Write ``my_format.py``, or ``my_format/`` if it takes several files, with kernels beside their
+   callers (``my_format_kernels.py``).
 
    - To read it: ``decode(raw: RawFile) -> Trace``. ``raw.content`` has the bytes, already
-     decompressed. Build the tables by ``NODES.build`` and ``DEPS.build``, which fill in what the
-     format does not say. Keep what has no column as an attribute, note what is lost or odd in an
+     decompressed. Build the tables by ``NODES.build`` and ``DEPS.build``, which fill in missing
+     columns. Keep values without a column as attributes, record losses and oddities in an
      ``IssueLog``, and raise ``FormatError`` with the place in the file. Nothing is dropped
      silently.
-   - To write it: ``encode(trace: Trace, log: IssueLog) -> Iterator[bytes]``, piece by piece. The
-     log is told what the format has no place for. Whoever calls it writes all of a file or none,
-     and compresses it. For a viewer's format make a ``timeline.Timeline`` of the trace and write
-     that; for a drawing of the graph, ``drawing.encode_graph`` needs the texts only.
+   - To write it: ``encode(trace: Trace, log: IssueLog) -> Iterator[bytes]``, piece by piece. Record
+     in the log what the format cannot hold. The caller writes the file atomically and compresses
+     it. For a viewer's format, make a ``timeline.Timeline`` of the trace and write that; for a
+     drawing of the graph, ``drawing.encode_graph`` needs only the texts.
 
-2. Add its line here, with what tells it from others: ``keys`` of JSON, or ``looks_like``.
+2. Add its line here, with what identifies it: ``keys`` of JSON, or ``looks_like``.
 
-Then ``nadi.read``, ``nadi.write``, ``nadi convert``, folders of files and the documentation know
-it. Add a test that what is written reads as the same trace (``tests/formats``), and its name to
-``tests/fuzz``. ``astra_text.py`` (reading) and ``drawing/graphml.py`` (writing) are short examples.
+Then ``nadi.read``, ``nadi.write``, ``nadi convert``, folders of files and the documentation
+include it. Add a test that a written trace reads back as the same trace (``tests/formats``), and
+its name to ``tests/fuzz``. ``astra_sim_text.py`` (reading) and ``drawing/graphml.py`` (writing) are
+short examples.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ class Format:
     Attributes
     ----------
     name
-        As ``nadi convert --to`` has it.
+        Name for ``nadi convert --to``.
     title
-        What it is, for people.
+        Description for users.
     suffixes
-        The first is given to new files; ``.gz`` may follow each.
+        File name suffixes; new files get the first. ``.gz`` may follow each.
     decoder, encoder
-        Module and function in :mod:`nadi.formats`; empty if it is not read, or not written.
+        Module and function in :mod:`nadi.formats`; empty if it cannot be read, or written.
     keys
-        Of JSON, what tells it: it is this format if the object has all keys of one of these sets.
+        For JSON: it is this format if the object has all keys of one of these sets.
     looks_like
-        A function that tells it from the first bytes of a file, where keys do not. Of formats
-        whose first suffix ends in .json it is asked of JSON only, of others never.
+        A function that recognizes it from the first bytes of a file, if keys do not suffice. For
+        formats whose first suffix ends in .json it is called only for JSON, for others never.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Format:
     def fits(self, head: bytes, keys: frozenset[str] | None) -> bool:
         """Return whether a file may be of this format.
 
-        ``head`` are its first bytes, ``keys`` those of its object, or None if it is no JSON.
+        ``head`` is its first bytes, ``keys`` those of its object, or None if it is not JSON.
         """
         if keys is not None and any(needed <= keys for needed in self.keys):
             return True
@@ -77,11 +78,11 @@ class Format:
         return bool(_function(self.looks_like)(head))
 
     def decode(self, *arguments: Any) -> Any:
-        """Call the decoder; imports what only this format needs."""
+        """Call the decoder; its module is imported on first use."""
         return _function(self.decoder)(*arguments)
 
     def encode(self, *arguments: Any, **options: Any) -> Any:
-        """Call the encoder; imports what only this format needs."""
+        """Call the encoder; its module is imported on first use."""
         return _function(self.encoder)(*arguments, **options)
 
 
@@ -127,12 +128,12 @@ READABLE_SUFFIXES = tuple(
 
 
 def format_named(name: str) -> Format:
-    """Return the format of a name.
+    """Return the format with a name.
 
     Raises
     ------
     UsageError
-        If there is none; it lists those that there are.
+        If the name is unknown; the message lists all formats.
     """
     if name not in _BY_NAME:
         raise UsageError(
@@ -142,12 +143,12 @@ def format_named(name: str) -> Format:
 
 
 def format_for_writing(path: Path, to: str = "") -> Format:
-    """Choose the format of a file to write, by name or else by the file's suffix.
+    """Return the format of a file to write, by name or else by the file's suffix.
 
     Raises
     ------
     UsageError
-        If neither tells one that can be written; it lists those that can.
+        If neither identifies a format that can be written; the message lists these formats.
     """
     writable = [one for one in FORMATS if one.encoder]
     if to:

@@ -1,4 +1,4 @@
-"""Readers and writers, one file per format; telling formats apart; the way in and out."""
+"""Read and write trace files: detect the format, and call its reader or writer."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _SUREST_FIRST = sorted(FORMATS, key=lambda one: not one.keys)  # keys tell more 
 
 
 def sniff(path: Path | str) -> Format | None:
-    """Tell a file's format from its first bytes, or else from its suffix.
+    """Detect a file's format from its first bytes, else from its suffix.
 
     Returns
     -------
     Format or None
-        None if it is no trace that Nadi reads.
+        None if it is not a trace that Nadi reads.
 
     Raises
     ------
@@ -53,9 +53,9 @@ def sniff(path: Path | str) -> Format | None:
 
 @lru_cache(_REMEMBERED)
 def _by_content(head: bytes) -> str:
-    """Name the format of a file by its first bytes; empty if it is of none that is read.
+    """Return the name of a file's format by its first bytes; empty if unknown.
 
-    A file is looked at when it is found, when it is sorted and when it is read.
+    The result is cached, because a file is examined when it is found, sorted and read.
     """
     head = head.removeprefix(container.BYTE_ORDER_MARK)
     keys = _top_level_keys(head) if head.lstrip()[:1] in (b"{", b"[") else None
@@ -65,7 +65,7 @@ def _by_content(head: bytes) -> str:
 
 
 def _top_level_keys(head: bytes) -> frozenset[str]:
-    """Return the keys of a JSON object, as far as the bytes show them."""
+    """Return the keys of a JSON object, as far as they are within the bytes."""
     keys = set()
     depth = 0
     for token in _TOKEN.finditer(head):
@@ -91,12 +91,12 @@ def read(path: Path | str) -> Trace:
     -------
     Trace
         A PyTorch execution trace has operations without times; a Kineto trace has times
-        and no dependencies. :func:`nadi.link_pair` makes one of both.
+        and no dependencies. :func:`nadi.link_pair` links both into one.
 
     Raises
     ------
     InputError
-        With the place in the file, if it cannot be read.
+        If the file cannot be read; the error states the place in the file.
     """
     path = locate(path)
     found = sniff(path)
@@ -112,23 +112,23 @@ def read(path: Path | str) -> Trace:
         raise FormatError(
             str(path), "not a trace in a format that Nadi reads", f"it reads: {titles}"
         )
-    if found.name == "nadi":  # which opens the file itself, to read no more than is needed
+    if found.name == "nadi":  # opens the file itself, to read only what is needed
         return found.decode(path)  # type: ignore[no-any-return]
     return found.decode(container.read_file(path))  # type: ignore[no-any-return]
 
 
 def read_files(paths: Sequence[Path]) -> list[Trace]:
-    """Read a file for each rank of a job; small ones of Chakra together, which is faster.
+    """Read a file for each rank of a job; small Chakra files together, which is faster.
 
     Returns
     -------
     list of Trace
-        As :func:`read` gives them.
+        As returned by :func:`read`.
 
     Raises
     ------
     InputError
-        Of the first file that cannot be read.
+        For the first file that cannot be read.
     """
     traces = []
     for at in range(0, len(paths), _TOGETHER):
@@ -162,24 +162,24 @@ def write(trace: Trace, path: Path | str, *, to: str = "", schema: str = "") -> 
     Parameters
     ----------
     path
-        A file or an address; with ``.gz`` at its end it is compressed. A CSV is a file for
-        each table: ``out.csv`` stands for ``out.nodes.csv``, ``out.deps.csv`` and so on.
+        A file or an address; a name that ends in ``.gz`` is compressed. CSV has a file for
+        each table: ``out.csv`` means ``out.nodes.csv``, ``out.deps.csv`` and so on.
     to
-        Name of a format; by default the one that the suffix tells.
+        Name of a format; by default that of the suffix.
     schema
         Of Chakra traces: ``0.0.4`` or ``1.0.0``.
 
     Returns
     -------
     polars.DataFrame
-        ``schema.ISSUES``: what the format has no place for.
+        ``schema.ISSUES``: what the format cannot hold.
 
     Raises
     ------
     UsageError
-        If no format is meant, or one that is only read.
+        If the format is unknown, or can only be read.
     InputError
-        If the file cannot be written; what stood there before is still there.
+        If the file cannot be written; an existing file is unchanged.
     """
     path = locate(path)
     chosen = format_for_writing(path, to)

@@ -1,8 +1,8 @@
-"""Numbers with names and meanings: the columns of kernels' arrays, and the codes in them.
+"""Named numbers: the columns of kernels' arrays, and the codes in them.
 
 ``class LINK(Columns, of="links")`` with ``bytes = column("what it has sent", "bytes")`` in it
-declares what ``links[link, LINK.bytes]`` is. ``LINK.bytes`` is a plain integer, in Python and in
-compiled code: numba takes such a class for what it takes a module for, a name with constants.
+declares the column ``links[link, LINK.bytes]``. ``LINK.bytes`` is a plain integer, in Python and
+in compiled code: numba treats such a class like a module, as a namespace of constants.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def column(meaning: str, unit: str = "", *, span: int = 1) -> int:
 
 
 def same_as(shares: int, meaning: str, unit: str = "") -> int:
-    """Declare a second name of a column above, for rows that do not need the first."""
+    """Declare a second name of an earlier column, for rows that do not use the first."""
     return cast("int", Declared(meaning, unit, 0, shares))
 
 
@@ -69,7 +69,7 @@ class Numbered(type):
         super().__init__(name, bases, space)
 
     def __len__(cls) -> int:
-        """Tell how many columns there are."""
+        """Return the number of columns."""
         return cls._width
 
 
@@ -78,4 +78,4 @@ class Columns(metaclass=Numbered):
 
 
 class Codes(metaclass=Numbered):
-    """What the values of a column stand for, from ``first``."""
+    """The codes of a column, numbered from ``first``."""

@@ -1,4 +1,4 @@
-"""Rows put together by a key: the arrays that graphs and attributes are kept in."""
+"""Group rows by a key, for the compressed arrays of graphs and attributes."""
 
 from __future__ import annotations
 

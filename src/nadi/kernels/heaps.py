@@ -1,4 +1,4 @@
-"""Heaps of whole numbers, the least first; one lies in an array, from ``base`` on."""
+"""Binary min-heaps of integers, each in an array from ``base`` on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["put_in", "take_first"]
 
 @inner
 def put_in(heap: np.ndarray, base: int, size: int, item: int) -> None:
-    """Put an item into a heap of ``size`` items."""
+    """Push an item onto a heap of ``size`` items."""
     at = size
     while at > 0:
         parent = (at - 1) >> 1
@@ -24,7 +24,7 @@ def put_in(heap: np.ndarray, base: int, size: int, item: int) -> None:
 
 @inner
 def take_first(heap: np.ndarray, base: int, left: int) -> int:
-    """Take the first item out of a heap, in which ``left`` items are left: the last goes in."""
+    """Remove the first item of a heap that keeps ``left`` items; the last one replaces it."""
     first, item = heap[base], heap[base + left]
     at = 0
     while True:

@@ -1,4 +1,4 @@
-"""Half-open intervals: the length of their union, and what lies in ranges of positions."""
+"""Half-open intervals: the length of their union, and the positions in ranges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["expand_ranges", "union_length"]
 
 
 def union_length(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> int:
-    """Measure the time covered by at least one of the intervals ``[start, end)``.
+    """Return the time covered by at least one of the intervals ``[start, end)``.
 
     Parameters
     ----------

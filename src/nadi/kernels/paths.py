@@ -1,4 +1,4 @@
-"""Longest paths through a directed acyclic graph whose vertices are moments in time.
+"""Longest paths in a directed acyclic graph whose vertices are points in time.
 
 Edges are stored by destination (compressed sparse rows): vertex v is entered by
 the edges ``in_ptr[v]:in_ptr[v + 1]``, each with a source and a weight.
@@ -73,7 +73,7 @@ def unexplained_times(
     time: np.ndarray,
     delay: np.ndarray,
 ) -> None:
-    """Find what is left of each vertex's time after the latest that its incoming edges ask for.
+    """Compute each vertex's delay: its time minus the latest time that its incoming edges require.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def replay_times(
     time: np.ndarray,
     bound_by: np.ndarray,
 ) -> None:
-    """Return each vertex the latest time that its incoming edges ask for, plus its own delay.
+    """Compute the time of each vertex: the latest that an incoming edge requires, plus its delay.
 
     Parameters
     ----------
@@ -145,15 +145,15 @@ def latest_times(
     latest: np.ndarray,
     next_edge: np.ndarray,
 ) -> None:
-    """Return each vertex the latest time at which no vertex after it comes too late.
+    """Compute the latest time of each vertex that makes no later vertex late.
 
     Parameters
     ----------
     order, in_ptr, in_src, weight, delay
         As for :func:`replay_times`.
     latest
-        int64 ns, shape (vertices,): at entry the latest time at which a vertex may come by
-        itself; lowered.
+        int64 ns, shape (vertices,): on entry the latest time allowed for the vertex alone;
+        lowered in place.
     next_edge
         int64, shape (vertices,), filled: the edge that sets this time (of several equal
         ones the one that enters the vertex latest in ``order``, and of that the first), or
@@ -206,10 +206,10 @@ def stretches_of_path(
     code_of_kind: np.ndarray,
     stretches: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray],
 ) -> int:
-    """Cut a path into stretches of one operation and kind, and join what follows on another.
+    """Cut a path into stretches of one operation and kind, and merge adjacent equal ones.
 
-    The way into a vertex is what its edge explains, and then the delay after it. What takes
-    no time is left out.
+    The time before a vertex consists of the weight of its edge, and then its delay. Stretches
+    without time are left out.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def stretches_of_path(
         int64, shape (vertices on the path,): first to last; the edge into each, or -1; and
         when the path comes to it, in ns.
     begin
-        What lies before is left out, in ns.
+        Time before this is left out, in ns.
     num_ops
         Vertices from ``2 * num_ops`` on belong to no operation, and count to that of the next
         vertex on the path.

@@ -1,8 +1,8 @@
-"""What a file said that has no column: kept as it stood, for a lossless way back.
+"""Values of a file without a column, kept unchanged so that writing loses nothing.
 
-A large trace has millions of attributes, nearly all of which nobody asks for. So they
-are arrays: numbers as they are, everything else as a span of the bytes that were read,
-turned into values only when somebody looks.
+A large trace has millions of attributes, of which few are ever used. They are therefore
+stored as arrays: numbers directly, everything else as a span of the bytes that were read,
+which is decoded only on access.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _Columns = tuple[Ints32, Ints32, Bytes, Ints, Ints32]
 
 @dataclass(frozen=True, eq=False)
 class Attributes:
-    """The attributes of one trace, in the order of their nodes and, in each, of the file.
+    """The attributes of one trace, sorted by node and, within a node, in file order.
 
     Attributes
     ----------
@@ -58,14 +58,14 @@ class Attributes:
         uint8, shape (attributes,): position in ``schema.ATTRIBUTE_TYPES``.
     value
         int64, shape (attributes,): a number by its bits
-        (:func:`nadi.model.protobuf_values.bits_of`), or where a span begins, counted through all
-        of ``buffers``.
+        (:func:`nadi.model.protobuf_values.bits_of`), or the begin of a span in the
+        concatenation of ``buffers``.
     length
         int32, shape (attributes,): bytes of a span; 0 for numbers.
     names
         Every name once.
     buffers
-        The bytes that spans lie in, uint8.
+        The bytes that contain the spans, uint8.
     """
 
     node: Ints32
@@ -78,7 +78,7 @@ class Attributes:
 
     @staticmethod
     def empty() -> Attributes:
-        """Return no attributes."""
+        """Return an empty set of attributes."""
         return AttributeBuilder().build()
 
     def __len__(self) -> int:
@@ -89,13 +89,13 @@ class Attributes:
 
     @cached_property
     def _starts(self) -> Ints:
-        """Where each buffer begins, and after the last where it ends."""
+        """The begin of each buffer, and the end of the last."""
         sizes = [buffer.size for buffer in self.buffers]
         return np.cumsum([0, *sizes], dtype=np.int64)
 
     @property
     def is_span(self) -> Bools:
-        """Which are spans of bytes; bool, shape (attributes,)."""
+        """Mask of the attributes that are spans of bytes; bool, shape (attributes,)."""
         return np.asarray(_IS_SPAN[self.type])
 
     def span(self, row: int) -> bytes:
@@ -107,18 +107,18 @@ class Attributes:
         return self.buffers[number][start : start + int(self.length[row])].tobytes()
 
     def rows_of(self, node: int) -> range:
-        """Return the rows of a node's attributes; -1 stands for the trace itself."""
+        """Return the rows of a node's attributes; -1 is the trace itself."""
         first, end = np.searchsorted(self.node, [node, node + 1])
         return range(int(first), int(end))
 
     def rows_named(self, name: str) -> Ints:
-        """Return the rows of all attributes of a name; shape (rows,)."""
+        """Return the rows of all attributes with a name; shape (rows,)."""
         if name not in self.names:
             return np.zeros(0, dtype=np.int64)
         return np.flatnonzero(self.name == self.names.index(name))
 
     def nodes_with(self, name: str) -> Ints32:
-        """Return the nodes that have an attribute of a name, ascending; shape (such nodes,)."""
+        """Return the nodes that have an attribute with a name, ascending; shape (such nodes,)."""
         return self.node[self.rows_named(name)]
 
     def python_value(self, row: int) -> Any:
@@ -127,7 +127,7 @@ class Attributes:
         Raises
         ------
         FormatError
-            If the bytes are not what the type says.
+            If the bytes are not valid for the type.
         """
         type_name = ATTRIBUTE_TYPES[self.type[row]]
         try:
@@ -171,7 +171,7 @@ class Attributes:
         return ATTRS.build(len(self), columns)
 
     def _texts(self) -> npt.NDArray[np.object_]:
-        """Write every value as text; most are small integers and plain texts."""
+        """Format every value as text; most are small integers and plain texts."""
         texts = np.empty(len(self), dtype=np.object_)
         is_text = np.isin(self.type, [CODES[name] for name in _TEXTS])
         is_integer = np.isin(self.type, [CODES[name] for name in _INTEGERS])
@@ -185,18 +185,18 @@ class Attributes:
         return texts
 
     def moved(self, new_row: Ints) -> Attributes:
-        """Return the same attributes for nodes in other rows.
+        """Return the same attributes for nodes in new rows.
 
         Parameters
         ----------
         new_row
-            int64, shape (nodes,): where each node is now; -1 if it is there no more, and
-            its attributes with it.
+            int64, shape (nodes,): new row of each node; -1 drops the node and
+            its attributes.
         """
         return combined([Part(self, new_row)])
 
     def joined(self, other: Attributes) -> Attributes:
-        """Return the attributes of both; in a node those of ``other`` come last."""
+        """Return the attributes of both; within a node those of ``other`` come last."""
         return combined([Part(self), Part(other)])
 
     def filtered(self, kept: Bools) -> Attributes:
@@ -205,7 +205,7 @@ class Attributes:
         return self._at(rows, self.node[rows])
 
     def with_own_bytes(self) -> Attributes:
-        """Return the same attributes, with a copy of what their spans lie in and no more of it."""
+        """Return the same attributes, with a copy of only the bytes of their spans."""
         rows = np.flatnonzero(self.is_span & (self.length > 0))
         at, length = self.value[rows], self.length[rows].astype(np.int64)
         first = np.cumsum(length) - length
@@ -231,7 +231,7 @@ class Attributes:
         )
 
     def items(self) -> Iterator[tuple[int, str, str, Any]]:
-        """Go through node, name, type and value of every attribute."""
+        """Iterate over node, name, type and value of every attribute."""
         for row in range(len(self)):
             yield (
                 int(self.node[row]),
@@ -241,16 +241,16 @@ class Attributes:
             )
 
     def bytes(self) -> Bytes:
-        """Return all buffers as one, which ``value`` counts through; uint8."""
+        """Return the concatenation of all buffers, which ``value`` indexes; uint8."""
         if len(self.buffers) == 1:
             return self.buffers[0]
         return np.concatenate(self.buffers) if self.buffers else _EMPTY
 
     def bytes_around(self, rows: Ints) -> tuple[Bytes, int]:
-        """Return bytes that the spans of some rows lie in, and how many bytes stand before these.
+        """Return bytes that contain the spans of some rows, and the offset of these bytes.
 
-        The buffers of a large trace are not copied together for spans that all lie in one, as
-        those of operands do: only the host's file tells of them.
+        If one buffer contains all these spans, the buffers of a large trace are not concatenated.
+        This is so for operands, because only the host trace states them.
         """
         first = int(self.value[rows].min(initial=2**62))
         last = int((self.value[rows] + self.length[rows]).max(initial=0))
@@ -261,16 +261,16 @@ class Attributes:
 
 
 class Part(NamedTuple):
-    """Attributes that are to be put together with others.
+    """Attributes to be combined with others.
 
     Attributes
     ----------
     attributes
-        As they are.
+        The attributes before the changes below.
     new_row
         As in :meth:`Attributes.moved`; by default nodes stay where they are.
     is_kept
-        bool, shape (attributes,): which to take; by default all.
+        bool, shape (attributes,): which to keep; by default all.
     """
 
     attributes: Attributes
@@ -279,7 +279,7 @@ class Part(NamedTuple):
 
 
 def combined(parts: Sequence[Part]) -> Attributes:
-    """Put attributes of several sources together; in a node, in order of the sources.
+    """Combine attributes of several sources; within a node, in order of the sources.
 
     O(attributes): each is read and written once.
     """
@@ -311,9 +311,9 @@ def combined(parts: Sequence[Part]) -> Attributes:
 
 
 def empty_columns(size: int) -> _Columns:
-    """Make room for node, name, type, value and length of attributes, each of shape (size,).
+    """Allocate node, name, type, value and length of attributes, each of shape (size,).
 
-    It is one block, because only a large block goes back to the system when it is done with.
+    It is one block, because only a large block returns to the operating system when freed.
     """
     block = np.empty(21 * size, dtype=np.uint8)
     # the widest comes first: so all are aligned
@@ -329,15 +329,15 @@ def _row_map(part: Part) -> Ints:
 
 
 def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an array as kernels take it: they compile anew for read-only ones."""
+    """Return a writable array, because kernels would compile again for a read-only one."""
     return np.require(array, requirements=["C", "W"])
 
 
 class LazyAttributes:
-    """Attributes that are read when they are first asked for.
+    """Attributes that are read on first access.
 
-    Who can tell without that which nodes have an attribute of a name gives ``find_nodes``; None
-    from it means that only reading tells.
+    ``find_nodes`` finds the nodes with an attribute of a name without reading all attributes; it
+    returns None if that requires reading them.
     """
 
     def __init__(
@@ -358,20 +358,20 @@ class LazyAttributes:
         return value
 
     def nodes_with(self, name: str) -> Ints32:
-        """Return the nodes that have an attribute of a name, ascending; shape (such nodes,)."""
+        """Return the nodes that have an attribute with a name, ascending; shape (such nodes,)."""
         found = self._find_nodes(name)
         return self.value.nodes_with(name) if found is None else found
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The attributes as they are put together."""
+        """The parts of the attributes, before they are combined."""
         return (Part(self.value),)
 
 
 class JoinedAttributes(LazyAttributes):
-    """Attributes of several sources, which are put together when all are asked for at once.
+    """Attributes of several sources, which are combined on first access to all.
 
-    Who goes through them once, as a writer does, takes the parts, and needs no room for both.
+    A single pass, such as that of a writer, uses the parts, and needs no memory for both forms.
     """
 
     def __init__(self, load: Callable[[], tuple[Part, ...]]) -> None:
@@ -387,7 +387,7 @@ class JoinedAttributes(LazyAttributes):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The attributes of each source, or of all once they are put together."""
+        """The attributes of each source, or of all after they were combined."""
         return self._load_parts()
 
 
@@ -399,7 +399,7 @@ def _json_value(content: bytes) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Write a value as text: numbers in decimal, lists as JSON, bytes in base64."""
+    """Format a value as text: numbers in decimal, lists as JSON, bytes in base64."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
@@ -410,7 +410,7 @@ def _text(value: Any) -> str:
 
 
 class AttributeBuilder:
-    """Collects attributes one by one, for files that are small or read slowly anyway."""
+    """Collects attributes one by one, for files that are small or parsed in Python."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, int, int, int, int]] = []
@@ -423,7 +423,7 @@ class AttributeBuilder:
         Raises
         ------
         ValueError
-            If a list holds what its type cannot.
+            If a list has a value that its type cannot hold.
         """
         code = self._names.setdefault(name, len(self._names))
         number, length = 0, 0
@@ -438,12 +438,12 @@ class AttributeBuilder:
         self._rows.append((node, code, CODES[type_name], number, length))
 
     def add_all(self, node: int, values: Mapping[str, tuple[str, Any]]) -> None:
-        """Add attributes given as name -> (type, value)."""
+        """Add attributes from a mapping of name to (type, value)."""
         for name, (type_name, value) in values.items():
             self.add(node, name, type_name, value)
 
     def build(self) -> Attributes:
-        """Return what was added, in order of node."""
+        """Return the added attributes, sorted by node."""
         self._rows.sort(key=lambda row: row[0])
         columns: Sequence[Sequence[int]] = list(zip(*self._rows, strict=True)) or [[]] * 5
         return Attributes(

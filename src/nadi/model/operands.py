@@ -1,8 +1,8 @@
-"""The tables of tensors and operands, read from attributes when somebody asks for them.
+"""The tables of tensors and operands, parsed from attributes on first access.
 
-A file says of each node what it was given and what it gave: values, shapes, types and
-strides, in four lists each, as text. A large trace has millions of these, so they are
-read by a kernel that keeps every text and every tensor once.
+A file states the inputs and outputs of each node as text: values, shapes, types and
+strides, in four lists each. A large trace has millions of them, so a kernel parses them
+and keeps every text and every tensor once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
 class OperandTables(NamedTuple):
-    """Both tables, as the schema declares them: a row of one names rows of the other."""
+    """Both tables, as the schema declares them; operands refer to rows of tensors."""
 
     operands: pl.DataFrame
     tensors: pl.DataFrame
@@ -50,13 +50,13 @@ def operand_tables(attributes: Attributes) -> OperandTables:
         Those of type ``operand`` named as in :data:`OPERAND_NAMES` are read: lists as JSON
         or as Python's ``str`` writes them. Missing and short lists are fine: values that
         have no type have the type ``""``, tensors without a shape an empty one. If a name
-        stands twice in a node, the last one counts.
+        occurs twice in a node, the last one counts.
 
     Returns
     -------
     OperandTables
-        In order of node, inputs first. A text that cannot be read is kept whole as a row
-        with position -1; without its shapes, say, the values are there all the same.
+        In order of node, inputs first. A text that cannot be parsed is kept whole as a row
+        with position -1; the other texts of the node are parsed regardless.
         O(bytes), times the depth of lists in lists, which is 60 at most.
     """
     text, start, length = _spans(attributes)
@@ -70,7 +70,7 @@ def operand_tables(attributes: Attributes) -> OperandTables:
 
 
 class TensorUses(NamedTuple):
-    """The tensors that nodes were given and gave, as arrays: what is between them is left out.
+    """The input and output tensors of nodes, as arrays, without the other operands.
 
     Attributes
     ----------
@@ -94,9 +94,9 @@ class TensorUses(NamedTuple):
     num_tensors, num_storages
         How many numbers ``identity`` and ``storage`` have.
     devices
-        What devices are called.
+        Names of the devices.
     num_without_strides
-        Uses for whose tensor no strides are recorded: it is taken to be contiguous.
+        Number of uses of tensors without recorded strides, which are treated as contiguous.
     """
 
     node: Ints
@@ -116,7 +116,7 @@ class TensorUses(NamedTuple):
 
 
 def tensor_uses(attributes: Attributes, chosen: Bools | None = None) -> TensorUses:
-    """Read where in memory the tensors of some nodes lie, without making tables.
+    """Return the memory ranges of the tensors of some nodes, without building tables.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def _uses(
         int64, shape (7, tensors): id, storage, device, beginning and end, and whether its
         elements have 8 bytes and whether its strides are missing.
     devices
-        What devices are called.
+        Names of the devices.
     """
     leaves, tensors, names, _ = _read(text, start[sets], length[sets])
     uses = np.flatnonzero(leaves.tensor[: leaves.size[0]] >= 0)
@@ -201,7 +201,7 @@ def _uses(
 
 
 def _read(text: Bytes, start: Ints, length: Ints) -> tuple[Leaves, Tensors, Names, int]:
-    """Read sets of four texts; also gives how many texts could not be read."""
+    """Parse sets of four texts; also return the number of texts that cannot be parsed."""
     values, dims = length[:, :1].copy(), length.copy()
     dims[:, [0, 2]] = 0
     leaves, tensors, names = _room(
@@ -233,7 +233,7 @@ def _spans(attributes: Attributes, chosen: Bools | None = None) -> tuple[Bytes, 
 
 
 def _room(num_sets: int, num_items: int, num_dims: int) -> tuple[Leaves, Tensors, Names]:
-    """Make arrays that surely suffice; memory that stays untouched costs nothing."""
+    """Allocate arrays that are always large enough; untouched memory costs nothing."""
 
     def ints(size: int) -> Ints32:
         return np.empty(size, dtype=np.int32)
@@ -272,7 +272,7 @@ def _room(num_sets: int, num_items: int, num_dims: int) -> tuple[Leaves, Tensors
 
 
 def _texts(text: Bytes, names: Names, chosen: Ints32 | None = None) -> list[str]:
-    """Return every text that was met, or those of some numbers."""
+    """Return every distinct text, or those with some numbers."""
     rows = np.arange(int(names.size[0])) if chosen is None else chosen
     spans = zip(names.start[rows].tolist(), names.length[rows].tolist(), strict=True)
     view = text.data
@@ -317,7 +317,7 @@ def _chosen(
 
 
 def _scalar(text: str) -> str:
-    """Write a scalar or an empty list in the one way of ``schema.OPERANDS``."""
+    """Format a scalar or an empty list as in ``schema.OPERANDS``."""
     if text[:1] in ("[", "("):
         return "[]"
     if text[:1] in ("'", '"'):
@@ -326,7 +326,7 @@ def _scalar(text: str) -> str:
 
 
 def _unescaped(text: str, quote: str = '"') -> str:
-    """Resolve the escapes of JSON or of Python in what stands between quotes."""
+    """Resolve the escapes of JSON or of Python in a quoted text."""
     if "\\" not in text:
         return text
     try:

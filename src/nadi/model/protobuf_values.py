@@ -1,8 +1,8 @@
-"""Values of attributes as protobuf writes them, one at a time and in plain Python.
+"""Encode and decode single attribute values in protobuf's format, in plain Python.
 
 Chakra gives every attribute one of thirty types: fifteen scalars and a list of each.
-Compiled code in :mod:`nadi.kernels.chakra` reads and writes whole files; this module
-is for the few values that a person or a JSON file names one by one.
+Kernels in :mod:`nadi.formats.chakra` read and write whole files; this module handles
+the few values that are accessed one by one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _VALUES_FIELD = 1
 
 
 def check_scalar(type_name: str, value: Any) -> Any:
-    """Return ``value`` as the type holds it.
+    """Return ``value`` converted to the type.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def bits_of(type_name: str, value: Any) -> int:
 
 
 def value_of(type_name: str, bits: int) -> int | float | bool:
-    """Return the number that :func:`bits_of` made bits of."""
+    """Return the number with the bits that :func:`bits_of` returned."""
     if type_name == "double":
         return float(struct.unpack("<d", struct.pack("<q", bits))[0])
     if type_name == "float":
@@ -123,12 +123,12 @@ def pack_number(item: str, value: Any) -> bytes:
 
 
 def unpack_list(list_type: str, content: bytes) -> list[Any]:
-    """Decode what :func:`pack_list` wrote, packed or not, passing over unknown fields.
+    """Decode the result of :func:`pack_list`, packed or not, skipping unknown fields.
 
     Raises
     ------
     ValueError
-        If the content is no such message.
+        If the content is not such a message.
     """
     item = list_type.removesuffix("_list")
     values: list[Any] = []

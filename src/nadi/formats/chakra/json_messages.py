@@ -132,7 +132,7 @@ class MessageWriter:
         return self._message(message, _NODE)
 
     def feeder_node(self, row: int, message: RawMessage) -> bytes:
-        """Return a Node message for a node of the feeder's ``workload_graph``, or raise MisfitError."""
+        """Return a Node message for a node of the feeder's ``workload_graph``; see :meth:`node`."""
         self._row = row
         known: dict[int, bytes] = {}
         attributes = dict.fromkeys(FEEDER_ATTRIBUTES, b"")

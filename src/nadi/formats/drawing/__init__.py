@@ -1,1 +1,1 @@
-"""Traces drawn as graphs: GraphML, Graphviz text, SVG and PDF. Writing."""
+"""Write traces as graphs: GraphML, Graphviz text, SVG and PDF."""

@@ -1,4 +1,4 @@
-"""A trace as a plain graph, for the formats that draw one: names and edges between ids."""
+"""A trace as a graph of names and edges between ids, for the graph formats."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _KINDS = pl.Enum(DEP_KINDS)
 
 
 class GraphText(NamedTuple):
-    """How a format writes a graph as text.
+    """The text elements of a graph format.
 
     Attributes
     ----------
     form
-        What the codes of issues begin with.
+        Prefix of the codes of issues.
     escape
-        Writes one name.
+        Function that escapes one name.
     node, absent
-        The line of a node, of the columns ``id`` and ``label``; that of an id which is only
-        waited for, of the column ``id``.
+        The line of a node, from the columns ``id`` and ``label``; the line of an id without a
+        node, on which others depend, from the column ``id``.
     edges
-        Gives the lines of edges, which are given as of :func:`edges_of`.
+        Function that returns the lines of edges, for the result of :func:`edges_of`.
     """
 
     form: str
@@ -47,14 +47,14 @@ class GraphText(NamedTuple):
 
 
 def encode_graph(trace: Trace, log: IssueLog, text: GraphText) -> Iterator[bytes]:
-    """Write the nodes and edges of a trace; what stands around them the format writes itself.
+    """Write the nodes and edges of a trace; the format writes its header and footer.
 
     Parameters
     ----------
     trace
         Any trace.
     log
-        Gets what the format does not hold: ``form.name``, ``.columns``, ``.attributes``.
+        Collects what is not written: ``form.name``, ``.columns``, ``.attributes``.
 
     Yields
     ------
@@ -76,8 +76,8 @@ def edges_of(trace: Trace) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        ``source`` and ``target``, int64 ids; ``kind``, one of ``DEP_KINDS``.  Also those on
-        nodes that are not in the trace, which it keeps as attributes; no edge stands twice.
+        ``source`` and ``target``, int64 ids; ``kind``, one of ``DEP_KINDS``.  Includes those on
+        nodes outside the trace, which are attributes; no edge occurs twice.
     """
     if not trace.deps.height and (trace.column("parent") >= 0).any():
         # a host trace by itself: all that it says is who called whom
@@ -96,7 +96,7 @@ def _edges(trace: Trace, src: Any, dst: Any, kind: pl.Series) -> pl.DataFrame:
 
 
 def _named_edges(trace: Trace) -> pl.DataFrame:
-    """Return the dependencies that are attributes, such as ``ctrl_deps[0]`` with an id."""
+    """Return the dependencies that are kept as attributes, such as ``ctrl_deps[0]``."""
     attributes = trace.attributes
     rows = np.flatnonzero(attributes.type == CODES["dependency"])
     kinds = [name.partition("_deps")[0] for name in attributes.names]
@@ -112,27 +112,27 @@ def _named_edges(trace: Trace) -> pl.DataFrame:
 
 
 def _absent_ids(trace: Trace, edges: pl.DataFrame) -> pl.Series:
-    """Return the ids that edges come from and no node of the trace has, each once."""
+    """Return the source ids of edges that no node of the trace has, each once."""
     sources = edges["source"].unique(maintain_order=True)
     return sources.filter(~sources.is_in(trace.nodes["id"].implode()))
 
 
 def _printable(names: pl.Series, escape: Callable[[str], str]) -> tuple[pl.Series, int]:
-    """Write names as a format wants them.
+    """Escape names for a format.
 
     Parameters
     ----------
     names
         Text or categorical, shape (names,).
     escape
-        Writes one name; it is called once for each that differs.
+        Escapes one name; it is called once for each distinct name.
 
     Returns
     -------
     polars.Series
-        Text, shape (names,); control characters that no drawing can hold are U+FFFD.
+        Text, shape (names,); control characters are U+FFFD.
     int
-        How many names have such characters.
+        Number of names with control characters.
     """
     texts = names.cast(pl.String)
     unique = texts.unique()
@@ -143,7 +143,7 @@ def _printable(names: pl.Series, escape: Callable[[str], str]) -> tuple[pl.Serie
 
 
 def _note_what_is_left_out(trace: Trace, log: IssueLog, form: str, num_changed: int) -> None:
-    """Count what a drawing of a trace does not hold, under codes that begin with ``form``."""
+    """Record what a drawing of a trace leaves out, under codes that begin with ``form``."""
     attributes = trace.attributes
     log.add(
         f"{form}.name", "info", num_changed,

@@ -1,10 +1,10 @@
-"""GraphML, which graph tools such as NetworkX, yEd and Gephi read: writing.
+"""Write GraphML, which graph tools such as NetworkX, yEd and Gephi read.
 
 The same nodes and edges as Chakra's visualizer writes: a node is an operation with its name
 as ``label`` (key ``d0``), an edge a dependency with its kind as ``dependency`` (``d1``), and
-an id that is only waited for is a node without a label.  That tool has one edge between two
-nodes and loses all but the last kind of dependency; here such an edge names all its kinds as
-``kinds`` (``d2``).
+an id without a node, on which others depend, is a node without a label.  That tool writes one edge
+between two nodes and keeps only the last kind of dependency.  Here such an edge lists all its
+kinds as ``kinds`` (``d2``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;",
 
 
 def _edge_lines(edges: pl.DataFrame) -> pl.Series:
-    """Write one edge between two nodes, of the last of its kinds in ``DEP_KINDS``."""
+    """Format one edge between two nodes, with the last of its kinds in ``DEP_KINDS``."""
     joined = (
         edges.sort("kind", maintain_order=True)
         .with_columns(pl.col("kind").cast(pl.String).replace_strict(_WORDS))

@@ -68,7 +68,7 @@ _TEXT = GraphText(
 def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     """Write a trace as DOT text; see :func:`encode_graph`.
 
-    An arrow's ``class`` is its kind; an id that is only waited for is a dashed box.
+    An arrow's ``class`` is its kind; an id without a node, on which others depend, is a dashed box.
     """
     yield _HEAD
     if trace.nodes.height > _NEAT_NODES:
@@ -95,10 +95,10 @@ def encode_pdf(trace: Trace, log: IssueLog) -> Iterator[bytes]:
 
 
 def _num_points(trace: Trace) -> int:
-    """Count what ``dot`` places: boxes, and the levels that each arrow ends at or passes.
+    """Count the points that ``dot`` places: boxes, and the levels that arrows reach or cross.
 
-    A box is a level below the lowest that it waits for.  Of a graph that is too large in any
-    case only the least that it can be.
+    A box is one level below its lowest dependency.  For a graph that is too large in any case,
+    the result is a lower bound.
     """
     height, num_deps = trace.nodes.height, trace.deps.height
     if height + num_deps > MAX_POINTS:

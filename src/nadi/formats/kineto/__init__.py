@@ -1,1 +1,1 @@
-"""Kineto traces: what PyTorch's profiler saw on the host's threads and on devices. Reading."""
+"""Read and write Kineto traces: the work on host threads and devices that PyTorch profiled."""

@@ -1,4 +1,4 @@
-"""Kineto traces: writing a trace as PyTorch's profiler does."""
+"""Write a trace as a Kineto trace, in the layout of PyTorch's profiler."""
 
 from __future__ import annotations
 
@@ -51,20 +51,19 @@ _OWN_KEYS = ("ph", "name", "ts", "dur")  # written from columns
 
 
 def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
-    """Write a trace as PyTorch's profiler writes it: reading it gives the same nodes.
+    """Write a trace as PyTorch's profiler does: it reads back as the same nodes.
 
-    What was recorded and kept as attributes is written as it stood: the ``args`` of
-    events and their other keys, events that are no nodes, and top-level keys. Where it
-    was not, args come from the columns, bytes of a communication as so many elements of
-    dtype Byte; ``distributedInfo`` comes from rank and groups; and processes and threads
-    are named.
+    Recorded values that were kept as attributes are written unchanged: the ``args`` and other
+    keys of events, events that are not nodes, and top-level keys. Without recorded values, args
+    come from the columns, with the bytes of a communication as elements of dtype Byte;
+    ``distributedInfo`` comes from rank and groups; and processes and threads get names.
 
     Parameters
     ----------
     trace
         Any trace with times.
     log
-        Told, once the first piece is written, what could not be written.
+        Collects, when the first piece is written, what cannot be written.
 
     Yields
     ------
@@ -103,7 +102,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
 
 
 def _base_time(trace: Trace, keys: dict[str, bytes], row: Ints) -> int:
-    """Return the time that the file counts from: the recorded one, else the second of the start."""
+    """Return the base time of the file: the recorded one, else the start in whole seconds."""
     if keys:
         return int(keys.get("baseTimeNanoseconds", b"0"))
     start = trace.column("start")[row]
@@ -180,7 +179,7 @@ def _is_stated(nodes: pl.DataFrame) -> pl.Series:
 def _spans(
     attributes: Attributes, slices: Ints, num_nodes: int, kept: Ints, texts: Texts
 ) -> tuple[dict[str, Any], Ints]:
-    """Return what was recorded of slices, and the spans that are events by themselves.
+    """Return the recorded values of slices, and the spans that are whole events.
 
     ``slices`` has the node of each slice, of ``num_nodes``.
     """
@@ -207,7 +206,7 @@ def _spans(
 
 
 def _order(event: Ints, kept: Ints) -> Ints:
-    """Put slices where they stood in the file, and what is kept of other events around them."""
+    """Order slices and other events as in the recorded file."""
     total = event.size + kept.size
     is_free = np.ones(total, dtype=np.bool_)
     is_free[event[(event >= 0) & (event < total)]] = False
@@ -216,7 +215,7 @@ def _order(event: Ints, kept: Ints) -> Ints:
 
 
 def _head(trace: Trace, keys: dict[str, bytes], base: int) -> bytes:
-    """Write the top-level keys, the recorded ones as they stood."""
+    """Write the top-level keys, the recorded ones unchanged."""
     if not keys:
         keys = {"schemaVersion": b"1", "displayTimeUnit": b'"ms"'}
         keys["baseTimeNanoseconds"] = str(base).encode()
@@ -228,7 +227,7 @@ def _head(trace: Trace, keys: dict[str, bytes], base: int) -> bytes:
 
 
 def _distributed(trace: Trace, recorded: bytes | None) -> bytes | None:
-    """Return rank, world size and groups; as recorded, if that says the same."""
+    """Return rank, world size and groups; as recorded, if that states the same."""
     try:
         info = _info_decoder.decode(recorded or b"{}")
         groups = msgspec.convert(info.get("pg_config", []), list[dict[str, Any]])

@@ -1,4 +1,4 @@
-"""The events of a Kineto trace as arrays: room for them, errors about them, what is kept."""
+"""The events of a Kineto trace as arrays: allocation, errors, and unparsed values."""
 
 from __future__ import annotations
 
@@ -68,17 +68,17 @@ _TYPES = {
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """The events of one list, as they stand in the file.
+    """The events of one list, in the order of the file.
 
     Attributes
     ----------
     parts
-        Numbers of the nodes and different names, of one part of the list or of two that
-        follow one another.
+        Numbers and distinct names of the nodes, in one part of the list or in two consecutive
+        parts.
     found
-        What else the kernel found; its numbers and texts are those of the first part.
+        Other results of the kernel; its numbers and texts are those of the first part.
     counts
-        Of events that are no nodes, by reason (names of ``kernels.STATE``).
+        Number of events that are not nodes, by reason (names of ``kernels.STATE``).
     """
 
     parts: tuple[Found, ...]
@@ -109,7 +109,7 @@ class Events:
 
 
 class _Reader:
-    """Reads on in a list of events, making room where it is needed."""
+    """Reads the events of a list, growing its arrays as needed."""
 
     def __init__(self, raw: RawFile, at: int, size: int, is_first: bool) -> None:
         self._raw = raw
@@ -130,7 +130,7 @@ class _Reader:
         self._state[STATE["event"]] = 0 if is_first else 1  # not after the opening bracket
 
     def read(self, stop: int) -> bool:
-        """Read events that begin before ``stop``; False if they are broken."""
+        """Read events that begin before ``stop``; return False if one is broken."""
         words = EVENT_WORDS, ARG_WORDS, CATEGORY_WORDS
         while True:
             slots = np.full(2 * len(self._found.texts), -1, dtype=np.int32)
@@ -151,11 +151,11 @@ class _Reader:
             self._found = self._found._replace(**{name: larger})
 
     def count(self, name: str) -> int:
-        """Return a number of the kernel's state."""
+        """Return a counter of the kernel's state."""
         return int(self._state[STATE[name]])
 
     def found(self) -> Found:
-        """Return what was found, cut to size."""
+        """Return the results, cut to the part in use."""
         found = self._found
         return Found(
             numbers=found.numbers[:, : self.count("row")],
@@ -168,11 +168,11 @@ class _Reader:
         )
 
     def counts(self) -> dict[str, int]:
-        """Return the counts of what became no node."""
+        """Return the counts of events that are not nodes."""
         return {name: self.count(name) for name in ("own", "incomplete", "arrows", "instants")}
 
     def error(self) -> FormatError:
-        """Return the error for why reading stopped."""
+        """Return the error that stopped the reading."""
         where, key = int(self._work[kernels.WHERE]), int(self._work[kernels.KEY])
         return _event_error(self._raw, self.count("event"), where, key, *failure_of(self.end))
 
@@ -183,7 +183,7 @@ def scan(raw: RawFile, begin: int) -> tuple[Events, int]:
     Raises
     ------
     FormatError
-        If it is no list of events, is broken JSON, or an event has no time.
+        If it is not a list of events, is broken JSON, or an event has no time.
     """
     text = raw.content
     if text[begin] != ord("["):
@@ -197,7 +197,7 @@ def scan(raw: RawFile, begin: int) -> tuple[Events, int]:
 
 
 def _join(first: _Reader, second: _Reader) -> Events:
-    """Put two parts of a list together."""
+    """Join two parts of a list."""
     a, b = first.found(), second.found()
     num_rows, num_keys = a.numbers.shape[1], a.keys.shape[0]
     b.numbers[NUMBERS["event"]] += first.count("event") - 1
@@ -243,7 +243,7 @@ def _met(raw: RawFile, at: int) -> str:
 
 
 def time_error(raw: RawFile, event: int, key: str, what: str) -> FormatError:
-    """Return the error for a time that is none."""
+    """Return the error for an invalid time."""
     return FormatError(
         raw.name, f"{key} {what} - at $.traceEvents[{event}].{key}", "record the trace again"
     )

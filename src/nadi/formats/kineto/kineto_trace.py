@@ -1,4 +1,4 @@
-"""Kineto traces: what PyTorch's profiler saw on the threads of the host and on its devices."""
+"""Read Kineto traces: the work on host threads and devices that PyTorch's profiler recorded."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _distributed_decoder = msgspec.json.Decoder(_Distributed | None)
 
 @dataclass(frozen=True, eq=False)
 class _Nodes:
-    """What is told of the nodes in the order of the file; arrays of shape (nodes,)."""
+    """Values of the nodes in the order of the file; arrays of shape (nodes,)."""
 
     raw: RawFile
     events: Events
@@ -96,13 +96,13 @@ def decode(raw: RawFile) -> Trace:
     -------
     Trace
         Nodes with their times, exact to the nanosecond, in order of start; no
-        dependencies, no parents. What has no column is kept as attributes, events that
-        are no operations among them. O(bytes + events log events).
+        dependencies, no parents. Values without a column are kept as attributes, as are
+        events that are not operations. O(bytes + events log events).
 
     Raises
     ------
     FormatError
-        If the JSON is broken, or an event has no time: with its JSON path.
+        If the JSON is broken, or an event has no time; the error states its JSON path.
     """
     lists: list[Events] = []
 
@@ -138,7 +138,7 @@ def decode(raw: RawFile) -> Trace:
 
 
 def _header(raw: RawFile, members: list[tuple[str, Span]]) -> tuple[int, _Distributed]:
-    """Read what matters of the outermost object besides the events."""
+    """Read the keys of the outermost object that Nadi uses, besides the events."""
     base, distributed = 0, None
     for key, span in members:
         if key == "baseTimeNanoseconds":
@@ -149,7 +149,7 @@ def _header(raw: RawFile, members: list[tuple[str, Span]]) -> tuple[int, _Distri
 
 
 def _issues(raw: RawFile, events: Events) -> pl.DataFrame:
-    """Count the events that are no nodes."""
+    """Record the events that are not nodes as issues."""
     log = IssueLog()
     unknown = find_texts(raw, *events.found.unknown.T)
     counts = np.bincount(unknown.codes, minlength=len(unknown.unique))
@@ -197,7 +197,7 @@ def _describe(raw: RawFile, events: Events) -> _Nodes:
 
 
 def _threads(raw: RawFile, events: Events, on_device: Bools) -> Ints:
-    """Return the thread of host work; threads with names instead of ids get free ids."""
+    """Return the thread of host work; threads with names instead of ids get unused ids."""
     tid = np.where(on_device, -1, events.column("tid"))
     rows = np.flatnonzero((tid < -1) | (tid >= _MAX_TID))
     if rows.size:
@@ -212,12 +212,12 @@ def _threads(raw: RawFile, events: Events, on_device: Bools) -> Ints:
 
 
 def _plain(name: str) -> str:
-    """Return a name without the quotes that tell it from a number."""
+    """Return a name without the quotes that distinguish it from a number."""
     return name.strip('"')
 
 
 def _process(pids: Ints) -> int:
-    """Return the process that most host operators ran in, of several the first."""
+    """Return the process of most host operators; of several the first."""
     known = pids[pids != NOT_A_NUMBER]
     if known.size == 0:
         return -1
@@ -228,7 +228,7 @@ def _process(pids: Ints) -> int:
 
 
 def _intervals(raw: RawFile, base: int, events: Events) -> tuple[Ints, Ints]:
-    """Check and give start and duration in ns, both 0 or more and their sum below 2^63."""
+    """Check and return start and duration in ns: both 0 or more, their sum below 2^63."""
     start, duration = events.column("start"), events.column("duration")
     earliest, latest = -base, _END_OF_TIME - base
     for key, wrong, what in (
@@ -243,7 +243,7 @@ def _intervals(raw: RawFile, base: int, events: Events) -> tuple[Ints, Ints]:
 
 
 def _order(start: Ints, duration: Ints, nodes: _Nodes) -> Ints:
-    """Order the nodes by start, then longest first, category, and place in the file."""
+    """Sort the nodes by start, then longest first, category, and position in the file."""
     order = np.argsort(start, kind="stable")
     in_order = start[order]
     same = in_order[1:] == in_order[:-1]
@@ -299,9 +299,9 @@ def _in_order(order: Ints, columns: dict[str, npt.NDArray[Any]]) -> dict[str, np
 
 
 def _communication(nodes: _Nodes, groups: pl.DataFrame) -> dict[str, Ints]:
-    """Return what the arguments of each node say of communication, in the order of the file.
+    """Return the communication in the arguments of each node, in the order of the file.
 
-    Nothing if they say nothing.
+    Nothing if no node has such arguments.
     """
     raw, events = nodes.raw, nodes.events
     rows = events.comm("row")
@@ -325,7 +325,7 @@ def _communication(nodes: _Nodes, groups: pl.DataFrame) -> dict[str, Ints]:
 
 
 def _values(raw: RawFile, events: Events, name: str, value_of: Callable[[str], int]) -> Ints:
-    """Return what stands for a text argument of each node that communicates; -1 without one."""
+    """Return the number of a text argument of each communicating node; -1 without one."""
     at = events.comm(f"{name}_at")
     values = np.full(at.size, -1, dtype=np.int64)
     rows = np.flatnonzero(at >= 0)
@@ -335,7 +335,7 @@ def _values(raw: RawFile, events: Events, name: str, value_of: Callable[[str], i
 
 
 def _comm_types(names: Texts, category: Ints, stated: Ints) -> npt.NDArray[np.uint32]:
-    """Find the communication among the operations, one look per name."""
+    """Find the communications among the operations, with one lookup per name."""
     # gloo works on host threads under an annotation; other libraries' annotations only launch
     of_kernel = names.numbers(lambda name: _COMM[comm_type_of_kernel(name)])
     of_gloo = names.numbers(
@@ -352,7 +352,7 @@ def _attributes(
     raw: RawFile, ids: Ints, kept: Ints, found_keys: Ints, members: list[tuple[str, Span]],
     order: Ints,
 ) -> Attributes:  # fmt: skip
-    """Return what has no column: keys of the file and whole events first, then those of nodes."""
+    """Return values without a column: keys of the file and whole events, then those of nodes."""
     codes: dict[str, int] = {}
     top = [(codes.setdefault(key, len(codes)), s.at, s.end - s.at) for key, s in members]
     keys = find_texts(raw, *found_keys.T)
@@ -390,9 +390,9 @@ def _attributes(
 
 
 def _identity_rows(nodes: _Nodes) -> Ints:
-    """Return pid and tid of nodes where the columns do not tell them; shape (such, 4).
+    """Return pid and tid of nodes whose columns do not hold them; shape (such, 4).
 
-    They are told as the kernel tells what it keeps: node, which key, position and length.
+    The columns are those of the kernel's kept values: node, key, position and length.
     """
     events = nodes.events
     told_pid = np.where(nodes.on_device, nodes.device, nodes.process)

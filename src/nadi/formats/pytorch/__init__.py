@@ -1,1 +1,1 @@
-"""PyTorch execution traces: what the host did, with tensors and process groups."""
+"""PyTorch execution traces: the operations of the host, with tensors and process groups."""

@@ -1,6 +1,6 @@
-"""What a call such as ``c10d::broadcast_`` was given: root or peer, tag, whether to wait for it.
+"""Arguments of calls such as ``c10d::broadcast_``: root or peer, tag, asynchronous or not.
 
-The host trace has the values of a call by position, and in ``op_schema`` what each position is:
+The host trace holds the arguments of a call by position, and their names in ``op_schema``:
 
     c10d::send(Tensor[] tensors, ... process_group, int dst, int tag) -> ...
 
@@ -44,21 +44,21 @@ _MAX_RANK = 2**31
 
 
 def c10d_calls(rows: Ints, attributes: Attributes) -> pl.DataFrame:
-    """Read what calls of ``c10d`` were given.
+    """Read the arguments of ``c10d`` calls.
 
     Parameters
     ----------
     rows
         int64: rows of nodes whose names begin with ``c10d::``.
     attributes
-        The trace's; only those of ``rows`` are looked at.
+        The trace's; only those of ``rows`` are read.
 
     Returns
     -------
     polars.DataFrame
-        Columns as in :data:`C10D_CALLS`, one row per row of ``rows``, in their order; -1 is
-        what a call does not say. ``bytes`` is of the tensors sent: where some arguments are
-        called input, of these alone. O(attributes + rows).
+        Columns as in :data:`C10D_CALLS`, one row per row of ``rows``, in their order; -1 if
+        a call does not state a value. ``bytes`` is the size of the tensors sent: only of the
+        arguments named input, if there are any. O(attributes + rows).
     """
     attributes = attributes.filtered(np.isin(attributes.node, rows))
     records = []
@@ -78,7 +78,7 @@ def _arguments(schema: str) -> tuple[str, ...]:
 
 
 def _call(inputs: Any, schema: Any) -> dict[str, int]:
-    """Read the inputs of a call, a list in JSON, by what its schema calls them."""
+    """Read the inputs of a call, a JSON list, by their names in its schema."""
     try:
         values = msgspec.json.decode(inputs) if isinstance(inputs, str) else []
     except (msgspec.MsgspecError, RecursionError):

@@ -1,7 +1,7 @@
-"""PyTorch execution traces: what the host did, with tensors and process groups.
+"""Read PyTorch execution traces: the operations of the host, with tensors and process groups.
 
-PyTorch writes them without times. Chakra's linker adds times and the work of devices
-in the same layout; such linked traces are read here as well.
+PyTorch writes them without times. Chakra's linker adds times and device work in the same
+layout; this module also reads such linked traces.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ _groups_decoder = msgspec.json.Decoder(list[_Group])
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Which row of the trace each node becomes, and what tells it.
+    """The row of each node in the trace, and the arrays that determine it.
 
     Attributes
     ----------
     order
-        int64, shape (nodes,): the node, counted as in the file, of each row.
+        int64, shape (nodes,): the node of each row, numbered as in the file.
     new_row
         int64, shape (nodes,): the row of each node.
     by_id, ids
@@ -99,7 +99,7 @@ class _Rows:
     is_structure: Bools
 
     def of_ids(self, wanted: Ints) -> Ints:
-        """Return the rows of nodes by their ids; -1 where there is no such node."""
+        """Return the rows of nodes by their ids; -1 if there is no such node."""
         if self.ids.size == 0:
             return np.full(wanted.size, -1, dtype=np.int64)
         place = np.minimum(np.searchsorted(self.ids, wanted), self.ids.size - 1)
@@ -115,12 +115,12 @@ def decode(raw: RawFile) -> Trace:
         Without times: nodes in ascending order of id, and no dependencies but
         ``parent``. Linked: nodes in order of start, those without a time first, and
         the dependencies between threads that the file states. The process groups that
-        it initialises; what has no column as attributes. O(bytes + nodes log nodes).
+        it initialises; values without a column as attributes. O(bytes + nodes log nodes).
 
     Raises
     ------
     FormatError
-        If the JSON is broken or an id stands twice: with the place.
+        If the JSON is broken or an id occurs twice; the error states the place.
     """
     lists: list[Nodes] = []
 
@@ -181,7 +181,7 @@ def _check_ends(nodes: Nodes) -> None:
 
 
 def _rows(nodes: Nodes, names: Texts) -> _Rows:
-    """Order the nodes: by id, and those with a time after the others by time."""
+    """Sort the nodes: those without a time by id, then the others by time."""
     ids = nodes.column("id")
     by_id = np.argsort(ids, kind="stable")
     in_order = ids[by_id]
@@ -207,7 +207,7 @@ def _rows(nodes: Nodes, names: Texts) -> _Rows:
 
 
 def _is_structure(name: str) -> int:
-    """Tell the process, its threads and its groups from what they do."""
+    """Return 1 if a name is that of the process, a thread or groups, else 0."""
     return int(name == GROUP_INIT or name.startswith(_STRUCTURE))
 
 
@@ -217,8 +217,8 @@ def _parents(nodes: Nodes, rows: _Rows, log: IssueLog) -> tuple[Ints, Ints]:
     Returns
     -------
     tuple
-        The row of each row's parent, or -1; and shape (lost, 2), the nodes, counted as in
-        the file, whose parent is none, and the id that they name.
+        The row of each row's parent, or -1; and shape (lost, 2), the nodes, numbered as in
+        the file, whose parent is not usable, and the id that they name.
     """
     stated = nodes.column("ctrl_deps")
     ids = np.where(stated >= 0, stated, nodes.column("parent"))[rows.order]
@@ -238,7 +238,7 @@ def _parents(nodes: Nodes, rows: _Rows, log: IssueLog) -> tuple[Ints, Ints]:
 
 
 def _thread_deps(nodes: Nodes, rows: _Rows, log: IssueLog) -> tuple[pl.DataFrame, Ints]:
-    """Read the dependencies between threads; returns them and the others as `_parents` does."""
+    """Read the dependencies between threads; returns them, and unusable ones as `_parents`."""
     ids = nodes.column("thread_dep")[rows.order]
     dst = np.flatnonzero(ids >= 0)
     src = rows.of_ids(ids[dst])
@@ -256,7 +256,7 @@ def _thread_deps(nodes: Nodes, rows: _Rows, log: IssueLog) -> tuple[pl.DataFrame
 
 
 def _columns(nodes: Nodes, names: Texts, rows: _Rows) -> dict[str, Any]:
-    """Return the columns of the nodes but for the parent, in the order of rows."""
+    """Return the columns of the nodes except the parent, in the order of rows."""
     order = rows.order
     category = rows.category[order]
     on_device = np.isin(category, _DEVICE_CODES)
@@ -291,7 +291,7 @@ def _columns(nodes: Nodes, names: Texts, rows: _Rows) -> dict[str, Any]:
 
 
 def _comm_types(names: Texts, category: Ints, is_linked: bool) -> Ints:
-    """Find the communication, one look per name; in linked traces that which took the time."""
+    """Find the communications, with one lookup per name; in linked traces the device work."""
     none = _COMM["none"]
     of_host = names.numbers(lambda name: _COMM[comm_type_of_host(name)])
     if not is_linked:
@@ -304,7 +304,7 @@ def _comm_types(names: Texts, category: Ints, is_linked: bool) -> Ints:
 
 
 def _values(nodes: Nodes, node: int) -> list[Any]:
-    """Read the values of a node's inputs."""
+    """Return the values of a node's inputs."""
     content = nodes.span("values", node)
     try:
         return _values_decoder.decode(content) if content else []
@@ -350,7 +350,7 @@ def _header_value(content: bytes) -> Any:
 def _attributes(
     nodes: Nodes, members: list[tuple[str, Span]], lost: dict[str, Ints], new_row: Ints
 ) -> Attributes:
-    """Return what has no column: of the file, and of the nodes by row."""
+    """Return values without a column: of the file, and of the nodes by row."""
     builder = AttributeBuilder()
     for key, span in members:
         content = nodes.raw.content[span.at : span.end].tobytes()

@@ -1,4 +1,4 @@
-"""The nodes of a host trace as arrays: room for them, errors about them, attributes."""
+"""The nodes of a host trace as arrays: allocation, errors, attributes."""
 
 from __future__ import annotations
 
@@ -80,16 +80,16 @@ _FLOATS = [SCALAR_TYPES.index("double"), SCALAR_TYPES.index("float")]
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """The nodes of one list, as they stand in the file.
+    """The nodes of one list, in the order of the file.
 
     Attributes
     ----------
     raw
         The file.
     columns
-        int64, shape (columns, nodes): what is told by ``kernels.host_layout.NUMBERS``.
+        int64, shape (columns, nodes): the columns of ``kernels.host_layout.NUMBERS``.
     parts
-        What else the kernel found: of all nodes, or of two halves. Until it is asked for.
+        Other results of the kernel, of all nodes or of two halves; released after use.
     """
 
     raw: RawFile
@@ -97,7 +97,7 @@ class Nodes:
     parts: list[Found]
 
     def column(self, name: str) -> Ints:
-        """Return a column, which is not to be changed; int64, shape (nodes,)."""
+        """Return a column, which must not be modified; int64, shape (nodes,)."""
         column: Ints = self.columns[NUMBERS[name]]
         return column
 
@@ -106,25 +106,25 @@ class Nodes:
         return find_texts(self.raw, self.column("name_at"), self.column("name_length"))
 
     def span(self, name: str, row: int) -> bytes:
-        """Return the bytes of a span that two columns tell; empty without one."""
+        """Return the bytes of a span that two columns state; empty without one."""
         at, length = (int(self.column(f"{name}_{k}")[row]) for k in ("at", "length"))
         return self.raw.content[at : at + length].tobytes() if at >= 0 else b""
 
     def without_columns(self) -> Nodes:
-        """Return what :meth:`attributes` needs, and let go of the rest."""
+        """Return what :meth:`attributes` needs, and release the rest."""
         return Nodes(self.raw, self.columns[:0].copy(), self.parts)
 
     def attributes(self, new_row: Ints, others: Attributes) -> Attributes:
-        """Return what has no column, for nodes in other rows.
+        """Return values without a column as attributes, for nodes in new rows.
 
-        They can be asked for once.
+        This can be called only once.
 
         Parameters
         ----------
         new_row
-            int64, shape (nodes,): where each node goes.
+            int64, shape (nodes,): new row of each node.
         others
-            What else is known of these nodes; in a node it comes last.
+            Further attributes of these nodes; in a node they come last.
         """
         names = {known: code for code, known in enumerate(NAMES)}
         count = np.zeros(new_row.size + 1, dtype=np.int64)
@@ -159,7 +159,7 @@ class Nodes:
         return Attributes(node, name, kind, value, length, tuple(names), buffers)
 
     def _names(self, part: Found, names: dict[str, int]) -> Ints32:
-        """Return the codes of names that are not known beforehand; adds those that are new."""
+        """Return the codes of names that are not predefined; adds new names."""
         at, length, prefix = part.keys.T
         keys = find_texts(self.raw, at, length)
         texts = [keys.unique[code] for code in keys.codes.tolist()]
@@ -170,7 +170,7 @@ class Nodes:
         return np.array(codes, dtype=np.int32)
 
     def _read_floats(self, part: Found) -> None:
-        """Read the numbers with fractions; those that a type cannot hold are kept as JSON."""
+        """Read the numbers with fractions; those that the type cannot hold are kept as JSON."""
         for row, at, size, all_at, all_size in part.doubles.tolist():
             number = np.float64(self.raw.content[at : at + size].tobytes().decode())
             is_double = part.kept[row, 2] & 63 == _FLOATS[0]
@@ -187,7 +187,7 @@ class Nodes:
 
 
 class _Reader:
-    """Reads on in a list of nodes, making room where it is needed."""
+    """Reads the nodes of a list, growing its arrays as needed."""
 
     def __init__(
         self, raw: RawFile, categories: npt.NDArray[np.uint64], at: int, size: int, is_first: bool
@@ -210,7 +210,7 @@ class _Reader:
         self._state[STATE["has_begun"]] = not is_first
 
     def read(self, stop: int) -> bool:
-        """Read nodes that begin before ``stop``; False if they are broken."""
+        """Read nodes that begin before ``stop``; return False if one is broken."""
         device = CATEGORIES.index("kernel")
         while True:
             self._end = int(
@@ -228,12 +228,12 @@ class _Reader:
             self._found = self._found._replace(**{name: doubled(self._found[full - 1])})
 
     def found(self) -> Found:
-        """Return what was found, cut to size."""
+        """Return the results, cut to the part in use."""
         sizes = self._state[: len(Found._fields)].tolist()
         return Found(*(array[:size] for array, size in zip(self._found, sizes, strict=True)))
 
     def error(self) -> FormatError:
-        """Return the error for why reading stopped."""
+        """Return the error that stopped the reading."""
         path = f"$.nodes[{self._state[STATE['row']]}]"
         key, attr = int(self._work[kernels.KEY]), int(self._work[kernels.ATTR])
         return _node_error(self._raw, path, key, attr, self._end)
@@ -245,12 +245,12 @@ def scan(raw: RawFile, begin: int, categories: npt.NDArray[np.uint64]) -> tuple[
     Parameters
     ----------
     categories
-        The words of ``cat`` and their codes, for linked traces.
+        The values of ``cat`` and their codes, for linked traces.
 
     Raises
     ------
     FormatError
-        If it is no list of nodes, or broken JSON.
+        If it is not a list of nodes, or broken JSON.
     """
     if raw.content[begin] != ord("["):
         raise type_error(raw, begin, "`array`", "$.nodes")
@@ -289,7 +289,7 @@ def _node_error(raw: RawFile, path: str, key: int, attr: int, result: int) -> Fo
 
 
 def _read_again(raw: RawFile, found: Found, before: int) -> None:
-    """Read the times below 0 or with an exponent: mostly rests of a subtraction of floats."""
+    """Read times below 0 or with an exponent, mostly rounding errors of a subtraction."""
     for row, column, at, length in found.again.tolist():
         text = raw.content[at : at + length].tobytes().decode()
         try:
@@ -309,7 +309,7 @@ def _read_again(raw: RawFile, found: Found, before: int) -> None:
 
 
 def _check_times(raw: RawFile, found: Found, before: int) -> None:
-    """Refuse times before 1970, and those that end after what an int64 of ns holds."""
+    """Reject times before 1970, and ends beyond the range of int64 nanoseconds."""
     start, duration, exclusive = (
         found.numbers[:, NUMBERS[name]] for name in ("start", "duration", "exclusive")
     )

@@ -1,8 +1,8 @@
-"""Host and device in one PyTorch execution trace, as Chakra's linker writes it.
+"""Write host and device in one PyTorch execution trace, as Chakra's linker does.
 
-A host trace is written as it was read. A linked one gets what the linker adds: times on
-host operations, and the work on devices after the operation that launched it, with the
-inputs, outputs and attributes of that operation. Chakra's converter reads the result.
+A host trace is written as it was read. A linked trace gets what the linker adds: times on
+host operations, and device work after the operation that launched it, with the inputs,
+outputs and attributes of that operation. Chakra's converter reads the result.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     Parameters
     ----------
     trace
-        A host trace, which is written as it was read; or a linked one. Of that, calls of the
-        runtime and spans of Python are left out, their time is counted to the operation
-        around them; if it has work on devices, ids are numbered anew, so that this work
-        comes right after its launcher.
+        A host trace, which is written as it was read, or a linked one. For a linked trace,
+        runtime calls and Python functions are left out, and their time counts as that of
+        the enclosing operation. If it has device work, nodes are renumbered, so that this
+        work directly follows the operation that launched it.
     log
-        Gets what the layout has no place for.
+        Collects what is not written.
 
     Yields
     ------
@@ -71,7 +71,7 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Which nodes are written, in which order and with which ids."""
+    """The nodes to write, their order and their ids."""
 
     rows: Ints  # those written, in order
     id: Ints  # of every row of the trace; -1 where it is not written
@@ -178,7 +178,7 @@ def _type_of(attributes: Attributes, row: int) -> str:
 
 
 def _json_of(attributes: Attributes, row: int) -> str:
-    """Write an attribute's value; raw JSON as it stands."""
+    """Format an attribute's value; raw JSON unchanged."""
     if _type_of(attributes, row) == "json":
         return attributes.span(row).decode()
     return msgspec.json.encode(attributes.python_value(row)).decode("utf-8")
@@ -207,7 +207,7 @@ def _node_lines(trace: Trace, layout: _Layout) -> pl.Series:
 
 
 def _with_group_names(trace: Trace, layout: _Layout, columns: pl.DataFrame) -> pl.DataFrame:
-    """Say the process group of communication on a device where its launcher does not."""
+    """Add the process group of device communication if its launcher does not state it."""
     group = trace.column("group").copy()
     has_name = np.zeros(trace.nodes.height + 1, dtype=np.bool_)  # the last: no row around
     has_name[trace.attributes.node[trace.attributes.rows_named("pg_name")]] = True
@@ -236,7 +236,7 @@ def _control(trace: Trace, layout: _Layout) -> Ints:
 
 
 def _operands(attributes: Attributes, side: str, size: int, *, is_plain: bool) -> pl.Series:
-    """Write what a node's inputs or outputs are, from the texts that the file had."""
+    """Format a node's inputs or outputs, from the texts of the source file."""
     names = attributes.names
     is_operand = attributes.type == CODES["operand"]
     is_part = _named(attributes, {name for name in names if name.startswith(f"{side}.")})
@@ -264,7 +264,7 @@ def _raw_json(attributes: Attributes, rows: Ints) -> pl.Series:
 
 
 def _checked_json(content: bytes) -> str:
-    """Return JSON as it stands, and what is none as a text; nothing at all as an empty object."""
+    """Return JSON unchanged, other text as a string, and empty text as an empty object."""
     if not content:
         return "{}"
     try:
@@ -303,7 +303,7 @@ def _attribute_lists(trace: Trace, layout: _Layout) -> pl.Series:
 
 
 def _attributes_from_columns(trace: Trace) -> pl.Series:
-    """Write the attributes that the converter asks of every node, from its columns."""
+    """Format the attributes that the converter requires of every node, from its columns."""
     is_annotation = pl.col("category") == "annotation"
     entries = (
         ("rf_id", "uint64", pl.col("rf_id").clip(0)),
@@ -323,7 +323,7 @@ def _attributes_from_columns(trace: Trace) -> pl.Series:
 
 
 def _times(trace: Trace, layout: _Layout) -> pl.Series:
-    """Write times in us, and of device work also its category and stream."""
+    """Format times in us, and for device work also category and stream."""
     categories = trace.nodes["category"].cast(pl.String)
     columns = pl.DataFrame(
         {
@@ -349,7 +349,7 @@ def _times(trace: Trace, layout: _Layout) -> pl.Series:
 
 
 def _exclusive(trace: Trace, layout: _Layout) -> Ints:
-    """Return exclusive times, with those of nodes left out added to the operation around."""
+    """Return exclusive times; those of left-out nodes are added to the enclosing operation."""
     exclusive = np.maximum(trace.column("exclusive"), 0)
     thread = trace.column("thread")
     moved = np.flatnonzero((layout.id < 0) & (layout.around >= 0))
@@ -367,7 +367,7 @@ def _microseconds(nanoseconds: Ints) -> pl.Series:
 
 
 def _other_thread(trace: Trace, layout: _Layout) -> pl.Series:
-    """Write the operation of another thread that a node waits for, the latest to end."""
+    """Format the operation of another thread on which a node depends, the last to end."""
     deps = trace.deps.filter(pl.col("kind") == "thread")
     src, dst = deps["src"].to_numpy(), deps["dst"].to_numpy()
     usable = (layout.id[src] >= 0) & (layout.id[dst] >= 0)
@@ -383,7 +383,7 @@ def _other_thread(trace: Trace, layout: _Layout) -> pl.Series:
 
 
 def _other_keys(attributes: Attributes, size: int) -> pl.Series:
-    """Write keys of nodes that have no meaning here, as they stood."""
+    """Format unknown keys of nodes unchanged."""
     elsewhere = {name for name in attributes.names if name.startswith(("inputs.", "outputs."))}
     is_key = (attributes.type == CODES["json"]) & ~_named(attributes, {_ATTRS_KEY, *elsewhere})
     rows = np.flatnonzero(is_key & (attributes.node >= 0))

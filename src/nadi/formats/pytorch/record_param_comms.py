@@ -1,15 +1,15 @@
-"""What PyTorch's nodes ``record_param_comms`` say of a communication.
+"""Read communications from PyTorch's nodes ``record_param_comms``.
 
-Every call of NCCL and of its kin leaves such a node. Its inputs are
+Every call of NCCL or a similar library records such a node. Its inputs are
 
     [tensors,] sequence, group, rank, name, in splits, out splits [, size]
     [tensors,] sequence, group, rank, name, in splits, out splits, start, stride, size [, async]
 
-where the group is a number that names it within its process (schemas 1.0.1 and 1.0.2),
+where the group is a number that is valid within its process (schemas 1.0.1 and 1.0.2),
 or a pair of its name and description; the sequence may be a pair too; the rank is the
-root's or the peer's for calls that have one, counted within the group; and the members'
-global ranks are start, start + stride, ... (stride -1: not regular). From schema 1.1.0 on
-attributes say most of it again. Source: torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
+root's or the peer's for calls with one, counted within the group; and the members'
+global ranks are start, start + stride, ... (stride -1: not regular). From schema 1.1.0 on,
+attributes state most of it again. Source: torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
 ProcessGroupNCCL.cpp and torch/csrc/profiler/util.cpp (saveNcclMeta) of PyTorch.
 """
 
@@ -65,7 +65,7 @@ _Arguments = dict[int, list[_Leaf]]  # by position
 
 @dataclass
 class _Groups:
-    """The groups that a process set up: ranks by name, names by number in the process."""
+    """The groups of a process: ranks by name, and names by number within the process."""
 
     ranks: dict[str, list[int]] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
@@ -79,10 +79,10 @@ def param_comms(rows: Ints, attributes: Attributes, init_rows: Sequence[int] = (
     rows
         int64: rows of the nodes named :data:`NODE_NAME`.
     attributes
-        The trace's; only those of ``rows`` and ``init_rows`` are looked at.
+        The trace's; only those of ``rows`` and ``init_rows`` are read.
     init_rows
         Rows of the nodes that set up process groups (``## process_group:init ##``), which
-        name groups that are known by number only, and state ranks that are not regular.
+        name groups that are otherwise known only by number, and state irregular ranks.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def param_comms(rows: Ints, attributes: Attributes, init_rows: Sequence[int] = (
         - ``src``, ``dst``: global ranks of a root or a peer; -1 where a call has none, or
           the ranks are not known.
         - ``tag``: always -1: PyTorch does not record it.
-        - ``is_async``: 1 or 0; -1 where it is not stated, as in all schemas met so far.
+        - ``is_async``: 1 or 0; -1 if not stated, as in all schemas known so far.
 
         O(attributes + rows), some 50 us a row.
     """
@@ -187,13 +187,13 @@ def _stated(row: int, attributes: Attributes) -> dict[str, Any]:
 
 
 def _value(arguments: _Arguments, position: int) -> str:
-    """Return an argument that is no list; "" if it is one or there is none."""
+    """Return an argument that is not a list; "" if it is a list or missing."""
     leaves = arguments.get(position, [])
     return leaves[0].value if leaves and leaves[0].item < 0 else ""
 
 
 def _integer(value: Any) -> int:
-    """Read what ought to be an integer; -1 if it is none."""
+    """Read an integer; -1 if the value is not one."""
     try:
         number = int(value)
     except (TypeError, ValueError):
@@ -206,7 +206,7 @@ def _members(
 ) -> tuple[int, int, int, int]:
     """Return start and stride of the ranks, the group's size, and whether the call returns at once.
 
-    They follow the name and two lists of splits; each is -1 if it is not stated.
+    They follow the name and two lists of splits; each is -1 if not stated.
     """
     values = [_value(arguments, at) for at in range(name_at + 3, max(arguments, default=-1) + 1)]
     start = stride = size = -1
@@ -255,10 +255,10 @@ def _bytes(stated: dict[str, Any], arguments: _Arguments) -> int:
 
 
 def with_param_comms(trace: Trace) -> Trace:
-    """Return a host trace whose nodes ``record_param_comms`` say which communication they are.
+    """Return a host trace whose nodes ``record_param_comms`` are communications.
 
     The call around such a node, as ``c10d::allreduce_``, and the annotation in it, as
-    ``nccl:all_reduce``, are then no communication of their own any more: each stands once.
+    ``nccl:all_reduce``, are then no longer communications, so that each communication occurs once.
     """
     is_record = (trace.nodes["name"] == NODE_NAME).to_numpy()
     if not is_record.any():
@@ -293,7 +293,7 @@ def with_param_comms(trace: Trace) -> Trace:
 
 
 def _with_groups(groups: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
-    """Add the groups that only communications name, with the members that they state."""
+    """Add the groups that only communications name, with their stated members."""
     found = (
         records.filter(pl.col("group") != "")
         .sort(pl.col("ranks").list.len(), descending=True, maintain_order=True)

@@ -1,4 +1,4 @@
-"""How large the tensors are that an operation was given, as recordings state it."""
+"""Compute the size of an operation's input tensors, from recorded shapes and types."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["recorded_bytes", "tensor_bytes"]
 
 
 def recorded_bytes(rows: Ints, attributes: Attributes) -> Ints:
-    """Add up the tensors of Kineto's ``Input Dims`` and ``Input type``.
+    """Sum the bytes of the tensors in Kineto's ``Input Dims`` and ``Input type``.
 
     Parameters
     ----------
     rows
         int64: rows of nodes.
     attributes
-        The trace's; only those of ``rows`` are looked at.
+        The trace's; only those of ``rows`` are read.
 
     Returns
     -------
     int64, shape (rows,)
-        Bytes; -1 where the profiler noted no shapes, or not of which type (lists of tensors).
+        Bytes; -1 if the profiler recorded no shapes, or no types (lists of tensors).
     """
     return np.array([_bytes(attributes.of(int(row)).get("args")) for row in rows], dtype=np.int64)
 
@@ -49,7 +49,7 @@ def _bytes(args: Any) -> int:
 
 
 def tensor_bytes(value: Any) -> Iterator[int]:
-    """Return the bytes of tensors in nested lists.
+    """Return the total bytes of tensors in nested lists.
 
     A tensor is [id, storage, offset, elements, itemsize, device].
     """

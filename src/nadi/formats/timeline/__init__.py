@@ -1,1 +1,1 @@
-"""Timelines for trace viewers: Chrome's trace event format and Perfetto's. Writing."""
+"""Write timelines for trace viewers, in Chrome's trace event format and in Perfetto's."""

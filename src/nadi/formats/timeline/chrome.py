@@ -1,6 +1,6 @@
-"""Timelines in Chrome's trace event format, which ui.perfetto.dev and chrome://tracing open.
+"""Write timelines in Chrome's trace event format, for ui.perfetto.dev and chrome://tracing.
 
-What is written of slices is shared with Kineto's files, which are of this format too: see
+The code that writes slices is shared with Kineto's files, which also have this format: see
 :mod:`nadi.formats.kineto.kineto_encode`.
 """
 
@@ -32,7 +32,7 @@ _KINDS = (
 
 
 def encode(timeline: Timeline, _: IssueLog) -> Iterator[bytes]:
-    """Write a timeline; returns the pieces of the file. All of it can be drawn. O(bytes)."""
+    """Write a timeline; yields the pieces of the file. The format holds all of it. O(bytes)."""
     texts = Texts()
     columns = slice_columns(timeline, texts)
     # slices on the path are red: a key of theirs, which is the same for all
@@ -79,15 +79,15 @@ class Texts:
         return self.add(msgspec.json.encode(value).decode() + end for value in values)
 
     def table(self) -> tuple[Ints, Bytes]:
-        """Return where each text begins, and after the last where it ends; and all their bytes."""
+        """Return the begin of each text and the end of the last, and the bytes of all."""
         first = np.cumsum([0, *map(len, self._texts)], dtype=np.int64)
         return first, np.frombuffer(b"".join(self._texts), dtype=np.uint8).copy()
 
 
 def slice_columns(timeline: Timeline, texts: Texts) -> dict[str, Any]:
-    """Return the columns that events are written from, and what stands before each.
+    """Return the columns of events, and the text before each.
 
-    Those are fields of ``chrome_kernels.Events``; texts are added to ``texts``.
+    They are fields of ``chrome_kernels.Events``; texts are added to ``texts``.
     """
     track, start, end = timeline.times()
     process, tid = (timeline.tracks[name].to_numpy() for name in ("process", "number"))
@@ -116,13 +116,13 @@ def slice_columns(timeline: Timeline, texts: Texts) -> dict[str, Any]:
 
 
 def _text_numbers(series: pl.Series, texts: Texts) -> Ints:
-    """Add texts as JSON strings; returns the number of each element's, -1 of what is null."""
+    """Add texts as JSON strings; return the number of each element's text, -1 for null."""
     known, number = number_texts(series)
     return np.where(number > 0, number - 1 + texts.add_json(known), -1)
 
 
 def event_pieces(events: kernels.Events) -> Iterator[bytes]:
-    """Write the events, so many at a time that the pieces stay small."""
+    """Yield the events in small pieces."""
     size = np.concatenate([[0], np.cumsum(_largest_sizes(events)[events.order])])
     out = np.empty(0, dtype=np.uint8)
     low = 0
@@ -136,7 +136,7 @@ def event_pieces(events: kernels.Events) -> Iterator[bytes]:
 
 
 def _largest_sizes(events: kernels.Events) -> Ints:
-    """Bound the bytes of every row and, after the rows and from the end, of every span."""
+    """Return upper bounds of the bytes of every row, followed by those of spans, from the end."""
     text = np.diff(events.first_text)
     spans = np.concatenate([[0], np.cumsum(events.length + text[events.key])])
     of_rows = kernels.BYTES_PER_EVENT + np.diff(spans[events.first_span])

@@ -1,10 +1,10 @@
-"""Perfetto's own format, which ui.perfetto.dev and trace_processor open: writing of timelines.
+"""Write timelines in Perfetto's format, for ui.perfetto.dev and trace_processor.
 
-Times are those of Perfetto's boot clock, the one that it takes for granted. Of times since the
-epoch a snapshot says that the wall clock shows the same, so that viewers can show dates.
+Times are those of the boot clock, Perfetto's default. For times since the epoch, a clock snapshot
+states that the wall clock shows the same time, so that viewers can show dates.
 
-Ids of tracks, sequences and flows contain the rank: files of several ranks, one after
-the other in one file, are a timeline of all of them.
+Ids of tracks, sequences and flows contain the rank, so that concatenated files of several
+ranks are one timeline.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ __all__ = ["encode"]
 def encode(timeline: Timeline, log: IssueLog) -> Iterator[bytes]:
     """Write a timeline in Perfetto's format.
 
-    Slices that cut others get tracks beside.
+    Slices that overlap others without nesting get additional tracks.
 
     Parameters
     ----------
     timeline
         Any.
     log
-        Told, once the first piece is written, which arrows could not be drawn.
+        Collects, when the first piece is written, which arrows cannot be drawn.
 
     Yields
     ------
@@ -101,7 +101,7 @@ def _is_text(note: pl.Series) -> bool:
 
 
 def _notes(timeline: Timeline) -> tuple[list[str], Ints]:
-    """Return all texts of notes, and what is noted: numbers, or numbers of texts from 1.
+    """Return all texts of notes, and the notes: numbers, or numbers of texts from 1.
 
     int64, shape (notes, slices); -1 is left out.
     """
@@ -118,7 +118,7 @@ def _notes(timeline: Timeline) -> tuple[list[str], Ints]:
 
 
 def _first_process(timeline: Timeline, ids: Ids) -> int:
-    """Return the id of the first process's track, which may follow that of the whole timeline."""
+    """Return the id of the first process's track, after the track of the whole timeline if any."""
     return ids.process + bool(timeline.title)
 
 
@@ -130,9 +130,9 @@ def _first_track(timeline: Timeline, ids: Ids) -> int:
 def _descriptors(timeline: Timeline, ids: Ids, places: Ints) -> Iterator[bytes]:
     """Describe the timeline, its processes and their tracks.
 
-    Of what has no real process, Perfetto keeps the order that it is told only below a track:
-    so a timeline with a title has one for all. ``places`` are lanes of tracks, those of the
-    first lanes before others: number ``lane * tracks + track``.
+    Without a real process, Perfetto keeps a given order only among the children of a track.
+    A timeline with a title therefore has one parent track for all.
+    ``places`` are numbers of lanes of tracks, first lanes first: ``lane * tracks + track``.
     """
     ordered = field(ORDERING, EXPLICIT)
     first_process, first_track = _first_process(timeline, ids), _first_track(timeline, ids)

@@ -1,8 +1,8 @@
-"""Perfetto's packets: what every file in its format is made of, whatever it shows.
+"""Perfetto's packets, the elements of every file in its format.
 
-A file is a row of packets (``TracePacket`` of Perfetto's protos/perfetto/trace). The
-first ones say which tracks there are and give every text a number; then each slice has
-a packet where it begins and one where it ends, in order of time.
+A file is a sequence of packets (``TracePacket`` of Perfetto's protos/perfetto/trace). The
+first ones describe the tracks and number every text. Then each slice has a packet at its
+begin and one at its end, in order of time.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Ids:
 
     @property
     def sequence(self) -> int:
-        """Return the id of the sequence of packets, which numbers texts by itself."""
+        """Return the id of the sequence of packets, which has its own numbers of texts."""
         return (self.rank + 2) % 2**32
 
     @property
@@ -87,7 +87,7 @@ class Ids:
 
 
 class Flows(NamedTuple):
-    """Arrows by the boundaries that they hold on to, as :class:`Slices` has them."""
+    """Arrows by the slice boundaries that they connect, as in :class:`Slices`."""
 
     first_flow: Ints
     flow: npt.NDArray[np.uint64]
@@ -104,7 +104,7 @@ def find_flows(ids: Ids, boundary: Ints, tail: Ints, head: Ints) -> Flows:
         int64, shape (packets,): starts and ends of slices in the order of the file.
     tail, head
         int64, shape (arrows,): the start or end of a slice that each leaves and reaches. An
-        arrow that does not lead to a later packet is left out, as Perfetto refuses it.
+        arrow that does not lead to a later packet is left out, because Perfetto rejects it.
     """
     place = np.empty(boundary.size, dtype=np.int64)
     place[boundary] = np.arange(boundary.size)
@@ -119,7 +119,7 @@ def find_flows(ids: Ids, boundary: Ints, tail: Ints, head: Ints) -> Flows:
 
 
 def slice_packets(slices: Slices, ids: Ids) -> Iterator[bytes]:
-    """Write the packets of slices, so many at a time that the pieces stay small."""
+    """Yield the packets of slices in small pieces."""
     num_fields = slices.is_text.size
     # every packet may begin a slice with all fields; flows are many or none
     size_of_one = BYTES_PER_PACKET + num_fields * BYTES_PER_VALUE
@@ -154,16 +154,16 @@ def descriptor(ids: Ids, fields: Sequence[bytes]) -> bytes:
 
 
 def clock_snapshot(ids: Ids) -> bytes:
-    """Say that the boot clock and the wall clock show the same.
+    """Return a snapshot in which the boot clock and the wall clock show the same time.
 
-    At a moment that is the same for all ranks: in one file, snapshots must not go back.
+    All ranks use the same moment, because snapshots in one file must not go back in time.
     """
     clocks = [field(1, field(1, clock) + field(2, 1)) for clock in (_BOOTTIME, _REALTIME)]
     return packet(ids, [field(_CLOCK_SNAPSHOT, b"".join(clocks) + field(2, _BOOTTIME))])
 
 
 def number_names(names: pl.Series) -> tuple[pl.Series, Ints]:
-    """Return every different name once, and for each element the number of its name, from 1.
+    """Return every distinct name once, and for each element the number of its name, from 1.
 
     ``names`` is categorical.
     """
@@ -181,7 +181,7 @@ def texts_packet(
     field_names: Sequence[str],
     texts: Sequence[str],
 ) -> bytes:
-    """Return every text its number, from 1 for each sort."""
+    """Return a packet that numbers every text, from 1 in each table."""
     interned = [
         field(sort, field(1, number) + field(2, text))
         for sort, sorted_texts in (

@@ -1,8 +1,8 @@
 """Timelines: slices on tracks with arrows between them, for trace viewers.
 
-What viewers are shown, whatever it was made of: answers become timelines in :mod:`nadi.report`,
-recorded traces in :mod:`trace_timeline` and in Kineto's words in ``kineto_encode``. A writer for
-each format takes them: :mod:`chrome` and :mod:`perfetto`.
+A timeline is independent of its source and of its file format. :mod:`nadi.report` makes timelines
+of analyses, :mod:`trace_timeline` of recorded traces, and ``kineto_encode`` of traces with
+Kineto's names. :mod:`chrome` and :mod:`perfetto` write them.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _WRITERS = {
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """What a viewer shows.
+    """The content of a timeline viewer.
 
     Attributes
     ----------
     title
-        What it is about.
+        Title of the timeline.
     processes
         Groups of tracks in the order in which they are shown: number, title; and where
         recorded, label (what kind it is) and pid (of a real process, else -1).
@@ -53,15 +53,15 @@ class Timeline:
     slices
         track (a row there), category, name, start, end (ns).
     notes
-        What is told of each slice, by name, each of shape (slices,): Int64 (-1 is left out),
-        Boolean (only true is told), or texts (null is left out).
+        Arguments of each slice, by name, each of shape (slices,): Int64 (-1 is left out),
+        Boolean (only true is written), or texts (null is left out).
     tail, head
-        int64, shape (arrows,): what each arrow leaves and reaches: ``2 * slice``, the start of
+        int64, shape (arrows,): tail and head of each arrow: ``2 * slice``, the start of
         a slice, or ``2 * slice + 1``, its end.
     rank
-        Files of different ranks may stand one after the other in one file. -1 is unknown.
+        Files of different ranks may be concatenated. -1 is unknown.
     is_absolute
-        Whether times count from the epoch, and not from where the timeline begins.
+        Whether times count from the epoch instead of the begin of the timeline.
     """
 
     title: str
@@ -86,9 +86,9 @@ class Timeline:
 
 
 def number_texts(texts: pl.Series) -> tuple[list[str], Ints]:
-    """Return every different text once, and for each element the number of its text.
+    """Return every distinct text once, and for each element the number of its text.
 
-    Numbers count from 1; it is 0 of what is null. O(texts).
+    Numbers count from 1; 0 is null. O(texts).
     """
     coded = texts.cast(pl.Categorical) if texts.dtype == pl.String else texts
     unique = coded.unique().drop_nulls()
@@ -100,14 +100,14 @@ def number_texts(texts: pl.Series) -> tuple[list[str], Ints]:
 
 
 def optional_texts(texts: pl.Series, code: Ints) -> pl.Series:
-    """Return for each element of ``code`` the text of that number; null where it is -1."""
+    """Return for each element of ``code`` the text with that number; null for -1."""
     coded = texts.cast(pl.Categorical)
     none = pl.Series([None], dtype=coded.dtype)
     return pl.concat([coded, none]).gather(np.where(code >= 0, code, texts.len()))
 
 
 def check_suffix(path: Path) -> str:
-    """Return the module that writes such files.
+    """Return the module that writes files with this suffix.
 
     Raises
     ------
@@ -127,14 +127,14 @@ def check_suffix(path: Path) -> str:
 def write_file(path: Path, timeline: Timeline, log: IssueLog) -> None:
     """Write a timeline in the format of the suffix, compressed if it ends in .gz.
 
-    The log is told what cannot be drawn. O(slices log slices).
+    The log collects what cannot be drawn. O(slices log slices).
 
     Raises
     ------
     UsageError
         If the suffix names no timeline format.
     InputError
-        If the file cannot be written; what stood there before is still there.
+        If the file cannot be written; an existing file is unchanged.
     """
     module = import_module(f"nadi.formats.{check_suffix(path)}")
     encode: Callable[[Timeline, IssueLog], Iterator[bytes]] = module.encode

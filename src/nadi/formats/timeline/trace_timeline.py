@@ -1,4 +1,4 @@
-"""Recorded traces as timelines: each host thread and each stream of a device is a track."""
+"""Make timelines of recorded traces: each host thread and each stream is a track."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def trace_timeline(trace: Trace, log: IssueLog) -> Timeline:
     """Make a timeline of a trace.
 
     Each host thread has a track, with its real process and thread id, and so has each
-    stream, under its device. Arrows show launches, synchronisations, hand-overs between
-    threads, and what a Chakra file gives.
+    stream, under its device. Arrows show launches, synchronizations, dependencies
+    between threads, and dependencies that a Chakra file states.
 
     Parameters
     ----------
     trace
         Any trace with times.
     log
-        Told what could not be drawn. O(nodes + deps).
+        Collects what cannot be drawn. O(nodes + deps).
     """
     row = np.flatnonzero(trace.column("start") >= 0)
     log.add(
@@ -92,7 +92,7 @@ def tracks_of(trace: Trace, nodes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataF
     Parameters
     ----------
     trace
-        Whose rank and process these are.
+        The trace, for rank and process.
     nodes
         Columns is_cpu, thread, device and stream, and only nodes with a time.
 

@@ -1,7 +1,7 @@
-"""Tracks of trace viewers, on which slices lie in each other or apart.
+"""Assign slices to tracks on which they nest strictly or are disjoint.
 
-Perfetto drops a slice that begins in another one of its track and outlives it. So a
-thread or stream with such slices gets further lanes, shown as tracks beside it.
+Perfetto drops a slice that begins within another slice of its track and ends after it. A
+thread or stream with such slices therefore gets additional lanes, shown as adjacent tracks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Lanes", "find_lanes", "lane_suffix"]
 
 
 class Lanes(NamedTuple):
-    """Where slices go.
+    """The lane of each slice.
 
     Attributes
     ----------
@@ -26,9 +26,9 @@ class Lanes(NamedTuple):
         int64, shape (slices,): 0 for the track itself.
     boundary
         int64, shape (2 * slices,): starts (``2 * slice``) and ends (``2 * slice + 1``),
-        those of one lane in order.
+        in order within each lane.
     num_moved
-        Slices on other lanes than the first.
+        Number of slices on other lanes than the first.
     """
 
     lane: Ints
@@ -37,9 +37,9 @@ class Lanes(NamedTuple):
 
 
 def find_lanes(track: Ints, start: Ints, end: Ints) -> Lanes:
-    """Return every slice a lane of its track on which it nests strictly.
+    """Assign each slice a lane of its track on which it nests strictly.
 
-    Of slices with the same interval the first given encloses the others.
+    Of slices with the same interval, the first encloses the others.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def find_lanes(track: Ints, start: Ints, end: Ints) -> Lanes:
 
 
 def _order_of_starts(start: Ints, end: Ints) -> Ints | None:
-    """Sort by start, longest first; None if they are in that order already."""
+    """Sort by start, longest first; None if they are already in that order."""
     later = start[1:] > start[:-1]
     if (later | ((start[1:] == start[:-1]) & (end[1:] <= end[:-1]))).all():
         return None
@@ -69,5 +69,5 @@ def _order_of_starts(start: Ints, end: Ints) -> Ints | None:
 
 
 def lane_suffix(lane: int) -> str:
-    """Return what the name of a track ends with on each of its lanes."""
+    """Return the suffix of the track name for a lane."""
     return "" if lane == 0 else " (overlapping)" if lane == 1 else f" (overlapping {lane})"
