@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -67,6 +68,23 @@ def found_in(text: str) -> list[str]:
 def test_a_page_has_no_banned_phrase(page: Path) -> None:
     found = [one for one in found_in(page.read_text()) if page.name not in ALLOWED.get(one, ())]
     assert found == []
+
+
+# phrases that messages of these packages once had
+ODD = r"nobody says|says of no|says nothing of|that holds it|\bmend\b|see that every"
+SPEAKING = ("analyze", "cli", "pipeline", "report", "simulator", "whatif")
+
+
+@pytest.mark.parametrize("package", SPEAKING)
+def test_messages_use_standard_words(package: str) -> None:
+    texts = [
+        f"{file.name}: {node.value}"
+        for file in sorted((ROOT / "src" / "nadi" / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    assert texts
+    assert [one for one in texts if re.search(ODD, one)] == []
 
 
 @pytest.fixture(scope="module")

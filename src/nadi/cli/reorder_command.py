@@ -72,7 +72,9 @@ def command(
             "give the number of moves to apply, or all",
         )
     if redraw and apply == "0":
-        raise UsageError("--redraw", "there is no move to draw", "add --apply K")
+        raise UsageError(
+            "--redraw", "without applied moves there is nothing to draw", "add --apply K"
+        )
     with show_progress(announce=False, use="reorder") as progress:
         progress("starting")
         from nadi.pipeline.recorded_jobs import reorder_job

@@ -188,7 +188,7 @@ def run_tables(
 
 
 def _with_what_is_needed(machine: Machine) -> Machine:
-    """Give the machine as one whose engine takes less time to be compiled, if that is enough."""
+    """Return the machine as one whose engine takes less time to be compiled, if that is enough."""
     kinds = set(np.unique(machine.nodes[:, NODE.kind]).tolist())
     if kinds <= {NodeKind.DELAY, NodeKind.INSTANT}:
         return HostMachine(*machine)
@@ -202,7 +202,7 @@ def _with_what_is_needed(machine: Machine) -> Machine:
 
 
 def _all_meet(machine: Machine) -> bool:
-    """Tell whether the times of all phases can be worked out at once."""
+    """Return whether the times of all phases can be worked out at once."""
     does_meet: Callable[..., bool] = can_meet.__wrapped__  # type: ignore[attr-defined]
     for recipe, phases in zip(machine.recipes, machine.phases, strict=True):
         for phase in phases[: recipe[RECIPE.phases]]:

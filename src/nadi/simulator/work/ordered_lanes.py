@@ -28,10 +28,10 @@ _THREAD, _STREAM = range(2)
 
 
 def in_lanes(program: Program) -> Program:
-    """Create the nodes of each thread and stream depend on their predecessor. O(nodes log nodes).
+    """Make the nodes of each thread and stream depend on their predecessor. O(nodes log nodes).
 
     They come in the order of their recorded starts where all of a lane have one, else of their
-    ids. What says of no stream has no thread either is in no lane, nor are sends and receives:
+    ids. Nodes without a stream or a thread are in no lane, nor are sends and receives:
     several of them may be under way, as a group of them is in one kernel.
 
     Returns
