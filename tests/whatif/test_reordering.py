@@ -410,7 +410,7 @@ def test_what_needs_only_the_first_could_start_right_after_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "expected"), [(True, ["k2 k3", "k5 k6", ""]), (False, ["k1 k3", "k4 k5", ""])]
+    ("last", "expected"), [(True, ["k2 k3", "k5 k6", "k7"]), (False, ["k1 k3", "k4 k5", "k7"])]
 )
 def test_the_outermost_work_on_each_stream_is_found(
     pair: PairWriter, last: bool, expected: list[str]
@@ -418,7 +418,7 @@ def test_the_outermost_work_on_each_stream_is_found(
     for number, name in enumerate(("one", "two", "three")):
         pair.op(name, 100 * number, 90)
     for number, (start, stream) in enumerate(
-        [(10, 7), (20, 7), (30, 9), (110, 9), (120, 7), (130, 9)], 1
+        [(10, 7), (20, 7), (30, 9), (110, 9), (120, 7), (130, 9), (210, 7)], 1
     ):
         launch(pair, number, start, 5)
         kernel(pair, number, f"k{number}", start + 6, start + 9, stream)
