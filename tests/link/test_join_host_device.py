@@ -39,6 +39,22 @@ def test_ids_and_parents_are_those_of_the_host_trace(pair: PairWriter) -> None:
     assert trace.column("exclusive").tolist() == [-1, 80_000, 18_000, 2_000]
 
 
+def test_a_parent_that_the_host_file_does_not_have_is_found_by_nesting(pair: PairWriter) -> None:
+    pair.op("outer", 0, 100)
+    pair.op("inner", 10, 20, parent=77)
+    trace = linked(pair)
+    assert trace.nodes["name"].to_list()[1:] == ["outer", "inner"]
+    assert trace.column("parent").tolist() == [-1, 0, 1]
+
+
+def test_where_the_host_file_has_no_nodes_ids_count_from_0(pair: PairWriter) -> None:
+    pair.op("outer", 0, 100)
+    pair.op("inner", 10, 20)
+    pair.nodes.clear()
+    host, device = (nadi.read(path) for path in pair.write())
+    assert nadi.link_pair(host, device, force=True).column("id").tolist() == [0, 1]
+
+
 def test_call_and_order(pair: PairWriter) -> None:
     outer = pair.op("outer", 0, 100)
     pair.op("first", 10, 20, parent=outer)

@@ -23,15 +23,17 @@ from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.windows import Window
 from nadi.whatif import Candidate, Move, MoveEarlier
-from nadi.whatif.reordering.data_edges import with_tensor_edges
+from nadi.whatif.reordering.data_edges import outermost_works, with_tensor_edges
 from nadi.whatif.reordering.gain_bounds import Promise
 from nadi.whatif.reordering.movable_units import BLOCKERS, find_units
 from nadi.whatif.reordering.operation_layout import Layout
+from tests.conftest import PairWriter
 from tests.reference import tensors as oracle
 from tests.reference.machine import Do, Machine, Program, Rank, Thread, play
 from tests.reference.programs import MAIN, calibration
 from tests.reference.recorder import Operands, record
 from tests.reference.tensors import Access
+from tests.whatif.programs import kernel, launch
 
 SETTINGS = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 MACHINE = Machine()
@@ -392,6 +394,42 @@ def test_what_touches_no_critical_path_promises_nothing() -> None:
     assert not critical[aside]
     assert promise[~np.array(critical)].tolist() == [0] * critical.count(False)
     assert promise[names.index("c10d::all_")] > 190_000
+
+
+def test_what_needs_only_the_first_could_start_right_after_it() -> None:
+    host = [Step(f"aten::s{k}", (1,), makes=(k + 2,), stream=-1) for k in range(4)]
+    graph = recorded([FIRST, *host]).graph
+    time = nadi.graph.replay_graph(graph).time
+    units = find_units(Layout.of(graph), time, 0)
+    names = [graph.op_names[int(op)] for op in units.op]
+    of_steps = [names.index(step.name) for step in host]
+    end_of_first = time[2 * units.op[names.index(FIRST.name)] + 1]
+    assert units.can_move[of_steps].all()
+    assert units.legal[of_steps].tolist() == [end_of_first] * 4
+    assert time[2 * units.op[of_steps[-1]]] > end_of_first
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"), [(True, ["k2 k3", "k5 k6", "k7"]), (False, ["k1 k3", "k4 k5", "k7"])]
+)
+def test_the_outermost_work_on_each_stream_is_found(
+    pair: PairWriter, last: bool, expected: list[str]
+) -> None:
+    for number, name in enumerate(("one", "two", "three")):
+        pair.op(name, 100 * number, 90)
+    for number, (start, stream) in enumerate(
+        [(10, 7), (20, 7), (30, 9), (110, 9), (120, 7), (130, 9), (210, 7)], 1
+    ):
+        launch(pair, number, start, 5)
+        kernel(pair, number, f"k{number}", start + 6, start + 9, stream)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    layout, names = Layout.of(graph), graph.op_names.to_list()
+    outer = np.array([names.index(name) for name in ("one", "two", "three")])
+    which, work = outermost_works(layout, outer, last=last)
+    found = [
+        " ".join(sorted(names[op] for op in layout.works.op[work[which == k]])) for k in range(3)
+    ]
+    assert found == expected
 
 
 def test_without_tensors_there_is_an_error() -> None:
