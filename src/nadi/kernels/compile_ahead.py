@@ -79,7 +79,8 @@ class _Beside:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )  # fmt: skip
-        Thread(target=self._hand_out, daemon=True).start()
+        self._thread = Thread(target=self._hand_out, daemon=True)
+        self._thread.start()
 
     def _hand_out(self) -> None:
         given, taken = self._process.stdin, self._process.stdout
@@ -117,6 +118,11 @@ class _Beside:
             self._to_do.clear()
         self._process.kill()
         self._process.wait()
+        self._thread.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):  # what was not yet written is lost with the process
+                if pipe is not None:
+                    pipe.close()
 
 
 @contextlib.contextmanager
