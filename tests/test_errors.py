@@ -50,7 +50,7 @@ def test_in_python_a_message_names_the_parameter(demo_folder: Path, tmp_path: Pa
         (lambda: nadi.link_files(file, output=there), r"give another name, or overwrite=True$"),
         (lambda: nadi.convert(file, tmp_path / "a.b"), r"; use one of .*, or to$"),
         (lambda: nadi.convert(file, there, to="b"), r"^to='b': unknown format; there are"),
-        (lambda: nadi.convert(file, tmp_path / "a.et", schema="9"), r"^schema='9': there is no"),
+        (lambda: nadi.convert(file, tmp_path / "a.et", schema="9"), r"^schema='9': unknown schema"),
         (lambda: nadi.pipeline.ask(demo_folder, changes="no-gaps", sweep_over="1,2"),
          r"^sweep_over: no change contains the placeholder"),
         (lambda: nadi.pipeline.ask(demo_folder, changes="scale x {}", sweep_over="1:0:0"),
