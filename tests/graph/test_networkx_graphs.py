@@ -142,7 +142,7 @@ def test_edges_that_make_no_sense(graph: EventGraph, said: dict, message: str) -
 
 
 def test_a_graph_of_somebody_else_is_refused() -> None:
-    with pytest.raises(nadi.errors.UsageError, match="not one that to_networkx made"):
+    with pytest.raises(nadi.errors.UsageError, match="was not made by to_networkx"):
         nadi.from_networkx(nx.DiGraph([(1, 2)]))
 
 

@@ -69,7 +69,7 @@ def test_a_missing_setting_is_named() -> None:
 def test_quantities_beyond_what_can_be(parse: Any, text: str) -> None:
     if (parse, text) in ((parse_rate, "1e10 s"), (parse_operations, "1e19 B")):
         return
-    with pytest.raises(ValueError, match=r"is (not a|more than)") as caught:
+    with pytest.raises(ValueError, match=r"is not a|exceeds") as caught:
         parse(text)
     assert len(str(caught.value)) < 200
 
@@ -155,7 +155,7 @@ def test_times_that_no_number_holds_are_told_as_such(slots: Any, congestion: boo
         for k in range(9)
     ]  # fmt: skip
     system = System(Network((Dimension("ring", 2, 1.0, 1.0),), congestion), Compute(), slots=slots)
-    with pytest.raises(nadi.errors.UsageError, match="more than 36 years"):
+    with pytest.raises(nadi.errors.UsageError, match="exceeds 36 years"):
         nadi.simulate([trace_of(nodes)] * 2, system)
     assert nadi.simulate([trace_of(nodes[:1])] * 2, system).cycles.max() == 1000 * century
 
@@ -171,5 +171,5 @@ def test_a_message_that_takes_centuries() -> None:
         }
     ]
     system = System(Network((Dimension("ring", 2, 1e-6, 1.0),)), Compute())
-    with pytest.raises(nadi.errors.UsageError, match="more than 36 years"):
+    with pytest.raises(nadi.errors.UsageError, match="exceeds 36 years"):
         nadi.simulate([trace_of(nodes)] * 2, system)

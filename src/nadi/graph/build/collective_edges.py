@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from nadi.model.arrays import Bools, Ints
-from nadi.graph.event_graph import EdgeKind, Edges, make_edges
 from nadi.graph.build.edge_list import Limits, join_edges, make_limits
 from nadi.graph.build.rank_vertices import RankOps
+from nadi.graph.event_graph import EdgeKind, Edges, make_edges
 from nadi.kernels.intervals import expand_ranges
+from nadi.model.arrays import Bools, Ints
 from nadi.model.trace import Job
 
 __all__ = ["Meetings", "meet"]

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from nadi.model.arrays import Ints
 from nadi.graph.event_graph import Edges
+from nadi.model.arrays import Ints
 
 __all__ = ["Limits", "join_edges", "join_limits", "make_limits"]
 

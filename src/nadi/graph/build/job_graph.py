@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from nadi.model.arrays import Ints
 from nadi.errors import NadiError
 from nadi.forks import refuse_in_fork
-from nadi.graph.event_graph import Edges, EventGraph
 from nadi.graph.build.collective_edges import meet
 from nadi.graph.build.edge_list import Limits, join_limits
 from nadi.graph.build.rank_vertices import RankOps, rank_ops, thread_edges
 from nadi.graph.build.waiting_edges import device_edges, waiting_edges
+from nadi.graph.event_graph import Edges, EventGraph
 from nadi.graph.overheads import Overheads, TraceDeps, overheads_of
+from nadi.model.arrays import Ints
 from nadi.model.trace import Job
 
 __all__ = ["build_graph"]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nadi.model.arrays import Ints
-from nadi.graph.event_graph import EdgeKind, Edges
 from nadi.graph.build.edge_list import Limits
 from nadi.graph.build.thread_chain_kernels import chain_threads
+from nadi.graph.event_graph import EdgeKind, Edges
 from nadi.link.dependencies.operator_nesting import Nesting, nest
+from nadi.model.arrays import Ints
 from nadi.model.schema import DEVICE_WORK, LABELS
 from nadi.model.trace import Trace
 

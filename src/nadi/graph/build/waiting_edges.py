@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from nadi.model.arrays import Ints
-from nadi.graph.event_graph import EdgeKind, Edges, make_edges
 from nadi.graph.build.edge_list import Limits, make_limits
 from nadi.graph.build.rank_vertices import RankOps
+from nadi.graph.event_graph import EdgeKind, Edges, make_edges
 from nadi.graph.overheads import LAUNCH_CLASSES, MEASURED_WAITS, Overheads, TraceDeps
+from nadi.model.arrays import Ints
 from nadi.model.schema import DEVICE_WORK
 
 __all__ = ["device_edges", "waiting_edges"]
