@@ -111,6 +111,13 @@ def test_work_on_devices_is_shifted_by_the_median_difference_of_its_ends() -> No
     assert issues == {"job.clocks": 1}
 
 
+def test_a_rank_is_shifted_by_what_it_shares_with_lower_ranks() -> None:
+    parts = [part(0, rank, 0, 50, is_cpu=False) for rank in (0, 2)]
+    parts += [part(0, 1, 10_000, 10_050, is_cpu=False), part(1, 1, 10_100, 10_150, is_cpu=False)]
+    clocks, _ = align(3, [*parts, part(1, 2, 100, 150, is_cpu=False)])
+    assert [clock["shift"] for clock in clocks] == [0, -10_000, 0]
+
+
 def test_work_on_hosts_is_shifted_to_the_middle() -> None:
     clocks, _ = align(2, [part(0, 0, 0, 100), part(0, 1, 1_000, 1_040)])
     assert (clocks[1]["low"], clocks[1]["high"]) == (-1_040, -900)

@@ -26,6 +26,7 @@ from nadi.whatif import Candidate, Move, MoveEarlier
 from nadi.whatif.reordering.data_edges import outermost_works, with_tensor_edges
 from nadi.whatif.reordering.gain_bounds import Promise
 from nadi.whatif.reordering.movable_units import BLOCKERS, find_units
+from nadi.whatif.reordering.moves import Block
 from nadi.whatif.reordering.operation_layout import Layout
 from tests.conftest import PairWriter
 from tests.reference import tensors as oracle
@@ -430,6 +431,20 @@ def test_the_outermost_work_on_each_stream_is_found(
         " ".join(sorted(names[op] for op in layout.works.op[work[which == k]])) for k in range(3)
     ]
     assert found == expected
+
+
+def test_a_thread_that_has_waited_before_has_nothing_to_fill_after() -> None:
+    host = [Step(f"aten::s{k}", makes=(k + 2,), stream=-1) for k in range(4)]
+    first = [Step("aten::work", makes=(1,), device=100_000), Step("aten::item", (1,), stream=-1)]
+    found = recorded([*first, *host])
+    replay = nadi.graph.replay_graph(found.graph)
+    units = find_units(Layout.of(found.graph), replay.time, 0)
+    path = walk_critical_path(replay, found.window).vertices
+    promise = Promise(units, replay, path)
+    names = [found.graph.op_names[int(op)] for op in units.op]
+    item, last = names.index("aten::item"), names.index("aten::s3")
+    assert last == item + 4
+    assert [promise.of(Block(after, (last,))) for after in range(item, last)] == [0] * 4
 
 
 def test_without_tensors_there_is_an_error() -> None:
