@@ -93,7 +93,7 @@ def test_refusals(et: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ((et, tmp_path / "a.xyz"), ["unknown suffix", ".graphml"]),
         (
             (et, tmp_path / "a", "--to", "excel"),
-            ["--to excel: there is no such", "perfetto"],
+            ["--to excel: unknown format", "perfetto"],
         ),
         ((et, tmp_path / "a.json", "--to", "pytorch"), ["can only be read"]),
         ((et, tmp_path / "a.nadi", "--schema", "1.0.0"), ["has only one schema"]),
@@ -145,4 +145,6 @@ def test_info_reads_every_format(et: Path, capsys: pytest.CaptureFixture[str]) -
 def test_a_trace_of_another_format_is_no_pair(et: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["run", str(et)])
     captured = capsys.readouterr()
-    assert_one_clear_line(code, captured.out, captured.err, str(et), "traces of other formats")
+    assert_one_clear_line(
+        code, captured.out, captured.err, str(et), "other traces, which nadi info"
+    )

@@ -63,7 +63,7 @@ def test_by_nadis_rules(demo_folder: Path, capfd: pytest.CaptureFixture[str]) ->
         (["--rules", "hta", "--instance", "first"], ["--instance", "0:2"]),
         (["--rules", "hta", "--rank", "4"], ["there are: 0"]),
         (["--rules", "hta", "--step", "1"], ["--step", "--annotation ProfilerStep"]),
-        (["--rules", "chakra"], ["'chakra'", "nadi, hta"]),
+        (["--rules", "chakra"], ["'chakra'", "use nadi or hta"]),
         (["--annotation", "Step"], ["--annotation", "add --rules hta"]),
         (["--include-last-step"], ["--include-last-step", "add --rules hta"]),
     ],

@@ -232,7 +232,7 @@ def test_a_folder_without_traces_says_what_it_may_hold(command: Command) -> None
         (folder / f"run{number}").mkdir(parents=True)
     assert main(["simulate", str(folder), "--system", "dgx-h100"]) == 2
     err = command.capfd.readouterr().err
-    assert "run6, run7 and 2 more; give a folder with an .et for each rank, or recordings" in err
+    assert "run6, run7 and 2 more; pass a folder with an .et for each rank, or recordings" in err
     assert err.count("\n") == 1
 
 
@@ -417,7 +417,7 @@ def test_files_that_cannot_be_read_are_one_line_and_nothing_written(command: Com
         assert err.count("\n") == 1
         assert not out_path.exists()
 
-    refused("work: no file or folder has this name, and no file name begins with it; name a folde")
+    refused("work: no file or folder has this name, and no file name begins with it; pass a folde")
     command.write(*[[compute(0, 1), collective(1, "all_gather", 100)]] * 4)
     path = command.folder / "work.2.et"
     whole = path.read_bytes()

@@ -84,7 +84,7 @@ def test_half_of_a_time_is_no_time(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"ts": "5"}, r"expected `float \| null`, got `str` - at \$\.nodes\[1\]\.ts"),
-        ({"ts": 1e300}, r"no time in microseconds - at \$\.nodes\[1\]"),
+        ({"ts": 1e300}, r"not a time in microseconds - at \$\.nodes\[1\]"),
         ({"ts": -1}, r"-1 is not a time in microseconds - at \$\.nodes\[1\]"),
         ({"inclusive_dur": -0.001}, r"-0.001 is not a time in microseconds"),
         ({"ts": 9200000000000000, "inclusive_dur": 92000000000000}, "too long"),

@@ -67,7 +67,7 @@ def rewritten(path: Path, member: str, content: bytes | None) -> Path:
         ("nadi.json", b'{"version": 1}', "required field"),
         ("nadi.json", b"{", "nadi.json: "),
         ("nodes.arrow", b"no arrow", "nodes.arrow: "),
-        ("deps.arrow", None, "member deps.arrow is not in the file"),
+        ("deps.arrow", None, "member deps.arrow is missing"),
     ],
 )
 def test_what_is_wrong_is_told(
@@ -84,7 +84,7 @@ def test_a_file_replaced_after_opening_is_noticed(tmp_path: Path) -> None:
     nadi.write(make_trace(HARD_NAMES), path)
     trace = nadi.read(path)
     nadi.write(make_trace(HARD_NAMES[:3]), path)
-    with pytest.raises(nadi.errors.InputError, match="has changed since it was opened"):
+    with pytest.raises(nadi.errors.InputError, match="changed after it was opened"):
         _ = trace.attributes
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import networkx as nx
 import polars as pl
-from nadi.simulator.machine.astra_config import AstraSimOptions
+from nadi.simulator.machine.astra_sim_config import AstraSimOptions
 
 import nadi
 from nadi.graph.event_graph import EventGraph

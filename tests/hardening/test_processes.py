@@ -45,7 +45,7 @@ for ask in (
 def test_a_fork_is_refused_and_does_not_hang(demo_folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _FORKING, str(demo_folder)],
-        capture_output=True, text=True, timeout=900, check=True,
+        capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     lines = done.stdout.splitlines()
     assert len(lines) == 4

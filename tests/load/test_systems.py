@@ -221,7 +221,7 @@ def test_a_folder_is_no_system_but_may_be_called_as_one(
     for name in ("dgx-h100", "mine"):
         (tmp_path / name).mkdir()
     assert nadi.load_system("dgx-h100", 8).name == "dgx-h100"
-    with pytest.raises(UsageError, match="system 'mine': it is a folder, and no file; name"):
+    with pytest.raises(UsageError, match="system 'mine': is a folder, not a file; pass"):
         nadi.load_system("mine")
 
 
@@ -351,7 +351,7 @@ def test_the_command_lists_them_and_prints_one(capfd: pytest.CaptureFixture[str]
     assert main(["systems", "dgx-a100"]) == 0
     assert capfd.readouterr().out == shipped_text("dgx-a100")
     assert main(["systems", "dgx"]) == 2
-    assert "no system of that name" in capfd.readouterr().err
+    assert "no file and no system has this name" in capfd.readouterr().err
 
 
 def test_a_job_is_simulated_on_a_system_of_its_size(

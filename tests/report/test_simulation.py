@@ -185,7 +185,7 @@ def test_a_file_that_is_no_simulation_is_refused(demo_folder: Path, tmp_path: Pa
     done = simulate([trace_of([compute(0, 1)])], System(Network((Dimension("switch", 1, 1.0),))))
     path = tmp_path / "out.nadi"
     nadi.report.write_simulation(done, path)
-    with pytest.raises(InputError, match=r"the result of a simulation, and no trace; nadi info"):
+    with pytest.raises(InputError, match=r"the result of a simulation, not a trace"):
         nadi.read(path)
     nadi.write(nadi.read(demo_folder / "host_0.json.gz"), tmp_path / "trace.nadi")
     for other in (tmp_path / "trace.nadi", demo_folder / "host_0.json.gz"):
@@ -263,7 +263,7 @@ def test_messages_that_nobody_receives_are_told_of() -> None:
     system = System(Network((Dimension("switch", 2, 50.0, 500.0),)))
     done = simulate([trace_of(sends), trace_of(receive)], system)
     assert issues_of(done) == [("simulate.not-received", 2)]
-    assert page(done)[-2].startswith("warning: messages are sent, and nobody receives them")
+    assert page(done)[-2].startswith("warning: messages are sent but never received")
     done = simulate([trace_of(sends[:1]), trace_of(receive)], system)
     assert issues_of(done) == []
 

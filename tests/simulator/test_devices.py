@@ -152,7 +152,7 @@ def test_a_lane_that_contradicts_its_dependencies_is_named() -> None:
         compute(1, 1),
         compute(2, 5, stream=7, start=200),
     ]
-    message = r"rank 0 node 2 \(n2\).*comes after rank 0 node 0 \(n0\) on stream 7"
+    message = r"rank 0 node 2 \(n2\).*is queued after rank 0 node 0 \(n0\) on stream 7"
     with pytest.raises(InputError, match=message):
         run_devices(RING, {0: nodes, 1: nodes})
 

@@ -101,7 +101,7 @@ def test_chakra_traces_in_json_are_a_rank_each(tmp_path: Path) -> None:
     with pytest.raises(PairError, match=r"again.3.json and work.3.json both have rank 3"):
         read_job(tmp_path)
     (tmp_path / "again.3.json").rename(tmp_path / "again.json")
-    with pytest.raises(PairError, match="does not say of which rank"):
+    with pytest.raises(PairError, match="does not state its rank"):
         read_job(tmp_path)
 
 

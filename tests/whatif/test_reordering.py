@@ -459,13 +459,13 @@ def test_moves_that_are_none_are_refused() -> None:
     last, first = found.row("c10d::all_"), found.row("aten::gradient")
     for move, message in (
         (Move(0, (first,), last), "not in ascending order"),
-        (Move(7, (last,), first), "no such operations"),
-        (Move(0, (10**9,), first), "no such operations"),
+        (Move(7, (last,), first), "no such operation"),
+        (Move(0, (10**9,), first), "no such operation"),
         (Move(0, (last, first), first), "not in ascending order"),
         (Move(0, (last, last), first), "not in ascending order"),
         (Move(0, (last,), last), "not in ascending order"),
-        (Move(0, (-1,), first), "no such operations"),
-        (Move(0, (last,), -1), "no such operations"),
+        (Move(0, (-1,), first), "no such operation"),
+        (Move(0, (last,), -1), "no such operation"),
     ):
         with pytest.raises(nadi.errors.UsageError, match=message):
             nadi.what_if(found.graph, MoveEarlier((move,), "a", "b"))

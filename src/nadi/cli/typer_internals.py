@@ -22,6 +22,7 @@ _TRIED = ("0.29",)  # versions of typer whose inner parts are as they are wanted
 _IS_KNOWN = ".".join(typer.__version__.split(".")[:2]) in _TRIED
 _FOLD = re.compile(r"(?<!\n)\n(?=\S)")  # within a paragraph that is no list
 _WHOLE = re.compile(r"\d{1,15}", re.ASCII)
+_DECIMAL = re.compile(r"\d{1,15}(\.\d{1,15})?", re.ASCII)
 
 
 class _NotPlainError(Exception):
@@ -58,10 +59,15 @@ class _Plain:
                 value = int(value)
             if type(value) is int and _within(value, stated.min, stated.max):
                 return value
+        elif self._type is float:
+            if isinstance(value, str) and _DECIMAL.fullmatch(value):
+                value = float(value)
+            if type(value) in (int, float) and _within(value, stated.min, stated.max):
+                return float(value)
         raise _NotPlainError
 
 
-def _within(value: int, least: float | None, most: float | None) -> bool:
+def _within(value: float, least: float | None, most: float | None) -> bool:
     return (least is None or value >= least) and (most is None or value <= most)
 
 

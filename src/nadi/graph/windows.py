@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
+from nadi.forks import refuse_in_fork
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.model.arrays import Ints
 from nadi.model.schema import DEVICE_WORK
@@ -58,6 +59,7 @@ def find_steps(graph: EventGraph) -> list[Window]:
     starts between its two markers, and the device work launched there. It ends with the last of
     this work on any rank. Steps may therefore overlap on devices.
     """
+    refuse_in_fork()
     marks = [
         (int(found[1]), op)
         for op, name in _candidates(graph)

@@ -78,7 +78,7 @@ def test_all_edges(record: Recording) -> None:
 
 
 def test_what_is_left_out_has_no_edges(record: Recording) -> None:
-    with pytest.raises(nadi.errors.UsageError, match="only_critical leaves out"):
+    with pytest.raises(nadi.errors.UsageError, match="cannot be combined with only_critical"):
         overlay(record, only_critical=True, all_edges=True)
 
 
