@@ -99,7 +99,7 @@ def test_refusals(et: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ((et, tmp_path / "a.nadi", "--schema", "1.0.0"), ["has only one schema"]),
         (
             (et, tmp_path / "a.et", "--schema", "2"),
-            ["--schema 2: there is no", "0.0.4, 1.0.0"],
+            ["--schema 2: unknown schema", "0.0.4, 1.0.0"],
         ),
         ((tmp_path / "none.et", tmp_path / "a.nadi"), ["none.et", "cannot be read"]),
         ((et, "s4://bucket/a.et"), ["s4://bucket/a.et"]),

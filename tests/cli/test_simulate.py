@@ -426,6 +426,6 @@ def test_files_that_cannot_be_read_are_one_line_and_nothing_written(command: Com
     path.write_bytes(b"")
     refused("work.2.et: the file is empty")
     path.unlink()
-    refused("rank 2 has no file, and rank 3 has; give the traces of all ranks")
+    refused("rank 2 has no file, but rank 3 has one; provide the traces of all ranks")
     path.write_bytes(whole)
     assert on_system(command, "-o", str(out_path))[0] == 0

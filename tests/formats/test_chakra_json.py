@@ -185,7 +185,7 @@ DEEP = '{"globalMetadata": {}, "nodes": [{"id": "1", "x": ' + "[" * 5000 + "]" *
         ('{"globalMetadata": {"attr": [{"bytesVal": "a"}]}}', "expected bytes, got 'a'"),
         ('{"globalMetadata": {"attr": [{"bytesVal": "a b="}]}}', "expected bytes, got"),
         ('{"globalMetadata": {"attr": [{"boolVal": 1}]}}', "$.globalMetadata.attr[0].boolVal"),
-        ('{"globalMetadata": {"attr": [{"boolVal": true, "int32Val": 1}]}}', "already has the value"),
+        ('{"globalMetadata": {"attr": [{"boolVal": true, "int32Val": 1}]}}', "already has"),
         ('{"globalMetadata": {"attr": [{"int32List": {"values": [1, "a"]}}]}}', "values[1]"),
         ('{"globalMetadata": {"attr": [{"int32List": [1]}]}}', 'only "values", got [1]'),
         ('{"globalMetadata": {}, "nodes": [{"id": "1"}', "ends too early, after 44 bytes"),

@@ -18,12 +18,12 @@ from typing import Any
 
 import networkx as nx
 import polars as pl
-from nadi.simulator.machine.astra_sim_config import AstraSimOptions
 
 import nadi
 from nadi.graph.event_graph import EventGraph
 from nadi.load.system_library import shipped_systems, shipped_text
 from nadi.model.trace import Trace
+from nadi.simulator.machine.astra_sim_config import AstraSimOptions
 from nadi.simulator.machine.system import System
 from nadi.simulator.machine.system_file import parse_system_file
 from tests.conftest import PairWriter

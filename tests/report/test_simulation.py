@@ -189,7 +189,7 @@ def test_a_file_that_is_no_simulation_is_refused(demo_folder: Path, tmp_path: Pa
         nadi.read(path)
     nadi.write(nadi.read(demo_folder / "host_0.json.gz"), tmp_path / "trace.nadi")
     for other in (tmp_path / "trace.nadi", demo_folder / "host_0.json.gz"):
-        with pytest.raises(FormatError, match="no result of a simulation"):
+        with pytest.raises(FormatError, match="not the result of a simulation"):
             nadi.load.read_simulation(other)
     with pytest.raises(InputError, match="nowhere"):
         nadi.load.read_simulation(tmp_path / "nowhere")
