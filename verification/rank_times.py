@@ -66,7 +66,8 @@ def main() -> None:
                 sorted({archive for p in paths for archive in p.parent.glob("*.tar.gz")}), folder
             )
         for path in paths:
-            check_file(path, folder, checks)
+            if not path.is_dir():  # a folder of single cases states no statistics
+                check_file(path, folder, checks)
     checks.finish()
 
 
