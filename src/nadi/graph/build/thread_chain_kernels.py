@@ -27,7 +27,7 @@ def chain_threads(
     Parameters
     ----------
     nested
-        thread_ptr, boundary, owner and parent as of :class:`nadi.link.dependencies.operator_nesting.Nesting`: int64,
+        thread_ptr, boundary, owner and parent as of ``operator_nesting.Nesting``: int64,
         shapes (threads + 1,), (2 * n,), (2 * n,) and (n,), n being operations of threads.
     number
         int64, shape (n,): the number of each in the job.
