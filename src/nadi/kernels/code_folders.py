@@ -115,8 +115,10 @@ def _only_we_write(about: os.stat_result, *, is_above: bool = False) -> bool:
 def _usable(folder: Path) -> bool:
     """Tell by trying whether files can be written under a folder, by this user alone."""
     try:
-        for place in (folder.parent, folder):
-            place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # mkdir(parents=True) would leave to the umask who can write to those in between
+        for place in (*reversed(folder.parents), folder):
+            if not place.exists():
+                place.mkdir(exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x" * 4096)
         return _is_ours_alone(folder)
