@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 __all__ = [
+    "as_list",
     "exact_ns",
     "exact_rate",
     "format_bytes",
@@ -187,3 +189,8 @@ def _four_digits(value: float) -> str:
 def lowered(message: str) -> str:
     """Return a library's message with a lower-case first letter, except for abbreviations."""
     return message if message[:2].isupper() else message[:1].lower() + message[1:]
+
+
+def as_list(texts: str | Iterable[str]) -> list[str]:
+    """Return texts as a list; a single text, which is a sequence of letters too, is one."""
+    return [texts] if isinstance(texts, str) else list(texts)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["main", "run"]
 
 _LONGEST_LINE = 1_000
-_RARELY = 100_000, 20, 20
+_RARELY = 1_000_000, 20, 20
 _OPTIONS = {"sweep_over": "--sweep"}  # of parameters that have another name there
 _WATCHERS = frozenset({"coverage", "memray", "scalene", "viztracer"})  # which may use other means
 
@@ -70,6 +70,8 @@ def run() -> NoReturn:
     """
     # what is imported stays, and to look through it again and again is 4 % of a short run
     gc.set_threshold(*_RARELY)
+    # numpy's library for matrices, which Nadi has none of, starts threads that wait busily
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in the background
         signal.signal(signal.SIGINT, _end_at_once)
     code = main()

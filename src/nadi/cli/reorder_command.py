@@ -77,7 +77,7 @@ def command(
         )
     with show_progress(announce=False, use="reorder") as progress:
         progress("starting")
-        from nadi.pipeline.recorded_jobs import reorder_job
+        from nadi.pipeline.changed_jobs import reorder_job
         from nadi.report.reorder_report import describe_reordering, print_reordering
         from nadi.report.schedule_timeline import check_timeline, redraw as redraw_timeline
         from nadi.report.text_layout import print_written, to_json

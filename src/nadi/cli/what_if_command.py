@@ -87,7 +87,7 @@ def command(
         )  # fmt: skip
     with show_progress(announce=False, use="what-if") as progress:
         progress("starting")
-        from nadi.pipeline.recorded_jobs import ask
+        from nadi.pipeline.changed_jobs import ask
         from nadi.report.schedule_timeline import check_timeline, redraw as redraw_timeline
         from nadi.report.text_layout import print_written, to_json
         from nadi.report.what_if_report import describe_answers, print_answers

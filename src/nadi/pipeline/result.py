@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from nadi.analyze.explained_time import Explained
 from nadi.analyze.exposed_communication import RankCommunication
@@ -12,8 +13,10 @@ from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
 from nadi.model.trace import Job
-from nadi.whatif.system_change import OnSystem, Prices
-from nadi.whatif.what_if_results import Limit, WhatIf, what_if
+
+if TYPE_CHECKING:
+    from nadi.whatif.system_change import OnSystem, Prices
+    from nadi.whatif.what_if_results import Limit, WhatIf
 
 __all__ = ["Answers", "Prediction", "Run"]
 
@@ -125,6 +128,8 @@ class Answers:
     @property
     def whole(self) -> WhatIf:
         """All changes together; without changes, the job as measured."""
+        from nadi.whatif.what_if_results import what_if
+
         if self.together is not None:
             return self.together
         return self.alone[0] if self.alone else what_if(self.graph, window=self.window)

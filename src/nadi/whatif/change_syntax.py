@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
 
 from nadi.errors import Parameter, UsageError
@@ -18,7 +18,7 @@ from nadi.whatif.scale_and_overhead_changes import NoGaps, NoOverhead, Scale, Se
 from nadi.whatif.selection import CONDITIONS, KINDS, Selection, compile_expression
 from nadi.whatif.stream_change import MoveToStream
 
-__all__ = ["FORMS", "as_list", "parse_change", "parse_selection", "parse_values"]
+__all__ = ["FORMS", "parse_change", "parse_selection", "parse_values"]
 
 FORMS = {
     "scale": "scale SELECT FACTOR",
@@ -61,11 +61,6 @@ def parse_change(text: str) -> Change:
         if "SELECT" in remedy:
             remedy = f"{remedy}, {_SELECT}"
         raise UsageError(f"change {text!r}", str(error), remedy) from None
-
-
-def as_list(changes: str | Sequence[str]) -> list[str]:
-    """Return changes as a list; a single string is one change."""
-    return [changes] if isinstance(changes, str) else list(changes)
 
 
 def parse_selection(text: str) -> Selection:

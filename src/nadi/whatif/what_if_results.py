@@ -14,7 +14,8 @@ from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay, replay_graph
 from nadi.graph.windows import Window, choose_window, find_steps
 from nadi.model.schema import DEVICE_WORK
-from nadi.whatif.change_syntax import as_list, parse_change, parse_values
+from nadi.units import as_list
+from nadi.whatif.change_syntax import parse_change, parse_values
 from nadi.whatif.changes import Change, apply_change
 from nadi.whatif.dependency_changes import CutDependencies
 from nadi.whatif.removal_change import Remove

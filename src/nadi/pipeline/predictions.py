@@ -1,0 +1,73 @@
+"""Predict a recorded job after changes, and on another system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from nadi.graph.event_graph import EventGraph
+from nadi.graph.windows import Window
+from nadi.load.system_library import read_system_file, shipped_systems
+from nadi.model.trace import Job
+from nadi.pipeline.result import Prediction
+from nadi.simulator.machine.system_file import SystemFile
+from nadi.units import as_list
+from nadi.whatif.change_syntax import parse_change
+from nadi.whatif.changes import Change
+from nadi.whatif.system_change import OnSystem, fit_to_system, prices_on
+from nadi.whatif.what_if_results import WhatIf, what_if
+
+__all__ = ["Asked", "on_system"]
+
+
+class Asked(NamedTuple):
+    """What was asked of a recorded job: changes, each applied alone, and a system."""
+
+    changes: list[Change]
+    system: SystemFile | None
+
+    @classmethod
+    def parse(cls, changes: str | Sequence[str], system: Path | str) -> Asked:
+        """Read changes and a system file, before anything that takes long.
+
+        Raises
+        ------
+        InputError, UsageError
+            If the file cannot be read, the system is not known, or a change is invalid.
+        """
+        described = read_system_file(system) if system else None
+        return cls([parse_change(text) for text in as_list(changes)], described)
+
+    def answer(
+        self, graph: EventGraph, window: Window, progress: Callable[[str], None]
+    ) -> tuple[list[WhatIf], Prediction | None]:
+        """Replay a window after each change, and on the system if there is one.
+
+        Raises
+        ------
+        UsageError
+            If a change matches nothing, or the system does not fit the number of ranks.
+        """
+        what_ifs = [what_if(graph, one, window=window) for one in self.changes]
+        if self.system is None:
+            return what_ifs, None
+        progress("predicting")
+        change = on_system(graph.job, self.system)
+        answer = what_if(graph, change, window=window)
+        return what_ifs, Prediction(change, prices_on(graph, change.system), answer)
+
+
+def on_system(job: Job, described: SystemFile) -> OnSystem:
+    """Fit a system to a job, and compare its devices with those that recorded the job.
+
+    If the recording names the device of a system that ships with Nadi, kernel times are scaled
+    by the smaller of two ratios: peak, and memory bandwidth. This is an estimate, and the
+    returned reason states it. Otherwise kernels take their recorded time.
+
+    Raises
+    ------
+    UsageError
+        If the system does not fit the number of ranks.
+    """
+    return fit_to_system(job, described, map(read_system_file, shipped_systems()))
