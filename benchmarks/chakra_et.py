@@ -21,7 +21,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if given.is_dir():
             et = Path(folder) / "linked.et"
-            nadi.load_job(given).traces[0].write(et)
+            nadi.write(nadi.load_job(given).traces[0], et)
             given = et
         copy = Path(folder) / "copy.et"
         trace = nadi.read(given)

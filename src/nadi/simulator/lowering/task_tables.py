@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
 from nadi.errors import InputError, Parameter, UsageError
-from nadi.model.arrays import Ints
+from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import COMM_TYPES, NODE_KINDS
 from nadi.simulator.collectives.closed_form_conditions import is_whole, nothing_contends
 from nadi.simulator.collectives.phases import Recipe
@@ -407,14 +407,21 @@ def _simulated(program: Program, system: System, nodes: Ints, groups: _Groups) -
     if system.compute.replay_only:
         return chosen[:0]
     rules = rules_of(system)
-    replayed_types = [_COMM_TYPE[name] for name in rules.replayed]
-    chosen = chosen[~np.isin(program.comm_type[chosen], replayed_types)]
+    chosen = chosen[~_is_one_of(rules.replayed, program.comm_type[chosen])]
     if not chosen.size:
         return chosen
     _set_groups(program, system, nodes, groups, chosen)
     sizes = np.array([len(m) for m in groups.members], dtype=np.int64)
     num_members = sizes[nodes[chosen, NODE.peer]]
     return np.asarray(chosen[rules.are_simulated(num_members, program.duration[chosen])])
+
+
+def _is_one_of(names: Iterable[str], comm_type: Ints) -> Bools:
+    """Tell of each type whether it is among those named; a look-up, faster than a search."""
+    listed = np.zeros(len(COMM_TYPES), dtype=np.bool_)
+    listed[[_COMM_TYPE[name] for name in names]] = True
+    found: Bools = listed[comm_type]
+    return found
 
 
 def _shapes(
@@ -461,8 +468,8 @@ def _alike(system: System, groups: _Groups) -> Ints:
 def _roots(program: Program, nodes: Ints, groups: _Groups, chosen: Ints) -> Ints:
     """Return the position of each root in its group; 0 if no root is stated."""
     comm_type = program.comm_type[chosen]
-    outwards = np.isin(comm_type, [_COMM_TYPE["broadcast"], _COMM_TYPE["scatter"]])
-    inwards = np.isin(comm_type, [_COMM_TYPE["reduce"], _COMM_TYPE["gather"]])
+    outwards = _is_one_of(("broadcast", "scatter"), comm_type)
+    inwards = _is_one_of(("reduce", "gather"), comm_type)
     stated = np.where(outwards, program.src[chosen], np.where(inwards, program.dst[chosen], -1))
     places = np.zeros(chosen.size, dtype=np.int64)
     for k in np.flatnonzero(stated >= 0).tolist():

@@ -141,7 +141,7 @@ def astra_sim_system(
         str(key): _read("groups", ranks, tuple[int, ...], f"$.{key}", strict=True)
         for key, ranks in _read("groups", comm_group or {}, dict[Any, Any]).items()
     }
-    used = {field.encode_name for field in msgspec.structs.fields(_SystemFile)}
+    used = set(_SystemFile.__struct_encode_fields__)
     made = System(
         network=Network(_dimensions(network), options.congestion, options.rendezvous),
         compute=Compute(
