@@ -422,3 +422,14 @@ def test_with_a_numba_that_was_not_tried_results_are_the_same(tmp_path):
         assert done.returncode == 0, done.stderr
     assert found[0].stdout == found[1].stdout
     assert not list(tmp_path.rglob("*.kernel"))
+
+
+def test_first_arguments_are_looked_at_once_and_kept_alive():
+    def sums(first, second):
+        return first.sum(), second.sum()
+
+    total = jit.prepared(jit.kernel(sums), np.full(100_000, 7))
+    for length in (0, 1, 5):  # the memory of the first would long have other content
+        assert total(np.arange(length)) == (700_000, sum(range(length)))
+        np.full(100_000, length)
+    assert total(np.arange(6)[::2]) == (700_000, 6)  # of another type: compiled for it

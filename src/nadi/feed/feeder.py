@@ -27,6 +27,7 @@ from nadi.feed.node_table import empty_table, joined
 from nadi.feed.read_window import WindowReader
 from nadi.feed.waiting_cycles import cycle_among
 from nadi.formats.chakra.et_pieces import open_pieces
+from nadi.kernels.jit import prepared
 from nadi.model.trace import Trace
 
 __all__ = ["ETFeeder"]
@@ -302,7 +303,7 @@ class ETFeeder:
         else:
             ids = np.fromiter(nodes, dtype=np.int64)
             rows = self._held.rows.find(ids)
-        refused, count = release_rows(rows, self._waiting, self._released)
+        refused, count = self._release_rows(rows)
         if refused >= 0:
             self._row_of(int(ids[refused]), "release")
             self._refuse(int(rows[refused]), ISSUED, "release")
@@ -392,6 +393,7 @@ class ETFeeder:
         self._child = waiting.child.data
         self._missing, self._state = waiting.missing.data, waiting.state.data
         self._released = np.empty(waiting.state.size, dtype=np.int64)
+        self._release_rows = prepared(release_rows, waiting, self._released)
 
     def _find_ready(self) -> bool:
         """If nothing is ready, read on; returns whether a node became ready."""

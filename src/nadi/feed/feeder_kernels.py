@@ -43,16 +43,16 @@ class Waiting(NamedTuple):
 
 
 @kernel
-def release_rows(rows: np.ndarray, waiting: Waiting, out: np.ndarray) -> tuple[int, int]:
+def release_rows(waiting: Waiting, out: np.ndarray, rows: np.ndarray) -> tuple[int, int]:
     """End nodes that were issued, and remove them. O(rows + children).
 
     Parameters
     ----------
-    rows
-        int64, shape (released,); -1 is refused.
     out
         int64, filled: the rows that are ready now, in the order in which they became so; room
         for all that wait.
+    rows
+        int64, shape (released,); -1 is refused.
 
     Returns
     -------

@@ -26,8 +26,8 @@ from nadi.kernels.signatures import Signature, pack, signature_of
 
 __all__ = [
     "IS_KNOWN", "apart", "borrowed", "called", "compile_anew", "count_trailing_zeros", "in_use",
-    "inner", "instead_of", "kernel", "lent", "load_eight_bytes", "prefetch", "sharing_work",
-    "special_lanes", "watching",
+    "inner", "instead_of", "kernel", "lent", "load_eight_bytes", "prefetch", "prepared",
+    "sharing_work", "special_lanes", "watching",
 ]  # fmt: skip
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -89,12 +89,30 @@ def kernel(function: _Function) -> _Function:
     """
     if not IS_KNOWN:
         return _publicly_compiled(function)
-    loaded: dict[tuple[Any, ...], Callable[[list[int]], Any]] = {}
+    call: Any = functools.wraps(function)(_caller(function, ()))
+    call.with_first = functools.partial(_caller, function)
+    return cast("_Function", call)
 
-    @functools.wraps(function)
+
+def prepared(kernel: Callable[..., Any], *first: Any) -> Callable[..., Any]:
+    """Give a kernel whose first arguments stay the same, and are looked at once.
+
+    For small work that is done often: to look at an array takes as long as 100 steps of a
+    kernel. What is returned takes the other arguments, and keeps the first ones alive.
+    """
+    with_first = getattr(kernel, "with_first", None)
+    return functools.partial(kernel, *first) if with_first is None else with_first(first)
+
+
+def _caller(function: Callable[..., Any], first: tuple[Any, ...]) -> Callable[..., Any]:
+    """Give a function that calls a kernel's code with arguments after the first ones."""
+    loaded: dict[tuple[Any, ...], Callable[[list[int]], Any]] = {}
+    of_first: list[int] = []
+    pack(first, [], of_first)
+
     def call(*arguments: Any) -> Any:
         key: list[Any] = []
-        words: list[int] = []
+        words = of_first.copy()
         pack(arguments, key, words)
         types = tuple(key)
         code = loaded.get(types)
@@ -102,10 +120,10 @@ def kernel(function: _Function) -> _Function:
             with _COMPILING:
                 code = loaded.get(types)
                 if code is None:
-                    code = loaded[types] = _code_of(function, signature_of(arguments))
+                    code = loaded[types] = _code_of(function, signature_of(first + arguments))
         return code(words)
 
-    return cast("_Function", call)
+    return call
 
 
 def _code_of(function: Callable[..., Any], signature: Signature) -> Callable[[list[int]], Any]:
