@@ -10,9 +10,10 @@ import pytest
 from hypothesis import settings
 
 import nadi
+from tests.amounts import examples
 
 # the same examples in every run; a first call may compile a kernel
-settings.register_profile("nadi", derandomize=True, deadline=None)
+settings.register_profile("nadi", derandomize=True, deadline=None, max_examples=examples(100))
 settings.load_profile("nadi")
 
 DEMO = Path(nadi.__file__).parent / "data" / "demo"

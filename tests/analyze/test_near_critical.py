@@ -12,6 +12,7 @@ import nadi
 from nadi.graph.event_graph import EventGraph, make_edges
 from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
+from tests.amounts import examples
 from tests.conftest import PairWriter
 from tests.whatif.programs import three_kernels
 
@@ -56,7 +57,7 @@ def all_paths(edges: list[tuple[int, int, int]], delay: list[int]) -> dict[tuple
     return found
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(dags(), st.sets(st.integers(0, NUM_OPS - 1), min_size=1))
 def test_paths_are_the_longest_through_what_none_before_has(
     four_operations: EventGraph, dag: tuple[list[tuple[int, int, int]], list[int]], last: set[int]

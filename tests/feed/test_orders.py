@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
+from tests.amounts import examples
 from tests.feed.traces import Nodes, graphs, write
 from tests.reference.windowed_feeder import WindowedFeeder
 
@@ -21,7 +22,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("feed") / "trace.et"
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(nodes=graphs(), window=st.integers(1, 40), policy=POLICIES, seed=SEEDS)
 def test_any_order_of_events_gives_the_plain_feeders_nodes(
     file: Path, nodes: Nodes, window: int, policy: str, seed: int
@@ -60,7 +61,7 @@ def test_any_order_of_events_gives_the_plain_feeders_nodes(
     assert set(issued) == {number for number, _ in nodes}
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(nodes=graphs(), window=st.integers(1, 40), policy=POLICIES, seed=SEEDS)
 def test_batches_are_the_plain_feeders_nodes(
     file: Path, nodes: Nodes, window: int, policy: str, seed: int

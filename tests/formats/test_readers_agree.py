@@ -18,6 +18,7 @@ from nadi.formats.kineto import kineto_events, kineto_trace as kineto
 from nadi.formats.pytorch import execution_trace as pytorch_et
 from nadi.formats.pytorch.record_param_comms import NODE_NAME
 from nadi.model.trace import Trace
+from tests.amounts import examples
 from tests.conftest import NOT_HERE, SHARED
 from tests.reference import kineto as slow_kineto, pytorch_et as slow_et
 
@@ -108,7 +109,7 @@ def shuffled(value: Any, chance: random.Random) -> Any:
     return [shuffled(item, chance) for item in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(events, max_size=6), layouts, st.randoms(use_true_random=False))
 def test_small_kineto_files(tmp_path_factory: Any, found: Any, layout: Any, chance: Any) -> None:
     content = shuffled({"schemaVersion": 1, "x": [{}], "traceEvents": found}, chance)
@@ -160,7 +161,7 @@ old_nodes = st.fixed_dictionaries(
 nodes = new_nodes | old_nodes
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(nodes, max_size=6), layouts, st.randoms(use_true_random=False))
 def test_small_host_files(tmp_path_factory: Any, found: Any, layout: Any, chance: Any) -> None:
     for number, node in enumerate(found):

@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 import nadi
 from nadi.graph.event_graph import Edges, EventGraph
+from tests.amounts import examples
 from tests.conftest import PairWriter
 
 
@@ -15,7 +16,7 @@ def node_of(graph: EventGraph, op: int, column: str) -> object:
     return graph.job.traces[graph.op_trace[op]].nodes[column][int(graph.op_row[op])]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_columns_are_those_of_the_operations_in_any_order(
     demo_run: nadi.pipeline.Run, data: st.DataObject

@@ -27,9 +27,10 @@ from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
 from nadi.kernels.intervals import union_length
 from nadi.model.schema import DEVICE_WORK, THREAD_WORK
+from tests.amounts import examples
 from tests.reference import intervals, nesting, paths
 
-SETTINGS = settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow])
 
 EPOCH_NS = 1_700_000_000_000_000_001  # a float of microseconds could not tell it from ...000
 MAIN, WORKER, GLOO = 1, 2, 7  # threads

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -75,18 +74,10 @@ def test_quantities_beyond_what_can_be(parse: Any, text: str) -> None:
 
 
 def test_a_long_text_that_is_no_quantity_is_gone_through_once() -> None:
-    """The steps of the pattern are counted by time: ten times the text, not a hundred times."""
-
-    def seconds(size: int) -> float:
-        text = "1" * size + " " * size + "x y"
-        begin = time.process_time()
-        for _ in range(5):
-            with pytest.raises(ValueError, match="is not a size"):
-                parse_bytes(text)
-        return time.process_time() - begin
-
-    seconds(1000)
-    assert seconds(400_000) < 40 * max(seconds(40_000), 0.001)
+    """A pattern that tries where digits end and blanks begin would not come to an end here."""
+    text = "1" * 2_000_000 + " " * 2_000_000 + "x y"
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_bytes(text)
 
 
 @pytest.fixture

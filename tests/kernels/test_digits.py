@@ -8,9 +8,10 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from nadi.kernels.json_tokens import read_microseconds
+from tests.amounts import examples
 from tests.reference.digits import nanoseconds
 
-SETTINGS = settings(max_examples=200)
+SETTINGS = settings(max_examples=examples(200))
 DIGITS = "0123456789"
 
 # whole microseconds that fit with room for any nanoseconds

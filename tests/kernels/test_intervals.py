@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from nadi.kernels.intervals import union_length as kernel
+from tests.amounts import examples
 from tests.reference.intervals import union_length as oracle
 
-SETTINGS = settings(max_examples=200)
+SETTINGS = settings(max_examples=examples(200))
 
 intervals = st.lists(
     st.tuples(st.integers(-12, 12), st.integers(0, 6)).map(lambda i: (i[0], i[0] + i[1])),

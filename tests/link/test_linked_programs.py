@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import nadi
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from tests.amounts import examples
 from tests.reference.machine import Do, Key, Machine, Moment, Play, Program, play, scaled
 from tests.reference.programs import MAIN, Action, Description, descriptions, program_of
 from tests.reference.recorder import record
@@ -253,7 +254,9 @@ def test_a_linked_recording_says_what_the_program_does(
         "nadi.link.dependencies.synchronisation.QUEUE_LENGTH", case.machine.queue_length
     )
 
-    @settings(max_examples=case.max_examples, suppress_health_check=[HealthCheck.too_slow])
+    @settings(
+        max_examples=examples(case.max_examples), suppress_health_check=[HealthCheck.too_slow]
+    )
     @given(case.descriptions, st.randoms(use_true_random=False))
     def holds(description: Description, generator: random.Random) -> None:
         program = program_of(description)
@@ -270,7 +273,7 @@ def test_a_linked_recording_says_what_the_program_does(
 SECOND = 1_000_000_000
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(10), suppress_health_check=[HealthCheck.too_slow])
 @given(
     descriptions((*HOST, *LAUNCHES, *WAITS), together=COLLECTIVES, num_ranks=3),
     st.tuples(*3 * [st.sampled_from((0, 20_000, SECOND, -SECOND))]),
@@ -313,7 +316,7 @@ def test_what_is_not_stated_is_guessed_from_the_times() -> None:
     is_true: list[bool] = []
     strategy = descriptions((*LAUNCHES, "launch", "fetch", *EVENTS), num_threads=2)
 
-    @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow])
     @given(strategy)
     def holds(description: Description) -> None:
         program = program_of(description)

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import example, given, settings, strategies as st
 
 from nadi.link.matching.name_alignment_kernels import align
+from tests.amounts import examples
 from tests.reference.alignment import common_length
 
 sequences = st.lists(st.integers(0, 3), max_size=14)
@@ -20,7 +21,7 @@ def pairs_of(left: list[int], right: list[int], most_edits: int) -> list[tuple[i
     return pairs
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(sequences, sequences, st.integers(1, 30))
 @example([0, 1], [1, 0], 1)
 @example([0, 0, 0], [1], 1)
@@ -31,7 +32,7 @@ def test_pairs_are_equal_elements_in_order(left: list[int], right: list[int], mo
     assert all(j < next_j for (_, j), (_, next_j) in pairwise(pairs))
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(sequences, sequences)
 def test_there_are_as_many_pairs_as_can_be(left: list[int], right: list[int]) -> None:
     assert len(pairs_of(left, right, len(left) + len(right))) == common_length(left, right)

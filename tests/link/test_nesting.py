@@ -9,9 +9,10 @@ from nadi.link.dependencies.operator_nesting_kernels import walk_threads
 from nadi.model.provenance import Provenance
 from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.model.trace import Trace
+from tests.amounts import examples
 from tests.reference import nesting as oracle
 
-SETTINGS = settings(max_examples=200)
+SETTINGS = settings(max_examples=examples(200))
 
 Operations = list[tuple[int, int]]
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 import nadi
 from nadi.model.provenance import Provenance, Source
 from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
+from tests.amounts import examples
 
 Operation = dict[str, Any]
 
@@ -94,7 +95,7 @@ def play(
     return ranks, truth
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(2, 6), st.integers(0, 25), st.randoms(use_true_random=False))
 def test_what_ranks_truly_did_together_is_found(
     num_ranks: int, length: int, chance: random.Random

@@ -18,6 +18,7 @@ from nadi.model.attributes import AttributeBuilder, Attributes
 from nadi.model.operand_kernels import MAX_DEPTH
 from nadi.model.operands import OPERAND_NAMES, OperandTables, operand_tables
 from nadi.model.schema import OPERANDS, TENSORS, UNREADABLE
+from tests.amounts import examples
 from tests.reference import operands as oracle
 from tests.reference.operands import Leaf
 
@@ -305,7 +306,7 @@ def spaced_json(lists: dict[str, Any]) -> Texts:
     return {kind: json.dumps(items, indent=1, ensure_ascii=False) for kind, items in lists.items()}
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(st.tuples(operand_lists(), operand_lists()), max_size=3),
     st.sampled_from([in_json, spaced_json, in_python, python_with_tuples]),
@@ -317,7 +318,7 @@ def test_random_operands_read_as_the_slow_way_does(
     assert leaves_of(operand_tables(attributes_of(nodes))) == expected(nodes)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(
         st.tuples(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import networkx as nx
 import pytest
@@ -21,6 +21,7 @@ import nadi
 from nadi.cli import main
 from nadi.formats.timeline.tracks import find_lanes
 from nadi.graph.replay import Replay
+from tests.amounts import examples
 from tests.conftest import PairWriter
 from tests.graph.test_graph_laws import EVERY_KIND, QUEUED, Description, jobs, load as load_job
 from tests.reference.perfetto_import import load as load_perfetto
@@ -31,8 +32,7 @@ CHANGES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Drawn:
+class Drawn(NamedTuple):
     """One slice; times in ns."""
 
     process: str
@@ -130,6 +130,7 @@ def expected_operations(replay: Replay, path: nadi.graph.CriticalPath, title: st
     graph = replay.graph
     columns = ("id", "name", "category", "is_cpu", "thread", "device", "duration")
     nodes = [trace.nodes.select(columns).rows() for trace in graph.job.traces]
+    ranks = graph.job.ranks
     on_path = set(path.segments.select("rank", "node").rows())
     found = []
     for op in range(graph.num_ops):
@@ -138,18 +139,18 @@ def expected_operations(replay: Replay, path: nadi.graph.CriticalPath, title: st
         start, end = int(replay.time[2 * op]), int(replay.time[2 * op + 1])
         if duration and start == end:
             continue
-        rank, stream = graph.job.ranks[trace], graph.op_stream[op]
+        rank, stream = ranks[trace], graph.op_stream[op]
         track = f"thread {thread}" if is_host else f"device {device} stream {stream}"
         found.append(Drawn(
             f"rank {rank} {title}".strip(), track, category, name, start, end, number,
             (rank, row) in on_path,
         ))  # fmt: skip
-    return sorted(found, key=str)
+    return sorted(found)
 
 
 def without_lanes(slices: Iterable[Drawn]) -> list[Drawn]:
-    plain = (Drawn(**{**vars(s), "track": s.track.partition(" (")[0]}) for s in slices)
-    return sorted(plain, key=str)
+    plain = (s._replace(track=s.track.partition(" (")[0]) for s in slices)
+    return sorted(plain)
 
 
 def check_part(drawing: Drawing, replay: Replay, path: nadi.graph.CriticalPath, title: str) -> None:
@@ -202,7 +203,7 @@ def check_redraw(answer: nadi.whatif.WhatIf, folder: Path) -> dict[str, Drawing]
     return drawings
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow])
 @given(jobs)
 @example(EVERY_KIND)
 @example(QUEUED)
@@ -253,7 +254,7 @@ def test_a_change_of_nothing_shows_the_same_twice(
         drawing = read(tmp_path / name)
         for rank in range(4):
             before, after = (
-                [Drawn(**{**vars(s), "process": ""}) for s in drawing.of_process(process)]
+                [s._replace(process="") for s in drawing.of_process(process)]
                 for process in (f"rank {rank} before", f"rank {rank} after")
             )
             assert len(before) > 1000

@@ -15,12 +15,15 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 import nadi
 from nadi.errors import PairError, UsageError
 from nadi.simulator.machine.system import Compute, Dimension, Network, RemoteMemory
+from tests.amounts import examples
 from tests.conftest import NOT_HERE, SHARED
 from tests.reference.issue_lines import Bar, read_lines
 from tests.reference.perfetto_import import load as load_perfetto
 from tests.simulator.cases import Node, collective, compute, jobs, system_of, systems, trace_of
 
-SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck)
+)
 RING = nadi.simulator.System(Network((Dimension("ring", 3, 10.0, 100.0),)))
 
 

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from nadi.errors import PairError, UsageError
 from nadi.pipeline.simulated_jobs import simulate
+from tests.amounts import examples
 from tests.reference import astra_sim
 from tests.simulator.cases import (
     Jobs,
@@ -24,7 +25,9 @@ from tests.simulator.cases import (
     trace_of,
 )
 
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def expected_times(case: dict[str, Any], nodes: Jobs) -> list[Any] | None:

@@ -9,10 +9,13 @@ from nadi.model.trace import Trace
 from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator import System
 from nadi.simulator.machine.system import COLLECTIVES, Collectives, Compute, Dimension, Network
+from tests.amounts import examples
 from tests.reference.right_rules import Machine, Work, finish_times
 from tests.simulator.cases import Node, collective, compute, run_each, trace_of
 
-SETTINGS = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck)
+)
 _NAMES = ("ring", "direct", "halvingDoubling", "doubleBinaryTree")
 _TOPOLOGIES = ("ring", "switch", "fully-connected", "mesh")
 _SHAPES = (

@@ -10,10 +10,13 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 import nadi
 from nadi.errors import PairError, UsageError
 from nadi.simulator.machine.system import Dimension, Network
+from tests.amounts import examples
 from tests.simulator.cases import collective, compute, trace_of
 from tests.simulator.test_against_right_rules import jobs, machines, system_of, traces_of
 
-SETTINGS = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 @SETTINGS

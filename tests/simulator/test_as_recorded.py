@@ -14,9 +14,12 @@ from nadi.errors import PairError, UsageError
 from nadi.simulator.engine.codes import Slot
 from nadi.simulator.machine.system import Dimension, Network, RemoteMemory
 from nadi.simulator.results.matched_communication import meetings_of, messages_of_nodes
+from tests.amounts import examples
 from tests.simulator.cases import collective, compute, jobs, system_of, systems, trace_of
 
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def simulated(data: st.DataObject, compat: str = "astra-sim") -> nadi.simulator.Simulation:

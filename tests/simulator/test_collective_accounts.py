@@ -21,9 +21,12 @@ from nadi.simulator.collectives.collective_algorithms import recipe_of
 from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.machine.system import Collectives, Dimension, Network
 from nadi.simulator.results.collective_accounts import sum_by_group, sum_by_type
+from tests.amounts import examples
 from tests.simulator.cases import Node, collective, compute, jobs, system_of, systems, trace_of
 
-SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck)
+)
 COMM_TYPES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from nadi.errors import InputError, PairError, UsageError
 from nadi.pipeline.simulated_jobs import simulate
+from tests.amounts import examples
 from tests.reference import astra_sim
 from tests.simulator.cases import (
     Node,
@@ -24,7 +25,9 @@ from tests.simulator.cases import (
     trace_of,
 )
 
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck)
+)
 RING = {
     "backend": "congestion_unaware",
     "network": {"topology": ["Ring"], "npus_count": [2], "bandwidth": [25.0], "latency": [300.0]},
@@ -84,7 +87,7 @@ def test_one_rank_stands_for_all_that_are_alike(data: st.DataObject) -> None:
     assert done.cycles.tolist() == [max(end for _, end in times) for times in full]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_replayed_everything_takes_its_recorded_time(data: st.DataObject) -> None:
     case = data.draw(systems(), label="case")

@@ -25,6 +25,7 @@ from nadi.simulator.engine.event_queue import (
     pop_time,
 )
 from nadi.simulator.lowering.engine_arrays import agenda_of
+from tests.amounts import examples
 
 Ints = npt.NDArray[np.int64]
 _RANKS = 5
@@ -119,7 +120,7 @@ def expected_log(script: list[tuple[int, int, int]], fan: int) -> list[tuple[int
     return log
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -21,10 +21,13 @@ from nadi.simulator.engine_driver import run_tables, simulation_of
 from nadi.simulator.lowering.task_tables import tables_of
 from nadi.simulator.machine.system import COLLECTIVES, Collectives, Dimension, Network
 from nadi.simulator.work.program import program_of
+from tests.amounts import examples
 from tests.simulator.cases import collective, compute, trace_of
 from tests.simulator.test_against_right_rules import jobs, machines, system_of, traces_of
 
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck)
+)
 _DELAY = 10
 _NAMES = ("ring", "direct", "direct2", "halvingDoubling", "doubleBinaryTree")
 _TOPOLOGIES = ("ring", "switch", "fully-connected", "mesh")

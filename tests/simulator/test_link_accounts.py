@@ -12,9 +12,12 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 import nadi
 from nadi.errors import PairError, UsageError
 from nadi.simulator.machine.system import Collectives, Dimension, Network
+from tests.amounts import examples
 from tests.simulator.cases import Node, collective, jobs, system_of, systems, trace_of
 
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck)
+)
 TOPOLOGIES = ("ring", "fully-connected", "switch", "mesh")
 
 

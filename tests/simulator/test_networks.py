@@ -12,6 +12,7 @@ from nadi.errors import UsageError
 from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator import System
 from nadi.simulator.machine.system import Collectives, Dimension, Network
+from tests.amounts import examples
 from tests.reference import astra_sim
 from tests.simulator.cases import (
     Jobs,
@@ -27,7 +28,9 @@ from tests.simulator.cases import (
     trace_of,
 )
 
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def expected_times(case: dict[str, Any], nodes: Jobs) -> list[Any]:
@@ -124,7 +127,7 @@ def part(size: int, n: int) -> int:
     return -(-size // n)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.sampled_from([3, 4, 5, 8, 16]), st.integers(1, 1 << 24), st.integers(0, 3000),
     st.floats(0.5, 500), st.sampled_from(["ring", "fully-connected"]),
@@ -141,7 +144,7 @@ def test_a_ring_both_ways_takes_half_the_bytes_each(
     assert time_of(system, "all_gather", size) == _DELAY + (n - 1) * whole
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from(COMM_TYPES), st.sampled_from([2, 3, 4, 8]), st.sampled_from([2, 3, 4]),
     st.sampled_from(["ring", "fully-connected", "switch", "mesh"]),

@@ -15,6 +15,7 @@ from nadi.errors import FormatError, InputError, UsageError
 from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator import astra_sim_system
 from nadi.simulator.machine.system_file import system_from
+from tests.amounts import examples
 from tests.reference import astra_sim
 from tests.simulator.cases import (
     Jobs,
@@ -29,7 +30,9 @@ from tests.simulator.cases import (
     times_of,
 )
 
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck)
+)
 POLICIES = ("LIFO", "EXPLICIT")
 _COMM_TYPES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
@@ -88,7 +91,7 @@ def test_whatever_competes_comes_to_an_end_when_the_slow_model_says(
     run_devices(case, nodes, meet=True)
 
 
-@settings(SETTINGS, max_examples=15)
+@settings(SETTINGS, max_examples=examples(15))
 @given(st.data(), st.sampled_from(POLICIES))
 def test_many_that_wait_start_when_the_slow_model_says(data: st.DataObject, policy: str) -> None:
     case = counter(policy, data.draw(st.integers(3, 5), label="ranks"))

@@ -20,6 +20,7 @@ from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator import Simulation
 from nadi.simulator.machine.system import Compute, Dimension, Network, RemoteMemory, System
 from nadi.simulator.results.rank_accounts import PARTITION
+from tests.amounts import examples
 from tests.reference.accounts import account, live_bytes
 from tests.simulator.cases import (
     Node,
@@ -32,7 +33,9 @@ from tests.simulator.cases import (
     trace_of,
 )
 
-SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 @st.composite

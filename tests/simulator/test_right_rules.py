@@ -10,9 +10,10 @@ from hypothesis import given, settings, strategies as st
 from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator import System
 from nadi.simulator.machine.system import Collectives, Dimension, Network
+from tests.amounts import examples
 from tests.simulator.cases import collective, compute, run_each, trace_of
 
-SETTINGS = settings(max_examples=120, deadline=None)
+SETTINGS = settings(max_examples=examples(120), deadline=None)
 COMM_TYPES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 _DELAY = 10
 _COUNT = st.sampled_from([2, 3, 4, 5, 8, 16])

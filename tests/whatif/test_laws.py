@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 import nadi
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from tests.amounts import examples
 from tests.graph.test_graph_laws import (
     EARLY,
     EVERY_KIND,
@@ -105,7 +106,7 @@ SEQUENCES = (
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow])
 @given(jobs)
 @example(EVERY_KIND)
 @example(QUEUED)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 import nadi
+from tests.amounts import examples
 from tests.link.test_linked_programs import (
     EVEN,
     QUICK,
@@ -28,7 +29,7 @@ from tests.reference.programs import Action, Description, descriptions, program_
 
 # a program that fails is shown as it was drawn: to find a smaller one takes minutes
 SETTINGS = settings(
-    max_examples=8, phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    max_examples=examples(8), phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 HOST = ("open", "annotate", "close")

@@ -28,6 +28,7 @@ from nadi.whatif.reordering.gain_bounds import Promise
 from nadi.whatif.reordering.movable_units import BLOCKERS, find_units
 from nadi.whatif.reordering.moves import Block
 from nadi.whatif.reordering.operation_layout import Layout
+from tests.amounts import examples
 from tests.conftest import PairWriter
 from tests.reference import tensors as oracle
 from tests.reference.machine import Do, Machine, Program, Rank, Thread, play
@@ -36,7 +37,7 @@ from tests.reference.recorder import Operands, record
 from tests.reference.tensors import Access
 from tests.whatif.programs import kernel, launch
 
-SETTINGS = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 MACHINE = Machine()
 GAP = 500  # between operators
 COMMUNICATION = 40  # its stream

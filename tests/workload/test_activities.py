@@ -15,6 +15,7 @@ from nadi.link.dependencies.operator_nesting import nest
 from nadi.model.issues import IssueLog
 from nadi.workload.activities import Activities, find_activities, in_microseconds, in_turns
 from nadi.workload.simulator_communication import communication_ops
+from tests.amounts import examples
 from tests.reference.machine import Machine, play
 from tests.reference.programs import Description, descriptions, of_all_ranks, program_of
 from tests.reference.recorder import record
@@ -131,7 +132,7 @@ def test_the_demo(demo_run: nadi.pipeline.Run) -> None:
     check_extents(demo_run.graph, found)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow])
 @given(descriptions(STATEMENTS, together=("all_reduce",), num_ranks=2))
 def test_random_programs(description: Description) -> None:
     program = program_of(of_all_ranks(description))

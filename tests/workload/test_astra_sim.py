@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 
 import nadi
 from nadi.workload.astra_sim_files import write_for_astra_sim
+from tests.amounts import examples
 from tests.conftest import PairWriter
 from tests.reference.feeder import (
     COLL,
@@ -212,7 +213,7 @@ def test_nothing_but_host_work(pair: PairWriter, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow])
 @given(descriptions(STATEMENTS, together=("all_reduce",), num_ranks=2))
 def test_random_programs(description: Description) -> None:
     program = program_of(of_all_ranks(description))

@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from nadi.analyze.hta.hta_path_kernels import longest_path
+from tests.amounts import examples
 
 
 def longest(num_vertices: int, edges: list[tuple[int, int, int]]) -> list[int] | int:
@@ -42,7 +43,7 @@ def acyclic(draw: st.DrawFn) -> tuple[int, list[tuple[int, int, int]]]:
     ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(acyclic())
 def test_as_networkx(graph: tuple[int, list[tuple[int, int, int]]]) -> None:
     size, edges = graph
