@@ -333,6 +333,11 @@ def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.require(array, requirements=["C", "W"])
 
 
+def as_they_are(value: Attributes) -> Attributes:
+    """Return attributes: as what they come out of a pickle."""
+    return value
+
+
 class LazyAttributes:
     """Attributes that are read on first access.
 
@@ -348,6 +353,10 @@ class LazyAttributes:
         self._load = load
         self._find_nodes = find_nodes
         self._lock = RLock()  # several threads may ask
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go to another process as what was read."""
+        return as_they_are, (self.value,)
 
     @property
     def value(self) -> Attributes:

@@ -1,0 +1,26 @@
+"""What goes to another process and comes back is the same."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+import nadi
+
+
+@pytest.mark.parametrize("name", ["host_1", "device_1"])
+def test_traces(demo_folder: Path, name: str) -> None:
+    (file,) = demo_folder.glob(f"{name}*")
+    trace = nadi.read(file)
+    pickle.loads(pickle.dumps(trace)).assert_equals(trace)
+
+
+def test_runs(demo_run: nadi.pipeline.Run) -> None:
+    again = pickle.loads(pickle.dumps(demo_run))
+    for mine, others in zip(demo_run.job.traces, again.job.traces, strict=True):
+        mine.assert_equals(others)
+    assert again.path.length == demo_run.path.length
+    assert nadi.graph.replay_graph(again.graph).time.tolist() == demo_run.replay.time.tolist()
+    assert nadi.what_if(again.graph, "scale . 0.5").step_ns < again.measured_ns
