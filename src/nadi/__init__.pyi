@@ -2,6 +2,7 @@
 
 from . import (
     analyze as analyze,
+    collect as collect,
     errors as errors,
     feed as feed,
     formats as formats,
@@ -16,6 +17,7 @@ from . import (
     workload as workload,
 )
 from .analyze.critical_path_rules import critical_path as critical_path
+from .collect.recorder import record as record
 from .errors import NadiError as NadiError
 from .feed.feeder import ETFeeder as ETFeeder
 from .formats.trace_files import read as read, write as write
