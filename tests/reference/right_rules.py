@@ -616,12 +616,12 @@ class Run:
         return share, phase.name != "ring"
 
     def is_whole_dimension(self, phase: Phase) -> bool:
-        m = self.whole.world.m
-        return (
-            phase.dim >= 0
-            and phase.size == m.dims[phase.dim][1]
-            and self.members == sorted(self.members)
-        )
+        if phase.dim < 0:
+            return False
+        topology, size = self.whole.world.m.dims[phase.dim][:2]
+        if topology in ("fully-connected", "switch"):  # others there are in nobody's way
+            return True
+        return phase.size == size and self.members == sorted(self.members)
 
     def pace(self, phase: Phase) -> float:
         """How long a byte takes at least: among members that stand anywhere."""

@@ -59,8 +59,17 @@ def shared(
 
 
 def is_whole_dimension(network: Network, phase: Phase, members: Ints | None) -> bool:
-    """Return whether a phase covers all ranks that differ in one dimension, in their order."""
-    if phase.dim < 0 or phase.size < network.dimensions[phase.dim].size:
+    """Return whether a phase covers all ranks that differ in one dimension, in their order.
+
+    Where every two ranks have a link, or one to a switch, those that do not take part change
+    nothing: any members are as a whole dimension of their size.
+    """
+    if phase.dim < 0:
+        return False
+    dimension = network.dimensions[phase.dim]
+    if dimension.topology in ("fully-connected", "switch"):
+        return True
+    if phase.size < dimension.size:
         return False
     return members is None or bool((np.diff(_line(phase, members)) > 0).all())
 
