@@ -20,6 +20,6 @@ bench:
 docs:
 	$(PYTHON) docs/generate.py
 
-# with compiled kernels, for this Python and system; needs hatchling, and compiles for minutes
+# with compiled kernels, for this Python and system; needs hatchling, and takes a minute
 wheel:
 	NADI_BUILD_KERNELS=1 $(PYTHON) -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .
