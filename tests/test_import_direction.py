@@ -127,7 +127,7 @@ def test_the_design_page_lists_the_same_layers() -> None:
 
 # what compiles, finds and loads kernels
 COMPILING = {
-    "build_kernels", "code_folders", "compile_ahead", "jit", "numba_columns", "numba_internals",
+    "build_kernels", "kernel_cache", "compile_ahead", "jit", "numba_columns", "numba_internals",
     "numba_public", "object_code", "signatures", "source_digest",
 }  # fmt: skip
 

@@ -50,7 +50,7 @@ PROBE = """
 import json, sys
 import nadi
 from nadi.cli import main
-from nadi.kernels import code_folders, jit
+from nadi.kernels import kernel_cache, jit
 from nadi.kernels.signatures import as_lists
 
 if sys.argv[1] == "feeder":  # for programs, no command
@@ -64,7 +64,7 @@ else:
     assert main(sys.argv[1:]) == 0
 found = []
 for module, name, types in jit.in_use():
-    kept = code_folders.find(module, code_folders.entry_of(module, name, types))
+    kept = kernel_cache.find(module, kernel_cache.entry_of(module, name, types))
     found.append([module, name, as_lists(types), len(kept.code)])
 sys.stdout.write("\\n" + json.dumps(found))
 """

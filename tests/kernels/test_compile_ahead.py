@@ -22,7 +22,7 @@ SKIP = compile_ahead.Known(
 PROBE = """
 import json, sys
 import numpy as np
-from nadi.kernels import code_folders, compile_ahead, jit
+from nadi.kernels import kernel_cache, compile_ahead, jit
 from nadi.kernels.groups import group_rows
 from nadi.kernels.signatures import as_tuples
 
@@ -35,7 +35,7 @@ with jit.watching(lambda name, is_over: here.append(name)):
         while len(told) < len(known) - ("group_rows" in here):
             pass
 print(json.dumps([
-    order.tolist(), [code_folders.is_there(one.module, one.entry) for one in known],
+    order.tolist(), [kernel_cache.is_there(one.module, one.entry) for one in known],
     sorted([*told, *here[::2]]),
 ]))
 """

@@ -25,14 +25,14 @@ PROBE = """
 import json, os, sys
 from pathlib import Path
 import numpy as np
-from nadi.kernels import code_folders, jit
+from nadi.kernels import kernel_cache, jit
 from nadi.kernels.groups import group_rows
 
 compiled = []
 in_ptr, edge = np.zeros(4, dtype=np.int64), np.empty(3, dtype=np.int64)
 with jit.watching(lambda name, is_done: compiled.append(name)):
     group_rows(np.array([2, 0, 2]), in_ptr, edge)
-folder = code_folders.cache_folder()
+folder = kernel_cache.cache_folder()
 print(json.dumps({
     "folder": str(folder) if folder else None,
     "compiled": compiled == ["group_rows"] * 2,
@@ -393,10 +393,10 @@ assert os.waitpid(child, 0)[1] == 0
 # a version of numba that nobody has tried: all by public means
 UNKNOWN_NUMBA = """
 import json, sys
-from nadi.kernels import code_folders
+from nadi.kernels import kernel_cache
 
 if sys.argv[1:] == ["unknown"]:
-    code_folders.compilers = lambda: {"numba": "9.9.9", "llvmlite": "9.9.9"}
+    kernel_cache.compilers = lambda: {"numba": "9.9.9", "llvmlite": "9.9.9"}
 from nadi.kernels import jit
 import numpy as np
 from nadi.kernels.intervals import union_length

@@ -79,7 +79,7 @@ def _bars() -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]
 
 
 def _compilation(done: int, total: int) -> str:
-    from nadi.kernels.code_folders import cache_folder
+    from nadi.kernels.kernel_cache import cache_folder
 
     how_often = "once" if cache_folder() else "every time, as no folder can keep them"
     return f"compiling kernels, {how_often}: {done} of {total}"

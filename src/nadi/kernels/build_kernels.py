@@ -13,8 +13,8 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from nadi.kernels.code_folders import surroundings_of_wheel
 from nadi.kernels.compile_ahead import compile_known, known_kernels
+from nadi.kernels.kernel_cache import surroundings_of_wheel
 
 __all__ = ["build"]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import Any, NamedTuple
 
-from nadi.kernels import code_folders, jit
+from nadi.kernels import jit, kernel_cache
 from nadi.kernels.signatures import Signature, as_lists, as_tuples
 
 __all__ = ["Known", "compile_known", "compiling_ahead", "known_kernels", "missing_kernels"]
@@ -38,7 +38,7 @@ class Known(NamedTuple):
     @property
     def entry(self) -> str:
         """The name by which its code is found."""
-        return code_folders.entry_of(*self)
+        return kernel_cache.entry_of(*self)
 
 
 @functools.cache
@@ -54,14 +54,14 @@ def missing_kernels(use: str) -> list[Known]:
     if not jit.IS_KNOWN:
         return []  # numba keeps them in its own way
     known = known_kernels().get(use, [])
-    return [one for one in known if not code_folders.is_there(one.module, one.entry)]
+    return [one for one in known if not kernel_cache.is_there(one.module, one.entry)]
 
 
 def compile_known(one: Known, root: Path) -> None:
     """Compile a kernel and keep it below a folder."""
     function = getattr(importlib.import_module(one.module), one.name)
-    code_folders.keep(
-        code_folders.place_of(root, one.module, one.entry),
+    kernel_cache.keep(
+        kernel_cache.place_of(root, one.module, one.entry),
         jit.compile_anew(function.__wrapped__, one.signature, one.entry),
     )
 
@@ -137,7 +137,7 @@ def compiling_ahead(missing: list[Known], tell: Callable[[str], None]) -> Iterat
         Called, from another thread, when one of them is done.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    if len(missing) < 2 or (cores or 1) < 2 or code_folders.cache_folder() is None:
+    if len(missing) < 2 or (cores or 1) < 2 or kernel_cache.cache_folder() is None:
         yield
         return
     beside = _Beside(missing, tell)
@@ -150,10 +150,10 @@ def compiling_ahead(missing: list[Known], tell: Callable[[str], None]) -> Iterat
 
 def work() -> None:
     """Compile what is asked for, a line of JSON each, and answer each with a line."""
-    root = code_folders.cache_folder()
+    root = kernel_cache.cache_folder()
     for line in sys.stdin:
         one: Any = Known(*as_tuples(json.loads(line)))
-        if root is not None and not code_folders.is_there(one.module, one.entry):
+        if root is not None and not kernel_cache.is_there(one.module, one.entry):
             compile_known(one, root)
         sys.stdout.write("done\n")
         sys.stdout.flush()

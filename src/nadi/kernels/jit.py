@@ -1,7 +1,7 @@
 """One decorator for every compiled kernel.
 
 A kernel is compiled when it is first called with arguments of some types, and kept on disk
-(:mod:`nadi.kernels.code_folders`). What is kept is called without numba, whose import takes
+(:mod:`nadi.kernels.kernel_cache`). What is kept is called without numba, whose import takes
 longer than a short command. Where no folder can be used each process compiles anew: slower,
 never a failure. With a version of numba that was not tried, kernels are compiled by numba's
 public means, and kept by numba.
@@ -19,8 +19,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar, cast
 
-from nadi.kernels import code_folders
-from nadi.kernels.code_folders import Kept
+from nadi.kernels import kernel_cache
+from nadi.kernels.kernel_cache import Kept
 from nadi.kernels.object_code import load
 from nadi.kernels.signatures import Signature, pack, signature_of
 
@@ -36,7 +36,7 @@ _Watcher = Callable[[str, bool], None]
 # versions of numba whose inner parts are as kernels/numba_internals.py wants them
 _LEAST, _BEYOND = (0, 68), (0, 69)
 IS_KNOWN = _LEAST <= tuple(
-    map(int, code_folders.compilers()["numba"].split(".")[:2])
+    map(int, kernel_cache.compilers()["numba"].split(".")[:2])
 ) < _BEYOND and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 _COMPILING = Lock()
 _unnamed = itertools.count()
@@ -133,17 +133,17 @@ def _code_of(function: Callable[..., Any], signature: Signature) -> Callable[[li
         # of a test, say: two functions may have one name
         return load(*compile_anew(function, signature, f"unnamed_{next(_unnamed)}"))
     _in_use[module, name, signature] = None
-    entry = code_folders.entry_of(module, name, signature)
-    found = code_folders.find(module, entry)
+    entry = kernel_cache.entry_of(module, name, signature)
+    found = kernel_cache.find(module, entry)
     if found is None and _claim is not None:
         _claim(entry)
-        found = code_folders.find(module, entry)
+        found = kernel_cache.find(module, entry)
     if found is None:
         found = compile_anew(function, signature, entry)
-        root = code_folders.cache_folder()
+        root = kernel_cache.cache_folder()
         if root is not None:
             with contextlib.suppress(OSError):  # the disk is full: it is compiled again next time
-                code_folders.keep(code_folders.place_of(root, module, entry), found)
+                kernel_cache.keep(kernel_cache.place_of(root, module, entry), found)
     return load(*found)
 
 
@@ -180,8 +180,8 @@ def _publicly_compiled(function: _Function) -> _Function:
 
 
 def _folder_of_numba(module: str) -> Path | None:
-    root = code_folders.cache_folder()
-    return None if root is None else code_folders.folder_of(root, module)
+    root = kernel_cache.cache_folder()
+    return None if root is None else kernel_cache.folder_of(root, module)
 
 
 def inner(function: _Function) -> _Function:
