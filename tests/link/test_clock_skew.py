@@ -233,3 +233,18 @@ def test_gpu_dlrm8_needs_no_shift(shared_traces: Path) -> None:
     assert job.matches["collective"].value_counts()["count"].to_list() == [8] * 8
     assert not job.clocks["shift"].to_numpy().any()
     assert (job.clocks["high"] - job.clocks["low"]).max() < 300_000  # kernels of 0.1 ms
+
+
+@pytest.mark.parametrize(("missing", "is_shifted"), [(1_000_000, True), (1_000_001, False)])
+def test_up_to_a_millisecond_of_contradiction_is_tolerated(
+    missing: int, *, is_shifted: bool
+) -> None:
+    # in turn each rank ends so much before the other begins
+    later = 10_000_000
+    parts = [
+        part(0, 0, missing, missing), part(0, 1, 0, 0),
+        part(1, 0, later, later), part(1, 1, later + missing, later + missing),
+    ]  # fmt: skip
+    clocks, issues = align(2, parts)
+    assert issues == {"job.clocks-contradict": 2}
+    assert (clocks[1]["low"] > -UNBOUNDED) == is_shifted

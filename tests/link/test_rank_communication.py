@@ -141,6 +141,15 @@ def test_ranks_of_a_call_are_counted_within_its_group(pair: PairWriter) -> None:
     assert found == [("COMM_SEND", 5, 7, 9), ("COMM_RECV", 2, 5, 8)]
 
 
+def test_the_call_says_more_than_the_collective_that_gloo_runs_for_it(pair: PairWriter) -> None:
+    pair.device_keys["distributedInfo"] = FOUR
+    pair.op("c10d::_reduce_scatter_base_", 0, 40)
+    pair.op("gloo:all_reduce", 60, 20, cat="user_annotation", tid=2)
+    assert communications(linked(pair), "name", "comm_type") == [
+        ("gloo:all_reduce", "reduce_scatter")
+    ]
+
+
 @pytest.mark.parametrize(
     ("call", "collective", "label", "comm_type"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import polars as pl
 import pytest
 
@@ -219,6 +221,24 @@ def test_a_stream_waits_for_the_event_of_another(device: DeviceWriter) -> None:
     device.work("waits", (13, 15), (300, 310), stream=8)
     trace = device.read()
     assert pairs(trace, "event") == [("source", "waits")]
+    assert inferred(trace, "event") == [False]
+
+
+@pytest.mark.parametrize("streams", [(20, 21), (20, 22, 21)])
+def test_work_that_ran_when_the_recording_began_is_waited_for(
+    device: DeviceWriter, streams: tuple[int, ...]
+) -> None:
+    """By way of another stream too, which has no work and was itself told to wait."""
+    device.event("early", 0, 50, "kernel", pid=0, tid=20, stream=20, device=0, correlation=999)
+    for number, (of, waits) in enumerate(pairwise(streams)):
+        record = device.call("cudaEventRecord", 10 * number + 1, 1)
+        wait = device.call("cudaStreamWaitEvent", 10 * number + 3, 1)
+        device.sync_event("Stream Wait Event", wait, wait_on_stream=of, stream=waits,
+                          wait_on_cuda_event_record_corr_id=record)  # fmt: skip
+    device.work("waits", (30, 32), (60, 70), stream=21)
+    trace = device.read()
+    assert trace.nodes["name"][0] == "early"
+    assert pairs(trace, "event") == [("early", "waits")]
     assert inferred(trace, "event") == [False]
 
 

@@ -536,6 +536,14 @@ def test_a_compiled_kernel_may_write_all_that_it_is_given(pair: Any) -> None:
     assert issues(trace)["link.tensor-guessed"] == 2
 
 
+def test_the_schema_of_a_compiled_kernel_says_more_than_its_backend(pair: Any) -> None:
+    host = Host()
+    x, y = Tensor(10, 1), Tensor(11, 2)
+    host.op("triton_first", ADD, [x, x, 1], [y], kernel_backend="triton")
+    host.op("triton_last", ADD, [x, x, 1], [Tensor(12, 3)], kernel_backend="triton")
+    assert names_of(linked(host, pair)) == set()  # both only read x
+
+
 def test_times_decide_where_ids_say_otherwise(pair: Any) -> None:
     host = Host()
     x = Tensor(10, 1)

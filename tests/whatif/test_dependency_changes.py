@@ -153,6 +153,21 @@ def test_work_moves_between_work_that_is_there(pair: PairWriter) -> None:
     assert (after["k2"], after["k3"], after["k4"]) == ((30, 60), (60, 70), (70, 90))
 
 
+def test_work_of_calls_that_overlap_follows_in_the_order_of_their_starts(pair: PairWriter) -> None:
+    pair.op("step", 0, 100)
+    launch(pair, 1, 10, 50)
+    launch(pair, 2, 20, 5, tid=2)
+    kernel(pair, 1, "k1", 70, 80, 7)
+    kernel(pair, 2, "k2", 90, 95, 9)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    moved = nadi.what_if(graph, "move k2 to 7").replay.graph
+    names = graph.op_names.to_list()
+    k1, k2 = names.index("k1"), names.index("k2")
+    of_stream = moved.edge_kind == nadi.graph.EdgeKind.STREAM
+    found = list(zip(moved.in_src[of_stream], moved.destinations[of_stream], strict=True))
+    assert found == [(2 * k1 + 1, 2 * k2)]
+
+
 def test_work_moved_twice_stays_moved(pair: PairWriter) -> None:
     graph = three_kernels(pair)
     twice = spans(graph, "move k1 to 9", "move k2 to 9")

@@ -61,6 +61,13 @@ def test_the_path_is_marked(record: Recording) -> None:
     assert unchanged[0].get("args", {}) == {}
 
 
+def test_the_first_events_keep_their_arguments_on_the_path(record: Recording) -> None:
+    record.events = [event for event in record.events if event["name"] != "step"]
+    record.events[0]["args"] = {"shape": [3]}
+    args = [event["args"] for event in overlay(record)[:2]]
+    assert args == [{"shape": [3], "critical": 1}, {"correlation": 1, "critical": 1}]
+
+
 def test_only_the_path(record: Recording) -> None:
     names = [event["name"] for event in overlay(record, only_critical=True)]
     assert names[:4] == ["step", "mm", "cudaLaunchKernel", "gemm"]

@@ -252,12 +252,14 @@ def test_a_stream_that_waits_for_an_event(record: Recording) -> None:  # S2, S4
     assert on_path(path)[-4:] == ["a.s", "a.e", "b.s", "b.e"]
 
 
-def test_an_event_that_the_host_waits_for(record: Recording) -> None:  # S2, S3
-    record.launch("a", (0, 2), (10, 50), 1)
+@pytest.mark.parametrize("stream", [0, 7])
+def test_an_event_that_the_host_waits_for(record: Recording, stream: int) -> None:  # S2, S3
+    record.launch("a", (0, 2), (10, 50), 1, stream=stream)
     record.call("cudaEventRecord", 3, 1, 2)
-    record.launch("b", (5, 2), (61, 50), 3)  # launched after the event: not waited for
+    # launched after the event: not waited for
+    record.launch("b", (5, 2), (61, 50), 3, stream=stream)
     record.call("cudaEventSynchronize", 8, 60, 4)
-    record.sync("Event Sync", 9, 59, 4, wait_on_stream=7, wait_on_cuda_event_record_corr_id=2)
+    record.sync("Event Sync", 9, 59, 4, wait_on_stream=stream, wait_on_cuda_event_record_corr_id=2)
     edges = edges_of(record.path())
     assert [edge for edge in edges if edge[2] == SYNC] == [
         ("a.e", "cudaEventSynchronize.e", SYNC, 0)
