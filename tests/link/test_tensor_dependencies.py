@@ -555,6 +555,18 @@ def test_times_decide_where_ids_say_otherwise(pair: Any) -> None:
     assert not nadi.model.validate_trace(trace).height
 
 
+def test_operations_of_the_first_nanosecond_have_dependencies_too(pair: Any) -> None:
+    host = Host()
+    x = Tensor(10, 1)
+    for _ in range(3):
+        host.op("aten::fill_", FILL_, [x, 1], [x])
+    trace = linked(host, pair, starts={2: 0.0, 3: 0.0, 4: 10.0})
+    assert trace.column("start").tolist() == [-1, 0, 0, 10_000]
+    assert names_of(trace) == {
+        ("aten::fill_#2", "aten::fill_#3", "waw"), ("aten::fill_#3", "aten::fill_#4", "waw")
+    }  # fmt: skip
+
+
 def test_without_operands_there_are_no_such_dependencies(demo_folder: Path, pair: Any) -> None:
     pair.op("aten::mm", 0, 100)
     _, device = pair.write()

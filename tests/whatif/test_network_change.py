@@ -110,6 +110,23 @@ def test_what_began_before_the_window_keeps_its_time(tmp_path: Path) -> None:
     assert not changed.all()
 
 
+@pytest.mark.parametrize(("latency", "fits"), [(2**62 - 512, True), (2**62, False)])
+def test_times_that_int64_nanoseconds_may_not_hold_are_refused(
+    pair: PairWriter, latency: int, *, fits: bool
+) -> None:
+    pair.device_keys["distributedInfo"] = {"rank": 0, "world_size": 2, "pg_config": []}
+    pair.op("step", 0, 10)
+    launch(pair, 1, 0, 1)
+    kernel(pair, 1, "ncclDevKernel_AllReduce", 2, 9, **{"In msg nelems": 0, "dtype": "Float"})
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    change = nadi.whatif.OnNetwork(1e9, latency)  # the next double below 2**62 is 512 less
+    if fits:
+        assert latency in change.apply(graph).weight
+    else:
+        with pytest.raises(nadi.errors.UsageError, match="would exceed a century"):
+            change.apply(graph)
+
+
 def test_a_change_is_written_as_it_is_read() -> None:
     for text in ("network 1GB/s", "network 1GB/s 1ns", "network 1GB/s 3us"):
         assert str(nadi.whatif.parse_change(text)) == text

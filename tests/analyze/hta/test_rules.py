@@ -374,6 +374,18 @@ def test_events_that_are_no_nodes_count_too(record: Recording) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("duration", "counts"), [(2**62 // 1_000, True), (2**62 // 1_000 + 1, False)]
+)
+def test_times_from_2_to_the_62_ns_on_are_left_out(
+    record: Recording, duration: int, *, counts: bool
+) -> None:
+    record.event("overhead", "Activity Buffer Request", 5, duration, pid=-1, tid=0)
+    record.op("a", 10, 1)
+    names = parse_events([record.read()], 0)["name"].to_list()
+    assert names == ["Activity Buffer Request"] * counts + ["a"]
+
+
 def test_a_host_event_with_a_stream_is_no_host_work(record: Recording) -> None:  # W2, W3
     record.op("triton", 0, 10, stream=0)
     record.launch("k", (2, 2), (20, 5), 1)
