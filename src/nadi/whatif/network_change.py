@@ -77,7 +77,7 @@ def _transfers(graph: EventGraph) -> Ints:
     int64, ascending
         One edge of each operation.
     """
-    edges = np.flatnonzero((graph.edge_kind == EdgeKind.COMMUNICATION) & (graph.edge_op >= 0))
+    edges = np.flatnonzero(graph.edge_kind == EdgeKind.COMMUNICATION)
     op = graph.edge_op[edges]
     met = graph.in_src[edges] >= 2 * graph.num_ops
     order = np.lexsort((edges, -graph.weight[edges], ~met, op))

@@ -60,11 +60,12 @@ class OnSystem:
         """
         later = graph.time[graph.in_src] >= since
         weight = graph.weight.copy()
-        time = np.append(prices_on(graph, self.system).time, -1)[graph.edge_op]
+        # edges of these two kinds always belong to an operation
+        time = prices_on(graph, self.system).time[graph.edge_op]
         priced = (graph.edge_kind == EdgeKind.COMMUNICATION) & (time >= 0) & later
         weight[priced] = time[priced]
         if self.kernel_factor != 1:
-            is_kernel = np.append((graph.gather("category") == "kernel").to_numpy(), False)
+            is_kernel = (graph.gather("category") == "kernel").to_numpy()
             kernels = (graph.edge_kind == EdgeKind.KERNEL) & is_kernel[graph.edge_op] & later
             weight[kernels] = np.rint(weight[kernels] * self.kernel_factor).astype(np.int64)
         return graph.with_weights(weight)
@@ -217,7 +218,7 @@ def _groups(graph: EventGraph) -> tuple[Ints, list[tuple[int, ...]]]:
 
 
 def _by_type(graph: EventGraph, system: System, comm_type: Ints, time: Ints) -> pl.DataFrame:
-    edges = np.flatnonzero((graph.edge_kind == EdgeKind.COMMUNICATION) & (graph.edge_op >= 0))
+    edges = np.flatnonzero(graph.edge_kind == EdgeKind.COMMUNICATION)
     ops = graph.edge_op[edges]
     names = np.array(COMM_TYPES, dtype=object)
     known = time[ops] >= 0

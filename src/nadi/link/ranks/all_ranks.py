@@ -78,11 +78,7 @@ def communications_of(traces: Sequence[Trace]) -> Across:
 
 def _groups(number: pl.DataFrame, work: pl.DataFrame, present: list[int]) -> pl.DataFrame:
     """Add to each group whether all of its members have a trace."""
-    users = (
-        work.filter(pl.col("group") >= 0)
-        .group_by("group")
-        .agg(users=pl.col("rank").unique().sort())
-    )
+    users = work.group_by("group").agg(users=pl.col("rank").unique().sort())
     stated = number.select(
         "name", "ranks", group=pl.col("number").cast(pl.Int64)
     ).join(users, on="group", how="left", maintain_order="left")  # fmt: skip
