@@ -190,6 +190,16 @@ def test_calls_that_wait_for_their_own_copy(
     assert pairs(device.read(), "sync") == ([(name, by)] if waits else [])
 
 
+@pytest.mark.parametrize(("begins", "waits"), [(9.999, True), (10, False)])
+def test_a_copy_that_begins_when_its_call_returns_did_not_hold_it_up(
+    device: DeviceWriter, begins: float, *, waits: bool
+) -> None:
+    device.work("copy", (0, 10), (begins, 30), 7, "gpu_memcpy", "cudaMemcpy")
+    trace = device.read()
+    assert pairs(trace, "sync") == [("copy", "cudaMemcpy")] * waits
+    assert count(trace, "link.sync-contradicted") == (not waits)
+
+
 def test_a_staged_copy_holds_its_call_up_from_its_start(device: DeviceWriter) -> None:
     device.work("before", (0, 5), (10, 300))
     name = "Memcpy HtoD (Pageable -> Device)"
@@ -240,6 +250,29 @@ def test_work_that_ran_when_the_recording_began_is_waited_for(
     assert trace.nodes["name"][0] == "early"
     assert pairs(trace, "event") == [("early", "waits")]
     assert inferred(trace, "event") == [False]
+
+
+def test_work_between_the_first_record_and_the_wait_is_not_waited_for(
+    device: DeviceWriter,
+) -> None:
+    record = device.call("cudaEventRecord", 0, 1)
+    device.event("early", 1, 50, "kernel", pid=0, tid=20, stream=20, device=0, correlation=999)
+    device.work("between", (2, 3), (51, 55), stream=20)
+    wait = device.call("cudaStreamWaitEvent", 4, 1)
+    device.sync_event("Stream Wait Event", wait, wait_on_stream=20, stream=21,
+                      wait_on_cuda_event_record_corr_id=record)  # fmt: skip
+    device.work("waits", (6, 8), (60, 70), stream=21)
+    assert pairs(device.read(), "event") == [("early", "waits")]
+
+
+def test_a_stream_that_gets_no_more_work_waits_for_nothing(device: DeviceWriter) -> None:
+    device.work("source", (0, 5), (10, 100), stream=20)
+    device.work("before", (6, 7), (10, 20), stream=21)
+    wait = device.call("cudaStreamWaitEvent", 8, 1)
+    device.sync_event("Stream Wait Event", wait, wait_on_stream=20, stream=21)
+    trace = device.read()
+    assert pairs(trace, "event") == []
+    assert count(trace, "link.event-contradicted") == 0
 
 
 def test_a_stated_wait_that_the_times_contradict_is_counted(device: DeviceWriter) -> None:

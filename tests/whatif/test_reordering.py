@@ -472,6 +472,17 @@ def test_moves_that_are_none_are_refused() -> None:
             nadi.what_if(found.graph, MoveEarlier((move,), "a", "b"))
 
 
+def test_the_last_of_a_thread_moves_without_the_thread_after_it() -> None:
+    steps = [FIRST, *(Step(f"aten::s{k}", (1,), makes=(k + 2,), stream=-1) for k in range(3))]
+    found = recorded(steps, steps)
+    change = found.move("aten::s2", "aten::item_first")
+    replay = nadi.what_if(found.graph, change).replay
+    assert found.window.length(replay.time) == found.new_length([change])
+    before, graph = nadi.graph.replay_graph(found.graph), found.graph
+    changed = {graph.op_names[int(v // 2)] for v in np.flatnonzero(replay.time != before.time)}
+    assert changed == {"aten::s0", "aten::s1", "aten::s2"}
+
+
 def test_the_first_call_of_a_job_can_be_named_as_any_other() -> None:
     graph = recorded(LATE).graph
     calls = np.flatnonzero((graph.gather("category") == "runtime").to_numpy())
