@@ -71,6 +71,16 @@ def test_only_what_was_launched_before_is_waited_for(
     assert pairs(device.read(), "sync") == ([("a", SYNC)] if waits else [])
 
 
+@pytest.mark.parametrize(("begins", "launched"), [(10, True), (10 - NEAR, False)])
+def test_work_may_begin_with_its_call_but_not_before_it(
+    device: DeviceWriter, begins: float, *, launched: bool
+) -> None:
+    device.work("k", (10, 12), (begins, 30))
+    trace = device.read()
+    assert pairs(trace, "launch") == [("cudaLaunchKernel", "k")] * launched
+    assert count(trace, "link.before-launch") == (not launched)
+
+
 def waiting(
     device: DeviceWriter, start: float, *, called: float = 13, returned: float = 15,
     streams: tuple[int, int] = (17, 18), devices: tuple[int, int] = (0, 0),

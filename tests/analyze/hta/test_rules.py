@@ -303,10 +303,13 @@ def test_times_with_fractions_are_rounded_inwards(record: Recording) -> None:  #
 
 
 def test_without_fractions_in_time_stamps_durations_keep_theirs(record: Recording) -> None:  # P1
-    record.op("a", 10, 5.5)
-    assert parse_events([record.read()], 0)["duration"].to_list() == [5_500]
-    record.events.append({"ph": "M", "name": "process_name", "pid": 1, "ts": 10.5, "args": {}})
-    assert parse_events([record.read("other.json")], 0)["duration"].to_list() == [5_000]
+    for kind in ("cpu_op", "overhead"):  # a node, and an event that is none
+        record.op("whole", 5, 4)
+        record.event(kind, "a", 10, 5.5)
+        assert parse_events([record.read()], 0)["duration"].to_list() == [4_000, 5_500]
+        record.events.append({"ph": "M", "name": "process_name", "pid": 1, "ts": 10.5, "args": {}})
+        assert parse_events([record.read("b.json")], 0)["duration"].to_list() == [4_000, 5_000]
+        record.events.clear()
 
 
 def test_large_times_are_doubles(record: Recording) -> None:  # P1

@@ -94,15 +94,15 @@ def read_recorded(trace: Trace) -> Recorded:
             "HTA's rules need a device trace (Kineto) from PyTorch's profiler",
         )  # fmt: skip
     rows = rows[np.argsort(trace.column("event")[rows], kind="stable")]
-    own = _nodes(trace, rows)
-    has_fractions = bool((own["start"].to_numpy() % _NS != 0).any())
-    if not has_fractions and (own["duration"].to_numpy() % _NS != 0).any():
-        has_fractions = _others_have_fractions(trace.attributes)
+    table = _nodes(trace, rows)
     others = _others(trace)
     if others.height:
-        own = pl.concat([own, others]).sort("index", maintain_order=True)
-    has_fractions |= bool((own["start"].to_numpy() % _NS != 0).any())
-    return Recorded(own, has_fractions)
+        table = pl.concat([table, others]).sort("index", maintain_order=True)
+    start, duration = (table[name].to_numpy() % _NS for name in ("start", "duration"))
+    has_fractions = bool(start.any())
+    if not has_fractions and duration.any():  # else nothing is rounded, and nobody need look
+        has_fractions = _others_have_fractions(trace.attributes)
+    return Recorded(table, has_fractions)
 
 
 def trace_name(trace: Trace) -> str:
