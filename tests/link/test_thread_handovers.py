@@ -73,6 +73,14 @@ def test_gloo_s_work_on_the_thread_itself_is_not_waited_for(device: DeviceWriter
     assert waited_for_gloo(device.read()) == []
 
 
+def test_the_first_operation_of_a_thread_has_waited_for_nothing(device: DeviceWriter) -> None:
+    asked(device, [(20, 200)])
+    device.event("aten::mul", 0, 5, tid=OTHER)
+    device.event("aten::first", 205, 10, tid=OTHER + 1)
+    device.event(C10D, 300, 1, tid=OTHER + 1, **{"Record function id": 200})
+    assert waited_for_gloo(device.read()) == []
+
+
 def test_work_that_ended_before_the_stretch_is_not_waited_for(device: DeviceWriter) -> None:
     asked(device, [(20, 50)])
     device.event("aten::mul", 20, 30)  # ends with it: the stretch comes after

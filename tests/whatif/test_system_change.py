@@ -107,6 +107,28 @@ def test_messages_are_priced_from_rank_to_rank_the_first_and_the_last_too(
     assert prices.by_type["priced"].sum() == len(expected)
 
 
+def test_a_collective_is_priced_for_the_ranks_of_its_group(pair: PairWriter) -> None:
+    system = nadi.load_system("dgx-h100", 16)
+    groups = {"near": [0, 1], "far": [0, 8], "all": list(range(16))}
+    pair.device_keys["distributedInfo"] = {
+        "rank": 0, "world_size": 16,
+        "pg_config": [{"pg_name": name, "ranks": ranks} for name, ranks in groups.items()],
+    }  # fmt: skip
+    pair.op("step", 0, 1_000)
+    for number, name in enumerate(groups, 1):
+        launch(pair, number, 100 * number, 5)
+        said = {"In msg nelems": 10_000, "dtype": "Float", "Process Group Name": name}
+        begin = 100 * number + 10
+        kernel(pair, number, "ncclDevKernel_AllReduce_Sum", begin, begin + 40, **said)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    time = prices_on(graph, system).time[(graph.gather("category") == "kernel").to_numpy()]
+    assert time.tolist() == [
+        nadi.simulator.collective_time(system, "all_reduce", 40_000, tuple(ranks))
+        for ranks in groups.values()
+    ]
+    assert len(set(time.tolist())) == len(groups)
+
+
 def test_only_communication_takes_another_time(demo_run: nadi.pipeline.Run) -> None:
     graph = demo_run.graph
     change = nadi.pipeline.on_system(demo_run.job, read_system_file("dgx-h100"))
