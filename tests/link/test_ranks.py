@@ -166,6 +166,18 @@ def test_one_that_a_rank_lacks_in_between_costs_no_others() -> None:
     )
 
 
+def test_of_collectives_alone_in_an_unknown_group_three_are_named() -> None:
+    job = job_of({0: repeated(5, group=""), 1: repeated(1, group="")}, {})
+    assert issues(job) == {"job.unmatched-collective": 4}
+    assert detail(job, "job.unmatched-collective").endswith(
+        ": "
+        + "; ".join(
+            f"rank 0 has node {k} (ncclDevKernel), all_reduce of 8 bytes, of an unknown group"
+            for k in (1, 2, 3)
+        )
+    )
+
+
 def test_another_size_is_reported_with_both_ranks() -> None:
     ranks = {0: repeated(3), 1: repeated(3)}
     ranks[1][2] = {**ranks[1][2], "comm_bytes": 4096, "name": "odd"}

@@ -106,6 +106,17 @@ def test_stream_synchronisation_says_which_stream(device: DeviceWriter) -> None:
     assert inferred(trace, "sync") == [False]
 
 
+def test_a_call_of_an_unknown_stream_takes_nothing_from_those_after_it(
+    device: DeviceWriter,
+) -> None:
+    two_streams(device)
+    device.call("hipStreamSynchronize", 20, 1)
+    device.sync_event("Stream Sync", device.call("cudaStreamSynchronize", 22, 85), stream=7)
+    trace = device.read()
+    assert pairs(trace, "sync") == [("a", "cudaStreamSynchronize")]
+    assert count(trace, "link.sync-unknown") == 1
+
+
 def test_else_it_waits_for_the_stream_of_the_last_copy_of_its_thread(device: DeviceWriter) -> None:
     two_streams(device)
     device.work("copy", (14, 16), (110, 195), 7, "gpu_memcpy", "cudaMemcpyAsync")

@@ -12,6 +12,7 @@ import pytest
 import nadi
 from nadi.cli import main
 from tests.analyze.hta.recording import Recording
+from tests.conftest import PairWriter
 
 
 @pytest.fixture
@@ -82,6 +83,26 @@ def test_all_edges(record: Recording) -> None:
     assert (6.0, 35.25, "operator", True) in arrows(events)
     assert (4.0, 10.5, "operator", False) in arrows(events)
     assert len(arrows(events)) == nadi.analyze.hta_critical_path(record.read()).edges.height
+
+
+@pytest.mark.parametrize("only_critical", [False, True])
+def test_parents_stay_parents(pair: PairWriter, *, only_critical: bool) -> None:
+    outer = pair.op("outer", 0, 40)
+    pair.op("aside", 30, 5, parent=outer)
+    pair.op("inner", 2, 10, parent=outer)
+    pair.event("cudaLaunchKernel", 4, 2, "cuda_runtime", correlation=1)
+    pair.event("gemm", 20, 50, "kernel", pid=0, tid=7, stream=7, device=0, correlation=1)
+    trace = nadi.link_pair(*map(nadi.read, pair.write()))
+    path = nadi.analyze.hta_critical_path(trace)
+    marked = nadi.analyze.hta_overlay(trace, path, only_critical=only_critical)
+
+    def parents(trace: nadi.Trace) -> dict[str, str]:
+        names, parent = trace.nodes["name"].cast(str).to_list(), trace.column("parent").tolist()
+        return {name: names[at] if at >= 0 else "" for name, at in zip(names, parent, strict=True)}
+
+    kept, before = parents(marked), parents(trace)
+    assert ("aside" in kept) != only_critical
+    assert kept == {name: before[name] if before[name] in kept else "" for name in kept}
 
 
 def test_what_is_left_out_has_no_edges(record: Recording) -> None:
