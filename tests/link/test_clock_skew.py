@@ -124,6 +124,16 @@ def test_work_on_hosts_is_shifted_to_the_middle() -> None:
     assert clocks[1]["shift"] == -970
 
 
+@pytest.mark.parametrize(("sender", "low", "high"), [(0, 960, UNBOUNDED), (1, -UNBOUNDED, -960)])
+def test_a_rank_that_only_sends_or_receives_is_shifted_no_further_than_it_must(
+    sender: int, low: int, high: int
+) -> None:
+    sent = part(0, sender, 1_000, 1_100, comm_type="send")
+    clocks, _ = align(2, [sent, part(0, 1 - sender, 0, 40, comm_type="recv")])
+    assert (clocks[1]["low"], clocks[1]["high"]) == (low, high)
+    assert clocks[1]["shift"] == (low if sender == 0 else high)
+
+
 def test_a_rank_that_is_bound_by_others_only_is_shifted_with_them() -> None:
     # ranks 1 and 2 meet, both meet rank 0 in something that says nothing
     loose = [part(0, rank, 0, 10, comm_type="other") for rank in range(3)]

@@ -232,6 +232,17 @@ def test_a_launch_waits_for_the_one_a_queue_before(device: DeviceWriter) -> None
     assert inferred(trace, "sync") == [True]
 
 
+def test_in_a_queue_only_what_was_launched_counts(
+    device: DeviceWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nadi.link.dependencies.synchronisation.QUEUE_LENGTH", 2)
+    device.event("early", 0, 1, "kernel", pid=0, tid=20, stream=20, device=0, correlation=999)
+    for number, call in enumerate(("cudaLaunchKernel", "cudaLaunchKernel", "cudaLaunchKernelExC")):
+        begin = 4 * number + 1
+        device.work(f"k{number}", (begin, begin + 1), (begin + 2, begin + 3), 20, by=call)
+    assert pairs(device.read(), "sync") == [("k0", "cudaLaunchKernelExC")]
+
+
 def test_a_stream_waits_for_the_event_of_another(device: DeviceWriter) -> None:
     device.work("source", (0, 5), (10, 100), stream=7)
     record = device.call("cudaEventRecord", 6, 1)

@@ -380,6 +380,14 @@ def deps_by_id(trace: nadi.Trace) -> set[Edge]:
     return {(int(ids[s]), int(ids[d]), kind) for s, d, kind, _ in deps.iter_rows()}
 
 
+def test_the_schema_of_the_first_operation_counts_too(tmp_path: Path) -> None:
+    host, x = Host(), Tensor(10, 1)
+    host.nodes.clear()
+    first = host.op("mine", FILL_, [x, 1], [x], parent=0)
+    last = host.op("aten::add", ADD, [x, x, 1], [Tensor(11, 2)], parent=0)
+    assert deps_by_id(host.read(tmp_path)) == {(first, last, "raw")}
+
+
 def test_in_place_views_and_slices(tmp_path: Path) -> None:
     host = Host()
     whole, copy = Tensor(10, 1, shape=(8,)), Tensor(20, 2, shape=(8,))

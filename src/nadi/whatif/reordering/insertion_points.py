@@ -77,7 +77,8 @@ def same_on_ranks(units: Units, chosen: Bools) -> list[list[int]]:
     collective = _collectives(units)
     key = np.select(
         [collective >= 0, as_many],
-        [collective, collective.max(initial=-1) + 1 + _ordinals(rank, name) * num_names + name],
+        # names are numbered from 1
+        [collective, collective.max(initial=-1) + _ordinals(rank, name) * num_names + name],
         -1 - np.arange(units.op.size),
     )
     found: dict[int, dict[int, int]] = {}
