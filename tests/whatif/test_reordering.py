@@ -361,6 +361,16 @@ def test_renamed_memory_would_let_more_move() -> None:
     assert units.legal[unit] - units.legal_renamed[unit] > 100_000
 
 
+def test_a_kernel_is_launched_before_work_of_the_host_that_it_does_not_need() -> None:
+    slow = Step("aten::slow", reads=(1,), makes=(2,), stream=-1, host=100_000)
+    step = Step("aten::step", reads=(1,), makes=(3,), device=200_000)
+    found = recorded([FIRST, slow, step, Step("aten::item", reads=(3,), stream=-1)])
+    best = found.find().candidates[0]
+    assert (best.name, best.kind, best.change.after) == ("aten::step", "kernel", FIRST.name)
+    assert best.step_ns == found.new_length([best.change])
+    assert best.gain_ns > 100_000
+
+
 def test_a_chain_has_nothing_to_move() -> None:
     chain = [Step(f"aten::s{k}", reads=(k,), makes=(k + 1,)) for k in range(6)]
     found = recorded(chain).find()
@@ -608,6 +618,8 @@ def test_real_jobs(shared_traces: Path, name: str) -> None:
     found = nadi.whatif.find_reorders(graph, window)
     assert found.candidates[0].gain_ns > 0
     assert found.candidates[0].kind == "communication"
+    if name == "cpu_ddp4":  # which has no devices
+        assert {one.kind for one in found.candidates} == {"communication", "host"}
     for one in found.candidates[:3]:
         answer = nadi.what_if(graph, one.change, window=window)
         assert answer.gain_ns == one.gain_ns
