@@ -252,6 +252,15 @@ def test_a_stream_that_waits_for_an_event(record: Recording) -> None:  # S2, S4
     assert on_path(path)[-4:] == ["a.s", "a.e", "b.s", "b.e"]
 
 
+def test_what_is_called_a_synchronisation_and_is_none_has_no_edges(
+    record: Recording,
+) -> None:  # N1, G1
+    record.launch("a", (0, 2), (10, 50), 1)
+    without = edges_of(record.path())
+    record.event("overhead", "Context Sync", 20, 5, correlation=9)
+    assert edges_of(record.path()) == without
+
+
 @pytest.mark.parametrize("stream", [0, 7])
 def test_an_event_that_the_host_waits_for(record: Recording, stream: int) -> None:  # S2, S3
     record.launch("a", (0, 2), (10, 50), 1, stream=stream)
