@@ -60,6 +60,19 @@ def test_at_its_fence_a_unit_could_fill_all_idle_time_up_to_its_own_begin(
     assert waiting.at_fence.tolist() == [0, 7, 97, 0, 500, 500]
 
 
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("unit", [1, 2])
+def test_a_unit_whose_start_or_end_is_critical_could_gain_and_no_other(
+    promise: Promise, unit: int, side: int
+) -> None:
+    waiting = with_waits(promise, 0, 7, 90, 0, 0, 0)
+    path = np.array([2 * waiting.units.op[unit] + side])
+    gains = [0] * 6
+    gains[unit] = [0, 7, 97][unit]
+    replay = nadi.graph.replay_graph(waiting.units.layout.graph)
+    assert Promise(waiting.units, replay, path).at_fence.tolist() == gains
+
+
 @pytest.mark.parametrize(("wait", "gain"), [(300, 300), (SHORT, SHORT), (SHORT + 1, SHORT)])
 def test_a_move_fills_the_idle_time_that_it_passes_with_its_own_time_at_most(
     promise: Promise, wait: int, gain: int
