@@ -8,8 +8,10 @@ communication, and last the time to update the weights.  With
 
 One pass of training becomes a trace, the same for every rank, as Chakra's text converter
 makes it: node ids and names, order of dependencies, attributes.  Times are microseconds, as
-that converter reads them; ASTRA-sim 1.0 itself called them cycles.  This reader differs
-from the converter as follows:
+that converter reads them; ASTRA-sim 1.0 itself called them cycles, of 1 ns.  Where the first line
+states ``model_parallel_NPU_group:``, as SimAI and AICB write it, they are ns: the converter does
+not read such files.  SimAI appends to a communication's type the ranks that perform it, such as
+``ALLGATHER_DP_EP``.  This reader differs from the converter as follows:
 
 - It numbers the nodes of the second rank on from the last of the first.  Here ids begin at 0,
   because identical ranks share one trace.
@@ -45,7 +47,9 @@ _SCHEMA = "1.0.2-chakra.1.0.0"  # what the text converter calls its output
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _HEAD = re.compile(rb"\s*([A-Z][A-Z_]*)(?:[ \t][^\r\n]*)?[\r\n]+[ \t]*(\S*)")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-_NS_PER_UNIT = 1000
+_US = 1000
+_NS = 1
+_IN_NS = "model_parallel_NPU_group:"  # in the first line of SimAI and AICB
 _LARGEST = 2**63 - 1
 _FIELDS = 12
 # per word of the text our name and Chakra's number
@@ -54,8 +58,12 @@ _COMM_TYPES = {
     "ALLGATHER": ("all_gather", 2),
     "ALLTOALL": ("all_to_all", 6),
     "REDUCESCATTER": ("reduce_scatter", 7),
+    "BROADCAST": ("broadcast", 5),
 }
+# whose ranks communicate, where it is not the usual group: SimAI's, at the end of the type
+_OF_GROUP = ("_DP_EP", "_EP", "_DP", "_TP")
 _NO_COMM = "NONE"
+_WITHIN_RANK = "DATA_REORDER"  # a rank rearranges its own data
 _CUSTOMIZED = "HYBRID_CUSTOMIZED"
 
 
@@ -80,6 +88,7 @@ class _Layer:
     weight_gradient: _Phase
     update: int
     num_stated: int  # communications that the text gives it
+    num_reordered: int  # rearrangements within the rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +297,7 @@ def decode(raw: RawFile) -> Trace:
 
 
 def _columns(nodes: _Nodes) -> dict[str, object]:
-    types = [_COMM_TYPES[word][0] if word else "none" for word in nodes.comm_types]
+    types = [_comm_type(word)[0] if word else "none" for word in nodes.comm_types]
     return {
         "id": list(range(len(nodes.names))),
         "name": nodes.names,
@@ -301,6 +310,16 @@ def _columns(nodes: _Nodes) -> dict[str, object]:
     }
 
 
+def _comm_type(word: str) -> tuple[str, int]:
+    """Return our name and Chakra's number of a type that may end in a group."""
+    return _COMM_TYPES[_without_group(word)]
+
+
+def _without_group(word: str) -> str:
+    ending = next((group for group in _OF_GROUP if word.endswith(group)), "")
+    return word.removesuffix(ending)
+
+
 def _attributes(nodes: _Nodes, text: str) -> Attributes:
     builder = AttributeBuilder()
     builder.add(-1, "version", "operand", "")  # the peer states none; it marks a Chakra trace
@@ -308,7 +327,7 @@ def _attributes(nodes: _Nodes, text: str) -> Attributes:
     builder.add(-1, "input_file", "string", text)
     for row, word in enumerate(nodes.comm_types):
         if word:
-            builder.add(row, "comm_type", "int64", _COMM_TYPES[word][1])
+            builder.add(row, "comm_type", "int64", _comm_type(word)[1])
             builder.add(row, "comm_size", "int64", nodes.comm_bytes[row])
     return builder.build()
 
@@ -332,6 +351,18 @@ def _issues(workload: _Workload, nodes: _Nodes) -> IssueLog:
         "dimensions; in the trace every communication is among all ranks",
         "assign process groups to the communications if that matters",
     )  # fmt: skip
+    of_groups = sum(word != "" and word != _without_group(word) for word in nodes.comm_types)
+    log.add(
+        "astra.groups", "info", of_groups,
+        "communications name the ranks that perform them, such as EP; in the trace they are among "
+        "all ranks",
+        "assign process groups to the communications if that matters",
+    )  # fmt: skip
+    log.add(
+        "astra.reorder", "warning", sum(layer.num_reordered for layer in workload.layers),
+        f"phases have {_WITHIN_RANK} instead of a communication; its time is not stated",
+        "it is read as no communication",
+    )  # fmt: skip
     return log
 
 
@@ -340,6 +371,7 @@ class _Lines:
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
+        self.ns_per_unit = _US
         numbered = enumerate(_LINE_END.split(text), start=1)
         self.words = [(number, line.split()) for number, line in numbered if line.strip()]
 
@@ -423,6 +455,7 @@ def _read(lines: _Lines) -> _Workload:
             number, f"{len(rest)} layers, but line {second} states {num_layers}",
             "correct the number, or check whether the file was cut off",
         )  # fmt: skip
+    lines.ns_per_unit = _NS if _IN_NS in header else _US
     layers = tuple(_layer(lines, number, words, parallelism) for number, words in rest)
     return _with_header(lines, first, header, layers)
 
@@ -442,6 +475,7 @@ def _layer(lines: _Lines, number: int, words: list[str], parallelism: str) -> _L
     inputs = _phase(lines, number, words[5:8], "input gradient")
     weights = _phase(lines, number, words[8:11], "weight gradient")
     num_stated = sum(phase.comm_type != _NO_COMM for phase in (forward, inputs, weights))
+    num_reordered = sum(words[at] == _WITHIN_RANK for at in (3, 6, 9))
     update = lines.whole(number, words[11], "the update time")
     if customized:
         own = _own_parallelism(lines, number, words[12])
@@ -449,7 +483,7 @@ def _layer(lines: _Lines, number: int, words: list[str], parallelism: str) -> _L
             forward, inputs = forward.silenced(), inputs.silenced()
         elif own in _NO_WEIGHTS:
             weights = weights.silenced()
-    return _Layer(words[0], forward, inputs, weights, update, num_stated)
+    return _Layer(words[0], forward, inputs, weights, update, num_stated, num_reordered)
 
 
 def _own_parallelism(lines: _Lines, number: int, word: str) -> str:
@@ -464,15 +498,18 @@ def _own_parallelism(lines: _Lines, number: int, word: str) -> str:
 
 def _phase(lines: _Lines, number: int, words: list[str], meaning: str) -> _Phase:
     time, comm_type, size = words
-    longest = _LARGEST // _NS_PER_UNIT
-    duration = lines.whole(number, time, f"the {meaning} time in microseconds", longest)
-    if comm_type != _NO_COMM and comm_type not in _COMM_TYPES:
+    unit = "microseconds" if lines.ns_per_unit == _US else "ns"
+    longest = _LARGEST // lines.ns_per_unit
+    duration = lines.whole(number, time, f"the {meaning} time in {unit}", longest)
+    if comm_type == _WITHIN_RANK:
+        comm_type = _NO_COMM
+    if comm_type != _NO_COMM and _without_group(comm_type) not in _COMM_TYPES:
         raise lines.error(
             number, f"unknown {meaning} communication {_short(comm_type)!r}; known are "
             f"{', '.join(_COMM_TYPES)} and {_NO_COMM}", "use one of these",
         )  # fmt: skip
     comm_bytes = lines.whole(number, size, f"the {meaning} communication's bytes")
-    return _Phase(duration * _NS_PER_UNIT, comm_type, comm_bytes)
+    return _Phase(duration * lines.ns_per_unit, comm_type, comm_bytes)
 
 
 def _with_header(

@@ -40,7 +40,7 @@ __all__ = [
 
 _Value = TypeVar("_Value")
 _DAMAGED = "the file is cut off or damaged: record the trace again"
-_UNLIKE_PYTORCH = "PyTorch does not write this: record the trace again"
+_UNLIKE_PYTORCH = "record the trace again"
 _INVALID = {
     json_tokens.BAD_CHARACTER: "invalid character",
     json_tokens.BAD_NUMBER: "invalid number",

@@ -401,6 +401,8 @@ class JoinedAttributes(LazyAttributes):
 
 
 def _json_value(content: bytes) -> Any:
+    if not content:
+        return None  # a key that was absent
     try:
         return msgspec.json.decode(content)
     except msgspec.MsgspecError:

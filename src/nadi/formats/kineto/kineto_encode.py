@@ -103,8 +103,9 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
 
 def _base_time(trace: Trace, keys: dict[str, bytes], row: Ints) -> int:
     """Return the base time of the file: the recorded one, else the start in whole seconds."""
-    if keys:
-        return int(keys.get("baseTimeNanoseconds", b"0"))
+    if keys or (trace.column("event")[row] >= 0).any():
+        recorded = keys.get("baseTimeNanoseconds", b"0")
+        return int(recorded) if recorded.isdigit() else 0  # as it was read
     start = trace.column("start")[row]
     return int(start.min(initial=2**63 - 1)) // 10**9 * 10**9 if start.size else 0
 

@@ -14,9 +14,7 @@ import numpy as np
 from nadi.kernels.jit import borrowed, called, inner, kernel
 from nadi.kernels.json_tokens import (
     NOT_AN_INTEGER,
-    TOO_LARGE,
     byte_at,
-    fail,
     next_item,
     read_integer,
     read_microseconds,
@@ -33,10 +31,9 @@ from nadi.kernels.strings import (
 )
 
 __all__ = [
-    "ARGS", "ARG_KEYS", "ARROW", "COMM_COLUMNS", "EVENT", "EVENT_KEYS", "IS_LARGE",
-    "IS_MISSING", "IS_NO_TIME", "IS_OUT_OF_RANGE", "IS_WRONG_TYPE", "NOT_A_NUMBER",
-    "NO_CATEGORY", "NUMBERS", "OF_THE_PROFILER", "PID", "REDUNDANT", "STATE", "TID", "Found",
-    "scan_events",
+    "ARGS", "ARG_KEYS", "ARROW", "CAT", "COMM_COLUMNS", "END_OF_TIME", "EVENT", "EVENT_KEYS",
+    "NOT_A_NUMBER", "NO_CATEGORY", "NUMBERS", "ODD", "OF_THE_PROFILER", "OTHER_NAME", "PID",
+    "REDUNDANT", "STATE", "TID", "Found", "scan_events",
 ]  # fmt: skip
 
 EVENT_KEYS = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "args")
@@ -62,26 +59,34 @@ COMM_COLUMNS = {
     )
 }  # fmt: skip
 ARG_KEYS = (*_INTEGERS, *_COMM_NUMBERS, *_COMM_TEXTS)
+_NUM_EVENT_KEYS = len(EVENT_KEYS)
 _NUM_INTEGERS = len(_INTEGERS)
+_NUM_ODD = 1 + len(EVENT_KEYS) + len(ARG_KEYS)
 _NUM_ARG_NUMBERS = len(_INTEGERS) + len(_COMM_NUMBERS)
 _MAX_ELEMENTS = 2**56
 NOT_A_NUMBER = -(2**63)  # a pid or tid that is a text, or larger than 64 bits
+END_OF_TIME = 2**62  # ns; a sum of two times is an int64
+# arguments of other vendors and versions that say the same
+_SAME_ARGS = {"external id": "External id", "connection_id": "correlation"}
 
 # codes of what is kept of an event; other keys are counted down from -1
-ARGS, PID, TID, EVENT = range(4)
+ARGS, PID, TID, EVENT, CAT = range(5)
+# added to a category's code if PyTorch writes another name today
+OTHER_NAME = 32
 # categories of events that are not read as nodes, after those that are
 NO_CATEGORY, OF_THE_PROFILER, REDUNDANT, ARROW = range(100, 104)
-# failures besides those of JSON
-IS_WRONG_TYPE, IS_LARGE, IS_OUT_OF_RANGE, IS_MISSING, IS_NO_TIME = range(16, 21)
-
 # places in the state that goes in and out
 _STATE = (
     "event", "row", "kept", "keys", "unknown", "comm", "own", "incomplete", "arrows", "instants",
-    "is_full", "texts",
+    "is_full", "texts", "quoted_ids", "earliest", "latest",
 )  # fmt: skip
-STATE = {name: place for place, name in enumerate(_STATE)}
+# what cannot be used, and is counted: a whole event, the value of a key, that of an argument
+ODD = ("event", *EVENT_KEYS, *(f"args.{key}" for key in ARG_KEYS))
+STATE = {name: place for place, name in enumerate((*_STATE, *(f"odd {what}" for what in ODD)))}
 (_S_EVENT, _S_ROW, _S_KEPT, _S_KEYS, _S_UNKNOWN, _S_COMM, _S_OWN, _S_INCOMPLETE, _S_ARROWS,
- _S_INSTANTS, _S_FULL, _S_TEXTS) = range(len(_STATE))  # fmt: skip
+ _S_INSTANTS, _S_FULL, _S_TEXTS, _S_QUOTED, _S_EARLIEST, _S_LATEST, _S_ODD) = range(
+    len(_STATE) + 1
+)  # fmt: skip
 
 # places in ``work``: a row of numbers, a row of comm, and what else matters
 _START, _DURATION, _EVENT, _CATEGORY, _PID_VALUE, _, _, _TID_VALUE, _, _, _NAME_NUMBER = range(
@@ -91,21 +96,25 @@ _WIDTH, _COMM_WIDTH = len(NUMBERS), len(COMM_COLUMNS)
 _COMM = _WIDTH
 _COMM_INTEGERS = _COMM + 1 - _NUM_INTEGERS
 _COMM_SPANS = _COMM + 1 + len(_COMM_NUMBERS) - 2 * _NUM_ARG_NUMBERS
-(_IS_COMPLETE, _IS_START, _CATEGORY_AT, _CATEGORY_LENGTH, _ARGS_AT, _ARGS_END, _TS_AT, _TS_FLAG,
- _DUR_AT, _DUR_FLAG, _HAS_COMM, _NAME_AT, _NAME_LENGTH, _WHERE, _KEY) = range(
-    _COMM + _COMM_WIDTH, _COMM + _COMM_WIDTH + 15
+(_IS_COMPLETE, _IS_START, _CATEGORY_AT, _CATEGORY_LENGTH, _ARGS_AT, _ARGS_END, _TS_FLAG,
+ _DUR_FLAG, _HAS_COMM, _NAME_AT, _NAME_LENGTH, _ODD_BITS, _IS_QUOTED) = range(
+    _COMM + _COMM_WIDTH, _COMM + _COMM_WIDTH + 13
 )  # fmt: skip
-WORK_SIZE, WHERE, KEY = _KEY + 1, _WHERE, _KEY
+WORK_SIZE = _IS_QUOTED + 1
+_PREVENTS_NODE = 1 << 0 | 1 << 1 + _PH | 1 << 1 + _CAT | 1 << 1 + _NAME | 1 << 1 + _TS | 1 << 1 + _DUR
 
 _KEPT_FULL, _KEYS_FULL, _UNKNOWN_FULL, _TEXTS_FULL = range(
     3, 7
 )  # counted from 1 as the arrays of ``Found``
 
 _QUOTE, _OPEN, _CLOSE_LIST, _N = (ord(c) for c in '"{]n')
-_ZERO, _NINE, _X, _S = (ord(c) for c in "09Xs")
+_ZERO, _NINE, _X, _S, _MINUS, _PLUS, _POINT, _LOWER_E = (ord(c) for c in "09Xs-+.e")
 
 EVENT_WORDS = make_words({key: code for code, key in enumerate(EVENT_KEYS)})
-ARG_WORDS = make_words({key: code for code, key in enumerate(ARG_KEYS)})
+ARG_WORDS = make_words(
+    {key: code for code, key in enumerate(ARG_KEYS)}
+    | {key: ARG_KEYS.index(same) for key, same in _SAME_ARGS.items()}
+)
 
 
 class Found(NamedTuple):
@@ -138,30 +147,42 @@ class Found(NamedTuple):
 
 
 @inner
-def _wrong(work: np.ndarray, where: int, key: int, code: int, at: int) -> int:
-    """Fail at the value of a known key: 1 of the event, 2 of its arguments."""
-    work[_WHERE] = where
-    work[_KEY] = key
-    return fail(code, at)
+def _mark_odd(work: np.ndarray, what: int) -> None:
+    """Note what of an event cannot be used: a place in ``ODD``."""
+    work[_ODD_BITS] |= np.int64(1) << what
+
+
+@called
+def _read_number(text: np.ndarray, at: int, stack: np.ndarray) -> tuple[int, int, bool]:
+    """Read an int64, also one in quotes; gives the byte after the value, and whether it is one."""
+    is_text = text[at] == _QUOTE
+    end, value, flag = read_integer(text, at + is_text)
+    if flag == 0 and (not is_text or byte_at(text, end) == _QUOTE):
+        return end + is_text, value, True
+    return skip_value(text, at, stack), np.int64(-1), False
 
 
 @inner
-def _read_arg(text: np.ndarray, at: int, key: int, work: np.ndarray) -> int:
+def _read_arg(text: np.ndarray, at: int, key: int, work: np.ndarray, stack: np.ndarray) -> int:
     """Read the value of a known argument."""
     if key < _NUM_ARG_NUMBERS:
         end, value, flag = read_integer(text, at)
         if flag != 0:
-            code = IS_LARGE if flag == TOO_LARGE else IS_WRONG_TYPE
-            return _wrong(work, 2, key, code, at)
+            end, value, is_number = _read_number(text, at, stack)
+            if not is_number:
+                _mark_odd(work, 1 + _NUM_EVENT_KEYS + key)
+                return end
         if key < _NUM_INTEGERS:
             work[key] = value
             return end
         if key == _NUM_INTEGERS and (value < -1 or value >= _MAX_ELEMENTS):
-            return _wrong(work, 2, key, IS_OUT_OF_RANGE, at)
+            _mark_odd(work, 1 + _NUM_EVENT_KEYS + key)
+            return end
         work[_COMM_INTEGERS + key] = value
     else:
         if text[at] != _QUOTE:
-            return _wrong(work, 2, key, IS_WRONG_TYPE, at)
+            _mark_odd(work, 1 + _NUM_EVENT_KEYS + key)
+            return skip_value(text, at, stack)
         end = string_end(text, at + 1)
         if end < 0:
             return end
@@ -185,7 +206,7 @@ def _read_args(
     work[_ARGS_AT] = at
     if text[at] != _OPEN:
         if text[at] != _N:
-            return _wrong(work, 1, _ARGS, IS_WRONG_TYPE, at)
+            _mark_odd(work, 1 + _ARGS)
         at = skip_value(text, at, stack)
         work[_ARGS_END] = at
         return at
@@ -199,29 +220,23 @@ def _read_args(
                 work[_ARGS_AT] = -1  # {} says nothing
             return at
         is_empty = False
-        at = skip_value(text, at, stack) if key < 0 else _read_arg(text, at, key, work)
+        at = skip_value(text, at, stack) if key < 0 else _read_arg(text, at, key, work, stack)
 
 
 @inner
-def _read_id(text: np.ndarray, at: int, key: int, work: np.ndarray) -> int:
-    """Read a pid or tid: a number, or a text."""
+def _read_id(text: np.ndarray, at: int, key: int, work: np.ndarray, stack: np.ndarray) -> int:
+    """Read a pid or tid: a number, also one in quotes, or a text."""
     begin = at
-    value = np.int64(NOT_A_NUMBER)
-    if text[at] == _QUOTE:
-        end = string_end(text, at + 1)
-        if end < 0:
-            return end
-        at = (end >> 1) + 1
-    else:
-        at, number, flag = read_integer(text, at)
-        if flag == NOT_AN_INTEGER:
-            return _wrong(work, 1, key, IS_WRONG_TYPE, at)
-        if flag == 0:
-            value = number
-        else:
-            at += 1
-            while _ZERO <= byte_at(text, at) <= _NINE:
-                at += 1
+    at, value, flag = read_integer(text, at)
+    if flag != 0:
+        at, value, is_number = _read_number(text, begin, stack)
+        if at < 0:
+            return at
+        if not is_number:
+            value = np.int64(NOT_A_NUMBER)
+            if flag == NOT_AN_INTEGER and text[begin] != _QUOTE:
+                _mark_odd(work, 1 + key)
+        work[_IS_QUOTED] |= is_number
     place = _PID_VALUE if key == _PID else _TID_VALUE
     work[place] = value
     work[place + 1] = begin
@@ -236,7 +251,8 @@ def _read_text(
 ) -> int:  # fmt: skip
     """Read the phase, category or name."""
     if text[at] != _QUOTE:
-        return _wrong(work, 1, key, IS_WRONG_TYPE, at)
+        _mark_odd(work, 1 + key)
+        return skip_value(text, at, stack)
     at += 1
     end = string_end(text, at)
     if end < 0:
@@ -256,18 +272,47 @@ def _read_text(
     return (end >> 1) + 1
 
 
+@called
+def _read_exponent(text: np.ndarray, at: int, end: int) -> tuple[int, int]:
+    """Read microseconds with an exponent, such as 5e-05, as ns; gives them, and 0 if they are."""
+    negative = text[at] == _MINUS
+    at += negative
+    value, scale, exponent, shift = 0.0, 0, 0, 0
+    while at < end and (_ZERO <= text[at] <= _NINE or text[at] == _POINT):
+        if text[at] == _POINT:
+            shift = 1
+        else:
+            value = value * 10 + (text[at] - _ZERO)
+            scale -= shift
+        at += 1
+    if at == end or (text[at] | 32) != _LOWER_E:
+        return np.int64(-1), 1
+    is_small = text[at + 1] == _MINUS
+    for i in range(at + 1 + (text[at + 1] == _MINUS or text[at + 1] == _PLUS), end):
+        exponent = min(exponent * 10 + (np.int64(text[i]) - _ZERO), 400)
+    value = value * 10.0 ** (scale + 3 + (-exponent if is_small else exponent))
+    if not value < END_OF_TIME:
+        return np.int64(-1), 1
+    ns = np.int64(value + 0.5)
+    return -ns if negative else ns, 0
+
+
 @inner
 def _read_time(text: np.ndarray, at: int, key: int, work: np.ndarray, stack: np.ndarray) -> int:
-    """Read ts or dur; what is no time matters only if the event becomes a node."""
+    """Read ts or dur, also in quotes; what is no time matters only if the event becomes a node."""
     end, value, flag = read_microseconds(text, at)
     if flag != 0:
+        is_text = text[at] == _QUOTE
         end = skip_value(text, at, stack)
         if end < 0:
             return end
+        last, value, flag = read_microseconds(text, at + is_text)
+        if flag == 0 and last + is_text != end:
+            flag = 1
+        elif flag != 0 and (is_text or text[at] == _MINUS or _ZERO <= text[at] <= _NINE):
+            value, flag = _read_exponent(text, at + is_text, end - is_text)
     work[_START if key == _TS else _DURATION] = value
-    place = _TS_AT if key == _TS else _DUR_AT
-    work[place] = at
-    work[place + 1] = flag
+    work[_TS_FLAG if key == _TS else _DUR_FLAG] = flag
     return end
 
 
@@ -291,7 +336,7 @@ def _keep_unknown(
     if place >= keys.shape[0]:
         state[_S_FULL] = _KEYS_FULL
         return
-    if state[_S_KEPT] + 1 >= kept.shape[0]:  # one place is for the arguments, or the event
+    if state[_S_KEPT] + 2 >= kept.shape[0]:  # two places: arguments and category, or the event
         state[_S_FULL] = _KEPT_FULL
         return
     keys[place, 0] = key_at
@@ -301,19 +346,42 @@ def _keep_unknown(
 
 
 @inner
-def _is_node(work: np.ndarray) -> bool:
-    return work[_IS_COMPLETE] != 0 and 0 <= work[_CATEGORY] < NO_CATEGORY
+def _is_node(work: np.ndarray, processes: np.ndarray, state: np.ndarray) -> bool:
+    """Tell whether the event is work of the program, and has a time."""
+    if work[_IS_COMPLETE] == 0:
+        return False
+    if processes.shape[0] > 0:
+        _take_category(work, processes)
+    if not 0 <= work[_CATEGORY] < NO_CATEGORY:
+        return False
+    start, duration = work[_START], work[_DURATION]
+    latest = state[_S_LATEST]
+    if work[_TS_FLAG] != 0 or not state[_S_EARLIEST] <= start <= latest:
+        _mark_odd(work, 1 + _TS)
+    elif work[_DUR_FLAG] != 0 or duration < 0 or duration > END_OF_TIME:
+        _mark_odd(work, 1 + _DUR)
+    elif start + duration > latest:
+        _mark_odd(work, 1 + _DUR)
+    return work[_ODD_BITS] & _PREVENTS_NODE == 0
 
 
 @called
-def _check_times(work: np.ndarray, begin: int) -> int:
-    """Give 0, or the failure that a node has no time."""
-    for key, place in ((_TS, _TS_AT), (_DUR, _DUR_AT)):
-        if work[place] < 0:
-            return _wrong(work, 1, key, IS_MISSING, begin)
-        if work[place + 1] != 0:
-            return _wrong(work, 1, key, IS_NO_TIME, work[place])
-    return 0
+def _take_category(work: np.ndarray, processes: np.ndarray) -> None:
+    """Give an event without a category that of its process, if there is one; keep any other."""
+    if 0 <= work[_CATEGORY] < OTHER_NAME:
+        work[_CATEGORY] += OTHER_NAME
+    if work[_CATEGORY] != NO_CATEGORY:
+        return
+    for i in range(processes.shape[0]):
+        if processes[i, 0] == work[_PID_VALUE]:
+            work[_CATEGORY] = processes[i, 1] + OTHER_NAME
+            return
+
+
+@called
+def _count_odd(work: np.ndarray, state: np.ndarray) -> None:
+    for what in range(_NUM_ODD):
+        state[_S_ODD + what] += (work[_ODD_BITS] >> what) & 1
 
 
 @inner
@@ -322,6 +390,12 @@ def _add_node(
 ) -> None:
     row = state[_S_ROW]
     work[_EVENT] = state[_S_EVENT]
+    if work[_CATEGORY] >= OTHER_NAME:
+        work[_CATEGORY] -= OTHER_NAME
+        begin, length = work[_CATEGORY_AT], work[_CATEGORY_LENGTH]
+        quote = np.int64(length > 0)  # without a category the span is empty
+        _keep(kept, state, CAT, begin - quote, begin + length + quote)
+    state[_S_QUOTED] |= work[_IS_QUOTED]
     for column in range(_WIDTH):
         numbers[column, row] = work[column]
     if work[_ARGS_AT] >= 0:
@@ -341,7 +415,7 @@ def _count_other(work: np.ndarray, unknown: np.ndarray, state: np.ndarray) -> No
     if work[_IS_COMPLETE] != 0:
         if category == OF_THE_PROFILER:
             state[_S_OWN] += 1
-        else:
+        elif not 0 <= category < NO_CATEGORY:
             unknown[state[_S_UNKNOWN], 0] = work[_CATEGORY_AT]
             unknown[state[_S_UNKNOWN], 1] = work[_CATEGORY_LENGTH]
             state[_S_UNKNOWN] += 1
@@ -361,7 +435,7 @@ def _begin_event(work: np.ndarray, at: int) -> None:
     work[_NAME_LENGTH] = work[_CATEGORY_LENGTH] = 0
     work[_CATEGORY] = NO_CATEGORY
     work[_IS_COMPLETE] = work[_IS_START] = work[_HAS_COMM] = 0
-    work[_WHERE] = 0
+    work[_ODD_BITS] = work[_IS_QUOTED] = 0
 
 
 @inner
@@ -383,7 +457,7 @@ def _read_event(
         elif key <= _NAME:
             at = _read_text(text, at, key, categories, work, stack)
         elif key <= _TID:
-            at = _read_id(text, at, key, work)
+            at = _read_id(text, at, key, work, stack)
         elif key <= _DUR:
             at = _read_time(text, at, key, work, stack)
         else:
@@ -400,7 +474,7 @@ def _full(
         return 1
     if state[_S_COMM] >= comm.shape[0]:
         return 2
-    if state[_S_KEPT] >= kept.shape[0]:
+    if state[_S_KEPT] + 1 >= kept.shape[0]:
         return _KEPT_FULL
     if state[_S_UNKNOWN] >= unknown.shape[0]:
         return _UNKNOWN_FULL
@@ -410,8 +484,8 @@ def _full(
 @kernel
 def scan_events(
     text: np.ndarray, at: int, stop: int, events: np.ndarray, args: np.ndarray,
-    categories: np.ndarray, found: Found, work: np.ndarray, stack: np.ndarray,
-    state: np.ndarray,
+    categories: np.ndarray, processes: np.ndarray, found: Found, work: np.ndarray,
+    stack: np.ndarray, state: np.ndarray,
 ) -> int:  # fmt: skip
     """Read the events of a list until it ends, until ``stop``, or until there is no room.
 
@@ -425,17 +499,19 @@ def scan_events(
         The first event that begins at this byte or later is not read any more.
     events, args, categories
         Words: ``EVENT_WORDS``, ``ARG_WORDS``, and those of ``cat`` with their codes.
+    processes
+        int64, shape (processes, 2): pid, and the category of its events that state none. If
+        there are any, the categories that events state are all kept, because names change them.
     found
         Filled on from what the state says; -1 in all slots.
     work
-        int64, shape (``WORK_SIZE``,): space to work in; after a failure its places
-        ``WHERE`` and ``KEY`` say what it is about: the event itself (0), or one of its keys
-        (1) or arguments (2).
+        int64, shape (``WORK_SIZE``,): space to work in.
     stack
         uint8, shape (``MAX_DEPTH``,): space to work in.
     state
         int64, shape (``len(STATE)``,): how much is filled, and counts of what became no
-        node. After a call that found no room, ``is_full`` is the number of the array that
+        node, or could not be used (``ODD``). Nodes start from ``earliest`` on, in ns as in
+        the file, and end by ``latest``. After a call that found no room, ``is_full`` is the number of the array that
         needs some, counted from 1.
 
     Returns
@@ -446,34 +522,32 @@ def scan_events(
     text, stack, work, state = borrowed(text), borrowed(stack), borrowed(work), borrowed(state)
     events, args, categories = borrowed(events), borrowed(args), borrowed(categories)
     numbers, comm, unknown = borrowed(found[0]), borrowed(found[1]), borrowed(found[4])
-    kept, keys = borrowed(found[2]), borrowed(found[3])
+    kept, keys, processes = borrowed(found[2]), borrowed(found[3]), borrowed(processes)
     texts, slots = borrowed(found[5]), borrowed(found[6])
     put_into_slots(slots, texts, state[_S_TEXTS])
     state[_S_FULL] = 0
     while True:
-        work[_WHERE] = 0
         begin = next_item(text, at, state[_S_EVENT] == 0)
         if begin < 0 or text[begin] == _CLOSE_LIST:
             return begin
         if begin >= stop:
             return at
-        if text[begin] != _OPEN:
-            end = skip_value(text, begin, stack)
-            return end if end < 0 else fail(IS_WRONG_TYPE, begin)
         num_kept, num_keys = state[_S_KEPT], state[_S_KEYS]
         state[_S_FULL] = _full(numbers, comm, kept, unknown, texts, state)
         if state[_S_FULL] != 0:
             return at
-        end = _read_event(text, begin, events, args, categories, kept, keys, work, stack, state)
+        if text[begin] == _OPEN:
+            end = _read_event(text, begin, events, args, categories, kept, keys, work, stack, state)
+        else:
+            end = skip_value(text, begin, stack)
+            _begin_event(work, begin)
+            _mark_odd(work, 0)
         if end < 0:
             return end
         if state[_S_FULL] != 0:
             state[_S_KEPT], state[_S_KEYS] = num_kept, num_keys
             return at
-        if _is_node(work):
-            failed = _check_times(work, begin)
-            if failed < 0:
-                return failed
+        if _is_node(work, processes, state):
             count = state[_S_TEXTS]
             work[_NAME_NUMBER] = number_of_text(
                 text, work[_NAME_AT], work[_NAME_LENGTH], slots, texts, count
@@ -484,5 +558,7 @@ def scan_events(
             state[_S_KEPT], state[_S_KEYS] = num_kept, num_keys
             _keep(kept, state, EVENT, begin, end)
             _count_other(work, unknown, state)
+        if work[_ODD_BITS] != 0:
+            _count_odd(work, state)
         state[_S_EVENT] += 1
         at = end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -12,58 +12,99 @@ from nadi.formats.files import RawFile
 from nadi.formats.json_file import Texts, doubled, json_error, read_list, text_of, type_error
 from nadi.formats.kineto import kineto_event_kernels as kernels
 from nadi.formats.kineto.kineto_event_kernels import (
-    ARG_KEYS,
     ARG_WORDS,
     COMM_COLUMNS,
-    EVENT_KEYS,
+    END_OF_TIME,
     EVENT_WORDS,
     NUMBERS,
+    ODD,
+    OTHER_NAME,
     STATE,
     Found,
     scan_events,
 )
-from nadi.kernels.json_tokens import MAX_DEPTH, failure_of, skip
+from nadi.kernels.json_tokens import MAX_DEPTH, failure_of
 from nadi.kernels.strings import make_words
 from nadi.model.arrays import Bytes, Ints
 from nadi.model.schema import CATEGORIES
 
-__all__ = ["CATEGORY", "CATEGORY_WORDS", "Events", "scan", "time_error"]
+__all__ = ["CATEGORY", "CATEGORY_WORDS", "Events", "Limits", "scan"]
 
 CATEGORY = {
     "cpu_op": "operator",
     "user_annotation": "annotation",
     "python_function": "python",
-    "hpu_op": "operator",
     "cuda_runtime": "runtime",  # of HIP too
-    "mtia_runtime": "runtime",
-    "xpu_runtime": "runtime",
-    "privateuse1_runtime": "runtime",
     "cuda_driver": "driver",
-    "xpu_driver": "driver",
-    "privateuse1_driver": "driver",
     "kernel": "kernel",
-    "mtia_ccp_events": "kernel",
     "gpu_memcpy": "memcpy",
     "gpu_memset": "memset",
     "cuda_sync": "sync",
     "gpu_user_annotation": "device_annotation",
 }
-CATEGORY_WORDS = make_words(
-    {name: CATEGORIES.index(category) for name, category in CATEGORY.items()}
+# other vendors' categories, and those of torch 1.8 to 1.11; written again as they were
+_OTHER_CATEGORY = {
+    "hpu_op": "operator",
+    "mtia_runtime": "runtime",
+    "mtia_ccp_events": "kernel",
+    "mtia_insight": "device_annotation",
+    "xpu_runtime": "runtime",
+    "xpu_driver": "driver",
+    "glow_runtime": "runtime",
+    "privateuse1_runtime": "runtime",
+    "privateuse1_driver": "driver",
+    "enqueue": "operator",  # of Ascend: work handed to another thread
+    "dequeue": "operator",
+    "Operator": "operator",
+    "Annotation": "annotation",
+    "Runtime": "runtime",
+    "Driver": "driver",
+    "Kernel": "kernel",
+    "Memcpy": "memcpy",
+    "Memset": "memset",
+}
+_CODES = {name: CATEGORIES.index(category) for name, category in CATEGORY.items()}
+_OTHER_CODES = {name: CATEGORIES.index(own) for name, own in _OTHER_CATEGORY.items()}
+CATEGORY_WORDS = make_words(_CODES | _OTHER_CODES)
+_WORDS = make_words(
+    _CODES
+    | {name: code + OTHER_NAME for name, code in _OTHER_CODES.items()}
     | {
         "Trace": kernels.OF_THE_PROFILER,  # what it spent itself; no work of the program
         "overhead": kernels.OF_THE_PROFILER,
-        "ac2g": kernels.REDUNDANT,  # from launch to work: the correlation ids say the same
+        # from launch to work: the correlation ids say the same
+        "ac2g": kernels.REDUNDANT,
+        "async": kernels.REDUNDANT,
+        "async_gpu": kernels.REDUNDANT,
+        "async_cpu": kernels.REDUNDANT,
+        "HostToDevice": kernels.REDUNDANT,
+        "async_npu": kernels.REDUNDANT,
+        "async_task_queue": kernels.REDUNDANT,
         "fwdbwd": kernels.ARROW,
+        "forward_backward": kernels.ARROW,
     }
 )
 _LIKELY_BYTES = 200  # of an event; where there are more events, room is made on the way
 _LEAST_ROOM = 64
 _TEXTS_ROOM = 1 << 12
-_TYPES = {
-    "ph": "`str`", "cat": "`str`", "name": "`str`", "pid": "`int | str`", "tid": "`int | str`",
-    "args": "`object | null`",
-}  # fmt: skip
+_NO_PROCESSES = np.empty((0, 2), dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """What becomes a node.
+
+    Attributes
+    ----------
+    earliest, latest
+        The times that a node may have, in ns as in the file.
+    processes
+        int64, shape (processes, 2): pid, and the category of its events that state none.
+    """
+
+    earliest: int = -END_OF_TIME
+    latest: int = END_OF_TIME
+    processes: Ints = field(default_factory=_NO_PROCESSES.copy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +120,17 @@ class Events:
         Other results of the kernel; its numbers and texts are those of the first part.
     counts
         Number of events that are not nodes, by reason (names of ``kernels.STATE``).
+    odd
+        Number of events and values that cannot be used, by name (``kernels.ODD``).
+    has_quoted_ids
+        Whether some pid or tid is a number in quotes.
     """
 
     parts: tuple[Found, ...]
     found: Found
     counts: dict[str, int]
+    odd: dict[str, int]
+    has_quoted_ids: bool
 
     def column(self, name: str) -> Ints:
         """Return a column of the nodes; int64, shape (nodes,)."""
@@ -111,8 +158,9 @@ class Events:
 class _Reader:
     """Reads the events of a list, growing its arrays as needed."""
 
-    def __init__(self, raw: RawFile, at: int, size: int, is_first: bool) -> None:
+    def __init__(self, raw: RawFile, limits: Limits, at: int, size: int, is_first: bool) -> None:
         self._raw = raw
+        self._processes = limits.processes
         self.at = at
         room = max(size // _LIKELY_BYTES, _LEAST_ROOM)
         self._found = Found(
@@ -128,17 +176,19 @@ class _Reader:
         self._stack = np.empty(MAX_DEPTH, dtype=np.uint8)
         self._state = np.zeros(len(STATE), dtype=np.int64)
         self._state[STATE["event"]] = 0 if is_first else 1  # not after the opening bracket
+        self._state[STATE["earliest"]] = limits.earliest
+        self._state[STATE["latest"]] = limits.latest
 
     def read(self, stop: int) -> bool:
         """Read events that begin before ``stop``; return False if one is broken."""
-        words = EVENT_WORDS, ARG_WORDS, CATEGORY_WORDS
+        words = EVENT_WORDS, ARG_WORDS, _WORDS
         while True:
             slots = np.full(2 * len(self._found.texts), -1, dtype=np.int32)
             self._found = self._found._replace(slots=slots)
             self.end = int(
                 scan_events(
-                    self._raw.content, self.at, stop, *words, self._found, self._work,
-                    self._stack, self._state,
+                    self._raw.content, self.at, stop, *words, self._processes, self._found,
+                    self._work, self._stack, self._state,
                 )
             )  # fmt: skip
             if self.end < 0:
@@ -171,29 +221,33 @@ class _Reader:
         """Return the counts of events that are not nodes."""
         return {name: self.count(name) for name in ("own", "incomplete", "arrows", "instants")}
 
+    def odd(self) -> dict[str, int]:
+        """Return the counts of what cannot be used."""
+        return {name: self.count(f"odd {name}") for name in ODD}
+
     def error(self) -> FormatError:
         """Return the error that stopped the reading."""
-        where, key = int(self._work[kernels.WHERE]), int(self._work[kernels.KEY])
-        return _event_error(self._raw, self.count("event"), where, key, *failure_of(self.end))
+        return json_error(self._raw, *failure_of(self.end))
 
 
-def scan(raw: RawFile, begin: int) -> tuple[Events, int]:
+def scan(raw: RawFile, begin: int, limits: Limits) -> tuple[Events, int]:
     """Read the list of events that begins at a byte; returns them and the byte after it.
 
     Raises
     ------
     FormatError
-        If it is not a list of events, is broken JSON, or an event has no time.
+        If it is not a list, or is broken JSON.
     """
     text = raw.content
     if text[begin] != ord("["):
         raise type_error(raw, begin, "`array`", "$.traceEvents")
-    readers = read_list(text, begin, partial(_Reader, raw), b"ph|cat|name|pid|ts")
+    readers = read_list(text, begin, partial(_Reader, raw, limits), b"ph|cat|name|pid|ts")
     end = readers[-1].at + 1
     if len(readers) == 2:
         return _join(*readers), end
-    found = readers[0].found()
-    return Events((found,), found, readers[0].counts()), end
+    (one,) = readers
+    found = one.found()
+    return Events((found,), found, one.counts(), one.odd(), one.count("quoted_ids") > 0), end
 
 
 def _join(first: _Reader, second: _Reader) -> Events:
@@ -206,44 +260,9 @@ def _join(first: _Reader, second: _Reader) -> Events:
     b.kept[:, 1] -= np.where(b.kept[:, 1] < 0, num_keys, 0)
     names = ("comm", "kept", "keys", "unknown")
     both = {name: np.concatenate([getattr(a, name), getattr(b, name)]) for name in names}
-    counts = second.counts()
-    together = {name: count + counts[name] for name, count in first.counts().items()}
-    return Events((a, b), a._replace(**both), together)
-
-
-def _event_error(raw: RawFile, event: int, where: int, key: int, code: int, at: int) -> FormatError:
-    """Return the error for a failure of the kernel."""
-    if code < kernels.IS_WRONG_TYPE:
-        return json_error(raw, code, at)
-    path = f"$.traceEvents[{event}]"
-    if where == 0:
-        return type_error(raw, at, "`object`", path)
-    if where == 1:
-        name = EVENT_KEYS[key]
-        if code == kernels.IS_MISSING:
-            return time_error(raw, event, name, "is missing")
-        if code == kernels.IS_NO_TIME:
-            return time_error(raw, event, name, f"is {_met(raw, at)}, not decimal microseconds")
-        return type_error(raw, at, _TYPES[name], f"{path}.{name}")
-    path, name = f"{path}.args.{ARG_KEYS[key]}", ARG_KEYS[key]
-    if code == kernels.IS_LARGE:
-        what = f"{name} {_met(raw, at)} does not fit a 64-bit integer - at {path}"
-        return FormatError(raw.name, what, "record the trace again")
-    if code == kernels.IS_OUT_OF_RANGE:
-        what = f"expected `int` from -1 to below 2^56, got {_met(raw, at)} - at {path}"
-        return FormatError(raw.name, what, "record the trace again")
-    return type_error(raw, at, "`str`" if key >= len(ARG_KEYS) - 3 else "`int`", path)
-
-
-def _met(raw: RawFile, at: int) -> str:
-    """Show the value at a byte, shortened."""
-    end = int(skip(raw.content, at))
-    met = raw.content[at:end].tobytes().decode(errors="replace")
-    return met if len(met) <= 40 else met[:37] + "..."
-
-
-def time_error(raw: RawFile, event: int, key: str, what: str) -> FormatError:
-    """Return the error for an invalid time."""
-    return FormatError(
-        raw.name, f"{key} {what} - at $.traceEvents[{event}].{key}", "record the trace again"
+    counts, odd = (
+        {name: count + other[name] for name, count in one.items()}
+        for one, other in ((first.counts(), second.counts()), (first.odd(), second.odd()))
     )
+    has_quoted_ids = first.count("quoted_ids") + second.count("quoted_ids") > 0
+    return Events((a, b), a._replace(**both), counts, odd, has_quoted_ids)

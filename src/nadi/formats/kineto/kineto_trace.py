@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,31 +27,45 @@ from nadi.formats.json_file import (
     Texts,
     decode_span,
     find_texts,
+    json_error,
     json_text,
+    skip_blanks,
     walk_members,
 )
-from nadi.formats.kineto.kineto_event_kernels import ARGS, EVENT, NOT_A_NUMBER, PID, TID
-from nadi.formats.kineto.kineto_events import Events, scan, time_error
+from nadi.formats.kineto.ascend import Marks, categories_by_name, launches, read_marks
+from nadi.formats.kineto.kineto_event_kernels import ARGS, CAT, EVENT, NOT_A_NUMBER, PID, TID
+from nadi.formats.kineto.kineto_events import Events, Limits, scan
+from nadi.kernels.json_tokens import BAD_CHARACTER
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import CODES, Attributes, LazyAttributes
 from nadi.model.dtypes import ITEMSIZE
 from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance
-from nadi.model.schema import CATEGORIES, COMM_TYPES, DEPS, GROUPS, NODES, ON_DEVICE
+from nadi.model.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS, NODES, ON_DEVICE
 from nadi.model.trace import Trace
 from nadi.version import __version__
 
-__all__ = ["decode"]
+__all__ = ["decode", "looks_like"]
 
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _COMM = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
 _DEVICE_CODES = [_CODE[c] for c in ON_DEVICE]
+_WORK_CODES = [_CODE[c] for c in DEVICE_WORK]
 _MAX_TID = 2**62
-_INTEGER_ARGS = ("rf_id", "external_id", "correlation", "sequence", "bytes")
-_END_OF_TIME = 2**63 - 1
+_INTEGER_ARGS = ("rf_id", "external_id", "sequence", "bytes")
 _NO_STREAM = 2**32 - 1  # an unsigned -1 of older CUPTI versions
 _MOST_RANKS = 2**17  # so that a few bytes cannot ask for gigabytes
-_KEPT_NAMES = {ARGS: "args", PID: "pid", TID: "tid", EVENT: "event"}
+_KEPT_NAMES = {ARGS: "args", PID: "pid", TID: "tid", EVENT: "event", CAT: "cat"}
+_QUOTE = ord('"')
+
+_BARE_LIST = re.compile(rb'\s*\[\s*\{.*?"ph"\s*:\s*"[A-Za-z]"', re.DOTALL)
+_ODD = {
+    "event": "a form that no event has",
+    "ts": "a time that is missing or cannot be read",
+    "dur": "a duration that is missing, negative or cannot be read",
+}
+_ODD_VALUE = "a value of an unexpected type"
+_Members = list[tuple[str, Span]]
 
 _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 _Size = Annotated[int, msgspec.Meta(ge=0, le=_MOST_RANKS)]
@@ -81,7 +96,9 @@ class _Nodes:
 
     raw: RawFile
     events: Events
+    names: Texts
     category: Ints
+    correlation: Ints
     on_device: Bools
     thread: Ints
     device: Ints
@@ -102,12 +119,50 @@ def decode(raw: RawFile) -> Trace:
     Raises
     ------
     FormatError
-        If the JSON is broken, or an event has no time; the error states its JSON path.
+        If the JSON is broken, or has no list of events.
     """
+    events, members = _scan(raw, Limits())
+    log = IssueLog()
+    base, distributed = _header(raw, members, log)
+    events, marks = _scan_again(raw, events, base, is_list=members is None)
+    groups = _groups_table(distributed)
+    nodes = _describe(raw, events, marks)
+    order = _order(nodes)
+    # what attributes need, without the columns
+    ids, kept, keys = _identity_rows(nodes), events.found.kept, events.found.keys
+    _add_issues(raw, events, log)
+    return Trace(
+        nodes=NODES.build(order.size, _columns(nodes, base, order, groups)),
+        deps=DEPS.empty(),
+        groups=groups,
+        issues=log.table(),
+        provenance=Provenance(__version__, (raw.source("Kineto"),)),
+        rank=distributed.rank,
+        world_size=distributed.world_size,
+        process=nodes.process,
+        given_attributes=LazyAttributes(
+            lambda: _attributes(raw, ids, kept, keys, members or [], order)
+        ),
+    )
+
+
+def looks_like(head: bytes) -> bool:
+    """Return whether JSON begins as a bare list of events, as Chrome's format allows."""
+    return _BARE_LIST.match(head) is not None
+
+
+def _scan(raw: RawFile, limits: Limits) -> tuple[Events, _Members | None]:
+    """Read the events, and the other members of the object; None if it is a bare list."""
+    begin = skip_blanks(raw.content, 0)
+    if raw.content[begin : begin + 1].tobytes() == b"[":
+        events, end = scan(raw, begin, limits)
+        if (end := skip_blanks(raw.content, end)) < raw.content.size:
+            raise json_error(raw, BAD_CHARACTER, end)
+        return events, None
     lists: list[Events] = []
 
     def read_events(at: int) -> int:
-        events, end = scan(raw, at)
+        events, end = scan(raw, at, limits)
         lists[:] = [events]
         return end
 
@@ -116,41 +171,39 @@ def decode(raw: RawFile) -> Trace:
         raise FormatError(
             raw.name, "object missing required field `traceEvents`", "record the trace again"
         )
-    (events,) = lists
-    base, distributed = _header(raw, members)
-    groups = _groups_table(distributed)
-    nodes = _describe(raw, events)
-    start, duration = _intervals(raw, base, events)
-    order = _order(start, duration, nodes)
-    # what attributes need, without the columns
-    ids, kept, keys = _identity_rows(nodes), events.found.kept, events.found.keys
-    return Trace(
-        nodes=NODES.build(order.size, _columns(nodes, start, duration, order, groups)),
-        deps=DEPS.empty(),
-        groups=groups,
-        issues=_issues(raw, events),
-        provenance=Provenance(__version__, (raw.source("Kineto"),)),
-        rank=distributed.rank,
-        world_size=distributed.world_size,
-        process=nodes.process,
-        given_attributes=LazyAttributes(lambda: _attributes(raw, ids, kept, keys, members, order)),
-    )
+    return lists[0], members
 
 
-def _header(raw: RawFile, members: list[tuple[str, Span]]) -> tuple[int, _Distributed]:
+def _scan_again(
+    raw: RawFile, events: Events, base: int, *, is_list: bool
+) -> tuple[Events, Marks | None]:
+    """Read the events again if what the whole file says tells more of them to be nodes, or less."""
+    marks = read_marks(raw, events) if is_list else None
+    earliest = int(events.column("start").min(initial=0))
+    if marks is None and earliest >= -base:
+        return events, None
+    limits = Limits(earliest=-base) if marks is None else Limits(-base, processes=marks.processes)
+    return _scan(raw, limits)[0], marks
+
+
+def _header(
+    raw: RawFile, members: _Members | None, log: IssueLog
+) -> tuple[int, _Distributed]:
     """Read the keys of the outermost object that Nadi uses, besides the events."""
     base, distributed = 0, None
-    for key, span in members:
-        if key == "baseTimeNanoseconds":
-            base = decode_span(raw, span, _base_decoder, f"$.{key}")
-        elif key == "distributedInfo":
-            distributed = decode_span(raw, span, _distributed_decoder, f"$.{key}")
+    for key, span in members or ():
+        try:
+            if key == "baseTimeNanoseconds":
+                base = decode_span(raw, span, _base_decoder, f"$.{key}")
+            elif key == "distributedInfo":
+                distributed = decode_span(raw, span, _distributed_decoder, f"$.{key}")
+        except FormatError as error:
+            log.add("kineto.odd-field", "warning", 1, error.what, "it is kept, but not used")
     return base, distributed or _Distributed()
 
 
-def _issues(raw: RawFile, events: Events) -> pl.DataFrame:
-    """Record the events that are not nodes as issues."""
-    log = IssueLog()
+def _add_issues(raw: RawFile, events: Events, log: IssueLog) -> None:
+    """Record the events that are not nodes, and values that cannot be used, as issues."""
     unknown = find_texts(raw, *events.found.unknown.T)
     counts = np.bincount(unknown.codes, minlength=len(unknown.unique))
     for category, count in zip(unknown.unique, counts.tolist(), strict=True):
@@ -175,22 +228,36 @@ def _issues(raw: RawFile, events: Events) -> pl.DataFrame:
         "kineto.forward-backward", "info", counted["arrows"],
         "arrows from forward to backward operations are kept; their sequence numbers are used",
     )  # fmt: skip
-    return log.table()
+    for what, count in events.odd.items():
+        log.add(
+            "kineto.odd-field", "warning", count, f"events have {_ODD.get(what, _ODD_VALUE)}: {what}",
+            "they are kept; what cannot be read of them is left out of the analysis",
+        )  # fmt: skip
 
 
-def _describe(raw: RawFile, events: Events) -> _Nodes:
+def _describe(raw: RawFile, events: Events, marks: Marks | None) -> _Nodes:
     """Return where each node ran."""
-    category = events.column("category")
+    category, names = events.column("category"), events.names(raw.content)
+    correlation = events.column("correlation")
+    if marks is not None:
+        category = categories_by_name(category, names)
+        correlation = launches(marks, category, events)
     on_device = np.isin(category, _DEVICE_CODES)
-    stream = np.where(on_device, events.column("stream"), -1)
+    device, stream = (np.where(on_device, events.column(k), -1) for k in ("device", "stream"))
+    # some vendors state both only as pid and tid
+    untold = np.flatnonzero((device == -1) & (stream == -1) & np.isin(category, _WORK_CODES))
+    for values, key in ((device, "pid"), (stream, "tid")):
+        values[untold] = np.maximum(events.column(key)[untold], -1)
     stream[stream == _NO_STREAM] = -1
     return _Nodes(
         raw=raw,
         events=events,
+        names=names,
         category=category,
+        correlation=correlation,
         on_device=on_device,
         thread=_threads(raw, events, on_device),
-        device=np.where(on_device, events.column("device"), -1),
+        device=device,
         stream=stream,
         process=_process(events.column("pid")[category == _CODE["operator"]]),
     )
@@ -227,23 +294,9 @@ def _process(pids: Ints) -> int:
     return int(unique[np.lexsort((first, -counts))[0]])
 
 
-def _intervals(raw: RawFile, base: int, events: Events) -> tuple[Ints, Ints]:
-    """Check and return start and duration in ns: both 0 or more, their sum below 2^63."""
-    start, duration = events.column("start"), events.column("duration")
-    earliest, latest = -base, _END_OF_TIME - base
-    for key, wrong, what in (
-        ("ts", (start < earliest) | (start > latest), "lies outside of the years 1970 to 2262"),
-        ("dur", duration < 0, "is negative"),
-        ("dur", duration > _END_OF_TIME - np.maximum(start, 0) - max(base, 0), "is too long"),
-    ):
-        if wrong.any():
-            event = int(events.column("event")[np.argmax(wrong)])
-            raise time_error(raw, event, key, what)
-    return start + base, duration
-
-
-def _order(start: Ints, duration: Ints, nodes: _Nodes) -> Ints:
+def _order(nodes: _Nodes) -> Ints:
     """Sort the nodes by start, then longest first, category, and position in the file."""
+    start, duration = nodes.events.column("start"), nodes.events.column("duration")
     order = np.argsort(start, kind="stable")
     in_order = start[order]
     same = in_order[1:] == in_order[:-1]
@@ -256,23 +309,23 @@ def _order(start: Ints, duration: Ints, nodes: _Nodes) -> Ints:
 
 
 def _columns(
-    nodes: _Nodes, start: Ints, duration: Ints, order: Ints, groups: pl.DataFrame
+    nodes: _Nodes, base: int, order: Ints, groups: pl.DataFrame
 ) -> dict[str, Any]:
     """Return the columns of the nodes in their final order."""
-    events = nodes.events
-    names = events.names(nodes.raw.content)
+    events, names = nodes.events, nodes.names
     comm = _communication(nodes, groups)
     comm_type = _comm_types(names, nodes.category, comm.pop("stated", np.array(-1)))
     columns = _in_order(order, {
         "name": names.codes,
         "category": nodes.category,
-        "start": start,
-        "duration": duration,
+        "start": events.column("start") + base,
+        "duration": events.column("duration"),
         "thread": nodes.thread,
         "device": nodes.device,
         "stream": nodes.stream,
         "is_cpu": ~nodes.on_device,
         **{name: events.column(name) for name in ("event", *_INTEGER_ARGS)},
+        "correlation": nodes.correlation,
         "comm_type": comm_type,
         **comm,
     })  # fmt: skip
@@ -399,10 +452,14 @@ def _identity_rows(nodes: _Nodes) -> Ints:
     told_tid = np.where(nodes.on_device, nodes.stream, nodes.thread)
     parts = []
     for code, key, told in ((PID, "pid", told_pid), (TID, "tid", told_tid)):
-        at = events.column(f"{key}_at")
-        rows = np.flatnonzero((events.column(key) != told) & (at >= 0))
-        length = events.column(f"{key}_length")[rows]
-        parts.append(np.stack([rows, np.full(rows.size, code), at[rows], length], axis=1))
+        at, length = events.column(f"{key}_at"), events.column(f"{key}_length")
+        differs = (events.column(key) != told) | (at < 0)
+        if events.has_quoted_ids:
+            differs |= nodes.raw.content[np.maximum(at, 0)] == _QUOTE
+        rows = np.flatnonzero(differs)
+        # one that is absent stays so: its span is empty
+        span = np.maximum(at[rows], 0), np.maximum(length[rows], 0)
+        parts.append(np.stack([rows, np.full(rows.size, code), *span], axis=1))
     return np.concatenate(parts)
 
 

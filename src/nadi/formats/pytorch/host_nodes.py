@@ -277,14 +277,14 @@ def _node_error(raw: RawFile, path: str, key: int, attr: int, result: int) -> Fo
     name = NODE_KEYS[key] if key >= 0 else ""
     if code == kernels.IS_MISSING:
         what = f"object missing required field `{name}` - at {path}"
-        return FormatError(raw.name, what, "PyTorch does not write this: record the trace again")
+        return FormatError(raw.name, what, "record the trace again")
     if key < 0:
         return type_error(raw, at, "`object`", path)
     path = f"{path}.{name}"
     if code == kernels.IS_OUT_OF_RANGE:
         least = "0" if name == "id" else "-2^62"
         what = f"expected `int` from {least} to below 2^62 - at {path}"
-        return FormatError(raw.name, what, "PyTorch does not write this: record the trace again")
+        return FormatError(raw.name, what, "record the trace again")
     return type_error(raw, at, _TYPES.get(name, "`int`"), path)
 
 

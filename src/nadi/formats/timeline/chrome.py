@@ -24,7 +24,7 @@ _BYTES_AT_ONCE = 1 << 23
 _ARROWS_AT_ONCE = 100_000
 _RED = b'"cq_build_failed"'  # of the few colours that chrome://tracing knows by name
 # what stands before the columns that every event has
-_PREFIXES = ('{"ph":"X","cat":', ',"name":', ',"pid":', ',"tid":', ',"ts":', ',"dur":')
+_PREFIXES = (',"cat":', ',"name":', ',"pid":', ',"tid":', ',"ts":', ',"dur":')
 _KINDS = (
     kernels.TEXT, kernels.TEXT, kernels.NUMBER, kernels.NUMBER,
     kernels.NANOSECONDS, kernels.NANOSECONDS,
@@ -111,6 +111,7 @@ def slice_columns(timeline: Timeline, texts: Texts) -> dict[str, Any]:
         "values": np.stack(columns),
         "kind": np.array(kinds, dtype=np.uint8),
         "prefix": first_prefix + np.arange(len(columns)),
+        "head": texts.add(['{"ph":"X"']),
         "args": texts.add([',"args":']),
     }
 
@@ -140,7 +141,7 @@ def _largest_sizes(events: kernels.Events) -> Ints:
     text = np.diff(events.first_text)
     spans = np.concatenate([[0], np.cumsum(events.length + text[events.key])])
     of_rows = kernels.BYTES_PER_EVENT + np.diff(spans[events.first_span])
-    of_rows += int(text[events.prefix].sum() + text[events.args])
+    of_rows += int(text[events.prefix].sum() + text[events.head] + text[events.args])
     for kind, values in zip(events.kind, events.values, strict=True):
         of_texts = text[np.maximum(values, 0)] if kind == kernels.TEXT else None
         of_rows += kernels.BYTES_PER_NUMBER if of_texts is None else of_texts

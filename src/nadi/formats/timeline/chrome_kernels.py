@@ -48,15 +48,16 @@ class Events(NamedTuple):
         is left out.
     kind, prefix
         uint8 and int64, shape (columns,): what the values are; the text before each.
-    args
-        The text before all args, without a brace.
+    head, args
+        The texts before an event and before all args, without a brace of these.
     first_span
         int64, shape (rows + 1,): row r has the spans ``first_span[r]:first_span[r + 1]``.
     role, key
         uint8 and int64, shape (spans,): what a span is, and the text before it if it is
         another key.
     at, length
-        int64, shape (spans,): where it lies in ``recorded``.
+        int64, shape (spans,): where it lies in ``recorded``. An empty one of a fixed column
+        leaves the column out.
     recorded
         uint8: bytes that were read.
     texts, first_text
@@ -68,6 +69,7 @@ class Events(NamedTuple):
     values: np.ndarray
     kind: np.ndarray
     prefix: np.ndarray
+    head: int
     args: int
     first_span: np.ndarray
     role: np.ndarray
@@ -170,7 +172,10 @@ def write_events(events: Events, low: int, high: int, out: np.ndarray) -> int:
         span_of[:] = -1
         for span in range(first_span[row], first_span[row + 1]):
             span_of[role[span]] = span
+        at = _copy(out, at, texts, first[events.head], first[events.head + 1])
         for c in range(NUM_FIXED):
+            if span_of[c] >= 0 and length[span_of[c]] == 0:
+                continue  # a column that the recorded event does not have
             at = _copy(out, at, texts, first[prefix[c]], first[prefix[c] + 1])
             if span_of[c] >= 0:
                 low_byte = begin[span_of[c]]
