@@ -1,10 +1,13 @@
-"""Kineto traces, by msgspec and plain Python: slow, and without attributes."""
+"""Kineto traces, by json and plain Python: slow, and without attributes."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Annotated, Any
 
 import msgspec
@@ -12,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nadi.errors import FormatError
 from nadi.formats.communication_names import (
     comm_kind,
     comm_type_of_host,
@@ -49,48 +51,130 @@ _CATEGORY = {
     "gpu_memset": "memset",
     "cuda_sync": "sync",
     "gpu_user_annotation": "device_annotation",
+    "mtia_insight": "device_annotation",
+    "glow_runtime": "runtime",
+    "enqueue": "operator",
+    "dequeue": "operator",
+    "Operator": "operator",
+    "Annotation": "annotation",
+    "Runtime": "runtime",
+    "Driver": "driver",
+    "Kernel": "kernel",
+    "Memcpy": "memcpy",
+    "Memset": "memset",
 }
 _OF_THE_PROFILER = ("Trace", "overhead")  # what it spent itself; no work of the program
-_REDUNDANT = ("ac2g",)  # arrows from launch to work: the correlation ids say the same
+_REDUNDANT = (
+    "ac2g", "async", "async_gpu", "async_cpu", "HostToDevice", "async_npu", "async_task_queue",
+)  # fmt: skip  # arrows from launch to work: the correlation ids say the same
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _CATEGORY_NAMES = np.array(CATEGORIES, dtype=object)
 _DEVICE_CODES = [_CODE[c] for c in (*DEVICE_WORK, "sync", "device_annotation")]
 _MAX_TID = 2**62
-_DECIMAL = re.compile(r"-?\d{1,16}(\.\d+)?")
+_WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+_DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 _INTEGER_ARGS = ("rf_id", "external_id", "correlation", "sequence", "bytes")
-_END_OF_TIME = 2**63 - 1
+_INT64 = range(-(2**63), 2**63)
+_END_OF_TIME = 2**62
 _NO_STREAM = 2**32 - 1  # an unsigned -1 of older CUPTI versions
 _MOST_RANKS = 2**22
 
 _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 _Size = Annotated[int, msgspec.Meta(ge=0, le=_MOST_RANKS)]
 _Base = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
-_Count = Annotated[int, msgspec.Meta(ge=-1, lt=2**56)]  # of elements: their bytes fit as well
+_TEXTS = ("ph", "cat", "name")
+_IDS = ("pid", "tid")
+_ARG_NUMBERS = {
+    "External id": "external_id", "Record function id": "rf_id", "Sequence number": "sequence",
+    "correlation": "correlation", "device": "device", "stream": "stream", "bytes": "bytes",
+    "In msg nelems": "in_nelems", "Src Rank": "src", "Dst Rank": "dst",
+}  # fmt: skip
+_SAME_ARGS = {"external id": "External id", "connection_id": "correlation"}
+_ARG_TEXTS = {"dtype": "dtype", "Collective name": "collective", "Process Group Name": "group"}
+_ODD = (
+    "event", "ph", "cat", "name", "pid", "tid", "ts", "dur", "args", *_ARG_NUMBERS, *_ARG_TEXTS,
+)  # fmt: skip
 
 
-class _Args(msgspec.Struct, gc=False):
-    external_id: int = msgspec.field(default=-1, name="External id")
-    rf_id: int = msgspec.field(default=-1, name="Record function id")
-    sequence: int = msgspec.field(default=-1, name="Sequence number")
+@dataclass
+class _Args:
+    external_id: int = -1
+    rf_id: int = -1
+    sequence: int = -1
     correlation: int = -1
     device: int = -1
     stream: int = -1
     bytes: int = -1
-    in_nelems: _Count = msgspec.field(default=-1, name="In msg nelems")
+    in_nelems: int = -1
+    src: int = -1
+    dst: int = -1
     dtype: str = ""
-    collective: str = msgspec.field(default="", name="Collective name")
-    group: str = msgspec.field(default="", name="Process Group Name")
+    collective: str = ""
+    group: str = ""
 
 
-class _Event(msgspec.Struct, gc=False):
+@dataclass
+class _Event:
     ph: str = ""
     cat: str = ""
     name: str = ""
     pid: int | str = -1
     tid: int | str = -1
-    ts: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    dur: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    args: _Args | None = None
+    ts: int | None = None
+    dur: int | None = None
+    args: _Args = field(default_factory=_Args)
+    is_usable: bool = True
+
+
+def _integer(value: Any) -> int | None:
+    """Read a number, also as text; None for what is none."""
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value not in _INT64:
+        return None
+    return value
+
+
+def _event(found: Any, odd: Counter[str]) -> _Event:
+    """Read an event, and count what of it cannot be used."""
+    event = _Event()
+    if not isinstance(found, dict):
+        odd["event"] += 1
+        return event
+    for key in _TEXTS:
+        if isinstance(value := found.get(key, ""), str):
+            setattr(event, key, value)
+        else:
+            odd[key] += 1
+            event.is_usable = False
+    for key in _IDS:
+        value = found.get(key, -1)
+        number = _integer(value)
+        setattr(event, key, value if number is None else number)
+        odd[key] += isinstance(value, bool) or not isinstance(value, int | str)
+    for key in ("ts", "dur"):
+        text = str(found.get(key))
+        if not isinstance(found.get(key), bool) and _DECIMAL.fullmatch(text):
+            setattr(event, key, nanoseconds(text))
+    args = found.get("args") or {}
+    if not isinstance(args, dict):
+        odd["args"] += 1
+        return event
+    odd["args"] += not isinstance(found.get("args", {}), dict | None)
+    for key, value in args.items():
+        key = _SAME_ARGS.get(key, key)
+        if key in _ARG_NUMBERS:
+            number = _integer(value)
+            if number is None or (key == "In msg nelems" and not -1 <= number < 2**56):
+                odd[key] += 1
+            else:
+                setattr(event.args, _ARG_NUMBERS[key], number)
+        elif key in _ARG_TEXTS:
+            if isinstance(value, str):
+                setattr(event.args, _ARG_TEXTS[key], value)
+            else:
+                odd[key] += 1
+    return event
 
 
 class _Group(msgspec.Struct):
@@ -107,16 +191,6 @@ class _Distributed(msgspec.Struct):
     pg_config: list[_Group] = []
 
 
-class _File(msgspec.Struct):
-    traceEvents: list[_Event]  # noqa: N815  the format's own name
-    baseTimeNanoseconds: _Base = 0  # noqa: N815
-    distributedInfo: _Distributed | None = None  # noqa: N815
-
-
-_decoder = msgspec.json.Decoder(_File)
-_no_args = _Args()
-
-
 def decode(raw: RawFile) -> Trace:
     """Read a Kineto trace.
 
@@ -128,16 +202,19 @@ def decode(raw: RawFile) -> Trace:
 
     Raises
     ------
-    FormatError
-        If the JSON is broken, or an event has no time: with its JSON path.
+    ValueError
+        If the JSON is broken.
     """
-    file = _decoder.decode(raw.content.tobytes())
+    file = json.loads(raw.content.tobytes(), parse_float=Decimal)
     log = IssueLog()
-    distributed = file.distributedInfo or _Distributed()
+    base = file.get("baseTimeNanoseconds", 0)
+    distributed = msgspec.convert(file.get("distributedInfo") or {}, _Distributed)
     groups = _groups_table(distributed)
-    rows = _importable(file.traceEvents, log)
-    events = [file.traceEvents[row] for row in rows]
-    columns = _columns(raw.name, file.baseTimeNanoseconds, events, rows, groups)
+    odd: Counter[str] = Counter()
+    found = [_event(one, odd) for one in file["traceEvents"]]
+    rows = _importable(found, base, odd, log)
+    events = [found[row] for row in rows]
+    columns = _columns(base, events, rows, groups)
     nodes = NODES.build(len(events), columns).sort(
         "start", -pl.col("duration"), pl.col("category").to_physical(), "event"
     )
@@ -155,7 +232,9 @@ def decode(raw: RawFile) -> Trace:
     )
 
 
-def _importable(events: Sequence[_Event], log: IssueLog) -> list[int]:
+def _importable(
+    events: Sequence[_Event], base: int, odd: Counter[str], log: IssueLog
+) -> list[int]:
     """Choose the complete events of a known category; count the others."""
     rows = []
     unknown: Counter[str] = Counter()
@@ -163,14 +242,15 @@ def _importable(events: Sequence[_Event], log: IssueLog) -> list[int]:
     for row, event in enumerate(events):
         if event.ph == "X":
             if event.cat in _CATEGORY:
-                rows.append(row)
+                if _has_times(event, base, odd) and event.is_usable:
+                    rows.append(row)
             elif event.cat in _OF_THE_PROFILER:
                 own += 1
             else:
                 unknown[event.cat] += 1
         elif event.cat in _CATEGORY:
             incomplete += 1
-        elif event.cat == "fwdbwd":
+        elif event.cat in ("fwdbwd", "forward_backward"):
             arrows += event.ph == "s"
         elif event.cat and event.cat not in _REDUNDANT:
             instants += 1
@@ -194,18 +274,36 @@ def _importable(events: Sequence[_Event], log: IssueLog) -> list[int]:
         "kineto.forward-backward", "info", arrows,
         "arrows from forward to backward operations are not kept",
     )  # fmt: skip
+    for what in _ODD:
+        log.add("kineto.odd-field", "warning", odd[what], f"values cannot be used: {what}", "")
     return rows
 
 
+def _has_times(event: _Event, base: int, odd: Counter[str]) -> bool:
+    """Tell whether an event can be a node by its times; count the first that is odd."""
+    if event.ts is None or not -base <= event.ts <= _END_OF_TIME:
+        odd["ts"] += 1
+    elif event.dur is None or event.dur < 0 or event.ts + event.dur > _END_OF_TIME:
+        odd["dur"] += 1
+    else:
+        return True
+    return False
+
+
 def _columns(
-    path: str, base: int, events: list[_Event], rows: list[int], groups: pl.DataFrame
+    base: int, events: list[_Event], rows: list[int], groups: pl.DataFrame
 ) -> dict[str, Any]:
-    args = [event.args or _no_args for event in events]
+    args = [event.args for event in events]
     codes = np.array([_CODE[_CATEGORY[event.cat]] for event in events], dtype=np.uint8)
     on_device = np.isin(codes, _DEVICE_CODES)
-    stream = _integers(path, rows, args, "stream")
+    device, stream = _integers(args, "device"), _integers(args, "stream")
+    for i, event in enumerate(events):
+        if device[i] == stream[i] == -1 and _CATEGORY[event.cat] in DEVICE_WORK:
+            device[i], stream[i] = (
+                max(one, -1) if isinstance(one, int) and one in _INT64 else -1
+                for one in (event.pid, event.tid)
+            )
     stream[(stream == _NO_STREAM) | ~on_device] = -1
-    start, duration = _intervals(path, base, events, rows)
     group_row = {name: row for row, name in enumerate(groups["name"])}
     names = pl.Series([event.name for event in events], dtype=pl.String)
     comm_types = _comm_types(names, codes, [a.collective for a in args])
@@ -214,14 +312,14 @@ def _columns(
         "name": names,
         "kind": comm_types.replace_strict({t: comm_kind(t) for t in comm_types.unique()}),
         "category": _CATEGORY_NAMES[codes].tolist(),
-        "start": start,
-        "duration": duration,
+        "start": [event.ts + base for event in events],
+        "duration": [event.dur for event in events],
         "thread": _threads(events, on_device),
-        "device": np.where(on_device, _integers(path, rows, args, "device"), -1),
+        "device": np.where(on_device, device, -1),
         "stream": stream,
         "is_cpu": ~on_device,
         "event": rows,
-        **{name: _integers(path, rows, args, name) for name in _INTEGER_ARGS},
+        **{name: _integers(args, name) for name in _INTEGER_ARGS},
         "comm_type": comm_types,
         "comm_bytes": [
             a.in_nelems * ITEMSIZE[a.dtype] if a.in_nelems >= 0 and a.dtype in ITEMSIZE else -1
@@ -283,53 +381,8 @@ def _threads(events: list[_Event], on_device: npt.NDArray[np.bool_]) -> list[int
     return [number[tid] for tid in tids]
 
 
-def _intervals(
-    path: str, base: int, events: list[_Event], rows: list[int]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Read start and duration in ns, both 0 or more and their sum below 2^63."""
-    start = _times(path, rows, "ts", [event.ts for event in events])
-    duration = _times(path, rows, "dur", [event.dur for event in events])
-    earliest, latest = -base, _END_OF_TIME - base
-    for key, wrong, what in (
-        ("ts", (start < earliest) | (start > latest), "lies outside of the years 1970 to 2262"),
-        ("dur", duration < 0, "is negative"),
-        ("dur", duration > _END_OF_TIME - np.maximum(start, 0) - max(base, 0), "is too long"),
-    ):
-        if wrong.any():
-            raise _time_error(path, rows[int(np.argmax(wrong))], key, what)
-    return start + base, duration
-
-
-def _times(path: str, rows: list[int], key: str, numbers: list[Any]) -> npt.NDArray[np.int64]:
-    """Read decimal microseconds as ns, naming the event of the first that is none."""
-    for row, number in zip(rows, numbers, strict=True):
-        if number is msgspec.UNSET:
-            raise _time_error(path, row, key, "is missing")
-    texts = [bytes(number).decode() for number in numbers]
-    for row, text in zip(rows, texts, strict=True):
-        if not _DECIMAL.fullmatch(text):
-            raise _time_error(path, row, key, "is no time")
-    return np.array([nanoseconds(text) for text in texts], dtype=np.int64)
-
-
-def _integers(path: str, rows: list[int], args: list[_Args], name: str) -> npt.NDArray[np.int64]:
-    values = [getattr(a, name) for a in args]
-    try:
-        return np.array(values, dtype=np.int64)
-    except OverflowError:
-        bad = next(i for i, value in enumerate(values) if not -(2**63) <= value < 2**63)
-        raise FormatError(
-            path,
-            f"{name} {values[bad]} does not fit a 64-bit integer"
-            f" - at $.traceEvents[{rows[bad]}].args",
-            "record the trace again",
-        ) from None
-
-
-def _time_error(path: str, row: int, key: str, what: str) -> FormatError:
-    return FormatError(
-        path, f"{key} {what} - at $.traceEvents[{row}].{key}", "record the trace again"
-    )
+def _integers(args: list[_Args], name: str) -> npt.NDArray[np.int64]:
+    return np.array([getattr(a, name) for a in args], dtype=np.int64)
 
 
 def _groups_table(distributed: _Distributed) -> pl.DataFrame:
@@ -350,6 +403,8 @@ def _groups_table(distributed: _Distributed) -> pl.DataFrame:
 def _process(events: list[_Event]) -> int:
     """Give the process that most host operators ran in."""
     counts = Counter(
-        e.pid for e in events if _CATEGORY[e.cat] == "operator" and isinstance(e.pid, int)
+        e.pid
+        for e in events
+        if _CATEGORY[e.cat] == "operator" and isinstance(e.pid, int) and e.pid in _INT64
     )
     return int(counts.most_common(1)[0][0]) if counts else -1

@@ -102,7 +102,8 @@ def _waits(graph: EventGraph, boundaries: Boundaries) -> _Pairs:
     src, at = graph.in_src, boundaries.at
     of_ops = (src < 2 * graph.num_ops) & (dst < 2 * graph.num_ops)
     src, dst = src[of_ops], dst[of_ops]
-    along_thread = (at[dst] >= 0) & (at[src] == at[dst] - 1) & ~boundaries.is_first[at[dst]]
+    is_first = np.append(boundaries.is_first, True)  # other vertices go to the last entry
+    along_thread = (at[dst] >= 0) & (at[src] == at[dst] - 1) & ~is_first[at[dst]]
     through_work = (at[dst] < 0) & (src // 2 == dst // 2)
     one_rank = graph.op_trace[src // 2] == graph.op_trace[dst // 2]
     kept = ~along_thread & ~through_work & one_rank

@@ -144,7 +144,8 @@ def base_time(attributes: Attributes) -> int:
     """Return the time that Nadi added to the recorded ones; HTA does not."""
     rows = rows_of_file(attributes, "baseTimeNanoseconds")
     rows = rows[attributes.node[rows] == -1]
-    return int(attributes.python_value(int(rows[0]))) if rows.size else 0
+    base = attributes.python_value(int(rows[0])) if rows.size else 0
+    return base if isinstance(base, int) else 0  # one of another type was not added
 
 
 def rows_of_file(attributes: Attributes, name: str) -> Ints:

@@ -14,7 +14,7 @@ from nadi.formats.timeline import chrome_kernels as kernels
 from nadi.formats.timeline.chrome import Texts, event_pieces, slice_columns, titles
 from nadi.formats.timeline.timeline_values import Timeline, optional_texts
 from nadi.formats.timeline.trace_timeline import tracks_of
-from nadi.model.arrays import Ints
+from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import CODES, Attributes
 from nadi.model.issues import IssueLog
 from nadi.model.schema import CATEGORIES
@@ -103,11 +103,16 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
 
 def _base_time(trace: Trace, keys: dict[str, bytes], row: Ints) -> int:
     """Return the base time of the file: the recorded one, else the start in whole seconds."""
-    if keys or (trace.column("event")[row] >= 0).any():
+    if keys or _is_recorded(trace)[row].any():
         recorded = keys.get("baseTimeNanoseconds", b"0")
         return int(recorded) if recorded.isdigit() else 0  # as it was read
     start = trace.column("start")[row]
     return int(start.min(initial=2**63 - 1)) // 10**9 * 10**9 if start.size else 0
+
+
+def _is_recorded(trace: Trace) -> Bools:
+    """Return which nodes were events of a Kineto trace, and have what it says of them."""
+    return (trace.column("event") >= 0) & (len(trace.attributes) > 0)
 
 
 def _timeline(trace: Trace, row: Ints, base: int, log: IssueLog) -> Timeline:
@@ -117,7 +122,8 @@ def _timeline(trace: Trace, row: Ints, base: int, log: IssueLog) -> Timeline:
     """
     nodes = trace.nodes[row]
     processes, tracks, track = tracks_of(trace, nodes)
-    on_device = ~nodes["is_cpu"]
+    # of recorded work pid and tid say the same
+    on_device = ~nodes["is_cpu"] & pl.Series(~_is_recorded(trace)[row])
     notes = {title: nodes[column] for title, column in _NUMBERS.items()}
     for title in ("device", "stream"):
         notes[title] = notes[title].set(~on_device, -1)
