@@ -77,7 +77,7 @@ _INTEGER_ARGS = ("rf_id", "external_id", "correlation", "sequence", "bytes")
 _INT64 = range(-(2**63), 2**63)
 _END_OF_TIME = 2**62
 _NO_STREAM = 2**32 - 1  # an unsigned -1 of older CUPTI versions
-_MOST_RANKS = 2**22
+_MOST_RANKS = 2**17
 
 _Rank = Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 _Size = Annotated[int, msgspec.Meta(ge=0, le=_MOST_RANKS)]
@@ -155,7 +155,8 @@ def _event(found: Any, odd: Counter[str]) -> _Event:
     for key in ("ts", "dur"):
         text = str(found.get(key))
         if not isinstance(found.get(key), bool) and _DECIMAL.fullmatch(text):
-            setattr(event, key, nanoseconds(text))
+            time = Decimal(text).adjusted() < 16
+            setattr(event, key, nanoseconds(text) if time else None)
     args = found.get("args") or {}
     if not isinstance(args, dict):
         odd["args"] += 1
@@ -208,7 +209,15 @@ def decode(raw: RawFile) -> Trace:
     file = json.loads(raw.content.tobytes(), parse_float=Decimal)
     log = IssueLog()
     base = file.get("baseTimeNanoseconds", 0)
-    distributed = msgspec.convert(file.get("distributedInfo") or {}, _Distributed)
+    if isinstance(base, bool) or not isinstance(base, int) or not 0 <= base < _END_OF_TIME:
+        base = 0
+        log.add("kineto.odd-field", "warning", 1, "base time", "")
+    try:
+        plain = json.loads(raw.content.tobytes()).get("distributedInfo")
+        distributed = msgspec.convert(plain, _Distributed | None) or _Distributed()
+    except msgspec.ValidationError:
+        distributed = _Distributed()
+        log.add("kineto.odd-field", "warning", 1, "distributed information", "")
     groups = _groups_table(distributed)
     odd: Counter[str] = Counter()
     found = [_event(one, odd) for one in file["traceEvents"]]

@@ -154,7 +154,8 @@ def read_list(
             is_read = executor.submit(second.read, text.size)
             if not reader.read(boundary + 1):
                 raise reader.error()
-        if is_read.result() and not text[reader.at : boundary].tobytes().strip():
+        between = text[reader.at : boundary].tobytes()
+        if is_read.result() and reader.at <= boundary and not between.strip():
             return [reader, second]
     if not reader.read(text.size):
         raise reader.error()
