@@ -374,3 +374,27 @@ def typed_attributes(trace: Trace, node: int) -> list[tuple[str, str, Any]]:
         (names[attributes.name[row]], types[row], attributes.python_value(row))
         for row in attributes.rows_of(node)
     ]
+
+
+SIMAI = """HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 checkpoints: 0 \
+checkpoint_initiates: 0
+2
+norm -1 5 BROADCAST 16 1 NONE 0 1 ALLGATHER_DP_EP 24 100
+mlp  -1 7 ALLTOALL_EP 32 3 DATA_REORDER 8 2 REDUCESCATTER_DP_EP 48 100
+"""
+
+
+def test_workloads_of_simai(tmp_path: Path) -> None:
+    """Types name their ranks, and times are ns."""
+    trace = read_text(tmp_path, SIMAI.replace("\\\n", ""))
+    comm = trace.nodes.filter(kind="COMM_COLL")
+    assert comm.select("comm_type", "comm_bytes").rows() == [
+        ("broadcast", 16), ("all_to_all", 32), ("reduce_scatter", 48), ("all_gather", 24),
+    ]  # fmt: skip
+    assert comm["name"][1] == "COMM_COLL_NODE_mlp_ALLTOALL_EP"
+    times = trace.nodes.filter(kind="COMP")["duration"].to_list()
+    assert times == [5, 7, 3, 2, 1, 1]
+    counts = dict(trace.issues.select("code", "count").rows())
+    assert counts["astra.groups"] == 3
+    assert counts["astra.reorder"] == 1
+    assert validate_trace(trace).is_empty()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import nadi
+from nadi.load.recordings import why_empty
 
 
 def write(folder: Path, *events: dict[str, Any], **keys: Any) -> Path:
@@ -300,3 +301,58 @@ def test_threads_with_names_are_threads_of_their_own(tmp_path: Path) -> None:
 def test_events_that_are_not_complete_are_counted(tmp_path: Path) -> None:
     path = write(tmp_path, event(), event(ph="B"), event(ph="E"))
     assert nadi.read(path).issues.select("code", "count").rows() == [("kineto.incomplete", 2)]
+
+
+def test_ascend_traces(tmp_path: Path) -> None:
+    """A bare list: processes tell what events are, arrows what launched a task."""
+    host, cann, npu, other = 7, 702, 800, 7051
+    names = {host: "Python", cann: "CANN", npu: "Ascend Hardware", other: "Overlap Analysis"}
+    told = [
+        {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
+        for pid, name in names.items()
+    ]
+    work = [
+        event(cat="cpu_op", name="ProfilerStep#1", pid=host, tid=9, ts="1704161511420000.5", dur=90),
+        event(cat="cpu_op", name="aten::add", pid=host, tid=9, ts="1704161511420001", dur=50),
+        {"name": "AscendCL@aclnnAdd", "pid": cann, "tid": 9, "ts": "1704161511420002.25",
+         "dur": 20.0, "args": {"connection_id": 4}, "ph": "X"},
+        {"name": "Add_Add", "pid": npu, "tid": 3, "ts": "1704161511420030.125", "dur": 5.5,
+         "args": {"connection_id": 8}, "ph": "X"},
+        {"name": "Cast_Cast", "pid": npu, "tid": 3, "ts": "1704161511420036.125", "dur": 5.5,
+         "args": {"connection_id": 9}, "ph": "X"},
+        {"name": "MEMCPY_ASYNC", "pid": npu, "tid": 3, "ts": "1704161511420043", "dur": 1, "ph": "X"},
+        {"name": "Computing", "pid": other, "tid": 0, "ts": "1704161511420030.125", "dur": 5,
+         "ph": "X"},
+    ]  # fmt: skip
+    arrows = [
+        {"name": "HostToDevice", "ph": ph, "cat": "HostToDevice", "id": str(k), "pid": pid,
+         "tid": tid, "ts": ts}
+        for k, start in enumerate(("1704161511420030.125", "1704161511420036.125"))
+        for ph, pid, tid, ts in (("s", cann, 9, "1704161511420008"), ("f", npu, 3, start))
+    ]  # fmt: skip
+    path = tmp_path / "trace_view.json"
+    path.write_text(json.dumps([*work, *told, *arrows]))
+    trace = nadi.read(path)
+    assert trace.nodes["category"].to_list() == [
+        "annotation", "operator", "runtime", "kernel", "kernel", "memcpy",
+    ]  # fmt: skip
+    assert trace.column("stream").tolist() == [-1, -1, -1, 3, 3, 3]
+    assert trace.issues.select("code", "count").rows() == [("kineto.category", 1)]
+    launches = nadi.load_job(path).traces[0].deps.filter(kind="launch")
+    assert launches.select("src", "dst").rows() == [(2, 3), (2, 4)]
+    nadi.write(trace, tmp_path / "own.nadi")
+    nadi.write(nadi.read(tmp_path / "own.nadi"), tmp_path / "again.trace.json")
+    again = json.loads((tmp_path / "again.trace.json").read_text())["traceEvents"]
+    times = [(float(one["ts"]), one.get("dur")) for one in again if one["ph"] == "X"]
+    assert times == [(float(one["ts"]), one["dur"]) for one in work]
+    assert [one | {"ts": 0} for one in again] == [
+        one | {"ts": 0} for one in (*work, *told, *arrows)
+    ]
+
+
+def test_a_trace_without_operations_is_not_valid(tmp_path: Path) -> None:
+    path = write(tmp_path, event(cat="mystery"), event(cat="mystery"))
+    assert "mystery" in why_empty(nadi.read(path))
+    with pytest.raises(nadi.errors.InputError, match="unknown category 'mystery'"):
+        nadi.run(path)
+    assert why_empty(nadi.read(write(tmp_path, event()))) == ""

@@ -59,14 +59,17 @@ def _bars() -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Bytes())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("starting", total=None)
+        stage = [bars.add_task("starting", total=None)]
         compiled: list[TaskID] = []
 
         def show(done: int, total: int) -> None:
-            bars.update(task, completed=done, total=total or None)
+            # a size that a file states is too small beyond 4 GiB
+            bars.update(stage[0], completed=done, total=max(done, total) if total else None)
 
         def begin(text: str) -> None:
-            bars.reset(task, description=text, total=None)
+            # a bar that is reset keeps the total of the stage before
+            bars.remove_task(stage[0])
+            stage[0] = bars.add_task(text, total=None)
 
         def show_compiled(done: int, total: int) -> None:
             if not compiled:

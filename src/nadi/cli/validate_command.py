@@ -15,7 +15,8 @@ HELP = """Check traces against the rules of the data model.
 
 Every file is read and checked on its own. If there are device traces, they are also
 linked as in `nadi run`, and the linked traces and the job are checked. The exit code
-is 1 if a rule is violated. docs/data-model.md lists the rules.
+is 1 if a rule is violated or a trace has no operations. docs/data-model.md lists the
+rules.
 
 [bold]Examples[/]
 
@@ -35,21 +36,26 @@ def command(
     """Check each trace, and the job that they form."""
     from nadi.formats.trace_files import read
     from nadi.load.discover import list_files
-    from nadi.load.recordings import load_job
+    from nadi.load.recordings import load_job, why_empty
     from nadi.model.validate import validate_job, validate_trace
 
     files = list_files(paths)
+    traces = [read(file) for file in files.traces]
     found: list[tuple[str, pl.DataFrame]] = [
-        (str(file), validate_trace(read(file))) for file in files.traces
+        (str(file), validate_trace(trace))
+        for file, trace in zip(files.traces, traces, strict=True)
     ]
-    if files.devices:
+    empty = {str(f): why for f, t in zip(files.traces, traces, strict=True) if (why := why_empty(t))}
+    if files.devices and not empty:
         job = load_job(*paths)
         found += [(f"rank {t.rank}, linked", validate_trace(t)) for t in job.traces]
         found.append(("job", validate_job(job)))
     for what, broken in found:
-        if broken.is_empty():
+        if what in empty:
+            typer.echo(f"{what}: {empty[what]}")
+        elif broken.is_empty():
             typer.echo(f"{what}: valid")
         for code, _, count, detail, _ in broken.iter_rows():
             typer.echo(f"{what}: {code}: {count} {detail}")
-    if any(broken.height for _, broken in found):
+    if empty or any(broken.height for _, broken in found):
         raise typer.Exit(1)

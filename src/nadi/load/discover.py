@@ -96,7 +96,8 @@ def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceF
     ----------
     paths
         Files, which must be traces; folders, of which every file with the suffix of a trace
-        is examined; addresses such as ``s3://bucket/run``.
+        is examined, or of a folder for each rank those of all its subfolders; addresses such as
+        ``s3://bucket/run``.
     wanted
         What a folder should contain, for the error message if there is no trace.
 
@@ -110,13 +111,8 @@ def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceF
     for path in places:
         try:
             if path.is_dir():
-                # Nadi's own results may lie beside the traces
-                inside = sorted(
-                    p
-                    for p in path.iterdir()
-                    if p.name.endswith(READABLE_SUFFIXES) and p.name not in RESULT_FILES
-                )
-                inside = [p for p in inside if p.is_file()]
+                inside = _files_inside(path)
+                inside += [] if inside else _of_subfolders(path)
                 _sort_by_format(inside, found, required=False)
                 continue
             if path.exists() and not path.is_file():
@@ -129,6 +125,29 @@ def list_files(paths: Sequence[Path | str], wanted: str = _RECORDINGS) -> TraceF
     if not found.traces:
         raise _no_traces(places, wanted)
     return found
+
+
+def _files_inside(folder: Path) -> list[Path]:
+    """Return the files of a folder that may be traces, in order of name."""
+    # Nadi's own results may lie beside the traces
+    names = sorted(
+        p
+        for p in folder.iterdir()
+        if p.name.endswith(READABLE_SUFFIXES) and p.name not in RESULT_FILES
+    )
+    return [p for p in names if p.is_file()]
+
+
+def _of_subfolders(folder: Path) -> list[Path]:
+    """Return the files of a folder for each rank: of equal names, except for numbers."""
+    files = [file for below in sorted(folder.iterdir()) if below.is_dir()
+             for file in _files_inside(below)]  # fmt: skip
+    folders_of: dict[str, set[str]] = defaultdict(set)
+    for file in files:
+        folders_of[re.sub(r"\d+", "", file.name)].add(str(file.parent))
+    num_folders = len({str(file.parent) for file in files})
+    is_job = all(len(folders) == num_folders for folders in folders_of.values())
+    return files if is_job else []
 
 
 def _sort_by_format(files: Iterable[Path], found: TraceFiles, *, required: bool) -> None:
@@ -256,11 +275,15 @@ def _find_pairs(hosts: Sequence[Recording], devices: Sequence[Recording]) -> lis
 
 def _with_ranks(devices: Sequence[Recording]) -> list[Recording]:
     """Assign each device trace a rank of its own."""
+    of_folder = [_last_number(Path(one.path).parent.name) for one in devices]
+    # files of one name are told apart by the numbers of their folders
+    names = {Path(one.path).name for one in devices}
+    by_folder = len(names) < len(devices) and len({*of_folder, None}) == len(devices) + 1
     ranked = []
-    for one in devices:
+    for one, folder in zip(devices, of_folder, strict=True):
         rank = one.rank
         if rank < 0:
-            number = _number(one)
+            number = folder if by_folder else _number(one)
             rank = 0 if number is None or len(devices) == 1 else number
         ranked.append(replace(one, rank=rank))
     by_rank: dict[int, list[Recording]] = defaultdict(list)
@@ -319,6 +342,11 @@ def _may_be_of_one_process(host: Recording, device: Recording) -> bool:
 
 def _process(one: Recording) -> int | None:
     return one.process if one.process >= 0 else None
+
+
+def _last_number(name: str) -> int | None:
+    numbers = re.findall(r"\d+", name)
+    return int(numbers[-1]) if numbers and len(numbers[-1]) <= _MAX_DIGITS else None
 
 
 def _numbers(one: Recording) -> list[int | None]:

@@ -14,9 +14,10 @@ from nadi.link.join_ranks import link_job
 from nadi.load.discover import find_files, pair_recordings, recording_of
 from nadi.model.trace import Job, Trace
 
-__all__ = ["load_devices", "load_job", "read_all"]
+__all__ = ["load_devices", "load_job", "read_all", "why_empty"]
 
 _Progress = Callable[[str], None]
+_TOLD = 8  # reasons
 
 
 def load_job(
@@ -82,6 +83,15 @@ def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> li
     devices = read_all(find_files([Path(path) for path in paths]).devices, progress)
     ranked = pair_recordings([], [recording_of(trace) for trace in devices])
     return [replace(devices[device], rank=rank) for _, device, rank in ranked]
+
+
+def why_empty(trace: Trace) -> str:
+    """Say what a trace without operations has instead; empty if it has operations."""
+    if trace.nodes.height:
+        return ""
+    kept = trace.issues.filter(severity="warning")
+    reasons = [f"{count:,} {detail}" for count, detail in kept.select("count", "detail").rows()]
+    return f"no operations{': ' if reasons else ''}{', '.join(reasons[:_TOLD])}"
 
 
 def read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:

@@ -14,7 +14,7 @@ from nadi.graph.critical_paths import walk_critical_path
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import replay_graph
 from nadi.graph.windows import choose_window, find_steps
-from nadi.load.recordings import load_job
+from nadi.load.recordings import load_job, why_empty
 from nadi.pipeline.result import Run
 
 __all__ = ["load_graph", "run"]
@@ -101,8 +101,9 @@ def load_graph(
     progress("building the event graph")
     graph = build_graph(job)
     if graph.num_ops == 0:
+        reasons = dict.fromkeys(filter(None, map(why_empty, job.traces)))
         raise InputError(
-            ", ".join(map(str, paths)), "no operation has a timestamp",
+            ", ".join(map(str, paths)), "; ".join(reasons) or "no operation has a timestamp",
             "record a device trace with torch.profiler while the program runs",
         )  # fmt: skip
     return graph

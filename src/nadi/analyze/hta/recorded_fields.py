@@ -145,7 +145,8 @@ def base_time(attributes: Attributes) -> int:
     rows = rows_of_file(attributes, "baseTimeNanoseconds")
     rows = rows[attributes.node[rows] == -1]
     base = attributes.python_value(int(rows[0])) if rows.size else 0
-    return base if isinstance(base, int) else 0  # one of another type was not added
+    is_added = isinstance(base, int) and 0 <= base < 2**62  # as the reader of Kineto's files has it
+    return int(base) if is_added else 0
 
 
 def rows_of_file(attributes: Attributes, name: str) -> Ints:
