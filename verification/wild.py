@@ -113,9 +113,7 @@ def check_kineto(path: Path, work: Path, checks: Checks) -> None:
     nadi.write(trace, work / "own.nadi")
     nadi.write(nadi.read(work / "own.nadi"), work / "again.trace.json")
     again, about_again = file_of(work / "again.trace.json")
-    same = sum(
-        in_nanoseconds(a) == in_nanoseconds(b) for a, b in zip(events, again, strict=False)
-    )
+    same = sum(in_nanoseconds(a) == in_nanoseconds(b) for a, b in zip(events, again, strict=False))
     checks.add_many(f"{name}: events written again", same, max(len(events), len(again)))
     if about:
         checks.add(f"{name}: other keys written again", about == about_again)

@@ -312,15 +312,16 @@ def test_ascend_traces(tmp_path: Path) -> None:
         for pid, name in names.items()
     ]
     work = [
-        event(cat="cpu_op", name="ProfilerStep#1", pid=host, tid=9, ts="1704161511420000.5", dur=90),
-        event(cat="cpu_op", name="aten::add", pid=host, tid=9, ts="1704161511420001", dur=50),
+        event(name="ProfilerStep#1", pid=host, tid=9, ts="1704161511420000.5", dur=90),
+        event(name="aten::add", pid=host, tid=9, ts="1704161511420001", dur=50),
         {"name": "AscendCL@aclnnAdd", "pid": cann, "tid": 9, "ts": "1704161511420002.25",
          "dur": 20.0, "args": {"connection_id": 4}, "ph": "X"},
         {"name": "Add_Add", "pid": npu, "tid": 3, "ts": "1704161511420030.125", "dur": 5.5,
          "args": {"connection_id": 8}, "ph": "X"},
         {"name": "Cast_Cast", "pid": npu, "tid": 3, "ts": "1704161511420036.125", "dur": 5.5,
          "args": {"connection_id": 9}, "ph": "X"},
-        {"name": "MEMCPY_ASYNC", "pid": npu, "tid": 3, "ts": "1704161511420043", "dur": 1, "ph": "X"},
+        {"name": "MEMCPY_ASYNC", "pid": npu, "tid": 3, "ts": "1704161511420043", "dur": 1,
+         "ph": "X"},
         {"name": "Computing", "pid": other, "tid": 0, "ts": "1704161511420030.125", "dur": 5,
          "ph": "X"},
     ]  # fmt: skip

@@ -14,8 +14,8 @@ from typing import Any
 import nadi
 from nadi.formats import sniff
 from nadi.formats.files import read_file
-from tests.reference import kineto
 from tests.fuzz.corpus import samples
+from tests.reference import kineto
 from tests.reference.chakra_messages import read_messages
 
 __all__ = ["WRITTEN", "check", "check_flipped", "check_use"]

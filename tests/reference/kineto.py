@@ -241,9 +241,7 @@ def decode(raw: RawFile) -> Trace:
     )
 
 
-def _importable(
-    events: Sequence[_Event], base: int, odd: Counter[str], log: IssueLog
-) -> list[int]:
+def _importable(events: Sequence[_Event], base: int, odd: Counter[str], log: IssueLog) -> list[int]:
     """Choose the complete events of a known category; count the others."""
     rows = []
     unknown: Counter[str] = Counter()

@@ -42,10 +42,10 @@ def command(
     files = list_files(paths)
     traces = [read(file) for file in files.traces]
     found: list[tuple[str, pl.DataFrame]] = [
-        (str(file), validate_trace(trace))
-        for file, trace in zip(files.traces, traces, strict=True)
+        (str(file), validate_trace(trace)) for file, trace in zip(files.traces, traces, strict=True)
     ]
-    empty = {str(f): why for f, t in zip(files.traces, traces, strict=True) if (why := why_empty(t))}
+    reasons = zip(map(str, files.traces), map(why_empty, traces), strict=True)
+    empty = {file: why for file, why in reasons if why}
     if files.devices and not empty:
         job = load_job(*paths)
         found += [(f"rank {t.rank}, linked", validate_trace(t)) for t in job.traces]

@@ -80,7 +80,7 @@ def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> li
     InputError
         If a file cannot be read, there is no device trace, or two have the same rank.
     """
-    devices = read_all(find_files([Path(path) for path in paths]).devices, progress)
+    devices = read_all(find_files(list(paths)).devices, progress)
     ranked = pair_recordings([], [recording_of(trace) for trace in devices])
     return [replace(devices[device], rank=rank) for _, device, rank in ranked]
 
@@ -91,7 +91,9 @@ def why_empty(trace: Trace) -> str:
         return ""
     kept = trace.issues.filter(severity="warning")
     reasons = [f"{count:,} {detail}" for count, detail in kept.select("count", "detail").rows()]
-    return f"no operations{': ' if reasons else ''}{', '.join(reasons[:_TOLD])}"
+    return ": ".join(
+        ["no operations", ", ".join(reasons[:_TOLD])] if reasons else ["no operations"]
+    )
 
 
 def read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:

@@ -101,9 +101,9 @@ def load_graph(
     progress("building the event graph")
     graph = build_graph(job)
     if graph.num_ops == 0:
-        reasons = dict.fromkeys(filter(None, map(why_empty, job.traces)))
+        reasons = dict.fromkeys(why for why in map(why_empty, job.traces) if ":" in why)
         raise InputError(
-            ", ".join(map(str, paths)), "; ".join(reasons) or "no operation has a timestamp",
+            ", ".join(map(str, paths)), "; ".join(["no operation has a timestamp", *reasons]),
             "record a device trace with torch.profiler while the program runs",
         )  # fmt: skip
     return graph

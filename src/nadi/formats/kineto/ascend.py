@@ -19,7 +19,7 @@ from nadi.formats.json_file import Texts
 from nadi.formats.kineto.kineto_event_kernels import EVENT
 from nadi.formats.kineto.kineto_events import Events
 from nadi.model.arrays import Ints
-from nadi.model.schema import CATEGORIES
+from nadi.model.schema import CATEGORIES, DEVICE_WORK
 
 __all__ = ["Marks", "categories_by_name", "launches", "read_marks"]
 
@@ -117,7 +117,7 @@ def categories_by_name(category: Ints, names: Texts) -> Ints:
 
 
 def launches(marks: Marks, category: Ints, events: Events) -> Ints:
-    """Number each call that an arrow leaves, and the tasks that its arrows lead to.
+    """Give a number to each call that an arrow leaves, and the tasks that its arrows lead to.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def launches(marks: Marks, category: Ints, events: Events) -> Ints:
     call_of = {
         arrow: row for place, here in tails.items() for arrow, row in _inside(calls[place], here)
     }
-    rows = np.flatnonzero(np.isin(category, [_CODE[kind] for kind in ("kernel", "memcpy", "memset")]))
+    rows = np.flatnonzero(np.isin(category, [_CODE[kind] for kind in DEVICE_WORK]))
     places = zip(*(c[rows].tolist() for c in (pid, tid, start)), strict=True)
     task_at = dict(zip(places, rows.tolist(), strict=True))
     number = np.full(start.size, -1, dtype=np.int64)

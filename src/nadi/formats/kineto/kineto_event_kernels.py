@@ -101,7 +101,7 @@ _COMM_SPANS = _COMM + 1 + len(_COMM_NUMBERS) - 2 * _NUM_ARG_NUMBERS
     _COMM + _COMM_WIDTH, _COMM + _COMM_WIDTH + 13
 )  # fmt: skip
 WORK_SIZE = _IS_QUOTED + 1
-_PREVENTS_NODE = 1 << 0 | 1 << 1 + _PH | 1 << 1 + _CAT | 1 << 1 + _NAME | 1 << 1 + _TS | 1 << 1 + _DUR
+_PREVENTS_NODE = 1 | sum(1 << 1 + key for key in (_PH, _CAT, _NAME, _TS, _DUR))  # bits of ODD
 
 _KEPT_FULL, _KEYS_FULL, _UNKNOWN_FULL, _TEXTS_FULL = range(
     3, 7
@@ -358,9 +358,7 @@ def _is_node(work: np.ndarray, processes: np.ndarray, state: np.ndarray) -> bool
     latest = state[_S_LATEST]
     if work[_TS_FLAG] != 0 or not state[_S_EARLIEST] <= start <= latest:
         _mark_odd(work, 1 + _TS)
-    elif work[_DUR_FLAG] != 0 or duration < 0 or duration > END_OF_TIME:
-        _mark_odd(work, 1 + _DUR)
-    elif start + duration > latest:
+    elif work[_DUR_FLAG] != 0 or not 0 <= duration <= latest - max(start, 0):
         _mark_odd(work, 1 + _DUR)
     return work[_ODD_BITS] & _PREVENTS_NODE == 0
 
@@ -511,8 +509,8 @@ def scan_events(
     state
         int64, shape (``len(STATE)``,): how much is filled, and counts of what became no
         node, or could not be used (``ODD``). Nodes start from ``earliest`` on, in ns as in
-        the file, and end by ``latest``. After a call that found no room, ``is_full`` is the number of the array that
-        needs some, counted from 1.
+        the file, and end by ``latest``. After a call that found no room, ``is_full`` is the
+        number of the array that needs some, counted from 1.
 
     Returns
     -------

@@ -186,9 +186,7 @@ def _scan_again(
     return _scan(raw, limits)[0], marks
 
 
-def _header(
-    raw: RawFile, members: _Members | None, log: IssueLog
-) -> tuple[int, _Distributed]:
+def _header(raw: RawFile, members: _Members | None, log: IssueLog) -> tuple[int, _Distributed]:
     """Read the keys of the outermost object that Nadi uses, besides the events."""
     base, distributed = 0, None
     for key, span in members or ():
@@ -230,7 +228,8 @@ def _add_issues(raw: RawFile, events: Events, log: IssueLog) -> None:
     )  # fmt: skip
     for what, count in events.odd.items():
         log.add(
-            "kineto.odd-field", "warning", count, f"events have {_ODD.get(what, _ODD_VALUE)}: {what}",
+            "kineto.odd-field", "warning", count,
+            f"events have {_ODD.get(what, _ODD_VALUE)}: {what}",
             "they are kept; what cannot be read of them is left out of the analysis",
         )  # fmt: skip
 
@@ -308,9 +307,7 @@ def _order(nodes: _Nodes) -> Ints:
     return order
 
 
-def _columns(
-    nodes: _Nodes, base: int, order: Ints, groups: pl.DataFrame
-) -> dict[str, Any]:
+def _columns(nodes: _Nodes, base: int, order: Ints, groups: pl.DataFrame) -> dict[str, Any]:
     """Return the columns of the nodes in their final order."""
     events, names = nodes.events, nodes.names
     comm = _communication(nodes, groups)

@@ -134,6 +134,27 @@ def _value(
     return _microseconds(out, at, value)
 
 
+@inner
+def _made_args(
+    out: np.ndarray, at: int, row: int, values: np.ndarray, kind: np.ndarray, prefix: np.ndarray,
+    texts: np.ndarray, first: np.ndarray, title: int,
+) -> int:  # fmt: skip
+    """Write the columns of a row that have a value as args."""
+    num_args = 0
+    for c in range(NUM_FIXED, kind.size):
+        if values[c, row] != -1:
+            if num_args == 0:
+                at = _copy(out, at, texts, first[title], first[title + 1])
+            out[at] = ord(",") if num_args else ord("{")
+            at = _copy(out, at + 1, texts, first[prefix[c]], first[prefix[c] + 1])
+            at = _value(out, at, kind[c], values[c, row], texts, first)
+            num_args += 1
+    if num_args:
+        out[at] = ord("}")
+        at += 1
+    return at
+
+
 @kernel
 def write_events(events: Events, low: int, high: int, out: np.ndarray) -> int:
     """Write ``events.order[low:high]`` as JSON objects, a comma and a new line between two.
@@ -191,18 +212,7 @@ def write_events(events: Events, low: int, high: int, out: np.ndarray) -> int:
             low_byte = begin[span_of[ARGS]]
             at = _copy(out, at, recorded, low_byte, low_byte + length[span_of[ARGS]])
         else:
-            num_args = 0
-            for c in range(NUM_FIXED, kind.size):
-                if values[c, row] != -1:
-                    if num_args == 0:
-                        at = _copy(out, at, texts, first[events.args], first[events.args + 1])
-                    out[at] = ord(",") if num_args else ord("{")
-                    at = _copy(out, at + 1, texts, first[prefix[c]], first[prefix[c] + 1])
-                    at = _value(out, at, kind[c], values[c, row], texts, first)
-                    num_args += 1
-            if num_args:
-                out[at] = ord("}")
-                at += 1
+            at = _made_args(out, at, row, values, kind, prefix, texts, first, events.args)
         out[at] = ord("}")
         at += 1
     return at
