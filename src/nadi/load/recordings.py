@@ -91,9 +91,7 @@ def why_empty(trace: Trace) -> str:
         return ""
     kept = trace.issues.filter(severity="warning")
     reasons = [f"{count:,} {detail}" for count, detail in kept.select("count", "detail").rows()]
-    return ": ".join(
-        ["no operations", ", ".join(reasons[:_TOLD])] if reasons else ["no operations"]
-    )
+    return ": ".join(filter(None, ["no operations", ", ".join(reasons[:_TOLD])]))
 
 
 def read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:

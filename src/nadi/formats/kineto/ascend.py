@@ -144,8 +144,8 @@ def launches(marks: Marks, category: Ints, events: Events) -> Ints:
     number = np.full(start.size, -1, dtype=np.int64)
     for arrow, place in marks.heads.items():
         if arrow in call_of and place in task_at:
-            call = call_of[arrow]
-            number[call] = number[task_at[place]] = call + 1
+            launcher = call_of[arrow]
+            number[launcher] = number[task_at[place]] = launcher + 1
     return number
 
 
