@@ -55,6 +55,17 @@ def tensor(elements: Any, size: Any = 4) -> dict[str, Any]:
 
 
 REFUSED: dict[str, Edit] = {
+    "host id": lambda h, d: h["nodes"][0].update(id=2**63 - 1),
+    "host parent": lambda h, d: h["nodes"][0].update(ctrl_deps=2**64),
+    "nodes not a list": lambda h, d: h.update(nodes={}),
+    "events not a list": lambda h, d: d.update(traceEvents={}),
+    "group of 10^30": lambda h, d: h["nodes"].append(
+        {"id": 90, "name": "## process_group:init ##", "ctrl_deps": 1,
+         "inputs": {"values": ['[{"pg_name": "0", "ranks": [1e30]}]']}}
+    ),
+}  # fmt: skip
+# of which one value cannot be used
+ODD: dict[str, Edit] = {
     "ts missing": lambda h, d: d["traceEvents"][0].pop("ts"),
     "dur missing": lambda h, d: d["traceEvents"][0].pop("dur"),
     "ts an object": lambda h, d: d["traceEvents"][0].update(ts={"\n": 1}),
@@ -64,15 +75,7 @@ REFUSED: dict[str, Edit] = {
     "elements": lambda h, d: d["traceEvents"][0]["args"].update({"In msg nelems": 2**62}),
     "rank": lambda h, d: d.update(distributedInfo={"rank": 2**63}),
     "group ranks": lambda h, d: d.update(distributedInfo={"pg_config": [{"ranks": [2**63]}]}),
-    "host id": lambda h, d: h["nodes"][0].update(id=2**63 - 1),
-    "host parent": lambda h, d: h["nodes"][0].update(ctrl_deps=2**64),
-    "nodes not a list": lambda h, d: h.update(nodes={}),
-    "events not a list": lambda h, d: d.update(traceEvents={}),
     "base time a text": lambda h, d: d.update(baseTimeNanoseconds="1"),
-    "group of 10^30": lambda h, d: h["nodes"].append(
-        {"id": 90, "name": "## process_group:init ##", "ctrl_deps": 1,
-         "inputs": {"values": ['[{"pg_name": "0", "ranks": [1e30]}]']}}
-    ),
 }  # fmt: skip
 ACCEPTED: dict[str, Edit] = {
     "thread with a name": lambda h, d: d["traceEvents"][0].update(tid="main"),
@@ -107,6 +110,14 @@ def test_refused_with_one_line(
     host, device = edited(pair, REFUSED[case])
     line = complaint(capfd, host, device)
     assert "host.json" in line or "device.json" in line
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_an_odd_value_is_counted_and_stops_nothing(case: str, pair: PairWriter) -> None:
+    run = nadi.run(*edited(pair, ODD[case]))
+    (trace,) = run.job.traces
+    assert trace.issues.filter(code="kineto.odd-field")["count"].to_list() == [1]
+    assert run.measured_ns == run.replayed_ns == run.path.length
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
