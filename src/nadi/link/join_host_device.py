@@ -15,6 +15,7 @@ from nadi.link.dependencies.all_dependencies import find_deps
 from nadi.link.dependencies.launch_correlation import launcher_rows
 from nadi.link.dependencies.operator_nesting import nest
 from nadi.link.dependencies.tensor_dependencies import find_tensor_deps
+from nadi.link.dependencies.waiting_threads import waiting_threads
 from nadi.link.matching.operation_matching import Match, match_operations, report_match
 from nadi.model.ancestors import nearest
 from nadi.model.arrays import Ints
@@ -227,6 +228,12 @@ def _with_dependencies(
     log.add(
         "link.overlap", "info", nesting.num_overlaps,
         "operations end after the operation of their thread that they started in",
+    )  # fmt: skip
+    waits = waiting_threads(trace)
+    log.add(
+        "link.waiting-threads", "info", int(np.unique(trace.column("thread")[waits]).size),
+        "threads only wait: they have Python frames, and no operator or launch",
+        "they are not part of windows and critical paths",
     )  # fmt: skip
     launcher = launcher_rows(trace)
     deps = find_deps(trace, device, nesting, launcher, log)

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from nadi.formats.files import check_writable, write_beside
 from nadi.graph.critical_paths import CriticalPath
+from nadi.graph.windows import MARK, WHOLE
 from nadi.load.discover import RESULT_FILES
 from nadi.model.issues import summed_issues
 from nadi.model.schema import UNBOUNDED
@@ -43,6 +44,9 @@ def summarize(run: Run) -> dict[str, Any]:
         "transfers_matched": run.job.num_transfers,
         "clocks": _clocks(run),
         "window": run.window.name,
+        "steps_found_by": (
+            {"mark": run.steps[0].mark, "alike": run.steps[0].alike} if run.steps else None
+        ),
         "steps": [
             {
                 "step": step.number,
@@ -188,12 +192,30 @@ def _print_times(run: Run, data: dict[str, Any], console: Console) -> None:
         shown = ", ".join(f"{s['step']}: {format_ns(s['measured_ns'])}" for s in steps[:8])
         more = f", and {len(steps) - 8} more" if len(steps) > 8 else ""
         console.print(f"steps: {shown}{more}")
+        _print_found_steps(run, console)
     else:
-        console.print("steps: none (no ProfilerStep annotations); the whole trace is analysed")
+        console.print(
+            "steps: none (no ProfilerStep annotations, and nothing repeats)"
+            + ("; the whole trace is analysed" if run.window.name == WHOLE else "")
+        )
     same = "identical" if run.measured_ns == run.replayed_ns else "NOT the measured time"
     console.print(
         f"[bold]{run.window.name}[/]: measured [bold]{format_ns(run.measured_ns)}[/], "
         f"replayed {format_ns(run.replayed_ns)} ({same})"
+    )
+
+
+def _print_found_steps(run: Run, console: Console) -> None:
+    """Say what steps were found by, if the profiler did not mark them."""
+    mark, alike = run.steps[0].mark, run.steps[0].alike
+    if mark == MARK:
+        return
+    whole = "; the whole trace is analysed, --step N takes one" if run.window.name == WHOLE else ""
+    console.print(
+        Text(
+            f"no ProfilerStep annotations: steps begin or end with {printable(mark, _NAME_IN_LINE)}"
+            f", and are {format_percent(alike, 1)} alike{whole}"
+        )
     )
 
 
