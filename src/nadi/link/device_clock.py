@@ -180,7 +180,8 @@ def _after_copies(device: Trace, launcher: Ints, waiting: Ints, to_host: Ints, e
 def _named(device: Trace, rows: Ints, text: str) -> Ints:
     """Return the rows whose name contains a regular expression; for few rows."""
     names = device.nodes["name"].gather(rows).cast(pl.String)
-    return rows[names.str.contains(text).to_numpy()]
+    found: Ints = rows[names.str.contains(text).to_numpy()]
+    return found
 
 
 def _in_order(device: Trace, start: Ints) -> tuple[Trace, Ints]:
