@@ -64,6 +64,13 @@ def summarize(run: Run) -> dict[str, Any]:
             "device_operations": run.explained.num_device_operations,
             "late_starts": run.explained.num_late,
         },
+        "unexplained": {
+            "ns": run.unexplained.total_ns,
+            "by_cause": {
+                cause.replace(" ", "_"): time for cause, time in run.unexplained.by_cause.items()
+            },
+            "inferred_ns": run.unexplained.inferred_ns,
+        },
         "exposed_comm_ns": sum(exposed) // len(exposed),
         "per_rank": [
             {"rank": c.rank, "communication_ns": c.communication, "exposed_comm_ns": c.exposed}
@@ -143,6 +150,7 @@ def print_summary(run: Run, console: Console) -> None:
     _print_times(run, data, console)
     _print_explained(run, console)
     print_path(run.path, console)
+    _print_unexplained(run, console)
     _print_communication(data, console)
     _print_stragglers(data, console)
     _print_what_ifs(data, console)
@@ -228,6 +236,24 @@ def _print_explained(run: Run, console: Console) -> None:
         f"{format_ns(found.measured_ns)} over the whole recording ({found.error:+.2%})"
         + (started if found.num_device_operations else "")
     )
+
+
+def _print_unexplained(run: Run, console: Console) -> None:
+    """Print the time of the path that the recording does not explain, and what is inferred."""
+    found = run.unexplained
+    total = found.length_ns
+    causes = ", ".join(
+        f"{cause} {format_ns(time)}" for cause, time in found.by_cause.items() if time
+    )
+    console.print(
+        f"unexplained on the critical path: [bold]{format_ns(found.total_ns)}[/] "
+        f"({format_percent(found.total_ns, total)}){': ' if causes else ''}{causes}"
+    )
+    if found.inferred_ns:
+        console.print(
+            f"rests on inferred dependencies: {format_ns(found.inferred_ns)} of the path "
+            f"({format_percent(found.inferred_ns, total)})"
+        )
 
 
 def print_path(path: CriticalPath, console: Console) -> None:
