@@ -94,14 +94,14 @@ def _causes(graph: EventGraph, vertices: Ints) -> Ints:
 
 
 def _first_ends(graph: EventGraph) -> Ints:
-    """Return when the first recorded work of each operation's device ended; int64 ns, (ops,)."""
+    """Return when the first recorded work of each operation's stream ended; int64 ns, (ops,)."""
     work = np.flatnonzero(graph.gather("category").is_in(DEVICE_WORK).to_numpy())
-    device = pl.DataFrame({
-        "op": work, "trace": graph.op_trace[work], "device": graph.numbers("device", work),
-        "end": graph.time[2 * work + 1],
-    }).with_columns(pl.col("end").min().over("trace", "device"))  # fmt: skip
+    ends = pl.DataFrame({
+        "trace": graph.op_trace[work], "device": graph.numbers("device", work),
+        "stream": graph.op_stream[work], "end": graph.time[2 * work + 1],
+    }).with_columns(pl.col("end").min().over("trace", "device", "stream"))  # fmt: skip
     first = np.full(graph.num_ops, -1, dtype=np.int64)
-    first[work] = device["end"].to_numpy()
+    first[work] = ends["end"].to_numpy()
     return first
 
 
