@@ -8,7 +8,7 @@ from pathlib import Path
 from nadi.analyze.explained_time import explain_time
 from nadi.analyze.exposed_communication import communication_by_rank
 from nadi.analyze.stragglers import find_stragglers
-from nadi.analyze.unexplained_path import unexplained_path
+from nadi.analyze.unexplained_time import unexplained_path
 from nadi.errors import InputError
 from nadi.graph.build.job_graph import build_graph
 from nadi.graph.critical_paths import walk_critical_path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nadi.analyze.explained_time import Explained
 from nadi.analyze.exposed_communication import RankCommunication
 from nadi.analyze.stragglers import Stragglers
-from nadi.analyze.unexplained_path import UnexplainedPath
+from nadi.analyze.unexplained_time import UnexplainedPath
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import Replay

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import nadi
-from nadi.analyze.unexplained_path import CAUSES
+from nadi.analyze.unexplained_time import CAUSES
 from tests.conftest import PairWriter
 
 BEFORE, NOT_SCHEDULED, UNKNOWN_WAIT, UNKNOWN = CAUSES
