@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import nadi
@@ -72,3 +73,155 @@ def test_what_is_asked_for_while_a_mark_lasts_belongs_to_it(
         inside = {op for op, moment in enumerate(moments) if ts <= moment < ts + dur}
         assert set((step.last // 2).tolist()) == inside | set((step.first // 2).tolist())
         assert step.last.tolist() == sorted(set(step.last.tolist()))
+
+
+def of(pair: PairWriter) -> nadi.EventGraph:
+    return nadi.build_graph(nadi.load_job(pair.write()[1]))
+
+
+def with_queue_writer(pair: PairWriter) -> nadi.EventGraph:
+    """A program of 100 us, beside a thread that waits in Python for 900 us."""
+    pair.op("aten::mm", 0, 40)
+    pair.op("aten::add", 60, 40)
+    pair.event("threading.py: run", 0, 900, "python_function", tid=5)
+    pair.event("queues.py: get", 1, 899, "python_function", tid=5)
+    return of(pair)
+
+
+def test_a_thread_that_only_waits_ends_no_window(pair: PairWriter) -> None:
+    graph = with_queue_writer(pair)
+    window = nadi.graph.choose_window(graph, [])
+    assert window.length(graph.time) == 100_000
+    assert sorted(graph.op_names) == ["aten::add", "aten::mm"]
+    path = nadi.critical_path(nadi.graph.replay_graph(graph), window)
+    assert path.by_kind()["host op"] == 80_000
+    (trace,) = graph.job.traces
+    counts = dict(trace.issues.select("code", "count").iter_rows())
+    assert counts["link.waiting-threads"] == 1
+
+
+def test_a_lone_thread_of_python_frames_is_analysed(pair: PairWriter) -> None:
+    pair.event("main", 0, 900, "python_function")
+    pair.event("sleep", 100, 700, "python_function")
+    graph = of(pair)
+    assert nadi.graph.choose_window(graph, []).length(graph.time) == 900_000
+
+
+def test_frames_of_a_thread_that_copies_now_and_then_end_no_window(pair: PairWriter) -> None:
+    pair.op("aten::mm", 0, 40)
+    pair.op("aten::add", 60, 40)
+    pair.event("pin_memory.py: loop", 0, 900, "python_function", tid=5)
+    pair.op("aten::pin_memory", 10, 120, tid=5)
+    graph = of(pair)
+    assert nadi.graph.choose_window(graph, []).length(graph.time) == 130_000
+
+
+@pytest.mark.parametrize("call", ["cudaEventQuery", "cudaEventSynchronize"])
+def test_a_watchdog_with_frames_only_waits(pair: PairWriter, call: str) -> None:
+    pair.op("aten::mm", 0, 40)
+    pair.event("watch", 0, 900, "python_function", tid=5)
+    pair.event(call, 100, 5, "cuda_runtime", tid=5)
+    pair.event("cudaThreadExchangeStreamCaptureMode", 110, 5, "cuda_runtime", tid=5)
+    graph = of(pair)
+    assert nadi.graph.choose_window(graph, []).length(graph.time) == 40_000
+
+
+def steps_of(graph: nadi.EventGraph) -> list[tuple[int, int]]:
+    return [
+        (step.start(graph.time) // 1000, step.end(graph.time) // 1000)
+        for step in nadi.graph.find_steps(graph)
+    ]
+
+
+def iteration(pair: PairWriter, begin: int, correlation: int) -> None:
+    """50 us of a training loop: three operators and a kernel."""
+    pair.op("aten::mm", begin, 10)
+    pair.event("cudaLaunchKernel", begin + 2, 3, "cuda_runtime", correlation=correlation)
+    pair.event("gemm", begin + 20, 28, "kernel", pid=0, tid=7, stream=7, device=0,
+               correlation=correlation)  # fmt: skip
+    pair.op("aten::add", begin + 12, 8)
+    pair.op("Optimizer.step#SGD.step", begin + 22, 20, cat="user_annotation")
+    pair.op("aten::add_", begin + 25, 10)
+
+
+def test_steps_are_found_by_the_calls_of_an_optimizer(pair: PairWriter) -> None:
+    for k in range(4):
+        iteration(pair, 50 * k, k + 1)
+    graph = of(pair)
+    steps = nadi.graph.find_steps(graph)
+    assert steps_of(graph) == [(0, 48), (50, 98), (100, 148), (150, 198)]
+    assert {(step.mark, step.alike) for step in steps} == {("Optimizer.step#SGD.step", 1.0)}
+    assert nadi.graph.choose_window(graph, steps).name == "whole trace"
+    assert nadi.graph.choose_window(graph, steps, "2") is steps[2]
+
+
+def test_what_does_not_resemble_the_steps_is_none(pair: PairWriter) -> None:
+    for k in range(4):
+        pair.op(f"set up {k}", 10 * k, 5)
+    for k in range(3):
+        iteration(pair, 200 + 50 * k, k + 1)
+    graph = of(pair)
+    assert steps_of(graph) == [(250, 298), (300, 348)]  # the first has the set-up in front
+
+
+def test_annotations_that_differ_by_a_number_are_steps(pair: PairWriter) -> None:
+    for k in range(3):
+        pair.op(f"iteration {k}", 100 * k, 90, cat="user_annotation")
+        for layer in range(4):
+            pair.op("layer", 100 * k + 20 * layer, 15, cat="user_annotation")
+            pair.op("aten::mm", 100 * k + 20 * layer, 15)
+    graph = of(pair)
+    assert steps_of(graph) == [(0, 90), (100, 190), (200, 290)]
+    assert {step.mark for step in nadi.graph.find_steps(graph)} == {"iteration #"}
+
+
+@pytest.mark.parametrize("around", ["", "nn.Module: Model_0"])
+def test_graph_launches_are_steps_unless_one_module_contains_them(
+    pair: PairWriter, around: str
+) -> None:
+    if around:
+        pair.event(around, 0, 300, "python_function")
+    for k in range(3):
+        pair.event("cudaGraphLaunch", 100 * k, 10, "cuda_runtime", correlation=k + 1)
+        for j in range(5):
+            pair.event(f"k{j}", 100 * k + 12 + 10 * j, 10, "kernel", pid=0, tid=7, stream=7,
+                       device=0, correlation=k + 1)  # fmt: skip
+    expected = [] if around else [(0, 62), (100, 162), (200, 262)]
+    assert steps_of(of(pair)) == expected
+
+
+def test_unlike_intervals_are_no_steps(pair: PairWriter) -> None:
+    random = np.random.default_rng(5)
+    for k in range(6):
+        pair.op("phase", 100 * k, 5, cat="user_annotation")
+        for j in range(8):
+            pair.op(f"op {random.integers(1000)}", 100 * k + 6 + 10 * j, 5)
+    assert steps_of(of(pair)) == []
+
+
+def test_a_window_by_hand_lasts_from_the_first_to_the_last_moment_inside(pair: PairWriter) -> None:
+    graph, steps = two_steps(pair)
+    window = nadi.graph.choose_window(graph, steps, window="12us:125us")
+    assert (window.name, window.start(graph.time), window.end(graph.time)) == (
+        "12us to 125us", 15_000, 100_000,
+    )  # fmt: skip
+    path = nadi.critical_path(nadi.graph.replay_graph(graph), window)
+    assert path.length == 85_000
+
+
+@pytest.mark.parametrize(
+    ("window", "step", "message"),
+    [
+        ("12us", "all", "two times are needed"),
+        ("1us:x", "all", "'x' is not a time"),
+        ("20us:10us", "all", "the second time is not later"),
+        ("400us:1s", "all", "no operation starts or ends there; the recording lasts from 0 to"),
+        ("1us:2us", "4", "give one of them"),
+    ],
+)
+def test_a_window_that_cannot_be_is_refused(
+    pair: PairWriter, window: str, step: str, message: str
+) -> None:
+    graph, steps = two_steps(pair)
+    with pytest.raises(nadi.errors.UsageError, match=message):
+        nadi.graph.choose_window(graph, steps, step, window)

@@ -33,9 +33,41 @@ def test_a_thread_that_goes_on_within_500_us_of_gloo_s_work_has_waited_for_it(
     device: DeviceWriter, wake_up_us: float, waits: bool
 ) -> None:
     asked(device, [(20, 200)])
+    device.event("aten::mul", 5, 15)
     device.event("aten::add", 200 + wake_up_us, 10)
     found = waited_for_gloo(device.read())
     assert found == ([(GLOO, "aten::add")] if waits else [])
+
+
+@pytest.mark.parametrize("wake_up_us", [501, 4_000, 32_000])
+def test_a_thread_with_nothing_else_to_do_has_waited_however_late_it_goes_on(
+    device: DeviceWriter, wake_up_us: float
+) -> None:
+    asked(device, [(20, 200)])
+    device.event("aten::add", 200 + wake_up_us, 10)
+    assert waited_for_gloo(device.read()) == [(GLOO, "aten::add")]
+
+
+@pytest.mark.parametrize(("idle_from", "waits"), [(200, True), (1_400, True), (1_401, False)])
+def test_a_thread_that_waited_longer_than_it_then_took_has_waited(
+    device: DeviceWriter, idle_from: float, waits: bool
+) -> None:
+    asked(device, [(20, 2_000)])
+    device.event("aten::mul", 5, idle_from - 5)
+    device.event("aten::add", 2_600, 10)
+    assert waited_for_gloo(device.read()) == ([(GLOO, "aten::add")] if waits else [])
+
+
+@pytest.mark.parametrize(("again", "waits"), [("aten::mul", 2), ("aten::div", 1)])
+def test_a_thread_that_waits_at_a_place_waits_there_again(
+    device: DeviceWriter, again: str, waits: int
+) -> None:
+    asked(device, [(20, 200), (3_020, 3_200)])
+    device.event("aten::mul", 5, 15)
+    device.event("aten::add", 250, 10)
+    device.event(again, 300, 2_800)
+    device.event("aten::add", 9_000, 10)  # after 100 us of waiting, and 5.8 ms of something else
+    assert len(waited_for_gloo(device.read())) == waits
 
 
 @pytest.mark.parametrize(("idle_us", "waits"), [(29.999, False), (30, True), (31, True)])

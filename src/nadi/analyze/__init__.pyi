@@ -14,3 +14,7 @@ from .near_critical import (
     slack_histogram as slack_histogram,
 )
 from .stragglers import Stragglers as Stragglers, find_stragglers as find_stragglers
+from .unexplained_time import (
+    UnexplainedPath as UnexplainedPath,
+    unexplained_path as unexplained_path,
+)

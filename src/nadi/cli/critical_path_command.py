@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from nadi.cli.progress_bar import show_progress
-from nadi.cli.shared_options import AsJson, output_console
+from nadi.cli.shared_options import AsJson, TimeRange, output_console
 from nadi.errors import UsageError
 
 __all__ = ["HELP", "command"]
@@ -106,6 +106,7 @@ def command(
     paths: Paths,
     rules: Rules = "nadi",
     step: StepByNadi = "all",
+    window: TimeRange = "",
     annotation: Annotation = "",
     instance: Instance = "0",
     rank: Rank = None,
@@ -124,13 +125,13 @@ def command(
             "--include-last-step": include_last_step, "--overlay": overlay is not None,
             "--only-critical": only_critical, "--all-edges": all_edges,
         })  # fmt: skip
-        _by_nadi(paths, step, as_json=as_json)
+        _by_nadi(paths, step, window, as_json=as_json)
         return
     if rules != "hta":
         raise UsageError("--rules", f"{rules!r} is not a known set of rules", "use nadi or hta")
-    if step != "all":
+    if step != "all" or window:
         raise UsageError(
-            "--step",
+            "--window" if window else "--step",
             "applies to Nadi's rules only",
             "with HTA's rules, use --annotation ProfilerStep --instance N",
         )
@@ -203,7 +204,7 @@ def _by_hta(
         console.print(f"wrote {overlay}", markup=False)
 
 
-def _by_nadi(paths: list[Path], step: str, *, as_json: bool) -> None:
+def _by_nadi(paths: list[Path], step: str, window: str, *, as_json: bool) -> None:
     with show_progress(announce=False, use="critical-path") as progress:
         progress("starting")
         from nadi.analyze.near_critical import near_critical_paths, slack_histogram
@@ -213,7 +214,7 @@ def _by_nadi(paths: list[Path], step: str, *, as_json: bool) -> None:
         from nadi.report.text_layout import to_json
         from nadi.units import format_ns
 
-        found = run(*paths, step=step, progress=progress)
+        found = run(*paths, step=step, window=window, progress=progress)
         near = near_critical_paths(found.replay, found.window)
         room = slack_histogram(found.replay, found.window)
     if as_json:

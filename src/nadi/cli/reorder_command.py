@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from nadi.cli.progress_bar import show_progress
-from nadi.cli.shared_options import AsJson, Overwrite, Step, output_console
+from nadi.cli.shared_options import AsJson, Overwrite, Step, TimeRange, output_console
 from nadi.errors import UsageError
 
 __all__ = ["HELP", "command"]
@@ -42,6 +42,7 @@ def command(
         ),
     ],
     step: Step = "all",
+    window: TimeRange = "",
     top: Annotated[
         int, typer.Option("--top", metavar="K", min=1, help="Number of moves to print.")
     ] = 10,
@@ -85,7 +86,7 @@ def command(
         if redraw:
             check_timeline(redraw, job, overwrite=overwrite)
         most = None if apply == "all" else int(apply)
-        answer = reorder_job(job, step=step, most=most, progress=progress)
+        answer = reorder_job(job, step=step, window=window, most=most, progress=progress)
         left_out = None
         if redraw and answer.together is not None:
             progress(f"writing {redraw}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nadi.cli.progress_bar import show_progress
-from nadi.cli.shared_options import ForceLink, ResultsFolder, Step, output_console
+from nadi.cli.shared_options import ForceLink, ResultsFolder, Step, TimeRange, output_console
 
 if TYPE_CHECKING:
     from nadi.pipeline.result import Run
@@ -25,6 +25,7 @@ stragglers. With several ranks the path crosses ranks at collectives.
 
   nadi run TRACES
   nadi run host.json.gz device.json.gz --step 5
+  nadi run device.json.gz --window 120ms:180ms
   nadi run TRACES --what-if 'scale nccl 0.5' --what-if 'scale aten::mm 0.8'
   nadi run TRACES --system dgx-h100
   nadi run TRACES -o results
@@ -43,6 +44,7 @@ def command(
         ),
     ],
     step: Step = "all",
+    window: TimeRange = "",
     what_if: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,7 +74,10 @@ def command(
     ] = False,
 ) -> None:  # fmt: skip
     """Run the main analysis."""
-    analyse(paths, step, what_if or [], output, system=system, force=force, as_json=as_json)
+    analyse(
+        paths, step, what_if or [], output,
+        window=window, system=system, force=force, as_json=as_json,
+    )  # fmt: skip
 
 
 def analyse(
@@ -81,6 +86,7 @@ def analyse(
     what_if: list[str],
     output: Path | None,
     *,
+    window: str = "",
     system: str = "",
     force: bool = False,
     as_json: bool = False,
@@ -104,8 +110,9 @@ def analyse(
         if output is not None:
             check_results_folder(output)
         result = run(
-            *paths, step=step, what_if=what_if, system=system, force=force, progress=progress
-        )
+            *paths, step=step, window=window, what_if=what_if, system=system, force=force,
+            progress=progress,
+        )  # fmt: skip
         written = []
         if output is not None:
             progress("writing results")

@@ -19,12 +19,22 @@ __all__ = [
     "Overwrite",
     "ResultsFolder",
     "Step",
+    "TimeRange",
     "output_console",
 ]
 
 Step = Annotated[
     str, typer.Option("--step", metavar="N|all", help="The step (ProfilerStep#N) to analyse.")
 ]
+TimeRange = Annotated[
+    str,
+    typer.Option(
+        "--window", metavar="FROM:TO",
+        help="Analyse a time range instead of steps: two times since the first event, such as "
+        "120ms:180ms.",
+        show_default=False,
+    ),
+]  # fmt: skip
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace output files that exist already.")

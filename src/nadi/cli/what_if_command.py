@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from nadi.cli.progress_bar import show_progress
-from nadi.cli.shared_options import AsJson, Overwrite, Step, output_console
+from nadi.cli.shared_options import AsJson, Overwrite, Step, TimeRange, output_console
 from nadi.errors import UsageError
 
 __all__ = ["HELP", "command"]
@@ -58,6 +58,7 @@ def command(
         typer.Argument(metavar="[CHANGE]...", help="Changes, as listed above.", show_default=False),
     ] = None,
     step: Step = "all",
+    window: TimeRange = "",
     sweep: Annotated[
         str,
         typer.Option(
@@ -94,7 +95,10 @@ def command(
 
         if redraw:
             check_timeline(redraw, job, overwrite=overwrite)
-        answers = ask(job, changes=changes or [], step=step, sweep_over=sweep, progress=progress)
+        answers = ask(
+            job, changes=changes or [], step=step, window=window, sweep_over=sweep,
+            progress=progress,
+        )  # fmt: skip
         left_out = None
         if redraw:
             progress(f"writing {redraw}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -34,12 +35,15 @@ __all__ = [
 LAUNCH_CLASSES = ("device", "blocking copy", "staged copy", "gloo", "thread")
 """Work that calls launch; a blocking copy holds its call up to its end, a staged one until most
 of its data is taken along."""
-WAIT_CLASSES = ("device", "stream", "event", "copy", "queue", "hand-over", "staged copy")
-"""What calls wait for; the last two wait as long as they do, there is nothing typical."""
-_MEASURED = ("hand-over", "staged copy")
+WAIT_CLASSES = (
+    "device", "stream", "event", "copy", "queue", "hand-over", "staged copy", "gloo",
+)  # fmt: skip
+"""What calls and threads wait for."""
+_MEASURED = ("hand-over", "staged copy")  # these wait as long as they do, there is nothing typical
 MEASURED_WAITS = tuple(WAIT_CLASSES.index(name) for name in _MEASURED)
 _WAIT_NAMES = ("device", "stream", "event")  # the WAIT_CLASSES of calls that only wait
 
+_GLOO = r"^gloo:"
 _MIN_SAMPLES = 20
 _LARGEST_GUESS_NS = 3_000
 _FAR = 2**62
@@ -123,6 +127,21 @@ class Waits:
     last: Ints
 
 
+class HandOvers(NamedTuple):
+    """The dependencies of a rank between threads; arrays of shape (hand-overs,).
+
+    ``work`` and ``op`` are node rows: what ended, and the operation that its end let start.
+    ``waited`` says whether the thread of ``op`` waited, ``last`` when the last of all work ended
+    that it then waited for (int64 ns), ``of_gloo`` whether that was gloo's.
+    """
+
+    work: Ints
+    op: Ints
+    waited: Bools
+    last: Ints
+    of_gloo: Bools
+
+
 class TraceDeps:
     """Columns of a linked trace for overheads and edges; each is computed once, on first use.
 
@@ -202,7 +221,7 @@ class TraceDeps:
             & (self.trace.nodes["bytes"].gather(work).to_numpy() > STAGED_COPY_BYTES)
             & (self.start[work] < self.end[caller])
         )
-        blocking, is_gloo = _fitting(names, COPY_TO_PAGEABLE), _fitting(names, r"^gloo:")
+        blocking, is_gloo = _fitting(names, COPY_TO_PAGEABLE), _fitting(names, _GLOO)
         return np.select(
             [on_device & blocking, on_device & staged, on_device, is_gloo], [1, 2, 0, 3], 4
         )
@@ -217,6 +236,19 @@ class TraceDeps:
         category = self.trace.nodes["category"].gather(rows)
         found: Ints = _WORK_CLASS[category.to_physical().to_numpy()]
         return found
+
+    @cached_property
+    def hand_overs(self) -> HandOvers:
+        """The dependencies between threads."""
+        work, op = self.of("thread")
+        waited = self.table.filter(self.table["kind"] == "thread")["inferred"].to_numpy()
+        last = np.zeros(self.trace.nodes.height, dtype=np.int64)
+        np.maximum.at(last, op[waited], self.end[work[waited]])
+        is_last = waited & (self.end[work] == last[op])
+        done = work[is_last]
+        of_gloo = np.zeros(last.size, dtype=np.bool_)
+        of_gloo[op[is_last]] = _fitting(self.trace.nodes["name"].gather(done), _GLOO)
+        return HandOvers(work, op, waited, last[op], of_gloo[op])
 
     @cached_property
     def waits(self) -> Waits:
@@ -346,13 +378,14 @@ def _waits(deps: TraceDeps) -> Waits:
     own_copy = deps.launcher[work] == call
     from_start = own_copy & (end[work] > end[call])
     on_device = trace.nodes["category"].gather(work).is_in(DEVICE_WORK).to_numpy()
+    of_gloo = ~on_device & _fitting(trace.nodes["name"].gather(work), _GLOO)
     names = trace.nodes["name"].gather(call)
     named = [_fitting(names, pattern(f"{name} sync")) for name in _WAIT_NAMES]
     number = {name: position for position, name in enumerate(WAIT_CLASSES)}
     kind = np.select(
-        [~on_device, *named, from_start, own_copy],
-        [number["hand-over"], *(number[name] for name in _WAIT_NAMES), number["staged copy"],
-         number["copy"]],
+        [of_gloo, ~on_device, *named, from_start, own_copy],
+        [number["gloo"], number["hand-over"], *(number[name] for name in _WAIT_NAMES),
+         number["staged copy"], number["copy"]],
         number["queue"],
     )  # fmt: skip
     moment = np.where(from_start, start[work], end[work])
@@ -377,9 +410,32 @@ def _wait_overheads(deps: TraceDeps, within: _Window) -> tuple[Ints, Ints]:
         woken = mine & waited & (duration > calls[number])
         if name in _MEASURED:
             returns[number] = _FAR
+        elif name == "gloo":
+            returns[number] = _wake_up(deps, within)
         elif woken.any():
             returns[number] = int(np.median((end - waits.last)[woken]))
     return returns, calls
+
+
+def _wake_up(deps: TraceDeps, within: _Window) -> int:
+    """Return the longest time that a thread usually takes to continue after gloo's work.
+
+    It is the upper fence of Tukey's rule: what lies beyond the upper quartile by more than one and
+    a half interquartile ranges is an outlier, a thread that was not scheduled.
+    """
+    waits, threads = deps.waits, deps.hand_overs
+    calls = np.unique(waits.call[waits.kind == WAIT_CLASSES.index("gloo")])
+    ops = np.unique(threads.op[threads.waited & threads.of_gloo])
+    last = np.zeros(deps.trace.nodes.height, dtype=np.int64)
+    last[threads.op], ended = threads.last, np.zeros_like(last)
+    ended[waits.call] = waits.last
+    rows = np.concatenate([calls, ops])
+    times = np.concatenate([deps.end[calls] - ended[calls], deps.start[ops] - last[ops]])
+    times = times[(deps.start[rows] >= within[0]) & (deps.start[rows] < within[1])]
+    if times.size == 0:
+        return 0
+    lower, upper = np.percentile(times, (25, 75))
+    return int(upper + 1.5 * (upper - lower))
 
 
 def _launched_at(deps: TraceDeps, work: Ints) -> Ints:

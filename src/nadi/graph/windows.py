@@ -10,10 +10,17 @@ import numpy as np
 from nadi.errors import Parameter, UsageError
 from nadi.forks import refuse_in_fork
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.model.arrays import Ints
+from nadi.graph.repeated_steps import repeated_steps
+from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import DEVICE_WORK
+from nadi.units import format_ns, parse_ns
 
-__all__ = ["Window", "choose_window", "find_steps"]
+__all__ = ["MARK", "WHOLE", "Window", "choose_window", "find_steps"]
+
+MARK = "ProfilerStep"
+"""The annotation with which ``torch.profiler`` marks steps."""
+WHOLE = "whole trace"
+"""The name of the window of a trace without marked steps."""
 
 _STEP = re.compile(r"^ProfilerStep#(\d{1,18})$")
 
@@ -32,12 +39,20 @@ class Window:
         The number of the step, or -1.
     first, last
         int64: vertices, never empty.
+    mark
+        What repeats with each step, if it is one: ``ProfilerStep``, or the name of an annotation,
+        a call or a module.
+    alike
+        How sure it is that this is a step: 1 if the profiler marked it, else the share of
+        operations that the steps have in common.
     """
 
     name: str
     number: int
     first: Ints
     last: Ints
+    mark: str = MARK
+    alike: float = 1.0
 
     def start(self, time: Ints) -> int:
         """Return the start in ns, in a replay with these vertex times."""
@@ -58,6 +73,10 @@ def find_steps(graph: EventGraph) -> list[Window]:
     A step begins when the first rank begins it. It contains all work that the host of a rank
     starts between its two markers, and the device work launched there. It ends with the last of
     this work on any rank. Steps may therefore overlap on devices.
+
+    Without such marks, steps are what repeats with the same operations
+    (:func:`nadi.graph.repeated_steps.repeated_steps`), numbered from 0; their ``mark`` is what was
+    found to repeat.
     """
     refuse_in_fork()
     marks = [
@@ -65,48 +84,118 @@ def find_steps(graph: EventGraph) -> list[Window]:
         for op, name in _candidates(graph)
         if (found := _STEP.match(name)) is not None
     ]
-    anchors = _Anchors(graph) if marks else None
+    if not marks:
+        return _repeated(graph)
+    anchors = _Anchors(graph)
+    ends = _may_end(graph)
     steps = []
     for number in sorted({number for number, _ in marks}):
         ops = np.array([op for n, op in marks if n == number], dtype=np.int64)
-        members = [anchors.between(op) for op in ops.tolist()] if anchors else []
-        last = 2 * _distinct(np.concatenate([ops, *members])) + 1
+        inside = np.concatenate([anchors.between(op) for op in ops.tolist()])
+        last = 2 * _distinct(np.concatenate([ops, inside[ends[inside]]])) + 1
         steps.append(Window(f"step {number}", number, 2 * ops, last))
     return steps
 
 
-def choose_window(graph: EventGraph, steps: list[Window], step: str = "all") -> Window:
-    """Return the window of one step, or of all steps.
+def choose_window(
+    graph: EventGraph, steps: list[Window], step: str = "all", window: str = ""
+) -> Window:
+    """Return the window of one step, of all steps, or of a time range.
 
     Parameters
     ----------
     step
         The number of a step, or ``all``: from the start of the first step to the end of the last,
         or the whole trace if it has no ``ProfilerStep`` annotations.
+    window
+        Instead of a step, two times since the first event of the job, such as ``120ms:180ms``:
+        from the first start or end of an operation between them to the last.
 
     Raises
     ------
     UsageError
-        If the step does not exist.
+        If the step does not exist, the time range cannot be read or is empty, or both are given.
     """
+    if window:
+        if step != "all":
+            raise UsageError(
+                [Parameter("step"), " and ", Parameter("window")], "both choose what is analysed",
+                "give one of them",
+            )  # fmt: skip
+        return _time_window(graph, window)
     if step == "all":
-        if steps:
+        if steps and steps[0].mark == MARK:
             name = f"steps {steps[0].number} to {steps[-1].number}"
             last = _distinct(np.concatenate([window.last for window in steps]))
             return steps[0] if len(steps) == 1 else Window(name, -1, steps[0].first, last)
-        every = np.arange(graph.num_ops)
-        return Window("whole trace", -1, 2 * every, 2 * every + 1)
-    for window in steps:
-        if str(window.number) == step:
-            return window
-    there = ", ".join(str(window.number) for window in steps)
+        ends = np.flatnonzero(_may_end(graph))
+        return Window(WHOLE, -1, 2 * np.arange(graph.num_ops), 2 * ends + 1)
+    for one in steps:
+        if str(one.number) == step:
+            return one
+    there = ", ".join(str(one.number) for one in steps)
     raise UsageError(
         Parameter("step", step),
         "the trace has no such step",
         f"give all or one of: {there}"
         if there
-        else "the trace has no ProfilerStep annotations: give all",
+        else "the trace has no ProfilerStep annotations, and nothing repeats in it: give all",
     )
+
+
+def _time_window(graph: EventGraph, window: str) -> Window:
+    """Return the window from the first start or end of an operation in a time range to the last."""
+    begin, colon, end = window.partition(":")
+    try:
+        if not colon:
+            raise ValueError("two times are needed")
+        low, high = parse_ns(begin), parse_ns(end)
+    except ValueError as error:
+        raise UsageError(
+            Parameter("window", window), str(error),
+            "give two times since the first event, such as 120ms:180ms",
+        ) from None  # fmt: skip
+    time = graph.time[: 2 * graph.num_ops]
+    inside = np.flatnonzero((time >= low) & (time <= high))
+    if inside.size == 0 or low >= high:
+        what = "no operation starts or ends there"
+        raise UsageError(
+            Parameter("window", window), "the second time is not later" if low >= high else what,
+            f"the recording lasts from 0 to {format_ns(int(time.max()))}",
+        )  # fmt: skip
+    return Window(f"{begin.strip()} to {end.strip()}", -1, inside, inside)
+
+
+def _repeated(graph: EventGraph) -> list[Window]:
+    ends = _may_end(graph)
+    found = [(step, step.last[ends[step.last]]) for step in repeated_steps(graph, _anchors(graph))]
+    return [
+        Window(f"step {number}", number, 2 * step.first, 2 * _distinct(last) + 1, step.mark,
+               step.alike)
+        for number, (step, last) in enumerate(found)
+        if last.size
+    ]  # fmt: skip
+
+
+def _may_end(graph: EventGraph) -> Bools:
+    """Return which operations may end a window; bool, shape (ops,).
+
+    Python frames may on the thread with the most operators and calls only. Those of other threads
+    last until the recording ends, whatever the thread does.
+    """
+    category = graph.gather("category")
+    framed = (category == "python").to_numpy()
+    ends = ~framed
+    if not framed.any():
+        return ends
+    works = category.is_in(["operator", "runtime", "driver"]).to_numpy()
+    thread = graph.numbers("thread")
+    for number in range(len(graph.job.traces)):
+        mine = graph.op_trace == number
+        threads, counts = np.unique(thread[mine & works], return_counts=True)
+        main = thread == threads[np.argmax(counts)] if threads.size else mine
+        ends |= mine & framed & main
+    return ends
 
 
 def _candidates(graph: EventGraph) -> list[tuple[int, str]]:

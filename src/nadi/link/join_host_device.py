@@ -12,9 +12,10 @@ import polars as pl
 from nadi.link.communication.issue_order import group_order
 from nadi.link.communication.rank_communication import communication
 from nadi.link.dependencies.all_dependencies import find_deps
-from nadi.link.dependencies.launch_correlation import launcher_rows
 from nadi.link.dependencies.operator_nesting import nest
 from nadi.link.dependencies.tensor_dependencies import find_tensor_deps
+from nadi.link.dependencies.waiting_threads import waiting_threads
+from nadi.link.device_clock import align_device
 from nadi.link.matching.operation_matching import Match, match_operations, report_match
 from nadi.model.ancestors import nearest
 from nadi.model.arrays import Ints
@@ -59,13 +60,17 @@ def link_pair(
     PairError
         Under the conditions of :func:`nadi.link.matching.operation_matching.match_operations`.
     """
-    match = match_operations(host, device, force=force)
     log = IssueLog()
+    device, launcher = align_device(device, log)
+    match = match_operations(host, device, force=force)
     report_match(host, device, match, log)
     trace, host_row, row_of_host, row_of_event = _joined(host, device, match, log)
     with ThreadPoolExecutor(1) as executor:  # kernels and numpy release the GIL
         by_tensors = executor.submit(_tensor_deps, host, row_of_host, trace) if tensors else None
-        linked = _with_dependencies(trace, host, host_row, device, later := IssueLog())
+        num_untimed = trace.nodes.height - launcher.size
+        callers = np.full(trace.nodes.height, -1, dtype=np.int64)
+        callers[num_untimed:] = np.where(launcher >= 0, launcher + num_untimed, -1)
+        linked = _with_dependencies(trace, host, host_row, device, callers, later := IssueLog())
     deps = linked.deps
     if by_tensors is not None:
         found, of_tensors = by_tensors.result()
@@ -144,8 +149,9 @@ def link_device(device: Trace) -> Trace:
         "no host trace: the linked trace has no operands and no recorded parents",
         "record with ExecutionTraceObserver too if you need them",
     )  # fmt: skip
+    device, launcher = align_device(device, log)
     nowhere = np.full(device.nodes.height, -1, dtype=np.int64)
-    return _with_dependencies(device, _NO_HOST, nowhere, device, log)
+    return _with_dependencies(device, _NO_HOST, nowhere, device, launcher, log)
 
 
 _NO_HOST = Trace(
@@ -221,14 +227,20 @@ def _unmatched_host_nodes(host: Trace, match: Match, log: IssueLog) -> pl.DataFr
 
 
 def _with_dependencies(
-    trace: Trace, host: Trace, host_row: Ints, device: Trace, log: IssueLog
+    trace: Trace, host: Trace, host_row: Ints, device: Trace, launcher: Ints, log: IssueLog
 ) -> Trace:
+    """Add to the operations of a rank what is found from their times; ``launcher`` is of them."""
     nesting = nest(trace)
     log.add(
         "link.overlap", "info", nesting.num_overlaps,
         "operations end after the operation of their thread that they started in",
     )  # fmt: skip
-    launcher = launcher_rows(trace)
+    waits = waiting_threads(trace)
+    log.add(
+        "link.waiting-threads", "info", int(np.unique(trace.column("thread")[waits]).size),
+        "threads only wait: they have Python frames, and no operator or launch",
+        "they are not part of windows and critical paths",
+    )  # fmt: skip
     deps = find_deps(trace, device, nesting, launcher, log)
     parent = np.full(trace.nodes.height, -1, dtype=np.int64)
     parent[nesting.rows] = nesting.parent_row

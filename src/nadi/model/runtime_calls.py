@@ -48,6 +48,12 @@ CALLS = (
     RuntimeCall("event record", _ALL, "EventRecord", "puts an event after the work of a stream"),
     RuntimeCall("stream wait", _ALL, "StreamWaitEvent", "lets a stream wait for an event"),
     RuntimeCall("event query", _RUNTIMES, "EventQuery$", "asks for an event and goes on"),
+    RuntimeCall(
+        "capture mode",
+        _RUNTIMES,
+        "ThreadExchangeStreamCaptureMode$",
+        "sets how the thread may call while a stream is captured",
+    ),
     RuntimeCall("copy", _RUNTIMES, "Memcpy", "copies; waits for it, unless it is asynchronous"),
     RuntimeCall("blocking copy", _RUNTIMES, "Memcpy$", "copies and waits for it"),
     RuntimeCall("asynchronous copy", _RUNTIMES, "Memcpy.*Async", "copies and goes on"),

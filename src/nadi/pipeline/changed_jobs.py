@@ -23,6 +23,7 @@ def ask(
     *paths: Path | str,
     changes: str | Sequence[str] = (),
     step: str | int = "all",
+    window: str = "",
     sweep_over: str = "",
     progress: _Progress = lambda _: None,
 ) -> Answers:
@@ -36,6 +37,8 @@ def ask(
         A change as :func:`nadi.whatif.parse_change` reads it, or several.
     step
         Number of a step, or ``all``.
+    window
+        A time range instead of a step, such as ``120ms:180ms``; see :func:`choose_window`.
     sweep_over
         Values that replace ``{}`` in all changes: ``0.5,1,2`` or ``0.5:2:0.25``.
     progress
@@ -46,7 +49,7 @@ def ask(
     InputError
         If a file cannot be read, files are not from one job, or no operation has a timestamp.
     UsageError
-        If the step does not exist, or a change is invalid or matches nothing.
+        If the step or time range does not exist, or a change is invalid or matches nothing.
     """
     asked = as_list(changes)
     values = parse_values(sweep_over, "sweep_over") if sweep_over else []
@@ -58,21 +61,22 @@ def ask(
         for value in values or [""]:
             parse_change(change.replace("{}", value) if values else change)
     graph = load_graph(paths, progress)
-    window = choose_window(graph, find_steps(graph), str(step))
+    chosen = choose_window(graph, find_steps(graph), str(step), window)
     alone, together, swept, limits = [], None, [], []
     if values:
-        swept = sweep(graph, asked, values, window)
+        swept = sweep(graph, asked, values, chosen)
     elif asked:
-        alone = [what_if(graph, one, window=window) for one in asked]
-        together = what_if(graph, *asked, window=window) if len(asked) > 1 else None
+        alone = [what_if(graph, one, window=chosen) for one in asked]
+        together = what_if(graph, *asked, window=chosen) if len(asked) > 1 else None
     else:
-        limits = ideal_limits(graph, window)
-    return Answers(graph, window, alone, together, swept, limits, tuple(asked))
+        limits = ideal_limits(graph, chosen)
+    return Answers(graph, chosen, alone, together, swept, limits, tuple(asked))
 
 
 def reorder_job(
     *paths: Path | str,
     step: str | int = "all",
+    window: str = "",
     most: int | None = 0,
     progress: _Progress = lambda _: None,
 ) -> Reordering:
@@ -84,6 +88,8 @@ def reorder_job(
         Folders with a pair per rank, or the files themselves in any order.
     step
         Number of a step, or ``all``.
+    window
+        A time range instead of a step, such as ``120ms:180ms``; see :func:`choose_window`.
     most
         The most moves to apply; None for all that gain.
     progress
@@ -94,9 +100,9 @@ def reorder_job(
     InputError
         If a file cannot be read, files are not from one job, or no operation has a timestamp.
     UsageError
-        If the step does not exist, or no rank has data dependencies.
+        If the step or time range does not exist, or no rank has data dependencies.
     """
     graph = load_graph(paths, progress, tensors=True)
-    window = choose_window(graph, find_steps(graph), str(step))
+    chosen = choose_window(graph, find_steps(graph), str(step), window)
     progress("trying moves")
-    return reorder(graph, window, most)
+    return reorder(graph, chosen, most)

@@ -8,6 +8,7 @@ from pathlib import Path
 from nadi.analyze.explained_time import explain_time
 from nadi.analyze.exposed_communication import communication_by_rank
 from nadi.analyze.stragglers import find_stragglers
+from nadi.analyze.unexplained_time import unexplained_path
 from nadi.errors import InputError
 from nadi.graph.build.job_graph import build_graph
 from nadi.graph.critical_paths import walk_critical_path
@@ -25,6 +26,7 @@ _Progress = Callable[[str], None]
 def run(
     *paths: Path | str,
     step: str | int = "all",
+    window: str = "",
     what_if: str | Sequence[str] = (),
     system: Path | str = "",
     force: bool = False,
@@ -38,6 +40,8 @@ def run(
         Folders or files, as in :func:`load_job`.
     step
         Number of a step, or ``all``.
+    window
+        A time range instead of a step, such as ``120ms:180ms``; see :func:`choose_window`.
     what_if
         A change such as ``scale aten::mm 0.5``, or several, each applied alone.
     system
@@ -52,8 +56,8 @@ def run(
     InputError
         If a file cannot be read, files are not from one job, or no operation has a timestamp.
     UsageError
-        If the step does not exist, a change is invalid or matches nothing, or the system
-        does not fit the number of ranks.
+        If the step or time range does not exist, a change is invalid or matches nothing, or the
+        system does not fit the number of ranks.
     """
     asked = None
     if what_if or system:  # the simulator, which prices communication, is not imported without
@@ -62,22 +66,23 @@ def run(
         asked = Asked.parse(what_if, system)
     graph = load_graph(paths, progress, force=force)
     steps = find_steps(graph)
-    window = choose_window(graph, steps, str(step))
+    chosen = choose_window(graph, steps, str(step), window)
     progress("finding the critical path")
     measured = replay_graph(graph)
-    path = walk_critical_path(measured, window)
-    what_ifs, prediction = asked.answer(graph, window, progress) if asked else ([], None)
-    start, end = window.start(graph.time), window.end(graph.time)
+    path = walk_critical_path(measured, chosen)
+    what_ifs, prediction = asked.answer(graph, chosen, progress) if asked else ([], None)
+    start, end = chosen.start(graph.time), chosen.end(graph.time)
     return Run(
         job=graph.job,
         graph=graph,
         replay=measured,
         steps=steps,
-        window=window,
+        window=chosen,
         path=path,
         explained=explain_time(graph),
+        unexplained=unexplained_path(measured, path),
         communication=communication_by_rank(graph.job, start, end),
-        stragglers=find_stragglers(measured, window),
+        stragglers=find_stragglers(measured, chosen),
         what_ifs=what_ifs,
         prediction=prediction,
     )

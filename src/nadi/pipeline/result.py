@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nadi.analyze.explained_time import Explained
 from nadi.analyze.exposed_communication import RankCommunication
 from nadi.analyze.stragglers import Stragglers
+from nadi.analyze.unexplained_time import UnexplainedPath
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import Replay
@@ -59,6 +60,8 @@ class Run:
         The critical path through the window.
     explained
         How much of the measured time of the whole job the event graph explains.
+    unexplained
+        What the recording does not explain on the critical path, by cause.
     communication
         Per rank, within the window.
     stragglers
@@ -76,6 +79,7 @@ class Run:
     window: Window
     path: CriticalPath
     explained: Explained
+    unexplained: UnexplainedPath
     communication: list[RankCommunication]
     stragglers: Stragglers
     what_ifs: list[WhatIf]

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from nadi.formats.files import check_writable, write_beside
 from nadi.graph.critical_paths import CriticalPath
+from nadi.graph.windows import MARK, WHOLE
 from nadi.load.discover import RESULT_FILES
 from nadi.model.issues import summed_issues
 from nadi.model.schema import UNBOUNDED
@@ -43,6 +44,9 @@ def summarize(run: Run) -> dict[str, Any]:
         "transfers_matched": run.job.num_transfers,
         "clocks": _clocks(run),
         "window": run.window.name,
+        "steps_found_by": (
+            {"mark": run.steps[0].mark, "alike": run.steps[0].alike} if run.steps else None
+        ),
         "steps": [
             {
                 "step": step.number,
@@ -59,6 +63,13 @@ def summarize(run: Run) -> dict[str, Any]:
             "explained_ns": run.explained.explained_ns,
             "device_operations": run.explained.num_device_operations,
             "late_starts": run.explained.num_late,
+        },
+        "unexplained": {
+            "ns": run.unexplained.total_ns,
+            "by_cause": {
+                cause.replace(" ", "_"): time for cause, time in run.unexplained.by_cause.items()
+            },
+            "inferred_ns": run.unexplained.inferred_ns,
         },
         "exposed_comm_ns": sum(exposed) // len(exposed),
         "per_rank": [
@@ -139,6 +150,7 @@ def print_summary(run: Run, console: Console) -> None:
     _print_times(run, data, console)
     _print_explained(run, console)
     print_path(run.path, console)
+    _print_unexplained(run, console)
     _print_communication(data, console)
     _print_stragglers(data, console)
     _print_what_ifs(data, console)
@@ -188,12 +200,30 @@ def _print_times(run: Run, data: dict[str, Any], console: Console) -> None:
         shown = ", ".join(f"{s['step']}: {format_ns(s['measured_ns'])}" for s in steps[:8])
         more = f", and {len(steps) - 8} more" if len(steps) > 8 else ""
         console.print(f"steps: {shown}{more}")
+        _print_found_steps(run, console)
     else:
-        console.print("steps: none (no ProfilerStep annotations); the whole trace is analysed")
+        console.print(
+            "steps: none (no ProfilerStep annotations, and nothing repeats)"
+            + ("; the whole trace is analysed" if run.window.name == WHOLE else "")
+        )
     same = "identical" if run.measured_ns == run.replayed_ns else "NOT the measured time"
     console.print(
         f"[bold]{run.window.name}[/]: measured [bold]{format_ns(run.measured_ns)}[/], "
         f"replayed {format_ns(run.replayed_ns)} ({same})"
+    )
+
+
+def _print_found_steps(run: Run, console: Console) -> None:
+    """Say what steps were found by, if the profiler did not mark them."""
+    mark, alike = run.steps[0].mark, run.steps[0].alike
+    if mark == MARK:
+        return
+    whole = "; the whole trace is analysed, --step N takes one" if run.window.name == WHOLE else ""
+    console.print(
+        Text(
+            f"no ProfilerStep annotations: steps begin or end with {printable(mark, _NAME_IN_LINE)}"
+            f", and are {format_percent(alike, 1)} alike{whole}"
+        )
     )
 
 
@@ -206,6 +236,24 @@ def _print_explained(run: Run, console: Console) -> None:
         f"{format_ns(found.measured_ns)} over the whole recording ({found.error:+.2%})"
         + (started if found.num_device_operations else "")
     )
+
+
+def _print_unexplained(run: Run, console: Console) -> None:
+    """Print the time of the path that the recording does not explain, and what is inferred."""
+    found = run.unexplained
+    total = found.length_ns
+    causes = ", ".join(
+        f"{cause} {format_ns(time)}" for cause, time in found.by_cause.items() if time
+    )
+    console.print(
+        f"unexplained on the critical path: [bold]{format_ns(found.total_ns)}[/] "
+        f"({format_percent(found.total_ns, total)}){': ' if causes else ''}{causes}"
+    )
+    if found.inferred_ns:
+        console.print(
+            f"rests on inferred dependencies: {format_ns(found.inferred_ns)} of the path "
+            f"({format_percent(found.inferred_ns, total)})"
+        )
 
 
 def print_path(path: CriticalPath, console: Console) -> None:

@@ -12,6 +12,7 @@ from nadi.graph.build.edge_list import Limits
 from nadi.graph.build.thread_chain_kernels import chain_threads
 from nadi.graph.event_graph import EdgeKind, Edges
 from nadi.link.dependencies.operator_nesting import Nesting, nest
+from nadi.link.dependencies.waiting_threads import waiting_threads
 from nadi.model.arrays import Ints
 from nadi.model.schema import DEVICE_WORK, LABELS
 from nadi.model.trace import Trace
@@ -95,8 +96,11 @@ class RankOps:
 
 
 def rank_ops(trace: Trace, first_op: int, origin: int) -> RankOps:
-    """Enumerate the operations of a rank, and chain its threads. O(nodes log nodes)."""
-    nesting = nest(trace)
+    """Enumerate the operations of a rank, and chain its threads. O(nodes log nodes).
+
+    Threads that only wait are left out: they determine nothing, and last as long as the recording.
+    """
+    nesting = nest(trace, waiting_threads(trace))
     is_op = trace.category_mask(*DEVICE_WORK)
     is_op[nesting.rows] = True
     rows = np.flatnonzero(is_op)

@@ -7,12 +7,19 @@ import numpy as np
 from nadi.graph.build.edge_list import Limits, make_limits
 from nadi.graph.build.rank_vertices import RankOps
 from nadi.graph.event_graph import EdgeKind, Edges, make_edges
-from nadi.graph.overheads import LAUNCH_CLASSES, MEASURED_WAITS, Overheads, TraceDeps
+from nadi.graph.overheads import (
+    LAUNCH_CLASSES,
+    MEASURED_WAITS,
+    WAIT_CLASSES,
+    Overheads,
+    TraceDeps,
+)
 from nadi.model.arrays import Ints
 from nadi.model.schema import DEVICE_WORK
 
 __all__ = ["device_edges", "waiting_edges"]
 
+_GLOO = WAIT_CLASSES.index("gloo")
 _BY_CALL = [LAUNCH_CLASSES.index(name) for name in ("device", "staged copy")]
 
 
@@ -30,7 +37,7 @@ def waiting_edges(
     """
     launches, launched = _launch_edges(rank, deps, overheads)
     syncs, returned = _sync_edges(rank, deps, overheads)
-    hand_overs, taken_over = _hand_over_edges(rank, deps)
+    hand_overs, taken_over = _hand_over_edges(rank, deps, overheads)
     events = _event_edges(rank, deps, overheads)
     edges = [launches, _stream_edges(rank, deps, overheads), events, syncs, hand_overs]
     return edges, [launched, returned, taken_over]
@@ -106,7 +113,7 @@ def _sync_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[E
     typical = overheads.wait_return[waits.kind]
     waited = last > call_end - rank.chain.gap[rank.at(vertex)]
     # work may have ended just before the call started, before the host was notified
-    told_later = ~np.isin(waits.kind, MEASURED_WAITS) & (call_end - last <= typical)
+    told_later = ~np.isin(waits.kind, (*MEASURED_WAITS, _GLOO)) & (call_end - last <= typical)
     # a call returns some time after the last work that it waits for: this time counts once
     weight = np.minimum(call_end - last, typical)
     source = np.where(waits.from_start, 2 * work, 2 * work + 1)
@@ -115,18 +122,17 @@ def _sync_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[E
     return edges, make_limits(vertex[limited], overheads.wait_call[waits.kind[limited]])
 
 
-def _hand_over_edges(rank: RankOps, deps: TraceDeps) -> tuple[Edges, Limits]:
+def _hand_over_edges(rank: RankOps, deps: TraceDeps, overheads: Overheads) -> tuple[Edges, Limits]:
     """Make the start of an operation depend on the end of work on another thread.
 
     If it waits, its thread is idle meanwhile, and continues some time after the last of all work
-    that it waits for.
+    that it waits for. After gloo's work this time is at most the usual one.
     """
-    src, dst = deps.of("thread")
-    work, _, work_end = rank.times(src)
-    op, start, _ = rank.times(dst)
-    waited = deps.table.filter(deps.table["kind"] == "thread")["inferred"].to_numpy()
-    last = np.zeros(rank.rows.size, dtype=np.int64)
-    np.maximum.at(last, op[waited] - rank.first_op, work_end[waited])
-    weight = np.where(waited, start - last[op - rank.first_op], 0)
+    src, dst, waited, last, of_gloo = deps.hand_overs
+    work, _, _ = rank.times(src)
+    op, _, _ = rank.times(dst)
+    weight = np.where(waited, deps.start[dst] - last, 0)
+    usual = overheads.wait_return[_GLOO]
+    weight = np.where(of_gloo & waited, np.minimum(weight, usual), weight)
     edges = make_edges(2 * work + 1, 2 * op, weight, EdgeKind.THREAD, op)
     return edges, make_limits(2 * op[waited], 0)

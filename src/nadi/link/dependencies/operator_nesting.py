@@ -54,15 +54,19 @@ class Nesting:
         return np.where(self.parent >= 0, self.rows[self.parent], -1)
 
 
-def nest(trace: Trace) -> Nesting:
+def nest(trace: Trace, left_out: Bools | None = None) -> Nesting:
     """Nest the operations of each thread by their times. O(ops log ops).
 
-    Among operations with the same interval, an annotation encloses an operator and an operator
+    Nodes of ``left_out`` (bool, shape (nodes,)) are left out with the threads that only poll. Among
+    operations with the same interval, an annotation encloses an operator and an operator
     encloses a runtime call; otherwise the one recorded first encloses the other.
     """
     numbers, num_threads = _number_threads(trace.column("thread"))
     is_work = trace.category_mask(*THREAD_WORK) & (trace.column("start") >= 0)
-    rows = np.flatnonzero(is_work & ~_only_polls(trace, numbers))
+    is_work &= ~_only_polls(trace, numbers)
+    if left_out is not None:
+        is_work &= ~left_out
+    rows = np.flatnonzero(is_work)
     start = trace.column("start")[rows]
     end = start + trace.column("duration")[rows]
     thread = numbers[rows]
@@ -100,7 +104,7 @@ def _in_order(thread: Ints, num_threads: int, end: Ints) -> tuple[Ints, Ints, In
 
 def _only_polls(trace: Trace, thread: Ints) -> Bools:
     """Return which nodes belong to threads that only poll events; bool, shape (nodes,)."""
-    polls = trace.name_mask(pattern("event query"))
+    polls = trace.name_mask(pattern("event query", "capture mode"))
     asked = np.bincount(thread[polls], minlength=1)
     only = (asked > 0) & (asked == np.bincount(thread, minlength=asked.size)[: asked.size])
     found: Bools = np.append(only, False)[np.minimum(thread, only.size)]

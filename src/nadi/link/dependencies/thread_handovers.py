@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.kernels.intervals import expand_ranges
-from nadi.link.dependencies.launch_correlation import find_rows, host_work
+from nadi.link.dependencies.launch_correlation import find_rows, host_work, launcher_rows
 from nadi.link.dependencies.operator_nesting import Nesting
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import LABELS
@@ -23,7 +23,7 @@ _Found = list[tuple[str, tuple[Ints, Ints]]]
 
 _BACKWARD = r"^autograd::engine::evaluate_function"
 _SHORTEST_WAIT_NS = 30_000
-_LONGEST_WAKE_UP_NS = 500_000
+_LONGEST_WAKE_UP_NS = 500_000  # of a thread that is scheduled at once
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,11 @@ def _idle_stretches(trace: Trace, nesting: Nesting, is_idle: Bools) -> _Stretche
 
 
 def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: Bools, asks: Bools) -> _Found:
-    """Treat an idle interval that ends within 500 us after gloo's work as a wait for that work.
+    """Treat idle intervals in which gloo's work ends as waits for that work.
 
-    It waits for all of gloo's work that ends in it. Only threads that issue work to gloo wait for
-    it.
+    An interval waits for all of gloo's work that ends in it. Only threads that issue work to gloo
+    wait for it. An interval may just contain the end of such work while its thread runs Python:
+    :func:`_are_waits` decides.
     """
     start, thread = trace.column("start"), trace.column("thread")
     gloo = np.flatnonzero(is_gloo & (start >= 0))
@@ -115,12 +116,33 @@ def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: Bools, asks: B
     last = np.searchsorted(end, waiting.end, side="right") - 1
     some = first <= last
     waiting, first, last = waiting[some], first[some], last[some]
-    soon = waiting.end - end[last] <= _LONGEST_WAKE_UP_NS
-    waiting, first, last = waiting[soon], first[soon], last[soon]
+    waits = _are_waits(trace, waiting, gloo[last], end[last])
+    waiting, first, last = waiting[waits], first[waits], last[waits]
     which, at = expand_ranges(first, last - first + 1)
     work = gloo[at]
     elsewhere = thread[work] != waiting.thread[which]
     return _returns(work[elsewhere], waiting.after[which[elsewhere]])
+
+
+def _are_waits(trace: Trace, idle: _Stretches, work: Ints, done: Ints) -> Bools:
+    """Return which idle intervals are waits for gloo's work; ``done`` is when it ended.
+
+    After that end a thread continues within 100 us on an idle machine; on a busy one it may not be
+    scheduled for tens of ms. So an interval is also a wait if the thread did nothing after the call
+    that issued the work, if the thread waited for longer than it then took to continue, or if it
+    waits at the same place of the program elsewhere in the recording.
+    """
+    late = idle.end - done
+    before, after = idle.before // 2, idle.after // 2
+    caller = launcher_rows(trace)[work]
+    own = (caller >= 0) & (trace.column("thread")[caller] == idle.thread)
+    returned = (trace.column("start") + trace.column("duration"))[caller]
+    at_once = (idle.begin >= trace.column("start")[caller]) & (idle.begin <= returned)
+    waits: Bools = (late <= _LONGEST_WAKE_UP_NS) | (own & (at_once | (done - idle.begin >= late)))
+    names = trace.nodes["name"].to_physical().to_numpy().astype(np.int64)
+    place = names[before] * (int(names.max(initial=0)) + 1) + names[after]
+    waits |= own & np.isin(place, place[waits])
+    return waits
 
 
 def _waits_for_workers(

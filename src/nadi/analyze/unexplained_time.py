@@ -1,0 +1,186 @@
+"""What the recording does not explain on a critical path, by cause, and what is only inferred."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from nadi.graph.critical_paths import CriticalPath
+from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.replay import Replay
+from nadi.kernels.intervals import expand_ranges
+from nadi.model.arrays import Bools, Ints
+from nadi.model.runtime_calls import pattern
+from nadi.model.schema import DEVICE_WORK
+
+__all__ = ["CAUSES", "UnexplainedPath", "unexplained_path"]
+
+CAUSES = (
+    "device busy with work begun before the recording",
+    "thread not scheduled",
+    "wait for unknown work",
+    "unknown",
+)
+_BEFORE, _NOT_SCHEDULED, _UNKNOWN_WAIT, _UNKNOWN = range(4)
+_FAR_OUT = 3  # interquartile ranges above the upper quartile: far out by Tukey's rule
+_FEWEST_GAPS = 8
+_MOST_GAPS = 50_000  # so many, evenly chosen, are enough for quartiles
+_SYNCS = ("device sync", "stream sync", "event sync")
+_INFERRED = ("launch", "event", "sync", "thread")
+
+
+@dataclass(frozen=True)
+class UnexplainedPath:
+    """The part of a critical path that the recording does not explain; ns.
+
+    Attributes
+    ----------
+    length_ns
+        The length of the path.
+    by_cause
+        For each of ``CAUSES``, the time without an explanation: delays, long gaps on the host in
+        which no Python function is recorded, and calls that wait for work that is not known.
+    inferred_ns
+        The time that nothing but inferred dependencies explains: if they are wrong, the path is.
+    """
+
+    length_ns: int
+    by_cause: dict[str, int]
+    inferred_ns: int
+
+    @property
+    def total_ns(self) -> int:
+        """The unexplained time of all causes."""
+        return sum(self.by_cause.values())
+
+
+def unexplained_path(replay: Replay, path: CriticalPath) -> UnexplainedPath:
+    """Sum the time of a critical path that the recording does not explain. O(path + deps).
+
+    A gap on the host is long if it is far out among the gaps of the recording: above the upper
+    quartile by three interquartile ranges, on a logarithmic scale.
+    """
+    graph, time, vertices = replay.graph, replay.time, path.vertices
+    begin = int(path.segments["start"].min() or 0) if path.segments.height else 0  # type: ignore[arg-type]
+    edge = replay.bound_by[vertices]
+    late = np.minimum(graph.delay[vertices], np.maximum(time[vertices] - begin, 0))
+    some = late > 0
+    sums = np.zeros(len(CAUSES), dtype=np.int64)
+    np.add.at(sums, _causes(graph, vertices[some]), late[some])
+    known = edge >= 0
+    vertices, edge, late = vertices[known], edge[known], late[known]
+    own = np.minimum(graph.weight[edge], np.maximum(time[vertices] - late - begin, 0))
+    sums[_UNKNOWN] += own[_long_gaps(graph, edge)].sum()
+    sums[_UNKNOWN_WAIT] += own[_unknown_waits(graph, edge, vertices)].sum()
+    by_cause = dict(zip(CAUSES, sums.tolist(), strict=True))
+    return UnexplainedPath(path.length, by_cause, _inferred(replay, vertices, edge, begin))
+
+
+def _causes(graph: EventGraph, vertices: Ints) -> Ints:
+    """Return the cause of the delay of each vertex; positions in ``CAUSES``."""
+    is_op = vertices < 2 * graph.num_ops
+    op = np.where(is_op, vertices // 2, 0)
+    on_device = graph.gather("category", op).is_in(DEVICE_WORK).to_numpy()
+    first = _first_ends(graph) if on_device.any() else np.zeros(graph.num_ops, dtype=np.int64)
+    waits = np.diff(graph.in_ptr)[vertices] > 0
+    idle_since = graph.time[vertices] - graph.delay[vertices]
+    nothing_ended = idle_since < first[op]
+    return np.select(
+        [is_op & on_device & nothing_ended, is_op & ~on_device & waits],
+        [_BEFORE, _NOT_SCHEDULED], _UNKNOWN,
+    )  # fmt: skip
+
+
+def _first_ends(graph: EventGraph) -> Ints:
+    """Return when the first recorded work of each operation's stream ended; int64 ns, (ops,)."""
+    work = np.flatnonzero(graph.gather("category").is_in(DEVICE_WORK).to_numpy())
+    ends = pl.DataFrame({
+        "trace": graph.op_trace[work], "device": graph.numbers("device", work),
+        "stream": graph.op_stream[work], "end": graph.time[2 * work + 1],
+    }).with_columns(pl.col("end").min().over("trace", "device", "stream"))  # fmt: skip
+    first = np.full(graph.num_ops, -1, dtype=np.int64)
+    first[work] = ends["end"].to_numpy()
+    return first
+
+
+def _long_gaps(graph: EventGraph, edge: Ints) -> Bools:
+    """Return which edges are long gaps of a thread in which no Python function is recorded."""
+    gaps = np.flatnonzero(graph.edge_kind == EdgeKind.HOST_GAP)
+    gaps = _without_cause(graph, gaps[:: max(gaps.size // _MOST_GAPS, 1)])
+    found = np.zeros(edge.size, dtype=np.bool_)
+    if gaps.size < _FEWEST_GAPS:
+        return found
+    lower, upper = np.percentile(np.log(graph.weight[gaps]), (25, 75))
+    at = np.flatnonzero(graph.edge_kind[edge] == EdgeKind.HOST_GAP)
+    at = at[graph.weight[edge[at]] > np.exp(upper + _FAR_OUT * (upper - lower))]
+    found[at[np.isin(edge[at], _without_cause(graph, edge[at]))]] = True
+    return found
+
+
+def _without_cause(graph: EventGraph, gaps: Ints) -> Ints:
+    """Return the gaps that take time, and in which no Python function is recorded."""
+    gaps = gaps[graph.weight[gaps] > 0]
+    around = graph.edge_op[gaps]
+    framed = (graph.gather("category", np.maximum(around, 0)) == "python").to_numpy()
+    found: Ints = gaps[(around < 0) | ~framed]
+    return found
+
+
+def _unknown_waits(graph: EventGraph, edge: Ints, vertices: Ints) -> Bools:
+    """Return which edges are the time of calls that wait for work that is not known."""
+    found = np.zeros(edge.size, dtype=np.bool_)
+    at = np.flatnonzero((graph.edge_kind[edge] == EdgeKind.HOST_OP) & (vertices % 2 == 1))
+    at = at[graph.edge_op[edge[at]] == vertices[at] // 2]
+    names = graph.names(vertices[at] // 2)
+    at = at[names.str.contains(pattern(*_SYNCS)).to_numpy()]
+    which, incoming = _incoming(graph, vertices[at])
+    has_work = np.zeros(at.size, dtype=np.bool_)
+    has_work[which[graph.edge_kind[incoming] == EdgeKind.SYNC]] = True
+    found[at[~has_work]] = True
+    return found
+
+
+def _inferred(replay: Replay, vertices: Ints, edge: Ints, begin: int) -> int:
+    """Sum the time between vertices with an inferred edge and what else they waited for."""
+    graph, time = replay.graph, replay.time
+    pairs = _inferred_pairs(graph)
+    chosen = vertices[np.isin(_key(graph, graph.in_src[edge], vertices), pairs)]
+    chosen = chosen[time[chosen] > begin]
+    which, incoming = _incoming(graph, chosen)
+    source = graph.in_src[incoming]
+    stated = ~np.isin(_key(graph, source, chosen[which]), pairs)
+    since = np.full(chosen.size, begin, dtype=np.int64)
+    np.maximum.at(since, which[stated], time[source[stated]])
+    # intervals may overlap: each moment counts once
+    order = np.argsort(since, kind="stable")
+    since, until = since[order], time[chosen][order]
+    reached = np.maximum.accumulate(np.append(begin, until))[:-1]
+    return int(np.maximum(until - np.maximum(since, reached), 0).sum())
+
+
+def _inferred_pairs(graph: EventGraph) -> Ints:
+    """Return the keys of all inferred dependencies between operations."""
+    found = [np.empty(0, dtype=np.int64)]
+    first = np.searchsorted(graph.op_trace, np.arange(len(graph.job.traces) + 1))
+    for number, trace in enumerate(graph.job.traces):
+        deps = trace.deps.filter(pl.col("inferred") & pl.col("kind").is_in(_INFERRED))
+        op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
+        own = np.arange(first[number], first[number + 1])
+        op_of_row[graph.op_row[own]] = own
+        src, dst = op_of_row[deps["src"].to_numpy()], op_of_row[deps["dst"].to_numpy()]
+        here = (src >= 0) & (dst >= 0)
+        found.append(_key(graph, 2 * src[here], 2 * dst[here]))
+    return np.concatenate(found)
+
+
+def _key(graph: EventGraph, source: Ints, vertex: Ints) -> Ints:
+    """Return a number for each pair of operations."""
+    return (source // 2) * (graph.num_vertices + 1) + vertex // 2
+
+
+def _incoming(graph: EventGraph, vertices: Ints) -> tuple[Ints, Ints]:
+    """Return the edges into vertices: the position of the vertex of each, and the edge."""
+    first = graph.in_ptr[vertices]
+    return expand_ranges(first, graph.in_ptr[vertices + 1] - first)
