@@ -1,4 +1,4 @@
-"""Ten thousand damaged files: each is refused in one line, or read as another reader reads it."""
+"""Damaged files, ten thousand in the whole check: each is refused in one line, or read as another reader reads it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.amounts import examples
 from tests.fuzz.corpus import samples
 from tests.fuzz.long import run_one
 
-_NUM_INPUTS = 10_000
+_NUM_INPUTS = examples(10_000)
 _ROUNDS = 4  # so that one that fails leaves the others to be seen
 
 
