@@ -37,7 +37,8 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 _CHAKRA_RULES = re.compile(
     r"occurs twice|microseconds or an id is too large|after the year 2262|gzip|"
     r"not a trace in a format that Nadi reads|"  # its first bytes are not those of a Chakra trace
-    r"is no protobuf field"  # groups, which Chakra has never had and protobuf passes over
+    r"is no protobuf field|"  # groups, which Chakra has never had and protobuf passes over
+    r"a list does not hold what its type says"  # protobuf passes over items of another type
 )
 
 
