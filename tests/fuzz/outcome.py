@@ -135,7 +135,17 @@ def _check_device(content: bytes, trace: nadi.Trace | None, path: Path) -> None:
         slow = kineto.decode(read_file(path))
         told = [one.nodes["name"].cast(str).to_list() for one in (trace, slow)]
         assert told[0] == told[1]
-        assert trace.issues["count"].sum() == slow.issues["count"].sum()
+        if not _has_keys_twice(content):  # of which Python's json shows the last alone
+            assert trace.issues["count"].sum() == slow.issues["count"].sum()
+
+
+def _has_keys_twice(content: bytes) -> bool:
+    sizes: list[bool] = []
+    json.loads(
+        content.decode("utf-8-sig"),
+        object_pairs_hook=lambda pairs: sizes.append(len(dict(pairs)) < len(pairs)),
+    )
+    return any(sizes)
 
 
 def _check_chakra(content: bytes, trace: nadi.Trace | None, path: Path) -> None:
