@@ -380,7 +380,7 @@ def _comm_types(
 def _threads(events: list[_Event], on_device: npt.NDArray[np.bool_]) -> list[int]:
     """Give the thread of host work; threads with names instead of ids get free ids."""
     tids = [
-        -1 if device else event.tid if isinstance(event.tid, (int, str)) else json.dumps(event.tid)
+        -1 if device else event.tid if isinstance(event.tid, (int, str)) else str(event.tid)
         for event, device in zip(events, on_device, strict=True)
     ]
     ids = {tid for tid in tids if isinstance(tid, int) and -1 <= tid < _MAX_TID}
