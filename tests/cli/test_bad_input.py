@@ -242,10 +242,18 @@ def test_a_terminal_that_cannot_show_a_name(pair: PairWriter) -> None:
         assert b"\x1b" not in done.stdout
 
 
-def test_files_of_two_processes_are_pointed_out(demo_folder: Path) -> None:
-    run = nadi.run(demo_folder / "host_2.json.gz", demo_folder / "device_3.json.gz")
-    codes = {issue["code"] for issue in nadi.report.summarize(run)["issues"]}
-    assert "link.process" in codes
+def test_files_of_two_ranks_are_refused_unless_forced(
+    demo_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    files = [demo_folder / "host_2.json.gz", demo_folder / "device_3.json.gz"]
+    told = complaint(capfd, *files)
+    assert "different ranks" in told
+    assert "--force" in told
+    job = nadi.load_job(*files, force=True)
+    assert "link.process" in job.traces[0].issues["code"].to_list()
+    # where names say nothing, process ids may differ: of a container and its host, say
+    pair = [shutil.copy(file, tmp_path / f"{file.name[:4]}.json.gz") for file in files]
+    assert "link.process" in nadi.load_job(*pair).traces[0].issues["code"].to_list()
 
 
 def test_a_copy_of_another_rank_is_refused(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from nadi.errors import InputError, PairError
+from nadi.errors import InputError, PairError, Parameter
 from nadi.formats.addresses import locate
 from nadi.formats.files import read_head
 from nadi.formats.registry import READABLE_SUFFIXES
@@ -222,15 +222,22 @@ def peek(path: Path) -> Recording:
 
 
 def pair_recordings(
-    hosts: Sequence[Recording], devices: Sequence[Recording]
+    hosts: Sequence[Recording], devices: Sequence[Recording], *, force: bool = False
 ) -> list[tuple[int, int, int]]:
     """Pair the host and the device traces of a job.
 
-    A single host and a single device trace are a pair. Several traces are paired by a process id
-    that only the pair has. Otherwise, if the process ids do not contradict it, they are paired by
-    the last number in the file names, by a number that equals the rank of the device trace, or by
-    a folder of their own. The rank is the one that the device trace states, else the number in its
-    file name; for a single trace, else 0. Without any host trace, each device trace is one rank.
+    A single host and a single device trace are a pair, unless their process ids and the numbers in
+    their names both differ, as of ``host_0`` and ``device_1``. Several traces are paired by a
+    process id that only the pair has. Otherwise, if the process ids do not contradict it, they are
+    paired by the last number in the file names, by a number that equals the rank of the device
+    trace, or by a folder of their own. The rank is the one that the device trace states, else the
+    number in its file name; for a single trace, else 0. Without any host trace, each device trace
+    is one rank.
+
+    Parameters
+    ----------
+    force
+        Whether to pair a single host and a single device trace in any case.
 
     Returns
     -------
@@ -246,11 +253,30 @@ def pair_recordings(
     if not hosts:
         pairs = [(-1, device) for device in range(len(devices))]
     elif len(hosts) == len(devices) == 1:
+        if not force:
+            _refuse_other_rank(hosts[0], devices[0])
         pairs = [(0, 0)]
     else:
         pairs = _find_pairs(hosts, devices)
     return sorted(((host, device, devices[device].rank) for host, device in pairs),
                   key=lambda pair: pair[2])  # fmt: skip
+
+
+def _refuse_other_rank(host: Recording, device: Recording) -> None:
+    """Raise PairError if both the process ids and the numbers in the names differ.
+
+    The number of a host trace may also be the rank that the device trace states.
+    """
+    processes, number = (host.process, device.process), _number(host)
+    if min(processes) < 0 or None in (number, _number(device)):
+        return
+    if processes[0] != processes[1] and number not in (_number(device), device.rank):
+        raise PairError(
+            f"{host.path} with {device.path}",
+            f"the traces are of different ranks: process {processes[0]} and {processes[1]}",
+            ["pass the host and the device trace of the same rank, or link anyway: ",
+             Parameter("force", True)],
+        )  # fmt: skip
 
 
 def _find_pairs(hosts: Sequence[Recording], devices: Sequence[Recording]) -> list[tuple[int, int]]:

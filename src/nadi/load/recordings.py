@@ -53,7 +53,9 @@ def load_job(
     progress("linking hosts and devices")
     linked = []
     for host, device, rank in pair_recordings(
-        [recording_of(trace) for trace in hosts], [recording_of(trace) for trace in devices]
+        [recording_of(trace) for trace in hosts],
+        [recording_of(trace) for trace in devices],
+        force=force,
     ):
         trace = replace(devices[device], rank=rank)
         linked.append(

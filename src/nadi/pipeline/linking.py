@@ -314,7 +314,9 @@ def _link_rank(
 def _linked(task: _Task, progress: Callable[[str], None]) -> Trace:
     """Read and link; the traces that were read are released on return."""
     *hosts, device = _read_sources(task, progress)
-    ((_, _, rank),) = pair_recordings([], [recording_of(device)])
+    ((_, _, rank),) = pair_recordings(
+        [recording_of(host) for host in hosts], [recording_of(device)], force=task.options.force
+    )
     device = replace(device, rank=rank if task.rank < 0 else task.rank)
     progress("linking")
     if not hosts:
