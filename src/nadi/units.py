@@ -130,6 +130,16 @@ def format_ns(nanoseconds: int) -> str:
     return f"{nanoseconds} ns"
 
 
+def format_range(low: int, high: int) -> str:
+    """Write two durations with three significant digits, in one unit: ``310 to 412 ms``."""
+    scale, unit = next(
+        ((scale, unit) for scale, unit in _TIME_UNITS if abs(high) >= scale), (1, "ns")
+    )
+    shown = [f"{nanoseconds / scale:.3g}" if abs(nanoseconds) < 1000 * scale else
+             f"{nanoseconds / scale:.0f}" for nanoseconds in (low, high)]  # fmt: skip
+    return f"{' to '.join(dict.fromkeys(shown))} {unit}"
+
+
 def exact_ns(nanoseconds: int) -> str:
     """Write a duration in the largest unit without a fraction, for :func:`parse_ns`."""
     scale, unit = next(

@@ -9,8 +9,8 @@ import polars as pl
 
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.inferred_edges import is_inferred
 from nadi.graph.replay import Replay
-from nadi.kernels.intervals import expand_ranges
 from nadi.model.arrays import Bools, Ints
 from nadi.model.runtime_calls import pattern
 from nadi.model.schema import DEVICE_WORK
@@ -28,7 +28,6 @@ _FAR_OUT = 3  # interquartile ranges above the upper quartile: far out by Tukey'
 _FEWEST_GAPS = 8
 _MOST_GAPS = 50_000  # so many, evenly chosen, are enough for quartiles
 _SYNCS = ("device sync", "stream sync", "event sync")
-_INFERRED = ("launch", "event", "sync", "thread")
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ def _unknown_waits(graph: EventGraph, edge: Ints, vertices: Ints) -> Bools:
     at = at[graph.edge_op[edge[at]] == vertices[at] // 2]
     names = graph.names(vertices[at] // 2)
     at = at[names.str.contains(pattern(*_SYNCS)).to_numpy()]
-    which, incoming = _incoming(graph, vertices[at])
+    which, incoming = graph.incoming(vertices[at])
     has_work = np.zeros(at.size, dtype=np.bool_)
     has_work[which[graph.edge_kind[incoming] == EdgeKind.SYNC]] = True
     found[at[~has_work]] = True
@@ -145,42 +144,14 @@ def _unknown_waits(graph: EventGraph, edge: Ints, vertices: Ints) -> Bools:
 def _inferred(replay: Replay, vertices: Ints, edge: Ints, begin: int) -> int:
     """Sum the time between vertices with an inferred edge and what else they waited for."""
     graph, time = replay.graph, replay.time
-    pairs = _inferred_pairs(graph)
-    chosen = vertices[np.isin(_key(graph, graph.in_src[edge], vertices), pairs)]
+    chosen = vertices[is_inferred(graph, edge)]
     chosen = chosen[time[chosen] > begin]
-    which, incoming = _incoming(graph, chosen)
-    source = graph.in_src[incoming]
-    stated = ~np.isin(_key(graph, source, chosen[which]), pairs)
+    which, incoming = graph.incoming(chosen)
+    stated = ~is_inferred(graph, incoming)
     since = np.full(chosen.size, begin, dtype=np.int64)
-    np.maximum.at(since, which[stated], time[source[stated]])
+    np.maximum.at(since, which[stated], time[graph.in_src[incoming[stated]]])
     # intervals may overlap: each moment counts once
     order = np.argsort(since, kind="stable")
     since, until = since[order], time[chosen][order]
     reached = np.maximum.accumulate(np.append(begin, until))[:-1]
     return int(np.maximum(until - np.maximum(since, reached), 0).sum())
-
-
-def _inferred_pairs(graph: EventGraph) -> Ints:
-    """Return the keys of all inferred dependencies between operations."""
-    found = [np.empty(0, dtype=np.int64)]
-    first = np.searchsorted(graph.op_trace, np.arange(len(graph.job.traces) + 1))
-    for number, trace in enumerate(graph.job.traces):
-        deps = trace.deps.filter(pl.col("inferred") & pl.col("kind").is_in(_INFERRED))
-        op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
-        own = np.arange(first[number], first[number + 1])
-        op_of_row[graph.op_row[own]] = own
-        src, dst = op_of_row[deps["src"].to_numpy()], op_of_row[deps["dst"].to_numpy()]
-        here = (src >= 0) & (dst >= 0)
-        found.append(_key(graph, 2 * src[here], 2 * dst[here]))
-    return np.concatenate(found)
-
-
-def _key(graph: EventGraph, source: Ints, vertex: Ints) -> Ints:
-    """Return a number for each pair of operations."""
-    return (source // 2) * (graph.num_vertices + 1) + vertex // 2
-
-
-def _incoming(graph: EventGraph, vertices: Ints) -> tuple[Ints, Ints]:
-    """Return the edges into vertices: the position of the vertex of each, and the edge."""
-    first = graph.in_ptr[vertices]
-    return expand_ranges(first, graph.in_ptr[vertices + 1] - first)

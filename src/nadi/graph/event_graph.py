@@ -21,6 +21,7 @@ import polars as pl
 
 from nadi.errors import NadiError
 from nadi.graph.incoming_edge_kernels import count_incoming, place_incoming
+from nadi.kernels.intervals import expand_ranges
 from nadi.kernels.paths import topological_order, unexplained_times
 from nadi.model.ancestors import nearest
 from nadi.model.arrays import Bools, Bytes, Ints
@@ -239,11 +240,31 @@ class EventGraph:
         """The vertex that each edge enters; int64, shape (edges,)."""
         return np.repeat(np.arange(self.num_vertices), np.diff(self.in_ptr))
 
+    def incoming(self, vertices: Ints) -> tuple[Ints, Ints]:
+        """Return the edges into vertices: the position of the vertex of each, and the edge."""
+        first = self.in_ptr[vertices]
+        return expand_ranges(first, self.in_ptr[vertices + 1] - first)
+
     @property
     def edges(self) -> Edges:
         """All edges, in the order in which they are kept."""
         kinds = self.edge_kind.astype(np.int64)
         return Edges(self.in_src, self.destinations, self.weight, kinds, self.edge_op)
+
+    def without_edges(self, edges: Ints) -> EventGraph:
+        """Return the graph as measured without some edges: what they explained becomes delay.
+
+        Parameters
+        ----------
+        edges
+            int64: positions of edges.
+        """
+        kept = np.ones(self.num_edges, dtype=np.bool_)
+        kept[edges] = False
+        made = self.with_edges(Edges(*(column[kept] for column in self.edges)))
+        delay = np.empty(made.num_vertices, dtype=np.int64)
+        unexplained_times(made.in_ptr, made.in_src, made.weight, made.time, delay)
+        return replace(made, delay=delay)
 
     def with_edges(self, edges: Edges, num_new_vertices: int = 0) -> EventGraph:
         """Return a graph of the same operations with other edges. O(vertices + edges).

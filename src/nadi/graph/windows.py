@@ -45,6 +45,8 @@ class Window:
     alike
         How sure it is that this is a step: 1 if the profiler marked it, else the share of
         operations that the steps have in common.
+    steps
+        The steps in it, if it was made of several.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Window:
     last: Ints
     mark: str = MARK
     alike: float = 1.0
+    steps: tuple[Window, ...] = ()
 
     def start(self, time: Ints) -> int:
         """Return the start in ns, in a replay with these vertex times."""
@@ -127,9 +130,11 @@ def choose_window(
         if steps and steps[0].mark == MARK:
             name = f"steps {steps[0].number} to {steps[-1].number}"
             last = _distinct(np.concatenate([window.last for window in steps]))
-            return steps[0] if len(steps) == 1 else Window(name, -1, steps[0].first, last)
+            if len(steps) == 1:
+                return steps[0]
+            return Window(name, -1, steps[0].first, last, steps=tuple(steps))
         ends = np.flatnonzero(_may_end(graph))
-        return Window(WHOLE, -1, 2 * np.arange(graph.num_ops), 2 * ends + 1)
+        return Window(WHOLE, -1, 2 * np.arange(graph.num_ops), 2 * ends + 1, steps=tuple(steps))
     for one in steps:
         if str(one.number) == step:
             return one

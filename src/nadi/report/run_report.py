@@ -20,7 +20,8 @@ from nadi.pipeline.result import Run
 from nadi.report.prediction_report import describe_prediction, print_prediction
 from nadi.report.schedule_timeline import write_timeline
 from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, print_table, to_json
-from nadi.units import format_count, format_ns, format_percent, printable
+from nadi.report.what_if_report import describe_interval
+from nadi.units import format_count, format_ns, format_percent, format_range, printable
 
 __all__ = ["check_results_folder", "print_path", "print_summary", "summarize", "write_results"]
 
@@ -84,7 +85,8 @@ def summarize(run: Run) -> dict[str, Any]:
             ),
         },
         "what_if": [
-            {"change": "; ".join(map(str, asked.changes)), "step_ns": asked.step_ns}
+            {"change": "; ".join(map(str, asked.changes)), "step_ns": asked.step_ns,
+             "interval": describe_interval(asked.interval)}
             for asked in run.what_ifs
         ],
         "on_system": (
@@ -319,12 +321,14 @@ def _print_stragglers(data: dict[str, Any], console: Console) -> None:
 def _print_what_ifs(data: dict[str, Any], console: Console) -> None:
     for change in data["what_if"]:
         gain = data["replayed_ns"] - change["step_ns"]
+        interval = change["interval"]
         console.print(
             Text.assemble(
                 "what if ", (change["change"], "bold"), ": ",
                 (format_ns(change["step_ns"]), "bold"),
                 f", {format_percent(abs(gain), data['replayed_ns'])} "
-                f"{'shorter' if gain >= 0 else 'longer'}",
+                f"{'shorter' if gain >= 0 else 'longer'} "
+                f"(90 % interval: {format_range(interval['low_ns'], interval['high_ns'])})",
             )
         )  # fmt: skip
 

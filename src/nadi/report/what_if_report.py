@@ -9,12 +9,14 @@ from rich.text import Text
 
 from nadi.pipeline.result import Answers
 from nadi.report.text_layout import make_table, name_cell, print_table
-from nadi.units import format_ns, format_percent, printable
+from nadi.units import format_ns, format_percent, format_range, printable
+from nadi.whatif.prediction_intervals import LEVEL, Interval
 from nadi.whatif.what_if_results import WhatIf
 
-__all__ = ["describe_answers", "print_answers"]
+__all__ = ["describe_answers", "describe_interval", "print_answers"]
 
-_BETWEEN = "(between operations)"
+_LEVEL = f"{LEVEL:.0%} ".replace("%", " %")
+_BETWEEN = "between operations"
 
 
 def describe_answers(answers: Answers) -> dict[str, Any]:
@@ -40,11 +42,24 @@ def _describe(answer: WhatIf) -> dict[str, Any]:
         "change": "; ".join(map(str, answer.changes)),
         "step_ns": answer.step_ns,
         "gain_ns": answer.gain_ns,
+        "interval": describe_interval(answer.interval),
         "bound_by_kind": kind.replace(" ", "_"),
         "bound_by_operation": name,
         "critical_path_by_kind": {
             kind.replace(" ", "_"): time for kind, time in answer.path.by_kind().items()
         },
+    }
+
+
+def describe_interval(interval: Interval) -> dict[str, Any]:
+    """Compute the interval of a predicted time."""
+    return {
+        "low_ns": interval.low_ns,
+        "high_ns": interval.high_ns,
+        "gain_low_ns": interval.gain_low_ns,
+        "gain_high_ns": interval.gain_high_ns,
+        "step_variation": interval.variation,
+        "steps": interval.num_steps,
     }
 
 
@@ -79,13 +94,20 @@ def _print_table(
 ) -> None:
     table = make_table(
         printable(title),
-        **{first: "left", "step time": "right", "gain": "right", "share": "right",
-           "new bottleneck": "left", "top operation": "left"},
+        **{first: "left", "step time": "right", f"{_LEVEL}interval": "right", "gain": "right",
+           f"{_LEVEL}interval ": "right", "share": "right", "new bottleneck": "left"},
     )  # fmt: skip
     for label, row in rows:
+        interval = row["interval"]
+        kind = row["bound_by_kind"].replace("_", " ")
+        bottleneck = f"{row['bound_by_operation'] or _BETWEEN} ({kind})"
         table.add_row(
-            name_cell(label), format_ns(row["step_ns"]), format_ns(row["gain_ns"]),
-            format_percent(row["gain_ns"], measured), row["bound_by_kind"].replace("_", " "),
-            name_cell(row["bound_by_operation"], _BETWEEN),
+            name_cell(label),
+            format_ns(row["step_ns"]), format_range(interval["low_ns"], interval["high_ns"]),
+            format_ns(row["gain_ns"]),
+            format_range(interval["gain_low_ns"], interval["gain_high_ns"]),
+            format_percent(row["gain_ns"], measured), name_cell(bottleneck),
         )  # fmt: skip
     print_table(table, console)
+    if rows[0][1]["interval"]["steps"] < 2:
+        console.print("the intervals do not contain how much steps vary: the window has one step")

@@ -9,6 +9,7 @@ from .changes import Change as Change, apply_change as apply_change
 from .dependency_changes import AddDependency as AddDependency, CutDependencies as CutDependencies
 from .launch_changes import Fuse as Fuse, Graphed as Graphed
 from .network_change import OnNetwork as OnNetwork
+from .prediction_intervals import Interval as Interval
 from .removal_change import Remove as Remove
 from .reordering.applied_moves import Reordering as Reordering, reorder as reorder
 from .reordering.move_search import (

@@ -18,6 +18,7 @@ from nadi.units import as_list
 from nadi.whatif.change_syntax import parse_change, parse_values
 from nadi.whatif.changes import Change, apply_change
 from nadi.whatif.dependency_changes import CutDependencies
+from nadi.whatif.prediction_intervals import Interval, interval_of
 from nadi.whatif.removal_change import Remove
 from nadi.whatif.scale_and_overhead_changes import NoGaps, NoOverhead
 from nadi.whatif.selection import Selection
@@ -59,6 +60,15 @@ class WhatIf:
         return self.measured_ns - self.step_ns
 
     @cached_property
+    def interval(self) -> Interval:
+        """How sure the step time is; the changes are applied and replayed again."""
+        since = self.window.start(self.graph.time)
+        return interval_of(
+            self.graph, self.replay, self.window,
+            lambda graph: _changed(graph, self.changes, since),
+        )  # fmt: skip
+
+    @cached_property
     def path(self) -> CriticalPath:
         """The critical path after the changes."""
         return walk_critical_path(self.replay, self.window)
@@ -96,11 +106,15 @@ def what_if(graph: EventGraph, *changes: Change | str, window: Window | None = N
     asked = window or choose_window(graph, find_steps(graph))
     since = asked.start(graph.time)
     made = tuple(parse_change(c) if isinstance(c, str) else c for c in changes)
-    changed = graph
-    for change in made:
-        changed = apply_change(changed, change, since)
-    replay = replay_graph(changed)
+    replay = replay_graph(_changed(graph, made, since))
     return WhatIf(graph, made, asked, asked.length(graph.time), asked.length(replay.time), replay)
+
+
+def _changed(graph: EventGraph, changes: Sequence[Change], since: int) -> EventGraph:
+    """Return the graph after changes, one after the other."""
+    for change in changes:
+        graph = apply_change(graph, change, since)
+    return graph
 
 
 def sweep(
