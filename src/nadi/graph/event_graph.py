@@ -197,6 +197,16 @@ class EventGraph:
             which[nameless] = 0
         return pl.Series("name", texts, dtype=pl.String).gather(which)
 
+    def named(self, pattern: str) -> Bools:
+        """Return which operations have a name that contains a regular expression (Rust's syntax).
+
+        bool, shape (ops,). Each distinct name is searched once.
+        """
+        found = np.empty(self.num_ops, dtype=np.bool_)
+        for trace, mine, rows in self._by_trace(None):
+            found[mine] = trace.name_mask(pattern)[rows]
+        return found
+
     def numbers(self, column: str, ops: _Positions | None = None) -> Ints:
         """Return an integer column of the nodes for all operations, or for some; int64."""
         found = np.empty(self.num_ops if ops is None else ops.size, dtype=np.int64)

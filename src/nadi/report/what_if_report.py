@@ -45,6 +45,7 @@ def _describe(answer: WhatIf) -> dict[str, Any]:
         "interval": describe_interval(answer.interval),
         "bound_by_kind": kind.replace(" ", "_"),
         "bound_by_operation": name,
+        "included": list(answer.included),
         "critical_path_by_kind": {
             kind.replace(" ", "_"): time for kind, time in answer.path.by_kind().items()
         },
@@ -76,6 +77,9 @@ def print_answers(answers: Answers, console: Console) -> None:
     if data["sweep"]:
         rows = [(row["value"], row) for row in data["sweep"]]
         _print_table("; ".join(answers.asked), "value", rows, measured, console)
+    asked = [*data["changes"], *data["sweep"]]
+    for text in dict.fromkeys(text for row in asked for text in row["included"]):
+        console.print(Text(printable(text)))
     if data["ideals"]:
         table = make_table(
             "upper bounds: the step with one kind of cost removed",

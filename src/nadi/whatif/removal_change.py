@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph, make_edges
+from nadi.graph.recorded_launches import recorded_launchers
 from nadi.model.arrays import Bools
 from nadi.whatif.edge_edits import calls_without_work, into_ops, join, of_ops, without_calls
-from nadi.whatif.selection import Selection, covered, recorded_launchers, select
+from nadi.whatif.selection import Selection, covered, select, selected_modules
 
 __all__ = ["Remove"]
 
@@ -21,6 +22,7 @@ class Remove:
     Removing a host operation also removes its nested operations and launched work; removing
     the last work of a call also removes the call. Operations that waited for a removed one
     wait for its predecessor on the thread or stream; ranks no longer wait for it in collectives.
+    Time of threads between operations stays, but not between two removed parts of modules.
     """
 
     selection: Selection
@@ -34,6 +36,8 @@ class Remove:
         gone &= graph.time[0 : 2 * graph.num_ops : 2] >= since
         calls = gone | calls_without_work(graph, gone, since)
         edges = without_calls(_without_meetings(graph, gone), calls)
+        if selected_modules(graph, self.selection):
+            edges = _without_gaps(edges, gone)
         into = into_ops(edges, gone)
         turn_around = into & (edges.kind == EdgeKind.STREAM)
         edges = edges._replace(weight=np.where(turn_around, 0, edges.weight))
@@ -43,6 +47,14 @@ class Remove:
         vertices = np.flatnonzero(np.repeat(gone, 2))
         delay[vertices[entered[vertices]]] = 0
         return replace(graph, delay=delay).rewired(edges, since)
+
+
+def _without_gaps(edges: Edges, gone: Bools) -> Edges:
+    """Set the time of threads between two removed operations to 0."""
+    first = np.minimum(edges.src // 2, gone.size)
+    between = into_ops(edges, gone) & np.append(gone, False)[first]
+    between &= edges.kind == EdgeKind.HOST_GAP
+    return edges._replace(weight=np.where(between, 0, edges.weight))
 
 
 def _with_launched(graph: EventGraph, chosen: Bools) -> Bools:

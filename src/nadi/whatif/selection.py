@@ -13,13 +13,15 @@ import polars as pl
 
 from nadi.errors import UsageError
 from nadi.graph.event_graph import EdgeKind, EventGraph
+from nadi.graph.recorded_launches import recorded_launchers
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import CATEGORIES, DEVICE_WORK, THREAD_WORK
 from nadi.units import format_count
+from nadi.whatif.module_selection import ModuleParts, module_parts
 
 __all__ = [
     "CONDITIONS", "KINDS", "Selection", "compile_expression", "covered", "launchers", "outermost",
-    "recorded_launchers", "select",
+    "select", "selected_modules",
 ]  # fmt: skip
 
 _MAX_NAMES_SHOWN = 3
@@ -47,8 +49,10 @@ class Selection:
     ranks, streams, threads
         Numbers; any of them.
     inside
-        Regular expression found in the name of an enclosing operation or annotation; device
-        work is inside the operations that enclose its launch.
+        Regular expression for modules, or for enclosing operations. Of a module it matches whole
+        parts of the path, and selects forward, backward and optimizer. If it matches none, it is
+        found in the name of an enclosing operation or annotation; device work is inside the
+        operations that enclose its launch.
     """
 
     name: str = ""
@@ -102,8 +106,7 @@ def select(graph: EventGraph, selection: Selection) -> Bools:
     if selection.threads:
         chosen &= np.isin(graph.gather("thread").to_numpy(), selection.threads)
     if selection.inside:
-        around = _named(graph, selection.inside)
-        chosen &= _inside(graph, around)
+        chosen &= _in_condition(graph, selection)
     if not chosen.any():
         raise UsageError(
             str(selection), "no operation meets all of these conditions",
@@ -112,21 +115,11 @@ def select(graph: EventGraph, selection: Selection) -> Bools:
     return chosen
 
 
-def recorded_launchers(graph: EventGraph) -> Ints:
-    """Return the call that launched each operation in the recording.
-
-    int64, shape (ops,), -1 where none is known. Changes of the graph do not change it.
-    """
-    launched_by = np.full(graph.num_ops, -1, dtype=np.int64)
-    for number, trace in enumerate(graph.job.traces):
-        mine = np.flatnonzero(graph.op_trace == number)
-        op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
-        op_of_row[graph.op_row[mine]] = mine
-        launches = trace.deps.filter(trace.deps["kind"] == "launch")
-        call = op_of_row[launches["src"].to_numpy()]
-        work = op_of_row[launches["dst"].to_numpy()]
-        launched_by[work[work >= 0]] = call[work >= 0]
-    return launched_by
+def selected_modules(graph: EventGraph, selection: Selection) -> ModuleParts | None:
+    """Return what belongs to the modules of the condition ``in=``; None if it names none."""
+    if not selection.inside:
+        return None
+    return module_parts(graph, _compiled(selection.inside))
 
 
 def launchers(graph: EventGraph) -> Ints:
@@ -161,6 +154,14 @@ def outermost(graph: EventGraph, chosen: Bools) -> Ints:
         found = wider
 
 
+def _in_condition(graph: EventGraph, selection: Selection) -> Bools:
+    parts = selected_modules(graph, selection)
+    if parts and parts.is_whole:
+        return parts.operations
+    inside = _inside(graph, _named(graph, selection.inside))
+    return inside | parts.operations if parts else inside
+
+
 def _inside(graph: EventGraph, around: Bools) -> Bools:
     within = covered(graph, around)
     call = recorded_launchers(graph)
@@ -177,10 +178,7 @@ def _of_kind(graph: EventGraph, kind: str) -> Bools:
 
 
 def _named(graph: EventGraph, expression: str) -> Bools:
-    try:
-        pattern = compile_expression(expression)
-    except ValueError as error:
-        raise UsageError(repr(expression), str(error), "check the brackets") from None
+    pattern = _compiled(expression)
     names = graph.op_names
     unique = names.unique().to_list()
     chosen = [name for name in unique if pattern.search(name)]
@@ -191,6 +189,13 @@ def _named(graph: EventGraph, expression: str) -> Bools:
             _suggest(expression, unique),
         )
     return names.is_in(pl.Series(chosen, dtype=pl.String).implode()).to_numpy()
+
+
+def _compiled(expression: str) -> re.Pattern[str]:
+    try:
+        return compile_expression(expression)
+    except ValueError as error:
+        raise UsageError(repr(expression), str(error), "check the brackets") from None
 
 
 def compile_expression(expression: str) -> re.Pattern[str]:

@@ -1,0 +1,158 @@
+"""Which module's parameters the operators of an optimizer's step work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from nadi.graph.event_graph import EventGraph
+from nadi.model.ancestors import nearest
+from nadi.model.arrays import Bools, Ints
+
+__all__ = ["OptimizerParts", "optimizer_parts"]
+
+
+@dataclass(frozen=True)
+class OptimizerParts:
+    """The modules of an optimizer's operators.
+
+    Attributes
+    ----------
+    module
+        int64, shape (ops,): the module whose parameters an outermost operator in an optimizer's
+        step works on; of several modules, the innermost one around them; -1 for everything else.
+    how
+        What it was derived from, or why not; empty if there is no optimizer.
+    """
+
+    module: Ints
+    how: str
+
+
+def optimizer_parts(
+    graph: EventGraph, steps: Bools, gradients: Ints, parent: Ints
+) -> OptimizerParts:
+    """Attribute the operators of optimizers to modules, by the gradients that they use.
+
+    The host trace states the storage of each tensor. A gradient's storage lives from its
+    accumulation to the optimizer's step. If the step does the same for each parameter, one
+    parameter after the other, all operators between belong to it too.
+
+    Parameters
+    ----------
+    graph
+        The job.
+    steps
+        bool, shape (ops,): the steps of optimizers.
+    gradients
+        int64, shape (ops,): the module of each operation that accumulates a gradient, or -1.
+    parent
+        int64, shape (modules,): the module around each, or -1.
+    """
+    found = np.full(graph.num_ops, -1, dtype=np.int64)
+    if not steps.any():
+        return OptimizerParts(found, "")
+    every = np.arange(graph.num_ops)
+    step = nearest(every, graph.op_parent, steps)
+    outer = _outermost_operators(graph, steps)
+    made = nearest(every, graph.op_parent, gradients >= 0)
+    uses = pl.concat([
+        _uses(graph, number, made, outer, step) for number in range(len(graph.job.traces))
+    ])  # fmt: skip
+    if not uses.height:
+        return OptimizerParts(found, "the trace does not state which tensors it uses")
+    uses = uses.with_columns(module=gradients[uses["made"].to_numpy()])
+    for op, modules in uses.group_by("op").agg(pl.col("module").unique()).iter_rows():
+        found[op] = _around_all(modules, parent)
+    _fill_sections(graph, outer, step, uses, found)
+    return OptimizerParts(found, "by the gradients that its operators use")
+
+
+def _outermost_operators(graph: EventGraph, steps: Bools) -> Ints:
+    """Return the outermost operator in an optimizer's step around each operation, or -1.
+
+    int64, shape (ops,).
+    """
+    is_operator = (graph.gather("category") == "operator").to_numpy() & ~steps
+    around = nearest(graph.op_parent, graph.op_parent, is_operator | steps)
+    is_outermost = is_operator & (around >= 0) & steps[around]
+    return nearest(np.arange(graph.num_ops), graph.op_parent, is_outermost)
+
+
+def _uses(graph: EventGraph, number: int, made: Ints, outer: Ints, step: Ints) -> pl.DataFrame:
+    """Return which operators of a rank's optimizer use which gradients.
+
+    ``op``, ``storage``, and ``made``: the operation that accumulated the gradient. Storages are
+    named by their address, which is reused later: a gradient counts until the next step begins.
+    """
+    trace = graph.job.traces[number]
+    mine = np.flatnonzero(graph.op_trace == number)
+    op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
+    op_of_row[graph.op_row[mine]] = mine
+    begins = np.sort(graph.time[2 * np.unique(step[mine][step[mine] >= 0])])
+    operands = trace.operands.filter(pl.col("tensor") >= 0)
+    op = op_of_row[operands["node"].to_numpy()]
+    storage = trace.tensors["storage_id"].gather(operands["tensor"]).to_numpy()
+    is_output = operands["is_output"].to_numpy()
+    writes = (op >= 0) & is_output & (made[op] >= 0)
+    reads = (op >= 0) & ~is_output & (outer[op] >= 0)
+
+    def table(rows: Bools, **columns: Ints) -> pl.DataFrame:
+        moment = graph.time[2 * np.where(step[op[rows]] >= 0, step[op[rows]], op[rows])]
+        period = np.searchsorted(begins, moment, side="left")
+        return pl.DataFrame({"storage": storage[rows], "period": period, **columns})
+
+    gradients = table(writes, made=made[op[writes]])
+    used = table(reads, op=outer[op[reads]])
+    found = used.join(
+        gradients.unique(["storage", "period"], keep="last", maintain_order=True),
+        on=["storage", "period"],
+    )
+    return found.select("op", "storage", "made").unique(maintain_order=True)
+
+
+def _around_all(modules: list[int], parent: Ints) -> int:
+    """Return the innermost module around all of some modules, or -1."""
+    paths = []
+    for module in modules:
+        path = [module]
+        while path[-1] >= 0:
+            path.append(int(parent[path[-1]]))
+        paths.append(path[::-1])
+    common = -1
+    for level in zip(*paths, strict=False):
+        if len(set(level)) > 1:
+            break
+        common = level[0]
+    return common
+
+
+def _fill_sections(
+    graph: EventGraph, outer: Ints, step: Ints, uses: pl.DataFrame, found: Ints
+) -> None:
+    """Attribute operators between those that use gradients, in steps that repeat by parameter."""
+    operators = np.flatnonzero(outer == np.arange(graph.num_ops))
+    operators = operators[np.argsort(graph.time[2 * operators], kind="stable")]
+    code = graph.names(operators).rank("dense").to_numpy()
+    used = uses.with_columns(step=step[uses["op"].to_numpy()])
+    sizes = dict(used.group_by("step").agg(pl.col("storage").n_unique()).iter_rows())
+    for one, parameters in sizes.items():
+        mine = step[operators] == one
+        ops, names = operators[mine], code[mine]
+        if ops.size % parameters:
+            continue
+        sections = ops.reshape(parameters, -1)
+        if (names.reshape(parameters, -1) != names[: sections.shape[1]]).any():
+            continue
+        of_section = found[sections].max(axis=1, keepdims=True)
+        if ((found[sections] >= 0) & (found[sections] != of_section)).any():
+            continue
+        found[sections] = of_section
+        inner = np.flatnonzero((step == one) & (found < 0))
+        begin, end = graph.time[2 * inner], graph.time[2 * inner + 1]
+        number = np.searchsorted(graph.time[2 * sections[:, 0]], begin, side="right") - 1
+        following = np.append(graph.time[2 * sections[1:, 0]], graph.time[2 * ops[-1] + 1])
+        between = (number >= 0) & (end <= following[number])
+        found[inner[between]] = of_section[number[between], 0]
