@@ -28,6 +28,7 @@ stragglers. With several ranks the path crosses ranks at collectives.
   nadi run device.json.gz --window 120ms:180ms
   nadi run TRACES --what-if 'scale nccl 0.5' --what-if 'scale aten::mm 0.8'
   nadi run TRACES --system dgx-h100
+  nadi run TRACES --by module
   nadi run TRACES -o results
   nadi run TRACES --json | jq .critical_path_by_kind
 """
@@ -67,6 +68,15 @@ def command(
             show_default=False,
         ),
     ] = "",
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="module",
+            help="Also print the time of each module: forward, backward and optimizer.",
+            show_default=False,
+        ),
+    ] = "",
     output: ResultsFolder = None,
     force: ForceLink = False,
     as_json: Annotated[
@@ -76,7 +86,7 @@ def command(
     """Run the main analysis."""
     analyse(
         paths, step, what_if or [], output,
-        window=window, system=system, force=force, as_json=as_json,
+        window=window, system=system, force=force, by=by, as_json=as_json,
     )  # fmt: skip
 
 
@@ -89,6 +99,7 @@ def analyse(
     window: str = "",
     system: str = "",
     force: bool = False,
+    by: str = "",
     as_json: bool = False,
     announce: bool = False,
 ) -> Run:
@@ -111,7 +122,7 @@ def analyse(
             check_results_folder(output)
         result = run(
             *paths, step=step, window=window, what_if=what_if, system=system, force=force,
-            progress=progress,
+            by=by, progress=progress,
         )  # fmt: skip
         written = []
         if output is not None:

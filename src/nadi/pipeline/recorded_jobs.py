@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nadi.analyze.explained_time import explain_time
 from nadi.analyze.exposed_communication import communication_by_rank
 from nadi.analyze.stragglers import find_stragglers
 from nadi.analyze.unexplained_time import unexplained_path
-from nadi.errors import InputError
+from nadi.errors import InputError, Parameter, UsageError
 from nadi.graph.build.job_graph import build_graph
-from nadi.graph.critical_paths import walk_critical_path
+from nadi.graph.critical_paths import CriticalPath, walk_critical_path
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import replay_graph
-from nadi.graph.windows import choose_window, find_steps
+from nadi.graph.windows import Window, choose_window, find_steps
 from nadi.load.recordings import load_job, why_empty
 from nadi.pipeline.result import Run
+
+if TYPE_CHECKING:
+    from nadi.analyze.module_times import ModuleTimes
 
 __all__ = ["load_graph", "run"]
 
@@ -30,6 +34,7 @@ def run(
     what_if: str | Sequence[str] = (),
     system: Path | str = "",
     force: bool = False,
+    by: str = "",
     progress: _Progress = lambda _: None,
 ) -> Run:
     """Find what bounds a step, and predict the step time after changes.
@@ -48,6 +53,8 @@ def run(
         A system as :func:`nadi.load_system` takes it, to predict the step there.
     force
         As in :func:`load_job`.
+    by
+        ``module`` for the time of each module too.
     progress
         Called with a line of text before each longer stage.
 
@@ -56,9 +63,11 @@ def run(
     InputError
         If a file cannot be read, files are not from one job, or no operation has a timestamp.
     UsageError
-        If the step or time range does not exist, a change is invalid or matches nothing, or the
-        system does not fit the number of ranks.
+        If ``by`` is unknown, the step or time range does not exist, a change is invalid or matches
+        nothing, or the system does not fit the number of ranks.
     """
+    if by not in ("", "module"):
+        raise UsageError(Parameter("by", by), "is not known", "give module")
     asked = None
     if what_if or system:  # the simulator, which prices communication, is not imported without
         from nadi.pipeline.predictions import Asked
@@ -85,7 +94,14 @@ def run(
         stragglers=find_stragglers(measured, chosen),
         what_ifs=what_ifs,
         prediction=prediction,
+        modules=_modules(graph, chosen, path) if by else None,
     )
+
+
+def _modules(graph: EventGraph, window: Window, path: CriticalPath) -> ModuleTimes:
+    from nadi.analyze.module_times import module_times  # others do not import it
+
+    return module_times(graph, window, path)
 
 
 def load_graph(

@@ -16,6 +16,7 @@ from nadi.graph.windows import Window
 from nadi.model.trace import Job
 
 if TYPE_CHECKING:
+    from nadi.analyze.module_times import ModuleTimes
     from nadi.whatif.system_change import OnSystem, Prices
     from nadi.whatif.what_if_results import Limit, WhatIf
 
@@ -70,6 +71,8 @@ class Run:
         One per requested change, each applied to the measured job alone.
     prediction
         The window on another system, if one was given.
+    modules
+        The time of each module in the window, if it was asked for.
     """
 
     job: Job
@@ -84,6 +87,7 @@ class Run:
     stragglers: Stragglers
     what_ifs: list[WhatIf]
     prediction: Prediction | None = None
+    modules: ModuleTimes | None = None
 
     def __repr__(self) -> str:
         return f"<Run {self.window.name} of {self.job!r}: {self.measured_ns} ns>"

@@ -17,6 +17,7 @@ from nadi.load.discover import RESULT_FILES
 from nadi.model.issues import summed_issues
 from nadi.model.schema import UNBOUNDED
 from nadi.pipeline.result import Run
+from nadi.report.module_report import describe_modules, print_modules
 from nadi.report.prediction_report import describe_prediction, print_prediction
 from nadi.report.schedule_timeline import write_timeline
 from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, print_table, to_json
@@ -86,12 +87,13 @@ def summarize(run: Run) -> dict[str, Any]:
         },
         "what_if": [
             {"change": "; ".join(map(str, asked.changes)), "step_ns": asked.step_ns,
-             "interval": describe_interval(asked.interval)}
+             "interval": describe_interval(asked.interval), "included": list(asked.included)}
             for asked in run.what_ifs
         ],
         "on_system": (
             describe_prediction(run.prediction, run.path) if run.prediction else None
         ),
+        "modules": describe_modules(run.modules) if run.modules else None,
         "issues": _issues(run),
         "sources": [
             msgspec.to_builtins(source)
@@ -156,6 +158,8 @@ def print_summary(run: Run, console: Console) -> None:
     _print_communication(data, console)
     _print_stragglers(data, console)
     _print_what_ifs(data, console)
+    if run.modules:
+        print_modules(run.modules, run.path.length, console)
     if data["on_system"]:
         print_prediction(data["on_system"], console)
     shown = (i for i in data["issues"] if i["severity"] != "info" or i["code"] in _ALWAYS_SHOWN)
@@ -331,6 +335,8 @@ def _print_what_ifs(data: dict[str, Any], console: Console) -> None:
                 f"(90 % interval: {format_range(interval['low_ns'], interval['high_ns'])})",
             )
         )  # fmt: skip
+        for text in change["included"]:
+            console.print(Text(f"  {printable(text)}"))
 
 
 def _nodes_by_kind(run: Run) -> dict[str, int]:
