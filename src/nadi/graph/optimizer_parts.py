@@ -11,7 +11,10 @@ from nadi.graph.event_graph import EventGraph
 from nadi.model.ancestors import nearest
 from nadi.model.arrays import Bools, Ints
 
-__all__ = ["OptimizerParts", "optimizer_parts"]
+__all__ = ["BY_GRADIENTS", "OptimizerParts", "optimizer_parts"]
+
+BY_GRADIENTS = "attributed by the gradients that its operators use"
+_UNKNOWN = "not attributed: the trace does not state which tensors it uses (a host trace does)"
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class OptimizerParts:
         int64, shape (ops,): the module whose parameters an outermost operator in an optimizer's
         step works on; of several modules, the innermost one around them; -1 for everything else.
     how
-        What it was derived from, or why not; empty if there is no optimizer.
+        What they were derived from, or why they are unknown; empty without an optimizer.
     """
 
     module: Ints
@@ -62,12 +65,12 @@ def optimizer_parts(
         _uses(graph, number, made, outer, step) for number in range(len(graph.job.traces))
     ])  # fmt: skip
     if not uses.height:
-        return OptimizerParts(found, "the trace does not state which tensors it uses")
+        return OptimizerParts(found, _UNKNOWN)
     uses = uses.with_columns(module=gradients[uses["made"].to_numpy()])
     for op, modules in uses.group_by("op").agg(pl.col("module").unique()).iter_rows():
         found[op] = _around_all(modules, parent)
     _fill_sections(graph, outer, step, uses, found)
-    return OptimizerParts(found, "by the gradients that its operators use")
+    return OptimizerParts(found, BY_GRADIENTS)
 
 
 def _outermost_operators(graph: EventGraph, steps: Bools) -> Ints:

@@ -71,7 +71,7 @@ def print_modules(found: ModuleTimes, path_length: int, console: Console) -> Non
     if len(groups) > _MAX_ROWS:
         console.print(f"{len(groups) - _MAX_ROWS} more modules: --json prints all")
     if found.optimizer:
-        console.print(Text(f"optimizer: attributed {found.optimizer}"))
+        console.print(Text(f"optimizer: {found.optimizer}"))
 
 
 def _groups(table: pl.DataFrame) -> Iterator[tuple[str, list[int]]]:

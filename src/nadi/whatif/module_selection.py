@@ -10,6 +10,7 @@ import numpy as np
 
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import PHASES, ModuleTree, find_modules
+from nadi.graph.optimizer_parts import BY_GRADIENTS
 from nadi.graph.recorded_launches import recorded_launchers
 from nadi.model.arrays import Bools
 from nadi.model.schema import DEVICE_WORK
@@ -107,6 +108,6 @@ def _operators(count: int) -> str:
 def _optimizer(tree: ModuleTree, count: int) -> str:
     if count:
         return f"optimizer {_operators(count)}"
-    if not tree.optimizer:
-        return "no optimizer in the trace"
-    return f"optimizer: not attributed ({tree.optimizer})"
+    if tree.optimizer == BY_GRADIENTS:
+        return "optimizer: no operator works on their parameters alone"
+    return f"optimizer: {tree.optimizer}" if tree.optimizer else "no optimizer in the trace"
