@@ -41,12 +41,12 @@ def chosen(graph: EventGraph, text: str) -> set[int]:
 def test_forward_backward_and_optimizer(four: EventGraph) -> None:
     found = chosen(four, "in=Sequential_2")
     names = four.op_names
-    counts = {
-        name: sum(names[op] == name for op in found)
-        for name in ("aten::addmm", "AddmmBackward0", f"{EVALUATION}AddmmBackward0", "ReluBackward0",
-                     "torch::autograd::AccumulateGrad", "aten::addcdiv_", "aten::lerp_",
-                     f"{CALL}Sequential_2", f"{CALL}Linear_2")
-    }  # fmt: skip
+    asked = [
+        "aten::addmm", "AddmmBackward0", f"{EVALUATION}AddmmBackward0", "ReluBackward0",
+        "torch::autograd::AccumulateGrad", "aten::addcdiv_", "aten::lerp_",
+        f"{CALL}Sequential_2", f"{CALL}Linear_2",
+    ]  # fmt: skip
+    counts = {name: sum(names[op] == name for op in found) for name in asked}
     assert counts == {
         "aten::addmm": 3, "AddmmBackward0": 3, f"{EVALUATION}AddmmBackward0": 3,
         "ReluBackward0": 3, "torch::autograd::AccumulateGrad": 6, "aten::addcdiv_": 6,
@@ -104,12 +104,10 @@ def test_what_belongs_to_modules_is_said(four: EventGraph, device_only: EventGra
         f"{counts}optimizer: not attributed: the trace does not state which tensors it uses "
         "(a host trace does)"
     )
-    answer = nadi.what_if(
-        four, "scale in=ReLU 2", "scale threshold in=ReLU 2", "remove in=aten::mm"
-    )
-    (text,) = answer.included
-    assert text.startswith("Mlp_0.Sequential_0.ReLU_0, Mlp_0.Sequential_1.ReLU_1, Mlp_0.Sequential_2"
-                           ".ReLU_2 and 1 more: forward 24 operators, ")  # fmt: skip
+    changes = ("scale in=ReLU 2", "scale threshold in=ReLU 2", "remove in=aten::mm")
+    (text,) = nadi.what_if(four, *changes).included
+    paths = [f"Mlp_0.Sequential_{k}.ReLU_{k}" for k in range(3)]
+    assert text.startswith(f"{', '.join(paths)} and 1 more: forward 24 operators, ")
     assert text.endswith("optimizer: no operator works on their parameters alone")
 
 
