@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.analyze.module_times import OUTSIDE, module_times
+from nadi.analyze.module_times import OUTSIDE, time_by_module
 from nadi.graph.event_graph import EventGraph
 from tests.conftest import PairWriter
 from tests.whatif.programs import kernel, launch
@@ -40,7 +40,7 @@ def test_parts_add_up_to_the_whole(recording: str, step: str, demo_folder: Path)
     graph = graphs(FOUR if recording == "four" else demo_folder)
     window = nadi.graph.choose_window(graph, nadi.graph.find_steps(graph), step)
     path = nadi.graph.critical_paths.walk_critical_path(nadi.graph.replay_graph(graph), window)
-    table = module_times(graph, window).table
+    table = time_by_module(graph, window).table
     begin, end = window.start(graph.time), window.end(graph.time)
     outer = table.filter(pl.col("parent") < 0)
     for place in ("host", "device"):
@@ -71,7 +71,7 @@ def four_steps() -> list[pl.DataFrame]:
     graph = graphs(FOUR)
     found = nadi.graph.find_steps(graph)
     return [
-        module_times(graph, nadi.graph.choose_window(graph, found, step)).table
+        time_by_module(graph, nadi.graph.choose_window(graph, found, step)).table
         for step in ("all", "2", "3", "4")
     ]
 
@@ -90,7 +90,7 @@ def test_forward_backward_and_devices(pair: PairWriter) -> None:
     pair.op("aten::rand", 400, 7)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
     window = nadi.graph.choose_window(graph, [])
-    found = module_times(graph, window)
+    found = time_by_module(graph, window)
     columns = ["module", "parent", "calls", "forward_host", "backward_host", "other_host",
                "forward_device", "backward_device", "device_operations"]  # fmt: skip
     us = 1000

@@ -15,7 +15,7 @@ from nadi.graph.windows import Window
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import DEVICE_WORK
 
-__all__ = ["OUTSIDE", "ModuleTimes", "module_times"]
+__all__ = ["OUTSIDE", "ModuleTimes", "time_by_module"]
 
 OUTSIDE = "(outside of modules)"
 """The name of the row of what belongs to no module."""
@@ -49,7 +49,7 @@ class ModuleTimes:
         return f"<ModuleTimes modules={self.table.height - 1}>"
 
 
-def module_times(
+def time_by_module(
     graph: EventGraph, window: Window, path: CriticalPath | None = None
 ) -> ModuleTimes:
     """Sum the time of a window by module and phase, over all ranks. O(ops * depth).

@@ -99,9 +99,9 @@ def run(
 
 
 def _modules(graph: EventGraph, window: Window, path: CriticalPath) -> ModuleTimes:
-    from nadi.analyze.module_times import module_times  # others do not import it
+    from nadi.analyze.module_times import time_by_module  # others do not import it
 
-    return module_times(graph, window, path)
+    return time_by_module(graph, window, path)
 
 
 def load_graph(
