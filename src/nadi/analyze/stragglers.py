@@ -95,12 +95,12 @@ def _cause(replay: Replay, vertex: int, begin: int) -> tuple[str, str]:
     bound = replay.bound_by[way]
     known = bound >= 0
     source = np.where(known, time[graph.in_src[bound]], time[way])
-    reached = np.where(known, time[way] - graph.delay[way], time[way])
+    reached = np.where(known, np.maximum(time[way] - graph.delay[way], begin), time[way])
     spent = reached - np.maximum(source, begin)
     kinds = kind_of_edges(graph.edge_kind[bound[known]])
     sums = np.zeros(len(PATH_KINDS), dtype=np.int64)
     np.add.at(sums, kinds, spent[known])
-    sums[PATH_KINDS.index("delay")] += int(graph.delay[way[known]].sum())
+    sums[PATH_KINDS.index("delay")] += int((time[way] - reached).sum())
     heaviest = int(np.argmax(sums))
     of_kind = np.flatnonzero(known)[kinds == heaviest]
     ops = graph.edge_op[bound[of_kind]]
