@@ -159,7 +159,9 @@ class Slow:
                 begin, end = self.time(before), self.time(after)
                 later = [row for row in work if self.start[row] > begin]
                 # what ends by then, with all before it
-                done = [r for k, r in enumerate(work) if max(self.end[x] for x in work[: k + 1]) <= end]
+                done = [
+                    r for k, r in enumerate(work) if max(self.end[x] for x in work[: k + 1]) <= end
+                ]
                 if self.thread[after[0]] != main or not later or not done or later[0] > done[-1]:
                     continue
                 found.append(("thread" if before[1] else "launch", (before[0], later[0])))

@@ -41,12 +41,18 @@ def recording(folder: Path, seed: int, ahead: tuple[int, int] = (0, 0)) -> nadi.
     for number in range(1, rng.randint(3, 26)):
         tid = rng.choice((1, 1, 1, 2))
         begin = now[tid] = now[tid] + rng.randint(1, 4)
-        what = rng.choice(("launch", "launch", "launch", "copy", "record", "wait", "wait", "sync", "device"))
+        what = rng.choice(
+            ("launch", "launch", "launch", "copy", "record", "wait", "wait", "sync", "device")
+        )
         duration = rng.choice((1, 1, 2, 5, 21, 22, 40, 71))
         args: dict[str, Any] = {"correlation": number, "tid": tid}
         if what in ("launch", "copy"):
             duration = rng.choice((1, 2, 5, 30))
-            call = rng.choice(("cudaMemcpyAsync", "cudaMemcpy")) if what == "copy" else "cudaLaunchKernel"
+            call = (
+                rng.choice(("cudaMemcpyAsync", "cudaMemcpy"))
+                if what == "copy"
+                else "cudaLaunchKernel"
+            )
             pair.event(call, begin, duration, "cuda_runtime", **args)
             device, stream = key = rng.choice(streams)
             start = max(free[key], begin + rng.choice((0, 1, 2, 3, 4, duration + 3, duration + 4)))
@@ -170,7 +176,10 @@ class Slow:
         """Correlation, awaited and waiting stream, and record of what refers to an event."""
         found = []
         for row in self.rows:
-            if self.category[row] == "sync" and self.name[row] in ("Event Sync", "Stream Wait Event"):
+            if self.category[row] == "sync" and self.name[row] in (
+                "Event Sync",
+                "Stream Wait Event",
+            ):
                 args = self.args[row]
                 on, record = args.get("wait_on_stream", -1), "wait_on_cuda_event_record_corr_id"
                 source = (args["device"], on) if on >= 0 else NO_STREAM
@@ -384,7 +393,11 @@ def test_waits_of_random_recordings(tmp_path: Path) -> None:
         assert launcher.tolist() == slow.launcher
         stated, guessed = slow.stream_syncs()
         of_events = slow.possible(slow.event_syncs())
-        sure = [slow.possible(slow.device_syncs()), slow.possible(stated), slow.possible(slow.copies())]
+        sure = [
+            slow.possible(slow.device_syncs()),
+            slow.possible(stated),
+            slow.possible(slow.copies()),
+        ]
         waits = slow.stated_stream_waits() if slow.said else slow.guessed_stream_waits()
         by_default = slow.default_stream_waits({row for _, row in waits})
         guesses = [slow.possible(guessed)]
