@@ -2,9 +2,11 @@
 
 import os
 
-__all__ = ["examples"]
+__all__ = ["ALL", "examples"]
 
-_SHARE = 1 if os.environ.get("NADI_TEST_ALL") == "1" else 3
+ALL = os.environ.get("NADI_TEST_ALL") == "1"
+"""Whether all examples are tried; only then every case is sure to be among them."""
+_SHARE = 1 if ALL else 3
 
 
 def examples(count: int) -> int:

@@ -12,6 +12,7 @@ from nadi.link.dependencies.launch_correlation import launcher_rows
 from nadi.link.device_clock import DeviceClock, align_device, bound_device_clocks
 from nadi.model.issues import IssueLog
 from nadi.units import format_ns
+from tests.amounts import ALL, examples
 from tests.link.test_random_waits import Slow, recording
 
 
@@ -73,7 +74,7 @@ def after_copies(slow: Slow, launched: list[int]) -> list[int]:
 
 def test_bounds_and_corrections_of_random_recordings(tmp_path: Path) -> None:
     moved: dict[str, int] = Counter()
-    for seed in range(120):
+    for seed in range(examples(120)):
         rng = Random(seed)
         ahead = (rng.choice((-25, -3, 0, 0, 30)), rng.choice((0, -10, 40)))
         trace = recording(tmp_path, seed, ahead)
@@ -106,4 +107,4 @@ def test_bounds_and_corrections_of_random_recordings(tmp_path: Path) -> None:
             moved["later"] += by > 0
             way = " earlier:" if by < 0 else " later:"
             assert all(way in detail for detail in told if detail.startswith(text))
-    assert min(moved.values()) > 3, moved
+    assert not ALL or min(moved.values()) > 3, moved

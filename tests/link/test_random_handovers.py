@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ from nadi.link.dependencies.launch_correlation import launcher_rows
 from nadi.link.dependencies.operator_nesting import Nesting, nest
 from nadi.link.dependencies.thread_handovers import forward_to_backward, hand_overs
 from nadi.model.schema import LABELS
+from tests.amounts import ALL, examples
 from tests.conftest import PairWriter
 
 US = 1_000
@@ -80,7 +82,7 @@ class Slow:
         """Give where threads do nothing for long, from one boundary to the next."""
         nesting, found = self.nesting, []
         rows, thread_ptr = nesting.rows.tolist(), nesting.thread_ptr.tolist()
-        for low, high in zip(thread_ptr[:-1], thread_ptr[1:], strict=True):
+        for low, high in itertools.pairwise(thread_ptr):
             for k in range(2 * low + 1, 2 * high):
                 before, after = (
                     (rows[b // 2], b % 2 == 1) for b in nesting.boundary[k - 1 : k + 1].tolist()
@@ -186,7 +188,7 @@ class Slow:
 
 def test_hand_overs_of_random_recordings(tmp_path: Path) -> None:
     met: dict[str, int] = Counter()
-    for seed in range(200):
+    for seed in range(examples(200)):
         trace = recording(tmp_path, seed)
         nesting = nest(trace)
         slow = Slow(trace, nesting)
@@ -204,5 +206,4 @@ def test_hand_overs_of_random_recordings(tmp_path: Path) -> None:
         met += Counter(f"gloo {kind}" for kind, _ in of_gloo)
         met += Counter(f"worker {kind}" for kind, _ in workers)
         met["backward"] += len(backward)
-    assert len(met) == 6
-    assert min(met.values()) > 10, met
+    assert not ALL or (len(met) == 6 and min(met.values()) > 10), met

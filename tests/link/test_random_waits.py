@@ -13,6 +13,7 @@ from nadi.link.dependencies.device_streams import stream_work
 from nadi.link.dependencies.launch_correlation import launcher_rows
 from nadi.link.dependencies.synchronisation import STAGED_COPY_BYTES, synchronisation
 from nadi.model.issues import IssueLog
+from tests.amounts import ALL, examples
 from tests.conftest import PairWriter
 
 Key = tuple[int, int]  # device and stream
@@ -379,7 +380,7 @@ class Slow:
 
 def test_waits_of_random_recordings(tmp_path: Path) -> None:
     met: dict[str, int] = Counter()
-    for seed in range(150):
+    for seed in range(examples(150)):
         trace = recording(tmp_path, seed)
         launcher, log = launcher_rows(trace), IssueLog()
         found: dict[tuple[str, bool], list[tuple[int, int]]] = {}
@@ -421,5 +422,4 @@ def test_waits_of_random_recordings(tmp_path: Path) -> None:
             for (kind, inferred), parts in expected.items()
         })  # fmt: skip
         met["default"] += len(by_default)
-    assert len(met) == 9
-    assert min(met.values()) > 3, met
+    assert not ALL or (len(met) == 9 and min(met.values()) > 3), met

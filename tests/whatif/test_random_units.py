@@ -5,21 +5,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
+from itertools import pairwise
 from random import Random
 
 import numpy as np
+import polars as pl
 import pytest
 
 import nadi
 from nadi.graph.event_graph import EdgeKind, EventGraph
-from nadi.model.schema import DEPS, TENSOR_DEPS
+from nadi.model.schema import TENSOR_DEPS
 from nadi.whatif.reordering.movable_units import BLOCKERS, find_units
 from nadi.whatif.reordering.operation_layout import Layout
+from tests.amounts import ALL, examples
 from tests.analyze.random_replays import ON_DEVICE
 from tests.conftest import PairWriter
 from tests.whatif.programs import ALL_REDUCE
-from tests.whatif.test_random_changes import Edge, as_columns
+from tests.whatif.test_random_changes import Edge, as_columns, deps_of
 
 K = EdgeKind
 HOST = (
@@ -59,95 +61,112 @@ def random_graph(graph: EventGraph, seed: int) -> EventGraph:
     kept = np.array([rng.random() < (0.25 if n in rare else 0.85) for n in graph.op_names])
     kept[rng.randrange(graph.num_ops)] = True
     graph = graph.of_operations(kept, np.flatnonzero(np.repeat(kept, 2)))
-    ops = range(graph.num_ops)
-    category = graph.gather("category").to_list()
-    names, trace = graph.op_names.to_list(), graph.op_trace.tolist()
-    threads: dict[tuple[int, int], list[int]] = {}
-    for op, thread in enumerate(graph.gather("thread").to_list()):
-        if category[op] not in ON_DEVICE:
-            threads.setdefault((trace[op], thread), []).append(op)
-    place: dict[int, float] = {}
-    parent = [-1] * graph.num_ops
-    sequences = []
-    for own in threads.values():
+    drawn = Drawn(rng, graph)
+    drawn.threads()
+    drawn.launches()
+    drawn.waits()
+    traces = tuple(
+        replace(trace, deps=drawn.deps(number)) for number, trace in enumerate(graph.job.traces)
+    )
+    delay = np.array([rng.choice((0, 0, 3, 7)) for _ in range(2 * graph.num_ops)])
+    job = replace(graph.job, traces=traces)
+    graph = replace(graph, job=job, op_parent=np.array(drawn.parent), delay=delay)
+    graph = graph.with_edges(as_columns(drawn.edges))
+    return replace(graph, time=nadi.graph.replay_graph(graph).time)
+
+
+class Drawn:
+    """A random graph in the making; ``place`` orders its vertices."""
+
+    def __init__(self, rng: Random, graph: EventGraph) -> None:
+        self.rng, self.graph = rng, graph
+        self.ops = range(graph.num_ops)
+        self.trace = graph.op_trace.tolist()
+        self.name = graph.op_names.to_list()
+        is_work = graph.gather("category").is_in(list(ON_DEVICE)).to_list()
+        self.work = [op for op in self.ops if is_work[op]]
+        self.hosts = [op for op in self.ops if not is_work[op]]
+        self.place: dict[int, float] = {}
+        self.parent = [-1] * graph.num_ops
+        self.edges: list[Edge] = []
+
+    def add(self, src: int, dst: int, kind: EdgeKind, op: int) -> None:
+        if self.place[src] < self.place[dst]:
+            self.edges.append(Edge(src, dst, self.rng.choice((0, 1, 2, 5)), kind, op))
+
+    def threads(self) -> None:
+        """Nest the operations of each thread; some overlap, and some edges between are lost."""
+        rng, numbers = self.rng, self.graph.gather("thread").to_list()
+        on_thread: dict[tuple[int, int], list[int]] = {}
+        for op in self.hosts:
+            on_thread.setdefault((self.trace[op], numbers[op]), []).append(op)
+        share_lost = rng.choice((0, 0, 0, 0.05))
+        for own in on_thread.values():
+            sequence = self.nested(own)
+            places = sorted(rng.random() for _ in sequence)
+            self.place |= dict(zip(sequence, places, strict=True))
+            for one, other in pairwise(sequence):
+                kind = rng.choice((K.HOST_OP, K.HOST_OP, K.HOST_GAP, K.COMMUNICATION))
+                if rng.random() >= share_lost:
+                    self.add(one, other, kind, other // 2)
+
+    def nested(self, own: list[int]) -> list[int]:
+        rng = self.rng
         rng.shuffle(own)
-        sequence, open_now = [], []
+        sequence: list[int] = []
+        open_now: list[int] = []
         for op in own:
             while open_now and rng.random() < 0.6:
                 sequence.append(2 * open_now.pop() + 1)
-            parent[op] = open_now[-1] if open_now else -1
+            self.parent[op] = open_now[-1] if open_now else -1
             sequence.append(2 * op)
             open_now.append(op)
         sequence += [2 * op + 1 for op in reversed(open_now)]
-        if rng.random() < 0.15 and len(sequence) > 5:  # overlaps
-            at = rng.randrange(1, len(sequence) - 2)
-            if sequence[at] // 2 != sequence[at + 1] // 2:
-                sequence[at : at + 2] = sequence[at : at + 2][::-1]
-        places = sorted(rng.random() for _ in sequence)
-        place |= dict(zip(sequence, places, strict=True))
-        sequences.append(sequence)
-    edges: list[Edge] = []
+        at = rng.randrange(len(sequence) - 1)
+        if rng.random() < 0.15 and sequence[at] // 2 != sequence[at + 1] // 2:
+            sequence[at : at + 2] = sequence[at : at + 2][::-1]
+        return sequence
 
-    def add(src: int, dst: int, kind: EdgeKind, op: int) -> None:
-        if place[src] < place[dst]:
-            edges.append(Edge(src, dst, rng.choice((0, 1, 2, 5)), kind, op))
-
-    share_lost = rng.choice((0, 0, 0, 0.05))
-    for sequence in sequences:
-        for one, other in zip(sequence[:-1], sequence[1:], strict=True):
-            if rng.random() >= share_lost:
-                add(one, other, rng.choice((K.HOST_OP, K.HOST_OP, K.HOST_GAP, K.COMMUNICATION)),
-                    other // 2)  # fmt: skip
-    calls = [op for op in ops if names[op] == "cudaLaunchKernel"]
-    streams: dict[tuple[int, int], list[int]] = {}
-    for op in ops:
-        mine = [call for call in calls if trace[call] == trace[op]]
-        if category[op] in ON_DEVICE:
-            call = rng.choice([*mine, -1])
-            begin = place[2 * call] if call >= 0 else 0.0
-            queue = streams.setdefault((trace[op], int(graph.op_stream[op])), [])
-            begin = max([begin, *(place[2 * other + 1] for other in queue[-1:])]) + rng.random() / 8
+    def launches(self) -> None:
+        """Draw what calls launch onto streams, and what others ask gloo for."""
+        rng, place = self.rng, self.place
+        streams: dict[tuple[int, int], list[int]] = {}
+        for op in self.work:
+            calls = [
+                call for call in self.hosts
+                if self.trace[call] == self.trace[op] and self.name[call] == CALLS[0]
+            ]  # fmt: skip
+            call = rng.choice([*calls, -1])
+            queue = streams.setdefault((self.trace[op], int(self.graph.op_stream[op])), [])
+            before = [2 * call] * (call >= 0) + [2 * other + 1 for other in queue[-1:]]
+            begin = max([0.0, *(place[vertex] for vertex in before)]) + rng.random() / 8
             place[2 * op], place[2 * op + 1] = begin, begin + 0.05
-            add(2 * op, 2 * op + 1, K.KERNEL, op)
-            if call >= 0:
-                add(2 * call, 2 * op, K.LAUNCH, op)
-            for other in queue[-1:]:
-                add(2 * other + 1, 2 * op, K.STREAM, op)
+            self.add(2 * op, 2 * op + 1, K.KERNEL, op)
+            for vertex in before:
+                self.add(vertex, 2 * op, K.STREAM if vertex % 2 else K.LAUNCH, op)
             queue.append(op)
-        elif names[op].startswith("gloo") and mine and rng.random() < 0.5:
-            add(2 * rng.choice([o for o in ops if names[o].startswith(("c10d", "aten"))] or [op]),
-                2 * op, K.LAUNCH, op)  # fmt: skip
-    works = [op for op in ops if category[op] in ON_DEVICE]
-    for _ in range(rng.randrange(3) if works else 0):
-        add(
-            2 * rng.choice(works) + 1,
-            2 * rng.randrange(graph.num_ops) + rng.randrange(2),
-            K.SYNC,
-            0,
-        )
-    traces = []
-    hosts = [op for op in ops if category[op] not in ON_DEVICE]
-    for number, one in enumerate(graph.job.traces):
-        own = [op for op in hosts if trace[op] == number]
+        asking = [op for op in self.hosts if self.name[op].startswith(("c10d", "aten"))]
+        for op in self.hosts:
+            if self.name[op].startswith("gloo") and asking and rng.random() < 0.5:
+                self.add(2 * rng.choice(asking), 2 * op, K.LAUNCH, op)
+
+    def waits(self) -> None:
+        for _ in range(self.rng.randrange(3) if self.work else 0):
+            vertex = self.rng.randrange(2 * self.graph.num_ops)
+            self.add(2 * self.rng.choice(self.work) + 1, vertex, K.SYNC, 0)
+
+    def deps(self, number: int) -> pl.DataFrame:
+        """Draw dependencies by tensors between host operations, and waits of threads."""
+        rng, row = self.rng, self.graph.op_row.tolist()
+        own = [op for op in self.hosts if self.trace[op] == number]
         found: dict[tuple[int, int, str], bool] = {}
         for _ in range(6 * (len(own) > 1)):
-            a, b = rng.sample(own, 2)
-            a, b = sorted((a, b), key=lambda op: place[2 * op])
-            found[int(graph.op_row[a]), int(graph.op_row[b]), rng.choice(TENSOR_DEPS)] = False
+            a, b = sorted(rng.sample(own, 2), key=lambda op: self.place[2 * op])
+            found[row[a], row[b], rng.choice(TENSOR_DEPS)] = False
         if len(own) > 1 and rng.random() < 0.3:
             a, b = rng.sample(own, 2)
-            kind = rng.choice(("thread", "sync"))
-            found[int(graph.op_row[a]), int(graph.op_row[b]), kind] = True
-        traces.append(replace(one, deps=DEPS.build(len(found), {
-            "src": np.array([a for a, _, _ in found], dtype=np.int64),
-            "dst": np.array([b for _, b, _ in found], dtype=np.int64),
-            "kind": [kind for _, _, kind in found], "inferred": list(found.values()),
-        })))  # fmt: skip
-    delay = np.array([rng.choice((0, 0, 3, 7)) for _ in range(2 * graph.num_ops)])
-    job = replace(graph.job, traces=tuple(traces))
-    graph = replace(graph, job=job, op_parent=np.array(parent), delay=delay)
-    graph = graph.with_edges(as_columns(edges))
-    return replace(graph, time=nadi.graph.replay_graph(graph).time)
+            found[row[a], row[b], rng.choice(("thread", "sync"))] = True
+        return deps_of(found)
 
 
 class Slow:
@@ -321,8 +340,11 @@ class Slow:
         for a, b, _ in sorted(self.data, key=lambda d: self.unit_of.get(d[0], -1)):
             u, v = self.unit_of.get(a, -1), self.unit_of.get(b, -1)
             if 0 <= u < v and self.thread[self.units[u]] == self.thread[self.units[v]]:
-                kinds = [k for k in TENSOR_DEPS for x, y, kind in self.data
-                         if kind == k and self.unit_of.get(x) == u and self.unit_of.get(y) == v]  # fmt: skip
+                pair = u, v
+                kinds = [
+                    k for k in TENSOR_DEPS for x, y, kind in self.data
+                    if kind == k and (self.unit_of.get(x), self.unit_of.get(y)) == pair
+                ]  # fmt: skip
                 if (u, kinds[0]) not in needs[v]:
                     needs[v].append((u, kinds[0]))
         for why, chosen in (
@@ -335,7 +357,7 @@ class Slow:
                     u for u in self.inside if chosen(u) and self.thread[self.units[u]][0] == rank
                 ]
                 mine.sort(key=lambda u: (self.time[2 * self.units[u]], u))
-                for one, other in zip(mine[:-1], mine[1:], strict=True):
+                for one, other in pairwise(mine):
                     self.follow(one, other, why, fences, needs)
         return fences, needs
 
@@ -397,8 +419,8 @@ class Slow:
             if kind in kinds and self.unit_of.get(b) == u and self.thread[a] != self.thread[b]:
                 by_place: dict[object, int] = {}
                 for work in self.launched(a):
-                    resource = self.thread[work] if self.host[work] else (
-                        self.thread[work][0], "stream", int(self.graph.op_stream[work]))  # fmt: skip
+                    stream = self.thread[work][0], "stream", int(self.graph.op_stream[work])
+                    resource = self.thread[work] if self.host[work] else stream
                     by_place[resource] = self.time[2 * work + 1]
                 found.append(max([self.time[2 * a + 1], *by_place.values()]))
         return found
@@ -407,7 +429,7 @@ class Slow:
 def test_units_of_random_graphs(two_ranks: EventGraph) -> None:
     reasons: dict[str, int] = Counter()
     num_in_order = 0
-    for seed in range(120):
+    for seed in range(examples(120)):
         graph = random_graph(two_ranks, seed)
         layout = Layout.of(graph)
         since = Random(seed).choice((0, 0, 0, *graph.time[:1].tolist()))
@@ -450,7 +472,7 @@ def test_units_of_random_graphs(two_ranks: EventGraph) -> None:
                 (int(n), BLOCKERS[c])
                 for n, c in zip(units.needs[a:b], units.needs_reason[a:b], strict=True)
             ]
-            for a, b in zip(ptr[:-1], ptr[1:], strict=True)
+            for a, b in pairwise(ptr)
         ] == needs, seed
         assert units.legal.tolist() == slow.legal(TENSOR_DEPS), seed
         assert units.legal_renamed.tolist() == slow.legal(("raw",)), seed
@@ -462,5 +484,5 @@ def test_units_of_random_graphs(two_ranks: EventGraph) -> None:
             limit = max([(after, ""), *((n, "need") for n, _ in needs[u])])[0]
             assert first[u] == limit
             reasons[BLOCKERS[why[u]]] += 1
-    assert num_in_order > 40, num_in_order
-    assert len(reasons) >= len(BLOCKERS) - 1, reasons
+    assert not ALL or num_in_order > 40, num_in_order
+    assert not ALL or len(reasons) >= len(BLOCKERS) - 1, reasons
