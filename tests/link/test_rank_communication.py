@@ -332,3 +332,16 @@ def test_every_communication_of_the_recordings_is_complete(shared_traces: Path) 
         expected = (collectives.group_by("group").len()["len"] - 1).sum()
         pairwise = nodes.height - collectives.height
         assert ordered.height == expected + max(pairwise - 1, 0)
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_what_no_call_encloses_is_not_of_the_first_one(pair: PairWriter, is_first: bool) -> None:
+    """Work is of the call around its launch, and of no other, even where that stands in row 0."""
+    if not is_first:
+        pair.op("aten::mm", 0, 1)
+    pair.op("c10d::barrier", 1, 5)
+    pair.event("cudaLaunchKernel", 20, 2, "cuda_runtime", correlation=1)
+    pair.event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 30, 5, "kernel", pid=0, tid=7, stream=7,
+               device=0, correlation=1)  # fmt: skip
+    trace = nadi.link.link_device(nadi.read(pair.write()[1]))
+    assert trace.nodes["comm_type"].cast(str)[-1] == "all_reduce"

@@ -502,6 +502,20 @@ def test_the_first_call_of_a_job_can_be_named_as_any_other() -> None:
         nadi.what_if(graph, MoveEarlier((move,), "a", "b"))
 
 
+def test_operations_count_that_begin_in_the_window() -> None:
+    found = recorded(LATE, LATE)
+    graph = found.graph
+    units = find_units(Layout.of(graph), nadi.graph.replay_graph(graph).time, 0)
+    starts = graph.time[2 * units.op]
+    for first, last in ((0, 12), (12, 30), (int(units.op[-3]), int(units.op[-1]))):
+        window = Window("part", -1, np.array([2 * first]), np.array([2 * last]))
+        begin, end = window.start(graph.time), window.end(graph.time)
+        counted = nadi.whatif.find_reorders(graph, window)
+        inside = int(((starts >= begin) & (starts < end)).sum())
+        assert counted.num_units == inside
+        assert counted.num_free + sum(counted.blocked.values()) == inside
+
+
 # random programs
 
 

@@ -127,3 +127,15 @@ def test_from_the_command_line(record: Recording, capfd: pytest.CaptureFixture[s
         assert marked(json.load(file)["traceEvents"]) == ["mm", "cudaLaunchKernel", "gemm"]
     assert main(["critical-path", device, "--rules", "hta", "--only-critical"]) == 2
     assert "add --overlay FILE" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("stream", [0, 7])
+@pytest.mark.parametrize(("takes", "ends"), [(30.25, 35.5), (1.0, 6.25), (0.75, 6.25)])
+def test_arrows_end_within_the_work_on_every_stream(
+    tmp_path: Path, stream: int, takes: float, ends: float
+) -> None:
+    record = Recording(tmp_path)
+    record.launch("gemm", (2.5, 2), (6.25, takes), 1, stream=stream)
+    found = {arrow[:3] for arrow in arrows(overlay(record, all_edges=True))}
+    expected = {(2.5, 6.25, "kernel_launch_delay"), (6.25, ends, "operator")}
+    assert found == expected | {(2.5, 4.5, "operator")}
