@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from nadi.link.dependencies.operator_nesting import Nesting, nest
-from nadi.link.dependencies.operator_nesting_kernels import walk_threads
+from nadi.link.dependencies.operator_nesting_kernels import Nested, ThreadOrders, walk_threads
 from nadi.model.provenance import Provenance
 from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.model.trace import Trace
@@ -41,13 +41,10 @@ def walk(threads: list[Operations]) -> tuple[Nesting, list[int]]:
     start, end = np.array(flat, dtype=np.int64).reshape(-1, 2).T.copy()
     boundary, owner = np.full((2, 2 * len(flat)), -9, dtype=np.int64)
     parent = np.full(len(flat), -9, dtype=np.int64)
-    exclusive = np.zeros(len(flat), dtype=np.int64)
+    nested = Nested(boundary, owner, parent, exclusive=np.zeros(len(flat), dtype=np.int64))
     rows = np.arange(len(flat))
-    num_overlaps = walk_threads(
-        first, rows, np.array(by_end, dtype=np.int64), start, end,
-        boundary, owner, parent, exclusive,
-    )  # fmt: skip
-    return Nesting(rows, first, boundary, owner, parent, exclusive, num_overlaps)
+    orders = ThreadOrders(first, rows, np.array(by_end, dtype=np.int64), start, end)
+    return Nesting(rows, first, *nested, walk_threads(orders, nested))
 
 
 def trace_of(threads: list[Operations]) -> Trace:

@@ -390,19 +390,31 @@ def type_of(helper: Any) -> Any:
 
 
 @intrinsic
-def borrowed(typing_context: Any, array: Any) -> Any:
-    """Give an array that is not counted as in use: kernels count theirs at every call.
+def borrowed(typing_context: Any, given: Any) -> Any:
+    """Give an array, or a tuple of them, not counted as in use: kernels count at every call.
 
     Only for arguments, which the caller holds on to meanwhile.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        found = context.make_array(signature.args[0])(context, builder, arguments[0])
-        for name in ("meminfo", "parent"):
-            setattr(found, name, getattr(found, name).type(None))
-        return found._getvalue()
+        return _uncounted(context, builder, signature.args[0], arguments[0])
 
-    return array(array), generate
+    return given(given), generate
+
+
+def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    if isinstance(kind, _types.BaseTuple):
+        parts = [
+            _uncounted(context, builder, part, builder.extract_value(value, i))
+            for i, part in enumerate(kind.types)
+        ]
+        return context.make_tuple(builder, kind, parts)
+    if not isinstance(kind, _types.Array):
+        return value
+    found = context.make_array(kind)(context, builder, value)
+    for name in ("meminfo", "parent"):
+        setattr(found, name, getattr(found, name).type(None))
+    return found._getvalue()
 
 
 @intrinsic

@@ -6,13 +6,15 @@ the edges ``in_ptr[v]:in_ptr[v + 1]``, each with a source and a weight.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from nadi.kernels.jit import kernel
+from nadi.kernels.jit import borrowed, inner, kernel
 
 __all__ = [
-    "latest_times", "replay_times", "stretches_of_path", "topological_order", "trace_back",
-    "unexplained_times",
+    "EdgeTimes", "Stretches", "latest_times", "replay_times", "stretches_of_path",
+    "topological_order", "trace_back", "unexplained_times",
 ]  # fmt: skip
 
 
@@ -195,6 +197,68 @@ def trace_back(bound_by: np.ndarray, in_src: np.ndarray, last: int, path: np.nda
     return size
 
 
+class EdgeTimes(NamedTuple):
+    """What takes the time before the vertices of a graph.
+
+    Attributes
+    ----------
+    delay
+        int64 ns, shape (vertices,): what no edge explains.
+    weight
+        int64 ns, shape (edges,).
+    op
+        int64, shape (edges,): the operation that an edge's time belongs to, or -1.
+    kind
+        uint8, shape (edges,).
+    """
+
+    delay: np.ndarray
+    weight: np.ndarray
+    op: np.ndarray
+    kind: np.ndarray
+
+
+class Stretches(NamedTuple):
+    """Parts of a path; arrays of shape (stretches,).
+
+    Attributes
+    ----------
+    start, end
+        int64 ns.
+    code
+        int8: what the time counts as.
+    op
+        int32: the operation whose time it is, or -1.
+    place
+        int32: the operation that waits.
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    code: np.ndarray
+    op: np.ndarray
+    place: np.ndarray
+
+
+@inner
+def _put_before(
+    stretches: Stretches, first: int, low: int, high: int, code: int, op: int, place: int
+) -> int:
+    """Put a stretch before the first, or add it to that if it is like it; gives the first then."""
+    if (
+        first < stretches.start.size
+        and stretches.code[first] == code
+        and stretches.op[first] == op
+        and stretches.place[first] == place
+    ):
+        stretches.start[first] = low
+        return first
+    first -= 1
+    stretches.start[first], stretches.end[first] = low, high
+    stretches.code[first], stretches.op[first], stretches.place[first] = code, op, place
+    return first
+
+
 @kernel
 def stretches_of_path(
     vertices: np.ndarray,
@@ -202,9 +266,9 @@ def stretches_of_path(
     reached: np.ndarray,
     begin: int,
     num_ops: int,
-    graph: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    graph: EdgeTimes,
     code_of_kind: np.ndarray,
-    stretches: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    stretches: Stretches,
 ) -> int:
     """Cut a path into stretches of one operation and kind, and merge adjacent equal ones.
 
@@ -222,23 +286,20 @@ def stretches_of_path(
         Vertices from ``2 * num_ops`` on belong to no operation, and count to that of the next
         vertex on the path.
     graph
-        delay (int64 ns, by vertex), weight (int64 ns), operation (int64) and kind (uint8) of
-        edges.
+        What takes the time.
     code_of_kind
         int8, shape (kinds + 1,): what time on edges of a kind counts as; last, what delays do.
     stretches
-        start and end (int64 ns), code (int8), operation whose time it is or -1, and operation
-        that waits (int32), all of shape (2 * vertices on the path,), filled from the end.
+        Room for ``2 * vertices on the path``, filled from the end.
 
     Returns
     -------
     int
         Position of the first stretch; the last is the last there. O(path).
     """
-    delay, weight, edge_op, edge_kind = graph
-    start, end, code, op, place = stretches
+    graph, stretches = borrowed(graph), borrowed(stretches)
     late_code = code_of_kind[code_of_kind.size - 1]
-    row = start.size
+    first = stretches.start.size
     own = np.int64(-1)
     for at in range(vertices.size - 1, -1, -1):
         v = vertices[at]
@@ -247,28 +308,13 @@ def stretches_of_path(
             own = v // 2
         explained_from = explained_to = np.int64(begin)
         if e >= 0:
-            explained_to = reached[at] - delay[v]
-            explained_from = max(explained_to - weight[e], np.int64(begin))
+            explained_to = reached[at] - graph.delay[v]
+            explained_from = max(explained_to - graph.weight[e], np.int64(begin))
         late_from = max(explained_to, np.int64(begin))
         if reached[at] > late_from:
-            if row < start.size and code[row] == late_code and op[row] == own == place[row]:
-                start[row] = late_from
-            else:
-                row -= 1
-                start[row], end[row], code[row] = late_from, reached[at], late_code
-                op[row], place[row] = own, own
+            first = _put_before(stretches, first, late_from, reached[at], late_code, own, own)
         if explained_to > explained_from:  # so an edge enters
-            new_code, new_op = code_of_kind[edge_kind[e]], edge_op[e]
-            new_place = new_op if new_op >= 0 else own
-            if (
-                row < start.size
-                and code[row] == new_code
-                and op[row] == new_op
-                and place[row] == new_place
-            ):
-                start[row] = explained_from
-            else:
-                row -= 1
-                start[row], end[row], code[row] = explained_from, explained_to, new_code
-                op[row], place[row] = new_op, new_place
-    return row
+            op, code = graph.op[e], code_of_kind[graph.kind[e]]
+            place = op if op >= 0 else own
+            first = _put_before(stretches, first, explained_from, explained_to, code, op, place)
+    return first

@@ -255,7 +255,7 @@ def _intern(
     at: np.ndarray,
     length: np.ndarray,
     slots: np.ndarray,
-    hashes: np.ndarray,
+    texts: np.ndarray,
     codes: np.ndarray,
     first: np.ndarray,
     state: np.ndarray,
@@ -266,10 +266,8 @@ def _intern(
     ----------
     text, at, length, codes
         As for :func:`intern_spans`.
-    slots
-        int32, shape (a power of two,): number of the span in each, -1 where there is none.
-    hashes
-        uint64, shape (half of the slots,): of each different span.
+    slots, texts
+        As for :func:`number_of_text`; all slots are free.
     first
         int64, shape (half of the slots,): the row of each different span.
     state
@@ -281,37 +279,16 @@ def _intern(
         1 if all rows are done, 0 if there is no more space. O(bytes of the spans).
     """
     row, count = state[0], state[1]
-    mask = np.uint64(slots.size - 1)
-    for code in range(count):  # put in again, in a larger table
-        slot = hashes[code] & mask
-        while slots[slot] >= 0:
-            slot = (slot + _ONE) & mask
-        slots[slot] = code
-    while row < at.size:
-        begin, size = at[row], np.int64(length[row])
-        value = _hash(text, begin, size)
-        slot = value & mask
-        while True:
-            code = slots[slot]
-            if code < 0:
-                if count == first.size:
-                    state[0], state[1] = row, count
-                    return 0
-                code = np.int32(count)
-                slots[slot] = code
-                hashes[count] = value
-                first[count] = row
-                count += 1
-                break
-            other = first[code]
-            same = hashes[code] == value and length[other] == size
-            if same and _equal(text, at[other], begin, size):
-                break
-            slot = (slot + _ONE) & mask
+    put_into_slots(slots, texts, count)
+    while row < at.size and count < first.size:
+        code = number_of_text(text, at[row], np.int64(length[row]), slots, texts, count)
+        if code == count:
+            first[count] = row
+            count += 1
         codes[row] = code
         row += 1
     state[0], state[1] = row, count
-    return 1
+    return 1 if row == at.size else 0
 
 
 def intern_spans(
@@ -337,10 +314,10 @@ def intern_spans(
     codes = np.empty(at.size, dtype=np.int32)
     state = np.zeros(2, dtype=np.int64)
     room = 1 << 12
-    hashes, first = np.empty(room, dtype=np.uint64), np.empty(room, dtype=np.int64)
+    texts, first = np.empty((room, 3), dtype=np.int64), np.empty(room, dtype=np.int64)
     while not _intern(
-        text, at, length, np.full(2 * room, -1, np.int32), hashes, codes, first, state
+        text, at, length, np.full(2 * room, -1, np.int32), texts, codes, first, state
     ):
         room *= 4
-        hashes, first = np.resize(hashes, room), np.resize(first, room)
+        texts, first = np.resize(texts, (room, 3)), np.resize(first, room)
     return codes, first[: state[1]].copy()

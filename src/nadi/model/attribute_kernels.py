@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from nadi.kernels.jit import kernel
+from nadi.kernels.jit import borrowed, kernel
 
 __all__ = [
-    "copy_spans", "count_attributes", "count_kept", "place_attributes", "place_kept",
+    "KeptValues", "copy_spans", "count_attributes", "count_kept", "place_attributes", "place_kept",
     "place_spans",
 ]  # fmt: skip
 
@@ -135,15 +137,35 @@ def count_kept(kept: np.ndarray, first_node: int, new_row: np.ndarray, count: np
     return size
 
 
+class KeptValues(NamedTuple):
+    """What a scan of nodes kept, and what it lies in.
+
+    Attributes
+    ----------
+    kept
+        int64, shape (attributes, 3), as ``Found`` of the reader of host traces has it.
+    new_name
+        int32, shape (names,): the codes of names that the scan did not know, numbered from -1
+        downwards.
+    types
+        uint8, shape (kinds,): the type of each kind of value.
+    text, unescaped
+        uint8: what spans lie in: the file, and as if they stood after it the texts without
+        escapes.
+    """
+
+    kept: np.ndarray
+    new_name: np.ndarray
+    types: np.ndarray
+    text: np.ndarray
+    unescaped: np.ndarray
+
+
 @kernel
 def place_kept(
-    kept: np.ndarray,
+    values: KeptValues,
     first_node: int,
     new_row: np.ndarray,
-    new_name: np.ndarray,
-    types: np.ndarray,
-    text: np.ndarray,
-    unescaped: np.ndarray,
     at: np.ndarray,
     out: tuple[np.ndarray, ...],
     content: np.ndarray,
@@ -153,16 +175,10 @@ def place_kept(
 
     Parameters
     ----------
-    kept, first_node, new_row
+    values
+        What was kept.
+    first_node, new_row
         As in :func:`count_kept`.
-    new_name
-        int32, shape (names,): the codes of names that the scan did not know, numbered from -1
-        downwards.
-    types
-        uint8, shape (kinds,): the type of each kind of value.
-    text, unescaped
-        uint8: what spans lie in: the file, and as if they stood after it the texts without
-        escapes.
     at, out
         As in :func:`place_attributes`.
     content, end
@@ -173,6 +189,7 @@ def place_kept(
     int
         The byte after them.
     """
+    kept, new_name, types, text, unescaped = borrowed(values)
     out_node, out_name, out_kind, out_value, out_length = out
     for i in range(kept.shape[0]):
         code, value, length = np.int32(kept[i, 0] & 0xFFFFFFFF), kept[i, 1], kept[i, 2] >> 6

@@ -356,14 +356,29 @@ def _add_leaf(
     leaves.tensor[at] = tensor
 
 
+class _Walk(NamedTuple):
+    """Where in the four lists of a set the reading is.
+
+    Attributes
+    ----------
+    at, end
+        int64, shape (depth, 4): of each list and each list in it, where to go on and its end.
+    begin, stop
+        int64, shape (4,): the current items.
+    """
+
+    at: np.ndarray
+    end: np.ndarray
+    begin: np.ndarray
+    stop: np.ndarray
+
+
 @inner
-def _open(
-    text: np.ndarray, start: np.ndarray, length: np.ndarray, at: np.ndarray, end: np.ndarray
-) -> int:
+def _open(text: np.ndarray, start: np.ndarray, length: np.ndarray, walk: _Walk) -> int:
     """Go into the four lists of a set; returns a bit for each that cannot be read."""
     unread = 0
     for kind in range(4):
-        at[0, kind] = end[0, kind] = 0
+        walk.at[0, kind] = walk.end[0, kind] = 0
         if length[kind] == 0:
             continue
         stop = start[kind] + length[kind]
@@ -371,20 +386,18 @@ def _open(
         last = _skip_value(text, begin, stop) if begin < stop else -1
         is_list = last >= 0 and _CLASS[text[begin]] == _OPENING
         if is_list and _skip_space(text, last, stop) == stop:
-            at[0, kind], end[0, kind] = begin + 1, last - 1
+            walk.at[0, kind], walk.end[0, kind] = begin + 1, last - 1
         else:
             unread |= 1 << kind
     return unread
 
 
 @inner
-def _advance(
-    text: np.ndarray, at: np.ndarray, end: np.ndarray, depth: int, begin: np.ndarray,
-    stop: np.ndarray,
-) -> None:  # fmt: skip
+def _advance(text: np.ndarray, walk: _Walk, depth: int) -> None:
     """Find the next items of the four lists, side by side."""
+    at, begin, stop = walk.at, walk.begin, walk.stop
     for kind in range(4):
-        here, limit = at[depth, kind], end[depth, kind]
+        here, limit = at[depth, kind], walk.end[depth, kind]
         if kind == TYPES and depth > 0:
             begin[kind], stop[kind], at[depth, kind] = _next_type(text, here, limit)
         else:
@@ -394,28 +407,24 @@ def _advance(
 
 
 @inner
-def _enter(
-    text: np.ndarray, at: np.ndarray, end: np.ndarray, depth: int, begin: np.ndarray,
-    stop: np.ndarray,
-) -> None:  # fmt: skip
+def _enter(text: np.ndarray, walk: _Walk, depth: int) -> None:
     """Go into the items just found, as far as they are lists."""
     for kind in range(4):
-        first, last = begin[kind], stop[kind]
-        at[depth, kind] = end[depth, kind] = last
+        first, last = walk.begin[kind], walk.stop[kind]
+        walk.at[depth, kind] = walk.end[depth, kind] = last
         if first == last:
             continue
         if kind == TYPES:
             while first < last and text[first] != _OPEN:
                 first += 1
         if first < last and _CLASS[text[first]] == _OPENING:
-            at[depth, kind], end[depth, kind] = first + 1, last - 1
+            walk.at[depth, kind], walk.end[depth, kind] = first + 1, last - 1
 
 
 @inner
-def _tensor_of(
-    text: np.ndarray, begin: np.ndarray, stop: np.ndarray, tensors: Tensors, names: Names
-) -> tuple[int, int]:
+def _tensor_of(text: np.ndarray, walk: _Walk, tensors: Tensors, names: Names) -> tuple[int, int]:
     """Return the number of the tensor that a value is, or -1, and bits as :func:`_open` does."""
+    begin, stop = walk.begin, walk.stop
     if stop[TYPES] > begin[TYPES] and text[stop[TYPES] - 1] == _CLOSE:
         return -1, 0  # it is said to be a list, which may well look like a tensor
     new = tensors.size[0]
@@ -452,6 +461,42 @@ def _keep_unread(
             _add_leaf(leaves, number, -1, kind, -1, value, -1)
             count += 1
     return count
+
+
+@inner
+def _read_values(
+    text: np.ndarray, number: int, walk: _Walk, leaves: Leaves, tensors: Tensors, names: Names
+) -> int:
+    """Read the leaves of a set of which :func:`_open` went into the lists; returns bits as that."""
+    begin, stop = walk.begin, walk.stop
+    unread = 0
+    depth, position, item = 0, -1, -1
+    while depth >= 0:
+        _advance(text, walk, depth)
+        if begin[VALUES] == stop[VALUES]:
+            depth -= 1
+            continue
+        if depth == 0:
+            position += 1
+            item = -1
+        tensor, value = -1, -1
+        if _CLASS[text[begin[VALUES]]] == _OPENING:
+            tensor, bits = _tensor_of(text, walk, tensors, names)
+            unread |= bits
+            if tensor < 0:
+                item = max(item, 0)
+                last = stop[VALUES] - 1
+                if _skip_space(text, begin[VALUES] + 1, last) < last:
+                    depth += 1
+                    _enter(text, walk, depth)
+                    continue
+        if tensor < 0:
+            value = _name(text, begin[VALUES], stop[VALUES], names)
+        type_name = _name(text, begin[TYPES], stop[TYPES], names)
+        _add_leaf(leaves, number, position, item, type_name, value, tensor)
+        if item >= 0:
+            item += 1
+    return unread
 
 
 @kernel
@@ -497,39 +542,16 @@ def read_operands(
         How many texts could not be read. Each is a leaf with position -1, its whole
         text as the value. O(bytes), times the depth of lists in lists.
     """
-    at = np.empty((MAX_DEPTH + 1, 4), dtype=np.int64)
-    end = np.empty((MAX_DEPTH + 1, 4), dtype=np.int64)
-    begin = np.empty(4, dtype=np.int64)
-    stop = np.empty(4, dtype=np.int64)
+    walk = _Walk(
+        np.empty((MAX_DEPTH + 1, 4), dtype=np.int64),
+        np.empty((MAX_DEPTH + 1, 4), dtype=np.int64),
+        np.empty(4, dtype=np.int64),
+        np.empty(4, dtype=np.int64),
+    )
     num_unread = 0
     for number in range(start.shape[0]):
-        unread = _open(text, start[number], length[number], at, end)
-        depth, position, item = 0, -1, -1
-        while depth >= 0:
-            _advance(text, at, end, depth, begin, stop)
-            if begin[VALUES] == stop[VALUES]:
-                depth -= 1
-                continue
-            if depth == 0:
-                position += 1
-                item = -1
-            tensor, value = -1, -1
-            if _CLASS[text[begin[VALUES]]] == _OPENING:
-                tensor, bits = _tensor_of(text, begin, stop, tensors, names)
-                unread |= bits
-                if tensor < 0:
-                    item = max(item, 0)
-                    last = stop[VALUES] - 1
-                    if _skip_space(text, begin[VALUES] + 1, last) < last:
-                        depth += 1
-                        _enter(text, at, end, depth, begin, stop)
-                        continue
-            if tensor < 0:
-                value = _name(text, begin[VALUES], stop[VALUES], names)
-            type_name = _name(text, begin[TYPES], stop[TYPES], names)
-            _add_leaf(leaves, number, position, item, type_name, value, tensor)
-            if item >= 0:
-                item += 1
+        unread = _open(text, start[number], length[number], walk)
+        unread |= _read_values(text, number, walk, leaves, tensors, names)
         num_unread += _keep_unread(
             text, number, start[number], length[number], unread, leaves, names
         )

@@ -91,10 +91,7 @@ def decode_attributes(buffer: np.ndarray, columns: AttributeColumns) -> int:
     int
         How many attributes there are. O(bytes).
     """
-    c = AttributeColumns(
-        borrowed(columns.end), borrowed(columns.name_at), borrowed(columns.name_length),
-        borrowed(columns.type), borrowed(columns.value), borrowed(columns.length),
-    )  # fmt: skip
+    c = borrowed(columns)
     filled = np.zeros(1, dtype=np.int64)
     found = np.zeros(WORK_SIZE, dtype=np.int64)
     at, end = skip_value(buffer, 0, buffer.size, _DELIMITED)

@@ -194,10 +194,7 @@ def decode_nodes(
         O(bytes).
     """
     buffer, words, state = borrowed(buffer), borrowed(words), borrowed(state)
-    c = NodeColumns(
-        borrowed(columns.numbers), borrowed(columns.codes), borrowed(columns.ctrl),
-        borrowed(columns.data), borrowed(columns.slots), borrowed(columns.texts),
-    )  # fmt: skip
+    c = borrowed(columns)
     num_texts = c.codes.shape[0] - FIRST_TEXT
     spans = np.zeros(2 * (num_texts + 1), dtype=np.int64)
     found = np.zeros(WORK_SIZE, dtype=np.int64)

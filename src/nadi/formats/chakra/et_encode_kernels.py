@@ -77,7 +77,7 @@ def measure_messages(columns: MessageColumns, sizes: np.ndarray) -> None:
         int64, shape (1 + nodes,), filled: bytes of each message without its length prefix.
         O(bytes).
     """
-    c = _borrowed(columns)
+    c = borrowed(columns)
     nothing = np.empty(0, dtype=np.uint8)
     for message in range(sizes.size):
         sizes[message] = _put_message(c, message, nothing, 0)
@@ -94,35 +94,13 @@ def encode_messages(
     int
         Bytes written. O(bytes).
     """
-    c = _borrowed(columns)
+    c = borrowed(columns)
     to = borrowed(out)
     at = 0
     for message in range(first, end):
         at = put_varint(to, at, sizes[message])
         at = _put_message(c, message, to, at)
     return at
-
-
-@inner
-def _borrowed(c: MessageColumns) -> MessageColumns:
-    return MessageColumns(
-        borrowed(c.nodes), borrowed(c.ctrl_first), borrowed(c.ctrl), borrowed(c.data_first),
-        borrowed(c.data), _borrowed_attributes(c.given), _borrowed_attributes(c.more),
-        ColumnAttributes(
-            borrowed(c.columns.value), borrowed(c.columns.name), borrowed(c.columns.type),
-            borrowed(c.columns.text_at), borrowed(c.columns.text_length),
-        ),
-        borrowed(c.name_at), borrowed(c.name_length), borrowed(c.name_role), borrowed(c.names),
-        borrowed(c.buffer), borrowed(c.rest),
-    )  # fmt: skip
-
-
-@inner
-def _borrowed_attributes(a: GivenAttributes) -> GivenAttributes:
-    return GivenAttributes(
-        borrowed(a.first), borrowed(a.end), borrowed(a.name), borrowed(a.type), borrowed(a.value),
-        borrowed(a.length), borrowed(a.size),
-    )  # fmt: skip
 
 
 @inner

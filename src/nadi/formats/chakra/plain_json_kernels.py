@@ -122,16 +122,13 @@ def write_nodes(
     """
     text = borrowed(text)
     work = _Work(
-        NodeWords(
-            borrowed(words.node), borrowed(words.attribute), borrowed(words.operands),
-            borrowed(words.kinds), borrowed(words.types),
-        ),
+        borrowed(words),
         borrowed(out),
         borrowed(state),
         np.empty((2, 2 * _NUM_CODES), dtype=np.int64),
         np.empty((2, 3), dtype=np.int64),
         np.empty(_LONGEST_KEY, dtype=np.uint8),
-    )  # fmt: skip
+    )
     while True:
         begin = next_item(text, at, is_first) if in_list else skip_space(text, at)
         if begin < 0:

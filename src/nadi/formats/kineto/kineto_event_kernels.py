@@ -33,7 +33,7 @@ from nadi.kernels.strings import (
 __all__ = [
     "ARGS", "ARG_KEYS", "ARROW", "CAT", "COMM_COLUMNS", "END_OF_TIME", "EVENT", "EVENT_KEYS",
     "NOT_A_NUMBER", "NO_CATEGORY", "NUMBERS", "ODD", "OF_THE_PROFILER", "OTHER_NAME", "PID",
-    "REDUNDANT", "STATE", "TID", "Found", "scan_events",
+    "REDUNDANT", "STATE", "TID", "EventScan", "Found", "scan_events",
 ]  # fmt: skip
 
 EVENT_KEYS = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "args")
@@ -144,6 +144,42 @@ class Found(NamedTuple):
     unknown: np.ndarray
     texts: np.ndarray
     slots: np.ndarray
+
+
+class EventScan(NamedTuple):
+    """What is read, and where it goes: what most functions here are given.
+
+    Attributes
+    ----------
+    text
+        uint8, shape (bytes,): the file.
+    events, args, categories
+        Words: ``EVENT_WORDS``, ``ARG_WORDS``, and those of ``cat`` with their codes.
+    processes
+        int64, shape (processes, 2): pid, and the category of its events that state none. If
+        there are any, the categories that events state are all kept, because names change them.
+    found
+        Filled on from what the state says; -1 in all slots.
+    work
+        int64, shape (``WORK_SIZE``,): space to work in.
+    stack
+        uint8, shape (``MAX_DEPTH``,): space to work in.
+    state
+        int64, shape (``len(STATE)``,): how much is filled, and counts of what became no
+        node, or could not be used (``ODD``). Nodes start from ``earliest`` on, in ns as in
+        the file, and end by ``latest``. After a call that found no room, ``is_full`` is the
+        number of the array that needs some, counted from 1.
+    """
+
+    text: np.ndarray
+    events: np.ndarray
+    args: np.ndarray
+    categories: np.ndarray
+    processes: np.ndarray
+    found: Found
+    work: np.ndarray
+    stack: np.ndarray
+    state: np.ndarray
 
 
 @inner
@@ -383,25 +419,23 @@ def _count_odd(work: np.ndarray, state: np.ndarray) -> None:
 
 
 @inner
-def _add_node(
-    work: np.ndarray, numbers: np.ndarray, comm: np.ndarray, kept: np.ndarray, state: np.ndarray
-) -> None:
+def _add_node(work: np.ndarray, found: Found, state: np.ndarray) -> None:
     row = state[_S_ROW]
     work[_EVENT] = state[_S_EVENT]
     if work[_CATEGORY] >= OTHER_NAME:
         work[_CATEGORY] -= OTHER_NAME
         begin, length = work[_CATEGORY_AT], work[_CATEGORY_LENGTH]
         quote = np.int64(length > 0)  # without a category the span is empty
-        _keep(kept, state, CAT, begin - quote, begin + length + quote)
+        _keep(found.kept, state, CAT, begin - quote, begin + length + quote)
     state[_S_QUOTED] |= work[_IS_QUOTED]
     for column in range(_WIDTH):
-        numbers[column, row] = work[column]
+        found.numbers[column, row] = work[column]
     if work[_ARGS_AT] >= 0:
-        _keep(kept, state, ARGS, work[_ARGS_AT], work[_ARGS_END])
+        _keep(found.kept, state, ARGS, work[_ARGS_AT], work[_ARGS_END])
     if work[_HAS_COMM] != 0:
         work[_COMM] = row
         for column in range(_COMM_WIDTH):
-            comm[state[_S_COMM], column] = work[_COMM + column]
+            found.comm[state[_S_COMM], column] = work[_COMM + column]
         state[_S_COMM] += 1
     state[_S_ROW] = row + 1
 
@@ -437,92 +471,67 @@ def _begin_event(work: np.ndarray, at: int) -> None:
 
 
 @inner
-def _read_event(
-    text: np.ndarray, at: int, events: np.ndarray, args: np.ndarray, categories: np.ndarray,
-    kept: np.ndarray, keys: np.ndarray, work: np.ndarray, stack: np.ndarray, state: np.ndarray,
-) -> int:  # fmt: skip
-    """Read one event from its opening brace; gives the byte after it."""
+def _read_event(scan: EventScan, at: int) -> int:
+    """Read one event from its first byte; gives the byte after it."""
+    text, found, work, stack = scan.text, scan.found, scan.work, scan.stack
     _begin_event(work, at)
+    if text[at] != _OPEN:
+        _mark_odd(work, 0)
+        return skip_value(text, at, stack)
     at += 1
     while True:
-        at, key, key_at, key_end = read_member(text, at, events, stack)
+        at, key, key_at, key_end = read_member(text, at, scan.events, stack)
         if key == END:
             return at
         if key < 0:
             begin = at
             at = skip_value(text, begin, stack)
-            _keep_unknown(key_at, key_end, begin, at, kept, keys, state)
+            _keep_unknown(key_at, key_end, begin, at, found.kept, found.keys, scan.state)
         elif key <= _NAME:
-            at = _read_text(text, at, key, categories, work, stack)
+            at = _read_text(text, at, key, scan.categories, work, stack)
         elif key <= _TID:
             at = _read_id(text, at, key, work, stack)
         elif key <= _DUR:
             at = _read_time(text, at, key, work, stack)
         else:
-            at = _read_args(text, at, args, work, stack)
+            at = _read_args(text, at, scan.args, work, stack)
 
 
 @inner
-def _full(
-    numbers: np.ndarray, comm: np.ndarray, kept: np.ndarray, unknown: np.ndarray,
-    texts: np.ndarray, state: np.ndarray,
-) -> int:  # fmt: skip
+def _full(found: Found, state: np.ndarray) -> int:
     """Tell which array, counted from 1, has no room for one more event; 0 if all have."""
-    if state[_S_ROW] >= numbers.shape[1]:
+    if state[_S_ROW] >= found.numbers.shape[1]:
         return 1
-    if state[_S_COMM] >= comm.shape[0]:
+    if state[_S_COMM] >= found.comm.shape[0]:
         return 2
-    if state[_S_KEPT] + 1 >= kept.shape[0]:
+    if state[_S_KEPT] + 1 >= found.kept.shape[0]:
         return _KEPT_FULL
-    if state[_S_UNKNOWN] >= unknown.shape[0]:
+    if state[_S_UNKNOWN] >= found.unknown.shape[0]:
         return _UNKNOWN_FULL
-    return _TEXTS_FULL if state[_S_TEXTS] >= texts.shape[0] else 0
+    return _TEXTS_FULL if state[_S_TEXTS] >= found.texts.shape[0] else 0
 
 
 @kernel
-def scan_events(
-    text: np.ndarray, at: int, stop: int, events: np.ndarray, args: np.ndarray,
-    categories: np.ndarray, processes: np.ndarray, found: Found, work: np.ndarray,
-    stack: np.ndarray, state: np.ndarray,
-) -> int:  # fmt: skip
+def scan_events(scan: EventScan, at: int, stop: int) -> int:
     """Read the events of a list until it ends, until ``stop``, or until there is no room.
 
     Parameters
     ----------
-    text
-        uint8, shape (bytes,).
+    scan
+        What is read, and where it goes.
     at
         Where to go on: after the opening bracket, or where the last call ended.
     stop
         The first event that begins at this byte or later is not read any more.
-    events, args, categories
-        Words: ``EVENT_WORDS``, ``ARG_WORDS``, and those of ``cat`` with their codes.
-    processes
-        int64, shape (processes, 2): pid, and the category of its events that state none. If
-        there are any, the categories that events state are all kept, because names change them.
-    found
-        Filled on from what the state says; -1 in all slots.
-    work
-        int64, shape (``WORK_SIZE``,): space to work in.
-    stack
-        uint8, shape (``MAX_DEPTH``,): space to work in.
-    state
-        int64, shape (``len(STATE)``,): how much is filled, and counts of what became no
-        node, or could not be used (``ODD``). Nodes start from ``earliest`` on, in ns as in
-        the file, and end by ``latest``. After a call that found no room, ``is_full`` is the
-        number of the array that needs some, counted from 1.
 
     Returns
     -------
     int
         The byte of the next event or of the closing bracket; or a failure. O(bytes).
     """
-    text, stack, work, state = borrowed(text), borrowed(stack), borrowed(work), borrowed(state)
-    events, args, categories = borrowed(events), borrowed(args), borrowed(categories)
-    numbers, comm, unknown = borrowed(found[0]), borrowed(found[1]), borrowed(found[4])
-    kept, keys, processes = borrowed(found[2]), borrowed(found[3]), borrowed(processes)
-    texts, slots = borrowed(found[5]), borrowed(found[6])
-    put_into_slots(slots, texts, state[_S_TEXTS])
+    scan = borrowed(scan)
+    text, found, work, state = scan.text, scan.found, scan.work, scan.state
+    put_into_slots(found.slots, found.texts, state[_S_TEXTS])
     state[_S_FULL] = 0
     while True:
         begin = next_item(text, at, state[_S_EVENT] == 0)
@@ -531,31 +540,26 @@ def scan_events(
         if begin >= stop:
             return at
         num_kept, num_keys = state[_S_KEPT], state[_S_KEYS]
-        state[_S_FULL] = _full(numbers, comm, kept, unknown, texts, state)
+        state[_S_FULL] = _full(found, state)
         if state[_S_FULL] != 0:
             return at
-        if text[begin] == _OPEN:
-            end = _read_event(text, begin, events, args, categories, kept, keys, work, stack, state)
-        else:
-            end = skip_value(text, begin, stack)
-            _begin_event(work, begin)
-            _mark_odd(work, 0)
+        end = _read_event(scan, begin)
         if end < 0:
             return end
         if state[_S_FULL] != 0:
             state[_S_KEPT], state[_S_KEYS] = num_kept, num_keys
             return at
-        if _is_node(work, processes, state):
+        if _is_node(work, scan.processes, state):
             count = state[_S_TEXTS]
             work[_NAME_NUMBER] = number_of_text(
-                text, work[_NAME_AT], work[_NAME_LENGTH], slots, texts, count
+                text, work[_NAME_AT], work[_NAME_LENGTH], found.slots, found.texts, count
             )
             state[_S_TEXTS] += work[_NAME_NUMBER] == count
-            _add_node(work, numbers, comm, kept, state)
+            _add_node(work, found, state)
         else:
             state[_S_KEPT], state[_S_KEYS] = num_kept, num_keys
-            _keep(kept, state, EVENT, begin, end)
-            _count_other(work, unknown, state)
+            _keep(found.kept, state, EVENT, begin, end)
+            _count_other(work, found.unknown, state)
         if work[_ODD_BITS] != 0:
             _count_odd(work, state)
         state[_S_EVENT] += 1

@@ -20,6 +20,7 @@ from nadi.formats.kineto.kineto_event_kernels import (
     ODD,
     OTHER_NAME,
     STATE,
+    EventScan,
     Found,
     scan_events,
 )
@@ -160,10 +161,9 @@ class _Reader:
 
     def __init__(self, raw: RawFile, limits: Limits, at: int, size: int, is_first: bool) -> None:
         self._raw = raw
-        self._processes = limits.processes
         self.at = at
         room = max(size // _LIKELY_BYTES, _LEAST_ROOM)
-        self._found = Found(
+        found = Found(
             numbers=np.empty((len(NUMBERS), room), dtype=np.int64),
             comm=np.empty((max(room // 8, _LEAST_ROOM), len(COMM_COLUMNS)), dtype=np.int64),
             kept=np.empty((2 * room, 4), dtype=np.int64),
@@ -172,33 +172,32 @@ class _Reader:
             texts=np.empty((_TEXTS_ROOM, 3), dtype=np.int64),
             slots=np.empty(0, dtype=np.int32),
         )
-        self._work = np.empty(kernels.WORK_SIZE, dtype=np.int64)
-        self._stack = np.empty(MAX_DEPTH, dtype=np.uint8)
-        self._state = np.zeros(len(STATE), dtype=np.int64)
+        self._scan = EventScan(
+            raw.content, EVENT_WORDS, ARG_WORDS, _WORDS, limits.processes, found,
+            work=np.empty(kernels.WORK_SIZE, dtype=np.int64),
+            stack=np.empty(MAX_DEPTH, dtype=np.uint8),
+            state=np.zeros(len(STATE), dtype=np.int64),
+        )  # fmt: skip
+        self._state = self._scan.state
         self._state[STATE["event"]] = 0 if is_first else 1  # not after the opening bracket
         self._state[STATE["earliest"]] = limits.earliest
         self._state[STATE["latest"]] = limits.latest
 
     def read(self, stop: int) -> bool:
         """Read events that begin before ``stop``; return False if one is broken."""
-        words = EVENT_WORDS, ARG_WORDS, _WORDS
         while True:
-            slots = np.full(2 * len(self._found.texts), -1, dtype=np.int32)
-            self._found = self._found._replace(slots=slots)
-            self.end = int(
-                scan_events(
-                    self._raw.content, self.at, stop, *words, self._processes, self._found,
-                    self._work, self._stack, self._state,
-                )
-            )  # fmt: skip
+            found = self._scan.found
+            slots = np.full(2 * len(found.texts), -1, dtype=np.int32)
+            self._scan = self._scan._replace(found=found._replace(slots=slots))
+            self.end = int(scan_events(self._scan, self.at, stop))
             if self.end < 0:
                 return False
             self.at = self.end
             if not (full := self.count("is_full")):
                 return True
             name = Found._fields[full - 1]
-            larger = doubled(self._found[full - 1], axis=1 if name == "numbers" else 0)
-            self._found = self._found._replace(**{name: larger})
+            larger = doubled(found[full - 1], axis=1 if name == "numbers" else 0)
+            self._scan = self._scan._replace(found=found._replace(**{name: larger}))
 
     def count(self, name: str) -> int:
         """Return a counter of the kernel's state."""
@@ -206,7 +205,7 @@ class _Reader:
 
     def found(self) -> Found:
         """Return the results, cut to the part in use."""
-        found = self._found
+        found = self._scan.found
         return Found(
             numbers=found.numbers[:, : self.count("row")],
             comm=found.comm[: self.count("comm")],

@@ -19,8 +19,9 @@ __all__ = [
     "OPEN", "OPEN_LIST", "OUTPUTS", "OUTPUTS_KEY", "OUTPUT_SHAPES", "QUOTE", "RF_ID", "SCOPE",
     "SEQ_ID", "SIGNED", "SPANS", "START", "STATE", "STREAM", "STRING", "S_AGAIN", "S_BEGAN",
     "S_DOUBLES", "S_FULL", "S_KEPT", "S_KEYS", "S_ROW", "S_UNESCAPED", "THREAD_DEP", "TS",
-    "TYPE_JSON", "TYPE_OPERAND", "UNSIGNED", "VALUES_AT", "WIDTH", "WORDS", "WORK_SIZE",
-    "W_STREAM", "W_THREAD_DEP", "ZERO", "Found", "add_key", "keep", "keep_value", "wrong",
+    "TYPE_JSON", "TYPE_OPERAND", "UNSIGNED", "VALUES_AT", "WIDTH", "WORK_SIZE",
+    "W_STREAM", "W_THREAD_DEP", "ZERO", "Found", "NodeScan", "Words", "add_key", "keep",
+    "keep_value", "wrong",
 ]  # fmt: skip
 
 # keys of a node; those of schema 1.0.1 and of linked traces after those of today
@@ -79,14 +80,6 @@ ZERO, NINE = (ord(c) for c in "09")
 LIMIT = 2**62
 _UINT64_TENTH = np.uint64((2**64 - 1) // 10)
 
-# keys of nodes, of operands, and of attributes; names of attributes; types come from outside
-WORDS = (
-    make_words({key: code for code, key in enumerate(NODE_KEYS)}),
-    make_words({key.partition(".")[2]: code for code, key in enumerate(INPUTS)}),
-    make_words({"name": 0, "type": 1, "value": 2}),
-    make_words({name: code for code, name in enumerate(NAMES) if "." not in name}),
-)
-
 
 class Found(NamedTuple):
     """What is found in a list of nodes; arrays with room for more rows than are filled.
@@ -119,6 +112,76 @@ class Found(NamedTuple):
     unescaped: np.ndarray
 
 
+class Words(NamedTuple):
+    """Words and their codes.
+
+    Attributes
+    ----------
+    nodes, operands, attributes
+        Keys of nodes, of their operands, and of attributes.
+    names, types
+        Of attributes.
+    categories
+        The values of ``cat``, which only linked traces have.
+    """
+
+    nodes: np.ndarray
+    operands: np.ndarray
+    attributes: np.ndarray
+    names: np.ndarray
+    types: np.ndarray
+    categories: np.ndarray
+
+    @classmethod
+    def of_nodes(cls, types: np.ndarray, categories: np.ndarray) -> Words:
+        """Put the words of types and categories, which come from outside, to the others."""
+        return cls(*_WORDS, types, categories)
+
+
+_WORDS = (
+    make_words({key: code for code, key in enumerate(NODE_KEYS)}),
+    make_words({key.partition(".")[2]: code for code, key in enumerate(INPUTS)}),
+    make_words({"name": 0, "type": 1, "value": 2}),
+    make_words({name: code for code, name in enumerate(NAMES) if "." not in name}),
+)
+
+
+class NodeScan(NamedTuple):
+    """What is read, and where it goes: what most functions that read nodes are given.
+
+    Attributes
+    ----------
+    text
+        uint8, shape (bytes,): the file.
+    words
+        Words that it may have.
+    types
+        int64, shape (types, 3): the kind of each type, and its least and greatest number.
+    old_types
+        int64, shape (``len(NODE_KEYS)``,): the types of keys that newer schemas have in
+        ``attrs``.
+    found
+        Filled on from what the state says.
+    work
+        int64, shape (``WORK_SIZE``,): space to work in; after a failure its places ``KEY``
+        and ``ATTR`` say which key and which attribute of the node it is about, or are -1.
+    stack
+        uint8, shape (``MAX_DEPTH``,): space to work in.
+    state
+        int64, shape (``len(STATE)``,): how much is filled. After a call that found no
+        room, ``is_full`` is the number of the array that needs some, counted from 1.
+    """
+
+    text: np.ndarray
+    words: Words
+    types: np.ndarray
+    old_types: np.ndarray
+    found: Found
+    work: np.ndarray
+    stack: np.ndarray
+    state: np.ndarray
+
+
 @inner
 def wrong(work: np.ndarray, key: int, code: int, at: int) -> int:
     """Fail at the value of a key."""
@@ -127,10 +190,9 @@ def wrong(work: np.ndarray, key: int, code: int, at: int) -> int:
 
 
 @inner
-def keep(
-    kept: np.ndarray, state: np.ndarray, code: int, type_code: int, value: int, length: int
-) -> None:
+def keep(scan: NodeScan, code: int, type_code: int, value: int, length: int) -> None:
     """Keep an attribute of the node that is read."""
+    kept, state = scan.found.kept, scan.state
     place = state[S_KEPT]
     if place >= kept.shape[0]:
         state[S_FULL] = 1 + S_KEPT
@@ -169,41 +231,37 @@ def _read_unsigned(text: np.ndarray, at: int) -> tuple[int, int]:
 
 
 @called
-def _keep_unescaped(
-    text: np.ndarray, at: int, end: int, code: int, type_code: int, kept: np.ndarray,
-    unescaped: np.ndarray, state: np.ndarray,
-) -> None:  # fmt: skip
+def _keep_unescaped(scan: NodeScan, at: int, end: int, code: int, type_code: int) -> None:
     """Keep a string without its escapes; ``end`` as string_end gave it."""
+    text, state = scan.text, scan.state
     begin = state[S_UNESCAPED]
-    stop = unescape(text, at, end >> 1, unescaped, begin)
+    stop = unescape(text, at, end >> 1, scan.found.unescaped, begin)
     if stop < 0:
         state[S_FULL] = 1 + S_UNESCAPED
         return
-    keep(kept, state, code, type_code, text.size + begin, stop - begin)
+    keep(scan, code, type_code, text.size + begin, stop - begin)
     state[S_UNESCAPED] = stop
 
 
 @inner
-def keep_value(
-    text: np.ndarray, code: int, type_code: int, types: np.ndarray, work: np.ndarray,
-    kept: np.ndarray, unescaped: np.ndarray, state: np.ndarray,
-) -> bool:  # fmt: skip
+def keep_value(scan: NodeScan, code: int, type_code: int) -> bool:
     """Keep an attribute's value by its type; False if it does not fit or is a fraction."""
-    at, kind = work[A_VALUE], types[type_code, 0]
+    text, types = scan.text, scan.types
+    at, kind = scan.work[A_VALUE], types[type_code, 0]
     c = text[at]
     if c == QUOTE:
         if kind != STRING:
             return False
-        end = work[A_VALUE_END]
+        end = scan.work[A_VALUE_END]
         if end & 1 == 0:
-            keep(kept, state, code, type_code, at + 1, (end >> 1) - at - 1)
+            keep(scan, code, type_code, at + 1, (end >> 1) - at - 1)
         else:
-            _keep_unescaped(text, at + 1, end, code, type_code, kept, unescaped, state)
+            _keep_unescaped(scan, at + 1, end, code, type_code)
         return True
     if c == _T or c == _F:
         if kind != BOOL:
             return False
-        keep(kept, state, code, type_code, c == _T, 0)
+        keep(scan, code, type_code, c == _T, 0)
         return True
     if kind > UNSIGNED:
         return False
@@ -217,5 +275,5 @@ def keep_value(
         value, fits = _read_unsigned(text, at)
         if fits == 0:
             return False
-    keep(kept, state, code, type_code, value, 0)
+    keep(scan, code, type_code, value, 0)
     return True

@@ -69,7 +69,7 @@ from nadi.formats.pytorch.host_layout_kernels import (
     WIDTH,
     WORK_SIZE,
     ZERO,
-    Found,
+    NodeScan,
     add_key,
     keep,
     keep_value,
@@ -99,41 +99,45 @@ def _note_number(text: np.ndarray, code: int, work: np.ndarray) -> None:
 
 
 @inner
-def _finish_attr(
-    text: np.ndarray, begin: int, end: int, names: np.ndarray, type_words: np.ndarray,
-    types: np.ndarray, work: np.ndarray, found_kept: np.ndarray, keys: np.ndarray,
-    doubles: np.ndarray, unescaped: np.ndarray, stack: np.ndarray, state: np.ndarray,
-) -> None:  # fmt: skip
+def _finish_attr(scan: NodeScan, begin: int, end: int) -> None:
     """Keep an attribute by name, type and value; or all of it, if it has not these three."""
+    text, work, stack, state = scan.text, scan.work, scan.stack, scan.state
     name_at, name_end = work[A_NAME], work[A_NAME_END]
-    code = word_of_string(text, name_at, name_end, names, stack)
+    code = word_of_string(text, name_at, name_end, scan.words.names, stack)
     if work[A_VALUE] >= 0:
         _note_number(text, code, work)
     if work[A_KEYS] == 3 and work[A_TYPE] >= 0 and work[A_VALUE] >= 0:
         type_end = string_end(text, work[A_TYPE])
-        type_code = word_of_string(text, work[A_TYPE], type_end, type_words, stack)
+        type_code = word_of_string(text, work[A_TYPE], type_end, scan.words.types, stack)
         if type_code >= 0:
             first_key = state[S_KEYS]
             if code < 0:
-                code = add_key(keys, state, name_at, name_end >> 1, 0)
+                code = add_key(scan.found.keys, state, name_at, name_end >> 1, 0)
             c = text[work[A_VALUE]]
-            if types[type_code, 0] == DOUBLE and (c == MINUS or ZERO <= c <= NINE):
-                place = state[S_DOUBLES]
-                if place >= doubles.shape[0]:
-                    state[S_FULL] = 1 + S_DOUBLES
-                    return
-                doubles[place, 0] = state[S_KEPT]
-                doubles[place, 1] = work[A_VALUE]
-                doubles[place, 2] = work[A_VALUE_END] - work[A_VALUE]
-                doubles[place, 3] = begin
-                doubles[place, 4] = end - begin
-                state[S_DOUBLES] = place + 1
-                keep(found_kept, state, code, type_code, 0, 0)
+            if scan.types[type_code, 0] == DOUBLE and (c == MINUS or ZERO <= c <= NINE):
+                _keep_double(scan, code, type_code, begin, end)
                 return
-            if keep_value(text, code, type_code, types, work, found_kept, unescaped, state):
+            if keep_value(scan, code, type_code):
                 return
             state[S_KEYS] = first_key
-    keep(found_kept, state, ATTRS, TYPE_JSON, begin, end - begin)
+    keep(scan, ATTRS, TYPE_JSON, begin, end - begin)
+
+
+@inner
+def _keep_double(scan: NodeScan, code: int, type_code: int, begin: int, end: int) -> None:
+    """Keep an attribute whose number is still to be read."""
+    doubles, work, state = scan.found.doubles, scan.work, scan.state
+    place = state[S_DOUBLES]
+    if place >= doubles.shape[0]:
+        state[S_FULL] = 1 + S_DOUBLES
+        return
+    doubles[place, 0] = state[S_KEPT]
+    doubles[place, 1] = work[A_VALUE]
+    doubles[place, 2] = work[A_VALUE_END] - work[A_VALUE]
+    doubles[place, 3] = begin
+    doubles[place, 4] = end - begin
+    state[S_DOUBLES] = place + 1
+    keep(scan, code, type_code, 0, 0)
 
 
 @inner
@@ -163,12 +167,9 @@ def _read_attr(
 
 
 @inner
-def _read_attrs(
-    text: np.ndarray, at: int, attr_words: np.ndarray, names: np.ndarray, type_words: np.ndarray,
-    types: np.ndarray, work: np.ndarray, kept: np.ndarray, keys: np.ndarray, doubles: np.ndarray,
-    unescaped: np.ndarray, stack: np.ndarray, state: np.ndarray,
-) -> int:  # fmt: skip
+def _read_attrs(scan: NodeScan, at: int) -> int:
     """Read the list of attributes."""
+    text, work = scan.text, scan.work
     if text[at] != OPEN_LIST:
         return wrong(work, ATTRS, IS_WRONG_TYPE, at)
     at += 1
@@ -183,22 +184,17 @@ def _read_attrs(
         work[ATTR] = number
         if text[begin] != OPEN:
             return wrong(work, -1, IS_WRONG_TYPE, begin)
-        at = _read_attr(text, begin, attr_words, work, stack)
+        at = _read_attr(text, begin, scan.words.attributes, work, scan.stack)
         if at < 0:
             return at
-        _finish_attr(
-            text, begin, at, names, type_words, types, work, kept, keys, doubles, unescaped,
-            stack, state,
-        )  # fmt: skip
+        _finish_attr(scan, begin, at)
         number += 1
 
 
 @inner
-def _read_operands(
-    text: np.ndarray, at: int, first: int, words: np.ndarray, work: np.ndarray,
-    kept: np.ndarray, keys: np.ndarray, stack: np.ndarray, state: np.ndarray,
-) -> int:  # fmt: skip
+def _read_operands(scan: NodeScan, at: int, first: int) -> int:
     """Read inputs (``first`` is the code of their values) or outputs."""
+    text, work, stack = scan.text, scan.work, scan.stack
     begin = at
     if text[at] != OPEN:
         at = skip_value(text, at, stack)
@@ -206,26 +202,27 @@ def _read_operands(
             return at
         if text[begin] != OPEN_LIST:
             code = INPUTS_KEY if first == FIRST_INPUT else OUTPUTS_KEY
-            keep(kept, state, code, TYPE_JSON, begin, at - begin)
+            keep(scan, code, TYPE_JSON, begin, at - begin)
             return at
         if first == FIRST_INPUT:
             work[VALUES_AT], work[VALUES_AT + 1] = begin, at - begin
-        keep(kept, state, first, TYPE_OPERAND, begin, at - begin)
+        keep(scan, first, TYPE_OPERAND, begin, at - begin)
         return at
     at += 1
     while True:
-        at, key, key_at, key_end = read_member(text, at, words, stack)
+        at, key, key_at, key_end = read_member(text, at, scan.words.operands, stack)
         if key == END:
             return at
         begin = at
         at = skip_value(text, at, stack)
         if key < 0:
-            code = add_key(keys, state, key_at, key_end, 1 if first == FIRST_INPUT else 2)
-            keep(kept, state, code, TYPE_JSON, begin, at - begin)
+            prefix = 1 if first == FIRST_INPUT else 2
+            code = add_key(scan.found.keys, scan.state, key_at, key_end, prefix)
+            keep(scan, code, TYPE_JSON, begin, at - begin)
             continue
         if key == 0 and first == FIRST_INPUT:
             work[VALUES_AT], work[VALUES_AT + 1] = begin, at - begin
-        keep(kept, state, first + key, TYPE_OPERAND, begin, at - begin)
+        keep(scan, first + key, TYPE_OPERAND, begin, at - begin)
 
 
 @inner
@@ -262,33 +259,28 @@ def _read_time(text: np.ndarray, at: int, key: int, work: np.ndarray, stack: np.
 
 
 @called
-def _read_old(
-    text: np.ndarray, at: int, key: int, types: np.ndarray, work: np.ndarray, kept: np.ndarray,
-    unescaped: np.ndarray, stack: np.ndarray, state: np.ndarray, old_types: np.ndarray,
-) -> int:  # fmt: skip
+def _read_old(scan: NodeScan, at: int, key: int) -> int:
     """Read a key that schema 1.0.1 has on the node and newer ones have in ``attrs``."""
     begin = at
-    at, end = skip_string_or_value(text, begin, stack)
+    at, end = skip_string_or_value(scan.text, begin, scan.stack)
     if at < 0:
         return at
     if key >= INPUT_SHAPES:
         code = FIRST_INPUT + 1 + key - INPUT_SHAPES
         if key >= OUTPUT_SHAPES:
             code = FIRST_OUTPUT + 1 + key - OUTPUT_SHAPES
-        keep(kept, state, code, TYPE_OPERAND, begin, at - begin)
+        keep(scan, code, TYPE_OPERAND, begin, at - begin)
         return at
-    work[A_VALUE], work[A_VALUE_END] = begin, end
-    if not keep_value(text, key, old_types[key], types, work, kept, unescaped, state):
-        keep(kept, state, key, TYPE_JSON, begin, at - begin)
+    scan.work[A_VALUE], scan.work[A_VALUE_END] = begin, end
+    if not keep_value(scan, key, scan.old_types[key]):
+        keep(scan, key, TYPE_JSON, begin, at - begin)
     return at
 
 
 @inner
-def _read_linked(
-    text: np.ndarray, at: int, key: int, categories: np.ndarray, work: np.ndarray,
-    kept: np.ndarray, stack: np.ndarray, state: np.ndarray,
-) -> int:  # fmt: skip
+def _read_linked(scan: NodeScan, at: int, key: int) -> int:
     """Read a key that only linked traces have, other than times."""
+    text, work, stack = scan.text, scan.work, scan.stack
     begin = at
     at = skip_value(text, at, stack)
     if at < 0:
@@ -296,15 +288,16 @@ def _read_linked(
     if key == CAT:
         if text[begin] == QUOTE:
             end = string_end(text, begin + 1)
+            categories = scan.words.categories
             work[CATEGORY] = word_of_string(text, begin + 1, end, categories, stack)
-        keep(kept, state, key, TYPE_JSON, begin, at - begin)
+        keep(scan, key, TYPE_JSON, begin, at - begin)
         return at
     _, value, flag = read_integer(text, begin)
     if key == THREAD_DEP:
         if flag == 0 and value >= 0:
             work[W_THREAD_DEP] = value
         elif text[begin] != NULL:
-            keep(kept, state, key, TYPE_JSON, begin, at - begin)
+            keep(scan, key, TYPE_JSON, begin, at - begin)
         return at
     place = 3 + key - STREAM
     work[SPANS + 2 * place], work[SPANS + 2 * place + 1] = begin, at
@@ -313,11 +306,9 @@ def _read_linked(
 
 
 @inner
-def _finish_node(
-    begin: int, first_device: int, work: np.ndarray, numbers: np.ndarray, kept: np.ndarray,
-    again: np.ndarray, state: np.ndarray,
-) -> int:  # fmt: skip
+def _finish_node(scan: NodeScan, begin: int, first_device: int) -> int:
     """Put a node's row in its place; 0, or the failure that it has no id or name."""
+    work, state, again = scan.work, scan.state, scan.found.again
     if work[HAS_ID] == 0:
         return wrong(work, ID, IS_MISSING, begin)
     if work[HAS_NAME] == 0:
@@ -331,7 +322,7 @@ def _finish_node(
         column = START + i if i < 3 else W_STREAM + i - 3
         told = is_timed if i < 3 else work[CATEGORY] >= first_device and work[column] >= 0
         if not told:  # no column tells it
-            keep(kept, state, TS + i if i < 3 else STREAM + i - 3, TYPE_JSON, at, end - at)
+            keep(scan, TS + i if i < 3 else STREAM + i - 3, TYPE_JSON, at, end - at)
             work[column] = -1
         elif i < 3 and work[AGAIN + i] != 0:
             place = state[S_AGAIN]
@@ -342,7 +333,7 @@ def _finish_node(
             again[place, 2], again[place, 3] = at, end - at
             state[S_AGAIN] = place + 1
     for column in range(WIDTH):
-        numbers[row, column] = work[column]
+        scan.found.numbers[row, column] = work[column]
     return 0
 
 
@@ -359,108 +350,71 @@ def _read_name(text: np.ndarray, at: int, work: np.ndarray) -> int:
 
 
 @inner
-def _read_number(
-    text: np.ndarray, at: int, key: int, types: np.ndarray, old_types: np.ndarray,
-    work: np.ndarray, kept: np.ndarray, unescaped: np.ndarray, state: np.ndarray,
-) -> int:  # fmt: skip
+def _read_number(scan: NodeScan, at: int, key: int) -> int:
     """Read an id, or what older schemas have on the node and newer ones in ``attrs``."""
-    end = _read_reference(text, at, key, work)
+    end = _read_reference(scan.text, at, key, scan.work)
     if key >= RF_ID and end >= 0:
-        work[A_VALUE] = at
-        if not keep_value(text, key, old_types[key], types, work, kept, unescaped, state):
-            keep(kept, state, key, TYPE_JSON, at, end - at)
+        scan.work[A_VALUE] = at
+        if not keep_value(scan, key, scan.old_types[key]):
+            keep(scan, key, TYPE_JSON, at, end - at)
     return end
 
 
 @inner
-def _read_node(
-    text: np.ndarray, at: int, words: np.ndarray, operand_words: np.ndarray,
-    attr_words: np.ndarray, names: np.ndarray, type_words: np.ndarray, types: np.ndarray,
-    old_types: np.ndarray, categories: np.ndarray, work: np.ndarray, kept: np.ndarray,
-    keys: np.ndarray, doubles: np.ndarray, unescaped: np.ndarray, stack: np.ndarray,
-    state: np.ndarray,
-) -> int:  # fmt: skip
+def _read_node(scan: NodeScan, at: int) -> int:
     """Read one node from its opening brace; gives the byte after it."""
+    text, work, stack = scan.text, scan.work, scan.stack
     for place in range(WORK_SIZE):
         work[place] = -1
     work[HAS_ID] = work[HAS_NAME] = 0
     at += 1
     while True:
-        at, key, key_at, key_end = read_member(text, at, words, stack)
+        at, key, key_at, key_end = read_member(text, at, scan.words.nodes, stack)
         if key == END:
             return at
         begin = at
         if key < 0:
             at = skip_value(text, at, stack)
-            code = add_key(keys, state, key_at, key_end, 0)
-            keep(kept, state, code, TYPE_JSON, begin, at - begin)
+            code = add_key(scan.found.keys, scan.state, key_at, key_end, 0)
+            keep(scan, code, TYPE_JSON, begin, at - begin)
         elif key <= SCOPE:
-            at = _read_number(text, at, key, types, old_types, work, kept, unescaped, state)
+            at = _read_number(scan, at, key)
         elif key == NAME:
             at = _read_name(text, at, work)
         elif key == INPUTS_KEY or key == OUTPUTS_KEY:
-            first = FIRST_INPUT if key == INPUTS_KEY else FIRST_OUTPUT
-            at = _read_operands(text, at, first, operand_words, work, kept, keys, stack, state)
+            at = _read_operands(scan, at, FIRST_INPUT if key == INPUTS_KEY else FIRST_OUTPUT)
         elif key == ATTRS:
-            at = _read_attrs(
-                text, at, attr_words, names, type_words, types, work, kept, keys, doubles,
-                unescaped, stack, state,
-            )  # fmt: skip
+            at = _read_attrs(scan, at)
         elif key < TS:
-            at = _read_old(text, at, key, types, work, kept, unescaped, stack, state, old_types)
+            at = _read_old(scan, at, key)
         elif key <= EXCLUSIVE:
             at = _read_time(text, at, key, work, stack)
         else:
-            at = _read_linked(text, at, key, categories, work, kept, stack, state)
+            at = _read_linked(scan, at, key)
 
 
 @kernel
-def scan_nodes(
-    text: np.ndarray, at: int, stop: int, words: tuple[np.ndarray, ...], types: np.ndarray,
-    old_types: np.ndarray, first_device: int, found: Found, work: np.ndarray, stack: np.ndarray,
-    state: np.ndarray,
-) -> int:  # fmt: skip
+def scan_nodes(scan: NodeScan, at: int, stop: int, first_device: int) -> int:
     """Read the nodes of a list until it ends, until ``stop``, or until there is no room.
 
     Parameters
     ----------
-    text
-        uint8, shape (bytes,).
+    scan
+        What is read, and where it goes.
     at
         Where to go on: after the opening bracket, or where the last call ended.
     stop
         The first node that begins at this byte or later is not read any more.
-    words
-        Those of ``WORDS``, of the names of types, and of categories.
-    types
-        int64, shape (types, 3): the kind of each type, and its least and greatest number.
-    old_types
-        int64, shape (``len(NODE_KEYS)``,): the types of keys that newer schemas have in
-        ``attrs``.
     first_device
         The least category of work on a device.
-    found
-        Filled on from what the state says.
-    work
-        int64, shape (``WORK_SIZE``,): space to work in; after a failure its places ``KEY``
-        and ``ATTR`` say which key and which attribute of the node it is about, or are -1.
-    stack
-        uint8, shape (``MAX_DEPTH``,): space to work in.
-    state
-        int64, shape (``len(STATE)``,): how much is filled. After a call that found no
-        room, ``is_full`` is the number of the array that needs some, counted from 1.
 
     Returns
     -------
     int
         The byte of the next node or of the closing bracket; or a failure. O(bytes).
     """
-    text, stack, work, state = borrowed(text), borrowed(stack), borrowed(work), borrowed(state)
-    node_words, operand_words = borrowed(words[0]), borrowed(words[1])
-    attr_words, names, type_words = borrowed(words[2]), borrowed(words[3]), borrowed(words[4])
-    types, old_types, categories = borrowed(types), borrowed(old_types), borrowed(words[5])
-    numbers, kept, keys = borrowed(found[0]), borrowed(found[1]), borrowed(found[2])
-    doubles, again, unescaped = borrowed(found[3]), borrowed(found[4]), borrowed(found[5])
+    scan = borrowed(scan)
+    text, work, state = scan.text, scan.work, scan.state
     state[S_FULL] = 0
     while True:
         work[KEY] = work[ATTR] = -1
@@ -469,20 +423,17 @@ def scan_nodes(
             return begin
         if begin >= stop:
             return at
-        if state[S_ROW] >= numbers.shape[0]:
+        if state[S_ROW] >= scan.found.numbers.shape[0]:
             state[S_FULL] = 1 + S_ROW
             return at
         if text[begin] != OPEN:
             return wrong(work, -1, IS_WRONG_TYPE, begin)
         num_kept, num_keys, num_doubles = state[S_KEPT], state[S_KEYS], state[S_DOUBLES]
         num_again, num_unescaped = state[S_AGAIN], state[S_UNESCAPED]
-        end = _read_node(
-            text, begin, node_words, operand_words, attr_words, names, type_words, types,
-            old_types, categories, work, kept, keys, doubles, unescaped, stack, state,
-        )  # fmt: skip
+        end = _read_node(scan, begin)
         if end < 0:
             return end
-        failed = _finish_node(begin, first_device, work, numbers, kept, again, state)
+        failed = _finish_node(scan, begin, first_device)
         if failed < 0:
             return failed
         if state[S_FULL] != 0:

@@ -25,14 +25,16 @@ from nadi.formats.pytorch.host_layout_kernels import (
     NODE_KEYS,
     NUMBERS,
     STATE,
-    WORDS,
     Found,
+    NodeScan,
+    Words,
 )
 from nadi.formats.pytorch.host_node_kernels import scan_nodes
 from nadi.kernels.json_tokens import MAX_DEPTH, failure_of
 from nadi.kernels.strings import make_words
 from nadi.model.arrays import Ints, Ints32
 from nadi.model.attribute_kernels import (
+    KeptValues,
     count_attributes,
     count_kept,
     place_attributes,
@@ -140,13 +142,13 @@ class Nodes:
         first_node = 0
         while self.parts:  # what is placed is let go of, as there may be a lot of it
             part = self.parts.pop(0)
-            new_names = self._names(part, names)
-            end = place_kept(
-                part.kept, first_node, new_row, new_names, _CODE_OF_TYPE, self.raw.content,
-                part.unescaped, at, out, content, end,
+            values = KeptValues(
+                part.kept, self._names(part, names), _CODE_OF_TYPE, self.raw.content,
+                part.unescaped,
             )  # fmt: skip
+            end = place_kept(values, first_node, new_row, at, out, content, end)
             first_node += part.numbers.shape[0]
-            del part
+            del part, values
         shift = np.zeros(len(ATTRIBUTE_TYPES), dtype=np.int64)
         shift[list(SPAN_CODES)] = size
         codes = [names.setdefault(name, len(names)) for name in others.names]
@@ -193,10 +195,9 @@ class _Reader:
         self, raw: RawFile, categories: npt.NDArray[np.uint64], at: int, size: int, is_first: bool
     ) -> None:
         self._raw = raw
-        self._words = (*WORDS, _TYPE_WORDS, categories)
         self.at = at
         room = max(size // _LIKELY_BYTES, _LEAST_ROOM)
-        self._found = Found(
+        found = Found(
             numbers=np.empty((room, len(NUMBERS)), dtype=np.int64),
             kept=np.empty((_LIKELY_ATTRIBUTES * room, 3), dtype=np.int64),
             keys=np.empty((_LEAST_ROOM, 3), dtype=np.int64),
@@ -204,38 +205,39 @@ class _Reader:
             again=np.empty((_LEAST_ROOM, 4), dtype=np.int64),
             unescaped=np.empty(1 << 16, dtype=np.uint8),
         )
-        self._work = np.empty(kernels.WORK_SIZE, dtype=np.int64)
-        self._stack = np.empty(MAX_DEPTH, dtype=np.uint8)
-        self._state = np.zeros(len(STATE), dtype=np.int64)
+        self._scan = NodeScan(
+            raw.content, Words.of_nodes(_TYPE_WORDS, categories), _TYPE_TABLE, _OLD_TYPE_CODES,
+            found, work=np.empty(kernels.WORK_SIZE, dtype=np.int64),
+            stack=np.empty(MAX_DEPTH, dtype=np.uint8),
+            state=np.zeros(len(STATE), dtype=np.int64),
+        )  # fmt: skip
+        self._state = self._scan.state
         self._state[STATE["has_begun"]] = not is_first
 
     def read(self, stop: int) -> bool:
         """Read nodes that begin before ``stop``; return False if one is broken."""
         device = CATEGORIES.index("kernel")
         while True:
-            self._end = int(
-                scan_nodes(
-                    self._raw.content, self.at, stop, self._words, _TYPE_TABLE, _OLD_TYPE_CODES,
-                    device, self._found, self._work, self._stack, self._state,
-                )
-            )  # fmt: skip
+            self._end = int(scan_nodes(self._scan, self.at, stop, device))
             if self._end < 0:
                 return False
             self.at = self._end
             if not (full := int(self._state[STATE["is_full"]])):
                 return True
             name = Found._fields[full - 1]
-            self._found = self._found._replace(**{name: doubled(self._found[full - 1])})
+            found = self._scan.found
+            larger = found._replace(**{name: doubled(found[full - 1])})
+            self._scan = self._scan._replace(found=larger)
 
     def found(self) -> Found:
         """Return the results, cut to the part in use."""
         sizes = self._state[: len(Found._fields)].tolist()
-        return Found(*(array[:size] for array, size in zip(self._found, sizes, strict=True)))
+        return Found(*(array[:size] for array, size in zip(self._scan.found, sizes, strict=True)))
 
     def error(self) -> FormatError:
         """Return the error that stopped the reading."""
         path = f"$.nodes[{self._state[STATE['row']]}]"
-        key, attr = int(self._work[kernels.KEY]), int(self._work[kernels.ATTR])
+        key, attr = int(self._scan.work[kernels.KEY]), int(self._scan.work[kernels.ATTR])
         return _node_error(self._raw, path, key, attr, self._end)
 
 

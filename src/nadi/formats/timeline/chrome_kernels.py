@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.kernels.jit import inner, kernel
+from nadi.kernels.jit import borrowed, inner, kernel
 
 __all__ = [
     "ARGS",
@@ -124,35 +124,71 @@ def _microseconds(out: np.ndarray, at: int, ns: int) -> int:
 
 
 @inner
-def _value(
-    out: np.ndarray, at: int, kind: int, value: int, texts: np.ndarray, first_text: np.ndarray
-) -> int:
+def _text(out: np.ndarray, at: int, events: Events, number: int) -> int:
+    return _copy(out, at, events.texts, events.first_text[number], events.first_text[number + 1])
+
+
+@inner
+def _span(out: np.ndarray, at: int, events: Events, span: int) -> int:
+    begin = events.at[span]
+    return _copy(out, at, events.recorded, begin, begin + events.length[span])
+
+
+@inner
+def _value(out: np.ndarray, at: int, events: Events, column: int, row: int) -> int:
+    kind, value = events.kind[column], events.values[column, row]
     if kind == TEXT:
-        return _copy(out, at, texts, first_text[value], first_text[value + 1])
+        return _text(out, at, events, value)
     if kind == NUMBER:
         return _digits(out, at, value)
     return _microseconds(out, at, value)
 
 
 @inner
-def _made_args(
-    out: np.ndarray, at: int, row: int, values: np.ndarray, kind: np.ndarray, prefix: np.ndarray,
-    texts: np.ndarray, first: np.ndarray, title: int,
-) -> int:  # fmt: skip
+def _made_args(out: np.ndarray, at: int, events: Events, row: int) -> int:
     """Write the columns of a row that have a value as args."""
     num_args = 0
-    for c in range(NUM_FIXED, kind.size):
-        if values[c, row] != -1:
+    for c in range(NUM_FIXED, events.kind.size):
+        if events.values[c, row] != -1:
             if num_args == 0:
-                at = _copy(out, at, texts, first[title], first[title + 1])
+                at = _text(out, at, events, events.args)
             out[at] = ord(",") if num_args else ord("{")
-            at = _copy(out, at + 1, texts, first[prefix[c]], first[prefix[c] + 1])
-            at = _value(out, at, kind[c], values[c, row], texts, first)
+            at = _text(out, at + 1, events, events.prefix[c])
+            at = _value(out, at, events, c, row)
             num_args += 1
     if num_args:
         out[at] = ord("}")
         at += 1
     return at
+
+
+@inner
+def _event(out: np.ndarray, at: int, events: Events, row: int, span_of: np.ndarray) -> int:
+    """Write the event of a row; ``span_of`` is int64, shape (``OTHER + 1``,), to work in."""
+    first_span, role = events.first_span, events.role
+    span_of[:] = -1
+    for span in range(first_span[row], first_span[row + 1]):
+        span_of[role[span]] = span
+    at = _text(out, at, events, events.head)
+    for c in range(NUM_FIXED):
+        if span_of[c] >= 0 and events.length[span_of[c]] == 0:
+            continue  # a column that the recorded event does not have
+        at = _text(out, at, events, events.prefix[c])
+        if span_of[c] >= 0:
+            at = _span(out, at, events, span_of[c])
+        else:
+            at = _value(out, at, events, c, row)
+    for span in range(first_span[row], first_span[row + 1]):
+        if role[span] == OTHER:
+            at = _text(out, at, events, events.key[span])
+            at = _span(out, at, events, span)
+    if span_of[ARGS] >= 0:
+        at = _text(out, at, events, events.args)
+        at = _span(out, at, events, span_of[ARGS])
+    else:
+        at = _made_args(out, at, events, row)
+    out[at] = ord("}")
+    return at + 1
 
 
 @kernel
@@ -174,45 +210,14 @@ def write_events(events: Events, low: int, high: int, out: np.ndarray) -> int:
     int
         Bytes written. O(bytes).
     """
-    # a field of a tuple costs two atomic operations each time that it is taken out
-    order, values, kind, prefix = events.order, events.values, events.kind, events.prefix
-    first_span, role, key = events.first_span, events.role, events.key
-    begin, length, recorded = events.at, events.length, events.recorded
-    texts, first = events.texts, events.first_text
-    span_of = np.full(OTHER + 1, -1, dtype=np.int64)
+    events = borrowed(events)
+    span_of = np.empty(OTHER + 1, dtype=np.int64)
     at = 0
     for i in range(low, high):
         if i > 0:
             out[at], out[at + 1] = ord(","), ord("\n")
             at += 2
-        row = order[i]
-        if row < 0:
-            span = -1 - row
-            at = _copy(out, at, recorded, begin[span], begin[span] + length[span])
-            continue
-        span_of[:] = -1
-        for span in range(first_span[row], first_span[row + 1]):
-            span_of[role[span]] = span
-        at = _copy(out, at, texts, first[events.head], first[events.head + 1])
-        for c in range(NUM_FIXED):
-            if span_of[c] >= 0 and length[span_of[c]] == 0:
-                continue  # a column that the recorded event does not have
-            at = _copy(out, at, texts, first[prefix[c]], first[prefix[c] + 1])
-            if span_of[c] >= 0:
-                low_byte = begin[span_of[c]]
-                at = _copy(out, at, recorded, low_byte, low_byte + length[span_of[c]])
-            else:
-                at = _value(out, at, kind[c], values[c, row], texts, first)
-        for span in range(first_span[row], first_span[row + 1]):
-            if role[span] == OTHER:
-                at = _copy(out, at, texts, first[key[span]], first[key[span] + 1])
-                at = _copy(out, at, recorded, begin[span], begin[span] + length[span])
-        if span_of[ARGS] >= 0:
-            at = _copy(out, at, texts, first[events.args], first[events.args + 1])
-            low_byte = begin[span_of[ARGS]]
-            at = _copy(out, at, recorded, low_byte, low_byte + length[span_of[ARGS]])
-        else:
-            at = _made_args(out, at, row, values, kind, prefix, texts, first, events.args)
-        out[at] = ord("}")
-        at += 1
+        row = events.order[i]
+        is_row = row >= 0
+        at = _event(out, at, events, row, span_of) if is_row else _span(out, at, events, -1 - row)
     return at

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.kernels.jit import inner, kernel
+from nadi.kernels.jit import borrowed, inner, kernel
 
 __all__ = ["BYTES_PER_FLOW", "BYTES_PER_PACKET", "BYTES_PER_VALUE", "Slices", "write_packets"]
 
@@ -171,27 +171,25 @@ def write_packets(slices: Slices, sequence: int, low: int, high: int, out: np.nd
     int
         Where the packets begin in ``out``. O(packets x fields).
     """
-    # a field of a tuple costs two atomic operations each time that it is taken out
-    order, start, end = slices.boundary, slices.start, slices.end
-    track, name, category = slices.track, slices.name, slices.category
-    values, is_text = slices.values, slices.is_text
-    first_flow, flow, is_last = slices.first_flow, slices.flow, slices.is_last
+    slices = borrowed(slices)
+    first_flow = slices.first_flow
     at = out.size
     for i in range(high - 1, low - 1, -1):
-        boundary = order[i]
+        boundary = slices.boundary[i]
         row = boundary // 2
         is_end = boundary % 2 == 1
         end_of_packet = at
-        at = _flow_ids(out, at, flow, is_last, first_flow[boundary], first_flow[boundary + 1])
+        low_flow, high_flow = first_flow[boundary], first_flow[boundary + 1]
+        at = _flow_ids(out, at, slices.flow, slices.is_last, low_flow, high_flow)
         if not is_end:
-            at = _annotations(out, at, values, is_text, row)
-            at = _field(out, at, _NAME, name[row])
-            at = _small(out, at, _CATEGORY, category[row])
-        at = _field(out, at, _TRACK, track[row])
+            at = _annotations(out, at, slices.values, slices.is_text, row)
+            at = _field(out, at, _NAME, slices.name[row])
+            at = _small(out, at, _CATEGORY, slices.category[row])
+        at = _field(out, at, _TRACK, slices.track[row])
         at = _small(out, at, _TYPE, _SLICE_END if is_end else _SLICE_BEGIN)
         at = _field(out, at, _TRACK_EVENT, end_of_packet - at)
         at = _small(out, at, _SEQUENCE_FLAGS, _NEEDS_STATE)
         at = _field(out, at, _SEQUENCE, sequence)
-        at = _field(out, at, _TIMESTAMP, end[row] if is_end else start[row])
+        at = _field(out, at, _TIMESTAMP, slices.end[row] if is_end else slices.start[row])
         at = _field(out, at, _PACKET, end_of_packet - at)
     return at

@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import numpy as np
 
-from nadi.kernels.jit import kernel
+from nadi.kernels.jit import inner, kernel
 
 __all__ = ["lay_out"]
+
+_END_OF_TIME = 2**63 - 1
+
+
+@inner
+def _close(
+    boundary: np.ndarray, at: int, top: int, time: int, order: np.ndarray, end: np.ndarray,
+    below: np.ndarray,
+) -> tuple[int, int]:  # fmt: skip
+    """End what lies on a lane, ``top`` innermost, and is over by a time.
+
+    Gives how many boundaries there are then, and what is innermost.
+    """
+    while top >= 0 and end[order[top]] <= time:
+        boundary[at] = 2 * order[top] + 1
+        at += 1
+        top = below[top]
+    return at, top
 
 
 @kernel
 def lay_out(
-    first: np.ndarray,
-    order: np.ndarray,
-    start: np.ndarray,
-    end: np.ndarray,
-    lane: np.ndarray,
+    first: np.ndarray, order: np.ndarray, start: np.ndarray, end: np.ndarray, lane: np.ndarray,
     boundary: np.ndarray,
-) -> int:
+) -> int:  # fmt: skip
     """Divide each track into lanes whose slices nest strictly.
 
-    A slice goes to the lane of the slice that encloses it and began last; where none
-    does, to the first lane on which nothing is open.
+    A slice goes to the lane of the slice that encloses it and began last; where none does, to the
+    first lane on which nothing is open.
 
     Parameters
     ----------
@@ -33,10 +47,9 @@ def lay_out(
     lane
         int64, shape (slices,), filled: its lane on its track, from 0.
     boundary
-        int64, shape (2 * slices,), filled: the start (``2 * slice``) and end
-        (``2 * slice + 1``) of every slice, track by track; those of one lane in an
-        order in which each end closes what was opened last, at times that never
-        decrease.
+        int64, shape (2 * slices,), filled: the start (``2 * slice``) and end (``2 * slice + 1``)
+        of every slice, track by track; those of one lane in an order in which each end closes
+        what was opened last, at times that never decrease.
 
     Returns
     -------
@@ -52,10 +65,7 @@ def lay_out(
             new = order[place]
             around = free = -1
             for k in range(num_lanes):
-                while top[k] >= 0 and end[order[top[k]]] <= start[new]:
-                    boundary[at] = 2 * order[top[k]] + 1
-                    at += 1
-                    top[k] = below[top[k]]
+                at, top[k] = _close(boundary, at, top[k], start[new], order, end, below)
                 if top[k] < 0:
                     if free < 0:
                         free = k
@@ -74,8 +84,5 @@ def lay_out(
             boundary[at] = 2 * new
             at += 1
         for k in range(num_lanes):
-            while top[k] >= 0:
-                boundary[at] = 2 * order[top[k]] + 1
-                at += 1
-                top[k] = below[top[k]]
+            at, top[k] = _close(boundary, at, top[k], _END_OF_TIME, order, end, below)
     return num_moved

@@ -3,50 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nadi.graph.build.edge_list import Limits
-from nadi.graph.build.thread_chain_kernels import chain_threads
+from nadi.graph.build.thread_chain_kernels import Chain, ThreadOps, chain_threads
 from nadi.graph.event_graph import EdgeKind, Edges
 from nadi.link.dependencies.operator_nesting import Nesting, nest
+from nadi.link.dependencies.operator_nesting_kernels import Nested
 from nadi.link.dependencies.waiting_threads import waiting_threads
 from nadi.model.arrays import Ints
 from nadi.model.schema import DEVICE_WORK, LABELS
 from nadi.model.trace import Trace
 
-__all__ = ["Chain", "RankOps", "rank_ops", "thread_edges"]
-
-
-@dataclass(frozen=True)
-class Chain:
-    """The boundaries of all threads of a rank, thread by thread; arrays of shape (boundaries,).
-
-    Attributes
-    ----------
-    vertex
-        int64: the vertex of the boundary.
-    gap
-        int64 ns: time since the boundary before it on its thread; 0 for the first of a thread.
-    owner
-        int64: the operation that the time before the boundary belongs to, or -1.
-    kind
-        uint8: the :class:`EdgeKind` of this time.
-    thread_ptr
-        int64, shape (threads + 1,): thread t has the boundaries
-        ``2 * thread_ptr[t] : 2 * thread_ptr[t + 1]``.
-    at
-        int64, shape (2 * ops of the rank,): position of each vertex of the rank, or -1.
-    """
-
-    vertex: Ints
-    gap: Ints
-    owner: Ints
-    kind: npt.NDArray[Any]
-    thread_ptr: Ints
-    at: Ints
+__all__ = ["RankOps", "rank_ops", "thread_edges"]
 
 
 @dataclass(frozen=True)
@@ -120,18 +90,20 @@ def _chain(
     """Chain the threads of a rank; also returns each operation's enclosing operation, or -1."""
     is_comm = (trace.nodes["comm_type"] != "none").to_numpy()[nesting.rows]
     is_label = trace.category_mask(*LABELS)[nesting.rows]
-    kind_of = np.full(number.size, EdgeKind.HOST_OP, dtype=np.uint8)
-    kind_of[is_label] = EdgeKind.HOST_GAP
-    kind_of[is_comm] = EdgeKind.COMMUNICATION
+    kind_of = np.full(number.size + 1, EdgeKind.HOST_OP, dtype=np.uint8)
+    kind_of[:-1][is_label] = EdgeKind.HOST_GAP
+    kind_of[:-1][is_comm] = EdgeKind.COMMUNICATION
+    kind_of[-1] = EdgeKind.HOST_GAP
     vertex, gap, owner = (np.empty(nesting.boundary.size, dtype=np.int64) for _ in range(3))
     kind = np.empty(nesting.boundary.size, dtype=np.uint8)
     at = np.full(2 * start.size, -1, dtype=np.int64)
     parent = np.full(start.size, -1, dtype=np.int64)
+    chain = Chain(vertex, gap, owner, kind, nesting.thread_ptr, at)
+    nested = Nested(nesting.boundary, nesting.owner, nesting.parent, nesting.exclusive)
     chain_threads(
-        (nesting.thread_ptr, nesting.boundary, nesting.owner, nesting.parent), number, kind_of,
-        int(EdgeKind.HOST_GAP), start, end, first_op, (vertex, gap, owner, kind), at, parent,
-    )  # fmt: skip
-    return Chain(vertex, gap, owner, kind, nesting.thread_ptr, at), parent
+        nested, ThreadOps(np.append(number, -1), kind_of, start, end), first_op, chain, parent
+    )
+    return chain, parent
 
 
 def thread_edges(rank: RankOps, limits: Limits) -> list[Edges]:

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from nadi.kernels.groups import group_rows
-from nadi.link.dependencies.operator_nesting_kernels import turn_ties, walk_threads
+from nadi.link.dependencies.operator_nesting_kernels import (
+    Nested,
+    ThreadOrders,
+    turn_ties,
+    walk_threads,
+)
 from nadi.model.arrays import Bools, Ints
 from nadi.model.runtime_calls import pattern
 from nadi.model.schema import THREAD_WORK
@@ -77,11 +82,9 @@ def nest(trace: Trace, left_out: Bools | None = None) -> Nesting:
     del thread
     boundary, owner = np.empty((2, 2 * rows.size), dtype=np.int64)
     parent = np.empty(rows.size, dtype=np.int64)
-    exclusive = np.zeros(rows.size, dtype=np.int64)
-    num_overlaps = walk_threads(
-        thread_ptr, by_start, by_end, start, end, boundary, owner, parent, exclusive
-    )
-    return Nesting(rows, thread_ptr, boundary, owner, parent, exclusive, num_overlaps)
+    nested = Nested(boundary, owner, parent, exclusive=np.zeros(rows.size, dtype=np.int64))
+    num_overlaps = walk_threads(ThreadOrders(thread_ptr, by_start, by_end, start, end), nested)
+    return Nesting(rows, thread_ptr, *nested, num_overlaps)
 
 
 def _number_threads(thread: Ints) -> tuple[Ints, int]:

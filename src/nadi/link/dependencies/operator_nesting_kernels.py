@@ -2,25 +2,59 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from nadi.kernels.jit import kernel
+from nadi.kernels.jit import borrowed, kernel
 
-__all__ = ["turn_ties", "walk_threads"]
+__all__ = ["Nested", "ThreadOrders", "turn_ties", "walk_threads"]
+
+
+class ThreadOrders(NamedTuple):
+    """The operations of threads, in two orders.
+
+    Attributes
+    ----------
+    thread_ptr
+        int64, shape (threads + 1,): thread t has the entries
+        ``thread_ptr[t]:thread_ptr[t + 1]`` of the following two.
+    by_start, by_end
+        int64, shape (ops,): the operations of each thread in the order in which
+        they start (outer first) and end (inner first).
+    start, end
+        int64 ns, shape (ops,), by operation; ``end >= start``.
+    """
+
+    thread_ptr: np.ndarray
+    by_start: np.ndarray
+    by_end: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+
+class Nested(NamedTuple):
+    """What encloses what.
+
+    Attributes
+    ----------
+    boundary, owner
+        int64, shape (2 * ops,): the boundaries thread by thread, and for
+        each the operation that owned the time before it (-1: none was open).
+    parent
+        int64, shape (ops,): the innermost operation open at the start, or -1.
+    exclusive
+        int64 ns, shape (ops,): time owned.
+    """
+
+    boundary: np.ndarray
+    owner: np.ndarray
+    parent: np.ndarray
+    exclusive: np.ndarray
 
 
 @kernel
-def walk_threads(
-    thread_ptr: np.ndarray,
-    by_start: np.ndarray,
-    by_end: np.ndarray,
-    start: np.ndarray,
-    end: np.ndarray,
-    boundary: np.ndarray,
-    owner: np.ndarray,
-    parent: np.ndarray,
-    exclusive: np.ndarray,
-) -> int:
+def walk_threads(threads: ThreadOrders, nested: Nested) -> int:
     """Walk every thread once, boundary by boundary, in time order.
 
     A boundary is the start (``2 * op``) or the end (``2 * op + 1``) of an
@@ -30,33 +64,24 @@ def walk_threads(
 
     Parameters
     ----------
-    thread_ptr
-        int64, shape (threads + 1,): thread t has the entries
-        ``thread_ptr[t]:thread_ptr[t + 1]`` of ``by_start`` and ``by_end``.
-    by_start, by_end
-        int64, shape (ops,): the operations of each thread in the order in which
-        they start (outer first) and end (inner first).
-    start, end
-        int64 ns, shape (ops,), ``end >= start``.
-    boundary, owner
-        int64, shape (2 * ops,), filled: the boundaries thread by thread, and for
-        each the operation that owned the time before it (-1: none was open).
-    parent
-        int64, shape (ops,), filled: the innermost operation open at the start, or -1.
-    exclusive
-        int64 ns, shape (ops,), zero at entry: time owned.
+    threads
+        What is walked.
+    nested
+        Filled; ``exclusive`` is zero at entry.
 
     Returns
     -------
     int
         Number of operations that outlive their parent. O(ops).
     """
+    threads, nested = borrowed(threads), borrowed(nested)
+    by_start, by_end, start, end = threads.by_start, threads.by_end, threads.start, threads.end
     num_overlaps = 0
     closed = np.zeros(start.size, dtype=np.bool_)
     opened = np.zeros(start.size, dtype=np.bool_)
     stack = np.empty(start.size, dtype=np.int64)
-    for t in range(thread_ptr.size - 1):
-        low, high = thread_ptr[t], thread_ptr[t + 1]
+    for t in range(threads.thread_ptr.size - 1):
+        low, high = threads.thread_ptr[t], threads.thread_ptr[t + 1]
         s, e, depth = low, low, 0
         now = np.int64(0)
         for b in range(2 * low, 2 * high):
@@ -65,22 +90,20 @@ def walk_threads(
             op = by_end[e] if is_end else by_start[s]
             time = end[op] if is_end else start[op]
             inner = stack[depth - 1] if depth > 0 else -1
-            owner[b] = inner
+            nested.owner[b] = inner
+            nested.boundary[b] = 2 * op + is_end
             if inner >= 0:
-                exclusive[inner] += time - now
+                nested.exclusive[inner] += time - now
             now = time
             if is_end:
-                boundary[b] = 2 * op + 1
                 closed[op] = True
                 while depth > 0 and closed[stack[depth - 1]]:
                     depth -= 1
                 e += 1
             else:
-                boundary[b] = 2 * op
                 opened[op] = True
-                parent[op] = inner
-                if inner >= 0 and end[op] > end[inner]:
-                    num_overlaps += 1
+                nested.parent[op] = inner
+                num_overlaps += inner >= 0 and end[op] > end[inner]
                 stack[depth] = op
                 depth += 1
                 s += 1
