@@ -260,12 +260,12 @@ def test_stretches_of_a_path_equal_the_oracle(steps, first_delay, begin):
     size = len(steps)
     edge = np.array([number if known[number] else -1 for number in range(size)])
     weight, kind, op = (np.array([step[2][k] for step in steps], dtype=np.int64) for k in range(3))
-    found = tuple(
-        np.full(2 * size, 77, dtype) for dtype in (np.int64, np.int64, np.int8, np.int32, np.int32)
-    )
+    dtypes = (np.int64, np.int64, np.int8, np.int32, np.int32)
+    found = paths.Stretches(*(np.full(2 * size, 77, dtype) for dtype in dtypes))
     first = paths.stretches_of_path(
         np.array(vertices), edge, np.array(reached), begin, num_ops,
-        (by_vertex, weight, op, kind.astype(np.uint8)), np.arange(3, dtype=np.int8), found,
+        paths.EdgeTimes(by_vertex, weight, op, kind.astype(np.uint8)),
+        np.arange(3, dtype=np.int8), found,
     )  # fmt: skip
     expected = oracle.stretches(
         [

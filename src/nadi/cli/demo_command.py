@@ -6,7 +6,7 @@ from importlib import resources
 
 import typer
 
-from nadi.cli.run_command import analyse
+from nadi.cli.run_command import Request, analyse
 from nadi.cli.shared_options import ResultsFolder
 
 __all__ = ["HELP", "command"]
@@ -35,5 +35,5 @@ def command(output: ResultsFolder = None) -> None:
     typer.echo("Demo: two steps of data-parallel training on 4 ranks (CPU, gloo)")
     typer.echo(f"      nadi run DEMO --what-if '{_WHAT_IF}'\n")
     with resources.as_file(resources.files("nadi") / "data" / "demo") as folder:
-        analyse([folder], "all", [_WHAT_IF], output, announce=True)
+        analyse([folder], Request(what_if=[_WHAT_IF]), output, announce=True)
     typer.echo(_NEXT)

@@ -33,38 +33,42 @@ reads.
 """
 
 
+_Job = Annotated[
+    Path,
+    typer.Argument(
+        metavar="JOB", help="A folder with a host and a device trace per rank.",
+        show_default=False,
+    ),
+]  # fmt: skip
+_Top = Annotated[int, typer.Option("--top", metavar="K", min=1, help="Number of moves to print.")]
+_Apply = Annotated[
+    str,
+    typer.Option(
+        "--apply", metavar="K|all",
+        help="Apply this many moves, the best first, each on top of the previous ones.",
+    ),
+]  # fmt: skip
+_Redraw = Annotated[
+    str,
+    typer.Option(
+        "--redraw", metavar="FILE",
+        help="Also write a timeline of the job before and after the applied moves: .json, "
+        ".json.gz or .pftrace.",
+        show_default=False,
+    ),
+]  # fmt: skip
+
+
 def command(
-    job: Annotated[
-        Path,
-        typer.Argument(
-            metavar="JOB", help="A folder with a host and a device trace per rank.",
-            show_default=False,
-        ),
-    ],
+    job: _Job,
     step: Step = "all",
     window: TimeRange = "",
-    top: Annotated[
-        int, typer.Option("--top", metavar="K", min=1, help="Number of moves to print.")
-    ] = 10,
-    apply: Annotated[
-        str,
-        typer.Option(
-            "--apply", metavar="K|all",
-            help="Apply this many moves, the best first, each on top of the previous ones.",
-        ),
-    ] = "0",
-    redraw: Annotated[
-        str,
-        typer.Option(
-            "--redraw", metavar="FILE",
-            help="Also write a timeline of the job before and after the applied moves: .json, "
-            ".json.gz or .pftrace.",
-            show_default=False,
-        ),
-    ] = "",
+    top: _Top = 10,
+    apply: _Apply = "0",
+    redraw: _Redraw = "",
     overwrite: Overwrite = False,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """Find operations that can start earlier."""
     if apply != "all" and not (apply.isdecimal() and len(apply) <= 9):
         raise UsageError(

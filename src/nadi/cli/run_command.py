@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -14,7 +15,7 @@ from nadi.cli.shared_options import ForceLink, ResultsFolder, Step, TimeRange, o
 if TYPE_CHECKING:
     from nadi.pipeline.result import Run
 
-__all__ = ["HELP", "analyse", "command"]
+__all__ = ["HELP", "Request", "analyse", "command"]
 
 HELP = """Find what bounds a step: link the traces, replay them, find the critical path.
 
@@ -84,22 +85,25 @@ def command(
     ] = False,
 ) -> None:  # fmt: skip
     """Run the main analysis."""
-    analyse(
-        paths, step, what_if or [], output,
-        window=window, system=system, force=force, by=by, as_json=as_json,
-    )  # fmt: skip
+    analyse(paths, Request(step, window, what_if or [], system, force, by), output, as_json=as_json)
+
+
+class Request(NamedTuple):
+    """What is asked about recordings, by the names of parameters of :func:`nadi.run`."""
+
+    step: str = "all"
+    window: str = ""
+    what_if: Sequence[str] = ()
+    system: str = ""
+    force: bool = False
+    by: str = ""
 
 
 def analyse(
     paths: list[Path],
-    step: str,
-    what_if: list[str],
+    asked: Request,
     output: Path | None,
     *,
-    window: str = "",
-    system: str = "",
-    force: bool = False,
-    by: str = "",
     as_json: bool = False,
     announce: bool = False,
 ) -> Run:
@@ -120,10 +124,7 @@ def analyse(
 
         if output is not None:
             check_results_folder(output)
-        result = run(
-            *paths, step=step, window=window, what_if=what_if, system=system, force=force,
-            by=by, progress=progress,
-        )  # fmt: skip
+        result = run(*paths, **asked._asdict(), progress=progress)
         written = []
         if output is not None:
             progress("writing results")

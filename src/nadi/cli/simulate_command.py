@@ -141,10 +141,7 @@ def command(
             network, system_config, remote_memory, congestion, queues, rendezvous,
             injection_scale, right,
         )  # fmt: skip
-        if system:
-            machine_for = _described(system, comm_group, stated)
-        else:
-            machine_for = _of_astra_sim(comm_group, stated)
+        machine_for = _machine_for(system, comm_group, stated)
         found = read_job(job, progress)
         traces = found if isinstance(found, list) else found.traces
         if output:
@@ -163,6 +160,15 @@ def command(
     print_simulation(results_of(done), console)
     if left_out is not None:
         print_written(output, left_out, console)
+
+
+def _machine_for(
+    system: str, comm_group: Path | None, stated: _AstraSim
+) -> Callable[[int], System]:
+    """Return what gives the system for a number of ranks."""
+    if system:
+        return _described(system, comm_group, stated)
+    return _of_astra_sim(comm_group, stated)
 
 
 def _described(system: str, comm_group: Path | None, stated: _AstraSim) -> Callable[[int], System]:

@@ -47,41 +47,47 @@ in=Block_2 is its forward, its backward, and the optimizer's work on its paramet
 """
 
 
+_Job = Annotated[
+    Path,
+    typer.Argument(
+        metavar="JOB", help="A folder with a pair of traces per rank, or a device trace.",
+        show_default=False,
+    ),
+]  # fmt: skip
+_Changes = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[CHANGE]...", help="Changes, as listed above.", show_default=False),
+]
+_Sweep = Annotated[
+    str,
+    typer.Option(
+        "--sweep", metavar="VALUES",
+        help="Values that replace {} in all changes, one after the other: 0.5,1,2 or "
+        "0.5:2:0.25 (from, to, step).",
+        show_default=False,
+    ),
+]  # fmt: skip
+_Redraw = Annotated[
+    str,
+    typer.Option(
+        "--redraw", metavar="FILE",
+        help="Write a timeline of the job before and after all changes, with both critical "
+        "paths, for ui.perfetto.dev: .json, .json.gz or .pftrace.",
+        show_default=False,
+    ),
+]  # fmt: skip
+
+
 def command(
-    job: Annotated[
-        Path,
-        typer.Argument(
-            metavar="JOB", help="A folder with a pair of traces per rank, or a device trace.",
-            show_default=False,
-        ),
-    ],
-    changes: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[CHANGE]...", help="Changes, as listed above.", show_default=False),
-    ] = None,
+    job: _Job,
+    changes: _Changes = None,
     step: Step = "all",
     window: TimeRange = "",
-    sweep: Annotated[
-        str,
-        typer.Option(
-            "--sweep", metavar="VALUES",
-            help="Values that replace {} in all changes, one after the other: 0.5,1,2 or "
-            "0.5:2:0.25 (from, to, step).",
-            show_default=False,
-        ),
-    ] = "",
-    redraw: Annotated[
-        str,
-        typer.Option(
-            "--redraw", metavar="FILE",
-            help="Write a timeline of the job before and after all changes, with both critical "
-            "paths, for ui.perfetto.dev: .json, .json.gz or .pftrace.",
-            show_default=False,
-        ),
-    ] = "",
+    sweep: _Sweep = "",
+    redraw: _Redraw = "",
     overwrite: Overwrite = False,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """Predict the step time after changes."""
     if redraw and sweep:
         raise UsageError(

@@ -55,6 +55,13 @@ class _Wanted(NamedTuple):
     stacks: bool
     memory: bool
 
+    def checked(self) -> _Wanted:
+        """Give it; raises UsageError if a number is too small."""
+        for name, value in (("steps", self.steps), ("warmup", self.warmup)):
+            if value < 1:
+                raise UsageError(Parameter(name, value), "is too small", "give 1 or more")
+        return self
+
 
 @contextlib.contextmanager
 def record(
@@ -93,9 +100,7 @@ def record(
     InputError
         If the folder cannot be written to.
     """
-    for name, value in (("steps", steps), ("warmup", warmup)):
-        if value < 1:
-            raise UsageError(Parameter(name, value), "is too small", "give 1 or more")
+    wanted = _Wanted(steps, warmup, shapes, stacks, memory).checked()
     torch = _torch()
     recording = Recording(Path(folder), _rank(torch))
     for file in (recording.host, recording.device):
@@ -104,7 +109,6 @@ def record(
     unfinished = _unfinished(Path(folder))
     try:
         host, device = unfinished / recording.host.name, unfinished / recording.device.name
-        wanted = _Wanted(steps, warmup, shapes, stacks, memory)
         recording._profiler = _profiler(torch, host, device, wanted)
         with recording._profiler:
             yield recording

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +12,8 @@ from nadi.forks import refuse_in_fork
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
-from nadi.kernels.paths import stretches_of_path, trace_back
-from nadi.model.arrays import Bytes, Ints, Ints32
+from nadi.kernels.paths import EdgeTimes, Stretches, stretches_of_path, trace_back
+from nadi.model.arrays import Bytes, Ints
 
 __all__ = ["PATH_KINDS", "CriticalPath", "describe_path", "kind_of_edges", "walk_critical_path"]
 
@@ -131,33 +130,23 @@ def describe_path(
     return CriticalPath(vertices, _segments(graph, stretches))
 
 
-class _Stretches(NamedTuple):
-    """Intervals of the path: times, kind, the running operation (or -1), and the one that waits."""
-
-    start: Ints
-    end: Ints
-    code: npt.NDArray[np.int8]
-    op: Ints32
-    place: Ints32
-
-
 def _stretches(
     graph: EventGraph, vertices: Ints, edge: Ints, reached: Ints, begin: int
-) -> _Stretches:
+) -> Stretches:
     """Split the time before each vertex into the time of its edge and the delay after that."""
-    edges = (graph.delay, graph.weight, graph.edge_op, graph.edge_kind)
+    edges = EdgeTimes(graph.delay, graph.weight, graph.edge_op, graph.edge_kind)
     # up to two per vertex; the operating system allocates no memory for unused entries
     start, end = (np.empty(2 * vertices.size, dtype=np.int64) for _ in range(2))
     code = np.empty(start.size, dtype=np.int8)
     op, place = (np.empty(start.size, dtype=np.int32) for _ in range(2))
+    room = Stretches(start, end, code, op, place)
     first = stretches_of_path(
-        vertices, edge, reached, begin, graph.num_ops, edges, _PATH_CODE,
-        (start, end, code, op, place),
-    )  # fmt: skip
-    return _Stretches(start[first:], end[first:], code[first:], op[first:], place[first:])
+        vertices, edge, reached, begin, graph.num_ops, edges, _PATH_CODE, room
+    )
+    return Stretches(*(column[first:] for column in room))
 
 
-def _segments(graph: EventGraph, stretches: _Stretches) -> pl.DataFrame:
+def _segments(graph: EventGraph, stretches: Stretches) -> pl.DataFrame:
     """Return the table of segments for intervals of the path."""
     missing = stretches.op < 0
     place = stretches.place

@@ -164,11 +164,7 @@ def link_files(
     found = find_files([locate(path) for path in paths])
     tasks = _tasks(found, paths, locate(output), to, _Options(schema, force))
     for task in tasks:
-        target = locate(task.target)
-        # a CSV is several files, of which the nodes' is always one
-        written = file_of_table(target, "nodes") if task.format == "csv" else target
-        sources = [locate(source) for source in task.sources]
-        check_target(written, sources, overwrite=overwrite)
+        _check_target(task, overwrite=overwrite)
     done = _run(tasks, executor, progress)
     job = link_job([communication for _, communication in done])
     if again := _tasks_again(tasks, done, job):
@@ -179,6 +175,14 @@ def link_files(
         num_collectives=job.num_collectives,
         issues=pl.concat([job.issues, found.issues]),
     )
+
+
+def _check_target(task: _Task, *, overwrite: bool) -> None:
+    """Raise InputError if the file of a rank cannot be written."""
+    target = locate(task.target)
+    # a CSV is several files, of which the nodes' is always one
+    written = file_of_table(target, "nodes") if task.format == "csv" else target
+    check_target(written, [locate(source) for source in task.sources], overwrite=overwrite)
 
 
 def _tasks(

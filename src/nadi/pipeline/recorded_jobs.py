@@ -21,6 +21,7 @@ from nadi.pipeline.result import Run
 
 if TYPE_CHECKING:
     from nadi.analyze.module_times import ModuleTimes
+    from nadi.pipeline.predictions import Asked
 
 __all__ = ["load_graph", "run"]
 
@@ -68,11 +69,7 @@ def run(
     """
     if by not in ("", "module"):
         raise UsageError(Parameter("by", by), "is not known", "give module")
-    asked = None
-    if what_if or system:  # the simulator, which prices communication, is not imported without
-        from nadi.pipeline.predictions import Asked
-
-        asked = Asked.parse(what_if, system)
+    asked = _parsed(what_if, system)
     graph = load_graph(paths, progress, force=force)
     steps = find_steps(graph)
     chosen = choose_window(graph, steps, str(step), window)
@@ -102,6 +99,15 @@ def _modules(graph: EventGraph, window: Window, path: CriticalPath) -> ModuleTim
     from nadi.analyze.module_times import time_by_module  # others do not import it
 
     return time_by_module(graph, window, path)
+
+
+def _parsed(what_if: str | Sequence[str], system: Path | str) -> Asked | None:
+    """Parse what is asked, before files are read."""
+    if not (what_if or system):
+        return None  # without importing the simulator, which prices communication
+    from nadi.pipeline.predictions import Asked
+
+    return Asked.parse(what_if, system)
 
 
 def load_graph(

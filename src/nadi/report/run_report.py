@@ -60,31 +60,13 @@ def summarize(run: Run) -> dict[str, Any]:
         "measured_ns": run.measured_ns,
         "replayed_ns": run.replayed_ns,
         **_critical_path(run.path),
-        "explained": {
-            "measured_ns": run.explained.measured_ns,
-            "explained_ns": run.explained.explained_ns,
-            "device_operations": run.explained.num_device_operations,
-            "late_starts": run.explained.num_late,
-        },
-        "unexplained": {
-            "ns": run.unexplained.total_ns,
-            "by_cause": {
-                cause.replace(" ", "_"): time for cause, time in run.unexplained.by_cause.items()
-            },
-            "inferred_ns": run.unexplained.inferred_ns,
-        },
+        **_explained(run),
         "exposed_comm_ns": sum(exposed) // len(exposed),
         "per_rank": [
             {"rank": c.rank, "communication_ns": c.communication, "exposed_comm_ns": c.exposed}
             for c in run.communication
         ],
-        "stragglers": {
-            "ranks": _in_ns(run.stragglers.ranks, "caused", "waited"),
-            "collectives": _in_ns(
-                run.stragglers.collectives.sort("waited", descending=True).head(TOP),
-                "time", "waited", "longest",
-            ),
-        },
+        "stragglers": _stragglers(run),
         "what_if": [
             {"change": "; ".join(map(str, asked.changes)), "step_ns": asked.step_ns,
              "interval": describe_interval(asked.interval), "included": list(asked.included)}
@@ -116,6 +98,32 @@ def _critical_path(path: CriticalPath) -> dict[str, Any]:
             for name, kind, time, count, ranks in path.by_operation().head(TOP).iter_rows()
         ],
     }  # fmt: skip
+
+
+def _explained(run: Run) -> dict[str, Any]:
+    return {
+        "explained": {
+            "measured_ns": run.explained.measured_ns,
+            "explained_ns": run.explained.explained_ns,
+            "device_operations": run.explained.num_device_operations,
+            "late_starts": run.explained.num_late,
+        },
+        "unexplained": {
+            "ns": run.unexplained.total_ns,
+            "by_cause": {
+                cause.replace(" ", "_"): time for cause, time in run.unexplained.by_cause.items()
+            },
+            "inferred_ns": run.unexplained.inferred_ns,
+        },
+    }
+
+
+def _stragglers(run: Run) -> dict[str, Any]:
+    longest = run.stragglers.collectives.sort("waited", descending=True).head(TOP)
+    return {
+        "ranks": _in_ns(run.stragglers.ranks, "caused", "waited"),
+        "collectives": _in_ns(longest, "time", "waited", "longest"),
+    }
 
 
 def _in_ns(table: pl.DataFrame, *times: str) -> list[dict[str, Any]]:

@@ -4,9 +4,39 @@ from __future__ import annotations
 
 import numpy as np
 
-from nadi.kernels.jit import kernel
+from nadi.kernels.jit import inner, kernel
 
 __all__ = ["longest_path"]
+
+
+@inner
+def _longest_into(
+    v: int, in_ptr: np.ndarray, in_src: np.ndarray, in_weight: np.ndarray, distance: np.ndarray
+) -> tuple[int, int]:
+    """Give the vertex before ``v`` on the longest path to it, itself if none, and its length."""
+    best = -1
+    longest = 0
+    for e in range(in_ptr[v], in_ptr[v + 1]):
+        length = distance[in_src[e]] + in_weight[e]
+        if best < 0 or length > longest:
+            best = in_src[e]
+            longest = length
+    return (v, 0) if best < 0 or longest < 0 else (best, longest)
+
+
+@inner
+def _vertex_on_cycle(in_ptr: np.ndarray, in_src: np.ndarray, before: np.ndarray) -> int:
+    """Give a vertex that lies on a cycle, where some were not reached (``before`` is -1)."""
+    v = 0
+    while before[v] >= 0:
+        v += 1
+    # an unreached vertex has an unreached predecessor; walking back must end in a cycle
+    for _ in range(before.size):
+        e = in_ptr[v]
+        while before[in_src[e]] >= 0:
+            e += 1
+        v = in_src[e]
+    return v
 
 
 @kernel
@@ -57,18 +87,8 @@ def longest_path(
     while at < size:
         v = queue[at]
         at += 1
-        best = -1
-        longest = 0
-        for e in range(in_ptr[v], in_ptr[v + 1]):
-            length = distance[in_src[e]] + in_weight[e]
-            if best < 0 or length > longest:
-                best = in_src[e]
-                longest = length
-        if best < 0 or longest < 0:
-            best, longest = v, 0
-        distance[v] = longest
-        before[v] = best
-        if last < 0 or longest > distance[last]:
+        before[v], distance[v] = _longest_into(v, in_ptr, in_src, in_weight, distance)
+        if last < 0 or distance[v] > distance[last]:
             last = v
         for e in range(out_ptr[v], out_ptr[v + 1]):
             w = out_dst[e]
@@ -76,15 +96,4 @@ def longest_path(
             if missing[w] == 0:
                 queue[size] = w
                 size += 1
-    if size == num_vertices:
-        return last
-    v = 0
-    while before[v] >= 0:
-        v += 1
-    # an unreached vertex has an unreached predecessor; walking back must end in a cycle
-    for _ in range(num_vertices):
-        e = in_ptr[v]
-        while before[in_src[e]] >= 0:
-            e += 1
-        v = in_src[e]
-    return -1 - v
+    return last if size == num_vertices else -1 - _vertex_on_cycle(in_ptr, in_src, before)

@@ -58,19 +58,13 @@ def hta_overlay(
         If ``only_critical`` and ``all_edges`` are both set.
     """
     if only_critical and all_edges:
-        raise UsageError(
-            Parameter("all_edges"),
-            [
-                "cannot be combined with ",
-                Parameter("only_critical"),
-                ", which removes their events",
-            ],
-            "use one of them",
-        )
-    events = path.moments.events
-    on_path = np.unique(path.moments.row[path.vertices])
-    is_critical = np.zeros(trace.nodes.height, dtype=np.bool_)
-    is_critical[events["node"].to_numpy()[on_path]] = True
+        what: list[str | Parameter] = [
+            "cannot be combined with ",
+            Parameter("only_critical"),
+            ", which removes their events",
+        ]
+        raise UsageError(Parameter("all_edges"), what, "use one of them")
+    is_critical = _on_path(trace, path)
     attributes = trace.attributes
     kept_attributes, marks = _marked(attributes, is_critical)
     is_kept = np.ones(trace.nodes.height, dtype=np.bool_)
@@ -81,21 +75,23 @@ def hta_overlay(
     arrows = AttributeBuilder()
     for event in _arrows(trace, path, all_edges=all_edges):
         arrows.add(-1, "event", "json", event)
-    joined = combined(
-        [
-            Part(attributes, new_row, kept_attributes),
-            Part(marks, new_row),
-            Part(arrows.build()),
-        ]
-    )
+    parts = [Part(attributes, new_row, kept_attributes), Part(marks, new_row), Part(arrows.build())]
     parent = trace.column("parent")
     nodes = trace.nodes.with_columns(parent=np.where(parent >= 0, new_row[parent], -1))
     return replace(
         trace,
         nodes=nodes.filter(pl.Series(is_kept)),
         deps=DEPS.empty() if only_critical else trace.deps,
-        given_attributes=joined,
+        given_attributes=combined(parts),
     )
+
+
+def _on_path(trace: Trace, path: HtaCriticalPath) -> Bools:
+    """Return which nodes are on the path; bool, shape (nodes,)."""
+    is_critical = np.zeros(trace.nodes.height, dtype=np.bool_)
+    rows = np.unique(path.moments.row[path.vertices])
+    is_critical[path.moments.events["node"].to_numpy()[rows]] = True
+    return is_critical
 
 
 def _marked(attributes: Attributes, is_critical: Bools) -> tuple[Bools, Attributes]:
