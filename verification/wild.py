@@ -17,6 +17,15 @@ written again
 validity
     there are nodes, and they hold to the rules of the data model.
 
+background threads
+    no operation of the critical path runs on a thread that has Python functions only, by the
+    file: it waits for work, such as a writer of queues. The path's kinds and the share of it that
+    the recording does not explain are printed.
+twins
+    the same model on two vendors' devices, by names such as ``amd_mi300_vit`` and ``h100_vit``:
+    where the devices are busy for the same share of the step within 2 points, so are the kinds of
+    the critical path.
+
 Checked of each text workload: as many layers as lines, and the computing time and the bytes of all
 its phases that its parallelism performs.
 """
@@ -28,6 +37,7 @@ import json
 import tempfile
 from collections import Counter
 from decimal import ROUND_HALF_UP, Decimal
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +54,8 @@ CATEGORY = {
 }  # fmt: skip
 # parallelisms that compute every time that a layer states
 ALL_TIMES = ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER", "MODEL")
+DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+TWINS_AGREE = 2.0  # points of per cent
 _TIMES = ("ts", "dur")
 _Kind = tuple[str, Any]
 
@@ -117,6 +129,66 @@ def check_kineto(path: Path, work: Path, checks: Checks) -> None:
     checks.add_many(f"{name}: events written again", same, max(len(events), len(again)))
     if about:
         checks.add(f"{name}: other keys written again", about == about_again)
+
+
+def check_path(path: Path, checks: Checks) -> dict[str, float]:
+    """Check the critical path of a recording; gives its kinds in per cent, and ``busy``."""
+    events, _ = file_of(path)
+    run = nadi.run(path)
+    works, all_threads = set(), set()
+    for event in events:
+        if isinstance(event, dict) and event.get("ph") == "X":
+            thread = event.get("pid"), event.get("tid")
+            all_threads.add(thread)
+            if event.get("cat") != "python_function":
+                works.add(thread)
+    background = all_threads - works
+    nodes = run.path.segments["node"]
+    places = run.job.traces[0].nodes["event"].gather(nodes.filter(nodes >= 0)).to_list()
+    wrong = sum((events[at].get("pid"), events[at].get("tid")) in background for at in places)
+    length = max(run.path.length, 1)
+    kinds = {kind: 100 * time / length for kind, time in run.path.by_kind().items()}
+    shown = ", ".join(f"{kind} {share:.1f} %" for kind, share in kinds.items() if share >= 0.05)
+    checks.add(
+        f"{path.name}: no background thread on the path", wrong == 0,
+        f"{len(background)} such threads; {shown}; unexplained "
+        f"{100 * run.unexplained.total_ns / length:.1f} %",
+    )  # fmt: skip
+    return {**kinds, "busy": 100 * busy_ns(events) / max(run.measured_ns, 1)}
+
+
+def busy_ns(events: list[Any]) -> int:
+    """Give the time in which a device runs at least one kernel or copy."""
+    work = sorted(
+        (nanoseconds(event["ts"]), nanoseconds(event["dur"])) for event in events
+        if isinstance(event, dict) and event.get("cat") in DEVICE_WORK and event.get("ph") == "X"
+    )  # fmt: skip
+    busy = until = 0
+    for start, duration in work:
+        busy += max(start + duration - max(start, until), 0)
+        until = max(until, start + duration)
+    return busy
+
+
+def check_twins(of_file: dict[str, dict[str, float]], checks: Checks) -> None:
+    """Compare the paths of the same model on two devices."""
+    by_model: dict[str, list[str]] = {}
+    for name in of_file:
+        by_model.setdefault(name.split(".")[0].rpartition("_")[2], []).append(name)
+    for amd, other in (
+        pair for names in by_model.values() for pair in combinations(sorted(names), 2)
+        if pair[0].startswith("amd_") and pair[1].startswith("h100_")
+    ):  # fmt: skip
+        one, two = of_file[amd], of_file[other]
+        apart = {key: abs(one.get(key, 0) - two.get(key, 0)) for key in one | two}
+        busy = apart.pop("busy")
+        farthest = max(apart.values())
+        if busy <= TWINS_AGREE:
+            checks.add(f"{amd} and {other}: kinds of the path", farthest <= TWINS_AGREE,
+                       f"at most {farthest:.1f} points apart")  # fmt: skip
+        else:
+            print(f"     {amd} and {other}: busy shares are {busy:.1f} points apart, kinds of the "
+                  f"path {farthest:.1f}")  # fmt: skip
 
 
 def rows(trace: nadi.Trace, name: str) -> list[int]:
@@ -194,13 +266,18 @@ def main() -> None:
         for file in (sorted(path.rglob("*")) if path.is_dir() else [path])
         if file.is_file()
     ]  # fmt: skip
+    paths: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for path in found:
-            check = check_text if ".txt" in path.suffixes else check_kineto
             try:
-                check(path, Path(folder), checks)
+                if ".txt" in path.suffixes:
+                    check_text(path, Path(folder), checks)
+                else:
+                    check_kineto(path, Path(folder), checks)
+                    paths[path.name] = check_path(path, checks)
             except nadi.NadiError as error:
                 checks.add(f"{path.name}: reads", False, str(error))
+    check_twins(paths, checks)
     checks.finish()
 
 
