@@ -6,7 +6,7 @@ __all__ = ["ALL", "examples"]
 
 ALL = os.environ.get("NADI_TEST_ALL") == "1"
 """Whether all examples are tried; only then every case is sure to be among them."""
-_SHARE = 1 if ALL else 3
+_SHARE = 1 if ALL else 5
 
 
 def examples(count: int) -> int:
