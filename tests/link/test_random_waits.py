@@ -38,7 +38,16 @@ def recording(folder: Path, seed: int, ahead: tuple[int, int] = (0, 0)) -> nadi.
     records: list[int] = []
     now = {1: 0, 2: 0}
     if rng.random() < 0.3:
-        pair.event("early", rng.choice((0, 0, 5, 12)), rng.randint(1, 40), "kernel", pid=0, tid=7, stream=7, device=0)
+        pair.event(
+            "early",
+            rng.choice((0, 0, 5, 12)),
+            rng.randint(1, 40),
+            "kernel",
+            pid=0,
+            tid=7,
+            stream=7,
+            device=0,
+        )
     for number in range(1, rng.randint(3, 26)):
         tid = rng.choice((1, 1, 1, 2))
         begin = now[tid] = now[tid] + rng.randint(1, 4)
