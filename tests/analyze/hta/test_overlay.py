@@ -139,3 +139,18 @@ def test_arrows_end_within_the_work_on_every_stream(
     found = {arrow[:3] for arrow in arrows(overlay(record, all_edges=True))}
     expected = {(2.5, 6.25, "kernel_launch_delay"), (6.25, ends, "operator")}
     assert found == expected | {(2.5, 4.5, "operator")}
+
+
+@pytest.mark.parametrize("args", ["{}", "{ }", "{\n}", '{"a":1}', '{ "a":1 }'])
+def test_arguments_are_marked_however_they_are_written(record: Recording, args: str) -> None:
+    path = record.folder / "device.json"
+    record.read()
+    text = path.read_text()
+    assert text.count('"args": {}') == 5
+    path.write_text(text.replace('"args": {}', f'"args": {args}'))
+    trace = nadi.read(path)
+    found = nadi.analyze.hta_overlay(trace, nadi.analyze.hta_critical_path(trace))
+    nadi.write(found, record.folder / "marked.json", to="kineto")
+    events = json.loads((record.folder / "marked.json").read_text())["traceEvents"]
+    (mm,) = [event for event in events if event["name"] == "mm"]
+    assert mm["args"] == json.loads(args) | {"critical": 1}
