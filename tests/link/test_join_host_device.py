@@ -220,3 +220,34 @@ def test_the_pair_that_must_be_refused(shared_traces: Path) -> None:
     device = shared_traces / "gpu_resnet_pair" / "device.json.gz"
     with pytest.raises(nadi.errors.PairError, match=r"only 3,658 of 14,388 operations \(25\.4 %\)"):
         nadi.run(host, device)
+
+
+@pytest.mark.parametrize("args", [False, True])
+@pytest.mark.parametrize("num_untimed", [0, 1, 3])
+def test_attributes_are_those_of_their_own_operation(
+    pair: PairWriter, num_untimed: int, args: bool
+) -> None:
+    """Raw args are dropped of what the host trace describes, and of nothing else."""
+    pair.nodes.clear()
+    for _ in range(num_untimed):
+        pair.nodes.append({"id": len(pair.nodes) + 1, "name": "not timed", "ctrl_deps": 1})
+    for number in range(6):
+        pair.op(f"aten::op{number}", 10 * number, 8, note=f"op{number}")
+        schema = {"name": "op_schema", "type": "string", "value": f"aten::op{number}() -> ()"}
+        if number not in (1, 4):
+            pair.nodes[-1]["attrs"].append(schema)
+    pair.event("cudaLaunchKernel", 62, 1, "cuda_runtime", correlation=1, note="call")
+    pair.event("k", 70, 1, "kernel", pid=0, tid=7, stream=7, device=0, correlation=1, note="k")
+    trace = nadi.link_pair(*map(nadi.read, pair.write()), args=args)
+    described = {"aten::op0", "aten::op2", "aten::op3", "aten::op5"}
+    names = trace.nodes["name"].cast(str).to_list()
+    assert names.count("not timed") == num_untimed
+    for row, name in enumerate(names):
+        found = trace.attributes.of(row)
+        note = found.get("args", {}).get("note")
+        is_kept = name != "not timed" and (args or name not in described)
+        own = {"cudaLaunchKernel": "call"}.get(name, name.removeprefix("aten::"))
+        assert note == (own if is_kept else None)
+        assert ("op_schema" in found) == (name in described)
+    told = dict(trace.issues.select("code", "count").iter_rows())
+    assert told.get("link.args", 0) == (0 if args else len(described))

@@ -102,8 +102,7 @@ def _joined(host: Trace, device: Trace, match: Match, log: IssueLog) -> _Joined:
     timed = _linked_nodes(host, device, match, log)
     untimed = _unmatched_host_nodes(host, match, log)
     nodes = pl.concat([untimed, timed.drop("host_row")])
-    host_row = np.concatenate([np.full(untimed.height, -1), timed["host_row"].to_numpy()])
-    host_row[: untimed.height] = _unmatched_rows(host, match)
+    host_row = np.concatenate([_unmatched_rows(host, match), timed["host_row"].to_numpy()])
     row_of_host = _row_of_host(host, host_row)
     row_of_event = untimed.height + np.arange(device.nodes.height)
     trace = Trace(
