@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,11 +72,8 @@ class ModuleTree:
         ``layers.2`` matches ``model.layers.2.mlp`` and not ``model.layers.20``. The number of a
         class can be left out: ``Block`` matches ``Block_0``. bool, shape (modules,).
         """
-        try:
-            whole = re.compile(rf"(?:^|\.)(?:{pattern.pattern})(?:_\d+)?(?:\.|$)", pattern.flags)
-        except re.error:  # flags such as (?i) stand only at the beginning
-            whole = pattern
-        searched = whole.fullmatch if whole is pattern else whole.search
+        parts = _whole_parts(pattern)
+        searched = pattern.fullmatch if parts is None else parts.search
         return np.array([searched(path) is not None for path in self.paths], dtype=np.bool_)
 
     def containing(self, pattern: re.Pattern[str]) -> Bools:
@@ -96,6 +94,15 @@ class ModuleTree:
             wider[number] |= around >= 0 and wider[around]
         chosen: Bools = np.append(wider, False)[self.module]
         return chosen
+
+
+def _whole_parts(pattern: re.Pattern[str]) -> re.Pattern[str] | None:
+    """Return an expression for paths with whole parts that match; None if there is none."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # it was compiled before
+            return re.compile(rf"(?:^|\.)(?:{pattern.pattern})(?:_\d+)?(?:\.|$)", pattern.flags)
+    except (re.error, OverflowError, RecursionError):  # flags such as (?i) stand at the beginning
+        return None
 
 
 class _Calls(NamedTuple):

@@ -57,6 +57,8 @@ def optimizer_parts(
     found = np.full(graph.num_ops, -1, dtype=np.int64)
     if not steps.any():
         return OptimizerParts(found, "")
+    if not (gradients >= 0).any():
+        return OptimizerParts(found, _UNKNOWN)  # and tables of operands take time
     every = np.arange(graph.num_ops)
     step = nearest(every, graph.op_parent, steps)
     outer = _outermost_operators(graph, steps)
