@@ -199,3 +199,28 @@ def test_gradients_that_are_exchanged_belong_to_no_module(pair: PairWriter) -> N
     assert found(graph_of(pair.events, pair.folder))[2:] == [
         ("Net_0", "backward"), ("Net_0", "backward"), ("", "backward"), ("", "backward"),
     ]  # fmt: skip
+
+
+def test_nesting_ends_somewhere(pair: PairWriter) -> None:
+    """A file can say anything; a program's recursion is not so deep."""
+    for depth in range(300):
+        pair.event(f"{CALL}Net_0", depth, 1000 - 2 * depth, "python_function")
+    pair.event("aten::mm", 400, 10)
+    tree = find_modules(graph_of(pair.events, pair.folder))
+    assert len(tree.paths) == 200
+    assert tree.module[-1] == 199
+    assert (tree.module >= 0).all()
+
+
+def test_threads_are_told_apart_where_numbers_repeat(pair: PairWriter) -> None:
+    """Sequence numbers count per thread; the thread of the forward is named by its own number."""
+    for tid, name in ((1, "Left_0"), (2, "Right_0")):
+        pair.event(f"{CALL}{name}", 0, 100, "python_function", tid=tid)
+        for number in range(3 - tid + 1):
+            pair.event("aten::mm", 10 + 20 * number, 10, tid=tid, **{"Sequence number": number})
+    for number in range(3):
+        for said in (1, 2)[: 2 if number < 2 else 1]:
+            args = {"Sequence number": number, "Fwd thread id": said}
+            pair.event("MmBackward0", 200 + 50 * number + 20 * said, 10, tid=3, **args)
+    places = found(graph_of(pair.events, pair.folder))[-5:]
+    assert [path for path, _ in places] == ["Left_0", "Right_0", "Left_0", "Right_0", "Left_0"]

@@ -28,7 +28,7 @@ class ModuleTimes:
     Attributes
     ----------
     table
-        A row per module, in order of the first call, and last what belongs to no module: module
+        A row per module, after those around it, and last what belongs to no module: module
         (its path), parent (row of the module around it, or -1), calls (in the window);
         forward_host, backward_host, optimizer_host, other_host (ns: time of threads in operations
         and Python functions); forward_device, backward_device, optimizer_device, other_device

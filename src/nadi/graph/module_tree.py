@@ -23,6 +23,7 @@ PHASES = ("forward", "backward", "optimizer", "other")
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _OTHER = range(len(PHASES))
 _CALL = "nn.Module: "
+_DEEPEST = 200  # modules in each other; what is deeper belongs to the last of these
 _OPTIMIZER_STEP = r"^Optimizer\.step#"
 # annotations of the profiler, of parts of a step, and of libraries; the others name modules
 _NO_MODULE = (
@@ -40,7 +41,8 @@ class ModuleTree:
     ----------
     paths
         The path of each module from the outermost one, such as ``Model_0.Block_2.Linear_7``;
-        ranks that run the same modules share them. In order of their first call.
+        ranks that run the same modules share them. A module follows those around it; those in
+        one module are in order of their first call.
     parent
         int64, shape (modules,): the module around each, or -1.
     module
@@ -109,7 +111,8 @@ class _Calls(NamedTuple):
     """The calls of modules; arrays of shape (calls,)."""
 
     ops: Ints
-    names: list[str]
+    name: Ints  # position in ``names``
+    names: list[str]  # each once
     around: Ints  # position of the call around each, or -1
 
 
@@ -207,8 +210,9 @@ def _call_tree(graph: EventGraph, is_call: Bools) -> _Calls:
     position = np.full(graph.num_ops + 1, -1, dtype=np.int64)
     position[ops] = np.arange(ops.size)
     around = position[nearest(graph.op_parent[ops], graph.op_parent, is_call)]
-    names = graph.names(ops).str.strip_prefix(_CALL).to_list()
-    return _Calls(ops, names, around)
+    names = graph.names(ops).str.strip_prefix(_CALL)
+    name = names.rank("dense").to_numpy().astype(np.int64) - 1
+    return _Calls(ops, name, names.unique().sort().to_list(), around)
 
 
 def _modules(calls: _Calls) -> tuple[Ints, list[str], Ints]:
@@ -217,8 +221,7 @@ def _modules(calls: _Calls) -> tuple[Ints, list[str], Ints]:
     A module that runs again in the backward (activation checkpointing) has no call around it,
     but an earlier one with the same name has: it is the same module.
     """
-    codes, code = np.unique(np.array(calls.names, dtype=np.str_), return_inverse=True)
-    names: list[str] = codes.tolist()
+    code = calls.name
     module = np.full(calls.ops.size, -1, dtype=np.int64)
     known: dict[tuple[int, int], int] = {}
     paths: list[str] = []
@@ -226,7 +229,9 @@ def _modules(calls: _Calls) -> tuple[Ints, list[str], Ints]:
     inner = calls.around >= 0
     again = ~inner & np.isin(code, code[inner])
     ready = np.flatnonzero(~inner & ~again)
-    while ready.size or again.any():
+    for _ in range(_DEEPEST):
+        if not (ready.size or again.any()):
+            break
         if not ready.size:  # nothing else is left: what runs again
             ready, again = np.flatnonzero(again), np.zeros_like(again)
             by_name = {name: number for (_, name), number in reversed(known.items())}
@@ -242,11 +247,12 @@ def _modules(calls: _Calls) -> tuple[Ints, list[str], Ints]:
             same = by_name.get(name, -1) if around < 0 else -1
             if same < 0 and (around, name) not in known:
                 known[around, name] = len(paths)
-                paths.append(_path(paths[around] if around >= 0 else "", names[name]))
+                paths.append(_path(paths[around] if around >= 0 else "", calls.names[name]))
                 parent.append(around)
             numbers[place] = same if same >= 0 else known[around, name]
         module[ready] = numbers[which.ravel()]
         ready = np.flatnonzero(inner & (module < 0) & (module[calls.around] >= 0))
+    module = np.append(module, -1)[nearest(np.arange(code.size), calls.around, module >= 0)]
     return module, paths, np.array(parent, dtype=np.int64)
 
 

@@ -77,6 +77,10 @@ def run(
     measured = replay_graph(graph)
     path = walk_critical_path(measured, chosen)
     what_ifs, prediction = asked.answer(graph, chosen, progress) if asked else ([], None)
+    modules = None
+    if by:
+        progress("finding modules")
+        modules = _modules(graph, chosen, path)
     start, end = chosen.start(graph.time), chosen.end(graph.time)
     return Run(
         job=graph.job,
@@ -91,7 +95,7 @@ def run(
         stragglers=find_stragglers(measured, chosen),
         what_ifs=what_ifs,
         prediction=prediction,
-        modules=_modules(graph, chosen, path) if by else None,
+        modules=modules,
     )
 
 

@@ -17,7 +17,6 @@ from nadi.load.discover import RESULT_FILES
 from nadi.model.issues import summed_issues
 from nadi.model.schema import UNBOUNDED
 from nadi.pipeline.result import Run
-from nadi.report.module_report import describe_modules, print_modules
 from nadi.report.prediction_report import describe_prediction, print_prediction
 from nadi.report.schedule_timeline import write_timeline
 from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, print_table, to_json
@@ -75,7 +74,7 @@ def summarize(run: Run) -> dict[str, Any]:
         "on_system": (
             describe_prediction(run.prediction, run.path) if run.prediction else None
         ),
-        "modules": describe_modules(run.modules) if run.modules else None,
+        "modules": _modules(run),
         "issues": _issues(run),
         "sources": [
             msgspec.to_builtins(source)
@@ -84,6 +83,14 @@ def summarize(run: Run) -> dict[str, Any]:
         ],
         "nadi_version": run.job.traces[0].provenance.nadi_version,
     }  # fmt: skip
+
+
+def _modules(run: Run) -> dict[str, Any] | None:
+    if run.modules is None:
+        return None
+    from nadi.report.module_report import describe_modules  # others do not import it
+
+    return describe_modules(run.modules)
 
 
 def _critical_path(path: CriticalPath) -> dict[str, Any]:
@@ -167,6 +174,8 @@ def print_summary(run: Run, console: Console) -> None:
     _print_stragglers(data, console)
     _print_what_ifs(data, console)
     if run.modules:
+        from nadi.report.module_report import print_modules
+
         print_modules(run.modules, run.path.length, console)
     if data["on_system"]:
         print_prediction(data["on_system"], console)
