@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,14 +74,20 @@ def run(
     graph = load_graph(paths, progress, force=force)
     steps = find_steps(graph)
     chosen = choose_window(graph, steps, str(step), window)
+    found = _analysed(graph, steps, chosen, asked, progress)
+    if not by:
+        return found
+    progress("finding modules")
+    return replace(found, modules=_modules(graph, chosen, found.path))
+
+
+def _analysed(
+    graph: EventGraph, steps: list[Window], chosen: Window, asked: Asked | None, progress: _Progress
+) -> Run:
     progress("finding the critical path")
     measured = replay_graph(graph)
     path = walk_critical_path(measured, chosen)
     what_ifs, prediction = asked.answer(graph, chosen, progress) if asked else ([], None)
-    modules = None
-    if by:
-        progress("finding modules")
-        modules = _modules(graph, chosen, path)
     start, end = chosen.start(graph.time), chosen.end(graph.time)
     return Run(
         job=graph.job,
@@ -95,7 +102,6 @@ def run(
         stragglers=find_stragglers(measured, chosen),
         what_ifs=what_ifs,
         prediction=prediction,
-        modules=modules,
     )
 
 
