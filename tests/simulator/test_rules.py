@@ -45,11 +45,11 @@ def test_what_overrides_a_rule_has_that_rule_to_override() -> None:
 
 def test_chunks_share_what_remains_and_with_astra_sim_it_is_one_more_chunk() -> None:
     three = System(Network((Dimension("ring", 2, 50.0, 500.0),)), collectives=Collectives(chunks=3))
-    assert DefaultRules().chunks_of(three, "all_reduce", 100, 2, "") == (3, 33, 1)
-    assert AstraSimRules().chunks_of(three, "all_reduce", 100, 2, "") == (4, 33, 0)
-    assert AstraSimRules().chunks_of(three, "all_reduce", 3, 2, "") == (3, 2, 0)
+    assert DefaultRules().chunks_of(three, "all_reduce", 100, 2, str) == (3, 33, 1)
+    assert AstraSimRules().chunks_of(three, "all_reduce", 100, 2, str) == (4, 33, 0)
+    assert AstraSimRules().chunks_of(three, "all_reduce", 3, 2, str) == (3, 2, 0)
     with pytest.raises(UsageError, match="cannot be cut into 3 parts"):
-        AstraSimRules().chunks_of(three, "all_gather", 2, 2, "node 0")
+        AstraSimRules().chunks_of(three, "all_gather", 2, 2, lambda: "node 0")
 
 
 def test_a_dimension_without_an_algorithm_is_left_out_by_astra_sim() -> None:

@@ -60,7 +60,7 @@ def release_rows(waiting: Waiting, out: np.ndarray, rows: np.ndarray) -> tuple[i
         -1 and how many are ready now; or the position in ``rows`` of the first that is not
         issued or stands twice, and 0: then nothing is changed.
     """
-    w = _borrowed(waiting)
+    w = borrowed(waiting)
     rows, out = borrowed(rows), borrowed(out)
     for k in range(rows.size):
         if rows[k] < 0 or w.state[rows[k]] != ISSUED:
@@ -100,7 +100,7 @@ def run_ready(
         How many were issued; those ready now stand in ``ready[first:end]``, as before.
         O(issued * log(ready) + children).
     """
-    w = _borrowed(waiting)
+    w = borrowed(waiting)
     rank, row_of, ready, out = borrowed(rank), borrowed(row_of), borrowed(ready), borrowed(out)
     released = np.empty(w.state.size, dtype=np.int64)
     released = borrowed(released)
@@ -126,14 +126,6 @@ def run_ready(
                 ready[end] = released[k]
             end += 1
     return issued, first, end
-
-
-@inner
-def _borrowed(waiting: Waiting) -> Waiting:
-    return Waiting(
-        borrowed(waiting.child_first), borrowed(waiting.child), borrowed(waiting.missing),
-        borrowed(waiting.state),
-    )  # fmt: skip
 
 
 @inner

@@ -53,14 +53,18 @@ def load(code: bytes, entry: str, letters: str) -> Callable[[list[int]], Any]:
     is_tuple = letters.startswith("(")
     kinds = [bool if letter == "b" else int for letter in letters.strip("()")]
     room = bytes(8 * (1 + len(kinds)))
+    has_bools = bool in kinds
 
     def call(words: list[int]) -> Any:
         given, results = array("q", words), array("q", room)
         if function(given.buffer_info()[0], results.buffer_info()[0]):
             raise _exception_at(results[0])
+        if has_bools:
+            found = [kind(number) for kind, number in zip(kinds, results[1:], strict=True)]
+            return tuple(found) if is_tuple else found[0]
         if is_tuple:
-            return tuple([kind(number) for kind, number in zip(kinds, results[1:], strict=True)])
-        return kinds[0](results[1]) if kinds else None
+            return tuple(results[1:])
+        return results[1] if kinds else None
 
     return call
 

@@ -77,21 +77,18 @@ def pack(arguments: tuple[Any, ...], key: list[Any], words: list[int]) -> None:
     for value in arguments:
         kind = type(value)
         if kind is np.ndarray:
-            flags = value.flags
-            if flags.carray:  # as most are: in order, aligned, writable
-                try:  # five times as fast as to ask the array
-                    words.append(addressof(_first_byte(value)))
-                except ValueError:  # it is empty
-                    words.append(value.__array_interface__["data"][0])
-                words += value.shape
-                key.append(value.dtype)
-                key.append(value.ndim)
-            else:
-                words.append(value.__array_interface__["data"][0])
-                words += value.shape
-                key.append(_type_of(value))
-                if not flags.forc:
-                    words += value.strides
+            try:  # as most are: in order, and writable; five times as fast as to ask the array
+                address = addressof(_first_byte(value))
+            except (TypeError, ValueError):
+                _pack_array(value, key, words)
+                continue
+            if address & 7 and not value.flags.aligned:
+                _pack_array(value, key, words)
+                continue
+            words.append(address)
+            words += value.shape
+            key.append(value.dtype)
+            key.append(value.ndim)
         elif kind is int:
             key.append(int)
             words.append(value)
@@ -112,3 +109,17 @@ def pack(arguments: tuple[Any, ...], key: list[Any], words: list[int]) -> None:
             pack((value.view(np.ndarray),), key, words)
         else:
             _type_of(value)
+
+
+def _pack_array(value: np.ndarray, key: list[Any], words: list[int]) -> None:
+    """Pack an array that is read-only, has gaps or is unaligned; or one that is empty."""
+    flags = value.flags
+    words.append(value.__array_interface__["data"][0])
+    words += value.shape
+    if flags.carray:
+        key.append(value.dtype)
+        key.append(value.ndim)
+        return
+    key.append(_type_of(value))
+    if not flags.forc:
+        words += value.strides

@@ -10,7 +10,6 @@ import numpy as np
 
 from nadi.errors import InputError, PairError, UsageError
 from nadi.forks import refuse_in_fork
-from nadi.model.schema import COMM_TYPES, NODE_KINDS
 from nadi.model.trace import Job, Trace
 from nadi.simulator.engine.codes import NodeKind, Problem, QueuePolicy
 from nadi.simulator.engine.event_loop import run_machine
@@ -112,13 +111,12 @@ def stands_for_all(program: Program, system: System) -> bool:
             return False
     if program.group.max(initial=-1) >= 0:
         return False
-    kinds = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV")]
-    if np.isin(program.kind, kinds).any() or system.remote_memory.kind in ("pool", "per-node"):
+    messages = not program.kinds.isdisjoint(("COMM_SEND", "COMM_RECV"))
+    if messages or system.remote_memory.kind in ("pool", "per-node"):
         return False
     dimensions = system.network.dimensions
-    found = np.unique(program.comm_type[program.kind == NODE_KINDS.index("COMM_COLL")])
     rules = rules_of(system)
-    names = rules.looked_at([COMM_TYPES[code] for code in found.tolist()])
+    names = rules.looked_at(program.collective_types)
     algorithms = {name.lower() for kind in names for name in system.collectives.algorithms(kind)}
     if any("tree" in algorithm for algorithm in algorithms):
         return False

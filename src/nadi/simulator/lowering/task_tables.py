@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -395,9 +396,8 @@ def _set_collectives(
         )
         if policy_of(system) == QueuePolicy.EXPLICIT:
             nodes[chosen, NODE.size] = program.priority[chosen]
-    names = [program.describe(node) for node in chosen[first].tolist()]
     kinds = zip(*(column[first].tolist() for column in columns), strict=True)
-    return _shapes(system, groups, list(kinds), names, may_meet=may_meet)
+    return _shapes(system, groups, list(kinds), chosen[first], may_meet=may_meet)
 
 
 def _simulated(program: Program, system: System, nodes: Ints, groups: _Groups) -> Ints:
@@ -425,10 +425,12 @@ def _is_one_of(names: Iterable[str], comm_type: Ints) -> Bools:
 
 
 def _shapes(
-    system: System, groups: _Groups, kinds: list[tuple[int, ...]], names: list[str], *,
-    may_meet: bool,
-) -> tuple[Ints, tuple[Recipe, ...]]:  # fmt: skip
-    """Return the shape and recipe of each kind: type, bytes, dimensions, group and root."""
+    system: System, groups: _Groups, kinds: list[tuple[int, ...]], node: Ints, *, may_meet: bool
+) -> tuple[Ints, tuple[Recipe, ...]]:
+    """Return the shape and recipe of each kind: type, bytes, dimensions, group and root.
+
+    ``node`` is one of each kind, which errors name.
+    """
     shapes = np.zeros((len(kinds), len(SHAPE)), dtype=np.int64)
     rules = rules_of(system)
     recipes: dict[Recipe, int] = {}
@@ -437,13 +439,14 @@ def _shapes(
         comm_type = COMM_TYPES[code]
         if comm_type not in rules.collectives:
             what = f"a collective of type {comm_type} is not simulated"
-            raise UsageError(names[k], what, rules.remedy)
+            raise UsageError(groups.program.describe(int(node[k])), what, rules.remedy)
         key = code, involved, group, root
         if key not in found:  # whatever their sizes
             members = groups.members[group] if group else None
             found[key] = rules.recipe_of(system, comm_type, members, involved, root)
         recipe = found[key]
-        count, chunk, rest = rules.chunks_of(system, comm_type, size, groups.num_ranks, names[k])
+        where = partial(groups.program.describe, int(node[k]))
+        count, chunk, rest = rules.chunks_of(system, comm_type, size, groups.num_ranks, where)
         if recipe.goes_both_ways:
             count, (chunk, rest) = 2 * count, divmod(count * chunk + rest, 2 * count)
         # with several in flight, chunks of different sizes may overtake each other

@@ -5,7 +5,7 @@ Beyond what is here, flags of the engine are set in :meth:`AstraSimRules.set_wor
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import NoReturn
 
 import numpy as np
@@ -83,9 +83,11 @@ class AstraSimRules(DefaultRules):
         return Recipe(tuple(phases), collectives.endpoint_delay, is_group=False)
 
     def chunks_of(
-        self, system: System, comm_type: str, size: int, num_ranks: int, where: str
+        self, system: System, comm_type: str, size: int, num_ranks: int, where: Callable[[], str]
     ) -> tuple[int, int, int]:
         """Cut a collective into chunks; what remains is one more full chunk.
+
+        ``where`` describes the collective, for errors.
 
         Raises
         ------
@@ -99,7 +101,7 @@ class AstraSimRules(DefaultRules):
             size = parts * chunk
         if chunk == 0:
             raise UsageError(
-                where, f"an all-gather of {size} bytes cannot be cut into {parts} parts",
+                where(), f"an all-gather of {size} bytes cannot be cut into {parts} parts",
                 "cut it into fewer",
             )  # fmt: skip
         return -(-size // chunk), chunk, 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class DefaultRules:
         return recipe_of(system, comm_type, members, involved, root)
 
     def chunks_of(
-        self, system: System, comm_type: str, size: int, num_ranks: int, where: str
+        self, system: System, comm_type: str, size: int, num_ranks: int, where: Callable[[], str]
     ) -> tuple[int, int, int]:
         """Cut a collective into chunks: how many, the bytes of each, and how many have one more."""
         return chunks_of(system.collectives, size)

@@ -12,7 +12,7 @@ import polars as pl
 
 from nadi.errors import InputError, PairError
 from nadi.model.arrays import Bools, Ints
-from nadi.model.schema import GIVEN_DEPS, NODE_KINDS
+from nadi.model.schema import COMM_TYPES, GIVEN_DEPS, NODE_KINDS
 from nadi.model.trace import Trace
 from nadi.simulator.engine.codes import Slot
 
@@ -112,6 +112,17 @@ class Program:
         slot[self.is_cpu] = Slot.CPU
         return slot
 
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of nodes that there are."""
+        return frozenset(NODE_KINDS[code] for code in _codes(self.kind))
+
+    @cached_property
+    def collective_types(self) -> list[str]:
+        """The types of collectives that there are."""
+        chosen = self.kind == NODE_KINDS.index("COMM_COLL")
+        return [COMM_TYPES[code] for code in _codes(self.comm_type[chosen])]
+
     def column(self, name: str) -> Ints:
         """Return a numeric column of the traces, as int64, for all nodes."""
         return self._of_nodes(lambda _, trace: trace.nodes[name].to_numpy().astype(np.int64))
@@ -166,6 +177,11 @@ class Program:
         return f"rank {rank} node {nodes['id'][row]} ({nodes['name'][row]})"
 
 
+def _codes(values: Ints) -> list[int]:
+    """Return the different codes, ascending; of few, a count is faster than to sort."""
+    return np.flatnonzero(np.bincount(values)).tolist()
+
+
 def _priorities(rank: int, trace: Trace) -> Ints:
     """Return the priorities of nodes that a trace states."""
     attributes = trace.attributes
@@ -190,6 +206,9 @@ def program_of(traces: Sequence[Trace]) -> Program:
         If a trace has no nodes, dependencies on missing nodes, a cycle, or dependency kinds
         that a Chakra trace does not have.
     """
+    if len(traces) == 1:
+        _check(0, traces[0])
+        return _program_of_one(traces[0])
     place: dict[int, int] = {}  # of each trace that differs; ranks may share one
     which = np.array([place.setdefault(id(trace), len(place)) for trace in traces])
     found = dict(zip(which.tolist(), traces, strict=True))
