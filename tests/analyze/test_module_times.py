@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -101,3 +103,32 @@ def test_forward_backward_and_devices(pair: PairWriter) -> None:
     ]
     assert found.is_recorded
     assert found.optimizer == ""
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_time_is_distributed_without_a_rest_where_operations_overlap(
+    seed: int, tmp_path: Path
+) -> None:
+    """Clocks of different sources make operations end after what they started in."""
+    rand = random.Random(seed)
+    names = ["nn.Module: A_0", "nn.Module: A_1", "aten::mm", "MmBackward0", "Optimizer.step#SGD"]
+    events, busy = [], set()
+    for _ in range(rand.randint(2, 40)):
+        name, tid = rand.choice(names), rand.randint(1, 2)
+        start, duration = rand.randint(0, 50), rand.randint(1, 30)
+        cat = "python_function" if name.startswith("nn.") else "cpu_op"
+        args = {"Sequence number": rand.randint(0, 3)}
+        events.append({"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": start,
+                       "dur": duration, "args": args})  # fmt: skip
+        busy |= {(tid, moment) for moment in range(start, start + duration)}
+    events.append({**events[0], "cat": "cpu_op", "name": "aten::mm", "tid": 1, "ts": 90, "dur": 5})
+    events.append({**events[-1], "tid": 2})  # no thread only waits
+    busy |= {(tid, moment) for moment in range(90, 95) for tid in (1, 2)}
+    file = tmp_path / "device.json"
+    file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    graph = nadi.build_graph(nadi.load_job(file))
+    table = time_by_module(graph, nadi.graph.choose_window(graph, [])).table
+    hosts = table.select(f"{phase}_host" for phase in PHASES)
+    assert (hosts.to_numpy() >= 0).all()
+    outer = hosts.filter(table["parent"] < 0)
+    assert int(outer.to_numpy().sum()) == 1000 * len(busy)

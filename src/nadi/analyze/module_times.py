@@ -12,6 +12,8 @@ from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import PHASES, ModuleTree, find_modules
 from nadi.graph.replay import replay_graph
 from nadi.graph.windows import Window
+from nadi.link.dependencies.operator_nesting import nest
+from nadi.link.dependencies.waiting_threads import waiting_threads
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import DEVICE_WORK
 
@@ -68,10 +70,9 @@ def time_by_module(
     tree = find_modules(graph)
     begin, end = window.start(graph.time), window.end(graph.time)
     on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
-    duration = _within(graph, begin, end)
+    own = _own_times(graph, begin, end)
     columns: dict[str, Ints] = {}
     for place, ops in (("host", ~on_device), ("device", on_device)):
-        own = _self_time(graph, duration, ops)
         for code, phase in enumerate(PHASES):
             columns[f"{phase}_{place}"] = _sum(tree, own, ops & (tree.phase == code))
     columns["device_operations"] = _count(tree, on_device & _begins(graph, begin, end))
@@ -88,24 +89,30 @@ def time_by_module(
     return ModuleTimes(table, tree.is_recorded, tree.optimizer)
 
 
-def _within(graph: EventGraph, begin: int, end: int) -> Ints:
-    """Return how long each operation lasts within a time range; ns, shape (ops,)."""
-    time = np.clip(graph.time[: 2 * graph.num_ops], begin, end)
-    lasts: Ints = time[1::2] - time[0::2]
-    return lasts
-
-
 def _begins(graph: EventGraph, begin: int, end: int) -> Bools:
     start = graph.time[0 : 2 * graph.num_ops : 2]
     inside: Bools = (start >= begin) & (start < end)
     return inside
 
 
-def _self_time(graph: EventGraph, duration: Ints, ops: Bools) -> Ints:
-    """Return the time of each operation without the operations nested in it; ns, shape (ops,)."""
-    nested = np.flatnonzero(ops & (graph.op_parent >= 0))
-    own = duration.copy()
-    np.subtract.at(own, graph.op_parent[nested], duration[nested])
+def _own_times(graph: EventGraph, begin: int, end: int) -> Ints:
+    """Return the time of each operation in a time range that no nested one has; ns, shape (ops,).
+
+    Times of threads are distributed without a rest, also where operations overlap.
+    """
+    time = np.clip(graph.time[: 2 * graph.num_ops], begin, end)
+    own: Ints = time[1::2] - time[0::2]
+    for number, trace in enumerate(graph.job.traces):
+        mine = np.flatnonzero(graph.op_trace == number)
+        op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
+        op_of_row[graph.op_row[mine]] = mine
+        nesting = nest(trace, waiting_threads(trace))
+        ops = op_of_row[nesting.rows]
+        vertex = 2 * ops[nesting.boundary // 2] + nesting.boundary % 2
+        lasts = np.diff(time[vertex], prepend=0)
+        inside = nesting.owner >= 0
+        own[ops] = 0
+        np.add.at(own, ops[nesting.owner[inside]], lasts[inside])
     return own
 
 

@@ -16,7 +16,7 @@ from nadi.model.arrays import Bools
 from nadi.model.schema import DEVICE_WORK
 from nadi.units import format_count
 
-__all__ = ["ModuleParts", "describe_parts", "module_parts"]
+__all__ = ["ModuleParts", "describe_parts", "has_modules", "module_parts"]
 
 _MAX_PATHS = 3
 _found: WeakKeyDictionary[EventGraph, ModuleTree] = WeakKeyDictionary()
@@ -49,9 +49,7 @@ def module_parts(graph: EventGraph, pattern: re.Pattern[str]) -> ModuleParts | N
     A module consists of everything that runs in its calls, of the backward of its
     operators, and of the operators of an optimizer that work on its parameters. O(ops * depth).
     """
-    tree = _found.get(graph)
-    if tree is None:
-        tree = _found[graph] = find_modules(graph)
+    tree = _tree(graph)
     modules = tree.matching(pattern)
     is_whole = bool(modules.any())
     if not is_whole:
@@ -61,6 +59,18 @@ def module_parts(graph: EventGraph, pattern: re.Pattern[str]) -> ModuleParts | N
     chosen = tree.operations(modules)
     calls = tree.is_called & chosen
     return ModuleParts(tree, modules, _within(graph, calls) | (chosen & ~calls), is_whole)
+
+
+def has_modules(graph: EventGraph) -> bool:
+    """Return whether calls of modules were recorded."""
+    return _tree(graph).is_recorded
+
+
+def _tree(graph: EventGraph) -> ModuleTree:
+    tree = _found.get(graph)
+    if tree is None:
+        tree = _found[graph] = find_modules(graph)
+    return tree
 
 
 def _within(graph: EventGraph, calls: Bools) -> Bools:

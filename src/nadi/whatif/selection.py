@@ -17,7 +17,7 @@ from nadi.graph.recorded_launches import recorded_launchers
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import CATEGORIES, DEVICE_WORK, THREAD_WORK
 from nadi.units import format_count
-from nadi.whatif.module_selection import ModuleParts, module_parts
+from nadi.whatif.module_selection import ModuleParts, has_modules, module_parts
 
 __all__ = [
     "CONDITIONS", "KINDS", "Selection", "compile_expression", "covered", "launchers", "outermost",
@@ -158,7 +158,14 @@ def _in_condition(graph: EventGraph, selection: Selection) -> Bools:
     parts = selected_modules(graph, selection)
     if parts and parts.is_whole:
         return parts.operations
-    inside = _inside(graph, _named(graph, selection.inside))
+    try:
+        around = _named(graph, selection.inside)
+    except UsageError as error:
+        if not has_modules(graph):
+            raise
+        remedy = f"{error.remedy}; nadi run --by module lists modules"
+        raise UsageError(error.where, error.what, remedy) from None
+    inside = _inside(graph, around)
     return inside | parts.operations if parts else inside
 
 
