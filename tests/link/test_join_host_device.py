@@ -242,6 +242,8 @@ def test_attributes_are_those_of_their_own_operation(
     described = {"aten::op0", "aten::op2", "aten::op3", "aten::op5"}
     names = trace.nodes["name"].cast(str).to_list()
     assert names.count("not timed") == num_untimed
+    # host operations keep their ids, whichever is the first, and the others get those after
+    assert trace.nodes["id"].to_list() == list(range(1, num_untimed + 9))
     for row, name in enumerate(names):
         found = trace.attributes.of(row)
         note = found.get("args", {}).get("note")

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 
-from nadi.link.communication.process_groups import Members, group_of_each
+from nadi.link.communication.process_groups import Members, group_of_each, with_default_group
 from nadi.model.issues import IssueLog
 from nadi.model.schema import COMM_TYPES, GROUPS
 from tests.amounts import ALL, examples
@@ -101,3 +102,40 @@ def test_groups_that_no_file_names() -> None:
         met["inferred"] += inferred
         met["unknown"] += expected.count(-1)
     assert not ALL or min(met.values()) > 50, met
+
+
+@pytest.mark.parametrize(
+    ("streams", "world_size", "expected"),
+    [
+        ([(0, 0), (0, 0)], 2, [[0, 1]]),
+        ([(0, 0), (0, 20)], 2, []),  # each group has a stream of its own
+        ([(0, 20), (1, 20)], 2, []),
+        ([(0, 20), (-1, -1)], 2, [[0, 1]]),  # on a thread
+        ([], 3, [[0, 1, 2]]),
+        ([(0, 7)], 1, [[0]]),
+        ([(0, 7)], 0, []),
+        ([(0, 7)], -1, []),
+        ([(0, 7)], 2**17, [list(range(2**17))]),
+        ([(0, 7)], 2**17 + 1, []),
+    ],
+)
+def test_the_group_of_all_ranks_is_the_only_one_of_a_stream(
+    streams: list[tuple[int, int]], world_size: int, expected: list[list[int]]
+) -> None:
+    # the last is a message, which says nothing of groups
+    places = dict(zip(("device", "stream"), np.array([*streams, (9, 9)]).T, strict=True))
+    trace: Any = SimpleNamespace(
+        world_size=world_size, groups=GROUPS.empty(), column=lambda name: places[name]
+    )
+    types = np.array([COMM_TYPES.index("all_reduce")] * len(streams) + [COMM_TYPES.index("recv")])
+    found = with_default_group(trace, np.arange(len(streams) + 1), types)
+    assert found["ranks"].to_list() == expected
+    assert found["name"].to_list() == ["0"] * len(expected)
+
+
+def test_the_members_of_all_ranks_are_filled_in() -> None:
+    groups = GROUPS.build(3, {"name": ["0", "1", "0"], "ranks": [[], [], [1]]})
+    for world_size, ranks in ((2, [[0, 1], [], [1]]), (0, [[], [], [1]])):
+        trace: Any = SimpleNamespace(world_size=world_size, groups=groups)
+        none = np.empty(0, dtype=np.int64)
+        assert with_default_group(trace, none, none)["ranks"].to_list() == ranks

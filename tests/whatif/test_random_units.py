@@ -166,6 +166,12 @@ class Drawn:
         if len(own) > 1 and rng.random() < 0.3:
             a, b = rng.sample(own, 2)
             found[row[a], row[b], rng.choice(("thread", "sync"))] = True
+        here = {row[op] for op in self.ops if self.trace[op] == number}
+        others = sorted(set(range(self.graph.job.traces[number].nodes.height)) - here)
+        for kind in ("thread", "sync", *TENSOR_DEPS):  # with nodes that are no operations, too
+            if own and others and rng.random() < 0.2:
+                a, b = rng.sample((rng.choice(others), row[rng.choice(own)]), 2)
+                found[a, b, kind] = kind not in TENSOR_DEPS
         return deps_of(found)
 
 
