@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from math import gamma, pi, sqrt
 from pathlib import Path
 from statistics import stdev
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 import nadi
 from nadi.graph.inferred_edges import unconfirmed_edges
+from nadi.whatif.prediction_intervals import _STUDENT
 from tests.amounts import examples
 from tests.conftest import PairWriter
 from tests.graph.test_graph_laws import EVERY_KIND, jobs, load
@@ -119,3 +122,19 @@ def test_no_change_has_no_gain(shared_traces: Path, name: str) -> None:
     graph = nadi.build_graph(nadi.load_job(shared_traces / name))
     interval = nadi.what_if(graph, "scale . 1").interval
     assert (interval.gain_low_ns, interval.gain_high_ns) == (0, 0)
+
+
+def test_a_gain_that_varies_more_than_it_is_may_be_none_at_all(pair: PairWriter) -> None:
+    found = nadi.what_if(steps_of(pair, [100, 150]), "scale aten::mm 0.5").interval
+    assert found.gain_low_ns == 0
+    found = nadi.what_if(steps_of(pair, [100, 150]), "scale aten::mm 1.5").interval
+    assert found.gain_high_ns == 0
+
+
+def test_quantiles_are_those_of_students_distribution() -> None:
+    for freedom, quantile in enumerate(_STUDENT, 1):
+        at = np.linspace(0, quantile, 20_001)
+        scale = gamma((freedom + 1) / 2) / (gamma(freedom / 2) * sqrt(freedom * pi))
+        density = scale * (1 + at**2 / freedom) ** (-(freedom + 1) / 2)
+        below = 0.5 + (density.sum() - (density[0] + density[-1]) / 2) * at[1]
+        assert below == pytest.approx(0.95, abs=1e-4)
