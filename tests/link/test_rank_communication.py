@@ -345,3 +345,21 @@ def test_what_no_call_encloses_is_not_of_the_first_one(pair: PairWriter, is_firs
                device=0, correlation=1)  # fmt: skip
     trace = nadi.link.link_device(nadi.read(pair.write()[1]))
     assert trace.nodes["comm_type"].cast(str)[-1] == "all_reduce"
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_what_says_all_may_be_the_first_operation_of_both_files(
+    pair: PairWriter, is_first: bool
+) -> None:
+    pair.device_keys["distributedInfo"] = FOUR
+    if is_first:
+        pair.nodes.clear()
+    recorded(pair, "broadcast", 0, 2, parent=0 if is_first else 1)
+    kernel(pair, "ncclDevKernel_Generic_4", 10, 1)
+    trace = linked(pair)
+    if is_first:
+        assert trace.nodes["name"][0] == "record_param_comms"
+    (found,) = trace.nodes.filter(pl.col("category") == "kernel").select(
+        "comm_type", "comm_bytes", "src", "group"
+    ).rows()  # fmt: skip
+    assert found == ("broadcast", 24, 2, 0)
