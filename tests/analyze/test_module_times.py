@@ -49,6 +49,10 @@ def test_parts_add_up_to_the_whole(recording: str, step: str, demo_folder: Path)
         total = sum(outer[f"{phase}_{place}"].sum() for phase in PHASES)
         assert total == outermost_time(graph, begin, end, device=place == "device")
     assert outer["critical"].sum() == path.length
+    of_nothing = path.segments.filter(pl.col("node") < 0)  # such as time between operations
+    time_of_nothing = (of_nothing["end"] - of_nothing["start"]).sum()
+    assert time_of_nothing > 0 or (recording, step) != ("demo", "all")
+    assert table.row(-1, named=True)["critical"] >= time_of_nothing
     amounts = [f"{phase}_{place}" for phase in PHASES for place in ("host", "device")]
     amounts += ["critical", "device_operations"]
     inner = table.filter(pl.col("parent") >= 0).group_by("parent").agg(pl.col(amounts).sum())

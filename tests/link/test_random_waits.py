@@ -34,6 +34,9 @@ def recording(folder: Path, seed: int, ahead: tuple[int, int] = (0, 0)) -> nadi.
     pair = PairWriter(folder)
     streams = rng.sample([(0, 7), (0, 0), (0, 8), (1, 7)], rng.randint(1, 4))
     is_stated = rng.random() < 0.6
+    of_all = ("launch", "launch", "launch", "copy", "record", "wait", "wait", "sync", "device")
+    of_events = ("launch", "record", "wait")  # streams that wait for each other in a row
+    is_stated |= seed % 3 == 0
     free = dict.fromkeys(streams, 0)
     records: list[int] = []
     now = {1: 0, 2: 0}
@@ -51,9 +54,7 @@ def recording(folder: Path, seed: int, ahead: tuple[int, int] = (0, 0)) -> nadi.
     for number in range(1, rng.randint(3, 26)):
         tid = rng.choice((1, 1, 1, 2))
         begin = now[tid] = now[tid] + rng.randint(1, 4)
-        what = rng.choice(
-            ("launch", "launch", "launch", "copy", "record", "wait", "wait", "sync", "device")
-        )
+        what = rng.choice(of_events if seed % 3 == 0 else of_all)
         duration = rng.choice((1, 1, 2, 5, 21, 22, 40, 71))
         args: dict[str, Any] = {"correlation": number, "tid": tid}
         if what in ("launch", "copy"):
