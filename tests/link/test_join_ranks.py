@@ -124,3 +124,12 @@ def test_a_rank_given_twice_is_refused(demo_run: nadi.pipeline.Run) -> None:
     trace = demo_run.job.traces[0]
     with pytest.raises(nadi.errors.PairError, match="both are device traces of rank 0"):
         nadi.link.link_job([trace, trace])
+
+
+def test_a_rank_alone_has_nothing_to_be_matched_or_compared_with(
+    demo_run: nadi.pipeline.Run,
+) -> None:
+    alone = nadi.link.link_job(demo_run.job.traces[:1])
+    assert alone.matches.is_empty()
+    assert alone.clocks.is_empty()
+    assert not nadi.link.link_job(demo_run.job.traces[:2]).clocks.is_empty()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import nadi
+from nadi.analyze.hta.recorded_fields import base_time
 from nadi.cli import main
 from tests.analyze.hta.recording import Recording
 from tests.conftest import PairWriter
@@ -154,3 +155,16 @@ def test_arguments_are_marked_however_they_are_written(record: Recording, args: 
     events = json.loads((record.folder / "marked.json").read_text())["traceEvents"]
     (mm,) = [event for event in events if event["name"] == "mm"]
     assert mm["args"] == json.loads(args) | {"critical": 1}
+
+
+@pytest.mark.parametrize(("base", "added"), [(0, 0), (2**62 - 1, 2**62 - 1), (2**62, 0), (-1, 0)])
+def test_only_a_base_time_that_the_reader_adds_is_taken_off(
+    record: Recording, base: int, added: int
+) -> None:
+    path = record.folder / "device.json"
+    record.read()
+    events = json.loads(path.read_text())["traceEvents"]
+    path.write_text(json.dumps({"baseTimeNanoseconds": base, "traceEvents": events}))
+    trace = nadi.read(path)
+    assert base_time(trace.attributes) == added
+    assert trace.column("start").min() == added

@@ -154,7 +154,7 @@ def _match_unnamed(across: Across) -> list[pl.DataFrame]:
     left = across.work.filter((pl.col("group") < 0) & (pl.col("kind") == "COMM_COLL"))
     if left.height == 0:
         return []
-    groups = across.groups.with_row_index("group").filter(pl.col("is_here") & (pl.col("size") > 1))
+    groups = across.groups.with_row_index("group").filter("is_here")
     candidates = [(row["group"], row["ranks"]) for row in groups.iter_rows(named=True)]
     if across.groups.height == 0 and across.is_whole:
         candidates = [(-1, across.work["rank"].unique().sort().to_list())]
