@@ -19,6 +19,7 @@ import pytest
 
 import nadi
 from nadi.kernels import jit, source_digest
+from tests.amounts import ALL
 
 # a process that loads one kernel, runs it, and tells what it found
 PROBE = """
@@ -396,26 +397,60 @@ UNKNOWN_NUMBA = """
 import json, sys
 from nadi.kernels import kernel_cache
 
-if sys.argv[1:] == ["unknown"]:
+if sys.argv[1] == "unknown":
     kernel_cache.compilers = lambda: {"numba": "9.9.9", "llvmlite": "9.9.9"}
 from nadi.kernels import jit
 import numpy as np
-from nadi.kernels.intervals import union_length
+from nadi.kernels.groups import group_rows
 
-start, end = np.array([0, 2, 9]), np.array([3, 5, 12])
-print(json.dumps(int(union_length(start, end))))
-assert jit.IS_KNOWN == (sys.argv[1:] != ["unknown"])
+in_ptr, edge = np.zeros(4, dtype=np.int64), np.empty(3, dtype=np.int64)
+group_rows(np.array([2, 0, 2]), in_ptr, edge)
+assert [name for _, name, _ in jit.in_use()] == ["group_rows"]
+print(json.dumps([in_ptr.tolist(), edge.tolist()]))
+assert jit.IS_KNOWN == (sys.argv[1] != "unknown")
 assert ("nadi.kernels.numba_public" in sys.modules) != jit.IS_KNOWN
 """
 
 
-def test_with_a_numba_that_was_not_tried_results_are_the_same(tmp_path):
-    """One kernel by public means; to compile all of them so takes minutes."""
+# all kernels of a recording, and the engine without the parts that a simulation of computing needs
+# not: the other parts take minutes
+RECORDING_AND_SIMULATION = (
+    UNKNOWN_NUMBA
+    + """
+import nadi
+from nadi.model.provenance import Provenance
+from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
+from nadi.model.trace import Trace
+from nadi.simulator.engine_driver import HostMachine
+
+run = nadi.run(sys.argv[-1])
+columns = {"id": [1, 2], "name": ["a", "b"], "kind": "COMP", "category": "operator",
+           "duration": [5_000, 7_000], "exclusive": -1}
+trace = Trace(
+    NODES.build(2, columns), DEPS.build(1, {"src": [0], "dst": [1], "kind": "data"}),
+    GROUPS.empty(), ISSUES.empty(), Provenance("test", ()),
+)
+done = nadi.simulate([trace] * 8, nadi.load_system("dgx-h100"))
+engines = [types[0][0] for _, name, types in jit.in_use() if name == "run_machine"]
+print(json.dumps([
+    run.replay.time.tolist(), run.path.segments.drop("name").rows(), run.path.by_kind(),
+    done.start.tolist(), done.end.tolist(), done.cycles.tolist(),
+    sorted({name for _, name, _ in jit.in_use()}), engines,
+]))
+assert (run.replay.time == run.graph.time).all()
+assert engines == [f"{HostMachine.__module__}:HostMachine"]
+"""
+)
+
+
+def assert_same_with_unknown_numba(program: str, tmp_path: Path) -> None:
+    """Run a program with the numba that is here, and with one said to be of another version."""
+    kept = {name: value for name, value in os.environ.items() if "NUMBA_" not in name}
+    demo = str(Path(nadi.__file__).parent / "data" / "demo")
     found = [
         subprocess.run(
-            [sys.executable, "-c", UNKNOWN_NUMBA, *arguments],
-            env={**os.environ, **variables}, capture_output=True, text=True, check=False,
-            timeout=600,
+            [sys.executable, "-c", program, *arguments, demo],
+            env={**kept, **variables}, capture_output=True, text=True, check=False, timeout=600,
         )
         for arguments, variables in (([], {}), (["unknown"], {"XDG_CACHE_HOME": str(tmp_path)}))
     ]  # fmt: skip
@@ -423,6 +458,16 @@ def test_with_a_numba_that_was_not_tried_results_are_the_same(tmp_path):
         assert done.returncode == 0, done.stderr
     assert found[0].stdout == found[1].stdout
     assert not list(tmp_path.rglob("*.kernel"))
+    assert list(tmp_path.rglob("*.nbi"))
+
+
+def test_with_a_numba_that_was_not_tried_results_are_the_same(tmp_path):
+    assert_same_with_unknown_numba(UNKNOWN_NUMBA, tmp_path)
+
+
+@pytest.mark.skipif(not ALL, reason="takes half a minute of processor time")
+def test_with_a_numba_that_was_not_tried_a_recording_and_a_simulation_are_the_same(tmp_path):
+    assert_same_with_unknown_numba(RECORDING_AND_SIMULATION, tmp_path)
 
 
 def test_first_arguments_are_looked_at_once_and_kept_alive():

@@ -198,11 +198,14 @@ def instead_of(helper: _Function, part: str, stand_in: Callable[..., Any]) -> _F
     """Have a stand-in compiled for a helper where a part is left out.
 
     That is where the first argument is a named tuple of a class whose ``leaves_out`` names the
-    part. With a version of numba that was not tried nothing is left out.
+    part.
     """
     if isinstance(helper, _Helper):
         helper.stand_in = part, stand_in
-    return helper
+        return helper
+    from nadi.kernels import numba_public
+
+    return cast("_Function", numba_public.leave_out(helper, part, stand_in))
 
 
 class _Helper:

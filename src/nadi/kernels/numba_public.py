@@ -12,23 +12,44 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from numba.extending import overload
 
 import nadi.kernels.numba_columns  # noqa: F401  numba hears of columns
 
 __all__ = [
-    "apart", "borrowed", "compile_helper", "compile_kernel", "count_trailing_zeros", "lent",
-    "load_eight_bytes", "prefetch", "special_lanes",
+    "apart", "borrowed", "compile_helper", "compile_kernel", "count_trailing_zeros",
+    "leave_out", "lent", "load_eight_bytes", "prefetch", "special_lanes",
 ]  # fmt: skip
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _numba: Any = numba
+_overload: Any = overload
 _njit: Callable[[_Function], _Function] = _numba.njit
 
 
 def compile_helper(function: Callable[..., Any], *, is_small: bool) -> Any:
     """Give a dispatcher for what only kernels call; if it is small, as part of each caller."""
     return _numba.njit(function, forceinline=is_small)
+
+
+def leave_out(helper: Any, part: str, stand_in: Callable[..., Any]) -> Any:
+    """Give a function for a helper, which is its stand-in where a part is left out.
+
+    That is where the class of the first argument, a named tuple, says so in ``leaves_out``.
+    """
+    if not hasattr(helper, "py_func"):
+        return helper  # nothing is compiled: NUMBA_DISABLE_JIT
+
+    def chosen(*arguments: Any) -> Any:
+        return helper(*arguments)
+
+    @_overload(chosen, strict=False)
+    def choose(*arguments: Any) -> Callable[..., Any]:
+        left_out = getattr(arguments[0].instance_class, "leaves_out", ())
+        return stand_in if part in left_out else helper.py_func
+
+    return chosen
 
 
 def compile_kernel(
