@@ -16,7 +16,7 @@ from nadi.graph.critical_paths import PATH_KINDS, CriticalPath, kind_of_edges, w
 from nadi.graph.event_graph import EdgeKind, Edges, EventGraph
 from nadi.graph.replay import Replay
 from nadi.graph.windows import Window
-from tests.amounts import examples
+from tests.amounts import ALL, examples
 from tests.analyze.random_replays import ON_DEVICE, operations, random_replay, random_window
 
 BEFORE, NOT_SCHEDULED, UNKNOWN_WAIT, UNKNOWN = CAUSES
@@ -144,8 +144,8 @@ def test_causes_and_inferred_time_of_paths(two_ranks: EventGraph) -> None:
         assert found.total_ns == sum(expected.values())
         met += Counter(cause for cause in CAUSES if expected[cause])
         met["inferred"] += found.inferred_ns > 0
-    assert min(met.values()) > 1  # each of them stands on several paths
-    assert len(met) == len(CAUSES) + 1
+    assert not ALL or min(met.values()) > 1  # each of them stands on several paths
+    assert not ALL or len(met) == len(CAUSES) + 1
 
 
 def with_gaps(graph: EventGraph, weights: list[int], kind: EdgeKind = EdgeKind.HOST_GAP) -> Replay:
@@ -235,7 +235,7 @@ def test_explained_time(two_ranks: EventGraph) -> None:
         ]  # fmt: skip
         assert found.largest().equals(found.largest(5))
         num_late += found.num_late
-    assert num_late > 5
+    assert not ALL or num_late > 5
 
 
 def test_a_collectives_moment_that_is_late_has_no_operation(two_ranks: EventGraph) -> None:

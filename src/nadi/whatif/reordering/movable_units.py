@@ -270,8 +270,8 @@ class _Parts:
         np.minimum.at(first, unit, self.layout.at[2 * inside])
         np.maximum.at(last, unit, self.layout.at[2 * inside + 1])
         count = np.bincount(unit, minlength=self.op.size)
-        linked = np.concatenate([[0], np.cumsum(self.layout.link < 0)])
-        whole = linked[self.end + 1] == linked[self.begin + 1]
+        num_cut = np.cumsum(self.layout.link < 0)  # up to each place
+        whole = num_cut[self.end] == num_cut[self.begin]
         found: Bools = (
             (first == self.begin)
             & (last == self.end)
