@@ -9,7 +9,9 @@ import pytest
 
 import nadi
 from nadi.formats import nadi_file as native, sniff
+from tests.amounts import examples
 from tests.formats.graphs import HARD_NAMES, make_trace
+from tests.fuzz.mutations import mutated
 
 VERSIONS = Path(__file__).parent / "native"
 
@@ -94,3 +96,24 @@ def test_it_is_told_by_content(tmp_path: Path) -> None:
     found = sniff(tmp_path / "a.json")
     assert found is not None
     assert found.name == "nadi"
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_damage_is_told_in_one_line_and_prints_nothing(
+    part: int, demo_run: nadi.pipeline.Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    nadi.write(demo_run.job.traces[0], tmp_path / "a.nadi")
+    content = (tmp_path / "a.nadi").read_bytes()
+    damaged = tmp_path / "damaged.nadi"
+    told = []
+    for number in range(examples(150)):
+        damaged.write_bytes(mutated(content, content, f"{part}:{number}"))
+        try:
+            trace = nadi.read(damaged)
+            trace.assert_equals(demo_run.job.traces[0])
+            assert len(trace.attributes) == len(demo_run.job.traces[0].attributes)
+        except nadi.NadiError as error:
+            told.append(str(error))
+    assert len(told) > 20
+    assert not [text for text in told if "\n" in text]
+    assert capfd.readouterr() == ("", "")  # of polars' threads too: its panics print lines
