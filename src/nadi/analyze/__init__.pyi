@@ -14,8 +14,15 @@ from .near_critical import (
     near_critical_paths as near_critical_paths,
     slack_histogram as slack_histogram,
 )
+from .rank_excess import Excess as Excess, largest_excess as largest_excess
 from .stragglers import Stragglers as Stragglers, find_stragglers as find_stragglers
 from .unexplained_time import (
     UnexplainedPath as UnexplainedPath,
     unexplained_path as unexplained_path,
+)
+from .verdict import (
+    LateRank as LateRank,
+    Leading as Leading,
+    Verdict as Verdict,
+    judge as judge,
 )

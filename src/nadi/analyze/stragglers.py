@@ -26,8 +26,8 @@ class Stragglers:
     collectives
         One row each, in order of time: name and rank of the operation that came last, row
         (its node), time (ns since the job's origin, of its entry), waited (ns, summed over
-        the others), longest (ns, of one other), cause (a path kind) and operation: the largest
-        part of the chain that delayed it since the previous collective.
+        the others), late (ns, their mean), longest (ns, of one other), cause (a path kind) and
+        operation: the largest part of the chain that delayed it since the previous collective.
     ranks
         One row each: rank, times_last, caused (wait time that it causes, ns), waited (ns
         that it waits for others); sorted by caused, largest first.
@@ -55,9 +55,10 @@ def find_stragglers(replay: Replay, window: Window) -> Stragglers:
     order = np.flatnonzero(last)
     order = order[np.argsort(time[hub[order]], kind="stable")]
     _, number = np.unique(hub, return_inverse=True)
-    total, longest = np.zeros((2, int(number.max(initial=-1)) + 1), dtype=np.int64)
+    total, longest, members = np.zeros((3, int(number.max(initial=-1)) + 1), dtype=np.int64)
     np.add.at(total, number, waited)
     np.maximum.at(longest, number, waited)
+    np.add.at(members, number, 1)
     op = graph.edge_op[into_hub[order]]
     causes = [_cause(replay, int(vertex), begin) for vertex in graph.in_src[into_hub[order]]]
     collectives = pl.DataFrame({
@@ -66,6 +67,7 @@ def find_stragglers(replay: Replay, window: Window) -> Stragglers:
         "row": graph.op_row[op],
         "time": came[order],
         "waited": total[number[order]],
+        "late": total[number[order]] // np.maximum(members[number[order]] - 1, 1),
         "longest": longest[number[order]],
         "cause": [kind for kind, _ in causes],
         "operation": [name for _, name in causes],

@@ -15,7 +15,7 @@ from nadi.model.arrays import Bools, Ints
 from nadi.model.runtime_calls import pattern
 from nadi.model.schema import DEVICE_WORK
 
-__all__ = ["CAUSES", "UnexplainedPath", "unexplained_path"]
+__all__ = ["CAUSES", "UNKNOWN_WAIT", "UnexplainedPath", "unexplained_path"]
 
 CAUSES = (
     "device busy with work begun before the recording",
@@ -24,6 +24,8 @@ CAUSES = (
     "unknown",
 )
 _BEFORE, _NOT_SCHEDULED, _UNKNOWN_WAIT, _UNKNOWN = range(4)
+UNKNOWN_WAIT = CAUSES[_UNKNOWN_WAIT]
+"""The cause of time in calls that wait; all others are delays or gaps."""
 _FAR_OUT = 3  # interquartile ranges above the upper quartile: far out by Tukey's rule
 _FEWEST_GAPS = 8
 _MOST_GAPS = 50_000  # so many, evenly chosen, are enough for quartiles

@@ -19,8 +19,9 @@ __all__ = ["HELP", "Request", "analyse", "command"]
 
 HELP = """Find what bounds a step: link the traces, replay them, find the critical path.
 
-Prints the critical path by kind and operation, exposed communication, and
-stragglers. With several ranks the path crosses ranks at collectives.
+Prints first what bounds the step and the changes that gain most, then the
+critical path by kind and operation, exposed communication, and stragglers. With
+several ranks the path crosses ranks at collectives.
 
 [bold]Examples[/]
 

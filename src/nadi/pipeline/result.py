@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from nadi.analyze.explained_time import Explained
 from nadi.analyze.exposed_communication import RankCommunication
 from nadi.analyze.stragglers import Stragglers
 from nadi.analyze.unexplained_time import UnexplainedPath
+from nadi.analyze.verdict import Verdict, judge
 from nadi.graph.critical_paths import CriticalPath
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.replay import Replay
-from nadi.graph.windows import Window
+from nadi.graph.windows import MARK, Window
 from nadi.model.trace import Job
 
 if TYPE_CHECKING:
     from nadi.analyze.module_times import ModuleTimes
+    from nadi.whatif.promising_changes import TriedChange
     from nadi.whatif.system_change import OnSystem, Prices
     from nadi.whatif.what_if_results import Limit, WhatIf
 
@@ -101,6 +104,37 @@ class Run:
     def replayed_ns(self) -> int:
         """Length of the window in the replay without a change."""
         return self.window.length(self.replay.time)
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps in the window; 0 if it is no step, and none are marked."""
+        if self.window.number >= 0:
+            return 1
+        marked = bool(self.steps) and self.steps[0].mark == MARK
+        return len(self.steps) if marked and self.window.name.startswith("step") else 0
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What bounds the window."""
+        from nadi.whatif.what_if_results import balanced_ns
+
+        balanced = balanced_ns(self.graph, self.window) if len(self.job.traces) > 1 else None
+        return judge(
+            self.graph, self.window, self.path,
+            unexplained=self.unexplained, stragglers=self.stragglers,
+            communication=self.communication, num_steps=self.num_steps,
+            balanced_ns=self.measured_ns if balanced is None else balanced,
+        )  # fmt: skip
+
+    @cached_property
+    def best_changes(self) -> list[TriedChange]:
+        """The three changes that gain most among those that the critical path suggests."""
+        from nadi.whatif.promising_changes import best_changes
+
+        late = self.verdict.late
+        mark = self.steps[0].mark if self.steps else ""
+        excess = (late.rank, late.excess) if late else None
+        return best_changes(self.graph, self.window, self.path, late=excess, mark=mark)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,11 @@ from nadi.pipeline.result import Run
 from nadi.report.prediction_report import describe_prediction, print_prediction
 from nadi.report.schedule_timeline import write_timeline
 from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, print_table, to_json
+from nadi.report.verdict_report import (
+    describe_best_changes,
+    describe_verdict,
+    print_verdict,
+)
 from nadi.report.what_if_report import describe_interval
 from nadi.units import format_count, format_ns, format_percent, format_range, printable
 
@@ -36,6 +41,8 @@ def summarize(run: Run) -> dict[str, Any]:
     """
     exposed = [c.exposed for c in run.communication]
     return {
+        "verdict": describe_verdict(run.verdict),
+        "best_changes": describe_best_changes(run),
         "ranks": len(run.job.traces),
         "world_size": run.job.world_size,
         "nodes": run.job.num_nodes,
@@ -129,7 +136,7 @@ def _stragglers(run: Run) -> dict[str, Any]:
     longest = run.stragglers.collectives.sort("waited", descending=True).head(TOP)
     return {
         "ranks": _in_ns(run.stragglers.ranks, "caused", "waited"),
-        "collectives": _in_ns(longest, "time", "waited", "longest"),
+        "collectives": _in_ns(longest, "time", "waited", "late", "longest"),
     }
 
 
@@ -165,6 +172,9 @@ def check_results_folder(folder: Path) -> None:
 def print_summary(run: Run, console: Console) -> None:
     """Print the page of text."""
     data = summarize(run)
+    print_verdict(run, console)
+    _print_what_ifs(data, console)
+    console.print()
     _print_job(data, console)
     _print_times(run, data, console)
     _print_explained(run, console)
@@ -172,7 +182,6 @@ def print_summary(run: Run, console: Console) -> None:
     _print_unexplained(run, console)
     _print_communication(data, console)
     _print_stragglers(data, console)
-    _print_what_ifs(data, console)
     if run.modules:
         from nadi.report.module_report import print_modules
 
@@ -265,6 +274,8 @@ def _print_unexplained(run: Run, console: Console) -> None:
     """Print the time of the path that the recording does not explain, and what is inferred."""
     found = run.unexplained
     total = found.length_ns
+    if not found.total_ns and not found.inferred_ns:
+        return
     causes = ", ".join(
         f"{cause} {format_ns(time)}" for cause, time in found.by_cause.items() if time
     )
@@ -284,6 +295,8 @@ def print_path(path: CriticalPath, console: Console) -> None:
     table = make_table("critical path by kind", kind="left", time="right", share="right")
     total = path.length
     for kind, time in path.by_kind().items():
+        if not time:
+            continue
         table.add_row(kind, format_ns(time), format_percent(time, total))
     table.add_row("total", format_ns(total), "", style="bold")
     print_table(table, console)
@@ -303,7 +316,6 @@ def print_path(path: CriticalPath, console: Console) -> None:
 def _print_communication(data: dict[str, Any], console: Console) -> None:
     exposed, total = data["exposed_comm_ns"], data["measured_ns"]
     if not any(rank["communication_ns"] for rank in data["per_rank"]):
-        console.print("exposed communication: none (no communication in this window)")
         return
     worst = max(data["per_rank"], key=lambda rank: rank["exposed_comm_ns"])
     most = f"; most on rank {worst['rank']}: {format_ns(worst['exposed_comm_ns'])}"
@@ -324,6 +336,8 @@ def _print_stragglers(data: dict[str, Any], console: Console) -> None:
                          "own wait time": "right"},
     )  # fmt: skip
     for row in found["ranks"]:
+        if not (row["times_last"] or row["caused_ns"] or row["waited_ns"]):
+            continue
         table.add_row(
             str(row["rank"]), format_count(row["times_last"]), format_ns(row["caused_ns"]),
             format_ns(row["waited_ns"]),

@@ -10,6 +10,7 @@ from .dependency_changes import AddDependency as AddDependency, CutDependencies 
 from .launch_changes import Fuse as Fuse, Graphed as Graphed
 from .network_change import OnNetwork as OnNetwork
 from .prediction_intervals import Interval as Interval
+from .promising_changes import TriedChange as TriedChange, best_changes as best_changes
 from .removal_change import Remove as Remove
 from .reordering.applied_moves import Reordering as Reordering, reorder as reorder
 from .reordering.move_search import (
@@ -30,6 +31,7 @@ from .system_change import OnSystem as OnSystem, Prices as Prices, prices_on as 
 from .what_if_results import (
     Limit as Limit,
     WhatIf as WhatIf,
+    balanced_ns as balanced_ns,
     ideal_limits as ideal_limits,
     sweep as sweep,
     what_if as what_if,

@@ -24,7 +24,7 @@ from nadi.whatif.removal_change import Remove
 from nadi.whatif.scale_and_overhead_changes import NoGaps, NoOverhead
 from nadi.whatif.selection import Selection, selected_modules
 
-__all__ = ["Limit", "WhatIf", "ideal_limits", "sweep", "what_if"]
+__all__ = ["Limit", "WhatIf", "balanced_ns", "ideal_limits", "sweep", "what_if"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,13 +197,15 @@ def ideal_limits(graph: EventGraph, window: Window) -> list[Limit]:
     for name, change in ideals:
         if present[name]:
             limits.append(Limit(name, what_if(graph, change, window=window).step_ns))
-    if ((graph.in_src >= 2 * graph.num_ops) & (graph.edge_op >= 0)).any():
-        limits.append(Limit("balanced ranks", _balanced(graph, window)))
+    if (balanced := balanced_ns(graph, window)) is not None:
+        limits.append(Limit("balanced ranks", balanced))
     return limits
 
 
-def _balanced(graph: EventGraph, window: Window) -> int:
-    """Return the mean window length over ranks without waits between ranks."""
+def balanced_ns(graph: EventGraph, window: Window) -> int | None:
+    """Return the mean window length over ranks without waits between ranks; None if none waits."""
+    if not ((graph.in_src >= 2 * graph.num_ops) & (graph.edge_op >= 0)).any():
+        return None
     begin = window.start(graph.time)
     alone = CutDependencies(EdgeKind.ARRIVAL, Selection(kinds=("communication",)))
     time = replay_graph(apply_change(graph, alone, begin)).time

@@ -1,0 +1,278 @@
+"""The verdict on a window: what bounds it, in a few figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from nadi.analyze.exposed_communication import RankCommunication
+from nadi.analyze.rank_excess import Excess, largest_excess
+from nadi.analyze.stragglers import Stragglers
+from nadi.analyze.unexplained_time import UNKNOWN_WAIT, UnexplainedPath
+from nadi.graph.critical_paths import CriticalPath
+from nadi.graph.event_graph import EventGraph
+from nadi.graph.windows import Window
+from nadi.kernels.intervals import union_length
+from nadi.model.kernel_classes import kernel_class
+from nadi.model.schema import DEVICE_WORK
+
+__all__ = ["BOUND_BY", "LateRank", "Leading", "Verdict", "judge"]
+
+BOUND_BY = ("straggler", "communication", "device", "host", "unexplained")
+"""What can bound a window."""
+_WORTH_BALANCING = 0.05  # of the window: less is the usual difference between ranks
+_CALLS = ("runtime", "driver")
+
+
+@dataclass(frozen=True)
+class LateRank:
+    """The rank that the others wait for most.
+
+    Attributes
+    ----------
+    rank
+        Its number.
+    late_ns
+        How long the other ranks wait for it in the window: the mean over them.
+    caused_ns, all_caused_ns
+        The wait time that it causes, and that all ranks cause; summed over the waiting ranks.
+    began_late_ns
+        How much later than the median of the other ranks its first operation of the window starts.
+    excess
+        What it does more than the other ranks; of time 0 if nothing.
+    """
+
+    rank: int
+    late_ns: int
+    caused_ns: int
+    all_caused_ns: int
+    began_late_ns: int
+    excess: Excess
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it causes more wait time than all other ranks together."""
+        return 2 * self.caused_ns > self.all_caused_ns
+
+
+@dataclass(frozen=True)
+class Leading:
+    """The operation with the largest share of a part of the critical path.
+
+    Attributes
+    ----------
+    name
+        Its name; empty for time between operations.
+    time_ns, count
+        Its time on the path, and in how many stretches.
+    until_ns
+        The end of the longest stretch, since the job's origin.
+    is_communication
+        Whether it is a collective or a message.
+    kernel_class, class_ns
+        The class of a kernel, else empty, and the time of all kernels of that class on the path.
+    """
+
+    name: str
+    time_ns: int
+    count: int
+    until_ns: int
+    is_communication: bool
+    kernel_class: str = ""
+    class_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What bounds a window; times are ns on its critical path.
+
+    Attributes
+    ----------
+    bound_by
+        One of ``BOUND_BY``: the straggler if the window would be at least 5 % shorter without
+        waits between ranks, else the largest part of the critical path.
+    length_ns, balanced_ns
+        The length of the window, and without waits between ranks (the same for a single rank).
+    num_steps
+        The number of marked steps in it, or 0.
+    host_ns, device_ns, communication_ns, unexplained_ns
+        The parts of the critical path: operators, calls, Python and launch latency; kernels and
+        copies; communication; what the recording does not explain. Their sum is the length.
+    gaps_ns, calls_ns
+        Of the host's part: time between operations, and in calls that launch or wait.
+    device_idle_ns
+        The time in which a rank's device runs nothing, as a mean over the ranks with a device;
+        -1 if no rank has one.
+    exposed_ns
+        Communication that no computation overlaps, as a mean over ranks.
+    leading
+        The operation with the largest share of the largest part.
+    late
+        The rank that the others wait for most; None if none waits.
+    cause
+        The largest cause of the unexplained time, as in ``unexplained_time.CAUSES``.
+    has_stacks, has_host_trace
+        Whether Python functions are recorded, and a host trace of each rank.
+    """
+
+    bound_by: str
+    length_ns: int
+    balanced_ns: int
+    num_steps: int
+    host_ns: int
+    device_ns: int
+    communication_ns: int
+    unexplained_ns: int
+    gaps_ns: int
+    calls_ns: int
+    device_idle_ns: int
+    exposed_ns: int
+    leading: Leading
+    late: LateRank | None
+    cause: str
+    has_stacks: bool
+    has_host_trace: bool
+
+
+def judge(
+    graph: EventGraph,
+    window: Window,
+    path: CriticalPath,
+    *,
+    unexplained: UnexplainedPath,
+    stragglers: Stragglers,
+    communication: list[RankCommunication],
+    balanced_ns: int,
+    num_steps: int,
+) -> Verdict:
+    """Say what bounds a window.
+
+    Parameters
+    ----------
+    path, unexplained, stragglers, communication
+        The critical path of the window, and the analyses of it.
+    balanced_ns
+        The length of the window without waits between ranks.
+    num_steps
+        The number of marked steps in the window.
+
+    Returns
+    -------
+    Verdict
+        O(edges + ranks * names).
+    """
+    kinds, calls = path.by_kind(), _calls(graph, path)
+    waits = unexplained.by_cause[UNKNOWN_WAIT]
+    # delays are unexplained, and long gaps: what is left without the waits
+    long_gaps = max(unexplained.total_ns - waits - kinds["delay"], 0)
+    gaps = max(kinds["host gap"] - long_gaps, 0)
+    parts = {
+        "communication": kinds["communication"],
+        "device": kinds["kernel"],
+        "host": max(kinds["host op"] - waits, 0) + gaps + kinds["launch"],
+    }
+    parts["unexplained"] = path.length - sum(parts.values())
+    late = _late_rank(graph, window, path, stragglers)
+    largest = bound_by = max(parts, key=parts.__getitem__)
+    if late is not None and path.length - balanced_ns >= _WORTH_BALANCING * path.length:
+        bound_by = "straggler"
+    exposed = [rank.exposed for rank in communication]
+    return Verdict(
+        bound_by=bound_by,
+        length_ns=path.length,
+        balanced_ns=balanced_ns,
+        num_steps=num_steps,
+        host_ns=parts["host"],
+        device_ns=parts["device"],
+        communication_ns=parts["communication"],
+        unexplained_ns=parts["unexplained"],
+        gaps_ns=gaps,
+        calls_ns=calls,
+        device_idle_ns=_device_idle(graph, window),
+        exposed_ns=sum(exposed) // len(exposed),
+        leading=_leading(graph, path, largest, unexplained),
+        late=late,
+        cause=max(unexplained.by_cause, key=unexplained.by_cause.__getitem__),
+        has_stacks=bool((graph.gather("category") == "python").any()),
+        has_host_trace=not any(
+            (trace.issues["code"] == "link.no-host").any() for trace in graph.job.traces
+        ),
+    )
+
+
+def _late_rank(
+    graph: EventGraph, window: Window, path: CriticalPath, stragglers: Stragglers
+) -> LateRank | None:
+    ranks = stragglers.ranks
+    if not ranks["caused"].sum():
+        return None
+    rank, caused, of_all = ranks["rank"][0], ranks["caused"][0], int(ranks["caused"].sum())
+    late = int(stragglers.collectives.filter(rank=rank)["late"].sum())
+    begin = window.start(graph.time)
+    start = graph.time[0 : 2 * graph.num_ops : 2]
+    first = np.full(len(graph.job.traces), np.iinfo(np.int64).max)
+    inside = start >= begin
+    np.minimum.at(first, graph.op_trace[inside], start[inside])
+    mine = graph.job.ranks.index(rank)
+    began_late = first[mine] - np.median(np.delete(first, mine))
+    excess = largest_excess(graph, window, path, rank)
+    return LateRank(rank, late, caused, of_all, int(began_late), excess)
+
+
+def _calls(graph: EventGraph, path: CriticalPath) -> int:
+    """Sum the time of the path in calls of a runtime or driver."""
+    host = path.segments.filter(pl.col("kind") == "host op")
+    total = 0
+    for trace in graph.job.traces:
+        own = host.filter(pl.col("rank") == trace.rank)
+        is_call = trace.nodes["category"].gather(own["node"]).is_in(_CALLS)
+        total += int((own["end"] - own["start"]).filter(is_call).sum())
+    return total
+
+
+def _device_idle(graph: EventGraph, window: Window) -> int:
+    """Return how long devices run nothing in a window, as a mean over ranks with one; or -1."""
+    begin, end = window.start(graph.time), window.end(graph.time)
+    on_device = graph.gather("category").is_in(DEVICE_WORK).to_numpy()
+    idle = []
+    for trace in range(len(graph.job.traces)):
+        ops = np.flatnonzero(on_device & (graph.op_trace == trace))
+        start, stop = (np.clip(graph.time[2 * ops + side], begin, end) for side in (0, 1))
+        idle += [end - begin - union_length(start, stop)] if ops.size else []
+    return int(np.mean(idle)) if idle else -1
+
+
+_KINDS_OF = {
+    "communication": ("communication",),
+    "device": ("kernel",),
+    "host": ("host op", "host gap", "launch"),
+}
+
+
+def _leading(
+    graph: EventGraph, path: CriticalPath, part: str, unexplained: UnexplainedPath
+) -> Leading:
+    kinds = _KINDS_OF.get(part) or (_unexplained_kind(path, unexplained),)
+    found = path.by_operation().filter(pl.col("kind").is_in(kinds))
+    leads, class_ns = "", 0
+    if part == "device":
+        found = found.with_columns(of=pl.Series([kernel_class(name) for name in found["name"]]))
+        classes = found.group_by("of").agg(pl.sum("time")).sort("time", "of", descending=True)
+        leads, class_ns = classes.row(0)
+        found = found.filter(of=leads)
+    name, kind, time, count, *_ = found.row(0)
+    stretches = path.segments.filter(name=name, kind=kind)
+    stretches = stretches.with_columns(length=pl.col("end") - pl.col("start"))
+    longest = stretches.sort("length", descending=True).row(0, named=True)
+    trace = graph.job.traces[graph.job.ranks.index(longest["rank"])]
+    communicates = longest["node"] >= 0 and trace.nodes["comm_type"][longest["node"]] != "none"
+    return Leading(name, time, count, longest["end"], communicates, leads, class_ns)
+
+
+def _unexplained_kind(path: CriticalPath, unexplained: UnexplainedPath) -> str:
+    """Return the kind of time that most of the unexplained time has."""
+    late, waits = path.by_kind()["delay"], unexplained.by_cause[UNKNOWN_WAIT]
+    sums = {"delay": late, "host op": waits, "host gap": unexplained.total_ns - late - waits}
+    return max(sums, key=sums.__getitem__)

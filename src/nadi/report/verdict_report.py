@@ -1,0 +1,226 @@
+"""The verdict of ``nadi run``: what bounds the window, and the changes that gain most."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from nadi.analyze.rank_excess import Excess
+from nadi.analyze.unexplained_time import CAUSES
+from nadi.analyze.verdict import LateRank, Leading, Verdict
+from nadi.graph.windows import WHOLE
+from nadi.pipeline.result import Run
+from nadi.report.text_layout import make_table, name_cell, print_table
+from nadi.units import format_count, format_ns, format_percent, printable
+from nadi.whatif.promising_changes import TriedChange
+from nadi.whatif.removal_change import Remove
+from nadi.whatif.scale_and_overhead_changes import NoGaps, Scale
+
+__all__ = ["describe_best_changes", "describe_verdict", "print_verdict"]
+
+_NAME_IN_LINE = 60
+_BUSY = 0.9  # of the window
+_EXPLAINS = 0.2  # of the time that a rank is late
+_BEFORE, _NOT_SCHEDULED, _UNKNOWN_WAIT, _UNKNOWN = CAUSES
+_TO_RECORD = {
+    _NOT_SCHEDULED: "the thread was ready and not running: see what else runs on the machine",
+    _UNKNOWN_WAIT: "record device activities too, and begin before the work that is waited for",
+}
+
+
+def describe_verdict(verdict: Verdict) -> dict[str, Any]:
+    """Compute the verdict's part of ``summary.json``."""
+    return asdict(verdict)
+
+
+def describe_best_changes(run: Run) -> list[dict[str, Any]]:
+    """Compute the part of ``summary.json`` on the changes that gain most; times are int ns."""
+    return [
+        {"change": str(one.change), "about": one.about, "step_ns": one.step_ns,
+         "gain_ns": one.gain_ns}
+        for one in run.best_changes
+    ]  # fmt: skip
+
+
+def print_verdict(run: Run, console: Console) -> None:
+    """Print what bounds the window, and the changes that gain most."""
+    verdict = run.verdict
+    window = "the whole trace" if run.window.name == WHOLE else run.window.name
+    if verdict.bound_by == "unexplained":
+        lines = _unexplained(verdict, window, run.window.end(run.graph.time))
+    else:
+        lines = {
+            "straggler": _straggler, "communication": _communication, "device": _device,
+            "host": _host,
+        }[verdict.bound_by](verdict, window)  # fmt: skip
+    console.print(Text(lines[0], style="bold"))
+    for line in lines[1:]:
+        console.print(Text(line))
+    if run.best_changes:
+        _print_changes(run, console)
+
+
+def _straggler(verdict: Verdict, window: str) -> list[str]:
+    late = verdict.late
+    if late is None:  # nobody waits: then no straggler bounds the window
+        return _host(verdict, window)
+    gain = format_percent(verdict.length_ns - verdict.balanced_ns, verdict.length_ns)
+    lateness = format_ns(late.late_ns // max(verdict.num_steps, 1))
+    each = " a step" if verdict.num_steps > 1 else f" in {window}"
+    if late.is_alone:
+        first = f"Rank {late.rank} is late by {lateness}{each}: {_reason(late, verdict)}."
+    else:
+        share = format_percent(late.caused_ns, late.all_caused_ns)
+        first = (
+            f"Ranks are late in turns. Rank {late.rank} causes most wait time ({share}), and is "
+            f"late by {lateness}{each}: {_reason(late, verdict)}."
+        )
+    return [f"{first} Balancing gains {gain}."]
+
+
+def _reason(late: LateRank, verdict: Verdict) -> str:
+    """Say why a rank is late: it begins late, or exceeds the others in something."""
+    excess, steps = late.excess, max(verdict.num_steps, 1)
+    if 2 * late.began_late_ns > late.late_ns:
+        return f"it begins {format_ns(late.began_late_ns)} after the others"
+    if excess.time_ns < _EXPLAINS * late.late_ns:
+        return "no recorded operation takes that much longer than on the other ranks"
+    return _what_exceeds(excess, steps)
+
+
+def _what_exceeds(excess: Excess, steps: int) -> str:
+    time, name = format_ns(excess.time_ns // steps), _shown(excess.name)
+    if excess.kind == "host gap":
+        where = f"in {name}, " if excess.name else ""
+        return f"{where}{time} more between operations than on the others"
+    if excess.kind == "delay":
+        return f"{name} starts or ends {time} later than what it waits for explains"
+    if excess.count > 0 and excess.kind == "host op":
+        return f"{_number(excess.count, steps)} {name} that it does more than the others ({time})"
+    more = f", {_number(excess.count, steps)} more of them" if excess.count > 0 else ""
+    return f"{name} takes {time} more than on the others{more}"
+
+
+def _number(count: int, steps: int) -> str:
+    """Write a count per step, with a fraction only if it is needed."""
+    whole = count % steps == 0
+    return format_count(count // steps) if whole else f"{count / steps:.1f}"
+
+
+def _communication(verdict: Verdict, window: str) -> list[str]:
+    share, most = _share(verdict.communication_ns, verdict), _led(verdict.leading)
+    exposed = _share(verdict.exposed_ns, verdict)
+    return [
+        f"Communication bounds {window}: {share} of the critical path, most in {most}.",
+        f"{format_ns(verdict.exposed_ns)} ({exposed}) is exposed: no computation overlaps it.",
+    ]
+
+
+def _device(verdict: Verdict, window: str) -> list[str]:
+    leading = verdict.leading
+    first = (
+        f"The device bounds {window}: kernels are {_share(verdict.device_ns, verdict)} of the "
+        f"critical path, {leading.kernel_class} leads with {_share(leading.class_ns, verdict)}, "
+        f"most in {_led(leading)}."
+    )
+    return [first, *_also(verdict)]
+
+
+def _host(verdict: Verdict, window: str) -> list[str]:
+    host = verdict.host_ns
+    first = f"The host bounds {window}: {_share(host, verdict)} of the critical path"
+    if verdict.device_idle_ns >= 0:
+        first += f", while the device is idle for {_share(verdict.device_idle_ns, verdict)}"
+    else:
+        first += ", in operators on the CPU"
+    parts = [f"most in {_led(verdict.leading)}"]
+    others = {"between operations": verdict.gaps_ns, "runtime calls": verdict.calls_ns}
+    for what, time in others.items():
+        if 10 * time >= verdict.length_ns:
+            parts.append(f"{what} {_share(time, verdict)}")
+    return [f"{first}; {', '.join(parts)}.", *_also(verdict)]
+
+
+def _also(verdict: Verdict) -> list[str]:
+    """Say how much is not explained, if it is a fifth of the window or more."""
+    if 5 * verdict.unexplained_ns < verdict.length_ns:
+        return []
+    share = _share(verdict.unexplained_ns, verdict)
+    return [f"The recording does not explain another {share}; cause: {verdict.cause}."]
+
+
+def _unexplained(verdict: Verdict, window: str, end: int) -> list[str]:
+    leading = verdict.leading
+    share, at = _share(verdict.unexplained_ns, verdict), "at" if leading.name else "is"
+    first = (
+        f"The recording does not explain {share} of {window}: most {at} {_led(leading)}; "
+        f"cause: {verdict.cause}."
+    )
+    lines = [first]
+    if 0 <= verdict.device_idle_ns < (1 - _BUSY) * verdict.length_ns:
+        busy = _share(verdict.length_ns - verdict.device_idle_ns, verdict)
+        lines.append(
+            f"The device is busy for {busy}: the host may wait for it in a way that the profiler "
+            "does not record."
+        )
+    return [*lines, f"To know more: {_to_record(verdict, end)}."]
+
+
+def _to_record(verdict: Verdict, end: int) -> str:
+    leading = verdict.leading
+    if verdict.cause == _BEFORE:
+        rest = f"{leading.until_ns / 1e6:.3f}ms:{end / 1e6:.3f}ms"
+        return (
+            "call torch.cuda.synchronize() before the recording begins, or analyse what follows "
+            f"with --window {rest}"
+        )
+    if leading.is_communication:
+        return "record all ranks: the wait may be for one that is not here"
+    if verdict.cause in _TO_RECORD:
+        return _TO_RECORD[verdict.cause]
+    if not verdict.has_stacks:
+        return "record with with_stack=True, which names the Python functions between operations"
+    return "mark what happens there with torch.profiler.record_function"
+
+
+def _led(leading: Leading) -> str:
+    name = _shown(leading.name) if leading.name else "between operations"
+    return f"{name} ({format_ns(leading.time_ns)})"
+
+
+def _share(time: int, verdict: Verdict) -> str:
+    return format_percent(time, verdict.length_ns)
+
+
+def _shown(name: str) -> str:
+    return printable(name, _NAME_IN_LINE)
+
+
+def _print_changes(run: Run, console: Console) -> None:
+    table = make_table(
+        "changes that gain most, of those tried; each alone",
+        change="left", **{"step time": "right", "gain": "right", "share": "right",
+                          "as --what-if": "left"},
+    )  # fmt: skip
+    for one in run.best_changes:
+        table.add_row(
+            name_cell(_in_words(one)), format_ns(one.step_ns), format_ns(one.gain_ns),
+            format_percent(one.gain_ns, run.measured_ns), name_cell(str(one.change)),
+        )  # fmt: skip
+    print_table(table, console)
+
+
+def _in_words(one: TriedChange) -> str:
+    change, about = one.change, _shown(one.about)
+    if isinstance(change, Remove):
+        return f"no {about} on rank {change.selection.ranks[0]}"
+    if isinstance(change, Scale) and change.selection.ranks:
+        return f"{about} on rank {change.selection.ranks[0]} as on the others"
+    if isinstance(change, Scale):
+        return f"{about or 'communication'} in half of the time"
+    if isinstance(change, NoGaps):
+        return "no time between operations"
+    return "each step in one CUDA graph" if about else "no launch overhead"

@@ -1,0 +1,156 @@
+"""The changes that gain most, among those that a critical path suggests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from nadi.analyze.rank_excess import Excess
+from nadi.errors import UsageError
+from nadi.graph.critical_paths import CriticalPath
+from nadi.graph.event_graph import EventGraph
+from nadi.graph.windows import Window
+from nadi.model.kernel_classes import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
+from nadi.whatif.changes import Change
+from nadi.whatif.launch_changes import Graphed
+from nadi.whatif.removal_change import Remove
+from nadi.whatif.scale_and_overhead_changes import NoGaps, NoOverhead, Scale
+from nadi.whatif.selection import Selection
+from nadi.whatif.what_if_results import what_if
+
+__all__ = ["TriedChange", "best_changes"]
+
+_HALF = 0.5
+_MOST_NAMES = 4
+_LEAST_GAIN = 0.005  # of the window
+_WORTH_CAPTURING = 0.1  # the host's share of the path
+_LONG_NAME = 40
+_WORD = re.compile(r"[A-Za-z_]\w{5,}")
+
+
+@dataclass(frozen=True)
+class TriedChange:
+    """A change that was tried.
+
+    Attributes
+    ----------
+    change
+        The change.
+    about
+        The operation or the class of kernels that it changes, in full; empty if it is not about
+        one.
+    step_ns, gain_ns
+        The length of the window after the change, and how much shorter that is.
+    """
+
+    change: Change
+    about: str
+    step_ns: int
+    gain_ns: int
+
+
+def best_changes(
+    graph: EventGraph,
+    window: Window,
+    path: CriticalPath,
+    *,
+    late: tuple[int, Excess] | None = None,
+    mark: str = "",
+    most: int = 3,
+) -> list[TriedChange]:
+    """Try the changes that the critical path suggests, and return those that gain most.
+
+    They are: the operations with the largest shares of the path, and the class of kernels with the
+    largest, in half of their time; communication in half of its time; no launch overhead; no gaps
+    between operations; a step in one CUDA graph; and a late rank without its excess over the
+    others.
+
+    Parameters
+    ----------
+    late
+        The rank that is late, and its excess.
+    mark
+        The name of what repeats with each step; empty if nothing does.
+    most
+        The most changes to return. Those that gain less than 0.5 % are left out.
+
+    Returns
+    -------
+    list of TriedChange
+        The largest gain first. O(vertices + edges) for each change tried.
+    """
+    tried = []
+    for change, about in _candidates(graph, path, late, mark):
+        try:
+            answer = what_if(graph, change, window=window)
+        except UsageError:  # does not apply: nothing was launched, or a range waits for its device
+            continue
+        if answer.gain_ns >= max(_LEAST_GAIN * answer.measured_ns, 1):
+            tried.append(TriedChange(change, about, answer.step_ns, answer.gain_ns))
+    return sorted(tried, key=lambda one: -one.gain_ns)[:most]
+
+
+def _candidates(
+    graph: EventGraph, path: CriticalPath, late: tuple[int, Excess] | None, mark: str
+) -> Iterator[tuple[Change, str]]:
+    if late is not None:
+        yield from _without_excess(*late)
+    times = path.by_kind()
+    if times["communication"]:
+        yield Scale(Selection(kinds=("communication",)), _HALF), ""
+    yield NoOverhead(Selection(kinds=("device",))), ""
+    if times["host gap"]:
+        yield NoGaps(), ""
+    if mark and times["host op"] + times["host gap"] >= _WORTH_CAPTURING * path.length:
+        yield Graphed(Selection(name=_expression(mark, ()))), mark
+    by_operation = path.by_operation()
+    work = by_operation.filter(pl.col("kind").is_in(["host op", "kernel"]) & (pl.col("name") != ""))
+    calls = graph.gather("category").is_in(["runtime", "driver"])
+    called = graph.op_names.filter(calls).unique()  # their time is overhead
+    work = work.filter(~pl.col("name").is_in(called.implode()))
+    names = work["name"].head(_MOST_NAMES).to_list()
+    others = graph.op_names.unique().to_list() if names else []
+    for name in names:
+        yield Scale(Selection(name=_expression(name, others)), _HALF), name
+    yield from _leading_class(work.filter(pl.col("kind") == "kernel"))
+
+
+def _without_excess(rank: int, excess: Excess) -> Iterator[tuple[Change, str]]:
+    if excess.kind not in ("host op", "kernel") or not excess.name:
+        return
+    selection = Selection(name=_expression(excess.name, ()), ranks=(rank,))
+    if excess.others_ns <= 0:
+        yield Remove(selection), excess.name
+    else:
+        factor = excess.others_ns / (excess.others_ns + excess.time_ns)
+        yield Scale(selection, round(factor, 3)), excess.name
+
+
+def _leading_class(kernels: pl.DataFrame) -> Iterator[tuple[Change, str]]:
+    """Yield half of the time for the class of kernels with the largest share, if it has several."""
+    classes = pl.Series([kernel_class(name) for name in kernels["name"]], dtype=pl.String)
+    sums = kernels.with_columns(of=classes).filter(pl.col("of") != OTHER_KERNELS)
+    sums = sums.group_by("of").agg(pl.sum("time"), pl.len()).sort("time", "of", descending=True)
+    if sums.height and sums["len"][0] > 1:
+        leads = sums["of"][0]
+        yield (
+            Scale(Selection(name=KERNEL_CLASSES[leads], kinds=("kernel",)), _HALF),
+            f"{leads} kernels",
+        )
+
+
+def _expression(name: str, others: Iterable[str]) -> str:
+    """Return an expression for one name alone: short, if a word of a long name occurs nowhere else.
+
+    Steps of the profiler are one name.
+    """
+    if name.startswith("ProfilerStep"):
+        return "^ProfilerStep"
+    if len(name) > _LONG_NAME and others:
+        for word in _WORD.findall(name):
+            if sum(word in other for other in others) == 1:
+                return str(word)
+    return f"^{re.escape(name)}$"

@@ -1,0 +1,152 @@
+"""What bounds a window, and what a late rank does more than the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nadi
+from nadi.analyze.verdict import BOUND_BY
+from tests.conftest import PairWriter
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+Op = tuple[str, float]
+
+
+def run_of(folder: Path, ranks: list[list[Op]], *, since: list[float] | None = None) -> Any:
+    """Run ranks that each do operations, with one nested in each, and then an all_reduce."""
+    folder.mkdir(exist_ok=True)
+    group = {"pg_config": [{"pg_name": "0", "ranks": list(range(len(ranks)))}]}
+    begins = since or [0.0] * len(ranks)
+    ends = [begin + sum(length for _, length in ops)
+            for begin, ops in zip(begins, ranks, strict=True)]  # fmt: skip
+    end = max(ends) + 12
+    for rank, ops in enumerate(ranks):
+        writer = PairWriter(folder)
+        writer.device_keys["distributedInfo"] = {
+            "rank": rank, "world_size": len(ranks), **group
+        }  # fmt: skip
+        writer.event("ProfilerStep#3", begins[rank], end + 2 - begins[rank], "user_annotation")
+        at = begins[rank]
+        for name, length in ops:
+            parent = writer.op(name, at, length)
+            writer.op(f"inner {name}", at + length / 10, length * 0.8, parent=parent)
+            at += length
+        launch, sync = {"correlation": 1}, {"correlation": 2}
+        writer.event("cudaLaunchKernel", at, 1, "cuda_runtime", **launch)
+        writer.event(ALL_REDUCE, at + 2, end - at - 2, "kernel", pid=0, tid=7, stream=7, device=0,
+                     **{"Process Group Name": "0"}, **launch)  # fmt: skip
+        writer.event("cudaDeviceSynchronize", at + 2, end + 1 - at - 2, "cuda_runtime", **sync)
+        for node in writer.nodes:
+            node["pid"] = rank
+        writer.write(f"_{rank}")
+    return nadi.run(folder)
+
+
+def test_the_cause_of_a_late_rank_is_what_it_does_more_and_not_what_takes_longest(
+    tmp_path: Path,
+) -> None:
+    common = [("mm", 500.0), ("add", 100.0)]
+    extra = [("svd", 10.0)] * 30
+    run = run_of(tmp_path, [common, [*common, *extra], common])
+    late = run.verdict.late
+    assert run.verdict.bound_by == "straggler"
+    assert (late.rank, late.late_ns, late.is_alone) == (1, 300_000, True)
+    # the time is in "inner svd", which runs as often as "svd" around it
+    assert (late.excess.name, late.excess.kind, late.excess.count) == ("svd", "host op", 30)
+    assert (late.excess.time_ns, late.excess.others_ns) == (300_000, 0)
+    assert run.measured_ns - run.verdict.balanced_ns == pytest.approx(200_000, abs=2_000)
+    best = run.best_changes[0]
+    assert str(best.change) == "remove ^svd$ rank=1"
+    assert best.gain_ns == run.measured_ns - nadi.what_if(run.graph, str(best.change)).step_ns
+
+
+def test_a_rank_that_does_the_same_more_slowly(tmp_path: Path) -> None:
+    run = run_of(tmp_path, [[("mm", 100.0), ("add", 300.0)], [("mm", 260.0), ("add", 300.0)]])
+    excess = run.verdict.late.excess
+    assert (excess.name, excess.count) == ("inner mm", 0)
+    assert (excess.time_ns, excess.others_ns) == (128_000, 80_000)
+    (change,) = (one.change for one in run.best_changes if "rank=1" in str(one.change))
+    assert change == nadi.whatif.parse_change(str(change))
+    assert change.factor == pytest.approx(80 / 208, abs=0.001)
+
+
+def test_a_rank_that_begins_late(tmp_path: Path) -> None:
+    same = [("mm", 100.0)]
+    run = run_of(tmp_path, [same, same, same], since=[0.0, 0.0, 400.0])
+    late = run.verdict.late
+    assert (late.rank, late.late_ns, late.began_late_ns) == (2, 400_000, 400_000)
+    assert late.excess.time_ns == 0
+
+
+def test_ranks_in_step_are_bound_by_something_else(tmp_path: Path) -> None:
+    run = run_of(tmp_path, [[("mm", 1000.0)], [("mm", 1004.0)]])
+    assert run.verdict.bound_by == "host"
+    assert run.verdict.leading.name == "inner mm"
+    assert run.verdict.num_steps == 1
+
+
+def write_kernels(pair: PairWriter, kernels: list[Op], *, delay: float = 0) -> Path:
+    """Write launches in the first us, and kernels one after the other on a stream."""
+    at = 30 + delay
+    for number, (name, length) in enumerate(kernels):
+        launch = {"correlation": number + 1}
+        pair.event("cudaLaunchKernel", number, 0.5, "cuda_runtime", **launch)
+        pair.event(name, at, length, "kernel", pid=0, tid=7, stream=7, device=0, **launch)
+        at += length
+    pair.event("cudaDeviceSynchronize", 25, at - 24, "cuda_runtime", correlation=99)
+    return pair.write()[1]
+
+
+def test_the_class_of_kernels_that_leads(pair: PairWriter) -> None:
+    kernels = [("ampere_sgemm_32x32", 60.0), ("gemv2T", 50.0), ("fmha_forward", 90.0)]
+    run = nadi.run(write_kernels(pair, kernels))
+    verdict, leading = run.verdict, run.verdict.leading
+    assert verdict.bound_by == "device"
+    assert (leading.kernel_class, leading.class_ns) == ("matrix multiplication", 110_000)
+    assert (leading.name, leading.time_ns, leading.count) == ("ampere_sgemm_32x32", 60_000, 1)
+    assert not verdict.has_host_trace
+    first = run.best_changes[0]
+    assert (first.about, first.gain_ns) == ("matrix multiplication kernels", 55_000)
+    assert [one.gain_ns for one in run.best_changes] == sorted(
+        (one.gain_ns for one in run.best_changes), reverse=True
+    )
+
+
+def test_communication_on_one_rank(pair: PairWriter) -> None:
+    run = nadi.run(write_kernels(pair, [("gemm", 20.0), (ALL_REDUCE, 200.0)]))
+    assert run.verdict.bound_by == "communication"
+    assert run.verdict.leading.name == ALL_REDUCE
+    assert run.verdict.leading.is_communication
+    assert run.verdict.exposed_ns == 200_000
+
+
+def test_what_the_recording_does_not_explain(pair: PairWriter) -> None:
+    run = nadi.run(write_kernels(pair, [("gemm", 20.0), ("gemm", 20.0)], delay=5000))
+    verdict = run.verdict
+    assert verdict.bound_by == "unexplained"
+    assert verdict.cause == "device busy with work begun before the recording"
+    assert verdict.leading.name == "gemm"
+    assert verdict.leading.until_ns == 5_030_000
+    assert verdict.unexplained_ns == run.unexplained.total_ns
+
+
+@pytest.mark.parametrize("which", ["demo", "step"])
+def test_the_parts_of_a_recording_add_up(
+    which: str, demo_run: nadi.pipeline.Run, demo_folder: Path
+) -> None:
+    run = demo_run if which == "demo" else nadi.run(demo_folder, step=2)
+    verdict = run.verdict
+    assert verdict.bound_by in BOUND_BY
+    parts = (verdict.host_ns, verdict.device_ns, verdict.communication_ns, verdict.unexplained_ns)
+    assert sum(parts) == verdict.length_ns == run.measured_ns
+    assert min(parts) >= 0
+    assert verdict.num_steps == (2 if which == "demo" else 1)
+    assert verdict.late is not None
+    assert verdict.late.caused_ns <= verdict.late.all_caused_ns
+    # what is tried are what-ifs that anyone can ask for
+    for one in run.best_changes:
+        asked = nadi.what_if(run.graph, str(one.change), window=run.window)
+        assert (asked.step_ns, asked.gain_ns) == (one.step_ns, one.gain_ns)

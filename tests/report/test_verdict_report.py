@@ -1,0 +1,95 @@
+"""The first lines of ``nadi run``: what bounds the window, and what would gain most."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nadi.cli import main
+from tests.analyze.test_verdict import ALL_REDUCE, run_of, write_kernels
+from tests.conftest import PairWriter
+
+
+def first_lines(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> list[str]:
+    assert main(["run", *map(str, arguments)]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_late_rank_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    extra = [("linalg_svd", 10.0)] * 60
+    run = run_of(tmp_path / "job", [[("mm", 1000.0)], [("mm", 1000.0), *extra]])
+    lines = first_lines(capsys, tmp_path / "job")
+    gain = 100 * (run.measured_ns - run.verdict.balanced_ns) / run.measured_ns
+    assert lines[0] == (
+        "Rank 1 is late by 600.0 us in step 3: 60 linalg_svd that it does more than the others "
+        f"(600.0 us). Balancing gains {gain:.1f} %."
+    )
+    assert lines[1].startswith("changes that gain most")
+    assert lines[3].split("  ")[0] == "no linalg_svd on rank 1"
+    assert "remove ^linalg_svd$ rank=1" in lines[3]
+
+
+def test_a_late_rank_that_begins_late(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_of(tmp_path / "job", [[("mm", 100.0)]] * 2, since=[0.0, 400.0])
+    first = first_lines(capsys, tmp_path / "job")[0]
+    assert "Rank 1 is late by 400.0 us in step 3: it begins 400.0 us after the others." in first
+
+
+def test_kernels(pair: PairWriter, capsys: pytest.CaptureFixture[str]) -> None:
+    kernels = [("ampere_sgemm_32x32", 60.0), ("gemv2T", 50.0), ("fmha_forward", 90.0)]
+    lines = first_lines(capsys, write_kernels(pair, kernels))
+    assert lines[0].startswith("The device bounds the whole trace: kernels are 86.")
+    assert "matrix multiplication leads with 47." in lines[0]
+    assert lines[0].endswith("most in ampere_sgemm_32x32 (60.00 us).")
+    assert lines[3].startswith("matrix multiplication kernels in half of the time")
+
+
+def test_communication(pair: PairWriter, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = first_lines(capsys, write_kernels(pair, [("gemm", 20.0), (ALL_REDUCE, 200.0)]))
+    assert lines[0].startswith("Communication bounds the whole trace: ")
+    assert lines[1].startswith("200.0 us (")
+    assert lines[1].endswith("is exposed: no computation overlaps it.")
+    assert any(line.startswith("communication in half of the time") for line in lines)
+
+
+def test_what_is_not_explained_and_what_to_record(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device = write_kernels(pair, [("gemm", 20.0), ("gemm", 20.0)], delay=5000)
+    lines = first_lines(capsys, device)
+    assert lines[0].startswith("The recording does not explain 9")
+    assert "most at gemm (" in lines[0]
+    assert lines[0].endswith("cause: device busy with work begun before the recording.")
+    assert lines[1].startswith("To know more: call torch.cuda.synchronize() before the recording")
+    window = lines[1].rpartition("--window ")[2].removesuffix(".")
+    assert first_lines(capsys, device, "--window", window)[0].startswith("The device bounds")
+
+
+def test_rows_that_are_zero_are_left_out(
+    pair: PairWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair.op("aten::mm", 0, 10)
+    pair.op("aten::add", 10, 10)
+    printed = "\n".join(first_lines(capsys, *pair.write()))
+    assert "The host bounds the whole trace: 100.0 % of the critical path" in printed
+    for absent in ("kernel ", "launch ", "exposed communication", "unexplained", " 0 ns"):
+        assert absent not in printed
+
+
+def test_json_holds_the_verdict_as_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of(tmp_path / "job", [[("mm", 100.0)], [("mm", 100.0), ("svd", 50.0)]])
+    assert main(["run", str(tmp_path / "job"), "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert next(iter(summary)) == "verdict"
+    verdict = summary["verdict"]
+    assert (verdict["bound_by"], verdict["late"]["rank"]) == ("straggler", 1)
+    assert verdict["late"]["excess"] == {
+        "name": "svd", "kind": "host op", "count": 1, "time_ns": 50_000, "others_ns": 0
+    }  # fmt: skip
+    assert [row["change"] for row in summary["best_changes"]] == [
+        str(one.change) for one in run.best_changes
+    ]
