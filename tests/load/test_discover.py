@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 import nadi
+from nadi.cli import main
 from nadi.load.discover import list_files
 from nadi.load.recordings import load_devices, load_job
 
@@ -60,3 +65,45 @@ def test_a_job_behind_an_address(demo_folder: Path) -> None:
     local = load_devices(*(demo_folder / f"device_{rank}.json.gz" for rank in (0, 1)))
     for mine, other in zip(load_devices("memory://discover/job"), local, strict=True):
         assert mine.nodes.equals(other.nodes)
+
+
+@pytest.fixture
+def server(demo_folder: Path) -> Iterator[str]:
+    """Serve the demo's files; gives the address."""
+    pytest.importorskip("aiohttp", reason="http:// needs an optional package")
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=demo_folder)) as serving:
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{serving.server_port}"
+        serving.shutdown()
+        thread.join()
+
+
+def test_files_on_a_web_server(
+    server: str, demo_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ["host_0.json.gz", "device_0.json.gz"]
+    assert main(["run", *(f"{server}/{file}" for file in files)]) == 0
+    served = capsys.readouterr().out
+    assert main(["run", *(str(demo_folder / file) for file in files)]) == 0
+    assert served == capsys.readouterr().out
+    assert nadi.run(server).job.ranks == (0, 1, 2, 3)  # from the list that the server makes
+    assert main(["run", f"{server}/nothing.json"]) == 2
+    assert "nothing.json: cannot be read: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "what-if", "critical-path", "info"])
+def test_commands_take_addresses(
+    command: str, demo_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from upath import UPath
+
+    content = (demo_folder / "device_2.json.gz").read_bytes()
+    UPath("memory://commands/job/device_2.json.gz").write_bytes(content)
+    assert main([command, "memory://commands/job"]) == 0
+    assert capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +33,7 @@ recording contains synchronization events.
 
 
 Paths = Annotated[
-    list[Path],
+    list[str],
     typer.Argument(
         metavar="PATH",
         help="A folder with the traces of all ranks, or the files themselves; HTA's rules "
@@ -169,7 +170,7 @@ def _instance(text: str) -> int | tuple[int, int]:
 
 
 def _by_hta(
-    paths: list[Path],
+    paths: Sequence[Path | str],
     rank: int | None,
     options: dict[str, Any],
     overlay: Path | None,
@@ -204,7 +205,7 @@ def _by_hta(
         console.print(f"wrote {overlay}", markup=False)
 
 
-def _by_nadi(paths: list[Path], step: str, window: str, *, as_json: bool) -> None:
+def _by_nadi(paths: Sequence[Path | str], step: str, window: str, *, as_json: bool) -> None:
     with show_progress(announce=False, use="critical-path") as progress:
         progress("starting")
         from nadi.analyze.near_critical import near_critical_paths, slack_histogram

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -34,7 +33,7 @@ reads.
 
 
 _Job = Annotated[
-    Path,
+    str,
     typer.Argument(
         metavar="JOB", help="A folder with a host and a device trace per rank.",
         show_default=False,

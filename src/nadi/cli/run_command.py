@@ -38,11 +38,11 @@ several ranks the path crosses ranks at collectives.
 
 def command(
     paths: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="PATH",
             help="A folder with a host and a device trace per rank, or the files themselves; "
-            "device traces alone are enough.",
+            "device traces alone are enough. Addresses such as s3://bucket/run work too.",
             show_default=False,
         ),
     ],
@@ -101,7 +101,7 @@ class Request(NamedTuple):
 
 
 def analyse(
-    paths: list[Path],
+    paths: Sequence[Path | str],
     asked: Request,
     output: Path | None,
     *,

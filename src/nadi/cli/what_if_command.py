@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -48,7 +47,7 @@ in=Block_2 is its forward, its backward, and the optimizer's work on its paramet
 
 
 _Job = Annotated[
-    Path,
+    str,
     typer.Argument(
         metavar="JOB", help="A folder with a pair of traces per rank, or a device trace.",
         show_default=False,

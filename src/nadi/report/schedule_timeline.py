@@ -135,7 +135,7 @@ def redraw(answer: WhatIf, path: Path | str) -> pl.DataFrame:
     return write_timelines(path, [before, after], f"{answer.window.name}: {changes}")
 
 
-def check_timeline(path: Path | str, source: Path, *, overwrite: bool) -> None:
+def check_timeline(path: Path | str, source: Path | str, *, overwrite: bool) -> None:
     """Check that a timeline can be written before it is computed; writes nothing.
 
     Raises
@@ -147,7 +147,7 @@ def check_timeline(path: Path | str, source: Path, *, overwrite: bool) -> None:
     """
     place = locate(path)
     check_suffix(place)
-    check_target(place, [source], overwrite=overwrite)
+    check_target(place, [locate(source)], overwrite=overwrite)
     if is_local(place):
         check_writable(place)
 
