@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from collections.abc import Iterator
@@ -107,3 +108,64 @@ def test_commands_take_addresses(
     UPath("memory://commands/job/device_2.json.gz").write_bytes(content)
     assert main([command, "memory://commands/job"]) == 0
     assert capsys.readouterr().out
+
+
+def write_steps(folder: Path, begins: dict[str, float], **keys: object) -> None:
+    """Write device traces of one operation each, which begins at a time in us."""
+    for name, begin in begins.items():
+        event = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": begin,
+                 "dur": 5}  # fmt: skip
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps({"traceEvents": [event], **keys}))
+
+
+@pytest.mark.parametrize(
+    ("begins", "read"),
+    [
+        ({"step12.json": 0, "step13.json": 10}, ["step13.json"]),
+        (
+            {"rank0_step12.json": 0, "rank0_step13.json": 10, "rank1_step12.json": 1,
+             "rank1_step13.json": 11},
+            ["rank0_step13.json", "rank1_step13.json"],
+        ),
+        # tensorboard_trace_handler: worker, then nanoseconds
+        (
+            {"gpu7_4711.1700000000000000001.pt.trace.json": 0,
+             "gpu7_4711.1700000000000000055.pt.trace.json": 50},
+            ["gpu7_4711.1700000000000000055.pt.trace.json"],
+        ),
+        # a recording more on one rank: the one that begins nearest is of the same step
+        (
+            {"r0/trace_1.json": 0, "r0/trace_2.json": 10, "r1/trace_1.json": 1,
+             "r1/trace_2.json": 11, "r1/trace_3.json": 90},
+            ["trace_2.json", "trace_2.json"],
+        ),
+    ],
+    ids=["steps", "ranks", "workers", "folders"],
+)  # fmt: skip
+def test_of_a_file_per_step_one_is_read(
+    tmp_path: Path, begins: dict[str, float], read: list[str]
+) -> None:
+    write_steps(tmp_path, begins)
+    job = load_job(tmp_path)
+    assert [Path(trace.provenance.sources[0].path).name for trace in job.traces] == read
+    assert job.ranks == tuple(range(len(read)))
+    (issue,) = job.issues.filter(code="job.step-files").to_dicts()
+    assert issue["count"] == len(begins) - len(read)
+    assert issue["detail"].endswith(f"{', '.join(read)} {'are' if len(read) > 1 else 'is'} read")
+    assert len(load_devices(tmp_path)) == len(read)
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [
+        {"step12.json": 0, "step13.json": 4},  # at the same time
+        {"a_1.json": 0, "b_2.json": 10},  # of other names
+        {"x1_y1.json": 0, "x2_y2.json": 10},  # two numbers differ
+    ],
+    ids=["overlap", "names", "numbers"],
+)
+def test_other_traces_of_one_rank_are_refused(tmp_path: Path, begins: dict[str, float]) -> None:
+    write_steps(tmp_path, begins, distributedInfo={"rank": 3})
+    with pytest.raises(nadi.errors.PairError, match="2 device traces have rank 3"):
+        load_job(tmp_path)

@@ -20,7 +20,7 @@ from nadi.model.trace import Trace
 
 __all__ = [
     "RESULT_FILES", "Recording", "TraceFiles", "find_files", "list_files", "pair_recordings",
-    "peek", "recording_of",
+    "peek", "recording_of", "with_ranks",
 ]  # fmt: skip
 
 _Key = Callable[["Recording"], int | str | None]
@@ -28,6 +28,8 @@ _MAX_DIGITS = 9  # of a rank
 RESULT_FILES = ("summary.json", "critical_path.csv", "timeline.json.gz")
 _TOLD = 8  # folders
 _RECORDINGS = "a device trace per rank, and the host traces if there are any"
+_RANK_IN_NAME = re.compile(r"(?i)rank[-_.]?(\d{1,9})(?!\d)")
+_STEP_IN_NAME = re.compile(r"(?i)(?:step|iter|iteration)s?[-_.]?\d+")
 _TEXT = (".txt", ".txt.gz")  # of which few are traces
 # as PyTorch writes the beginning of its files; 18 digits are an int64
 _HOST_PROCESS = re.compile(rb'\s*\{\s*"schema"\s*:\s*"[^"\\]*"\s*,\s*"pid"\s*:\s*(\d{1,18})\s*,')
@@ -249,7 +251,8 @@ def pair_recordings(
     PairError
         If a trace has no partner, or two traces have the same rank.
     """
-    devices = _with_ranks(devices)
+    devices = with_ranks(devices)
+    _refuse_same_rank(devices)
     if not hosts:
         pairs = [(-1, device) for device in range(len(devices))]
     elif len(hosts) == len(devices) == 1:
@@ -299,19 +302,27 @@ def _find_pairs(hosts: Sequence[Recording], devices: Sequence[Recording]) -> lis
     )
 
 
-def _with_ranks(devices: Sequence[Recording]) -> list[Recording]:
-    """Assign each device trace a rank of its own."""
-    of_folder = [_last_number(Path(one.path).parent.name) for one in devices]
+def with_ranks(devices: Sequence[Recording]) -> list[Recording]:
+    """Assign each device trace a rank: the stated one, else by its name or folder.
+
+    Several traces may get the same rank.
+    """
     # files of one name are told apart by the numbers of their folders
+    number_of = {parent: _last_number(parent.name) for parent in map(_parent, devices)}
     names = {Path(one.path).name for one in devices}
-    by_folder = len(names) < len(devices) and len({*of_folder, None}) == len(devices) + 1
+    by_folder = len(names) < len(devices) and len({*number_of.values(), None}) == len(number_of) + 1
     ranked = []
-    for one, folder in zip(devices, of_folder, strict=True):
+    for one in devices:
         rank = one.rank
         if rank < 0:
-            number = folder if by_folder else _number(one)
+            number = number_of[_parent(one)] if by_folder else _number(one)
             rank = 0 if number is None or len(devices) == 1 else number
         ranked.append(replace(one, rank=rank))
+    return ranked
+
+
+def _refuse_same_rank(ranked: Sequence[Recording]) -> None:
+    """Raise PairError if two traces have the same rank."""
     by_rank: dict[int, list[Recording]] = defaultdict(list)
     for one in ranked:
         by_rank[one.rank].append(one)
@@ -322,7 +333,6 @@ def _with_ranks(devices: Sequence[Recording]) -> list[Recording]:
                 f"{len(same)} device traces have rank {rank}",
                 "pass one device trace per rank",
             )
-    return ranked
 
 
 def _pair_by(
@@ -381,8 +391,15 @@ def _numbers(one: Recording) -> list[int | None]:
 
 
 def _number(one: Recording) -> int | None:
-    """Return the last number in a trace's file name, such as 3 in ``host_3.json.gz``."""
-    return _numbers(one)[-1]
+    """Return the number in a trace's file name that may be its rank.
+
+    It is the one after ``rank``, or the last that does not follow ``step``, such as 3 in
+    ``host_3.json.gz``.
+    """
+    name = Path(one.path).name
+    if (stated := _RANK_IN_NAME.search(name)) is not None:
+        return int(stated[1])
+    return _last_number(_STEP_IN_NAME.sub("", name))
 
 
 def _first_number(one: Recording) -> int | None:
@@ -391,6 +408,10 @@ def _first_number(one: Recording) -> int | None:
 
 def _rank(one: Recording) -> int | None:
     return one.rank
+
+
+def _parent(one: Recording) -> Path:
+    return Path(one.path).parent
 
 
 def _folder(one: Recording) -> str:

@@ -12,6 +12,7 @@ from nadi.formats.trace_files import read
 from nadi.link.join_host_device import link_device, link_pair
 from nadi.link.join_ranks import link_job
 from nadi.load.discover import find_files, pair_recordings, recording_of
+from nadi.load.step_files import one_per_rank
 from nadi.model.trace import Job, Trace
 
 __all__ = ["load_devices", "load_job", "read_all", "why_empty"]
@@ -33,7 +34,8 @@ def load_job(
     paths
         Folders with a pair per rank, or a device trace per rank and no host trace, or the
         files themselves in any order. JSON files of a folder that are not traces are
-        ignored, and named in the job's issues.
+        ignored, and named in the job's issues. Of several device traces of a rank, one after the
+        other, only one is read.
     force
         Whether to link a host and a device trace even if few of their operations match.
     tensors
@@ -49,7 +51,7 @@ def load_job(
     """
     files = find_files(list(paths))
     hosts = read_all(files.hosts, progress)
-    devices = read_all(files.devices, progress)
+    devices, left_out = one_per_rank(read_all(files.devices, progress))
     progress("linking hosts and devices")
     linked = []
     for host, device, rank in pair_recordings(
@@ -64,7 +66,7 @@ def load_job(
             else link_pair(hosts[host], trace, force=force, tensors=tensors)
         )
     job = link_job(linked)
-    return replace(job, issues=pl.concat([job.issues, files.issues]))
+    return replace(job, issues=pl.concat([job.issues, files.issues, left_out]))
 
 
 def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> list[Trace]:
@@ -82,7 +84,7 @@ def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> li
     InputError
         If a file cannot be read, there is no device trace, or two have the same rank.
     """
-    devices = read_all(find_files(list(paths)).devices, progress)
+    devices, _ = one_per_rank(read_all(find_files(list(paths)).devices, progress))
     ranked = pair_recordings([], [recording_of(trace) for trace in devices])
     return [replace(devices[device], rank=rank) for _, device, rank in ranked]
 
