@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import nadi
 from nadi.graph.overheads import LAUNCH_CLASSES, WAIT_CLASSES
 from nadi.model.schema import DEVICE_WORK
@@ -103,3 +105,49 @@ def test_the_table_names_every_overhead(pair: PairWriter) -> None:
     table = nadi.graph.estimate_overheads(linked(pair)).table()
     assert table.height == 2 * len(LAUNCH_CLASSES) + 9 + 1 + 2 * len(WAIT_CLASSES)
     assert ("launch after call's end", "device", 2_000) in table.rows()
+
+
+def launches_after(pair: PairWriter, idle: list[float], latency: list[float]) -> None:
+    """Write kernels of 20 us, whose launches end after the device was idle for some time."""
+    begin = 20.0
+    for number, (idle_for, late) in enumerate(zip(idle, latency, strict=True)):
+        call_end = begin + idle_for
+        launched(pair, number + 1, call_end - 5, call_end + late, call_end + late + 20)
+        begin = call_end + late + 20
+    pair.op("op", 0, begin + 20)
+
+
+IDLE = LAUNCH_CLASSES.index("idle device")
+EITHER = [*range(6, 31), *range(31, 56)]  # us that the device is idle
+
+
+def test_a_device_that_was_idle_for_long_starts_later(pair: PairWriter) -> None:
+    launches_after(pair, EITHER, [2.5] * 25 + [8.0] * 25)
+    trace = linked(pair)
+    typical = nadi.graph.estimate_overheads(trace)
+    assert typical.launch_after_end[[DEVICE, IDLE]].tolist() == [2_500, 8_000]
+    assert typical.launch_after_start[[DEVICE, IDLE]].tolist() == [7_500, 13_000]
+    graph = nadi.build_graph(nadi.link.link_job([trace]))
+    launch = graph.edge_kind == nadi.graph.EdgeKind.LAUNCH
+    assert sorted(graph.weight[launch].tolist()) == [2_500] * 25 + [8_000] * 25
+    assert graph.delay[graph.in_ptr[:-1] < graph.in_ptr[1:]].sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("idle", "latency"),
+    [
+        (EITHER, [2.5] * 50),  # no difference
+        (EITHER, [2.5] * 25 + [4.0] * 25),  # little difference
+        (EITHER, [8.0] * 25 + [2.5] * 25),  # sooner after a long time
+        (EITHER, [2.5, 8.0] * 25),  # whatever the device did before
+        (EITHER[:39], [2.5] * 20 + [8.0] * 19),  # few launches
+        ([10.0] * 50, [2.5] * 25 + [8.0] * 25),  # idle equally long
+    ],
+    ids=["equal", "similar", "sooner", "mixed", "few", "same"],
+)
+def test_otherwise_all_launches_are_alike(
+    pair: PairWriter, idle: list[float], latency: list[float]
+) -> None:
+    launches_after(pair, idle, latency)
+    typical = nadi.graph.estimate_overheads(linked(pair))
+    assert typical.launch_after_end[IDLE] == 0

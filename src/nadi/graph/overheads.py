@@ -32,9 +32,9 @@ __all__ = [
 ]
 
 
-LAUNCH_CLASSES = ("device", "blocking copy", "staged copy", "gloo", "thread")
+LAUNCH_CLASSES = ("device", "blocking copy", "staged copy", "gloo", "thread", "idle device")
 """Work that calls launch; a blocking copy holds its call up to its end, a staged one until most
-of its data is taken along."""
+of its data is taken along. A device may need longer after it was idle for some time."""
 WAIT_CLASSES = (
     "device", "stream", "event", "copy", "queue", "hand-over", "staged copy", "gloo",
 )  # fmt: skip
@@ -49,6 +49,7 @@ _LARGEST_GUESS_NS = 3_000
 _FAR = 2**62
 _QUEUED_NS = 10_000
 _LONGEST_TURNAROUND_NS = 5_000
+_LONGER_NS, _LONGER = 2_000, 1.5
 _DEPS = ("launch", "stream", "event", "sync", "thread")
 _WORK_CLASS = np.array([DEVICE_WORK.index(c) if c in DEVICE_WORK else 0 for c in CATEGORIES])
 _Window = tuple[int, int]
@@ -222,9 +223,22 @@ class TraceDeps:
             & (self.start[work] < self.end[caller])
         )
         blocking, is_gloo = _fitting(names, COPY_TO_PAGEABLE), _fitting(names, _GLOO)
-        return np.select(
+        kind = np.select(
             [on_device & blocking, on_device & staged, on_device, is_gloo], [1, 2, 0, 3], 4
         )
+        return np.where((kind == 0) & self._onto_idle_device, 5, kind)
+
+    @cached_property
+    def _onto_idle_device(self) -> Bools:
+        """Which launches come when the device was idle for so long that it starts later."""
+        caller, work = self.of("launch")
+        idle = self.end[caller] - _last_end_before(self, work, self.end[caller])
+        latency = self.start[work] - self.end[caller]
+        is_comm = (self.trace.nodes["comm_type"].gather(work) != "none").to_numpy()
+        alone = ~self.is_host(work) & (self.ready[work] <= self.end[caller]) & (idle < _FAR)
+        sample = alone & (latency >= 0) & (idle > 0) & ~is_comm
+        found: Bools = alone & (idle >= _idle_border(idle[sample], latency[sample]))
+        return found
 
     @cached_property
     def turnaround_class(self) -> tuple[Ints, Ints]:
@@ -308,6 +322,50 @@ def _launch_latencies(deps: TraceDeps, within: _Window) -> tuple[Ints, Ints]:
         after_start[number] = _typical(since_start[sample], idle[sample], _FAR)
         after_end[number] = _typical(since_end[sample], idle[sample], _LARGEST_GUESS_NS)
     return after_end, after_start
+
+
+def _last_end_before(deps: TraceDeps, work: Ints, moment: Ints) -> Ints:
+    """Return when the last work of a device ended that started before a moment; else ``-_FAR``.
+
+    Later than the moment if the device is then busy. int64 ns, of the shape of ``work``.
+    """
+    last = np.full(work.size, -_FAR, dtype=np.int64)
+    device = deps.trace.column("device")
+    on_device = np.flatnonzero(deps.trace.nodes["category"].is_in(DEVICE_WORK).to_numpy())
+    for number in np.unique(device[work]).tolist():
+        rows = on_device[device[on_device] == number]
+        rows = rows[np.argsort(deps.start[rows], kind="stable")]
+        reached = np.append(-_FAR, np.maximum.accumulate(deps.end[rows]))
+        mine = device[work] == number
+        last[mine] = reached[np.searchsorted(deps.start[rows], moment[mine])]
+    return last
+
+
+def _idle_border(idle: Ints, latency: Ints) -> int:
+    """Find the idle time from which on launches take longer; the far future if none do.
+
+    It is where two levels fit the logarithm of the latencies best. Each level needs 20 launches;
+    the second median has to be 2 us and half as long again as the first; and the levels have to
+    leave half of the variance or less.
+    """
+    order = np.argsort(idle, kind="stable")
+    idle, latency = idle[order], latency[order]
+    count = idle.size
+    if count < 2 * _MIN_SAMPLES:
+        return _FAR
+    level = np.log(latency + 1_000.0)
+    level -= level.mean()
+    below = np.cumsum(level)[:-1]
+    size = np.arange(1, count)
+    explained = below**2 * (1 / size + 1 / (count - size))  # the sum of both levels is 0
+    possible = (idle[1:] > idle[:-1]) & (size >= _MIN_SAMPLES) & (count - size >= _MIN_SAMPLES)
+    if not possible.any():
+        return _FAR
+    split = int(np.argmax(np.where(possible, explained, -1.0))) + 1
+    before, after = np.median(latency[:split]), np.median(latency[split:])
+    is_longer = after - before >= _LONGER_NS and after >= _LONGER * before
+    is_clear = 2 * explained[split - 1] >= (level**2).sum()
+    return int(idle[split]) if is_longer and is_clear else _FAR
 
 
 def _typical(times: Ints, idle: Bools, largest_guess: int) -> int:

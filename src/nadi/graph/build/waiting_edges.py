@@ -20,7 +20,7 @@ from nadi.model.schema import DEVICE_WORK
 __all__ = ["device_edges", "waiting_edges"]
 
 _GLOO = WAIT_CLASSES.index("gloo")
-_BY_CALL = [LAUNCH_CLASSES.index(name) for name in ("device", "staged copy")]
+_BY_CALL = [LAUNCH_CLASSES.index(name) for name in ("device", "staged copy", "idle device")]
 
 
 def waiting_edges(
