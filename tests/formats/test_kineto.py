@@ -113,6 +113,30 @@ def test_communication_is_found_by_name_and_counted_in_bytes(tmp_path: Path) -> 
     assert nodes["group"].to_list()[:2] == [0, -1]
 
 
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        (12345678, 12345678),
+        (2**64 - 7, 2**63 - 7),  # a hash of 64 bits without a sign
+        ("42", 42),
+        (None, -1),
+        (-3, -1),
+        ("x", -1),
+        (10**30, -1),
+    ],
+    ids=["number", "hash", "text", "null", "negative", "word", "long"],
+)
+def test_the_id_of_a_communication(tmp_path: Path, value: object, read: int) -> None:
+    args = {"stream": 7, "In msg nelems": 4, "dtype": "Float", "Comms Id": value}
+    file = write(
+        tmp_path,
+        event(name="before", ts=0),
+        event(name="ncclKernel_AllReduce", cat="kernel", ts=1, args=args),
+        event(name="after", ts=2),
+    )
+    assert nadi.read(file).column("comms_id").tolist() == [-1, read, -1]
+
+
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     path = write(
         tmp_path,

@@ -363,3 +363,14 @@ def test_what_says_all_may_be_the_first_operation_of_both_files(
         "comm_type", "comm_bytes", "src", "group"
     ).rows()  # fmt: skip
     assert found == ("broadcast", 24, 2, 0)
+
+
+def test_the_id_of_a_communication_may_stand_at_its_call(pair: PairWriter) -> None:
+    stated = {"In msg nelems": 4, "dtype": "Float"}
+    for number, ids in enumerate([{"Comms Id": 77}, {}]):
+        begin = 1000.0 * number
+        pair.op("record_param_comms", begin, 40, **stated, **ids)
+        kernel(pair, "ncclDevKernel_AllReduce", begin + 10, number + 1, **stated)
+    kernel(pair, "ncclDevKernel_AllReduce", 2010, 3, **stated, **{"Comms Id": 5})
+    nodes = linked(pair).nodes.filter(category="kernel").sort("start")
+    assert nodes["comms_id"].to_list() == [77, -1, 5]

@@ -33,7 +33,7 @@ def job_of(
             "group": [row_of.get(op["group"], -1) for op in operations],
         }  # fmt: skip
         defaults = {"comm_bytes": 8, "src": -1, "dst": -1, "tag": -1, "is_cpu": False, "rf_id": -1,
-                    "thread": -1, "start": 0, "duration": 10}  # fmt: skip
+                    "thread": -1, "start": 0, "duration": 10, "comms_id": -1}  # fmt: skip
         for name, default in defaults.items():
             columns[name] = [op.get(name, default) for op in operations]
         columns["comm_type"] = [op["comm_type"] for op in operations]
@@ -294,3 +294,32 @@ def test_a_job_of_many_ranks() -> None:
     assert job.matches.height == 2 * length * num_ranks
     assert job.matches["collective"].n_unique() == length * 17
     assert job.issues.is_empty()
+
+
+def test_collectives_with_an_id_are_matched_by_it_alone() -> None:
+    def collective(number: int, start: int) -> Operation:
+        return {"comm_type": "all_reduce", "group": "0", "comms_id": number, "start": start}
+
+    # equally many of one size on both ranks: nothing but the id tells that rank 1 began later
+    ranks = {
+        0: [collective(number, 100 * k) for k, number in enumerate([7, 5, 9, 3])],
+        1: [collective(number, 100 * k) for k, number in enumerate([5, 9, 3, 2])],
+    }
+    assert found(job_of(ranks, {"0": [0, 1]})) == {
+        frozenset({(0, k + 1), (1, k)}) for k in range(3)
+    }  # fmt: skip
+    without = {rank: [op | {"comms_id": -1} for op in ops] for rank, ops in ranks.items()}
+    assert frozenset({(0, 0), (1, 0)}) in found(job_of(without, {"0": [0, 1]}))
+    # if one has no id, none count
+    ranks[1][2]["comms_id"] = -1
+    assert frozenset({(0, 0), (1, 0)}) in found(job_of(ranks, {"0": [0, 1]}))
+
+
+def test_coalesced_collectives_of_one_id_are_matched_in_order() -> None:
+    def collective(number: int, start: int) -> Operation:
+        return {"comm_type": "all_gather", "group": "0", "comms_id": number, "start": start}
+
+    ranks = {rank: [collective(4, 0), collective(4, 100), collective(6, 200)] for rank in range(3)}
+    assert found(job_of(ranks, {"0": [0, 1, 2]})) == {
+        frozenset((rank, k) for rank in range(3)) for k in range(3)
+    }  # fmt: skip

@@ -59,6 +59,8 @@ _KEPT_NAMES = {ARGS: "args", PID: "pid", TID: "tid", EVENT: "event", CAT: "cat"}
 _QUOTE = ord('"')
 
 _BARE_LIST = re.compile(rb'\s*\[\s*\{.*?"ph"\s*:\s*"[A-Za-z]"', re.DOTALL)
+_COMMS_ID = re.compile(rb'"Comms Id"\s*:\s*"?(\d{1,20})(?!\d)')
+_LOWER_63_BITS = 2**63 - 1
 _ODD = {
     "event": "a form that no event has",
     "ts": "a time that is missing or cannot be read",
@@ -357,7 +359,7 @@ def _communication(nodes: _Nodes, groups: pl.DataFrame) -> dict[str, Ints]:
     rows = events.comm("row")
     if not rows.size:
         return {}
-    names = ("comm_bytes", "group", "src", "dst", "stated")
+    names = ("comm_bytes", "group", "src", "dst", "stated", "comms_id")
     columns = {name: np.full(nodes.category.size, -1, dtype=np.int64) for name in names}
     elements = events.comm("in_nelems")
     item_size = _values(raw, events, "dtype", lambda text: ITEMSIZE.get(text, -1))
@@ -371,7 +373,26 @@ def _communication(nodes: _Nodes, groups: pl.DataFrame) -> dict[str, Ints]:
     columns["stated"][rows] = stated
     columns["src"][rows] = np.maximum(events.comm("src"), -1)
     columns["dst"][rows] = np.maximum(events.comm("dst"), -1)
+    columns["comms_id"][rows] = _comms_ids(raw, events, rows)
     return columns
+
+
+def _comms_ids(raw: RawFile, events: Events, rows: Ints) -> Ints:
+    """Return the Comms Id in the arguments of nodes, which newer versions of PyTorch write; or -1.
+
+    It is a hash of the process group and of the number of the communication in it.
+    """
+    node, code, at, length = events.found.kept.T
+    wanted = np.zeros(events.column("start").size, dtype=np.bool_)
+    wanted[rows] = True
+    is_args = np.flatnonzero(code == ARGS)
+    places = is_args[wanted[node[is_args]]]
+    ids = np.full(wanted.size, -1, dtype=np.int64)
+    for place in places.tolist():
+        args = raw.content[at[place] : at[place] + length[place]].tobytes()
+        if (found := _COMMS_ID.search(args)) is not None:
+            ids[node[place]] = int(found[1]) & _LOWER_63_BITS
+    return ids[rows]
 
 
 def _values(raw: RawFile, events: Events, name: str, value_of: Callable[[str], int]) -> Ints:

@@ -75,8 +75,9 @@ def communication(
     Returns
     -------
     Communication
-        Columns ``kind``, ``comm_type``, ``comm_bytes``, ``group``, ``src``, ``dst``, ``tag``
-        and ``is_async``, all or none. O(communications + attributes of the host trace).
+        Columns ``kind``, ``comm_type``, ``comm_bytes``, ``group``, ``src``, ``dst``, ``tag``,
+        ``comms_id`` and ``is_async``, all or none.
+        O(communications + attributes of the host trace).
     """
     codes = trace.nodes["comm_type"].to_physical().to_numpy().astype(np.int64)
     rows = np.flatnonzero(codes != _NONE)
@@ -91,6 +92,8 @@ def communication(
         "tag": _first_known(of_host.column("tag", callers.record), calls["tag"]),
         "is_async": _first_known(of_host.column("is_async", callers.record), calls["is_async"]),
     }
+    ids = np.append(trace.column("comms_id"), -1)
+    columns["comms_id"] = _first_known(ids[rows], ids[callers.record])
     groups = with_default_group(trace, rows, types)
     columns["group"] = group_of_each(
         trace, groups, rows, types, _recorded_groups(trace, groups, rows, callers, of_host), log

@@ -14,8 +14,8 @@ from nadi.model.trace import Trace
 __all__ = ["Across", "communications_of"]
 
 _COLUMNS = (
-    "id", "name", "kind", "comm_type", "comm_bytes", "group", "src", "dst", "tag", "is_cpu",
-    "start", "duration",
+    "id", "name", "kind", "comm_type", "comm_bytes", "group", "src", "dst", "tag", "comms_id",
+    "is_cpu", "start", "duration",
 )  # fmt: skip
 
 

@@ -42,6 +42,8 @@ def collectives_of(across: Across) -> pl.DataFrame:
 def match_collectives(across: Across) -> pl.DataFrame:
     """Match the k-th collective of a group on one rank with the k-th on every other.
 
+    If all collectives of a group have a ``comms_id``, those with the same one are matched instead.
+
     Ranks disagree if one recording began later or lacks operations. Collectives are then counted
     from the end, or matched by the longest common subsequence. Of these ways, the one is chosen in
     which most collectives have one size on all ranks; then the one that leaves the fewest
@@ -55,13 +57,26 @@ def match_collectives(across: Across) -> pl.DataFrame:
         parts of a collective. O(communications log communications) if ranks agree.
     """
     named = collectives_of(across)
+    stated, named = _by_comms_id(named)
     agreeing = _agrees(named)
     settled = named.join(agreeing.filter("agrees"), on=_LANE, how="semi", maintain_order="left")
     others = named.join(agreeing.filter(~pl.col("agrees")), on=_LANE, how="semi")
-    found = [settled, *map(_realigned, others.partition_by(*_LANE, maintain_order=True))]
+    found = [stated, settled, *map(_realigned, others.partition_by(*_LANE, maintain_order=True))]
     lane = 2 * pl.col("group") + pl.col("is_cpu").cast(pl.Int64)
     matched = pl.concat([part.select("part", "group", "place", lane=lane) for part in found])
     return pl.concat([matched, *_match_unnamed(across)])
+
+
+def _by_comms_id(named: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Match the collectives of groups that all have an id; returns these, and the others.
+
+    Collectives of a rank with the same id, such as coalesced ones, are matched in their order.
+    """
+    has_ids = (pl.col("comms_id") >= 0).all().over(*_LANE)
+    number = pl.int_range(pl.len(), dtype=pl.Int64).over(*_LANE, "rank", "comms_id")
+    place = pl.struct("comms_id", number.alias("number")).rank("dense").cast(pl.Int64)
+    stated = named.filter(has_ids).with_columns(place=place)
+    return _whole(stated), named.filter(~has_ids)
 
 
 def _whole(lane: pl.DataFrame) -> pl.DataFrame:

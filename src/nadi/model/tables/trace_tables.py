@@ -67,6 +67,8 @@ NODES = Table(
         Column("tag", _INT, "tag of a send or receive", missing=-1),
         Column("is_async", _INT, "1 if the call returned before the communication was complete, "
                "else 0, if stated", missing=-1),
+        Column("comms_id", _INT, "the same number on all ranks of a communication, if stated: the "
+               "lower 63 bits of PyTorch's Comms Id", missing=-1),
         Column("flops", _INT, "floating point operations, if stated", missing=-1),
     ),
     {
