@@ -14,7 +14,9 @@ from nadi.analyze.verdict import LateRank, Leading, Verdict
 from nadi.graph.windows import WHOLE
 from nadi.pipeline.result import Run
 from nadi.report.text_layout import make_table, name_cell, print_table
-from nadi.units import format_count, format_ns, format_percent, printable
+from nadi.report.what_if_report import describe_interval
+from nadi.units import format_count, format_ns, format_percent, format_range, printable
+from nadi.whatif.prediction_intervals import LEVEL
 from nadi.whatif.promising_changes import TriedChange
 from nadi.whatif.removal_change import Remove
 from nadi.whatif.scale_and_overhead_changes import NoGaps, Scale
@@ -40,7 +42,7 @@ def describe_best_changes(run: Run) -> list[dict[str, Any]]:
     """Compute the part of ``summary.json`` on the changes that gain most; times are int ns."""
     return [
         {"change": str(one.change), "about": one.about, "step_ns": one.step_ns,
-         "gain_ns": one.gain_ns}
+         "gain_ns": one.gain_ns, "interval": describe_interval(one.interval)}
         for one in run.best_changes
     ]  # fmt: skip
 
@@ -202,12 +204,14 @@ def _shown(name: str) -> str:
 def _print_changes(run: Run, console: Console) -> None:
     table = make_table(
         "changes that gain most, of those tried; each alone",
-        change="left", **{"step time": "right", "gain": "right", "share": "right",
+        change="left", **{"step time": "right", "gain": "right",
+                          f"{100 * LEVEL:.0f} % interval": "right", "share": "right",
                           "as --what-if": "left"},
     )  # fmt: skip
     for one in run.best_changes:
         table.add_row(
             name_cell(_in_words(one)), format_ns(one.step_ns), format_ns(one.gain_ns),
+            format_range(one.interval.gain_low_ns, one.interval.gain_high_ns),
             format_percent(one.gain_ns, run.measured_ns), name_cell(str(one.change)),
         )  # fmt: skip
     print_table(table, console)

@@ -16,6 +16,7 @@ from nadi.graph.windows import Window
 from nadi.model.kernel_classes import KERNEL_CLASSES, OTHER_KERNELS, kernel_class
 from nadi.whatif.changes import Change
 from nadi.whatif.launch_changes import Graphed
+from nadi.whatif.prediction_intervals import Interval
 from nadi.whatif.removal_change import Remove
 from nadi.whatif.scale_and_overhead_changes import NoGaps, NoOverhead, Scale
 from nadi.whatif.selection import Selection
@@ -44,12 +45,15 @@ class TriedChange:
         one.
     step_ns, gain_ns
         The length of the window after the change, and how much shorter that is.
+    interval
+        How sure both are.
     """
 
     change: Change
     about: str
     step_ns: int
     gain_ns: int
+    interval: Interval
 
 
 def best_changes(
@@ -89,8 +93,12 @@ def best_changes(
         except UsageError:  # does not apply: nothing was launched, or a range waits for its device
             continue
         if answer.gain_ns >= max(_LEAST_GAIN * answer.measured_ns, 1):
-            tried.append(TriedChange(change, about, answer.step_ns, answer.gain_ns))
-    return sorted(tried, key=lambda one: -one.gain_ns)[:most]
+            tried.append((answer, about))
+            tried = sorted(tried, key=lambda one: -one[0].gain_ns)[:most]
+    return [
+        TriedChange(answer.changes[0], about, answer.step_ns, answer.gain_ns, answer.interval)
+        for answer, about in tried
+    ]
 
 
 def _candidates(
