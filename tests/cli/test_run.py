@@ -179,6 +179,32 @@ def test_device_traces_alone(run: Any, demo_folder: Path, tmp_path: Path) -> Non
     (issue,) = [i for i in summary["issues"] if i["code"] == "link.no-host"]
     assert (issue["severity"], issue["count"]) == ("info", 2)
     assert issue["detail"].endswith("no operands and no recorded parents")
+    lines = [line for line in run("run", tmp_path)[1].splitlines() if "no host trace" in line]
+    assert len(lines) == 1
+    assert "adds data dependencies: nadi reorder" in lines[0]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run"], ["run", "--by", "module"], ["critical-path"], ["what-if"],
+        ["what-if", "network 10GB/s"], ["info"], ["validate"],
+    ],
+    ids=["run", "modules", "critical-path", "limits", "what-if", "info", "validate"],
+)  # fmt: skip
+def test_commands_answer_from_device_traces_alone(
+    run: Any, demo_folder: Path, tmp_path: Path, command: list[str]
+) -> None:
+    for rank in range(2):
+        shutil.copy(demo_folder / f"device_{rank}.json.gz", tmp_path)
+    code, out, err = run(command[0], tmp_path, *command[1:])
+    assert code == 0, err
+    assert out
+
+
+def test_what_needs_data_dependencies_says_so_without_hosts(run: Any, demo_folder: Path) -> None:
+    device = demo_folder / "device_0.json.gz"
+    assert_one_clear_line(*run("reorder", device), "no data dependencies", "add host traces")
 
 
 @pytest.mark.parametrize("command", ["run", "critical-path", "what-if", "reorder"])

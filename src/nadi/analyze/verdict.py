@@ -163,17 +163,7 @@ def judge(
     Verdict
         O(edges + ranks * names).
     """
-    kinds, calls = path.by_kind(), _calls(graph, path)
-    waits = unexplained.by_cause[UNKNOWN_WAIT]
-    # delays are unexplained, and long gaps: what is left without the waits
-    long_gaps = max(unexplained.total_ns - waits - kinds["delay"], 0)
-    gaps = max(kinds["host gap"] - long_gaps, 0)
-    parts = {
-        "communication": kinds["communication"],
-        "device": kinds["kernel"],
-        "host": max(kinds["host op"] - waits, 0) + gaps + kinds["launch"],
-    }
-    parts["unexplained"] = path.length - sum(parts.values())
+    parts, gaps = _parts(path, unexplained)
     late = _late_rank(graph, window, path, stragglers)
     largest = bound_by = max(parts, key=parts.__getitem__)
     if late is not None and path.length - balanced_ns >= _WORTH_BALANCING * path.length:
@@ -189,7 +179,7 @@ def judge(
         communication_ns=parts["communication"],
         unexplained_ns=parts["unexplained"],
         gaps_ns=gaps,
-        calls_ns=calls,
+        calls_ns=_calls(graph, path),
         device_idle_ns=_device_idle(graph, window),
         exposed_ns=sum(exposed) // len(exposed),
         leading=_leading(graph, path, largest, unexplained),
@@ -200,6 +190,21 @@ def judge(
             (trace.issues["code"] == "link.no-host").any() for trace in graph.job.traces
         ),
     )
+
+
+def _parts(path: CriticalPath, unexplained: UnexplainedPath) -> tuple[dict[str, int], int]:
+    """Return the parts of a path as in ``BOUND_BY``, and the gaps in the host's part; ns."""
+    kinds, waits = path.by_kind(), unexplained.by_cause[UNKNOWN_WAIT]
+    # delays are unexplained, and long gaps: what is left without the waits
+    long_gaps = max(unexplained.total_ns - waits - kinds["delay"], 0)
+    gaps = max(kinds["host gap"] - long_gaps, 0)
+    parts = {
+        "communication": kinds["communication"],
+        "device": kinds["kernel"],
+        "host": max(kinds["host op"] - waits, 0) + gaps + kinds["launch"],
+    }
+    parts["unexplained"] = path.length - sum(parts.values())
+    return parts, gaps
 
 
 def _late_rank(

@@ -146,7 +146,8 @@ def link_device(device: Trace) -> Trace:
     log.add(
         "link.no-host", "info", 1,
         "no host trace: the linked trace has no operands and no recorded parents",
-        "record with ExecutionTraceObserver too if you need them",
+        "a host trace (ExecutionTraceObserver) adds data dependencies: nadi reorder, waits of "
+        "kernels that are moved to another stream, and tensors in exported traces",
     )  # fmt: skip
     device, launcher = align_device(device, log)
     nowhere = np.full(device.nodes.height, -1, dtype=np.int64)
