@@ -12,6 +12,7 @@ from nadi.formats.trace_files import read
 from nadi.link.join_host_device import link_device, link_pair
 from nadi.link.join_ranks import link_job
 from nadi.load.discover import find_files, pair_recordings, recording_of
+from nadi.load.merged_ranks import split_ranks
 from nadi.load.step_files import one_per_rank
 from nadi.model.trace import Job, Trace
 
@@ -51,7 +52,7 @@ def load_job(
     """
     files = find_files(list(paths))
     hosts = read_all(files.hosts, progress)
-    devices, left_out = one_per_rank(read_all(files.devices, progress))
+    devices, left_out = one_per_rank(_read_devices(files.devices, progress))
     progress("linking hosts and devices")
     linked = []
     for host, device, rank in pair_recordings(
@@ -84,7 +85,7 @@ def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> li
     InputError
         If a file cannot be read, there is no device trace, or two have the same rank.
     """
-    devices, _ = one_per_rank(read_all(find_files(list(paths)).devices, progress))
+    devices, _ = one_per_rank(_read_devices(find_files(list(paths)).devices, progress))
     ranked = pair_recordings([], [recording_of(trace) for trace in devices])
     return [replace(devices[device], rank=rank) for _, device, rank in ranked]
 
@@ -96,6 +97,13 @@ def why_empty(trace: Trace) -> str:
     kept = trace.issues.filter(severity="warning")
     reasons = [f"{count:,} {detail}" for count, detail in kept.select("count", "detail").rows()]
     return ": ".join(filter(None, ["no operations", ", ".join(reasons[:_TOLD])]))
+
+
+def _read_devices(files: Sequence[Path], progress: _Progress) -> list[Trace]:
+    """Read device traces; one into which ranks were merged becomes as many."""
+    traces = read_all(files, progress)
+    return [rank for file, trace in zip(files, traces, strict=True)
+            for rank in split_ranks(file, trace)]  # fmt: skip
 
 
 def read_all(files: Sequence[Path], progress: _Progress) -> list[Trace]:

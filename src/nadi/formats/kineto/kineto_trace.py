@@ -45,7 +45,10 @@ from nadi.model.schema import CATEGORIES, COMM_TYPES, DEPS, DEVICE_WORK, GROUPS,
 from nadi.model.trace import Trace
 from nadi.version import __version__
 
-__all__ = ["decode", "looks_like"]
+__all__ = ["MERGED", "decode", "looks_like"]
+
+MERGED = "kineto.merged-ranks"
+"""The code of the issue that several processes have operators in a file."""
 
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _COMM = {comm_type: code for code, comm_type in enumerate(COMM_TYPES)}
@@ -133,6 +136,12 @@ def decode(raw: RawFile) -> Trace:
     # what attributes need, without the columns
     ids, kept, keys = _identity_rows(nodes), events.found.kept, events.found.keys
     _add_issues(raw, events, log)
+    num_processes = _num_processes(raw, nodes)
+    log.add(
+        MERGED, "warning", num_processes if num_processes > 1 else 0,
+        "processes have operators in the file, as if ranks were merged into it",
+        "nadi run reads them as ranks; other commands read one trace: give a file for each rank",
+    )  # fmt: skip
     return Trace(
         nodes=NODES.build(order.size, _columns(nodes, base, order, groups)),
         deps=DEPS.empty(),
@@ -293,6 +302,18 @@ def _process(pids: Ints) -> int:
         return int(known[0])
     unique, first, counts = np.unique(known, return_index=True, return_counts=True)
     return int(unique[np.lexsort((first, -counts))[0]])
+
+
+def _num_processes(raw: RawFile, nodes: _Nodes) -> int:
+    """Count the processes that have operators."""
+    rows = np.flatnonzero(nodes.category == _CODE["operator"])
+    pids = nodes.events.column("pid")[rows]
+    if not rows.size or ((pids == pids[0]).all() and pids[0] != NOT_A_NUMBER):
+        return min(rows.size, 1)
+    texts = rows[pids == NOT_A_NUMBER]
+    at, length = (nodes.events.column(f"pid_{part}")[texts] for part in ("at", "length"))
+    known = len(find_texts(raw, at, length, json_text).unique) if texts.size else 0
+    return known + np.unique(pids[pids != NOT_A_NUMBER]).size
 
 
 def _order(nodes: _Nodes) -> Ints:
