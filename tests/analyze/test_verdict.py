@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import nadi
 from nadi.analyze.verdict import BOUND_BY
+from nadi.graph.critical_paths import PATH_KINDS
 from tests.conftest import PairWriter
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
@@ -71,6 +74,20 @@ def test_a_rank_that_does_the_same_more_slowly(tmp_path: Path) -> None:
     (change,) = (one.change for one in run.best_changes if "rank=1" in str(one.change))
     assert change == nadi.whatif.parse_change(str(change))
     assert change.factor == pytest.approx(80 / 208, abs=0.001)
+
+
+def test_an_excess_beside_the_path_counts_if_the_path_explains_little(tmp_path: Path) -> None:
+    """As where a recording does not show what an all_reduce on another thread waited for."""
+    run = run_of(tmp_path, [[("mm", 100.0)], [("mm", 100.0), *[("svd", 10.0)] * 30]])
+    others = replace(run.path, segments=run.path.segments.clear())
+    args = (run.graph, run.window, others, 1)
+    assert nadi.analyze.largest_excess(*args, late_ns=300_000).name == "svd"
+    # nor does a path through a thread that idles hide it
+    idle = run.path.segments.filter(kind="host op", rank=1).head(1).with_columns(
+        pl.lit("").alias("name"), pl.lit("host gap").cast(pl.Enum(PATH_KINDS)).alias("kind"),
+    ).with_columns(end=pl.col("start") + 10**6)  # fmt: skip
+    path = replace(run.path, segments=idle)
+    assert nadi.analyze.largest_excess(*args[:2], path, 1, late_ns=300_000).name == "svd"
 
 
 def test_a_rank_that_begins_late(tmp_path: Path) -> None:

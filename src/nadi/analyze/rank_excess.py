@@ -12,7 +12,10 @@ from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.graph.windows import Window
 from nadi.model.arrays import Bools, Ints
 
-__all__ = ["Excess", "largest_excess"]
+__all__ = ["EXPLAINS", "Excess", "largest_excess"]
+
+EXPLAINS = 0.2
+"""The share of the time that a rank is late from which on an excess is taken as its cause."""
 
 _OWN_TIME = (EdgeKind.HOST_OP, EdgeKind.HOST_GAP, EdgeKind.KERNEL)
 _DELAY = PATH_KINDS.index("delay")
@@ -44,18 +47,22 @@ class Excess:
     others_ns: int
 
 
-def largest_excess(graph: EventGraph, window: Window, path: CriticalPath, rank: int) -> Excess:
+def largest_excess(
+    graph: EventGraph, window: Window, path: CriticalPath, rank: int, late_ns: int
+) -> Excess:
     """Find the operations by which a rank exceeds the others most.
 
     Operations are compared by name and kind of time: a rank's own time without communication and
     waits, against the median of the other ranks. Only as much of an excess counts as lies on the
-    critical path. If the rank runs more of the operations, the name is that of the outermost
+    critical path, unless that is less than a fifth of ``late_ns``: the path may lack dependencies.
+    Time that no operation encloses comes last, as a thread may wait in it for something that was
+    not recorded. If the rank runs more of the operations, the name is that of the outermost
     operation around them of which it runs as many more, and the times are from start to end.
 
     Returns
     -------
     Excess
-        Of time 0 if the rank exceeds the others in nothing on the path. O(edges + ranks * names).
+        Of time 0 if the rank exceeds the others in nothing. O(edges + ranks * names).
     """
     names, code = _names(graph)
     trace = graph.job.ranks.index(rank)
@@ -66,7 +73,15 @@ def largest_excess(graph: EventGraph, window: Window, path: CriticalPath, rank: 
     started = np.flatnonzero(inside[0 : 2 * graph.num_ops : 2])
     np.add.at(counts, (graph.op_trace[started], code[started]), 1)
     typical = np.median(times[others], axis=0)
-    more = np.minimum(times[trace] - typical, _on_path(path, names, rank))
+    more = times[trace] - typical
+    on_path = np.minimum(more, _on_path(path, names, rank))
+    named = np.arange(len(names)) > 0
+    enough = (
+        which
+        for which in (np.where(named, on_path, 0), np.where(named, more, 0), on_path)
+        if which.max(initial=0) >= EXPLAINS * late_ns
+    )
+    more = next(enough, more)
     if more.size == 0 or more.max() <= 0:
         return Excess("", "host gap", 0, 0, 0)
     kind, found = divmod(int(np.argmax(more)), len(names))

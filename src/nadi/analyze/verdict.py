@@ -222,7 +222,7 @@ def _late_rank(
     np.minimum.at(first, graph.op_trace[inside], start[inside])
     mine = graph.job.ranks.index(rank)
     began_late = first[mine] - np.median(np.delete(first, mine))
-    excess = largest_excess(graph, window, path, rank)
+    excess = largest_excess(graph, window, path, rank, late)
     return LateRank(rank, late, caused, of_all, int(began_late), excess)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from nadi.analyze.rank_excess import Excess
+from nadi.analyze.rank_excess import EXPLAINS, Excess
 from nadi.analyze.unexplained_time import CAUSES
 from nadi.analyze.verdict import LateRank, Leading, Verdict
 from nadi.graph.windows import WHOLE
@@ -25,7 +25,6 @@ __all__ = ["describe_best_changes", "describe_verdict", "print_verdict"]
 
 _NAME_IN_LINE = 60
 _BUSY = 0.9  # of the window
-_EXPLAINS = 0.2  # of the time that a rank is late
 _BEFORE, _NOT_SCHEDULED, _UNKNOWN_WAIT, _UNKNOWN = CAUSES
 _TO_RECORD = {
     _NOT_SCHEDULED: "the thread was ready and not running: see what else runs on the machine",
@@ -88,7 +87,7 @@ def _reason(late: LateRank, verdict: Verdict) -> str:
     excess, steps = late.excess, max(verdict.num_steps, 1)
     if 2 * late.began_late_ns > late.late_ns:
         return f"it begins {format_ns(late.began_late_ns)} after the others"
-    if excess.time_ns < _EXPLAINS * late.late_ns:
+    if excess.time_ns < EXPLAINS * late.late_ns:
         return "no recorded operation takes that much longer than on the other ranks"
     return _what_exceeds(excess, steps)
 
