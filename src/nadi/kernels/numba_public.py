@@ -44,11 +44,11 @@ def leave_out(helper: Any, part: str, stand_in: Callable[..., Any]) -> Any:
     def chosen(*arguments: Any) -> Any:
         return helper(*arguments)
 
-    @_overload(chosen, strict=False)
     def choose(*arguments: Any) -> Callable[..., Any]:
         left_out = getattr(arguments[0].instance_class, "leaves_out", ())
         return stand_in if part in left_out else helper.py_func
 
+    _overload(chosen, strict=False)(choose)
     return chosen
 
 
