@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import gamma, pi, sqrt
+from math import exp, gamma, hypot, log, pi, sqrt
 from pathlib import Path
 from statistics import stdev
 
@@ -17,6 +17,7 @@ from tests.amounts import examples
 from tests.conftest import PairWriter
 from tests.graph.test_graph_laws import EVERY_KIND, jobs, load
 
+RECORDINGS = 1.645 * 0.02 * 2**0.5  # two recordings with 2 % standard deviation each
 TWO_STEPS, FOUR_STEPS = 6.314, 2.353  # 95 % quantiles of Student's t, 1 and 3 degrees of freedom
 
 
@@ -45,14 +46,18 @@ def with_gloo(pair: PairWriter, durations: list[int], latency: int) -> nadi.Even
 
 def test_steps_that_do_not_vary_leave_no_doubt(pair: PairWriter) -> None:
     found = nadi.what_if(steps_of(pair, [100, 100, 100]), "scale aten::mm 0.5").interval
-    assert (found.low_ns, found.high_ns) == (225_000, 225_000)
+    assert found.variation == pytest.approx(exp(RECORDINGS))
+    assert (found.low_ns, found.high_ns) == (
+        round(225_000 / found.variation), round(225_000 * found.variation),
+    )  # fmt: skip
     assert (found.gain_low_ns, found.gain_high_ns) == (75_000, 75_000)
-    assert (found.variation, found.num_steps) == (pytest.approx(1), 3)
+    assert found.num_steps == 3
 
 
 def test_a_single_step_does_not_tell_how_much_steps_vary(pair: PairWriter) -> None:
     found = nadi.what_if(steps_of(pair, [100]), "scale aten::mm 0.5").interval
-    assert (found.low_ns, found.high_ns, found.num_steps) == (75_000, 75_000, 1)
+    assert (found.variation, found.num_steps) == (pytest.approx(exp(RECORDINGS)), 1)
+    assert (found.gain_low_ns, found.gain_high_ns) == (25_000, 25_000)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +76,8 @@ def test_the_gain_varies_as_the_gains_of_the_steps(
 def test_the_step_time_varies_by_a_factor(pair: PairWriter) -> None:
     # each step is the one before times 1.5: the logarithms differ by log(1.5)
     found = nadi.what_if(steps_of(pair, [100, 150]), "scale aten::mm 0.5").interval
-    assert found.variation == pytest.approx(1.5 ** (TWO_STEPS / 2**0.5 * 1.5**0.5), rel=1e-9)
+    of_steps = log(1.5) / 2**0.5 * TWO_STEPS * 1.5**0.5
+    assert found.variation == pytest.approx(exp(hypot(of_steps, RECORDINGS)), rel=1e-9)
     assert found.low_ns == round(187_500 / found.variation)
     assert found.high_ns == round(187_500 * found.variation)
 

@@ -25,6 +25,11 @@ _STUDENT = (
     1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725,
 )  # fmt: skip
 
+# Steps of one recording share a state of the machine: clocks, placement, other jobs. The means of
+# two recordings of the same program are taken to differ with 2 % standard deviation each, however
+# alike their steps are; 1.645 is the 95 % quantile of the normal distribution.
+_BETWEEN = 1.645 * 0.02 * 2**0.5
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -42,8 +47,9 @@ class Interval:
     gain_low_ns, gain_high_ns
         The smallest and the largest gain.
     variation
-        The factor by which a new recording may be slower or faster, as far as the steps of this
-        one tell. 1 if the window has one step: how much steps vary is unknown.
+        The factor by which a new recording may be slower or faster: recordings of the same program
+        differ by 2 %, and steps as the steps of this one. With one step, how much steps vary is
+        unknown, and left out.
     num_steps
         The steps in the window.
     """
@@ -87,7 +93,8 @@ def interval_of(
     steps = window.steps or (window,)
     before, after = (_periods(steps, window, time) for time in (graph.time, replay.time))
     # times of steps are skewed to the right: their logarithms vary like normal numbers
-    variation = float(np.exp(_half_width(np.log(np.maximum(after, 1)))))
+    of_steps = _half_width(np.log(np.maximum(after, 1)))
+    variation = float(np.exp(np.hypot(of_steps, _BETWEEN)))
     of_gain = round(len(steps) * _half_width(before - after))
     # a change that only removes time does not cost time in another step, and the reverse
     return Interval(
