@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,9 @@ _STUDENT = (
 # two recordings of the same program are taken to differ with 2 % standard deviation each, however
 # alike their steps are; 1.645 is the 95 % quantile of the normal distribution.
 _BETWEEN = 1.645 * 0.02 * 2**0.5
+
+# Many changes of one graph are tried. A graph without unconfirmed edges is None.
+_CONFIRMED: WeakKeyDictionary[EventGraph, EventGraph | None] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,9 @@ def interval_of(
     gains = [measured - window.length(replay.time)]
     gains.append(_length_without_delays(graph, window)
                  - _length_without_delays(replay.graph, window))  # fmt: skip
-    unconfirmed = unconfirmed_edges(graph)
-    if unconfirmed.size:
-        changed = change(graph.without_edges(unconfirmed))
-        gains.append(measured - window.length(replay_graph(changed).time))
+    confirmed = _confirmed(graph)
+    if confirmed is not graph:
+        gains.append(measured - window.length(replay_graph(change(confirmed)).time))
     low, high = min(gains), max(gains)
     steps = window.steps or (window,)
     before, after = (_periods(steps, window, time) for time in (graph.time, replay.time))
@@ -105,6 +108,14 @@ def interval_of(
         variation,
         len(steps),
     )
+
+
+def _confirmed(graph: EventGraph) -> EventGraph:
+    """Return the graph without the inferred edges that no repeats confirm; kept with the graph."""
+    if graph not in _CONFIRMED:
+        unconfirmed = unconfirmed_edges(graph)
+        _CONFIRMED[graph] = graph.without_edges(unconfirmed) if unconfirmed.size else None
+    return _CONFIRMED[graph] or graph
 
 
 def _length_without_delays(graph: EventGraph, window: Window) -> int:
