@@ -136,7 +136,9 @@ def _check_device(content: bytes, trace: nadi.Trace | None, path: Path) -> None:
         told = [one.nodes["name"].cast(str).to_list() for one in (trace, slow)]
         assert told[0] == told[1]
         if not _has_keys_twice(content):  # of which Python's json shows the last alone
-            assert trace.issues["count"].sum() == slow.issues["count"].sum()
+            # the slow reader does not look for ranks that were merged into a file
+            found = trace.issues.filter(trace.issues["code"] != "kineto.merged-ranks")
+            assert found["count"].sum() == slow.issues["count"].sum()
 
 
 def _has_keys_twice(content: bytes) -> bool:
