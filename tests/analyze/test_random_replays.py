@@ -291,8 +291,8 @@ def test_stragglers(two_ranks: EventGraph) -> None:
             op = facts.op[last]
             rows.append(
                 (facts.names[op], facts.ranks[op], facts.graph.op_row[op], facts.time[hub],
-                 sum(waited.values()), max(waited.values()),
-                 *slow_part(facts, facts.source[last], begin))
+                 sum(waited.values()), sum(waited.values()) // max(len(waited) - 1, 1),
+                 max(waited.values()), *slow_part(facts, facts.source[last], begin))
             )  # fmt: skip
         rows.sort(key=lambda row: row[3])
         found = find_stragglers(replay, window)

@@ -16,10 +16,19 @@ from tests.amounts import ALL, examples
 from tests.conftest import PairWriter
 
 US = 1_000
-SHORTEST, LONGEST = 30 * US, 500 * US
+SHORTEST = 30 * US
 BACKWARD = "autograd::engine::evaluate_function: MmBackward"
 Boundary = tuple[int, bool]  # row, and whether it is its end
 Pair = tuple[int, int]
+
+
+def upper_quartile(values: list[int]) -> float:
+    """Give the value below which three quarters lie, between two of them in proportion."""
+    if not values:
+        return -1
+    place = 0.75 * (len(values) - 1)
+    low, high = sorted(values)[int(place)], sorted(values)[-(-int(4 * place) // 4)]
+    return low + (high - low) * (place - int(place))
 
 
 def recording(folder: Path, seed: int) -> nadi.Trace:
@@ -110,6 +119,9 @@ class Slow:
         is_own = [self.thread[self.caller[w[-1]]] == self.thread[a[0]] and self.caller[w[-1]] >= 0
                   for _, a, w in maybe]  # fmt: skip
         sure = [self.is_wait(*one, own=own) for one, own in zip(maybe, is_own, strict=True)]
+        late = [self.time(after) - self.end[work[-1]] for _, after, work in maybe]
+        usual = upper_quartile([one for one, waits in zip(late, sure, strict=True) if waits])
+        sure = [waits or one <= usual for one, waits in zip(late, sure, strict=True)]
         places = {self.place(*one[:2]) for one, waits in zip(maybe, sure, strict=True) if waits}
         return [
             self.returns(row, after)
@@ -124,11 +136,9 @@ class Slow:
 
     def is_wait(self, before: Boundary, after: Boundary, work: list[int], *, own: bool) -> bool:
         begin, end, done = self.time(before), self.time(after), self.end[work[-1]]
-        if end - done <= LONGEST:
-            return True
         caller = self.caller[work[-1]]
-        at_once = self.start[caller] <= begin <= self.end[caller]
-        return own and (at_once or done - begin >= end - done)
+        at_once = own and self.start[caller] <= begin <= self.end[caller]
+        return at_once or ((own or caller < 0) and done - begin >= end - done)
 
     def parents(self, row: int) -> list[int]:
         """Give the rows around one, and itself."""

@@ -26,20 +26,21 @@ def waited_for_gloo(trace: nadi.Trace) -> list[tuple[str, str]]:
     return [pair for kind in ("sync", "thread") for pair in pairs(trace, kind) if "gloo" in pair[0]]
 
 
-@pytest.mark.parametrize(
-    ("wake_up_us", "waits"), [(0, True), (1, True), (500, True), (500.001, False)]
-)
-def test_a_thread_that_goes_on_within_500_us_of_gloo_s_work_has_waited_for_it(
-    device: DeviceWriter, wake_up_us: float, waits: bool
+@pytest.mark.parametrize(("late_us", "waits"), [(0, True), (175, True), (176, False)])
+def test_work_of_another_thread_s_call_is_waited_for_if_the_thread_goes_on_as_soon_as_usual(
+    device: DeviceWriter, late_us: float, waits: bool
 ) -> None:
-    asked(device, [(20, 200)])
-    device.event("aten::mul", 5, 15)
-    device.event("aten::add", 200 + wake_up_us, 10)
-    found = waited_for_gloo(device.read())
-    assert found == ([(GLOO, "aten::add")] if waits else [])
+    # the thread waits for its own work twice, and goes on after 100 and after 200 us
+    asked(device, [(20, 300), (1_020, 1_300)])
+    device.event("aten::add", 400, 600)
+    device.event("aten::mul", 1_500, 100)
+    device.event(f"{C10D} of another thread", 1_550, 10, tid=OTHER, **{"Record function id": 200})
+    device.event(GLOO, 1_600, 400, "user_annotation", tid=WORKER, **{"Record function id": 201})
+    device.event("aten::div", 2_000 + late_us, 10)
+    assert ((GLOO, "aten::div") in waited_for_gloo(device.read())) == waits
 
 
-@pytest.mark.parametrize("wake_up_us", [501, 4_000, 32_000])
+@pytest.mark.parametrize("wake_up_us", [100, 4_000, 32_000])
 def test_a_thread_with_nothing_else_to_do_has_waited_however_late_it_goes_on(
     device: DeviceWriter, wake_up_us: float
 ) -> None:

@@ -577,3 +577,17 @@ def test_processes_and_threads_with_names(record: Recording) -> None:
     edges = [edge[:2] for edge in edges_of(with_launch(record).path())]
     assert ("a.s", "b.s") in edges
     assert ("a.e", "c.s") not in edges
+
+
+def test_events_and_arguments_that_are_no_objects(record: Recording) -> None:
+    record.op("mm", 0, 10)
+    record.launch("gemm", (2, 2), (6, 30), 1)
+    expected = record.path().length
+    record.event("cuda_sync", "Event Sync", 40, 1)
+    record.events[-1]["args"] = "stream"
+    record.event("cpu_op", "add", 0, 1)
+    record.events[-1]["args"] = ["stream"]
+    record.events.append([{"dur": 1}])
+    path = record.path()
+    assert path.length == expected
+    assert nadi.analyze.hta_overlay(record.read(), path).nodes.height > 0

@@ -11,7 +11,12 @@ import polars as pl
 
 from nadi.analyze.hta.edge_arrays import EDGE_TYPES
 from nadi.analyze.hta.hta_path import EDGE_TYPE_TEXTS, HtaCriticalPath
-from nadi.analyze.hta.recorded_fields import base_time, rows_holding, rows_of_file
+from nadi.analyze.hta.recorded_fields import (
+    base_time,
+    object_at,
+    rows_holding,
+    rows_of_file,
+)
 from nadi.errors import Parameter, UsageError
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import AttributeBuilder, Attributes, Part, combined
@@ -117,7 +122,7 @@ def _spans_of_time(attributes: Attributes) -> Ints:
     """Return events with a duration that are not nodes, such as the profiler's own."""
     rows = rows_holding(attributes, rows_of_file(attributes, "event"), b'"dur"')
     return np.array(
-        [row for row in rows.tolist() if attributes.python_value(row).get("ph") == "X"],
+        [row for row in rows.tolist() if object_at(attributes, row).get("ph") == "X"],
         dtype=np.int64,
     )
 

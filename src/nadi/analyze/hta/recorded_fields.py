@@ -24,6 +24,7 @@ __all__ = [
     "EVENTS",
     "Recorded",
     "base_time",
+    "object_at",
     "read_recorded",
     "rows_holding",
     "rows_of_file",
@@ -183,7 +184,7 @@ def _set_host_streams(attributes: Attributes, place: Ints, on_device: Bools, str
     """Fill in the stream of host events that state one, as some compilers write them."""
     rows = _args_of(attributes, place, ~on_device)
     for row in rows_holding(attributes, rows, b'"stream"').tolist():
-        args = attributes.python_value(row)
+        args = object_at(attributes, row)
         stream[place[attributes.node[row]]] = _integer(args.get("stream"))
 
 
@@ -202,12 +203,18 @@ def _set_waits(
     on_stream, on_record = np.full((2, stream.size), -1, dtype=np.int64)
     is_sync = (category == "sync").to_numpy()
     for row in _args_of(attributes, place, is_sync).tolist():
-        args = attributes.python_value(row)
+        args = object_at(attributes, row)
         k = place[attributes.node[row]]
         stream[k] = _integer(args.get("stream"))
         on_stream[k] = _integer(args.get("wait_on_stream"))
         on_record[k] = _integer(args.get("wait_on_cuda_event_record_corr_id"))
     return on_stream, on_record
+
+
+def object_at(attributes: Attributes, row: int) -> dict[str, Any]:
+    """Return an event or its args as they were; an empty object if they were none."""
+    value = attributes.python_value(row)
+    return value if isinstance(value, dict) else {}
 
 
 def _is_small(value: Any) -> bool:

@@ -23,7 +23,6 @@ _Found = list[tuple[str, tuple[Ints, Ints]]]
 
 _BACKWARD = r"^autograd::engine::evaluate_function"
 _SHORTEST_WAIT_NS = 30_000
-_LONGEST_WAKE_UP_NS = 500_000  # of a thread that is scheduled at once
 
 
 @dataclass(frozen=True)
@@ -127,10 +126,12 @@ def _waits_for_gloo(trace: Trace, stretches: _Stretches, is_gloo: Bools, asks: B
 def _are_waits(trace: Trace, idle: _Stretches, work: Ints, done: Ints) -> Bools:
     """Return which idle intervals are waits for gloo's work; ``done`` is when it ended.
 
-    After that end a thread continues within 100 us on an idle machine; on a busy one it may not be
-    scheduled for tens of ms. So an interval is also a wait if the thread did nothing after the call
-    that issued the work, if the thread waited for longer than it then took to continue, or if it
-    waits at the same place of the program elsewhere in the recording.
+    On an idle machine the thread continues within 100 us after that end; on a busy one it may not
+    be scheduled for tens of ms. An interval is a wait for work that its thread issued, or whose
+    caller is not known, if the thread did nothing after the call, or if it waited for longer than
+    it then took to continue. Work of another thread's call may end in any interval by chance: then
+    the thread must continue as soon as three quarters of those waits do. Intervals at the same
+    place of the program as a wait are waits too.
     """
     late = idle.end - done
     before, after = idle.before // 2, idle.after // 2
@@ -138,7 +139,9 @@ def _are_waits(trace: Trace, idle: _Stretches, work: Ints, done: Ints) -> Bools:
     own = (caller >= 0) & (trace.column("thread")[caller] == idle.thread)
     returned = (trace.column("start") + trace.column("duration"))[caller]
     at_once = (idle.begin >= trace.column("start")[caller]) & (idle.begin <= returned)
-    waits: Bools = (late <= _LONGEST_WAKE_UP_NS) | (own & (at_once | (done - idle.begin >= late)))
+    waits: Bools = (own & at_once) | ((own | (caller < 0)) & (done - idle.begin >= late))
+    if waits.any():
+        waits |= late <= np.percentile(late[waits], 75)
     names = trace.nodes["name"].to_physical().to_numpy().astype(np.int64)
     place = names[before] * (int(names.max(initial=0)) + 1) + names[after]
     waits |= own & np.isin(place, place[waits])
