@@ -6,6 +6,7 @@ from . import (
     errors as errors,
     feed as feed,
     formats as formats,
+    generate as generate,
     graph as graph,
     link as link,
     load as load,
@@ -21,6 +22,7 @@ from .collect.recorder import record as record
 from .errors import NadiError as NadiError
 from .feed.feeder import ETFeeder as ETFeeder
 from .formats.trace_files import read as read, write as write
+from .generate.job_builder import JobBuilder as JobBuilder
 from .graph.build.job_graph import build_graph as build_graph
 from .graph.event_graph import EventGraph as EventGraph
 from .graph.networkx_graphs import from_networkx as from_networkx, to_networkx as to_networkx

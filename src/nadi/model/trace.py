@@ -148,7 +148,8 @@ class Job:
     Attributes
     ----------
     traces
-        One per rank, in ascending order of rank.
+        One per rank, in ascending order of rank. Ranks that do the same can share one, whose
+        rank is -1: their ranks are their positions.
     matches
         The operations of different ranks that are one communication (``schema.MATCHES``).
     issues
@@ -174,7 +175,9 @@ class Job:
     @property
     def ranks(self) -> tuple[int, ...]:
         """The global ranks whose traces are present."""
-        return tuple(trace.rank for trace in self.traces)
+        return tuple(
+            trace.rank if trace.rank >= 0 else place for place, trace in enumerate(self.traces)
+        )
 
     @property
     def world_size(self) -> int:

@@ -38,6 +38,7 @@ from nadi.version import __version__
 __all__ = [
     "COLLECTIVES", "WANTED", "all_attributes", "attributes_of", "decode", "groups_of", "looks_like",
     "node_table", "number_of", "repeated_rows", "stated_version", "trace_of",
+    "written_by_nadi",
 ]  # fmt: skip
 
 _END_OF_TIME = 2**63 - 1
@@ -342,9 +343,9 @@ def node_table(
     start, duration = decoded.column("start") * 1000, decoded.column("duration") * 1000
     no_time = start == 0
     start[no_time] = -1
-    if (given["duration"] >= 0).any():
-        # from Nadi: operations without these have no thread and number, and if without any time
-        # in microseconds too, none at all
+    if written_by_nadi(decoded).any():
+        # operations without these have no thread and number, and if without any time in
+        # microseconds too, none at all
         duration[no_time & (duration == 0)] = -1
         for name in ("thread", "sequence"):
             given[name] = numbers.get(name, -1)
@@ -363,6 +364,15 @@ def node_table(
         "group": group,
     }
     return NODES.build(ids.size, given)
+
+
+def written_by_nadi(decoded: DecodedNodes) -> Bools:
+    """Tell which nodes state what only Nadi writes: times in ns, or a category."""
+    codes, texts = decoded.text("category")
+    is_known = np.array([text in CATEGORIES for text in texts], dtype=np.bool_)
+    found = is_known[codes] if texts else np.zeros(codes.size, dtype=np.bool_)
+    stated = decoded.numbers().get("duration_ns")
+    return np.asarray(found if stated is None else found | (stated >= 0))
 
 
 @cache

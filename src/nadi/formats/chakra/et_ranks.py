@@ -26,6 +26,7 @@ from nadi.formats.chakra.et_decode import (
     number_of,
     repeated_rows,
     stated_version,
+    written_by_nadi,
 )
 from nadi.formats.chakra.et_nodes import DecodedNodes, decode_messages
 from nadi.formats.files import RawFile
@@ -140,11 +141,8 @@ def _put_together(files: list[_File]) -> _Together | None:
 
 
 def _is_stated_alike(decoded: DecodedNodes, file: Ints) -> bool:
-    """Return whether all files or none state times in ns, so that one rule serves all."""
-    stated = decoded.numbers().get("duration_ns")
-    if stated is None:
-        return True
-    states = np.bincount(file[stated >= 0], minlength=int(file[-1]) + 1) > 0
+    """Return whether all files or none are written by Nadi, so that one rule serves all."""
+    states = np.bincount(file[written_by_nadi(decoded)], minlength=int(file[-1]) + 1) > 0
     return bool(states.all()) or not states.any()
 
 

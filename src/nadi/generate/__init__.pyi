@@ -1,0 +1,8 @@
+"""What ``nadi.generate`` gives; each name is loaded when it is first used."""
+
+from .given_values import Tensor as Tensor
+from .job_builder import JobBuilder as JobBuilder
+from .job_files import JobFiles as JobFiles, write_job as write_job
+from .rank_builder import Lane as Lane, RankBuilder as RankBuilder
+from .rank_program import BuiltNode as BuiltNode, Group as Group
+from .standard_cases import CASES as CASES, cases as cases

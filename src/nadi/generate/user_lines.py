@@ -1,0 +1,36 @@
+"""The line of the user's code that made something, for errors."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from nadi.errors import UsageError
+
+__all__ = ["Line", "refusal", "user_line"]
+
+_OWN = str(Path(__file__).parent)
+
+
+class Line(NamedTuple):
+    """A line of a program."""
+
+    file: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.number}"
+
+
+def user_line() -> Line:
+    """Return the line that called into this package, from however deep inside."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_OWN) and frame.f_back is not None:
+        frame = frame.f_back
+    return Line(frame.f_code.co_filename, frame.f_lineno)
+
+
+def refusal(what: str, remedy: str, line: Line | None = None) -> UsageError:
+    """Return the error about a line of the user's code; by default the one that runs now."""
+    return UsageError(str(line or user_line()), what, remedy)
