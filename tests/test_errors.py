@@ -113,7 +113,9 @@ def named_parameters() -> set[str]:
 def test_a_parameter_that_an_error_names_is_an_option_of_a_command() -> None:
     from nadi.cli import _option
 
-    commands = get_command(app).commands.values()  # type: ignore[attr-defined]
+    commands = list(get_command(app).commands.values())  # type: ignore[attr-defined]
+    for command in commands:  # with those in it
+        commands += getattr(command, "commands", {}).values()
     options = {one for command in commands for param in command.params for one in param.opts}
     named = named_parameters()
     assert {"step", "to", "annotation"} <= named

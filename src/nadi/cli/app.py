@@ -10,6 +10,7 @@ from nadi.cli import (
     convert_command as convert,
     critical_path_command as critical_path,
     demo_command as demo,
+    generate_command as generate,
     info_command as info,
     link_command as link,
     reorder_command as reorder,
@@ -44,6 +45,7 @@ app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
 app.command("link", cls=QuickCommand, help=link.HELP)(link.command)
 app.command("convert", cls=QuickCommand, help=convert.HELP)(convert.command)
 app.command("validate", cls=QuickCommand, help=validate.HELP)(validate.command)
+app.add_typer(generate.generate, name="generate", help=generate.HELP)
 
 
 def _print_version(wanted: bool) -> None:

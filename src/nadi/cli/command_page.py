@@ -17,10 +17,16 @@ def command_reference() -> str:
     """Write the reference of every command: its text, examples, arguments and options."""
     group: Any = typer.main.get_command(app)
     lines = ["# Commands", "", "Generated from the commands by `make docs`.", ""]
-    lines += _section("nadi", group)
-    for name, command in group.commands.items():
-        lines += _section(f"nadi {name}", command)
+    lines += _sections("nadi", group)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _sections(title: str, command: Any) -> list[str]:
+    """Write a command, and the commands in it."""
+    lines = _section(title, command)
+    for name, inner in getattr(command, "commands", {}).items():
+        lines += _sections(f"{title} {name}", inner)
+    return lines
 
 
 def _section(title: str, command: Any) -> list[str]:

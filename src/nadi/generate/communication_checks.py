@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.errors import UsageError
-from nadi.generate.rank_program import WORLD, Group, Operation, Program
+from nadi.generate.rank_program import MESSAGES, WORLD, Group, Operation, Program
 from nadi.generate.user_lines import refusal
 from nadi.model.arrays import Ints
 from nadi.model.validate import cycle_row
@@ -18,7 +18,6 @@ from nadi.model.validate import cycle_row
 __all__ = ["check_communication"]
 
 _TOLD = 6  # nodes of a circle
-_MESSAGES = ("COMM_SEND", "COMM_RECV")
 
 
 class _Copy(NamedTuple):
@@ -63,7 +62,7 @@ def check_communication(
     copies = []
     first = 0
     for program in programs:
-        has_messages = any(one.kind in _MESSAGES for one in program.operations)
+        has_messages = any(one.kind in MESSAGES for one in program.operations)
         for rank in program.ranks if has_messages else program.ranks[:1]:
             copies.append(_Copy(program, rank, first))
             first += len(program.operations)

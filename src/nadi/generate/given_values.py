@@ -12,7 +12,7 @@ from nadi.model.dtypes import DTYPES, MAX_BYTES
 from nadi.units import parse_bytes, parse_ns, printable
 
 __all__ = [
-    "Tensor", "checked_name", "new_tensor", "nanoseconds", "number", "size", "total_bytes",
+    "Tensor", "checked_name", "nanoseconds", "new_tensor", "number", "size", "total_bytes",
 ]  # fmt: skip
 
 _LARGEST_WORK = 2**63 - 1

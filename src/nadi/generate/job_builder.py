@@ -138,16 +138,16 @@ class JobBuilder:
 
     def _finish(self) -> None:
         """Check the whole job, and make its traces."""
-        absent = [r for r in range(self.world_size) if r not in self._program_of]
-        if absent:
-            raise refusal(
-                f"rank {absent[0]} has no node", "give it one, or make world_size smaller",
-                self._line,
-            )  # fmt: skip
+        for rank in range(self.world_size):
+            if rank not in self._program_of or not self._program_of[rank].operations:
+                remedy = "give it one, or make world_size smaller"
+                raise refusal(f"rank {rank} has no node", remedy, self._line)
         used = list(dict.fromkeys(self._program_of.values()))
+        taken = sorted(set().union(*(program.tags for program in used)))
+        for program in used:
+            program.give_tags(taken)
         check_communication(used, self._groups, self.world_size)
-        known: dict[object, Trace] = {}
-        of_program = {}
+        of_program: dict[Program, Trace] = {}
         alike: dict[object, list[Program]] = {}
         for program in used:
             alike.setdefault(program.content(), []).append(program)
@@ -166,14 +166,14 @@ class JobBuilder:
         return RankBuilder(program, Place(stream=0), self._groups, self.world_size, self._claim)
 
     def _claim(self, program: Program) -> None:
-        """Make ranks those of a program, when it gets its first node."""
+        """Make ranks those of a program, before it gets its first node."""
         if program.operations:
             return
         for rank in program.ranks:
-            if rank in self._program_of:
-                first = self._program_of[rank].lines[0]
+            other = self._program_of.get(rank, program)
+            if other.operations:  # and not a first node that was refused
                 raise refusal(
-                    f"rank {rank} has another program, which begins at {first}",
+                    f"rank {rank} has another program, which begins at {other.lines[0]}",
                     "write the nodes of a rank either by itself or together with others",
                 )
         self._program_of |= dict.fromkeys(program.ranks, program)

@@ -251,7 +251,7 @@ class Lane:
 
     def _tag(self, tag: int | None, direction: str, peer: int) -> int:
         if tag is None:
-            return self._program.next_tag(direction, peer)
+            return self._program.no_tag(direction, peer)
         return whole(tag, "tag", _LARGEST_TAG)
 
     def _group(self, group: Group | str | None) -> Group:
@@ -279,9 +279,7 @@ class Lane:
         members: Sequence[int] = group.ranks or range(self._world_size)
         place = members[0] if root is None else whole(root, "root")
         if place not in members:
-            raise refusal(
-                f"root is {place}, which is not in the group", "name a rank of the group"
-            )
+            raise refusal(f"root is {place}, which is not in the group", "name a rank of the group")
         return {"src" if comm_type in _FROM_ROOT else "dst": place}
 
 

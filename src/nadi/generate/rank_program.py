@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,8 +11,11 @@ from nadi.generate.given_values import Tensor, checked_name
 from nadi.generate.user_lines import Line, refusal, user_line
 from nadi.model.protobuf_values import RANGES, SCALAR_TYPES, VALUE_TYPES, check_scalar
 
-__all__ = ["After", "Attribute", "BuiltNode", "Group", "Operation", "Place", "Program", "WORLD"]
+__all__ = [
+    "MESSAGES", "WORLD", "After", "Attribute", "BuiltNode", "Group", "Operation", "Place", "Program",
+]  # fmt: skip
 
+MESSAGES = ("COMM_SEND", "COMM_RECV")
 WORLD = ""  # the name of the group of all ranks
 # what the columns of nodes are written as
 _OF_COLUMNS = {
@@ -239,10 +242,31 @@ class Program:
                 )
         return of_program
 
-    def next_tag(self, direction: str, peer: int) -> int:
-        """Count the messages to or from a rank without a tag of their own."""
+    def no_tag(self, direction: str, peer: int) -> int:
+        """Count the messages to or from a rank without a tag: -1, -2, ..., until they get one."""
         self._messages[direction, peer] += 1
-        return self._messages[direction, peer] - 1
+        return -self._messages[direction, peer]
+
+    @property
+    def tags(self) -> set[int]:
+        """The tags that messages state."""
+        return {one.tag for one in self.operations if one.kind in MESSAGES and one.tag >= 0}
+
+    def give_tags(self, taken: Sequence[int]) -> None:
+        """Give tags to messages without one: the k-th integer that is not taken to the k-th.
+
+        ``taken`` is ascending.
+        """
+        if not self._messages:
+            return
+        free = list(range(max(self._messages.values()) + len(taken)))
+        for tag in reversed(taken):
+            if tag < len(free):
+                del free[tag]
+        self.operations = [
+            one._replace(tag=free[-one.tag - 1]) if one.kind in MESSAGES and one.tag < 0 else one
+            for one in self.operations
+        ]
 
     def _rows(self, after: After) -> list[int]:
         """Return the rows of nodes to wait for."""
@@ -268,9 +292,7 @@ class Program:
             rows.append(one.row)
         return rows
 
-    def _data(
-        self, row: int, taken: tuple[Tensor, ...], given: tuple[Tensor, ...]
-    ) -> list[int]:
+    def _data(self, row: int, taken: tuple[Tensor, ...], given: tuple[Tensor, ...]) -> list[int]:
         """Return who wrote what a node reads, and who used what it overwrites."""
         waits = [self._writer[one.number] for one in taken if one.number in self._writer]
         for one in given:

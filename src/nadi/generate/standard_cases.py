@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from nadi.errors import Parameter, UsageError
+from nadi.errors import InputError, Parameter, UsageError
 from nadi.formats.addresses import locate
 from nadi.generate.job_builder import JobBuilder
 from nadi.generate.job_files import JobFiles, check_place, write_job
@@ -210,7 +210,7 @@ def cases(folder: Path | str, ranks: int = 2, *, overwrite: bool = False) -> dic
         )  # fmt: skip
     place = locate(folder)
     if place.is_file():
-        raise UsageError(str(place), "is a file, but each case becomes a folder", "name a folder")
+        raise InputError(str(place), "is a file, but each case becomes a folder", "name a folder")
     for name in _WRITERS:
         check_place(place / name, name, ranks, overwrite=overwrite)
     found = {}
