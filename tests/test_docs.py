@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "nadi"
 WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md",
            *sorted(DOCS.glob("*.md"))]  # fmt: skip
 # packages that docs/design.md gives a place before they are written
-PLANNED = {"generate/", "estimate/", "extract/", "replay/", "fold/", "synthesize/", "obfuscate/",
+PLANNED = {"estimate/", "extract/", "replay/", "fold/", "synthesize/", "obfuscate/",
            "similarity/"}  # fmt: skip
 
 
@@ -61,7 +61,8 @@ def test_every_capability_page_has_an_example() -> None:
     with_example = {page for page, _ in EXAMPLES}
     assert with_example >= {"run.md", "linking.md", "event-graph.md", "formats.md", "inspect.md",
                              "redraw.md", "simulators.md", "feeder.md", "what-if.md",
-                             "simulate.md", "systems.md", "modules.md"}  # fmt: skip
+                             "simulate.md", "systems.md", "modules.md",
+                             "generate.md"}  # fmt: skip
 
 
 def test_the_readme_opens_with_the_two_commands() -> None:

@@ -115,7 +115,7 @@ def test_what_a_page_shows_is_what_a_command_prints(
 def test_every_command_that_prints_a_report_is_shown() -> None:
     shown = {command.split()[1] for command in COMMANDS}
     assert shown == {"run", "demo", "what-if", "critical-path", "reorder", "simulate", "info",
-                     "validate", "link", "convert", "systems"}  # fmt: skip
+                     "validate", "link", "convert", "systems", "generate"}  # fmt: skip
 
 
 def test_force_means_one_thing() -> None:
@@ -124,7 +124,7 @@ def test_force_means_one_thing() -> None:
     with_force = {one.split("\n")[0] for one in sections if "| `--force`" in one}
     assert with_force == {"run", "link"}
     with_overwrite = {one.split("\n")[0] for one in sections if "| `--overwrite`" in one}
-    assert with_overwrite == {"simulate", "what-if", "reorder", "link", "convert"}
+    assert with_overwrite == {"simulate", "what-if", "reorder", "link", "convert", "generate cases"}
 
 
 def test_the_changelog_has_the_version() -> None:

@@ -105,7 +105,9 @@ def written(draw: st.DrawFn, types: tuple[str, ...] = COLLECTIVES) -> Written:
             if kind == "compute":
                 options = {"duration": draw(st.integers(0, 10**6))}
         lanes = tuple(draw(LANES) for _ in ranks)
-        steps.append(Step(kind, ranks, options, lanes, tuple(draw(st.integers(0, 5)) for _ in ranks)))
+        steps.append(
+            Step(kind, ranks, options, lanes, tuple(draw(st.integers(0, 5)) for _ in ranks))
+        )
     return Written(num_ranks, groups, steps)
 
 

@@ -5,4 +5,4 @@ from .job_builder import JobBuilder as JobBuilder
 from .job_files import JobFiles as JobFiles, write_job as write_job
 from .rank_builder import Lane as Lane, RankBuilder as RankBuilder
 from .rank_program import BuiltNode as BuiltNode, Group as Group
-from .standard_cases import CASES as CASES, cases as cases
+from .standard_cases import cases as cases

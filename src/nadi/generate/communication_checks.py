@@ -143,20 +143,19 @@ def _matched_collectives(
         for row, one in enumerate(program.operations):
             if one.kind == "COMM_COLL":
                 rows[program][one.group].append(row)
-    found = []
+    found: list[list[_Node]] = []
     for name in dict.fromkeys(name for of_groups in rows.values() for name in of_groups):
         ranks = range(world_size) if name == WORLD else groups[name].ranks
         taking = list(dict.fromkeys(program_of[rank] for rank in ranks))
         for same in zip_longest(*(rows[program].get(name, ()) for program in taking)):
             members = list(zip(taking, same, strict=True))
-            _check_alike(members, len(found), name, of_program)
+            _check_alike(members, name, of_program)
             found.append([_Node(c, row) for program, row in members for c in of_program[program]])
     return found
 
 
 def _check_alike(
     members: Sequence[tuple[Program, int | None]],
-    number: int,
     group: str,
     copies: Mapping[Program, list[_Copy]],
 ) -> None:

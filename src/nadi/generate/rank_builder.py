@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from nadi.generate.given_values import (
     Tensor,
@@ -137,7 +138,12 @@ class Lane:
         taken, given = self._tensors(inputs, ())
         size_ = _of_tensors(bytes, taken, "send", "inputs", least=1)
         peer, tag_ = self._peer(to, "to"), self._tag(tag, "send", to)
-        columns = {"comm_type": "send", "comm_bytes": size_, "dst": peer, "tag": tag_}
+        columns: dict[str, Any] = {
+            "comm_type": "send",
+            "comm_bytes": size_,
+            "dst": peer,
+            "tag": tag_,
+        }
         if len(self._program.ranks) == 1:
             columns["src"] = self._program.ranks[0]
         return self._add(name, "COMM_SEND", columns, after, (taken, given))
@@ -150,7 +156,12 @@ class Lane:
         taken, given = self._tensors((), outputs)
         size_ = _of_tensors(bytes, given, "recv", "outputs", least=1)
         peer, tag_ = self._peer(source, "source"), self._tag(tag, "recv", source)
-        columns = {"comm_type": "recv", "comm_bytes": size_, "src": peer, "tag": tag_}
+        columns: dict[str, Any] = {
+            "comm_type": "recv",
+            "comm_bytes": size_,
+            "src": peer,
+            "tag": tag_,
+        }
         if len(self._program.ranks) == 1:
             columns["dst"] = self._program.ranks[0]
         return self._add(name, "COMM_RECV", columns, after, (taken, given))
@@ -199,7 +210,7 @@ class Lane:
                 f"unknown type of collective {type!r}", f"one of {', '.join(COLLECTIVE_TYPES)}"
             )
         chosen = self._group(group)
-        columns = {"comm_type": type, "group": chosen.name}
+        columns: dict[str, Any] = {"comm_type": type, "group": chosen.name}
         if type != "barrier":
             columns["comm_bytes"] = _of_tensors(bytes, taken, type, "inputs", least=1)
         elif bytes is None:
@@ -214,7 +225,7 @@ class Lane:
         return self._add(name, "METADATA", {}, after, ((), ()))
 
     def _add(
-        self, name: str, kind: str, columns: Mapping[str, int | str], after: After,
+        self, name: str, kind: str, columns: Mapping[str, Any], after: After,
         operands: tuple[tuple[Tensor, ...], tuple[Tensor, ...]],
     ) -> BuiltNode:  # fmt: skip
         self._program.refuse_if_finished()
@@ -229,7 +240,7 @@ class Lane:
         operation = Operation(
             checked_name(name, "name"), kind, category, *place,
             is_cpu=on_host and kind != "METADATA", **columns,
-        )  # type: ignore[arg-type]  # fmt: skip
+        )  # fmt: skip
         return self._program.add(operation, after, *operands)
 
     def _tensors(

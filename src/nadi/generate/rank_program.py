@@ -12,7 +12,8 @@ from nadi.generate.user_lines import Line, refusal, user_line
 from nadi.model.protobuf_values import RANGES, SCALAR_TYPES, VALUE_TYPES, check_scalar
 
 __all__ = [
-    "MESSAGES", "WORLD", "After", "Attribute", "BuiltNode", "Group", "Operation", "Place", "Program",
+    "MESSAGES", "WORLD", "After", "Attribute", "BuiltNode", "Group", "Operation", "Place",
+    "Program",
 ]  # fmt: skip
 
 MESSAGES = ("COMM_SEND", "COMM_RECV")
@@ -172,7 +173,7 @@ class Program:
         self._tensors: set[int] = set()  # by identity
         self._kept: list[Tensor] = []
         self._last: dict[Place, int] = {}
-        self._last_receive: dict[tuple[int, int], int] = {}
+        self._last_message: dict[tuple[str, int, int], int] = {}
         self._messages: Counter[tuple[str, int]] = Counter()
         self._writer: dict[int, int] = {}  # of each tensor, by its number
         self._readers: dict[int, list[int]] = {}
@@ -196,10 +197,11 @@ class Program:
             if place in self._last:
                 waits.insert(0, self._last[place])
             self._last[place] = row
-        if operation.kind == "COMM_RECV":  # equal messages arrive in the order of their receives
-            key = operation.src, operation.tag
-            waits += [self._last_receive[key]] if key in self._last_receive else []
-            self._last_receive[key] = row
+        if operation.kind in MESSAGES:  # those of one tag match in the order of the program
+            peer = operation.dst if operation.kind == "COMM_SEND" else operation.src
+            key = operation.kind, peer, operation.tag
+            waits += [self._last_message[key]] if key in self._last_message else []
+            self._last_message[key] = row
         taken, given = tuple(inputs), tuple(outputs)
         if taken or given:
             waits += self._data(row, taken, given)

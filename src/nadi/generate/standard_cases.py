@@ -179,7 +179,7 @@ CASES: Mapping[str, str] = MappingProxyType({
 
 
 def cases(folder: Path | str, ranks: int = 2, *, overwrite: bool = False) -> dict[str, JobFiles]:
-    """Write small jobs of each kind of node, a folder for each: the cases of :data:`CASES`.
+    """Write small jobs, each of one kind of node; ``docs/generate.md`` lists them.
 
     Parameters
     ----------
