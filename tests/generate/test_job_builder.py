@@ -531,6 +531,14 @@ def test_collectives_that_do_not_match_are_refused_with_their_line() -> None:
         "rank 0 'all_reduce' .*; all members must run the same", other,
     )  # fmt: skip
 
+    def named(job: nadi.JobBuilder) -> None:
+        everybody = job.group("e", range(3))
+        for rank in job.ranks:
+            for group in (None, everybody)[:: -1 if rank.number else 1]:
+                rank.unordered.collective("all_reduce", 8 if group else 16, group=group)
+
+    refused("all_reduce of 8 bytes in the group of all ranks meets all_reduce of 16 bytes", named)
+
     def roots(job: nadi.JobBuilder) -> None:
         for rank in job.ranks:
             rank.collective("broadcast", 8, root=min(rank.number, 1))

@@ -132,7 +132,12 @@ def _matched_collectives(
     groups: Mapping[str, Group],
     world_size: int,
 ) -> list[list[_Node]]:
-    """Return the nodes of each collective: the k-th of each member of a group."""
+    """Return the nodes of each collective: the k-th of each member of a group.
+
+    A group of all ranks is the group of all ranks, whatever its name, as simulators have it.
+    """
+    key = {name: WORLD if len(group.ranks) == world_size else name
+           for name, group in groups.items()} | {WORLD: WORLD}  # fmt: skip
     of_program: dict[Program, list[_Copy]] = defaultdict(list)
     for copy in copies:
         of_program[copy.program].append(copy)
@@ -142,7 +147,7 @@ def _matched_collectives(
         rows[program] = defaultdict(list)
         for row, one in enumerate(program.operations):
             if one.kind == "COMM_COLL":
-                rows[program][one.group].append(row)
+                rows[program][key[one.group]].append(row)
     found: list[list[_Node]] = []
     for name in dict.fromkeys(name for of_groups in rows.values() for name in of_groups):
         ranks = range(world_size) if name == WORLD else groups[name].ranks
