@@ -36,6 +36,7 @@ convert {demo} {made}/kineto --to=kineto
 convert {demo} {made}/nadi --to=nadi
 convert {made}/linked {made}/json --to=chakra-json
 convert {made}/json {made}/again --to=chakra
+generate cases -o {made}/cases
 """
 # the recording that comes with Nadi has no device: a step that launches one kernel
 EVENTS = [

@@ -49,10 +49,13 @@ def cases(
     """Write the cases, and print what was written."""
     from rich.text import Text
 
+    from nadi.cli.progress_bar import show_progress
     from nadi.generate.standard_cases import CASES, cases
     from nadi.units import format_count, printable
 
-    found = cases(output, ranks, overwrite=overwrite)
+    with show_progress(announce=False, use="generate") as progress:
+        progress("writing cases")
+        found = cases(output, ranks, overwrite=overwrite)
     console = output_console(wraps=False)
     width = max(map(len, found))
     for name in found:
