@@ -6,6 +6,7 @@ import itertools
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,8 @@ def test_ranks_that_do_the_same_share_a_trace() -> None:
     assert job.num_nodes == 8
     assert all(trace.world_size == 4 for trace in job.traces)
     assert validate_job(job).is_empty()
+    unknown = replace(job.traces[0], world_size=-1)  # as of a recording that states no rank
+    assert replace(job, traces=(unknown,)).ranks == (-1,)
 
 
 def test_one_program_for_all_ranks_is_the_same_as_one_for_each() -> None:

@@ -149,7 +149,7 @@ class Job:
     ----------
     traces
         One per rank, in ascending order of rank. Ranks that do the same can share one, whose
-        rank is -1: their ranks are their positions.
+        rank is -1: if all ranks are present, their ranks are their positions.
     matches
         The operations of different ranks that are one communication (``schema.MATCHES``).
     issues
@@ -175,8 +175,10 @@ class Job:
     @property
     def ranks(self) -> tuple[int, ...]:
         """The global ranks whose traces are present."""
+        size = len(self.traces)
         return tuple(
-            trace.rank if trace.rank >= 0 else place for place, trace in enumerate(self.traces)
+            place if trace.rank < 0 and trace.world_size == size else trace.rank
+            for place, trace in enumerate(self.traces)
         )
 
     @property
