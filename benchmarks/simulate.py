@@ -188,7 +188,7 @@ def main() -> None:
         given = Path(sys.argv[1]) if len(sys.argv) > 1 else folder
         if len(sys.argv) == 1:
             with tarfile.open(GOLDEN / "llm_gpt_444_L8.tar.gz") as archive:
-                archive.extractall(folder, filter="data")
+                archive.extractall(folder)  # this project's own archive
         case = json.loads(gzip.decompress((GOLDEN / "llm.json.gz").read_bytes()))["cases"][1]
         gpt = given / "gpt_444_L8"
         system = library.simulator.astra_sim_system(

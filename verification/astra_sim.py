@@ -24,7 +24,6 @@ import json
 import math
 import re
 import sys
-import tarfile
 import tempfile
 from collections import Counter
 from contextlib import chdir
@@ -32,7 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from _report import SHARED, Checks
+from _report import SHARED, Checks, unpack
 
 import nadi
 
@@ -235,10 +234,9 @@ def check_folders(path: Path, checks: Checks) -> None:
     checks.add_many(path.name, sum(exact), len(exact))
 
 
-def unpack(archives: list[Path], folder: Path) -> None:
+def unpack_all(archives: list[Path], folder: Path) -> None:
     for archive in archives:
-        with tarfile.open(archive) as content:
-            content.extractall(folder, filter="data")
+        unpack(archive, folder)
 
 
 def given_paths() -> tuple[list[Path], Path | None]:
@@ -259,7 +257,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as unpacked:
         folder = traces or Path(unpacked)
         if traces is None:
-            unpack(
+            unpack_all(
                 sorted({archive for p in paths for archive in p.parent.glob("*.tar.gz")}), folder
             )
         for path in paths:

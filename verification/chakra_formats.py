@@ -31,7 +31,6 @@ import gzip
 import json
 import re
 import sys
-import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -40,7 +39,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from _report import Checks, arguments
+from _report import Checks, arguments, unpack
 
 import nadi
 
@@ -175,8 +174,8 @@ def traces_below(folder: Path) -> Iterator[Path]:
 
 def check(path: Path, work: Path, checks: Checks) -> None:
     if path.name.endswith(".tar.gz"):
-        with tempfile.TemporaryDirectory() as unpacked, tarfile.open(path) as archive:
-            archive.extractall(unpacked, filter="data")
+        with tempfile.TemporaryDirectory() as unpacked:
+            unpack(path, unpacked)
             check_folder(path.name, Path(unpacked), work, checks)
         return
     if path.is_file():

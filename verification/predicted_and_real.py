@@ -14,13 +14,12 @@ of the cases are predicted with an error below 5 %, as means over their rounds.
 from __future__ import annotations
 
 import json
-import tarfile
 import tempfile
 from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
-from _report import Checks, arguments
+from _report import Checks, arguments, unpack
 
 import nadi
 
@@ -115,8 +114,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = path
             if path.is_file():
-                with tarfile.open(path) as archive:
-                    archive.extractall(name, filter="data")
+                unpack(path, name)
                 folder = Path(name)
             check(folder, checks)
     checks.finish()
