@@ -16,7 +16,7 @@ from pathlib import Path
 
 import polars as pl
 from _report import Checks
-from astra_sim import given_paths, is_at_hand, system_of, traces_of, unpack
+from astra_sim import given_paths, is_at_hand, system_of, traces_of, unpack_all
 
 import nadi
 from nadi.simulator.results.rank_accounts import PARTITION
@@ -62,7 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as unpacked:
         folder = traces or Path(unpacked)
         if traces is None:
-            unpack(
+            unpack_all(
                 sorted({archive for p in paths for archive in p.parent.glob("*.tar.gz")}), folder
             )
         for path in paths:
