@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from _report import SHARED, Checks
-from astra_sim import is_at_hand, system_of, traces_of, unpack
+from astra_sim import is_at_hand, system_of, traces_of, unpack_all
 
 import nadi
 
@@ -58,7 +58,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         if folder is None:
             folder = Path(temporary)
-            unpack(sorted(_FOLDER.glob("*.tar.gz")), folder)
+            unpack_all(sorted(_FOLDER.glob("*.tar.gz")), folder)
         for path in given or sorted(_FOLDER.glob("*.json.gz")):
             check_file(path, folder, checks)
     checks.finish()
