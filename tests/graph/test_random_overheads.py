@@ -269,4 +269,6 @@ def test_overheads_of_random_traces(within: tuple[int, int]) -> None:
         met += Counter(
             f"launch {name}" for name, ns in zip(LAUNCH_CLASSES, after_start, strict=True) if ns
         )
-    assert not ALL or len(met) == 2 + len(WAIT_CLASSES) + len(LAUNCH_CLASSES)
+    # random latencies have no two levels, as those of idle devices do: test_overheads has these
+    launches = len(LAUNCH_CLASSES) - 1
+    assert not ALL or len(met) == 2 + len(WAIT_CLASSES) + launches
