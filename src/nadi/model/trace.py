@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from nadi.model.attributes import Attributes, LazyAttributes, Part
 from nadi.model.device_events import device_frame
 from nadi.model.operands import OperandTables, operand_tables
 from nadi.model.provenance import Provenance
+from nadi.model.rank_groups import RankGroups
 from nadi.model.schema import CLOCKS, DEPS, GROUPS, ISSUES, MATCHES, NODES
 
 __all__ = ["Job", "Trace"]
@@ -157,12 +158,16 @@ class Job:
     clocks
         The clock skew between ranks (``schema.CLOCKS``); the times in the traces already
         contain the shifts.
+    rank_groups
+        Of traces that are shared by ranks in different process groups, which ranks form them;
+        None if each trace states its groups itself.
     """
 
     traces: tuple[Trace, ...]
     matches: pl.DataFrame
     issues: pl.DataFrame
     clocks: pl.DataFrame = field(default_factory=CLOCKS.empty)
+    rank_groups: RankGroups | None = None
 
     def __post_init__(self) -> None:
         MATCHES.check(self.matches)
@@ -185,6 +190,20 @@ class Job:
     def world_size(self) -> int:
         """Number of ranks of the job, whether or not their traces are present."""
         return max([len(self.traces), *(trace.world_size for trace in self.traces)])
+
+    def own_trace(self, place: int, *, numbered: bool = False) -> Trace:
+        """Return the trace at a place in ``traces``, with groups and ranks of its own.
+
+        The trace itself, if ``rank_groups`` is None; else as
+        :meth:`nadi.model.rank_groups.RankGroups.own_tables` makes it. O(nodes).
+        """
+        trace = self.traces[place]
+        if self.rank_groups is None:
+            return trace
+        nodes, groups = self.rank_groups.own_tables(
+            trace.nodes, trace.groups, place, numbered=numbered
+        )
+        return replace(trace, nodes=nodes, groups=groups, rank=place, world_size=len(self.traces))
 
     @property
     def num_nodes(self) -> int:

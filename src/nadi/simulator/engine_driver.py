@@ -35,7 +35,9 @@ from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.simulation import Simulation
 from nadi.simulator.work.ordered_lanes import in_lanes, policy_of
 from nadi.simulator.work.program import Program, program_of
+from nadi.simulator.work.rank_classes import representatives_of
 from nadi.simulator.work.recorded_work import nodes_of_job
+from nadi.simulator.work.representatives import Representatives
 
 if TYPE_CHECKING:
     from nadi.workload.simulator_nodes import PlayedRank
@@ -67,32 +69,51 @@ def simulate_job(
         If the simulation deadlocks; the message names the waiting ranks.
     """
     refuse_in_fork()
-    traces, recorded = nodes_of_job(job, system, rules_of(system).played)
-    if not traces:
-        raise InputError("job", "it has no traces", "give one trace per rank")
-    # a Trace equals only itself, so this counts the same object
-    if len(traces) > 1 and traces.count(traces[0]) == len(traces):
-        program = program_of(traces[:1])
-        alike = stands_for_all(program, system) and len(traces) == system.network.num_ranks
-        if not alike:
-            program = program_of(traces)
+    recorded: tuple[PlayedRank, ...] = ()
+    if isinstance(job, Job) and job.rank_groups is not None:
+        traces = job.traces
+        program, stand_ins = _program_of_roles(job, system)
     else:
-        program = program_of(traces)
-        if system.slots == "device":
-            program = in_lanes(program)
-        alike = program.num_ranks == system.network.num_ranks and program.is_alike
-        alike = alike and stands_for_all(program, system)
-        if alike and program.num_ranks > 1:
-            program = program_of(traces[:1])
+        traces, recorded = nodes_of_job(job, system, rules_of(system).played)
+        if not traces:
+            raise InputError("job", "it has no traces", "give one trace per rank")
+        program, stand_ins = _program_of_traces(traces, system)
     programs = {name: program_of(custom[name]) for name in system.collectives.custom_traces}
 
     def make_tables() -> Tables:
-        return tables_of(program, system, stands_for_all=alike, custom=programs)
+        return tables_of(program, system, representatives=stand_ins, custom=programs)
 
     tables = make_tables()
     _refuse_centuries(tables)
     machine = run_tables(tables, anew=make_tables)
     return simulation_of(tables, machine, len(traces), traces, recorded)
+
+
+def _program_of_roles(job: Job, system: System) -> tuple[Program, Representatives | None]:
+    """Return the program of a job whose ranks share traces, and whom its ranks stand for."""
+    found = representatives_of(job, system)
+    ranks = range(len(job.traces)) if found is None else found.rank.tolist()
+    return program_of([job.own_trace(rank) for rank in ranks]), found
+
+
+def _program_of_traces(
+    traces: Sequence[Trace], system: System
+) -> tuple[Program, Representatives | None]:
+    """Return the program of all ranks, or that of one that stands for all."""
+    of_all = Representatives(np.zeros(1, dtype=np.int64), np.zeros(len(traces), dtype=np.int64))
+    fits = len(traces) == system.network.num_ranks
+    # a Trace equals only itself, so this counts the same object
+    if len(traces) > 1 and traces.count(traces[0]) == len(traces):
+        program = program_of(traces[:1])
+        if fits and stands_for_all(program, system):
+            return program, of_all
+        return program_of(traces), None
+    program = program_of(traces)
+    if system.slots == "device":
+        program = in_lanes(program)
+    if program.num_ranks > 1 and fits and program.is_alike and stands_for_all(program, system):
+        return program_of(traces[:1]), of_all
+    return program, None
 
 
 def stands_for_all(program: Program, system: System) -> bool:
@@ -143,8 +164,9 @@ def simulation_of(
     cycles = machine.ranks[:, RANK.finish].copy()
     like = np.arange(num_ranks)
     size = tables.program.num_nodes
-    if tables.stands_for_all:
-        cycles, like = np.repeat(cycles, num_ranks), np.zeros(num_ranks, dtype=np.int64)
+    if tables.representatives.are_fewer:
+        like = tables.representatives.of
+        cycles = cycles[like]
     return Simulation(
         traces=tuple(traces or (tables.program.traces[rank] for rank in like.tolist())),
         program=tables.program,
@@ -157,6 +179,7 @@ def simulation_of(
         num_events=int(machine.agenda.counters[COUNTER.events]),
         trail=trail_of(tables, machine),
         recorded=recorded,
+        copies=tables.representatives.copies,
     )
 
 
@@ -282,7 +305,8 @@ def _why(tables: Tables, machine: Machine, node: int) -> str:
     number = int(nodes[node, NODE.number])
     begun = (nodes[:, NODE.kind] == NodeKind.COLLECTIVE) & (nodes[:, NODE.start] >= 0)
     begun &= (nodes[:, NODE.peer] == peer) & (nodes[:, NODE.number] == number)
-    missing = np.setdiff1d(tables.group_members[peer], nodes[begun, NODE.rank])
+    members = tables.group_members[peer]
+    missing = members[~np.isin(tables.representatives.of[members], nodes[begun, NODE.rank])]
     name = "all ranks" if program.group[node] < 0 else program.group_names[program.group[node]]
     if not missing.size:
         return f"{what} waits inside its collective in group {name}"

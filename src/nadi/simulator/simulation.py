@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,9 @@ class Simulation:
         What the engine recorded about each node besides its times.
     recorded
         For each rank of a recording, the operations that its nodes come from; else empty.
+    copies
+        For each process group of the program by name, the groups of all ranks that do the same at
+        the same time, where ranks share traces by role: int64, shape (groups, members).
     """
 
     traces: tuple[Trace, ...]
@@ -63,6 +67,7 @@ class Simulation:
     num_events: int
     trail: Trail
     recorded: tuple[PlayedRank, ...] = ()
+    copies: Mapping[str, Ints] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Simulation ranks={self.cycles.size} makespan={self.makespan} ns>"

@@ -110,6 +110,8 @@ COLLECTIVE_TIMES = Table(
         Column("bound", pl.Float64, "least time in which the links can carry the bytes of its "
                "phases, without latency", "ns", missing=-1.0),
         Column("fraction", pl.Float64, "efficiency: bound divided by time", missing=-1.0),
+        Column("copies", _INT, "how many collectives the row stands for: those of other ranks "
+               "that run at the same time in the same way, and this one", missing=1),
     ),
 )  # fmt: skip
 

@@ -20,6 +20,7 @@ from nadi.simulator.engine.machine_state import (
     PHASE,
     PLAN,
     QUEUE,
+    RANK,
     RECIPE,
     SCRATCH,
     SEAT,
@@ -29,7 +30,7 @@ from nadi.simulator.engine.machine_state import (
     WORLD,
     Machine,
 )
-from nadi.simulator.engine.mailboxes import mail_of
+from nadi.simulator.engine.mailboxes import is_alike, mail_of
 from nadi.simulator.engine.message_times import part_of
 from nadi.simulator.engine.parts import MESSAGES, belongs_to
 from nadi.simulator.engine.queue_policies import (
@@ -136,7 +137,8 @@ def _prepare_messages(machine: Machine, stream: int, phase: np.ndarray) -> None:
     p, n, comm, algorithm = s[STREAM.phase], s[STREAM.n], s[STREAM.comm], s[STREAM.algorithm]
     s[STREAM.share], s[STREAM.pace] = phase[PHASE.share], phase[PHASE.pace]
     meeting = machine.nodes[s[STREAM.node], NODE.number] % group[GROUP.window]
-    num_members = group[GROUP.size] if machine.world[WORLD.alike] == 0 else 1
+    num_members = group[GROUP.size] if group[GROUP.alike] == 0 else 1
+    s[STREAM.place] = machine.ranks[s[STREAM.rank], RANK.place]
     of_phase = num_members * recipe[RECIPE.slots]
     s[STREAM.slots] = recipe[RECIPE.slots]
     s[STREAM.mail] = group[GROUP.mail] + meeting * group[GROUP.region]
@@ -191,7 +193,7 @@ def next_phase(machine: Machine, stream: int) -> int:
         _prepare_messages(machine, stream, phase)
     queue = queues_of(machine, s[STREAM.rank]) + machine.plans[stream, p, PLAN.queue]
     s[STREAM.queue], s[STREAM.next] = queue, -1
-    if machine.world[WORLD.gather] == 0 or machine.world[WORLD.alike] != 0:
+    if machine.world[WORLD.gather] == 0 or is_alike(machine, stream):
         if machine.world[WORLD.policy] != QueuePolicy.FIFO:
             put_in_line(machine, stream)
         else:
@@ -206,7 +208,7 @@ def enter(machine: Machine, stream: int, queue: int) -> None:
     Members that are put into their queues together stand there in one order: so none waits in
     one queue for what waits for it in another, whatever order they came in.
     """
-    if machine.world[WORLD.gather] == 0 or machine.world[WORLD.alike] != 0:
+    if machine.world[WORLD.gather] == 0 or is_alike(machine, stream):
         serve(machine, queue)
         return
     streams, mail = machine.streams, machine.mail
@@ -375,7 +377,7 @@ def _start_together(machine: Machine, stream: int) -> None:
     """Start a phase on all its members, whose queues have room."""
     streams, queues, mail = machine.streams, machine.queues, machine.mail
     s = streams[stream]
-    if machine.world[WORLD.alike] != 0:
+    if is_alike(machine, stream):
         queues[s[STREAM.queue], QUEUE.running] += 1
         _begin_phase(machine, stream)
         return

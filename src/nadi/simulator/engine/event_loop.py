@@ -115,7 +115,7 @@ def _meet(machine: Machine, node: int) -> None:
             counters[COUNTER.problem] = Problem.TOO_MANY
             return
         t[MEETING.number], t[MEETING.node] = number, node
-        t[MEETING.left] = group[GROUP.size] if machine.world[WORLD.alike] == 0 else 1
+        t[MEETING.left] = group[GROUP.size] if group[GROUP.alike] == 0 else 1
     elif nodes[t[MEETING.node], NODE.key] != nodes[node, NODE.key]:
         counters[COUNTER.problem], counters[COUNTER.culprit] = Problem.UNLIKE, node
 

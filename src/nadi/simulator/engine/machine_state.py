@@ -27,12 +27,11 @@ HANDSHAKE = 8192  # bytes of a request of the rendezvous protocol
 class WORLD(Columns, of="world"):
     """The numbers that hold for all of a simulation. Flags are 0 or 1."""
 
-    ranks = column("how many ranks the network has")
+    ranks = column("how many ranks are simulated")
     queues = column("queues of streams, for each dimension of a rank")
     limit = column("streams that may run at once in a queue")
     aware = column("flag: links contend")
     rendezvous = column("flag: a message leaves when its receiver has asked for it")
-    alike = column("flag: one rank stands for all")
     meet = column("flag: times of phases are worked out at once")
     bus = column("flag: packets go over the memory bus")
     latency = column("of the bus: from leaving one side to reaching the other", "ns")
@@ -78,6 +77,7 @@ class RANK(Columns, of="ranks"):
     finish = column("when it had nothing more to do; -1 before", "ns")
     loop = column("flag: it is issuing, and what comes free waits in ``deferred``")
     deferred = column("the first node that came free meanwhile")
+    place = column("where it is in the network; one that stands for others is not where it is here")
 
 
 class NODE(Columns, of="nodes"):
@@ -88,7 +88,7 @@ class NODE(Columns, of="nodes"):
     slot = column("Slot")
     time = column("how long a DELAY or ACCESS takes", "ns")
     size = column("of a message, bytes; of a COLLECTIVE its priority; of a CUSTOM its first node")
-    peer = column("the other rank, or the group of a collective")
+    peer = column("where the other rank is, or the group of a collective")
     key = column("its row of ``keys``; of a COLLECTIVE its shape; of an ACCESS its server")
     member = column("the rank's place in its group")
     waits = column("how many nodes it waits for")
@@ -137,12 +137,14 @@ class GROUP(Columns, of="groups"):
     here = column("members that wait for the others of a collective worked out as a whole")
     seats = column("its first row of ``seats``")
     rows = column("seats that one collective has")
+    alike = column("flag: one rank stands for all members")
 
 
 class MEMBER(Columns, of="members"):
     """Of a member of a group."""
 
-    rank = column("who it is")
+    rank = column("who it is, or who stands for it")
+    place = column("where it is in the network")
     begun = column("how many collectives of the group it began")
     came = column("when it began the one that waits for others", "ns")
     node = column("its node of that")
@@ -239,6 +241,7 @@ class STREAM(Columns, of="streams"):
     seats = column("its chunk's first row of ``seats``")
     number = column("which of the collective's chunks it is")
     mail = column("its phase's first row of ``mail``")
+    place = column("where its rank is in the network")
     window = column("packets at once")
     block = column("inserts of a pair beyond the window")
     max = column("packets that it sends in the phase")

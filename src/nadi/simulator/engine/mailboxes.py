@@ -32,9 +32,11 @@ from nadi.simulator.engine.rendezvous import send_when_asked, take_request
 
 __all__ = [
     "arrive",
+    "is_alike",
     "later",
     "mail_of",
     "pass_memory",
+    "place_of",
     "rank_of",
     "receive",
     "request_arrives",
@@ -73,13 +75,29 @@ def pass_memory(
 
 
 @inner
+def is_alike(machine: Machine, stream: int) -> bool:
+    """Tell whether one rank stands for all members of a stream's group."""
+    return machine.groups[machine.streams[stream, STREAM.group], GROUP.alike] != 0
+
+
+@inner
 def rank_of(machine: Machine, stream: int, index: int) -> int:
-    """Give the rank of a member of a stream's phase."""
+    """Give the rank of a member of a stream's phase, or who stands for it."""
     s = machine.streams[stream]
-    place = s[STREAM.line] + index * s[STREAM.stride]
+    number = s[STREAM.line] + index * s[STREAM.stride]
     if s[STREAM.group] == 0:  # all ranks
-        return place
-    return machine.members[machine.groups[s[STREAM.group], GROUP.members] + place, MEMBER.rank]
+        return number
+    return machine.members[machine.groups[s[STREAM.group], GROUP.members] + number, MEMBER.rank]
+
+
+@inner
+def place_of(machine: Machine, stream: int, index: int) -> int:
+    """Give where a member of a stream's phase is in the network."""
+    s = machine.streams[stream]
+    number = s[STREAM.line] + index * s[STREAM.stride]
+    if s[STREAM.group] == 0:  # all ranks
+        return number
+    return machine.members[machine.groups[s[STREAM.group], GROUP.members] + number, MEMBER.place]
 
 
 @inner
@@ -87,7 +105,7 @@ def mail_of(machine: Machine, stream: int, index: int, place: int) -> int:
     """Give where mail lies that a member gets in a stream's phase."""
     s = machine.streams[stream]
     member = s[STREAM.line] + index * s[STREAM.stride]
-    if machine.world[WORLD.alike] != 0:
+    if is_alike(machine, stream):
         member = 0
     return s[STREAM.mail] + member * s[STREAM.slots] + place
 
@@ -95,22 +113,22 @@ def mail_of(machine: Machine, stream: int, index: int, place: int) -> int:
 @called
 def send(machine: Machine, stream: int, index: int, size: int, place: int) -> None:
     """Send to a member, into a place of its mail."""
-    rank = machine.streams[stream, STREAM.rank]
-    dst = rank_of(machine, stream, index)
+    src = machine.streams[stream, STREAM.place]
+    dst = place_of(machine, stream, index)
     slot = mail_of(machine, stream, index, place)
     if machine.world[WORLD.rendezvous] == 0:
         s = machine.streams[stream]
         if s[STREAM.algorithm] == PhaseKind.RING and machine.world[WORLD.aware] == 0:
             # a smaller message is not there before the larger one that was sent before it
             time = machine.agenda.counters[COUNTER.now] + travel_time(
-                machine, rank, dst, size, s[STREAM.share], s[STREAM.pace]
+                machine, src, dst, size, s[STREAM.share], s[STREAM.pace]
             )
             s[STREAM.leaving] = max(time, s[STREAM.leaving])
             add_event(machine.agenda, s[STREAM.leaving], Event.ARRIVE, slot, 0)
             return
-        send_to_mail(machine, rank, dst, size, slot, s[STREAM.share], s[STREAM.pace])
+        send_to_mail(machine, src, dst, size, slot, s[STREAM.share], s[STREAM.pace])
         return
-    message = new_message(machine, rank, dst, size, Event.ARRIVE, slot, 0)
+    message = new_message(machine, src, dst, size, Event.ARRIVE, slot, 0)
     if message >= 0:
         send_when_asked(machine, machine.mail, slot, MAIL.asked, message)
 
@@ -136,15 +154,16 @@ def _wait_for(machine: Machine, slot: int, stream: int) -> None:
 def receive(machine: Machine, stream: int, index: int, place: int) -> None:
     """Wait for what a member sends into a place of this rank's mail."""
     streams = machine.streams
-    rank = streams[stream, STREAM.rank]
+    place_here = streams[stream, STREAM.place]
     own = streams[stream, STREAM.index]
     slot = mail_of(machine, stream, own, place)
     if machine.world[WORLD.rendezvous] == 0:
         _wait_for(machine, slot, stream)
     else:
         send_message(
-            machine, rank, rank_of(machine, stream, index), HANDSHAKE, Event.REQUEST, slot, stream
-        )
+            machine, place_here, place_of(machine, stream, index), HANDSHAKE, Event.REQUEST, slot,
+            stream,
+        )  # fmt: skip
 
 
 @belongs_to(MESSAGES)

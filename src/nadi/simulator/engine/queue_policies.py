@@ -22,7 +22,7 @@ from nadi.simulator.engine.machine_state import (
     WORLD,
     Machine,
 )
-from nadi.simulator.engine.mailboxes import rank_of
+from nadi.simulator.engine.mailboxes import is_alike, rank_of
 from nadi.simulator.engine.parts import MESSAGES, belongs_to
 
 __all__ = ["has_to_wait", "next_with_room", "put_in_line", "queues_of"]
@@ -44,7 +44,7 @@ def _line_of(machine: Machine, stream: int) -> int:
     is never the first of a dimension's.
     """
     s = machine.streams[stream]
-    if machine.world[WORLD.alike] != 0:
+    if is_alike(machine, stream):
         return s[STREAM.queue]
     group = machine.groups[s[STREAM.group]]
     is_in_dimension = machine.phases[s[STREAM.recipe], s[STREAM.phase], PHASE.dim] >= 0
@@ -160,7 +160,7 @@ def next_with_room(machine: Machine, queue: int) -> int:
     it is full again; the others stand at another queue from now on.
     """
     lines, best = machine.lines, -1
-    if machine.world[WORLD.alike] != 0:  # there is one member
+    if machine.groups[0, GROUP.alike] != 0:  # there is one member of all
         return _take_first(machine, queue) if lines[queue, LINE.first] >= 0 else -1
     line = machine.queues[queue, QUEUE.head]
     machine.queues[queue, QUEUE.head] = -1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from nadi.kernels.jit import called
 from nadi.simulator.engine.codes import Comm, Event, PhaseKind
 from nadi.simulator.engine.machine_state import STREAM, WORLD, Machine
-from nadi.simulator.engine.mailboxes import pass_memory, receive, send
+from nadi.simulator.engine.mailboxes import is_alike, pass_memory, receive, send
 from nadi.simulator.engine.message_times import part_of
 from nadi.simulator.engine.parts import MESSAGES, belongs_to
 
@@ -100,7 +100,7 @@ def _ready(machine: Machine, stream: int) -> None:
         if algorithm == PhaseKind.DIRECT:
             place = by
             # of ranks that are all alike, this one gets what it sends itself
-            there = index if machine.world[WORLD.alike] == 0 else by
+            there = by if is_alike(machine, stream) else index
     send(machine, stream, to, size, there)
     receive(machine, stream, by, place)
     s[STREAM.sends] = sends + 1

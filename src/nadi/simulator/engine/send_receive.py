@@ -10,7 +10,7 @@ from nadi.kernels.jit import called, inner
 from nadi.simulator.engine.codes import Event
 from nadi.simulator.engine.event_queue import COUNTER, add_event
 from nadi.simulator.engine.linked_queues import put_behind, take_first
-from nadi.simulator.engine.machine_state import HANDSHAKE, KEY, NODE, WORLD, Machine
+from nadi.simulator.engine.machine_state import HANDSHAKE, KEY, NODE, RANK, WORLD, Machine
 from nadi.simulator.engine.network_links import new_message, send_message
 from nadi.simulator.engine.parts import COLLECTIVES, MESSAGES, belongs_to
 from nadi.simulator.engine.rendezvous import send_when_asked, take_request
@@ -35,11 +35,12 @@ def issue_send(machine: Machine, rank: int, node: int) -> None:
     """Send a node's message; by rendezvous, when its receiver has asked for it."""
     nodes = machine.nodes
     peer, size = nodes[node, NODE.peer], nodes[node, NODE.size]
+    src = machine.ranks[rank, RANK.place]
     if machine.world[WORLD.rendezvous] == 0:
-        send_message(machine, rank, peer, size, Event.SENT, node, 0)
+        send_message(machine, src, peer, size, Event.SENT, node, 0)
         return
     key = nodes[node, NODE.key]
-    message = new_message(machine, rank, peer, size, Event.SENT, node, 0)
+    message = new_message(machine, src, peer, size, Event.SENT, node, 0)
     if message >= 0:
         send_when_asked(machine, machine.keys, key, KEY.asked, message)
 
@@ -52,7 +53,8 @@ def issue_receive(machine: Machine, rank: int, node: int) -> None:
         _wait_for_key(machine, node)
     else:
         peer = machine.nodes[node, NODE.peer]
-        send_message(machine, rank, peer, HANDSHAKE, Event.REQUESTED, node, 0)
+        src = machine.ranks[rank, RANK.place]
+        send_message(machine, src, peer, HANDSHAKE, Event.REQUESTED, node, 0)
 
 
 @inner

@@ -21,7 +21,7 @@ from nadi.simulator.engine.machine_state import (
     STREAM,
     Machine,
 )
-from nadi.simulator.engine.mailboxes import later, pass_memory, rank_of, receive, send
+from nadi.simulator.engine.mailboxes import later, pass_memory, place_of, receive, send
 from nadi.simulator.engine.message_times import leaving_time, part_of, reduction_time, travel_time
 from nadi.simulator.engine.parts import MESSAGES, belongs_to
 
@@ -63,7 +63,7 @@ def come_in(machine: Machine, stream: int) -> None:
         peer = (step[STEP.peer] + s[STREAM.root]) % s[STREAM.n]
         size = bytes_of_step(machine, step, s[STREAM.size], s[STREAM.pieces])
         comes = leaving_time(
-            machine, rank_of(machine, stream, peer), s[STREAM.rank], size, s[STREAM.share],
+            machine, place_of(machine, stream, peer), s[STREAM.place], size, s[STREAM.share],
             s[STREAM.pace],
         )  # fmt: skip
         s[STREAM.comes] = max(s[STREAM.comes] + comes, now)
@@ -101,7 +101,7 @@ def follow(machine: Machine, stream: int) -> bool:
             return False
         size = bytes_of_step(machine, step, s[STREAM.size], s[STREAM.pieces])
         leaves = leaving_time(
-            machine, s[STREAM.rank], rank_of(machine, stream, peer), size, s[STREAM.share],
+            machine, s[STREAM.place], place_of(machine, stream, peer), size, s[STREAM.share],
             s[STREAM.pace],
         )  # fmt: skip
         s[STREAM.leaving] = max(s[STREAM.leaving], now + leaves)

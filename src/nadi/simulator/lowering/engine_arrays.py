@@ -204,7 +204,8 @@ def _sides(system: System, num_ranks: int) -> Ints:
 
 
 def _may_meet(tables: Tables, meet: bool) -> bool:
-    return meet and nothing_contends(tables.system) and not tables.stands_for_all
+    stand_in = tables.representatives.are_fewer
+    return meet and nothing_contends(tables.system) and not stand_in
 
 
 def _gathers(tables: Tables) -> bool:
@@ -220,8 +221,8 @@ def _gathers(tables: Tables) -> bool:
 def _world(tables: Tables, nodes: Ints, phases: Ints, *, meet: bool, gather: bool) -> Ints:
     """Return the values that are global to a simulation."""
     system, world = tables.system, np.zeros(len(WORLD), dtype=np.int64)
-    world[WORLD.ranks], world[WORLD.queues] = system.network.num_ranks, system.collectives.queues
-    world[WORLD.alike], world[WORLD.meet] = int(tables.stands_for_all), int(meet)
+    world[WORLD.ranks], world[WORLD.queues] = tables.program.num_ranks, system.collectives.queues
+    world[WORLD.meet] = int(meet)
     world[WORLD.limit] = -(-system.collectives.active_chunks // system.collectives.queues)
     world[WORLD.aware] = int(system.network.congestion)
     world[WORLD.rendezvous] = int(system.network.rendezvous)
@@ -241,6 +242,7 @@ def _ranks(tables: Tables, nodes: Ints) -> Ints:
     ranks = np.zeros((num_ranks, len(RANK)), dtype=np.int64)
     ranks[:, RANK.left] = np.diff(tables.program.first)
     ranks[:, RANK.finish] = ranks[:, RANK.deferred] = -1
+    ranks[:, RANK.place] = tables.representatives.rank
     by_slot = nodes[:, NODE.rank] * NUM_SLOTS + nodes[:, NODE.slot]
     of_slot = np.bincount(by_slot, minlength=num_ranks * NUM_SLOTS)
     base = np.cumsum(of_slot) - of_slot
@@ -296,23 +298,22 @@ def _group_tables(
 ) -> tuple[Ints, Ints, Ints, Ints]:
     sizes = np.array([len(m) for m in tables.group_members], dtype=np.int64)
     windows = np.maximum(np.minimum(tables.group_counts, window), 1)
-    regions = tables.group_regions
-    if tables.stands_for_all:
-        regions = regions // sizes
+    alike = np.array(tables.group_is_alike)
+    regions = np.where(alike, tables.group_regions // sizes, tables.group_regions)
     need = windows * regions * int(by_message)
     groups = np.zeros((sizes.size, len(GROUP)), dtype=np.int64)
-    groups[:, GROUP.members] = np.cumsum(sizes) - sizes
+    # of one rank that stands for all of the job, only its own row is looked at
+    rows = np.where(alike & (np.arange(sizes.size) == 0), 1, sizes)
+    groups[:, GROUP.members], groups[:, GROUP.alike] = np.cumsum(rows) - rows, alike
     groups[:, GROUP.size], groups[:, GROUP.region] = sizes, regions
     groups[:, GROUP.window], groups[:, GROUP.mail] = windows, np.cumsum(need) - need
     groups[:, GROUP.meetings] = np.cumsum(windows) - windows
     groups[:, GROUP.rows] = tables.group_rows
     groups[:, GROUP.seats] = np.cumsum(windows * tables.group_rows) - windows * tables.group_rows
-    # of one rank that stands for all, only its own row is looked at
-    members = np.zeros(
-        (1 if tables.stands_for_all else int(sizes.sum()), len(MEMBER)), dtype=np.int64
-    )
-    if not tables.stands_for_all:
-        members[:, MEMBER.rank] = np.concatenate(tables.group_members)
+    members = np.zeros((int(rows.sum()), len(MEMBER)), dtype=np.int64)
+    places = [ranks[:count] for ranks, count in zip(tables.group_members, rows, strict=True)]
+    members[:, MEMBER.place] = np.concatenate(places)
+    members[:, MEMBER.rank] = tables.representatives.of[members[:, MEMBER.place]]
     meetings = np.zeros((int(windows.sum()), len(MEETING)), dtype=np.int64)
     meetings[:, MEETING.number] = -1
     mail = _empty(int(need.sum()) + 1, len(MAIL), MAIL.stream, MAIL.sends)

@@ -27,6 +27,7 @@ from nadi.simulator.work.ordered_lanes import (
     slots_beside_lanes,
 )
 from nadi.simulator.work.program import Program
+from nadi.simulator.work.representatives import Representatives, everybody
 
 __all__ = ["Tables", "tables_of"]
 
@@ -58,19 +59,20 @@ class Tables:
     group_rows: Ints  # seats that it needs
     num_keys: int
     num_servers: int
-    stands_for_all: bool = False
+    representatives: Representatives
+    group_is_alike: list[bool]  # whether one rank stands for all members
 
 
 def tables_of(
     program: Program,
     system: System,
     *,
-    stands_for_all: bool = False,
+    representatives: Representatives | None = None,
     custom: Mapping[str, Program] = MappingProxyType({}),
 ) -> Tables:
     """Compute what each node does on a system. O(nodes + members of groups).
 
-    With ``stands_for_all`` the program is that of one rank, and every other does the same.
+    With ``representatives`` the program is that of some ranks, who stand for all others.
     ``custom`` holds the programs of collectives that are traces of their own, by
     ``system.collectives.custom_traces``.
 
@@ -80,9 +82,10 @@ def tables_of(
         If the job does not fit the system, or a node cannot be simulated.
     """
     num_ranks = system.network.num_ranks
-    if program.num_ranks != num_ranks and not stands_for_all:
+    stand_ins = representatives or everybody(program.num_ranks)
+    if stand_ins.num_ranks != num_ranks:
         raise UsageError(
-            "network", f"it has {num_ranks} ranks, but the job has {program.num_ranks}",
+            "network", f"it has {num_ranks} ranks, but the job has {stand_ins.num_ranks}",
             "choose dimensions whose product equals the number of traces",
         )  # fmt: skip
     if system.slots == "device":
@@ -94,17 +97,17 @@ def tables_of(
     nodes[:, NODE.start] = nodes[:, NODE.end] = nodes[:, NODE.cause] = -1
     nodes[:, NODE.number] = -1
     nodes[:, NODE.slot] = program.slot if program.lane is None else slots_beside_lanes(program)
-    groups = _Groups(program, num_ranks)
+    groups = _Groups(program, stand_ins)
     _set_delays(program, system, nodes)
     num_servers = _set_accesses(program, system, nodes)
     # replayed, they take their recorded time as everything does
-    num_keys = 0 if system.compute.replay_only else _set_messages(program, nodes)
+    num_keys = 0 if system.compute.replay_only else _set_messages(program, nodes, stand_ins)
     nodes, children, num_keys = _set_custom(program, system, nodes, groups, custom, num_keys)
     shapes, recipes = _set_collectives(program, system, nodes, groups)
     counts, regions, rows = _mail(nodes, shapes, recipes, groups)
     return Tables(
         program, system, nodes, children, shapes, recipes, groups.members, counts, regions, rows,
-        num_keys, num_servers, stands_for_all,
+        num_keys, num_servers, stand_ins, groups.are_alike(),
     )  # fmt: skip
 
 
@@ -182,7 +185,7 @@ def _set_accesses(program: Program, system: System, nodes: Ints) -> int:
 # messages
 
 
-def _set_messages(program: Program, nodes: Ints) -> int:
+def _set_messages(program: Program, nodes: Ints, stand_ins: Representatives) -> int:
     """Set the number by which sends and receives are matched; return how many there are."""
     replayed = nodes[:, NODE.kind] == NodeKind.DELAY
     is_send = (program.kind == _KIND["COMM_SEND"]) & replayed
@@ -190,21 +193,21 @@ def _set_messages(program: Program, nodes: Ints) -> int:
     chosen = np.flatnonzero(is_send | is_receive)
     if not chosen.size:
         return 0
-    own = program.rank[chosen]
+    own = stand_ins.rank[program.rank[chosen]]
     sends = is_send[chosen]
     peer = np.where(sends, program.dst[chosen], program.src[chosen])
-    wrong = (peer < 0) | (peer >= program.num_ranks)
+    wrong = (peer < 0) | (peer >= stand_ins.num_ranks)
     if wrong.any():
         _refuse(
             program, chosen[int(np.argmax(wrong))],
-            f"its other rank is {int(peer[wrong][0])}, but the job has {program.num_ranks} "
-            f"rank{'s' if program.num_ranks > 1 else ''}, from 0",
+            f"its other rank is {int(peer[wrong][0])}, but the job has {stand_ins.num_ranks} "
+            f"rank{'s' if stand_ins.num_ranks > 1 else ''}, from 0",
             "check that the traces of all ranks are given",
         )  # fmt: skip
     size = np.maximum(program.comm_bytes[chosen], 0)
     tag = np.maximum(program.tag[chosen], 0)
     src, dst = np.where(sends, own, peer), np.where(sends, peer, own)
-    key, _ = number_rows([tag, src, dst, size])
+    key, _ = number_rows([tag, stand_ins.of[src], stand_ins.of[dst], size])
     nodes[chosen, NODE.kind] = np.where(sends, NodeKind.SEND, NodeKind.RECEIVE)
     nodes[chosen, NODE.peer], nodes[chosen, NODE.size] = peer, size
     nodes[chosen, NODE.key] = key
@@ -310,7 +313,7 @@ def _custom_rows(own: Program, members: Ints, where: str) -> tuple[Ints, int]:
     rows[:, NODE.first], rows[:, NODE.last] = own.first_child[:-1], own.first_child[1:]
     rows[:, NODE.waits] = np.bincount(own.children, minlength=own.num_nodes)
     rows[:, NODE.start] = rows[:, NODE.end] = rows[:, NODE.cause] = -1
-    num_keys = _set_messages(own, rows)
+    num_keys = _set_messages(own, rows, everybody(own.num_ranks))
     rows[:, NODE.peer] = members[rows[:, NODE.peer]]
     return rows, num_keys
 
@@ -323,10 +326,11 @@ def _few(members: Sequence[int]) -> str:
 class _Groups:
     """The process groups of a job; the first one is all ranks."""
 
-    def __init__(self, program: Program, num_ranks: int) -> None:
-        self.members: list[Ints] = [np.arange(num_ranks)]
+    def __init__(self, program: Program, stand_ins: Representatives) -> None:
+        self.members: list[Ints] = [np.arange(stand_ins.num_ranks)]
         self.program = program
-        self.num_ranks = num_ranks
+        self.stand_ins = stand_ins
+        self.num_ranks = stand_ins.num_ranks
         self._number: dict[str, int] = {}
         self._place: list[dict[int, int]] = [{}]
 
@@ -361,6 +365,11 @@ class _Groups:
         self.members.append(ranks)
         self._place.append({rank: place for place, rank in enumerate(ranks.tolist())})
         return len(self.members) - 1
+
+    def are_alike(self) -> list[bool]:
+        """Return of each group whether one rank stands for all its members."""
+        fewer, of = self.stand_ins.are_fewer, self.stand_ins.of
+        return [fewer and bool((of[ranks] == of[ranks[0]]).all()) for ranks in self.members]
 
     def place(self, group: int, rank: int) -> int:
         """Return the position of a rank in a group, -1 if it is not a member."""
@@ -478,7 +487,7 @@ def _roots(program: Program, nodes: Ints, groups: _Groups, chosen: Ints) -> Ints
     for k in np.flatnonzero(stated >= 0).tolist():
         root = int(stated[k])
         places[k] = groups.place(int(nodes[chosen[k], NODE.peer]), root)
-        if places[k] < 0 or root >= program.num_ranks:
+        if places[k] < 0 or root >= groups.num_ranks:
             _refuse(program, int(chosen[k]), f"its root, rank {root}, is not in its group")
     return places
 
@@ -494,7 +503,7 @@ def _set_groups(
         code, rank = divmod(key, program.num_ranks)
         node = int(chosen[at])
         number = groups.number(code - 1, node, system)
-        place = groups.place(number, rank)
+        place = groups.place(number, int(groups.stand_ins.rank[rank]))
         if place < 0:
             _refuse(
                 program, node, f"its rank is not in its group {program.group_names[code - 1]!r}",

@@ -69,16 +69,20 @@ def collective_times(simulation: Simulation) -> pl.DataFrame:
     )  # others are traces of their own, counted in order
     # a group of all ranks is the same as none, whatever its name
     group = np.where(met & (trail.peer[node] > 0), program.group[node] + 1, 0)
+    lowest = np.unique(simulation.like, return_index=True)[1]  # who stands for others
+    alone = np.zeros((1, 0), dtype=np.int64)
+    alike = [simulation.copies.get(name, alone) for name in program.group_names]
+    copies = [1, *(ranks.shape[0] for ranks in alike)]
     columns = {
         "type": comm_type,
         "algorithm": pl.Series(shapes.algorithm, dtype=pl.String).gather(shapes.which),
-        "group": pl.Series(["", *program.group_names], dtype=pl.String).gather(group),
+        "group": pl.Series(["", *_group_names(simulation)], dtype=pl.String).gather(group),
         "number": np.where(met, trail.number[node], found.meeting),
         "members": members,
         "bytes": size,
         "first_entry": found.first_entry,
         "last_entry": found.last_entry,
-        "last_rank": program.rank[node],
+        "last_rank": lowest[program.rank[node]],
         "end": found.end,
         "time": time,
         "waiting": found.waiting,
@@ -86,9 +90,17 @@ def collective_times(simulation: Simulation) -> pl.DataFrame:
         "bus_bandwidth": np.where((bandwidth >= 0) & (factor > 0), bandwidth * factor, -1.0),
         "bound": bound,
         "fraction": _quotient(bound, time, (time > 0) & (bound >= 0)),
+        "copies": np.array(copies, dtype=np.int64)[group],
     }
     table = COLLECTIVE_TIMES.build(node.size, columns)
-    return table if program.num_ranks == simulation.cycles.size else _of_all(table, shapes)
+    is_one_of_all = program.num_ranks == 1 < simulation.cycles.size
+    return _of_all(table, shapes) if is_one_of_all and not simulation.copies else table
+
+
+def _group_names(simulation: Simulation) -> list[str]:
+    """Return the names of the program's groups; of those that stand for others, their role."""
+    names = simulation.program.group_names
+    return [name.rpartition("[")[0] if name in simulation.copies else name for name in names]
 
 
 def _of_all(table: pl.DataFrame, shapes: _Shapes) -> pl.DataFrame:
@@ -222,23 +234,24 @@ def sum_by_group(collectives: pl.DataFrame) -> pl.DataFrame:
 
 
 def _summed(table: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    time = pl.col("time")
+    time, copies = pl.col("time"), pl.col("copies")
     lasts = time > 0
 
     def weighted(name: str) -> pl.Expr:
         known = pl.col(name).filter(lasts)
-        mean = (known * time.filter(lasts)).sum() / time.filter(lasts).sum()
+        weight = (time * copies).filter(lasts)
+        mean = (known * weight).sum() / weight.sum()
         return pl.when(lasts.any() & (known >= 0).all()).then(mean).otherwise(-1.0).alias(name)
 
     bound = pl.col("bound")
-    whole = pl.when((bound >= 0).all()).then(bound.sum()).otherwise(-1.0)
+    whole = pl.when((bound >= 0).all()).then((bound * copies).sum()).otherwise(-1.0)
     return (
         table.with_columns(pl.col("type", "algorithm", "group").cast(pl.String))
         .group_by(keys, maintain_order=True)
         .agg(
             pl.col("members").unique().sort(),
-            pl.len().cast(pl.Int64).alias("count"),
-            pl.col("bytes", "time", "waiting").sum(),
+            copies.sum().alias("count"),
+            (pl.col("bytes", "time", "waiting") * copies).sum(),
             weighted("bandwidth"),
             weighted("bus_bandwidth"),
             whole.alias("bound"),

@@ -121,6 +121,9 @@ def _traffic(simulation: Simulation) -> Traffic:
     for use, count in _uses(simulation).items():
         _add_phase(simulation, traffic, use, count)
     trail = simulation.trail
+    if simulation.copies:
+        _add_messages_of_roles(simulation, traffic)
+        return traffic
     sends = np.flatnonzero((trail.kind == NodeKind.SEND) & (trail.rank != trail.peer))
     traffic.add_messages(trail.rank[sends], trail.peer[sends], trail.size[sends])
     if simulation.system.network.rendezvous:
@@ -130,8 +133,24 @@ def _traffic(simulation: Simulation) -> Traffic:
     return traffic
 
 
+def _add_messages_of_roles(simulation: Simulation, traffic: Traffic) -> None:
+    """Add the messages of all ranks, where few stand for the others: by place in their groups."""
+    program, trail = simulation.program, simulation.trail
+    sends = np.flatnonzero(trail.kind == NodeKind.SEND)
+    # the lowest rank of each class stands for it
+    place = np.unique(simulation.like, return_index=True)[1][trail.rank[sends]]
+    pairs = [program.group[sends], place, trail.peer[sends]]
+    number, first = number_rows(pairs)
+    size = np.bincount(number, weights=trail.size[sends]).astype(np.int64)
+    for group, src, dst, total in zip(*(part[first] for part in pairs), size, strict=True):
+        ranks = simulation.copies[program.group_names[group]]
+        own = ranks[(ranks == src).any(axis=1)][0]
+        one, other = (ranks[:, np.flatnonzero(own == end)[0]] for end in (src, dst))
+        traffic.add_messages(one, other, np.full(ranks.shape[0], total))
+
+
 def _add_phase(simulation: Simulation, traffic: Traffic, use: _Use, count: int) -> None:
-    trail, system = simulation.trail, simulation.system
+    system = simulation.system
     phase = _phases(simulation, use.shape)[use.phase]
     root, inner = use.root // phase.stride % phase.size, -1
     if phase.comm in ROOTED:  # lines that hold what the root has, or wants
@@ -154,10 +173,21 @@ def _add_phase(simulation: Simulation, traffic: Traffic, use: _Use, count: int) 
         if phase.dim >= 0 and use.group == 0:
             traffic.add_lines(phase.dim, one, other, total, inner)
         else:
-            members = trail.group_members[use.group]
-            first = _first_of_lines(phase, members.size, inner)
-            src, dst = (members[first[:, None] + phase.stride * ends] for ends in (one, other))
-            traffic.add_messages(src.ravel(), dst.ravel(), np.tile(total, first.size))
+            members = _groups_alike(simulation, use.group)
+            first = _first_of_lines(phase, members.shape[1], inner)
+            src, dst = (members[:, first[:, None] + phase.stride * ends] for ends in (one, other))
+            times = first.size * members.shape[0]
+            traffic.add_messages(src.ravel(), dst.ravel(), np.tile(total, times))
+
+
+def _groups_alike(simulation: Simulation, group: int) -> Ints:
+    """Return the members of a group, and of those that do the same; shape (groups, members)."""
+    members = simulation.trail.group_members[group]
+    for ranks in simulation.copies.values():
+        in_order = np.sort(ranks, axis=1)
+        if in_order.shape[1] == members.size and (in_order == np.sort(members)).all(1).any():
+            return np.asarray(in_order[:, np.argsort(np.argsort(members))])
+    return members[None, :]
 
 
 def _first_of_lines(phase: Phase, num_members: int, inner: int) -> Ints:
@@ -201,9 +231,11 @@ def _uses(simulation: Simulation) -> Counter[_Use]:
     number, one = number_rows([trail.peer[node], trail.key[node]])
     pairs = zip(trail.peer[node[one]].tolist(), trail.key[node[one]].tolist(), strict=True)
     members = np.bincount(number, minlength=one.size)
-    alike = simulation.program.num_ranks < simulation.cycles.size
+    of_class = simulation.like
     for (group, shape), count in zip(pairs, members.tolist(), strict=True):
-        meetings = count if alike else count // int(sizes[group])
+        # of members for which one rank stands, only that is there
+        there = np.unique(of_class[trail.group_members[group]]).size
+        meetings = count // min(int(sizes[group]), there)
         root, phases = int(trail.shapes[shape, SHAPE.root]), _phases(simulation, shape)
         first = 0
         for chunk, chunks in _chunks(trail.shapes[shape]):

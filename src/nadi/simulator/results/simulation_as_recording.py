@@ -40,8 +40,8 @@ def simulated_job(simulation: Simulation) -> Job:
 
     What is in a lane keeps its thread or stream. Other work of the host lies on a thread after
     those, 0 if there are none, and other computation, communication and receives each on such a
-    stream of device 0. ``matches`` says which operations met, as in a recording. Where one rank
-    stands for all that are alike it is the only one here. O(nodes).
+    stream of device 0. ``matches`` says which operations met, as in a recording. Of ranks
+    that are alike only the one that stands for them is here. O(nodes).
     """
     program = simulation.program
     row_order = _op_of_node(simulation)
@@ -56,8 +56,9 @@ def simulated_job(simulation: Simulation) -> Job:
         by_row[name][row_order] = column
     world_size = simulation.cycles.size
     traces = []
-    for rank, trace in enumerate(program.traces):
-        own = slice(int(program.first[rank]), int(program.first[rank + 1]))
+    lowest = np.unique(simulation.like, return_index=True)[1]  # who stands for others
+    for number, (trace, rank) in enumerate(zip(program.traces, lowest.tolist(), strict=True)):
+        own = slice(int(program.first[number]), int(program.first[number + 1]))
         of_rank = {name: column[own] for name, column in by_row.items()}
         traces.append(_timed(trace, rank, world_size, of_rank))
     return Job(tuple(traces), _matches(simulation), ISSUES.empty())

@@ -1,0 +1,264 @@
+"""Classes of ranks that do the same at the same time, of which one each is simulated.
+
+In a job whose ranks share traces by role (``Job.rank_groups``), two ranks do the same if they have
+the same trace, if their groups stand alike in the network, and if the other members of these
+groups and those with whom they exchange messages are of the same classes. Classes are split until
+that holds, as states of an automaton are when it is minimised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.model.arrays import Bools, Ints
+from nadi.model.rank_groups import RankGroups, name_of_group
+from nadi.model.trace import Job, Trace
+from nadi.simulator.collectives.closed_form_conditions import nothing_contends
+from nadi.simulator.collectives.group_grids import places_in
+from nadi.simulator.collectives.link_sharing import is_whole_dimension
+from nadi.simulator.collectives.phases import Phase
+from nadi.simulator.distinct_rows import number_rows
+from nadi.simulator.engine.codes import PhaseKind, QueuePolicy
+from nadi.simulator.machine.system import Network, System
+from nadi.simulator.rules.chosen_rules import rules_of
+from nadi.simulator.work.ordered_lanes import policy_of
+from nadi.simulator.work.representatives import Representatives
+
+__all__ = ["representatives_of"]
+
+_WORLD = ""  # the role of the group of all ranks
+_ALIKE, _DIFFERENT, _MIXED = range(3)  # the classes of the members of a group
+
+
+class _Use(NamedTuple):
+    """What the ranks of a trace do in groups of a role.
+
+    Attributes
+    ----------
+    ranks
+        int64, shape (ranks of the trace,).
+    collectives
+        The types of their collectives.
+    peers
+        The positions in the group to and from which messages go.
+    """
+
+    role: str
+    ranks: Ints
+    collectives: tuple[str, ...]
+    peers: tuple[int, ...]
+
+
+def representatives_of(job: Job, system: System) -> Representatives | None:
+    """Find ranks that stand for all others of a job, whose simulation gives the same times.
+
+    O(ranks times roles) for each class that is split.
+
+    Parameters
+    ----------
+    job
+        With ``rank_groups``.
+    system
+        It has as many ranks.
+
+    Returns
+    -------
+    Representatives or None
+        The lowest rank of each class. None if messages may wait for links, if members of a
+        collective do different things, if a group has several members of one class among others,
+        or if no two ranks are alike.
+    """
+    if not _lets_ranks_be_alike(system) or system.network.num_ranks != len(job.traces):
+        return None
+    uses = list(_uses(job))
+    groups = _with_world(job)
+    standing = {use.role: _standing(system, groups.members[use.role]) for use in uses}
+    classes, _ = number_rows([_number_of_trace(job)])
+    while True:
+        kinds = {role: _kinds(classes[groups.members[role]]) for role in standing}
+        columns = [classes]
+        for use in uses:
+            columns += _signature(use, groups, system.network, classes, kinds[use.role], standing)
+        split, _ = number_rows(columns)
+        if split.max() == classes.max():
+            break
+        classes = split
+    rank = np.unique(classes, return_index=True)[1]
+    # classes are numbered in the order of their lowest ranks
+    number = np.empty(rank.size, dtype=np.int64)
+    number[np.argsort(rank)] = np.arange(rank.size)
+    found = Representatives(np.sort(rank), number[classes])
+    if not found.are_fewer or not all(_fits(use, groups, system, found) for use in uses):
+        return None
+    copies = {}
+    for use in uses:
+        copies.update(_copies(use.role, groups, found))
+    return replace(found, copies=copies)
+
+
+def _lets_ranks_be_alike(system: System) -> bool:
+    """Return whether a rank's times depend on those alone with whom it communicates."""
+    return (
+        nothing_contends(system)
+        and system.slots == "device"
+        and policy_of(system) == QueuePolicy.FIFO
+        and not system.collectives.custom_traces
+        and not system.groups
+        and system.remote_memory.kind in ("none", "per-rank")
+    )
+
+
+def _number_of_trace(job: Job) -> Ints:
+    place: dict[int, int] = {}
+    return np.array([place.setdefault(id(trace), len(place)) for trace in job.traces])
+
+
+def _with_world(job: Job) -> RankGroups:
+    """Return the groups of a job, and that of all ranks."""
+    assert job.rank_groups is not None
+    size = len(job.traces)
+    everyone = {_WORLD: np.arange(size)[None, :]}
+    return RankGroups({**job.rank_groups.members, **everyone}, size)
+
+
+def _uses(job: Job) -> Iterator[_Use]:
+    """Find what each different trace does in groups of which roles."""
+    numbers = _number_of_trace(job)
+    for number in range(int(numbers.max()) + 1):
+        ranks = np.flatnonzero(numbers == number)
+        trace = job.traces[int(ranks[0])]
+        roles = [*trace.groups["name"].to_list(), _WORLD]
+        for row, role in enumerate(roles):
+            yield from _use_of(trace, row if row + 1 < len(roles) else -1, role, ranks)
+
+
+def _use_of(trace: Trace, row: int, role: str, ranks: Ints) -> Iterator[_Use]:
+    own = trace.nodes.filter(pl.col("group") == row)
+    types = own.filter(pl.col("kind") == "COMM_COLL")["comm_type"].unique().to_list()
+    ends = [
+        *own.filter(pl.col("kind") == "COMM_SEND")["dst"].unique().to_list(),
+        *own.filter(pl.col("kind") == "COMM_RECV")["src"].unique().to_list(),
+    ]
+    if types or ends:
+        yield _Use(role, ranks, tuple(sorted(types)), tuple(sorted(set(ends))))
+
+
+def _standing(system: System, members: Ints) -> Ints:
+    """Return equal numbers for groups that stand alike in the network; int64, shape (groups,)."""
+    rules = rules_of(system)
+    found: dict[object, int] = {}
+    of_groups = (rules.standing(system.network, np.sort(ranks)) for ranks in members)
+    return np.array([found.setdefault(one, len(found)) for one in of_groups], dtype=np.int64)
+
+
+def _kinds(of_members: Ints) -> Ints:
+    """Tell of each group whether its members are of one class, or each of another."""
+    in_order = np.sort(of_members, axis=1)
+    same = in_order[:, 1:] == in_order[:, :-1]
+    found = np.full(of_members.shape[0], _MIXED)
+    found[~same.any(axis=1)] = _DIFFERENT
+    found[same.all(axis=1)] = _ALIKE
+    return found
+
+
+def _signature(
+    use: _Use, groups: RankGroups, network: Network, classes: Ints, kinds: Ints,
+    standing: dict[str, Ints],
+) -> list[Ints]:  # fmt: skip
+    """Return what ranks have to have in common to be alike, for one use of groups.
+
+    int64, shape (ranks,) each; -1 for the ranks of other traces.
+    """
+    members = groups.members[use.role]
+    group, position = (column[use.ranks] for column in groups.place[use.role])
+    columns = []
+    if use.collectives:
+        columns += [standing[use.role][group], kinds[group]]
+        # members of different classes know each other by their positions
+        apart = kinds[group] != _ALIKE
+        of_group, _ = number_rows(list(classes[members].T))
+        columns += [np.where(apart, position, -1), np.where(apart, of_group[group], -1)]
+    for end in use.peers:
+        peer = members[group, end]
+        columns += [classes[peer], *_ways(network, use.ranks, peer)]
+    found = []
+    for column in columns:
+        of_ranks = np.full(classes.size, -1, dtype=np.int64)
+        of_ranks[use.ranks] = column
+        found.append(of_ranks)
+    return found
+
+
+def _ways(network: Network, src: Ints, dst: Ints) -> list[Ints]:
+    """Return the way of messages in each dimension, as far as their times depend on it."""
+    found = []
+    places = zip(places_in(network, src), places_in(network, dst), strict=True)
+    for dimension, (a, b) in zip(network.dimensions, places, strict=True):
+        if dimension.topology in ("switch", "fully-connected"):
+            found.append((a != b).astype(np.int64))
+        elif dimension.topology == "ring":
+            forward = (b - a) % dimension.size
+            found.append(np.minimum(forward, dimension.size - forward))
+        else:
+            found.append(np.abs(a - b))
+    return found
+
+
+def _fits(use: _Use, groups: RankGroups, system: System, found: Representatives) -> bool:
+    """Return whether the groups of representatives can be simulated by them alone."""
+    members = groups.members[use.role]
+    mine = np.unique(found.of[use.ranks])
+    group = groups.place[use.role][0]
+    for number in group[found.rank[mine]].tolist():
+        kind = int(_kinds(found.of[members[number]][None])[0])
+        if use.peers and kind != _DIFFERENT:
+            return False  # a message to a position is from one rank only
+        if not use.collectives:
+            continue
+        if kind == _MIXED:
+            return False
+        if kind == _DIFFERENT and not _all_represent(members[number], found):
+            return False
+        if kind == _ALIKE and members.shape[1] > 1:
+            ranks = np.sort(members[number])
+            if not all(_members_are_alike(system, name, ranks) for name in use.collectives):
+                return False
+    return True
+
+
+def _copies(role: str, groups: RankGroups, found: Representatives) -> dict[str, Ints]:
+    """Return the groups that do the same as each group of representatives, by its name."""
+    members = groups.members[role]
+    number, _ = number_rows(list(np.sort(found.of[members], axis=1).T))
+    of_ranks = groups.place[role][0][found.rank]
+    named = {group: members[number == number[group]] for group in of_ranks[of_ranks >= 0].tolist()}
+    return {name_of_group(role, group): ranks for group, ranks in named.items()}
+
+
+def _all_represent(ranks: Ints, found: Representatives) -> bool:
+    """Return whether all of some ranks are representatives, who can meet as they are."""
+    theirs: Bools = found.rank[found.of[ranks]] == ranks
+    return bool(theirs.all())
+
+
+def _members_are_alike(system: System, comm_type: str, ranks: Ints) -> bool:
+    """Return whether all members of a collective send the same the same way."""
+    rules = rules_of(system)
+    if comm_type not in rules.collectives:
+        return True  # an error later, or replayed
+    everyone = ranks.size == system.network.num_ranks
+    recipe = rules.recipe_of(system, comm_type, None if everyone else ranks)
+    return all(_is_symmetric(system.network, phase, ranks) for phase in recipe.phases)
+
+
+def _is_symmetric(network: Network, phase: Phase, ranks: Ints) -> bool:
+    if phase.algorithm not in (PhaseKind.RING, PhaseKind.DIRECT, PhaseKind.HALVING_DOUBLING):
+        return False
+    if not is_whole_dimension(network, phase, ranks):
+        return False
+    return network.dimensions[phase.dim].topology != "mesh"
