@@ -1,4 +1,4 @@
-"""Find and read jobs, systems and saved simulations."""
+"""Find and read jobs, systems, language models and saved simulations."""
 
 from lazy_loader import attach_stub
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
-from importlib import resources
 from pathlib import Path
 
-from nadi.errors import UsageError
 from nadi.formats.files import read_settings
+from nadi.load.shipped_files import Shelf
 from nadi.simulator.machine.system import System
 from nadi.simulator.machine.system_file import SystemFile, parse_system_file
 
 __all__ = ["load_system", "read_system_file", "shipped_systems", "shipped_text"]
 
-_FOLDER = resources.files("nadi") / "data" / "systems"
-_ENDINGS = (".toml", ".yaml", ".yml", ".json")
+_SHELF = Shelf("systems", "system", "nadi systems lists them")
 
 
 def shipped_systems() -> list[str]:
     """Return the names of the systems shipped with Nadi, in alphabetical order."""
-    names = (entry.name for entry in _FOLDER.iterdir())
-    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+    return _SHELF.names()
 
 
 def shipped_text(name: str) -> str:
@@ -31,17 +27,7 @@ def shipped_text(name: str) -> str:
     UsageError
         If no system has this name; the message lists similar names.
     """
-    known = shipped_systems()
-    if name not in known and Path(name).is_dir():
-        raise UsageError(f"system {name!r}", "is a folder, not a file", "pass the file in it")
-    if name not in known:
-        near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.4)
-        remedy = f"did you mean {' or '.join(near)}" if near else f"known: {', '.join(known)}"
-        raise UsageError(
-            f"system {name!r}", "no file and no system has this name",
-            f"{remedy}; nadi systems lists them",
-        )  # fmt: skip
-    return (_FOLDER / f"{name}.toml").read_text(encoding="utf-8")
+    return _SHELF.text(name)
 
 
 def read_system_file(path_or_name: Path | str) -> SystemFile:
@@ -59,10 +45,10 @@ def read_system_file(path_or_name: Path | str) -> SystemFile:
     UsageError
         If no system has this name.
     """
-    path = Path(path_or_name)
-    if path.suffix.lower() not in _ENDINGS and not path.is_file():
+    if _SHELF.has_name(path_or_name):
         text = shipped_text(str(path_or_name))
         return parse_system_file(text.encode(), ".toml", str(path_or_name))
+    path = Path(path_or_name)
     content = read_settings(path, "check the path; nadi systems lists the built-in systems")
     return parse_system_file(content, path.suffix, str(path))
 

@@ -7,7 +7,6 @@ holds for 4 ranks and for 64. ``docs/systems.md`` describes it.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable
 from typing import Any, Literal, NoReturn, TypeVar
 
@@ -15,6 +14,7 @@ import msgspec
 from msgspec import inspect
 
 from nadi.errors import FormatError, UsageError
+from nadi.formats.settings_text import convert_settings, parse_settings, possible_types
 from nadi.simulator.machine.system import (
     COLLECTIVES,
     Bus,
@@ -26,7 +26,7 @@ from nadi.simulator.machine.system import (
     System,
     parse_algorithm,
 )
-from nadi.units import format_count, lowered, parse_bytes, parse_ns, parse_operations, parse_rate
+from nadi.units import format_count, parse_bytes, parse_ns, parse_operations, parse_rate
 
 __all__ = ["SystemFile", "parse_system_file", "system_from"]
 
@@ -34,8 +34,6 @@ _Value = TypeVar("_Value")
 _Algorithms = str | tuple[str, ...]
 _MOST = 1 << 31  # of anything that is counted
 _SHAPE = re.compile(r"\d+\*?(x\d+\*?)*")
-_STEP = re.compile(r"\.(\w+)|\[[^]]*\]")
-_AT = re.compile(r"(.*?) - at `(.*)`", re.DOTALL)
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -410,21 +408,7 @@ def parse_system_file(content: bytes, suffix: str, name: str) -> SystemFile:
     UsageError
         If it is YAML and PyYAML is not installed.
     """
-    read = _READERS.get(suffix.lower())
-    if read is None:
-        raise FormatError(name, f"{suffix or 'no suffix'} is not a suffix of a system file",
-                          f"use {', '.join(_READERS)}")  # fmt: skip
-    try:
-        return system_from(read(content), name)
-    except RecursionError:
-        raise FormatError(name, "it is nested too deeply", "simplify it") from None  # fmt: skip
-    except (ValueError, TypeError, msgspec.DecodeError) as error:  # of many kinds: not only theirs
-        what = lowered(str(error))
-        raise FormatError(name, what, f"correct the syntax: it is read as {suffix[1:]}") from None
-    except ImportError:
-        raise UsageError(
-            name, "YAML needs PyYAML", "pip install 'nadi[yaml]', or write TOML or JSON"
-        ) from None
+    return system_from(parse_settings(content, suffix, name, "system"), name)
 
 
 def system_from(value: Any, name: str) -> SystemFile:
@@ -435,13 +419,7 @@ def system_from(value: Any, name: str) -> SystemFile:
     FormatError
         If a key is unknown or a value is invalid; the message names the JSON path.
     """
-    try:
-        found = msgspec.convert(value, SystemFile)
-    except msgspec.ValidationError as error:
-        at = _AT.fullmatch(str(error))
-        what, path = (at[1], at[2]) if at else (str(error), "$")
-        what = lowered(what)
-        raise FormatError(f"{name}: {path}", what, _remedy(what, path)) from None
+    found = convert_settings(value, SystemFile, name, _remedy)
     found = msgspec.structs.replace(found, name=name)
     found.check()
     return found
@@ -449,7 +427,7 @@ def system_from(value: Any, name: str) -> SystemFile:
 
 def _remedy(what: str, path: str) -> str:
     """Return the remedy for an invalid value at a path of a file."""
-    possible = _possible(path)
+    possible = possible_types(SystemFile, path)
     if "unknown field" in what:
         keys = [
             key.encode_name
@@ -472,36 +450,6 @@ def _remedy(what: str, path: str) -> str:
     if what in ("expected `str`, got `int`", "expected `str`, got `float`"):
         return 'write a number with its unit as a string: "400 GB/s", "500 ns"'
     return "docs/systems.md lists all keys; nadi systems NAME prints an example"
-
-
-def _possible(path: str) -> list[inspect.Type]:
-    """Return the valid types of a value at a path of a file."""
-    found: list[inspect.Type] = [inspect.type_info(SystemFile)]
-    for step in _STEP.finditer(path):
-        inside: list[inspect.Type] = []
-        for one in found:
-            if isinstance(one, inspect.StructType):
-                inside += [key.type for key in one.fields if key.encode_name == step[1]]
-            elif isinstance(one, inspect.DictType):
-                inside.append(one.value_type)
-            elif isinstance(one, inspect.VarTupleType):
-                inside.append(one.item_type)
-        found = []
-        for one in inside:
-            found += one.types if isinstance(one, inspect.UnionType) else [one]
-    return found
-
-
-def _read_toml(content: bytes) -> Any:
-    return tomllib.loads(content.decode())
-
-
-_READERS: dict[str, Callable[[bytes], Any]] = {
-    ".toml": _read_toml,
-    ".yaml": msgspec.yaml.decode,
-    ".yml": msgspec.yaml.decode,
-    ".json": msgspec.json.decode,
-}
 
 
 def _sizes(shape: str) -> list[int]:

@@ -1,0 +1,1 @@
+"""Language models as values, and the order in which pipeline stages work."""

@@ -1,0 +1,62 @@
+"""Files that are shipped with Nadi and found by name: systems and language models."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+from nadi.errors import UsageError
+from nadi.formats.settings_text import SETTINGS_ENDINGS
+
+__all__ = ["Shelf"]
+
+
+class Shelf(NamedTuple):
+    """A folder of shipped TOML files.
+
+    Attributes
+    ----------
+    folder
+        Its name in ``nadi/data``.
+    what
+        What a file describes, such as ``system``.
+    listing
+        What lists them, as the end of a remedy: ``nadi systems lists them``.
+    """
+
+    folder: str
+    what: str
+    listing: str
+
+    def names(self) -> list[str]:
+        """Return the names of the files, in alphabetical order."""
+        place = resources.files("nadi") / "data" / self.folder
+        names = (entry.name for entry in place.iterdir())
+        return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+
+    def text(self, name: str) -> str:
+        """Return the text of the file with a name.
+
+        Raises
+        ------
+        UsageError
+            If there is none; the message lists similar names.
+        """
+        known = self.names()
+        where = f"{self.what} {name!r}"
+        if name not in known and Path(name).is_dir():
+            raise UsageError(where, "is a folder, not a file", "pass the file in it")
+        if name not in known:
+            near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.4)
+            remedy = f"did you mean {' or '.join(near)}" if near else f"known: {', '.join(known)}"
+            what = f"no file and no {self.what} has this name"
+            raise UsageError(where, what, f"{remedy}; {self.listing}")
+        place = resources.files("nadi") / "data" / self.folder / f"{name}.toml"
+        return place.read_text(encoding="utf-8")
+
+    def has_name(self, path_or_name: Path | str) -> bool:
+        """Return whether this is meant as a name, not as a file."""
+        path = Path(path_or_name)
+        return path.suffix.lower() not in SETTINGS_ENDINGS and not path.is_file()

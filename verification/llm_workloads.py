@@ -1,0 +1,59 @@
+"""Language models that Nadi generates work of, against what their authors published.
+
+Usage: python verification/llm_workloads.py [PART ...]
+
+Parts, all by default:
+
+``parameters``
+    The number of parameters of every model that ships with Nadi, from its shape alone, equals the
+    published one: exactly where weights are published, within the rounding of the source else.
+    So do the parameters that a token uses, and those of multi-token prediction, where stated.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from _report import Checks
+
+import nadi
+
+
+def parameters(checks: Checks) -> None:
+    """Compare each model's parameters with the published count."""
+    for name in nadi.load.shipped_language_models():
+        model = nadi.load.load_language_model(name)
+        stated = model.published
+        if stated is None:
+            checks.add(f"{name}: a published count", False)
+            continue
+        found = model.total_parameters
+        close = abs(found - stated.parameters) <= stated.tolerance
+        shown = f"{found:,}" if not stated.tolerance else f"{found:,} for {stated.parameters:,}"
+        checks.add(f"parameters of {name}", close, shown)
+        if stated.active:
+            found = model.active_parameters(embedding=stated.active_embedding)
+            close = abs(found - stated.active) <= stated.active_tolerance
+            checks.add(f"those a token uses in {name}", close, f"{found:,} for {stated.active:,}")
+        if stated.mtp:
+            found = model.mtp_parameters().total
+            close = abs(found - stated.mtp) <= stated.mtp_tolerance
+            checks.add(f"multi-token prediction of {name}", close, f"{found:,} for {stated.mtp:,}")
+
+
+PARTS: dict[str, Callable[[Checks], None]] = {"parameters": parameters}
+
+
+def main() -> None:
+    chosen = sys.argv[1:] or list(PARTS)
+    if unknown := [part for part in chosen if part not in PARTS]:
+        sys.exit(f"unknown part {unknown[0]}; parts are {', '.join(PARTS)}")
+    checks = Checks()
+    for part in chosen:
+        PARTS[part](checks)
+    checks.finish()
+
+
+if __name__ == "__main__":
+    main()
