@@ -32,6 +32,7 @@ from .load.system_library import load_system as load_system
 from .model.schedule import Schedule as Schedule
 from .model.trace import Job as Job, Trace as Trace
 from .pipeline.conversion import convert as convert
+from .pipeline.generated_jobs import llm_job as llm_job
 from .pipeline.linking import link_files as link_files
 from .pipeline.recorded_jobs import run as run
 from .pipeline.simulated_jobs import simulate as simulate

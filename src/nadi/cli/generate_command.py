@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from nadi.cli.generate_llm_command import HELP as LLM_HELP, llm
 from nadi.cli.shared_options import Overwrite, output_console
 from nadi.cli.typer_internals import QuickCommand, QuickGroup
 
@@ -18,6 +19,7 @@ To make a job of your own in Python: docs/generate.md.
 [bold]Examples[/]
 
   nadi generate cases -o CASES --ranks 8
+  nadi generate llm --model llama3-8b --tp 2 --dp 4 --system dgx-h100
 """
 CASES_HELP = """Write small jobs, each of one kind of node, to test a simulator.
 
@@ -33,6 +35,7 @@ comm_group.json. docs/generate.md lists them.
 """
 
 generate = typer.Typer(cls=QuickGroup, rich_markup_mode="rich")
+generate.command("llm", cls=QuickCommand, help=LLM_HELP)(llm)
 
 
 @generate.command("cases", cls=QuickCommand, help=CASES_HELP)

@@ -74,9 +74,9 @@ def write_job(
     paths = _paths(place, name, len(job.traces))
     beyond = check_place(place, name, len(job.traces), overwrite=overwrite)
     groups = _groups(job)
-    for rank, (trace, path) in enumerate(zip(job.traces, paths, strict=True)):
-        own = replace(trace, rank=rank, world_size=len(job.traces))
-        write(own, path, to="chakra", schema=schema)
+    for rank, path in enumerate(paths):
+        own = job.own_trace(rank, numbered=True)
+        write(replace(own, rank=rank, world_size=len(paths)), path, to="chakra", schema=schema)
     container.write_pieces(place / COMM_GROUPS, [msgspec.json.encode(groups)])
     for path in beyond:
         path.unlink(missing_ok=True)
@@ -115,6 +115,11 @@ def _paths(folder: Path, name: str, num_ranks: int) -> list[Path]:
 def _groups(job: Job) -> dict[str, list[int]]:
     """Return the members of each process group of a job, by name."""
     found: dict[str, list[int]] = {}
+    if job.rank_groups is not None:
+        for role, ranks in job.rank_groups.members.items():
+            first = job.rank_groups.first_number[role]
+            found |= {str(first + n): sorted(one) for n, one in enumerate(ranks.tolist())}
+        return found
     for trace in dict.fromkeys(job.traces):
         for name, ranks in trace.groups.select("name", "ranks").iter_rows():
             if found.setdefault(name, ranks) != ranks:

@@ -18,6 +18,8 @@ from nadi.model.schema import CLOCKS, DEPS, GROUPS, ISSUES, MATCHES, NODES
 
 __all__ = ["Job", "Trace"]
 
+_TOLD = 16  # ranks that a job names
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:
@@ -175,7 +177,8 @@ class Job:
         ISSUES.check(self.issues)
 
     def __repr__(self) -> str:
-        return f"<Job ranks={self.ranks} nodes={self.num_nodes}>"
+        told = str(self.ranks) if len(self.traces) <= _TOLD else str(len(self.traces))
+        return f"<Job ranks={told} nodes={self.num_nodes}>"
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from .changed_jobs import ask as ask, reorder_job as reorder_job
 from .conversion import Conversion as Conversion, convert as convert
+from .generated_jobs import llm_job as llm_job, llm_statistics as llm_statistics
 from .linking import LinkedFile as LinkedFile, Linking as Linking, link_files as link_files
 from .predictions import on_system as on_system
 from .recorded_jobs import run as run

@@ -29,13 +29,13 @@ from nadi.simulator.engine.machine_state import (
 from nadi.simulator.engine.ring_direct_halving_times import can_meet
 from nadi.simulator.engine_trail import trail_of
 from nadi.simulator.lowering.engine_arrays import machine_of, room_of
+from nadi.simulator.lowering.rank_classes import representatives_of
 from nadi.simulator.lowering.task_tables import Tables, tables_of
 from nadi.simulator.machine.system import System
 from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.simulation import Simulation
 from nadi.simulator.work.ordered_lanes import in_lanes, policy_of
 from nadi.simulator.work.program import Program, program_of
-from nadi.simulator.work.rank_classes import representatives_of
 from nadi.simulator.work.recorded_work import nodes_of_job
 from nadi.simulator.work.representatives import Representatives
 

@@ -1,0 +1,167 @@
+"""``nadi generate llm``: the job of a language model, spread over any number of ranks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nadi.cli.shared_options import AsJson, Overwrite, output_console
+
+if TYPE_CHECKING:
+    from nadi.generate.llm.model_description import LanguageModel
+    from nadi.generate.llm.parallel_plan import ParallelPlan
+
+__all__ = ["HELP", "llm"]
+
+HELP = """Generate a training or inference step of a language model on many ranks.
+
+The model is one that ships with Nadi (--model list prints their names) or a file in
+TOML, YAML or JSON. Prints parameters, FLOPs, communication and memory of the job, with
+--system also what a simulation of it says, and with -o writes a Chakra trace per rank.
+docs/generate-llm.md says what each operation and schedule is.
+
+[bold]Examples[/]
+
+  nadi generate llm --model llama3-8b --tp 2 --dp 4 --system dgx-h100
+  nadi generate llm --model gpt3-175b --tp 8 --pp 16 --dp 8 --global-batch 1536
+  nadi generate llm --model mixtral-8x7b --tp 2 --dp 4 --ep 8 -o JOB
+"""
+
+_Model = Annotated[
+    str, typer.Option("--model", metavar="NAME|FILE", show_default=False,
+                      help="A model that ships with Nadi, or a file; list prints the names."),
+]  # fmt: skip
+
+
+def _axis(name: str, what: str) -> Any:
+    return typer.Option(name, metavar="N", help=what)
+
+
+_Tp = Annotated[int, _axis("--tp", "Tensor parallel ranks.")]
+_Pp = Annotated[int, _axis("--pp", "Pipeline stages.")]
+_Dp = Annotated[int, _axis("--dp", "Data parallel ranks.")]
+_Cp = Annotated[int, _axis("--cp", "Context parallel ranks.")]
+_Ep = Annotated[int, _axis("--ep", "Ranks that share the experts of a layer.")]
+_ExpertTp = Annotated[
+    int, _axis("--expert-tp", "Ranks that share an expert: 1, or as many as --tp.")
+]
+_Zero = Annotated[
+    int, typer.Option("--zero", metavar="0..3",
+                      help="Sharded by data parallel ranks: 1 optimizer, 2 also gradients, 3 also "
+                      "weights."),
+]  # fmt: skip
+_Sp = Annotated[
+    bool | None, typer.Option("--sp/--no-sp", show_default="where --tp is over 1",
+                              help="Sequence parallel norms and residuals."),
+]  # fmt: skip
+_MicroBatch = Annotated[int, _axis("--micro-batch", "Sequences of a micro-batch of a rank.")]
+_GlobalBatch = Annotated[
+    int, typer.Option("--global-batch", metavar="N", show_default="a micro-batch per stage",
+                      help="Sequences of a step."),
+]  # fmt: skip
+_Seq = Annotated[
+    int, typer.Option("--seq", metavar="TOKENS", show_default="the model's",
+                      help="Tokens of a sequence."),
+]  # fmt: skip
+_Schedule = Annotated[
+    str, typer.Option("--schedule", metavar="NAME",
+                      help="gpipe, 1f1b, interleaved, zero-bubble or dualpipe."),
+]  # fmt: skip
+_Chunks = Annotated[int, _axis("--chunks", "Chunks of layers per stage, if interleaved.")]
+_Recompute = Annotated[
+    str, typer.Option("--recompute", metavar="WHAT", help="none, selective or full.")
+]
+_Attention = Annotated[str, typer.Option("--attention", metavar="KIND", help="flash, or unfused.")]
+_Dtype = Annotated[
+    str, typer.Option("--dtype", metavar="TYPE", help="Of weights and activations, as in torch.")
+]
+_Inference = Annotated[
+    str, typer.Option("--inference", metavar="WHAT", show_default=False,
+                      help="prefill or decode, instead of training."),
+]  # fmt: skip
+_System = Annotated[
+    str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
+                      help="Simulate the job on this system, without writing it."),
+]  # fmt: skip
+_Output = Annotated[
+    str, typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
+                      help="Write a Chakra trace per rank and comm_group.json."),
+]  # fmt: skip
+
+
+def llm(
+    model: _Model,
+    tp: _Tp = 1, pp: _Pp = 1, dp: _Dp = 1, cp: _Cp = 1, ep: _Ep = 1, expert_tp: _ExpertTp = 0,
+    zero: _Zero = 1, sp: _Sp = None, micro_batch: _MicroBatch = 1, global_batch: _GlobalBatch = 0,
+    seq: _Seq = 0, schedule: _Schedule = "1f1b", chunks: _Chunks = 1,
+    recompute: _Recompute = "none", attention: _Attention = "flash", dtype: _Dtype = "bfloat16",
+    inference: _Inference = "", system: _System = "", output: _Output = "", overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Generate the job, print what it amounts to, and simulate or write it if asked."""
+    if model == "list":
+        from nadi.load.model_library import shipped_language_models
+
+        sys.stdout.write("\n".join(shipped_language_models()) + "\n")
+        return
+    from nadi.pipeline.generated_jobs import checked_plan
+
+    fields = {
+        "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "expert_tp": expert_tp, "zero": zero,
+        "sequence_parallel": sp, "micro_batch": micro_batch, "global_batch": global_batch,
+        "sequence": seq, "schedule": schedule, "chunks": chunks, "recompute": recompute,
+        "attention": attention, "dtype": dtype, "inference": inference,
+    }  # fmt: skip
+    described, plan = checked_plan(model, fields)
+    _generate(described, plan, system, output, overwrite=overwrite, as_json=as_json)
+
+
+def _generate(
+    model: LanguageModel, plan: ParallelPlan, system: str, output: str, *, overwrite: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    from nadi.cli.progress_bar import show_progress
+    from nadi.generate.job_files import check_place, write_job
+    from nadi.generate.llm.job_statistics import statistics_of
+    from nadi.generate.llm.llm_jobs import job_of_model
+    from nadi.report.generated_job_report import describe_job, print_job
+    from nadi.report.simulation_report import describe_simulation, print_simulation
+    from nadi.report.text_layout import to_json
+    from nadi.simulator.results.simulation_results import results_of
+
+    with show_progress(announce=False, use="generate") as progress:
+        progress("generating")
+        machine = None
+        if system:
+            from nadi.load.system_library import read_system_file
+
+            machine = read_system_file(system).fit(plan.world_size)
+        if output:
+            check_place(Path(output), "trace", plan.world_size, overwrite=overwrite)
+        job = job_of_model(model, plan)
+        statistics = statistics_of(model, plan, job)
+        results = None
+        if machine is not None:
+            from nadi.pipeline.simulated_jobs import simulate
+
+            progress("simulating")
+            results = results_of(simulate(job, machine))
+        if output:
+            progress(f"writing {output}")
+            write_job(job, output, overwrite=overwrite)
+    if as_json:
+        data = describe_job(statistics)
+        if results is not None:
+            data["simulation"] = describe_simulation(results)
+        sys.stdout.write(to_json(data).decode())
+        return
+    console = output_console()
+    print_job(statistics, console)
+    if results is not None:
+        console.print()
+        print_simulation(results, console)
+    if output:
+        console.print(f"{plan.world_size} traces and comm_group.json in {output}", markup=False)

@@ -1,0 +1,207 @@
+"""What a generated job of a language model amounts to: parameters, FLOPs, bytes, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from nadi.generate.llm.chunk_rows import Chunk, group_size, message_bytes
+from nadi.generate.llm.llm_jobs import job_of_model, stage_orders
+from nadi.generate.llm.model_description import LanguageModel
+from nadi.generate.llm.parallel_plan import ParallelPlan
+from nadi.generate.llm.pipeline_schedules import BACKWARD, FORWARD, WEIGHT_GRADIENT, StageOrder
+from nadi.generate.llm.stage_traces import stage_chunks
+from nadi.model.arrays import Ints
+from nadi.model.trace import Job, Trace
+
+__all__ = ["JobStatistics", "statistics_of"]
+
+_STATE = 12  # bytes of a parameter's float32 copy and its two moments
+
+
+@dataclass(frozen=True, eq=False)
+class JobStatistics:
+    """The size of a job of a language model.
+
+    Attributes
+    ----------
+    world_size, micro_batches, tokens
+        Ranks, micro-batches of a rank, and tokens of a step of all ranks.
+    parameters, active_parameters
+        Of the model; and those that a token uses.
+    flops
+        A row per stage of the pipeline: ``stage``, and the FLOPs of one of its ranks in a step:
+        ``forward``, ``backward``, ``recompute``, ``optimizer``.
+    communication
+        A row per stage, role of the group and type: ``stage``, ``role``, ``type``, ``ranks`` of a
+        group, ``count`` and ``bytes`` of one rank in a step.
+    memory
+        A row per stage, with the bytes of one of its ranks: ``stage``, ``parameters`` (a count),
+        ``weights``, ``gradients``, ``optimizer``, ``activations``, ``kv_cache`` and ``total``.
+    """
+
+    world_size: int
+    micro_batches: int
+    tokens: int
+    parameters: int
+    active_parameters: int
+    flops: pl.DataFrame
+    communication: pl.DataFrame
+    memory: pl.DataFrame
+
+    @property
+    def total_flops(self) -> int:
+        """FLOPs of a step of all ranks."""
+        ranks = self.world_size // self.flops.height
+        return ranks * int(self.flops.drop("stage").sum_horizontal().sum())
+
+    @property
+    def model_flops(self) -> int:
+        """FLOPs of a step of all ranks without recomputation and optimizer."""
+        ranks = self.world_size // self.flops.height
+        return ranks * int(self.flops.select("forward", "backward").sum_horizontal().sum())
+
+
+def statistics_of(
+    model: LanguageModel, plan: ParallelPlan, job: Job | None = None
+) -> JobStatistics:
+    """Compute the statistics of a job.
+
+    Parameters
+    ----------
+    model, plan
+        As for :func:`~nadi.generate.llm.llm_jobs.job_of_model`.
+    job
+        The job, if it was made already.
+
+    Raises
+    ------
+    UsageError
+        If model and plan do not fit together.
+    """
+    checked = plan.of(model)
+    made = job_of_model(model, checked) if job is None else job
+    traces = list(dict.fromkeys(made.traces))
+    orders = stage_orders(checked)
+    memory = [
+        {"stage": stage, **_memory(model, checked, stage_chunks(model, checked, stage), order)}
+        for stage, order in enumerate(orders)
+    ]
+    tokens = checked.global_batch * (1 if checked.inference == "decode" else checked.sequence)
+    return JobStatistics(
+        world_size=checked.world_size,
+        micro_batches=checked.micro_batches,
+        tokens=tokens,
+        parameters=model.total_parameters,
+        active_parameters=model.active_parameters(),
+        flops=pl.concat([_flops(stage, trace) for stage, trace in enumerate(traces)]),
+        communication=pl.concat([_communication(n, one, made) for n, one in enumerate(traces)]),
+        memory=pl.DataFrame(memory),
+    )
+
+
+def _flops(stage: int, trace: Trace) -> pl.DataFrame:
+    attributes = trace.attributes
+    rows = attributes.rows_named("phase")
+    # equal texts are stored once
+    text, first, which = np.unique(attributes.value[rows], return_index=True, return_inverse=True)
+    flops = np.maximum(trace.column("flops"), 0)[attributes.node[rows]]
+    sums = np.zeros(text.size, dtype=np.int64)
+    np.add.at(sums, which.reshape(-1), flops)
+    names = [attributes.python_value(int(row)) for row in rows[first]]
+    found = dict(zip(names, sums.tolist(), strict=True))
+    phases = ("forward", "backward", "recompute", "optimizer")
+    columns = {phase: found.get(phase, 0) for phase in phases}
+    return pl.DataFrame({"stage": stage, **columns})
+
+
+def _communication(stage: int, trace: Trace, job: Job) -> pl.DataFrame:
+    assert job.rank_groups is not None
+    roles = trace.groups["name"].to_list()
+    sizes = [job.rank_groups.members[role].shape[1] for role in roles]
+    names = pl.DataFrame(
+        {"group": range(len(roles)), "role": roles, "ranks": sizes},
+        schema={"group": pl.Int64, "role": pl.String, "ranks": pl.Int64},
+    )
+    return (
+        trace.nodes.filter(pl.col("group") >= 0)
+        .group_by("group", pl.col("comm_type").cast(pl.String).alias("type"), maintain_order=True)
+        .agg(pl.len().cast(pl.Int64).alias("count"), pl.col("comm_bytes").sum().alias("bytes"))
+        .join(names, on="group")
+        .select(
+            pl.lit(stage, dtype=pl.Int64).alias("stage"), "role", "type", "ranks", "count", "bytes"
+        )
+        .sort("role", "type")
+    )
+
+
+def _memory(
+    model: LanguageModel, plan: ParallelPlan, chunks: Sequence[Chunk], order: StageOrder
+) -> dict[str, int]:
+    """Return the bytes of one rank of a stage, by what they are for."""
+    counts = {"dp": sum(chunk.weight for chunk in chunks),
+              "edp": sum(chunk.expert_weight for chunk in chunks)}  # fmt: skip
+    shards = {role: group_size(plan, role) for role in counts}
+
+    def held(size: int, from_stage: int) -> int:
+        """Return the bytes of parameters, which are shared from a stage of ZeRO on."""
+        is_shared = plan.zero >= from_stage
+        return sum(
+            -(-count * size // (shards[role] if is_shared else 1)) for role, count in counts.items()
+        )
+
+    found = {
+        "parameters": sum(counts.values()),
+        "weights": held(plan.itemsize, 3),
+        "gradients": 0 if plan.inference else held(plan.gradient_itemsize, 2),
+        "optimizer": 0 if plan.inference else held(_STATE, 1),
+        "activations": _activations(model, plan, chunks, order),
+        "kv_cache": _kv_cache(model, plan, chunks) if plan.inference else 0,
+    }
+    return {**found, "total": sum(found.values()) - found["parameters"]}
+
+
+def _activations(
+    model: LanguageModel, plan: ParallelPlan, chunks: Sequence[Chunk], order: StageOrder
+) -> int:
+    """Return the largest sum of what micro-batches under way keep for their backward."""
+    kept = np.array([_kept(model, plan, chunk) for chunk in chunks], dtype=np.int64)
+    if plan.inference:  # nothing is kept: what one layer works on
+        return max(sum(piece.kept for _, pieces in chunk.layers[:1] for piece in pieces)
+                   for chunk in chunks)  # fmt: skip
+    change = np.zeros(order.phase.size, dtype=np.int64)
+    change[order.phase == FORWARD] = 1
+    change[np.isin(order.phase, (BACKWARD, WEIGHT_GRADIENT))] = -1
+    held: Ints = np.cumsum(change * kept[order.chunk])
+    working = 0
+    if plan.recompute == "full":
+        working = max(
+            sum(piece.kept for piece in pieces) for chunk in chunks for _, pieces in chunk.layers
+        )
+    return int(held.max()) + working
+
+
+def _kept(model: LanguageModel, plan: ParallelPlan, chunk: Chunk) -> int:
+    """Return the bytes that a chunk keeps of one micro-batch from its forward to its backward."""
+    total = 0
+    for layer, pieces in chunk.layers:
+        if plan.recompute == "full" and layer >= 0:
+            total += message_bytes(model, plan)
+            continue
+        for piece in pieces:
+            is_dropped = plan.recompute == "selective" and piece.name == "attention.softmax"
+            total += 0 if is_dropped else piece.kept
+    return total
+
+
+def _kv_cache(model: LanguageModel, plan: ParallelPlan, chunks: Sequence[Chunk]) -> int:
+    """Return the bytes of keys and values of all sequences of a rank."""
+    layers = sum(layer >= 0 for chunk in chunks for layer, _ in chunk.layers)
+    width = 2 * max(model.kv_heads // plan.tp, 1) * model.head_dim
+    if model.mla is not None:  # the compressed ones, on all tensor parallel ranks
+        width = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim
+    sequences = plan.global_batch // plan.dp
+    return layers * sequences * plan.sequence // plan.cp * width * plan.itemsize

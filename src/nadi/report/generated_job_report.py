@@ -1,0 +1,98 @@
+"""What a generated job of a language model amounts to, as text and JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+from rich.console import Console
+from rich.text import Text
+
+from nadi.generate.llm.job_statistics import JobStatistics
+from nadi.report.text_layout import make_table, print_table
+from nadi.units import format_bytes, format_count
+
+__all__ = ["describe_job", "print_job"]
+
+_SHOWN = 6  # stages
+_COMPONENTS = ("weights", "gradients", "optimizer", "activations", "kv_cache", "total")
+
+
+def describe_job(statistics: JobStatistics) -> dict[str, Any]:
+    """Compute the JSON output; tables are polars frames, per rank of a stage."""
+    return {
+        "ranks": statistics.world_size,
+        "stages": statistics.memory.height,
+        "micro_batches": statistics.micro_batches,
+        "tokens": statistics.tokens,
+        "parameters": statistics.parameters,
+        "active_parameters": statistics.active_parameters,
+        "flops": statistics.total_flops,
+        "model_flops": statistics.model_flops,
+        "flops_per_rank": statistics.flops,
+        "communication_per_rank": statistics.communication,
+        "memory_per_rank_bytes": statistics.memory,
+    }
+
+
+def print_job(statistics: JobStatistics, console: Console) -> None:
+    """Print the page of text."""
+    stages = statistics.memory.height
+    active = ""
+    if statistics.active_parameters < statistics.parameters:
+        active = f" ({_short(statistics.active_parameters)} per token)"
+    console.print(
+        f"{_short(statistics.parameters)} parameters{active} on "
+        f"{_counted(statistics.world_size, 'rank')} in {_counted(stages, 'stage')}: {_short(statistics.model_flops)}FLOP and "
+        f"{format_count(statistics.tokens)} tokens per step, "
+        f"{_counted(statistics.micro_batches, 'micro-batch', 'es')} per rank",
+        highlight=False,
+    )
+    _print_memory(statistics, console)
+    _print_communication(statistics, console)
+
+
+def _counted(count: int, what: str, plural: str = "s") -> str:
+    return f"{format_count(count)} {what}{'' if count == 1 else plural}"
+
+
+def _short(number: int) -> str:
+    """Format a large number with a prefix, as 174.6 G."""
+    for power, prefix in ((18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M")):
+        if number >= 10**power:
+            return f"{number / 10**power:.4g} {prefix}"
+    return f"{number} "
+
+
+def _print_memory(statistics: JobStatistics, console: Console) -> None:
+    memory = statistics.memory
+    shown = [name for name in _COMPONENTS if int(memory[name].sum())]
+    table = make_table("memory of a rank", stage="right", **dict.fromkeys(shown, "right"))
+    for row in memory.head(_SHOWN).iter_rows(named=True):
+        table.add_row(str(row["stage"]), *(format_bytes(row[name]) for name in shown))
+    if memory.height > _SHOWN:
+        table.caption = f"and {memory.height - _SHOWN} more stages"
+    print_table(table, console)
+
+
+def _print_communication(statistics: JobStatistics, console: Console) -> None:
+    """Print the stage that sends most of each role and type."""
+    communication = statistics.communication
+    if not communication.height:
+        return
+    most = (
+        communication.sort("bytes", descending=True, maintain_order=True)
+        .group_by("role", "type", maintain_order=True)
+        .first()
+        .sort(pl.col("bytes"), descending=True, maintain_order=True)
+    )
+    table = make_table(
+        "communication of a rank per step, of the stage with most",
+        group="left", type="left", ranks="right", count="right", bytes="right", stage="right",
+    )  # fmt: skip
+    for row in most.iter_rows(named=True):
+        table.add_row(
+            Text(row["role"]), row["type"], format_count(row["ranks"]), format_count(row["count"]),
+            format_bytes(row["bytes"]), str(row["stage"]),
+        )  # fmt: skip
+    print_table(table, console)
