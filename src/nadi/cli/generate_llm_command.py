@@ -98,8 +98,8 @@ def llm(
     zero: _Zero = 1, sp: _Sp = None, micro_batch: _MicroBatch = 1, global_batch: _GlobalBatch = 0,
     seq: _Seq = 0, schedule: _Schedule = "1f1b", chunks: _Chunks = 1,
     recompute: _Recompute = "none", attention: _Attention = "flash", dtype: _Dtype = "bfloat16",
-    inference: _Inference = "", system: _System = "", output: _Output = "", overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    inference: _Inference = "", system: _System = "", output: _Output = "",
+    overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Generate the job, print what it amounts to, and simulate or write it if asked."""
     if model == "list":

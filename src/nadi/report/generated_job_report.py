@@ -43,7 +43,8 @@ def print_job(statistics: JobStatistics, console: Console) -> None:
         active = f" ({_short(statistics.active_parameters)} per token)"
     console.print(
         f"{_short(statistics.parameters)} parameters{active} on "
-        f"{_counted(statistics.world_size, 'rank')} in {_counted(stages, 'stage')}: {_short(statistics.model_flops)}FLOP and "
+        f"{_counted(statistics.world_size, 'rank')} in {_counted(stages, 'stage')}: "
+        f"{_short(statistics.model_flops)}FLOP and "
         f"{format_count(statistics.tokens)} tokens per step, "
         f"{_counted(statistics.micro_batches, 'micro-batch', 'es')} per rank",
         highlight=False,
