@@ -144,8 +144,8 @@ class RowList:
         self._pending.append(len(self.rows) - 1)
 
     def send(self, name: str, link: Link, size: int) -> None:
-        """Add a send of what was made last."""
-        waits = tuple(dict.fromkeys([self._last, *self._pending]))
+        """Add a send of what was made last, after all computations, as pipelines do it."""
+        waits = tuple(dict.fromkeys([self.computed, *self._pending]))
         self._pending = []
         stream = STREAM_OF["send"]
         self.rows.append(Row(name, self.phase, -1, None, "send", size, "pp", stream, *link, waits))
