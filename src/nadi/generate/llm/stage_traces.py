@@ -246,14 +246,18 @@ def _deps(pool: _Pool, program: _Program, stream: Ints) -> Ints:
     src = pool.waits[entry]
     before = _computed_before(stream, program)
     src = np.where(src == BEFORE, np.repeat(before, np.diff(first_wait)), src + of_piece)
-    parts = [np.stack([src, dst])[:, src >= 0], _in_order(stream)]
+    stated = [np.stack([src, dst])]
     if (program.micro_batch == -1).any():  # the optimizer waits for all gradients
         start = int(program.first[-2])
         ends = [np.flatnonzero(stream[:start] == STREAM_OF[role]) for role in ("dp", "edp")]
         last = np.array([rows[-1] for rows in ends if rows.size], dtype=np.int64)
-        parts.append(np.stack([last, np.full(last.size, start)]))
-    keys = np.unique(np.concatenate([src * size + dst for src, dst in parts]))
-    return np.stack([keys // size, keys % size])
+        stated.append(np.stack([last, np.full(last.size, start)]))
+    in_order = _in_order(stream)
+    predecessor = np.full(size, -1, dtype=np.int64)
+    predecessor[in_order[1]] = in_order[0]
+    src, dst = np.concatenate(stated, axis=1)
+    is_new = (src >= 0) & (predecessor[dst] != src)
+    return np.concatenate([np.stack([src, dst])[:, is_new], in_order], axis=1)
 
 
 def _computed_before(stream: Ints, program: _Program) -> Ints:
