@@ -124,7 +124,15 @@ def test_force_means_one_thing() -> None:
     with_force = {one.split("\n")[0] for one in sections if "| `--force`" in one}
     assert with_force == {"run", "link"}
     with_overwrite = {one.split("\n")[0] for one in sections if "| `--overwrite`" in one}
-    assert with_overwrite == {"simulate", "what-if", "reorder", "link", "convert", "generate cases"}
+    assert with_overwrite == {
+        "simulate",
+        "what-if",
+        "reorder",
+        "link",
+        "convert",
+        "generate cases",
+        "generate llm",
+    }
 
 
 def test_the_changelog_has_the_version() -> None:
