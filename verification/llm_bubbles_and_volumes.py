@@ -58,7 +58,7 @@ def ends(model: LanguageModel) -> int:
 
 
 def tensor_parallel(checks: Checks, name: str, model: LanguageModel) -> None:
-    """Two sums forward and two backward per layer, of the residual stream; and both ends."""
+    """Sum the residual stream twice forward and twice backward per layer; and at both ends."""
     if model.moe is not None:
         return
     tp, m = 4, 2
@@ -80,7 +80,7 @@ def tensor_parallel(checks: Checks, name: str, model: LanguageModel) -> None:
 
 
 def pipeline_parallel(checks: Checks, name: str, model: LanguageModel) -> None:
-    """An activation forward and a gradient back across each cut, for each micro-batch."""
+    """Send an activation and a gradient across each cut, for each micro-batch."""
     stream = SEQUENCE * model.hidden * BYTES
     for schedule, chunks, m in (("1f1b", 1, 8), ("interleaved", 2, 8), ("dualpipe", 1, 16)):
         pp = 4
@@ -92,7 +92,7 @@ def pipeline_parallel(checks: Checks, name: str, model: LanguageModel) -> None:
 
 
 def data_parallel(checks: Checks, name: str, model: LanguageModel) -> None:
-    """Gradients once per step; with ZeRO-3 weights for each forward and backward."""
+    """Reduce gradients once per step; with ZeRO-3, gather weights for each forward and backward."""
     dp, m = 8, 2
     if any(count % dp for count in (*layer_weights(model), ends(model))):
         return  # shards of different sizes are rounded up
@@ -117,7 +117,7 @@ def data_parallel(checks: Checks, name: str, model: LanguageModel) -> None:
 
 
 def expert_parallel(checks: Checks, name: str, model: LanguageModel) -> None:
-    """Each token leaves and comes back, forward and backward, once for each of its experts."""
+    """Send each token and bring it back, forward and backward, once for each of its experts."""
     if model.moe is None:
         return
     ep, m = 4, 2
@@ -129,7 +129,7 @@ def expert_parallel(checks: Checks, name: str, model: LanguageModel) -> None:
 
 
 def context_parallel(checks: Checks, name: str, model: LanguageModel) -> None:
-    """Keys and values are gathered forward, and their gradients reduced backward."""
+    """Gather keys and values forward, and reduce their gradients backward."""
     cp, m = 4, 2
     found = sums(model, cp=cp, global_batch=m)
     own = 2 * SEQUENCE // cp * model.kv_heads * model.head_dim * BYTES

@@ -127,9 +127,17 @@ def _generate(
     from nadi.generate.job_files import check_place, write_job
     from nadi.generate.llm.job_statistics import statistics_of
     from nadi.generate.llm.llm_jobs import job_of_model
-    from nadi.report.generated_job_report import describe_job, print_job
-    from nadi.report.simulation_report import describe_simulation, print_simulation
-    from nadi.report.text_layout import to_json
+    from nadi.report.generated_job_report import (
+        describe_job,
+        print_fit,
+        print_job,
+        utilization,
+    )
+    from nadi.report.simulation_report import (
+        describe_simulation,
+        print_simulation,
+        simulation_json,
+    )
     from nadi.simulator.results.simulation_results import results_of
 
     with show_progress(announce=False, use="generate") as progress:
@@ -156,12 +164,14 @@ def _generate(
         data = describe_job(statistics)
         if results is not None:
             data["simulation"] = describe_simulation(results)
-        sys.stdout.write(to_json(data).decode())
+            data["mfu"] = utilization(statistics, results.system.compute.peak, results.makespan)
+        sys.stdout.write(simulation_json(data).decode())
         return
     console = output_console()
     print_job(statistics, console)
     if results is not None:
         console.print()
         print_simulation(results, console)
+        print_fit(statistics, results.system, results, console)
     if output:
         console.print(f"{plan.world_size} traces and comm_group.json in {output}", markup=False)

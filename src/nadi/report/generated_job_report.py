@@ -10,9 +10,11 @@ from rich.text import Text
 
 from nadi.generate.llm.job_statistics import JobStatistics
 from nadi.report.text_layout import make_table, print_table
+from nadi.simulator.machine.system import System
+from nadi.simulator.results.simulation_results import SimulationResults
 from nadi.units import format_bytes, format_count
 
-__all__ = ["describe_job", "print_job"]
+__all__ = ["describe_job", "print_fit", "print_job", "utilization"]
 
 _SHOWN = 6  # stages
 _COMPONENTS = ("weights", "gradients", "optimizer", "activations", "kv_cache", "total")
@@ -33,6 +35,42 @@ def describe_job(statistics: JobStatistics) -> dict[str, Any]:
         "communication_per_rank": statistics.communication,
         "memory_per_rank_bytes": statistics.memory,
     }
+
+
+def utilization(statistics: JobStatistics, peak: float, step: int) -> float:
+    """Return the model FLOPs utilization (MFU): FLOPs of the model, of what ranks could do.
+
+    Parameters
+    ----------
+    peak
+        Operations per s of a rank.
+    step
+        Time of a step in ns.
+
+    Returns
+    -------
+    float
+        From 0 to 1; -1 if the peak is unknown or the step takes no time.
+    """
+    possible = peak * statistics.world_size * step / 1e9
+    return statistics.model_flops / possible if possible > 0 else -1.0
+
+
+def print_fit(
+    statistics: JobStatistics, system: System, results: SimulationResults, console: Console
+) -> None:
+    """Print the rate and utilization of a simulated step, and whether it fits into memory."""
+    step, peak = results.makespan, system.compute.peak
+    rate = statistics.tokens / max(step, 1) * 1e9
+    share = utilization(statistics, peak, step)
+    told = f", model FLOPs utilization {100 * share:.1f} %" if share >= 0 else ""
+    console.print(f"{_short(round(rate)).strip()} tokens/s{told}", highlight=False)
+    most = int(statistics.memory["total"].max() or 0)  # type: ignore[arg-type]
+    if system.memory_capacity and most > system.memory_capacity:
+        console.print(
+            f"does not fit: a rank needs {format_bytes(most)}, and a device has "
+            f"{format_bytes(system.memory_capacity)}", highlight=False,
+        )  # fmt: skip
 
 
 def print_job(statistics: JobStatistics, console: Console) -> None:
