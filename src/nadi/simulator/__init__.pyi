@@ -6,6 +6,7 @@ from .machine.astra_sim_config import (
     AstraSimOptions as AstraSimOptions,
     astra_sim_system as astra_sim_system,
 )
+from .machine.device import Device as Device, plain_device as plain_device
 from .machine.system import (
     Bus as Bus,
     Collectives as Collectives,

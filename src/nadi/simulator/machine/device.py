@@ -1,0 +1,220 @@
+"""A device's kernel model as values: peaks, bandwidth, and curves of what kernels reach of them.
+
+Rates are per second and times ns; files give them with their units. ``docs/pricing.md`` has the
+formulas, and where the shipped figures come from.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Annotated, Any
+
+import msgspec
+
+from nadi.errors import FormatError
+from nadi.units import lowered, parse_bytes, parse_operations, parse_rate
+
+__all__ = [
+    "PLAIN_ERRORS",
+    "AttentionCurve",
+    "Device",
+    "Errors",
+    "GemmCurve",
+    "MemoryCurve",
+    "RooflineCurve",
+    "parse_device_file",
+    "plain_device",
+]
+
+_Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+_AtLeastOne = Annotated[float, msgspec.Meta(ge=1)]
+_Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
+# up to which predicted time in ns, and the least and largest factor of it
+_Band = tuple[_Positive, _Share, _AtLeastOne]
+Errors = tuple[_Band, ...]
+
+PLAIN_ERRORS: Errors = ((float("inf"), 0.9, 6.6),)
+"""Measured over plain roofline: 90 % of the published rows (``verification/kernel_prices.py``)."""
+
+
+class _Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A curve of one class; ``errors`` are bands of predicted time with their interval.
+
+    ``errors`` has rows of a time in ns up to which it holds, and the factors of the predicted
+    time between which 90 % of measurements lie. Times beyond the last row take the last.
+    """
+
+
+class GemmCurve(_Curve, frozen=True):
+    """Matrix multiplications, in tiles that are spread over units (SMs) in waves.
+
+    Attributes
+    ----------
+    tiles
+        Rows, columns, and share of a unit's peak that a tile of this size reaches.
+    ramp
+        Elements of k that the beginning and end of a tile take as long as.
+    memory
+        Share of the bandwidth.
+    overlap
+        Exponent with which time of arithmetic and of memory add up: infinite for the larger one.
+    floor
+        Time in ns of the smallest kernel.
+    split
+        Time in ns that a split of k adds.
+    """
+
+    tiles: tuple[tuple[_Count, _Count, _Share], ...]
+    ramp: _NotNegative
+    memory: _Share
+    overlap: _AtLeastOne
+    floor: _NotNegative
+    split: _NotNegative
+    errors: Errors
+
+
+class AttentionCurve(_Curve, frozen=True):
+    """Fused attention, forward and backward.
+
+    Attributes
+    ----------
+    forward, backward
+        Share of the peak for long sequences and wide heads.
+    causal
+        Factor of that share for a causal mask, where half of the work is left out.
+    softmax
+        Size of a head whose operations at peak take as long as the softmax of a score.
+    ramp
+        Keys that the beginning and end of a block of queries take as long as.
+    memory
+        Share of the bandwidth.
+    floor
+        Time in ns of the smallest kernel.
+    """
+
+    forward: _Share
+    backward: _Share
+    causal: Annotated[float, msgspec.Meta(ge=0.5, le=1)]
+    softmax: _NotNegative
+    ramp: _NotNegative
+    memory: _Share
+    floor: _NotNegative
+    errors: Errors
+
+
+class MemoryCurve(_Curve, frozen=True):
+    """Kernels bound by memory: ``floor`` in ns, then bytes at a share of the bandwidth.
+
+    Bytes that fit into the cache take ``1 / cached`` of the time.
+    """
+
+    share: _Share
+    cached: _AtLeastOne
+    floor: _NotNegative
+    errors: Errors
+
+
+class RooflineCurve(_Curve, frozen=True):
+    """Operations of which only operations and bytes are known: shares of peak and bandwidth."""
+
+    compute: _Share
+    memory: _Share
+    overlap: _AtLeastOne
+    floor: _NotNegative
+    errors: Errors
+
+
+class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A device as pricing sees it.
+
+    Attributes
+    ----------
+    bandwidth
+        Bytes per s of its memory.
+    peak
+        Operations per s of matrix multiplications, by PyTorch's name of the type;
+        ``""`` for types that are not listed.
+    units, cache
+        Number of SMs or compute units, and bytes of the last-level cache; 0 if unknown.
+    roofline, gemm, attention, memory
+        Curves; those of ``memory`` by class, and ``""`` for classes without one.
+    """
+
+    bandwidth: _Positive
+    peak: dict[str, _Positive]
+    roofline: RooflineCurve
+    name: str = ""
+    about: str = ""
+    source: str = ""
+    units: _Count = 1
+    cache: _Bytes = 0
+    gemm: GemmCurve | None = None
+    attention: AttentionCurve | None = None
+    memory: dict[str, MemoryCurve] = {}
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has no curves: a roofline of peak and bandwidth."""
+        return self.gemm is None and not self.memory
+
+
+def plain_device(peak: float, bandwidth: float, name: str = "") -> Device:
+    """Return a device of which only peak and bandwidth are known.
+
+    Parameters
+    ----------
+    peak, bandwidth
+        Operations and bytes per s, positive.
+    """
+    curve = RooflineCurve(1.0, 1.0, 64.0, 0.0, PLAIN_ERRORS)
+    return Device(bandwidth, {"": peak}, curve, name)
+
+
+def parse_device_file(content: bytes, name: str) -> Device:
+    """Parse the content of a device's file (TOML).
+
+    Raises
+    ------
+    FormatError
+        If it is invalid; the message names the path.
+    """
+    try:
+        value = _with_numbers(tomllib.loads(content.decode()), name)
+        found = msgspec.convert(value, Device)
+    except msgspec.ValidationError as error:
+        raise FormatError(name, lowered(str(error)), "see docs/pricing.md for the keys") from None
+    except ValueError as error:  # TOML, UTF-8
+        raise FormatError(name, lowered(str(error)), "correct the syntax: it is TOML") from None
+    curves = [found.roofline, found.gemm, found.attention, *found.memory.values()]
+    if "" not in found.peak or any(curve and not curve.errors for curve in curves):
+        raise FormatError(
+            name, 'a peak for "" or the errors of a curve are missing',
+            "see docs/pricing.md for the keys",
+        )  # fmt: skip
+    return msgspec.structs.replace(found, name=name)
+
+
+def _with_numbers(value: dict[str, Any], name: str) -> dict[str, Any]:
+    """Replace quantities with units by numbers."""
+    value = dict(value)
+    if isinstance(value.get("peak"), dict):
+        value["peak"] = {
+            key: _quantity(name, f"$.peak.{key}", text, parse_operations)
+            for key, text in value["peak"].items()
+        }
+    for key, parse in (("bandwidth", parse_rate), ("cache", parse_bytes)):
+        if key in value:
+            value[key] = _quantity(name, f"$.{key}", value[key], parse)
+    return value
+
+
+def _quantity(name: str, where: str, text: object, parse: Any) -> Any:
+    if not isinstance(text, str):
+        raise FormatError(f"{name}: {where}", f"{text!r} has no unit", 'write it as "3.35 TB/s"')
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise FormatError(f"{name}: {where}", str(error), "give another one") from None
