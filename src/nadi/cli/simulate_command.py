@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -13,6 +13,8 @@ from nadi.cli.shared_options import AsJson, Overwrite, output_console
 from nadi.errors import UsageError
 
 if TYPE_CHECKING:
+    from nadi.model.trace import Trace
+    from nadi.pricing.learned_prices import LearnedPrices
     from nadi.simulator.machine.system import System
 
 __all__ = ["HELP", "command"]
@@ -23,7 +25,7 @@ The job is a Chakra .et file per rank, or a recording: a host and a device trace
 rank, as for nadi run. The system is one that ships with Nadi (nadi systems lists
 them), a file of yours, or a set of ASTRA-sim configuration files. With ASTRA-sim's
 files the results equal ASTRA-sim's to the nanosecond; --right turns off its known
-quirks.
+quirks. Computations without a time are priced by the system's device.
 
 [bold]Examples[/]
 
@@ -32,6 +34,7 @@ quirks.
   nadi simulate TRACES --system mine.toml -o schedule.csv
   nadi simulate TRACES --network net.yml --system-config sys.json
   nadi simulate traces/workload --system gb200-nvl72 --comm-group groups.json
+  nadi simulate TRACES --system dgx-h100 --prices RECORDING
 """
 
 
@@ -79,6 +82,11 @@ _InjectionScale = Annotated[
                         help="Factor of the endpoint delay."),
 ]  # fmt: skip
 _Right = Annotated[bool, typer.Option("--right", help="Turn off ASTRA-sim's known quirks.")]
+_Prices = Annotated[
+    str, typer.Option("--prices", metavar="RECORDING", show_default=False,
+                      help="A folder of recordings: computations of the job without a time "
+                      "take the times of the same operations in it."),
+]  # fmt: skip
 _Output = Annotated[
     str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
                       help="Write all results (.json), the schedule (.csv), both lossless "
@@ -113,6 +121,7 @@ def command(
     rendezvous: _Rendezvous = False,
     injection_scale: _InjectionScale = 1,
     right: _Right = False,
+    prices: _Prices = "",
     output: _Output = "",
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -135,7 +144,7 @@ def command(
         from nadi.simulator.results.simulation_results import results_of
 
         if output:
-            given = (network, system_config, remote_memory, comm_group, system, job)
+            given = (network, system_config, remote_memory, comm_group, system, job, prices)
             check_output(output, [Path(path) for path in given if path], overwrite=overwrite)
         stated = _AstraSim(
             network, system_config, remote_memory, congestion, queues, rendezvous,
@@ -145,10 +154,10 @@ def command(
         found = read_job(job, progress)
         traces = found if isinstance(found, list) else found.traces
         if output:
-            read = (source.path for trace in traces for source in trace.provenance.sources)
-            check_output(output, [Path(name) for name in dict.fromkeys(read)], overwrite=overwrite)
+            check_output(output, _sources(traces), overwrite=overwrite)
+        learned = _learned(prices, progress)
         progress("simulating")
-        done = simulate(found, machine_for(len(traces)))
+        done = simulate(found, machine_for(len(traces)), learned)
         left_out = None
         if output:
             progress(f"writing {output}")
@@ -160,6 +169,23 @@ def command(
     print_simulation(results_of(done), console)
     if left_out is not None:
         print_written(output, left_out, console)
+
+
+def _sources(traces: Sequence[Trace]) -> list[Path]:
+    """Return the files that traces come from."""
+    read = (source.path for trace in traces for source in trace.provenance.sources)
+    return [Path(name) for name in dict.fromkeys(read)]
+
+
+def _learned(recording: str, progress: Callable[[str], None]) -> LearnedPrices | None:
+    """Return the prices of a recording, if one is given."""
+    if not recording:
+        return None
+    from nadi.load.simulation_jobs import read_job
+    from nadi.pricing.learned_prices import learn_prices
+
+    progress(f"learning prices of {recording}")
+    return learn_prices(read_job(recording))
 
 
 def _machine_for(

@@ -32,6 +32,7 @@ from nadi.formats.nadi_file import (
 )
 from nadi.model.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES, Table
 from nadi.simulator.machine.system import System
+from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.results.simulation_results import SimulationResults
 
 __all__ = ["SavedSimulation", "is_saved_simulation", "read_simulation", "write_tables"]
@@ -66,6 +67,7 @@ class _Header(msgspec.Struct):
     version: int
     nodes: int
     settings: System
+    priced: PricedWork | None = None
 
 
 def write_tables(
@@ -130,6 +132,7 @@ def read_simulation(path: Path | str) -> SavedSimulation:
     return SavedSimulation(
         header.settings, header.nodes, tables["rank_times"], tables["collective_times"],
         tables.get("live_memory"), tables["issues"], schedule,
+        priced=header.priced,
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nadi.formats.files import read_settings
+from nadi.load.device_library import load_device
 from nadi.load.shipped_files import Shelf
 from nadi.simulator.machine.system import System
 from nadi.simulator.machine.system_file import SystemFile, parse_system_file
@@ -45,12 +46,18 @@ def read_system_file(path_or_name: Path | str) -> SystemFile:
     UsageError
         If no system has this name.
     """
+    path = Path(path_or_name)
     if _SHELF.has_name(path_or_name):
         text = shipped_text(str(path_or_name))
-        return parse_system_file(text.encode(), ".toml", str(path_or_name))
-    path = Path(path_or_name)
-    content = read_settings(path, "check the path; nadi systems lists the built-in systems")
-    return parse_system_file(content, path.suffix, str(path))
+        described = parse_system_file(text.encode(), ".toml", str(path_or_name))
+    else:
+        content = read_settings(path, "check the path; nadi systems lists the built-in systems")
+        described = parse_system_file(content, path.suffix, str(path))
+    named = described.compute.device
+    if not named:
+        return described
+    beside = path.parent / named  # a file is named as the system's file sees it
+    return described.with_kernels(load_device(beside if named.endswith(".toml") else named))
 
 
 def load_system(path_or_name: Path | str, ranks: int | None = None) -> System:

@@ -110,7 +110,8 @@ def attention_ns(
     idle = np.maximum(device.units / np.maximum(heads * np.ceil(queries / _BLOCK), 1), 1.0)
     arithmetic = work * part * idle * each / peak * 1e9
     reading = size / (device.bandwidth * curve.memory) * 1e9
-    return np.maximum(arithmetic, reading) + curve.floor
+    time: Floats = np.maximum(arithmetic, reading) + curve.floor
+    return time
 
 
 def memory_ns(
@@ -123,7 +124,8 @@ def memory_ns(
         hits = np.clip((end - size) / (end - begin), 0.0, 1.0)
     moved = size * (1 - hits + hits / curve.cached)
     reading = moved / (device.bandwidth * curve.share)
-    return np.maximum(reading, flops / peak) * 1e9 + curve.floor
+    time: Floats = np.maximum(reading, flops / peak) * 1e9 + curve.floor
+    return time
 
 
 def roofline_ns(

@@ -9,11 +9,13 @@ import numpy as np
 from nadi.model.arrays import Ints
 from nadi.model.dtypes import DTYPES
 
-__all__ = ["DTYPE_NAMES", "OP_CLASSES", "Operations", "dtype_code", "no_operations", "op_class_code"]
+__all__ = [
+    "DTYPE_NAMES", "OP_CLASSES", "Operations", "dtype_code", "no_operations", "op_class_code",
+]  # fmt: skip
 
 OP_CLASSES = (
-    "", "gemm", "attention", "norm", "softmax", "elementwise", "add", "activation", "rope", "embedding",
-    "optimizer", "cross_entropy", "permute", "copy", "scan",
+    "", "gemm", "attention", "norm", "softmax", "elementwise", "add", "activation", "rope",
+    "embedding", "optimizer", "cross_entropy", "permute", "copy", "scan",
 )  # fmt: skip
 """Classes of operations, as the attribute ``op_class`` states them; ``""`` is unknown."""
 

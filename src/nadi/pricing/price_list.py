@@ -42,6 +42,12 @@ class PriceList(NamedTuple):
     high: Ints
     source: Bytes
 
+    def at(self, rows: Ints) -> PriceList:
+        """Return some rows, as copies."""
+        return PriceList(
+            self.duration[rows], self.low[rows], self.high[rows], self.source[rows]
+        )  # fmt: skip
+
 
 class _Known(NamedTuple):
     """Distinct operations, with what follows from their types."""
@@ -75,7 +81,7 @@ def price(operations: Operations, device: Device) -> PriceList:
     columns = [*operations[:4], *operations.shape.T]
     number, first = number_rows(columns)
     found = _priced(operations.at(first), device)
-    return PriceList(*(column[number] for column in found))
+    return found.at(number)
 
 
 def _priced(operations: Operations, device: Device) -> PriceList:
@@ -114,8 +120,11 @@ def _priced(operations: Operations, device: Device) -> PriceList:
     of_rows = known.flops[rows], known.size[rows], known.peak[rows]
     code = _ROOFLINE if device.is_plain else _CURVE
     put(rows, roofline_ns(device.roofline, device, *of_rows), device.roofline.errors, code)
-    return PriceList(*(np.minimum(np.rint(t), _LONGEST).astype(np.int64) for t in (time, low, high)),
-                     source)  # fmt: skip
+    return PriceList(_whole(time), _whole(low), _whole(high), source)
+
+
+def _whole(time: Floats) -> Ints:
+    return np.minimum(np.rint(time), _LONGEST).astype(np.int64)
 
 
 def _known(operations: Operations, device: Device) -> _Known:

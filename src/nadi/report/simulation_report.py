@@ -18,11 +18,12 @@ from nadi.formats.files import check_writable, write_pieces
 from nadi.load.saved_simulations import write_tables
 from nadi.model.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES, Table as Declared
 from nadi.report.text_layout import make_table, name_cell, print_issues, print_table
+from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.results.memory_accounts import are_of_device
 from nadi.simulator.results.rank_accounts import PARTITION, WAITING
 from nadi.simulator.results.simulation_results import SimulationResults, results_of
 from nadi.simulator.simulation import Simulation
-from nadi.units import format_bytes, format_count, format_ns, format_percent
+from nadi.units import format_bytes, format_count, format_ns, format_percent, format_range
 
 __all__ = [
     "check_output",
@@ -63,6 +64,7 @@ def describe_simulation(results: SimulationResults) -> dict[str, Any]:
         "compute_ns": results.compute.tolist(),
         "not_compute_ns": results.exposed.tolist(),
         "ignored_settings": list(system.ignored),
+        "priced": results.priced and msgspec.to_builtins(results.priced),
         "slowest_rank": _named(_slowest(results), RANK_TIMES).row(0, named=True),
         "per_rank": _named(results.rank_times, RANK_TIMES),
         "collectives_by_type": _named(results.collective_types, COLLECTIVE_TIMES),
@@ -168,7 +170,7 @@ def _write_native(simulation: Simulation, path: Path) -> pl.DataFrame:
     sums = {
         name: value
         for name, value in _whole(results).items()
-        if not isinstance(value, (pl.DataFrame, list, dict)) or name == "settings"
+        if not isinstance(value, (pl.DataFrame, list, dict)) or name in ("settings", "priced")
     }
     write_tables(path, sums, named_schedule(simulation), tables)
     return ISSUES.empty()
@@ -268,6 +270,8 @@ def print_simulation(results: SimulationResults, console: Console) -> None:
     console.print(Text(f"{ranks}, {nodes}{on}: {makespan}"))
     slowest = _slowest(results).row(0, named=True)
     console.print(f"rank {slowest['rank']} finishes last: {_shares(slowest)}")
+    if results.priced and results.priced.num_priced:
+        console.print(Text(_priced(results.priced)))
     if system.ignored:
         console.print(Text(f"ignored settings: {', '.join(system.ignored)}"))
     _print_ranks(results, console)
@@ -281,6 +285,26 @@ def print_simulation(results: SimulationResults, console: Console) -> None:
 
 def _counted(count: int, what: str) -> str:
     return f"1 {what}" if count == 1 else f"{format_count(count)} {what}s"
+
+
+def _priced(priced: PricedWork) -> str:
+    """Format what was priced, by what, and the interval of the sum."""
+    of_device = f"curves of {priced.device}"
+    parts = {
+        "recorded operations of the same shape": priced.exact,
+        "recorded operations of other shapes": priced.interpolated,
+        of_device: priced.curve,
+        "a plain roofline": priced.roofline,
+    }
+    used = {what: count for what, count in parts.items() if count}
+    by = ", ".join(
+        what if len(used) == 1 else f"{format_count(count)} by {what}"
+        for what, count in used.items()
+    )
+    by = f"by {by}" if len(used) == 1 else by
+    time = f"{format_ns(priced.duration_ns)} ({format_range(priced.low_ns, priced.high_ns)})"
+    number = _counted(priced.num_priced, "operation")
+    return f"priced {number} without a time {by}: {time} in all"
 
 
 def _shares(row: dict[str, int]) -> str:

@@ -17,6 +17,7 @@ from .machine.system import (
     System as System,
 )
 from .machine.system_file import SystemFile as SystemFile
+from .priced_work import PricedWork as PricedWork
 from .results.collective_accounts import (
     collective_times as collective_times,
     sum_by_group as sum_by_group,

@@ -17,6 +17,7 @@ from nadi.model.schema import NODE_KINDS, SCHEDULE
 from nadi.model.trace import Trace
 from nadi.simulator.engine_trail import Trail
 from nadi.simulator.machine.system import System
+from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.work.program import Program
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class Simulation:
     copies
         For each process group of the program by name, the groups of all ranks that do the same at
         the same time, where ranks share traces by role: int64, shape (groups, members).
+    priced
+        What was priced, as the job stated no time for it; None for nothing.
     """
 
     traces: tuple[Trace, ...]
@@ -68,6 +71,7 @@ class Simulation:
     trail: Trail
     recorded: tuple[PlayedRank, ...] = ()
     copies: Mapping[str, Ints] = field(default_factory=dict)
+    priced: PricedWork | None = None
 
     def __repr__(self) -> str:
         return f"<Simulation ranks={self.cycles.size} makespan={self.makespan} ns>"
@@ -89,7 +93,8 @@ class Simulation:
         log.add(
             "simulate.no-time", "warning", self._num_without_time(),
             "computations state a number of operations but no recorded time: they take 0 ns",
-            'set compute.time = "roofline" in a copy of the system file (nadi systems NAME)',
+            "state the system's compute.peak and memory.bandwidth, or its compute.device "
+            "(nadi systems NAME prints an example)",
         )  # fmt: skip
         kinds = [NODE_KINDS.index(name) for name in ("COMM_SEND", "COMM_RECV")]
         sends, receives = (int((self.program.kind == kind).sum()) for kind in kinds)
@@ -101,7 +106,7 @@ class Simulation:
         return summed_issues([*(trace.issues for trace in self.program.traces), log.table()])
 
     def _num_without_time(self) -> int:
-        """Count computations that take no time but would take some with a roofline."""
+        """Count computations that take no time, as nothing priced their operations."""
         if self.system.compute.roofline:
             return 0
         program = self.program

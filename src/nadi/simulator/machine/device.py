@@ -24,6 +24,7 @@ __all__ = [
     "RooflineCurve",
     "parse_device_file",
     "plain_device",
+    "scaled_device",
 ]
 
 _Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -36,7 +37,7 @@ _Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
 _Band = tuple[_Positive, _Share, _AtLeastOne]
 Errors = tuple[_Band, ...]
 
-PLAIN_ERRORS: Errors = ((float("inf"), 0.9, 6.6),)
+PLAIN_ERRORS: Errors = ((1e18, 0.9, 6.6),)
 """Measured over plain roofline: 90 % of the published rows (``verification/kernel_prices.py``)."""
 
 
@@ -159,6 +160,21 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def is_plain(self) -> bool:
         """Whether it has no curves: a roofline of peak and bandwidth."""
         return self.gemm is None and not self.memory
+
+
+def scaled_device(device: Device, peak: float, bandwidth: float) -> Device:
+    """Return a device with other rates: its curves are shares of them.
+
+    Parameters
+    ----------
+    peak, bandwidth
+        Operations per s of a type that is not listed, and bytes per s; 0 to keep them.
+    """
+    factor = peak / device.peak[""] if peak else 1.0
+    peaks = {name: rate * factor for name, rate in device.peak.items()}
+    return msgspec.structs.replace(
+        device, peak=peaks, bandwidth=bandwidth or device.bandwidth
+    )  # fmt: skip
 
 
 def plain_device(peak: float, bandwidth: float, name: str = "") -> Device:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from nadi.errors import UsageError
+from nadi.simulator.machine.device import Device
 
 __all__ = [
     "ASTRA_SIM_COLLECTIVES",
@@ -71,13 +72,15 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The time of computation: as recorded, or from operations and bytes (roofline).
 
     ``peak`` is in operations per s and ``memory_bandwidth`` in bytes per s. ``replay_only``
-    takes the recorded time of every node, communication too.
+    takes the recorded time of every node, communication too. ``device`` prices computations
+    that have no time (:func:`nadi.pricing.price_job`); without it they take none.
     """
 
     roofline: bool = False
     peak: float = 0.0
     memory_bandwidth: _NotNegative = 0.0
     replay_only: bool = False
+    device: Device | None = None
 
 
 class RemoteMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

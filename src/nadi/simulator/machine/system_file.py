@@ -15,6 +15,7 @@ from msgspec import inspect
 
 from nadi.errors import FormatError, UsageError
 from nadi.formats.settings_text import convert_settings, parse_settings, possible_types
+from nadi.simulator.machine.device import Device, plain_device, scaled_device
 from nadi.simulator.machine.system import (
     COLLECTIVES,
     Bus,
@@ -32,6 +33,7 @@ __all__ = ["SystemFile", "parse_system_file", "system_from"]
 
 _Value = TypeVar("_Value")
 _Algorithms = str | tuple[str, ...]
+_NOT_IN_FILES = ("name", "kernels")  # keys that who reads a file sets
 _MOST = 1 << 31  # of anything that is counted
 _SHAPE = re.compile(r"\d+\*?(x\d+\*?)*")
 
@@ -58,6 +60,7 @@ class _Compute(_Part, frozen=True):
     peak: str = ""
     time: Literal["recorded", "roofline"] = "recorded"
     devices: tuple[str, ...] = ()
+    device: str = ""
 
 
 class _Remote(_Part, frozen=True):
@@ -120,6 +123,8 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Its sections.
     name
         Of the file.
+    kernels
+        The kernel model of its device, which ``compute.device`` names.
     """
 
     network: _Network
@@ -133,6 +138,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups: dict[str, tuple[int, ...]] = {}
     compat: Literal["", "astra-sim"] = ""
     name: str = ""
+    kernels: Device | None = None
 
     @property
     def peak(self) -> float:
@@ -166,6 +172,10 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def with_groups(self, groups: dict[str, tuple[int, ...]]) -> SystemFile:
         """Return a copy with the ranks of process groups, which override those in the file."""
         return msgspec.structs.replace(self, groups=self.groups | groups)
+
+    def with_kernels(self, device: Device) -> SystemFile:
+        """Return a copy with the kernel model of its device, as rates of this system allow."""
+        return msgspec.structs.replace(self, kernels=device)
 
     def fit(self, num_ranks: int | None = None) -> System:
         """Create the system for a number of ranks.
@@ -209,6 +219,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 peak=self.peak,
                 memory_bandwidth=self.memory_bandwidth,
                 replay_only=self.scheduling.replay_only,
+                device=self._device(),
             ),
             memory_capacity=self.memory_capacity,
             remote_memory=self._remote_memory(),
@@ -310,6 +321,16 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             f"system {self.name}", f"it does not fit {num_ranks} ranks, only {self.ranks}",
             f"change the {what} in a copy of its file (nadi systems NAME)",
         )  # fmt: skip
+
+    def _device(self) -> Device | None:
+        """Return what prices computations without a time; None if rates are not stated."""
+        if self.compat:
+            return None
+        if self.kernels:
+            return scaled_device(self.kernels, self.peak, self.memory_bandwidth)
+        if not (self.peak and self.memory_bandwidth):
+            return None
+        return plain_device(self.peak, self.memory_bandwidth)
 
     def _remote_memory(self) -> RemoteMemory:
         given = self.memory.remote
@@ -419,6 +440,9 @@ def system_from(value: Any, name: str) -> SystemFile:
     FormatError
         If a key is unknown or a value is invalid; the message names the JSON path.
     """
+    if isinstance(value, dict) and "kernels" in value:
+        what = "unknown field `kernels`"
+        raise FormatError(f"{name}: $", what, _remedy(what, "$"))
     found = convert_settings(value, SystemFile, name, _remedy)
     found = msgspec.structs.replace(found, name=name)
     found.check()
@@ -434,7 +458,7 @@ def _remedy(what: str, path: str) -> str:
             for one in possible
             if isinstance(one, inspect.StructType)
             for key in one.fields
-            if one.cls is not SystemFile or key.name != "name"
+            if one.cls is not SystemFile or key.name not in _NOT_IN_FILES
         ]
         return f"known keys: {', '.join(keys)} (docs/systems.md)"
     words = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
@@ -10,6 +10,7 @@ import polars as pl
 
 from nadi.model.arrays import Ints
 from nadi.simulator.machine.system import System
+from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.results.collective_accounts import (
     collective_times,
     sum_by_group,
@@ -40,6 +41,8 @@ class SimulationResults:
         Peak memory of live tensors (``schema.LIVE_MEMORY``); None without tensors in the traces.
     issues
         Issues found while the job was read and prepared (``schema.ISSUES``).
+    priced
+        Computations that had no time and were priced; None for none.
     """
 
     system: System
@@ -48,6 +51,7 @@ class SimulationResults:
     collectives: pl.DataFrame
     live_memory: pl.DataFrame | None
     issues: pl.DataFrame
+    priced: PricedWork | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} ranks={self.cycles.size} makespan={self.makespan} ns>"
@@ -100,5 +104,6 @@ def results_of(simulation: Simulation) -> SimulationResults:
         _COMPUTED[simulation] = SimulationResults(
             simulation.system, simulation.num_nodes, rank_times(simulation),
             collective_times(simulation), live_memory(simulation), simulation.issues,
+            priced=simulation.priced,
         )  # fmt: skip
     return _COMPUTED[simulation]

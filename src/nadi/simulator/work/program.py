@@ -16,7 +16,7 @@ from nadi.model.schema import COMM_TYPES, GIVEN_DEPS, NODE_KINDS
 from nadi.model.trace import Trace
 from nadi.simulator.engine.codes import Slot
 
-__all__ = ["Program", "program_of"]
+__all__ = ["Program", "on_host", "program_of"]
 
 _COLUMNS = (
     "id", "kind", "comm_type", "is_cpu", "duration", "exclusive", "bytes", "comm_bytes", "flops",
@@ -355,6 +355,15 @@ def _is_cpu(traces: Sequence[Trace], is_cpu: Bools, first: Ints) -> Bools:
             stated[trace.given_attributes.nodes_with("is_cpu_op")] = True
             own &= stated
     return is_cpu
+
+
+def on_host(trace: Trace) -> Bools:
+    """Return which nodes of a trace run on the host, as a simulation sees it.
+
+    bool, shape (nodes,).
+    """
+    size = trace.nodes.height
+    return _is_cpu([trace], trace.nodes["is_cpu"].to_numpy(), np.array([0, size], dtype=np.int64))
 
 
 def _groups(

@@ -28,7 +28,7 @@ from nadi.simulator.machine.device import (
 )
 
 DEVICES = Path(__file__).resolve().parents[1] / "src" / "nadi" / "data" / "devices"
-MARKER = "# Below: written by verification/fit_kernel_rates.py\n"
+MARKER = "# Below: written by verification/_fit_kernel_rates.py\n"
 NO_ERRORS = ((1.0, 1.0, 1.0),)
 BANDS = (20_000.0, 100_000.0, 1e18)  # of predicted time
 TAIL = 0.035  # of residuals outside of an interval on each side, half of what it may be elsewhere
@@ -151,7 +151,8 @@ def weights(rows: Columns) -> Floats:
     eight = np.char.startswith(rows.dtype.astype(str), "float8")
     if not 0 < eight.sum() < eight.size:
         return np.ones(eight.size)
-    return np.where(eight, 0.2 / eight.sum(), 0.8 / (~eight).sum())
+    shares: Floats = np.where(eight, 0.2 / eight.sum(), 0.8 / (~eight).sum())
+    return shares
 
 
 def learned(
@@ -208,7 +209,7 @@ def of_class(rows: Sequence[Row], *names: str) -> list[Row]:
 def measured_curves(device: Device, rows: list[Row], name: str) -> dict[str, Curve]:
     """Fit all curves of a device with measurements of its own."""
     curves: dict[str, Curve] = {}
-    many = {"roofline": roofline_curve, "gemm": gemm_curve}
+    many: dict[str, Callable[[Floats], Curve]] = {"roofline": roofline_curve, "gemm": gemm_curve}
     for key, make in many.items():
         curve, found = learned(make, device, of_class(rows, "gemm"))
         curves[key] = with_errors(curve, found)
@@ -256,8 +257,8 @@ def text_of(curves: dict[str, Curve], how: dict[str, str]) -> str:
         head, _, rest = key.partition(".")
         lines.append(f"# {how.get(key, how[''])}\n")
         lines.append(f'[{head}."{rest}"]\n' if head == "memory" else f"[{head}]\n")
-        for field in curve.__struct_fields__:
-            lines.append(f"{field} = {_toml(getattr(curve, field))}\n")
+        fields = curve.__struct_fields__
+        lines += [f"{field} = {_toml(getattr(curve, field))}\n" for field in fields]
         lines.append("\n")
     return "".join(lines).rstrip("\n") + "\n"
 
@@ -280,15 +281,16 @@ def heads() -> tuple[dict[str, str], dict[str, Device]]:
 
 def attention_curves(devices: dict[str, Device], rows: list[Row]) -> dict[str, Curve]:
     """Fit attention where it was measured, and carry it over elsewhere, with wider intervals."""
-    own = {}
+    own: dict[str, AttentionCurve] = {}
     softmax = 0.0
     for name in ("gb200", "a100"):
         chosen = [row for row in of_class(rows, "attention") if row.device == name]
         # heads of two sizes say what the softmax takes, and one size does not
         make = partial(attention_curve, softmax=softmax)
         curve, found = learned(make, devices[name], chosen)
+        assert isinstance(curve, AttentionCurve)
         softmax = curve.softmax
-        own[name] = with_errors(curve, found, 0.25)
+        own[name] = msgspec.structs.replace(curve, errors=bands(found, 0.25))
     # H100: two rows, forward and backward, whose ratio the others take too
     forward, backward = sorted(
         (row for row in of_class(rows, "attention") if row.device == "h100"), key=lambda r: r.flops

@@ -1,0 +1,188 @@
+"""Prices learned from operations whose times were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from nadi.errors import InputError
+from nadi.model.arrays import Bools, Floats
+from nadi.model.trace import Job, Trace
+from nadi.pricing.operations import Operations
+from nadi.pricing.price_list import SOURCES, PriceList, price
+from nadi.pricing.traced_operations import launching_operators, operations_of, operators_of
+from nadi.simulator.machine.device import Device
+
+__all__ = ["LearnedPrices", "learn_prices"]
+
+_KEYS = ("op_class", "dtype", "s0", "s1", "s2", "s3", "work", "size")
+_CURVE_OF = ["op_class", "dtype"]
+_LEAST = 2  # different shapes that an interpolation needs
+_TAIL = 0.05
+_NO_SPREAD = 1.1  # half of the width of an interval of few measurements
+_FURTHEST = 4.0  # times the smallest and largest work that was recorded
+_EXACT, _INTERPOLATED = SOURCES.index("exact"), SOURCES.index("interpolated")
+_Curves = dict[tuple[int, int], tuple[Floats, Floats, Floats, Floats]]
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedPrices:
+    """Times of operations that were recorded.
+
+    Attributes
+    ----------
+    table
+        A row per class, type, shape, operations and bytes: ``op_class`` and ``dtype`` as codes,
+        ``s0`` to ``s3``, ``work``, ``size``, ``count``, and ``median``, ``low`` and ``high`` in
+        ns (5 % and 95 % of its times).
+    """
+
+    table: pl.DataFrame
+
+    def __repr__(self) -> str:
+        return f"<LearnedPrices {self.table['count'].sum()} times of {self.table.height} shapes>"
+
+    def price(self, operations: Operations, device: Device) -> PriceList:
+        """Return the price of operations: as recorded, else interpolated, else of the device.
+
+        An operation of which the same class, type, shape, operations and bytes were recorded
+        takes their median. Otherwise, the ratio of recorded time to the device's curve is
+        interpolated between operations of its class and type by their predicted time, up to a
+        factor of four beyond them. Operations without a class are found only if they are equal.
+
+        Returns
+        -------
+        PriceList
+            O(operations).
+        """
+        listed = price(operations, device)
+        found = listed.at(np.arange(listed.duration.size))
+        wanted = _frame(operations).with_columns(listed=pl.Series(listed.duration))
+        joined = wanted.join(self.table, on=_KEYS, how="left", maintain_order="left")
+        exact = joined["median"].is_not_null().to_numpy()
+        for column, name in zip(found[:3], ("median", "low", "high"), strict=True):
+            column[exact] = joined[name].to_numpy()[exact].astype(np.int64)
+        found.source[exact] = _EXACT
+        self._interpolate(operations, device, ~exact & (listed.duration > 0), listed, found)
+        return found
+
+    def _interpolate(
+        self, operations: Operations, device: Device, left: Bools, listed: PriceList,
+        found: PriceList,
+    ) -> None:  # fmt: skip
+        """Correct the prices of operations by what recorded ones of their class differ by."""
+        for (op_class, dtype), (at, ratio, low, high) in self._curves(device).items():
+            same = left & (operations.op_class == op_class) & (operations.dtype == dtype)
+            near = (listed.duration >= at[0] / _FURTHEST) & (listed.duration <= at[-1] * _FURTHEST)
+            rows = np.flatnonzero(same & near)
+            place = np.log(listed.duration[rows])
+            for column, factor in ((found.duration, ratio), (found.low, low), (found.high, high)):
+                scale = np.interp(place, np.log(at), factor)
+                column[rows] = np.rint(listed.duration[rows] * scale).astype(np.int64)
+            found.source[rows] = _INTERPOLATED
+
+    def _curves(self, device: Device) -> _Curves:
+        """Return predicted time, ratio and its interval for each class and type."""
+        table = self.table
+        known = price(_operations(table), device).duration
+        table = table.with_columns(listed=pl.Series(known)).filter(
+            (pl.col("listed") > 0) & (pl.col("op_class") > 0)
+        )
+        out: _Curves = {}
+        for key, rows in table.group_by(_CURVE_OF, maintain_order=True):
+            own = rows.group_by("listed").agg(pl.col("median", "low", "high").median())
+            own = own.sort("listed")
+            if own.height < _LEAST:
+                continue
+            at = own["listed"].to_numpy().astype(np.float64)
+            ratio = own["median"].to_numpy() / at
+            spread = max(_scatter(np.log(at), np.log(ratio)), np.log(_NO_SPREAD))
+            low = np.minimum(own["low"].to_numpy() / at, ratio * np.exp(-spread))
+            high = np.maximum(own["high"].to_numpy() / at, ratio * np.exp(spread))
+            out[int(str(key[0])), int(str(key[1]))] = at, ratio, low, high
+        return out
+
+
+def _scatter(place: Floats, value: Floats) -> float:
+    """Return how far values are from the line between their neighbours, in 90 % of cases."""
+    if value.size <= _LEAST:
+        return float(np.ptp(value))
+    before, after = value[:-2], value[2:]
+    part = (place[1:-1] - place[:-2]) / (place[2:] - place[:-2])
+    return float(np.quantile(np.abs(value[1:-1] - before - part * (after - before)), 0.9))
+
+
+def learn_prices(job: Job | Trace | Sequence[Trace]) -> LearnedPrices:
+    """Learn the times of operations from traces that have them.
+
+    From a recording on a GPU: an operator's time is the sum of the kernels that it launched, and
+    its class, type, shape and bytes follow from its operands. From other traces: the durations of
+    computations on the device, with the attributes that they state.
+
+    Parameters
+    ----------
+    job
+        A linked job, or traces of ranks.
+
+    Raises
+    ------
+    InputError
+        If no operation has a time and states its work.
+    """
+    traces = (job,) if isinstance(job, Trace) else job.traces if isinstance(job, Job) else job
+    parts = [_measured(trace) for trace in {id(trace): trace for trace in traces}.values()]
+    measured = pl.concat(parts) if parts else pl.DataFrame()
+    if not measured.height:
+        raise InputError(
+            "prices", "no operation in it has a time on a device and states its work",
+            "pass a recording with host and device traces of each rank, with operands",
+        )  # fmt: skip
+    table = measured.group_by(_KEYS, maintain_order=True).agg(
+        pl.len().alias("count"),
+        pl.col("time").median().round().cast(pl.Int64).alias("median"),
+        pl.col("time").quantile(_TAIL, "lower").alias("low"),
+        pl.col("time").quantile(1 - _TAIL, "higher").alias("high"),
+    )
+    few = pl.col("count") < 1 / _TAIL  # times, which say little about how far others are
+    table = table.with_columns(
+        low=pl.when(few).then(pl.min_horizontal("low", pl.col("median") / _NO_SPREAD))
+        .otherwise("low").cast(pl.Int64),
+        high=pl.when(few).then(pl.max_horizontal("high", pl.col("median") * _NO_SPREAD))
+        .otherwise("high").cast(pl.Int64),
+    )  # fmt: skip
+    return LearnedPrices(table)
+
+
+def _measured(trace: Trace) -> pl.DataFrame:
+    """Return a row per operation with a time."""
+    time = trace.column("duration")
+    is_work = (trace.nodes["kind"] == "COMP").to_numpy() & ~trace.nodes["is_cpu"].to_numpy()
+    device = np.flatnonzero(is_work & (time > 0))
+    if "launch" in set(trace.deps["kind"].unique().to_list()):
+        stands, operations = operators_of(trace)
+        operator = launching_operators(trace, device, stands)
+        known = operator >= 0
+        total = np.bincount(operator[known], time[device][known], minlength=trace.nodes.height)
+        rows = np.flatnonzero(total > 0)
+        total = total.astype(np.int64)
+    else:
+        operations, total = operations_of(trace), time
+        stated = (operations.flops > 0) | (operations.bytes > 0)
+        rows = device[stated[device]]
+    return _frame(operations.at(rows)).with_columns(time=pl.Series(total[rows]))
+
+
+def _frame(operations: Operations) -> pl.DataFrame:
+    columns = [operations.op_class, operations.dtype, *operations.shape.T]
+    columns += [operations.flops, operations.bytes]
+    return pl.DataFrame(
+        {name: np.ascontiguousarray(c) for name, c in zip(_KEYS, columns, strict=True)}
+    )
+
+
+def _operations(table: pl.DataFrame) -> Operations:
+    op_class, dtype, *shape, work, size = (table[name].to_numpy() for name in _KEYS)
+    return Operations(work, size, op_class, dtype, np.array(shape).T.reshape(-1, 4))

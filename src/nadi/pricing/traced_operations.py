@@ -1,0 +1,189 @@
+"""What the nodes of a trace state about their work: columns, attributes, and operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from nadi.model.ancestors import nearest
+from nadi.model.arrays import Bools, Ints
+from nadi.model.attributes import Attributes
+from nadi.model.trace import Trace
+from nadi.pricing.aten_operations import ATEN, VIEWS, shape_of
+from nadi.pricing.operations import (
+    Operations,
+    dtype_code,
+    no_operations,
+    op_class_code,
+)
+from nadi.simulator.distinct_rows import number_rows
+
+__all__ = ["distinct_values", "launching_operators", "operations_of", "operators_of"]
+
+_WORD = 8
+_SIZES = 4  # of a shape
+_LARGEST = 1 << 40
+
+
+def operations_of(trace: Trace) -> Operations:
+    """Return what nodes state in the columns ``flops`` and ``bytes`` and in attributes.
+
+    The attributes are ``op_class``, ``dtype`` (PyTorch's name) and ``gemm_shape`` (four sizes);
+    values that are not understood count as not stated. A row per node; O(nodes + attributes).
+    """
+    size = trace.nodes.height
+    found = no_operations(size)
+    flops, moved = trace.column("flops"), trace.column("bytes")
+    found = found._replace(flops=np.maximum(flops, -1), bytes=np.maximum(moved, -1))
+    attributes = trace.attributes
+    if not any(name in attributes.names for name in ("op_class", "dtype", "gemm_shape")):
+        return found
+    for name, column, code in (
+        ("op_class", found.op_class, op_class_code),
+        ("dtype", found.dtype, dtype_code),
+    ):
+        node, number, values = distinct_values(attributes, name)
+        codes = [code(value) if isinstance(value, str) else 0 for value in values]
+        column[node] = np.array(codes, dtype=np.int64)[number] if codes else 0
+    node, number, values = distinct_values(attributes, "gemm_shape")
+    shapes = np.array([_sizes(value) for value in values], dtype=np.int64).reshape(-1, _SIZES)
+    found.shape[node] = shapes[number]
+    return found
+
+
+def _sizes(value: Any) -> list[int]:
+    """Return four sizes, or that they are unknown."""
+    is_shape = isinstance(value, list) and len(value) == _SIZES
+    if is_shape and all(isinstance(one, int) and 0 < one < _LARGEST for one in value):
+        return list(value)
+    return [-1] * _SIZES
+
+
+def distinct_values(attributes: Attributes, name: str) -> tuple[Ints, Ints, list[Any]]:
+    """Return the nodes that have an attribute, and each of its different values once.
+
+    Returns
+    -------
+    node, number
+        int64, shape (such nodes,): row of ``nodes``, and position of its value.
+    values
+        As Python values. O(attributes), and O(different values) to decode them.
+    """
+    rows = attributes.rows_named(name)
+    rows = rows[attributes.node[rows] >= 0]
+    if not rows.size:
+        return rows, rows, []
+    columns = [attributes.type[rows].astype(np.int64), attributes.length[rows].astype(np.int64)]
+    begin = attributes.value[rows]
+    is_span = attributes.is_span[rows]
+    columns.append(np.where(is_span, 0, begin))
+    longest = int(columns[1].max()) if is_span.any() else 0
+    text = attributes.bytes()
+    for at in range(0, longest, _WORD):
+        word = np.zeros(rows.size, dtype=np.int64)
+        for byte in range(at, min(at + _WORD, longest)):
+            inside = is_span & (columns[1] > byte)
+            place = np.where(inside, begin + byte, 0)
+            word = (word << 8) | np.where(inside, text[place], 0)
+        columns.append(word)
+    number, first = number_rows(columns)
+    values = [attributes.python_value(int(row)) for row in rows[first]]
+    return attributes.node[rows].astype(np.int64), number, values
+
+
+# operators of PyTorch, by their operands
+
+
+def operators_of(trace: Trace) -> tuple[Bools, Operations]:
+    """Return which nodes are operators of PyTorch that stand for kernels, and their work.
+
+    These are operators without an operator of their own inside that do more than to return a view,
+    and have operands. Operations, bytes and shapes follow from the operands.
+
+    Returns
+    -------
+    stands
+        bool, shape (nodes,).
+    operations
+        A row per node. O(nodes + operands), and O(different operands) for shapes.
+    """
+    nodes = trace.nodes
+    is_operator = trace.category_mask("operator") & trace.name_mask(r"^\w+::")
+    parent = trace.column("parent")
+    inner = is_operator.copy()
+    above = parent[is_operator & (parent >= 0)]
+    inner[above] = False
+    names = nodes["name"].cast(pl.String)
+    stands = inner & ~names.is_in(list(VIEWS)).to_numpy()
+    found = no_operations(nodes.height)
+    uses = trace.operands.filter(pl.col("position") >= 0)
+    if not uses.height:
+        return np.zeros(nodes.height, dtype=np.bool_), found
+    chosen = uses.filter(pl.Series(stands[uses["node"].to_numpy()]))
+    signature = _signatures(trace, chosen)
+    stands &= np.isin(np.arange(nodes.height), signature["node"].to_numpy())
+    _fill(found, names, signature)
+    return stands, found
+
+
+def _signatures(trace: Trace, chosen: pl.DataFrame) -> pl.DataFrame:
+    """Return shapes, type and bytes of the tensors of each node: a row per node with tensors."""
+    tensors = trace.tensors.select("shape", "dtype", "elements", "itemsize").with_row_index(
+        "tensor"
+    )
+    of_tensors = chosen.filter(pl.col("tensor") >= 0).with_columns(pl.col("tensor").cast(pl.UInt32))
+    joined = of_tensors.join(tensors, on="tensor", how="left", maintain_order="left")
+    shapes = joined.group_by("node", maintain_order=True).agg(
+        pl.col("shape").filter(~pl.col("is_output")).alias("inputs"),
+        pl.col("shape").filter(pl.col("is_output")).alias("outputs"),
+        pl.col("dtype").first(),
+        (pl.col("elements") * pl.col("itemsize")).sum().alias("size"),
+    )
+    flags = (
+        chosen.filter((pl.col("type") == "Bool") & ~pl.col("is_output"))
+        .group_by("node", maintain_order=True)
+        .agg((pl.col("value") == "true").any().alias("flag"))
+    )
+    return shapes.join(flags, on="node", how="left", maintain_order="left").with_columns(
+        pl.col("flag").fill_null(value=False)
+    )
+
+
+def _fill(found: Operations, names: pl.Series, signature: pl.DataFrame) -> None:
+    """Fill in the work of nodes with tensors, each different signature once."""
+    known: dict[Any, tuple[int, int, tuple[int, ...]]] = {}
+    node = signature["node"].to_numpy()
+    found.bytes[node] = signature["size"].to_numpy()
+    types = signature["dtype"].cast(pl.String).to_list()
+    code = {name: dtype_code(name) for name in set(types)}
+    found.dtype[node] = [code[name] for name in types]
+    rows = zip(
+        node.tolist(), names.gather(node.astype(np.uint32)).to_list(),
+        signature["inputs"].to_list(), signature["outputs"].to_list(),
+        signature["flag"].to_list(), strict=True,
+    )  # fmt: skip
+    for row, name, inputs, outputs, flag in rows:
+        key = name, str(inputs), str(outputs), flag
+        if key not in known:
+            op_class = ATEN.get(name, "elementwise")
+            shape, flops = shape_of(name, op_class, inputs, outputs, causal=flag)
+            known[key] = op_class_code(op_class), flops, shape
+        found.op_class[row], found.flops[row], found.shape[row] = known[key]
+
+
+def launching_operators(trace: Trace, kernels: Ints, stands: Bools) -> Ints:
+    """Return the operator that launched each kernel; -1 if none did.
+
+    Parameters
+    ----------
+    kernels
+        int64: rows of device work.
+    stands
+        bool, shape (nodes,): the operators that count.
+    """
+    launch = trace.deps.filter(pl.col("kind") == "launch")
+    call = np.full(trace.nodes.height, -1, dtype=np.int64)
+    call[launch["dst"].to_numpy()] = launch["src"].to_numpy()
+    return nearest(call[kernels], trace.column("parent"), stands)
