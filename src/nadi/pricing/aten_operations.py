@@ -38,15 +38,16 @@ ATEN = {
              "_embedding_bag_dense_backward index_select gather"),
     **_named("optimizer", "_fused_adam_ _fused_adamw_ _fused_sgd_ _foreach_add_ _foreach_mul_ "
              "_foreach_addcdiv_ _foreach_addcmul_ _foreach_lerp_ _foreach_div_ _foreach_sqrt"),
-    **_named("copy", "copy_ clone _to_copy contiguous cat fill_ zero_ split_with_sizes_copy"),
+    **_named("copy", "copy_ clone _to_copy cat fill_ zero_ split_with_sizes_copy"),
+    **_named("", "convolution_backward"),
     **_named("scan", "cumsum cumprod sort topk"),
 }  # fmt: skip
 """The class of an operator; others that read or write tensors are elementwise."""
 
 VIEWS = frozenset(
     _named(
-        "", "view _unsafe_view reshape t transpose permute expand expand_as squeeze unsqueeze "
-        "slice select as_strided detach detach_ alias empty empty_like empty_strided new_empty "
+        "", "to contiguous view _unsafe_view reshape t transpose permute expand expand_as "
+        "squeeze unsqueeze slice select as_strided detach detach_ alias empty empty_like empty_strided new_empty "
         "new_empty_strided split split_with_sizes chunk unbind narrow _reshape_alias flatten "
         "view_as lift_fresh resize_ set_ result_type item _local_scalar_dense",
     )
@@ -82,6 +83,9 @@ def shape_of(
         shape = _heads(name, inputs)
         whole = 4 * prod(shape) * (_BACKWARD if "backward" in name else 1)
         return shape, round(whole / (2 if causal else 1)) if shape != _UNKNOWN else -1
+    if name == "aten::convolution_backward":  # two products, whose shapes are not equal
+        shape = _matrix(name, inputs[1:], inputs)
+        return _UNKNOWN, 4 * prod(shape) if shape != _UNKNOWN else -1
     return _UNKNOWN, 0
 
 

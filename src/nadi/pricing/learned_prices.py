@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from nadi.errors import InputError
-from nadi.model.arrays import Bools, Floats
+from nadi.model.arrays import Bools, Floats, Ints
 from nadi.model.trace import Job, Trace
 from nadi.pricing.operations import Operations
 from nadi.pricing.price_list import SOURCES, PriceList, price
@@ -19,13 +21,13 @@ from nadi.simulator.machine.device import Device
 __all__ = ["LearnedPrices", "learn_prices"]
 
 _KEYS = ("op_class", "dtype", "s0", "s1", "s2", "s3", "work", "size")
-_CURVE_OF = ["op_class", "dtype"]
 _LEAST = 2  # different shapes that an interpolation needs
 _TAIL = 0.05
+_COVERED = 0.9
 _NO_SPREAD = 1.1  # half of the width of an interval of few measurements
 _FURTHEST = 4.0  # times the smallest and largest work that was recorded
 _EXACT, _INTERPOLATED = SOURCES.index("exact"), SOURCES.index("interpolated")
-_Curves = dict[tuple[int, int], tuple[Floats, Floats, Floats, Floats]]
+_Curve = tuple[Floats, Floats, Floats, Floats]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +37,9 @@ class LearnedPrices:
     Attributes
     ----------
     table
-        A row per class, type, shape, operations and bytes: ``op_class`` and ``dtype`` as codes,
-        ``s0`` to ``s3``, ``work``, ``size``, ``count``, and ``median``, ``low`` and ``high`` in
-        ns (5 % and 95 % of its times).
+        A row per operator, class, type, shape, operations and bytes: ``name`` of an operator of
+        PyTorch, else empty, ``op_class`` and ``dtype`` as codes, ``s0`` to ``s3``, ``work``,
+        ``size``, ``count``, and ``median``, ``low`` and ``high`` in ns (5 % and 95 % of its times).
     """
 
     table: pl.DataFrame
@@ -45,13 +47,21 @@ class LearnedPrices:
     def __repr__(self) -> str:
         return f"<LearnedPrices {self.table['count'].sum()} times of {self.table.height} shapes>"
 
-    def price(self, operations: Operations, device: Device) -> PriceList:
+    def price(
+        self, operations: Operations, device: Device, names: pl.Series | None = None
+    ) -> PriceList:
         """Return the price of operations: as recorded, else interpolated, else of the device.
 
-        An operation of which the same class, type, shape, operations and bytes were recorded
-        takes their median. Otherwise, the ratio of recorded time to the device's curve is
-        interpolated between operations of its class and type by their predicted time, up to a
-        factor of four beyond them. Operations without a class are found only if they are equal.
+        An operation of which the same operator, type, shape, operations and bytes were recorded
+        takes their median; without such, the same class. Otherwise, the ratio of recorded time to
+        the device's price is interpolated between recorded operations of its operator and type, or
+        else of its class and type, by that price, up to a factor of four beyond them. Operations
+        with neither operator nor class are found only if they are equal.
+
+        Parameters
+        ----------
+        names
+            Names of the operations, shape (operations,).
 
         Returns
         -------
@@ -60,59 +70,83 @@ class LearnedPrices:
         """
         listed = price(operations, device)
         found = listed.at(np.arange(listed.duration.size))
-        wanted = _frame(operations).with_columns(listed=pl.Series(listed.duration))
-        joined = wanted.join(self.table, on=_KEYS, how="left", maintain_order="left")
-        exact = joined["median"].is_not_null().to_numpy()
-        for column, name in zip(found[:3], ("median", "low", "high"), strict=True):
-            column[exact] = joined[name].to_numpy()[exact].astype(np.int64)
-        found.source[exact] = _EXACT
-        self._interpolate(operations, device, ~exact & (listed.duration > 0), listed, found)
+        wanted = _frame(operations, names)
+        left = np.ones(listed.duration.size, dtype=np.bool_)
+        by_class = _merged(self.table.with_columns(name=pl.lit("")))
+        for table, keys in ((self.table, ["name", *_KEYS]), (by_class, list(_KEYS))):
+            joined = wanted.join(table, on=keys, how="left", maintain_order="left")
+            exact = left & joined["median"].is_not_null().to_numpy()
+            for column, name in zip(found[:3], ("median", "low", "high"), strict=True):
+                column[exact] = joined[name].to_numpy()[exact].astype(np.int64)
+            found.source[exact] = _EXACT
+            left &= ~exact
+        left &= listed.duration > 0
+        named = self.table.filter(pl.col("name") != "")
+        classed = by_class.filter(pl.col("op_class") > 0)
+        for table, key in ((named, "name"), (classed, "op_class")):
+            of_key = wanted[key]
+            for (one, dtype), curve in _curves(table, key, device):
+                same = left & (operations.dtype == dtype) & (of_key == one).to_numpy()
+                left[_interpolated(curve, same, listed, found)] = False
         return found
 
-    def _interpolate(
-        self, operations: Operations, device: Device, left: Bools, listed: PriceList,
-        found: PriceList,
-    ) -> None:  # fmt: skip
-        """Correct the prices of operations by what recorded ones of their class differ by."""
-        for (op_class, dtype), (at, ratio, low, high) in self._curves(device).items():
-            same = left & (operations.op_class == op_class) & (operations.dtype == dtype)
-            near = (listed.duration >= at[0] / _FURTHEST) & (listed.duration <= at[-1] * _FURTHEST)
-            rows = np.flatnonzero(same & near)
-            place = np.log(listed.duration[rows])
-            for column, factor in ((found.duration, ratio), (found.low, low), (found.high, high)):
-                scale = np.interp(place, np.log(at), factor)
-                column[rows] = np.rint(listed.duration[rows] * scale).astype(np.int64)
-            found.source[rows] = _INTERPOLATED
 
-    def _curves(self, device: Device) -> _Curves:
-        """Return predicted time, ratio and its interval for each class and type."""
-        table = self.table
-        known = price(_operations(table), device).duration
-        table = table.with_columns(listed=pl.Series(known)).filter(
-            (pl.col("listed") > 0) & (pl.col("op_class") > 0)
-        )
-        out: _Curves = {}
-        for key, rows in table.group_by(_CURVE_OF, maintain_order=True):
-            own = rows.group_by("listed").agg(pl.col("median", "low", "high").median())
-            own = own.sort("listed")
-            if own.height < _LEAST:
-                continue
-            at = own["listed"].to_numpy().astype(np.float64)
-            ratio = own["median"].to_numpy() / at
-            spread = max(_scatter(np.log(at), np.log(ratio)), np.log(_NO_SPREAD))
-            low = np.minimum(own["low"].to_numpy() / at, ratio * np.exp(-spread))
-            high = np.maximum(own["high"].to_numpy() / at, ratio * np.exp(spread))
-            out[int(str(key[0])), int(str(key[1]))] = at, ratio, low, high
-        return out
+def _interpolated(curve: _Curve, same: Bools, listed: PriceList, found: PriceList) -> Ints:
+    """Correct prices by what recorded operations differ from theirs; return which."""
+    at, *factors = curve
+    near = (listed.duration >= at[0] / _FURTHEST) & (listed.duration <= at[-1] * _FURTHEST)
+    rows = np.flatnonzero(same & near)
+    place = np.log(listed.duration[rows])
+    for column, factor in zip(found[:3], factors, strict=True):
+        scale = np.interp(place, np.log(at), factor)
+        column[rows] = np.rint(listed.duration[rows] * scale).astype(np.int64)
+    found.source[rows] = _INTERPOLATED
+    return rows
+
+
+def _curves(
+    table: pl.DataFrame, key: str, device: Device
+) -> Iterator[tuple[tuple[Any, Any], _Curve]]:
+    """Yield the price on a device, the ratio of recorded times to it, and its interval.
+
+    For each value of ``key`` and type with different prices.
+    """
+    table = table.with_columns(listed=pl.Series(price(_operations(table), device).duration))
+    table = table.filter(pl.col("listed") > 0)
+    for (one, dtype), rows in table.group_by(key, "dtype", maintain_order=True):
+        own = rows.group_by("listed").agg(pl.col("median", "low", "high").median()).sort("listed")
+        if own.height < _LEAST:
+            continue
+        at = own["listed"].to_numpy().astype(np.float64)
+        ratio = own["median"].to_numpy() / at
+        spread = max(_scatter(np.log(at), np.log(ratio)), np.log(_NO_SPREAD))
+        low = np.minimum(own["low"].to_numpy() / at, ratio * np.exp(-spread))
+        high = np.maximum(own["high"].to_numpy() / at, ratio * np.exp(spread))
+        yield (one, dtype), (at, ratio, low, high)
+
+
+def _merged(table: pl.DataFrame) -> pl.DataFrame:
+    """Return one row for rows with equal keys."""
+    return table.group_by("name", *_KEYS, maintain_order=True).agg(
+        pl.col("count").sum(), pl.col("median").median().round().cast(pl.Int64),
+        pl.col("low").min(), pl.col("high").max(),
+    )  # fmt: skip
 
 
 def _scatter(place: Floats, value: Floats) -> float:
-    """Return how far values are from the line between their neighbours, in 90 % of cases."""
+    """Return how far values are from the line between their neighbours, in 90 % of cases.
+
+    That others are not further than the k-th of n distances has a probability of k / (n + 1).
+    """
     if value.size <= _LEAST:
         return float(np.ptp(value))
     before, after = value[:-2], value[2:]
     part = (place[1:-1] - place[:-2]) / (place[2:] - place[:-2])
-    return float(np.quantile(np.abs(value[1:-1] - before - part * (after - before)), 0.9))
+    distance = np.sort(np.abs(value[1:-1] - before - part * (after - before)))
+    k = min(math.ceil(_COVERED * (distance.size + 1)), distance.size)
+    # the ends have a neighbour on one side only
+    steps = np.abs(np.diff(value))
+    return max(float(distance[k - 1]), float(steps[0]), float(steps[-1]))
 
 
 def learn_prices(job: Job | Trace | Sequence[Trace]) -> LearnedPrices:
@@ -140,7 +174,7 @@ def learn_prices(job: Job | Trace | Sequence[Trace]) -> LearnedPrices:
             "prices", "no operation in it has a time on a device and states its work",
             "pass a recording with host and device traces of each rank, with operands",
         )  # fmt: skip
-    table = measured.group_by(_KEYS, maintain_order=True).agg(
+    table = measured.group_by("name", *_KEYS, maintain_order=True).agg(
         pl.len().alias("count"),
         pl.col("time").median().round().cast(pl.Int64).alias("median"),
         pl.col("time").quantile(_TAIL, "lower").alias("low"),
@@ -168,19 +202,23 @@ def _measured(trace: Trace) -> pl.DataFrame:
         total = np.bincount(operator[known], time[device][known], minlength=trace.nodes.height)
         rows = np.flatnonzero(total > 0)
         total = total.astype(np.int64)
+        names = trace.nodes["name"].cast(pl.String).gather(rows.astype(np.uint32))
     else:
         operations, total = operations_of(trace), time
+        names = None
         stated = (operations.flops > 0) | (operations.bytes > 0)
         rows = device[stated[device]]
-    return _frame(operations.at(rows)).with_columns(time=pl.Series(total[rows]))
+    return _frame(operations.at(rows), names).with_columns(time=pl.Series(total[rows]))
 
 
-def _frame(operations: Operations) -> pl.DataFrame:
+def _frame(operations: Operations, names: pl.Series | None) -> pl.DataFrame:
+    """Return operations as a table; without names of operators, these are empty."""
     columns = [operations.op_class, operations.dtype, *operations.shape.T]
     columns += [operations.flops, operations.bytes]
-    return pl.DataFrame(
+    frame = pl.DataFrame(
         {name: np.ascontiguousarray(c) for name, c in zip(_KEYS, columns, strict=True)}
     )
+    return frame.with_columns(name=pl.lit("") if names is None else names.alias("name"))
 
 
 def _operations(table: pl.DataFrame) -> Operations:

@@ -61,7 +61,11 @@ def price_trace(
     if not rows.size:
         return trace, PricedWork(device.name)
     chosen = operations.at(rows)
-    found = learned.price(chosen, device) if learned else price(chosen, device)
+    if learned:
+        names = trace.nodes["name"].gather(rows.astype(np.uint32)).cast(pl.String)
+        found = learned.price(chosen, device, names)
+    else:
+        found = price(chosen, device)
     has_price = found.duration >= 0
     priced = _summed(found, device)
     if priced.num_priced:
