@@ -12,6 +12,7 @@ from . import (
     load as load,
     model as model,
     pipeline as pipeline,
+    pricing as pricing,
     report as report,
     simulator as simulator,
     whatif as whatif,

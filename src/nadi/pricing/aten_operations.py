@@ -47,9 +47,10 @@ ATEN = {
 VIEWS = frozenset(
     _named(
         "", "to contiguous view _unsafe_view reshape t transpose permute expand expand_as "
-        "squeeze unsqueeze slice select as_strided detach detach_ alias empty empty_like empty_strided new_empty "
-        "new_empty_strided split split_with_sizes chunk unbind narrow _reshape_alias flatten "
-        "view_as lift_fresh resize_ set_ result_type item _local_scalar_dense",
+        "squeeze unsqueeze slice select as_strided detach detach_ alias empty empty_like "
+        "empty_strided new_empty new_empty_strided split split_with_sizes chunk unbind narrow "
+        "_reshape_alias flatten view_as lift_fresh resize_ set_ result_type item "
+        "_local_scalar_dense",
     )
 )  # fmt: skip
 """Operators that run no kernel."""

@@ -24,6 +24,8 @@ _KEYS = ("op_class", "dtype", "s0", "s1", "s2", "s3", "work", "size")
 _LEAST = 2  # different shapes that an interpolation needs
 _TAIL = 0.05
 _COVERED = 0.9
+_MICRO = 1000  # ns
+_MANY = 20  # distances, of which nine tenths say something
 _NO_SPREAD = 1.1  # half of the width of an interval of few measurements
 _FURTHEST = 4.0  # times the smallest and largest work that was recorded
 _EXACT, _INTERPOLATED = SOURCES.index("exact"), SOURCES.index("interpolated")
@@ -113,16 +115,20 @@ def _curves(
     """
     table = table.with_columns(listed=pl.Series(price(_operations(table), device).duration))
     table = table.filter(pl.col("listed") > 0)
+    found = []
     for (one, dtype), rows in table.group_by(key, "dtype", maintain_order=True):
         own = rows.group_by("listed").agg(pl.col("median", "low", "high").median()).sort("listed")
-        if own.height < _LEAST:
-            continue
-        at = own["listed"].to_numpy().astype(np.float64)
-        ratio = own["median"].to_numpy() / at
-        spread = max(_scatter(np.log(at), np.log(ratio)), np.log(_NO_SPREAD))
+        if own.height >= _LEAST:
+            at = own["listed"].to_numpy().astype(np.float64)
+            ratio = own["median"].to_numpy() / at
+            found.append(((one, dtype), own, at, ratio, _distances(np.log(at), np.log(ratio))))
+    # few shapes say little about how far others are; those of all operators say more
+    every = _beyond(np.concatenate([np.zeros(0), *(one[4] for one in found)]))
+    for which, own, at, ratio, distances in found:
+        spread = max(_beyond(distances), every if distances.size < _MANY else 0.0)
         low = np.minimum(own["low"].to_numpy() / at, ratio * np.exp(-spread))
         high = np.maximum(own["high"].to_numpy() / at, ratio * np.exp(spread))
-        yield (one, dtype), (at, ratio, low, high)
+        yield which, (at, ratio, low, high)
 
 
 def _merged(table: pl.DataFrame) -> pl.DataFrame:
@@ -133,20 +139,24 @@ def _merged(table: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _scatter(place: Floats, value: Floats) -> float:
-    """Return how far values are from the line between their neighbours, in 90 % of cases.
-
-    That others are not further than the k-th of n distances has a probability of k / (n + 1).
-    """
-    if value.size <= _LEAST:
-        return float(np.ptp(value))
+def _distances(place: Floats, value: Floats) -> Floats:
+    """Return how far each value is from the line between its neighbours; ends, from the next."""
     before, after = value[:-2], value[2:]
     part = (place[1:-1] - place[:-2]) / (place[2:] - place[:-2])
-    distance = np.sort(np.abs(value[1:-1] - before - part * (after - before)))
-    k = min(math.ceil(_COVERED * (distance.size + 1)), distance.size)
-    # the ends have a neighbour on one side only
-    steps = np.abs(np.diff(value))
-    return max(float(distance[k - 1]), float(steps[0]), float(steps[-1]))
+    inner = value[1:-1] - before - part * (after - before)
+    ends = value[1:2] - value[:1], value[-1:] - value[-2:-1]
+    found: Floats = np.abs(np.concatenate([ends[0], inner, ends[1]]))
+    return found
+
+
+def _beyond(distances: Floats) -> float:
+    """Return a distance that 90 % of others do not exceed.
+
+    That another one is not further than the k-th of n has a probability of k / (n + 1).
+    """
+    k = min(math.ceil(_COVERED * (distances.size + 1)), distances.size)
+    least = math.log(_NO_SPREAD)
+    return max(float(np.sort(distances)[k - 1]), least) if k else least
 
 
 def learn_prices(job: Job | Trace | Sequence[Trace]) -> LearnedPrices:
@@ -180,6 +190,8 @@ def learn_prices(job: Job | Trace | Sequence[Trace]) -> LearnedPrices:
         pl.col("time").quantile(_TAIL, "lower").alias("low"),
         pl.col("time").quantile(1 - _TAIL, "higher").alias("high"),
     )
+    # recordings of older versions are in whole microseconds
+    rounding = _MICRO // 2 if (measured["time"] % _MICRO == 0).all() else 0
     few = pl.col("count") < 1 / _TAIL  # times, which say little about how far others are
     table = table.with_columns(
         low=pl.when(few).then(pl.min_horizontal("low", pl.col("median") / _NO_SPREAD))
@@ -187,7 +199,8 @@ def learn_prices(job: Job | Trace | Sequence[Trace]) -> LearnedPrices:
         high=pl.when(few).then(pl.max_horizontal("high", pl.col("median") * _NO_SPREAD))
         .otherwise("high").cast(pl.Int64),
     )  # fmt: skip
-    return LearnedPrices(table)
+    low, high = pl.col("low") - rounding, pl.col("high") + rounding
+    return LearnedPrices(table.with_columns(low=pl.max_horizontal(low, 0), high=high))
 
 
 def _measured(trace: Trace) -> pl.DataFrame:

@@ -99,8 +99,9 @@ def distinct_values(attributes: Attributes, name: str) -> tuple[Ints, Ints, list
 def operators_of(trace: Trace) -> tuple[Bools, Operations]:
     """Return which nodes are operators of PyTorch that stand for kernels, and their work.
 
-    These are operators without an operator of their own inside that do more than to return a view,
-    and have operands. Operations, bytes and shapes follow from the operands.
+    These are the outermost operators whose class is known (:data:`ATEN`), and beside them those
+    without an operator inside that do more than to return a view. Operations, bytes and shapes
+    follow from the operands.
 
     Returns
     -------
@@ -110,13 +111,15 @@ def operators_of(trace: Trace) -> tuple[Bools, Operations]:
         A row per node. O(nodes + operands), and O(different operands) for shapes.
     """
     nodes = trace.nodes
-    is_operator = trace.category_mask("operator") & trace.name_mask(r"^\w+::")
-    parent = trace.column("parent")
-    inner = is_operator.copy()
-    above = parent[is_operator & (parent >= 0)]
-    inner[above] = False
     names = nodes["name"].cast(pl.String)
-    stands = inner & ~names.is_in(list(VIEWS)).to_numpy()
+    is_operator = trace.category_mask("operator") & trace.name_mask(r"^\w+::")
+    is_operator &= ~trace.name_mask("^autograd::")
+    parent = trace.column("parent")
+    is_known = is_operator & names.is_in(list(ATEN)).to_numpy()
+    is_inside = nearest(parent, parent, is_known) >= 0
+    is_leaf = is_operator.copy()
+    is_leaf[parent[is_operator & (parent >= 0)]] = False
+    stands = (is_known | is_leaf) & ~is_inside & ~names.is_in(list(VIEWS)).to_numpy()
     found = no_operations(nodes.height)
     uses = trace.operands.filter(pl.col("position") >= 0)
     if not uses.height:

@@ -107,7 +107,7 @@ class Simulation:
 
     def _num_without_time(self) -> int:
         """Count computations that take no time, as nothing priced their operations."""
-        if self.system.compute.roofline:
+        if self.system.compute.roofline or self.priced:
             return 0
         program = self.program
         is_computation = (program.kind == NODE_KINDS.index("COMP")) & ~program.is_cpu
