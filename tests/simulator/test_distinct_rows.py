@@ -25,3 +25,14 @@ def test_it_is_as_numpy_does_it(size: int, num_columns: int, largest: int) -> No
         assert (first == expected_first).all()
     else:
         assert (number.size, first.size) == (0, 0)
+
+
+def test_rows_with_one_hash_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nadi.simulator import distinct_rows
+
+    columns = [np.array([5, -(2**61), 5, 7]), np.array([2**61, 3, 2**61, -(2**61)])]
+    expected = number_rows(columns)
+    monkeypatch.setattr(distinct_rows, "_FACTOR", np.uint64(0))
+    for one, other in zip(number_rows(columns), expected, strict=True):
+        assert one.tolist() == other.tolist()
+    assert expected[0].tolist() == [1, 0, 1, 2]

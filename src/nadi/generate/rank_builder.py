@@ -76,8 +76,8 @@ class Lane:
         bytes
             Bytes of memory read and written; by default those of ``inputs`` and ``outputs``.
         duration
-            Its time. Without it, a system whose compute time is ``roofline`` derives it from
-            ``flops`` and ``bytes``.
+            Its time. Without it, a simulation prices it by ``flops`` and ``bytes``, and by the
+            attributes that :mod:`nadi.pricing` knows.
         after
             A node or several, which it waits for.
         inputs, outputs

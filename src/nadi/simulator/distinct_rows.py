@@ -12,6 +12,8 @@ from nadi.model.arrays import Ints
 __all__ = ["number_rows"]
 
 _LARGEST = 2**62
+# of a hash: an odd number whose bits are spread, and half of its bits
+_FACTOR, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 def number_rows(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
@@ -55,6 +57,27 @@ def _as_one(columns: Sequence[Ints]) -> Ints | None:
 
 
 def _by_hash(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Sort hashes of rows, and the distinct rows by their columns."""
+    hashed = np.zeros(columns[0].size, dtype=np.uint64)
+    for column in columns:
+        hashed ^= column.view(np.uint64) if column.flags.c_contiguous else column.astype(np.uint64)
+        hashed *= _FACTOR
+        hashed ^= hashed >> _SHIFT
+    order = np.argsort(hashed, kind="stable")
+    ordered = hashed[order]
+    is_new = np.append(True, ordered[1:] != ordered[:-1])[: hashed.size]
+    group = np.empty(hashed.size, dtype=np.int64)
+    group[order] = np.cumsum(is_new) - 1
+    first = order[is_new].astype(np.int64, copy=False)
+    if any((column != column[first][group]).any() for column in columns):
+        return _by_frame(columns)  # different rows have one hash
+    by_columns = np.lexsort([column[first] for column in reversed(columns)])
+    number = np.empty(first.size, dtype=np.int64)
+    number[by_columns] = np.arange(first.size)
+    return number[group], first[by_columns]
+
+
+def _by_frame(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
     names = [str(number) for number in range(len(columns))]
     rows = pl.DataFrame(dict(zip(names, columns, strict=True)))
     different = (
