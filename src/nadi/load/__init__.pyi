@@ -4,11 +4,11 @@ from .astra_sim_system import (
     load_astra_sim_system as load_astra_sim_system,
     read_comm_groups as read_comm_groups,
 )
+from .device_library import load_device as load_device, shipped_devices as shipped_devices
 from .model_library import (
     load_language_model as load_language_model,
     shipped_language_models as shipped_language_models,
 )
-from .device_library import load_device as load_device, shipped_devices as shipped_devices
 from .recordings import load_devices as load_devices, load_job as load_job
 from .saved_simulations import (
     SavedSimulation as SavedSimulation,

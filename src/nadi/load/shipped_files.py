@@ -1,4 +1,4 @@
-"""Files that are shipped with Nadi and found by name: systems and language models."""
+"""Files that are shipped with Nadi and found by name: systems, devices and language models."""
 
 from __future__ import annotations
 
