@@ -158,10 +158,9 @@ def command(
         learned = _learned(prices, progress)
         progress("simulating")
         done = simulate(found, machine_for(len(traces)), learned)
-        left_out = None
         if output:
             progress(f"writing {output}")
-            left_out = write_simulation(done, output)
+        left_out = write_simulation(done, output) if output else None
     if as_json:
         sys.stdout.write(simulation_json(describe_simulation(results_of(done))).decode())
         return
