@@ -30,8 +30,8 @@ class Work(NamedTuple):
     Attributes
     ----------
     op_class
-        ``gemm``, ``attention``, ``norm``, ``softmax``, ``elementwise``, ``embedding``,
-        ``cross_entropy``, ``permute`` or ``optimizer``.
+        As pricing knows it: ``gemm``, ``attention``, ``norm``, ``softmax``, ``add``,
+        ``activation``, ``rope``, ``embedding``, ``cross_entropy``, ``permute`` or ``optimizer``.
     flops, bytes
         Operations, and bytes of memory that are read and written.
     shape
@@ -189,8 +189,8 @@ class _Maker:
         elements = self.own_tokens * self.model.hidden
         forward, backward = _SUM
         return Piece(
-            name, self.small("elementwise", forward, elements, 3),
-            self.small("elementwise", backward, elements, 3), None,
+            name, self.small("add", forward, elements, 3),
+            self.small("add", backward, elements, 3), None,
             (self.apart(self.model.hidden, self.model.hidden),),
         )  # fmt: skip
 
@@ -213,8 +213,8 @@ class _Maker:
         if model.position == "rope":
             elements = self.tokens * width
             yield self.inside(
-                "attention.rope", self.small("elementwise", _ROPE[0], elements, 2),
-                self.small("elementwise", _ROPE[1], elements, 2),
+                "attention.rope", self.small("rope", _ROPE[0], elements, 2),
+                self.small("rope", _ROPE[1], elements, 2),
             )  # fmt: skip
         if model.qk_norm:
             yield self._head_norm(self.tokens * width)
@@ -317,8 +317,8 @@ class _Maker:
         forward, backward = _SWIGLU if self.model.gated else _GELU
         inputs = 2 if self.model.gated else 1
         return self.inside(
-            name, self.small("elementwise", forward, elements, inputs + 1),
-            self.small("elementwise", backward, elements, 2 * inputs + 1),
+            name, self.small("activation", forward, elements, inputs + 1),
+            self.small("activation", backward, elements, 2 * inputs + 1),
             inputs * elements * self.b,
         )  # fmt: skip
 
