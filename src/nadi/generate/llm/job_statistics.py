@@ -176,12 +176,17 @@ def _activations(
     change[order.phase == FORWARD] = 1
     change[np.isin(order.phase, (BACKWARD, WEIGHT_GRADIENT))] = -1
     held: Ints = np.cumsum(change * kept[order.chunk])
-    working = 0
+    working = _logits(model, plan) if any(chunk.last for chunk in chunks) else 0
     if plan.recompute == "full":
-        working = max(
-            sum(piece.kept for piece in pieces) for chunk in chunks for _, pieces in chunk.layers
-        )
+        of_layers = [sum(piece.kept for piece in pieces)
+                     for chunk in chunks for _, pieces in chunk.layers]  # fmt: skip
+        working = max(working, *of_layers)
     return int(held.max()) + working
+
+
+def _logits(model: LanguageModel, plan: ParallelPlan) -> int:
+    """Return the bytes of the logits, which are there while the loss makes its float32 copy."""
+    return plan.tokens * -(-model.vocab // plan.tp) * plan.itemsize
 
 
 def _kept(model: LanguageModel, plan: ParallelPlan, chunk: Chunk) -> int:
