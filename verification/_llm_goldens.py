@@ -64,13 +64,16 @@ def product_flops(nodes: pl.DataFrame, phase: str = ".*") -> int:
     return int(nodes.filter(chosen)["flops"].sum())
 
 
-def collectives(nodes: pl.DataFrame, pattern: str, comm_type: str, role: str) -> tuple[int, int]:
-    """Give the number of collectives whose name has a pattern, and the bytes that they move.
+def collectives(
+    nodes: pl.DataFrame, pattern: str, comm_type: str, role: str, phase: str, ranks: int = 1
+) -> tuple[int, int]:
+    """Sum the bytes of collectives whose name begins with a pattern, in a phase, and count them.
 
-    Of an ``all_gather`` these are what the rank contributes, else the whole tensor.
+    An ``all_gather`` states what a rank contributes: ``ranks`` of them are the whole tensor.
     """
     chosen = nodes.filter(
-        (pl.col("type") == comm_type) & (pl.col("role") == role)
-        & pl.col("name").str.contains(pattern)
+        (pl.col("type") == comm_type) & (pl.col("role") == role) & (pl.col("phase") == phase)
+        & pl.col("name").str.contains(f"^(?:{pattern})")
     )  # fmt: skip
-    return chosen.height, int(chosen["bytes"].sum())
+    times = ranks if comm_type == "all_gather" else 1
+    return times * int(chosen["bytes"].sum()), chosen.height
