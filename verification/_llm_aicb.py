@@ -53,7 +53,7 @@ _ONLY_AICB = {
 }
 _NO_NORMS = "AICB's texts count no norms among the parameters"
 _AS_SUM = "AICB all-reduces the embedding and its gradient under sequence parallelism too"
-_TWICE = "AICB sums the embedding's gradient, which each rank has whole without sequence parallelism"
+_TWICE = "AICB sums the gradient of the embedding, which each rank has whole"
 _LAST_NORM = "AICB leaves out the last norm"
 _BUCKETS = "AICB's ZeRO-2 all-reduces the gradients that Nadi reduce-scatters"
 _PADDED = "AICB's ZeRO-2 pads the weights that it gathers to equal buckets"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import polars as pl
@@ -66,7 +66,7 @@ def _model(point: dict[str, Any], layers: int) -> LanguageModel:
     )  # fmt: skip
 
 
-@lru_cache(maxsize=None)
+@cache
 def _nodes(model: LanguageModel, plan: tuple[tuple[str, Any], ...]) -> pl.DataFrame:
     return stage_nodes(model, **dict(plan), attention="unfused")
 

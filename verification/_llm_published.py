@@ -8,7 +8,7 @@ from msgspec.structs import replace
 import nadi
 from nadi.generate import LanguageModel
 
-__all__ = ["megatron_formula", "measured_memory"]
+__all__ = ["measured_memory", "megatron_formula"]
 
 _LAYOUTS = [
     {"tp": 1, "dp": 2, "micro_batch": 2, "global_batch": 8},
@@ -53,8 +53,8 @@ def _formula(model: LanguageModel, batch: int) -> float:
     return 96 * batch * s * layers * h**2 * (1 + s / (6 * h) + model.vocab / (16 * layers * h))
 
 
-# Rows that mbridge's memory_estimator (README.md, "Some result comparison") measured on one node of
-# 8 GPUs: tp, sequences of a micro-batch, GiB of weights, gradients and optimizer, GiB of activations
+# Rows that mbridge's memory_estimator (README.md, "Some result comparison") measured on 8 GPUs:
+# tp, sequences of a micro-batch, GiB of weights, gradients and optimizer, GiB of activations
 _MEASURED = [(2, 1, 5.3, 1.3), (2, 2, 5.3, 2.7), (1, 1, 8.8, 2.4), (1, 2, 8.8, 5.0)]
 _COUNTED = 1_250_961_408  # parameters of a rank without tensor parallelism, as it prints them
 _NEAR = 0.2  # GiB
@@ -80,10 +80,12 @@ def measured_memory(checks: Checks) -> None:
         held = (row["weights"] + row["gradients"] + row["optimizer"]) / 2**30
         kept = row["activations"] / 2**30
         what = f"tp {tp}, {micro_batch} sequences"
-        checks.add(f"memory of weights, gradients, optimizer: {what}", abs(held - of_model) <= _NEAR,
-                   f"{held:.2f} GiB, measured {of_model}")  # fmt: skip
-        checks.add(f"memory of activations: {what}", abs(kept - of_activations) <= _NEAR,
-                   f"{kept:.2f} GiB, measured {of_activations}")  # fmt: skip
+        for part, found, measured in (
+            ("weights, gradients and optimizer", held, of_model),
+            ("activations", kept, of_activations),
+        ):
+            detail = f"{found:.2f} GiB, measured {measured}"
+            checks.add(f"memory of {part}, {what}", abs(found - measured) <= _NEAR, detail)
 
 
 def _small_mixtral() -> LanguageModel:

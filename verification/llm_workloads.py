@@ -8,6 +8,18 @@ Parts, all by default:
     The number of parameters of every model that ships with Nadi, from its shape alone, equals the
     published one: exactly where weights are published, within the rounding of the source else.
     So do the parameters that a token uses, and those of multi-token prediction, where stated.
+``calculon``
+    FLOPs of each operation of a layer equal Calculon's, forward and backward.
+``formula``
+    A step of each GPT-3 and Megatron model is within 1 % of Megatron's formula, in six layouts.
+``aicb``, ``llm-analysis``, ``stg``
+    Bytes of collectives equal AICB's, weights, gradients, optimizer state and FLOPs
+    llm-analysis's, and collectives and matrix products the Symbolic Tensor Graph's.
+``memory``
+    The memory of a rank is within 0.2 GiB of what was measured (mbridge).
+
+What another program assumes otherwise is counted apart, by reason, and only if the difference is
+just what the reason says: ``explained``. The goldens are the other programs' outputs as they are.
 """
 
 from __future__ import annotations
@@ -15,6 +27,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from _llm_aicb import aicb
+from _llm_analysis import llm_analysis
+from _llm_calculon import calculon
+from _llm_published import measured_memory, megatron_formula
+from _llm_stg import symbolic_tensor_graph
 from _report import Checks
 
 import nadi
@@ -42,7 +59,15 @@ def parameters(checks: Checks) -> None:
             checks.add(f"multi-token prediction of {name}", close, f"{found:,} for {stated.mtp:,}")
 
 
-PARTS: dict[str, Callable[[Checks], None]] = {"parameters": parameters}
+PARTS: dict[str, Callable[[Checks], None]] = {
+    "parameters": parameters,
+    "calculon": calculon,
+    "formula": megatron_formula,
+    "aicb": aicb,
+    "llm-analysis": llm_analysis,
+    "stg": symbolic_tensor_graph,
+    "memory": measured_memory,
+}
 
 
 def main() -> None:
