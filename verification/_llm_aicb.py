@@ -32,7 +32,7 @@ _SAME = {
     "optimizer/weights": r"(?:layers\.\d+\.)?weights",
     "forward/weights": r"(?:layers\.\d+|embedding|head)\.weights",
     "backward/weights": r"(?:layers\.\d+|embedding|head)\.weights",
-    "optimizer/norms": "norms",
+    "optimizer/norms": "whole",
 }  # fmt: skip
 _SINGLE = {"forward/layers", "backward/layers", "forward/head.loss", "forward/embedding"}
 # what AICB has and Nadi has not, by the start of its name
@@ -54,7 +54,7 @@ _ONLY_AICB = {
 _NO_NORMS = "AICB's texts count no norms among the parameters"
 _AS_SUM = "AICB all-reduces the embedding and its gradient under sequence parallelism too"
 _TWICE = "AICB sums the gradient of the embedding, which each rank has whole"
-_LAST_NORM = "AICB leaves out the last norm"
+_BIASES = "AICB sums gradients of norms in 2 bytes, Nadi in 4, also of the last and of biases"
 _BUCKETS = "AICB's ZeRO-2 all-reduces the gradients that Nadi reduce-scatters"
 _PADDED = "AICB's ZeRO-2 pads the weights that it gathers to equal buckets"
 _ONCE = "AICB's texts gather the input of a linear layer once, its lists again for the weights"
@@ -189,8 +189,10 @@ def _rule(
     tp, dp = stated["tp"], stated.get("world_size", 128) // stated["tp"]
     norms = model.parameters().norms
     whole = stated.get("seq", 0) * model.hidden * 2
-    if place == "optimizer/norms" and found == 2 * (size + 2 * model.norm_parameters):
-        return _LAST_NORM
+    if place == "optimizer/norms" and found == 2 * size + 4 * (
+        model.norm_parameters + 2 * model.layers * model.hidden
+    ):
+        return _BIASES
     if place.endswith("/embedding") and size == whole:
         if not stated["sequence_parallel"]:
             return _TWICE if place == "backward/embedding" and not found else ""

@@ -65,7 +65,7 @@ def _nodes(arguments: dict[str, Any], stage: int) -> pl.DataFrame:
 
 
 def _compare(arguments: dict[str, Any], stage: int, rank: dict[str, Any], tally: Tally) -> None:
-    nodes, is_sharded = _nodes(arguments, stage), arguments["weight_sharded"] == "true"
+    nodes = _nodes(arguments, stage)
     _products(arguments, stage, rank, nodes, tally)
     for kind in ("send", "recv"):
         size = sum(row[2] for row in rank["send_recv"] if row[1] == f"COMM_{kind.upper()}")
@@ -74,12 +74,9 @@ def _compare(arguments: dict[str, Any], stage: int, rank: dict[str, Any], tally:
             tally.add(exact=size * _ACTIVATION == chosen.sum(), detail=f"{kind} {size}")
     for (what, comm_type), (size, count) in _sums(arguments, rank).items():
         norms = _model(arguments).norm_parameters
-        tables = {"tables/tp": _WHOLE_TABLES, "tables/dp": _TABLES_ASIDE if is_sharded else ""}
-        if what in ("logits", "last"):
-            tally.add(rule=_LOGITS if what == "logits" else _LAST)
-            continue
-        if rule := tables.get(what, ""):
-            tally.add(rule=rule)
+        if only := _only_there(arguments, what):
+            rule, expected = only
+            tally.add(rule=rule if size == expected else "", detail=f"{what}: {size}")
             continue
         found, made = _found(nodes, what, comm_type)
         exact = (found, made) == (size, count)
@@ -150,6 +147,21 @@ def _found(nodes: pl.DataFrame, what: str, comm_type: str) -> tuple[int, int]:
     }[what]
     parts = [collectives(nodes, pattern, comm_type, role, phase) for pattern, role, phase in where]
     return sum(size for size, _ in parts), sum(count for _, count in parts)
+
+
+def _only_there(arguments: dict[str, Any], what: str) -> tuple[str, int] | None:
+    """Return why Nadi has no such collective, and the bytes that it then has in STG."""
+    tokens = arguments["batch"] * arguments["seq"] // arguments["dp"]
+    tables = 2 * arguments["dvocal"] * arguments["dmodel"] * _GRADIENT
+    residual = tokens * arguments["dmodel"] * _ACTIVATION
+    found = {
+        "logits": (_LOGITS, tokens * arguments["dvocal"] * _ACTIVATION),
+        "last": (_LAST, residual // arguments["tp"]),
+        "tables/tp": (_WHOLE_TABLES, tables),
+    }
+    if arguments["weight_sharded"] == "true":
+        found["tables/dp"] = _TABLES_ASIDE, tables
+    return found.get(what)
 
 
 def _rule(

@@ -84,6 +84,9 @@ class Piece(NamedTuple):
         Bytes that stay in memory till its backward.
     weight, expert_weight
         Its parameters on this rank, dense or of experts.
+    summed
+        Those of ``weight`` that all tensor parallel ranks have, each with the gradient of its own
+        tokens or heads: their gradients are summed.
     gathered_again
         Bytes of the whole input if it is gathered once more for the gradient of the weights.
     is_core
@@ -98,6 +101,7 @@ class Piece(NamedTuple):
     kept: int = 0
     weight: int = 0
     expert_weight: int = 0
+    summed: int = 0
     gathered_again: int = 0
     is_core: bool = False
 
@@ -158,12 +162,17 @@ class _Maker:
             self.tokens * inputs * self.b, self.tokens * outputs * self.b,
         )  # fmt: skip
         piece = self.linear(name, self.tokens, own, outputs, way)
-        return piece._replace(weight=piece.weight + biases)
+        return piece._replace(weight=piece.weight + biases, summed=self.of_own_tokens(biases))
 
     def alone(self, name: str, inputs: int, outputs: int, biases: int = 0) -> Piece:
         """Return a linear layer that each rank has whole, for the tokens it has."""
         piece = self.linear(name, self.own_tokens, inputs, outputs, self.apart(inputs, outputs))
-        return piece._replace(weight=piece.weight + biases)
+        weight = piece.weight + biases
+        return piece._replace(weight=weight, summed=self.of_own_tokens(weight))
+
+    def of_own_tokens(self, weight: int) -> int:
+        """Return which parameters see a part of the tokens, on which they are used apart."""
+        return weight if self.plan.sequence_parallel and self.plan.tp > 1 else 0
 
     def apart(self, inputs: int, outputs: int) -> Way:
         """Return the layout of what is done token by token, between sharded operations."""
@@ -179,6 +188,7 @@ class _Maker:
             name, self.small("norm", forward, elements, 2),
             self.small("norm", of_input, elements, 3), self.small("norm", of_weight, elements, 2),
             (self.apart(width, width),), kept=elements * self.b, weight=weight,
+            summed=self.of_own_tokens(weight),
         )  # fmt: skip
 
     def small(self, op_class: str, flops: int, elements: int, passes: int) -> Work:
@@ -250,7 +260,8 @@ class _Maker:
             "attention.qk_norm", self.small("norm", forward, elements, 2),
             self.small("norm", of_input, elements, 3), elements * self.b,
         )  # fmt: skip
-        return piece._replace(weight=2 * self.model.head_dim)
+        weight = 2 * self.model.head_dim
+        return piece._replace(weight=weight, summed=weight if self.plan.tp > 1 else 0)
 
     def _core(self, heads: int, key_heads: int) -> Iterator[Piece]:
         """Return scores, softmax and their product with the values, fused or not."""

@@ -40,15 +40,9 @@ def _sum_gradients(
     model: LanguageModel, plan: ParallelPlan, chunks: Sequence[Chunk], rows: RowList
 ) -> None:
     size = plan.gradient_itemsize
-    norms = sum(
-        piece.weight
-        for chunk in chunks
-        for piece in chunk.pieces
-        if piece.forward is not None and piece.forward.op_class == "norm"
-    )
-    if plan.sequence_parallel and plan.tp > 1:
-        # each rank has the gradients of its part of the sequence
-        rows.collective("norms.gradients.all_reduce", -1, "tp", "all_reduce", norms * size)
+    if summed := sum(piece.summed for chunk in chunks for piece in chunk.pieces):
+        # of norms, biases and routers each rank has the gradients of its part of the sequence
+        rows.collective("whole.gradients.all_reduce", -1, "tp", "all_reduce", summed * size)
     table = -(-model.vocab // plan.tp) * model.hidden * size
     if model.tied_embeddings and _has_one_end(chunks):
         rows.collective("embedding.gradients.all_reduce", -1, "embedding", "all_reduce", table)

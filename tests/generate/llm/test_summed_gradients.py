@@ -1,0 +1,71 @@
+"""Weights that all tensor parallel ranks have: gradients are summed where tokens are shared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nadi.generate import LanguageModel
+from nadi.load import load_language_model
+from nadi.pipeline import llm_job
+
+_LAYERS, _HIDDEN = 2, 64
+_NORMS = (2 * _LAYERS + 1) * _HIDDEN
+_SHAPE = {"layers": _LAYERS, "hidden": _HIDDEN, "heads": 4, "ffn": 128, "vocab": 512}
+
+
+def _summed(model: LanguageModel | str, **plan: Any) -> int:
+    """Return the bytes of the gradients that a step sums in the tensor parallel group."""
+    nodes = llm_job(model, sequence=64, **plan).traces[0].nodes
+    names = nodes["name"].to_list()
+    found = [n for n, name in enumerate(names) if name == "whole.gradients.all_reduce"]
+    return int(nodes["comm_bytes"][found[0]]) if found else 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "parameters"),
+    [
+        ({"norm": "rmsnorm"}, _NORMS),
+        ({"norm": "layernorm"}, 2 * _NORMS),
+        # the biases after the two products whose outputs are scattered; others are shared
+        ({"norm": "rmsnorm", "attention_bias": True}, _NORMS + _LAYERS * _HIDDEN),
+        ({"norm": "rmsnorm", "mlp_bias": True}, _NORMS + _LAYERS * _HIDDEN),
+        ({"norm": "rmsnorm", "qk_norm": True}, _NORMS + _LAYERS * 2 * 16),
+    ],
+)
+def test_summed_with_sequence_parallelism(fields: dict[str, Any], parameters: int) -> None:
+    model = LanguageModel(**_SHAPE, **fields)
+    assert _summed(model, tp=2) == 4 * parameters
+    assert _summed(model, tp=2, gradient_dtype="bfloat16") == 2 * parameters
+    assert _summed(model, tp=1) == 0
+
+
+def test_each_rank_has_all_tokens_without_sequence_parallelism() -> None:
+    model = LanguageModel(**_SHAPE, norm="layernorm", attention_bias=True, mlp_bias=True)
+    assert _summed(model, tp=2, sequence_parallel=False) == 0
+
+
+def test_norms_of_heads_are_summed_also_without_sequence_parallelism() -> None:
+    model = LanguageModel(**_SHAPE, norm="rmsnorm", qk_norm=True)
+    assert _summed(model, tp=2, sequence_parallel=False) == 4 * _LAYERS * 2 * 16
+
+
+def test_routers_are_summed() -> None:
+    model = load_language_model("mixtral-8x7b")
+    norms = (2 * model.layers + 1) * model.hidden
+    assert model.moe is not None
+    routers = model.layers * model.hidden * model.moe.experts
+    assert _summed(model, tp=2, ep=2) == 4 * (norms + routers)
+
+
+def test_compressions_of_latent_attention_are_summed() -> None:
+    model = load_language_model("deepseek-v3")
+    assert model.moe is not None
+    assert model.mla is not None
+    mla = model.mla
+    compressions = model.hidden * (mla.q_lora_rank + mla.kv_lora_rank + mla.qk_rope_head_dim)
+    norms = 2 * model.hidden + mla.q_lora_rank + mla.kv_lora_rank
+    routers = (model.layers - model.moe.first_dense_layers) * (model.hidden + 1) * model.moe.experts
+    of_layers = model.layers * (compressions + norms)
+    assert _summed(model, tp=2, ep=2) == 4 * (of_layers + routers + model.hidden)
