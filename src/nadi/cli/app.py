@@ -13,6 +13,7 @@ from nadi.cli import (
     generate_command as generate,
     info_command as info,
     link_command as link,
+    record_fake_command as record_fake,
     reorder_command as reorder,
     run_command as run,
     simulate_command as simulate,
@@ -45,6 +46,7 @@ app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
 app.command("link", cls=QuickCommand, help=link.HELP)(link.command)
 app.command("convert", cls=QuickCommand, help=convert.HELP)(convert.command)
 app.command("validate", cls=QuickCommand, help=validate.HELP)(validate.command)
+app.command("record-fake", cls=QuickCommand, help=record_fake.HELP)(record_fake.command)
 app.add_typer(generate.generate, name="generate", help=generate.HELP)
 
 

@@ -27,11 +27,14 @@ class GroupFamily:
     place
         What identifies it: the description of the groups, or the line that made them.
     groups
-        Members of each.
+        Members of each, without repetitions.
+    known
+        The same, to look up.
     """
 
     place: str
     groups: list[tuple[int, ...]] = field(default_factory=list)
+    known: set[tuple[int, ...]] = field(default_factory=set, repr=False)
 
 
 class GroupLog:
@@ -54,7 +57,9 @@ class GroupLog:
     def made(self, ranks: Iterable[int], place: str) -> None:
         """Note that a group is made, whether or not this rank is in it."""
         family = self.families.setdefault(place, GroupFamily(place))
-        family.groups.append(tuple(ranks))
+        if tuple(ranks) not in family.known:
+            family.known.add(tuple(ranks))
+            family.groups.append(tuple(ranks))
 
     def named_as(self, name: str, ranks: Sequence[int], description: str) -> None:
         """Note the name that a group of this rank got."""
@@ -66,6 +71,12 @@ class GroupLog:
         if name not in self.named:
             return self.world
         return self.named[name]
+
+    def family_of(self, group: MadeGroup) -> GroupFamily | None:
+        """Return the family of a group; None for the group of all ranks."""
+        if len(group.ranks) == self.world_size:
+            return None
+        return next((one for one in self.families.values() if group.ranks in one.groups), None)
 
     @staticmethod
     def _name_of(given: Any) -> str:

@@ -172,7 +172,7 @@ class Recorder:
         node = torch._C._current_autograd_node()
         if node is None:
             return self.parents[-1] if self.parents else -1
-        number = node._sequence_nr()
+        number = _number_of(node)
         if self.parents and self.parents[-1] > self._autograd[1]:
             return self.parents[-1]  # a range that began in this function
         if self._autograd[0] != number or self._autograd[1] >= len(self.log):
@@ -242,7 +242,7 @@ class Recorder:
     def _sequence(self) -> int:
         node = torch._C._current_autograd_node()
         if node is not None:
-            return int(node._sequence_nr())
+            return _number_of(node)
         return int(torch.autograd._get_sequence_nr()) if torch.is_grad_enabled() else -1
 
     def _lane(self, call: Call, group: str, peer: int) -> int:
@@ -290,6 +290,12 @@ class Recorder:
         if self._storages.get(address) == number:
             del self._storages[address]
         self.log.free(number)
+
+
+def _number_of(node: Any) -> int:
+    """Return the sequence number of an autograd function; -1 if it has none."""
+    number = int(node._sequence_nr())
+    return number if number < 2**63 else -1
 
 
 def _is_shown(name: str, value: Any) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from copy import copy
+from typing import Any
 
 from nadi.collect.fake_devices import pretended_devices
 from nadi.collect.fake_distributed import pretended_ranks
@@ -22,13 +23,6 @@ _optimizers: Any = importlib.import_module("torch.optim.optimizer")
 
 class Enough(BaseException):
     """Ends the program after the last step that is to be recorded."""
-
-
-class Snapshot(NamedTuple):
-    """The rows of a step or of several."""
-
-    log: OperationLog
-    num_steps: int
 
 
 class Steps:
@@ -49,6 +43,7 @@ class Steps:
         self.num_ended = 0
         self.has_begun = False
         self._optimizer: Any = None
+        self._before: OperationLog | None = None
         self._root: Any = None
         self._names: dict[int, str] = {}
 
@@ -65,7 +60,14 @@ class Steps:
         if self.num_ended == self.warmup + self.wanted:
             raise Enough
         if self.num_ended <= self.warmup:
+            self._before = copy(self.recorder.log)  # for a program that has no further step
             self.recorder.forget()
+
+    def recorded(self) -> tuple[OperationLog, int]:
+        """Return the rows of the recorded steps, and the number of these."""
+        if self._before is not None and self.num_ended <= self.warmup:
+            return self._before, 1
+        return self.recorder.log, max(self.num_ended - self.warmup, 1)
 
     def after_optimizer(self, optimizer: Any, *_: Any) -> None:
         """End a step after the optimizer that steps first."""
