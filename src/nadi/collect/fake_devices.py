@@ -41,7 +41,7 @@ def pretended_devices(recorder: Recorder, name: str) -> Iterator[None]:
     """Let a program find a GPU, whose tensors are fake and whose streams are recorded."""
     changes = [
         *_stream_changes(recorder), *_cuda_changes(name), *_autocast_changes(),
-        *_storage_changes(recorder), *_swap_changes(),
+        *_storage_changes(recorder), *_swap_changes(), *_foreach_changes(),
     ]  # fmt: skip
     with patched(changes), _relabelling():
         yield
@@ -293,3 +293,16 @@ def _swap_changes() -> list[tuple[Any, str, Any]]:
         one.__dict__.pop("_nadi_number", None)
 
     return [(torch.utils, "swap_tensors", new_swap)]
+
+
+def _foreach_changes() -> list[tuple[Any, str, Any]]:
+    """Let optimizers choose kernels for lists of tensors where they do so on a GPU."""
+    module: Any = importlib.import_module("torch.utils._foreach_utils")
+    supported = module._get_foreach_kernels_supported_devices
+    optimizers: Any = importlib.import_module("torch.optim.optimizer")
+
+    def new_supported() -> list[str]:
+        return [*supported(), "cpu"]
+
+    name = "_get_foreach_kernels_supported_devices"
+    return [(one, name, new_supported) for one in (module, optimizers) if hasattr(one, name)]

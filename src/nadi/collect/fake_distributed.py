@@ -32,6 +32,7 @@ def pretended_ranks(recorder: Recorder, rank: int, world_size: int) -> Iterator[
     changes = [
         *_group_changes(recorder.groups), *_mesh_changes(), *_data_parallel_changes(),
         *_object_changes(recorder), *_sharding_changes(recorder),
+        *_chunk_changes(),
     ]  # fmt: skip
     with _environment(rank, world_size), patched(changes):
         try:
@@ -126,10 +127,50 @@ def _with_values(function: Any) -> Any:
 def _data_parallel_changes() -> list[tuple[Any, str, Any]]:
     """Leave out what compares parameters of ranks when a model is wrapped."""
     module: Any = importlib.import_module("torch.nn.parallel.distributed")
+    kind = module.DistributedDataParallel
+    begin = kind.__init__
+
+    def new_begin(self: Any, model: Any, *_: Any, **options: Any) -> None:
+        # devices that it would compare with those of the parameters
+        begin(self, model, **(options | {"device_ids": None, "output_device": None}))
+
     return [
+        (kind, "__init__", new_begin),
+        # ranks would agree on new buckets by values; the first ones stay
+        (dist.Reducer, "_rebuild_buckets", lambda _: False),
         (module, "_verify_param_shape_across_processes", lambda *_, **__: True),
         (module, "_sync_module_states", lambda *_, **__: None),
     ]
+
+
+class _Chunks:
+    """The parts of a tensor for many ranks, of which a rank needs its own and the first."""
+
+    def __init__(self, tensor: Any, number: int, dim: int) -> None:
+        self._tensor, self._number, self._dim = tensor, number, dim
+        self._each = -(-tensor.size(dim) // number)  # as torch.chunk: the last ones have less
+
+    def __len__(self) -> int:
+        return self._number
+
+    def __getitem__(self, place: int) -> Any:
+        at, length = place * self._each, self._tensor.size(self._dim)
+        if not 0 <= place < self._number:
+            raise IndexError(place)
+        if at >= length:
+            return self[0].new_empty(0)
+        return self._tensor.narrow(self._dim, at, min(self._each, length - at))
+
+
+def _chunk_changes() -> list[tuple[Any, str, Any]]:
+    """Let FSDP make two parts of a parameter instead of one for each of many ranks."""
+    name = "_fsdp_param"
+    with contextlib.suppress(ImportError):
+        module: Any = importlib.import_module(f"torch.distributed.fsdp._fully_shard.{name}")
+        if hasattr(module, "_chunk_with_empty"):
+            return [(module, "_chunk_with_empty", lambda tensor, num_chunks, dim:
+                     _Chunks(tensor, num_chunks, dim))]  # fmt: skip
+    return []
 
 
 def _object_changes(recorder: Recorder) -> list[tuple[Any, str, Any]]:

@@ -14,6 +14,7 @@ from nadi.collect.operation_log import Operation, OperationLog
 from nadi.collect.operation_work import Operand, work_of
 from nadi.collect.routing_hints import RoutingHints
 from nadi.collect.script_lines import script_line
+from nadi.collect.sized_by_values import SIZED_BY_VALUES, has_mask, with_indices
 from nadi.model.dtypes import DTYPES
 
 __all__ = ["Recorder", "new_mode"]
@@ -34,6 +35,7 @@ _NO_KERNEL = {
     "aten::record_stream", "aten::is_pinned", "aten::lift_fresh", "aten::lift", "aten::detach",
 }  # fmt: skip
 _NO_WORK = {"prim", "profiler", "c10d_functional"}
+_VALUES = {torch.bool: False}
 _KINDS = {"send": "COMM_SEND", "recv": "COMM_RECV"}
 
 
@@ -44,6 +46,7 @@ class _Signature(NamedTuple):
     positions: tuple[int, ...]
     names: tuple[str, ...]
     is_recorded: bool
+    is_composite: bool
 
 
 class Recorder:
@@ -55,8 +58,10 @@ class Recorder:
         The rows.
     groups
         The process groups that the program made.
-    streams
-        The stream that operators run on now, as ``fake_devices`` sets it.
+    stream
+        The stream that operators run on now.
+    is_active
+        Whether operators are written down; if not, only memory is counted.
     stubs
         Where the program asked for values of tensors, and what it was told; counted.
     """
@@ -67,6 +72,7 @@ class Recorder:
         self.num_streams = 1
         self.parents: list[int] = []
         self.paused = 0
+        self.is_active = False
         self.stubs: Counter[tuple[str, str]] = Counter()
         self.hints = RoutingHints()
         self.kept: list[Any] = []
@@ -98,12 +104,17 @@ class Recorder:
             found = self._signatures[func] = _Signature(
                 schema.name, tuple(place for place, _ in changed),
                 tuple(name for _, name in changed), namespace not in _NO_WORK,
+                func._can_decompose() if func.namespace == "aten" else False,
             )  # fmt: skip
         return found
 
     def record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Write down an operator that ran."""
         signature = self.signature(func)
+        if not self.is_active:
+            for tensor in _tensors(result if isinstance(result, (tuple, list)) else (result,)):
+                self.storage_of(tensor)
+            return
         if signature.name == _BEGIN:
             self.parents.append(self.log.annotate(str(args[0]), "annotation", self.parent()))
         elif signature.name == _END:
@@ -152,7 +163,9 @@ class Recorder:
 
     def item(self, func: Any, tensor: Any) -> Any:
         """Return a value for a tensor that has none, and note where it was asked for."""
-        hint = self.hints.value(self._storage(tensor))
+        if not self.is_active:
+            return _VALUES.get(tensor.dtype, 1.0 if tensor.dtype.is_floating_point else 1)
+        hint = self.hints.value(self.storage_of(tensor))
         if tensor.dtype == torch.bool:
             value: Any = False
         elif tensor.dtype.is_floating_point:
@@ -166,6 +179,10 @@ class Recorder:
         )  # fmt: skip
         self.log.add(operation, [operand], [value], [], [])
         return value
+
+    def sized(self, name: str, shape: tuple[int, ...]) -> None:
+        """Note that a result got a size that would follow from values."""
+        self.stubs[script_line(), f"a result of shape {list(shape)} ({name})"] += 1
 
     def parent(self) -> int:
         """Return the row of the innermost range; in backward, one of its autograd function."""
@@ -195,7 +212,7 @@ class Recorder:
 
     def waited(self, row: int) -> None:
         """Let the current stream wait for a communication."""
-        if row < len(self.log):
+        if 0 <= row < len(self.log):
             self.log.wait(self.stream, row)
 
     def resized(self, storage: Any) -> None:
@@ -264,7 +281,7 @@ class Recorder:
     def _operand(self, tensor: Any) -> Operand:
         number = self._number(tensor)
         return Operand(
-            number, self._storage(tensor), int(tensor.storage_offset()), tuple(tensor.shape),
+            number, self.storage_of(tensor), int(tensor.storage_offset()), tuple(tensor.shape),
             tuple(tensor.stride()), _CPP.get(tensor.dtype, str(tensor.dtype)), tensor.itemsize,
         )  # fmt: skip
 
@@ -275,7 +292,8 @@ class Recorder:
             number = tensor.__dict__["_nadi_number"] = self._num_tensors
         return number
 
-    def _storage(self, tensor: Any) -> int:
+    def storage_of(self, tensor: Any) -> int:
+        """Return the number of the storage of a tensor."""
         storage = tensor.untyped_storage()
         address = storage._cdata
         number = self._storages.get(address)
@@ -381,13 +399,40 @@ def new_mode(recorder: Recorder) -> Any:
                     return func(*args, **options)
             if name == _ITEM:
                 return recorder.item(func, args[0])
-            result = super().__torch_dispatch__(func, types, args, options)
+            if has_mask(name, args):
+                return self._again(func, with_indices, args)
+            if name in SIZED_BY_VALUES:
+                result = self._sized(name, args, options)
+            elif recorder.signature(func).is_composite:  # as in inference mode
+                return self._again(func.decompose, lambda given: given, args, options)
+            else:
+                result = super().__torch_dispatch__(func, types, args, options)
             recorder.record(func, args, options, result)
+            return result
+
+        def _again(self, func: Any, change: Any, args: Any, options: Any = None) -> Any:
+            """Run what an operator consists of, each part recorded by itself."""
+            RecordingMode.depth -= 1
+            try:
+                with self:
+                    return func(*change(args), **(options or {}))
+            finally:
+                RecordingMode.depth += 1
+
+        def _sized(self, name: str, args: Any, options: Any) -> Any:
+            """Make a result whose size would follow from values, and note it."""
+            named = dict(options)
+            if name == "aten::bincount" and len(args) > 2:
+                named["minlength"] = args[2]
+            storage = recorder.storage_of(args[0])
+            with self:
+                result = SIZED_BY_VALUES[name](recorder.hints, storage, args[0], named)
+            recorder.sized(name, tuple(result.shape))
             return result
 
         def _communicate(self, name: str, args: Any, options: Any) -> Any:
             row = -1
-            if name in CALLS:
+            if name in CALLS and recorder.is_active:
                 row = recorder.communicate(CALLS[name], name, args, options, None)
             if name == "c10d::monitored_barrier_":
                 return None

@@ -50,7 +50,7 @@ class Steps:
     def begin(self) -> None:
         """Forget what was before the first step: the model being made."""
         if not self.has_begun:
-            self.has_begun = True
+            self.has_begun = self.recorder.is_active = True
             self.recorder.forget()
 
     def end(self) -> None:

@@ -14,7 +14,6 @@ _SAME = (
     "aten::clone", "aten::_to_copy", "aten::copy_", "aten::contiguous", "aten::cat",
     "aten::stack", "aten::index", "aten::gather", "aten::index_select",
 )  # fmt: skip
-_ELEMENTS = 1  # a hint is the mean of the elements of a storage
 
 
 class RoutingHints:
@@ -31,6 +30,10 @@ class RoutingHints:
     def value(self, storage: int) -> float | None:
         """Return the mean of the elements of a tensor, if it is known."""
         return self._mean.get(storage)
+
+    def choices(self, storage: int) -> int | None:
+        """Return below which number the elements of a tensor are, if it is known."""
+        return self._choices.get(storage)
 
     def share(self, storage: int) -> float | None:
         """Return which share of the elements of a mask is true, if it is known."""
