@@ -17,9 +17,7 @@ def transformer(num_layers: int = 2) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.n1, self.n2 = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
-            self.q, self.k, self.v, self.o = (
-                nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4)
-            )
+            self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
             self.w1, self.w3 = (nn.Linear(WIDTH, HIDDEN, bias=False) for _ in range(2))
             self.w2 = nn.Linear(HIDDEN, WIDTH, bias=False)
 
@@ -156,9 +154,7 @@ def pipeline(num_stages: int = 4, micro_batches: int = 2) -> None:
     device = _device()
     rank, stride = dist.get_rank(), dist.get_world_size() // num_stages
     stage = rank // stride
-    groups = [
-        dist.new_group(list(range(k * stride, (k + 1) * stride))) for k in range(num_stages)
-    ]
+    groups = [dist.new_group(list(range(k * stride, (k + 1) * stride))) for k in range(num_stages)]
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(2))).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3):

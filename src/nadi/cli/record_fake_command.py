@@ -59,13 +59,13 @@ def command(
 ) -> None:  # fmt: skip
     """Record the program, and print what each kind of rank does."""
     from nadi.cli.progress_bar import show_progress
-    from nadi.collect.fake_job import record_fake_job
+    from nadi.collect.fake_job import FakeOptions, record_fake_job
     from nadi.report.fake_job_report import describe_fake_job, print_fake_job
     from nadi.report.text_layout import to_json
 
     with show_progress(announce=False, use="record-fake") as progress:
         done = record_fake_job(
-            program, output, world, _ranks(rank), steps=steps, warmup=warmup, device=device,
+            program, output, FakeOptions(world, _ranks(rank), steps, warmup, device),
             overwrite=overwrite, progress=progress,
         )  # fmt: skip
     if as_json:

@@ -14,6 +14,7 @@ from nadi.collect.fake_mode import Recorder
 __all__ = ["patched", "pretended_devices"]
 
 torch: Any = importlib.import_module("torch")
+_overrides: Any = importlib.import_module("torch.overrides")
 
 _RELABELLED = ("cuda", "hpu", "xpu", "npu")
 _MEMORY = 80 * 10**9
@@ -60,11 +61,10 @@ def _plain(device: Any) -> Any:
 
 def _relabelling() -> Any:
     """Make the mode that replaces devices in calls of torch's functions."""
-    of_module = importlib.import_module("torch.overrides")
     tensor = torch.Tensor
     is_cuda = getattr(tensor.is_cuda, "__get__", None)
 
-    class Relabelling(of_module.TorchFunctionMode):  # type: ignore[misc]
+    class Relabelling(_overrides.TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
@@ -236,7 +236,8 @@ def _cuda_changes(name: str) -> list[tuple[Any, str, Any]]:
         "max_memory_reserved": of(0), "reset_peak_memory_stats": of(None),
         "memory_stats": of({}), "mem_get_info": of((_MEMORY, _MEMORY)), "ipc_collect": of(None),
         "memory_summary": of(""), "set_per_process_memory_fraction": of(None),
-        "device": of(contextlib.nullcontext()), "get_rng_state": of(torch.zeros(8, dtype=torch.uint8)),
+        "device": of(contextlib.nullcontext()),
+        "get_rng_state": of(torch.zeros(8, dtype=torch.uint8)),
         "set_rng_state": of(None), "reset_max_memory_allocated": of(None),
     }  # fmt: skip
     found = [(cuda, key, value) for key, value in values.items() if hasattr(cuda, key)]

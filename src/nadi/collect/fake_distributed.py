@@ -70,7 +70,6 @@ def _group_changes(groups: GroupLog) -> list[tuple[Any, str, Any]]:
 
     def make_group(ranks: Any = None, *rest: Any, **options: Any) -> Any:
         members = list(range(groups.world_size)) if ranks is None else [int(one) for one in ranks]
-        members = members if options.get("pg_options") is None else members
         description = options.get("group_desc") or ""
         options = {"group_desc": description or None}
         groups.made(sorted(members), description or script_line())
@@ -82,8 +81,12 @@ def _group_changes(groups: GroupLog) -> list[tuple[Any, str, Any]]:
         return made
 
     names = (dist, _c10d, _mesh)
-    found = [(module, "new_group", make_group) for module in names]
-    found += [(module, "init_process_group", new_begin) for module in names if hasattr(module, "init_process_group")]
+    found: list[tuple[Any, str, Any]] = [(module, "new_group", make_group) for module in names]
+    found += [
+        (module, "init_process_group", new_begin)
+        for module in names
+        if hasattr(module, "init_process_group")
+    ]
     found += [(module, "is_nccl_available", lambda: True) for module in (dist, _c10d)]
     return found
 
@@ -107,13 +110,16 @@ def _mesh_changes() -> list[tuple[Any, str, Any]]:
         module for module in list(sys.modules.values())
         if vars(module).get("init_device_mesh") is make
     ]  # fmt: skip
-    found = [(module, "init_device_mesh", new_make) for module in modules]
+    found: list[tuple[Any, str, Any]] = [
+        (module, "init_device_mesh", new_make) for module in modules
+    ]
     found.append((kind, "__init__", new_begin))
-    for name in ("__getitem__", "_flatten", "_unflatten", "get_coordinate", "_get_all_submeshes",
-                 "size", "__repr__", "__eq__", "__hash__"):  # fmt: skip
-        if name in vars(kind):
-            found.append((kind, name, _with_values(vars(kind)[name])))
-    return found
+    names = (
+        "__getitem__", "_flatten", "_unflatten", "get_coordinate", "_get_all_submeshes", "size",
+        "__repr__", "__eq__", "__hash__",
+    )  # fmt: skip
+    own = vars(kind)
+    return [*found, *((kind, name, _with_values(own[name])) for name in names if name in own)]
 
 
 def _with_values(function: Any) -> Any:

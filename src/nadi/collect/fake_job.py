@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from nadi.collect.fake_rank import check_numbers
 from nadi.collect.fake_trace import RankSummary
 from nadi.collect.fake_worker import Order, Outcome
 from nadi.collect.rank_classes import RankClass, find_classes, ranges_of
@@ -19,7 +20,7 @@ from nadi.errors import InputError, Parameter, UsageError
 from nadi.formats import files as container
 from nadi.load.rank_map import RANK_MAP, RankMap, Shared
 
-__all__ = ["FakeJob", "RecordedRank", "record_fake_job"]
+__all__ = ["FakeJob", "FakeOptions", "RecordedRank", "record_fake_job"]
 
 _PYTHONS = ("python", "python3")
 _LAUNCHERS = ("torchrun",)
@@ -65,9 +66,28 @@ class FakeJob(NamedTuple):
     num_recorded: int
 
 
+class FakeOptions(NamedTuple):
+    """What is to be recorded of a job.
+
+    Attributes
+    ----------
+    world_size
+        Number of ranks of the job.
+    ranks
+        The ranks to record; None to find those that differ.
+    steps, warmup, device
+        As for :func:`fake_recording`.
+    """
+
+    world_size: int
+    ranks: Sequence[int] | None = None
+    steps: int = 1
+    warmup: int = 1
+    device: str = "H100"
+
+
 def record_fake_job(
-    command: Sequence[str], folder: Path | str, world_size: int, ranks: Sequence[int] | None = None,
-    *, steps: int = 1, warmup: int = 1, device: str = "H100", overwrite: bool = False,
+    command: Sequence[str], folder: Path | str, options: FakeOptions, *, overwrite: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> FakeJob:  # fmt: skip
     """Run a program as ranks of a job, without devices, and record what they do.
@@ -81,12 +101,8 @@ def record_fake_job(
         Such as ``["train.py", "--layers", "2"]`` or ``["python", "-m", "package.train"]``.
     folder
         Where the files go; it is made if necessary.
-    world_size
-        Number of ranks of the job.
-    ranks
-        The ranks to record; None to find those that differ.
-    steps, warmup, device
-        As for :func:`fake_recording`.
+    options
+        Number of ranks, and which to record.
     overwrite
         Whether files of an earlier recording are replaced.
     progress
@@ -100,11 +116,13 @@ def record_fake_job(
         If the program fails; the message has its line. Or if a file exists or cannot be written.
     """
     python, program = _split(command)
+    world_size, ranks = options.world_size, options.ranks
+    check_numbers(world_size, 0, options.steps, options.warmup)
     _check_ranks(ranks, world_size)
     place = Path(folder)
     stale = _refuse_existing(place, overwrite=overwrite)
     with tempfile.TemporaryDirectory(prefix="nadi-fake-") as held:
-        order = Order(0, world_size, steps, warmup, device, program, "")
+        order = Order(0, world_size, options.steps, options.warmup, options.device, program, "")
         with _Runner(python, order, Path(held), progress) as runner:
             if ranks is None:
                 classes = _classes(runner, world_size)
@@ -138,7 +156,7 @@ class _Runner:
         progress("importing torch")
         self._errors = (folder / "worker.log").open("w+b")
         try:
-            self._worker = subprocess.Popen(
+            self._worker = subprocess.Popen(  # noqa: S603  the user's own program
                 [python, "-m", "nadi.collect.fake_worker"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
             )  # fmt: skip
@@ -213,10 +231,10 @@ def _written(
 ) -> FakeJob:
     """Write the traces of the classes, and the map of all ranks."""
     families = runner.outcomes[classes[0].recorded].families
-    shared = [
-        Shared(runner.file(one.recorded).name, ranges_of(one.ranks)) for one in classes
-    ]
-    found = RankMap(world_size, shared, {name: [*map(list, groups)] for name, groups in families.items()})
+    shared = [Shared(runner.file(one.recorded).name, ranges_of(one.ranks)) for one in classes]
+    found = RankMap(
+        world_size, shared, {name: [*map(list, groups)] for name, groups in families.items()}
+    )
     kept = []
     for one in classes:
         outcome, source = runner.outcomes[one.recorded], runner.file(one.recorded)
@@ -245,9 +263,7 @@ def _split(command: Sequence[str]) -> tuple[str, list[str]]:
     while words and words[0].startswith("-") and words[0] != "-m":
         words = words[1:]  # options of the interpreter, such as -u
     if not words or words == ["-m"]:
-        raise UsageError(
-            "", "no program is given", "give it after --: nadi record-fake ... -- python train.py"
-        )
+        raise UsageError("", "no program is given", "give a Python script, such as python train.py")
     if words[0] != "-m" and not Path(words[0]).is_file():
         raise InputError(words[0], "there is no such file", "give the path of a Python script")
     return python, words

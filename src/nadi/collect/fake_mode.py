@@ -365,88 +365,89 @@ class _NewWork(_c10d.Work):  # type: ignore[misc]
         return future
 
 
+class _RecordingMode(_fake.FakeTensorMode):  # type: ignore[misc]
+    """Fake tensors; what has values stays real, so that scalars can be read."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self.recorder = recorder
+        self.depth = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = kwargs or {}
+        if self.depth or self.recorder.paused:
+            return super().__torch_dispatch__(func, types, args, options)
+        if any(one not in _OWN_TYPES for one in types):  # DTensor and its like come first
+            return super().__torch_dispatch__(func, types, args, options)
+        self.depth += 1
+        try:
+            return self._run(func, types, args, options)
+        finally:
+            self.depth -= 1
+
+    def _run(self, func: Any, types: Any, args: Any, options: Any) -> Any:
+        signature = self.recorder.signature(func)
+        name = signature.name
+        if func.namespace == "c10d":
+            return self._communicate(name, args, options)
+        tensors = list(_tensors((*args, *options.values())))
+        if tensors and not any(isinstance(one, _fake.FakeTensor) for one in tensors):
+            with _fake.unset_fake_temporarily():
+                return func(*args, **options)
+        if name == _ITEM:
+            return self.recorder.item(func, args[0])
+        if has_mask(name, args):
+            return self._again(func, with_indices, args)
+        if name in SIZED_BY_VALUES:
+            result = self._sized(name, args, options)
+        elif signature.is_composite:  # as in inference mode
+            return self._again(func.decompose, lambda given: given, args, options)
+        else:
+            result = super().__torch_dispatch__(func, types, args, options)
+        self.recorder.record(func, args, options, result)
+        return result
+
+    def _again(self, func: Any, change: Any, args: Any, options: Any = None) -> Any:
+        """Run what an operator consists of, each part recorded by itself."""
+        self.depth -= 1
+        try:
+            with self:
+                return func(*change(args), **(options or {}))
+        finally:
+            self.depth += 1
+
+    def _sized(self, name: str, args: Any, options: Any) -> Any:
+        """Make a result whose size would follow from values, and note it."""
+        named = dict(options)
+        if name == "aten::bincount" and len(args) > 2:
+            named["minlength"] = args[2]
+        storage = self.recorder.storage_of(args[0])
+        with self:
+            result = SIZED_BY_VALUES[name](self.recorder.hints, storage, args[0], named)
+        self.recorder.sized(name, tuple(result.shape))
+        return result
+
+    def _communicate(self, name: str, args: Any, options: Any) -> Any:
+        row = -1
+        if name in CALLS and self.recorder.is_active:
+            row = self.recorder.communicate(CALLS[name], name, args, options, None)
+        if name == "c10d::monitored_barrier_":
+            return None
+        call = CALLS.get(name)
+        held = args[call.writes] if call and call.writes >= 0 else []
+        held = list(held) if isinstance(held, (list, tuple)) else [held]
+        work = _NewWork(self.recorder, row, held).boxed()
+        if name in _WITH_TENSORS:
+            return args[0], work
+        return work
+
+
 def new_mode(recorder: Recorder) -> Any:
     """Make the mode; a program that runs in it has tensors without memory."""
-    unset = _fake.unset_fake_temporarily
-    own_types = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, _fake.FakeTensor)
-
-    class RecordingMode(_fake.FakeTensorMode):  # type: ignore[misc]
-        """Fake tensors; what has values stays real, so that scalars can be read."""
-
-        depth = 0
-
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            options = kwargs or {}
-            if self.depth or recorder.paused:
-                return super().__torch_dispatch__(func, types, args, options)
-            if any(one not in own_types for one in types):  # DTensor and its like come first
-                return super().__torch_dispatch__(func, types, args, options)
-            RecordingMode.depth += 1
-            try:
-                return self._run(func, types, args, options)
-            finally:
-                RecordingMode.depth -= 1
-
-        def _run(self, func: Any, types: Any, args: Any, options: Any) -> Any:
-            name = recorder.signature(func).name
-            if func.namespace == "c10d":
-                return self._communicate(name, args, options)
-            tensors = list(_tensors((*args, *options.values())))
-            if tensors and not any(isinstance(one, _fake.FakeTensor) for one in tensors):
-                with unset():
-                    return func(*args, **options)
-            if name == _ITEM:
-                return recorder.item(func, args[0])
-            if has_mask(name, args):
-                return self._again(func, with_indices, args)
-            if name in SIZED_BY_VALUES:
-                result = self._sized(name, args, options)
-            elif recorder.signature(func).is_composite:  # as in inference mode
-                return self._again(func.decompose, lambda given: given, args, options)
-            else:
-                result = super().__torch_dispatch__(func, types, args, options)
-            recorder.record(func, args, options, result)
-            return result
-
-        def _again(self, func: Any, change: Any, args: Any, options: Any = None) -> Any:
-            """Run what an operator consists of, each part recorded by itself."""
-            RecordingMode.depth -= 1
-            try:
-                with self:
-                    return func(*change(args), **(options or {}))
-            finally:
-                RecordingMode.depth += 1
-
-        def _sized(self, name: str, args: Any, options: Any) -> Any:
-            """Make a result whose size would follow from values, and note it."""
-            named = dict(options)
-            if name == "aten::bincount" and len(args) > 2:
-                named["minlength"] = args[2]
-            storage = recorder.storage_of(args[0])
-            with self:
-                result = SIZED_BY_VALUES[name](recorder.hints, storage, args[0], named)
-            recorder.sized(name, tuple(result.shape))
-            return result
-
-        def _communicate(self, name: str, args: Any, options: Any) -> Any:
-            row = -1
-            if name in CALLS and recorder.is_active:
-                row = recorder.communicate(CALLS[name], name, args, options, None)
-            if name == "c10d::monitored_barrier_":
-                return None
-            call = CALLS.get(name)
-            held = args[call.writes] if call and call.writes >= 0 else []
-            held = list(held) if isinstance(held, (list, tuple)) else [held]
-            work = _NewWork(recorder, row, held).boxed()
-            if name in _WITH_TENSORS:
-                return args[0], work
-            return work
-
-    return RecordingMode(allow_non_fake_inputs=True)
+    return _RecordingMode(recorder)
 
 
+_OWN_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, _fake.FakeTensor)
 _WITH_TENSORS = {
     "c10d::reduce_scatter_", "c10d::alltoall_", "c10d::scatter_", "c10d::_reduce_scatter_base_",
     "c10d::_allgather_base_", "c10d::broadcast_", "c10d::allreduce_", "c10d::allgather_",

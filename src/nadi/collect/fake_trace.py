@@ -59,7 +59,7 @@ class RankSummary(NamedTuple):
 
 
 def group_numbers(families: Mapping[str, GroupFamily]) -> dict[str, int]:
-    """Number all groups of a job from 1; return the first number of each family."""
+    """Return the number of the first group of each family: all groups are numbered from 1."""
     first, number = {}, 1
     for place, family in families.items():
         first[place] = number

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from nadi.collect.fake_recording import check_torch, fake_recording
+from nadi.collect.fake_rank import check_torch, fake_recording
 from nadi.collect.fake_trace import RankSummary, signature_of, summary_of
 from nadi.collect.script_lines import is_of_library
 from nadi.errors import NadiError

@@ -111,7 +111,7 @@ _COPY = {"aten::copy_", "aten::_foreach_copy_"}
 
 
 def _mm(inputs: Sequence[Shape], _: Sequence[Shape]) -> int:
-    (m, k), (_, n) = inputs[0], inputs[1]
+    (m, k), (_k, n) = inputs[0], inputs[1]
     return 2 * m * k * n
 
 
@@ -120,7 +120,7 @@ def _addmm(inputs: Sequence[Shape], outputs: Sequence[Shape]) -> int:
 
 
 def _bmm(inputs: Sequence[Shape], _: Sequence[Shape]) -> int:
-    (b, m, k), (_, _, n) = inputs[0], inputs[1]
+    (b, m, k), (_b, _k, n) = inputs[0], inputs[1]
     return 2 * b * m * k * n
 
 
@@ -141,7 +141,8 @@ def _attention(products: int) -> Callable[[Sequence[Shape], Sequence[Shape]], in
 
     def flops(inputs: Sequence[Shape], _: Sequence[Shape]) -> int:
         first = 0 if products == _FORWARD else 1  # backward has the gradient before them
-        (b, h, s_q, d), (_, _, s_k, _), (*_, d_v) = inputs[first : first + 3]
+        (b, h, s_q, d), keys, values = inputs[first : first + 3]
+        s_k, d_v = keys[2], values[3]
         with_keys, with_values = (1, 1) if products == _FORWARD else (3, 2)
         return 2 * b * h * s_q * s_k * (with_keys * d + with_values * d_v)
 

@@ -79,7 +79,7 @@ def _whole(world_size: int) -> _Axis:
 def _axes(world_size: int, families: Mapping[str, Sequence[Sequence[int]]]) -> list[_Axis]:
     """Return the axes along which ranks can differ: independent ones that tell ranks apart."""
     found: list[_Axis] = []
-    distinct: dict[int, tuple[int, ...]] = {rank: () for rank in range(world_size)}
+    distinct: dict[int, tuple[int, ...]] = dict.fromkeys(range(world_size), ())
     by_size = sorted(families.values(), key=lambda groups: max(map(len, groups), default=0))
     for groups in by_size:  # small ones first: larger ones may be made of several
         members = sorted(rank for group in groups for rank in group)
@@ -136,7 +136,7 @@ def _combined(
 ) -> list[RankClass]:  # fmt: skip
     """Return a class for each combination of labels along the axes that matter."""
     choices = [sorted(set(labels[k])) for k in differing]
-    recorded = {}
+    recorded: dict[tuple[int, ...], int] = {}
     for chosen in product(*choices):
         place = [0] * len(axes)
         for k, one in zip(differing, chosen, strict=True):
@@ -145,8 +145,8 @@ def _combined(
     signs = sign(sorted(recorded.values()))
     first = {signs[rank]: rank for rank in sorted(recorded.values(), reverse=True)}
     ranks: dict[int, list[int]] = {}
-    for rank, place in places.items():
-        label = tuple(labels[k][place[k]] for k in differing)
+    for rank, at_place in places.items():
+        label = tuple(labels[k][at_place[k]] for k in differing)
         ranks.setdefault(first[signs[recorded[label]]], []).append(rank)
     classes = [RankClass(one, tuple(members)) for one, members in sorted(ranks.items())]
     last = max(places)

@@ -58,9 +58,10 @@ class RoutingHints:
         elif name == "aten::scatter" or name == "aten::scatter_":
             self._one_hot(reads, target)
         elif name in _SAME:
-            for known in (self._choices, self._share, self._mean):
+            hints: tuple[dict[int, Any], ...] = (self._choices, self._share, self._mean)
+            for known in hints:
                 if source.storage in known:
-                    known[target.storage] = known[source.storage]  # type: ignore[index]
+                    known[target.storage] = known[source.storage]
 
     def communicate(
         self, comm_type: str, reads: Sequence[Operand], writes: Sequence[Operand]
@@ -78,7 +79,7 @@ class RoutingHints:
             self._mean[target.storage] = self._mean[source.storage] * terms
 
     def _one_hot(self, reads: Sequence[Operand], target: Operand) -> None:
-        """A matrix of zeros that got a one in each row, at the number of an expert."""
+        """Follow a matrix of zeros that got a one in each row, at the number of an expert."""
         chosen = next((one for one in reads[1:] if one.storage in self._choices), None)
         if chosen is not None:
             self._share[target.storage] = chosen.elements / max(target.elements, 1)

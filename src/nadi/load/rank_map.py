@@ -1,4 +1,4 @@
-"""A job of many ranks in a few traces: ``ranks.json`` says which rank does the same as which trace."""
+"""A job of many ranks in a few traces; ``ranks.json`` says which ranks do the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nadi.errors import FormatError, InputError, PairError
 from nadi.formats import files as container
 from nadi.formats.trace_files import read
 from nadi.model.arrays import Bools, Ints
-from nadi.model.schema import DEPS, GROUPS, NODES
+from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
 from nadi.model.trace import Trace
 
 __all__ = ["RANK_MAP", "RankMap", "Shared", "device_part", "read_rank_map", "traces_of_ranks"]
@@ -109,7 +109,7 @@ def traces_of_ranks(
         some = int(np.argmin(known))
         raise PairError(
             str(folder), f"rank {some} and {int((~known).sum()) - 1:,} others of "
-            f"{found.world_size:,} are not recorded", "record all: nadi record-fake --rank all",
+            f"{found.world_size:,} are not recorded", "record all ranks",
         )  # fmt: skip
     traces: list[Trace | None] = [None] * found.world_size
     places = _places(found)
@@ -158,7 +158,8 @@ def _places(found: RankMap) -> dict[str, tuple[int, Mapping[int, list[int]]]]:
 
 
 def _trace_of(
-    base: Trace, rank: int, found: RankMap, places: Mapping[str, tuple[int, Mapping[int, list[int]]]]
+    base: Trace, rank: int, found: RankMap,
+    places: Mapping[str, tuple[int, Mapping[int, list[int]]]],
 ) -> Trace:  # fmt: skip
     if rank == base.rank:
         return base
@@ -170,7 +171,7 @@ def _trace_of(
             for name, peer in peers.items()
         )
     if not base.groups.height and nodes is base.nodes:
-        return base if base.rank < 0 else replace(base, rank=rank)
+        return base if base.rank < 0 else replace(base, rank=rank, issues=ISSUES.empty())
     rows = [
         _group_of(base, rank, name, family, found, places)
         for name, family in base.groups.select("name", "description").iter_rows()
@@ -179,7 +180,9 @@ def _trace_of(
         "name": [str(number) for number, _ in rows], "ranks": [members for _, members in rows],
         "description": base.groups["description"],
     })  # fmt: skip
-    return Trace.of_checked(**{**_parts(base), "nodes": nodes, "groups": groups, "rank": rank})
+    # what the program asked for is told once, with the trace of the rank that was recorded
+    own = {"nodes": nodes, "groups": groups, "rank": rank, "issues": ISSUES.empty()}
+    return Trace.of_checked(**{**_parts(base), **own})
 
 
 def _parts(trace: Trace) -> dict[str, object]:
@@ -209,7 +212,7 @@ def _group_of(
     if not name.isdecimal() or int(name) - first not in own or len(own) != len(others):
         raise InputError(
             RANK_MAP, f"rank {rank} has no group {family!r} as rank {base.rank} has",
-            "record both ranks: nadi record-fake --rank",
+            "record the job again",
         )  # fmt: skip
     number = others[own.index(int(name) - first)]
     return first + number, found.families[family][number]

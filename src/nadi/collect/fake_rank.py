@@ -14,7 +14,7 @@ from nadi.collect.fake_trace import RankSummary, summary_of, trace_of_log
 from nadi.errors import Parameter, UsageError
 from nadi.model.trace import Trace
 
-__all__ = ["FakeRecording", "check_torch", "fake_recording"]
+__all__ = ["FakeRecording", "check_numbers", "check_torch", "fake_recording"]
 
 _OLDEST = (2, 6)
 _LARGEST_WORLD = 2**24
@@ -102,7 +102,7 @@ def fake_recording(
     UsageError
         If torch is missing or too old, a number is wrong, or nothing was recorded.
     """
-    _check(world_size, rank, steps, warmup)
+    check_numbers(world_size, rank, steps, warmup)
     check_torch()
     program: Any = importlib.import_module("nadi.collect.fake_program")
     recording = FakeRecording(rank, world_size)
@@ -130,7 +130,8 @@ def check_torch() -> None:
         raise UsageError("", f"torch {torch.__version__} is too old", remedy)
 
 
-def _check(world_size: int, rank: int, steps: int, warmup: int) -> None:
+def check_numbers(world_size: int, rank: int, steps: int, warmup: int) -> None:
+    """Raise UsageError if a number is out of its range."""
     least = {"world_size": (world_size, 1), "steps": (steps, 1), "warmup": (warmup, 0)}
     for name, (value, smallest) in least.items():
         if not smallest <= value <= _LARGEST_WORLD:

@@ -1,0 +1,104 @@
+"""A job of many ranks in a few traces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nadi
+from nadi.errors import FormatError, InputError, PairError
+from nadi.load.rank_map import RANK_MAP
+from nadi.model.schema import NODES
+
+RANKS = 8
+FAMILIES = {"data": [[0, 2, 4, 6], [1, 3, 5, 7]], "model": [[k, k + 1] for k in range(0, RANKS, 2)]}
+
+
+def trace_of(rank: int, send: bool, receive: bool) -> nadi.Trace:
+    """Make a rank that computes, reduces in its groups, and exchanges messages with rank + 2."""
+    with nadi.JobBuilder(world_size=RANKS) as job:
+        groups = [job.group(str(number), members) for number, members in
+                  enumerate([one for family in FAMILIES.values() for one in family], 1)]  # fmt: skip
+        for one in job.ranks:
+            made = one.compute("aten::mm", duration="1 ms", bytes=10)
+            for group in groups:
+                if one.number in group.ranks:
+                    made = one.stream(1).collective("all_reduce", 1024, group=group, after=made)
+            if one.number >= 2:
+                one.stream(2).recv(one.number - 2, 64, tag=0)
+            if one.number < RANKS - 2:
+                one.stream(3).send(one.number + 2, 64, tag=0)
+    trace = job.job.traces[rank]
+    described = ["data" if int(name) <= 2 else "model" for name in trace.groups["name"]]
+    label = NODES.build(1, {"id": [10**6], "name": ["nn.Module: Linear"], "kind": ["METADATA"],
+                            "category": ["python"]})  # fmt: skip
+    nodes = trace.nodes.vstack(label)
+    values = {name: getattr(trace, name) for name in ("deps", "issues", "provenance")}
+    groups_table = trace.groups.with_columns(description=nadi_series(described))
+    return nadi.Trace(nodes=nodes, groups=groups_table, rank=rank, world_size=RANKS, **values)
+
+
+def nadi_series(values: list[str]) -> Any:
+    import polars as pl
+
+    return pl.Series(values, dtype=pl.String)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for rank, does in ((0, (True, False)), (2, (True, True)), (6, (False, True))):
+        nadi.write(trace_of(rank, *does), tmp_path / f"rank.{rank}.nadi")
+    shared = [("rank.0.nadi", [[0, 2]]), ("rank.2.nadi", [[2, 6]]), ("rank.6.nadi", [[6, 8]])]
+    content = {
+        "world_size": RANKS, "families": FAMILIES,
+        "shared": [{"trace": name, "ranks": ranks} for name, ranks in shared],
+    }  # fmt: skip
+    (tmp_path / RANK_MAP).write_text(json.dumps(content))
+    return tmp_path
+
+
+def test_each_rank_has_its_own_groups_and_peers(folder: Path) -> None:
+    traces = nadi.load.read_job(folder)
+    assert isinstance(traces, list)
+    for rank, trace in enumerate(traces):
+        assert nadi.model.validate_trace(trace).is_empty()
+        wanted = trace_of(rank, True, True)
+        assert trace.rank == rank
+        assert trace.groups["ranks"].to_list() == wanted.groups["ranks"].to_list()
+        assert trace.groups["name"].to_list() == wanted.groups["name"].to_list()
+        kept = wanted.nodes.filter(wanted.nodes["stream"] >= 0)
+        for name in ("name", "src", "dst", "comm_bytes", "group"):
+            assert trace.nodes[name].to_list() == kept[name].to_list(), (rank, name)
+    assert traces[3].deps is traces[2].deps  # they share tables
+
+
+def test_all_ranks_are_simulated(folder: Path) -> None:
+    done = nadi.simulate(folder, nadi.load_system("dgx-h100", RANKS))
+    assert done.makespan > 1_000_000
+    assert done.cycles.size == RANKS
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "told"),
+    [
+        (lambda map_: map_["shared"].pop(), PairError, "rank 6 and 1 others of 8 are not recorded"),
+        (lambda map_: map_.update(world_size=0), FormatError, "world_size"),
+        (lambda map_: map_.update(more=1), FormatError, "more"),
+        (lambda map_: map_["shared"][0].update(trace="../x.nadi"), FormatError, "no name of a file"),
+        (lambda map_: map_["families"].pop("model"), InputError, "rank 1 has no group 'model'"),
+        (lambda map_: map_["shared"][2].update(trace="rank.2.nadi"), InputError, "not exist"),
+    ],
+    ids=["missing", "size", "unknown", "outside", "family", "peer"],
+)  # fmt: skip
+def test_a_map_that_is_wrong_is_refused(
+    folder: Path, change: Callable[[Any], Any], error: type[Exception], told: str
+) -> None:
+    content = json.loads((folder / RANK_MAP).read_text())
+    change(content)
+    (folder / RANK_MAP).write_text(json.dumps(content))
+    with pytest.raises(error, match=told.replace("(", r"\(")):
+        nadi.load.read_job(folder)
