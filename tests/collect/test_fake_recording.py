@@ -44,9 +44,8 @@ def communication(trace: nadi.Trace) -> Counter[tuple[str, int, int]]:
 
 @pytest.mark.skipif(HAS_TORCH, reason="torch is installed")
 def test_without_torch_the_error_says_so() -> None:
-    with pytest.raises(UsageError, match="torch is missing.*install PyTorch"):
-        with fake_recording(8):
-            pass
+    with pytest.raises(UsageError, match="torch is missing"), fake_recording(8):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,7 @@ def test_tensor_parallel_and_sharded_equal_closed_forms() -> None:
     of_attention = nodes.filter(pl.col("name").cast(pl.String).str.contains("scaled_dot"))
     product = 2 * 2 * (HEADS // tensor_size) * LENGTH**2 * (WIDTH // HEADS)
     assert of_attention["flops"].sum() == LAYERS * (2 + 5) * product
-    assert nodes["start"].max() == -1 and nodes["duration"].max() == -1
+    assert set(nodes["start"]) == set(nodes["duration"]) == {-1}
 
 
 @with_torch
@@ -223,10 +222,11 @@ def test_stages_of_a_pipeline_are_found_and_simulated(tmp_path: Path) -> None:
     assert kinds == [(0, 2, 4), (2, 4, 8), (6, 2, 4)]
     system = nadi.load_system("dgx-h100", 8)
     done = nadi.simulate(tmp_path / "job", system)
-    assert done.cycles.size == 8 and done.makespan > 0
+    assert done.cycles.size == 8
+    assert done.makespan > 0
     sent = [trace.nodes.filter(pl.col("kind") == "COMM_SEND")["dst"].to_list()
             for trace in done.traces]  # fmt: skip
-    assert sent[0] == [2, 2] and sent[3] == [5, 5, 1, 1]
+    assert (sent[0], sent[3]) == ([2, 2], [5, 5, 1, 1])
 
 
 @with_torch

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import nadi
@@ -21,8 +22,8 @@ FAMILIES = {"data": [[0, 2, 4, 6], [1, 3, 5, 7]], "model": [[k, k + 1] for k in 
 def trace_of(rank: int, send: bool, receive: bool) -> nadi.Trace:
     """Make a rank that computes, reduces in its groups, and exchanges messages with rank + 2."""
     with nadi.JobBuilder(world_size=RANKS) as job:
-        groups = [job.group(str(number), members) for number, members in
-                  enumerate([one for family in FAMILIES.values() for one in family], 1)]  # fmt: skip
+        given = [members for family in FAMILIES.values() for members in family]
+        groups = [job.group(str(number), members) for number, members in enumerate(given, 1)]
         for one in job.ranks:
             made = one.compute("aten::mm", duration="1 ms", bytes=10)
             for group in groups:
@@ -38,14 +39,8 @@ def trace_of(rank: int, send: bool, receive: bool) -> nadi.Trace:
                             "category": ["python"]})  # fmt: skip
     nodes = trace.nodes.vstack(label)
     values = {name: getattr(trace, name) for name in ("deps", "issues", "provenance")}
-    groups_table = trace.groups.with_columns(description=nadi_series(described))
+    groups_table = trace.groups.with_columns(description=pl.Series(described, dtype=pl.String))
     return nadi.Trace(nodes=nodes, groups=groups_table, rank=rank, world_size=RANKS, **values)
-
-
-def nadi_series(values: list[str]) -> Any:
-    import polars as pl
-
-    return pl.Series(values, dtype=pl.String)
 
 
 @pytest.fixture
@@ -88,7 +83,7 @@ def test_all_ranks_are_simulated(folder: Path) -> None:
         (lambda map_: map_["shared"].pop(), PairError, "rank 6 and 1 others of 8 are not recorded"),
         (lambda map_: map_.update(world_size=0), FormatError, "world_size"),
         (lambda map_: map_.update(more=1), FormatError, "more"),
-        (lambda map_: map_["shared"][0].update(trace="../x.nadi"), FormatError, "no name of a file"),
+        (lambda map_: map_["shared"][0].update(trace="../x.nadi"), FormatError, "no name of a"),
         (lambda map_: map_["families"].pop("model"), InputError, "rank 1 has no group 'model'"),
         (lambda map_: map_["shared"][2].update(trace="rank.2.nadi"), InputError, "not exist"),
     ],

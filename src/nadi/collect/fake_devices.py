@@ -305,5 +305,21 @@ def _foreach_changes() -> list[tuple[Any, str, Any]]:
     def new_supported() -> list[str]:
         return [*supported(), "cpu"]
 
-    name = "_get_foreach_kernels_supported_devices"
-    return [(one, name, new_supported) for one in (module, optimizers) if hasattr(one, name)]
+    fake: Any = importlib.import_module("torch._subclasses.fake_tensor")
+    clipping: Any = importlib.import_module("torch.nn.utils.clip_grad")
+    types = [torch.Tensor, torch.nn.Parameter, fake.FakeTensor]
+
+    def all_plain(tensors: Any, device: Any) -> bool:
+        return all(one is None or type(one) in types for one in tensors)
+
+    given = {
+        "_get_foreach_kernels_supported_devices": new_supported,
+        "_foreach_supported_types": types,
+        "_has_foreach_support": all_plain,
+    }
+    return [
+        (where, name, value)
+        for where in (module, optimizers, clipping)
+        for name, value in given.items()
+        if hasattr(where, name)
+    ]

@@ -161,12 +161,17 @@ class _Runner:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
             )  # fmt: skip
         except OSError as error:
+            self._errors.close()
             what = error.strerror or str(error)
             raise InputError(python, what, "name an interpreter that runs") from None
-        if refusal := self._answer():
-            raise UsageError("", refusal)
 
     def __enter__(self) -> _Runner:
+        try:
+            if refusal := self._answer():
+                raise UsageError("", refusal)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
