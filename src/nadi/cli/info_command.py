@@ -42,6 +42,7 @@ def command(
 
     from nadi.formats.trace_files import read
     from nadi.load.discover import TraceFiles, list_files
+    from nadi.load.rank_map import RANK_MAP
     from nadi.load.saved_simulations import is_saved_simulation, read_simulation
     from nadi.report.info_report import describe, print_description
     from nadi.report.simulation_report import (
@@ -70,5 +71,5 @@ def command(
             console.print()
         console.print(f"{path}  (a simulated job)", style="bold", markup=False)
         print_simulation(done, console)
-    for file in files.ignored:
+    for file in (one for one in files.ignored if one.name != RANK_MAP):
         console.print(f"skipped: {file} (not a trace)", markup=False)

@@ -36,17 +36,15 @@ def describe_fake_job(job: FakeJob) -> dict[str, Any]:
 
 def print_fake_job(job: FakeJob, console: Console) -> None:
     """Print a row for each kind of rank, and warnings."""
-    from rich.table import Table
     from rich.text import Text
+
+    from nadi.report.text_layout import make_table, print_issues, print_table
 
     kinds = f"{len(job.ranks)} kind{'s' if len(job.ranks) > 1 else ''} of rank"
     told = f"{format_count(job.world_size)} ranks, {kinds}, {job.steps} step"
     console.print(Text(told + ("s" if job.steps > 1 else ""), style="bold"))
-    table = Table(box=None, pad_edge=False)
-    heads = ("rank", "like it", "operations", "FLOPs", "collectives", "sends, receives",
-             "communicated", "peak memory")  # fmt: skip
-    for head in heads:
-        table.add_column(head, justify="right")
+    columns = ("rank", "like it", "operators", "FLOPs", "collectives", "messages", "sent", "memory")
+    table = make_table("", **dict.fromkeys(columns, "right"))
     for one in job.ranks:
         summary = one.summary
         table.add_row(
@@ -55,11 +53,9 @@ def print_fake_job(job: FakeJob, console: Console) -> None:
             format_count(summary.messages), format_bytes(summary.comm_bytes),
             format_bytes(summary.peak),
         )  # fmt: skip
-    console.print(table)
-    issues = {(code, detail, remedy): severity
-              for one in job.ranks for code, severity, _, detail, remedy in one.issues}  # fmt: skip
-    for (_, detail, remedy), severity in issues.items():
-        if severity != "info":
-            console.print(Text(f"{severity}: {detail}; {remedy}"))
+    print_table(table, console)
+    issues = {tuple(issue.values()): issue for rank in describe_fake_job(job)["ranks"]
+              for issue in rank["issues"] if issue["severity"] != "info"}  # fmt: skip
+    print_issues(issues.values(), console)
     for one in job.ranks:
         console.print(Text(f"written: {one.file}"))
