@@ -56,10 +56,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_rank_has_its_own_groups_and_peers(folder: Path) -> None:
-    traces = nadi.load.read_job(folder)
-    assert isinstance(traces, list)
-    for rank, trace in enumerate(traces):
+def own_traces(job: nadi.Job | list[nadi.Trace]) -> list[nadi.Trace]:
+    if isinstance(job, list):
+        return job
+    return [job.own_trace(rank, numbered=True) for rank in range(RANKS)]
+
+
+@pytest.mark.parametrize("is_regular", [True, False])
+def test_each_rank_has_its_own_groups_and_peers(folder: Path, is_regular: bool) -> None:
+    if not is_regular:  # a family of groups of two sizes
+        content = json.loads((folder / RANK_MAP).read_text())
+        content["families"]["model"].append([*range(RANKS)])
+        (folder / RANK_MAP).write_text(json.dumps(content))
+    job = nadi.load.read_job(folder)
+    assert isinstance(job, nadi.Job) == is_regular
+    for rank, trace in enumerate(own_traces(job)):
         assert nadi.model.validate_trace(trace).is_empty()
         wanted = trace_of(rank, True, True)
         assert trace.rank == rank
@@ -68,6 +79,7 @@ def test_each_rank_has_its_own_groups_and_peers(folder: Path) -> None:
         kept = wanted.nodes.filter(wanted.nodes["stream"] >= 0)
         for name in ("name", "src", "dst", "comm_bytes", "group"):
             assert trace.nodes[name].to_list() == kept[name].to_list(), (rank, name)
+    traces = job.traces if isinstance(job, nadi.Job) else job
     assert traces[3].deps is traces[2].deps  # they share tables
 
 
@@ -84,7 +96,7 @@ def test_all_ranks_are_simulated(folder: Path) -> None:
         (lambda map_: map_.update(world_size=0), FormatError, "world_size"),
         (lambda map_: map_.update(more=1), FormatError, "more"),
         (lambda map_: map_["shared"][0].update(trace="../x.nadi"), FormatError, "no name of a"),
-        (lambda map_: map_["families"].pop("model"), InputError, "rank 1 has no group 'model'"),
+        (lambda map_: map_["families"].pop("model"), InputError, "rank 0 is in no group 'model'"),
         (lambda map_: map_["shared"][2].update(trace="rank.2.nadi"), InputError, "not exist"),
     ],
     ids=["missing", "size", "unknown", "outside", "family", "peer"],

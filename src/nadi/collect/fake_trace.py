@@ -172,14 +172,18 @@ def signature_of(trace: Trace) -> str:
         column = device[name]
         column = column if column.dtype == pl.Int64 else column.cast(pl.String)
         digest.update("\0".join(map(str, column.to_list())).encode())
-    peers = ((name, device[name].to_numpy()) for name in ("src", "dst"))
-    for _, peer in peers:
-        digest.update(np.where(peer < 0, 2**40, peer - trace.rank).tobytes())
+    members = trace.groups["ranks"].to_list()
+    group = device["group"].to_list()
+    is_message = device["kind"].is_in(["COMM_SEND", "COMM_RECV"]).to_list()
+    for name in ("src", "dst"):
+        ends = zip(device[name].to_list(), group, is_message, strict=True)
+        told = [_peer(trace.rank, peer, members[row] if row >= 0 else None, message)
+                for peer, row, message in ends if peer >= 0]  # fmt: skip
+        digest.update(str(told).encode())
     described = [
         f"{place} {len(ranks)}"
         for place, ranks in trace.groups.select("description", "ranks").iter_rows()
     ]
-    group = device["group"].to_list()
     digest.update("\0".join(described[one] if one >= 0 else "" for one in group).encode())
     attributes = trace.attributes
     chosen = set(device["row"].to_list())
@@ -188,6 +192,13 @@ def signature_of(trace: Trace) -> str:
             if int(attributes.node[at]) in chosen:
                 digest.update(str(attributes.python_value(at)).encode())
     return digest.hexdigest()
+
+
+def _peer(rank: int, peer: int, members: list[int] | None, is_message: bool) -> tuple[int, bool]:
+    """Return the distance of a peer, or the position of a root and whether the rank is the root."""
+    if is_message:
+        return peer - rank, False
+    return (peer if members is None else members.index(peer)), peer == rank
 
 
 def summary_of(trace: Trace) -> RankSummary:

@@ -11,17 +11,19 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from nadi.errors import FormatError, InputError, PairError
+from nadi.errors import FormatError, InputError, PairError, UsageError
 from nadi.formats import files as container
 from nadi.formats.trace_files import read
 from nadi.model.arrays import Bools, Ints
-from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
-from nadi.model.trace import Trace
+from nadi.model.rank_groups import RankGroups
+from nadi.model.schema import DEPS, GROUPS, ISSUES, MATCHES, NODES
+from nadi.model.trace import Job, Trace
 
-__all__ = ["RANK_MAP", "RankMap", "Shared", "device_part", "read_rank_map", "traces_of_ranks"]
+__all__ = ["RANK_MAP", "RankMap", "Shared", "device_part", "job_of_ranks", "read_rank_map"]
 
 RANK_MAP = "ranks.json"
 _MOST_RANKS = 2**24
+_MESSAGES = ["COMM_SEND", "COMM_RECV"]
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_RANKS)]
 
 
@@ -89,20 +91,25 @@ def read_rank_map(folder: Path) -> RankMap | None:
         raise FormatError(str(path), str(error), "record the job again") from None
 
 
-def traces_of_ranks(
+def job_of_ranks(
     folder: Path, found: RankMap, progress: Callable[[str], None] = lambda _: None
-) -> list[Trace]:
-    """Return the trace of each rank; ranks that do the same share its tables.
+) -> Job | list[Trace]:
+    """Return the job of all ranks; ranks that do the same share traces.
 
-    Of each trace only what runs on the device is left (:func:`device_part`). Groups and peers are
-    those of the rank.
+    Of each trace only what runs on the device is left (:func:`device_part`).
+
+    Returns
+    -------
+    Job or list of Trace
+        With ``rank_groups``, if the groups of each family have one size and share no rank; else
+        the trace of each rank, with its own groups.
 
     Raises
     ------
     PairError
-        If some ranks have no trace, or two.
+        If some ranks have no trace.
     InputError
-        If a trace cannot be read.
+        If a trace cannot be read, or does not fit the map.
     """
     known = found.known
     if not known.all():
@@ -111,17 +118,95 @@ def traces_of_ranks(
             str(folder), f"rank {some} and {int((~known).sum()) - 1:,} others of "
             f"{found.world_size:,} are not recorded", "record all ranks",
         )  # fmt: skip
-    traces: list[Trace | None] = [None] * found.world_size
-    places = _places(found)
+    bases: dict[int, Trace] = {}  # of each rank, the trace of a rank that does the same
     for one in found.shared:
         path = folder / one.trace
         if path.parent != folder:
             raise FormatError(str(folder / RANK_MAP), f"{one.trace!r} is no name of a file", "")
         progress(f"reading {one.trace}")
         base = device_part(read(path))
-        for rank in (rank for first, end in one.ranks for rank in range(first, end)):
-            traces[rank] = _trace_of(base, rank, found, places)
-    return [trace for trace in traces if trace is not None]
+        for first, end in one.ranks:
+            bases |= dict.fromkeys(range(first, end), base)
+    places = _places(found)
+    roles = _roles(found, bases)
+    if roles is not None:
+        return _job_of_roles(bases, roles, found.world_size)
+    return [_trace_of(bases[rank], rank, found, places) for rank in range(found.world_size)]
+
+
+def _roles(found: RankMap, bases: Mapping[int, Trace]) -> RankGroups | None:
+    """Return the groups that traces use by family; None if a family is none of equal groups."""
+    used: set[str] = set()
+    for base in dict.fromkeys(bases.values()):
+        used |= set(base.groups["description"])
+    members = {}
+    for name in sorted(used & set(found.families)):
+        groups = found.families[name]
+        flat = [rank for group in groups for rank in group]
+        if len({len(group) for group in groups}) != 1 or len(set(flat)) < len(flat):
+            return None
+        members[name] = np.array(groups, dtype=np.int64)
+    try:
+        return RankGroups(members, found.world_size)
+    except UsageError as error:
+        raise FormatError(RANK_MAP, error.what, "record the job again") from None
+
+
+def _job_of_roles(bases: Mapping[int, Trace], roles: RankGroups, world_size: int) -> Job:
+    """Let ranks share a trace whose groups are families, and whose peers are positions in them."""
+    shared: dict[tuple[Trace, tuple[int, ...]], Trace] = {}
+    traces = []
+    for rank in range(world_size):
+        base = bases[rank]
+        names = ("", *base.groups["description"])  # the group of all ranks comes first
+        for name in names[1:]:
+            known = name in roles.members
+            if not known or min(roles.place[name][0][[rank, base.rank]]) < 0:
+                raise _no_group(rank, name)
+        moved = tuple(
+            _position(roles, name, rank) - _position(roles, name, base.rank) if used else 0
+            for name, used in zip(names, _messages_in(base), strict=True)
+        )
+        if (base, moved) not in shared:
+            shared[base, moved] = _by_role(base, roles, moved)
+        traces.append(shared[base, moved])
+    return Job(tuple(traces), MATCHES.empty(), ISSUES.empty(), rank_groups=roles)
+
+
+def _position(roles: RankGroups, name: str, rank: int) -> int:
+    return int(roles.place[name][1][rank]) if name else rank
+
+
+def _messages_in(base: Trace) -> list[bool]:
+    """Return whether messages are sent in the group of all ranks, and in each other group."""
+    is_message = base.nodes["kind"].is_in(_MESSAGES).to_numpy()
+    used = set(base.column("group")[is_message].tolist())
+    return [group in used for group in range(-1, base.groups.height)]
+
+
+def _by_role(base: Trace, roles: RankGroups, moved: Sequence[int]) -> Trace:
+    """Return a trace by role, for ranks whose position in each group is further by so much."""
+    nodes, group = base.nodes, base.column("group")
+    is_message = nodes["kind"].is_in(_MESSAGES).to_numpy()
+    columns = {}
+    for name in ("src", "dst"):
+        peer = nodes[name].to_numpy().copy()
+        for row, role in enumerate(("", *base.groups["description"]), -1):
+            chosen = np.flatnonzero((group == row) & (peer >= 0))
+            ends = roles.place[role][1][peer[chosen]] if role else peer[chosen]
+            ends = ends + np.where(is_message[chosen], moved[row + 1], 0)
+            size = roles.members[role].shape[1] if role else roles.world_size
+            if ((ends < 0) | (ends >= size)).any():
+                raise _no_peer()
+            peer[chosen] = ends
+        columns[name] = pl.Series(name, peer)
+    groups = GROUPS.build(base.groups.height, {
+        "name": base.groups["description"], "ranks": [[]] * base.groups.height,
+    })  # fmt: skip
+    return replace(
+        base, nodes=nodes.with_columns(**columns), groups=groups, rank=-1,
+        world_size=roles.world_size,
+    )  # fmt: skip
 
 
 def device_part(trace: Trace) -> Trace:
@@ -164,18 +249,19 @@ def _trace_of(
     if rank == base.rank:
         return base
     nodes = base.nodes
-    peers = {name: nodes[name].to_numpy() for name in ("src", "dst")}
-    if any((peer >= 0).any() for peer in peers.values()):
-        nodes = nodes.with_columns(
-            pl.Series(name, _moved(peer, rank - base.rank, found.world_size))
-            for name, peer in peers.items()
-        )
-    if not base.groups.height and nodes is base.nodes:
-        return base if base.rank < 0 else replace(base, rank=rank, issues=ISSUES.empty())
     rows = [
         _group_of(base, rank, name, family, found, places)
         for name, family in base.groups.select("name", "description").iter_rows()
     ]
+    peers = {name: nodes[name].to_numpy() for name in ("src", "dst")}
+    if any((peer >= 0).any() for peer in peers.values()):
+        members = [ranks for _, ranks in rows]
+        nodes = nodes.with_columns(
+            pl.Series(name, _own_peers(base, peer, rank, members, found.world_size))
+            for name, peer in peers.items()
+        )
+    if not base.groups.height and nodes is base.nodes:
+        return base if base.rank < 0 else replace(base, rank=rank, issues=ISSUES.empty())
     groups = GROUPS.build(len(rows), {
         "name": [str(number) for number, _ in rows], "ranks": [members for _, members in rows],
         "description": base.groups["description"],
@@ -193,13 +279,30 @@ def _parts(trace: Trace) -> dict[str, object]:
     return {name: getattr(trace, name) for name in names}
 
 
-def _moved(peer: Ints, by: int, world_size: int) -> Ints:
-    moved = np.where(peer >= 0, peer + by, -1)
-    if ((moved >= world_size) | ((peer >= 0) & (moved < 0))).any():
-        raise InputError(
-            RANK_MAP, "a rank would send to a rank that does not exist", "record the job again"
-        )
-    return moved
+def _own_peers(
+    base: Trace, peer: Ints, rank: int, members: Sequence[Sequence[int]], world_size: int
+) -> Ints:
+    """Return the peers of messages at the same distance, and roots at the same position."""
+    is_message = base.nodes["kind"].is_in(_MESSAGES).to_numpy() & (peer >= 0)
+    found = np.where(is_message, peer + rank - base.rank, peer)
+    if (is_message & ((found < 0) | (found >= world_size))).any():
+        raise _no_peer()
+    group = base.column("group")
+    for row, ranks in enumerate(members):
+        position = {one: k for k, one in enumerate(base.groups["ranks"][row].to_list())}
+        for node in np.flatnonzero((group == row) & ~is_message & (peer >= 0)).tolist():
+            found[node] = ranks[position[int(peer[node])]]
+    return found
+
+
+def _no_peer() -> InputError:
+    what = "a rank would send to a rank that does not exist"
+    return InputError(RANK_MAP, what, "record the job again")
+
+
+def _no_group(rank: int, family: str) -> InputError:
+    what = f"rank {rank} is in no group {family!r}, which ranks that do the same use"
+    return InputError(RANK_MAP, what, "record the job again")
 
 
 def _group_of(
@@ -210,9 +313,6 @@ def _group_of(
     first, of_rank = places.get(family, (0, {}))
     own, others = of_rank.get(base.rank, []), of_rank.get(rank, [])
     if not name.isdecimal() or int(name) - first not in own or len(own) != len(others):
-        raise InputError(
-            RANK_MAP, f"rank {rank} has no group {family!r} as rank {base.rank} has",
-            "record the job again",
-        )  # fmt: skip
+        raise _no_group(rank, family)
     number = others[own.index(int(name) - first)]
     return first + number, found.families[family][number]

@@ -9,7 +9,7 @@ from pathlib import Path
 from nadi.errors import InputError, PairError
 from nadi.formats.trace_files import read_files
 from nadi.load.discover import list_files
-from nadi.load.rank_map import read_rank_map, traces_of_ranks
+from nadi.load.rank_map import job_of_ranks, read_rank_map
 from nadi.model.trace import Job, Trace
 
 __all__ = ["find_ranks", "read_job", "read_ranks"]
@@ -108,7 +108,7 @@ def read_job(
             "pass a folder, a file, or the prefix of the names of a job's files",
         )  # fmt: skip
     if place.is_dir() and (shared := read_rank_map(place)) is not None:
-        return traces_of_ranks(place, shared, progress)
+        return job_of_ranks(place, shared, progress)
     inside = place.iterdir() if place.is_dir() else files
     names = [match for file in inside if (match := _NAME.fullmatch(file.name))]
     if (place.is_dir() and names) or any(match[1] == place.name for match in names):
