@@ -132,6 +132,7 @@ def test_force_means_one_thing() -> None:
         "convert",
         "generate cases",
         "generate llm",
+        "record-fake",
     }
 
 

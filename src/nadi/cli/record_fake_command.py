@@ -52,7 +52,7 @@ def command(
     ] = 1,
     device: Annotated[
         str, typer.Option("--device", metavar="NAME",
-                          help="What the program is told that its GPU is."),
+                          help="Name of the GPU that the program finds."),
     ] = "H100",
     overwrite: Overwrite = False,
     as_json: AsJson = False,

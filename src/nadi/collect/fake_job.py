@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from nadi.collect.alike_ranks import RankClass, find_classes, ranges_of
 from nadi.collect.fake_rank import check_numbers
 from nadi.collect.fake_trace import RankSummary
 from nadi.collect.fake_worker import Order, Outcome
-from nadi.collect.rank_classes import RankClass, find_classes, ranges_of
 from nadi.errors import InputError, Parameter, UsageError
 from nadi.formats import files as container
 from nadi.load.rank_map import RANK_MAP, RankMap, Shared
