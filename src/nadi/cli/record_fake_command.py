@@ -16,14 +16,15 @@ HELP = """Record a PyTorch program as a job of any size, without a GPU.
 
 The program runs unchanged, as one rank after the other, on tensors that have shapes and
 no memory: operators, sharding and collectives are those of the true job. Ranks that do
-the same are found and recorded once. There are no times. Needs PyTorch 2.6 or newer in
-the same environment; its CPU build suffices. docs/record-fake.md has more.
+the same are found and recorded once. Times are not recorded: nadi simulate prices
+operations by their shapes. Needs PyTorch 2.6 or newer in the same environment; its CPU
+build suffices. docs/record-fake.md has more.
 
 [bold]Examples[/]
 
   nadi record-fake --world 1024 -o JOB -- python train.py --layers 2
   nadi record-fake --world 4096 --rank 0,8 -o JOB -- python -m package.train
-  nadi info JOB
+  nadi simulate JOB --system dgx-h100
 """
 
 
