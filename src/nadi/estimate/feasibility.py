@@ -1,0 +1,152 @@
+"""Whether an execution can be, and what each that cannot lacks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.estimate.execution import DATATYPES, Execution, Executions
+from nadi.estimate.machine_description import MachineDescription
+from nadi.estimate.memory_tiers_use import MemoryUse
+from nadi.estimate.model_description import ModelDescription
+from nadi.model.arrays import Bools, Ints
+
+__all__ = ["REASONS", "Reason", "capacity_reasons", "reason_text", "shape_reasons"]
+
+_OFFLOAD_BLOCKS = 3
+
+
+class Reason(NamedTuple):
+    """A rule that an execution breaks."""
+
+    name: str
+    rule: str  # what it lacks, as a clause
+
+
+REASONS: tuple[Reason, ...] = (
+    Reason("", ""),
+    Reason("processors", "the degrees of parallelism do not multiply to the processors"),
+    Reason("replicas", "the batch does not divide by the degree of data parallelism"),
+    Reason("microbatches", "the batch of a replica does not divide by the microbatch"),
+    Reason("heads", "the attention's heads do not divide by the degree of tensor parallelism"),
+    Reason("width", "the widths do not divide by the degree of tensor parallelism"),
+    Reason("sequence", "the sequence does not divide by the degree of tensor parallelism"),
+    Reason("interleaving", "the blocks of a stage do not divide by the interleaving"),
+    Reason("lone-stage", "one stage cannot be interleaved"),
+    Reason("sharding", "one replica cannot shard the optimizer"),
+    Reason("reduction", "one replica has no reduction to overlap"),
+    Reason("gather", "only sequence parallelism (rs_ag) gathers again"),
+    Reason("inference", "inference has no backward pass to compute again, shard or offload for"),
+    Reason("datatype", "the machine has no engine for the datatype"),
+    Reason("tier", "the machine has no such network tier"),
+    Reason("network", "a network tier is too small for the degrees of parallelism on it"),
+    Reason("filled", "a network tier that must be filled is not"),
+    Reason("offload-blocks", "offloading needs three blocks on a stage"),
+    Reason("tier1", "the first memory tier is too small"),
+    Reason("tier2", "the second memory tier is too small"),
+)
+_CODES = {reason.name: code for code, reason in enumerate(REASONS)}
+
+
+def shape_reasons(
+    model: ModelDescription, machine: MachineDescription, executions: Executions
+) -> Ints:
+    """Give the first rule that each execution breaks, apart from capacity: codes of ``REASONS``."""
+    e = executions
+    degree, stages, replicas = e.tensor_par, e.pipeline_par, e.data_par
+    blocks = -(-model.num_blocks // stages)
+    training = e.training == 1
+    offloads = (e.weight_offload | e.activations_offload | e.optimizer_offload) == 1
+    split = e.is_named("tensor_par_comm_type", "rs_ag")
+    backward = (e.optimizer_sharding | e.data_par_overlap | e.seq_par_ag_redo) == 1
+    backward = backward | ~e.is_named("activation_recompute", "none")
+    local = e.batch_size // replicas
+    has_tier, is_large, is_filled = _network_rules(machine, e)
+    broken = {
+        "processors": degree * stages * replicas != e.num_procs,
+        "replicas": local * replicas != e.batch_size,
+        "microbatches": local % e.microbatch_size != 0,
+        "heads": model.attn_heads % degree != 0,
+        "width": (model.hidden % degree != 0) | (model.feedforward % degree != 0),
+        "sequence": split & (model.seq_size % degree != 0),
+        "interleaving": blocks % e.pipeline_interleaving != 0,
+        "lone-stage": (stages == 1) & (e.pipeline_interleaving > 1),
+        "sharding": (replicas == 1) & (e.optimizer_sharding == 1),
+        "reduction": (replicas == 1) & (e.data_par_overlap == 1),
+        "gather": ~split & (e.seq_par_ag_redo == 1),
+        "inference": ~training & (backward | (e.optimizer_offload == 1)),
+        "datatype": ~_has_engines(machine)[e.datatype],
+        "tier": ~has_tier,
+        "network": ~is_large,
+        "filled": ~is_filled,
+        "offload-blocks": offloads & (blocks < _OFFLOAD_BLOCKS),
+    }
+    found = np.zeros(e.num_executions, dtype=np.int64)
+    for name, breaks in reversed(broken.items()):
+        found = np.where(breaks, _CODES[name], found)
+    return found
+
+
+def capacity_reasons(machine: MachineDescription, memory: MemoryUse, reasons: Ints) -> Ints:
+    """Give the reasons again, with the tiers that are too small for executions without one."""
+    first = memory.tier1_bytes > machine.mem1.capacity
+    second = memory.tier2_bytes > machine.mem2.capacity
+    full = np.where(first, _CODES["tier1"], np.where(second, _CODES["tier2"], 0))
+    return np.where(reasons == 0, full, reasons)
+
+
+def _has_engines(machine: MachineDescription) -> Bools:
+    return np.array([name in machine.matrix and name in machine.vector for name in DATATYPES])
+
+
+def _network_rules(
+    machine: MachineDescription, executions: Executions
+) -> tuple[Bools, Bools, Bools]:
+    """Tell whether all tiers exist, are large enough, and filled where they must be."""
+    e = executions
+    pairs = (
+        (e.tensor_par_net, e.tensor_par),
+        (e.pipeline_par_net, e.pipeline_par),
+        (e.data_par_net, e.data_par),
+    )
+    there = np.ones(1, dtype=bool)
+    for tier, _ in pairs:
+        there = there & (tier < len(machine.networks))
+    large = np.ones(1, dtype=bool)
+    filled = np.ones(1, dtype=bool)
+    for number, network in enumerate(machine.networks):
+        on_it: Ints = np.ones(1, dtype=np.int64)
+        for tier, degree in pairs:
+            on_it = on_it * np.where(tier == number, degree, 1)
+        large = large & (on_it <= network.size)
+        if network.must_be_filled:
+            filled = filled & (network.size % on_it == 0)
+    return there, large, filled
+
+
+def reason_text(
+    code: int, machine: MachineDescription, model: ModelDescription, execution: Execution,
+    bytes_needed: tuple[float, float],
+) -> str:  # fmt: skip
+    """Say what one execution lacks, with its numbers; empty if it lacks nothing."""
+    e = execution
+    reason = REASONS[code]
+    numbers = {
+        "processors": f"{e.tensor_par} x {e.pipeline_par} x {e.data_par} is not {e.num_procs}",
+        "replicas": f"{e.batch_size} over {e.data_par}",
+        "microbatches": f"{e.batch_size // e.data_par} over {e.microbatch_size}",
+        "heads": f"{model.attn_heads} over {e.tensor_par}",
+        "width": f"{model.hidden} and {model.feedforward} over {e.tensor_par}",
+        "sequence": f"{model.seq_size} over {e.tensor_par}",
+        "interleaving": f"{-(-model.num_blocks // e.pipeline_par)} over {e.pipeline_interleaving}",
+        "datatype": e.datatype,
+        "tier1": _needs(bytes_needed[0], machine.mem1.capacity),
+        "tier2": _needs(bytes_needed[1], machine.mem2.capacity),
+    }
+    return f"{reason.rule}: {numbers[reason.name]}" if reason.name in numbers else reason.rule
+
+
+def _needs(needed: float, capacity: float) -> str:
+    return f"{needed / 2**30:.3f} GiB, of which it has {capacity / 2**30:.3f}"
+

@@ -1,0 +1,221 @@
+"""A machine as an estimate needs it, by the names of Calculon's system files.
+
+What varies by configuration, a datatype or a network tier, is looked up for whole arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from nadi.estimate.execution import DATATYPES
+from nadi.model.arrays import Floats, Ints
+
+__all__ = ["OPERATIONS", "Engine", "MachineDescription", "MemoryTier", "NetworkOps", "NetworkTier"]
+
+OPERATIONS = ("p2p", "reduce_scatter", "all_gather", "all_reduce")
+_Share = Annotated[float, Meta(gt=0, le=1)]
+_Amount = Annotated[float, Meta(gt=0)]
+_NotNegative = Annotated[float, Meta(ge=0)]
+_Efficiency = Annotated[tuple[tuple[_NotNegative, _Share], ...], Meta(min_length=1)]
+_Op = tuple[_Amount, float | None]
+
+
+def _check_steps(steps: tuple[tuple[float, float], ...], unit: str) -> None:
+    sizes = [size for size, _ in steps]
+    if sizes != sorted(set(sizes), reverse=True) or sizes[-1] != 0:
+        raise ValueError(
+            f"efficiencies start at {', '.join(f'{size:g}' for size in sizes)} {unit}, which must "
+            "fall, and end with 0"
+        )
+
+
+class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What computes with one datatype.
+
+    Attributes
+    ----------
+    tflops
+        Peak, in 10^12 operations a second.
+    gflops_efficiency
+        Pairs of a size in 10^9 operations and the share of the peak that an operation of at
+        least this size reaches; the largest size first, the last 0.
+    """
+
+    tflops: _Amount
+    gflops_efficiency: _Efficiency
+
+    def __post_init__(self) -> None:
+        _check_steps(self.gflops_efficiency, "GFLOP")
+
+
+class MemoryTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One tier of a processor's memory.
+
+    Attributes
+    ----------
+    GiB
+        Capacity, in 2^30 bytes; 0 if there is none.
+    GBps
+        Bandwidth, in 10^9 bytes a second.
+    MB_efficiency
+        Pairs of a size in 10^6 bytes and the share of the bandwidth that an access of at least
+        this size reaches; the largest size first, the last 0.
+    """
+
+    GiB: _NotNegative
+    GBps: _Amount
+    MB_efficiency: _Efficiency
+
+    def __post_init__(self) -> None:
+        _check_steps(self.MB_efficiency, "MB")
+
+    @property
+    def capacity(self) -> float:
+        """Bytes."""
+        return self.GiB * 2**30
+
+    def time(self, size: Floats) -> Floats:
+        """Give the seconds that accesses of so many bytes take, each alone."""
+        return size / (self.GBps * 1e9 * _efficiency(self.MB_efficiency, 1e6, size))
+
+
+class NetworkOps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many bytes go over a link for each byte of an operation, by (factor, offset).
+
+    Of n members it is ``factor * (1 + offset / n)``; without an offset the factor alone.
+    """
+
+    p2p: _Op
+    reduce_scatter: _Op
+    all_gather: _Op
+    all_reduce: _Op
+
+
+class NetworkTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One tier of the network.
+
+    Attributes
+    ----------
+    bandwidth
+        Of a processor, in 10^9 bytes a second.
+    efficiency
+        The share of it that operations reach.
+    size
+        How many processors it connects.
+    latency
+        Seconds of an operation.
+    ops
+        Bytes that cross a link.
+    must_be_filled
+        Whether what is put on it must divide ``size``.
+    processor_usage
+        The share of a processor that an operation occupies while it runs.
+    """
+
+    bandwidth: _Amount
+    efficiency: _Share
+    size: Annotated[int, Meta(ge=1)]
+    latency: _NotNegative
+    ops: NetworkOps
+    must_be_filled: bool
+    processor_usage: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+
+
+class _Networks(NamedTuple):
+    """Columns over network tiers."""
+
+    latency: Floats
+    speed: Floats
+    usage: Floats
+    factor: Floats  # shape (tiers, operations)
+    offset: Floats  # the same
+
+
+class MachineDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """Processors, their memory, and the networks between them.
+
+    Attributes
+    ----------
+    matrix, vector
+        The engines for products of matrices, and for everything else, by datatype.
+    mem1, mem2
+        The processor's memory, and the tier to which tensors can be offloaded.
+    processing_mode
+        Whether the time of a layer is that of computing and of memory together
+        (``no_overlap``), or the longer one (``roofline``).
+    networks
+        Tiers, which executions name by number.
+    name
+        What people call it; it has no effect.
+    """
+
+    matrix: dict[str, Engine]
+    vector: dict[str, Engine]
+    mem1: MemoryTier
+    mem2: MemoryTier
+    processing_mode: Literal["no_overlap", "roofline"]
+    networks: Annotated[tuple[NetworkTier, ...], Meta(min_length=1)]
+    name: str = ""
+
+    def compute_time(self, engine: str, datatype: Ints, flops: Floats) -> Floats:
+        """Give the seconds of operations.
+
+        Parameters
+        ----------
+        engine
+            ``matrix`` or ``vector``.
+        datatype
+            Codes, which must be datatypes of the engine: shape (configurations,).
+        flops
+            Shape (..., configurations).
+        """
+        engines: dict[str, Engine] = getattr(self, engine)
+        codes = np.unique(datatype)
+        if codes.size == 1:
+            return _compute_time(engines[DATATYPES[codes[0]]], flops)
+        seconds = np.zeros(np.broadcast_shapes(flops.shape, datatype.shape))
+        for code in codes:
+            is_it = np.broadcast_to(datatype == code, seconds.shape)
+            seconds = np.where(is_it, _compute_time(engines[DATATYPES[code]], flops), seconds)
+        return seconds
+
+    def matrix_peak(self, datatype: Ints) -> Floats:
+        """Give the peak of the matrix engine in operations a second, for codes of datatypes."""
+        peaks = [self.matrix[name].tflops if name in self.matrix else 0.0 for name in DATATYPES]
+        return np.array(peaks)[datatype] * 1e12
+
+    def processing_time(self, compute: Floats, memory: Floats) -> Floats:
+        """Give the seconds of layers from the seconds of computing and of memory accesses."""
+        if self.processing_mode == "roofline":
+            return np.maximum(compute, memory)
+        return compute + memory
+
+    @property
+    def columns(self) -> _Networks:
+        """The network tiers as columns, made once."""
+        if "columns_" not in self.__dict__:
+            ops = [[getattr(tier.ops, name) for name in OPERATIONS] for tier in self.networks]
+            self.__dict__["columns_"] = _Networks(
+                np.array([tier.latency for tier in self.networks]),
+                np.array([tier.bandwidth * 1e9 * tier.efficiency for tier in self.networks]),
+                np.array([tier.processor_usage for tier in self.networks]),
+                np.array([[float(op[0]) for op in row] for row in ops]),
+                np.array([[float(op[1] or 0) for op in row] for row in ops]),
+            )
+        found: _Networks = self.__dict__["columns_"]
+        return found
+
+
+def _compute_time(engine: Engine, flops: Floats) -> Floats:
+    return flops / (engine.tflops * 1e12 * _efficiency(engine.gflops_efficiency, 1e9, flops))
+
+
+def _efficiency(steps: tuple[tuple[float, float], ...], unit: float, size: Floats) -> Floats:
+    """Give the efficiency of the largest step that a size reaches."""
+    rising = steps[::-1]
+    reached = np.searchsorted(np.array([least * unit for least, _ in rising[1:]]), size, "right")
+    return np.array([share for _, share in rising])[reached]

@@ -1,0 +1,83 @@
+"""Moving tensors between the two memory tiers: bytes, seconds, and the bandwidth that it needs.
+
+While a block computes, the tensors of the next one arrive, and those of the last one leave. That
+never overlaps with the block's own memory accesses.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.estimate.execution import Executions
+from nadi.estimate.machine_description import MachineDescription
+from nadi.model.arrays import Floats
+
+__all__ = ["BlockTimes", "OffloadTimes", "offload_times"]
+
+
+class BlockTimes(NamedTuple):
+    """Seconds of a base block and microbatch, and bytes that it could offload."""
+
+    forward: Floats  # with what is exposed of communication
+    forward_memory: Floats  # of this, memory accesses
+    backward: Floats  # with what is computed and exchanged again
+    backward_memory: Floats
+    weights: Floats  # bytes
+    activations: Floats  # bytes stored, or of a checkpoint
+    optimizer: Floats  # bytes of its state
+    gradient: Floats  # bytes of weight gradients
+    forward_transfer: Floats  # seconds of an edge block to and from the next stage
+    backward_transfer: Floats
+
+
+class OffloadTimes(NamedTuple):
+    """Seconds by which offloading extends blocks, and bandwidths, in bytes a second."""
+
+    forward: tuple[Floats, Floats]  # of a base and of an edge block
+    backward: tuple[Floats, Floats]
+    weight_bandwidth: Floats  # that each kind of tensor would need, offloaded or not
+    activation_bandwidth: Floats
+    optimizer_bandwidth: Floats
+    bandwidth: Floats  # that what is offloaded needs
+
+
+def offload_times(
+    machine: MachineDescription, executions: Executions, block: BlockTimes
+) -> OffloadTimes:
+    """Work out by how much offloading extends a block.
+
+    Forward, the larger of what is offloaded counts; backward their sum, of the optimizer its
+    state. The bandwidth that is needed is negative where a block has nothing but memory accesses.
+    """
+    training = executions.training == 1
+    forward_free = block.forward - block.forward_memory
+    backward_free = block.backward - block.backward_memory
+    weights = block.weights * executions.weight_offload
+    activations = block.activations * executions.activations_offload
+    optimizer = block.optimizer * executions.optimizer_offload
+    moved_forward = np.maximum(weights, activations)
+    moved_backward = (weights + activations + optimizer) * training
+    with np.errstate(divide="ignore", invalid="ignore"):
+        needed_backward = np.where(training, moved_backward / backward_free, 0.0)
+        needed_optimizer = np.where(
+            training, (block.optimizer + block.gradient) / backward_free, 0.0
+        )
+        return OffloadTimes(
+            _extensions(machine, moved_forward, forward_free, block.forward_transfer),
+            _extensions(machine, moved_backward, backward_free, block.backward_transfer),
+            block.weights / forward_free,
+            block.activations / forward_free,
+            needed_optimizer,
+            np.maximum(moved_forward / forward_free, needed_backward),
+        )
+
+
+def _extensions(
+    machine: MachineDescription, moved: Floats, free: Floats, transfer: Floats
+) -> tuple[Floats, Floats]:
+    """Give by how much a base and an edge block are longer; the latter also waits for its peer."""
+    late = np.where(moved > 0, machine.mem2.time(moved) - free, 0.0)
+    base = np.maximum(late, 0.0)
+    return base, np.where(moved > 0, np.maximum(late - transfer, 0.0), 0.0)

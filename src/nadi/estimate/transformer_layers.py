@@ -1,0 +1,130 @@
+"""The layers of a transformer block as data, in their order.
+
+A layer is a row: its kind, its sizes by name, and what becomes of its activations. Another kind
+of block is another table.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+__all__ = ["BLOCK", "Kept", "Kind", "Layer", "When"]
+
+
+class Kind(Enum):
+    """What a layer does, which sets its operations and bytes."""
+
+    LINEAR = "a product with weights; sizes: rows, columns, inner"
+    PRODUCT = "products of activations; sizes: batch, rows, columns, inner, elements of the first operand"
+    NORM = "a normalisation; sizes: elements, width of its weights"
+    SOFTMAX = "a softmax; sizes: elements"
+    ACTIVATION = "an activation function; sizes: elements"
+    DROPOUT = "a dropout, which keeps a mask of bytes; sizes: elements"
+    ADD = "a sum of two; sizes: elements"
+    FORK = "one tensor used several times, whose gradients are added; sizes: elements, uses"
+    GATHER = "into a part that is split by tensor parallelism; sizes: elements"
+    SCATTER = "out of it; sizes: elements"
+    GATHER_LINEAR = "a gather that overlaps with the product that follows; as LINEAR"
+    LINEAR_SCATTER = "a product that overlaps with the scatter that follows; as LINEAR"
+
+
+class When(Enum):
+    """Where a layer is part of the block."""
+
+    ALWAYS = "always"
+    SEPARATE = "communication does not overlap"
+    MERGED = "communication overlaps with a product"
+    MERGED_HEADS = "the same, and each head has its own key and value"
+    MERGED_QUERY = "the same, and all heads share one key and value"
+    OWN_KEY = "no product makes query, key and value at once"
+
+
+class Kept(Enum):
+    """What of a layer's activation is there, while it works and until its backward pass."""
+
+    YES = "kept"
+    SHARED = "another layer has it"
+    WORKING = "there while the block works, and not kept"
+    ATTENTION = "kept, unless the attention is computed again"
+    ATTENTION_INPUT = "of it the size of the output, if the attention is computed again"
+    GATHERED = "kept, unless it is gathered again"
+    GATHERED_ATTENTION = "kept, unless it is gathered, or the attention computed, again"
+
+
+class Layer(NamedTuple):
+    """A layer of a block.
+
+    Attributes
+    ----------
+    name
+        Calculon's name.
+    kind
+        What it does.
+    sizes
+        Names of dimensions (``layer_sizes.dimensions_of``), as the kind takes them.
+    kept
+        What of its activation is kept.
+    when
+        Where it is part of the block.
+    again
+        Whether it is computed again if the attention is.
+    gathers_again
+        Whether its all-gather is done again if the attention is computed again.
+    """
+
+    name: str
+    kind: Kind
+    sizes: tuple[str, ...]
+    kept: Kept = Kept.YES
+    when: When = When.ALWAYS
+    again: bool = False
+    gathers_again: bool = False
+
+
+_WHOLE = ("whole",)
+_LOCAL = ("local",)
+
+BLOCK: tuple[Layer, ...] = (
+    Layer("AttnBlock_Fork", Kind.FORK, ("local", "two"), Kept.SHARED),
+    Layer("AttnBlock_LayerNorm", Kind.NORM, ("local", "hidden")),
+    Layer("AttnBlock_F", Kind.GATHER, _WHOLE, when=When.SEPARATE, gathers_again=True),
+    Layer("AttnBlock_Multihead_Fork", Kind.FORK, ("whole", "three"), Kept.GATHERED_ATTENTION,
+          When.SEPARATE, again=True),
+    Layer("AttnBlock_QKV_AG", Kind.GATHER_LINEAR, ("tokens", "query_key_value", "hidden"),
+          when=When.MERGED_HEADS, gathers_again=True),
+    Layer("AttnBlock_Query_AG", Kind.GATHER_LINEAR, ("tokens", "query", "hidden"),
+          when=When.MERGED_QUERY, gathers_again=True),
+    Layer("AttnBlock_KV_Fork", Kind.FORK, ("whole", "two"), Kept.GATHERED_ATTENTION,
+          When.MERGED_QUERY, again=True),
+    Layer("AttnBlock_Query", Kind.LINEAR, ("tokens", "query", "hidden"), Kept.SHARED,
+          When.SEPARATE),
+    Layer("AttnBlock_Key", Kind.LINEAR, ("tokens", "key", "hidden"), Kept.SHARED, When.OWN_KEY),
+    Layer("AttnBlock_Value", Kind.LINEAR, ("tokens", "key", "hidden"), Kept.SHARED, When.OWN_KEY),
+    Layer("AttnBlock_Multihead_Key_Query", Kind.PRODUCT,
+          ("heads", "sequence", "sequence", "head", "query_elements"), again=True),
+    Layer("AttnBlock_Multihead_SoftMax", Kind.SOFTMAX, ("scores",), Kept.ATTENTION, again=True),
+    Layer("AttnBlock_Multihead_DropOut", Kind.DROPOUT, ("scores",), Kept.ATTENTION, again=True),
+    Layer("AttnBlock_Multihead_Attn", Kind.PRODUCT,
+          ("heads", "sequence", "head", "sequence", "scores"), Kept.ATTENTION_INPUT),
+    Layer("AttnBlock_MLP", Kind.LINEAR, ("tokens", "hidden", "query"), when=When.SEPARATE),
+    Layer("AttnBlock_G", Kind.SCATTER, _WHOLE, Kept.WORKING, When.SEPARATE),
+    Layer("AttnBlock_MLP_RS", Kind.LINEAR_SCATTER, ("tokens", "hidden", "query"),
+          when=When.MERGED),
+    Layer("AttnBlock_DropOut", Kind.DROPOUT, _LOCAL),
+    Layer("AttnBlock_Residual", Kind.ADD, _LOCAL, Kept.SHARED),
+    Layer("MlpBlock_Fork", Kind.FORK, ("local", "two"), Kept.SHARED),
+    Layer("MlpBlock_LayerNorm", Kind.NORM, ("local", "hidden")),
+    Layer("MlpBlock_F", Kind.GATHER, _WHOLE, when=When.SEPARATE),
+    Layer("MlpBlock_Mlp1", Kind.LINEAR, ("tokens", "inner", "hidden"), Kept.GATHERED,
+          When.SEPARATE),
+    Layer("MlpBlock_Mlp1_AG", Kind.GATHER_LINEAR, ("tokens", "inner", "hidden"),
+          when=When.MERGED),
+    Layer("MlpBlock_GeLU", Kind.ACTIVATION, ("inner_elements",)),
+    Layer("MlpBlock_Mlp2", Kind.LINEAR, ("tokens", "hidden", "inner"), when=When.SEPARATE),
+    Layer("MlpBlock_G", Kind.SCATTER, _WHOLE, Kept.WORKING, When.SEPARATE),
+    Layer("MlpBlock_Mlp2_RS", Kind.LINEAR_SCATTER, ("tokens", "hidden", "inner"),
+          when=When.MERGED),
+    Layer("MlpBlock_DropOut", Kind.DROPOUT, _LOCAL),
+    Layer("MlpBlock_Residual", Kind.ADD, _LOCAL, Kept.SHARED),
+)  # fmt: skip
