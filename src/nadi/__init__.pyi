@@ -4,6 +4,7 @@ from . import (
     analyze as analyze,
     collect as collect,
     errors as errors,
+    estimate as estimate,
     feed as feed,
     formats as formats,
     generate as generate,

@@ -10,12 +10,14 @@ from nadi.cli import (
     convert_command as convert,
     critical_path_command as critical_path,
     demo_command as demo,
+    estimate_command as estimate,
     generate_command as generate,
     info_command as info,
     link_command as link,
     record_fake_command as record_fake,
     reorder_command as reorder,
     run_command as run,
+    search_command as search,
     simulate_command as simulate,
     systems_command as systems,
     validate_command as validate,
@@ -40,6 +42,8 @@ app.command("demo", cls=QuickCommand, help=demo.HELP)(demo.command)
 app.command("critical-path", cls=QuickCommand, help=critical_path.HELP)(critical_path.command)
 app.command("simulate", cls=QuickCommand, help=simulate.HELP)(simulate.command)
 app.command("systems", cls=QuickCommand, help=systems.HELP)(systems.command)
+app.command("estimate", cls=QuickCommand, help=estimate.HELP)(estimate.command)
+app.command("search", cls=QuickCommand, help=search.HELP)(search.command)
 app.command("what-if", cls=QuickCommand, help=what_if.HELP)(what_if.command)
 app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
 app.command("info", cls=QuickCommand, help=info.HELP)(info.command)

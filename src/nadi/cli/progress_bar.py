@@ -10,7 +10,9 @@ __all__ = ["show_progress"]
 
 
 @contextmanager
-def show_progress(*, announce: bool, use: str = "") -> Iterator[Callable[[str], None]]:
+def show_progress(
+    *, announce: bool, use: str = "", counts: str = ""
+) -> Iterator[Callable[[str], None]]:
     """Give a function that begins a stage, which is shown until the next one, or the end.
 
     Parameters
@@ -20,9 +22,11 @@ def show_progress(*, announce: bool, use: str = "") -> Iterator[Callable[[str], 
     use
         The command, by its name in the list of known kernels: those that it needs, and that
         were never compiled, are compiled by a second process as well.
+    counts
+        What stages count, if not bytes.
     """
     if sys.stderr.isatty():
-        with _bars() as (begin, show_compiled), _compiling(use, show_compiled):
+        with _bars(counts) as (begin, show_compiled), _compiling(use, show_compiled):
             yield begin
         return
 
@@ -35,7 +39,7 @@ def show_progress(*, announce: bool, use: str = "") -> Iterator[Callable[[str], 
 
 
 @contextmanager
-def _bars() -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+def _bars(counts: str) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
     """Show a bar for the stage, and one while kernels are compiled; gives what moves each."""
     from rich.console import Console
     from rich.progress import (
@@ -55,7 +59,12 @@ def _bars() -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]
         """How much is read or written, of stages that do so."""
 
         def render(self, task: Task) -> Text:
-            return Text("") if task.fields.get("counts_kernels") else super().render(task)
+            if task.fields.get("counts_kernels"):
+                return Text("")
+            if counts:
+                whole = f" of {task.total:,.0f}" if task.total else ""
+                return Text(f"{task.completed:,.0f}{whole} {counts}")
+            return super().render(task)
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Bytes())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:

@@ -14,7 +14,7 @@ import numpy as np
 from nadi.estimate.block_costs import BlockCosts, OptimizerCosts, block_costs, optimizer_costs
 from nadi.estimate.estimate_rules import EstimateRules
 from nadi.estimate.execution import Executions
-from nadi.estimate.feasibility import capacity_reasons, shape_reasons
+from nadi.estimate.feasibility import REASONS, capacity_reasons, shape_reasons
 from nadi.estimate.machine_description import MachineDescription
 from nadi.estimate.model_description import ModelDescription
 from nadi.estimate.step_costs import StepCosts, step_costs
@@ -34,6 +34,10 @@ class Evaluated(NamedTuple):
     tier1_bytes: Floats
     tier2_bytes: Floats
     tier2_bandwidth: Floats  # bytes a second that hide all offloading
+
+    def lacks(self) -> list[str]:
+        """Give the name of the rule that each breaks, empty if it breaks none."""
+        return [REASONS[code].name for code in self.reason]
 
 
 def evaluate(

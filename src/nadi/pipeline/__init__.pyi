@@ -1,6 +1,7 @@
 """What ``nadi.pipeline`` gives; each name is loaded when it is first used."""
 
 from .changed_jobs import ask as ask, reorder_job as reorder_job
+from .configuration_search import search as search
 from .conversion import Conversion as Conversion, convert as convert
 from .generated_jobs import llm_job as llm_job, llm_statistics as llm_statistics
 from .linking import LinkedFile as LinkedFile, Linking as Linking, link_files as link_files

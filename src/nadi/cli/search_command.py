@@ -1,0 +1,97 @@
+"""``nadi search``: the fastest way to run a model on a number of processors."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nadi.cli.estimate_command import MachineFile, ModelFile
+from nadi.cli.shared_options import AsJson, output_console
+from nadi.errors import UsageError
+
+__all__ = ["HELP", "command"]
+
+HELP = """Find the fastest way to run a model on a number of processors.
+
+Tries every degree of tensor, pipeline and data parallelism, microbatch, interleaving,
+recomputation, overlap and offloading, or those that --set names. Prints the fastest
+that are possible, and what the others lack.
+
+[bold]Examples[/]
+
+  nadi search model.json machine.json --processors 512 --batch 512
+  nadi search model.json machine.json --processors 64 --batch 64 --top 5 \\
+      --set tensor_par=4,8 --set activation_recompute=none,attn_only
+  nadi search model.json machine.json --processors 512 --batch 512 -o FOLDER
+"""
+_TRUTH = {"true": True, "false": False}
+
+
+def command(
+    model: ModelFile,
+    system: MachineFile,
+    processors: Annotated[
+        int, typer.Option("--processors", metavar="N", min=1, help="How many processors.",
+                          show_default=False),
+    ],
+    batch: Annotated[
+        int, typer.Option("--batch", metavar="B", min=1, help="Sequences of a step.",
+                          show_default=False),
+    ],
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE,...", show_default=False,
+                     help="Try these values of a field of executions; repeatable."),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", metavar="K", min=1, help="How many to print.")] = 20,
+    round_batch: Annotated[
+        bool, typer.Option("--round-batch", help="Let replicas that do not divide the batch take "
+                           "the largest one below it that they divide."),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
+                     help="Write all configurations as Parquet files; a search that was stopped "
+                     "continues."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Search, and print the fastest."""
+    from nadi.cli.progress_bar import show_progress
+
+    with show_progress(announce=False, counts="configurations") as progress:
+        progress("starting")
+        from nadi.load.estimate_files import read_machine, read_model
+        from nadi.pipeline.configuration_search import search
+
+        described = read_model(model), read_machine(system)
+        values = dict(map(_parsed, given or []))
+        progress("searching")
+        found = search(
+            *described, processors, batch, values,
+            top=top, round_batch=round_batch, output=output,
+        )  # fmt: skip
+    from nadi.report.estimate_report import describe_search, print_search
+    from nadi.report.text_layout import to_json
+
+    if as_json:
+        sys.stdout.write(to_json(describe_search(found)).decode())
+        return
+    print_search(found, output_console())
+
+
+def _parsed(text: str) -> tuple[str, list[Any]]:
+    """Read ``FIELD=VALUE,...``; whole numbers and truth values become such."""
+    field, equals, values = text.partition("=")
+    if not (equals and field and values):
+        raise UsageError(f"--set {text}", "is not FIELD=VALUE,...", "such as --set tensor_par=4,8")
+    return field.strip(), [_value(one.strip()) for one in values.split(",")]
+
+
+def _value(text: str) -> Any:
+    if text.lower() in _TRUTH:
+        return _TRUTH[text.lower()]
+    return int(text) if text.lstrip("-").isdigit() else text

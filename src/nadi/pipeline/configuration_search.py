@@ -1,0 +1,198 @@
+"""Search the executions of a model on a machine: in processes, part by part, to be continued."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from nadi.errors import InputError, Parameter, UsageError
+from nadi.estimate.estimate_rules import CALCULON
+from nadi.estimate.feasibility import REASONS
+from nadi.estimate.machine_description import MachineDescription
+from nadi.estimate.model_description import ModelDescription
+from nadi.estimate.search_results import Candidate, Found, SearchTask, merged, search_part
+from nadi.estimate.search_space import search_space
+from nadi.forks import refuse_in_fork
+from nadi.progress import tell
+
+__all__ = ["search"]
+
+_AT_ONCE = 1 << 18  # executions of a part: a second or so
+_WORTH_PROCESSES = 1 << 20
+_STATED = "search.json"
+
+
+def search(
+    model: ModelDescription, machine: MachineDescription, processors: int, batch: int,
+    given: Mapping[str, Iterable[Any]] | None = None, *, top: int = 20,
+    round_batch: bool = False, output: Path | str | None = None,
+    executor: Executor | None = None,
+) -> Found:  # fmt: skip
+    """Find the executions of a model on some processors that run fastest.
+
+    Parameters
+    ----------
+    processors, batch, given, round_batch
+        As for :func:`nadi.estimate.search_space`.
+    top
+        How many of the fastest to give.
+    output
+        A folder for all executions and what was found of each, in Parquet: a file per part. Parts
+        that it has from a search that was stopped are not worked out again.
+    executor
+        Where parts are worked out; by default processes, or this one if there are few.
+
+    Raises
+    ------
+    UsageError
+        If the space is empty, or the folder has another search.
+    InputError
+        If a file of the folder cannot be read or written.
+    """
+    refuse_in_fork()
+    space = search_space(model, machine, processors, batch, given, round_batch=round_batch)
+    if top < 1:
+        raise UsageError(Parameter("top", top), "must be at least 1", "give a larger number")
+    task = SearchTask(model, machine, space, CALCULON, top)
+    folder = None if output is None else _claimed(Path(output), task)
+    ranges = [
+        (begin, min(begin + _AT_ONCE, space.size)) for begin in range(0, space.size, _AT_ONCE)
+    ]
+    found = Found(0, (), np.zeros(len(REASONS), dtype=np.int64))
+    tell(0, space.size)
+    for part in _results(task, ranges, folder, executor):
+        found = merged([found, part], top)
+        tell(found.num_executions, space.size)
+    return found
+
+
+def _results(
+    task: SearchTask, ranges: list[tuple[int, int]], folder: Path | None,
+    executor: Executor | None,
+) -> Iterator[Found]:  # fmt: skip
+    """Give the result of each part, as they come."""
+    few = ranges[-1][1] < _WORTH_PROCESSES and executor is None
+    if few or (os.cpu_count() == 1 and executor is None):
+        for begin, end in ranges:
+            yield _work(task, begin, end, folder)
+        return
+    with _processes(executor, len(ranges)) as pool:
+        waiting = iter(ranges)
+        running: set[Future[Found]] = set()
+        try:
+            while True:
+                # no more than are soon begun, so that a search that is stopped stops
+                for begin, end in waiting:
+                    running.add(pool.submit(_work, task, begin, end, folder))
+                    if len(running) >= 2 * (os.cpu_count() or 1) + 2:
+                        break
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        finally:
+            for future in running:
+                future.cancel()
+
+
+@contextmanager
+def _processes(executor: Executor | None, parts: int) -> Iterator[Executor]:
+    if executor is not None:
+        yield executor
+        return
+    workers = min(os.cpu_count() or 1, parts)
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+def _work(task: SearchTask, begin: int, end: int, folder: Path | None) -> Found:
+    """Work out a part, or read it if it is there."""
+    if folder is None:
+        return search_part(task, begin, end)[0]
+    path = folder / f"part-{begin // _AT_ONCE:06}.parquet"
+    if path.exists():
+        return _read(path, task, begin)
+    found, frames = search_part(task, begin, end, with_rows=True)
+    unfinished = path.with_suffix(".unfinished")
+    try:
+        pl.concat(frames).write_parquet(unfinished)
+        unfinished.replace(path)
+    except OSError as error:
+        raise InputError(str(path), f"cannot be written: {error.strerror}", "check it") from None
+    return found
+
+
+def _read(path: Path, task: SearchTask, begin: int) -> Found:
+    """Read the result of a part that was worked out before."""
+    from nadi.estimate.execution import Execution
+
+    try:
+        frame = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(
+            str(path), f"not a part of a search: {str(error).splitlines()[0]}", "delete it"
+        ) from None
+    counts = np.bincount(frame["lacks"].to_physical().to_numpy(), minlength=len(REASONS))
+    fields = list(Execution.__struct_fields__)
+    rows = (
+        frame.with_row_index("number")
+        .filter(pl.col("lacks").to_physical() == 0)
+        .sort("rate", "number", descending=[True, False])
+        .head(task.keep)
+    )
+    best = tuple(
+        Candidate(
+            row["rate"], begin + row["number"], row["seconds"], row["tier1_bytes"],
+            row["tier2_bytes"], row["tier2_bandwidth"],
+            Execution(**{field: row[field] for field in fields}),
+        )
+        for row in rows.iter_rows(named=True)
+    )  # fmt: skip
+    return Found(frame.height, best, counts.astype(np.int64))
+
+
+def _claimed(folder: Path, task: SearchTask) -> Path:
+    """Make the folder of a search, or check that it has the same one."""
+    stated = _stated(task)
+    path = folder / _STATED
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            if path.read_bytes() != stated:
+                raise UsageError(
+                    str(folder), "has the parts of another search",
+                    "name another folder, or delete this one",
+                )
+        elif any(folder.iterdir()):
+            raise UsageError(str(folder), "is not empty", "name another folder")
+        else:
+            path.write_bytes(stated)
+    except OSError as error:
+        raise InputError(str(folder), f"cannot be written: {error.strerror}", "check it") from None
+    return folder
+
+
+def _stated(task: SearchTask) -> bytes:
+    """Describe a search so that equal ones are described equally."""
+    digest = hashlib.sha256()
+    for part in task.space.parts:
+        for columns in (part.layouts, part.choices):
+            for name, column in columns.items():
+                digest.update(name.encode() + column.tobytes())
+    stated = {
+        "model": task.model, "machine": task.machine, "rules": task.rules._asdict(),
+        "processors": task.space.num_procs, "executions": task.space.size,
+        "part": _AT_ONCE, "space": digest.hexdigest(),
+    }  # fmt: skip
+    return msgspec.json.format(msgspec.json.encode(stated), indent=2) + b"\n"

@@ -1,0 +1,175 @@
+"""The results of ``nadi estimate`` and ``nadi search``, as data and as text."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from nadi.estimate.search_results import Candidate, Found
+from nadi.estimate.single_estimate import Estimate
+from nadi.report.text_layout import make_table, print_table
+from nadi.units import format_bytes, format_count, format_ns, format_percent
+
+__all__ = ["describe_estimate", "describe_search", "print_estimate", "print_search"]
+
+_TIMES = {
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "computed_again": "recomputation",
+    "bubble": "pipeline bubble",
+    "tensor_parallel": "exposed tensor parallelism",
+    "exchanged_again": "exposed, of recomputation",
+    "pipeline_parallel": "exposed pipeline transfers",
+    "data_parallel": "exposed data parallelism",
+    "forward_offload": "exposed offloading, forward",
+    "backward_offload": "exposed offloading, backward",
+}
+_TENSORS = {
+    "weights": "weights",
+    "activations": "activations",
+    "checkpoints": "checkpoints",
+    "activation_gradients": "gradients of activations",
+    "weight_gradients": "gradients of weights",
+    "optimizer": "optimizer",
+}
+_SHORT = {
+    "tensor_par": "tp", "pipeline_par": "pp", "data_par": "dp", "microbatch_size": "microbatch",
+    "pipeline_interleaving": "interleaving",
+}  # fmt: skip
+
+
+# results as data
+
+
+def describe_estimate(estimate: Estimate) -> dict[str, Any]:
+    """Compute the JSON output; what has no value is null."""
+    statistics = estimate.statistics
+    return {
+        "seconds": estimate.seconds,
+        "rate": estimate.rate,
+        "efficiency": statistics["total_efficiency"],
+        "parameters": estimate.model.num_parameters,
+        "lacks": estimate.lacks or None,
+        "reason": estimate.reason or None,
+        "times": estimate.times,
+        "limits": [limit._asdict() for limit in estimate.limits],
+        "tier1_bytes": estimate.tier1,
+        "tier2_bytes": estimate.tier2,
+        "tier1_capacity": estimate.machine.mem1.capacity,
+        "tier2_capacity": estimate.machine.mem2.capacity,
+        "execution": msgspec.to_builtins(estimate.execution),
+        "statistics": {
+            name: None if math.isnan(value) else value for name, value in statistics.items()
+        },
+    }
+
+
+def describe_search(found: Found) -> dict[str, Any]:
+    """Compute the JSON output."""
+    return {
+        "executions": found.num_executions,
+        "feasible": found.num_feasible,
+        "lacking": found.lacking(),
+        "best": [
+            one._asdict() | {"execution": msgspec.to_builtins(one.execution)} for one in found.best
+        ],
+    }
+
+
+# results as text
+
+
+def print_estimate(estimate: Estimate, console: Console) -> None:
+    """Print the step's time, where it goes, where the bytes are, and what limits it."""
+    share = format_percent(estimate.statistics["total_efficiency"], 1)
+    console.print(Text.assemble(
+        (_seconds(estimate.seconds), "bold"),
+        f" a step, {estimate.rate:.4g} sequences/s, {share} of the matrix engine's peak",
+    ))  # fmt: skip
+    if estimate.lacks:
+        console.print(Text(f"not possible: {estimate.lacks}", "bold red"))
+    console.print()
+    table = make_table("Time", part="left", time="right", share="right")
+    for name, title in _TIMES.items():
+        if estimate.times[name]:
+            part = estimate.times[name]
+            table.add_row(title, _seconds(part), format_percent(part, estimate.seconds))
+    print_table(table, console)
+    console.print()
+    print_table(_memory_table(estimate), console)
+    console.print()
+    table = make_table("Limits", limit="left", share="right", lifted_by="left")
+    for limit in estimate.limits:
+        if limit.seconds >= 0.005 * estimate.seconds:
+            share = format_percent(limit.seconds, estimate.seconds)
+            table.add_row(limit.name, share, limit.lifted_by)
+    print_table(table, console)
+    needed = estimate.statistics["offload_mem_bw_req"]
+    if needed:
+        console.print(Text(
+            f"offloading would be hidden by {needed / 1e9:.4g} GB/s to the second tier"
+        ))  # fmt: skip
+
+
+def _memory_table(estimate: Estimate):  # type: ignore[no-untyped-def]
+    table = make_table("Memory of a processor", tensors="left", tier_1="right", tier_2="right")
+    for name, title in _TENSORS.items():
+        one, two = estimate.tier1[name], estimate.tier2[name]
+        if one or two:
+            table.add_row(title, format_bytes(int(one)), format_bytes(int(two)))
+    sums = (sum(estimate.tier1.values()), sum(estimate.tier2.values()))
+    table.add_row("all", *(format_bytes(int(one)) for one in sums))
+    tiers = (estimate.machine.mem1, estimate.machine.mem2)
+    table.add_row("capacity", *(format_bytes(int(tier.capacity)) for tier in tiers))
+    return table
+
+
+def print_search(found: Found, console: Console) -> None:
+    """Print the fastest executions, and what the others lack."""
+    console.print(Text(
+        f"{format_count(found.num_executions)} configurations, "
+        f"{format_count(found.num_feasible)} possible"
+    ))  # fmt: skip
+    if found.best:
+        console.print()
+        print_table(_best_table(found.best), console)
+    lacking = found.lacking()
+    if lacking:
+        console.print()
+        table = make_table("Not possible", configurations="right", reason="left")
+        for rule, count in lacking.items():
+            table.add_row(format_count(count), rule)
+        print_table(table, console)
+
+
+def _best_table(best: tuple[Candidate, ...]):  # type: ignore[no-untyped-def]
+    columns = {"sequences/s": "right", "step": "right"} | dict.fromkeys(_SHORT.values(), "right")
+    columns |= {"recompute": "left", "tensors": "left", "offload": "left", "tier 1": "right"}
+    table = make_table("Fastest", **columns)
+    for one in best:
+        e = one.execution
+        tensors = [e.tensor_par_comm_type, *([e.tensor_par_overlap] * (e.tensor_par_overlap != "none"))]
+        tensors += ["redo"] * e.seq_par_ag_redo
+        tensors += ["sharded"] * e.optimizer_sharding + ["overlapped dp"] * e.data_par_overlap
+        offload = {
+            "weights": e.weight_offload,
+            "activations": e.activations_offload,
+            "optimizer": e.optimizer_offload,
+        }
+        moved = [name for name, is_moved in offload.items() if is_moved]
+        table.add_row(
+            f"{one.rate:.4g}", _seconds(one.seconds),
+            *(str(getattr(e, field)) for field in _SHORT),
+            e.activation_recompute, " ".join(tensors), " ".join(moved) or "-",
+            format_bytes(int(one.tier1_bytes)),
+        )  # fmt: skip
+    return table
+
+
+def _seconds(seconds: float) -> str:
+    return format_ns(round(seconds * 1e9))
