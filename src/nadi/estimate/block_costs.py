@@ -199,10 +199,10 @@ def _computed_again(
     sizes: LayerSizes, times: LayerTimes, took: Floats, again: Bools, rules: EstimateRules
 ) -> StageCosts:
     """Sum what the backward pass computes again."""
-    done = (sizes.forward_flops, times.compute, sizes.forward_bytes, times.memory)
+    done = [sizes.forward_flops, times.compute, sizes.forward_bytes, times.memory]
     if rules.recomputed_sums_are_cumulative:
-        done = tuple(np.cumsum(one, axis=0) for one in done)  # type: ignore[assignment]
-    return StageCosts(*((one * again).sum(0) for one in done), (took * again).sum(0))
+        done = [np.cumsum(one, axis=0) for one in done]
+    return StageCosts(*((one * again).sum(0) for one in (*done, took)))
 
 
 def _activations(ways: Executions, sizes: LayerSizes) -> tuple[Floats, Floats]:

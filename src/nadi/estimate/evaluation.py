@@ -96,4 +96,3 @@ def _take(value: Any, rows: Ints) -> Any:
         return value if value.size == 1 else value[rows]
     parts = [_take(one, rows) for one in value]
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-

@@ -142,7 +142,7 @@ class Executions(NamedTuple):
         """Tell whether a field has one of these names."""
         codes = [CODES[field].index(name) for name in names]
         column: Ints = getattr(self, field)
-        is_one = column == codes[0]
+        is_one: Bools = column == codes[0]
         for code in codes[1:]:
             is_one = is_one | (column == code)
         return is_one

@@ -149,4 +149,3 @@ def reason_text(
 
 def _needs(needed: float, capacity: float) -> str:
     return f"{needed / 2**30:.3f} GiB, of which it has {capacity / 2**30:.3f}"
-

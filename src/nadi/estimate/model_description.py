@@ -43,7 +43,8 @@ class ModelDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     @property
     def num_parameters(self) -> int:
         """Parameters, with biases, positions and an embedding of 51,200 tokens (as Calculon)."""
-        attention = 4 * (self.hidden * self.attn_heads * self.attn_size + self.hidden)
+        heads = self.attn_heads * self.attn_size
+        attention = 4 * self.hidden * heads + 3 * heads + self.hidden
         mlp = 2 * self.hidden * self.feedforward + self.feedforward + self.hidden
         norms = 4 * self.hidden
         return (

@@ -30,7 +30,7 @@ def network_time(
     networks = machine.columns
     which = OPERATIONS.index(operation)
     share = networks.factor[tier, which] * (1 + networks.offset[tier, which] / members)
-    seconds = networks.latency[tier] + size * share / networks.speed[tier]
+    seconds: Floats = networks.latency[tier] + size * share / networks.speed[tier]
     if operation == "p2p":
         return seconds
     return np.where((members > 1) & (size > 0), seconds, 0.0)

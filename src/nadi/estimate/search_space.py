@@ -143,9 +143,7 @@ def _checked(
         for value in values:
             names = CODES.get(field)
             if names is not None and value not in names:
-                raise UsageError(
-                    f"{field}={value}", "unknown value", f"known: {', '.join(names)}"
-                )
+                raise UsageError(f"{field}={value}", "unknown value", f"known: {', '.join(names)}")
             number = names.index(value) if names is not None else int(value)
             numbers.append(last if field.endswith("_net") and number < 0 else number)
         chosen[field] = tuple(numbers)
@@ -166,7 +164,7 @@ def _layouts(
     chosen: Mapping[str, tuple[Any, ...]], round_batch: bool,
 ) -> list[tuple[int, ...]]:  # fmt: skip
     """Give all layouts, in the order of ``LAYOUT``."""
-    found = []
+    found: list[tuple[int, ...]] = []
     for degree in _allowed(_divisors(processors), chosen, "tensor_par"):
         if any(size % degree for size in (model.attn_heads, model.hidden, model.feedforward)):
             continue

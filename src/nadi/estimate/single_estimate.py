@@ -120,9 +120,7 @@ def _first(values: Floats) -> float:
 
 
 def _bytes(tensors: TensorBytes) -> dict[str, float]:
-    return {
-        name: _first(value) for name, value in zip(TensorBytes._fields, tensors, strict=True)
-    }
+    return {name: _first(value) for name, value in zip(TensorBytes._fields, tensors, strict=True)}
 
 
 def _limits(execution: Execution, costs: StepCosts) -> tuple[Limit, ...]:

@@ -69,9 +69,9 @@ def step_costs(
     shape = shape_of(model, executions)
     training = executions.training == 1
     transfers = _transfers(machine, executions, block, rules)
-    offload = offload_times(machine, executions, _block_times(executions, block, optimizer, transfers))
-    base = _block_time(block, offload, 0)
-    edge = _block_time(block, offload, 1)
+    alone = _block_times(executions, block, optimizer, transfers)
+    offload = offload_times(machine, executions, alone)
+    base, edge = (_block_time(block, offload, kind) for kind in range(2))
     times = (base.forward + base.backward, edge.forward + edge.backward + sum(transfers))
     again = block.again
     reduction = data_parallel(
@@ -91,8 +91,9 @@ def step_costs(
     def both(pair: tuple[Floats, Floats]) -> Floats:
         return bases * pair[0] + edges * pair[1]
 
-    exposed = [_pair(one, "exposed") for one in _exchanges(block)]
-    link = [_pair(one, "time") for one in _exchanges(block)]
+    exchanges = (block.forward_exchange, block.backward_exchange, block.exchange_again)
+    exposed = [both((one.exposed, other.exposed)) for one, other in exchanges]
+    link = [both((one.time, other.time)) for one, other in exchanges]
     piped = np.where(shape.stages > 1, edges * transfers[0] * (1 + training), 0.0)
     return StepCosts(
         shape, block, optimizer,
@@ -103,23 +104,15 @@ def step_costs(
             both(offload.forward),
             both(offload.backward),
             all_blocks * again.time,
-            both(exposed[2]),
+            exposed[2],
             bubble_time(shape, *times),
-            both(exposed[0]) + both(exposed[1]),
+            exposed[0] + exposed[1],
             piped,
             reduction.exposed,
         ),
-        both(link[0]) + both(link[1]), piped, both(link[2]), offload, reduction,
+        link[0] + link[1], piped, link[2], offload, reduction,
         memory_use(executions, shape, block, optimizer),
     )  # fmt: skip
-
-
-def _exchanges(block: BlockCosts):  # type: ignore[no-untyped-def]
-    return block.forward_exchange, block.backward_exchange, block.exchange_again
-
-
-def _pair(exchange, field: str) -> tuple[Floats, Floats]:  # type: ignore[no-untyped-def]
-    return getattr(exchange[0], field), getattr(exchange[1], field)
 
 
 class _BlockTime(NamedTuple):

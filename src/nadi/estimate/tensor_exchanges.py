@@ -104,9 +104,7 @@ def exchanges_of(
                 ).seconds
                 took[2][row] = np.where(again & pairs[0].is_done, gathered_beside, took[2][row])
     pairs_of = [(Exchange(*sums[k, 0]), Exchange(*sums[k, 1])) for k in range(3)]
-    return Exchanges(
-        pairs_of[0], pairs_of[1], pairs_of[2], required, (took[0], took[1], took[2])
-    )
+    return Exchanges(pairs_of[0], pairs_of[1], pairs_of[2], required, (took[0], took[1], took[2]))
 
 
 def scaled_exchanges(

@@ -17,7 +17,7 @@ from nadi.model.arrays import Bools, Floats
 
 __all__ = ["Collectives", "Overlapped", "collectives_of", "operation_of", "overlapped"]
 
-_BOTH = ("ar", "p2p_rs_ag", "rs_ag")
+_MODES = ("ar", "p2p_rs_ag", "rs_ag")
 # of a gather forward and a scatter backward, and the other way round: base and edge block
 _INTO = {"ar": ("", ""), "p2p_rs_ag": ("", "all_gather"), "rs_ag": ("all_gather",) * 2}
 _OUT = {
@@ -54,10 +54,9 @@ def collectives_of(
     tier = ways.tensor_par_net
     sums = (degree - 1) / degree * whole
     return Collectives(
-        *(
-            network_time(machine, tier, operation, size, degree)
-            for operation in ("all_gather", "reduce_scatter", "all_reduce")
-        ),
+        network_time(machine, tier, "all_gather", size, degree),
+        network_time(machine, tier, "reduce_scatter", size, degree),
+        network_time(machine, tier, "all_reduce", size, degree),
         machine.compute_time("vector", ways.datatype, sums),
         size,
     )
@@ -83,7 +82,7 @@ def operation_of(
     seconds = np.zeros(1)
     sums = np.zeros(1)
     is_done = np.zeros(1, dtype=bool)
-    for name in _BOTH:
+    for name in _MODES:
         operation = (_INTO if into else _OUT)[name][edge]
         if operation:
             is_it = ways.is_named("tensor_par_comm_type", name) & (ways.tensor_par > 1)

@@ -16,7 +16,7 @@ class Kind(Enum):
     """What a layer does, which sets its operations and bytes."""
 
     LINEAR = "a product with weights; sizes: rows, columns, inner"
-    PRODUCT = "products of activations; sizes: batch, rows, columns, inner, elements of the first operand"
+    PRODUCT = "products of activations; sizes: batch, rows, columns, inner, elements of one operand"
     NORM = "a normalisation; sizes: elements, width of its weights"
     SOFTMAX = "a softmax; sizes: elements"
     ACTIVATION = "an activation function; sizes: elements"

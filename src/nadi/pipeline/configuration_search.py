@@ -171,7 +171,8 @@ def _claimed(folder: Path, task: SearchTask) -> Path:
         if path.exists():
             if path.read_bytes() != stated:
                 raise UsageError(
-                    str(folder), "has the parts of another search",
+                    str(folder),
+                    "has the parts of another search",
                     "name another folder, or delete this one",
                 )
         elif any(folder.iterdir()):

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from nadi.estimate.search_results import Candidate, Found
@@ -103,7 +104,8 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
     console.print()
     print_table(_memory_table(estimate), console)
     console.print()
-    table = make_table("Limits", limit="left", share="right", lifted_by="left")
+    columns = {"limit": "left", "share": "right", "what would lift it": "left"}
+    table = make_table("Limits", **columns)
     for limit in estimate.limits:
         if limit.seconds >= 0.005 * estimate.seconds:
             share = format_percent(limit.seconds, estimate.seconds)
@@ -116,8 +118,9 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
         ))  # fmt: skip
 
 
-def _memory_table(estimate: Estimate):  # type: ignore[no-untyped-def]
-    table = make_table("Memory of a processor", tensors="left", tier_1="right", tier_2="right")
+def _memory_table(estimate: Estimate) -> Table:
+    columns = {"tensors": "left", "tier 1": "right", "tier 2": "right"}
+    table = make_table("Memory of a processor", **columns)
     for name, title in _TENSORS.items():
         one, two = estimate.tier1[name], estimate.tier2[name]
         if one or two:
@@ -147,20 +150,24 @@ def print_search(found: Found, console: Console) -> None:
         print_table(table, console)
 
 
-def _best_table(best: tuple[Candidate, ...]):  # type: ignore[no-untyped-def]
+def _best_table(best: tuple[Candidate, ...]) -> Table:
     columns = {"sequences/s": "right", "step": "right"} | dict.fromkeys(_SHORT.values(), "right")
     columns |= {"recompute": "left", "tensors": "left", "offload": "left", "tier 1": "right"}
     table = make_table("Fastest", **columns)
     for one in best:
         e = one.execution
-        tensors = [e.tensor_par_comm_type, *([e.tensor_par_overlap] * (e.tensor_par_overlap != "none"))]
-        tensors += ["redo"] * e.seq_par_ag_redo
-        tensors += ["sharded"] * e.optimizer_sharding + ["overlapped dp"] * e.data_par_overlap
+        also = {
+            e.tensor_par_overlap: e.tensor_par_overlap != "none",
+            "redo": e.seq_par_ag_redo,
+            "sharded": e.optimizer_sharding,
+            "overlapped dp": e.data_par_overlap,
+        }
         offload = {
             "weights": e.weight_offload,
             "activations": e.activations_offload,
             "optimizer": e.optimizer_offload,
         }
+        tensors = [e.tensor_par_comm_type, *(name for name, is_so in also.items() if is_so)]
         moved = [name for name, is_moved in offload.items() if is_moved]
         table.add_row(
             f"{one.rate:.4g}", _seconds(one.seconds),

@@ -1,0 +1,173 @@
+"""Estimates and searches against Calculon's own.
+
+Each point is a model, a machine and an execution, with the 96 statistics that Calculon gives, or
+its refusal. All statistics must agree within 1e-9 of their value, and what it refuses must be
+refused for the same reason. The study of a second memory tier has the fastest execution of a
+small space for each of 24 bandwidths and machines: execution, rate and counts must be the same.
+
+    python verification/calculon.py [POINTS.json.gz [STUDY.json.gz]]
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from _report import Checks, Tally, arguments
+
+import nadi.estimate
+from nadi.estimate import Execution, MachineDescription, ModelDescription
+
+DEFAULTS = ("golden/calculon/points.json.gz", "golden/calculon/cxl_study.json.gz")
+NEAR = 1e-9
+# what Calculon says, and the rule of Nadi that it is
+REFUSALS = {
+    r"Mem tier1 needs (.*) but only has (.*)": "tier1",
+    r"Mem tier2 needs (.*) but only has (.*)": "tier2",
+    r"Network tier\d isn't big enough": "network",
+    r"We should split \d+ attn_heads between \d+ TP partitions evenly": "heads",
+    r"": "microbatches",  # an assertion without words: 16 sequences in microbatches of 5
+}
+SIZES = {"gpt3-175B": (12288, 96, 128, 96), "megatron-1T": (25600, 160, 160, 128)}
+# weights, activations, optimizer; of equally fast ones the study names the first
+MOVES = [(False, False, False), (True, False, False), (False, True, False), (False, False, True),
+         (True, False, True), (True, True, True), (False, True, True)]  # fmt: skip
+UNITS = {"GiB": 2**30, "TiB": 2**40}
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Read a list of objects."""
+    with gzip.open(path) as file:
+        found: list[dict[str, Any]] = json.load(file)
+    return found
+
+
+def described(point: dict[str, Any]) -> tuple[ModelDescription, MachineDescription, Execution]:
+    """Give a point's model, machine and execution, as they are in Calculon's files."""
+    return (
+        msgspec.convert(point["app"], ModelDescription),
+        msgspec.convert(point["system"], MachineDescription),
+        msgspec.convert(point["execution"], Execution),
+    )
+
+
+def compare_statistics(point: dict[str, Any], tally: Tally) -> None:
+    """Compare all statistics of a point, and the model's parameters."""
+    one = nadi.estimate.estimate(*described(point))
+    expected = point["stats"] | {"num_parameters": point["num_parameters"]}
+    found = one.statistics | {"num_parameters": one.model.num_parameters}
+    if one.lacks:
+        tally.add(detail=f"{point['id']}: {one.lacks}")
+    for name, value in expected.items():
+        wanted = math.nan if value is None else value
+        got = found.get(name, math.inf)
+        same = (math.isnan(wanted) and math.isnan(got)) or abs(got - wanted) <= NEAR * abs(wanted)
+        tally.add(exact=same, detail=f"{point['id']} {name}: {got}, Calculon {wanted}")
+
+
+def compare_refusal(point: dict[str, Any], tally: Tally) -> None:
+    """Compare why a point is refused, and of memory how much it would need."""
+    model, machine, execution = described(point)
+    (lacks,) = nadi.estimate.evaluate(
+        model, machine, nadi.estimate.columns_of([execution]), nadi.estimate.CALCULON
+    ).lacks()
+    told = next(
+        (match, rule) for pattern, rule in REFUSALS.items()
+        if (match := re.fullmatch(pattern, point["error"]))
+    )  # fmt: skip
+    same = lacks == told[1]
+    if same and told[1].startswith("tier"):
+        one = nadi.estimate.estimate(model, machine, execution)
+        needed = one.statistics[f"proc_mem_{told[1]}_cap_req"]
+        number, unit = told[0][1].split()
+        same = f"{needed / UNITS[unit]:.3f}" == number
+    tally.add(exact=same, detail=f"{point['id']}: {lacks!r}, Calculon {point['error']!r}")
+
+
+def study_space(row: dict[str, Any], blocks: int) -> list[Execution]:
+    """Lay out the executions that the study tried for a row."""
+    processors, batch = row["num_procs"], row["batch"]
+    moves = MOVES if row["mem2_GBps"] else MOVES[:1]
+    found = []
+    for degree, stages in itertools.product((1, 2, 4, 8), range(1, blocks + 1)):
+        if processors % (degree * stages) or blocks % stages:
+            continue
+        replicas, on_stage = processors // degree // stages, blocks // stages
+        chunks = {one for one in (1, 2, 3, 4, 6, on_stage) if on_stage % one == 0}
+        for chunk, microbatch, recompute, move in itertools.product(
+            sorted(chunks) if stages > 1 else [1], (1, 2, 4, 8), ("full", "attn_only", "none"),
+            moves,
+        ):  # fmt: skip
+            if batch % (replicas * microbatch):
+                continue
+            found.append(Execution(
+                num_procs=processors, tensor_par=degree, pipeline_par=stages,
+                data_par=replicas, tensor_par_net=0, pipeline_par_net=1, data_par_net=1,
+                batch_size=batch, microbatch_size=microbatch, datatype="float16",
+                fused_activation=True, attention_type="multihead",
+                activation_recompute=recompute, pipeline_interleaving=chunk,
+                optimizer_sharding=replicas > 1,
+                tensor_par_comm_type="rs_ag" if degree > 1 else "ar",
+                tensor_par_overlap="none", seq_par_ag_redo=False, data_par_overlap=False,
+                weight_offload=move[0], activations_offload=move[1], optimizer_offload=move[2],
+                training=True,
+            ))  # fmt: skip
+    return found
+
+
+def compare_study(row: dict[str, Any], systems: dict[str, Any], tally: Tally) -> None:
+    """Search a row's space, and compare the fastest execution, its rate, and the counts."""
+    hidden, heads, size, blocks = SIZES[row["app"]]
+    model = ModelDescription(
+        hidden=hidden, feedforward=4 * hidden, seq_size=2048, attn_heads=heads, attn_size=size,
+        num_blocks=blocks,
+    )  # fmt: skip
+    machine = msgspec.convert(row.get("system_json") or systems[row["system"]], MachineDescription)
+    executions = study_space(row, blocks)
+    columns = nadi.estimate.columns_of(executions)
+    found = nadi.estimate.evaluate(model, machine, columns, nadi.estimate.CALCULON)
+    can_be = [k for k, lacks in enumerate(found.lacks()) if not lacks]
+    name = f"{row['app']} on {row['system']}, tier 2 {row['mem2_GBps']} GB/s"
+    counts = (len(executions), len(can_be))
+    wanted = (row["configs"], row["feasible"])
+    tally.add(exact=counts == wanted, detail=f"{name}: {counts} executions, Calculon {wanted}")
+    if not row["feasible"]:
+        return
+    best = min(can_be, key=lambda k: found.seconds[k])
+    rate = row["batch"] / found.seconds[best]
+    near = abs(rate - row["sample_rate"]) <= NEAR * rate
+    tally.add(exact=near, detail=f"{name}: {rate} a second, Calculon {row['sample_rate']}")
+    same = all(getattr(executions[best], key) == value for key, value in row["exe"].items())
+    tally.add(exact=same, detail=f"{name}: {executions[best]}, Calculon {row['exe']}")
+
+
+def main() -> None:
+    checks = Checks()
+    paths = arguments(*DEFAULTS)
+    points = read(paths[0])
+    statistics, refusals, study = Tally(), Tally(), Tally()
+    for point in points:
+        if point["status"] == "ok":
+            compare_statistics(point, statistics)
+        else:
+            compare_refusal(point, refusals)
+    checks.add_tally("statistics of executions", statistics)
+    checks.add_tally("refusals", refusals)
+    if len(paths) > 1 or paths[0] == arguments(*DEFAULTS)[0]:
+        rows = read(paths[1])
+        systems = {row["system"]: row["system_json"] for row in rows if row["mem2_GBps"] == 0
+                   and "system_json" in row}  # fmt: skip
+        for row in rows:
+            compare_study(row, systems, study)
+        checks.add_tally("searches with a second memory tier", study)
+    checks.finish()
+
+
+if __name__ == "__main__":
+    main()
