@@ -16,6 +16,7 @@ COMMANDS = {
     "cli/generate_llm_command.py: llm",
     "cli/record_fake_command.py: command",
     "cli/run_command.py: command",
+    "cli/search_command.py: command",
     "cli/simulate_command.py: command",
 }
 

@@ -91,6 +91,8 @@ def test_messages_use_standard_words(package: str) -> None:
 def folder(demo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place: Path = tmp_path_factory.mktemp("shown")
     (place / "demo").symlink_to(demo_folder)
+    for file in (ROOT / "examples" / "estimate").iterdir():
+        (place / file.name).symlink_to(file)
     return place
 
 
@@ -115,7 +117,8 @@ def test_what_a_page_shows_is_what_a_command_prints(
 def test_every_command_that_prints_a_report_is_shown() -> None:
     shown = {command.split()[1] for command in COMMANDS}
     assert shown == {"run", "demo", "what-if", "critical-path", "reorder", "simulate", "info",
-                     "validate", "link", "convert", "systems", "generate"}  # fmt: skip
+                     "validate", "link", "convert", "systems", "generate", "estimate",
+                     "search"}  # fmt: skip
 
 
 def test_force_means_one_thing() -> None:

@@ -379,6 +379,11 @@ def step_of(app: Values, system: Values, e: Values) -> Values:
     return s
 
 
+def rate(size: float, seconds: float) -> float:
+    """Give the bandwidth that moves so many bytes."""
+    return 0.0 if size == 0 else size / seconds if seconds else math.inf
+
+
 def offloading(s: Values, e: Values, machine: Machine, transfer: list[float]) -> list[list[float]]:
     """Give by how much offloading extends base and edge blocks, forward and backward."""
     full = e["activation_recompute"] == "full"
@@ -390,14 +395,14 @@ def offloading(s: Values, e: Values, machine: Machine, transfer: list[float]) ->
         - s["block_agrad_mem_time"] - s["block_wgrad_mem_time"]
     )  # fmt: skip
     gradients = s["block_weight_grad_space"] + s["block_optimizer_space"]
-    s["act_offload_bw_req"] = act / forward
-    s["weight_offload_bw_req"] = s["block_weight_space"] / forward
-    s["optim_offload_bw_req"] = gradients / backward if e["training"] else 0
+    s["act_offload_bw_req"] = rate(act, forward)
+    s["weight_offload_bw_req"] = rate(s["block_weight_space"], forward)
+    s["optim_offload_bw_req"] = rate(gradients, backward)
     weights = s["block_weight_space"] if e["weight_offload"] else 0
     acts = act if e["activations_offload"] else 0
     optimizer = s["block_optimizer_space"] if e["optimizer_offload"] else 0
     moved = (max(weights, acts), weights + acts + optimizer if e["training"] else 0)
-    s["offload_mem_bw_req"] = max(moved[0] / forward, moved[1] / backward if e["training"] else 0)
+    s["offload_mem_bw_req"] = max(rate(moved[0], forward), rate(moved[1], backward))
     return [
         [
             max(0, machine.memory_time("mem2", size) - free - also) if size else 0

@@ -64,16 +64,16 @@ def command(
 
     with show_progress(announce=False, counts="configurations") as progress:
         progress("starting")
+        from nadi.estimate.search_layouts import search_space
         from nadi.load.estimate_files import read_machine, read_model
         from nadi.pipeline.configuration_search import search
 
-        described = read_model(model), read_machine(system)
-        values = dict(map(_parsed, given or []))
-        progress("searching")
-        found = search(
-            *described, processors, batch, values,
-            top=top, round_batch=round_batch, output=output,
+        space = search_space(
+            read_model(model), read_machine(system), processors, batch,
+            dict(map(_parsed, given or [])), round_batch=round_batch,
         )  # fmt: skip
+        progress("searching")
+        found = search(space, top=top, output=output)
     from nadi.report.estimate_report import describe_search, print_search
     from nadi.report.text_layout import to_json
 

@@ -59,19 +59,21 @@ def offload_times(
     optimizer = block.optimizer * executions.optimizer_offload
     moved_forward = np.maximum(weights, activations)
     moved_backward = (weights + activations + optimizer) * training
+    optimizers = (block.optimizer + block.gradient) * training
+    return OffloadTimes(
+        _extensions(machine, moved_forward, forward_free, block.forward_transfer),
+        _extensions(machine, moved_backward, backward_free, block.backward_transfer),
+        _rate(block.weights, forward_free),
+        _rate(block.activations, forward_free),
+        _rate(optimizers, backward_free),
+        np.maximum(_rate(moved_forward, forward_free), _rate(moved_backward, backward_free)),
+    )
+
+
+def _rate(size: Floats, seconds: Floats) -> Floats:
+    """Give the bytes a second that move so many bytes, infinite if there is no time for any."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        needed_backward = np.where(training, moved_backward / backward_free, 0.0)
-        needed_optimizer = np.where(
-            training, (block.optimizer + block.gradient) / backward_free, 0.0
-        )
-        return OffloadTimes(
-            _extensions(machine, moved_forward, forward_free, block.forward_transfer),
-            _extensions(machine, moved_backward, backward_free, block.backward_transfer),
-            block.weights / forward_free,
-            block.activations / forward_free,
-            needed_optimizer,
-            np.maximum(moved_forward / forward_free, needed_backward),
-        )
+        return np.where(size == 0, 0.0, size / seconds)
 
 
 def _extensions(

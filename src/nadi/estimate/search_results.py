@@ -12,12 +12,18 @@ from nadi.estimate.estimate_rules import EstimateRules
 from nadi.estimate.evaluation import Evaluated, evaluate
 from nadi.estimate.execution import CODES, Execution, Executions, execution_at
 from nadi.estimate.feasibility import REASONS
-from nadi.estimate.machine_description import MachineDescription
-from nadi.estimate.model_description import ModelDescription
-from nadi.estimate.search_space import SearchSpace
+from nadi.estimate.search_layouts import SearchSpace
 from nadi.model.arrays import Floats, Ints
 
-__all__ = ["Candidate", "Found", "SearchTask", "frame_of", "merged", "search_part", "tally"]
+__all__ = [
+    "RankedExecution",
+    "SearchResult",
+    "SearchTask",
+    "frame_of",
+    "merged",
+    "search_part",
+    "tally",
+]
 
 _BOOLEANS = (
     "fused_activation", "optimizer_sharding", "seq_par_ag_redo", "data_par_overlap",
@@ -25,7 +31,7 @@ _BOOLEANS = (
 )  # fmt: skip
 
 
-class Candidate(NamedTuple):
+class RankedExecution(NamedTuple):
     """One execution that can be."""
 
     rate: float  # sequences a second
@@ -37,7 +43,7 @@ class Candidate(NamedTuple):
     execution: Execution
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What a search, or a part of one, found.
 
     Attributes
@@ -51,7 +57,7 @@ class Found(NamedTuple):
     """
 
     num_executions: int
-    best: tuple[Candidate, ...]
+    best: tuple[RankedExecution, ...]
     reasons: Ints
 
     @property
@@ -72,8 +78,6 @@ class Found(NamedTuple):
 class SearchTask(NamedTuple):
     """All that evaluating a part of a space needs, in any process."""
 
-    model: ModelDescription
-    machine: MachineDescription
     space: SearchSpace
     rules: EstimateRules
     keep: int  # how many of the best
@@ -81,12 +85,13 @@ class SearchTask(NamedTuple):
 
 def search_part(
     task: SearchTask, begin: int, end: int, *, with_rows: bool = False
-) -> tuple[Found, list[pl.DataFrame]]:
+) -> tuple[SearchResult, list[pl.DataFrame]]:
     """Evaluate the executions with numbers from ``begin`` to ``end``; with rows, gives all."""
-    found = Found(0, (), np.zeros(len(REASONS), dtype=np.int64))
+    found = SearchResult(0, (), np.zeros(len(REASONS), dtype=np.int64))
     frames: list[pl.DataFrame] = []
-    for executions in task.space.executions(begin, end):
-        evaluated = evaluate(task.model, task.machine, executions, task.rules)
+    space = task.space
+    for executions in space.executions(begin, end):
+        evaluated = evaluate(space.model, space.machine, executions, task.rules)
         here = tally(executions, evaluated, begin + found.num_executions, task.keep)
         found = merged([found, here], task.keep)
         if with_rows:
@@ -94,7 +99,7 @@ def search_part(
     return found, frames
 
 
-def tally(executions: Executions, evaluated: Evaluated, first: int, keep: int) -> Found:
+def tally(executions: Executions, evaluated: Evaluated, first: int, keep: int) -> SearchResult:
     """Count executions by reason, and take the fastest of those that can be."""
     counts = np.bincount(evaluated.reason, minlength=len(REASONS)).astype(np.int64)
     feasible = np.flatnonzero(evaluated.reason == 0)
@@ -105,23 +110,23 @@ def tally(executions: Executions, evaluated: Evaluated, first: int, keep: int) -
         feasible, rate = feasible[rate >= least], rate[rate >= least]
     order = np.argsort(-rate, kind="stable")[:keep]
     best = tuple(
-        Candidate(
+        RankedExecution(
             float(rate[k]), first + int(row), float(evaluated.seconds[row]),
             float(evaluated.tier1_bytes[row]), float(evaluated.tier2_bytes[row]),
             float(evaluated.tier2_bandwidth[row]), execution_at(executions, int(row)),
         )
         for k, row in zip(order, feasible[order], strict=True)
     )  # fmt: skip
-    return Found(executions.num_executions, best, counts)
+    return SearchResult(executions.num_executions, best, counts)
 
 
-def merged(parts: Sequence[Found], keep: int) -> Found:
+def merged(parts: Sequence[SearchResult], keep: int) -> SearchResult:
     """Put the results of parts together."""
     best = sorted(
         (one for part in parts for one in part.best), key=lambda one: (-one.rate, one.number)
     )
     reasons = np.sum([part.reasons for part in parts], axis=0)
-    return Found(sum(part.num_executions for part in parts), tuple(best[:keep]), reasons)
+    return SearchResult(sum(part.num_executions for part in parts), tuple(best[:keep]), reasons)
 
 
 def frame_of(executions: Executions, evaluated: Evaluated) -> pl.DataFrame:
@@ -139,18 +144,17 @@ def frame_of(executions: Executions, evaluated: Evaluated) -> pl.DataFrame:
     for field, column in zip(Executions._fields, executions, strict=True):
         values = np.broadcast_to(column, num)
         if field in CODES:
-            names = pl.Enum(CODES[field])
-            columns[field] = pl.Series(values.astype(np.uint32)).cast(names)
+            columns[field] = _named(CODES[field], values)
         elif field in _BOOLEANS:
             columns[field] = pl.Series(values == 1)
         else:
             columns[field] = pl.Series(values.astype(np.int32))
-    reasons = pl.Enum([reason.name for reason in REASONS])
+    reasons = [reason.name for reason in REASONS]
     known = np.isfinite(evaluated.seconds)
     return (
         pl.DataFrame(columns)
         .with_columns(
-            lacks=pl.Series(evaluated.reason.astype(np.uint32)).cast(reasons),
+            lacks=_named(reasons, evaluated.reason),
             seconds=pl.Series(evaluated.seconds),
             tier1_bytes=pl.Series(evaluated.tier1_bytes),
             tier2_bytes=pl.Series(evaluated.tier2_bytes),
@@ -161,3 +165,8 @@ def frame_of(executions: Executions, evaluated: Evaluated) -> pl.DataFrame:
         .with_columns(rate=pl.col("batch_size") / pl.col("seconds"))
         .drop("known")
     )
+
+
+def _named(names: Sequence[str], codes: Ints) -> pl.Series:
+    """Give the names of codes, kept as codes."""
+    return pl.Series(names, dtype=pl.Enum(names)).gather(codes)

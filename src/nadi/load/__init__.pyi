@@ -5,13 +5,14 @@ from .astra_sim_system import (
     read_comm_groups as read_comm_groups,
 )
 from .device_library import load_device as load_device, shipped_devices as shipped_devices
-from .model_library import (
-    load_language_model as load_language_model,
-    shipped_language_models as shipped_language_models,
 from .estimate_files import (
     read_execution as read_execution,
     read_machine as read_machine,
     read_model as read_model,
+)
+from .model_library import (
+    load_language_model as load_language_model,
+    shipped_language_models as shipped_language_models,
 )
 from .recordings import load_devices as load_devices, load_job as load_job
 from .saved_simulations import (

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,11 +16,16 @@ import polars as pl
 
 from nadi.errors import InputError, Parameter, UsageError
 from nadi.estimate.estimate_rules import CALCULON
+from nadi.estimate.execution import Execution
 from nadi.estimate.feasibility import REASONS
-from nadi.estimate.machine_description import MachineDescription
-from nadi.estimate.model_description import ModelDescription
-from nadi.estimate.search_results import Candidate, Found, SearchTask, merged, search_part
-from nadi.estimate.search_space import search_space
+from nadi.estimate.search_results import (
+    RankedExecution,
+    SearchResult,
+    SearchTask,
+    merged,
+    search_part,
+)
+from nadi.estimate.search_layouts import SearchSpace
 from nadi.forks import refuse_in_fork
 from nadi.progress import tell
 
@@ -33,17 +37,15 @@ _STATED = "search.json"
 
 
 def search(
-    model: ModelDescription, machine: MachineDescription, processors: int, batch: int,
-    given: Mapping[str, Iterable[Any]] | None = None, *, top: int = 20,
-    round_batch: bool = False, output: Path | str | None = None,
+    space: SearchSpace, *, top: int = 20, output: Path | str | None = None,
     executor: Executor | None = None,
-) -> Found:  # fmt: skip
-    """Find the executions of a model on some processors that run fastest.
+) -> SearchResult:  # fmt: skip
+    """Find the executions of a space that run fastest.
 
     Parameters
     ----------
-    processors, batch, given, round_batch
-        As for :func:`nadi.estimate.search_space`.
+    space
+        As :func:`nadi.estimate.search_space` gives it.
     top
         How many of the fastest to give.
     output
@@ -55,20 +57,19 @@ def search(
     Raises
     ------
     UsageError
-        If the space is empty, or the folder has another search.
+        If the folder has something else than this search.
     InputError
         If a file of the folder cannot be read or written.
     """
     refuse_in_fork()
-    space = search_space(model, machine, processors, batch, given, round_batch=round_batch)
     if top < 1:
         raise UsageError(Parameter("top", top), "must be at least 1", "give a larger number")
-    task = SearchTask(model, machine, space, CALCULON, top)
+    task = SearchTask(space, CALCULON, top)
     folder = None if output is None else _claimed(Path(output), task)
     ranges = [
         (begin, min(begin + _AT_ONCE, space.size)) for begin in range(0, space.size, _AT_ONCE)
     ]
-    found = Found(0, (), np.zeros(len(REASONS), dtype=np.int64))
+    found = SearchResult(0, (), np.zeros(len(REASONS), dtype=np.int64))
     tell(0, space.size)
     for part in _results(task, ranges, folder, executor):
         found = merged([found, part], top)
@@ -79,7 +80,7 @@ def search(
 def _results(
     task: SearchTask, ranges: list[tuple[int, int]], folder: Path | None,
     executor: Executor | None,
-) -> Iterator[Found]:  # fmt: skip
+) -> Iterator[SearchResult]:  # fmt: skip
     """Give the result of each part, as they come."""
     few = ranges[-1][1] < _WORTH_PROCESSES and executor is None
     if few or (os.cpu_count() == 1 and executor is None):
@@ -88,7 +89,7 @@ def _results(
         return
     with _processes(executor, len(ranges)) as pool:
         waiting = iter(ranges)
-        running: set[Future[Found]] = set()
+        running: set[Future[SearchResult]] = set()
         try:
             while True:
                 # no more than are soon begun, so that a search that is stopped stops
@@ -116,7 +117,7 @@ def _processes(executor: Executor | None, parts: int) -> Iterator[Executor]:
         yield pool
 
 
-def _work(task: SearchTask, begin: int, end: int, folder: Path | None) -> Found:
+def _work(task: SearchTask, begin: int, end: int, folder: Path | None) -> SearchResult:
     """Work out a part, or read it if it is there."""
     if folder is None:
         return search_part(task, begin, end)[0]
@@ -133,10 +134,8 @@ def _work(task: SearchTask, begin: int, end: int, folder: Path | None) -> Found:
     return found
 
 
-def _read(path: Path, task: SearchTask, begin: int) -> Found:
+def _read(path: Path, task: SearchTask, begin: int) -> SearchResult:
     """Read the result of a part that was worked out before."""
-    from nadi.estimate.execution import Execution
-
     try:
         frame = pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError) as error:
@@ -152,14 +151,14 @@ def _read(path: Path, task: SearchTask, begin: int) -> Found:
         .head(task.keep)
     )
     best = tuple(
-        Candidate(
+        RankedExecution(
             row["rate"], begin + row["number"], row["seconds"], row["tier1_bytes"],
             row["tier2_bytes"], row["tier2_bandwidth"],
             Execution(**{field: row[field] for field in fields}),
         )
         for row in rows.iter_rows(named=True)
     )  # fmt: skip
-    return Found(frame.height, best, counts.astype(np.int64))
+    return SearchResult(frame.height, best, counts.astype(np.int64))
 
 
 def _claimed(folder: Path, task: SearchTask) -> Path:
@@ -192,7 +191,7 @@ def _stated(task: SearchTask) -> bytes:
             for name, column in columns.items():
                 digest.update(name.encode() + column.tobytes())
     stated = {
-        "model": task.model, "machine": task.machine, "rules": task.rules._asdict(),
+        "model": task.space.model, "machine": task.space.machine, "rules": task.rules._asdict(),
         "processors": task.space.num_procs, "executions": task.space.size,
         "part": _AT_ONCE, "space": digest.hexdigest(),
     }  # fmt: skip

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nadi.estimate.search_results import Candidate, Found
+from nadi.estimate.search_results import RankedExecution, SearchResult
 from nadi.estimate.single_estimate import Estimate
 from nadi.report.text_layout import make_table, print_table
 from nadi.units import format_bytes, format_count, format_ns, format_percent
@@ -70,7 +70,7 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def describe_search(found: Found) -> dict[str, Any]:
+def describe_search(found: SearchResult) -> dict[str, Any]:
     """Compute the JSON output."""
     return {
         "executions": found.num_executions,
@@ -112,7 +112,7 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
             table.add_row(limit.name, share, limit.lifted_by)
     print_table(table, console)
     needed = estimate.statistics["offload_mem_bw_req"]
-    if needed:
+    if 0 < needed < math.inf:
         console.print(Text(
             f"offloading would be hidden by {needed / 1e9:.4g} GB/s to the second tier"
         ))  # fmt: skip
@@ -132,7 +132,7 @@ def _memory_table(estimate: Estimate) -> Table:
     return table
 
 
-def print_search(found: Found, console: Console) -> None:
+def print_search(found: SearchResult, console: Console) -> None:
     """Print the fastest executions, and what the others lack."""
     console.print(Text(
         f"{format_count(found.num_executions)} configurations, "
@@ -150,7 +150,7 @@ def print_search(found: Found, console: Console) -> None:
         print_table(table, console)
 
 
-def _best_table(best: tuple[Candidate, ...]) -> Table:
+def _best_table(best: tuple[RankedExecution, ...]) -> Table:
     columns = {"sequences/s": "right", "step": "right"} | dict.fromkeys(_SHORT.values(), "right")
     columns |= {"recompute": "left", "tensors": "left", "offload": "left", "tier 1": "right"}
     table = make_table("Fastest", **columns)

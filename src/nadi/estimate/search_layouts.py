@@ -61,8 +61,10 @@ class _Part(NamedTuple):
 
 
 class SearchSpace(NamedTuple):
-    """Executions by number, without having them all at once."""
+    """Executions of a model on a machine by number, without having them all at once."""
 
+    model: ModelDescription
+    machine: MachineDescription
     num_procs: int
     parts: tuple[_Part, ...]
 
@@ -124,7 +126,7 @@ def search_space(
         columns = np.array(rows, dtype=np.int64).T
         choices = _choices(machine, chosen, kind)
         parts.append(_Part(dict(zip(LAYOUT, columns, strict=True)), choices))
-    return SearchSpace(processors, tuple(parts))
+    return SearchSpace(model, machine, processors, tuple(parts))
 
 
 def _checked(

@@ -1,0 +1,111 @@
+"""How fast executions are estimated and searched, and with how much memory.
+
+Usage: python benchmarks/estimate.py
+
+One core evaluates parts of a space; then whole searches run as commands: 530 billion parameters on
+5,128 processors, and 175 billion on 512 with a second memory tier, 13.2 million configurations.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from _measure import best_of, measure, nadi, peak_memory_mb
+
+from nadi.estimate import CALCULON, MachineDescription, ModelDescription, evaluate, search_space
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "estimate"
+LARGE = {"hidden": 20480, "feedforward": 81920, "seq_size": 2048, "attn_heads": 128,
+         "attn_size": 160, "num_blocks": 105}  # fmt: skip
+AT_ONCE = 1 << 18
+WIDE = ("fused_activation=true,false", "attention_type=multihead,multiquery",
+        "datatype=float8,bfloat16")  # fmt: skip
+
+
+def read(name: str) -> Any:
+    """Read an example."""
+    return json.loads((EXAMPLES / f"{name}.json").read_text())
+
+
+def wide_machine() -> Any:
+    """Give the machine of the examples with a second datatype."""
+    told = read("machine")
+    for engines in (told["matrix"], told["vector"]):
+        fast = engines["bfloat16"]
+        engines["float8"] = fast | {"tflops": 2 * fast["tflops"]}
+    return told
+
+
+def one_core(model: ModelDescription, machine: MachineDescription) -> None:
+    """Evaluate a space in this process."""
+    space = search_space(model, machine, 512, 4096, {"datatype": ["bfloat16"]})
+    counts = {"all": 0, "refused": 0}
+
+    def work() -> None:
+        counts["all"] = counts["refused"] = 0
+        for first in range(0, space.size, AT_ONCE):
+            for part in space.executions(first, min(first + AT_ONCE, space.size)):
+                found = evaluate(model, machine, part, CALCULON)
+                counts["all"] += part.num_executions
+                counts["refused"] += int((found.seconds == float("inf")).sum())
+
+    seconds = best_of(work, 3)
+    done = counts["all"] - counts["refused"]
+    print(
+        f"one core: {counts['all']:,} configurations in {seconds:.2f} s, "
+        f"{counts['all'] / seconds:,.0f}/s; {done:,} of them not refused before their step is "
+        f"worked out, {done / seconds:,.0f}/s; {peak_memory_mb():.0f} MB at peak"
+    )
+
+
+def command(what: str, arguments: list[str], configurations: int) -> None:
+    """Measure a search as a user has it."""
+    found = measure(nadi("search", *arguments, "--json"), runs=3)
+    rate = configurations / found.best
+    print(f"{what}: {configurations:,} configurations in {found}, {rate:,.0f}/s")
+
+
+def main() -> None:
+    machine, wide = read("machine"), wide_machine()
+    model, large = read("model"), LARGE
+    one_core(msgspec.convert(model, ModelDescription), msgspec.convert(machine, MachineDescription))
+    found = measure(nadi("estimate", *(str(EXAMPLES / f"{name}.json") for name in
+                                       ("model", "machine", "execution"))), runs=5)  # fmt: skip
+    print(f"nadi estimate: {found}")
+    single = json.loads(json.dumps(machine)) | {"mem2": machine["mem2"] | {"GiB": 0}}
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {}
+        for name, told in (("model", model), ("large", large), ("wide", wide), ("one", single)):
+            paths[name] = str(Path(folder) / f"{name}.json")
+            Path(paths[name]).write_text(json.dumps(told))
+        for name, processors, batch, options in (
+            ("large", 5128, 2520, ["--round-batch", "--set", "datatype=bfloat16", "--set",
+                                   "fused_activation=true,false"]),
+            ("model", 512, 8192, [word for one in WIDE for word in ("--set", one)]),
+        ):  # fmt: skip
+            told = large if name == "large" else model
+            system = "one" if name == "large" else "wide"
+            given = {one.split("=")[0]: _values(one) for one in options if "=" in one}
+            space = search_space(
+                msgspec.convert(told, ModelDescription),
+                msgspec.convert(single if name == "large" else wide, MachineDescription),
+                processors, batch, given, round_batch="--round-batch" in options,
+            )  # fmt: skip
+            command(
+                f"{name} on {processors} processors",
+                [paths[name], paths[system], "--processors", str(processors), "--batch",
+                 str(batch), *options], space.size,
+            )  # fmt: skip
+
+
+def _values(text: str) -> list[Any]:
+    truth = {"true": True, "false": False}
+    return [truth.get(one, one) for one in text.split("=")[1].split(",")]
+
+
+if __name__ == "__main__":
+    main()

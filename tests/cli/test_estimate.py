@@ -1,0 +1,53 @@
+"""`nadi estimate` and `nadi search` as a user has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nadi.cli import main
+from tests.estimate.described import EXAMPLES, read
+
+FILES = [str(EXAMPLES / f"{name}.json") for name in ("model", "machine", "execution")]
+SMALL = ["--processors", "16", "--batch", "32", "--set", "datatype=bfloat16", "--set",
+         "microbatch_size=1", "--set", "fused_activation=true"]  # fmt: skip
+
+
+def test_the_estimate_as_text_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["estimate", *FILES]) == 0
+    text = capsys.readouterr().out
+    assert "a step" in text
+    assert "what would lift it" in text
+    assert main(["estimate", *FILES, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sum(found["times"].values()) == pytest.approx(found["seconds"])
+    assert len(found["statistics"]) == 96
+    assert found["lacks"] is None
+
+
+def test_what_does_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = read("machine")
+    machine["mem1"]["GiB"] = 1
+    (tmp_path / "machine.json").write_text(json.dumps(machine))
+    assert main(["estimate", FILES[0], str(tmp_path / "machine.json"), FILES[2]]) == 0
+    assert "not possible: the first memory tier is too small" in capsys.readouterr().out
+
+
+def test_a_search_as_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", *FILES[:2], *SMALL, "--top", "2", "-o", str(tmp_path / "out")]) == 0
+    text = capsys.readouterr().out
+    assert "Fastest" in text
+    assert "Not possible" in text
+    assert main(["search", *FILES[:2], *SMALL, "--top", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["best"]) == 2
+    assert found["executions"] == found["feasible"] + sum(found["lacking"].values())
+    assert found["best"][0]["execution"]["num_procs"] == 16
+
+
+@pytest.mark.parametrize("value", ["tensor_par", "=3", "tensor_par=", "colour=3"])
+def test_a_bad_constraint_is_one_line(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", *FILES[:2], *SMALL, "--set", value]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

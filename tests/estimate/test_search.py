@@ -1,0 +1,139 @@
+"""Searches: the space, the fastest of it, parts in files and in processes."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import nadi
+from nadi.estimate import Execution, estimate, search_space
+from nadi.estimate.execution import execution_at
+from nadi.pipeline import configuration_search, search
+from tests.estimate.described import machine, model, read
+from tests.reference.one_estimate import step_of
+
+SMALL: dict[str, Any] = {
+    "datatype": ["bfloat16"], "microbatch_size": [1, 2], "tensor_par_overlap": ["none", "ring"],
+    "pipeline_interleaving": [1, 3],
+}  # fmt: skip
+DESCRIBED = (model(read("model")), machine())
+
+
+def all_of(space: Any) -> list[Execution]:
+    return [
+        execution_at(part, row)
+        for part in space.executions(0, space.size)
+        for row in range(part.num_executions)
+    ]
+
+
+def test_a_space_has_each_execution_once_and_parts_of_it_are_the_same() -> None:
+    space = search_space(*DESCRIBED, 16, 32, SMALL)
+    found = all_of(space)
+    assert len(found) == space.size == len(set(found))
+    pieces = [
+        execution_at(part, row)
+        for begin in range(0, space.size, 97)
+        for part in space.executions(begin, begin + 97)
+        for row in range(part.num_executions)
+    ]
+    assert pieces == found
+    for one in found:
+        assert one.tensor_par * one.pipeline_par * one.data_par == one.num_procs == 16
+        assert one.batch_size % (one.data_par * one.microbatch_size) == 0
+        assert not (one.seq_par_ag_redo and one.tensor_par_comm_type != "rs_ag")
+        assert one.data_par > 1 or not (one.optimizer_sharding or one.data_par_overlap)
+    assert {one.tensor_par for one in found} == {1, 2, 4, 8, 16}
+
+
+def test_the_fastest_is_that_of_a_slow_search() -> None:
+    space = search_space(*DESCRIBED, 16, 32, SMALL | {"tensor_par": [8], "pipeline_par": [1, 2]})
+    told, system = read("model"), read("machine")
+    best, feasible = (math.inf, None), 0
+    for one in all_of(space):
+        values = {name: getattr(one, name) for name in Execution.__struct_fields__}
+        found = step_of(told, system, values)
+        fits = (
+            found["proc_mem_tier1_cap_req"] <= system["mem1"]["GiB"] * 2**30
+            and found["proc_mem_tier2_cap_req"] <= system["mem2"]["GiB"] * 2**30
+        )
+        feasible += fits
+        if fits and found["total_time"] < best[0] * (1 - 1e-12):
+            best = (found["total_time"], one)
+    result = search(space, top=3)
+    assert 0 < feasible < space.size
+    assert result.num_feasible == feasible
+    assert result.num_executions == space.size == feasible + sum(result.lacking().values())
+    assert result.best[0].seconds == pytest.approx(best[0])
+    assert [one.rate for one in result.best] == sorted(one.rate for one in result.best)[::-1]
+    for one in result.best:
+        alone = estimate(*DESCRIBED, one.execution)
+        assert alone.seconds == pytest.approx(one.seconds)
+        assert alone.lacks == ""
+        assert sum(alone.tier2.values()) == pytest.approx(one.tier2_bytes)
+
+
+def test_parts_give_the_same_in_threads_in_files_and_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = search(search_space(*DESCRIBED, 16, 32, SMALL))
+    monkeypatch.setattr(configuration_search, "_AT_ONCE", 1000)
+    with ThreadPoolExecutor(3) as executor:
+        threads = search(search_space(*DESCRIBED, 16, 32, SMALL), executor=executor)
+    assert threads.best == whole.best
+    assert threads.reasons.tolist() == whole.reasons.tolist()
+    written = search(search_space(*DESCRIBED, 16, 32, SMALL), output=tmp_path)
+    assert written.best == whole.best
+    parts = sorted(tmp_path.glob("part-*.parquet"))
+    assert len(parts) > 3
+    frame = pl.concat(map(pl.read_parquet, parts))
+    assert frame.height == whole.num_executions
+    assert frame.filter(pl.col("lacks") == "")["rate"].max() == whole.best[0].rate
+    parts[1].unlink()
+    times = [path.stat().st_mtime_ns for path in parts[2:]]
+    again = search(search_space(*DESCRIBED, 16, 32, SMALL), output=tmp_path)
+    assert again.best == whole.best
+    assert again.reasons.tolist() == whole.reasons.tolist()
+    assert [path.stat().st_mtime_ns for path in parts[2:]] == times
+    assert parts[1].exists()
+
+
+def test_a_folder_of_another_search_is_left_alone(tmp_path: Path) -> None:
+    search(search_space(*DESCRIBED, 16, 32, SMALL), output=tmp_path / "a")
+    with pytest.raises(nadi.errors.UsageError, match="another search"):
+        search(search_space(*DESCRIBED, 16, 64, SMALL), output=tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "note").write_text("mine")
+    with pytest.raises(nadi.errors.UsageError, match="not empty"):
+        search(search_space(*DESCRIBED, 16, 32, SMALL), output=tmp_path / "b")
+
+
+def test_a_part_that_is_broken_says_so(tmp_path: Path) -> None:
+    search(search_space(*DESCRIBED, 16, 32, SMALL), output=tmp_path)
+    next(tmp_path.glob("part-*")).write_bytes(b"no parquet")
+    with pytest.raises(nadi.errors.InputError, match="not a part of a search"):
+        search(search_space(*DESCRIBED, 16, 32, SMALL), output=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"colour": [1]}, "does not vary"), ({"activation_recompute": ["half"]}, "unknown value"),
+     ({"tensor_par": [7]}, "no degrees")],
+)  # fmt: skip
+def test_a_space_that_cannot_be_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(nadi.errors.UsageError, match=words):
+        search_space(*DESCRIBED, 16, 32, given)
+
+
+def test_batches_are_rounded_on_request() -> None:
+    with pytest.raises(nadi.errors.UsageError):
+        search_space(*DESCRIBED, 6, 5, {"tensor_par": [1], "pipeline_par": [1]})
+    space = search_space(
+        *DESCRIBED, 6, 20, {"tensor_par": [1], "pipeline_par": [1]}, round_batch=True
+    )
+    assert {one.batch_size for one in all_of(space)} == {18}
