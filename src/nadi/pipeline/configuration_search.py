@@ -18,6 +18,7 @@ from nadi.errors import InputError, Parameter, UsageError
 from nadi.estimate.estimate_rules import CALCULON
 from nadi.estimate.execution import Execution
 from nadi.estimate.feasibility import REASONS
+from nadi.estimate.search_layouts import SearchSpace
 from nadi.estimate.search_results import (
     RankedExecution,
     SearchResult,
@@ -25,7 +26,6 @@ from nadi.estimate.search_results import (
     merged,
     search_part,
 )
-from nadi.estimate.search_layouts import SearchSpace
 from nadi.forks import refuse_in_fork
 from nadi.progress import tell
 
