@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.estimate.estimate_rules import EstimateRules
+from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import ELEMENT_BYTES, Executions
 from nadi.estimate.layer_sizes import (
     LayerSizes,
@@ -22,7 +23,6 @@ from nadi.estimate.layer_sizes import (
     weights_of,
 )
 from nadi.estimate.machine_description import MachineDescription
-from nadi.estimate.model_description import ModelDescription
 from nadi.estimate.tensor_exchanges import (
     Exchange,
     LayerTimes,

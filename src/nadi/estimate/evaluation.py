@@ -13,10 +13,10 @@ import numpy as np
 
 from nadi.estimate.block_costs import BlockCosts, OptimizerCosts, block_costs, optimizer_costs
 from nadi.estimate.estimate_rules import EstimateRules
+from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Executions
 from nadi.estimate.feasibility import REASONS, capacity_reasons, shape_reasons
 from nadi.estimate.machine_description import MachineDescription
-from nadi.estimate.model_description import ModelDescription
 from nadi.estimate.step_costs import StepCosts, step_costs
 from nadi.model.arrays import Floats, Ints
 

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import DATATYPES, Execution, Executions
 from nadi.estimate.machine_description import MachineDescription
 from nadi.estimate.memory_tiers_use import MemoryUse
-from nadi.estimate.model_description import ModelDescription
 from nadi.model.arrays import Bools, Ints
 
 __all__ = ["REASONS", "Reason", "capacity_reasons", "reason_text", "shape_reasons"]

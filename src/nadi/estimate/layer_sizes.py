@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import ELEMENT_BYTES, Executions
-from nadi.estimate.model_description import ModelDescription
 from nadi.estimate.transformer_layers import Kind, Layer, When
 from nadi.model.arrays import Bools, Floats, Ints
 from nadi.simulator.distinct_rows import number_rows

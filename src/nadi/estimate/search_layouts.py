@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
+from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import CODES, Executions
 from nadi.estimate.machine_description import MachineDescription
-from nadi.estimate.model_description import ModelDescription
 from nadi.model.arrays import Ints
 
 __all__ = ["CHOICES", "LAYOUT", "SearchSpace", "search_space"]

@@ -9,12 +9,12 @@ import numpy as np
 
 from nadi.errors import UsageError
 from nadi.estimate.estimate_rules import CALCULON, EstimateRules
+from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.evaluation import evaluate_parts
 from nadi.estimate.execution import Execution, columns_of
 from nadi.estimate.feasibility import REASONS, capacity_reasons, reason_text, shape_reasons
 from nadi.estimate.machine_description import MachineDescription
 from nadi.estimate.memory_tiers_use import TensorBytes
-from nadi.estimate.model_description import ModelDescription
 from nadi.estimate.step_costs import StepCosts, StepTimes
 from nadi.estimate.step_statistics import statistics_of
 from nadi.model.arrays import Floats

@@ -9,10 +9,10 @@ import numpy as np
 from nadi.estimate.block_costs import BlockCosts, OptimizerCosts
 from nadi.estimate.data_parallel_overlap import BackwardBlock, DataParallel, data_parallel
 from nadi.estimate.estimate_rules import EstimateRules
+from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Executions
 from nadi.estimate.machine_description import MachineDescription
 from nadi.estimate.memory_tiers_use import MemoryUse, memory_use
-from nadi.estimate.model_description import ModelDescription
 from nadi.estimate.network_times import network_time
 from nadi.estimate.offload_times import BlockTimes, OffloadTimes, offload_times
 from nadi.estimate.pipeline_bubble import bubble_time

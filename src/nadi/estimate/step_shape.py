@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Executions
-from nadi.estimate.model_description import ModelDescription
 from nadi.model.arrays import Floats
 
 __all__ = ["StepShape", "shape_of"]

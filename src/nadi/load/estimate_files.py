@@ -10,9 +10,9 @@ from typing import TypeVar
 import msgspec
 
 from nadi.errors import FormatError
+from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Execution
 from nadi.estimate.machine_description import MachineDescription
-from nadi.estimate.model_description import ModelDescription
 from nadi.formats.files import read_settings
 from nadi.units import lowered
 
