@@ -103,11 +103,8 @@ def _own_times(graph: EventGraph, begin: int, end: int) -> Ints:
     time = np.clip(graph.time[: 2 * graph.num_ops], begin, end)
     own: Ints = time[1::2] - time[0::2]
     for number, trace in enumerate(graph.job.traces):
-        mine = np.flatnonzero(graph.op_trace == number)
-        op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
-        op_of_row[graph.op_row[mine]] = mine
         nesting = nest(trace, waiting_threads(trace))
-        ops = op_of_row[nesting.rows]
+        ops = graph.ops_of_rows(number)[nesting.rows]
         vertex = 2 * ops[nesting.boundary // 2] + nesting.boundary % 2
         lasts = np.diff(time[vertex], prepend=0)
         inside = nesting.owner >= 0

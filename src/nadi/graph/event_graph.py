@@ -214,6 +214,19 @@ class EventGraph:
             found[mine] = trace.column(column)[rows]
         return found
 
+    def ops_of_rows(self, number: int) -> Ints:
+        """Return the operation of each node of a trace; int64, shape (nodes,), -1 without one.
+
+        Parameters
+        ----------
+        number
+            Position of the trace in ``job.traces``.
+        """
+        mine = np.flatnonzero(self.op_trace == number)
+        found = np.full(self.job.traces[number].nodes.height, -1, dtype=np.int64)
+        found[self.op_row[mine]] = mine
+        return found
+
     def _by_trace(self, ops: _Positions | None) -> Iterator[tuple[Trace, Any, Ints]]:
         """Yield each trace with the positions of its operations in ``ops``, and their node rows."""
         traces = self.job.traces

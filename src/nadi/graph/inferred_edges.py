@@ -75,12 +75,9 @@ def _stated_before(graph: EventGraph, vertices: Ints) -> Ints:
 def _inferred_pairs(graph: EventGraph) -> Ints:
     """Return the numbers of all inferred dependencies between operations."""
     found = [np.empty(0, dtype=np.int64)]
-    first = np.searchsorted(graph.op_trace, np.arange(len(graph.job.traces) + 1))
     for number, trace in enumerate(graph.job.traces):
         deps = trace.deps.filter(pl.col("inferred") & pl.col("kind").is_in(_KINDS))
-        op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
-        own = np.arange(first[number], first[number + 1])
-        op_of_row[graph.op_row[own]] = own
+        op_of_row = graph.ops_of_rows(number)
         src, dst = op_of_row[deps["src"].to_numpy()], op_of_row[deps["dst"].to_numpy()]
         here = (src >= 0) & (dst >= 0)
         found.append(_pair(graph, 2 * src[here], 2 * dst[here]))

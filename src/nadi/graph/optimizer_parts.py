@@ -94,11 +94,9 @@ def _uses(graph: EventGraph, number: int, made: Ints, outer: Ints, step: Ints) -
     """
     trace = graph.job.traces[number]
     mine = np.flatnonzero(graph.op_trace == number)
-    op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
-    op_of_row[graph.op_row[mine]] = mine
     begins = np.sort(graph.time[2 * np.unique(step[mine][step[mine] >= 0])])
     operands = trace.operands.filter(pl.col("tensor") >= 0)
-    op = op_of_row[operands["node"].to_numpy()]
+    op = graph.ops_of_rows(number)[operands["node"].to_numpy()]
     storage = trace.tensors["storage_id"].gather(operands["tensor"]).to_numpy()
     is_output = operands["is_output"].to_numpy()
     writes = (op >= 0) & is_output & (made[op] >= 0)

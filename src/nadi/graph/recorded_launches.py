@@ -17,9 +17,7 @@ def recorded_launchers(graph: EventGraph) -> Ints:
     """
     launched_by = np.full(graph.num_ops, -1, dtype=np.int64)
     for number, trace in enumerate(graph.job.traces):
-        mine = np.flatnonzero(graph.op_trace == number)
-        op_of_row = np.full(trace.nodes.height, -1, dtype=np.int64)
-        op_of_row[graph.op_row[mine]] = mine
+        op_of_row = graph.ops_of_rows(number)
         launches = trace.deps.filter(trace.deps["kind"] == "launch")
         call = op_of_row[launches["src"].to_numpy()]
         work = op_of_row[launches["dst"].to_numpy()]

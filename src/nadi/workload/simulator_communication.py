@@ -112,7 +112,7 @@ def find_communication(
         Records what is written differently than recorded.
     """
     position = {rank: number for number, rank in enumerate(graph.job.ranks)}
-    op_of_row = [_ops_of_rows(graph, trace, comm_ops) for trace in range(len(position))]
+    op_of_row = [_comm_ops_of_rows(graph, trace, comm_ops) for trace in range(len(position))]
     finder = _Finder(graph, played)
     for members in graph.job.matches.partition_by("collective", maintain_order=True):
         ranks = [position[rank] for rank in members["rank"].to_list()]
@@ -132,7 +132,7 @@ def find_communication(
     return finder.found(log)
 
 
-def _ops_of_rows(graph: EventGraph, trace: int, comm_ops: Ints) -> dict[int, int]:
+def _comm_ops_of_rows(graph: EventGraph, trace: int, comm_ops: Ints) -> dict[int, int]:
     ops = comm_ops[graph.op_trace[comm_ops] == trace]
     return dict(zip(graph.op_row[ops].tolist(), ops.tolist(), strict=True))
 
