@@ -88,7 +88,7 @@ def test_at_the_command_line_a_message_names_the_option(
     assert message in capsys.readouterr().err
 
 
-def test_force_of_a_pair_is_that_of_nadi_link(
+def test_force_of_a_pair_is_that_of_the_command_or_else_of_nadi_link(
     pair: PairWriter, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pair.op("op", 0, 5)
@@ -98,6 +98,11 @@ def test_force_of_a_pair_is_that_of_nadi_link(
         nadi.run(host, device)
     assert main(["what-if", str(host.parent)]) == 2  # which has no --force
     assert capsys.readouterr().err.endswith("link anyway: nadi link --force\n")
+    for arguments in (["run"], ["link", "-o", str(host.parent / "out")]):
+        assert main([*arguments, str(host.parent)]) == 2
+        assert capsys.readouterr().err.endswith("link anyway: --force\n")
+        assert main([*arguments, str(host.parent), "--force"]) == 0
+        capsys.readouterr()
 
 
 def named_parameters() -> set[str]:
@@ -120,7 +125,7 @@ def test_a_parameter_that_an_error_names_is_an_option_of_a_command() -> None:
     named = named_parameters()
     assert {"step", "to", "annotation"} <= named
     for name in named - ONLY_IN_PYTHON:
-        assert _option(UsageError, Parameter(name)) in options, name
+        assert _option(["link"], Parameter(name)) in options, name
     assert named >= ONLY_IN_PYTHON
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
-    from nadi.errors import NadiError, Parameter
+    from nadi.errors import Parameter
 
 __all__ = ["main", "run"]
 
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         code = app(args=given or ["--help"], prog_name="nadi", standalone_mode=False)
         sys.stdout.flush()
     except NadiError as error:
-        _complain(error.message(partial(_option, type(error))))
+        _complain(error.message(partial(_option, given)))
         return 2
     except OSError as error:
         _complain(f"standard output: {error.strerror or error}")
@@ -107,15 +107,34 @@ def _help_for(error: Exception) -> str:
     return f"{context.command_path} --help lists its arguments and options"
 
 
-def _option(error: type[NadiError], parameter: Parameter) -> str:
-    """Spell a parameter that an error names as the option that stands for it."""
-    from nadi.errors import PairError
+def _option(given: list[str], parameter: Parameter) -> str:
+    """Spell a parameter that an error names as the option that stands for it.
 
+    Parameters
+    ----------
+    given
+        The arguments of the command line, of which the first name the command.
+    """
     name, value = parameter
-    if (error, name) == (PairError, "force"):  # which not every command has
-        return "nadi link --force"
     option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+    if name == "force" and not _has_option(given, option):
+        return f"nadi link {option}"
     return option if value is None or value is True else f"{option} {value}"
+
+
+def _has_option(given: list[str], option: str) -> bool:
+    """Tell whether the command that the first arguments name has an option."""
+    from typer.main import get_command
+
+    from nadi.cli.app import app
+
+    command = get_command(app)
+    for name in given:
+        inner = getattr(command, "commands", {}).get(name)
+        if inner is None:
+            break
+        command = inner
+    return any(option in one.opts for one in command.params)
 
 
 def _complain(message: str) -> None:
