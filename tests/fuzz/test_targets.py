@@ -18,16 +18,18 @@ _INPUTS = {
 # what was met in long runs and ended in something else than one line
 _MET = (
     "own-file:96", "own-file:942", "own-file:988", "own-file:100026938", "nadi-system:1308",
+    "own-file:330", "own-file:504", "own-file:763", "own-file:953",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", _MET)
-def test_what_was_met_before(seed: str, tmp_path: Path) -> None:
+def test_what_was_met_before(seed: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run_one(seed, tmp_path)
+    assert "panicked" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_hostile_input(name: str, tmp_path: Path) -> None:
+def test_hostile_input(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     taken, count = 0, examples(_INPUTS[name])
     for number in range(count):
         seed = f"{name}:{number}"
@@ -36,4 +38,5 @@ def test_hostile_input(name: str, tmp_path: Path) -> None:
         except BaseException as error:
             error.add_note(f"to see it again: python tests/fuzz/long.py 0 {seed}")
             raise
+    assert "panicked" not in capfd.readouterr().err  # which compiled libraries print themselves
     assert 0 < taken < count  # else it is not tried what it is meant to

@@ -1,0 +1,239 @@
+"""Read the metadata of an Arrow file: its columns, and where the buffers of each batch are.
+
+By Arrow's columnar format (https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format).
+The metadata are FlatBuffers. A FlatBuffers table begins with the distance back to a list of the
+offsets of its fields; 0 marks a missing field. Numbers of fields are those in Schema.fbs,
+Message.fbs and File.fbs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+__all__ = ["Batch", "Column", "read_metadata"]
+
+_MAGIC = b"ARROW1"
+_CONTINUES = 0xFFFFFFFF
+_SCHEMA, _DICTIONARIES, _BATCHES = 1, 2, 3  # of the footer
+_COLUMNS = 1  # of the schema
+_RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # of the union MessageHeader
+_BLOCK = struct.Struct("<qi4xq")  # offset, bytes of metadata, bytes of the body
+_PAIR = struct.Struct("<qq")  # of a buffer: offset, bytes; of an array: rows, nulls
+_LONG = struct.Struct("<q")
+_DEEPEST = 64  # columns within columns
+
+
+class Column(NamedTuple):
+    """A column as the schema declares it.
+
+    Attributes
+    ----------
+    name
+        In UTF-8.
+    type
+        The number of its type in the union Type.
+    bits
+        Of an integer its width, of a floating point number 0 to 2 for half to double; else 0.
+    index_bits
+        The width of the indices into a dictionary, 0 if there is none: then ``type`` is that
+        of the array itself, else that of the dictionary's values.
+    dictionary
+        The id of the dictionary.
+    children
+        The columns within, such as the values of lists.
+    notes
+        The keys and values of its metadata.
+    """
+
+    name: bytes
+    type: int
+    bits: int
+    index_bits: int
+    dictionary: int
+    children: tuple[Column, ...]
+    notes: tuple[tuple[bytes, bytes], ...]
+
+
+class Batch(NamedTuple):
+    """Rows of all columns, or the values of a dictionary.
+
+    Attributes
+    ----------
+    dictionary
+        The id of the dictionary; -1 for rows.
+    num_rows
+        How many rows it has.
+    arrays
+        Rows and nulls of each array.
+    buffers
+        Offset in the file and bytes of each buffer.
+    num_extra
+        How many buffers of texts each column of views has.
+    is_compressed
+        Whether the size before compression precedes each buffer.
+    """
+
+    dictionary: int
+    num_rows: int
+    arrays: tuple[tuple[int, ...], ...]
+    buffers: tuple[tuple[int, ...], ...]
+    num_extra: tuple[int, ...]
+    is_compressed: bool
+
+
+def read_metadata(content: bytes) -> tuple[tuple[Column, ...], list[Batch]]:
+    """Return the columns of an Arrow file, and its batches, dictionaries first. O(buffers).
+
+    Raises
+    ------
+    ValueError
+        If it is not an Arrow file, or an offset points outside of it.
+    """
+    try:
+        return _read(content)
+    except (struct.error, IndexError, OverflowError):
+        raise ValueError("the Arrow file is incomplete") from None
+
+
+def _read(content: bytes) -> tuple[tuple[Column, ...], list[Batch]]:
+    end = len(content) - len(_MAGIC) - 4
+    if not content.startswith(_MAGIC) or not content.endswith(_MAGIC) or end < 0:
+        raise ValueError("the Arrow file is incomplete")
+    footer_size = struct.unpack_from("<i", content, end)[0]
+    if footer_size < 0:
+        raise ValueError("the Arrow file is incomplete")
+    footer = _Table(content, _indirect(content, _inside(content, end - footer_size)))
+    batches = [
+        _batch(content, *block)
+        for number in (_DICTIONARIES, _BATCHES)
+        for block in footer.structs(number, _BLOCK)
+    ]
+    columns = footer.table(_SCHEMA).tables(_COLUMNS)
+    return tuple(_column(table, _DEEPEST) for table in columns), batches
+
+
+def _column(table: _Table, depth: int) -> Column:
+    if not depth:
+        raise ValueError("columns of the Arrow file lie too deep within each other")
+    kind, dictionary = table.uint8(2), table.optional(4)
+    bits = index_bits = number = 0
+    if kind in (2, 3):  # an integer or a floating point number
+        bits = table.table(3).int16(0) if kind == 3 else table.table(3).int32(0)
+    if dictionary is not None:
+        index = dictionary.optional(1)
+        number, index_bits = dictionary.int64(0), index.int32(0) if index is not None else 32
+    notes = [(note.text(0), note.text(1)) for note in table.tables(6)]
+    children = tuple(_column(child, depth - 1) for child in table.tables(5))
+    return Column(table.text(0), kind, bits, index_bits, number, children, tuple(notes))
+
+
+def _batch(content: bytes, offset: int, metadata: int, body_size: int) -> Batch:
+    if metadata < 0 or body_size < 0:
+        raise ValueError("a block of the Arrow file has a negative size")
+    body = _inside(content, offset + metadata)
+    _inside(content, body + body_size)
+    marker = struct.unpack_from("<I", content, _inside(content, offset))[0]
+    message = _Table(content, _indirect(content, offset + (8 if marker == _CONTINUES else 4)))
+    if not 0 <= message.int64(3) <= body_size:
+        raise ValueError("a block of the Arrow file states two sizes")
+    kind, batch, dictionary = message.uint8(1), message.table(2), -1
+    if kind == _DICTIONARY_BATCH:
+        dictionary, batch = batch.int64(0), batch.table(1)
+    elif kind != _RECORD_BATCH:
+        raise ValueError("a block of the Arrow file is not a table")
+    buffers = []
+    for at, size in batch.structs(2, _PAIR):
+        if at < 0 or size < 0 or at + size > body_size:
+            raise ValueError("a buffer lies outside of the Arrow file")
+        buffers.append((body + at, size))
+    arrays = tuple(batch.structs(1, _PAIR))
+    num_extra = tuple(count for (count,) in batch.structs(4, _LONG))
+    is_compressed = batch.optional(3) is not None
+    return Batch(dictionary, batch.int64(0), arrays, tuple(buffers), num_extra, is_compressed)
+
+
+class _Table:
+    """A FlatBuffers table, whose fields are asked for by number."""
+
+    def __init__(self, content: bytes, at: int) -> None:
+        self._content = content
+        self._at = at
+        self._offsets = _inside(content, at - struct.unpack_from("<i", content, at)[0])
+        self._size = struct.unpack_from("<H", content, self._offsets)[0]
+
+    def uint8(self, number: int) -> int:
+        """Return a field of one byte; a missing number is 0."""
+        return self._number(number, "<B")
+
+    def int16(self, number: int) -> int:
+        """Return a field of two bytes."""
+        return self._number(number, "<h")
+
+    def int32(self, number: int) -> int:
+        """Return a field of four bytes."""
+        return self._number(number, "<i")
+
+    def int64(self, number: int) -> int:
+        """Return a field of eight bytes."""
+        return self._number(number, "<q")
+
+    def text(self, number: int) -> bytes:
+        """Return a text; empty if it is missing."""
+        begin, count = self._vector(number)
+        return self._content[begin : _inside(self._content, begin + count)]
+
+    def optional(self, number: int) -> _Table | None:
+        """Return a table, or None if it is missing."""
+        at = self._place(number)
+        return _Table(self._content, _indirect(self._content, at)) if at else None
+
+    def table(self, number: int) -> _Table:
+        """Return a table that has to be there."""
+        found = self.optional(number)
+        if found is None:
+            raise ValueError("the metadata of the Arrow file have a gap")
+        return found
+
+    def tables(self, number: int) -> Iterator[_Table]:
+        """Return the tables of a vector; none if it is missing."""
+        vector, count = self._vector(number)
+        for at in range(vector, _inside(self._content, vector + 4 * count), 4):
+            yield _Table(self._content, _indirect(self._content, at))
+
+    def structs(self, number: int, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
+        """Return the structs of a vector; none if it is missing."""
+        vector, count = self._vector(number)
+        end = _inside(self._content, vector + count * layout.size)
+        return layout.iter_unpack(memoryview(self._content)[vector:end])
+
+    def _vector(self, number: int) -> tuple[int, int]:
+        at = self._place(number)
+        if not at:
+            return 0, 0
+        vector = _indirect(self._content, at)
+        return vector + 4, struct.unpack_from("<I", self._content, vector)[0]
+
+    def _number(self, number: int, layout: str) -> int:
+        at = self._place(number)
+        return struct.unpack_from(layout, self._content, at)[0] if at else 0
+
+    def _place(self, number: int) -> int:
+        """Return the position of a field; 0 if it is missing."""
+        place = 4 + 2 * number
+        if place >= self._size:
+            return 0
+        offset = struct.unpack_from("<H", self._content, self._offsets + place)[0]
+        return _inside(self._content, self._at + offset) if offset else 0
+
+
+def _inside(content: bytes, at: int) -> int:
+    if not 0 <= at <= len(content):
+        raise ValueError("an offset points outside of the Arrow file")
+    return at
+
+
+def _indirect(content: bytes, at: int) -> int:
+    """Return the position to which an offset points."""
+    return _inside(content, at + struct.unpack_from("<I", content, _inside(content, at))[0])
