@@ -134,7 +134,9 @@ def issued_one(feeder: nadi.ETFeeder) -> None:
         ([issued_one, lambda f: f.free_children_nodes(1)],
          lambda f: f.free_children_nodes(1), r"node 1 \(n1\): has ended"),
         ([issued_one, lambda f: f.release([1])], lambda f: f.lookup_node(1), "node 1: is not held"),
-        ([lambda f: f.drain()], lambda f: f.release([1, 3, 1]), r"node 1 \(n1\)"),
+        ([lambda f: f.drain()], lambda f: f.release([1, 3, 1]),
+         r"node 1 \(n1\): is given twice"),
+        ([lambda f: f.drain()], lambda f: f.release([3, 3]), r"node 3 \(n3\): is given twice"),
         ([lambda f: f.drain()], lambda f: f.release([1, 2]), r"node 2 \(n2\): waits for others"),
         ([lambda f: f.drain()], lambda f: f.release([3, 77]), "node 77: is not held"),
         ([], lambda f: f.lookup_node(1).get_other_attr("x"), "has no attribute 'x'"),
@@ -159,8 +161,9 @@ def test_a_wrong_call_is_refused(
 
 def test_a_release_refused_changes_nothing(feeder: nadi.ETFeeder) -> None:
     assert feeder.drain().id.tolist() == [1, 3]
-    with pytest.raises(nadi.errors.UsageError):
-        feeder.release([1, 3, 2])
+    for wrong in ([1, 3, 2], [1, 2], [3, 3], [3, 77]):
+        with pytest.raises(nadi.errors.UsageError):
+            feeder.release(wrong)
     feeder.release([3, 1])
     assert feeder.drain(ending=True).id.tolist() == [2, 4]
     assert not feeder.has_nodes_to_issue()

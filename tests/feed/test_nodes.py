@@ -210,3 +210,14 @@ def test_every_attribute_of_a_real_trace_is_as_protobuf_reads_it(
         assert node.get_outputs_types() == expected.outputs.types
         for given in expected.attr:
             assert node.get_other_attr(given.name) == attribute_value(given)[1]
+
+
+@pytest.mark.parametrize("num_children", [1, 15, 16, 17, 40])
+def test_any_number_of_children_follows_a_released_node(tmp_path: Path, num_children: int) -> None:
+    ids = list(range(2, 2 + num_children))
+    feeder = nadi.ETFeeder(write(tmp_path / "wide.et", [(1, []), *((one, [1]) for one in ids)]))
+    feeder.release(feeder.drain())
+    batch = feeder.drain()
+    assert batch.id.tolist() == ids
+    feeder.release(batch)
+    assert not feeder.has_nodes_to_issue()

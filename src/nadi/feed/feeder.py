@@ -28,11 +28,13 @@ from nadi.feed.read_window import WindowReader
 from nadi.feed.waiting_cycles import cycle_among
 from nadi.formats.chakra.et_pieces import open_pieces
 from nadi.kernels.jit import prepared
+from nadi.model.arrays import Ints
 from nadi.model.trace import Trace
 
 __all__ = ["ETFeeder"]
 
 _WINDOW = 1 << 20
+_FEW, _FEW_CHILDREN = 2, 16  # nodes that are released without a kernel
 _SHOWN = 4  # nodes of a cycle that an error names
 _EMPTY = np.zeros(0, dtype=np.int64)
 _new = ETFeederNode.__new__
@@ -284,7 +286,11 @@ class ETFeeder:
         if limit is not None and limit < rows.size:
             self._ready.put_back(rows[limit:])
             rows = rows[:limit]
-        self._waiting.state[rows] = ISSUED
+        if rows.size > _FEW:
+            self._waiting.state[rows] = ISSUED
+        else:
+            for row in rows.tolist():
+                self._state[row] = ISSUED
         self._num_running += rows.size
         return NodeBatch(self._held, rows)
 
@@ -298,26 +304,55 @@ class ETFeeder:
         FormatError
             If what is read on is broken. O(nodes + children).
         """
-        if isinstance(nodes, NodeBatch):
-            ids, rows = nodes.id, nodes.rows_in(self._held)
-        else:
-            ids = np.fromiter(nodes, dtype=np.int64)
-            rows = self._held.rows.find(ids)
-        refused, count = self._release_rows(rows)
+        if not isinstance(nodes, NodeBatch):
+            given = np.fromiter(nodes, dtype=np.int64)
+            nodes = NodeBatch(self._held, self._held.rows.find(given), given)
+        rows = nodes.rows_in(self._held)
+        refused, ready = self._release_few(rows) if rows.size <= _FEW else self._release_many(rows)
         if refused >= 0:
-            self._row_of(int(ids[refused]), "release")
-            self._refuse(int(rows[refused]), ISSUED, "release")
-        if count:
-            self._ready.fresh.append(self._released[:count].copy())
+            row = self._row_of(int(nodes.id[refused]), "release")
+            if self._state[row] == ISSUED:
+                what = "is given twice; release() ends each node once"
+                raise UsageError(self._held.table.described(row), what, "give each id once")
+            self._refuse(row, ISSUED, "release")
+        if ready is not None:
+            self._ready.fresh.append(ready)
         self._num_running -= rows.size
         self._num_held -= rows.size
         if self._in_flight:
-            for node_id in ids.tolist():
+            for node_id in nodes.id.tolist():
                 self._in_flight.pop(node_id, None)
         if self._added_children:
-            self._free_added_children(ids.tolist())
+            self._free_added_children(nodes.id.tolist())
         if self._num_held < self._read_below:
             self._read(self._window)
+
+    def _release_many(self, rows: Ints) -> tuple[int, Ints | None]:
+        """End nodes; return the place of one that is refused, or -1, and what is ready now."""
+        refused, count = self._release_rows(rows)
+        return refused, self._released[:count].copy() if count else None
+
+    def _release_few(self, rows: Ints) -> tuple[int, Ints | None]:
+        """Do the same for a few nodes: with few children that costs less than to call a kernel."""
+        few: list[int] = rows.tolist()
+        first, state, missing = self._child_first, self._state, self._missing
+        for row in few:
+            # one that is refused, or too many children, is left to the kernel
+            if row < 0 or state[row] != ISSUED or first[row + 1] - first[row] > _FEW_CHILDREN:
+                return self._release_many(rows)
+        if len(few) == 2 and few[0] == few[1]:
+            return 1, None
+        for row in few:
+            state[row] = REMOVED
+        ready = []
+        for row in few:
+            for child in self._child[first[row] : first[row + 1]]:
+                left = missing[child] - 1
+                missing[child] = left
+                if left == 0:
+                    state[child] = READY
+                    ready.append(child)
+        return -1, np.array(ready, dtype=np.int64) if ready else None
 
     def _drain_ending(self, limit: int | None) -> NodeBatch:
         held = self._held

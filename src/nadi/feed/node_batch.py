@@ -14,21 +14,22 @@ __all__ = ["NodeBatch"]
 
 
 class NodeBatch:
-    """Nodes that a feeder handed out together, in order.
+    """Nodes that a feeder handed out together, in order."""
 
-    Attributes
-    ----------
-    id
-        int64, shape (nodes,).
-    """
-
-    def __init__(self, held: Held, rows: Ints) -> None:
+    def __init__(self, held: Held, rows: Ints, ids: Ints | None = None) -> None:
         self._held = held
         self._rows = rows
-        self.id: Ints = held.table.ids[rows]
+        self._ids = ids
 
     def __len__(self) -> int:
-        return self.id.size
+        return self._rows.size
+
+    @property
+    def id(self) -> Ints:
+        """Id of each node; int64, shape (nodes,)."""
+        if self._ids is None:
+            self._ids = self._held.table.ids[self._rows]
+        return self._ids
 
     def __getitem__(self, place: int) -> ETFeederNode:
         """Return one of the nodes."""
