@@ -142,8 +142,10 @@ def test_a_device_that_was_idle_for_long_starts_later(pair: PairWriter) -> None:
         (EITHER, [2.5, 8.0] * 25),  # whatever the device did before
         (EITHER[:39], [2.5] * 20 + [8.0] * 19),  # few launches
         ([10.0] * 50, [2.5] * 25 + [8.0] * 25),  # idle equally long
+        # a fifth of both is as the other: levels leave 64 % of the variance
+        (EITHER, [8.0, 2.5, 2.5, 2.5, 2.5] * 5 + [8.0, 8.0, 8.0, 8.0, 2.5] * 5),
     ],
-    ids=["equal", "similar", "sooner", "mixed", "few", "same"],
+    ids=["equal", "similar", "sooner", "mixed", "few", "same", "overlapping"],
 )
 def test_otherwise_all_launches_are_alike(
     pair: PairWriter, idle: list[float], latency: list[float]

@@ -55,3 +55,32 @@ def test_long_sequences_with_many_differences() -> None:
     pairs = pairs_of(whole.tolist(), shorter.tolist())
     check(whole.tolist(), shorter.tolist(), pairs)
     assert len(pairs) > 0.99 * shorter.size
+
+
+def pairs_in_parts(a: list[int], b: list[int], limit: int) -> int:
+    """Count the pairs of shortest ways, each with so many differences and as far as it gets."""
+    edits = [[i + j for j in range(len(b) + 1)] for i in range(len(a) + 1)]
+    for i, x in enumerate(a):
+        for j, y in enumerate(b):
+            skipped = 1 + min(edits[i][j + 1], edits[i + 1][j])
+            edits[i + 1][j + 1] = min(skipped, edits[i][j]) if x == y else skipped
+    if edits[-1][-1] <= limit:
+        return (len(a) + len(b) - edits[-1][-1]) // 2
+    reached = [
+        (i + j, j - i) for i, row in enumerate(edits) for j, count in enumerate(row)
+        if count <= limit and (i + j - limit) % 2 == 0
+    ]  # fmt: skip
+    far, diagonal = max(reached)
+    i, j = (far - diagonal) // 2, (far + diagonal) // 2
+    return (far - limit) // 2 + pairs_in_parts(a[i:], b[j:], limit)
+
+
+@given(sequences, sequences, st.integers(1, 6))
+def test_few_differences_at_a_time_are_shortest_ways(
+    a: list[int], b: list[int], limit: int
+) -> None:
+    assert len(pairs_of(a, b, limit)) == pairs_in_parts(a, b, limit)
+
+
+def test_so_many_differences_are_looked_for_as_is_said() -> None:
+    assert f"After {MOST_DIFFERENCES} differences" in (common_subsequence.__doc__ or "")

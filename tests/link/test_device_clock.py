@@ -146,3 +146,13 @@ def test_bounds_of_an_untouched_recording_contain_zero(shared_traces: Path) -> N
         trace = nadi.read(path)
         for clock in bound_device_clocks(trace, launcher_rows(trace)):
             assert clock.shift == 0
+
+
+def test_the_first_call_of_a_recording_may_launch_the_copy_that_says_it(pair: PairWriter) -> None:
+    pair.event("cudaMemcpyAsync", 0, 10, "cuda_runtime", correlation=1)
+    pair.event("Memcpy DtoH (Device -> Pinned)", 28, 50, "gpu_memcpy", pid=0, tid=7, stream=7,
+               device=0, correlation=1)  # fmt: skip
+    pair.event("cudaStreamSynchronize", 12, 58, "cuda_runtime", correlation=2)
+    trace = nadi.link.link_device(nadi.read(pair.write()[1]))
+    assert issues(trace)["link.device-clock"] == 1
+    assert trace.column("start")[trace.category_mask("memcpy")] - trace.column("start")[0] == 20_000

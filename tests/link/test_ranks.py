@@ -323,3 +323,14 @@ def test_coalesced_collectives_of_one_id_are_matched_in_order() -> None:
     assert found(job_of(ranks, {"0": [0, 1, 2]})) == {
         frozenset((rank, k) for rank in range(3)) for k in range(3)
     }  # fmt: skip
+
+
+def test_rank_0_is_a_known_peer() -> None:
+    ranks = {
+        0: [pair_of("recv", 0, src=2, dst=0)],
+        1: [pair_of("send", 0, src=1, dst=0), pair_of("send", 20, src=1, dst=-1)],
+    }
+    assert issues(job_of(ranks, {"all": [0, 1]}, world_size=3)) == {
+        "job.point-to-point-unknown": 1, "job.point-to-point-absent": 1,
+        "job.unmatched-point-to-point": 1,
+    }  # fmt: skip

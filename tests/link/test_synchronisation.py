@@ -410,3 +410,19 @@ def test_a_stream_waits_for_work_before_the_last(device: DeviceWriter) -> None:
     device.call("cudaStreamWaitEvent", 20, 1)
     device.work("b", (22, 24), (104, 110), stream=8)
     assert pairs(device.read(), "event") == [("a", "b")]
+
+
+def test_streams_that_wait_for_each_other_in_rows_have_nothing_to_do_with_other_rows(
+    device: DeviceWriter,
+) -> None:
+    """Each row is of five streams, of which only the first and the last have work."""
+    for row in (10, 20, 30):
+        device.work(f"source{row}", (row, row + 0.5), (row + 1, row + 100), stream=row)
+        for of in range(row, row + 4):
+            record = device.call("cudaEventRecord", row + of % 10 + 1, 0.2)
+            wait = device.call("cudaStreamWaitEvent", row + of % 10 + 1.5, 0.2)
+            device.sync_event("Stream Wait Event", wait, wait_on_stream=of, stream=of + 1,
+                              wait_on_cuda_event_record_corr_id=record)  # fmt: skip
+        device.work(f"waits{row}", (row + 8, row + 9), (row + 150, row + 151), stream=row + 4)
+    expected = [(f"source{row}", f"waits{row}") for row in (10, 20, 30)]
+    assert pairs(device.read(), "event") == expected

@@ -187,3 +187,12 @@ def test_a_hundred_operations_most_of_them_two_apart_are_a_sample(
     for number in ids:
         device.event("op", 10 * number, 5, **{"External id": number})
     assert count(device.read(), "link.sampled") == missing
+
+
+@pytest.mark.parametrize(("start", "waits"), [(103, False), (103 + NEAR, True)])
+def test_work_that_begins_within_3_us_of_the_work_before_did_not_wait_for_the_default_stream(
+    device: DeviceWriter, start: float, *, waits: bool
+) -> None:
+    device.work("before", (5, 7), (20, 100), stream=20)
+    found = waiting(device, start, streams=(7, 20))
+    assert found == ([("source", "waits")] if waits else [])

@@ -192,10 +192,15 @@ def test_work_of_other_devices_stays_on_its_device(pair: PairWriter) -> None:
     assert spans(graph, "move k1 to 8") == spans(graph)
 
 
-def test_who_waits_for_a_stream_waits_for_both_parts_of_it(pair: PairWriter) -> None:
-    pair.op("step", 0, 200)
-    launch(pair, 1, 10, 5)
-    kernel(pair, 1, "long", 20, 120)
+@pytest.mark.parametrize("ran_before", [False, True])
+def test_who_waits_for_a_stream_waits_for_both_parts_of_it(
+    pair: PairWriter, *, ran_before: bool
+) -> None:
+    """Also for work that ran before anything was recorded on the host."""
+    pair.op("step", int(ran_before), 200)
+    if not ran_before:
+        launch(pair, 1, 10, 5)
+    kernel(pair, 1, "long", 0 if ran_before else 20, 120)
     launch(pair, 2, 20, 5)
     kernel(pair, 2, "short", 120, 130)
     pair.event("cudaDeviceSynchronize", 40, 95, "cuda_runtime", correlation=3)

@@ -646,3 +646,21 @@ def test_the_command(demo_folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "after all moves:" in out
     assert main(["reorder", str(demo_folder), "--apply", "some"]) == 2
     assert "is neither a number nor all" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("rows", "others"), [((5,), ""), ((4, 5), " with 1 before it")])
+def test_a_move_says_what_comes_along(rows: tuple[int, ...], others: str) -> None:
+    moves = (Move(0, (5,), 2), Move(1, rows, 2))
+    text = f"start aten::mm{others} right after aten::add (rank 0, 1)"
+    assert str(MoveEarlier(moves, "aten::mm", "aten::add")) == text
+
+
+def test_no_more_moves_are_simulated_than_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = recorded(LATE, LATE)
+    whole = found.find()
+    assert whole.num_simulated > 2
+    for most in (1, 2):
+        monkeypatch.setattr(nadi.whatif.reordering.move_search, "_MOST_SIMULATED", most)
+        few = found.find()
+        assert few.num_simulated == most
+        assert len(few.candidates) <= most

@@ -275,10 +275,13 @@ def test_an_event_that_the_host_waits_for(record: Recording, stream: int) -> Non
     ]
 
 
-def test_a_stream_that_the_host_waits_for(record: Recording) -> None:  # S1
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_stream_that_the_host_waits_for(record: Recording, *, is_first: bool) -> None:  # S1
     record.launch("a", (0, 2), (10, 20), 1, stream=7)
     record.launch("b", (3, 2), (10, 50), 2, stream=8)
     record.call("cudaStreamSynchronize", 6, 60, 3)
+    if is_first:  # in the file
+        record.events.insert(0, record.events.pop())
     record.sync("Stream Sync", 7, 59, 3, stream=8)
     edges = edges_of(record.path())
     assert [edge[:2] for edge in edges if edge[2] == SYNC] == [("b.e", "cudaStreamSynchronize.e")]

@@ -175,7 +175,7 @@ def _episodes(trace: Trace, waiting: _Stretches, work: Ints) -> _Found:
     end = np.maximum.accumulate(start + trace.column("duration")[work])
     first = np.searchsorted(start, waiting.begin, side="right")
     last = np.searchsorted(end, waiting.end, side="right") - 1
-    inside = (first <= last) & (first < work.size)
+    inside = first <= last  # which is below the number of works
     waiting, first, last = waiting[inside], first[inside], last[inside]
     before_end = waiting.before % 2 == 1
     source, first_work = waiting.before // 2, work[first]

@@ -54,7 +54,7 @@ class Match:
     @property
     def is_enough(self) -> bool:
         """Whether enough operations match for the files to be of one run."""
-        return self.num_expected > 0 and self.rate >= MIN_EQUAL_NAMES
+        return self.rate >= MIN_EQUAL_NAMES
 
     def __str__(self) -> str:
         equal, expected = format_count(self.num_equal), format_count(self.num_expected)
