@@ -18,6 +18,7 @@ import pytest
 
 import nadi
 from nadi.cli import main
+from tests.amounts import examples
 from tests.conftest import PairWriter
 
 NADI = [sys.executable, "-m", "nadi"]
@@ -310,7 +311,7 @@ def test_flipped_bytes_end_in_an_answer_or_one_line(
     host, device = edited(pair, lambda h, d: None)
     contents = {path: path.read_bytes() for path in (host, device)}
     chance = random.Random(3)
-    for _ in range(150):
+    for _ in range(examples(150)):
         path = chance.choice((host, device))
         content = bytearray(contents[path])
         content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)

@@ -21,6 +21,7 @@ from nadi.formats.timeline import chrome
 from nadi.model.attributes import AttributeBuilder
 from nadi.model.issues import IssueLog
 from nadi.model.schema import NODES
+from tests.conftest import PairWriter
 
 DEVICE_FILES = sorted(
     f"{folder}/{file}.json.gz"
@@ -221,6 +222,19 @@ def test_times_count_from_a_base_so_that_they_are_short(tmp_path: Path) -> None:
     assert written["baseTimeNanoseconds"] == 1_790_857_026_000_000_000
     assert written["traceEvents"][0]["ts"] == Decimal("123456.789")
     assert written["traceEvents"][0]["dur"] == Decimal("1.000")
+
+
+@pytest.mark.parametrize("base", [10**30, 2**63, -5, "x", None])
+def test_a_host_file_may_call_anything_a_base_time(
+    pair: PairWriter, tmp_path: Path, base: object
+) -> None:
+    pair.op("aten::mm", 3, 4)
+    host, device = pair.write()
+    host.write_text(json.dumps({**json.loads(host.read_text()), "baseTimeNanoseconds": base}))
+    trace = nadi.link_pair(nadi.read(host), nadi.read(device))
+    nadi.write(trace, tmp_path / "again.trace.json")
+    events = json.loads((tmp_path / "again.trace.json").read_text())["traceEvents"]
+    assert [event["ts"] for event in events if event["name"] == "aten::mm"] == [3]
 
 
 def test_times_before_the_recorded_base_are_negative(tmp_path: Path) -> None:

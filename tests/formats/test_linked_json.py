@@ -15,6 +15,7 @@ from nadi.formats.pytorch import linked_json
 from nadi.model.attributes import AttributeBuilder
 from nadi.model.issues import IssueLog
 from nadi.model.trace import Trace
+from tests.amounts import ALL
 from tests.conftest import PairWriter
 from tests.formats.chakra_cases import raw_file
 from tests.reference.chakra_messages import GlobalMetadata, Node, write_messages
@@ -48,7 +49,9 @@ def test_a_host_trace_is_written_as_it_was_read(demo_folder: Path, number: int) 
 
 
 def test_host_traces_of_all_schemas_are_written_as_they_were_read(shared_traces: Path) -> None:
-    paths = sorted(shared_traces.glob("et_only/**/*.json*"))[:8]
+    paths = sorted(shared_traces.glob("et_only/**/*.json*"), key=lambda path: path.stat().st_size)
+    if not ALL:  # the largest takes as long as all others, and has a schema that another one has
+        del paths[-1]
     for path in paths:
         file = load(path)
         again = written(nadi.read(path))

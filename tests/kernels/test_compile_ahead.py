@@ -12,6 +12,7 @@ import pytest
 
 from nadi.kernels import compile_ahead
 from nadi.kernels.signatures import as_lists, as_tuples
+from tests.amounts import ALL
 
 ARRAY = ("array", "<i8", 1, "C", "")
 ROWS = compile_ahead.Known("nadi.kernels.groups", "group_rows", (ARRAY,) * 3)
@@ -42,7 +43,7 @@ print(json.dumps([
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core")
-@pytest.mark.parametrize("order", [(ROWS, SKIP), (SKIP, ROWS)])
+@pytest.mark.parametrize("order", [(ROWS, SKIP), (SKIP, ROWS)][: 2 if ALL else 1])
 def test_each_kernel_is_compiled_once(tmp_path, order):
     environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
     done = subprocess.run(

@@ -105,7 +105,9 @@ def _base_time(trace: Trace, keys: dict[str, bytes], row: Ints) -> int:
     """Return the base time of the file: the recorded one, else the start in whole seconds."""
     if keys or _is_recorded(trace)[row].any():
         recorded = keys.get("baseTimeNanoseconds", b"0")
-        return int(recorded) if recorded.isdigit() else 0  # as it was read
+        # as it was read; a host file may hold any number under this name
+        base = int(recorded) if recorded.isdigit() and len(recorded) < 20 else 0
+        return base if base < 2**63 else 0
     start = trace.column("start")[row]
     return int(start.min(initial=2**63 - 1)) // 10**9 * 10**9 if start.size else 0
 
