@@ -258,3 +258,15 @@ def test_up_to_a_millisecond_of_contradiction_is_tolerated(
     clocks, issues = align(2, parts)
     assert issues == {"job.clocks-contradict": 2}
     assert (clocks[1]["low"] > -UNBOUNDED) == is_shifted
+
+
+@pytest.mark.parametrize("missing", [(1000, 1000), (1000, 1001), (7, 0), (50_000, 33_333)])
+def test_no_more_contradiction_is_tolerated_than_there_is(missing: tuple[int, int]) -> None:
+    later = 10_000_000
+    parts = [
+        part(0, 0, missing[0], missing[0]), part(0, 1, 0, 0),
+        part(1, 0, later, later), part(1, 1, later + missing[1], later + missing[1]),
+    ]  # fmt: skip
+    clocks, _ = align(2, parts)
+    # both clocks are given half, in whole ns: nothing is left, or 1 ns
+    assert clocks[1]["high"] - clocks[1]["low"] == sum(missing) % 2

@@ -196,3 +196,16 @@ def test_work_that_begins_within_3_us_of_the_work_before_did_not_wait_for_the_de
     device.work("before", (5, 7), (20, 100), stream=20)
     found = waiting(device, start, streams=(7, 20))
     assert found == ([("source", "waits")] if waits else [])
+
+
+def test_a_wait_is_for_the_next_launch_of_its_thread_and_for_that_of_any(
+    device: DeviceWriter,
+) -> None:
+    device.work("source", (0, 5), (10, 100), stream=17)
+    device.call("cudaStreamWaitEvent", 6, 1)
+    device.work("of another", (8, 9), (104, 110), stream=18, tid=2)
+    device.work("of its own", (11, 12), (105, 112), stream=19)
+    device.work("later", (13, 14), (106, 112), stream=20)
+    device.work("later still", (15, 16), (107, 112), stream=21, tid=2)
+    expected = [("source", "of another"), ("source", "of its own")]
+    assert pairs(device.read(), "event") == expected

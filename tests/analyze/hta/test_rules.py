@@ -341,6 +341,12 @@ def test_partners(record: Recording) -> None:  # P2, P3
     assert events["partner"].to_list() == [2, 2, 1, 0, -1]
 
 
+def test_0_is_a_correlation(record: Recording) -> None:  # P2, P3
+    record.launch("k", (0, 1), (4, 1), 0)
+    record.launch("k", (2, 1), (6, 1), 1)
+    assert parse_events([record.read()], 0)["partner"].to_list() == [1, 0, 3, 2]
+
+
 def steps(record: Recording, count: int) -> Recording:
     """Write steps of 100 us with a kernel each; the last kernel runs into the next step."""
     for step in range(count):

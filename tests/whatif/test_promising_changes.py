@@ -1,0 +1,87 @@
+"""Which changes are tried of those that a critical path suggests, and which are returned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import nadi
+from nadi.analyze.rank_excess import Excess
+from nadi.graph.event_graph import EventGraph
+from nadi.whatif.promising_changes import TriedChange, best_changes
+from tests.conftest import PairWriter
+from tests.whatif.programs import kernel, launch, ranks_that_meet, three_kernels
+
+
+def tried(graph: EventGraph, **options: object) -> list[TriedChange]:
+    window = nadi.graph.choose_window(graph, [])
+    path = nadi.critical_path(nadi.graph.replay_graph(graph), window)
+    return best_changes(graph, window, path, most=99, **options)  # type: ignore[arg-type]
+
+
+def texts(found: list[TriedChange]) -> list[str]:
+    return [str(one.change) for one in found]
+
+
+def test_the_largest_gain_comes_first_and_is_what_its_change_gains(pair: PairWriter) -> None:
+    graph = three_kernels(pair)
+    found = tried(graph)
+    gains = [one.gain_ns for one in found]
+    assert gains == sorted(gains, reverse=True)
+    assert "scale ^k1$ 0.5" in texts(found)
+    for one in found:
+        answer = nadi.what_if(graph, one.change)
+        assert (one.step_ns, one.gain_ns) == (answer.step_ns, answer.gain_ns)
+        assert one.gain_ns >= answer.measured_ns / 200
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_no_more_are_returned_than_asked_for(pair: PairWriter, most: int) -> None:
+    graph = three_kernels(pair)
+    window = nadi.graph.choose_window(graph, [])
+    path = nadi.critical_path(nadi.graph.replay_graph(graph), window)
+    few = best_changes(graph, window, path, most=most)
+    assert texts(few) == texts(tried(graph))[:most]
+
+
+@pytest.mark.parametrize(
+    ("others_ns", "change"),
+    [(30_000, "scale ^work\\ of\\ 1$ rank=1 0.6"), (0, "remove ^work\\ of\\ 1$ rank=1"),
+     (1, "scale ^work\\ of\\ 1$ rank=1 0")],
+)  # fmt: skip
+def test_a_late_rank_does_no_more_than_the_others(
+    tmp_path: Path, others_ns: int, change: str
+) -> None:
+    graph = ranks_that_meet(tmp_path, [10, 50, 20])
+    excess = Excess("work of 1", "host op", 0, 20_000, others_ns)
+    found = [one for one in tried(graph, late=(1, excess)) if "rank=1" in str(one.change)]
+    assert texts(found) == [change]
+    assert found[0].about == "work of 1"
+
+
+@pytest.mark.parametrize("kind", ["host gap", "delay"])
+def test_time_without_an_operation_is_not_removed(tmp_path: Path, kind: str) -> None:
+    graph = ranks_that_meet(tmp_path, [10, 50, 20])
+    excess = Excess("work of 1", kind, 0, 20_000, 0)
+    assert not any("rank=1" in one for one in texts(tried(graph, late=(1, excess))))
+
+
+def two_long(pair: PairWriter, names: tuple[str, str]) -> list[str]:
+    pair.op("step", 0, 30)
+    for number, name in enumerate(names):
+        launch(pair, number, 2 + 8 * number, 4)
+        kernel(pair, number, name, 10 + 100 * number, 110 + 100 * number)
+    return texts(tried(nadi.build_graph(nadi.load_job(*pair.write()))))
+
+
+def test_a_long_name_is_said_by_a_word_that_no_other_name_has(pair: PairWriter) -> None:
+    found = two_long(pair, ("void common_kernel_part_first<float, 4, 4>()",
+                            "void common_kernel_part_second<float, 4, 4>()"))  # fmt: skip
+    assert {"scale common_kernel_part_first 0.5", "scale common_kernel_part_second 0.5"} <= {*found}
+
+
+def test_a_long_name_whose_words_others_have_too_is_said_in_full(pair: PairWriter) -> None:
+    found = two_long(pair, ("void common_kernel_of_some_length<4, 4, 4>()",
+                            "void common_kernel_of_some_length<8, 8, 8>()"))  # fmt: skip
+    assert r"scale ^void\ common_kernel_of_some_length<4,\ 4,\ 4>\(\)$ 0.5" in found
