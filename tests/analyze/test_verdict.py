@@ -167,3 +167,18 @@ def test_the_parts_of_a_recording_add_up(
     for one in run.best_changes:
         asked = nadi.what_if(run.graph, str(one.change), window=run.window)
         assert (asked.step_ns, asked.gain_ns) == (one.step_ns, one.gain_ns)
+
+
+def test_the_parts_are_those_of_the_path(pair: PairWriter) -> None:
+    """Two calls with a gap between them, the latency of a launch, and a kernel."""
+    pair.event("aten::a", 0, 20)
+    pair.event("aten::b", 24, 10)
+    pair.event("cudaLaunchKernel", 26, 5, "cuda_runtime", correlation=1)
+    pair.event("k", 33, 100, "kernel", pid=0, tid=7, stream=7, device=0, correlation=1)
+    run = nadi.run(pair.write()[1])
+    kinds, verdict = run.path.by_kind(), run.verdict
+    assert kinds["launch"] > 0
+    assert kinds["host gap"] == verdict.gaps_ns == 4_000
+    assert verdict.host_ns == kinds["host op"] + kinds["host gap"] + kinds["launch"]
+    assert (verdict.device_ns, verdict.communication_ns) == (100_000, 0)
+    assert verdict.host_ns + verdict.device_ns + verdict.unexplained_ns == run.path.length

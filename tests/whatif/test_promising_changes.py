@@ -85,3 +85,23 @@ def test_a_long_name_whose_words_others_have_too_is_said_in_full(pair: PairWrite
     found = two_long(pair, ("void common_kernel_of_some_length<4, 4, 4>()",
                             "void common_kernel_of_some_length<8, 8, 8>()"))  # fmt: skip
     assert r"scale ^void\ common_kernel_of_some_length<4,\ 4,\ 4>\(\)$ 0.5" in found
+
+
+@pytest.mark.parametrize(("kernel_us", "is_tried"), [(50, True), (1_000, False)])
+def test_a_step_is_captured_where_the_host_is_a_tenth_of_the_path(
+    pair: PairWriter, kernel_us: int, *, is_tried: bool
+) -> None:
+    """Its operations and the gaps between them together."""
+    at = 0
+    for step in range(3):
+        pair.event("step", at, 60, "user_annotation")
+        pair.op("aten::a", at, 20)
+        pair.op("aten::b", at + 40, 20)
+        launch(pair, step + 1, at + 45, 5)
+        kernel(pair, step + 1, "k", at + 55, at + 55 + kernel_us)
+        pair.event("cudaDeviceSynchronize", at + 62, kernel_us - 5, "cuda_runtime",
+                   correlation=90 + step)  # fmt: skip
+        at += kernel_us + 100
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    found = tried(graph, mark="step")
+    assert any(one.about == "step" for one in found) == is_tried

@@ -111,3 +111,12 @@ def test_suggested_names_are_cut_where_they_are_too_long(
     with pytest.raises(nadi.errors.UsageError) as caught:
         nadi.what_if(graph, "scale LONG 0.5")
     assert str(caught.value).endswith(f"did you mean {shown.format(name)}")
+
+
+def test_no_more_than_three_names_are_suggested(pair: PairWriter) -> None:
+    for number in range(5):
+        pair.op(f"aten::gemm_{number}", 10 * number, 5)
+    graph = nadi.build_graph(nadi.load_job(*pair.write()))
+    with pytest.raises(nadi.errors.UsageError) as caught:
+        nadi.what_if(graph, "scale GEMM 0.5")
+    assert str(caught.value).count("aten::gemm_") == 3
