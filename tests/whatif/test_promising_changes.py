@@ -105,3 +105,14 @@ def test_a_step_is_captured_where_the_host_is_a_tenth_of_the_path(
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
     found = tried(graph, mark="step")
     assert any(one.about == "step" for one in found) == is_tried
+
+
+@pytest.mark.parametrize(("length", "is_in_full"), [(40, True), (41, False)])
+def test_names_of_up_to_40_characters_are_said_in_full(
+    pair: PairWriter, length: int, *, is_in_full: bool
+) -> None:
+    name = f"first_word {'x' * (length - 16)} last"
+    assert len(name) == length
+    found = two_long(pair, (name, "other"))
+    assert any(one.startswith("scale ^first_word") for one in found) == is_in_full
+    assert ("scale first_word 0.5" in found) != is_in_full
