@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sys
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -103,6 +104,43 @@ def test_tensor_parallel_and_sharded_equal_closed_forms() -> None:
     product = 2 * 2 * (HEADS // tensor_size) * LENGTH**2 * (WIDTH // HEADS)
     assert of_attention["flops"].sum() == LAYERS * (2 + 5) * product
     assert set(nodes["start"]) == set(nodes["duration"]) == {-1}
+
+
+@with_torch
+def test_a_generated_job_does_what_the_program_does() -> None:
+    """Layers have the same FLOPs, collectives, bytes and groups, recorded and generated."""
+    trace = recorded("tensor_and_sharded").trace
+    model = nadi.generate.LanguageModel(
+        layers=LAYERS, hidden=WIDTH, heads=HEADS, ffn=HIDDEN, vocab=WORDS, gated=True,
+        norm="rmsnorm", position="none", max_positions=LENGTH,
+    )  # fmt: skip
+    job = nadi.llm_job(
+        model, tp=4, dp=2, zero=3, micro_batch=2, sequence_parallel=False, dtype="float32",
+    )  # fmt: skip
+    generated = job.own_trace(0)
+    in_layers = generated.nodes["name"].cast(pl.String).str.starts_with("layers.")
+    own = replace(generated, nodes=generated.nodes.filter(in_layers))
+    found, expected = communication(own), communication(trace)
+    sharded = {key: count for key, count in expected.items() if key[1] == 2 and count > 1}
+    assert {key: found[key] for key in sharded} == sharded
+    reduced = ("all_reduce", 4, TOKENS * WIDTH * FLOAT)
+    # one sum before query, key and value, and one before both halves of the MLP, where the program
+    # has one for each of its five linear layers
+    assert (found[reduced], expected[reduced]) == (4 * LAYERS, 7 * LAYERS)
+    names = own.nodes["name"].cast(pl.String)
+    core = own.nodes.filter(names.str.contains(r"attention\.core"))["flops"].sum()
+    recorded_core = trace.nodes.filter(
+        trace.nodes["name"].cast(pl.String).str.contains("scaled_dot")
+    )
+    assert core == recorded_core["flops"].sum()
+    linear = names.str.contains(r"\.(qkv|output|up|down)(\.(input|weight)_gradient)?$")
+    of_head = 3 * 2 * TOKENS * WIDTH * WORDS  # which the program does not share
+    products = trace.nodes.filter(pl.col("name") == "aten::mm")["flops"].sum()
+    assert own.nodes.filter(linear)["flops"].sum() == products - of_head
+    groups = dict(zip(generated.groups["description"], generated.groups["ranks"], strict=True))
+    assert {len(ranks): ranks.to_list() for ranks in groups.values()} == {
+        len(ranks): ranks.to_list() for ranks in trace.groups["ranks"]
+    }
 
 
 @with_torch
