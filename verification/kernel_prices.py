@@ -81,7 +81,7 @@ def main() -> int:
         own = [row for row in own if row.is_held_out and row.device == device]
         print(line(f"elementwise | {device:6} | held out", *judged(own, device, "elementwise")))
     plain(rows)
-    worst = True
+    hold = []
     print()
     for device in shipped_devices():
         if not held[device]:
@@ -89,11 +89,14 @@ def main() -> int:
         every = np.concatenate(held[device])
         print(f"{device}: the interval holds {every.mean():.1%} of {every.size} held-out rows")
         if every.size >= MANY:
-            worst &= bool(every.mean() >= COVERED)
+            hold.append(bool(every.mean() >= COVERED))
     every = np.concatenate([inside for of_device in held.values() for inside in of_device])
     print(f"all: the interval holds {every.mean():.1%} of {every.size} held-out rows")
-    print(f"{num_inside} of {len(rows)} exact")
-    return 0 if worst and every.mean() >= COVERED else 1
+    hold.append(bool(every.mean() >= COVERED))
+    print(f"{num_inside} of {len(rows)} rows lie in their interval")
+    # of devices with enough rows, and of all together, whether intervals hold what they promise
+    print(f"{sum(hold)} of {len(hold)} exact")
+    return 0 if all(hold) else 1
 
 
 def plain(rows: Sequence[Row]) -> None:
