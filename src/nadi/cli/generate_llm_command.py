@@ -46,8 +46,9 @@ _Dp = Annotated[int, _axis("--dp", "Data parallel ranks.")]
 _Cp = Annotated[int, _axis("--cp", "Context parallel ranks.")]
 _Ep = Annotated[int, _axis("--ep", "Ranks that share the experts of a layer.")]
 _ExpertTp = Annotated[
-    int, _axis("--expert-tp", "Ranks that share an expert: 1, or as many as --tp.")
-]
+    int, typer.Option("--expert-tp", metavar="N", show_default="1 with --ep, else as --tp",
+                      help="Ranks that share an expert: 1, or as many as --tp."),
+]  # fmt: skip
 _Zero = Annotated[
     int, typer.Option("--zero", metavar="0..3",
                       help="Sharded by data parallel ranks: 1 optimizer, 2 also gradients, 3 also "
