@@ -137,3 +137,12 @@ def test_batches_are_rounded_on_request() -> None:
         *DESCRIBED, 6, 20, {"tensor_par": [1], "pipeline_par": [1]}, round_batch=True
     )
     assert {one.batch_size for one in all_of(space)} == {18}
+
+
+def test_a_search_takes_a_datatype_that_the_machine_has() -> None:
+    described = DESCRIBED[1]
+    assert "float16" not in described.matrix
+    space = search_space(
+        *DESCRIBED, 16, 32, {key: SMALL[key] for key in SMALL if key != "datatype"}
+    )
+    assert {one.datatype for one in all_of(space)} <= set(described.matrix)

@@ -100,7 +100,8 @@ def search_space(
     processors, batch
         All processors, and the sequences of a step.
     given
-        Values of fields of ``Execution`` to try instead of ``CHOICES`` and of all divisors.
+        Values of fields of ``Execution`` to try instead of ``CHOICES`` and of all divisors; of
+        datatypes by default float16, or the first that the machine has engines for.
     round_batch
         Whether degrees of data parallelism that do not divide the batch take the largest batch
         that they divide; else they are left out.
@@ -110,7 +111,7 @@ def search_space(
     UsageError
         If a field or a value of it is unknown, or nothing is left.
     """
-    chosen = _checked(given or {}, machine)
+    chosen = _checked({"datatype": (_usual_datatype(machine),), **(given or {})}, machine)
     layouts = _layouts(model, processors, batch, chosen, round_batch)
     if not layouts:
         raise UsageError(
@@ -127,6 +128,14 @@ def search_space(
         choices = _choices(machine, chosen, kind)
         parts.append(_Part(dict(zip(LAYOUT, columns, strict=True)), choices))
     return SearchSpace(model, machine, processors, tuple(parts))
+
+
+def _usual_datatype(machine: MachineDescription) -> str:
+    """Return float16 if the machine computes with it, else the first of those it has."""
+    usual = CHOICES["datatype"][0]
+    names = (usual, "bfloat16", "float8", "float32")
+    found = (name for name in names if name in machine.matrix and name in machine.vector)
+    return str(next(found, usual))
 
 
 def _checked(

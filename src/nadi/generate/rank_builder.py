@@ -137,15 +137,8 @@ class Lane:
         """
         taken, given = self._tensors(inputs, ())
         size_ = _of_tensors(bytes, taken, "send", "inputs", least=1)
-        peer, tag_ = self._peer(to, "to"), self._tag(tag, "send", to)
-        columns: dict[str, Any] = {
-            "comm_type": "send",
-            "comm_bytes": size_,
-            "dst": peer,
-            "tag": tag_,
-        }
-        if len(self._program.ranks) == 1:
-            columns["src"] = self._program.ranks[0]
+        ends = "src", "dst", self._peer(to, "to")
+        columns = self._message("send", size_, ends, self._tag(tag, "send", to))
         return self._add(name, "COMM_SEND", columns, after, (taken, given))
 
     def recv(
@@ -155,15 +148,8 @@ class Lane:
         """Receive bytes from a rank, by default those of ``outputs``; matched as for ``send``."""
         taken, given = self._tensors((), outputs)
         size_ = _of_tensors(bytes, given, "recv", "outputs", least=1)
-        peer, tag_ = self._peer(source, "source"), self._tag(tag, "recv", source)
-        columns: dict[str, Any] = {
-            "comm_type": "recv",
-            "comm_bytes": size_,
-            "src": peer,
-            "tag": tag_,
-        }
-        if len(self._program.ranks) == 1:
-            columns["dst"] = self._program.ranks[0]
+        ends = "dst", "src", self._peer(source, "source")
+        columns = self._message("recv", size_, ends, self._tag(tag, "recv", source))
         return self._add(name, "COMM_RECV", columns, after, (taken, given))
 
     def collective(
@@ -248,6 +234,18 @@ class Lane:
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         checked = self._program.checked
         return checked(inputs, "inputs"), checked(outputs, "outputs")
+
+    def _message(
+        self, comm_type: str, size: int, ends: tuple[str, str, int], tag: int
+    ) -> dict[str, Any]:
+        """Return the columns of a message; ``ends`` are its own column, the other, and who that is.
+
+        A program of several ranks has no number of its own.
+        """
+        own, other, peer = ends
+        columns = {"comm_type": comm_type, "comm_bytes": size, other: peer, "tag": tag}
+        ranks = self._program.ranks
+        return columns | ({own: ranks[0]} if len(ranks) == 1 else {})
 
     def _peer(self, rank: object, what: str) -> int:
         peer = whole(rank, what)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -15,6 +15,7 @@ from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.load.model_library import load_language_model
 from nadi.model.trace import Job
+from nadi.units import lowered
 
 __all__ = ["checked_plan", "llm_job", "llm_statistics"]
 
@@ -80,5 +81,12 @@ def checked_plan(
             msgspec.convert({name: value}, ParallelPlan)
         except msgspec.ValidationError as error:
             what = str(error).partition(" - at ")[0]
-            raise UsageError([Parameter(name, value)], what[:1].lower() + what[1:]) from None
+            kind = get_type_hints(ParallelPlan)[name]
+            values = (
+                [one for one in get_args(kind) if one != ""] if get_origin(kind) is Literal else []
+            )
+            if values:
+                what = "there is no such value"
+            remedy = f"use one of {', '.join(map(str, values))}" if values else "give another value"
+            raise UsageError([Parameter(name, value)], lowered(what), remedy) from None
     return found, ParallelPlan(**fields).of(found)

@@ -239,3 +239,8 @@ def test_impossible_plans_are_refused_with_what_would_fit(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         nadi.llm_job(LLAMA, **fields)
+
+
+def test_a_word_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(UsageError, match="no such value; use one of prefill, decode"):
+        nadi.llm_job(LLAMA, inference="training")
