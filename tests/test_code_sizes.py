@@ -14,6 +14,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 COMMANDS = {
     "cli/critical_path_command.py: command",
     "cli/generate_llm_command.py: llm",
+    "cli/loggp_command.py: command",
     "cli/record_fake_command.py: command",
     "cli/run_command.py: command",
     "cli/search_command.py: command",

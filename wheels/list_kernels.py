@@ -37,6 +37,7 @@ convert {demo} {made}/nadi --to=nadi
 convert {made}/linked {made}/json --to=chakra-json
 convert {made}/json {made}/again --to=chakra
 generate cases -o {made}/cases
+loggp {demo} --latency=2us --overhead=1us --gap=0ns --gap-per-byte=50GB/s
 """
 # the recording that comes with Nadi has no device: a step that launches one kernel
 EVENTS = [

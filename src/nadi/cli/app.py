@@ -14,6 +14,7 @@ from nadi.cli import (
     generate_command as generate,
     info_command as info,
     link_command as link,
+    loggp_command as loggp,
     record_fake_command as record_fake,
     reorder_command as reorder,
     run_command as run,
@@ -41,6 +42,7 @@ app.command("run", cls=QuickCommand, help=run.HELP)(run.command)
 app.command("demo", cls=QuickCommand, help=demo.HELP)(demo.command)
 app.command("critical-path", cls=QuickCommand, help=critical_path.HELP)(critical_path.command)
 app.command("simulate", cls=QuickCommand, help=simulate.HELP)(simulate.command)
+app.command("loggp", cls=QuickCommand, help=loggp.HELP)(loggp.command)
 app.command("systems", cls=QuickCommand, help=systems.HELP)(systems.command)
 app.command("estimate", cls=QuickCommand, help=estimate.HELP)(estimate.command)
 app.command("search", cls=QuickCommand, help=search.HELP)(search.command)

@@ -24,6 +24,7 @@ output format:
   dot svg pdf                Graphviz drawings (svg and pdf need the dot program)
   csv          .csv          out.nodes.csv, out.deps.csv, ...
   nadi         .nadi         everything, lossless; opens fastest
+  goal         .goal         all ranks of a folder, as messages: for LogGOPSim, htsim
 
 A name that ends in .gz is compressed. IN and OUT can be URLs such as
 s3://bucket/run. Data that the output format cannot hold is counted and listed.

@@ -10,6 +10,7 @@ from .estimate_files import (
     read_machine as read_machine,
     read_model as read_model,
 )
+from .goal_files import read_goal as read_goal, write_goal as write_goal
 from .model_library import (
     load_language_model as load_language_model,
     shipped_language_models as shipped_language_models,

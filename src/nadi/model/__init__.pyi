@@ -2,6 +2,7 @@
 
 from . import schema as schema
 from .attributes import Attributes as Attributes
+from .message_programs import Action as Action, MessageProgram as MessageProgram
 from .provenance import Provenance as Provenance, Source as Source
 from .schedule import Schedule as Schedule
 from .trace import Job as Job, Trace as Trace

@@ -5,6 +5,10 @@ from .configuration_search import search as search
 from .conversion import Conversion as Conversion, convert as convert
 from .generated_jobs import llm_job as llm_job, llm_statistics as llm_statistics
 from .linking import LinkedFile as LinkedFile, Linking as Linking, link_files as link_files
+from .message_jobs import (
+    read_messages as read_messages,
+    simulate_messages as simulate_messages,
+)
 from .predictions import on_system as on_system
 from .recorded_jobs import run as run
 from .result import Answers as Answers, Prediction as Prediction, Run as Run

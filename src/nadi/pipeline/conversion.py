@@ -14,9 +14,12 @@ from nadi.formats.csv_tables import file_of_table
 from nadi.formats.registry import READABLE_SUFFIXES, Format, format_for_writing, format_named
 from nadi.formats.trace_files import read, write
 from nadi.load.discover import list_files
+from nadi.load.goal_files import is_goal, write_goal
+from nadi.model.issues import IssueLog
 
 __all__ = ["Conversion", "convert"]
 
+_GOAL = "goal"
 _IN_FOLDERS = "chakra"  # what a folder is converted to unless another format is named
 
 
@@ -53,7 +56,7 @@ def convert(
     overwrite: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Conversion]:
-    """Convert a trace, or each trace of a folder.
+    """Convert a trace, or each trace of a folder; or all traces of a job to one GOAL file.
 
     Parameters
     ----------
@@ -62,7 +65,8 @@ def convert(
     target
         A file; or a folder, if the source is one, or if it exists already.
     to
-        Name of a format; default: from the target's suffix, and Chakra for a folder.
+        Name of a format; default: from the target's suffix, and Chakra for a folder. ``goal``
+        takes the traces of a job, which :func:`nadi.load.read_job` accepts.
     schema
         Of Chakra traces: ``0.0.4`` or ``1.0.0``.
     overwrite
@@ -77,6 +81,8 @@ def convert(
     UsageError
         If the format is unknown or cannot be written.
     """
+    if to == _GOAL or (not to and is_goal(target)):
+        return [_convert_job(locate(source), locate(target), overwrite, progress)]
     read_from, write_to = locate(source), locate(target)
     if read_from.is_dir() or write_to.is_dir():
         chosen = format_named(to or _IN_FOLDERS)
@@ -119,3 +125,17 @@ def _convert_file(
     left_out = write(trace, target, to=to.name, schema=schema)
     issues = pl.concat([trace.issues, left_out])
     return Conversion(source, target, to.name, trace.nodes.height, issues)
+
+
+def _convert_job(
+    source: Path, target: Path, overwrite: bool, progress: Callable[[str], None]
+) -> Conversion:
+    """Write a job as one program of messages."""
+    from nadi.pipeline.message_jobs import read_messages  # which other formats do without
+
+    check_target(target, [source], overwrite=overwrite)
+    log = IssueLog()
+    program = read_messages(source, log=log, progress=progress)
+    progress(f"writing {target.name}")
+    write_goal(program, target, overwrite=overwrite)
+    return Conversion(source, target, _GOAL, program.num_operations, log.table())

@@ -2,6 +2,9 @@
 
 from .communication_times import collective_time as collective_time, message_time as message_time
 from .engine_driver import simulate_job as simulate_job
+from .loggp.job_messages import messages_of_job as messages_of_job
+from .loggp.loggp_machine import LogGP as LogGP
+from .loggp.loggp_times import LogGPTimes as LogGPTimes, loggp_times as loggp_times
 from .machine.astra_sim_config import (
     AstraSimOptions as AstraSimOptions,
     astra_sim_system as astra_sim_system,

@@ -74,7 +74,9 @@ def simulate_job(
         traces = job.traces
         program, stand_ins = _program_of_roles(job, system)
     else:
-        traces, recorded = nodes_of_job(job, system, rules_of(system).played)
+        traces, recorded = nodes_of_job(
+            job, rules_of(system).played, at_once=system.slots == "device"
+        )
         if not traces:
             raise InputError("job", "it has no traces", "give one trace per rank")
         program, stand_ins = _program_of_traces(traces, system)

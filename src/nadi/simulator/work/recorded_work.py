@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from nadi.model.issues import IssueLog, summed_issues
 from nadi.model.schema import GIVEN_DEPS
 from nadi.model.trace import Job, Trace
-from nadi.simulator.machine.system import System
 
 if TYPE_CHECKING:
     from nadi.workload.simulator_nodes import PlayedRank
@@ -18,12 +17,13 @@ __all__ = ["nodes_of_job"]
 
 
 def nodes_of_job(
-    job: Job | Sequence[Trace], system: System, played: Collection[str]
+    job: Job | Sequence[Trace], played: Collection[str], *, at_once: bool
 ) -> tuple[tuple[Trace, ...], tuple[PlayedRank, ...]]:
     """Return traces that can be simulated; recordings are converted. O(nodes log nodes).
 
     Nodes of a Chakra trace are taken as they are. A recording becomes what ``nadi link --for
-    astra-sim`` writes; for devices, with times in ns and with communication that goes on at once.
+    astra-sim`` writes; with ``at_once``, with times in ns and with communication that goes on at
+    once, as devices do it.
     Its collectives of the types ``played`` stay what they are.
     Issues of the conversion are among the issues of the first trace.
 
@@ -53,7 +53,7 @@ def nodes_of_job(
     ranks_played, _ = played_traces(
         linked,
         log,
-        at_once=system.slots == "device",
+        at_once=at_once,
         played=played,
     )
     ranks = tuple(ranks_played)

@@ -1,0 +1,97 @@
+"""``nadi loggp``: a program of messages in a LogGP model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nadi.cli.shared_options import AsJson, output_console
+
+__all__ = ["HELP", "command"]
+
+HELP = """Predict when ranks finish in a LogGP model: what messages cost, six numbers.
+
+PROGRAM is a GOAL file, or a job as for nadi simulate, whose collectives are taken
+apart into messages. The network has no links that messages share; processors and
+network interfaces take one message at a time. nadi convert JOB job.goal writes the
+program for LogGOPSim, ATLAHS, htsim or ns-3.
+
+[bold]Examples[/]
+
+  nadi loggp job.goal --latency 2.5us --overhead 1.5us --gap 1us --gap-per-byte 6ns
+  nadi loggp TRACES --latency 2us --overhead 1us --gap 0ns --gap-per-byte 50GB/s
+"""
+
+
+def command(
+    program: Annotated[
+        str, typer.Argument(metavar="PROGRAM", help="A GOAL file, or a folder of traces.",
+                            show_default=False),
+    ],
+    latency: Annotated[
+        str, typer.Option("--latency", metavar="TIME", show_default=False,
+                          help="L: from a sender to a receiver."),
+    ],
+    overhead: Annotated[
+        str, typer.Option("--overhead", metavar="TIME", show_default=False,
+                          help="o: of a processor, for a message that it sends or receives."),
+    ],
+    gap: Annotated[
+        str, typer.Option("--gap", metavar="TIME", show_default=False,
+                          help="g: between two messages of a network interface."),
+    ],
+    gap_per_byte: Annotated[
+        str, typer.Option("--gap-per-byte", metavar="TIME|RATE", show_default=False,
+                          help="G: time of a byte, such as 20ps, or a bandwidth, such as 50GB/s."),
+    ],
+    overhead_per_byte: Annotated[
+        str, typer.Option("--overhead-per-byte", metavar="TIME|RATE",
+                          help="O: time of a processor for each byte."),
+    ] = "0ns",
+    eager_limit: Annotated[
+        str, typer.Option("--eager-limit", metavar="SIZE",
+                          help="S: a larger message waits for its receive."),
+    ] = "65535B",
+    system: Annotated[
+        str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
+                          help="A system whose device prices computations without a time."),
+    ] = "",
+    comm_group: Annotated[
+        Path | None,
+        typer.Option("--comm-group", metavar="JSON", show_default=False,
+                     help="ASTRA-sim's file of process groups and their ranks, for traces that "
+                     "do not contain them."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Run a program of messages, and print when ranks finish."""
+    from nadi.cli.progress_bar import show_progress
+
+    with show_progress(announce=False, use="loggp") as progress:
+        progress("starting")
+        from nadi.load.astra_sim_system import read_comm_groups
+        from nadi.model.issues import IssueLog
+        from nadi.pipeline.message_jobs import simulate_messages
+        from nadi.simulator.loggp.loggp_machine import LogGP
+
+        machine = LogGP.of_texts(
+            latency, overhead, gap, gap_per_byte, overhead_per_byte, eager_limit
+        )
+        groups = read_comm_groups(comm_group) if comm_group else {}
+        log = IssueLog()
+        times = simulate_messages(
+            program, machine, groups, system=system, log=log, progress=progress
+        )
+    from nadi.report.loggp_report import describe_messages, print_messages
+    from nadi.report.text_layout import print_issues, to_json
+
+    described = describe_messages(times)
+    if as_json:
+        sys.stdout.write(to_json(described).decode())
+        return
+    console = output_console()
+    print_messages(described, console)
+    print_issues(log.table().iter_rows(named=True), console)

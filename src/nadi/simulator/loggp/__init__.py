@@ -1,0 +1,1 @@
+"""LogGP: what messages cost processors and network interfaces, without a network's links."""
