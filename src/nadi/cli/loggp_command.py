@@ -26,47 +26,58 @@ program for LogGOPSim, ATLAHS, htsim or ns-3.
 """
 
 
+_Program = Annotated[
+    str, typer.Argument(metavar="PROGRAM", help="A GOAL file, or a folder of traces.",
+                        show_default=False),
+]  # fmt: skip
+_Latency = Annotated[
+    str, typer.Option("--latency", metavar="TIME", show_default=False,
+                      help="L: from a sender to a receiver."),
+]  # fmt: skip
+_Overhead = Annotated[
+    str, typer.Option("--overhead", metavar="TIME", show_default=False,
+                      help="o: of a processor, for a message that it sends or receives."),
+]  # fmt: skip
+_Gap = Annotated[
+    str, typer.Option("--gap", metavar="TIME", show_default=False,
+                      help="g: between two messages of a network interface."),
+]  # fmt: skip
+_GapPerByte = Annotated[
+    str, typer.Option("--gap-per-byte", metavar="TIME|RATE", show_default=False,
+                      help="G: time of a byte, such as 20ps, or a bandwidth, such as 50GB/s."),
+]  # fmt: skip
+_OverheadPerByte = Annotated[
+    str, typer.Option("--overhead-per-byte", metavar="TIME|RATE",
+                      help="O: time of a processor for each byte."),
+]  # fmt: skip
+_EagerLimit = Annotated[
+    str, typer.Option("--eager-limit", metavar="SIZE",
+                      help="S: a larger message waits for its receive."),
+]  # fmt: skip
+_System = Annotated[
+    str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
+                      help="A system whose device prices computations without a time."),
+]  # fmt: skip
+_CommGroup = Annotated[
+    Path | None,
+    typer.Option("--comm-group", metavar="JSON", show_default=False,
+                 help="ASTRA-sim's file of process groups and their ranks, for traces that "
+                 "do not contain them."),
+]  # fmt: skip
+
+
 def command(
-    program: Annotated[
-        str, typer.Argument(metavar="PROGRAM", help="A GOAL file, or a folder of traces.",
-                            show_default=False),
-    ],
-    latency: Annotated[
-        str, typer.Option("--latency", metavar="TIME", show_default=False,
-                          help="L: from a sender to a receiver."),
-    ],
-    overhead: Annotated[
-        str, typer.Option("--overhead", metavar="TIME", show_default=False,
-                          help="o: of a processor, for a message that it sends or receives."),
-    ],
-    gap: Annotated[
-        str, typer.Option("--gap", metavar="TIME", show_default=False,
-                          help="g: between two messages of a network interface."),
-    ],
-    gap_per_byte: Annotated[
-        str, typer.Option("--gap-per-byte", metavar="TIME|RATE", show_default=False,
-                          help="G: time of a byte, such as 20ps, or a bandwidth, such as 50GB/s."),
-    ],
-    overhead_per_byte: Annotated[
-        str, typer.Option("--overhead-per-byte", metavar="TIME|RATE",
-                          help="O: time of a processor for each byte."),
-    ] = "0ns",
-    eager_limit: Annotated[
-        str, typer.Option("--eager-limit", metavar="SIZE",
-                          help="S: a larger message waits for its receive."),
-    ] = "65535B",
-    system: Annotated[
-        str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
-                          help="A system whose device prices computations without a time."),
-    ] = "",
-    comm_group: Annotated[
-        Path | None,
-        typer.Option("--comm-group", metavar="JSON", show_default=False,
-                     help="ASTRA-sim's file of process groups and their ranks, for traces that "
-                     "do not contain them."),
-    ] = None,
+    program: _Program,
+    latency: _Latency,
+    overhead: _Overhead,
+    gap: _Gap,
+    gap_per_byte: _GapPerByte,
+    overhead_per_byte: _OverheadPerByte = "0ns",
+    eager_limit: _EagerLimit = "65535B",
+    system: _System = "",
+    comm_group: _CommGroup = None,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """Run a program of messages, and print when ranks finish."""
     from nadi.cli.progress_bar import show_progress
 
