@@ -158,6 +158,10 @@ def test_absent_ranks(demo_folder: Path, tmp_path: Path) -> None:
     assert issues["export.comm-alone"]["count"] == len(alone)
     assert "3 of 4 ranks have no trace" in issues["export.comm-alone"]["detail"]
     assert issues["export.ranks"]["severity"] == "warning"
+    # ASTRA-sim refuses a single rank
+    assert done.nodes[1:] == (1,)
+    assert [(node.type, node.micros, slot_of(node)) for node in ranks[1]] == [(COMP, 0, "cpu")]
+    assert issues["export.idle-rank"]["count"] == 1
     assert replay(ranks, groups).makespan == pytest.approx(makespan(job), rel=0.001)
 
 

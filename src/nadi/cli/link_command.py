@@ -118,7 +118,8 @@ def _export(
         progress("writing for ASTRA-sim")
         done = write_for_astra_sim(job, output, overwrite=overwrite)
     console = output_console(wraps=False)
-    for trace, target, nodes in zip(job.traces, done.traces, done.nodes, strict=True):
+    # an idle rank beside a single one comes from no trace
+    for trace, target, nodes in zip(job.traces, done.traces, done.nodes, strict=False):
         line = f"rank {trace.rank} -> {target} ({format_count(nodes)} nodes)"
         console.print(Text(printable(line)))
     line = f"process groups -> {done.comm_groups} ({format_count(done.num_groups)})"

@@ -30,13 +30,14 @@ from nadi.workload.activities import (
 )  # fmt: skip
 from nadi.workload.communication_order import find_order
 from nadi.workload.simulator_communication import communication_ops, find_communication
-from nadi.workload.simulator_nodes import PlayedRank, parts_of_ranks, rank_traces
+from nadi.workload.simulator_nodes import PlayedRank, idle_rank, parts_of_ranks, rank_traces
 
 __all__ = ["COMM_GROUPS", "TRACES", "SimulatorFiles", "played_traces", "write_for_astra_sim"]
 
 COMM_GROUPS = "comm_group.json"
 TRACES = "trace"  # ASTRA-sim adds the rank: trace.0.et
 _MICRO = 1000  # ns
+_FEWEST = 2  # ranks that ASTRA-sim simulates
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False
     job
         Linked, with its ranks' clocks aligned. Ranks are numbered from 0 in their order.
     folder
-        A folder or address.
+        A folder or address. A job of one rank gets a second one that does nothing.
     overwrite
         Whether existing files are replaced.
 
@@ -87,7 +88,8 @@ def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False
     if place.is_file():
         what = "is a file, but the traces of ranks are written into a folder"
         raise InputError(str(place), what, "name a folder")
-    paths = [place / f"{TRACES}.{number}.et" for number in range(len(job.traces))]
+    num_ranks = max(len(job.traces), _FEWEST)
+    paths = [place / f"{TRACES}.{number}.et" for number in range(num_ranks)]
     for path in (*paths, place / COMM_GROUPS):
         check_target(path, (), overwrite=overwrite)
     log = IssueLog()
@@ -96,6 +98,14 @@ def write_for_astra_sim(job: Job, folder: Path | str, *, overwrite: bool = False
     for trace in (rank.trace for rank in played):
         sizes.append(trace.nodes.height)
         write(trace, paths[trace.rank])
+    if len(sizes) < num_ranks:
+        sizes.append(1)
+        write(idle_rank(trace, len(job.traces)), paths[-1])
+        log.add(
+            "export.idle-rank", "info", 1,
+            f"ASTRA-sim refuses a single rank: {paths[-1].name} is of a second one, which does "
+            "nothing",
+        )  # fmt: skip
     container.write_pieces(place / COMM_GROUPS, [msgspec.json.encode(groups)])
     return SimulatorFiles(tuple(paths), place / COMM_GROUPS, tuple(sizes), len(groups), log.table())
 

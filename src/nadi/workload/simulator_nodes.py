@@ -165,6 +165,27 @@ def rank_traces(
         yield PlayedRank(played, trace, first, last)
 
 
+def idle_rank(trace: Trace, rank: int) -> Trace:
+    """Return a rank beside that of a trace that does nothing: one computation without time."""
+    builder = AttributeBuilder()
+    builder.add(-1, "version", "operand", _SCHEMA)
+    builder.add(0, "is_cpu_op", "bool", value=True)
+    columns = {
+        "id": 0, "name": "(idle rank)", "kind": "COMP", "category": "operator", "is_cpu": True,
+        "duration": 0,
+    }  # fmt: skip
+    return Trace(
+        nodes=NODES.build(1, {name: [value] for name, value in columns.items()}),
+        deps=DEPS.empty(),
+        groups=trace.groups,
+        issues=ISSUES.empty(),
+        provenance=trace.provenance,
+        rank=rank,
+        world_size=rank + 1,
+        given_attributes=builder.build(),
+    )
+
+
 def _rows(row: Ints, activity: Ints) -> Ints:
     return np.where(activity >= 0, row[activity], -1)
 
