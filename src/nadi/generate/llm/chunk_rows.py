@@ -9,74 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from nadi.generate.llm.layer_pieces import (
-    Piece,
-    Work,
-    embedding_piece,
-    head_pieces,
-    layer_pieces,
-)
-from nadi.generate.llm.layout_rules import Layout, exchange
+from nadi.generate.job_rows import BEFORE, Link, Row, RowList
+from nadi.generate.layout_rules import Layout, exchange
+from nadi.generate.llm.layer_pieces import Piece, embedding_piece, head_pieces, layer_pieces
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
 
 __all__ = [
-    "BEFORE", "COMPUTE", "STREAM_OF", "BackwardKind", "Chunk", "Link", "Links", "Row", "RowList",
-    "backward_rows", "chunk_of", "forward_rows", "group_size", "weights_by_role",
+    "BackwardKind", "Chunk", "Links", "backward_rows", "chunk_of", "forward_rows", "group_size",
+    "message_bytes", "weights_by_role",
 ]  # fmt: skip
-
-BEFORE = -1  # waits for the last computation before this piece
-
-
-COMPUTE = 0
-STREAM_OF = {
-    role: 1 + number
-    for number, role in enumerate(
-        ("tp", "cp", "ep", "dp", "edp", "pp", "embedding", "mirror", "send", "receive")
-    )
-}
-"""Streams of a rank's device: one for computation, and one for the communication of each role."""
-
-
-class Row(NamedTuple):
-    """A node, repeated for each micro-batch.
-
-    Attributes
-    ----------
-    name, phase, layer
-        What it is called, whether it is of the forward, the backward or another phase, and the
-        layer of the model; -1 for none.
-    work
-        Of a computation; None for communication.
-    comm_type, comm_bytes, role
-        Of communication: its type, the bytes that each member contributes, and the group.
-    stream
-        Of the device.
-    peer, tag
-        Of a message, the position of the other stage in the group; and which of the messages of a
-        micro-batch it is.
-    waits
-        Rows of the same piece before it; ``BEFORE`` is the computation before the piece.
-    """
-
-    name: str
-    phase: str
-    layer: int
-    work: Work | None
-    comm_type: str = "none"
-    comm_bytes: int = -1
-    role: str = ""
-    stream: int = COMPUTE
-    peer: int = -1
-    tag: int = -1
-    waits: tuple[int, ...] = ()
-
-
-class Link(NamedTuple):
-    """Where a message goes or comes from: a position in the pipeline's group, and its number."""
-
-    peer: int
-    tag: int
 
 
 class Links(NamedTuple):
@@ -94,65 +36,6 @@ class Links(NamedTuple):
     destination: Link | None = None
     gradient_source: Link | None = None
     gradient_destination: Link | None = None
-
-
-class RowList:
-    """Collects the rows of one piece; what computes waits for what it was given."""
-
-    def __init__(self, plan: ParallelPlan, phase: str) -> None:
-        self.plan, self.phase = plan, phase
-        self.rows: list[Row] = []
-        self._pending: list[int] = []  # exchanges that the next computation waits for
-        self._last = BEFORE  # the computation that gave what is exchanged next
-        self.computed = BEFORE  # the last computation of any kind
-
-    def compute(self, name: str, layer: int, work: Work, *, is_passed_on: bool = True) -> int:
-        """Add a computation, after the exchanges before it.
-
-        What is not passed on, the gradient of weights, is not what later exchanges wait for.
-        """
-        number = len(self.rows)
-        self.rows.append(Row(name, self.phase, layer, work, waits=tuple(self._pending)))
-        self._pending = []
-        self.computed = number
-        if is_passed_on:
-            self._last = number
-        return number
-
-    def collective(
-        self, name: str, layer: int, role: str, comm_type: str, size: int, *,
-        after: int | None = None, is_awaited: bool = True,
-    ) -> int:  # fmt: skip
-        """Add a collective after the last computation, or another row."""
-        waits = [self._last if after is None else after]
-        if is_awaited:
-            waits += self._pending  # a chain of exchanges of one tensor
-            self._pending = []
-        row = Row(
-            name, self.phase, layer, None, comm_type, size, role, STREAM_OF[role],
-            waits=tuple(dict.fromkeys(waits)),
-        )  # fmt: skip
-        self.rows.append(row)
-        if is_awaited:
-            self._pending.append(len(self.rows) - 1)
-        return len(self.rows) - 1
-
-    def receive(self, name: str, link: Link, size: int) -> None:
-        """Add a receive that the next computation waits for."""
-        stream = STREAM_OF["receive"]
-        self.rows.append(Row(name, self.phase, -1, None, "recv", size, "pp", stream, *link))
-        self._pending.append(len(self.rows) - 1)
-
-    def send(self, name: str, link: Link, size: int) -> None:
-        """Add a send of what was made last, after all computations, as pipelines do it."""
-        waits = tuple(dict.fromkeys([self.computed, *self._pending]))
-        self._pending = []
-        stream = STREAM_OF["send"]
-        self.rows.append(Row(name, self.phase, -1, None, "send", size, "pp", stream, *link, waits))
-
-    def await_all(self, rows: Iterable[int]) -> None:
-        """Let the next computation wait for rows."""
-        self._pending += rows
 
 
 class Chunk(NamedTuple):
@@ -204,10 +87,10 @@ def chunk_of(model: LanguageModel, plan: ParallelPlan, position: int, *, has_tab
 class _Exchanges:
     """Puts in the collectives between pieces, from their layouts."""
 
-    def __init__(self, rows: RowList, between: Layout) -> None:
+    def __init__(self, rows: RowList, plan: ParallelPlan) -> None:
         self.rows = rows
-        self.state = {"tp": between, "cp": Layout.TOKENS, "ep": Layout.TOKENS}
-        self.size = {"tp": rows.plan.tp, "cp": rows.plan.cp, "ep": rows.plan.ep}
+        self.state = {"tp": _between(plan), "cp": Layout.TOKENS, "ep": Layout.TOKENS}
+        self.size = {"tp": plan.tp, "cp": plan.cp, "ep": plan.ep}
 
     def forward(self, name: str, layer: int, piece: Piece) -> None:
         for way in piece.ways:
@@ -251,7 +134,7 @@ def message_bytes(model: LanguageModel, plan: ParallelPlan) -> int:
 
 def forward_rows(model: LanguageModel, plan: ParallelPlan, chunk: Chunk, links: Links) -> list[Row]:
     """Return the forward of a chunk for one micro-batch."""
-    rows = RowList(plan, "forward")
+    rows = RowList("forward")
     size = message_bytes(model, plan)
     if links.source is not None:
         rows.receive("receive_activations", links.source, size)
@@ -266,7 +149,7 @@ def _forward(
     layers: Sequence[tuple[int, tuple[Piece, ...]]], rows: RowList, only_core: bool = False,
 ) -> None:  # fmt: skip
     """Add the forward of layers; also where it is computed anew for the backward."""
-    exchanges = _Exchanges(rows, _between(plan))
+    exchanges = _Exchanges(rows, plan)
     gathered = BEFORE  # the layer whose weights were gathered before waits for this computation
     for layer, pieces in layers:
         if plan.zero == 3 and rows.phase == "forward":
@@ -345,11 +228,11 @@ def backward_rows(
     model: LanguageModel, plan: ParallelPlan, chunk: Chunk, links: Links, kind: BackwardKind
 ) -> list[Row]:
     """Return the backward of a chunk for one micro-batch."""
-    rows = RowList(plan, "backward")
+    rows = RowList("backward")
     size = message_bytes(model, plan)
     if kind.of_inputs and links.gradient_source is not None:
         rows.receive("receive_gradients", links.gradient_source, size)
-    exchanges = _Exchanges(rows, _between(plan))
+    exchanges = _Exchanges(rows, plan)
     after = BEFORE
     for layer, pieces in reversed(chunk.layers):
         start = len(rows.rows)
@@ -384,7 +267,7 @@ def _backward_of_piece(
     name = _name(layer, piece)
     gathered = []
     if kind.of_weights and piece.gathered_again:
-        part = piece.gathered_again // rows.plan.tp
+        part = piece.gathered_again // exchanges.size["tp"]
         gathered.append(
             rows.collective(
                 f"{name}.input.all_gather", layer, "tp", "all_gather", part, is_awaited=False

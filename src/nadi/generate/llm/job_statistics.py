@@ -8,18 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from nadi.generate.adam_update import ADAM_STATE
 from nadi.generate.llm.chunk_rows import Chunk, group_size, message_bytes
 from nadi.generate.llm.llm_jobs import job_of_model, stage_orders
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.generate.llm.pipeline_schedules import BACKWARD, FORWARD, WEIGHT_GRADIENT, StageOrder
 from nadi.generate.llm.stage_traces import stage_chunks
+from nadi.generate.trace_sums import communication_by_role, flops_by_phase
 from nadi.model.arrays import Ints
-from nadi.model.trace import Job, Trace
+from nadi.model.trace import Job
 
 __all__ = ["JobStatistics", "statistics_of"]
-
-_STATE = 12  # bytes of a parameter's float32 copy and its two moments
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,44 +97,11 @@ def statistics_of(
         tokens=tokens,
         parameters=model.total_parameters,
         active_parameters=model.active_parameters(),
-        flops=pl.concat([_flops(stage, trace) for stage, trace in enumerate(traces)]),
-        communication=pl.concat([_communication(n, one, made) for n, one in enumerate(traces)]),
+        flops=pl.concat([flops_by_phase(trace, stage) for stage, trace in enumerate(traces)]),
+        communication=pl.concat(
+            [communication_by_role(one, made, n) for n, one in enumerate(traces)]
+        ),
         memory=pl.DataFrame(memory),
-    )
-
-
-def _flops(stage: int, trace: Trace) -> pl.DataFrame:
-    attributes = trace.attributes
-    rows = attributes.rows_named("phase")
-    # equal texts are stored once
-    text, first, which = np.unique(attributes.value[rows], return_index=True, return_inverse=True)
-    flops = np.maximum(trace.column("flops"), 0)[attributes.node[rows]]
-    sums = np.zeros(text.size, dtype=np.int64)
-    np.add.at(sums, which.reshape(-1), flops)
-    names = [attributes.python_value(int(row)) for row in rows[first]]
-    found = dict(zip(names, sums.tolist(), strict=True))
-    phases = ("forward", "backward", "recompute", "optimizer")
-    columns = {phase: found.get(phase, 0) for phase in phases}
-    return pl.DataFrame({"stage": stage, **columns})
-
-
-def _communication(stage: int, trace: Trace, job: Job) -> pl.DataFrame:
-    assert job.rank_groups is not None
-    roles = trace.groups["name"].to_list()
-    sizes = [job.rank_groups.members[role].shape[1] for role in roles]
-    names = pl.DataFrame(
-        {"group": range(len(roles)), "role": roles, "ranks": sizes},
-        schema={"group": pl.Int64, "role": pl.String, "ranks": pl.Int64},
-    )
-    return (
-        trace.nodes.filter(pl.col("group") >= 0)
-        .group_by("group", pl.col("comm_type").cast(pl.String).alias("type"), maintain_order=True)
-        .agg(pl.len().cast(pl.Int64).alias("count"), pl.col("comm_bytes").sum().alias("bytes"))
-        .join(names, on="group")
-        .select(
-            pl.lit(stage, dtype=pl.Int64).alias("stage"), "role", "type", "ranks", "count", "bytes"
-        )
-        .sort("role", "type")
     )
 
 
@@ -157,7 +124,7 @@ def _memory(
         "parameters": sum(counts.values()),
         "weights": held(plan.itemsize, 3),
         "gradients": 0 if plan.inference else held(plan.gradient_itemsize, 2),
-        "optimizer": 0 if plan.inference else held(_STATE, 1),
+        "optimizer": 0 if plan.inference else held(ADAM_STATE, 1),
         "activations": _activations(model, plan, chunks, order),
         "kv_cache": _kv_cache(model, plan, chunks) if plan.inference else 0,
     }

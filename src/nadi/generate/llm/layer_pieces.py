@@ -10,41 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from nadi.generate.llm.layout_rules import Layout
+from nadi.generate.job_rows import Work
+from nadi.generate.layout_rules import Layout
 from nadi.generate.llm.model_description import LanguageModel, LayerKind
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.model.dtypes import ITEMSIZE
 
-__all__ = ["Piece", "Way", "Work", "embedding_piece", "head_pieces", "layer_pieces"]
+__all__ = ["Piece", "Way", "embedding_piece", "head_pieces", "layer_pieces"]
 
 _F32 = 4
 # FLOPs per element: forward, gradient of the input, gradient of the weights
 _LAYERNORM, _RMSNORM = (9, 14, 7), (4, 8, 3)
 _GELU, _SWIGLU = (8, 13), (9, 15)  # the latter with the product of both halves
 _SOFTMAX, _ROPE, _SUM = (5, 8), (3, 3), (1, 1)
-
-
-class Work(NamedTuple):
-    """What a computation costs.
-
-    Attributes
-    ----------
-    op_class
-        As pricing knows it: ``gemm``, ``attention``, ``norm``, ``softmax``, ``add``,
-        ``activation``, ``rope``, ``embedding``, ``cross_entropy``, ``permute`` or ``optimizer``.
-    flops, bytes
-        Operations, and bytes of memory that are read and written.
-    shape
-        ``(batch, m, n, k)`` of a gemm; of attention ``(batch * heads, queries, keys, width)``.
-    dtype
-        Of its inputs.
-    """
-
-    op_class: str
-    flops: int
-    bytes: int
-    shape: tuple[int, ...] = ()
-    dtype: str = ""
 
 
 class Way(NamedTuple):

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nadi.generate.llm.chunk_rows import Chunk, Row, RowList, group_size, weights_by_role
-from nadi.generate.llm.layer_pieces import Work
+from nadi.generate.adam_update import adam_work
+from nadi.generate.job_rows import Row, RowList, Work
+from nadi.generate.llm.chunk_rows import Chunk, group_size, weights_by_role
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
 
 __all__ = ["optimizer_rows"]
 
-_ADAM_FLOPS = 11  # per parameter, as Calculon counts Adam
-_STATE = 12  # bytes of a parameter's float32 copy and its two moments
 _NORM = 4  # bytes of the gradients' norm
 
 
@@ -23,7 +22,7 @@ def optimizer_rows(model: LanguageModel, plan: ParallelPlan, chunks: Sequence[Ch
     is computed, Adam updates the weights that the rank has the state of, and sharded weights
     are gathered.
     """
-    rows = RowList(plan, "optimizer")
+    rows = RowList("optimizer")
     _sum_gradients(model, plan, chunks, rows)
     for role in ("dp", "tp", "pp"):
         if role in plan.groups() and (role != "dp" or plan.zero):
@@ -65,9 +64,7 @@ def _adam(plan: ParallelPlan, chunks: Sequence[Chunk]) -> Work:
     if plan.zero:
         dense = -(-dense // group_size(plan, "dp"))
         experts = -(-experts // group_size(plan, "edp"))
-    count = dense + experts
-    moved = count * (2 * _STATE + plan.gradient_itemsize + plan.itemsize)
-    return Work("optimizer", _ADAM_FLOPS * count, moved, dtype="float32")
+    return adam_work(dense + experts, plan.gradient_itemsize, plan.itemsize)
 
 
 def _gather(plan: ParallelPlan, layer: int, weights: dict[str, int], rows: RowList) -> None:

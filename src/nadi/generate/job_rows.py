@@ -1,0 +1,145 @@
+"""The nodes of a generated trace, as rows: computations, collectives and messages, and their waits.
+
+A piece of a step is a list of rows, which is made once and repeated where the order of the step has
+it. Waits of a row are rows before it in the same piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+__all__ = ["BEFORE", "COMPUTE", "STREAM_OF", "Link", "Row", "RowList", "Work"]
+
+BEFORE = -1  # waits for the last computation before this piece
+COMPUTE = 0
+STREAM_OF = {
+    role: 1 + number
+    for number, role in enumerate(
+        ("tp", "cp", "ep", "dp", "edp", "pp", "embedding", "mirror", "send", "receive")
+    )
+}
+"""Streams of a rank's device: one for computation, and one for the communication of each role."""
+
+
+class Work(NamedTuple):
+    """What a computation costs.
+
+    Attributes
+    ----------
+    op_class
+        As pricing knows it: ``gemm``, ``attention``, ``norm``, ``softmax``, ``add``,
+        ``activation``, ``rope``, ``embedding``, ``cross_entropy``, ``permute`` or ``optimizer``.
+    flops, bytes
+        Operations, and bytes of memory that are read and written.
+    shape
+        ``(batch, m, n, k)`` of a gemm; of attention ``(batch * heads, queries, keys, width)``.
+    dtype
+        Of its inputs.
+    """
+
+    op_class: str
+    flops: int
+    bytes: int
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+
+
+class Row(NamedTuple):
+    """A node, repeated for each micro-batch.
+
+    Attributes
+    ----------
+    name, phase, layer
+        What it is called, whether it is of the forward, the backward or another phase, and the
+        layer of the model; -1 for none.
+    work
+        Of a computation; None for communication.
+    comm_type, comm_bytes, role
+        Of communication: its type, the bytes that each member contributes, and the group.
+    stream
+        Of the device.
+    peer, tag
+        Of a message, the position of the other stage in the group; and which of the messages of a
+        micro-batch it is.
+    waits
+        Rows of the same piece before it; ``BEFORE`` is the computation before the piece.
+    """
+
+    name: str
+    phase: str
+    layer: int
+    work: Work | None
+    comm_type: str = "none"
+    comm_bytes: int = -1
+    role: str = ""
+    stream: int = COMPUTE
+    peer: int = -1
+    tag: int = -1
+    waits: tuple[int, ...] = ()
+
+
+class Link(NamedTuple):
+    """Where a message goes or comes from: a position in the pipeline's group, and its number."""
+
+    peer: int
+    tag: int
+
+
+class RowList:
+    """Collects the rows of one piece; what computes waits for what it was given."""
+
+    def __init__(self, phase: str) -> None:
+        self.phase = phase
+        self.rows: list[Row] = []
+        self._pending: list[int] = []  # exchanges that the next computation waits for
+        self._last = BEFORE  # the computation that gave what is exchanged next
+        self.computed = BEFORE  # the last computation of any kind
+
+    def compute(self, name: str, layer: int, work: Work, *, is_passed_on: bool = True) -> int:
+        """Add a computation, after the exchanges before it.
+
+        What is not passed on, the gradient of weights, is not what later exchanges wait for.
+        """
+        number = len(self.rows)
+        self.rows.append(Row(name, self.phase, layer, work, waits=tuple(self._pending)))
+        self._pending = []
+        self.computed = number
+        if is_passed_on:
+            self._last = number
+        return number
+
+    def collective(
+        self, name: str, layer: int, role: str, comm_type: str, size: int, *,
+        after: int | None = None, is_awaited: bool = True,
+    ) -> int:  # fmt: skip
+        """Add a collective after the last computation, or another row."""
+        waits = [self._last if after is None else after]
+        if is_awaited:
+            waits += self._pending  # a chain of exchanges of one tensor
+            self._pending = []
+        row = Row(
+            name, self.phase, layer, None, comm_type, size, role, STREAM_OF[role],
+            waits=tuple(dict.fromkeys(waits)),
+        )  # fmt: skip
+        self.rows.append(row)
+        if is_awaited:
+            self._pending.append(len(self.rows) - 1)
+        return len(self.rows) - 1
+
+    def receive(self, name: str, link: Link, size: int) -> None:
+        """Add a receive that the next computation waits for."""
+        stream = STREAM_OF["receive"]
+        self.rows.append(Row(name, self.phase, -1, None, "recv", size, "pp", stream, *link))
+        self._pending.append(len(self.rows) - 1)
+
+    def send(self, name: str, link: Link, size: int) -> None:
+        """Add a send of what was made last, after all computations, as pipelines do it."""
+        waits = tuple(dict.fromkeys([self.computed, *self._pending]))
+        self._pending = []
+        stream = STREAM_OF["send"]
+        self.rows.append(Row(name, self.phase, -1, None, "send", size, "pp", stream, *link, waits))
+
+    def await_all(self, rows: Iterable[int]) -> None:
+        """Let the next computation wait for rows."""
+        self._pending += rows
