@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from nadi.cli.generate_llm_command import HELP as LLM_HELP, llm
+from nadi.cli.generate_network_command import HELP as NETWORK_HELP, network
 from nadi.cli.shared_options import Overwrite, output_console
 from nadi.cli.typer_internals import QuickCommand, QuickGroup
 
@@ -20,6 +21,7 @@ To make a job of your own in Python: docs/generate.md.
 
   nadi generate cases -o CASES --ranks 8
   nadi generate llm --model llama3-8b --tp 2 --dp 4 --system dgx-h100
+  nadi generate network --model resnet50 --ranks 8 --batch 256 --system dgx-h100
 """
 CASES_HELP = """Write small jobs, each of one kind of node, to test a simulator.
 
@@ -36,6 +38,7 @@ comm_group.json. docs/generate.md lists them.
 
 generate = typer.Typer(cls=QuickGroup, rich_markup_mode="rich")
 generate.command("llm", cls=QuickCommand, help=LLM_HELP)(llm)
+generate.command("network", cls=QuickCommand, help=NETWORK_HELP)(network)
 
 
 @generate.command("cases", cls=QuickCommand, help=CASES_HELP)

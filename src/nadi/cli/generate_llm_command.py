@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -124,8 +123,7 @@ def _generate(
     model: LanguageModel, plan: ParallelPlan, system: str, output: str, *, overwrite: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    from nadi.cli.progress_bar import show_progress
-    from nadi.generate.job_files import check_place, write_job
+    from nadi.cli.generated_job_output import Wishes, make_job
     from nadi.generate.llm.job_statistics import statistics_of
     from nadi.generate.llm.llm_jobs import job_of_model
     from nadi.report.generated_job_report import (
@@ -139,28 +137,10 @@ def _generate(
         print_simulation,
         simulation_json,
     )
-    from nadi.simulator.results.simulation_results import results_of
 
-    with show_progress(announce=False, use="generate") as progress:
-        progress("generating")
-        machine = None
-        if system:
-            from nadi.load.system_library import read_system_file
-
-            machine = read_system_file(system).fit(plan.world_size)
-        if output:
-            check_place(Path(output), "trace", plan.world_size, overwrite=overwrite)
-        job = job_of_model(model, plan)
-        statistics = statistics_of(model, plan, job)
-        results = None
-        if machine is not None:
-            from nadi.pipeline.simulated_jobs import simulate
-
-            progress("simulating")
-            results = results_of(simulate(job, machine))
-        if output:
-            progress(f"writing {output}")
-            write_job(job, output, overwrite=overwrite)
+    wishes = Wishes(system, output, overwrite)
+    job, results = make_job(lambda: job_of_model(model, plan), plan.world_size, wishes)
+    statistics = statistics_of(model, plan, job)
     if as_json:
         data = describe_job(statistics)
         if results is not None:

@@ -71,14 +71,16 @@ def parse_settings(content: bytes, suffix: str, name: str, what: str) -> Any:
 
 
 def convert_settings(
-    value: Any, to: type[_Value], name: str, remedy: Callable[[str, str], str]
+    value: Any, to: type[_Value], name: str, remedy: Callable[[str, str], str], place: str = "$"
 ) -> _Value:
     """Convert parsed settings to a struct.
 
     Parameters
     ----------
     remedy
-        Gives the remedy for what is wrong, in words, at a JSON path.
+        Gives the remedy for what is wrong, in words, at a JSON path within the value.
+    place
+        JSON path of the value in the file.
 
     Raises
     ------
@@ -93,7 +95,7 @@ def convert_settings(
         at = _AT.fullmatch(str(error))
         what, path = (at[1], at[2]) if at else (str(error), "$")
         what = lowered(what)
-        raise FormatError(f"{name}: {path}", what, remedy(what, path)) from None
+        raise FormatError(f"{name}: {place}{path[1:]}", what, remedy(what, path)) from None
 
 
 def possible_types(root: type, path: str) -> list[inspect.Type]:

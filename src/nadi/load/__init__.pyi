@@ -15,6 +15,7 @@ from .model_library import (
     load_language_model as load_language_model,
     shipped_language_models as shipped_language_models,
 )
+from .network_library import load_network as load_network, shipped_networks as shipped_networks
 from .recordings import load_devices as load_devices, load_job as load_job
 from .saved_simulations import (
     SavedSimulation as SavedSimulation,

@@ -4,6 +4,10 @@ from .changed_jobs import ask as ask, reorder_job as reorder_job
 from .configuration_search import search as search
 from .conversion import Conversion as Conversion, convert as convert
 from .generated_jobs import llm_job as llm_job, llm_statistics as llm_statistics
+from .generated_networks import (
+    network_job as network_job,
+    network_statistics as network_statistics,
+)
 from .linking import LinkedFile as LinkedFile, Linking as Linking, link_files as link_files
 from .message_jobs import (
     read_messages as read_messages,

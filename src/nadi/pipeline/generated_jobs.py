@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
-import msgspec
-
-from nadi.errors import Parameter, UsageError
 from nadi.generate.llm.job_statistics import JobStatistics, statistics_of
 from nadi.generate.llm.llm_jobs import job_of_model
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.load.model_library import load_language_model
 from nadi.model.trace import Job
-from nadi.units import lowered
+from nadi.pipeline.plan_fields import plan_from
 
 __all__ = ["checked_plan", "llm_job", "llm_statistics"]
 
@@ -72,21 +69,4 @@ def checked_plan(
         If there is no such model, or its description is invalid.
     """
     found = model if isinstance(model, LanguageModel) else load_language_model(str(model))
-    known = ParallelPlan.__struct_fields__
-    for name, value in fields.items():
-        if name not in known:
-            remedy = f"known are {', '.join(known)}"
-            raise UsageError([Parameter(name)], "a plan has no such field", remedy)
-        try:
-            msgspec.convert({name: value}, ParallelPlan)
-        except msgspec.ValidationError as error:
-            what = str(error).partition(" - at ")[0]
-            kind = get_type_hints(ParallelPlan)[name]
-            values = (
-                [one for one in get_args(kind) if one != ""] if get_origin(kind) is Literal else []
-            )
-            if values:
-                what = "there is no such value"
-            remedy = f"use one of {', '.join(map(str, values))}" if values else "give another value"
-            raise UsageError([Parameter(name, value)], lowered(what), remedy) from None
-    return found, ParallelPlan(**fields).of(found)
+    return found, plan_from(ParallelPlan, fields).of(found)

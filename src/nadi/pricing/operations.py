@@ -16,6 +16,7 @@ __all__ = [
 OP_CLASSES = (
     "", "gemm", "attention", "norm", "softmax", "elementwise", "add", "activation", "rope",
     "embedding", "optimizer", "cross_entropy", "permute", "copy", "scan",
+    "conv",
 )  # fmt: skip
 """Classes of operations, as the attribute ``op_class`` states them; ``""`` is unknown."""
 
@@ -40,8 +41,9 @@ class Operations(NamedTuple):
     op_class, dtype
         int64, shape (operations,): positions in :data:`OP_CLASSES` and :data:`DTYPE_NAMES`.
     shape
-        int64, shape (operations, 4): of gemm batch, m, n, k; of attention batch times heads,
-        queries, keys, size of a head; -1 if unknown.
+        int64, shape (operations, 4): of gemm batch, m, n, k, and of conv those of the product
+        of unfolded images; of attention batch times heads, queries, keys, size of a head; -1 if
+        unknown.
     """
 
     flops: Ints

@@ -20,7 +20,7 @@ SOURCES = ("none", "exact", "interpolated", "curve", "roofline")
 of other shapes, a curve of published measurements, or a plain roofline."""
 
 _NONE, _CURVE, _ROOFLINE = (SOURCES.index(name) for name in ("none", "curve", "roofline"))
-_GEMM, _ATTENTION = OP_CLASSES.index("gemm"), OP_CLASSES.index("attention")
+_GEMM, _CONV, _ATTENTION = (OP_CLASSES.index(name) for name in ("gemm", "conv", "attention"))
 _LONGEST = 2.0**62
 # bytes of an element of each type; of an unknown one as of a half
 _ITEM_SIZES = np.array([2, *(dtype.itemsize for dtype in DTYPES)], dtype=np.int64)
@@ -64,7 +64,7 @@ class _Known(NamedTuple):
 def price(operations: Operations, device: Device) -> PriceList:
     """Return the price of operations on a device, from its curves.
 
-    A matrix multiplication or attention with a shape takes the curve of its class, and an
+    A matrix multiplication, convolution or attention with a shape takes its curve, and an
     operation bound by memory that of its class, if it states bytes. Others take the device's
     roofline; without operations and bytes they have no price.
 
@@ -95,7 +95,7 @@ def _priced(operations: Operations, device: Device) -> PriceList:
         time[rows], low[rows], high[rows], source[rows] = found, found * least, found * most, code
 
     left = known.has_flops | known.has_size | known.has_shape
-    matrix = left & (operations.op_class == _GEMM) & known.has_shape
+    matrix = left & _is_product(operations) & known.has_shape
     if device.gemm and (rows := np.flatnonzero(matrix)).size:
         own = device.gemm, device, known.shape[rows], known.size[rows], known.peak[rows]
         put(rows, gemm_ns(*own), device.gemm.errors, _CURVE)
@@ -108,6 +108,7 @@ def _priced(operations: Operations, device: Device) -> PriceList:
             attention.errors, _CURVE)  # fmt: skip
         left &= ~fused
     bound = left & known.has_size & (operations.op_class > 0)
+    # a convolution without a shape, such as a depthwise one, fills no tiles
     bound &= (operations.op_class != _GEMM) & (operations.op_class != _ATTENTION)
     for code in np.unique(operations.op_class[bound]).tolist() if device.memory else ():
         curve = device.memory.get(OP_CLASSES[code], device.memory.get(""))
@@ -123,6 +124,12 @@ def _priced(operations: Operations, device: Device) -> PriceList:
     return PriceList(_whole(time), _whole(low), _whole(high), source)
 
 
+def _is_product(operations: Operations) -> Bools:
+    """Return which are matrix products, or convolutions, which are computed as ones."""
+    found: Bools = (operations.op_class == _GEMM) | (operations.op_class == _CONV)
+    return found
+
+
 def _whole(time: Floats) -> Ints:
     return np.minimum(np.rint(time), _LONGEST).astype(np.int64)
 
@@ -131,9 +138,9 @@ def _known(operations: Operations, device: Device) -> _Known:
     """Return what is known, with operations and bytes that follow from shapes."""
     shape = np.maximum(operations.shape, 0).astype(np.float64)
     has_shape = (operations.shape > 0).all(axis=1)
-    has_shape &= (operations.op_class == _GEMM) | (operations.op_class == _ATTENTION)
+    has_shape &= _is_product(operations) | (operations.op_class == _ATTENTION)
     batch, m, n, k = shape.T
-    is_gemm = operations.op_class == _GEMM
+    is_gemm = _is_product(operations)
     item = _ITEM_SIZES[operations.dtype]
     count = np.where(is_gemm, batch * (m * k + k * n + m * n), 2 * batch * (m + n) * k)
     work = np.where(is_gemm, 2.0, 4.0) * batch * m * n * k

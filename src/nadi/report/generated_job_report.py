@@ -14,10 +14,13 @@ from nadi.simulator.machine.system import System
 from nadi.simulator.results.simulation_results import SimulationResults
 from nadi.units import format_bytes, format_count
 
-__all__ = ["describe_job", "print_fit", "print_job", "utilization"]
+__all__ = [
+    "counted", "describe_job", "print_communication", "print_fit", "print_job", "print_memory",
+    "short", "utilization",
+]  # fmt: skip
 
 _SHOWN = 6  # stages
-_COMPONENTS = ("weights", "gradients", "optimizer", "activations", "kv_cache", "total")
+_COMPONENTS = ("weights", "gradients", "optimizer", "tables", "activations", "kv_cache", "total")
 
 
 def describe_job(statistics: JobStatistics) -> dict[str, Any]:
@@ -64,7 +67,7 @@ def print_fit(
     rate = statistics.tokens / max(step, 1) * 1e9
     share = utilization(statistics, peak, step)
     told = f", model FLOPs utilization {100 * share:.1f} %" if share >= 0 else ""
-    console.print(f"{_short(round(rate)).strip()} tokens/s{told}", highlight=False)
+    console.print(f"{short(round(rate)).strip()} tokens/s{told}", highlight=False)
     most = int(statistics.memory["total"].max() or 0)  # type: ignore[arg-type]
     if system.memory_capacity and most > system.memory_capacity:
         console.print(
@@ -78,24 +81,25 @@ def print_job(statistics: JobStatistics, console: Console) -> None:
     stages = statistics.memory.height
     active = ""
     if statistics.active_parameters < statistics.parameters:
-        active = f" ({_short(statistics.active_parameters)} per token)"
+        active = f" ({short(statistics.active_parameters)} per token)"
     console.print(
-        f"{_short(statistics.parameters)} parameters{active} on "
-        f"{_counted(statistics.world_size, 'rank')} in {_counted(stages, 'stage')}: "
-        f"{_short(statistics.model_flops)}FLOP and "
+        f"{short(statistics.parameters)} parameters{active} on "
+        f"{counted(statistics.world_size, 'rank')} in {counted(stages, 'stage')}: "
+        f"{short(statistics.model_flops)}FLOP and "
         f"{format_count(statistics.tokens)} tokens per step, "
-        f"{_counted(statistics.micro_batches, 'micro-batch', 'es')} per rank",
+        f"{counted(statistics.micro_batches, 'micro-batch', 'es')} per rank",
         highlight=False,
     )
-    _print_memory(statistics, console)
-    _print_communication(statistics, console)
+    print_memory(statistics.memory, console)
+    print_communication(statistics.communication, console)
 
 
-def _counted(count: int, what: str, plural: str = "s") -> str:
+def counted(count: int, what: str, plural: str = "s") -> str:
+    """Return a number and what it counts, as 2 ranks."""
     return f"{format_count(count)} {what}{'' if count == 1 else plural}"
 
 
-def _short(number: int) -> str:
+def short(number: int) -> str:
     """Format a large number with a prefix, as 174.6 G."""
     for power, prefix in ((18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M")):
         if number >= 10**power:
@@ -103,22 +107,23 @@ def _short(number: int) -> str:
     return f"{number} "
 
 
-def _print_memory(statistics: JobStatistics, console: Console) -> None:
-    memory = statistics.memory
-    shown = [name for name in _COMPONENTS if int(memory[name].sum())]
-    table = make_table("memory of a rank", stage="right", **dict.fromkeys(shown, "right"))
+def print_memory(memory: pl.DataFrame, console: Console) -> None:
+    """Print the bytes of a rank of each stage, whose number is the first column."""
+    stage = memory.columns[0]
+    shown = [name for name in _COMPONENTS if name in memory.columns and int(memory[name].sum())]
+    table = make_table("memory of a rank", **{stage: "right"}, **dict.fromkeys(shown, "right"))
     for row in memory.head(_SHOWN).iter_rows(named=True):
-        table.add_row(str(row["stage"]), *(format_bytes(row[name]) for name in shown))
+        table.add_row(str(row[stage]), *(format_bytes(row[name]) for name in shown))
     if memory.height > _SHOWN:
-        table.caption = f"and {memory.height - _SHOWN} more stages"
+        table.caption = f"and {memory.height - _SHOWN} more {stage}s"
     print_table(table, console)
 
 
-def _print_communication(statistics: JobStatistics, console: Console) -> None:
-    """Print the stage that sends most of each role and type."""
-    communication = statistics.communication
+def print_communication(communication: pl.DataFrame, console: Console) -> None:
+    """Print the stage that sends most of each role and type, whose number is the first column."""
     if not communication.height:
         return
+    stage = communication.columns[0]
     most = (
         communication.sort("bytes", descending=True, maintain_order=True)
         .group_by("role", "type", maintain_order=True)
@@ -126,12 +131,12 @@ def _print_communication(statistics: JobStatistics, console: Console) -> None:
         .sort(pl.col("bytes"), descending=True, maintain_order=True)
     )
     table = make_table(
-        "communication of a rank per step, of the stage with most",
-        group="left", type="left", ranks="right", count="right", bytes="right", stage="right",
+        f"communication of a rank per step, of the {stage} with most",
+        group="left", type="left", ranks="right", count="right", bytes="right", **{stage: "right"},
     )  # fmt: skip
     for row in most.iter_rows(named=True):
         table.add_row(
             Text(row["role"]), row["type"], format_count(row["ranks"]), format_count(row["count"]),
-            format_bytes(row["bytes"]), str(row["stage"]),
+            format_bytes(row["bytes"]), str(row[stage]),
         )  # fmt: skip
     print_table(table, console)

@@ -1,0 +1,54 @@
+"""What commands do with a job that they generate: simulate it, and write its traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from nadi.model.trace import Job
+    from nadi.simulator.results.simulation_results import SimulationResults
+
+__all__ = ["Wishes", "make_job"]
+
+
+class Wishes(NamedTuple):
+    """What a user asks for: a system to simulate on, and a folder for traces; "" for none."""
+
+    system: str
+    output: str
+    overwrite: bool
+
+
+def make_job(
+    make: Callable[[], Job], ranks: int, wishes: Wishes
+) -> tuple[Job, SimulationResults | None]:
+    """Make a job, simulate it and write it, with progress on the error stream.
+
+    What is asked for is looked up first, so that nothing is made in vain.
+    """
+    from nadi.cli.progress_bar import show_progress
+    from nadi.generate.job_files import check_place, write_job
+    from nadi.simulator.results.simulation_results import results_of
+
+    with show_progress(announce=False, use="generate") as progress:
+        progress("generating")
+        machine = None
+        if wishes.system:
+            from nadi.load.system_library import read_system_file
+
+            machine = read_system_file(wishes.system).fit(ranks)
+        if wishes.output:
+            check_place(Path(wishes.output), "trace", ranks, overwrite=wishes.overwrite)
+        job = make()
+        results = None
+        if machine is not None:
+            from nadi.pipeline.simulated_jobs import simulate
+
+            progress("simulating")
+            results = results_of(simulate(job, machine))
+        if wishes.output:
+            progress(f"writing {wishes.output}")
+            write_job(job, wishes.output, overwrite=wishes.overwrite)
+    return job, results

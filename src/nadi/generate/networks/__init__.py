@@ -1,0 +1,1 @@
+"""Networks of layers that are no language models: images, recommendations, diffusion."""

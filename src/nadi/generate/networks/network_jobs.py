@@ -1,0 +1,71 @@
+"""A job of a network: a trace for all ranks, or for each different share of its tables."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nadi.generate.networks.layer_kinds import EmbeddingBag
+from nadi.generate.networks.network_description import NeuralNetwork
+from nadi.generate.networks.network_plan import NetworkPlan
+from nadi.generate.networks.network_rows import Step, step_of, step_rows
+from nadi.generate.networks.table_shares import TableShare, table_shares
+from nadi.generate.row_traces import StepOrder, trace_of_rows
+from nadi.model.rank_groups import RankGroups
+from nadi.model.schema import ISSUES, MATCHES
+from nadi.model.trace import Job, Trace
+
+__all__ = ["job_of_network", "shares_of_ranks"]
+
+
+def job_of_network(network: NeuralNetwork, plan: NetworkPlan) -> Job:
+    """Make the job of a training step of a network, or of its inference.
+
+    Parameters
+    ----------
+    network
+        Its layers.
+    plan
+        Ranks, samples, and what ranks shard.
+
+    Returns
+    -------
+    Job
+        ``plan.ranks`` ranks, with groups by role. Those that have as much of the tables share a
+        trace. Computations state FLOPs, bytes, class and shape, but no duration.
+
+    Raises
+    ------
+    UsageError
+        If network and plan do not fit together.
+    """
+    plan.check(network)
+    made: dict[tuple[TableShare, ...], Trace] = {}
+    traces = []
+    of_ranks = shares_of_ranks(network, plan)
+    widest = {table: max(own[table].columns for own in of_ranks) for table in of_ranks[0]}
+    for shares in of_ranks:
+        key = tuple(shares.values())
+        if key not in made:
+            made[key] = _trace(step_of(network, plan, shares, widest))
+        traces.append(made[key])
+    used = {role for trace in made.values() for role in trace.groups["name"].to_list()}
+    members = {role: ranks for role, ranks in plan.groups().items() if role in used}
+    groups = RankGroups(members, plan.ranks)
+    return Job(tuple(traces), MATCHES.empty(), ISSUES.empty(), rank_groups=groups)
+
+
+def shares_of_ranks(network: NeuralNetwork, plan: NetworkPlan) -> list[dict[int, TableShare]]:
+    """Return what each rank has of the tables of each layer whose tables are shared."""
+    found: list[dict[int, TableShare]] = [{} for _ in range(plan.ranks)]
+    for number, layer in enumerate(network.layers):
+        if isinstance(layer.kind, EmbeddingBag) and layer.kind.spread:
+            for own, share in zip(found, table_shares(layer.kind, plan.ranks), strict=True):
+                own[number] = share
+    return found
+
+
+def _trace(step: Step) -> Trace:
+    pieces, plan = step_rows(step), step.plan
+    micro_batch = np.array([0, 0, -1][: len(pieces)], dtype=np.int64)
+    order = StepOrder(pieces, np.arange(len(pieces)), micro_batch)
+    return trace_of_rows(order, list(plan.groups()), plan.ranks)

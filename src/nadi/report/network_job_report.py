@@ -1,0 +1,104 @@
+"""What a generated job of a network amounts to, as text and JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+from rich.console import Console
+from rich.text import Text
+
+from nadi.generate.networks.network_statistics import NetworkStatistics
+from nadi.report.generated_job_report import counted, print_communication, print_memory, short
+from nadi.report.simulation_report import describe_simulation
+from nadi.report.text_layout import make_table, print_table
+from nadi.simulator.results.simulation_results import SimulationResults
+from nadi.units import format_bytes, format_count
+
+__all__ = ["describe_network_job", "print_network_fit", "print_network_job"]
+
+_SHOWN = 12  # parts
+
+
+def describe_network_job(
+    statistics: NetworkStatistics, results: SimulationResults | None = None
+) -> dict[str, Any]:
+    """Compute the JSON output; tables are polars frames, per rank of a kind."""
+    found: dict[str, Any] = {
+        "ranks": statistics.world_size,
+        "samples": statistics.samples,
+        "parameters": statistics.parameters,
+        "table_parameters": statistics.table_parameters,
+        "macs": statistics.macs,
+        "model_flops": statistics.model_flops,
+        "ranks_of_kind": list(statistics.ranks_of_kind),
+        "layers": statistics.layers,
+        "flops_per_rank": statistics.flops,
+        "communication_per_rank": statistics.communication,
+        "memory_per_rank_bytes": statistics.memory,
+    }
+    if results is not None:
+        found["simulation"] = describe_simulation(results)
+        found["mfu"] = _utilization(statistics, results)
+    return found
+
+
+def _utilization(statistics: NetworkStatistics, results: SimulationResults) -> float:
+    possible = results.system.compute.peak * statistics.world_size * results.makespan / 1e9
+    return statistics.model_flops / possible if possible > 0 else -1.0
+
+
+def print_network_job(statistics: NetworkStatistics, console: Console) -> None:
+    """Print the page of text."""
+    tables = ""
+    if statistics.table_parameters:
+        tables = f" ({short(statistics.table_parameters).strip()} in shared tables)"
+    each = statistics.samples // statistics.world_size
+    console.print(
+        f"{short(statistics.parameters).strip()} parameters{tables} on "
+        f"{counted(statistics.world_size, 'rank')}: {short(statistics.model_flops)}FLOP and "
+        f"{counted(statistics.samples, 'sample')} per step, {format_count(each)} per rank; "
+        f"forward of a sample: {short(statistics.macs)}MAC",
+        highlight=False,
+    )
+    _print_parts(statistics, console)
+    print_memory(statistics.memory, console)
+    print_communication(statistics.communication, console)
+
+
+def _print_parts(statistics: NetworkStatistics, console: Console) -> None:
+    """Print the outermost blocks in their order; of many the ones with most work."""
+    parts = statistics.layers.with_row_index("row").group_by("part", maintain_order=True).agg(
+        pl.col("row").first(), pl.col("output").last(), pl.len().alias("layers"),
+        pl.col("parameters", "macs", "forward_flops").sum(),
+    )  # fmt: skip
+    shown = parts.sort("macs", "parameters", descending=True, maintain_order=True).head(_SHOWN)
+    table = make_table(
+        "parts of the network", part="left", layers="right", output="right",
+        parameters="right", **{"MAC per sample": "right"},
+    )  # fmt: skip
+    for row in shown.sort("row").iter_rows(named=True):
+        table.add_row(
+            Text(row["part"]), format_count(row["layers"]), row["output"],
+            short(row["parameters"]).strip(), short(row["macs"]).strip(),
+        )  # fmt: skip
+    if parts.height > _SHOWN:
+        table.caption = f"and {parts.height - _SHOWN} more parts with less"
+    print_table(table, console)
+
+
+def print_network_fit(
+    statistics: NetworkStatistics, results: SimulationResults, console: Console
+) -> None:
+    """Print the rate and utilization of a simulated step, and whether it fits into memory."""
+    rate = round(statistics.samples / max(results.makespan, 1) * 1e9)
+    share = _utilization(statistics, results)
+    told = f", model FLOPs utilization {100 * share:.1f} %" if share >= 0 else ""
+    console.print(f"{format_count(rate)} samples/s{told}", highlight=False)
+    most = int(statistics.memory["total"].max() or 0)  # type: ignore[arg-type]
+    capacity = results.system.memory_capacity
+    if capacity and most > capacity:
+        console.print(
+            f"does not fit: a rank needs {format_bytes(most)}, and a device has "
+            f"{format_bytes(capacity)}", highlight=False,
+        )  # fmt: skip
