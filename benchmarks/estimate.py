@@ -22,6 +22,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "estimate"
 LARGE = {"hidden": 20480, "feedforward": 81920, "seq_size": 2048, "attn_heads": 128,
          "attn_size": 160, "num_blocks": 105}  # fmt: skip
 AT_ONCE = 1 << 18
+COMPAT = ("--compat", "calculon")
 WIDE = ("fused_activation=true,false", "attention_type=multihead,multiquery",
         "datatype=float8,bfloat16")  # fmt: skip
 
@@ -42,7 +43,7 @@ def wide_machine() -> Any:
 
 def one_core(model: ModelDescription, machine: MachineDescription) -> None:
     """Evaluate a space in this process."""
-    space = search_space(model, machine, 512, 4096, {"datatype": ["bfloat16"]})
+    space = search_space(model, machine, 512, 4096, {"datatype": ["bfloat16"]}, rules=CALCULON)
     counts = {"all": 0, "refused": 0}
 
     def work() -> None:
@@ -64,7 +65,7 @@ def one_core(model: ModelDescription, machine: MachineDescription) -> None:
 
 def command(what: str, arguments: list[str], configurations: int) -> None:
     """Measure a search as a user has it."""
-    found = measure(nadi("search", *arguments, "--json"), runs=3)
+    found = measure(nadi("search", *arguments, "--json", *COMPAT), runs=3)
     rate = configurations / found.best
     print(f"{what}: {configurations:,} configurations in {found}, {rate:,.0f}/s")
 
@@ -93,7 +94,7 @@ def main() -> None:
             space = search_space(
                 msgspec.convert(told, ModelDescription),
                 msgspec.convert(single if name == "large" else wide, MachineDescription),
-                processors, batch, given, round_batch="--round-batch" in options,
+                processors, batch, given, round_batch="--round-batch" in options, rules=CALCULON,
             )  # fmt: skip
             command(
                 f"{name} on {processors} processors",

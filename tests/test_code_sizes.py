@@ -13,6 +13,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # a parameter of a command is an option, which typer takes one by one
 COMMANDS = {
     "cli/critical_path_command.py: command",
+    "cli/estimate_command.py: command",
     "cli/generate_llm_command.py: llm",
     "cli/loggp_command.py: command",
     "cli/generate_network_command.py: network",

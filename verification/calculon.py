@@ -59,7 +59,7 @@ def described(point: dict[str, Any]) -> tuple[ModelDescription, MachineDescripti
 
 def compare_statistics(point: dict[str, Any], tally: Tally) -> None:
     """Compare all statistics of a point, and the model's parameters."""
-    one = nadi.estimate.estimate(*described(point))
+    one = nadi.estimate.estimate(*described(point), nadi.estimate.CALCULON)
     expected = point["stats"] | {"num_parameters": point["num_parameters"]}
     found = one.statistics | {"num_parameters": one.model.num_parameters}
     if one.lacks:
@@ -83,7 +83,7 @@ def compare_refusal(point: dict[str, Any], tally: Tally) -> None:
     )  # fmt: skip
     same = lacks == told[1]
     if same and told[1].startswith("tier"):
-        one = nadi.estimate.estimate(model, machine, execution)
+        one = nadi.estimate.estimate(model, machine, execution, nadi.estimate.CALCULON)
         needed = one.statistics[f"proc_mem_{told[1]}_cap_req"]
         number, unit = told[0][1].split()
         same = f"{needed / UNITS[unit]:.3f}" == number

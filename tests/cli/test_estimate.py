@@ -16,11 +16,11 @@ SMALL = ["--processors", "16", "--batch", "32", "--set", "datatype=bfloat16", "-
 
 
 def test_the_estimate_as_text_and_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["estimate", *FILES]) == 0
+    assert main(["estimate", *FILES, "--compat", "calculon"]) == 0
     text = capsys.readouterr().out
     assert "a step" in text
     assert "what would lift it" in text
-    assert main(["estimate", *FILES, "--json"]) == 0
+    assert main(["estimate", *FILES, "--compat", "calculon", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert sum(found["times"].values()) == pytest.approx(found["seconds"])
     assert len(found["statistics"]) == 96
@@ -31,7 +31,12 @@ def test_what_does_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     machine = read("machine")
     machine["mem1"]["GiB"] = 1
     (tmp_path / "machine.json").write_text(json.dumps(machine))
-    assert main(["estimate", FILES[0], str(tmp_path / "machine.json"), FILES[2]]) == 0
+    assert (
+        main(
+            ["estimate", FILES[0], str(tmp_path / "machine.json"), FILES[2], "--compat", "calculon"]
+        )
+        == 0
+    )
     assert "not possible: the first memory tier is too small" in capsys.readouterr().out
 
 

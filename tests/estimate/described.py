@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from nadi.estimate import Execution, MachineDescription, ModelDescription
+from nadi.estimate import CALCULON, Estimate, Execution, MachineDescription, ModelDescription
+from nadi.estimate.single_estimate import estimate as estimate_by_rules
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "estimate"
 
@@ -115,3 +116,8 @@ def machine(told: dict[str, Any] | None = None) -> MachineDescription:
 def execution(told: dict[str, Any] | None = None, **changed: Any) -> Execution:
     """Give an execution, by default that of the examples."""
     return msgspec.convert((told or read("execution")) | changed, Execution)
+
+
+def estimate(model: ModelDescription, machine: MachineDescription, one: Execution) -> Estimate:
+    """Estimate as Calculon does."""
+    return estimate_by_rules(model, machine, one, CALCULON)

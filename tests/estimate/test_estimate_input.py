@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import nadi
-from nadi.estimate import CALCULON, columns_of, estimate, evaluate
+from nadi.estimate import CALCULON, columns_of, evaluate
 from nadi.load import read_execution, read_machine, read_model
-from tests.estimate.described import EXAMPLES, execution, machine, model, read
+from tests.estimate.described import EXAMPLES, estimate, execution, machine, model, read
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"num_procs": 63}, "processors", "8 x 4 x 2 is not 63"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,17 @@ import polars as pl
 import pytest
 
 import nadi
-from nadi.estimate import Execution, estimate, search_space
+from nadi.estimate import CALCULON, Execution, search_space as search_space_by_rules
 from nadi.estimate.execution import execution_at
 from nadi.pipeline import configuration_search, search
-from tests.estimate.described import machine, model, read
+from tests.estimate.described import estimate, machine, model, read
 from tests.reference.one_estimate import step_of
 
 SMALL: dict[str, Any] = {
     "datatype": ["bfloat16"], "microbatch_size": [1, 2], "tensor_par_overlap": ["none", "ring"],
     "pipeline_interleaving": [1, 3],
 }  # fmt: skip
+search_space = partial(search_space_by_rules, rules=CALCULON)
 DESCRIBED = (model(read("model")), machine())
 
 

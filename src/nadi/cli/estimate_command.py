@@ -3,52 +3,122 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from nadi.cli.generate_llm_command import (
+    Attention,
+    Chunks,
+    Dp,
+    Dtype,
+    Ep,
+    GlobalBatch,
+    Inference,
+    MicroBatch,
+    Pp,
+    Recompute,
+    Schedule,
+    Seq,
+    Sp,
+    Tp,
+    Zero,
+)
 from nadi.cli.shared_options import AsJson, output_console
+from nadi.errors import UsageError
 
-__all__ = ["HELP", "MachineFile", "ModelFile", "command"]
+__all__ = ["HELP", "Compat", "MachineName", "ModelName", "command"]
 
 HELP = """Estimate a step of training or inference, without a trace.
 
 Prints the time of a step and where it goes, the bytes in both memory tiers, and what
-limits it. The files are JSON: those of Calculon as they are, and the numbers are
-Calculon's. docs/estimate.md has one of each.
+limits it. A model and a system are names of those that ship with Nadi (nadi generate
+llm --model list, nadi systems), files of your own, or Calculon's JSON files. How the
+model is run is said by the options of nadi generate llm, by a file of the same fields,
+or by Calculon's execution file.
 
 [bold]Examples[/]
 
+  nadi estimate llama3-70b dgx-h100 --tp 8 --pp 4 --dp 16 --global-batch 512
   nadi estimate model.json machine.json execution.json
-  nadi estimate model.json machine.json execution.json --json | jq .times
+  nadi estimate model.json machine.json execution.json --compat calculon
 """
 
-ModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="Sizes of the model.", show_default=False)
+ModelName = Annotated[
+    str, typer.Argument(metavar="MODEL", help="The model: a name, or a file.", show_default=False)
 ]
-MachineFile = Annotated[
-    Path, typer.Argument(metavar="SYSTEM", help="Processors, memory tiers and networks.",
-                         show_default=False),
+MachineName = Annotated[
+    str, typer.Argument(metavar="SYSTEM", help="The system: a name, or a file.",
+                        show_default=False),
 ]  # fmt: skip
-_ExecutionFile = Annotated[
-    Path, typer.Argument(metavar="EXECUTION", help="Degrees of parallelism, batch, and all else.",
-                         show_default=False),
+Compat = Annotated[
+    str, typer.Option("--compat", metavar="NAME", show_default=False,
+                      help="Use the rules of another program, with what is odd about them: "
+                      "calculon."),
+]  # fmt: skip
+_Execution = Annotated[
+    str, typer.Argument(metavar="[EXECUTION]", help="A file that says how it is run, instead of "
+                        "options.", show_default=False),
+]  # fmt: skip
+_Overlap = Annotated[
+    str, typer.Option("--overlap", metavar="HOW",
+                      help="Communication of tensor parallel ranks beside products, tile by tile: "
+                      "none, ring or pipe."),
+]  # fmt: skip
+_Offload = Annotated[
+    str, typer.Option("--offload", metavar="TENSORS", show_default=False,
+                      help="What lives in the second memory tier: weights, activations, "
+                      "optimizer, with commas between them."),
 ]  # fmt: skip
 
 
 def command(
-    model: ModelFile, system: MachineFile, execution: _ExecutionFile, as_json: AsJson = False
-) -> None:
+    model: ModelName, system: MachineName, execution: _Execution = "",
+    tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, ep: Ep = 1, zero: Zero = 1, sp: Sp = None,
+    micro_batch: MicroBatch = 1, global_batch: GlobalBatch = 0, seq: Seq = 0,
+    schedule: Schedule = "1f1b", chunks: Chunks = 1, recompute: Recompute = "none",
+    attention: Attention = "flash", dtype: Dtype = "bfloat16", inference: Inference = "",
+    overlap: _Overlap = "none", offload: _Offload = "", compat: Compat = "",
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
     """Estimate a step, and print what limits it."""
+    fields: dict[str, Any] = {
+        "tp": tp, "pp": pp, "dp": dp, "ep": ep, "zero": zero, "sequence_parallel": sp,
+        "micro_batch": micro_batch, "global_batch": global_batch, "sequence": seq,
+        "schedule": schedule, "chunks": chunks, "recompute": recompute, "attention": attention,
+        "dtype": dtype, "inference": inference,
+    }  # fmt: skip
+    _check_alone(execution, fields, overlap, offload)
+    from nadi.estimate.estimate_rules import rules_named
     from nadi.estimate.single_estimate import estimate
-    from nadi.load.estimate_files import read_execution, read_machine, read_model
-
-    found = estimate(read_model(model), read_machine(system), read_execution(execution))
+    from nadi.pipeline.estimated_steps import describe_step
     from nadi.report.estimate_report import describe_estimate, print_estimate
     from nadi.report.text_layout import to_json
 
+    rules = rules_named(compat)
+    step = describe_step(
+        model, system, execution or fields, overlap=overlap,
+        offload=[one.strip() for one in offload.split(",") if one.strip()],
+    )  # fmt: skip
+    found = estimate(step.model, step.machine, step.execution, rules)
     if as_json:
         sys.stdout.write(to_json(describe_estimate(found)).decode())
         return
     print_estimate(found, output_console())
+
+
+def _check_alone(execution: str, fields: dict[str, Any], overlap: str, offload: str) -> None:
+    """Raise UsageError if a file says how the model is run, and an option does, too."""
+    if not execution:
+        return
+    usual = {
+        "tp": 1, "pp": 1, "dp": 1, "ep": 1, "zero": 1, "sequence_parallel": None, "micro_batch": 1,
+        "global_batch": 0, "sequence": 0, "schedule": "1f1b", "chunks": 1, "recompute": "none",
+        "attention": "flash", "dtype": "bfloat16", "inference": "",
+    }  # fmt: skip
+    changed = [name for name, value in fields.items() if value != usual[name]]
+    if changed or overlap != "none" or offload:
+        raise UsageError(
+            execution, "a file says how the model is run, and options do, too",
+            "leave out one of the two",
+        )  # fmt: skip

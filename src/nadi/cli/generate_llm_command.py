@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from nadi.generate.llm.model_description import LanguageModel
     from nadi.generate.llm.parallel_plan import ParallelPlan
 
-__all__ = ["HELP", "llm"]
+__all__ = [
+    "HELP", "Attention", "Chunks", "Dp", "Dtype", "Ep", "GlobalBatch", "Inference", "MicroBatch",
+    "Pp", "Recompute", "Schedule", "Seq", "Sp", "Tp", "Zero", "llm",
+]  # fmt: skip
 
 HELP = """Generate a training or inference step of a language model on many ranks.
 
@@ -39,46 +42,46 @@ def _axis(name: str, what: str) -> Any:
     return typer.Option(name, metavar="N", help=what)
 
 
-_Tp = Annotated[int, _axis("--tp", "Tensor parallel ranks.")]
-_Pp = Annotated[int, _axis("--pp", "Pipeline stages.")]
-_Dp = Annotated[int, _axis("--dp", "Data parallel ranks.")]
+Tp = Annotated[int, _axis("--tp", "Tensor parallel ranks.")]
+Pp = Annotated[int, _axis("--pp", "Pipeline stages.")]
+Dp = Annotated[int, _axis("--dp", "Data parallel ranks.")]
 _Cp = Annotated[int, _axis("--cp", "Context parallel ranks.")]
-_Ep = Annotated[int, _axis("--ep", "Ranks that share the experts of a layer.")]
+Ep = Annotated[int, _axis("--ep", "Ranks that share the experts of a layer.")]
 _ExpertTp = Annotated[
     int, typer.Option("--expert-tp", metavar="N", show_default="1 with --ep, else as --tp",
                       help="Ranks that share an expert: 1, or as many as --tp."),
 ]  # fmt: skip
-_Zero = Annotated[
+Zero = Annotated[
     int, typer.Option("--zero", metavar="0..3",
                       help="Sharded by data parallel ranks: 1 optimizer, 2 also gradients, 3 also "
                       "weights."),
 ]  # fmt: skip
-_Sp = Annotated[
+Sp = Annotated[
     bool | None, typer.Option("--sp/--no-sp", show_default="where --tp is over 1",
                               help="Sequence parallel norms and residuals."),
 ]  # fmt: skip
-_MicroBatch = Annotated[int, _axis("--micro-batch", "Sequences of a micro-batch of a rank.")]
-_GlobalBatch = Annotated[
+MicroBatch = Annotated[int, _axis("--micro-batch", "Sequences of a micro-batch of a rank.")]
+GlobalBatch = Annotated[
     int, typer.Option("--global-batch", metavar="N", show_default="a micro-batch per stage",
                       help="Sequences of a step."),
 ]  # fmt: skip
-_Seq = Annotated[
+Seq = Annotated[
     int, typer.Option("--seq", metavar="TOKENS", show_default="the model's",
                       help="Tokens of a sequence."),
 ]  # fmt: skip
-_Schedule = Annotated[
+Schedule = Annotated[
     str, typer.Option("--schedule", metavar="NAME",
                       help="gpipe, 1f1b, interleaved, zero-bubble or dualpipe."),
 ]  # fmt: skip
-_Chunks = Annotated[int, _axis("--chunks", "Chunks of layers per stage, if interleaved.")]
-_Recompute = Annotated[
+Chunks = Annotated[int, _axis("--chunks", "Chunks of layers per stage, if interleaved.")]
+Recompute = Annotated[
     str, typer.Option("--recompute", metavar="WHAT", help="none, selective or full.")
 ]
-_Attention = Annotated[str, typer.Option("--attention", metavar="KIND", help="flash, or unfused.")]
-_Dtype = Annotated[
+Attention = Annotated[str, typer.Option("--attention", metavar="KIND", help="flash, or unfused.")]
+Dtype = Annotated[
     str, typer.Option("--dtype", metavar="TYPE", help="Of weights and activations, as in torch.")
 ]
-_Inference = Annotated[
+Inference = Annotated[
     str, typer.Option("--inference", metavar="WHAT", show_default=False,
                       help="prefill or decode, instead of training."),
 ]  # fmt: skip
@@ -94,11 +97,11 @@ _Output = Annotated[
 
 def llm(
     model: _Model,
-    tp: _Tp = 1, pp: _Pp = 1, dp: _Dp = 1, cp: _Cp = 1, ep: _Ep = 1, expert_tp: _ExpertTp = 0,
-    zero: _Zero = 1, sp: _Sp = None, micro_batch: _MicroBatch = 1, global_batch: _GlobalBatch = 0,
-    seq: _Seq = 0, schedule: _Schedule = "1f1b", chunks: _Chunks = 1,
-    recompute: _Recompute = "none", attention: _Attention = "flash", dtype: _Dtype = "bfloat16",
-    inference: _Inference = "", system: _System = "", output: _Output = "",
+    tp: Tp = 1, pp: Pp = 1, dp: Dp = 1, cp: _Cp = 1, ep: Ep = 1, expert_tp: _ExpertTp = 0,
+    zero: Zero = 1, sp: Sp = None, micro_batch: MicroBatch = 1, global_batch: GlobalBatch = 0,
+    seq: Seq = 0, schedule: Schedule = "1f1b", chunks: Chunks = 1,
+    recompute: Recompute = "none", attention: Attention = "flash", dtype: Dtype = "bfloat16",
+    inference: Inference = "", system: _System = "", output: _Output = "",
     overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Generate the job, print what it amounts to, and simulate or write it if asked."""

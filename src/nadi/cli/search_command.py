@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from nadi.cli.estimate_command import MachineFile, ModelFile
+from nadi.cli.estimate_command import Compat, MachineName, ModelName
+from nadi.cli.generate_llm_command import Seq
 from nadi.cli.shared_options import AsJson, output_console
 from nadi.errors import UsageError
 
@@ -22,7 +23,7 @@ that are possible, and what the others lack.
 
 [bold]Examples[/]
 
-  nadi search model.json machine.json --processors 512 --batch 512
+  nadi search llama3-70b dgx-h100 --processors 512 --batch 1024
   nadi search model.json machine.json --processors 64 --batch 64 --top 5 \\
       --set tensor_par=4,8 --set activation_recompute=none,attn_only
   nadi search model.json machine.json --processors 512 --batch 512 -o FOLDER
@@ -31,8 +32,8 @@ _TRUTH = {"true": True, "false": False}
 
 
 def command(
-    model: ModelFile,
-    system: MachineFile,
+    model: ModelName,
+    system: MachineName,
     processors: Annotated[
         int, typer.Option("--processors", metavar="N", min=1, help="How many processors.",
                           show_default=False),
@@ -57,6 +58,8 @@ def command(
                      help="Write all configurations as Parquet files; a search that was stopped "
                      "continues."),
     ] = None,
+    seq: Seq = 0,
+    compat: Compat = "",
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Search, and print the fastest."""
@@ -64,13 +67,14 @@ def command(
 
     with show_progress(announce=False, counts="configurations") as progress:
         progress("starting")
+        from nadi.estimate.estimate_rules import rules_named
         from nadi.estimate.search_layouts import search_space
         from nadi.load.estimate_files import read_machine, read_model
         from nadi.pipeline.configuration_search import search
 
         space = search_space(
-            read_model(model), read_machine(system), processors, batch,
-            dict(map(_parsed, given or [])), round_batch=round_batch,
+            read_model(model, seq), read_machine(system, processors), processors, batch,
+            dict(map(_parsed, given or [])), round_batch=round_batch, rules=rules_named(compat),
         )  # fmt: skip
         progress("searching")
         found = search(space, top=top, output=output)

@@ -1,10 +1,12 @@
-"""The rules of an estimate as far as programs differ: Calculon's, each odd one by its name."""
+"""The rules of an estimate as far as programs differ: Calculon's by name, and Nadi's own."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["CALCULON", "EstimateRules"]
+from nadi.errors import Parameter, UsageError
+
+__all__ = ["CALCULON", "DEFAULT", "EstimateRules", "rules_named"]
 
 
 class EstimateRules(NamedTuple):
@@ -25,6 +27,10 @@ class EstimateRules(NamedTuple):
     checkpoints_are_whole
         With full recomputation each rank keeps whole inputs of blocks, also where sequence
         parallelism splits them.
+    blocks_of_calculon
+        A model is equal blocks of Calculon's layers, without embedding, head and loss, and stages
+        are equal; else it is what ``nadi generate llm`` generates, and the rules above and
+        below have no effect.
     compute_slows_once
         Communication of data parallelism that overlaps with the last chunk slows the computing
         of one block, whatever the number of blocks.
@@ -35,6 +41,22 @@ class EstimateRules(NamedTuple):
     lone_stage_has_latency: bool = True
     checkpoints_are_whole: bool = True
     compute_slows_once: bool = True
+    blocks_of_calculon: bool = True
 
 
 CALCULON = EstimateRules()
+DEFAULT = EstimateRules(*(False for _ in EstimateRules._fields))
+
+
+def rules_named(compat: str) -> EstimateRules:
+    """Give the rules of another program, or the default for an empty name.
+
+    Raises
+    ------
+    UsageError
+        If there is no such program.
+    """
+    known = {"": DEFAULT, "calculon": CALCULON}
+    if compat not in known:
+        raise UsageError([Parameter("compat", compat)], "no such rules", "known: calculon")
+    return known[compat]

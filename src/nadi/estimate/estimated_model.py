@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from nadi.generate.llm.model_description import LanguageModel
+
 __all__ = ["ModelDescription"]
 
 _Positive = Annotated[int, Meta(ge=1, le=2**31)]
@@ -30,6 +32,8 @@ class ModelDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         Number of transformer blocks.
     name
         What people call it; it has no effect.
+    language
+        The whole language model, if it was described as one: Nadi's default rules use it.
     """
 
     hidden: _Positive
@@ -39,9 +43,33 @@ class ModelDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     attn_size: _Positive
     num_blocks: _Positive
     name: str = ""
+    language: LanguageModel | None = None
+
+    @property
+    def language_model(self) -> LanguageModel:
+        """The language model: that which was described, or the one that these sizes are.
+
+        The latter has what Calculon counts as its parameters: 51,200 tokens, learned positions,
+        biases, and one table for the embedding and the head.
+        """
+        if self.language is not None:
+            return self.language
+        return LanguageModel(
+            layers=self.num_blocks, hidden=self.hidden, heads=self.attn_heads, vocab=_VOCABULARY,
+            name=self.name, head_dim=self.attn_size, ffn=self.feedforward, attention_bias=True,
+            mlp_bias=True, position="learned", max_positions=self.seq_size, tied_embeddings=True,
+            sequence=self.seq_size,
+        )  # fmt: skip
 
     @property
     def num_parameters(self) -> int:
+        """Parameters; of Calculon's sizes, those of :attr:`language_model` as Calculon has them."""
+        if self.language is not None:
+            return self.language.total_parameters
+        return self._num_parameters_of_calculon
+
+    @property
+    def _num_parameters_of_calculon(self) -> int:
         """Parameters, with biases, positions and an embedding of 51,200 tokens (as Calculon)."""
         heads = self.attn_heads * self.attn_size
         attention = 4 * self.hidden * heads + 3 * heads + self.hidden

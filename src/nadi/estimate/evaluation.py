@@ -16,14 +16,17 @@ from nadi.estimate.estimate_rules import EstimateRules
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Executions
 from nadi.estimate.feasibility import REASONS, capacity_reasons, shape_reasons
+from nadi.estimate.generated_blocks import GeneratedCosts, generated_costs
+from nadi.estimate.generated_step import generated_step
 from nadi.estimate.machine_description import MachineDescription
 from nadi.estimate.step_costs import StepCosts, step_costs
+from nadi.estimate.step_ends import StepEnds, step_ends
 from nadi.model.arrays import Floats, Ints
 
 __all__ = ["Evaluated", "evaluate", "evaluate_parts"]
 
 _AT_ONCE = 16384
-_Costs = TypeVar("_Costs", BlockCosts, OptimizerCosts)
+_Costs = TypeVar("_Costs", BlockCosts, OptimizerCosts, GeneratedCosts, StepEnds)
 
 
 class Evaluated(NamedTuple):
@@ -50,14 +53,14 @@ def evaluate(
     O(executions), and O(distinct blocks) for the layers.
     """
     num = executions.num_executions
-    reason = shape_reasons(model, machine, executions)
+    reason = shape_reasons(model, machine, executions, rules)
     found = Evaluated(reason, np.full(num, np.inf), *np.zeros((3, num)))
     rows = np.flatnonzero(reason == 0)
     done = 0
     for part, costs in evaluate_parts(model, machine, executions.part(rows), rules):
         here = rows[done : done + part.num_executions]
         done += part.num_executions
-        found.reason[here] = capacity_reasons(machine, costs.memory, reason[here])
+        found.reason[here] = capacity_reasons(machine, costs.memory, reason[here], part)
         found.seconds[here] = costs.times.total
         found.tier1_bytes[here] = costs.memory.tier1_bytes
         found.tier2_bytes[here] = costs.memory.tier2_bytes
@@ -73,6 +76,9 @@ def evaluate_parts(
     num = executions.num_executions
     if not all(column.size for column in executions):
         return
+    if not rules.blocks_of_calculon:
+        yield from _generated_parts(model, machine, executions)
+        return
     block_of, blocks = block_costs(model, machine, executions, rules)
     optimizer_of, optimizers = optimizer_costs(model, machine, executions)
     for begin in range(0, num, _AT_ONCE):
@@ -80,15 +86,29 @@ def evaluate_parts(
         part = executions.part(rows)
         yield part, step_costs(
             model, machine, part,
-            _taken(blocks, block_of if block_of.size == 1 else block_of[rows]),
-            _taken(optimizers, optimizer_of if optimizer_of.size == 1 else optimizer_of[rows]),
-            rules,
+            _taken(blocks, block_of, rows), _taken(optimizers, optimizer_of, rows), rules,
         )  # fmt: skip
 
 
-def _taken(costs: _Costs, rows: Ints) -> _Costs:
+def _generated_parts(
+    model: ModelDescription, machine: MachineDescription, executions: Executions
+) -> Iterator[tuple[Executions, StepCosts]]:
+    costs_of, costs = generated_costs(model, machine, executions)
+    ends_of, ends = step_ends(model, machine, executions)
+    for begin in range(0, executions.num_executions, _AT_ONCE):
+        rows = slice(begin, begin + _AT_ONCE)
+        part = executions.part(rows)
+        yield (
+            part,
+            generated_step(
+                model, machine, part, _taken(costs, costs_of, rows), _taken(ends, ends_of, rows)
+            ),
+        )
+
+
+def _taken(costs: _Costs, way: Ints, rows: slice) -> _Costs:
     """Give the costs of a way per execution."""
-    return _take(costs, rows)  # type: ignore[no-any-return]
+    return _take(costs, way if way.size == 1 else way[rows])  # type: ignore[no-any-return]
 
 
 def _take(value: Any, rows: Ints) -> Any:

@@ -72,6 +72,10 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         What lives in the second memory tier.
     training
         Training, or inference: the forward pass alone.
+    flash_attention
+        Whether attention is one kernel that keeps no scores; Calculon's rules have none.
+    expert_par
+        Ranks that share the experts of a layer; Calculon's rules have no experts.
     """
 
     num_procs: _Positive
@@ -97,6 +101,8 @@ class Execution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     activations_offload: bool
     optimizer_offload: bool
     training: bool
+    flash_attention: bool = False
+    expert_par: _Positive = 1
 
 
 class Executions(NamedTuple):
@@ -128,6 +134,8 @@ class Executions(NamedTuple):
     activations_offload: Ints
     optimizer_offload: Ints
     training: Ints
+    flash_attention: Ints = np.zeros(1, dtype=np.int64)
+    expert_par: Ints = np.ones(1, dtype=np.int64)
 
     @property
     def num_executions(self) -> int:
@@ -157,7 +165,7 @@ CODES = {
 }
 _BOOLEAN = {
     "fused_activation", "optimizer_sharding", "seq_par_ag_redo", "data_par_overlap",
-    "weight_offload", "activations_offload", "optimizer_offload", "training",
+    "weight_offload", "activations_offload", "optimizer_offload", "training", "flash_attention",
 }  # fmt: skip
 
 

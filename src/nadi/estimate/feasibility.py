@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.estimate.estimate_rules import EstimateRules
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import DATATYPES, Execution, Executions
 from nadi.estimate.machine_description import MachineDescription
@@ -43,6 +44,11 @@ REASONS: tuple[Reason, ...] = (
     Reason("network", "a network tier is too small for the degrees of parallelism on it"),
     Reason("filled", "a network tier that must be filled is not"),
     Reason("offload-blocks", "offloading needs three blocks on a stage"),
+    Reason("calculon-kernels", "Calculon's rules have no fused attention and no experts"),
+    Reason("calculon-layers", "Calculon's rules have blocks of equal heads and one dense MLP"),
+    Reason("p2p-rs-ag", "p2p_rs_ag is a variant of Calculon's; use ar or rs_ag"),
+    Reason("keys", "the heads of keys and the degree of tensor parallelism do not divide"),
+    Reason("experts", "experts cannot be spread over so many ranks"),
     Reason("tier1", "the first memory tier is too small"),
     Reason("tier2", "the second memory tier is too small"),
 )
@@ -50,8 +56,9 @@ _CODES = {reason.name: code for code, reason in enumerate(REASONS)}
 
 
 def shape_reasons(
-    model: ModelDescription, machine: MachineDescription, executions: Executions
-) -> Ints:
+    model: ModelDescription, machine: MachineDescription, executions: Executions,
+    rules: EstimateRules,
+) -> Ints:  # fmt: skip
     """Give the first rule that each execution breaks, apart from capacity: codes of ``REASONS``."""
     e = executions
     degree, stages, replicas = e.tensor_par, e.pipeline_par, e.data_par
@@ -62,7 +69,8 @@ def shape_reasons(
     backward = (e.optimizer_sharding | e.data_par_overlap | e.seq_par_ag_redo) == 1
     backward = backward | ~e.is_named("activation_recompute", "none")
     local = e.batch_size // replicas
-    has_tier, is_large, is_filled = _network_rules(machine, e)
+    own = not rules.blocks_of_calculon
+    has_tier, is_large, is_filled = _network_rules(machine, e, own)
     broken = {
         "processors": degree * stages * replicas != e.num_procs,
         "replicas": local * replicas != e.batch_size,
@@ -81,6 +89,7 @@ def shape_reasons(
         "network": ~is_large,
         "filled": ~is_filled,
         "offload-blocks": offloads & (blocks < _OFFLOAD_BLOCKS),
+        **(_default_rules(model, e) if own else _rules_of_calculon(model, e)),
     }
     found = np.zeros(e.num_executions, dtype=np.int64)
     for name, breaks in reversed(broken.items()):
@@ -88,10 +97,41 @@ def shape_reasons(
     return found
 
 
-def capacity_reasons(machine: MachineDescription, memory: MemoryUse, reasons: Ints) -> Ints:
+def _rules_of_calculon(model: ModelDescription, executions: Executions) -> dict[str, Bools]:
+    e, language = executions, model.language
+    plain = language is None or (
+        language.moe is None
+        and language.mla is None
+        and not language.gated
+        and (language.kv_heads == language.heads)
+    )
+    return {
+        "calculon-kernels": (e.flash_attention == 1) | (e.expert_par > 1),
+        "calculon-layers": np.full(1, not plain),
+    }
+
+
+def _default_rules(model: ModelDescription, executions: Executions) -> dict[str, Bools]:
+    e, language = executions, model.language_model
+    degree, spread = e.tensor_par, e.expert_par
+    keys = np.where(e.is_named("attention_type", "multiquery"), 1, language.kv_heads)
+    experts = 1 if language.moe is None else language.moe.experts
+    # ranks that have a part of the tokens each can send them to experts
+    together = (degree > 1) & ~e.is_named("tensor_par_comm_type", "rs_ag")
+    return {
+        "p2p-rs-ag": e.is_named("tensor_par_comm_type", "p2p_rs_ag") & (degree > 1),
+        "keys": (keys % degree != 0) & (degree % keys != 0),
+        "experts": (spread > 1)
+        & ((experts % spread != 0) | (degree * e.data_par % spread != 0) | together),
+    }
+
+
+def capacity_reasons(
+    machine: MachineDescription, memory: MemoryUse, reasons: Ints, executions: Executions
+) -> Ints:
     """Give the reasons again, with the tiers that are too small for executions without one."""
     first = memory.tier1_bytes > machine.mem1.capacity
-    second = memory.tier2_bytes > machine.mem2.capacity
+    second = memory.tier2_bytes > machine.mem2.share(executions.num_procs)
     full = np.where(first, _CODES["tier1"], np.where(second, _CODES["tier2"], 0))
     return np.where(reasons == 0, full, reasons)
 
@@ -101,10 +141,14 @@ def _has_engines(machine: MachineDescription) -> Bools:
 
 
 def _network_rules(
-    machine: MachineDescription, executions: Executions
+    machine: MachineDescription, executions: Executions, own: bool
 ) -> tuple[Bools, Bools, Bools]:
     """Tell whether all tiers exist, are large enough, and filled where they must be."""
     e = executions
+    if own and machine.nested is not None:
+        size = np.prod([float(one.size) for one in machine.nested.dimensions])
+        yes = np.ones(1, dtype=bool)
+        return yes, np.asarray(e.num_procs <= size), yes
     pairs = (
         (e.tensor_par_net, e.tensor_par),
         (e.pipeline_par_net, e.pipeline_par),
@@ -142,7 +186,9 @@ def reason_text(
         "interleaving": f"{-(-model.num_blocks // e.pipeline_par)} over {e.pipeline_interleaving}",
         "datatype": e.datatype,
         "tier1": _needs(bytes_needed[0], machine.mem1.capacity),
-        "tier2": _needs(bytes_needed[1], machine.mem2.capacity),
+        "tier2": _needs(bytes_needed[1], float(machine.mem2.share(np.array(e.num_procs)))),
+        "keys": f"{model.language_model.kv_heads} and {e.tensor_par}",
+        "experts": f"{e.expert_par}",
     }
     return f"{reason.rule}: {numbers[reason.name]}" if reason.name in numbers else reason.rule
 

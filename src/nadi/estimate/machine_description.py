@@ -12,9 +12,14 @@ import numpy as np
 from msgspec import Meta
 
 from nadi.estimate.execution import DATATYPES
+from nadi.estimate.loaded_latency import LoadedLatency, reached_rate
 from nadi.model.arrays import Floats, Ints
+from nadi.simulator.machine.device import Device
 
-__all__ = ["OPERATIONS", "Engine", "MachineDescription", "MemoryTier", "NetworkOps", "NetworkTier"]
+__all__ = [
+    "OPERATIONS", "Engine", "MachineDescription", "MemoryTier", "NestedNetwork",
+    "NetworkDimension", "NetworkOps", "NetworkTier",
+]  # fmt: skip
 
 OPERATIONS = ("p2p", "reduce_scatter", "all_gather", "all_reduce")
 _Share = Annotated[float, Meta(gt=0, le=1)]
@@ -64,11 +69,21 @@ class MemoryTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     MB_efficiency
         Pairs of a size in 10^6 bytes and the share of the bandwidth that an access of at least
         this size reaches; the largest size first, the last 0.
+    latency
+        Seconds from a request to its first byte; of the second tier, and not by Calculon's rules,
+        as what follows.
+    shared_by
+        How many processors share its capacity and bandwidth.
+    loaded
+        How its latency grows with load; by default bandwidth does not depend on load.
     """
 
     GiB: _NotNegative
     GBps: _Amount
     MB_efficiency: _Efficiency
+    latency: _NotNegative = 0.0
+    shared_by: Annotated[int, Meta(ge=1)] = 1
+    loaded: LoadedLatency | None = None
 
     def __post_init__(self) -> None:
         _check_steps(self.MB_efficiency, "MB")
@@ -81,6 +96,29 @@ class MemoryTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def time(self, size: Floats) -> Floats:
         """Give the seconds that accesses of so many bytes take, each alone."""
         return size / (self.GBps * 1e9 * _efficiency(self.MB_efficiency, 1e6, size))
+
+    def moving_time(self, read: Floats, written: Floats, processors: Ints) -> Floats:
+        """Give the seconds of moves from and to it, while all processors that share it move.
+
+        Parameters
+        ----------
+        read, written
+            Bytes of one processor.
+        processors
+            How many there are in all.
+        """
+        size = read + written
+        rate: Floats = np.array(self.GBps * 1e9)
+        if self.loaded is not None:
+            reads = np.divide(read, size, out=np.zeros_like(size * 1.0), where=size > 0)
+            rate = np.minimum(rate, reached_rate(self.loaded, reads))
+        rate = rate * _efficiency(self.MB_efficiency, 1e6, size)
+        seconds = self.latency + size * np.minimum(processors, self.shared_by) / rate
+        return np.where(size > 0, seconds, 0.0)
+
+    def share(self, processors: Ints) -> Floats:
+        """Give the bytes that a processor can use of it, of so many in all."""
+        return self.capacity / np.minimum(processors, self.shared_by)
 
 
 class NetworkOps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,6 +163,43 @@ class NetworkTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     processor_usage: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
 
+class NetworkDimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One dimension of a network that ranks fill from the first one on.
+
+    Attributes
+    ----------
+    size
+        How many ranks differ in it.
+    GBps
+        Bandwidth of a rank in one direction, in 10^9 bytes a second.
+    latency
+        Seconds of a message between two of its ranks.
+    """
+
+    size: Annotated[int, Meta(ge=1)]
+    GBps: _Amount
+    latency: _NotNegative = 0.0
+
+
+class NestedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A network as Nadi's systems describe it: where ranks stand says which links they use.
+
+    Attributes
+    ----------
+    dimensions
+        The first one is that of neighbouring ranks.
+    start
+        Seconds from the entry into a collective to its first message.
+    chunks, least_chunk
+        Into how many parts a collective is cut at most, and the bytes of the smallest part.
+    """
+
+    dimensions: Annotated[tuple[NetworkDimension, ...], Meta(min_length=1)]
+    start: _NotNegative = 0.0
+    chunks: Annotated[int, Meta(ge=1)] = 1
+    least_chunk: _Amount = 1.0
+
+
 class _Networks(NamedTuple):
     """Columns over network tiers."""
 
@@ -151,6 +226,14 @@ class MachineDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         Tiers, which executions name by number.
     name
         What people call it; it has no effect.
+    nested
+        The network by dimensions, which Nadi's default rules use in the place of tiers.
+    device
+        What prices kernels under Nadi's default rules; without it the engines do.
+    price_per_hour
+        Of one processor, in the currency that the system's file names.
+    currency
+        Of that price.
     """
 
     matrix: dict[str, Engine]
@@ -160,6 +243,10 @@ class MachineDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     processing_mode: Literal["no_overlap", "roofline"]
     networks: Annotated[tuple[NetworkTier, ...], Meta(min_length=1)]
     name: str = ""
+    nested: NestedNetwork | None = None
+    device: Device | None = None
+    price_per_hour: _NotNegative = 0.0
+    currency: str = "USD"
 
     def compute_time(self, engine: str, datatype: Ints, flops: Floats) -> Floats:
         """Give the seconds of operations.

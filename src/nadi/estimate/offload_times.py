@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.estimate.block_costs import BlockCosts, OptimizerCosts
 from nadi.estimate.execution import Executions
 from nadi.estimate.machine_description import MachineDescription
 from nadi.model.arrays import Floats
 
-__all__ = ["BlockTimes", "OffloadTimes", "offload_times"]
+__all__ = ["BlockTimes", "OffloadTimes", "offload_beside", "offload_times"]
 
 
 class BlockTimes(NamedTuple):
@@ -68,6 +69,64 @@ def offload_times(
         _rate(optimizers, backward_free),
         np.maximum(_rate(moved_forward, forward_free), _rate(moved_backward, backward_free)),
     )
+
+
+def offload_beside(
+    machine: MachineDescription, executions: Executions, block: BlockCosts,
+    optimizer: OptimizerCosts,
+) -> OffloadTimes:  # fmt: skip
+    """Work out by how much offloading extends a block, beside whose work tensors move.
+
+    What moves goes through the memory of the processor, too: a block takes as long as its own work,
+    as its moves to and from the second tier, or as its memory accesses and its moves together take
+    in the first tier. The optimizer's state moves once in a step: its share of a microbatch.
+    """
+    training = executions.training == 1
+    keeps = np.where(
+        executions.is_named("activation_recompute", "full"), block.checkpoint, block.stored
+    )
+    forward = block.forward.time + block.forward_exchange[0].exposed
+    backward = (
+        block.activation.time + block.weight.time + block.again.time
+        + block.backward_exchange[0].exposed + block.exchange_again[0].exposed
+    )  # fmt: skip
+    microbatches = executions.batch_size / executions.data_par / executions.microbatch_size
+    weights = block.weights * executions.weight_offload
+    activations = keeps * executions.activations_offload * training
+    states = (
+        2
+        * (optimizer.state + optimizer.weight_gradient)
+        * executions.optimizer_offload
+        / microbatches
+    )
+    accessed = block.activation.memory_time + block.weight.memory_time + block.again.memory_time
+    late = [
+        _beside(machine, executions, one, moved, read)
+        for one, moved, read in (
+            ((forward, block.forward.memory_time), weights + activations, weights),
+            ((backward, accessed), (weights + activations + states) * training,
+             (weights + activations + states / 2) * training),
+        )
+    ]  # fmt: skip
+    moved = (weights + activations, (weights + activations + states) * training)
+    return OffloadTimes(
+        (late[0], late[0]), (late[1], late[1]),
+        _rate(block.weights, forward), _rate(keeps * training, forward),
+        _rate((optimizer.state + optimizer.weight_gradient) * training, backward),
+        np.maximum(_rate(moved[0], forward), _rate(moved[1], backward)),
+    )  # fmt: skip
+
+
+def _beside(
+    machine: MachineDescription, executions: Executions, times: tuple[Floats, Floats],
+    moved: Floats, read: Floats,
+) -> Floats:  # fmt: skip
+    """Give by how much moves extend a block of so many seconds, of which memory accesses."""
+    block, accesses = times
+    link = machine.mem2.moving_time(read, moved - read, executions.num_procs)
+    through = accesses + moved / (machine.mem1.GBps * 1e9)
+    longest = np.maximum(block, np.maximum(link, through))
+    return np.where(moved > 0, longest - block, 0.0)
 
 
 def _rate(size: Floats, seconds: Floats) -> Floats:

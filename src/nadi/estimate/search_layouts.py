@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
+from nadi.estimate.estimate_rules import DEFAULT, EstimateRules
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import CODES, Executions
 from nadi.estimate.machine_description import MachineDescription
@@ -42,6 +43,15 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "activations_offload": (False, True),
     "optimizer_offload": (False, True),
     "training": (True,),
+    "flash_attention": (False,),
+    "expert_par": (1,),
+}
+# of Nadi's own rules, where they differ
+_OWN_CHOICES: dict[str, tuple[Any, ...]] = {
+    "fused_activation": (False,),
+    "tensor_par_comm_type": ("ar", "rs_ag"),
+    "tensor_par_overlap": ("none", "ring"),
+    "flash_attention": (True,),
 }
 
 
@@ -66,6 +76,7 @@ class SearchSpace(NamedTuple):
     model: ModelDescription
     machine: MachineDescription
     num_procs: int
+    rules: EstimateRules
     parts: tuple[_Part, ...]
 
     @property
@@ -92,6 +103,7 @@ class SearchSpace(NamedTuple):
 def search_space(
     model: ModelDescription, machine: MachineDescription, processors: int, batch: int,
     given: Mapping[str, Iterable[Any]] | None = None, *, round_batch: bool = False,
+    rules: EstimateRules = DEFAULT,
 ) -> SearchSpace:  # fmt: skip
     """Lay out the executions of a model on some processors.
 
@@ -105,13 +117,17 @@ def search_space(
     round_batch
         Whether degrees of data parallelism that do not divide the batch take the largest batch
         that they divide; else they are left out.
+    rules
+        By which executions are evaluated; which choices there are depends on them.
 
     Raises
     ------
     UsageError
         If a field or a value of it is unknown, or nothing is left.
     """
-    chosen = _checked({"datatype": (_usual_datatype(machine),), **(given or {})}, machine)
+    own = {} if rules.blocks_of_calculon else _OWN_CHOICES
+    usual = {**own, "datatype": (_usual_datatype(machine),)}
+    chosen = _checked({**usual, **(given or {})}, machine)
     layouts = _layouts(model, processors, batch, chosen, round_batch)
     if not layouts:
         raise UsageError(
@@ -127,7 +143,7 @@ def search_space(
         columns = np.array(rows, dtype=np.int64).T
         choices = _choices(machine, chosen, kind)
         parts.append(_Part(dict(zip(LAYOUT, columns, strict=True)), choices))
-    return SearchSpace(model, machine, processors, tuple(parts))
+    return SearchSpace(model, machine, processors, rules, tuple(parts))
 
 
 def _usual_datatype(machine: MachineDescription) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.errors import UsageError
-from nadi.estimate.estimate_rules import CALCULON, EstimateRules
+from nadi.estimate.estimate_rules import DEFAULT, EstimateRules
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.evaluation import evaluate_parts
 from nadi.estimate.execution import Execution, columns_of
@@ -76,14 +76,14 @@ class Estimate:
 
 def estimate(
     model: ModelDescription, machine: MachineDescription, execution: Execution,
-    rules: EstimateRules = CALCULON,
+    rules: EstimateRules = DEFAULT,
 ) -> Estimate:  # fmt: skip
     """Estimate a step of training or inference.
 
     Parameters
     ----------
     rules
-        What to do where programs differ; by default all as Calculon does.
+        What to do where programs differ: Nadi's own, or ``CALCULON``.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def estimate(
         estimated, and ``Estimate.lacks`` says so.
     """
     columns = columns_of([execution])
-    reasons = shape_reasons(model, machine, columns)
+    reasons = shape_reasons(model, machine, columns, rules)
     if reasons[0]:
         raise UsageError(
             f"execution, {REASONS[reasons[0]].name}",
@@ -101,7 +101,7 @@ def estimate(
             "change the degrees of parallelism, the batch, or the machine",
         )
     ((part, costs),) = evaluate_parts(model, machine, columns, rules)
-    reason = int(capacity_reasons(machine, costs.memory, reasons)[0])
+    reason = int(capacity_reasons(machine, costs.memory, reasons, part)[0])
     needs = (_first(costs.memory.tier1_bytes), _first(costs.memory.tier2_bytes))
     statistics = {
         name: float(values[0]) for name, values in statistics_of(machine, part, costs).items()

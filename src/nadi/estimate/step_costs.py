@@ -36,6 +36,7 @@ class StepTimes(NamedTuple):
     tensor_parallel: Floats  # what is exposed
     pipeline_parallel: Floats
     data_parallel: Floats
+    ends: Floats  # the embedding, the head and the loss, by which they extend the slowest stage
 
     @property
     def total(self) -> Floats:
@@ -109,6 +110,7 @@ def step_costs(
             exposed[0] + exposed[1],
             piped,
             reduction.exposed,
+            np.zeros(1),
         ),
         link[0] + link[1], piped, link[2], offload, reduction,
         memory_use(executions, shape, block, optimizer),

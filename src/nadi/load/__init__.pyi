@@ -9,6 +9,7 @@ from .estimate_files import (
     read_execution as read_execution,
     read_machine as read_machine,
     read_model as read_model,
+    read_plan_fields as read_plan_fields,
 )
 from .goal_files import read_goal as read_goal, write_goal as write_goal
 from .model_library import (

@@ -1,46 +1,74 @@
-"""Load what an estimate needs from JSON files, Calculon's as they are."""
+"""Load what an estimate needs: Nadi's descriptions by name or file, and Calculon's JSON files."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from nadi.errors import FormatError
+from nadi.estimate.described_systems import machine_of_system, model_of_language_model
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Execution
 from nadi.estimate.machine_description import MachineDescription
 from nadi.formats.files import read_settings
+from nadi.formats.settings_text import parse_settings
+from nadi.load.model_library import load_language_model
+from nadi.load.system_library import load_system
 from nadi.units import lowered
 
-__all__ = ["read_execution", "read_machine", "read_model"]
+__all__ = ["read_execution", "read_machine", "read_model", "read_plan_fields"]
 
 _Described = TypeVar("_Described", ModelDescription, MachineDescription, Execution)
+# keys by which Calculon's files are known
+_OF_MODEL = frozenset({"feedforward", "seq_size", "attn_heads", "attn_size", "num_blocks"})
+_OF_MACHINE = frozenset({"matrix", "vector", "mem1", "mem2", "networks", "processing_mode"})
+_OF_EXECUTION = frozenset({"num_procs", "tensor_par", "pipeline_par", "batch_size", "datatype"})
 
 
-def read_model(path: Path | str) -> ModelDescription:
-    """Read a model: Calculon's application file.
+def read_model(path_or_name: Path | str, sequence: int = 0) -> ModelDescription:
+    """Read a model: a language model by name or file, or Calculon's application file.
+
+    Parameters
+    ----------
+    sequence
+        Tokens of a sequence; by default the model's.
 
     Raises
     ------
     InputError
         If it cannot be read, or breaks a rule; the message has the path in the file.
+    UsageError
+        If no model has this name, or nothing states the length of a sequence.
     """
-    return _read(Path(path), ModelDescription)
+    if _is_of_calculon(path_or_name, _OF_MODEL):
+        found = _read(Path(path_or_name), ModelDescription)
+        return msgspec.structs.replace(found, seq_size=sequence) if sequence else found
+    return model_of_language_model(load_language_model(path_or_name), sequence)
 
 
-def read_machine(path: Path | str) -> MachineDescription:
-    """Read a machine: Calculon's system file.
+def read_machine(path_or_name: Path | str, processors: int = 0) -> MachineDescription:
+    """Read a machine: a system by name or file, or Calculon's system file.
+
+    Parameters
+    ----------
+    processors
+        How many there are, which a system's network depends on; by default those of a node.
 
     Raises
     ------
     InputError
         As for :func:`read_model`.
+    UsageError
+        If no system has this name, it does not fit so many processors, or it does not state what
+        an estimate needs.
     """
-    return _read(Path(path), MachineDescription)
+    if _is_of_calculon(path_or_name, _OF_MACHINE):
+        return _read(Path(path_or_name), MachineDescription)
+    return machine_of_system(load_system(path_or_name, processors or None))
 
 
 def read_execution(path: Path | str) -> Execution:
@@ -52,6 +80,35 @@ def read_execution(path: Path | str) -> Execution:
         As for :func:`read_model`.
     """
     return _read(Path(path), Execution)
+
+
+def read_plan_fields(path: Path | str) -> dict[str, Any] | None:
+    """Read the fields of a plan from a file; None if it is Calculon's execution.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or is no table of fields.
+    """
+    if _is_of_calculon(path, _OF_EXECUTION):
+        return None
+    path = Path(path)
+    found = parse_settings(read_settings(path, "check the path"), path.suffix, str(path), "plan")
+    if not isinstance(found, dict):
+        raise FormatError(str(path), "it is no table of fields", "such as tp = 8")
+    return found
+
+
+def _is_of_calculon(path_or_name: Path | str, keys: frozenset[str]) -> bool:
+    """Tell whether a file is one of Calculon's: JSON with one of its keys, or no object."""
+    path = Path(path_or_name)
+    if path.suffix != ".json":
+        return False
+    try:
+        found = msgspec.json.decode(read_settings(path))
+    except (msgspec.MsgspecError, RecursionError):
+        return True  # and reading it says what is wrong
+    return not isinstance(found, dict) or bool(keys & set(found))
 
 
 def _read(path: Path, kind: type[_Described]) -> _Described:

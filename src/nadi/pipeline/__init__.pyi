@@ -3,6 +3,7 @@
 from .changed_jobs import ask as ask, reorder_job as reorder_job
 from .configuration_search import search as search
 from .conversion import Conversion as Conversion, convert as convert
+from .estimated_steps import DescribedStep as DescribedStep, describe_step as describe_step
 from .generated_jobs import llm_job as llm_job, llm_statistics as llm_statistics
 from .generated_networks import (
     network_job as network_job,

@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import InputError, Parameter, UsageError
-from nadi.estimate.estimate_rules import CALCULON
 from nadi.estimate.execution import Execution
 from nadi.estimate.feasibility import REASONS
 from nadi.estimate.search_layouts import SearchSpace
@@ -64,7 +63,7 @@ def search(
     refuse_in_fork()
     if top < 1:
         raise UsageError(Parameter("top", top), "must be at least 1", "give a larger number")
-    task = SearchTask(space, CALCULON, top)
+    task = SearchTask(space, space.rules, top)
     folder = None if output is None else _claimed(Path(output), task)
     ranges = [
         (begin, min(begin + _AT_ONCE, space.size)) for begin in range(0, space.size, _AT_ONCE)

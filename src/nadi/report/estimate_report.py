@@ -20,6 +20,7 @@ __all__ = ["describe_estimate", "describe_search", "print_estimate", "print_sear
 _TIMES = {
     "forward": "forward",
     "backward": "backward",
+    "ends": "embedding, head and loss",
     "optimizer": "optimizer",
     "computed_again": "recomputation",
     "bubble": "pipeline bubble",

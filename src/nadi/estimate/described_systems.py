@@ -1,0 +1,180 @@
+"""Nadi's own descriptions as an estimate needs them: systems and language models."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from nadi.errors import Parameter, UsageError
+from nadi.estimate.estimated_model import ModelDescription
+from nadi.estimate.execution import ELEMENT_BYTES
+from nadi.estimate.machine_description import (
+    Engine,
+    MachineDescription,
+    MemoryTier,
+    NestedNetwork,
+    NetworkDimension,
+    NetworkOps,
+    NetworkTier,
+)
+from nadi.generate.llm.model_description import LanguageModel
+from nadi.pricing.kernel_curves import gemm_ns, memory_ns, roofline_ns
+from nadi.simulator.machine.device import Device
+from nadi.simulator.machine.system import System
+
+__all__ = ["machine_of_system", "model_of_language_model"]
+
+_RING = NetworkOps((1.0, None), (1.0, -1.0), (1.0, -1.0), (2.0, -1.0))
+_GFLOPS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.0)  # where efficiencies are sampled
+_MEGABYTES = (1000.0, 100.0, 10.0, 1.0, 0.0)
+_SMALLEST = 0.3  # of an operation below the last size
+_HALF, _FULL = ("float16", "bfloat16"), ("float32",)
+_EIGHT = "float8_e4m3fn"
+
+
+def model_of_language_model(model: LanguageModel, sequence: int = 0) -> ModelDescription:
+    """Describe a language model for an estimate.
+
+    Parameters
+    ----------
+    sequence
+        Tokens of a sequence; by default the model's.
+
+    Raises
+    ------
+    UsageError
+        If neither states the length of a sequence.
+    """
+    tokens = sequence or model.sequence
+    if not tokens:
+        raise UsageError([Parameter("sequence")], "the model states no sequence length", "give one")
+    return ModelDescription(
+        hidden=model.hidden,
+        feedforward=model.ffn or (model.moe.expert_ffn if model.moe else 1),
+        seq_size=tokens,
+        attn_heads=model.heads,
+        attn_size=model.value_head_dim,
+        num_blocks=model.layers,
+        name=model.name,
+        language=msgspec.structs.replace(
+            model, sequence=tokens, max_positions=max(model.max_positions, tokens)
+        )
+        if model.position != "learned"
+        else msgspec.structs.replace(model, sequence=tokens),
+    )
+
+
+def machine_of_system(system: System) -> MachineDescription:
+    """Describe a system for an estimate.
+
+    The network is both: dimensions, for the default rules, and a tier per dimension, for
+    Calculon's. Efficiencies of engines are the device's curves at some sizes of square
+    products and of memory accesses; the default rules use the curves themselves.
+
+    Raises
+    ------
+    UsageError
+        If it states no peak, no bandwidth or no capacity of memory, or names no device that prices
+        kernels.
+    """
+    compute = system.compute
+    stated = {
+        "$.compute.peak": (compute.peak, '"989 TFLOP/s"'),
+        "$.memory.bandwidth": (compute.memory_bandwidth, '"3.35 TB/s"'),
+        "$.memory.capacity": (system.memory_capacity, '"80 GB"'),
+    }
+    for path, (value, example) in stated.items():
+        if not value:
+            what = "it is missing, and an estimate needs it"
+            raise UsageError(f"{system.name}: {path}", what, f"state it, such as {example}")
+    device = compute.device
+    if device is None:
+        raise UsageError(
+            f"{system.name}: $.compute.device", "nothing says how long kernels take",
+            "name a device, such as device = \"h100\" (docs/pricing.md)",
+        )  # fmt: skip
+    return MachineDescription(
+        matrix=_engines(device, is_matrix=True),
+        vector=_engines(device, is_matrix=False),
+        mem1=MemoryTier(
+            system.memory_capacity / 2**30, compute.memory_bandwidth / 1e9, _memory_steps(device)
+        ),
+        mem2=MemoryTier(0.0, 1.0, ((0.0, 1.0),)),
+        processing_mode="roofline",
+        networks=_tiers(system),
+        name=system.name,
+        nested=_nested(system),
+        device=device,
+    )  # fmt: skip
+
+
+def _nested(system: System) -> NestedNetwork:
+    dimensions = []
+    for own, algorithm in zip(
+        system.network.dimensions, system.collectives.all_reduce, strict=False
+    ):
+        links = 2 if own.topology == "switch" else 1
+        ways = 2 if algorithm == "biring" and own.size > 2 else 1
+        delay = system.collectives.endpoint_delay
+        dimensions.append(
+            NetworkDimension(own.size, own.bandwidth * ways, (links * own.latency + delay) / 1e9)
+        )
+    collectives = system.collectives
+    return NestedNetwork(
+        tuple(dimensions), collectives.start_time / 1e9, collectives.chunks,
+        float(collectives.least_chunk),
+    )  # fmt: skip
+
+
+def _tiers(system: System) -> tuple[NetworkTier, ...]:
+    found, size = [], 1
+    for own in system.network.dimensions:
+        size *= own.size
+        links = 2 if own.topology == "switch" else 1
+        seconds = (system.collectives.start_time + links * own.latency) / 1e9
+        found.append(NetworkTier(own.bandwidth, 1.0, size, seconds, _RING, False))
+    return tuple(found)
+
+
+def _engines(device: Device, *, is_matrix: bool) -> dict[str, Engine]:
+    found = {}
+    for name in (*_HALF, *_FULL, "float8"):
+        peak = device.peak.get(_EIGHT if name == "float8" else name, 0.0)
+        if name in _HALF:
+            peak = peak or device.peak[""]
+        if peak:
+            size = ELEMENT_BYTES[3 if name in _FULL else 0 if name == "float8" else 1]
+            found[name] = Engine(peak / 1e12, _compute_steps(device, peak, float(size), is_matrix))
+    return found
+
+
+def _compute_steps(
+    device: Device, peak: float, element: float, is_matrix: bool
+) -> tuple[tuple[float, float], ...]:
+    """Sample the share of the peak that square products reach; of other work, all of it.
+
+    What is not a product is bound by memory, whose efficiency says what it reaches.
+    """
+    if not is_matrix:
+        return ((0.0, 1.0),)
+    flops = np.array([size or _SMALLEST for size in _GFLOPS]) * 1e9
+    side = np.cbrt(flops / 2)
+    moved, peaks = 3 * element * side**2, np.full(flops.size, peak)
+    if device.gemm is not None:
+        shape = np.stack([np.ones_like(side), side, side, side], axis=1)
+        took = gemm_ns(device.gemm, device, shape, moved, peaks)
+    else:
+        took = roofline_ns(device.roofline, device, flops, moved, peaks)
+    shares = np.clip(flops / (took / 1e9) / peak, 1e-6, 1.0)
+    return tuple(zip(_GFLOPS, shares.tolist(), strict=True))
+
+
+def _memory_steps(device: Device) -> tuple[tuple[float, float], ...]:
+    curve = device.memory.get("", device.memory.get("elementwise"))
+    if curve is None:
+        return ((0.0, 1.0),)
+    size = np.array([one or _SMALLEST for one in _MEGABYTES]) * 1e6
+    none = np.zeros(size.size)
+    took = memory_ns(curve, device, none, size, np.ones(size.size))
+    shares = np.clip(size / (took / 1e9) / device.bandwidth, 1e-6, 1.0)
+    return tuple(zip(_MEGABYTES, shares.tolist(), strict=True))

@@ -1,0 +1,225 @@
+"""The seconds and bytes of a whole step by the default rules: the default for ``step_costs``.
+
+Stages differ: the first has the embedding, the last the head and the loss, and where the layers do
+not divide, the last ones have one less.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.estimate.block_costs import BlockCosts, OptimizerCosts, StageCosts
+from nadi.estimate.data_parallel_overlap import DataParallel
+from nadi.estimate.estimated_model import ModelDescription
+from nadi.estimate.execution import Executions
+from nadi.estimate.generated_blocks import GeneratedCosts
+from nadi.estimate.machine_description import MachineDescription
+from nadi.estimate.memory_tiers_use import MemoryUse, TensorBytes, memory_use
+from nadi.estimate.nested_collectives import RankGroup, message_seconds
+from nadi.estimate.offload_times import offload_beside
+from nadi.estimate.step_costs import StepCosts, StepTimes
+from nadi.estimate.step_ends import PartEnds, StepEnds
+from nadi.estimate.step_shape import StepShape, shape_of
+from nadi.model.arrays import Floats
+
+__all__ = ["generated_step"]
+
+_GRADIENT, _STATE, _ADAM_FLOPS = 4.0, 12.0, 11.0
+
+
+class _Stages(NamedTuple):
+    """Seconds of one microbatch on the first, a middle and the last stage."""
+
+    first: Floats
+    middle: Floats
+    last: Floats
+    hop: Floats  # of a message to the next stage
+
+    def total(self, stages: Floats) -> Floats:
+        """Of all stages."""
+        return np.where(stages > 1, self.first + self.last + (stages - 2) * self.middle, self.first)
+
+    def slowest(self, stages: Floats) -> Floats:
+        """Of the slowest stage."""
+        found = np.where(stages > 1, np.maximum(self.first, self.last), self.first)
+        return np.where(stages > 2, np.maximum(found, self.middle), found)
+
+
+def generated_step(
+    model: ModelDescription, machine: MachineDescription, executions: Executions,
+    costs: GeneratedCosts, ends: StepEnds,
+) -> StepCosts:  # fmt: skip
+    """Put a step together; ``costs`` and ``ends`` have a value per execution."""
+    shape = shape_of(model, executions)
+    block = costs.block
+    training = executions.training == 1
+    optimizer = _optimizer(block, ends)
+    offload = offload_beside(machine, executions, block, optimizer)
+    layers = shape.blocks
+    fewer = np.where(shape.missing > 0, layers - 1, layers)  # of the last stage
+    work = (
+        block.forward.time + block.activation.time + block.again.time
+        + block.forward_exchange[0].exposed + block.backward_exchange[0].exposed
+        + block.exchange_again[0].exposed + offload.forward[0] + offload.backward[0]
+    )  # fmt: skip
+    alone = shape.stages == 1
+    group = RankGroup(
+        executions.pipeline_par, executions.tensor_par * executions.data_par,
+        executions.pipeline_par_net,
+    )  # fmt: skip
+    stages = _Stages(
+        layers * work + costs.first.seconds + np.where(alone, costs.last.seconds, 0.0),
+        layers * work, fewer * work + costs.last.seconds,
+        message_seconds(machine, block.boundary, group),
+    )  # fmt: skip
+    slowest, transfers, bubble = _pipeline(shape, stages, training)
+    every = shape.microbatches * layers
+    reduction = _reduction(executions, shape, costs, ends)
+    times = StepTimes(
+        forward=every * block.forward.time,
+        backward=every * block.activation.time,
+        optimizer=_updating(shape, fewer, ends),
+        forward_offload=every * offload.forward[0],
+        backward_offload=every * offload.backward[0],
+        computed_again=every * block.again.time,
+        exchanged_again=every * block.exchange_again[0].exposed,
+        bubble=bubble,
+        tensor_parallel=every
+        * (block.forward_exchange[0].exposed + block.backward_exchange[0].exposed),
+        pipeline_parallel=transfers,
+        data_parallel=reduction.exposed,
+        ends=shape.microbatches * (slowest - layers * work),
+    )
+    link = [every * one[0].time for one in
+            (block.forward_exchange, block.backward_exchange, block.exchange_again)]  # fmt: skip
+    hops = shape.microbatches * shape.chunks * stages.hop * (1 + training)
+    return StepCosts(
+        shape, block, optimizer, times, link[0] + link[1], hops * (shape.stages > 1), link[2],
+        offload, reduction, _memory(executions, shape, costs, optimizer, ends),
+    )  # fmt: skip
+
+
+def _pipeline(shape: StepShape, stages: _Stages, training: Floats) -> tuple[Floats, Floats, Floats]:
+    """Give the seconds of the slowest stage's microbatch, of exposed transfers, and the bubble.
+
+    Stages wait for the first microbatch to arrive and for the last one to return. With one
+    chunk a stage has as many microbatches under way as stages follow it; so each time that these
+    have gone and come, it waits for the transfers in between (1F1B).
+    """
+    num = shape.stages
+    slowest, total = stages.slowest(num), stages.total(num)
+    ways = np.where(training, 2.0, 1.0)
+    across = ways * stages.hop * (num - 1)
+    spare = num * slowest - total  # of stages that are faster than the slowest one
+    rounds = np.floor((shape.microbatches - 1) / num)
+    waits = rounds * np.maximum(across - spare, 0.0) * training
+    waits = np.where(shape.chunks > 1, 0.0, waits)
+    rest = np.mod(shape.microbatches, num)
+    lacking = np.where(
+        (rest > 0) & (shape.chunks > 1), (shape.chunks - 1) * (num - rest), 0.0
+    )  # fmt: skip
+    bubble = (total - slowest) / shape.chunks + lacking * slowest / shape.chunks
+    return slowest, np.where(num > 1, across + waits, 0.0), bubble
+
+
+def _reduction(
+    executions: Executions, shape: StepShape, costs: GeneratedCosts, ends: StepEnds
+) -> DataParallel:
+    """Reduce gradients beside the last microbatch's backward, and gather sharded weights.
+
+    The first stage is the last one to end its backward. A layer's gradients are reduced while the
+    layers before it compute; what is left when the first layer is done is exposed, and
+    the embedding's.
+    """
+    block = costs.block
+    alone = shape.stages == 1
+    backward = (
+        block.activation.time + block.again.time + block.backward_exchange[0].exposed
+        + block.exchange_again[0].exposed
+    )  # fmt: skip
+    count = shape.chunk_blocks
+
+    def late(layer: Floats, first: Floats, last: Floats) -> Floats:
+        of_last = np.where(alone, last, 0.0)
+        queue = np.maximum(count * layer - (count - 1) * backward, layer)
+        queue = np.maximum(queue, of_last + count * (layer - backward))
+        whole = shape.blocks * layer + of_last
+        return np.where(executions.data_par_overlap == 1, np.maximum(queue, 0.0), whole) + first
+
+    layer, first, last = ends.layer, ends.first, ends.last
+    exposed = np.maximum(
+        late(layer.reduce, first.reduce, last.reduce),
+        late(layer.reduce_experts, first.reduce_experts, last.reduce_experts),
+    )
+    gathered = shape.blocks * layer.gather + np.where(
+        alone, first.gather + last.gather, np.maximum(first.gather, last.gather)
+    )
+    whole = shape.blocks * (layer.reduce + layer.reduce_experts) + first.reduce + gathered
+    none = np.zeros(1)
+    reduces = (executions.data_par > 1) & (executions.training == 1)
+    size = np.where(reduces, layer.weight * _GRADIENT, 0.0)
+    return DataParallel(size, whole, exposed + gathered, none, none)
+
+
+def _updating(shape: StepShape, fewer: Floats, ends: StepEnds) -> Floats:
+    """Give the seconds of the norm of gradients, of sums among ranks, and of the optimizer."""
+
+    def most(name: str) -> Floats:
+        layer, first, last = (getattr(one, name) for one in (ends.layer, ends.first, ends.last))
+        several = np.maximum(shape.blocks * layer + first, fewer * layer + last)
+        found: Floats = np.where(shape.stages > 1, several, shape.blocks * layer + first + last)
+        return found
+
+    seconds: Floats = (
+        ends.norm + ends.table + ends.sum_latency + most("summed") * ends.sum_each
+        + ends.update + most("share") * ends.update_each
+    )  # fmt: skip
+    return seconds
+
+
+def _optimizer(block: BlockCosts, ends: StepEnds) -> OptimizerCosts:
+    """Give the optimizer's step of a block."""
+    share = ends.layer.share
+    trained = (block.whole_weight_gradient > 0) * (ends.update > 0)
+    time = share * ends.update_each
+    moved = share * (2 * _STATE + _GRADIENT)
+    return OptimizerCosts(
+        StageCosts(share * _ADAM_FLOPS * trained, time, moved * trained, time, time),
+        block.whole_weight_gradient,
+        share * _STATE * trained,
+    )
+
+
+def _memory(
+    executions: Executions, shape: StepShape, costs: GeneratedCosts, optimizer: OptimizerCosts,
+    ends: StepEnds,
+) -> MemoryUse:  # fmt: skip
+    """Sum the bytes of the stage that needs most: the first, or the last one with the head."""
+    trained = (executions.training == 1).astype(float)
+    use = memory_use(executions, shape, costs.block, optimizer)
+    alone = shape.stages == 1
+    element = costs.block.weights / np.maximum(ends.layer.weight, 1)
+
+    def with_end(use: MemoryUse, end: PartEnds, kept: Floats) -> MemoryUse:
+        extra = TensorBytes(
+            end.weight * element, kept, np.zeros(1), np.zeros(1),
+            end.weight * _GRADIENT * trained, end.share * _STATE * trained,
+        )  # fmt: skip
+        return use._replace(
+            whole=TensorBytes(*(a + b for a, b in zip(use.whole, extra, strict=True))),
+            tier1=TensorBytes(*(a + b for a, b in zip(use.tier1, extra, strict=True))),
+        )
+
+    both = PartEnds(*(
+        np.where(alone, a + b, a) for a, b in zip(ends.first, ends.last, strict=True)
+    ))  # fmt: skip
+    first = with_end(use, both, np.where(alone, costs.last.kept, 0.0))
+    few = shape._replace(microbatches=np.minimum(shape.microbatches, 1.0))
+    last = with_end(memory_use(executions, few, costs.block, optimizer), ends.last, costs.last.kept)
+    is_last = ~alone & (last.tier1_bytes > first.tier1_bytes)
+    return MemoryUse(*(
+        TensorBytes(*(np.where(is_last, b, a) for a, b in zip(one, other, strict=True)))
+        for one, other in zip(first, last, strict=True)
+    ))  # fmt: skip

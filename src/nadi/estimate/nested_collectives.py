@@ -1,0 +1,135 @@
+"""Seconds of collectives and messages in a network of dimensions, for many groups at once.
+
+Rings in each dimension, cut into chunks: what the simulator does for such systems, in closed form
+(``tests/estimate/test_nested_collectives.py`` compares them).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.estimate.machine_description import MachineDescription, NestedNetwork
+from nadi.estimate.network_times import network_time
+from nadi.model.arrays import Floats, Ints
+
+__all__ = ["RankGroup", "collective_seconds", "message_seconds"]
+
+_REDUCTION = 3.0  # two operands are read, and one is written
+
+
+class RankGroup(NamedTuple):
+    """Where the members of a group stand; int64, shape (groups,) or (1,).
+
+    Attributes
+    ----------
+    members
+        How many there are.
+    stride
+        Ranks from one member to the next.
+    tier
+        The network tier that they use, where the network is described by tiers.
+    """
+
+    members: Ints
+    stride: Ints
+    tier: Ints
+
+
+def collective_seconds(
+    machine: MachineDescription, operation: str, size: Floats, group: RankGroup
+) -> Floats:
+    """Give the seconds of a collective alone; a group of one takes none.
+
+    Parameters
+    ----------
+    operation
+        ``all_reduce``, ``reduce_scatter``, ``all_gather`` or ``all_to_all``.
+    size
+        Bytes that each member contributes, shape (groups,) or (1,).
+    """
+    if machine.nested is None:
+        return _of_tiers(machine, operation, size, group)
+    network = machine.nested
+    counts = _places(network, group)
+    chunks = np.clip(np.floor(size / network.least_chunk), 1, network.chunks)
+    steps = _chunk_steps(machine, network, operation, size / chunks, counts)
+    whole = [chunks * one for one in steps]
+    longest = whole[0]
+    for one in whole[1:]:
+        longest = np.maximum(longest, one)
+    # while the slowest dimension works on a chunk, the others work on those before and after it
+    others = sum(steps) - longest / chunks
+    seconds: Floats = network.start + longest + others
+    return np.where((group.members > 1) & (size > 0), seconds, 0.0)
+
+
+def message_seconds(machine: MachineDescription, size: Floats, group: RankGroup) -> Floats:
+    """Give the seconds of a message between neighbours of a group; of several, of the slowest."""
+    if machine.nested is None:
+        seconds = network_time(machine, group.tier, "p2p", size, group.members)
+        return np.where(group.members > 1, seconds, 0.0)
+    found: Floats = np.zeros(1)
+    for dimension, count in zip(
+        machine.nested.dimensions, _places(machine.nested, group), strict=True
+    ):
+        there = np.where(count > 1, dimension.latency + size / (dimension.GBps * 1e9), 0.0)
+        found = np.maximum(found, there)
+    return found
+
+
+def _places(network: NestedNetwork, group: RankGroup) -> list[Ints]:
+    """Give how many members differ in each dimension; their product is the number of members."""
+    left, stride = group.members, group.stride
+    found = []
+    for dimension in network.dimensions:
+        fits = np.maximum(dimension.size // stride, 1)
+        count = np.minimum(left, fits)
+        count = np.where(left % count == 0, count, 1)
+        found.append(count)
+        left = left // count
+        stride = np.maximum(stride // dimension.size, 1)
+    found[-1] = found[-1] * left
+    return found
+
+
+def _chunk_steps(
+    machine: MachineDescription, network: NestedNetwork, operation: str, chunk: Floats,
+    counts: list[Ints],
+) -> list[Floats]:  # fmt: skip
+    """Give the seconds of a chunk in each dimension."""
+    found = []
+    size = chunk
+    dimensions = list(zip(network.dimensions, counts, strict=True))
+    if operation == "all_gather":  # slow links first, while there is little to move
+        dimensions.reverse()
+    memory = machine.mem1.GBps * 1e9
+    for dimension, count in dimensions:
+        rate = dimension.GBps * 1e9
+        part = size / count
+        if operation == "all_gather":
+            step = (count - 1) * (dimension.latency + size / rate)
+            size = size * count
+        elif operation == "all_to_all":
+            step = np.where(count > 1, dimension.latency, 0.0) + (count - 1) * part / rate
+        else:
+            again = 2 if operation == "all_reduce" else 1
+            step = (count - 1) * (
+                again * (dimension.latency + part / rate) + _REDUCTION * part / memory
+            )
+            size = part
+        found.append(step)
+    return found
+
+
+def _of_tiers(
+    machine: MachineDescription, operation: str, size: Floats, group: RankGroup
+) -> Floats:
+    """Give the seconds on the tier that a group names."""
+    name, whole = operation, size
+    if operation == "all_gather":
+        whole = size * group.members
+    elif operation == "all_to_all":  # as many bytes as a reduce-scatter
+        name = "reduce_scatter"
+    return network_time(machine, group.tier, name, whole, group.members)
