@@ -133,6 +133,8 @@ def test_force_means_one_thing() -> None:
         "reorder",
         "link",
         "convert",
+        "estimate",
+        "search",
         "generate cases",
         "generate llm",
         "record-fake",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +25,8 @@ from nadi.cli.generate_llm_command import (
     Tp,
     Zero,
 )
-from nadi.cli.shared_options import AsJson, output_console
+from nadi.cli.shared_options import AsJson, Overwrite, SweepFile, SweepOver, output_console
+from nadi.cli.sweep_output import check_output, show_sweep
 from nadi.errors import UsageError
 
 __all__ = ["HELP", "Compat", "MachineName", "ModelName", "command"]
@@ -42,6 +44,9 @@ or by Calculon's execution file.
   nadi estimate llama3-70b dgx-h100 --tp 8 --pp 4 --dp 16 --global-batch 512
   nadi estimate model.json machine.json execution.json
   nadi estimate model.json machine.json execution.json --compat calculon
+  nadi estimate model.json machine.json execution.json --sweep mem2.GBps=32:512:x2
+  nadi estimate model.json machine.json execution.json --sweep mem2.GBps=32:512:x2 \\
+      --sweep mem2.GiB=0,512,1TiB -o sweep.html
 """
 
 ModelName = Annotated[
@@ -79,6 +84,7 @@ def command(
     schedule: Schedule = "1f1b", chunks: Chunks = 1, recompute: Recompute = "none",
     attention: Attention = "flash", dtype: Dtype = "bfloat16", inference: Inference = "",
     overlap: _Overlap = "none", offload: _Offload = "", compat: Compat = "",
+    sweep: SweepOver = None, output: SweepFile = None, overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Estimate a step, and print what limits it."""
@@ -89,17 +95,29 @@ def command(
         "dtype": dtype, "inference": inference,
     }  # fmt: skip
     _check_alone(execution, fields, overlap, offload)
+    check_output(output, bool(sweep), overwrite=overwrite)
     from nadi.estimate.estimate_rules import rules_named
-    from nadi.estimate.single_estimate import estimate
     from nadi.pipeline.estimated_steps import describe_step
-    from nadi.report.estimate_report import describe_estimate, print_estimate
-    from nadi.report.text_layout import to_json
 
     rules = rules_named(compat)
     step = describe_step(
         model, system, execution or fields, overlap=overlap,
         offload=[one.strip() for one in offload.split(",") if one.strip()],
     )  # fmt: skip
+    if sweep:
+        from nadi.estimate.sweep_axes import Described, parse_axes
+        from nadi.estimate.sweeps import sweep_estimates
+
+        described = Described(step.model, step.machine, step.execution)
+        axes = parse_axes(sweep, described, rules)
+        frame = sweep_estimates(*described, axes, rules).frame()
+        title = f"{Path(model).stem} on {Path(system).stem}"
+        show_sweep(frame, axes, title, output, as_json=as_json)
+        return
+    from nadi.estimate.single_estimate import estimate
+    from nadi.report.estimate_report import describe_estimate, print_estimate
+    from nadi.report.text_layout import to_json
+
     found = estimate(step.model, step.machine, step.execution, rules)
     if as_json:
         sys.stdout.write(to_json(describe_estimate(found)).decode())

@@ -10,7 +10,8 @@ import typer
 
 from nadi.cli.estimate_command import Compat, MachineName, ModelName
 from nadi.cli.generate_llm_command import Seq
-from nadi.cli.shared_options import AsJson, output_console
+from nadi.cli.shared_options import AsJson, Overwrite, SweepOver, output_console
+from nadi.cli.sweep_output import check_output, show_sweep
 from nadi.errors import UsageError
 
 __all__ = ["HELP", "command"]
@@ -27,6 +28,8 @@ that are possible, and what the others lack.
   nadi search model.json machine.json --processors 64 --batch 64 --top 5 \\
       --set tensor_par=4,8 --set activation_recompute=none,attn_only
   nadi search model.json machine.json --processors 512 --batch 512 -o FOLDER
+  nadi search model.json machine.json --processors 64 --batch 64 \\
+      --sweep mem2.GBps=32,64,128,256 -o best.html
 """
 _TRUTH = {"true": True, "false": False}
 
@@ -55,29 +58,37 @@ def command(
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
-                     help="Write all configurations as Parquet files; a search that was stopped "
-                     "continues."),
+                     help="A folder for all configurations, as Parquet; a search that was stopped "
+                     "continues. With --sweep a table or chart, as nadi estimate writes it."),
     ] = None,
-    seq: Seq = 0,
-    compat: Compat = "",
+    seq: Seq = 0, compat: Compat = "", sweep: SweepOver = None, overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Search, and print the fastest."""
     from nadi.cli.progress_bar import show_progress
 
+    if sweep:
+        check_output(output, has_sweep=True, overwrite=overwrite)
     with show_progress(announce=False, counts="configurations") as progress:
         progress("starting")
         from nadi.estimate.estimate_rules import rules_named
         from nadi.estimate.search_layouts import search_space
         from nadi.load.estimate_files import read_machine, read_model
         from nadi.pipeline.configuration_search import search
+        from nadi.pipeline.swept_searches import sweep_search
 
-        space = search_space(
-            read_model(model, seq), read_machine(system, processors), processors, batch,
-            dict(map(_parsed, given or [])), round_batch=round_batch, rules=rules_named(compat),
-        )  # fmt: skip
+        told = read_model(model, seq), read_machine(system, processors), processors, batch
+        chosen, rules = dict(map(_parsed, given or [])), rules_named(compat)
         progress("searching")
-        found = search(space, top=top, output=output)
+        if sweep:
+            swept = sweep_search(*told, sweep, chosen, round_batch=round_batch, rules=rules)
+        else:
+            space = search_space(*told, chosen, round_batch=round_batch, rules=rules)
+            found = search(space, top=top, output=output)
+    if sweep:
+        show_sweep(swept.frame(), swept.axes, f"{model} on {processors} {system}", output,
+                   as_json=as_json)  # fmt: skip
+        return
     from nadi.report.estimate_report import describe_search, print_search
     from nadi.report.text_layout import to_json
 

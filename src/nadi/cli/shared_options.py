@@ -19,6 +19,8 @@ __all__ = [
     "Overwrite",
     "ResultsFolder",
     "Step",
+    "SweepFile",
+    "SweepOver",
     "TimeRange",
     "output_console",
 ]
@@ -62,6 +64,24 @@ ResultsFolder = Annotated[
         "to this folder.",
         show_default=False,
     ),
+]  # fmt: skip
+
+
+SweepOver = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sweep", metavar="FIELD=VALUES", show_default=False,
+        help="Vary a field of the model, the machine or the execution by its path, such as "
+        "mem2.GBps=32,64,128 or batch_size=64:512:64 (from, to, step; x2 for a factor); "
+        "repeatable once, for a second axis.",
+    ),
+]  # fmt: skip
+
+SweepFile = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", show_default=False,
+                 help="Write the sweep: a table (.csv, .json, .parquet) or a chart (.html, .svg, "
+                 ".png)."),
 ]  # fmt: skip
 
 

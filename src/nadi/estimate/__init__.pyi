@@ -18,3 +18,5 @@ from .plan_execution import execution_of_plan as execution_of_plan
 from .search_layouts import SearchSpace as SearchSpace, search_space as search_space
 from .search_results import RankedExecution as RankedExecution, SearchResult as SearchResult
 from .single_estimate import Estimate as Estimate, estimate as estimate
+from .sweep_axes import Described as Described, SweepAxis as SweepAxis, parse_axes as parse_axes
+from .sweeps import Sweep as Sweep, described_at as described_at, sweep_estimates as sweep_estimates

@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.estimate.described_columns import columns_in, rows_of
 from nadi.estimate.estimate_rules import EstimateRules
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import ELEMENT_BYTES, Executions
 from nadi.estimate.layer_sizes import (
     LayerSizes,
     dimensions_of,
-    distinct,
+    distinct_rows,
     layer_sizes,
     matrix_engine,
     presence_of,
@@ -93,7 +94,10 @@ def block_costs(
     rules: EstimateRules,
 ) -> tuple[Ints, BlockCosts]:  # fmt: skip
     """Give each execution's way, and the costs of a block in each."""
-    number, ways = distinct(executions, _BLOCK_FIELDS)
+    parts = (machine.matrix, machine.vector, machine.mem1, machine.networks)
+    number, first = distinct_rows(executions, _BLOCK_FIELDS, columns_in(model, *parts))
+    ways = executions.part(first)
+    model, machine = rows_of(model, first), rows_of(machine, first)
     dimensions = dimensions_of(model, ways)
     present = presence_of(BLOCK, _spread(ways))
     sizes = layer_sizes(BLOCK, dimensions, present)
@@ -139,7 +143,10 @@ def optimizer_costs(
     model: ModelDescription, machine: MachineDescription, executions: Executions
 ) -> tuple[Ints, OptimizerCosts]:
     """Give each execution's way, and the costs of Adam's step of a block in each."""
-    number, ways = distinct(executions, _OPTIMIZER_FIELDS)
+    columns = columns_in(model, machine.vector, machine.mem1)
+    number, first = distinct_rows(executions, _OPTIMIZER_FIELDS, columns)
+    ways = executions.part(first)
+    model, machine = rows_of(model, first), rows_of(machine, first)
     present = presence_of(BLOCK, _spread(ways))
     dimensions = dimensions_of(model, ways)
     shards = np.where(ways.optimizer_sharding == 1, ways.data_par, 1)

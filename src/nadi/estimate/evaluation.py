@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from nadi.estimate.block_costs import BlockCosts, OptimizerCosts, block_costs, optimizer_costs
+from nadi.estimate.described_columns import rows_of
 from nadi.estimate.estimate_rules import EstimateRules
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Executions
@@ -49,18 +50,23 @@ def evaluate(
 ) -> Evaluated:  # fmt: skip
     """Give the time, the memory and the feasibility of executions.
 
-    Those that break a rule have a time of infinity, apart from those that only lack memory.
+    The model and the machine may have columns of shape (executions,) in place of numbers
+    (``described_columns``). Those that break a rule have a time of infinity, apart from those
+    that only lack memory.
     O(executions), and O(distinct blocks) for the layers.
     """
     num = executions.num_executions
-    reason = shape_reasons(model, machine, executions, rules)
+    reason = np.array(np.broadcast_to(shape_reasons(model, machine, executions, rules), num))
     found = Evaluated(reason, np.full(num, np.inf), *np.zeros((3, num)))
     rows = np.flatnonzero(reason == 0)
     done = 0
-    for part, costs in evaluate_parts(model, machine, executions.part(rows), rules):
+    possible = rows_of(model, rows), rows_of(machine, rows)
+    for part, costs in evaluate_parts(*possible, executions.part(rows), rules):
         here = rows[done : done + part.num_executions]
         done += part.num_executions
-        found.reason[here] = capacity_reasons(machine, costs.memory, reason[here], part)
+        found.reason[here] = capacity_reasons(
+            rows_of(machine, here), costs.memory, reason[here], part
+        )
         found.seconds[here] = costs.times.total
         found.tier1_bytes[here] = costs.memory.tier1_bytes
         found.tier2_bytes[here] = costs.memory.tier2_bytes
@@ -85,7 +91,7 @@ def evaluate_parts(
         rows = slice(begin, begin + _AT_ONCE)
         part = executions.part(rows)
         yield part, step_costs(
-            model, machine, part,
+            rows_of(model, rows), rows_of(machine, rows), part,
             _taken(blocks, block_of, rows), _taken(optimizers, optimizer_of, rows), rules,
         )  # fmt: skip
 
@@ -101,7 +107,11 @@ def _generated_parts(
         yield (
             part,
             generated_step(
-                model, machine, part, _taken(costs, costs_of, rows), _taken(ends, ends_of, rows)
+                model,
+                rows_of(machine, rows),
+                part,
+                _taken(costs, costs_of, rows),
+                _taken(ends, ends_of, rows),
             ),
         )
 

@@ -7,10 +7,12 @@ distinct values of a few fields of executions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from nadi.estimate.described_columns import as_floats
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import ELEMENT_BYTES, Executions
 from nadi.estimate.transformer_layers import Kind, Layer, When
@@ -18,8 +20,8 @@ from nadi.model.arrays import Bools, Floats, Ints
 from nadi.simulator.distinct_rows import number_rows
 
 __all__ = [
-    "MERGED_KINDS", "Dimensions", "LayerSizes", "dimensions_of", "distinct", "layer_sizes",
-    "matrix_engine", "presence_of", "weights_of",
+    "MERGED_KINDS", "Dimensions", "LayerSizes", "dimensions_of", "distinct", "distinct_rows",
+    "layer_sizes", "matrix_engine", "presence_of", "weights_of",
 ]  # fmt: skip
 
 MERGED_KINDS = (Kind.GATHER_LINEAR, Kind.LINEAR_SCATTER)
@@ -78,14 +80,14 @@ def dimensions_of(model: ModelDescription, ways: Executions) -> Dimensions:
     by_name: dict[str, Floats] = {
         "two": np.array([2.0]),
         "three": np.array([3.0]),
-        "hidden": np.array([float(model.hidden)]),
-        "sequence": np.array([float(model.seq_size)]),
-        "head": np.array([float(model.attn_size)]),
+        "hidden": as_floats(model.hidden),
+        "sequence": as_floats(model.seq_size),
+        "head": as_floats(model.attn_size),
         "tokens": tokens,
         "whole": whole,
         "local": np.where(sequence_split, whole / split, whole),
         "query": query,
-        "key": np.where(shares_key, float(model.attn_size), query),
+        "key": np.where(shares_key, as_floats(model.attn_size), query),
         "query_key_value": 3 * query,
         "heads": heads,
         "query_elements": heads * model.seq_size * model.attn_size,
@@ -276,9 +278,24 @@ def distinct(executions: Executions, fields: Sequence[str]) -> tuple[Ints, Execu
         Of each execution its way: int64, shape (executions,) or (1,); the ways, whose other
         fields are those of an execution with these values. O(executions log executions).
     """
+    number, first = distinct_rows(executions, fields, ())
+    return number, executions.part(first)
+
+
+def distinct_rows(
+    executions: Executions, fields: Sequence[str], columns: Sequence[npt.NDArray[Any]]
+) -> tuple[Ints, Ints]:
+    """Give the distinct values of some fields of executions, and of other columns of them.
+
+    Returns
+    -------
+    number, first
+        Of each execution its way: int64, shape (executions,) or (1,); of each way the row of an
+        execution with these values: int64, shape (ways,). O(executions log executions).
+    """
     varying = [getattr(executions, name) for name in fields]
+    varying += [column.astype(np.float64).view(np.int64) for column in columns]
     varying = [column for column in varying if column.size > 1]
     if not varying:
-        return np.zeros(1, dtype=np.int64), executions.part(slice(0, 1))
-    number, first = number_rows(varying)
-    return number, executions.part(first)
+        return np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    return number_rows(varying)

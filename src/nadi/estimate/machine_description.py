@@ -5,6 +5,7 @@ What varies by configuration, a datatype or a network tier, is looked up for who
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -203,7 +204,7 @@ class NestedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Networks(NamedTuple):
     """Columns over network tiers."""
 
-    latency: Floats
+    latency: Floats  # shape (tiers,), or (tiers, executions) where a machine has columns
     speed: Floats
     usage: Floats
     factor: Floats  # shape (tiers, operations)
@@ -287,14 +288,19 @@ class MachineDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         if "columns_" not in self.__dict__:
             ops = [[getattr(tier.ops, name) for name in OPERATIONS] for tier in self.networks]
             self.__dict__["columns_"] = _Networks(
-                np.array([tier.latency for tier in self.networks]),
-                np.array([tier.bandwidth * 1e9 * tier.efficiency for tier in self.networks]),
-                np.array([tier.processor_usage for tier in self.networks]),
+                _tiers([tier.latency for tier in self.networks]),
+                _tiers([tier.bandwidth * 1e9 * tier.efficiency for tier in self.networks]),
+                _tiers([tier.processor_usage for tier in self.networks]),
                 np.array([[float(op[0]) for op in row] for row in ops]),
                 np.array([[float(op[1] or 0) for op in row] for row in ops]),
             )
         found: _Networks = self.__dict__["columns_"]
         return found
+
+
+def _tiers(numbers: Sequence[float]) -> Floats:
+    """Give a number of each tier, of which any may be a column."""
+    return np.stack(np.broadcast_arrays(*numbers))
 
 
 def _compute_time(engine: Engine, flops: Floats) -> Floats:

@@ -30,7 +30,8 @@ def network_time(
     networks = machine.columns
     which = OPERATIONS.index(operation)
     share = networks.factor[tier, which] * (1 + networks.offset[tier, which] / members)
-    seconds: Floats = networks.latency[tier] + size * share / networks.speed[tier]
+    latency, speed = _of_tier(networks.latency, tier), _of_tier(networks.speed, tier)
+    seconds: Floats = latency + size * share / speed
     if operation == "p2p":
         return seconds
     return np.where((members > 1) & (size > 0), seconds, 0.0)
@@ -38,4 +39,9 @@ def network_time(
 
 def processor_usage(machine: MachineDescription, tier: Ints) -> Floats:
     """Give the share of a processor that operations on a tier occupy."""
-    return machine.columns.usage[tier]
+    return _of_tier(machine.columns.usage, tier)
+
+
+def _of_tier(column: Floats, tier: Ints) -> Floats:
+    """Give a number of the tier of each execution."""
+    return column[tier] if column.ndim == 1 else column[tier, np.arange(column.shape[1])]

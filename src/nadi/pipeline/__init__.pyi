@@ -18,3 +18,4 @@ from .predictions import on_system as on_system
 from .recorded_jobs import run as run
 from .result import Answers as Answers, Prediction as Prediction, Run as Run
 from .simulated_jobs import simulate as simulate
+from .swept_searches import SweptSearch as SweptSearch, sweep_search as sweep_search

@@ -1,5 +1,12 @@
 """What ``nadi.report`` gives; each name is loaded when it is first used."""
 
+from .chart_values import (
+    ChartAxis as ChartAxis,
+    HeatMap as HeatMap,
+    LineChart as LineChart,
+    LineSeries as LineSeries,
+)
+from .charts import write_charts as write_charts
 from .run_report import summarize as summarize, write_results as write_results
 from .schedule_timeline import (
     TimelinePart as TimelinePart,

@@ -1,0 +1,65 @@
+"""Charts as values: what is drawn, and nothing of how."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nadi.model.arrays import Floats
+
+__all__ = ["ChartAxis", "HeatMap", "LineChart", "LineSeries"]
+
+
+class ChartAxis(NamedTuple):
+    """An axis of a line chart.
+
+    Attributes
+    ----------
+    label
+        With its unit.
+    is_log
+        Whether equal ratios are equally long; all values must be above 0.
+    """
+
+    label: str
+    is_log: bool = False
+
+
+class LineSeries(NamedTuple):
+    """A line of a chart: float64, shape (points,); where ``y`` is NaN, the line has a gap."""
+
+    name: str
+    x: Floats
+    y: Floats
+
+
+class LineChart(NamedTuple):
+    """Lines over one axis; the note is a line of text below the title."""
+
+    title: str
+    x: ChartAxis
+    y: ChartAxis
+    series: tuple[LineSeries, ...]
+    note: str = ""
+
+
+class HeatMap(NamedTuple):
+    """A value for each column and row.
+
+    Attributes
+    ----------
+    columns, rows
+        Their labels, from the left and from the bottom.
+    values
+        float64, shape (rows, columns); NaN where there is none.
+    label
+        Of the values, with their unit.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    values: Floats
+    label: str
+    note: str = ""
