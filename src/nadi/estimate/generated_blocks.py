@@ -28,7 +28,7 @@ from nadi.estimate.nested_collectives import RankGroup
 from nadi.estimate.row_prices import RowPrices, row_prices
 from nadi.estimate.stream_times import StreamTimes, stream_times
 from nadi.estimate.tensor_exchanges import Exchange
-from nadi.generate.llm.chunk_rows import COMPUTE, Row
+from nadi.generate.job_rows import COMPUTE, Row
 from nadi.model.arrays import Floats, Ints
 
 __all__ = ["EndCosts", "GeneratedCosts", "generated_costs"]

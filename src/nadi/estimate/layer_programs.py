@@ -13,11 +13,11 @@ from typing import NamedTuple
 import msgspec
 
 from nadi.estimate.execution import ATTENTION, COMMUNICATION, DATATYPES, RECOMPUTE, Executions
+from nadi.generate.job_rows import Row
 from nadi.generate.llm.chunk_rows import (
     BackwardKind,
     Chunk,
     Links,
-    Row,
     backward_rows,
     forward_rows,
     message_bytes,

@@ -14,7 +14,7 @@ from nadi.estimate.execution import Executions
 from nadi.estimate.machine_description import MachineDescription
 from nadi.estimate.nested_collectives import RankGroup, collective_seconds
 from nadi.estimate.network_times import processor_usage
-from nadi.generate.llm.chunk_rows import Row
+from nadi.generate.job_rows import Row
 from nadi.model.arrays import Floats, Ints
 from nadi.pricing.operations import Operations, dtype_code, op_class_code
 from nadi.pricing.price_list import price

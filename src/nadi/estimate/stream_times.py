@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.generate.llm.chunk_rows import COMPUTE, Row
+from nadi.generate.job_rows import COMPUTE, Row
 from nadi.model.arrays import Floats
 
 __all__ = ["StreamTimes", "stream_times"]
