@@ -20,6 +20,17 @@ from .machine.system import (
     System as System,
 )
 from .machine.system_file import SystemFile as SystemFile
+from .nccl.nccl_choice import (
+    NcclChoice as NcclChoice,
+    nccl_choices as nccl_choices,
+    nccl_times as nccl_times,
+)
+from .nccl.nccl_communicator import (
+    ChannelGraph as ChannelGraph,
+    NcclCommunicator as NcclCommunicator,
+)
+from .nccl.nccl_cost_table import NcclCost as NcclCost, nccl_costs as nccl_costs
+from .nccl.nccl_versions import NcclRules as NcclRules, nccl_rules as nccl_rules
 from .priced_work import PricedWork as PricedWork
 from .results.collective_accounts import (
     collective_times as collective_times,
