@@ -1,93 +1,218 @@
-"""Published measurements of collectives, and what the systems that come with Nadi predict.
+"""Published measurements of collectives, and how far off Nadi's times are.
 
-Nothing is fitted to these figures: it is said how far they are off. Only measurements on machines
-that Nadi has are compared; the others are listed with the reason.
+Systems state what corrects NCCL's model, and to which published tables that was fitted. Those
+sources are marked, and the sums leave them out. Machines without a file of Nadi's are described
+in benchmarks/systems.
 
-    python benchmarks/published_collectives.py [--all]
+    python benchmarks/published_collectives.py [--all] [FILE...]
 
-Prints the rows that stand in docs/systems.md, and for each record how far all of its sizes are off;
-with --all every size.
+Prints for each source the mean absolute error over its sizes: of NCCL's own model, of Nadi, and of
+a table of the same type of machine where another source has one; with --all every size.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import math
+import re
 import sys
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import msgspec
+import numpy as np
 from _measure import SHARED
 
 import nadi
+from nadi.formats.nccl_tests import MeasuredCollective
 
-# records by id: the system, and the sizes that are shown
-COMPARED: dict[str, tuple[str, tuple[int, ...]]] = {
-    "oci-h100-2node-16gpu-allreduce": ("dgx-h100", (1 << 30, 1 << 34)),
-    "coreweave-gb200-nvl72-1rack-72gpu-allreduce": ("gb200-nvl72", (1 << 29, 1 << 33)),
-    "coreweave-a100-80g-32gpu-2023-allreduce-largesizes": ("dgx-a100", (1 << 29, 1 << 33)),
-    "oci-a100-40g-2node-16gpu-allreduce-2024": ("dgx-a100", (8, 1 << 18, 1 << 26, 1 << 33)),
-    "oci-a100-40g-2node-16gpu-allreduce-2025": ("dgx-a100", ()),
-    "oci-a100-40g-2node-16gpu-allreduce-2026-slurm": ("dgx-a100", ()),
-    "oci-a100-40g-2node-16gpu-allreduce-2026-slurm-operator": ("dgx-a100", ()),
-    "gcp-a3ultra-h200-2node-16gpu-allgather-ctk": ("hgx-h200", (1 << 18, 1 << 26, 1 << 33)),
+FILES = ("collectives_nccl_rccl_tests.json.gz", "collectives_other.json.gz")
+OWN = Path(__file__).parent / "systems"
+A3_MEGA, P4DE = str(OWN / "gcp-a3-mega.toml"), str(OWN / "aws-p4de.toml")
+NVL64 = str(OWN / "gb200-nvl64.toml")
+
+
+class Source(NamedTuple):
+    """How a record is compared.
+
+    Attributes
+    ----------
+    system
+        By name or file.
+    ranks
+        How many.
+    fitted
+        Whether the system's file states a figure that was fitted to this record.
+    beside
+        The record whose table stands in for this machine's own, as with --measured.
+    """
+
+    system: str
+    ranks: int
+    fitted: bool = False
+    beside: str = ""
+
+
+OCI = "oci-a100-40g-2node-16gpu-allreduce-"
+COMPARED: dict[str, Source] = {
+    "azure-nd_a100_v4-1node-8gpu-allreduce-busbw": Source(
+        "dgx-a100", 8, beside="stas00-a100-8gpu-nccl-tests-allreduce"
+    ),
+    "stas00-a100-8gpu-nccl-tests-allreduce": Source(
+        "dgx-a100", 8, beside="azure-nd_a100_v4-1node-8gpu-allreduce-busbw"
+    ),
+    f"{OCI}2024": Source("dgx-a100", 16),
+    f"{OCI}2025": Source("dgx-a100", 16, beside=f"{OCI}2026-slurm-operator"),
+    f"{OCI}2026-slurm": Source("dgx-a100", 16, beside=f"{OCI}2025"),
+    f"{OCI}2026-slurm-operator": Source("dgx-a100", 16, beside=f"{OCI}2025"),
+    "coreweave-a100-80g-32gpu-2023-allreduce-largesizes": Source("dgx-a100", 32),
+    "coreweave-a100-80g-32gpu-ib-sharp-allreduce": Source("dgx-a100", 32, fitted=True),
+    "aws-p4de-2node-16gpu-allreduce": Source(P4DE, 16),
+    "azure-nd_h100_v5-1node-8gpu-allreduce-busbw": Source(
+        "dgx-h100", 8, beside="stas00-h200-8gpu-allreduce-bench-sweep"
+    ),
+    "stas00-h200-8gpu-allreduce-bench-sweep": Source(
+        "hgx-h200", 8, beside="azure-nd_h100_v5-1node-8gpu-allreduce-busbw"
+    ),
+    "oci-h100-2node-16gpu-allreduce": Source("dgx-h100", 16),
+    "gcp-a3ultra-h200-2node-16gpu-allgather-ctk": Source("hgx-h200", 16),
+    "gcp-a3mega-h100-2node-16gpu-allgather-ctk": Source(A3_MEGA, 16, fitted=True),
+    "gcp-a3mega-h100-2node-16gpu-allgather-dstack": Source(
+        A3_MEGA, 16, beside="gcp-a3mega-h100-2node-16gpu-allgather-ctk"
+    ),
+    "gcp-a3mega-h100-2node-16gpu-allreduce-ztan": Source(A3_MEGA, 16),
+    "gke-a4-b200-1node-8gpu-allreduce": Source("dgx-b200", 8, fitted=True),
+    "stas00-b200-1node-vs-4node-allreduce-sweep": Source(
+        "dgx-b200", 8, beside="gke-a4-b200-1node-8gpu-allreduce"
+    ),
+    "gcp-a4-b200-2node-16gpu-allreduce-dstack": Source("dgx-b200", 16, fitted=True),
+    "gke-a4-b200-2node-16gpu-allreduce": Source(
+        "dgx-b200", 16, beside="gcp-a4-b200-2node-16gpu-allreduce-dstack"
+    ),
+    "coreweave-gb200-nvl72-1rack-72gpu-allreduce": Source("gb200-nvl72", 72),
+    "oci-gb200-2racks-128gpu-allreduce-2026": Source(NVL64, 128),
 }
 _TYPES = {"allreduce": "all_reduce", "allgather": "all_gather"}
+_RANGES = (("all", 1, 1 << 62), (">= 16 MiB", 1 << 24, 1 << 62), ("1 to 16 MiB", 1 << 20, 1 << 24),
+           ("< 1 MiB", 1, 1 << 20))  # fmt: skip
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def main() -> None:
-    path = SHARED / "published" / "collectives_nccl_rccl_tests.json.gz"
-    records = {one["id"]: one for one in json.loads(gzip.decompress(path.read_bytes()))["records"]}
-    print("| system | ranks | collective | bytes | measured | predicted | predicted / measured |")
-    print("|---|---|---|---|---|---|---|")
-    summaries = []
-    for name, (system_name, shown) in COMPARED.items():
-        record = records[name]
-        ranks = int(record["hardware"]["n_gpus"])
-        system = nadi.load_system(system_name, ranks)
-        comm_type = comm_type_of(record)
-        ratios: dict[str, list[float]] = {"below 1 MiB": [], "from 256 MiB": [], "between": []}
-        for row in record["rows"]:
-            size, measured = int(row["size_bytes"]), float(row["oop"]["time_us"])
-            given = size // ranks if comm_type == "all_gather" else size
-            if given == 0:
-                continue
-            predicted = nadi.simulator.collective_time(system, comm_type, given) / 1000
-            which = "below 1 MiB" if size < 1 << 20 else "between"
-            ratios["from 256 MiB" if size >= 1 << 28 else which].append(predicted / measured)
-            if size in shown or "--all" in sys.argv:
-                print(
-                    f"| `{system_name}` | {ranks} | {comm_type} | {size:,} | {text_of(measured)} "
-                    f"| {text_of(predicted)} | {predicted / measured:.2f} |"
-                )
-        summaries.append((name, {kind: found for kind, found in ratios.items() if found}))
-    print("\npredicted / measured, geometric mean over sizes (smallest, largest):")
-    for name, ratios in summaries:
-        parts = [
-            f"{kind} {math.exp(sum(map(math.log, found)) / len(found)):.2f} "
-            f"({min(found):.2f}, {max(found):.2f}; {len(found)} sizes)"
-            for kind, found in ratios.items()
-        ]
-        print(f"  {name}: {', '.join(parts)}")
+    given = [Path(text) for text in sys.argv[1:] if not text.startswith("--")]
+    records: dict[str, dict[str, Any]] = {}
+    for path in given or [SHARED / "published" / name for name in FILES]:
+        for one in json.loads(gzip.decompress(path.read_bytes()))["records"]:
+            records[one["id"]] = one
+    titles = "".join(f"{title:>12}" for title, *_ in _RANGES)
+    print(f"mean absolute error in %, of all sizes and of ranges of them\n\n{'':12}{titles}")
+    sums: dict[str, list[tuple[int, float]]] = {}
+    for name, source in COMPARED.items():
+        if name not in records:
+            continue
+        compare(name, source, records, sums)
+    print("\nall sizes of all sources that nothing was fitted to:")
+    for what, errors in sums.items():
+        print(row_of(what, errors))
     left = sorted(set(records) - set(COMPARED))
     print(
-        f"\nnot compared, {len(left)} of {len(records)} records, on machines that Nadi has no file"
+        f"\nnot compared, {len(left)} of {len(records)} records: on machines that Nadi has no file"
     )
-    print("of, or whose switches reduce, or whose fault is known:")
+    print("of, of AMD, without times by size, or whose fault is known:")
     for name in left:
-        hardware = records[name]["hardware"]
+        hardware = records[name].get("hardware", {})
         print(f"  {name}: {hardware.get('gpu')}, {hardware.get('inter_node')}")
+    print(
+        "\nRepeated runs of one table differ by 1 to 3 %, tables of one type of machine by 3 to 20 %."
+    )
+
+
+def compare(
+    name: str, source: Source, records: dict[str, dict[str, Any]],
+    sums: dict[str, list[tuple[int, float]]],
+) -> None:  # fmt: skip
+    """Print the errors of one source, and add them to the sums if nothing was fitted to it."""
+    record = records[name]
+    table = table_of(record, source.ranks)
+    system = with_version(nadi.load_system(source.system, source.ranks), record)
+    tables = {"": system}
+    if source.beside in records:
+        other = table_of(records[source.beside], source.ranks)
+        tables["measured"] = nadi.pipeline.with_tables(system, (other,))
+    mark = " (fitted to it)" if source.fitted else ""
+    print(f"{name}: {Path(source.system).stem}, {source.ranks} ranks{mark}")
+    found = {}
+    for kind, machine in tables.items():
+        rows = nadi.pipeline.estimate_collectives(machine, table.collective, table.sizes)
+        found[kind or "Nadi"] = [row.time_ns for row in rows]
+        if not kind:
+            found = {"NCCL's model": [row.modelled_ns for row in rows], **found}
+    for what, times in found.items():
+        errors = [
+            (size, abs(time / measured - 1) * 100)
+            for size, time, measured in zip(table.sizes, times, table.times, strict=True)
+        ]
+        print(row_of(what, errors))
+        if not source.fitted:
+            sums.setdefault(what, []).extend(errors)
+    if "--all" in sys.argv:
+        for size, measured, *times in zip(table.sizes, table.times, *found.values(), strict=True):
+            texts = "".join(f"{time / measured:10.2f}" for time in times)
+            print(f"  {size:>14,} B {measured / 1000:12.1f} us{texts}")
+
+
+def row_of(what: str, errors: Sequence[tuple[int, float]]) -> str:
+    """Write the mean errors of each range of sizes."""
+    cells = []
+    for _, low, high in _RANGES:
+        some = [error for size, error in errors if low <= size < high]
+        cells.append(f"{np.mean(some):12.1f}" if some else f"{'-':>12}")
+    return f"  {what:<12}{''.join(cells)[2:]}"
+
+
+def with_version(system: Any, record: dict[str, Any]) -> Any:
+    """Give a system the version of NCCL that a record states, if its model is known."""
+    stated = re.match(r"2\.(\d+)\.\d+", record.get("nccl_version") or "")
+    if not stated or int(stated[1]) < 18:
+        return system
+    nccl = msgspec.structs.replace(system.nccl, version=stated[0])
+    return msgspec.structs.replace(system, nccl=nccl)
+
+
+def table_of(record: dict[str, Any], ranks: int) -> MeasuredCollective:
+    """Give the sizes and times of a record, out of place where it has both."""
+    collective = comm_type_of(record)
+    factor = 2 * (ranks - 1) / ranks if collective == "all_reduce" else (ranks - 1) / ranks
+    pairs = []
+    for row in record["rows"]:
+        if isinstance(row, dict):
+            size, time = int(row["size_bytes"]), float(row["oop"]["time_us"])
+        elif len(row) == 4 and "GBps" not in row[1]:  # of nccl-tests: size, time, bandwidths
+            size, time = size_of(row[0]), float(row[1])
+        else:  # bus bandwidth
+            size = size_of(row[0])
+            time = size * factor / float(row[1].removesuffix("GBps")) / 1000
+        if size >= ranks:
+            pairs.append((size, time * 1000))
+    sizes, times = zip(*sorted(pairs), strict=True)
+    nodes = max(ranks // 8, 1)  # looked at for machines with nodes of 8 only
+    return MeasuredCollective(collective, ranks, nodes, sizes, times, record["id"])
+
+
+def size_of(label: str) -> int:
+    """Read the label of a size; those of one page are rounded: 65K is 2^16, 132K 2^17."""
+    found = re.fullmatch(r"([\d.]+)([KMG]?)(iB)?", label.replace("_", ""))
+    assert found, label
+    size = float(found[1]) * _UNITS[found[2]]
+    near = 2 ** round(float(np.log2(size)))
+    return int(near if found[2] else size)
 
 
 def comm_type_of(record: dict[str, Any]) -> str:
     """Give the type of collective, which records write in their own way."""
     stated = str(record["collective"]).lower().replace("_", "").replace("-", "")
     return next(ours for theirs, ours in _TYPES.items() if theirs in stated)
-
-
-def text_of(micros: float) -> str:
-    """Write a time with four digits."""
-    return f"{micros / 1000:.4g} ms" if micros >= 1000 else f"{micros:.4g} us"
 
 
 if __name__ == "__main__":

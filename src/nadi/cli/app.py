@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from nadi.cli import (
+    collective_command as collective,
     convert_command as convert,
     critical_path_command as critical_path,
     demo_command as demo,
@@ -43,6 +44,7 @@ app.command("demo", cls=QuickCommand, help=demo.HELP)(demo.command)
 app.command("critical-path", cls=QuickCommand, help=critical_path.HELP)(critical_path.command)
 app.command("simulate", cls=QuickCommand, help=simulate.HELP)(simulate.command)
 app.command("loggp", cls=QuickCommand, help=loggp.HELP)(loggp.command)
+app.command("collective", cls=QuickCommand, help=collective.HELP)(collective.command)
 app.command("systems", cls=QuickCommand, help=systems.HELP)(systems.command)
 app.command("estimate", cls=QuickCommand, help=estimate.HELP)(estimate.command)
 app.command("search", cls=QuickCommand, help=search.HELP)(search.command)

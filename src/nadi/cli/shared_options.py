@@ -16,6 +16,7 @@ __all__ = [
     "ChakraSchema",
     "ForceLink",
     "Format",
+    "Measured",
     "Overwrite",
     "ResultsFolder",
     "Step",
@@ -54,6 +55,15 @@ Format = Annotated[
 ChakraSchema = Annotated[
     str, typer.Option("--schema", metavar="VERSION", help="Chakra schema: 0.0.4 or 1.0.0.",
                       show_default=False),
+]  # fmt: skip
+Measured = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--measured", metavar="FILE",
+        help="The output of nccl-tests for one collective, as it is printed: collectives of its "
+        "type, ranks and nodes take its times; repeatable.",
+        show_default=False,
+    ),
 ]  # fmt: skip
 ResultsFolder = Annotated[
     Path | None,

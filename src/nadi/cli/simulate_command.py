@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from nadi.cli.shared_options import AsJson, Overwrite, output_console
+from nadi.cli.shared_options import AsJson, Measured, Overwrite, output_console
 from nadi.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ quirks. Computations without a time are priced by the system's device.
   nadi simulate TRACES --network net.yml --system-config sys.json
   nadi simulate traces/workload --system gb200-nvl72 --comm-group groups.json
   nadi simulate TRACES --system dgx-h100 --prices RECORDING
+  nadi simulate TRACES --system dgx-h100 --measured nccl-tests.txt
 """
 
 
@@ -122,6 +123,7 @@ def command(
     injection_scale: _InjectionScale = 1,
     right: _Right = False,
     prices: _Prices = "",
+    measured: Measured = None,
     output: _Output = "",
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -144,13 +146,16 @@ def command(
         from nadi.simulator.results.simulation_results import results_of
 
         if output:
-            given = (network, system_config, remote_memory, comm_group, system, job, prices)
+            given = (
+                network, system_config, remote_memory, comm_group, system, job, prices,
+                *(measured or []),
+            )  # fmt: skip
             check_output(output, [Path(path) for path in given if path], overwrite=overwrite)
         stated = _AstraSim(
             network, system_config, remote_memory, congestion, queues, rendezvous,
             injection_scale, right,
         )  # fmt: skip
-        machine_for = _machine_for(system, comm_group, stated)
+        machine_for = _with_measured(_machine_for(system, comm_group, stated), measured or [])
         found = read_job(job, progress)
         traces = found if isinstance(found, list) else found.traces
         if output:
@@ -194,6 +199,19 @@ def _machine_for(
     if system:
         return _described(system, comm_group, stated)
     return _of_astra_sim(comm_group, stated)
+
+
+def _with_measured(
+    machine_for: Callable[[int], System], paths: Sequence[Path]
+) -> Callable[[int], System]:
+    """Return what gives the system, with measured times of collectives if some are given."""
+    if not paths:
+        return machine_for
+    from nadi.load.collective_tables import read_measured_collectives
+    from nadi.pipeline.collective_estimates import with_tables
+
+    tables = read_measured_collectives(paths)
+    return lambda num_ranks: with_tables(machine_for(num_ranks), tables)
 
 
 def _described(system: str, comm_group: Path | None, stated: _AstraSim) -> Callable[[int], System]:

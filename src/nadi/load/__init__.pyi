@@ -4,6 +4,10 @@ from .astra_sim_system import (
     load_astra_sim_system as load_astra_sim_system,
     read_comm_groups as read_comm_groups,
 )
+from .collective_tables import (
+    read_measured_collectives as read_measured_collectives,
+    read_nccl_log as read_nccl_log,
+)
 from .device_library import load_device as load_device, shipped_devices as shipped_devices
 from .estimate_files import (
     read_execution as read_execution,

@@ -1,6 +1,11 @@
 """What ``nadi.pipeline`` gives; each name is loaded when it is first used."""
 
 from .changed_jobs import ask as ask, reorder_job as reorder_job
+from .collective_estimates import (
+    CollectiveEstimate as CollectiveEstimate,
+    estimate_collectives as estimate_collectives,
+    with_tables as with_tables,
+)
 from .configuration_search import search as search
 from .conversion import Conversion as Conversion, convert as convert
 from .estimated_steps import DescribedStep as DescribedStep, describe_step as describe_step

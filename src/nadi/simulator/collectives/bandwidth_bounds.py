@@ -15,9 +15,10 @@ __all__ = ["UNKNOWN", "least_time"]
 
 
 UNKNOWN = -1.0
+IN_SWITCH = "NVLS"  # how names of algorithms begin that reduce in switches
 
 
-def least_time(system: System, recipe: Recipe, size: int, ranks: Ints) -> float:
+def least_time(system: System, recipe: Recipe, size: float, ranks: Ints) -> float:
     """Compute a lower bound of the time of a collective: all bytes move at once.
 
     In each dimension the bytes that have to pass its links, whatever the algorithm, are divided
@@ -49,7 +50,12 @@ def least_time(system: System, recipe: Recipe, size: int, ranks: Ints) -> float:
     for phase in recipe.phases:
         if phase.comm not in _KNOWN:
             return UNKNOWN
-        if phase.dim >= 0:
+        if phase.name.startswith(IN_SWITCH):
+            # switches of the first dimension reduce: a rank sends and receives everything once
+            busy[0] += now / dimensions[0].bandwidth
+            for d, time in enumerate(_times_between(system, phase, now, ranks)[1:], 1):
+                busy[d] += time
+        elif phase.dim >= 0:
             busy[phase.dim] += _time_in(dimensions[phase.dim], phase, now)
         else:
             for d, time in enumerate(_times_between(system, phase, now, ranks)):

@@ -30,4 +30,4 @@ def meets(phase: Phase) -> bool:
         return phase.comm != Comm.ALL_REDUCE and all_at_once
     if phase.algorithm == PhaseKind.STEPS:
         return phase.comm not in ROOTED
-    return phase.algorithm in (PhaseKind.RING, PhaseKind.HALVING_DOUBLING)
+    return phase.algorithm in (PhaseKind.RING, PhaseKind.HALVING_DOUBLING, PhaseKind.TIMED)

@@ -24,6 +24,7 @@ __all__ = [
     "phase_by_name",
     "phases_by_dimension",
     "recipe_of",
+    "timed_recipe",
 ]
 
 PhaseOf = Callable[[str, Algorithm, int, int, int, int], Phase]
@@ -90,6 +91,13 @@ def recipe_of(
     phases = [_both_ways(system, phase, algorithms, members) for phase in phases]
     phases = [shared(system, phase, phases, members, root) for phase in phases]
     return Recipe(tuple(phases), system.collectives.endpoint_delay, is_group=False)
+
+
+def timed_recipe(comm_type: str, size: int, algorithm: str) -> Recipe:
+    """Create the recipe of a collective whose time is known: one phase among all members."""
+    comm = _COMM["all_reduce" if comm_type == "barrier" else comm_type]
+    phase = Phase(-1, comm, TURN.of_all, PhaseKind.TIMED, -1, 0, size, name=algorithm)
+    return Recipe((phase,), delay=0, is_group=False)
 
 
 def algorithms_of(system: System, comm_type: str) -> list[Algorithm]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from nadi.model.arrays import Bools, Ints
@@ -48,6 +50,7 @@ def messages_of(
         return none, none, none
     if clockwise is None:
         clockwise = phase.half != TURN.second_half
+    phase = as_followed(phase)
     if phase.algorithm == PhaseKind.STEPS:
         steps = phase.steps
         sent = _steps(steps[turn % len(steps)], n, size, root if phase.comm in ROOTED else 0)
@@ -60,6 +63,19 @@ def messages_of(
     else:
         sent = _ring(phase.comm, n, size, rounds_down, 1 if clockwise else -1)
     return _summed(n, *sent)
+
+
+def as_followed(phase: Phase) -> Phase:
+    """Return a phase whose messages are followed, in the place of one whose time is known.
+
+    That is a ring or, of an all-to-all, a direct exchange.
+    """
+    if phase.algorithm != PhaseKind.TIMED:
+        return phase
+    if phase.comm in ROOTED:
+        return replace(phase, algorithm=PhaseKind.STEPS, name="ring")
+    direct = phase.comm == Comm.ALL_TO_ALL
+    return replace(phase, algorithm=PhaseKind.DIRECT if direct else PhaseKind.RING)
 
 
 def _summed(n: int, src: Ints, dst: Ints, num_bytes: Ints) -> tuple[Ints, Ints, Ints]:

@@ -88,6 +88,7 @@ class PhaseKind(Codes):
     HALVING_DOUBLING = code("pairs at distances of powers of two")
     TREE = code("an all-reduce up and down a tree, as ASTRA-sim does it")
     STEPS = code("members follow a table of steps")
+    TIMED = code("it takes SHAPE.time, once all members have begun")
 
 
 class StepKind(Codes):

@@ -310,8 +310,11 @@ def _meet_in_phase(machine: Machine, stream: int) -> None:
         member = group[GROUP.members] + first + i * apart
         times[SCRATCH.members, i] = machine.members[member, MEMBER.rank]
     recipe = machine.recipes[s[STREAM.recipe]]
+    amount = s[STREAM.size]
+    if s[STREAM.algorithm] == PhaseKind.TIMED:
+        amount = machine.shapes[machine.nodes[s[STREAM.node], NODE.key], SHAPE.time]
     early = finish_times(
-        machine, times, n, machine.phases[s[STREAM.recipe], s[STREAM.phase]], s[STREAM.size],
+        machine, times, n, machine.phases[s[STREAM.recipe], s[STREAM.phase]], amount,
         recipe[RECIPE.delay], s[STREAM.step], recipe[RECIPE.group],
     )  # fmt: skip
     for i in range(n):
@@ -346,7 +349,11 @@ def _begin_phase(machine: Machine, stream: int) -> None:
     s = machine.streams[stream]
     window = machine.phases[s[STREAM.recipe], s[STREAM.phase], PHASE.window]
     meets = can_meet(s[STREAM.algorithm], s[STREAM.comm], window, s[STREAM.n])
-    if machine.world[WORLD.meet] != 0 and meets:
+    if s[STREAM.algorithm] == PhaseKind.TIMED and is_alike(machine, stream):
+        time = machine.shapes[machine.nodes[s[STREAM.node], NODE.key], SHAPE.time]
+        end = machine.agenda.counters[COUNTER.now] + time
+        add_event_of(machine.agenda, s[STREAM.rank], end, Event.MET_PHASE, stream, end)
+    elif s[STREAM.algorithm] == PhaseKind.TIMED or (machine.world[WORLD.meet] != 0 and meets):
         _meet_in_phase(machine, stream)
     elif s[STREAM.algorithm] == PhaseKind.STEPS:
         begin_steps(machine, stream)

@@ -154,6 +154,8 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
     # as many chunks at once as a queue lets run; the others follow them one by one
     for k in range(-(-shape[SHAPE.chunks] // machine.world[WORLD.limit])):
         size = shape[SHAPE.chunk] + (1 if k < shape[SHAPE.rest] else 0)
+        if phase[PHASE.algorithm] == PhaseKind.TIMED:
+            size = shape[SHAPE.time]
         second = phase[PHASE.algorithm] == PhaseKind.STEPS and k % phase[PHASE.trees] == 1
         early = finish_times(
             machine, times, n, phase, size, recipe[RECIPE.delay], -1 if second else 1,

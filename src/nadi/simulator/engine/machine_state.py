@@ -123,6 +123,7 @@ class SHAPE(Columns, of="shapes"):
     whole = column("flag: worked out as a whole when the last member begins")
     rest = column("how many of the chunks have a byte more")
     root = column("the root's place in its group")
+    time = column("of a TIMED phase, from when the last member begins", "ns")
 
 
 class GROUP(Columns, of="groups"):

@@ -27,7 +27,7 @@ def can_meet(algorithm: int, comm: int, window: int, n: int) -> bool:
         return comm != Comm.ALL_REDUCE and (window < 0 or window >= n - 1)
     if algorithm == PhaseKind.STEPS:  # of those with a root, some are done before others begin
         return comm < Comm.BROADCAST
-    return algorithm == PhaseKind.RING or algorithm == PhaseKind.HALVING_DOUBLING
+    return algorithm in (PhaseKind.RING, PhaseKind.HALVING_DOUBLING, PhaseKind.TIMED)
 
 
 @inner
@@ -156,7 +156,8 @@ def finish_times(
     phase
         A row of the machine's phases.
     size, delay
-        Bytes of the chunk; time in ns that a member spends on a packet.
+        Bytes of the chunk, of a TIMED phase its time in ns; time in ns that a member spends on a
+        packet.
     step
         1 for a clockwise ring or the first tree, else -1.
     group
@@ -178,6 +179,13 @@ def finish_times(
     if algorithm == PhaseKind.HALVING_DOUBLING:
         _halving_doubling(machine, times, n, phase, size, delay)
         return delay
+    if algorithm == PhaseKind.TIMED:
+        last = 0
+        for i in range(n):
+            last = max(last, times[SCRATCH.starts, i])
+        for i in range(n):
+            times[SCRATCH.ends, i] = last + size
+        return 0
     if algorithm == PhaseKind.STEPS:
         steps_at_once(machine, times, phase, size, delay, 0 if step > 0 else 1, n)
         return delay

@@ -456,6 +456,11 @@ def _shapes(
         recipe = found[key]
         where = partial(groups.program.describe, int(node[k]))
         count, chunk, rest = rules.chunks_of(system, comm_type, size, groups.num_ranks, where)
+        time = 0
+        ranks = groups.members[group]
+        if involved < 0 and (timed := rules.timed(system, comm_type, size, ranks)):
+            recipe, time = timed
+            count, chunk, rest = 1, size, 0
         if recipe.goes_both_ways:
             count, (chunk, rest) = 2 * count, divmod(count * chunk + rest, 2 * count)
         # with several in flight, chunks of different sizes may overtake each other
@@ -463,7 +468,7 @@ def _shapes(
         in_order = (rest == 0 and not trees) or system.collectives.active_chunks == 1
         whole = may_meet and in_order and is_whole(recipe, groups.members[group].size)
         number = recipes.setdefault(recipe, len(recipes))
-        shapes[k] = number, count, chunk, int(whole), rest, root
+        shapes[k] = number, count, chunk, int(whole), rest, root, time
     return shapes, tuple(recipes)
 
 

@@ -11,7 +11,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from nadi.errors import UsageError
+from nadi.formats.nccl_tests import MeasuredCollective
 from nadi.simulator.machine.device import Device
+from nadi.simulator.nccl.nccl_settings import NcclSettings
 
 __all__ = [
     "ASTRA_SIM_COLLECTIVES",
@@ -193,6 +195,11 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Settings in the source files that have no effect.
     memory_capacity
         Memory bytes of a rank's device; 0 if unknown. It does not limit the simulation.
+    nccl
+        How NCCL does collectives on it; what NCCL's model knows then takes its times. None: all
+        are simulated.
+    measured
+        Tables of measured collectives, which come before what a model says.
     """
 
     network: Network
@@ -206,6 +213,8 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str = ""
     ignored: tuple[str, ...] = ()
     memory_capacity: _Bytes = 0
+    nccl: NcclSettings | None = None
+    measured: tuple[MeasuredCollective, ...] = ()
 
 
 class Algorithm(msgspec.Struct, frozen=True):

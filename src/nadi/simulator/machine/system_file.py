@@ -16,6 +16,7 @@ from msgspec import inspect
 from nadi.errors import FormatError, UsageError
 from nadi.formats.settings_text import convert_settings, parse_settings, possible_types
 from nadi.simulator.machine.device import Device, plain_device, scaled_device
+from nadi.simulator.machine.nccl_section import NcclSection, nccl_settings
 from nadi.simulator.machine.system import (
     COLLECTIVES,
     Bus,
@@ -27,6 +28,7 @@ from nadi.simulator.machine.system import (
     System,
     parse_algorithm,
 )
+from nadi.simulator.nccl.nccl_settings import NcclSettings
 from nadi.units import format_count, parse_bytes, parse_ns, parse_operations, parse_rate
 
 __all__ = ["SystemFile", "parse_system_file", "system_from"]
@@ -119,7 +121,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     about, source
         One line each: description, and source of the figures.
-    compute, memory, network, collectives, scheduling, bus, groups, compat
+    compute, memory, network, collectives, scheduling, bus, groups, compat, nccl
         Its sections.
     name
         Of the file.
@@ -137,6 +139,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bus: _Bus | None = None
     groups: dict[str, tuple[int, ...]] = {}
     compat: Literal["", "astra-sim"] = ""
+    nccl: NcclSection | None = None
     name: str = ""
     kernels: Device | None = None
 
@@ -228,6 +231,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             groups=self.groups,
             slots=self.scheduling.slots or ("astra-sim" if self.compat else "device"),
             compat=self.compat,
+            nccl=self._nccl(),
             name=self.name,
         )
 
@@ -267,6 +271,11 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.compat and self.scheduling.slots == "device":
             _refuse(
                 self.name, "$.scheduling.slots", f"compat = {self.compat!r} sets the slots itself",
+                "remove one of the two",
+            )  # fmt: skip
+        if self.compat and self.nccl:
+            _refuse(
+                self.name, "$.nccl", f"it has no effect with compat = {self.compat!r}",
                 "remove one of the two",
             )  # fmt: skip
         slots = self.scheduling.slots or ("astra-sim" if self.compat else "device")
@@ -331,6 +340,18 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not (self.peak and self.memory_bandwidth):
             return None
         return plain_device(self.peak, self.memory_bandwidth)
+
+    def _nccl(self) -> NcclSettings | None:
+        """Return how NCCL does collectives; its nodes are the first dimension."""
+        if self.nccl is None:
+            return None
+        size = self.network.dimensions[0].size
+        if not isinstance(size, int):
+            _refuse(
+                self.name, "$.nccl", "the first dimension, its node, has any size",
+                "give $.network.dimensions[0].size",
+            )  # fmt: skip
+        return nccl_settings(self.nccl, size, self.name)
 
     def _remote_memory(self) -> RemoteMemory:
         given = self.memory.remote

@@ -8,12 +8,14 @@ import numpy as np
 
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import NODE_KINDS
-from nadi.simulator.collectives.collective_algorithms import chunks_of, recipe_of
+from nadi.simulator.collectives.closed_form_conditions import nothing_contends
+from nadi.simulator.collectives.collective_algorithms import chunks_of, recipe_of, timed_recipe
 from nadi.simulator.collectives.group_grids import in_order_of_grid, places_in
 from nadi.simulator.collectives.phases import Phase, Recipe
 from nadi.simulator.engine.codes import Comm
 from nadi.simulator.engine.machine_state import NUM_SLOTS, WORLD
 from nadi.simulator.machine.system import COLLECTIVES, Bus, Network, System
+from nadi.simulator.nccl.known_times import known_time
 from nadi.simulator.work.program import Program
 
 __all__ = ["DefaultRules"]
@@ -55,6 +57,22 @@ class DefaultRules:
     ) -> Recipe:  # fmt: skip
         """Choose the phases of a collective, as ``collective_algorithms`` has them."""
         return recipe_of(system, comm_type, members, involved, root)
+
+    def timed(
+        self, system: System, comm_type: str, size: int, members: Ints
+    ) -> tuple[Recipe, int] | None:
+        """Give the recipe of a collective whose time is known, and this time in ns.
+
+        The time is that of the collective alone, from when the last member has entered it; the
+        start time that the engine adds is taken off. None where messages are followed, as they
+        are where they share links.
+        """
+        known = known_time(system, comm_type, size, members) if nothing_contends(system) else None
+        if known is None:
+            return None
+        return timed_recipe(comm_type, members.size, known.algorithm), max(
+            known.time - system.collectives.start_time, 0
+        )
 
     def chunks_of(
         self, system: System, comm_type: str, size: int, num_ranks: int, where: Callable[[], str]

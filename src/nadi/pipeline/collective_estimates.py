@@ -1,0 +1,170 @@
+"""The times of collectives alone, of many sizes: measured, by NCCL's model, or simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from nadi.errors import Parameter, UsageError
+from nadi.formats.nccl_log import NcclLog
+from nadi.formats.nccl_tests import MeasuredCollective
+from nadi.model.arrays import Ints
+from nadi.simulator.collectives.bandwidth_bounds import least_time
+from nadi.simulator.collectives.collective_algorithms import timed_recipe
+from nadi.simulator.communication_times import collective_time
+from nadi.simulator.machine.system import COLLECTIVES, System
+from nadi.simulator.nccl.known_times import model_of, node_of_rank
+from nadi.simulator.nccl.measured_times import measured_times, table_for
+from nadi.simulator.nccl.nccl_communicator import COLLECTIVES as OF_NCCL
+from nadi.simulator.nccl.nccl_estimates import nccl_estimates
+from nadi.simulator.nccl.nccl_settings import with_logged_graphs
+from nadi.simulator.rules.chosen_rules import rules_of
+
+__all__ = ["CollectiveEstimate", "estimate_collectives", "with_tables"]
+
+
+class CollectiveEstimate(msgspec.Struct, frozen=True):
+    """A collective alone on a system, from when its last member enters it.
+
+    Attributes
+    ----------
+    collective, size, ranks, nodes
+        What it is: its type, bytes as nccl-tests counts them, and who takes part.
+    time_ns
+        How long it takes.
+    source
+        ``measured``, ``NCCL`` and a version, or ``simulated``; of a measured one also the regime.
+    algorithm, protocol, channels
+        What NCCL chooses; what the system states if it is simulated, with 0 channels.
+    modelled_ns
+        What NCCL's own model says; -1 if it has none.
+    bandwidth, bus_bandwidth
+        GB/s (10^9 bytes): size / time, and times the factor of nccl-tests; -1 without one.
+    bound_ns
+        The least time of these bytes on the busiest link; -1 if it is not known.
+    """
+
+    collective: str
+    size: int
+    ranks: int
+    nodes: int
+    time_ns: int
+    source: str
+    algorithm: str
+    protocol: str
+    channels: int
+    modelled_ns: int
+    bandwidth: float
+    bus_bandwidth: float
+    bound_ns: int
+
+
+def with_tables(
+    system: System, measured: tuple[MeasuredCollective, ...] = (), log: NcclLog | None = None
+) -> System:
+    """Return a system whose collectives take measured times, or have the graphs of a log.
+
+    Raises
+    ------
+    UsageError
+        If there is a log, and the system has no section nccl.
+    """
+    if log is not None:
+        if system.nccl is None:
+            raise UsageError(
+                Parameter("nccl_log"), f"system {system.name} has no section nccl to correct",
+                "choose one that has (nadi systems NAME), or add it",
+            )  # fmt: skip
+        system = msgspec.structs.replace(system, nccl=with_logged_graphs(system.nccl, log))
+    return msgspec.structs.replace(system, measured=measured) if measured else system
+
+
+def estimate_collectives(
+    system: System, collective: str, sizes: Sequence[int]
+) -> list[CollectiveEstimate]:
+    """Estimate a collective of all ranks of a system, for several sizes.
+
+    A measured table of as many ranks and nodes comes first, then NCCL's model, corrected as the
+    system's file says; what neither has is simulated.
+
+    Parameters
+    ----------
+    collective
+        One of ``system.COLLECTIVES``.
+    sizes
+        Bytes as nccl-tests counts them: of an all-gather those that are gathered.
+
+    Raises
+    ------
+    UsageError
+        If it is no collective, or the system has one rank.
+    """
+    if collective not in COLLECTIVES:
+        raise UsageError(
+            Parameter("collective", collective), "is not a collective",
+            f"one of {', '.join(COLLECTIVES)}",
+        )  # fmt: skip
+    members = np.arange(system.network.num_ranks, dtype=np.int64)
+    if members.size < 2:
+        raise UsageError(Parameter("ranks", 1), "a collective needs two", "give more")
+    counted = np.array(sizes, dtype=np.int64)
+    nodes = int(np.unique(node_of_rank(system, members)).size)
+    table = table_for(system.measured, collective, members.size, nodes)
+    chosen = [("", "", 0, -1.0, -1.0)] * counted.size
+    if system.nccl is not None and collective in OF_NCCL:
+        chosen = [
+            (one.algorithm, one.protocol, one.channels, one.modelled, one.time)
+            for one in nccl_estimates(system.nccl, collective, counted, members)
+        ]
+    measured = None
+    if table is not None:
+        measured = measured_times(table, counted, model_of(system, collective, members))
+    found = []
+    for at, size in enumerate(counted.tolist()):
+        algorithm, protocol, channels, modelled, time_us = chosen[at]
+        if measured is not None:
+            time, source = round(float(measured.times[at])), f"measured, {measured.regimes[at]}"
+        elif time_us >= 0 and system.nccl is not None:
+            time, source = round(time_us * 1000), f"NCCL {system.nccl.version}"
+        else:
+            given = max(size // members.size, 1) if collective in _GATHERED else size
+            time, source = collective_time(system, collective, given), "simulated"
+            algorithm = ", ".join(dict.fromkeys(system.collectives.algorithms(collective)))
+        bound = _bound(system, collective, size, members, algorithm)
+        factor = _bus_factor(collective, members.size)
+        bandwidth = size / max(time, 1)
+        found.append(
+            CollectiveEstimate(
+                collective, size, members.size, nodes, time, source, algorithm, protocol, channels,
+                round(modelled * 1000) if modelled >= 0 else -1, bandwidth,
+                bandwidth * factor if factor else -1.0, bound,
+            )
+        )  # fmt: skip
+    return found
+
+
+_GATHERED = ("all_gather", "gather")
+
+
+def _bound(system: System, collective: str, size: int, members: Ints, algorithm: str) -> int:
+    """Return the least time of a collective, ns; -1 if it is not known."""
+    given = size / members.size if collective in _GATHERED else size
+    if algorithm in OF_SWITCH:
+        recipe = timed_recipe(collective, members.size, algorithm)
+    else:
+        recipe = rules_of(system).recipe_of(system, collective)
+    return round(least_time(system, recipe, given, members))
+
+
+OF_SWITCH = ("NVLS", "NVLSTree")
+
+
+def _bus_factor(collective: str, ranks: int) -> float:
+    """Return by what nccl-tests multiplies the bandwidth; 0 if it does not."""
+    if collective == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    if collective in ("broadcast", "reduce"):
+        return 1.0
+    return 0.0 if collective == "barrier" else (ranks - 1) / ranks

@@ -1,0 +1,84 @@
+"""The time of a collective by NCCL: what it chooses, how long its model says, and corrected."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from nadi.model.arrays import Ints
+from nadi.simulator.nccl.nccl_choice import channels_used, nccl_choices
+from nadi.simulator.nccl.nccl_communicator import COLLECTIVES
+from nadi.simulator.nccl.nccl_cost_table import nccl_costs
+from nadi.simulator.nccl.nccl_settings import NcclSettings, communicator_of
+from nadi.simulator.nccl.nccl_versions import nccl_rules
+
+__all__ = ["NcclEstimate", "nccl_estimates", "nccl_size"]
+
+
+class NcclEstimate(NamedTuple):
+    """What NCCL does with a collective; times in us."""
+
+    algorithm: str
+    protocol: str
+    channels: int
+    modelled: float
+    time: float
+
+
+def nccl_size(comm_type: str, size: int, members: int) -> int:
+    """Give the bytes that NCCL counts, from those that each member gives."""
+    return size * members if comm_type == "all_gather" else size
+
+
+def nccl_estimates(
+    settings: NcclSettings, comm_type: str, sizes: Ints, members: Ints
+) -> list[NcclEstimate]:
+    """Estimate collectives of one type and group.
+
+    Parameters
+    ----------
+    comm_type
+        One that NCCL's model has, ``nccl_communicator.COLLECTIVES``.
+    sizes
+        int64, shape (sizes,): bytes as NCCL and nccl-tests count them (``nccl_size``).
+    members
+        int64, shape (members,): ranks, at least two.
+
+    Raises
+    ------
+    UsageError
+        If the model of the version is not known.
+    """
+    assert comm_type in COLLECTIVES
+    communicator, corrections = communicator_of(settings, members)
+    rules = nccl_rules(settings.version)
+    table = nccl_costs(communicator, rules)
+    choices = nccl_choices(sizes, comm_type, table, communicator, rules)
+    latency = np.array([table[comm_type, one.algorithm, one.protocol].latency for one in choices])
+    modelled = np.array([one.time for one in choices])
+    times = corrections.corrected(sizes, modelled, latency)
+    return [
+        NcclEstimate(
+            choice.algorithm, choice.protocol,
+            channels_used(size, (choice.algorithm, choice.protocol), communicator)[0],
+            choice.time, time,
+        )
+        for choice, size, time in zip(choices, sizes.tolist(), times.tolist(), strict=True)
+    ]  # fmt: skip
+
+
+def one_estimate(
+    settings: NcclSettings, comm_type: str, size: int, members: Ints
+) -> NcclEstimate:  # fmt: skip
+    """Estimate one collective, and remember it: a job has few that differ."""
+    return _remembered(msgspec.json.encode(settings), comm_type, size, members.tobytes())
+
+
+@lru_cache(maxsize=1 << 14)
+def _remembered(encoded: bytes, comm_type: str, size: int, members: bytes) -> NcclEstimate:
+    settings = msgspec.json.decode(encoded, type=NcclSettings)
+    ranks = np.frombuffer(members, dtype=np.int64)
+    return nccl_estimates(settings, comm_type, np.array([size], dtype=np.int64), ranks)[0]
