@@ -123,9 +123,8 @@ def main() -> None:
     for name in left:
         hardware = records[name].get("hardware", {})
         print(f"  {name}: {hardware.get('gpu')}, {hardware.get('inter_node')}")
-    print(
-        "\nRepeated runs of one table differ by 1 to 3 %, tables of one type of machine by 3 to 20 %."
-    )
+    print("\nRepeated runs of one table differ by 1 to 3 %,")
+    print("tables of one type of machine by 3 to 20 %.")
 
 
 def compare(

@@ -360,7 +360,16 @@ def test_a_job_is_simulated_on_a_system_of_its_size(
     nodes = [compute(0, 3), collective(1, "all_reduce", 1 << 20, data_deps=[0])]
     for rank in range(4):
         nadi.write(trace_of(nodes), tmp_path / f"work.{rank}.et")
-    assert main(["simulate", str(tmp_path), "--system", "dgx-h100", "--json"]) == 0
+    command = ["simulate", str(tmp_path), "--system", "dgx-h100", "--json"]
+    assert main(command) == 0
+    found = json.loads(capfd.readouterr().out)
+    alone = nadi.simulator.collective_time(nadi.load_system("dgx-h100", 4), "all_reduce", 1 << 20)
+    assert found["makespan_ns"] == 3000 + alone
+    text = shipped_text("dgx-h100")
+    file = tmp_path / "followed.toml"
+    file.write_text(text[: text.index("[nccl]")])
+    command[3] = str(file)
+    assert main(command) == 0
     found = json.loads(capfd.readouterr().out)
     # a start, and a ring: six steps of a quarter of the bytes over two links, and 10 ns on each
     # packet; three of what arrives are summed, each three times through the memory

@@ -73,7 +73,7 @@ def parse_nccl_tests(content: bytes, name: str) -> MeasuredCollective:
     started = ""
     for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
         # launchers may put a rank before each line
-        text = re.sub(r"^\s*(\[[\d,<>a-z]+\]:?|\d+:)\s*", "", line).strip()
+        text = re.sub(r"^\s*(\[[\d,]+\](<\w+>)?:?|\d+:)", "", line).strip()
         if found := _RANK.search(text):
             hosts.append(found[1])
         elif found := _STARTED.search(text):

@@ -1,0 +1,35 @@
+"""NCCL's log: version, ranks and graphs."""
+
+from __future__ import annotations
+
+import pytest
+
+from nadi.errors import FormatError
+from nadi.formats.nccl_log import parse_nccl_log
+
+LOG = """h0:10:11 [0] NCCL INFO cudaDriverVersion 12040
+NCCL version 2.21.5+cuda12.4
+h0:10:20 [0] NCCL INFO comm 0x5 rank 0 nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL 0
+h0:10:20 [0] NCCL INFO Pattern 4, crossNic 2, nChannels 8, bw 48.000000/48.000000, type NVL/PIX, sameChannels 0
+h0:10:20 [0] NCCL INFO  0 : NET/0 GPU/0 GPU/1 NET/0
+h0:10:20 [0] NCCL INFO Pattern 3, crossNic 0, nChannels 8, bw 48.000000/48.000000, type NVL/PIX, sameChannels 1
+h0:10:20 [0] NCCL INFO Pattern 5, crossNic 0, nChannels 8, bw 40.000000/48.000000, type NVL/PIX, sameChannels 0
+h1:10:20 [0] NCCL INFO Pattern 4, crossNic 2, nChannels 4, bw 24.000000/24.000000, type NVL/PXN, sameChannels 1
+h1:10:20 [0] NCCL INFO Pattern 1, crossNic 0, nChannels 8, bw 48.000000/48.000000, type PHB/PIX, sameChannels 1
+"""  # noqa: E501
+
+
+def test_graphs_are_the_least_of_all_ranks() -> None:
+    log = parse_nccl_log(LOG.encode(), "log")
+    assert (log.version, log.ranks, log.nodes) == ("2.21.5", 16, 2)
+    assert set(log.graphs) == {"ring", "tree", "nvls"}
+    assert log.graphs["ring"] == (4, 4, 24.0, 24.0, "NVL", "PXN", False)
+    assert log.graphs["tree"][:2] == (3, 8)
+    assert log.graphs["tree"].type_intra == "PHB"
+
+
+def test_a_log_without_graphs_is_refused() -> None:
+    with pytest.raises(FormatError, match=r"no line describes a ring .*SUBSYS=INIT"):
+        parse_nccl_log(b"h0:1:2 [0] NCCL INFO nothing", "log")
+    with pytest.raises(FormatError, match="ABC is not a type of path"):
+        parse_nccl_log(LOG.replace("NVL/PXN", "ABC/PXN").encode(), "log")

@@ -1,0 +1,103 @@
+"""Collectives whose time is known: what the engine makes of it, and laws of measured tables."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import nadi
+from nadi.formats.nccl_tests import MeasuredCollective
+from nadi.simulator import collective_time
+from nadi.simulator.nccl.known_times import known_time
+from nadi.simulator.nccl.measured_times import measured_times
+from tests.amounts import examples
+from tests.simulator.cases import collective, compute, trace_of
+
+PAIR = nadi.load_system("dgx-h100", 16)
+TABLE = MeasuredCollective(
+    "all_reduce", 16, 2, (8, 1024, 1 << 20, 1 << 24, 1 << 26, 1 << 28),
+    (30e3, 31e3, 60e3, 300e3, 1.1e6, 4.3e6),
+)  # fmt: skip
+
+
+def known(comm_type: str, size: int, ranks: int = 16) -> int:
+    found = known_time(PAIR, comm_type, size, np.arange(ranks))
+    assert found is not None
+    return found.time
+
+
+@pytest.mark.parametrize("comm_type", ["all_reduce", "all_gather", "broadcast", "barrier"])
+def test_a_collective_alone_takes_its_known_time(comm_type: str) -> None:
+    assert collective_time(PAIR, comm_type, 1 << 20) == known(comm_type, 1 << 20)
+
+
+def test_it_begins_with_its_last_member_and_others_follow_one_by_one() -> None:
+    node = nadi.load_system("dgx-h100", 8)
+    size, step = 1 << 22, 5
+    jobs = [
+        trace_of([
+            compute(0, step * (rank + 1)),
+            collective(1, "all_reduce", size, data_deps=[0]),
+            collective(2, "all_reduce", size, data_deps=[1]),
+        ])
+        for rank in range(8)
+    ]  # fmt: skip
+    done = nadi.simulate(jobs, node)
+    alone = collective_time(node, "all_reduce", size)
+    assert done.makespan == step * 8 * 1000 + 2 * alone
+
+
+def test_one_rank_that_represents_all_gets_the_same_time() -> None:
+    size = 1 << 22
+    with nadi.JobBuilder(64) as job:
+        job.all_ranks.collective("all_reduce", size)
+    system = nadi.load_system("dgx-h100", 64)
+    done = nadi.simulate(job.job, system)
+    assert done.trail.rank.size < 64
+    assert done.makespan == collective_time(system, "all_reduce", size)
+
+
+def test_what_shares_links_is_followed() -> None:
+    network = msgspec.structs.replace(PAIR.network, congestion=True)
+    crowded = msgspec.structs.replace(PAIR, network=network)
+    plain = msgspec.structs.replace(crowded, nccl=None)
+    size = 1 << 20
+    assert collective_time(crowded, "all_reduce", size) == collective_time(
+        plain, "all_reduce", size
+    )
+
+
+def test_a_measured_table_comes_first_for_its_ranks_and_nodes() -> None:
+    system = nadi.pipeline.with_tables(PAIR, (TABLE,))
+    assert collective_time(system, "all_reduce", 1 << 20) == 60_000
+    assert collective_time(system, "all_gather", 1 << 20) == known("all_gather", 1 << 20)
+    near = tuple(range(8))
+    assert collective_time(system, "all_reduce", 1 << 20, near) == known("all_reduce", 1 << 20, 8)
+
+
+def test_measured_regimes_and_what_lies_outside() -> None:
+    sizes = np.array([1, 512, 1 << 19, 1 << 25, 1 << 29], dtype=np.int64)
+    found = measured_times(TABLE, sizes)
+    assert [regime.split(",")[0] for regime in found.regimes] == [
+        "latency", "latency", "transition", "bandwidth", "bandwidth",
+    ]  # fmt: skip
+    assert [regime.endswith("extrapolated") for regime in found.regimes] == [
+        True, False, False, False, True,
+    ]  # fmt: skip
+    assert found.times[0] == pytest.approx(30e3)
+    assert found.times[3] == pytest.approx(300e3 + (1.1e6 - 300e3) / 3)
+    assert found.times[4] == pytest.approx(4.3e6 + (4.3e6 - 1.1e6) / 3 * 4)
+
+
+@settings(max_examples=examples(50), deadline=None, derandomize=True)
+@given(st.lists(st.floats(1e3, 1e8), min_size=1, max_size=12), st.integers(3, 40))
+def test_more_bytes_never_take_less_time(times: list[float], power: int) -> None:
+    sizes = tuple(1 << (4 + 2 * at) for at in range(len(times)))
+    table = MeasuredCollective("all_reduce", 4, 1, sizes, tuple(times))
+    wanted = np.array([(1 << power) - 1, 1 << power, (1 << power) + 1], dtype=np.int64)
+    found = measured_times(table, wanted).times
+    assert (np.diff(found) >= -1e-6 * found[1:]).all()
+    exact = measured_times(table, np.array(sizes, dtype=np.int64)).times
+    assert np.log(exact).sum() == pytest.approx(np.log(times).sum())
