@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 import nadi
 from nadi.formats.nccl_tests import MeasuredCollective
 from nadi.simulator import collective_time
-from nadi.simulator.nccl.known_times import known_time
+from nadi.simulator.known_times import known_time
 from nadi.simulator.nccl.measured_times import measured_times
 from tests.amounts import examples
 from tests.simulator.cases import collective, compute, trace_of

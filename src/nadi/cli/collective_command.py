@@ -28,37 +28,45 @@ that are gathered. Several sizes are a list, or a range whose sizes double.
 _MOST_SIZES = 1000
 
 
+_Collective = Annotated[
+    str, typer.Argument(metavar="COLLECTIVE", show_default=False,
+                        help="all_reduce, all_gather, reduce_scatter, broadcast, reduce, "
+                        "all_to_all, gather, scatter or barrier."),
+]  # fmt: skip
+_Size = Annotated[
+    str, typer.Argument(metavar="SIZE", help="Such as 256MB, 1KiB,1MiB or 1KiB..8GiB.",
+                        show_default=False),
+]  # fmt: skip
+_System = Annotated[
+    str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
+                      help="A system that ships with Nadi, or a file in TOML, YAML or JSON."),
+]  # fmt: skip
+_Ranks = Annotated[
+    int | None, typer.Option("--ranks", metavar="N", min=2, show_default=False,
+                             help="How many take part; by default those of a node."),
+]  # fmt: skip
+_NcclLog = Annotated[
+    Path | None, typer.Option("--nccl-log", metavar="LOG", show_default=False,
+                              help="Take NCCL's version and graphs from a log of "
+                              "NCCL_DEBUG=INFO with the subsystems INIT and GRAPH."),
+]  # fmt: skip
+_Output = Annotated[
+    str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
+                      help="Write a row per size (.csv, .json)."),
+]  # fmt: skip
+
+
 def command(
-    collective: Annotated[
-        str, typer.Argument(metavar="COLLECTIVE", show_default=False,
-                            help="all_reduce, all_gather, reduce_scatter, broadcast, reduce, "
-                            "all_to_all, gather, scatter or barrier."),
-    ],
-    size: Annotated[
-        str, typer.Argument(metavar="SIZE", help="Such as 256MB, 1KiB,1MiB or 1KiB..8GiB.",
-                            show_default=False),
-    ],
-    system: Annotated[
-        str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
-                          help="A system that ships with Nadi, or a file in TOML, YAML or JSON."),
-    ],
-    ranks: Annotated[
-        int | None, typer.Option("--ranks", metavar="N", min=2, show_default=False,
-                                 help="How many take part; by default those of a node."),
-    ] = None,
+    collective: _Collective,
+    size: _Size,
+    system: _System,
+    ranks: _Ranks = None,
     measured: Measured = None,
-    nccl_log: Annotated[
-        Path | None, typer.Option("--nccl-log", metavar="LOG", show_default=False,
-                                  help="Take NCCL's version and graphs from a log of "
-                                  "NCCL_DEBUG=INFO with the subsystems INIT and GRAPH."),
-    ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
-                          help="Write a row per size (.csv, .json)."),
-    ] = "",
+    nccl_log: _NcclLog = None,
+    output: _Output = "",
     overwrite: Overwrite = False,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """Estimate, and print or write."""
     from nadi.load.collective_tables import read_measured_collectives, read_nccl_log
     from nadi.load.system_library import load_system

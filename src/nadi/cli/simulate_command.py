@@ -146,11 +146,9 @@ def command(
         from nadi.simulator.results.simulation_results import results_of
 
         if output:
-            given = (
-                network, system_config, remote_memory, comm_group, system, job, prices,
-                *(measured or []),
-            )  # fmt: skip
-            check_output(output, [Path(path) for path in given if path], overwrite=overwrite)
+            files = (network, system_config, remote_memory, comm_group, *(measured or []))
+            given = [Path(path) for path in (*files, system, job, prices) if path]
+            check_output(output, given, overwrite=overwrite)
         stated = _AstraSim(
             network, system_config, remote_memory, congestion, queues, rendezvous,
             injection_scale, right,

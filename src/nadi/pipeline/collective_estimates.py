@@ -14,11 +14,11 @@ from nadi.model.arrays import Ints
 from nadi.simulator.collectives.bandwidth_bounds import least_time
 from nadi.simulator.collectives.collective_algorithms import timed_recipe
 from nadi.simulator.communication_times import collective_time
+from nadi.simulator.known_times import model_of, node_of_rank
 from nadi.simulator.machine.system import COLLECTIVES, System
-from nadi.simulator.nccl.known_times import model_of, node_of_rank
 from nadi.simulator.nccl.measured_times import measured_times, table_for
 from nadi.simulator.nccl.nccl_communicator import COLLECTIVES as OF_NCCL
-from nadi.simulator.nccl.nccl_estimates import nccl_estimates
+from nadi.simulator.nccl.nccl_estimates import NcclEstimate, nccl_estimates
 from nadi.simulator.nccl.nccl_settings import with_logged_graphs
 from nadi.simulator.rules.chosen_rules import rules_of
 
@@ -111,54 +111,70 @@ def estimate_collectives(
         raise UsageError(Parameter("ranks", 1), "a collective needs two", "give more")
     counted = np.array(sizes, dtype=np.int64)
     nodes = int(np.unique(node_of_rank(system, members)).size)
-    table = table_for(system.measured, collective, members.size, nodes)
-    chosen = [("", "", 0, -1.0, -1.0)] * counted.size
+    chosen: list[NcclEstimate | None] = [None] * counted.size
     if system.nccl is not None and collective in OF_NCCL:
-        chosen = [
-            (one.algorithm, one.protocol, one.channels, one.modelled, one.time)
-            for one in nccl_estimates(system.nccl, collective, counted, members)
-        ]
-    measured = None
+        chosen = [*nccl_estimates(system.nccl, collective, counted, members)]
+    timed = _timed(system, collective, counted, members, chosen)
+    factor = _bus_factor(collective, members.size)
+    return [
+        CollectiveEstimate(
+            collective=collective,
+            size=size,
+            ranks=members.size,
+            nodes=nodes,
+            time_ns=time,
+            source=source,
+            algorithm=choice.algorithm if choice else _stated(system, collective),
+            protocol=choice.protocol if choice else "",
+            channels=choice.channels if choice else 0,
+            modelled_ns=round(choice.modelled * 1000) if choice else -1,
+            bandwidth=size / max(time, 1),
+            bus_bandwidth=size / max(time, 1) * factor if factor else -1.0,
+            bound_ns=_bound(system, collective, size, members, choice),
+        )
+        for size, choice, (time, source) in zip(counted.tolist(), chosen, timed, strict=True)
+    ]
+
+
+def _timed(
+    system: System, collective: str, sizes: Ints, members: Ints,
+    chosen: Sequence[NcclEstimate | None],
+) -> list[tuple[int, str]]:  # fmt: skip
+    """Return the time of each size in ns, and where it comes from."""
+    nodes = np.unique(node_of_rank(system, members)).size
+    table = table_for(system.measured, collective, members.size, nodes)
     if table is not None:
-        measured = measured_times(table, counted, model_of(system, collective, members))
-    found = []
-    for at, size in enumerate(counted.tolist()):
-        algorithm, protocol, channels, modelled, time_us = chosen[at]
-        if measured is not None:
-            time, source = round(float(measured.times[at])), f"measured, {measured.regimes[at]}"
-        elif time_us >= 0 and system.nccl is not None:
-            time, source = round(time_us * 1000), f"NCCL {system.nccl.version}"
+        found = measured_times(table, sizes, model_of(system, collective, members))
+        names = [f"measured, {regime}" for regime in found.regimes]
+        return list(zip(map(round, found.times.tolist()), names, strict=True))
+    timed = []
+    for size, choice in zip(sizes.tolist(), chosen, strict=True):
+        if choice is not None and system.nccl is not None:
+            timed.append((round(choice.time * 1000), f"NCCL {system.nccl.version}"))
         else:
             given = max(size // members.size, 1) if collective in _GATHERED else size
-            time, source = collective_time(system, collective, given), "simulated"
-            algorithm = ", ".join(dict.fromkeys(system.collectives.algorithms(collective)))
-        bound = _bound(system, collective, size, members, algorithm)
-        factor = _bus_factor(collective, members.size)
-        bandwidth = size / max(time, 1)
-        found.append(
-            CollectiveEstimate(
-                collective, size, members.size, nodes, time, source, algorithm, protocol, channels,
-                round(modelled * 1000) if modelled >= 0 else -1, bandwidth,
-                bandwidth * factor if factor else -1.0, bound,
-            )
-        )  # fmt: skip
-    return found
+            timed.append((collective_time(system, collective, given), "simulated"))
+    return timed
+
+
+def _stated(system: System, collective: str) -> str:
+    """Return the algorithms that a system states, where they are simulated."""
+    return ", ".join(dict.fromkeys(system.collectives.algorithms(collective)))
 
 
 _GATHERED = ("all_gather", "gather")
 
 
-def _bound(system: System, collective: str, size: int, members: Ints, algorithm: str) -> int:
+def _bound(
+    system: System, collective: str, size: int, members: Ints, choice: NcclEstimate | None
+) -> int:
     """Return the least time of a collective, ns; -1 if it is not known."""
     given = size / members.size if collective in _GATHERED else size
-    if algorithm in OF_SWITCH:
-        recipe = timed_recipe(collective, members.size, algorithm)
+    if choice is not None:
+        recipe = timed_recipe(collective, members.size, choice.algorithm)
     else:
         recipe = rules_of(system).recipe_of(system, collective)
     return round(least_time(system, recipe, given, members))
-
-
-OF_SWITCH = ("NVLS", "NVLSTree")
 
 
 def _bus_factor(collective: str, ranks: int) -> float:

@@ -14,8 +14,8 @@ from nadi.simulator.collectives.group_grids import in_order_of_grid, places_in
 from nadi.simulator.collectives.phases import Phase, Recipe
 from nadi.simulator.engine.codes import Comm
 from nadi.simulator.engine.machine_state import NUM_SLOTS, WORLD
+from nadi.simulator.known_times import known_time
 from nadi.simulator.machine.system import COLLECTIVES, Bus, Network, System
-from nadi.simulator.nccl.known_times import known_time
 from nadi.simulator.work.program import Program
 
 __all__ = ["DefaultRules"]
