@@ -138,6 +138,7 @@ def test_force_means_one_thing() -> None:
         "search",
         "generate cases",
         "generate llm",
+        "generate network",
         "record-fake",
     }
 

@@ -110,11 +110,18 @@ class LayerKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the sizes of its parameters, in the order in which PyTorch registers them."""
         return self._tensors(inputs)
 
+    def fixed(self, inputs: Inputs) -> int:
+        """Return how many parameters it has beside them that are not trained."""
+        return self._fixed(inputs)
+
     def _gives(self, inputs: Inputs) -> Feature:
         return inputs[0]
 
     def _tensors(self, inputs: Inputs) -> tuple[int, ...]:
         return ()
+
+    def _fixed(self, inputs: Inputs) -> int:
+        return 0
 
 
 class Conv(LayerKind, frozen=True):
@@ -369,7 +376,7 @@ class ClassToken(LayerKind, frozen=True):
 
 
 class Positions(LayerKind, frozen=True):
-    """A sequence with learned positions, or fixed ones, which PyTorch may count as parameters."""
+    """A sequence with learned positions, or fixed ones, which are parameters without gradients."""
 
     trained: bool = True
 
@@ -379,6 +386,9 @@ class Positions(LayerKind, frozen=True):
 
     def _tensors(self, inputs: Inputs) -> tuple[int, ...]:
         return (inputs[0].elements,) if self.trained else ()
+
+    def _fixed(self, inputs: Inputs) -> int:
+        return 0 if self.trained else inputs[0].elements
 
 
 class FirstToken(LayerKind, frozen=True):

@@ -23,8 +23,9 @@ class NetworkCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     macs, macs_tolerance
         Multiplications and additions of a sample's forward, a pair as one, in convolutions and
         matrix products; 0 if the source does not say.
-    macs_attention
-        Whether the source counts the two products of attention.
+    macs_attention, macs_layer_norm
+        Whether the source counts the two products of attention; and how much it adds for each
+        element of a layer norm.
     """
 
     parameters: int = 0
@@ -32,6 +33,7 @@ class NetworkCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     macs: int = 0
     macs_tolerance: int = 0
     macs_attention: bool = True
+    macs_layer_norm: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,8 @@ class NetworkLayer:
         first.
     inputs, output
         Their shapes, and that of what it gives.
-    tensors
-        Sizes of its parameters.
+    tensors, fixed
+        Sizes of its parameters; and how many more it has that are not trained.
     """
 
     name: str
@@ -63,11 +65,12 @@ class NetworkLayer:
     inputs: tuple[Feature, ...]
     output: Feature
     tensors: tuple[int, ...]
+    fixed: int
 
     @property
     def parameters(self) -> int:
         """Number of its parameters."""
-        return sum(self.tensors)
+        return sum(self.tensors) + self.fixed
 
     @property
     def is_spread(self) -> bool:
@@ -100,7 +103,7 @@ class NeuralNetwork:
 
     @property
     def total_parameters(self) -> int:
-        """Number of all parameters, with tables."""
+        """Number of all parameters, with tables and with those that are not trained."""
         return sum(layer.parameters for layer in self.layers)
 
     @property

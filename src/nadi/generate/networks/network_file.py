@@ -16,13 +16,14 @@ from msgspec import inspect
 
 from nadi.errors import FormatError
 from nadi.formats.settings_text import convert_settings, parse_settings, possible_types
-from nadi.generate.networks.layer_kinds import KINDS, Feature, LayerKind, MisfitError
+from nadi.generate.networks.layer_kinds import KINDS, Feature, LayerKind, Loss, MisfitError
 from nadi.generate.networks.network_description import NetworkCounts, NetworkLayer, NeuralNetwork
 
 __all__ = ["network_from", "parse_network"]
 
-_MOST_LAYERS = 1 << 16
+_MOST_LAYERS = 1 << 14
 _MOST_DEEP = 32
+_MOST_ELEMENTS = 1 << 40  # of what a layer gives for a sample, and of its parameters
 _USE_KEYS = ("name", "from", "repeat", "block", "with")
 _Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 _Shape = Annotated[list[_Size], msgspec.Meta(min_length=1, max_length=3)]
@@ -90,9 +91,11 @@ def network_from(value: Any, name: str = "network") -> NeuralNetwork:
     found = convert_settings(value, _File, name, lambda what, path: _remedy(_File, what, path))
     inputs = {one: Feature(tuple(shape)) for one, shape in found.inputs.items()}
     maker = _Maker(name, found, inputs)
-    first = -1
-    scope = _Scope("$.layers", {}, first, "", maker.outermost)
+    first_input = -1
+    scope = _Scope("$.layers", {}, first_input, "", maker.outermost)
     maker.add_all(found.layers, scope, depth=0)
+    if all(layer.kind.is_view or isinstance(layer.kind, Loss) for layer in maker.layers):
+        raise FormatError(f"{name}: $.layers", "none of them computes anything", "add one")
     return NeuralNetwork(
         found.name or name, found.about, found.source, inputs, tuple(maker.layers),
         found.published,
@@ -258,11 +261,12 @@ class _Maker:
             self._refuse(f"{path}.{error.key}", f"{name}: {error.what}", error.remedy)
         if len(self.layers) >= _MOST_LAYERS:
             self._refuse(path, f"there are over {_MOST_LAYERS} layers", "repeat less")
-        tensors = kind.tensors(given)
-        part, number = self.part, self.number
-        self.layers.append(
-            NetworkLayer(name, part, number, kind, tuple(chosen), given, output, tensors)
-        )
+        own = kind.tensors(given), kind.fixed(given)
+        if max(output.elements, sum(own[0])) > _MOST_ELEMENTS:
+            what = f"{name}: it has or gives over {_MOST_ELEMENTS} numbers"
+            self._refuse(path, what, "correct its sizes")
+        of_part = self.part, self.number
+        self.layers.append(NetworkLayer(name, *of_part, kind, tuple(chosen), given, output, *own))
         return len(self.layers) - 1
 
     def _feature(self, source: int) -> Feature:

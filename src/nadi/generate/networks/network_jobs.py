@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nadi.errors import Parameter, UsageError
 from nadi.generate.networks.layer_kinds import EmbeddingBag
 from nadi.generate.networks.network_description import NeuralNetwork
 from nadi.generate.networks.network_plan import NetworkPlan
@@ -15,6 +16,8 @@ from nadi.model.schema import ISSUES, MATCHES
 from nadi.model.trace import Job, Trace
 
 __all__ = ["job_of_network", "shares_of_ranks"]
+
+_MOST = 1 << 60  # operations or bytes of a node
 
 
 def job_of_network(network: NeuralNetwork, plan: NetworkPlan) -> Job:
@@ -66,6 +69,14 @@ def shares_of_ranks(network: NeuralNetwork, plan: NetworkPlan) -> list[dict[int,
 
 def _trace(step: Step) -> Trace:
     pieces, plan = step_rows(step), step.plan
+    largest = max(
+        (max(row.work.flops, row.work.bytes) if row.work else row.comm_bytes)
+        for rows in pieces
+        for row in rows
+    )
+    if largest > _MOST:
+        what = f"an operation of {plan.batch} samples has more work than int64 can count"
+        raise UsageError([Parameter("batch")], what, "use a smaller one")
     micro_batch = np.array([0, 0, -1][: len(pieces)], dtype=np.int64)
     order = StepOrder(pieces, np.arange(len(pieces)), micro_batch)
     return trace_of_rows(order, list(plan.groups()), plan.ranks)

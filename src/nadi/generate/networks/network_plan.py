@@ -57,6 +57,8 @@ class NetworkPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.inference and self.zero in (1, 2):
             what = f"{self.zero} in inference, which has neither gradients nor an optimizer"
             _refuse("zero", what, "use 0, or 3 for sharded weights")
+        if not self.inference and not any(network.is_trained):
+            _refuse("inference", "no layer has parameters that could be trained", "set it")
         for layer in network.layers:
             if layer.is_spread and most_shares(layer.kind) < self.ranks:
                 most = most_shares(layer.kind)

@@ -147,10 +147,11 @@ def _memory(step: Step, shares: Mapping[int, TableShare]) -> dict[str, int]:
     def held(size: int, from_stage: int) -> int:
         return -(-count * size // plan.ranks) if plan.zero >= from_stage else count * size
 
+    fixed = sum(layer.fixed for layer in step.network.layers) * plan.itemsize
     tables = sum(share.parameters for share in shares.values()) * plan.itemsize
     state = sum(share.rows for share in shares.values()) * _ROW_STATE
     found = {
-        "weights": held(plan.itemsize, 3),
+        "weights": held(plan.itemsize, 3) + fixed,
         "gradients": held(plan.gradient_itemsize, 2) if trains else 0,
         "optimizer": held(ADAM_STATE, 1) if trains else 0,
         "tables": tables + state * trains,
