@@ -107,20 +107,28 @@ def short(number: int) -> str:
     return f"{number} "
 
 
-def print_memory(memory: pl.DataFrame, console: Console) -> None:
-    """Print the bytes of a rank of each stage, whose number is the first column."""
+def print_memory(memory: pl.DataFrame, console: Console, rest: str = "stages") -> None:
+    """Print the bytes of a rank of each stage, which the first column names.
+
+    ``rest`` is the word for those that are not shown.
+    """
     stage = memory.columns[0]
     shown = [name for name in _COMPONENTS if name in memory.columns and int(memory[name].sum())]
     table = make_table("memory of a rank", **{stage: "right"}, **dict.fromkeys(shown, "right"))
     for row in memory.head(_SHOWN).iter_rows(named=True):
         table.add_row(str(row[stage]), *(format_bytes(row[name]) for name in shown))
     if memory.height > _SHOWN:
-        table.caption = f"and {memory.height - _SHOWN} more {stage}s"
+        table.caption = f"and {memory.height - _SHOWN} more {rest}"
     print_table(table, console)
 
 
-def print_communication(communication: pl.DataFrame, console: Console) -> None:
-    """Print the stage that sends most of each role and type, whose number is the first column."""
+def print_communication(
+    communication: pl.DataFrame, console: Console, which: str = "stage"
+) -> None:  # fmt: skip
+    """Print the stage that sends most of each role and type, which the first column names.
+
+    ``which`` is the word for it.
+    """
     if not communication.height:
         return
     stage = communication.columns[0]
@@ -131,7 +139,7 @@ def print_communication(communication: pl.DataFrame, console: Console) -> None:
         .sort(pl.col("bytes"), descending=True, maintain_order=True)
     )
     table = make_table(
-        f"communication of a rank per step, of the {stage} with most",
+        f"communication of a rank per step, of the {which} with most",
         group="left", type="left", ranks="right", count="right", bytes="right", **{stage: "right"},
     )  # fmt: skip
     for row in most.iter_rows(named=True):

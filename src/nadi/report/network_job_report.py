@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import polars as pl
 from rich.console import Console
 from rich.text import Text
@@ -11,7 +12,7 @@ from rich.text import Text
 from nadi.generate.networks.network_statistics import NetworkStatistics
 from nadi.report.generated_job_report import counted, print_communication, print_memory, short
 from nadi.report.simulation_report import describe_simulation
-from nadi.report.text_layout import make_table, print_table
+from nadi.report.text_layout import make_table, print_table, rank_ranges
 from nadi.simulator.results.simulation_results import SimulationResults
 from nadi.units import format_bytes, format_count
 
@@ -31,7 +32,7 @@ def describe_network_job(
         "table_parameters": statistics.table_parameters,
         "macs": statistics.macs,
         "model_flops": statistics.model_flops,
-        "ranks_of_kind": list(statistics.ranks_of_kind),
+        "ranks_of_kind": _ranks_of_kinds(statistics),
         "layers": statistics.layers,
         "flops_per_rank": statistics.flops,
         "communication_per_rank": statistics.communication,
@@ -62,13 +63,28 @@ def print_network_job(statistics: NetworkStatistics, console: Console) -> None:
         highlight=False,
     )
     _print_parts(statistics, console)
-    print_memory(statistics.memory, console)
-    print_communication(statistics.communication, console)
+    print_memory(_by_ranks(statistics, statistics.memory), console, "kinds of ranks")
+    communication = _by_ranks(statistics, statistics.communication)
+    print_communication(communication, console, "ranks")
+
+
+def _ranks_of_kinds(statistics: NetworkStatistics) -> list[str]:
+    """Return the ranks of each kind, as ranges."""
+    kinds = range(int(statistics.kinds.max()) + 1)
+    return [rank_ranges(np.flatnonzero(statistics.kinds == kind).tolist()) for kind in kinds]
+
+
+def _by_ranks(statistics: NetworkStatistics, table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table with the ranks of each kind in the place of its number."""
+    shown = _ranks_of_kinds(statistics)
+    ranks = pl.Series("of ranks", [shown[kind] for kind in table["kind"]], dtype=pl.String)
+    return pl.DataFrame([ranks, *table.drop("kind")])
 
 
 def _print_parts(statistics: NetworkStatistics, console: Console) -> None:
-    """Print the outermost blocks in their order; of many the ones with most work."""
-    parts = statistics.layers.with_row_index("row").group_by("part", maintain_order=True).agg(
+    """Print the parts, which share the beginning of their names; of many those with most work."""
+    layers = statistics.layers.with_columns(pl.col("part").str.extract(r"^([^.]*)"))
+    parts = layers.with_row_index("row").group_by("part", maintain_order=True).agg(
         pl.col("row").first(), pl.col("output").last(), pl.len().alias("layers"),
         pl.col("parameters", "macs", "forward_flops").sum(),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from nadi.report.text_layout import make_table, name_cell, print_table
+from nadi.report.text_layout import make_table, name_cell, print_table, rank_ranges
 from nadi.units import format_count, format_ns, format_percent, printable
 from nadi.whatif.reordering.applied_moves import Reordering
 from nadi.whatif.reordering.move_search import Candidate
@@ -100,20 +100,9 @@ def _print_moves(title: str, moves: list[dict[str, Any]], console: Console) -> N
         start, others = row["start_ns"], row["operations_moved"] - 1
         with_it = f" +{others}" if others else ""
         table.add_row(
-            name_cell(row["operation"] + with_it), _ranks(row["ranks"]), format_ns(start),
+            name_cell(row["operation"] + with_it), rank_ranges(row["ranks"]), format_ns(start),
             format_ns(start - row["new_start_ns"]), format_ns(start - row["legal_start_ns"]),
             format_ns(row["gain_ns"]),
             name_cell(row["right_after"]), row["held_there_by"],
         )  # fmt: skip
     print_table(table, console)
-
-
-def _ranks(ranks: list[int]) -> str:
-    """Format ranks as ranges: ``0-3, 6``."""
-    parts: list[list[int]] = []
-    for rank in ranks:
-        if parts and rank == parts[-1][-1] + 1:
-            parts[-1][1:] = [rank]
-        else:
-            parts.append([rank])
-    return ", ".join("-".join(map(str, part)) for part in parts)

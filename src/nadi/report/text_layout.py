@@ -21,6 +21,7 @@ __all__ = [
     "print_issues",
     "print_table",
     "print_written",
+    "rank_ranges",
     "to_json",
 ]
 
@@ -69,3 +70,14 @@ def print_written(path: Path | str, left_out: pl.DataFrame, console: Console) ->
 def to_json(data: Any) -> bytes:
     """Write indented JSON that ends with a newline."""
     return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
+
+
+def rank_ranges(ranks: Iterable[int]) -> str:
+    """Format ranks as ranges: ``0-3, 6``."""
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and rank == parts[-1][-1] + 1:
+            parts[-1][1:] = [rank]
+        else:
+            parts.append([rank])
+    return ", ".join("-".join(map(str, part)) for part in parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from nadi.generate.adam_update import ADAM_STATE
@@ -16,6 +17,7 @@ from nadi.generate.networks.network_plan import NetworkPlan
 from nadi.generate.networks.network_rows import Step, step_of
 from nadi.generate.networks.table_shares import TableShare
 from nadi.generate.trace_sums import communication_by_role, flops_by_phase
+from nadi.model.arrays import Ints
 from nadi.model.trace import Job
 
 __all__ = ["NetworkStatistics", "statistics_of_network"]
@@ -38,8 +40,8 @@ class NetworkStatistics:
         Ranks, and samples of a step of all ranks.
     parameters, table_parameters
         Of the network; and those in tables that ranks share.
-    ranks_of_kind
-        How many ranks are of each kind.
+    kinds
+        int64, shape (ranks,): the kind of each rank.
     layers
         A row per layer: ``name``, ``part`` (the outermost block), ``kind``, ``output`` (shape of
         a sample), ``parameters``, ``macs`` (multiplications and additions of a sample's forward,
@@ -60,7 +62,7 @@ class NetworkStatistics:
     samples: int
     parameters: int
     table_parameters: int
-    ranks_of_kind: tuple[int, ...]
+    kinds: Ints
     layers: pl.DataFrame
     flops: pl.DataFrame
     communication: pl.DataFrame
@@ -75,7 +77,8 @@ class NetworkStatistics:
     def model_flops(self) -> int:
         """FLOPs of a step of all ranks without the optimizer."""
         of_kind = self.flops.select(pl.col("forward") + pl.col("backward")).to_series().to_list()
-        return sum(n * flops for n, flops in zip(self.ranks_of_kind, of_kind, strict=True))
+        ranks = np.bincount(self.kinds).tolist()
+        return sum(n * flops for n, flops in zip(ranks, of_kind, strict=True))
 
 
 def statistics_of_network(
@@ -98,6 +101,7 @@ def statistics_of_network(
     made = job_of_network(network, plan) if job is None else job
     of_ranks = shares_of_ranks(network, plan)
     traces = list(dict.fromkeys(made.traces))
+    number = {trace: kind for kind, trace in enumerate(traces)}
     first = [made.traces.index(trace) for trace in traces]
     step = step_of(network, plan, of_ranks[0], {})
     memory = [{"kind": n, **_memory(step, of_ranks[rank])} for n, rank in enumerate(first)]
@@ -106,7 +110,7 @@ def statistics_of_network(
         samples=plan.samples,
         parameters=network.total_parameters,
         table_parameters=network.table_parameters,
-        ranks_of_kind=tuple(made.traces.count(trace) for trace in traces),
+        kinds=np.array([number[trace] for trace in made.traces], dtype=np.int64),
         layers=_layers(step),
         flops=pl.concat([flops_by_phase(one, n) for n, one in enumerate(traces)]).rename(
             {"stage": "kind"}
