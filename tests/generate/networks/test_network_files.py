@@ -121,6 +121,9 @@ WRONG = [
     ([{"block": "b", "out": 1}], "$.layers[0].out", "values of the block stand in with"),
     ([CONV | {"out": "$out"}], "$.layers[0].out", "add it to needs"),
     ([CONV | {"name": "image"}], "$.layers[0].name", "give another name"),
+    ([CONV | {"name": "a"}, CONV | {"weights": "a"}], "$.layers[1].weights", "same kind and sizes"),
+    ([CONV | {"weights": "a"}], "$.layers[0].weights", "the last ones: image"),
+    ([{"block": "b", "with": {"out": 1}, "weights": "a"}], "$.layers[0].weights", "inside"),
 ]
 
 

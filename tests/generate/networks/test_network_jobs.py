@@ -225,6 +225,26 @@ def test_tables_are_all_placed(tables: list[tuple[int, int]], width: int, ranks:
     assert heaviest <= mean + largest
 
 
+def test_shared_weights_have_a_gradient_for_each_use_and_are_reduced_once() -> None:
+    layers = [
+        {"kind": "linear", "name": "a", "out": 13}, {"kind": "linear", "name": "b", "weights": "a",
+                                                    "out": 13}, {"kind": "loss"},
+    ]  # fmt: skip
+    network = network_from({"inputs": {"x": [13]}, "layers": layers})
+    assert network.total_parameters == 13 * 13 + 13
+    for zero in (0, 3):
+        job = network_job(network, ranks=2, zero=zero)
+        trace = job.traces[0]
+        reduction = "all_reduce" if zero == 0 else "reduce_scatter"
+        sent = [size for kind, size in collectives(trace) if kind == reduction]
+        assert sent == [4 * network.total_parameters]
+        name = f"bucket0.gradients.{reduction}"
+        for use in ("a", "b"):
+            assert waits_for(trace, row_of(job, name), row_of(job, f"{use}.weight_gradient"))
+    gathered = row_of(job, "bucket0.weights.all_gather")
+    assert waits_for(trace, row_of(job, "b.weight_gradient"), gathered)
+
+
 def test_inference_has_the_forward_alone() -> None:
     job = network_job(RECOMMENDATION, ranks=2, inference=True)
     names = job.traces[0].nodes["name"].cast(pl.String).to_list()

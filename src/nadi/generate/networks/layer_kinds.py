@@ -484,14 +484,19 @@ class Interaction(LayerKind, frozen=True):
 
 
 class RoiAlign(LayerKind, frozen=True):
-    """Regions of an image, each sampled to a square of pixels."""
+    """Regions of an image, or each of one of several, sampled to a square of pixels."""
 
     regions: _Count
     size: _Count
+    most_inputs: ClassVar[int] = 8
 
     def _gives(self, inputs: Inputs) -> Feature:
-        channels, _, _ = of_rank(inputs[0], _IMAGE)
-        return Feature((channels, self.size, self.size), inputs[0].copies * self.regions)
+        channels = {of_rank(one, _IMAGE)[0] for one in inputs}
+        if len(channels) > 1:
+            what = f"the images have {', '.join(map(str, sorted(channels)))} channels"
+            raise MisfitError("from", what, "make them equal")
+        shape = inputs[0].shape[0], self.size, self.size
+        return Feature(shape, inputs[0].copies * self.regions)
 
 
 class Loss(LayerKind, frozen=True):

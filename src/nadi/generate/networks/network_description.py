@@ -54,7 +54,9 @@ class NetworkLayer:
     inputs, output
         Their shapes, and that of what it gives.
     tensors, fixed
-        Sizes of its parameters; and how many more it has that are not trained.
+        Sizes of its own parameters; and how many more it has that are not trained.
+    weights
+        The layer whose parameters it uses; -1 for its own.
     """
 
     name: str
@@ -66,10 +68,16 @@ class NetworkLayer:
     output: Feature
     tensors: tuple[int, ...]
     fixed: int
+    weights: int = -1
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it has a gradient of weights, of its own or another layer's."""
+        return bool(self.tensors) or self.weights >= 0
 
     @property
     def parameters(self) -> int:
-        """Number of its parameters."""
+        """Number of its own parameters."""
         return sum(self.tensors) + self.fixed
 
     @property
@@ -127,5 +135,5 @@ class NeuralNetwork:
         found: list[bool] = []
         for layer in self.layers:
             before = any(found[source] for source in layer.sources if source >= 0)
-            found.append(bool(layer.tensors) or before)
+            found.append(layer.has_weights or before)
         return tuple(found)

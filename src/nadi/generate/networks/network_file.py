@@ -24,7 +24,7 @@ __all__ = ["network_from", "parse_network"]
 _MOST_LAYERS = 1 << 14
 _MOST_DEEP = 32
 _MOST_ELEMENTS = 1 << 40  # of what a layer gives for a sample, and of its parameters
-_USE_KEYS = ("name", "from", "repeat", "block", "with")
+_USE_KEYS = ("name", "from", "weights", "repeat", "block", "with")
 _Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 _Shape = Annotated[list[_Size], msgspec.Meta(min_length=1, max_length=3)]
 _Repeat = Annotated[int, msgspec.Meta(ge=1, le=1 << 12)]
@@ -54,6 +54,7 @@ class _Use(msgspec.Struct, frozen=True, rename={"sources": "from", "values": "wi
 
     name: str = ""
     sources: str | list[str] = []
+    weights: str = ""
     repeat: _Repeat = 1
     block: str = ""
     values: dict[str, Any] = {}
@@ -207,22 +208,27 @@ class _Maker:
         named = [use.sources] if isinstance(use.sources, str) else use.sources
         if not named:
             return [before]
+        return [self._named(one, scope, f"{path}.from") for one in named]
+
+    def _named(self, name: str, scope: _Scope, path: str) -> int:
         known = {**self.outermost, **scope.names, "input": scope.given}
-        for one in named:
-            if one not in known:
-                near = ", ".join(list(known)[-12:])
-                what = f"no layer before it is called {one!r}"
-                self._refuse(f"{path}.from", what, f"the last ones: {near}")
-        return [known[one] for one in named]
+        if name not in known:
+            near = ", ".join(list(known)[-12:])
+            what = f"no layer before it is called {name!r}"
+            self._refuse(path, what, f"the last ones: {near}")
+        return known[name]
 
     def _add(
         self, use: _Use, rest: Mapping[str, Any],
         place: tuple[_Scope, str, str, list[int]], depth: int,
     ) -> int:  # fmt: skip
         """Add a layer or the layers of a block, once."""
-        _, name, path, sources = place
+        scope, name, path, sources = place
         if not use.block:
-            return self._add_layer(rest, name, path, sources)
+            owner = self._named(use.weights, scope, f"{path}.weights") if use.weights else -1
+            return self._add_layer(rest, (name, path, sources), owner)
+        if use.weights:
+            self._refuse(f"{path}.weights", "a block has none of its own", "name them inside")
         block = self.content.blocks.get(use.block)
         if block is None:
             known = ", ".join(self.content.blocks) or "none"
@@ -240,8 +246,9 @@ class _Maker:
         return self.add_all(block.layers, inner, depth + 1)
 
     def _add_layer(
-        self, rest: Mapping[str, Any], name: str, path: str, sources: list[int]
+        self, rest: Mapping[str, Any], place: tuple[str, str, list[int]], owner: int
     ) -> int:  # fmt: skip
+        name, path, sources = place
         word = rest["kind"]
         if not isinstance(word, str) or word not in KINDS:
             what = f"there is no kind {word!r}"
@@ -261,13 +268,29 @@ class _Maker:
             self._refuse(f"{path}.{error.key}", f"{name}: {error.what}", error.remedy)
         if len(self.layers) >= _MOST_LAYERS:
             self._refuse(path, f"there are over {_MOST_LAYERS} layers", "repeat less")
-        own = kind.tensors(given), kind.fixed(given)
+        own: tuple[tuple[int, ...], int] = kind.tensors(given), kind.fixed(given)
         if max(output.elements, sum(own[0])) > _MOST_ELEMENTS:
             what = f"{name}: it has or gives over {_MOST_ELEMENTS} numbers"
             self._refuse(path, what, "correct its sizes")
+        if owner >= 0:
+            own = self._shared(owner, kind, own, f"{path}.weights")
         of_part = self.part, self.number
-        self.layers.append(NetworkLayer(name, *of_part, kind, tuple(chosen), given, output, *own))
+        self.layers.append(
+            NetworkLayer(name, *of_part, kind, tuple(chosen), given, output, *own, owner)
+        )
         return len(self.layers) - 1
+
+    def _shared(
+        self, owner: int, kind: LayerKind, own: tuple[tuple[int, ...], int], path: str
+    ) -> tuple[tuple[int, ...], int]:
+        """Return the parameters of a layer that uses those of another: none."""
+        other = self.layers[owner]
+        if type(other.kind) is not type(kind) or other.tensors != own[0] or not own[0]:
+            what = (
+                f"{other.name} has parameters of {list(other.tensors)}, and this of {list(own[0])}"
+            )
+            self._refuse(path, what, "name a layer of the same kind and sizes, with its own")
+        return (), 0
 
     def _feature(self, source: int) -> Feature:
         return (
@@ -290,7 +313,7 @@ def _remedy(root: type, what: str, path: str) -> str:
         structs = [one for one in possible if isinstance(one, inspect.StructType)]
         keys = [key.encode_name for one in structs for key in one.fields]
         if issubclass(root, LayerKind):
-            keys += ["name", "from", "repeat"]
+            keys += ["name", "from", "weights", "repeat"]
         return f"known keys: {', '.join(keys)}"
     words = [str(w) for one in possible if isinstance(one, inspect.LiteralType) for w in one.values]
     if words:

@@ -79,6 +79,8 @@ class _Gathers:
 
     def before(self, layer: int) -> None:
         """Let the next computation, of a layer, wait for its weights."""
+        own = self.step.network.layers[layer].weights
+        layer = layer if own < 0 else own
         last = max((n for n, one in enumerate(self.buckets) if layer in one.layers), default=-1)
         if last < self.used:
             return
@@ -185,7 +187,7 @@ def _backward(step: Step) -> list[Row]:
             rows.compute(f"{layer.name}.input_gradient", layer.number, work.input_gradient)
         for table in first_use.get(number, ()):
             _exchange_gradients(step, rows, table, arriving)
-        if layer.tensors and work.weight_gradient:
+        if layer.has_weights and work.weight_gradient:
             rows.compute(f"{layer.name}.weight_gradient", layer.number, work.weight_gradient)
         _reduce(step, rows, number)
     return rows.rows

@@ -126,7 +126,7 @@ def _layers(step: Step) -> pl.DataFrame:
     rows = []
     for layer, work in zip(step.network.layers, step.works, strict=True):
         is_product = work.forward is not None and work.forward.op_class in _PRODUCTS
-        backward = [work.input_gradient, work.weight_gradient if layer.tensors else None]
+        backward = [work.input_gradient, work.weight_gradient if layer.has_weights else None]
         rows.append({
             "name": layer.name, "part": layer.part, "kind": _NAMES[type(layer.kind)],
             "output": layer.output.told(), "parameters": layer.parameters,
