@@ -183,10 +183,12 @@ def test_gradients_are_reduced_while_the_backward_goes_on() -> None:
 def test_weights_of_zero_3_are_gathered_one_bucket_ahead() -> None:
     job = network_job("resnet50", ranks=2, batch=1, zero=3)
     trace = job.traces[0]
-    # layer4 is in the second and third of five buckets from the end
-    assert waits_for(trace, row_of(job, "conv1"), row_of(job, "bucket0.weights.all_gather"))
-    assert not waits_for(trace, row_of(job, "conv1"), row_of(job, "bucket1.weights.all_gather"))
-    assert waits_for(trace, row_of(job, "fc"), row_of(job, "bucket4.weights.all_gather"))
+    # the forward needs the last bucket of gradients first
+    assert waits_for(trace, row_of(job, "conv1"), row_of(job, "bucket4.weights.all_gather"))
+    assert not waits_for(trace, row_of(job, "conv1"), row_of(job, "bucket3.weights.all_gather"))
+    # and the next one while it computes
+    assert not waits_for(trace, row_of(job, "bucket3.weights.all_gather"), row_of(job, "conv1"))
+    assert waits_for(trace, row_of(job, "fc"), row_of(job, "bucket0.weights.all_gather"))
 
 
 def test_tables_are_exchanged_beside_what_does_not_need_them() -> None:

@@ -14,7 +14,7 @@ from nadi.generate.adam_update import adam_work
 from nadi.generate.job_rows import BEFORE, Row, RowList, Work
 from nadi.generate.layout_rules import Layout, exchange
 from nadi.generate.networks.gradient_buckets import Bucket, buckets_of
-from nadi.generate.networks.layer_kinds import Loss, Norm, Slice
+from nadi.generate.networks.layer_kinds import EmbeddingBag, Loss, Norm, Slice
 from nadi.generate.networks.layer_work import LayerWork, StepSize, work_of
 from nadi.generate.networks.network_description import NeuralNetwork
 from nadi.generate.networks.network_plan import NetworkPlan
@@ -71,9 +71,10 @@ def step_rows(step: Step) -> list[list[Row]]:
 class _Gathers:
     """Gathers sharded weights bucket by bucket, one bucket ahead of its use."""
 
-    def __init__(self, step: Step, rows: RowList, buckets: Sequence[Bucket]) -> None:
+    def __init__(self, step: Step, rows: RowList, order: Sequence[int]) -> None:
         self.step, self.rows = step, rows
-        self.buckets = buckets if step.plan.zero == 3 and step.plan.ranks > 1 else []
+        self.order = order if step.plan.zero == 3 and step.plan.ranks > 1 else []
+        self.buckets = [step.buckets[number] for number in self.order]
         self.made: list[int] = []
         self.used = 0
 
@@ -92,7 +93,7 @@ class _Gathers:
         for number in range(len(self.made), min(count, len(self.buckets))):
             bucket = self.buckets[number]
             part = -(-bucket.elements * self.step.plan.itemsize // self.step.plan.ranks)
-            name, after = f"bucket{number}.weights.all_gather", self.rows.computed
+            name, after = f"bucket{self.order[number]}.weights.all_gather", self.rows.computed
             gather = self.rows.collective(
                 name, -1, "dp", "all_gather", part, after=after, is_awaited=False
             )
@@ -104,7 +105,7 @@ def _forward(step: Step) -> list[Row]:
     rows = RowList("forward")
     if plan.ranks > 1 and not plan.inference:
         _broadcast_buffers(network, rows)
-    gathers = _Gathers(step, rows, step.buckets[::-1])
+    gathers = _Gathers(step, rows, range(len(step.buckets))[::-1])
     arriving: dict[int, int] = {}  # layers whose output is being exchanged
     for number, layer in enumerate(network.layers):
         if isinstance(layer.kind, Loss) and plan.inference:
@@ -140,9 +141,8 @@ def _broadcast_buffers(network: NeuralNetwork, rows: RowList) -> None:
 def _look_up(step: Step, rows: RowList, number: int, arriving: dict[int, int]) -> None:
     """Exchange indices, look up what all ranks need in own tables, and exchange that."""
     layer, share, plan = step.network.layers[number], step.shares[number], step.plan
-    of_sample = sum(layer.kind.of_tables)  # type: ignore[attr-defined]
-    if plan.ranks > 1:
-        size = plan.batch * of_sample * _INDEX
+    if plan.ranks > 1 and isinstance(layer.kind, EmbeddingBag):
+        size = plan.batch * sum(layer.kind.of_tables) * _INDEX
         rows.collective(f"{layer.name}.indices.all_to_all", layer.number, "tables", "all_to_all",
                         size, after=BEFORE)  # fmt: skip
     summed = plan.samples * (share.elements - share.columns)
@@ -171,7 +171,7 @@ def _exchanged(step: Step, number: int) -> int:
 def _backward(step: Step) -> list[Row]:
     network = step.network
     rows = RowList("backward")
-    gathers = _Gathers(step, rows, step.buckets)
+    gathers = _Gathers(step, rows, range(len(step.buckets)))
     first_use = _first_uses(network)
     arriving: dict[int, int] = {}
     for number in reversed(range(len(network.layers))):
