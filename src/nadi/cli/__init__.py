@@ -21,7 +21,11 @@ __all__ = ["main", "run"]
 
 _LONGEST_LINE = 1_000
 _RARELY = 1_000_000, 20, 20
-_OPTIONS = {"sweep_over": "--sweep"}  # of parameters that have another name there
+_OPTIONS = {
+    "sweep_over": "--sweep",
+    "sequence": "--seq",
+    "sequence_parallel": "--sp",
+}  # of parameters that have another name there
 _WATCHERS = frozenset({"coverage", "memray", "scalene", "viztracer"})  # which may use other means
 
 

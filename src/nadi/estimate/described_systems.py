@@ -29,6 +29,7 @@ _GFLOPS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.0)  # where efficiencie
 _MEGABYTES = (1000.0, 100.0, 10.0, 1.0, 0.0)
 _SMALLEST = 0.3  # of an operation below the last size
 _HALF, _FULL = ("float16", "bfloat16"), ("float32",)
+_NO_LIMIT = 1e9  # GB/s
 _EIGHT = "float8_e4m3fn"
 
 
@@ -88,10 +89,11 @@ def machine_of_system(system: System) -> MachineDescription:
             what = "it is missing, and an estimate needs it"
             raise UsageError(f"{system.name}: {path}", what, f"state it, such as {example}")
     device = compute.device
-    if device is None:
+    if device is None or (device.is_plain and device.roofline.compute == 1.0):
         raise UsageError(
-            f"{system.name}: $.compute.device", "nothing says how long kernels take",
-            "name a device, such as device = \"h100\" (docs/pricing.md)",
+            f"{system.name}: $.compute.device", "nothing says what kernels reach of the peak",
+            'name a device, such as device = "h100", or state compute.efficiency and '
+            "memory.efficiency",
         )  # fmt: skip
     return MachineDescription(
         matrix=_engines(device, is_matrix=True),
@@ -99,13 +101,28 @@ def machine_of_system(system: System) -> MachineDescription:
         mem1=MemoryTier(
             system.memory_capacity / 2**30, compute.memory_bandwidth / 1e9, _memory_steps(device)
         ),
-        mem2=MemoryTier(0.0, 1.0, ((0.0, 1.0),)),
+        mem2=_second_tier(system),
         processing_mode="roofline",
         networks=_tiers(system),
         name=system.name,
         nested=_nested(system),
         device=device,
+        price_per_hour=system.price_per_hour,
+        currency=system.currency,
     )  # fmt: skip
+
+
+def _second_tier(system: System) -> MemoryTier:
+    """Give the remote memory, of one rank or of several together."""
+    remote = system.remote_memory
+    if not remote.capacity or remote.kind == "none":
+        return MemoryTier(0.0, 1.0, ((0.0, 1.0),))
+    sharing = {"per-rank": 1, "per-node": remote.ranks_per_node,
+               "pool": system.network.num_ranks}[remote.kind]  # fmt: skip
+    rate = float(remote.bandwidth) if remote.bandwidth else _NO_LIMIT
+    return MemoryTier(
+        remote.capacity / 2**30, rate, ((0.0, 1.0),), remote.latency / 1e9, sharing, remote.loaded
+    )
 
 
 def _nested(system: System) -> NestedNetwork:

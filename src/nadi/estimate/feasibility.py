@@ -70,6 +70,9 @@ def shape_reasons(
     backward = backward | ~e.is_named("activation_recompute", "none")
     local = e.batch_size // replicas
     own = not rules.blocks_of_calculon
+    alone = replicas == 1
+    if own and model.language_model.moe is not None:  # tensor parallel ranks can share experts
+        alone = alone & (degree <= e.expert_par * np.where(e.expert_par > 1, 1, degree))
     has_tier, is_large, is_filled = _network_rules(machine, e, own)
     broken = {
         "processors": degree * stages * replicas != e.num_procs,
@@ -80,8 +83,8 @@ def shape_reasons(
         "sequence": split & (model.seq_size % degree != 0),
         "interleaving": blocks % e.pipeline_interleaving != 0,
         "lone-stage": (stages == 1) & (e.pipeline_interleaving > 1),
-        "sharding": (replicas == 1) & (e.optimizer_sharding == 1),
-        "reduction": (replicas == 1) & (e.data_par_overlap == 1),
+        "sharding": alone & (e.optimizer_sharding == 1),
+        "reduction": alone & (e.data_par_overlap == 1),
         "gather": ~split & (e.seq_par_ag_redo == 1),
         "inference": ~training & (backward | (e.optimizer_offload == 1)),
         "datatype": ~_has_engines(machine)[e.datatype],

@@ -50,6 +50,7 @@ class GeneratedCosts(NamedTuple):
     """What one micro-batch costs, float64 of shape (ways,)."""
 
     block: BlockCosts
+    lead: Floats  # seconds of a block's backward until its first communication
     first: EndCosts  # the embedding
     last: EndCosts  # the last norm, the head and the loss
 
@@ -149,7 +150,11 @@ def _costs(
         boundary * np.array([one.checkpoints for one in programs]),
         _GRADIENT * gradient, boundary, boundary,
     )  # fmt: skip
-    return GeneratedCosts(block, first, last)
+    lead = sum(
+        (share * one.times.lead for share, one in zip(shares, backwards, strict=True)),
+        np.zeros(num),
+    )
+    return GeneratedCosts(block, lead, first, last)
 
 
 def _end(pair: Sequence[_Sums], parts: Sequence[PartProgram]) -> EndCosts:
@@ -195,7 +200,7 @@ def _set_sums(
 ) -> _Sums:
     """Work out one set: programs with the same structure at once."""
     num = len(programs)
-    found = _Sums({}, {}, {}, StreamTimes({}, {}, {}))
+    found = _Sums({}, {}, {}, StreamTimes({}, {}, {}, np.zeros(num)))
     for members in _alike(programs):
         rows = programs[members[0]][1]
         if not rows:
@@ -209,6 +214,7 @@ def _set_sums(
         ):
             for key, value in part.items():
                 whole.setdefault(key, np.zeros(num))[members] += value
+        found.times.lead[members] = times.lead
         for phase, value in times.computed.items():
             found.times.computed.setdefault(phase, np.zeros(num))[members] += value
         sums = zip(found[:3], (prices.flops, prices.matrix_seconds, prices.bytes), strict=True)

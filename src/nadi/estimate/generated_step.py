@@ -111,7 +111,7 @@ def _pipeline(shape: StepShape, stages: _Stages, training: Floats) -> tuple[Floa
     num = shape.stages
     slowest, total = stages.slowest(num), stages.total(num)
     ways = np.where(training, 2.0, 1.0)
-    across = ways * stages.hop * (num - 1)
+    across = ways * stages.hop * (shape.chunks * num - 1)
     spare = num * slowest - total  # of stages that are faster than the slowest one
     rounds = np.floor((shape.microbatches - 1) / num)
     waits = rounds * np.maximum(across - spare, 0.0) * training
@@ -131,7 +131,8 @@ def _reduction(
 
     The first stage is the last one to end its backward. A layer's gradients are reduced while the
     layers before it compute; what is left when the first layer is done is exposed, and
-    the embedding's.
+    the embedding's. Where both use the same links, collectives of tensor parallelism wait for
+    those of gradients.
     """
     block = costs.block
     alone = shape.stages == 1
@@ -140,11 +141,22 @@ def _reduction(
         + block.exchange_again[0].exposed
     )  # fmt: skip
     count = shape.chunk_blocks
+    # for which the first collective of tensor parallelism of the next layer waits
+    beside = np.maximum(ends.layer.shared - costs.lead, 0.0)
+    longer = backward + beside
+    # reductions that take longer than the backward begin less often
+    slowest = np.maximum(ends.layer.reduce, ends.layer.reduce_experts)
+    beside = beside * np.minimum(longer / np.maximum(slowest, 1e-30), 1.0)
+    # of the last microbatch, chunks follow each other as many microbatches apart as there are stages
+    between = (shape.chunks - 1) * shape.stages * count * backward
 
     def late(layer: Floats, first: Floats, last: Floats) -> Floats:
         of_last = np.where(alone, last, 0.0)
-        queue = np.maximum(count * layer - (count - 1) * backward, layer)
-        queue = np.maximum(queue, of_last + count * (layer - backward))
+        queue = np.maximum(count * layer - (count - 1) * longer, layer)
+        queue = np.maximum(queue, of_last + count * (layer - longer))
+        all_chunks = shape.chunks * count * layer - between - (count - 1) * longer
+        # the last microbatch goes through all stages, and waits on each
+        queue = np.maximum(queue, all_chunks) + (shape.blocks * shape.stages - 1) * beside
         whole = shape.blocks * layer + of_last
         return np.where(executions.data_par_overlap == 1, np.maximum(queue, 0.0), whole) + first
 

@@ -13,9 +13,9 @@ import numpy as np
 from msgspec import Meta
 
 from nadi.estimate.execution import DATATYPES
-from nadi.estimate.loaded_latency import LoadedLatency, reached_rate
 from nadi.model.arrays import Floats, Ints
 from nadi.simulator.machine.device import Device
+from nadi.simulator.machine.loaded_latency import LoadedLatency, reached_rate
 
 __all__ = [
     "OPERATIONS", "Engine", "MachineDescription", "MemoryTier", "NestedNetwork",

@@ -14,7 +14,7 @@ from nadi.estimate.machine_description import MachineDescription, NestedNetwork
 from nadi.estimate.network_times import network_time
 from nadi.model.arrays import Floats, Ints
 
-__all__ = ["RankGroup", "collective_seconds", "message_seconds"]
+__all__ = ["RankGroup", "collective_seconds", "message_seconds", "shared_seconds"]
 
 _REDUCTION = 3.0  # two operands are read, and one is written
 
@@ -63,6 +63,29 @@ def collective_seconds(
     others = sum(steps) - longest / chunks
     seconds: Floats = network.start + longest + others
     return np.where((group.members > 1) & (size > 0), seconds, 0.0)
+
+
+def shared_seconds(
+    machine: MachineDescription, operation: str, size: Floats, group: RankGroup, other: RankGroup
+) -> Floats:
+    """Give the seconds for which a collective keeps the links that another group uses, too."""
+    there = (group.members > 1) & (other.members > 1) & (size > 0)
+    network = machine.nested
+    if network is None:
+        whole = _of_tiers(machine, operation, size, group)
+        return np.where(there & (group.tier == other.tier), whole, 0.0)
+    counts, others = _places(network, group), _places(network, other)
+    chunks = np.clip(np.floor(size / network.least_chunk), 1, network.chunks)
+    steps = _chunk_steps(machine, network, operation, size / chunks, counts)
+    if operation == "all_gather":
+        steps.reverse()
+    if operation == "all_reduce":  # what it gathers comes later, chunk by chunk, if it goes further
+        several = sum((count > 1).astype(np.int64) for count in counts) > 1
+        steps = [np.where(several, step / 2, step) for step in steps]
+    found: Floats = np.zeros(1)
+    for step, count, beside in zip(steps, counts, others, strict=True):
+        found = found + np.where(there & (count > 1) & (beside > 1), chunks * step, 0.0)
+    return found
 
 
 def message_seconds(machine: MachineDescription, size: Floats, group: RankGroup) -> Floats:

@@ -18,8 +18,8 @@ _SCHEDULES = ("1f1b", "interleaved")
 
 
 def execution_of_plan(
-    plan: ParallelPlan, machine: MachineDescription, *, overlap: str = "none",
-    offload: Collection[str] = (),
+    plan: ParallelPlan, machine: MachineDescription, *, has_experts: bool = False,
+    overlap: str = "none", offload: Collection[str] = (),
 ) -> Execution:  # fmt: skip
     """Give the execution that a plan is.
 
@@ -27,6 +27,8 @@ def execution_of_plan(
     ----------
     plan
         With every default put in (``ParallelPlan.of``).
+    has_experts
+        Whether the model has, of which tensor parallel ranks can be replicas.
     overlap
         As ``Execution.tensor_par_overlap``.
     offload
@@ -40,6 +42,7 @@ def execution_of_plan(
     _refuse_others(plan, offload)
     splits = plan.sequence_parallel and plan.tp > 1
     tiers = _tiers(plan, machine)
+    replicates = plan.dp > 1 or (has_experts and plan.tp > plan.ep * plan.expert_tp)
     training = not plan.inference
     return Execution(
         num_procs=plan.world_size,
@@ -56,11 +59,11 @@ def execution_of_plan(
         attention_type="multihead",
         activation_recompute=_RECOMPUTE[plan.recompute],  # type: ignore[arg-type]
         pipeline_interleaving=plan.chunks if plan.schedule == "interleaved" else 1,
-        optimizer_sharding=training and plan.zero == 1 and plan.dp > 1,
+        optimizer_sharding=training and plan.zero == 1 and replicates,
         tensor_par_comm_type="rs_ag" if splits else "ar",
         tensor_par_overlap=overlap,  # type: ignore[arg-type]
         seq_par_ag_redo=bool(splits) and training,
-        data_par_overlap=training and plan.dp > 1,
+        data_par_overlap=training and replicates,
         weight_offload="weights" in offload,
         activations_offload="activations" in offload,
         optimizer_offload="optimizer" in offload,

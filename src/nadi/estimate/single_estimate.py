@@ -73,6 +73,21 @@ class Estimate:
         """Sequences a second."""
         return self.statistics["sample_rate"]
 
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens a second of all processors."""
+        return self.rate * self.model.seq_size
+
+    @property
+    def price_per_hour(self) -> float:
+        """Of all processors; 0 if the machine states no price."""
+        return self.machine.price_per_hour * self.execution.num_procs
+
+    @property
+    def price_per_million_tokens(self) -> float:
+        """Of a million tokens, from the time of a step; 0 if the machine states no price."""
+        return self.price_per_hour / 3600 / self.tokens_per_second * 1e6
+
 
 def estimate(
     model: ModelDescription, machine: MachineDescription, execution: Execution,

@@ -14,7 +14,7 @@ from nadi.estimate.execution import ELEMENT_BYTES, Executions
 from nadi.estimate.layer_programs import PartProgram, Variant, layer_shares, programs_of
 from nadi.estimate.layer_sizes import distinct
 from nadi.estimate.machine_description import MachineDescription
-from nadi.estimate.nested_collectives import RankGroup, collective_seconds
+from nadi.estimate.nested_collectives import RankGroup, collective_seconds, shared_seconds
 from nadi.estimate.row_prices import kernel_seconds
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.model.arrays import Floats, Ints
@@ -42,6 +42,7 @@ class PartEnds(NamedTuple):
     reduce: Floats  # seconds of reducing dense gradients
     reduce_experts: Floats  # and those of experts
     gather: Floats  # seconds of gathering sharded weights
+    shared: Floats  # seconds of reducing on links of tensor parallelism
 
 
 class StepEnds(NamedTuple):
@@ -152,6 +153,7 @@ def _part_ends(
     element = ELEMENT_BYTES[np.broadcast_to(ways.datatype, dense.size)]
     element = np.maximum(element, 2)  # of 8-bit floats, weights are 16-bit ones
     seconds = []
+    shared: Floats = np.zeros(1)
     for role, weight in (("dp", dense), ("edp", experts)):
         size, members = weight * _GRADIENT, group[role].members
         reduced = np.where(
@@ -160,13 +162,19 @@ def _part_ends(
             _reduced(machine, "all_reduce", size, group[role]),
         )
         gathered = _reduced(machine, "all_gather", weight * element / members, group[role])
+        kept = np.where(
+            sharded,
+            shared_seconds(machine, "reduce_scatter", size, group[role], group["tp"]),
+            shared_seconds(machine, "all_reduce", size, group[role], group["tp"]),
+        )
+        shared = shared + kept * trained
         seconds.append((reduced * trained, np.where(sharded, gathered, 0.0) * trained))
     share = np.where(
         sharded, dense / group["dp"].members + experts / group["edp"].members, dense + experts
     )
     spread = (np.broadcast_to(one, dense.size) for one in (
         dense + experts, share, summed, seconds[0][0], seconds[1][0],
-        seconds[0][1] + seconds[1][1],
+        seconds[0][1] + seconds[1][1], shared,
     ))  # fmt: skip
     return PartEnds(*spread)
 

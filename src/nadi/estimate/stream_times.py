@@ -28,11 +28,15 @@ class StreamTimes(NamedTuple):
         By which communication extends it, by phase and role.
     moved
         Of communication, exposed or not, by phase and role.
+    lead
+        Until when the first communication that computation waits for has to begin; of a program
+        without any, its computation.
     """
 
     computed: dict[str, Floats]
     exposed: dict[tuple[str, str], Floats]
     moved: dict[tuple[str, str], Floats]
+    lead: Floats
 
 
 def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
@@ -49,7 +53,8 @@ def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
     none = np.zeros(num)
     free: dict[int, Floats] = {}
     ends: list[Floats] = []
-    found = StreamTimes({}, {}, {})
+    found = StreamTimes({}, {}, {}, none)
+    lead: Floats | None = None
     for row, took in zip(rows, seconds, strict=True):
         start = free.get(row.stream, none)
         waits = [wait for wait in row.waits if wait >= 0]
@@ -61,9 +66,11 @@ def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
         free[row.stream] = end
         if row.stream == COMPUTE:
             found.computed[row.phase] = found.computed.get(row.phase, none) + took
-            roles = [rows[wait].role for wait in waits if rows[wait].role]
-            if roles:
-                key = row.phase, roles[-1]
+            moves = [wait for wait in waits if rows[wait].role]
+            if moves:
+                key = row.phase, rows[moves[-1]].role
+                if lead is None:  # it could begin so much later and nothing would wait longer
+                    lead = np.maximum(start, ends[moves[-1]]) - seconds[moves[-1]]
                 found.exposed[key] = found.exposed.get(key, none) + (ready - start)
         else:
             key = row.phase, row.role
@@ -76,4 +83,5 @@ def stream_times(rows: Sequence[Row], seconds: Floats) -> StreamTimes:
             late = np.maximum(end - last, 0.0)
             found.exposed[key] = found.exposed.get(key, none) + late
             last = last + late
-    return found
+    computed = free.get(COMPUTE, none)
+    return found._replace(lead=computed if lead is None else lead)

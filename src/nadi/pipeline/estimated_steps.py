@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nadi.errors import UsageError
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Execution
 from nadi.estimate.machine_description import MachineDescription
@@ -63,5 +64,14 @@ def describe_step(
     described = read_model(model, int(fields.get("sequence", 0) or 0))
     _, checked = checked_plan(described.language_model, fields)
     machine = read_machine(system, checked.world_size)
-    execution = execution_of_plan(checked, machine, overlap=overlap, offload=offload)
+    if offload and not machine.mem2.GiB:
+        raise UsageError(
+            f"{system}: $.memory.remote.capacity", "there is no second memory tier to offload to",
+            'state memory.remote in a copy of the file, such as kind = "per-rank", '
+            'bandwidth = "64 GB/s", capacity = "512 GiB"',
+        )  # fmt: skip
+    execution = execution_of_plan(
+        checked, machine, has_experts=described.language_model.moe is not None, overlap=overlap,
+        offload=offload,
+    )  # fmt: skip
     return DescribedStep(described, machine, execution, checked)

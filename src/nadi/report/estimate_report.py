@@ -64,6 +64,10 @@ def describe_estimate(estimate: Estimate) -> dict[str, Any]:
         "tier2_bytes": estimate.tier2,
         "tier1_capacity": estimate.machine.mem1.capacity,
         "tier2_capacity": estimate.machine.mem2.capacity,
+        "tokens_per_second": estimate.tokens_per_second,
+        "price_per_hour": estimate.price_per_hour or None,
+        "price_per_million_tokens": estimate.price_per_million_tokens or None,
+        "currency": estimate.machine.currency if estimate.price_per_hour else None,
         "execution": msgspec.to_builtins(estimate.execution),
         "statistics": {
             name: None if math.isnan(value) else value for name, value in statistics.items()
@@ -93,6 +97,12 @@ def print_estimate(estimate: Estimate, console: Console) -> None:
         (_seconds(estimate.seconds), "bold"),
         f" a step, {estimate.rate:.4g} sequences/s, {share} of the matrix engine's peak",
     ))  # fmt: skip
+    if estimate.price_per_hour:
+        currency = estimate.machine.currency
+        console.print(Text(
+            f"{estimate.price_per_hour:,.2f} {currency} an hour, "
+            f"{estimate.price_per_million_tokens:.4g} {currency} a million tokens"
+        ))  # fmt: skip
     if estimate.lacks:
         console.print(Text(f"not possible: {estimate.lacks}", "bold red"))
     console.print()

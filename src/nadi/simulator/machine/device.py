@@ -177,15 +177,19 @@ def scaled_device(device: Device, peak: float, bandwidth: float) -> Device:
     )  # fmt: skip
 
 
-def plain_device(peak: float, bandwidth: float, name: str = "") -> Device:
+def plain_device(
+    peak: float, bandwidth: float, name: str = "", shares: tuple[float, float] = (1.0, 1.0)
+) -> Device:
     """Return a device of which only peak and bandwidth are known.
 
     Parameters
     ----------
     peak, bandwidth
         Operations and bytes per s, positive.
+    shares
+        What operations reach of both.
     """
-    curve = RooflineCurve(1.0, 1.0, 64.0, 0.0, PLAIN_ERRORS)
+    curve = RooflineCurve(*shares, 64.0, 0.0, PLAIN_ERRORS)
     return Device(bandwidth, {"": peak}, curve, name)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from nadi.errors import UsageError
 from nadi.formats.nccl_tests import MeasuredCollective
 from nadi.simulator.machine.device import Device
+from nadi.simulator.machine.loaded_latency import LoadedLatency
 from nadi.simulator.nccl.nccl_settings import NcclSettings
 
 __all__ = [
@@ -86,12 +87,18 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RemoteMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Memory for loads and stores; ``bandwidth`` in bytes per ns, 0 for no limit."""
+    """Memory for loads and stores; ``bandwidth`` in bytes per ns, 0 for no limit.
+
+    ``capacity`` is in bytes, and ``loaded`` says how its latency grows with load: estimates, which
+    can put tensors there, use both.
+    """
 
     kind: Literal["none", "per-rank", "pool", "per-node"] = "none"
     latency: _Ns = 0
     bandwidth: _Ns = 0
     ranks_per_node: _Count = 1
+    capacity: _Bytes = 0
+    loaded: LoadedLatency | None = None
 
 
 class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -200,6 +207,8 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         are simulated.
     measured
         Tables of measured collectives, which come before what a model says.
+    price_per_hour, currency
+        Of a rank; 0 if unknown.
     """
 
     network: Network
@@ -215,6 +224,8 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_capacity: _Bytes = 0
     nccl: NcclSettings | None = None
     measured: tuple[MeasuredCollective, ...] = ()
+    price_per_hour: _NotNegative = 0.0
+    currency: str = ""
 
 
 class Algorithm(msgspec.Struct, frozen=True):

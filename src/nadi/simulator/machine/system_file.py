@@ -16,6 +16,7 @@ from msgspec import inspect
 from nadi.errors import FormatError, UsageError
 from nadi.formats.settings_text import convert_settings, parse_settings, possible_types
 from nadi.simulator.machine.device import Device, plain_device, scaled_device
+from nadi.simulator.machine.loaded_latency import LoadedLatency
 from nadi.simulator.machine.nccl_section import NcclSection, nccl_settings
 from nadi.simulator.machine.system import (
     COLLECTIVES,
@@ -29,7 +30,7 @@ from nadi.simulator.machine.system import (
     parse_algorithm,
 )
 from nadi.simulator.nccl.nccl_settings import NcclSettings
-from nadi.units import format_count, parse_bytes, parse_ns, parse_operations, parse_rate
+from nadi.units import format_count, lowered, parse_bytes, parse_ns, parse_operations, parse_rate
 
 __all__ = ["SystemFile", "parse_system_file", "system_from"]
 
@@ -63,6 +64,18 @@ class _Compute(_Part, frozen=True):
     time: Literal["recorded", "roofline"] = "recorded"
     devices: tuple[str, ...] = ()
     device: str = ""
+    efficiency: float = 0.0
+
+
+class _Loaded(_Part, frozen=True):
+    latency: str
+    read: str
+    write: str
+    slope: float = 1.0
+    knee: float = 0.6
+    saturation: float = 0.95
+    most: str = "0 ns"
+    outstanding: int = 1024
 
 
 class _Remote(_Part, frozen=True):
@@ -70,11 +83,14 @@ class _Remote(_Part, frozen=True):
     bandwidth: str = ""
     latency: str = "0 ns"
     ranks_per_node: int = 1
+    capacity: str = ""
+    loaded: _Loaded | None = None
 
 
 class _Memory(_Part, frozen=True):
     bandwidth: str = ""
     capacity: str = ""
+    efficiency: float = 0.0
     remote: _Remote | None = None
 
 
@@ -114,6 +130,11 @@ class _Scheduling(_Part, frozen=True):
     replay_only: bool = False
 
 
+class _Cost(_Part, frozen=True):
+    rank_hour: float = 0.0
+    currency: str = "USD"
+
+
 class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of a system file, with units as written; ``fit`` creates a System.
 
@@ -121,7 +142,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     about, source
         One line each: description, and source of the figures.
-    compute, memory, network, collectives, scheduling, bus, groups, compat, nccl
+    compute, memory, network, collectives, scheduling, bus, groups, cost, compat, nccl
         Its sections.
     name
         Of the file.
@@ -138,6 +159,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scheduling: _Scheduling = _Scheduling()
     bus: _Bus | None = None
     groups: dict[str, tuple[int, ...]] = {}
+    cost: _Cost = _Cost()
     compat: Literal["", "astra-sim"] = ""
     nccl: NcclSection | None = None
     name: str = ""
@@ -233,6 +255,8 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             compat=self.compat,
             nccl=self._nccl(),
             name=self.name,
+            price_per_hour=self.cost.rank_hour,
+            currency=self.cost.currency,
         )
 
     def check(self) -> None:
@@ -268,6 +292,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 self.name, "$.compute.time", "a roofline needs compute.peak and memory.bandwidth",
                 "state both, or use recorded times",
             )  # fmt: skip
+        self._check_shares()
         if self.compat and self.scheduling.slots == "device":
             _refuse(
                 self.name, "$.scheduling.slots", f"compat = {self.compat!r} sets the slots itself",
@@ -285,6 +310,20 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 "remove it, or set slots = 'device'",
             )  # fmt: skip
         self.fit()
+
+    def _check_shares(self) -> None:
+        """Raise FormatError for efficiencies that are no shares, and a negative price."""
+        shares = {"$.compute.efficiency": self.compute.efficiency,
+                  "$.memory.efficiency": self.memory.efficiency}  # fmt: skip
+        for where, share in shares.items():
+            if not 0 <= share <= 1:
+                _refuse(self.name, where, f"{share:g} is not 0 to 1", "state a share of the rate")
+            if share and self.compute.device:
+                what = "the curves of compute.device say what kernels reach"
+                _refuse(self.name, where, what, "leave out one of the two")
+        if not 0 <= self.cost.rank_hour < float("inf"):
+            what = f"{self.cost.rank_hour:g} is no price"
+            _refuse(self.name, "$.cost.rank_hour", what, "state that of an hour of one rank")
 
     def _stated(
         self, where: str, text: str, parse: Callable[[str], _Value], otherwise: _Value
@@ -339,7 +378,8 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return scaled_device(self.kernels, self.peak, self.memory_bandwidth)
         if not (self.peak and self.memory_bandwidth):
             return None
-        return plain_device(self.peak, self.memory_bandwidth)
+        shares = self.compute.efficiency or 1.0, self.memory.efficiency or 1.0
+        return plain_device(self.peak, self.memory_bandwidth, shares=shares)
 
     def _nccl(self) -> NcclSettings | None:
         """Return how NCCL does collectives; its nodes are the first dimension."""
@@ -368,7 +408,30 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not 1 <= given.ranks_per_node <= _MOST:
             what = f"{given.ranks_per_node} is not 1 to 2^31"
             _refuse(self.name, f"{where}.ranks_per_node", what, "give another one")
-        return RemoteMemory(given.kind, latency, round(rate), given.ranks_per_node)
+        capacity = self._stated(f"{where}.capacity", given.capacity, parse_bytes, 0)
+        return RemoteMemory(
+            given.kind, latency, round(rate), given.ranks_per_node, capacity, self._loaded(given)
+        )
+
+    def _loaded(self, remote: _Remote) -> LoadedLatency | None:
+        """Return how the latency of remote memory grows with load."""
+        given, where = remote.loaded, "$.memory.remote.loaded"
+        if given is None:
+            return None
+        rates = [_quantity(self.name, f"{where}.{name}", text, parse_rate) / 1e9
+                 for name, text in (("read", given.read), ("write", given.write))]  # fmt: skip
+        values = {
+            "idle_ns": float(_quantity(self.name, f"{where}.latency", given.latency, parse_ns)),
+            "read_gbps": rates[0], "write_gbps": rates[1], "slope": given.slope,
+            "knee": given.knee, "saturation": given.saturation,
+            "most_ns": float(_quantity(self.name, f"{where}.most", given.most, parse_ns)),
+            "outstanding": given.outstanding,
+        }  # fmt: skip
+        try:
+            return msgspec.convert(values, LoadedLatency)
+        except msgspec.ValidationError as error:
+            what = lowered(str(error))
+            _refuse(self.name, where, what, "give another value (docs/systems.md)")
 
     def _bus(self) -> Bus | None:
         given = self.bus
