@@ -120,8 +120,8 @@ def main() -> None:
             continue
         tally.add(
             exact=abs(difference) <= NEAR,
-            detail=f"{drawn.model} on {drawn.system}, {drawn.plan}: estimated {found.estimated:.4f} s, "
-            f"simulated {found.simulated:.4f} s, {difference:+.1%}",
+            detail=f"{drawn.model} on {drawn.system}, {drawn.plan}: estimated "
+            f"{found.estimated:.4f} s, simulated {found.simulated:.4f} s, {difference:+.1%}",
         )
     near = sum(one <= NEAR for one in queued)
     print(f"where reductions queue with other collectives, not judged: {near} of {len(queued)} "

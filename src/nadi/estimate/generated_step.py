@@ -147,7 +147,7 @@ def _reduction(
     # reductions that take longer than the backward begin less often
     slowest = np.maximum(ends.layer.reduce, ends.layer.reduce_experts)
     beside = beside * np.minimum(longer / np.maximum(slowest, 1e-30), 1.0)
-    # of the last microbatch, chunks follow each other as many microbatches apart as there are stages
+    # chunks of the last microbatch are as many microbatches apart as there are stages
     between = (shape.chunks - 1) * shape.stages * count * backward
 
     def late(layer: Floats, first: Floats, last: Floats) -> Floats:

@@ -22,7 +22,13 @@ from nadi.generate.llm.chunk_rows import (
     forward_rows,
     message_bytes,
 )
-from nadi.generate.llm.layer_pieces import Piece, embedding_piece, head_pieces, layer_pieces
+from nadi.generate.llm.layer_pieces import (
+    KEPT_IN_CORE,
+    Piece,
+    embedding_piece,
+    head_pieces,
+    layer_pieces,
+)
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
 
@@ -30,7 +36,6 @@ __all__ = ["PartProgram", "Programs", "Variant", "layer_shares", "programs_of", 
 
 _TORCH = {name: name for name in DATATYPES} | {"float8": "float8_e4m3fn"}
 _RECOMPUTE = {"none": "none", "attn_only": "selective", "full": "full"}
-_SOFTMAX = "attention.softmax"
 
 
 class Variant(NamedTuple):
@@ -180,7 +185,7 @@ def _part(
         if variant.fused_activation and piece.name.endswith("activation"):
             of_piece = 0
         kept += of_piece
-        again = plan.recompute == "selective" and piece.name == _SOFTMAX
+        again = plan.recompute == "selective" and piece.name in KEPT_IN_CORE
         stored += 0 if again or plan.recompute == "full" else of_piece
     return PartProgram(
         tuple(forward), tuple(backward),

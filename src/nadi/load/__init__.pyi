@@ -31,4 +31,5 @@ from .system_library import (
     load_system as load_system,
     read_system_file as read_system_file,
     shipped_systems as shipped_systems,
+    shipped_text as shipped_text,
 )

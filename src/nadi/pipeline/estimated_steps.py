@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nadi.errors import UsageError
+from nadi.estimate.described_systems import model_of_language_model
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Execution
 from nadi.estimate.machine_description import MachineDescription
 from nadi.estimate.plan_execution import execution_of_plan
+from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.load.estimate_files import (
     read_execution,
@@ -33,7 +35,7 @@ class DescribedStep(NamedTuple):
 
 
 def describe_step(
-    model: str | Path, system: str | Path, plan: Mapping[str, Any] | str | Path, *,
+    model: str | Path | LanguageModel, system: str | Path, plan: Mapping[str, Any] | str | Path, *,
     overlap: str = "none", offload: Collection[str] = (),
 ) -> DescribedStep:  # fmt: skip
     """Find a model and a system, and make an execution.
@@ -41,7 +43,7 @@ def describe_step(
     Parameters
     ----------
     model
-        The name of a language model, its file, or Calculon's application file.
+        The name of a language model, its file, a description, or Calculon's application file.
     system
         The name of a system, its file, or Calculon's system file.
     plan
@@ -60,8 +62,14 @@ def describe_step(
     if fields is None:
         execution = read_execution(str(plan))
         machine = read_machine(system, execution.num_procs)
-        return DescribedStep(read_model(model), machine, execution, None)
-    described = read_model(model, int(fields.get("sequence", 0) or 0))
+        own = isinstance(model, LanguageModel)
+        described = model_of_language_model(model) if own else read_model(model)
+        return DescribedStep(described, machine, execution, None)
+    sequence = int(fields.get("sequence", 0) or 0)
+    if isinstance(model, LanguageModel):
+        described = model_of_language_model(model, sequence)
+    else:
+        described = read_model(model, sequence)
     _, checked = checked_plan(described.language_model, fields)
     machine = read_machine(system, checked.world_size)
     if offload and not machine.mem2.GiB:

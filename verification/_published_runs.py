@@ -1,0 +1,228 @@
+"""Published training steps as models, systems and plans: those that can be stated, and why not.
+
+What a source does not say is an assumption, and the same for all of its rows: ``ASSUMED``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nadi.generate import LanguageModel
+from nadi.load import load_language_model
+
+__all__ = ["ASSUMED", "CALCULON_ROWS", "FILES", "PublishedRun", "calculon_runs", "published_runs"]
+
+FILES = (
+    "papers_and_logs", "bigscience_tr11", "nvidia_nemo_megatron_bridge", "mlperf", "torchtitan",
+    "llm_foundry_mpt", "tpu_and_misc",
+)  # fmt: skip
+ASSUMED = {
+    "Megatron, A100": "unfused attention, no ZeRO, as table 5's source describes them",
+    "BigScience, A100": "Megatron-DeepSpeed: unfused attention, ZeRO 1, no sequence parallelism; "
+    "full recomputation, which its TFLOPs count; 250,880 tokens, which its sizes are; 1F1B",
+    "NeMo": "Megatron's defaults: flash attention, ZeRO 1, sequence parallelism, no recomputation; "
+    "even routing",
+}
+# measured with full recomputation, and with selective recomputation and sequence parallelism
+CALCULON_ROWS: list[tuple[str, dict[str, Any], float, float]] = [
+    ("megatron-22b", {"tp": 8, "global_batch": 4, "micro_batch": 4}, 1.42, 1.10),
+    ("megatron-175b", {"tp": 8, "pp": 8, "global_batch": 64, "schedule": "interleaved",
+                       "chunks": 3}, 18.13, 13.75),
+    ("megatron-530b", {"tp": 8, "pp": 35, "global_batch": 280, "schedule": "interleaved",
+                       "chunks": 3}, 49.05, 37.83),
+    ("megatron-1t", {"tp": 8, "pp": 64, "global_batch": 512}, 94.42, 71.49),
+]  # fmt: skip
+_WAYS = (
+    ("full", {"recompute": "full", "sequence_parallel": False}),
+    ("selective, sequence parallel", {"recompute": "selective", "sequence_parallel": True}),
+)
+_NAMES = {
+    "llama3_8b": "llama3-8b", "llama3_70b": "llama3-70b", "llama3.1_405b": "llama3-405b",
+    "llama3-70b": "llama3-70b", "qwen3_30b_a3b": "qwen3-30b-a3b", "qwen3-30b-a3b": "qwen3-30b-a3b",
+    "qwen3_235b_a22b": "qwen3-235b-a22b", "llama2-7b": "llama2-7b", "llama2-13b": "llama2-13b",
+    "llama2-70b": "llama2-70b", "deepseekv3": "deepseek-v3",
+}  # fmt: skip
+_SYSTEMS = {"DGX-H100": "dgx-h100", "DGX-GB200": "gb200-nvl72"}
+_TYPES = {"BF16": "bfloat16", "FP8": "float8_e4m3fn", "MXFP8": "float8_e4m3fn",
+          "FP8-CS": "float8_e4m3fn", "FP8-MX": "float8_e4m3fn"}  # fmt: skip
+_JEAN_ZAY = "50 Gb/s"  # four adapters of 100 Gb/s for eight GPUs
+_TOKENS_OF_BLOOM = 250_880
+
+
+class PublishedRun(NamedTuple):
+    """A row that can be stated.
+
+    Attributes
+    ----------
+    source
+        A key of ``ASSUMED``.
+    name
+        Of the row.
+    model, system, plan
+        As ``nadi estimate`` takes them.
+    seconds
+        Of a step, measured.
+    between_nodes
+        The bandwidth between nodes, where it is not the system's.
+    """
+
+    source: str
+    name: str
+    model: LanguageModel
+    system: str
+    plan: dict[str, Any]
+    seconds: float
+    between_nodes: str = ""
+
+
+class _NotStatedError(Exception):
+    """What a row does not say, or Nadi does not have."""
+
+
+def calculon_runs() -> list[PublishedRun]:
+    """Give the eight rows that Calculon was validated with."""
+    found = []
+    for name, fields, *measured in CALCULON_ROWS:
+        for (way, more), seconds in zip(_WAYS, measured, strict=True):
+            plan = {**fields, **more, "zero": 0, "attention": "unfused", "sequence": 2048,
+                    "dtype": "float16"}  # fmt: skip
+            model = load_language_model(name)
+            found.append(
+                PublishedRun("Megatron, A100", f"{name} {way}", model, "dgx-a100", plan, seconds)
+            )
+    return found
+
+
+def published_runs(paths: list[Path]) -> tuple[list[PublishedRun], Counter[str], int]:
+    """Give the rows of other records that can be stated, why others cannot, and how many there are.
+
+    A record without rows counts as one.
+    """
+    found: list[PublishedRun] = []
+    reasons: Counter[str] = Counter()
+    num = 0
+    for path in paths:
+        kind = next(name for name in FILES if name in path.name)
+        for record in json.loads(gzip.decompress(path.read_bytes()))["records"]:
+            for row in record.get("rows") or [None]:
+                num += 1
+                try:
+                    found.append(_READERS[kind](record, row))
+                except _NotStatedError as reason:
+                    reasons[str(reason)] += 1
+    return found, reasons, num
+
+
+def _of_bigscience(record: dict[str, Any], row: list[str]) -> PublishedRun:
+    said = dict(zip(record["columns"], row, strict=True))
+    sizes = re.findall(r"NHIDDEN=(\d+) / NLAYERS=(\d+)", " ".join(record["context"]))
+    if "Sec/it" not in said or "GBS" not in said:
+        raise _NotStatedError("no batch of a step")
+    if not sizes:
+        raise _NotStatedError("no number of layers")
+    hidden, layers = map(int, sizes[-1])
+    heads = int(said.get("NHEADS", 64))  # "all NHEADS=64"
+    ranks = 8 * int(said["Nodes"])
+    plan = {"tp": int(said["TP"]), "pp": int(said["PP"]), "dp": int(said["DP"])}
+    if plan["tp"] * plan["pp"] * plan["dp"] != ranks:
+        raise _NotStatedError("degrees of parallelism that are not the GPUs")
+    model = LanguageModel(
+        layers=layers, hidden=hidden, heads=heads, vocab=_TOKENS_OF_BLOOM, ffn=4 * hidden,
+        attention_bias=True, mlp_bias=True, position="none", tied_embeddings=True, sequence=2048,
+        max_positions=2048,
+    )  # fmt: skip
+    plan |= {"micro_batch": int(said["MBS"]), "global_batch": int(said["GBS"])}
+    plan |= {"zero": 1, "sequence_parallel": False, "attention": "unfused", "recompute": "full"}
+    name = f"{said['Size']} {hidden}x{layers} {heads} heads"
+    return PublishedRun(
+        "BigScience, A100", name, model, "dgx-a100", plan, float(said["Sec/it"]), _JEAN_ZAY
+    )
+
+
+def _of_nemo(record: dict[str, Any], row: list[str]) -> PublishedRun:
+    said = dict(zip(record["columns"], row, strict=True))
+    of_record = re.search(r"model-(.*)-L\d+|system-(dgx-\w+)-", record["id"])
+    model = said.get("Model") or (of_record[1] if of_record else "")
+    name = _NAMES.get(model.lower().split(" ")[0])
+    if name is None:
+        raise _NotStatedError(f"no description of the model {model.split(' ')[0]}")
+    if "LoRA" in (said.get("Task"), said.get("Mode")) or "-lora-" in record["id"]:
+        raise _NotStatedError("frozen weights (LoRA)")
+    if "SFT" in (said.get("Task"), said.get("Mode")) or "-sft-" in record["id"]:
+        raise _NotStatedError("packed sequences of unknown lengths")
+    system = said.get("System") or (of_record[2].upper() if of_record and of_record[2] else "")
+    if system not in _SYSTEMS:
+        raise _NotStatedError(f"no system file of {system}")
+    precision = said.get("Precision", "").split(" ")[0]
+    if precision not in _TYPES:
+        raise _NotStatedError("4-bit floats" if precision else "no precision")
+    if said.get("FSDP", "0") not in ("0", "n/a"):
+        raise _NotStatedError("sharded weights (FSDP, ZeRO 3)")
+    if said["CP"] != "1":
+        raise _NotStatedError("context parallelism")
+    ranks = int(said["#-GPUs"])
+    tp, pp = int(said["TP"]), int(said["PP"])
+    chunks = int(said["VP"]) if said["VP"].isdigit() else 1
+    ep = int(said["EP"]) if said["EP"].isdigit() else 1
+    batch, sequence = int(said["GBS"]), int(said["Sequence Length"])
+    plan = {
+        "tp": tp, "pp": pp, "dp": ranks // (tp * pp), "ep": ep, "zero": 1,
+        "micro_batch": int(said["MBS"]), "global_batch": batch, "sequence": sequence,
+        "schedule": "interleaved" if chunks > 1 and pp > 1 else "1f1b",
+        "chunks": chunks if pp > 1 else 1, "dtype": _TYPES[precision],
+    }  # fmt: skip
+    rate = float(said["Tokens / sec / GPU"].split(" ")[0])
+    return PublishedRun(
+        "NeMo", f"{name} {precision} tp {tp} pp {pp} ep {ep}", load_language_model(name),
+        _SYSTEMS[system], plan, batch * sequence / (rate * ranks),
+    )  # fmt: skip
+
+
+def _of_mlperf(record: dict[str, Any], row: object) -> PublishedRun:
+    stated = record["parallel_config_from_config_sh"]
+    if "lora" in record["benchmark"]:
+        raise _NotStatedError("frozen weights (LoRA)")
+    if not stated:
+        raise _NotStatedError("no degrees of parallelism")
+    if stated.get("CONTEXT_PARALLEL", "1") != "1":
+        raise _NotStatedError("context parallelism")
+    raise _NotStatedError("no step time with degrees of parallelism")
+
+
+def _of_papers(record: dict[str, Any], row: object) -> PublishedRun:
+    reasons = {
+        "arxiv-2205.05198-table5": "Calculon's rows, which are judged",
+        "megatron-lm-readme": "no size of a micro-batch",
+        "megascale-table2": "no degrees of parallelism",
+        "megascale-fig9": "no degrees of parallelism",
+        "fa2-table1": "no batch of a step",
+        "oneflow": "no system file of V100",
+        "primus": "no system file of MI325X",
+    }
+    known = (text for name, text in reasons.items() if record["id"].startswith(name))
+    raise _NotStatedError(next(known, "no step time"))
+
+
+def _sharded(record: dict[str, Any], row: object) -> PublishedRun:
+    raise _NotStatedError("sharded weights (FSDP, ZeRO 3)")
+
+
+def _of_tpu(record: dict[str, Any], row: object) -> PublishedRun:
+    raise _NotStatedError("no degrees of parallelism")
+
+
+_READERS: dict[str, Callable[[dict[str, Any], Any], PublishedRun]] = {
+    "papers_and_logs": _of_papers,
+    "bigscience_tr11": _of_bigscience,
+    "nvidia_nemo_megatron_bridge": _of_nemo,
+    "mlperf": _of_mlperf,
+    "torchtitan": _sharded,
+    "llm_foundry_mpt": _sharded,
+    "tpu_and_misc": _of_tpu,
+}
