@@ -44,6 +44,7 @@ least_chunk = "1 MB"
 [scheduling]
 queues = 2
 """
+PAGE = "(docs/systems.md)"
 START = """
 start = "4 us"
 broadcast = "halvingDoubling"
@@ -194,9 +195,10 @@ def test_what_is_wrong_is_named_with_its_path(path: str, value: Any, where: str,
 @pytest.mark.parametrize(
     ("path", "value", "remedy"),
     [
-        ("memory.capacitty", "80 GB", "known keys: bandwidth, capacity, efficiency, remote (docs/systems.md)"),
+        ("memory.capacitty", "80 GB",
+         "known keys: bandwidth, capacity, efficiency, remote (docs/systems.md)"),
         ("memory.remote", {"kind": "pool", "speed": 3},
-         "known keys: kind, bandwidth, latency, ranks_per_node (docs/systems.md)"),
+         "known keys: kind, bandwidth, latency, ranks_per_node, capacity, loaded " + PAGE),
         ("scheduling.policy", "best", "expected one of: explicit, fifo, lifo (docs/systems.md)"),
         ("network.dimensions.1.size", "all",
          "expected one of: any, a whole number (docs/systems.md)"),
@@ -258,7 +260,13 @@ peak = "100 TFLOP/s"
 time = "roofline"
 [memory]
 bandwidth = "2 TB/s"
-remote = {kind = "per-node", bandwidth = "30 GB/s", latency = "100 ns", ranks_per_node = 2}
+[memory.remote]
+kind = "per-node"
+bandwidth = "30 GB/s"
+latency = "100 ns"
+ranks_per_node = 2
+capacity = "1 TB"
+loaded = {latency = "100 ns", read = "30 GB/s", write = "20 GB/s"}
 [network]
 congestion = true
 rendezvous = true

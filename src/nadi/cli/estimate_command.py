@@ -42,7 +42,7 @@ or by Calculon's execution file.
 [bold]Examples[/]
 
   nadi estimate llama3-70b dgx-h100 --tp 8 --pp 4 --dp 16 --global-batch 512
-  nadi estimate model.json machine.json execution.json
+  nadi estimate llama3-8b dgx-h100 --tp 8 --global-batch 8 --check
   nadi estimate model.json machine.json execution.json --compat calculon
   nadi estimate model.json machine.json execution.json --sweep mem2.GBps=32:512:x2
   nadi estimate model.json machine.json execution.json --sweep mem2.GBps=32:512:x2 \\
@@ -75,6 +75,10 @@ _Offload = Annotated[
                       help="What lives in the second memory tier: weights, activations, "
                       "optimizer, with commas between them."),
 ]  # fmt: skip
+_Check = Annotated[
+    bool, typer.Option("--check", help="Simulate the generated job, too, and compare both with a "
+                       "published step time where one is known."),
+]  # fmt: skip
 
 
 def command(
@@ -85,7 +89,7 @@ def command(
     attention: Attention = "flash", dtype: Dtype = "bfloat16", inference: Inference = "",
     overlap: _Overlap = "none", offload: _Offload = "", compat: Compat = "",
     sweep: SweepOver = None, output: SweepFile = None, overwrite: Overwrite = False,
-    as_json: AsJson = False,
+    check: _Check = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Estimate a step, and print what limits it."""
     fields: dict[str, Any] = {
@@ -96,7 +100,7 @@ def command(
     }  # fmt: skip
     _check_alone(execution, fields, overlap, offload)
     check_output(output, bool(sweep), overwrite=overwrite)
-    from nadi.estimate.estimate_rules import rules_named
+    from nadi.estimate.estimate_rules import DEFAULT, rules_named
     from nadi.pipeline.estimated_steps import describe_step
 
     rules = rules_named(compat)
@@ -104,6 +108,8 @@ def command(
         model, system, execution or fields, overlap=overlap,
         offload=[one.strip() for one in offload.split(",") if one.strip()],
     )  # fmt: skip
+    if sweep and check:
+        raise UsageError("--check", "a sweep is of many steps", "leave out one of the two")
     if sweep:
         from nadi.estimate.sweep_axes import Described, parse_axes
         from nadi.estimate.sweeps import sweep_estimates
@@ -115,14 +121,29 @@ def command(
         show_sweep(frame, axes, title, output, as_json=as_json)
         return
     from nadi.estimate.single_estimate import estimate
+    from nadi.report.check_report import describe_check, print_check
     from nadi.report.estimate_report import describe_estimate, print_estimate
     from nadi.report.text_layout import to_json
 
     found = estimate(step.model, step.machine, step.execution, rules)
+    checked = None
+    if check:
+        if rules != DEFAULT:
+            raise UsageError("--check", "generated jobs have Nadi's rules", "leave out --compat")
+        from nadi.pipeline.estimate_checks import check_estimate
+
+        checked = check_estimate(step, system, found, model)
     if as_json:
-        sys.stdout.write(to_json(describe_estimate(found)).decode())
+        data = describe_estimate(found)
+        if checked is not None:
+            data["check"] = describe_check(checked)
+        sys.stdout.write(to_json(data).decode())
         return
-    print_estimate(found, output_console())
+    console = output_console()
+    print_estimate(found, console)
+    if checked is not None:
+        console.print()
+        print_check(checked, console)
 
 
 def _check_alone(execution: str, fields: dict[str, Any], overlap: str, offload: str) -> None:

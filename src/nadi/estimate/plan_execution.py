@@ -10,7 +10,7 @@ from nadi.estimate.machine_description import MachineDescription
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.model.dtypes import ITEMSIZE
 
-__all__ = ["OFFLOADED", "execution_of_plan"]
+__all__ = ["OFFLOADED", "check_offload", "execution_of_plan"]
 
 OFFLOADED = ("weights", "activations", "optimizer")
 _RECOMPUTE = {"none": "none", "selective": "attn_only", "full": "full"}
@@ -39,7 +39,8 @@ def execution_of_plan(
     UsageError
         If an estimate does not have what the plan is; the message names what it has.
     """
-    _refuse_others(plan, offload)
+    _refuse_others(plan)
+    check_offload(offload)
     splits = plan.sequence_parallel and plan.tp > 1
     tiers = _tiers(plan, machine)
     replicates = plan.dp > 1 or (has_experts and plan.tp > plan.ep * plan.expert_tp)
@@ -73,7 +74,7 @@ def execution_of_plan(
     )
 
 
-def _refuse_others(plan: ParallelPlan, offload: Collection[str]) -> None:
+def _refuse_others(plan: ParallelPlan) -> None:
     """Raise UsageError for what is generated and not estimated."""
     expert_tp = 1 if plan.ep > 1 or plan.tp == 1 else plan.tp
     rules = [
@@ -88,6 +89,10 @@ def _refuse_others(plan: ParallelPlan, offload: Collection[str]) -> None:
         if not fits:
             what = f"{value} is generated and not estimated"
             raise UsageError([Parameter(name)], what, f"an estimate has {known}")
+
+
+def check_offload(offload: Collection[str]) -> None:
+    """Raise UsageError for what cannot live in the second memory tier."""
     for one in offload:
         if one not in OFFLOADED:
             raise UsageError(

@@ -11,7 +11,7 @@ from nadi.estimate.described_systems import model_of_language_model
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Execution
 from nadi.estimate.machine_description import MachineDescription
-from nadi.estimate.plan_execution import execution_of_plan
+from nadi.estimate.plan_execution import check_offload, execution_of_plan
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.load.estimate_files import (
@@ -62,9 +62,9 @@ def describe_step(
     if fields is None:
         execution = read_execution(str(plan))
         machine = read_machine(system, execution.num_procs)
-        own = isinstance(model, LanguageModel)
-        described = model_of_language_model(model) if own else read_model(model)
-        return DescribedStep(described, machine, execution, None)
+        if isinstance(model, LanguageModel):
+            return DescribedStep(model_of_language_model(model), machine, execution, None)
+        return DescribedStep(read_model(model), machine, execution, None)
     sequence = int(fields.get("sequence", 0) or 0)
     if isinstance(model, LanguageModel):
         described = model_of_language_model(model, sequence)
@@ -72,6 +72,7 @@ def describe_step(
         described = read_model(model, sequence)
     _, checked = checked_plan(described.language_model, fields)
     machine = read_machine(system, checked.world_size)
+    check_offload(offload)
     if offload and not machine.mem2.GiB:
         raise UsageError(
             f"{system}: $.memory.remote.capacity", "there is no second memory tier to offload to",

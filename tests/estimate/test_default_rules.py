@@ -1,0 +1,228 @@
+"""Nadi's own rules: laws, collectives and memories against slow ones, and generated jobs."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import nadi
+from nadi.estimate import CALCULON, DEFAULT, columns_of, estimate, evaluate, machine_of_system
+from nadi.estimate.nested_collectives import RankGroup, collective_seconds, message_seconds
+from nadi.pipeline import describe_step
+from nadi.pipeline.estimate_checks import check_estimate
+from nadi.simulator import collective_time
+from nadi.simulator.communication_times import message_time
+from nadi.simulator.machine.loaded_latency import (
+    LoadedLatency,
+    latency_ns,
+    peak_rate,
+    reached_rate,
+)
+from tests.amounts import examples
+from tests.estimate.described import execution, executions, machine, machines, model
+
+
+@st.composite
+def own_executions(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw an execution that the default rules have."""
+    told = draw(executions())
+    if told["tensor_par_comm_type"] == "p2p_rs_ag":
+        told["tensor_par_comm_type"] = "ar"
+    return told | {"flash_attention": draw(st.booleans())}
+
+
+_FASTER = ["matrix", "vector", "mem1", "mem2", "network 0", "network 1"]
+
+
+@pytest.mark.parametrize("what", _FASTER)
+@settings(max_examples=examples(25))
+@given(system=machines(), told=own_executions(), factor=st.floats(1, 100))
+def test_a_faster_part_never_slows_a_step(
+    what: str, system: dict[str, Any], told: dict[str, Any], factor: float
+) -> None:
+    faster = copy.deepcopy(system)
+    if what in ("matrix", "vector"):
+        for engine in faster[what].values():
+            engine["tflops"] *= factor
+    elif what.startswith("mem"):
+        faster[what]["GBps"] *= factor
+    else:
+        faster["networks"][int(what[-1])]["bandwidth"] *= factor
+    before = estimate(model(), machine(system), execution(told)).seconds
+    after = estimate(model(), machine(faster), execution(told)).seconds
+    assert after <= before * (1 + 1e-9)
+
+
+@settings(max_examples=examples(25))
+@given(system=machines(), told=own_executions())
+def test_what_leaves_one_tier_is_whole_in_the_other_and_parts_add_up(
+    system: dict[str, Any], told: dict[str, Any]
+) -> None:
+    # of several stages, which one needs most of the first tier depends on what is offloaded
+    told |= {"num_procs": told["num_procs"] // told["pipeline_par"], "pipeline_par": 1,
+             "pipeline_interleaving": 1}  # fmt: skip
+    moves = ("weight_offload", "activations_offload", "optimizer_offload")
+    whole = estimate(model(), machine(system), execution(told | dict.fromkeys(moves, False)))
+    found = estimate(model(), machine(system), execution(told))
+    assert sum(found.times.values()) == pytest.approx(found.seconds)
+    assert sum(whole.tier2.values()) == 0
+    for name in whole.tier1:
+        # both tiers together have at least all of it, and the second one no more
+        assert found.tier2[name] <= whole.tier1[name] * (1 + 1e-9), name
+        assert found.tier1[name] + found.tier2[name] >= whole.tier1[name] * (1 - 1e-9), name
+    if not any(told[name] for name in moves):
+        assert found.tier1 == whole.tier1
+
+
+@settings(max_examples=examples(10))
+@given(system=machines(), told=st.lists(own_executions(), min_size=2, max_size=12))
+def test_many_at_once_are_as_each_alone(system: dict[str, Any], told: list[dict[str, Any]]) -> None:
+    each = [execution(one) for one in told]
+    together = evaluate(model(), machine(system), columns_of(each), DEFAULT)
+    alone = [evaluate(model(), machine(system), columns_of([one]), DEFAULT) for one in each]
+    for column, name in zip(together, together._fields, strict=True):
+        single = np.array([getattr(one, name)[0] for one in alone])
+        np.testing.assert_allclose(column, single, rtol=1e-6, atol=1e-12)
+
+
+SMALL = {"sequence": 512, "global_batch": 8}
+PLANS: list[tuple[str, dict[str, Any]]] = [
+    ("llama3-8b", {"tp": 8, "recompute": "full"}),
+    ("llama3-8b", {"tp": 2, "pp": 4, "attention": "unfused", "recompute": "selective"}),
+    ("llama3-8b", {"dp": 8, "zero": 0}),
+    ("llama3-8b", {"tp": 8, "dp": 2}),
+    ("llama3-8b", {"tp": 4, "sequence_parallel": False, "inference": "prefill"}),
+    ("gpt3-125m", {"pp": 4, "schedule": "interleaved", "chunks": 3}),
+    ("mixtral-8x7b", {"tp": 8, "ep": 8}),
+    ("megatron-22b", {"tp": 8, "attention": "unfused"}),
+]
+
+
+@pytest.mark.parametrize(("name", "plan"), PLANS)
+def test_an_estimate_is_what_a_simulated_job_takes(name: str, plan: dict[str, Any]) -> None:
+    step = describe_step(name, "dgx-h100", SMALL | plan)
+    found = check_estimate(step, "dgx-h100", estimate(*step[:3]))
+    assert found.estimated == pytest.approx(found.simulated, rel=0.02)
+    assert sum(part.simulated for part in found.parts) == pytest.approx(found.simulated)
+
+
+GROUPS = [(8, 1), (2, 1), (4, 8), (16, 2), (2, 8), (32, 1)]  # members, and how far apart
+
+
+@pytest.mark.parametrize("comm_type", ["all_reduce", "reduce_scatter", "all_gather", "all_to_all"])
+@pytest.mark.parametrize(("members", "stride"), GROUPS)
+def test_collectives_take_what_is_simulated(comm_type: str, members: int, stride: int) -> None:
+    system = nadi.load_system("dgx-h100", 32)
+    described = machine_of_system(system)
+    own = RankGroup(*np.array([[members], [stride], [0]]))
+    for size in (64, 1 << 20, 50_000_000):
+        ranks = tuple(range(0, members * stride, stride))
+        expected = collective_time(system, comm_type, size, group=ranks) / 1e9
+        found = collective_seconds(described, comm_type, np.array([float(size)]), own)[0]
+        assert found == pytest.approx(expected, rel=0.01)
+
+
+def test_messages_take_what_is_simulated() -> None:
+    system = nadi.load_system("dgx-h100", 32)
+    for stride in (1, 8):
+        own = RankGroup(*np.array([[2], [stride], [0]]))
+        found = message_seconds(machine_of_system(system), np.array([1e7]), own)[0]
+        expected = message_time(system, 10_000_000, 0, stride) / 1e9
+        assert found == pytest.approx(expected, rel=0.01)
+
+
+CURVE = LoadedLatency(idle_ns=250.0, read_gbps=60.0, write_gbps=30.0, outstanding=512)
+
+
+def slow_latency(curve: LoadedLatency, load: float, peak: float) -> float:
+    """Write CXLMemSim's formula down once more, for one load."""
+    line = 64 / peak * 1e9
+    penalty = line * load * curve.slope
+    if load > curve.knee:
+        own = min(load, curve.saturation)
+        share = (own - curve.knee) / (curve.saturation - curve.knee)
+        penalty += line * own / (1 - own) * share**2
+    if load > curve.saturation:
+        penalty += curve.idle_ns * (load - curve.saturation) / (1 - curve.saturation)
+    return curve.idle_ns + min(penalty, max(curve.most_ns, 10 * curve.idle_ns))
+
+
+def test_latency_under_load_is_the_formula_and_grows() -> None:
+    loads = np.linspace(0, 1, 101)
+    found = latency_ns(CURVE, loads, np.full(101, 6e10))
+    assert found == pytest.approx([slow_latency(CURVE, load, 6e10) for load in loads])
+    assert (np.diff(found) >= 0).all()
+    assert peak_rate(CURVE, np.array([0.0, 0.5, 1.0])) == pytest.approx([30e9, 40e9, 60e9])
+
+
+@settings(max_examples=examples(40))
+@given(st.floats(50, 1000), st.floats(1, 4096), st.floats(0, 1))
+def test_what_is_reached_is_under_way(idle: float, outstanding: float, reads: float) -> None:
+    curve = LoadedLatency(idle_ns=idle, read_gbps=60, write_gbps=60, outstanding=outstanding)
+    rate = reached_rate(curve, np.array([reads]))[0]
+    assert rate <= 60e9 * (1 + 1e-9)
+    latency = slow_latency(curve, rate / 60e9, 60e9)
+    assert rate * latency / 1e9 <= outstanding * 64 * (1 + 1e-6)
+    more = LoadedLatency(idle_ns=idle, read_gbps=60, write_gbps=60, outstanding=2 * outstanding)
+    assert reached_rate(more, np.array([reads]))[0] >= rate * (1 - 1e-9)
+
+
+def test_a_shared_tier_is_slower_and_smaller() -> None:
+    told = machine().mem2
+    own, shared = np.array([8]), type(told)(told.GiB, told.GBps, told.MB_efficiency, 0.0, 8)
+    size = np.array([1e9])
+    assert shared.moving_time(size, size, own) == pytest.approx(
+        8 * told.moving_time(size, size, own)
+    )
+    assert shared.share(own) == pytest.approx(told.capacity / 8)
+    assert shared.share(np.array([2])) == pytest.approx(told.capacity / 2)
+
+
+REFUSED: list[tuple[str, str, dict[str, Any], str, str]] = [
+    ("llama3-8b", "tpu-v4", {"tp": 4}, "tpu-v4: $.compute.device", "compute.efficiency"),
+    ("llama3-8b", "dgx-h100", {"tp": 3}, "tp", "one of 1, 2, 4, 8"),
+    ("llama3-8b", "dgx-h100", {"tp": 8, "dp": 5}, "global_batch", "5 or 10 would fit"),
+    ("llama3-8b", "dgx-h100", {"zero": 3, "dp": 8}, "zero", "0 or 1"),
+    (
+        "llama3-8b",
+        "dgx-h100",
+        {"tp": 2, "dp": 6, "global_batch": 12},
+        "system dgx-h100",
+        "nadi systems NAME",
+    ),
+    ("llama3-8b", "dgx-h100", {"tpp": 2}, "tpp", "known are tp"),
+    ("llama3-8bb", "dgx-h100", {}, "language model 'llama3-8bb'", "did you mean llama3-8b"),
+]
+
+
+@pytest.mark.parametrize(("name", "system", "plan", "where", "remedy"), REFUSED)
+def test_what_does_not_fit_is_refused_with_what_would(
+    name: str, system: str, plan: dict[str, Any], where: str, remedy: str
+) -> None:
+    with pytest.raises(nadi.NadiError) as caught:
+        describe_step(name, system, {"global_batch": 8} | plan)
+    assert caught.value.where == where
+    assert remedy in caught.value.remedy
+
+
+def test_offloading_needs_a_second_tier() -> None:
+    with pytest.raises(nadi.NadiError) as caught:
+        describe_step("llama3-8b", "dgx-h100", {"tp": 8}, offload=["weights"])
+    assert caught.value.where == "dgx-h100: $.memory.remote.capacity"
+    with pytest.raises(nadi.NadiError, match="known: weights, activations, optimizer"):
+        describe_step("llama3-8b", "dgx-h100", {"tp": 8}, offload=["wheights"])
+
+
+def test_rules_of_calculon_refuse_what_it_does_not_have() -> None:
+    for name, attention, reason in (
+        ("llama3-8b", "unfused", "calculon-layers"),
+        ("gpt3-125m", "flash", "calculon-kernels"),
+    ):
+        step = describe_step(name, "dgx-h100", {"attention": attention})
+        with pytest.raises(nadi.NadiError) as caught:
+            estimate(*step[:3], CALCULON)
+        assert caught.value.where == f"execution, {reason}"
