@@ -16,7 +16,15 @@ from typing import Any
 import msgspec
 from _measure import best_of, measure, nadi, peak_memory_mb
 
-from nadi.estimate import CALCULON, MachineDescription, ModelDescription, evaluate, search_space
+from nadi.estimate import (
+    CALCULON,
+    DEFAULT,
+    MachineDescription,
+    ModelDescription,
+    evaluate,
+    search_space,
+)
+from nadi.load import read_machine, read_model
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "estimate"
 LARGE = {"hidden": 20480, "feedforward": 81920, "seq_size": 2048, "attn_heads": 128,
@@ -41,23 +49,25 @@ def wide_machine() -> Any:
     return told
 
 
-def one_core(model: ModelDescription, machine: MachineDescription) -> None:
+def one_core(name: str, model: ModelDescription, machine: MachineDescription) -> None:
     """Evaluate a space in this process."""
-    space = search_space(model, machine, 512, 4096, {"datatype": ["bfloat16"]}, rules=CALCULON)
+    rules = CALCULON if name == "calculon" else DEFAULT
+    given = {"datatype": ["bfloat16"]}
+    space = search_space(model, machine, 512, 4096, given, rules=rules)
     counts = {"all": 0, "refused": 0}
 
     def work() -> None:
         counts["all"] = counts["refused"] = 0
         for first in range(0, space.size, AT_ONCE):
             for part in space.executions(first, min(first + AT_ONCE, space.size)):
-                found = evaluate(model, machine, part, CALCULON)
+                found = evaluate(model, machine, part, rules)
                 counts["all"] += part.num_executions
                 counts["refused"] += int((found.seconds == float("inf")).sum())
 
     seconds = best_of(work, 3)
     done = counts["all"] - counts["refused"]
     print(
-        f"one core: {counts['all']:,} configurations in {seconds:.2f} s, "
+        f"one core, {name}: {counts['all']:,} configurations in {seconds:.2f} s, "
         f"{counts['all'] / seconds:,.0f}/s; {done:,} of them not refused before their step is "
         f"worked out, {done / seconds:,.0f}/s; {peak_memory_mb():.0f} MB at peak"
     )
@@ -73,7 +83,12 @@ def command(what: str, arguments: list[str], configurations: int) -> None:
 def main() -> None:
     machine, wide = read("machine"), wide_machine()
     model, large = read("model"), LARGE
-    one_core(msgspec.convert(model, ModelDescription), msgspec.convert(machine, MachineDescription))
+    own = msgspec.convert(model, ModelDescription), msgspec.convert(machine, MachineDescription)
+    one_core("calculon", *own)
+    one_core("default", *own)
+    one_core(
+        "default, gpt3-175b on dgx-h100", read_model("gpt3-175b"), read_machine("dgx-h100", 512)
+    )
     found = measure(nadi("estimate", *(str(EXAMPLES / f"{name}.json") for name in
                                        ("model", "machine", "execution"))), runs=5)  # fmt: skip
     print(f"nadi estimate: {found}")

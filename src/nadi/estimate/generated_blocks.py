@@ -125,13 +125,7 @@ def _costs(
         return found_one, found_one
 
     def mean(name: str) -> Floats:
-        return np.array([
-            sum(
-                share * getattr(part, name)
-                for share, part in zip(shares, one.layers, strict=True)
-            )
-            for one in programs
-        ], dtype=float)  # fmt: skip
+        return _mean_of_layers(programs, shares, name)
 
     element = np.array([float(one.element) for one in programs])
     boundary = np.array([float(one.boundary) for one in programs])
@@ -155,6 +149,13 @@ def _costs(
         np.zeros(num),
     )
     return GeneratedCosts(block, lead, first, last)
+
+
+def _mean_of_layers(programs: Sequence[Programs], shares: Sequence[float], name: str) -> Floats:
+    """Give the mean of a number of the layers, in each way."""
+    sizes = np.array([[getattr(part, name) for part in one.layers] for one in programs])
+    found: Floats = sizes.astype(np.float64) @ np.array(shares)
+    return found
 
 
 def _end(pair: Sequence[_Sums], parts: Sequence[PartProgram]) -> EndCosts:
