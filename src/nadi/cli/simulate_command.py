@@ -145,14 +145,11 @@ def command(
         from nadi.report.text_layout import print_written
         from nadi.simulator.results.simulation_results import results_of
 
+        files = (network, system_config, remote_memory)
         if output:
-            files = (network, system_config, remote_memory, comm_group, *(measured or []))
-            given = [Path(path) for path in (*files, system, job, prices) if path]
-            check_output(output, given, overwrite=overwrite)
-        stated = _AstraSim(
-            network, system_config, remote_memory, congestion, queues, rendezvous,
-            injection_scale, right,
-        )  # fmt: skip
+            given = (*files, comm_group, *(measured or []), system, job, prices)
+            check_output(output, [Path(path) for path in given if path], overwrite=overwrite)
+        stated = _AstraSim(*files, congestion, queues, rendezvous, injection_scale, right)
         machine_for = _with_measured(_machine_for(system, comm_group, stated), measured or [])
         found = read_job(job, progress)
         traces = found if isinstance(found, list) else found.traces
