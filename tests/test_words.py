@@ -117,8 +117,8 @@ def test_what_a_page_shows_is_what_a_command_prints(
 def test_every_command_that_prints_a_report_is_shown() -> None:
     shown = {command.split()[1] for command in COMMANDS}
     assert shown == {"run", "demo", "collective", "what-if", "critical-path", "reorder",
-                     "simulate", "info", "validate", "link", "convert", "systems", "generate", "estimate",
-                     "search", "loggp"}  # fmt: skip
+                     "simulate", "info", "validate", "link", "convert", "systems", "generate",
+                     "estimate", "search", "loggp"}  # fmt: skip
 
 
 def test_force_means_one_thing() -> None:

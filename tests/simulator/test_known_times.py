@@ -49,6 +49,28 @@ def test_it_begins_with_its_last_member_and_others_follow_one_by_one() -> None:
     assert done.makespan == step * 8 * 1000 + 2 * alone
 
 
+def test_collectives_within_nodes_and_between_them_run_beside_each_other() -> None:
+    node, across, size = tuple(range(8)), (0, 8), 1 << 22
+    with nadi.JobBuilder(16) as job:
+        job.together(range(9, 16)).compute("idle", duration="1 us")
+        near, far = job.group("1", node), job.group("2", across)
+        for ranks, groups in (([0], (near, far)), (range(1, 8), (near,)), ([8], (far,))):
+            program = job.together(ranks)
+            for group in groups:
+                stream = program.stream(int(group.name))
+                stream.collective("all_reduce", size, group=group)
+    done = nadi.simulate(job.job, PAIR)
+    alone = [collective_time(PAIR, "all_reduce", size, group) for group in (node, across)]
+    assert done.makespan == max(alone) < sum(alone)
+
+
+@pytest.mark.parametrize("policy", ["lifo", "explicit"])
+def test_any_order_of_queues_gives_a_collective_alone_its_time(policy: str) -> None:
+    collectives = msgspec.structs.replace(PAIR.collectives, policy=policy)
+    system = msgspec.structs.replace(PAIR, collectives=collectives)
+    assert collective_time(system, "all_reduce", 1 << 20) == known("all_reduce", 1 << 20)
+
+
 def test_one_rank_that_represents_all_gets_the_same_time() -> None:
     size = 1 << 22
     with nadi.JobBuilder(64) as job:

@@ -171,7 +171,7 @@ def _bound(
     """Return the least time of a collective, ns; -1 if it is not known."""
     given = size / members.size if collective in _GATHERED else size
     if choice is not None:
-        recipe = timed_recipe(collective, members.size, choice.algorithm)
+        recipe = timed_recipe(system.network, collective, members, choice.algorithm)
     else:
         recipe = rules_of(system).recipe_of(system, collective)
     return round(least_time(system, recipe, given, members))

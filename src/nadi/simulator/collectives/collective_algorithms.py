@@ -8,13 +8,19 @@ from math import prod
 
 from nadi.errors import UsageError
 from nadi.model.arrays import Ints
-from nadi.simulator.collectives.group_grids import grid_of, grid_of_all
+from nadi.simulator.collectives.group_grids import grid_of, grid_of_all, places_in
 from nadi.simulator.collectives.link_sharing import is_whole_dimension, shared
 from nadi.simulator.collectives.phases import Phase, Recipe
 from nadi.simulator.collectives.step_tables import ROOTED
 from nadi.simulator.engine.codes import Comm, PhaseKind
 from nadi.simulator.engine.machine_state import TURN
-from nadi.simulator.machine.system import Algorithm, Collectives, System, parse_algorithm
+from nadi.simulator.machine.system import (
+    Algorithm,
+    Collectives,
+    Network,
+    System,
+    parse_algorithm,
+)
 
 __all__ = [
     "PhaseOf",
@@ -93,10 +99,18 @@ def recipe_of(
     return Recipe(tuple(phases), system.collectives.endpoint_delay, is_group=False)
 
 
-def timed_recipe(comm_type: str, size: int, algorithm: str) -> Recipe:
-    """Create the recipe of a collective whose time is known: one phase among all members."""
+def timed_recipe(network: Network, comm_type: str, members: Ints, algorithm: str) -> Recipe:
+    """Create the recipe of a collective whose time is known: one phase among all members.
+
+    It waits in the queue of the last dimension in which they differ, the slowest of those that it
+    uses: so collectives within nodes and those between them run beside each other.
+    """
     comm = _COMM["all_reduce" if comm_type == "barrier" else comm_type]
-    phase = Phase(-1, comm, TURN.of_all, PhaseKind.TIMED, -1, 0, size, name=algorithm)
+    differs = [bool((places != places[0]).any()) for places in places_in(network, members)]
+    queue = max((d for d, found in enumerate(differs) if found), default=0)
+    phase = Phase(
+        -1, comm, TURN.of_all, PhaseKind.TIMED, -1, 0, members.size, name=algorithm, queue=queue
+    )
     return Recipe((phase,), delay=0, is_group=False)
 
 

@@ -17,7 +17,8 @@ class Phase:
     ``dim`` is the dimension in which a line's members differ, -1 for all members as one line.
     ``share`` messages have a link together, and if ``far`` so many for each hop; a byte takes at
     least ``pace`` ns, of a message alone. Of ``both`` every second chunk goes the other way round,
-    over links of its own. ``name`` is that of the algorithm, where it is done by steps.
+    over links of its own. ``name`` is that of the algorithm, where it is done by steps or takes a
+    known time. ``queue`` is the dimension in whose queue it waits; -1 is the first or ``dim``.
     """
 
     dim: int
@@ -33,6 +34,7 @@ class Phase:
     pace: float = 0.0
     both: bool = False
     name: str = ""
+    queue: int = -1
 
     @property
     def steps(self) -> tuple[Steps, ...]:

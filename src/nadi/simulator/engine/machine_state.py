@@ -171,7 +171,7 @@ class RECIPE(Columns, of="recipes"):
 class PHASE(Columns, of="phases"):
     """Of a phase of a recipe, done by each line of ``size`` members ``stride`` places apart."""
 
-    dim = column("the dimension in which they differ; -1: all members are one line")
+    dim = column("the dimension in which they differ; -1: all are one line; of TIMED its queue's")
     comm = column("Comm")
     half = column("column of TURN: which of a dimension's queues it takes in turn")
     algorithm = column("PhaseKind")

@@ -9,7 +9,7 @@ does not concern it.
 from __future__ import annotations
 
 from nadi.kernels.jit import called, inner
-from nadi.simulator.engine.codes import QueuePolicy
+from nadi.simulator.engine.codes import PhaseKind, QueuePolicy
 from nadi.simulator.engine.event_queue import COUNTER
 from nadi.simulator.engine.machine_state import (
     GROUP,
@@ -47,7 +47,8 @@ def _line_of(machine: Machine, stream: int) -> int:
     if is_alike(machine, stream):
         return s[STREAM.queue]
     group = machine.groups[s[STREAM.group]]
-    is_in_dimension = machine.phases[s[STREAM.recipe], s[STREAM.phase], PHASE.dim] >= 0
+    phase = machine.phases[s[STREAM.recipe], s[STREAM.phase]]
+    is_in_dimension = phase[PHASE.dim] >= 0 and phase[PHASE.algorithm] != PhaseKind.TIMED
     member = group[GROUP.members] + (s[STREAM.line] if is_in_dimension else group[GROUP.size] - 1)
     return s[STREAM.queue] + queues_of(machine, member - s[STREAM.rank])
 

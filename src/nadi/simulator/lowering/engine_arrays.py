@@ -333,8 +333,8 @@ def _recipe_tables(recipes: tuple[Recipe, ...], num_queues: int) -> tuple[Ints, 
                 other for other in recipe.phases[:p] if max(other.dim, 0) == max(phase.dim, 0)
             ]
             phases[k, p, : PHASE.steps] = (
-                phase.dim, phase.comm, phase.half, phase.algorithm, phase.window, phase.tree,
-                phase.size, phase.stride, int(phase.share * WHOLE_LINK),
+                max(phase.dim, phase.queue), phase.comm, phase.half, phase.algorithm,
+                phase.window, phase.tree, phase.size, phase.stride, int(phase.share * WHOLE_LINK),
                 BY_HOPS if phase.far else ceil(phase.pace * NS_PER_BYTE), int(phase.both),
             )  # fmt: skip
             phases[k, p, PHASE.before] = len(before) if num_queues == 1 else 0

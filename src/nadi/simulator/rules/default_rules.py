@@ -70,9 +70,8 @@ class DefaultRules:
         known = known_time(system, comm_type, size, members) if nothing_contends(system) else None
         if known is None:
             return None
-        return timed_recipe(comm_type, members.size, known.algorithm), max(
-            known.time - system.collectives.start_time, 0
-        )
+        recipe = timed_recipe(system.network, comm_type, members, known.algorithm)
+        return recipe, max(known.time - system.collectives.start_time, 0)
 
     def chunks_of(
         self, system: System, comm_type: str, size: int, num_ranks: int, where: Callable[[], str]
