@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: polars would start a thread for each core
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 import nadi
 from tests.amounts import examples
@@ -30,6 +35,12 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     one, begins with the time.
     """
     return argname if isinstance(val, (bytes, bytearray, Path)) else None
+
+
+def pytest_collection_finish() -> None:
+    """Look through what thousands of collected tests consist of no more: a tenth of all time."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -13,6 +13,7 @@ import nadi
 from nadi.formats.chakra import et_nodes as chakra_nodes
 from nadi.formats.chakra.et_decode import looks_like
 from nadi.model.protobuf_values import LIST_TYPES, SCALAR_TYPES
+from tests.amounts import some
 from tests.model.test_attributes import scalars
 from tests.reference.chakra_messages import (
     AttributeProto,
@@ -128,8 +129,10 @@ def many_nodes(fill: bytes) -> bytes:
     return write_messages(GlobalMetadata(version="1.0.0"), nodes)
 
 
-@pytest.mark.parametrize("fill", [b"x", b"\x02\x08\x01", b"\x02\x08\x01" * 3, b"\x00" * 30])
-@pytest.mark.parametrize("several", [1, 2, 16])
+@pytest.mark.parametrize(
+    "fill", some([b"x", b"\x02\x08\x01", b"\x02\x08\x01" * 3, b"\x00" * 30], of=2, first=1)
+)
+@pytest.mark.parametrize("several", some([1, 2, 16], of=2))
 def test_halves_that_are_guessed_wrong_change_nothing(
     tmp_path: Path, fill: bytes, several: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from nadi.model.issues import IssueLog
 from nadi.model.provenance import Provenance
 from nadi.model.schema import DEPS, GROUPS, NODES
 from nadi.model.trace import Trace
+from tests.amounts import some
 from tests.formats.graphs import HARD_NAMES, REPLACED, counted, make_trace
 from tests.reference.chakra_messages import read_messages
 
@@ -104,13 +105,15 @@ def test_a_linked_trace_has_all_its_nodes_and_dependencies(demo_run: nadi.pipeli
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "gpu_resnet_1gpu_et103__nccl_data",
-        "torch213_ddp4_r0",
-        "torch213_ddp4_r1",
-        "torch213_mlp",
-        "torch213_transformer4",
-    ],
+    some(
+        [
+            "gpu_resnet_1gpu_et103__nccl_data",
+            "torch213_ddp4_r0",
+            "torch213_ddp4_r1",
+            "torch213_mlp",
+            "torch213_transformer4",
+        ]
+    ),
 )
 def test_the_visualizers_own_graphs(shared_traces: Path, name: str) -> None:
     folder = shared_traces.parent / "golden" / "chakra" / name

@@ -18,7 +18,7 @@ from nadi.formats.kineto import kineto_events, kineto_trace as kineto
 from nadi.formats.pytorch import execution_trace as pytorch_et
 from nadi.formats.pytorch.record_param_comms import NODE_NAME
 from nadi.model.trace import Trace
-from tests.amounts import ALL, examples
+from tests.amounts import ALL, examples, some
 from tests.conftest import NOT_HERE, SHARED
 from tests.reference import kineto as slow_kineto, pytorch_et as slow_et
 
@@ -55,7 +55,7 @@ def assert_agree(fast: Trace, slow: Trace) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    SMALL_TRACES or [pytest.param(SHARED, marks=pytest.mark.skip(reason=NOT_HERE))],
+    some(SMALL_TRACES, of=4) or [pytest.param(SHARED, marks=pytest.mark.skip(reason=NOT_HERE))],
     ids=lambda path: f"{path.parent.name}-{path.name}",
 )
 def test_recordings_give_the_same_tables(path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import nadi
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.module_tree import PHASES, find_modules
+from tests.amounts import examples
 from tests.conftest import PairWriter
 from tests.reference.naive_modules import modules_of
 
@@ -126,7 +127,7 @@ def found(graph: EventGraph) -> list[tuple[str, str]]:
     return [of_event[k] for k in sorted(of_event)]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(examples(60)))
 def test_as_operation_by_operation(seed: int, tmp_path: Path) -> None:
     program = _Program(seed)
     assert found(graph_of(program.events, tmp_path)) == modules_of(program.events)

@@ -14,7 +14,7 @@ import pytest
 
 import nadi
 
-from .test_jit import RESULT, probe
+from .test_jit import RESULT, compiled_once, probe  # noqa: F401  a fixture of all tests here
 
 ARRAY = ["array", "<i8", 1, "C", ""]
 KNOWN = {
@@ -58,7 +58,7 @@ def wheel(built, tmp_path):
     def first_run(**variables: str) -> dict:
         found = probe(tmp_path / "home", python_path=root, **variables)
         assert found["result"] == RESULT
-        assert found["numba"] == found["compiled"]
+        assert not found["numba"] or found["compiled"]
         return found
 
     first_run.about = root / "nadi" / "built_kernels" / "about.json"

@@ -9,7 +9,7 @@ from nadi.model.trace import Trace
 from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator import System
 from nadi.simulator.machine.system import COLLECTIVES, Collectives, Compute, Dimension, Network
-from tests.amounts import examples
+from tests.amounts import examples, some
 from tests.reference.right_rules import Machine, Work, finish_times
 from tests.simulator.cases import Node, collective, compute, run_each, trace_of
 
@@ -157,8 +157,9 @@ _PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("n", [3, 6, 16, 31])
-@pytest.mark.parametrize(("name", "comm_type"), _PAIRS)
+@pytest.mark.parametrize(
+    ("name", "comm_type", "n"), some([(*pair, n) for pair in _PAIRS for n in (3, 6, 16, 31)], of=5)
+)
 def test_all_algorithms_do_all_collectives(name: str, n: int, comm_type: str) -> None:
     dims = (("ring", n, 50.0, 500.0),)
     machine = Machine(dims, dict.fromkeys(COLLECTIVES, (name,)), chunks=3, memory_rate=200.0)

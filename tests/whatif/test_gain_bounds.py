@@ -83,15 +83,18 @@ def test_a_move_fills_the_idle_time_that_it_passes_with_its_own_time_at_most(
     assert waiting.of(Block(3, (5,))) == 0
 
 
+@pytest.mark.parametrize("since", [0, 15_000])
 @pytest.mark.parametrize("critical", [0, 1, 2])
-def test_critical_work_could_start_as_soon_as_its_call_may(pair: PairWriter, critical: int) -> None:
+def test_critical_work_could_start_as_soon_as_its_call_may(
+    pair: PairWriter, critical: int, since: int
+) -> None:
     for number in range(3):
         pair.op(f"aten::o{number}", 20 * number, 10)
         launch(pair, number + 1, 20 * number + 2, 5)
         kernel(pair, number + 1, f"k{number}", 100 + 10 * number, 105 + 10 * number)
     graph = nadi.build_graph(nadi.load_job(*pair.write()))
     replay = nadi.graph.replay_graph(graph)
-    units = find_units(Layout.of(graph), replay.time, 0)
+    units = find_units(Layout.of(graph), replay.time, since)
     op = graph.op_names.to_list().index(f"k{critical}")
     promise = Promise(units, replay, np.array([2 * op]))
     may_start = replay.time[units.layout.chain[units.fence[critical]]]

@@ -119,10 +119,10 @@ def _faster(described: SystemFile, own: SystemFile, recorded: str) -> tuple[floa
     """Return the factor for kernel times, and its explanation."""
     if not (described.peak and described.memory_bandwidth):
         return 1.0, "computation as recorded: the system states no peak and memory bandwidth"
-    by_peak = described.peak / own.peak
-    by_memory = described.memory_bandwidth / own.memory_bandwidth
-    ratio = min(by_peak, by_memory)
-    which = "peak" if by_peak < by_memory else "memory bandwidth"
+    ratio, which = min(
+        (described.memory_bandwidth / own.memory_bandwidth, "memory bandwidth"),
+        (described.peak / own.peak, "peak"),
+    )
     reason = (
         f"an estimate: kernels as recorded on {recorded}, {ratio:.3g} times as fast, which is "
         f"the ratio of {which}, the smaller one; host as recorded"

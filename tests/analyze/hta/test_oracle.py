@@ -10,7 +10,7 @@ import pytest
 import nadi
 from nadi.analyze.hta.annotation_window import clip_events
 from nadi.analyze.hta.parsing import parse_events
-from tests.amounts import examples
+from tests.amounts import ALL
 from tests.analyze.hta.recording import Recording
 from tests.reference import hta as reference
 
@@ -72,7 +72,7 @@ def synchronise(
     return duration
 
 
-@pytest.mark.parametrize("seed", [*range(150), *range(150, 150 + examples(150))])
+@pytest.mark.parametrize("seed", range(300 if ALL else 100))
 def test_as_the_rules_are_read(tmp_path: Path, seed: int) -> None:
     record = random_recording(tmp_path, seed)
     if seed % 3 == 0:  # a file's order is not that of time

@@ -14,7 +14,7 @@ import pytest
 
 import nadi
 from nadi.analyze.hta.edge_arrays import EdgeList, join_edges, make_moments, weighted_edges
-from nadi.analyze.hta.hta_path import _short_name
+from nadi.analyze.hta.hta_path import _longest, _short_name
 from nadi.analyze.hta.parsing import parse_events
 from nadi.model.schema import CLOCKS, ISSUES, MATCHES
 from tests.analyze.hta.recording import Recording, edges_of, on_path
@@ -570,6 +570,14 @@ def test_an_edge_added_again_keeps_its_place(record: Recording) -> None:  # E3
     assert edges.weight[0] == moments.time[1] - moments.time[0]
 
 
+def test_of_edges_that_take_no_time_the_path_is_the_first_node(record: Recording) -> None:  # R1
+    moments = make_moments(with_launch(record).path().moments.events)
+    kind, begin, end, event = np.array([[1, 1], [0, 1], [1, 2], [-1, -1]])
+    edges = weighted_edges(moments, kind, begin, end, event, np.zeros(2, dtype=np.bool_))
+    assert edges.weight.tolist() == [0, 0]
+    assert _longest(moments, edges).tolist() == [0]
+
+
 def test_a_window_in_which_nothing_begins(record: Recording) -> None:
     record.mark("empty", 500, 0)
     path = with_launch(record).path(annotation="empty")
@@ -586,6 +594,10 @@ def test_processes_and_threads_with_names(record: Recording) -> None:
     edges = [edge[:2] for edge in edges_of(with_launch(record).path())]
     assert ("a.s", "b.s") in edges
     assert ("a.e", "c.s") not in edges
+    # in order of the names, and after those with numbers
+    record.op("d", 0, 10, pid="worker", tid="before main")
+    starts = [edge[0] for edge in edges_of(record.path()) if edge[0] in ("a.s", "c.s", "d.s")]
+    assert list(dict.fromkeys(starts)) == ["d.s", "a.s", "c.s"]
 
 
 def test_events_and_arguments_that_are_no_objects(record: Recording) -> None:

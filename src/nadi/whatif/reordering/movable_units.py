@@ -407,8 +407,7 @@ def _legal(
         (nothing[fixed], done[fixed], work_end[fixed]),
         (nothing, waits, np.minimum(ready, work_start)),
         (begins, works, nothing),
-        (begins, done, np.where(takes < 0, own, 0)),
-        (works, done, np.maximum(takes, 0)),
+        (works, done, takes),
         (begins[need], begins[needing], own[need]),
         (done[need[of_data]], waits[needing[of_data]], np.zeros(int(of_data.sum()), np.int64)),
     ]
@@ -429,7 +428,8 @@ def _shortest(parts: _Parts) -> tuple[Ints, Ints, Ints, Ints, Bools]:
     Returns
     -------
     own, takes
-        int64: of its thread; of the longest of its works, -1 if it asks for none.
+        int64: of its thread; of the longest of its works, or as much as of its thread if it asks
+        for none.
     work_start, work_end
         int64: of its first and last work as it is, or of itself.
     on_device
@@ -444,15 +444,17 @@ def _shortest(parts: _Parts) -> tuple[Ints, Ints, Ints, Ints, Bools]:
     np.maximum.at(of_vertex, graph.destinations[into], graph.weight[into])
     asked = parts.of_op[layout.works.call] >= 0
     work, unit = layout.works.op[asked], parts.of_op[layout.works.call[asked]]
-    takes = np.full(parts.op.size, -1, dtype=np.int64)
+    takes = own.copy()
+    takes[unit] = 0
     np.maximum.at(takes, unit, of_vertex[2 * work + 1])
-    first = np.full(parts.op.size, np.iinfo(np.int64).max)
+    first, last = time[2 * parts.op], time[2 * parts.op + 1]
+    first[unit] = np.iinfo(np.int64).max
     np.minimum.at(first, unit, time[2 * work])
-    last = time[2 * parts.op + 1]
     np.maximum.at(last, unit, time[2 * work + 1])
-    on_device = takes >= 0
+    on_device = np.zeros(parts.op.size, dtype=np.bool_)
+    on_device[unit] = True
     on_device[unit[~layout.on_device[work]]] = False
-    return own, takes, np.where(takes < 0, time[2 * parts.op], first), last, on_device
+    return own, takes, first, last, on_device
 
 
 def _fences(parts: _Parts, nested: Bools, since: int) -> tuple[Ints, Ints]:

@@ -367,10 +367,9 @@ class _Rows:
                 edits.add(2 * new + 1, vertex, graph.weight[edge], EdgeKind.SYNC, op)
 
     def _join(self, one: int, other: int) -> None:
-        if one >= 0:
-            self.after[one] = other
-        if other >= 0:
-            self.before[other] = one
+        """Let one follow the other; of either there may be none, -1."""
+        self.after[one] = other
+        self.before[other] = one
 
     def write(self, edits: _Edits) -> None:
         """Return each work whose neighbour changed the edge from that.
@@ -378,6 +377,7 @@ class _Rows:
         Its turn-around stays; what was the first of its stream has the usual one.
         """
         graph, streams = self.layout.graph, self.layout.streams
+        self.before.pop(-1, None)  # where the last of a stream moved, nothing is after it
         for op, before in self.before.items():
             edge = int(streams.edge[op])
             if before == int(streams.before[op]):
