@@ -107,30 +107,56 @@ def test_the_table_names_every_overhead(pair: PairWriter) -> None:
     assert ("launch after call's end", "device", 2_000) in table.rows()
 
 
-def launches_after(pair: PairWriter, idle: list[float], latency: list[float]) -> None:
-    """Write kernels of 20 us, whose launches end after the device was idle for some time."""
+def launches_after(
+    pair: PairWriter, idle: list[float], latency: list[float], *, queued: bool = False
+) -> None:
+    """Write kernels of 20 us, whose launches end after the device was idle for some time.
+
+    With ``queued`` another one is launched while each of them runs.
+    """
     begin = 20.0
     for number, (idle_for, late) in enumerate(zip(idle, latency, strict=True)):
         call_end = begin + idle_for
-        launched(pair, number + 1, call_end - 5, call_end + late, call_end + late + 20)
         begin = call_end + late + 20
+        launched(pair, 2 * number + 1, call_end - 5, call_end + late, begin)
+        if queued:
+            launched(pair, 2 * number + 2, begin - 15, begin + 1, begin + 6)
+            begin += 6
     pair.op("op", 0, begin + 20)
 
 
 IDLE = LAUNCH_CLASSES.index("idle device")
 EITHER = [*range(6, 31), *range(31, 56)]  # us that the device is idle
+SHORT, LONG = [*range(6, 25)], [*range(31, 51)]  # 19 and 20 of them
 
 
-def test_a_device_that_was_idle_for_long_starts_later(pair: PairWriter) -> None:
-    launches_after(pair, EITHER, [2.5] * 25 + [8.0] * 25)
+@pytest.mark.parametrize("least", [2.5, 0.0])
+def test_a_device_that_was_idle_for_long_starts_later(pair: PairWriter, least: float) -> None:
+    launches_after(pair, EITHER, [least] * 25 + [8.0] * 25)
     trace = linked(pair)
     typical = nadi.graph.estimate_overheads(trace)
-    assert typical.launch_after_end[[DEVICE, IDLE]].tolist() == [2_500, 8_000]
-    assert typical.launch_after_start[[DEVICE, IDLE]].tolist() == [7_500, 13_000]
+    assert typical.launch_after_end[[DEVICE, IDLE]].tolist() == [1_000 * least, 8_000]
+    assert typical.launch_after_start[[DEVICE, IDLE]].tolist() == [5_000 + 1_000 * least, 13_000]
     graph = nadi.build_graph(nadi.link.link_job([trace]))
     launch = graph.edge_kind == nadi.graph.EdgeKind.LAUNCH
-    assert sorted(graph.weight[launch].tolist()) == [2_500] * 25 + [8_000] * 25
+    assert sorted(graph.weight[launch].tolist()) == [1_000 * least] * 25 + [8_000] * 25
     assert graph.delay[graph.in_ptr[:-1] < graph.in_ptr[1:]].sum() == 0
+
+
+def test_launches_while_the_device_is_busy_say_nothing_of_that(pair: PairWriter) -> None:
+    launches_after(pair, EITHER, [2.5] * 25 + [8.0] * 25, queued=True)
+    typical = nadi.graph.estimate_overheads(linked(pair))
+    assert typical.launch_after_end[IDLE] == 8_000
+
+
+@pytest.mark.parametrize(("least", "counts"), [(0.001, True), (0, False)])
+def test_a_device_was_idle_if_its_work_had_ended_before_the_call(
+    pair: PairWriter, least: float, *, counts: bool
+) -> None:
+    """Of 40 launches, besides the first, one comes so soon after the work before."""
+    launches_after(pair, [5, least, *SHORT, *LONG], [2.5] * 21 + [8.0] * 20)
+    typical = nadi.graph.estimate_overheads(linked(pair))
+    assert typical.launch_after_end[IDLE] == (8_000 if counts else 0)
 
 
 @pytest.mark.parametrize(
@@ -141,11 +167,12 @@ def test_a_device_that_was_idle_for_long_starts_later(pair: PairWriter) -> None:
         (EITHER, [8.0] * 25 + [2.5] * 25),  # sooner after a long time
         (EITHER, [2.5, 8.0] * 25),  # whatever the device did before
         (EITHER[:39], [2.5] * 20 + [8.0] * 19),  # few launches
+        (EITHER[:40], [8.0] + [2.5] * 20 + [8.0] * 19),  # of the first nobody knows how long
         ([10.0] * 50, [2.5] * 25 + [8.0] * 25),  # idle equally long
         # a fifth of both is as the other: levels leave 64 % of the variance
         (EITHER, [8.0, 2.5, 2.5, 2.5, 2.5] * 5 + [8.0, 8.0, 8.0, 8.0, 2.5] * 5),
     ],
-    ids=["equal", "similar", "sooner", "mixed", "few", "same", "overlapping"],
+    ids=["equal", "similar", "sooner", "mixed", "few", "first", "same", "overlapping"],
 )
 def test_otherwise_all_launches_are_alike(
     pair: PairWriter, idle: list[float], latency: list[float]

@@ -45,6 +45,11 @@ def test_what_was_left_out_is_found(whole: list[int], data: st.DataObject) -> No
     assert len(pairs_of(whole, part, 6)) == len(part)
 
 
+def test_where_there_are_too_many_differences_the_first_of_the_furthest_points_is_taken() -> None:
+    assert pairs_of([2, 0], [1, 1, 2], 1) == [(0, 2)]
+    assert pairs_of([2, 0], [1, 1, 2], 2) == [(0, 2)]
+
+
 def test_long_sequences_with_few_differences() -> None:
     random = np.random.default_rng(0)
     whole = random.integers(0, 40, 200_000)

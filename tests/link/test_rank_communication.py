@@ -186,11 +186,13 @@ def test_where_bytes_come_from(pair: PairWriter) -> None:
     kernel(pair, "ncclDevKernel_AllReduce", 10, 1)
     kernel(pair, "ncclDevKernel_AllReduce", 200, 2, **{"In msg nelems": 3, "dtype": "Double"})
     kernel(pair, "ncclDevKernel_AllReduce", 400, 3)
+    kernel(pair, "ncclDevKernel_AllReduce", 600, 4, **{"In msg nelems": 0, "dtype": "Double"})
     trace = linked(pair)
-    assert trace.nodes.filter(pl.col("kind") == "COMM_COLL")["comm_bytes"].to_list() == [24, 24, -1]
+    sizes = trace.nodes.filter(pl.col("kind") == "COMM_COLL")["comm_bytes"].to_list()
+    assert sizes == [24, 24, -1, 0]
     counts = dict(trace.issues.select("code", "count").iter_rows())
     found = {code: counts[f"link.comm-bytes-{code}"] for code in ("stated", "tensors", "unknown")}
-    assert found == {"stated": 1, "tensors": 1, "unknown": 1}
+    assert found == {"stated": 2, "tensors": 1, "unknown": 1}
 
 
 def test_shapes_that_the_profiler_noted_do_where_there_is_no_host_trace(tmp_path: Path) -> None:

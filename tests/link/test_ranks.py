@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
@@ -268,6 +269,31 @@ def test_threads_that_tell_the_wrong_groups_are_not_believed() -> None:
     job = job_of(ranks, groups)
     assert found(job) == {frozenset((rank, k) for rank in range(4)) for k in range(3)}
     assert job.traces[3].nodes["group"].to_list() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "more_of_rank_0", "told_wrongly", "believed"),
+    [
+        ("ABABAB", "", [5], False),  # without groups all of them match, though most did before
+        ("ABAB", "c", [0, 1], False),  # 9 of 17 do not match, and 1 without groups
+        ("ABABA", "cccc", [0, 1], True),  # 12 of 24 do not match, and 4 without groups
+    ],
+)
+def test_threads_are_believed_if_half_of_what_they_tell_matches_and_not_all_does_without(
+    kinds: str, more_of_rank_0: str, told_wrongly: list[int], *, believed: bool
+) -> None:
+    groups = {"all": [0, 1, 2, 3], "half0": [0, 1], "half1": [2, 3]}
+    ranks = {rank: gloo(rank, kinds, told=True) for rank in range(4)}
+    ranks[0] = gloo(0, kinds + more_of_rank_0, told=True)
+    for number in told_wrongly:
+        ranks[3][number]["group"] = "half1"
+    found = [trace.nodes["group"].to_list() for trace in job_of(ranks, groups).traces]
+    whole = [0] * len(kinds)
+    if believed:
+        told = [int(number in told_wrongly) for number in range(len(kinds))]
+        assert found == [whole + [1] * len(more_of_rank_0), whole, whole, told]
+    else:
+        assert found == [whole + [-1] * len(more_of_rank_0), whole, whole, whole]
 
 
 def test_what_a_rank_lacks_is_not_made_up_for_by_groups_of_fewer() -> None:

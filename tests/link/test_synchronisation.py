@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
+import networkx
+import numpy as np
 import polars as pl
 import pytest
 
 import nadi
+from nadi.link.dependencies.event_records import _closure
 from nadi.link.dependencies.synchronisation import QUEUE_LENGTH
 from tests.conftest import PairWriter
 
@@ -410,6 +414,15 @@ def test_a_stream_waits_for_work_before_the_last(device: DeviceWriter) -> None:
     device.call("cudaStreamWaitEvent", 20, 1)
     device.work("b", (22, 24), (104, 110), stream=8)
     assert pairs(device.read(), "event") == [("a", "b")]
+
+
+def test_waits_of_waits_are_waits() -> None:
+    for seed in range(20):
+        rng = random.Random(seed)
+        drawn = [sorted(rng.sample(range(9), 2), reverse=True) for _ in range(rng.randint(1, 12))]
+        found = _closure(*np.array(drawn).T)
+        pairs = list(zip(*(side.tolist() for side in found), strict=True))
+        assert pairs == sorted(networkx.transitive_closure(networkx.DiGraph(drawn)).edges)
 
 
 def test_streams_that_wait_for_each_other_in_rows_have_nothing_to_do_with_other_rows(

@@ -143,6 +143,14 @@ def test_streams_0_and_7_are_the_default_ones(
     assert found == [("source", "waits")] * bool({first, second} & {0, 7})
 
 
+def test_work_of_the_first_call_may_wait_for_what_was_launched_before_the_recording(
+    device: DeviceWriter,
+) -> None:
+    device.event("source", 5, 95, "kernel", pid=0, tid=7, stream=7, device=0)
+    device.work("waits", (0, 5), (102, 110), stream=20)
+    assert pairs(device.read(), "event") == [("source", "waits")]
+
+
 @pytest.mark.parametrize(("devices", "waits"), [((0, 0), True), ((0, 1), False), ((1, 1), True)])
 def test_default_streams_are_of_a_device(
     device: DeviceWriter, devices: tuple[int, int], *, waits: bool

@@ -33,6 +33,11 @@ CHANGES = (
 )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def two_ranks(demo_folder: Path) -> nadi.pipeline.Run:
+    return nadi.run(*demo_folder.glob("*_[01].json.gz"))
+
+
 class Drawn(NamedTuple):
     """One slice; times in ns."""
 
@@ -225,12 +230,12 @@ def test_random_jobs_come_back_from_both_formats(description: Description) -> No
     "changes", [["remove gloo", "scale aten 2"], ["scale aten::copy_ 0.5"]][: 2 if ALL else 1]
 )
 def test_the_demo_comes_back_from_both_formats(
-    changes: list[str], demo_run: nadi.pipeline.Run, tmp_path: Path
+    changes: list[str], two_ranks: nadi.pipeline.Run, tmp_path: Path
 ) -> None:
-    answer = nadi.what_if(demo_run.graph, *changes, window=demo_run.window)
+    answer = nadi.what_if(two_ranks.graph, *changes, window=two_ranks.window)
     drawings = check_redraw(answer, tmp_path)
     for drawing in drawings.values():
-        assert drawing.title == f"{demo_run.window.name}: {'; '.join(changes)}"
+        assert drawing.title == f"{two_ranks.window.name}: {'; '.join(changes)}"
         assert len(drawing.arrows) > 100
 
 
@@ -251,13 +256,13 @@ def test_real_jobs_come_back_from_both_formats(
 
 
 def test_a_change_of_nothing_shows_the_same_twice(
-    demo_run: nadi.pipeline.Run, tmp_path: Path
+    two_ranks: nadi.pipeline.Run, tmp_path: Path
 ) -> None:
-    answer = nadi.what_if(demo_run.graph, "scale aten::copy_ 1", window=demo_run.window)
+    answer = nadi.what_if(two_ranks.graph, "scale aten::copy_ 1", window=two_ranks.window)
     for name, read in READERS.items():
         nadi.redraw(answer, tmp_path / name)
         drawing = read(tmp_path / name)
-        for rank in range(4):
+        for rank in range(2):
             before, after = (
                 [s._replace(process="") for s in drawing.of_process(process)]
                 for process in (f"rank {rank} before", f"rank {rank} after")
@@ -266,14 +271,16 @@ def test_a_change_of_nothing_shows_the_same_twice(
             assert sorted(before, key=str) == sorted(after, key=str)
 
 
-def test_without_changes_the_job_is_drawn_once(demo_run: nadi.pipeline.Run, tmp_path: Path) -> None:
-    answer = nadi.what_if(demo_run.graph, window=demo_run.window)
+def test_without_changes_the_job_is_drawn_once(
+    two_ranks: nadi.pipeline.Run, tmp_path: Path
+) -> None:
+    answer = nadi.what_if(two_ranks.graph, window=two_ranks.window)
     for name, read in READERS.items():
         issues = nadi.redraw(answer, tmp_path / name)
         drawing = read(tmp_path / name)
         assert issues.is_empty() or issues["code"].to_list() == ["perfetto.arrow"]
-        assert drawing.processes == [f"rank {rank}" for rank in range(4)]
-        check_part(drawing, demo_run.replay, demo_run.path, "")
+        assert drawing.processes == [f"rank {rank}" for rank in range(2)]
+        check_part(drawing, two_ranks.replay, two_ranks.path, "")
 
 
 def two_streams(pair: PairWriter) -> nadi.EventGraph:
@@ -367,12 +374,12 @@ def test_an_edit_that_lets_work_end_before_it_begins_is_counted(
 
 
 def test_schedules_without_a_path_are_drawn_too(
-    demo_run: nadi.pipeline.Run, tmp_path: Path
+    two_ranks: nadi.pipeline.Run, tmp_path: Path
 ) -> None:
-    schedule = demo_run.replay.schedule()
+    schedule = two_ranks.replay.schedule()
     parts = [
-        nadi.report.TimelinePart(schedule, demo_run.job, title="simulated"),
-        nadi.report.TimelinePart.of_replay(demo_run.replay, demo_run.path, "measured"),
+        nadi.report.TimelinePart(schedule, two_ranks.job, title="simulated"),
+        nadi.report.TimelinePart.of_replay(two_ranks.replay, two_ranks.path, "measured"),
     ]
     for name, read in READERS.items():
         nadi.report.write_timelines(tmp_path / name, parts, "both")

@@ -8,6 +8,7 @@ import pytest
 
 import nadi
 from nadi.graph.event_graph import EventGraph
+from nadi.whatif import Move, MoveEarlier
 from tests.conftest import PairWriter
 from tests.whatif.programs import kernel, launch, spans
 
@@ -58,3 +59,25 @@ def test_the_first_call_may_be_the_only_one(pair: PairWriter) -> None:
     graph = nadi.build_graph(nadi.load_job(pair.write()[1]))
     assert spans(graph, "no-overhead")["k1"][1] - spans(graph, "no-overhead")["k1"][0] == 40
     assert spans(graph, "no-overhead")["cudaLaunchKernel"] == (0, 0)
+
+
+def test_work_that_moves_right_after_the_first_operation_waits_for_it(pair: PairWriter) -> None:
+    """A kernel was running when the recording began: it is the first of all."""
+    pair.event("running", 0, 300, "kernel", pid=0, tid=7, stream=7, device=0)
+    for number, name in enumerate(("aten::first", "aten::one", "aten::other")):
+        pair.op(name, 10 + 30 * number, 20)
+        pair.nodes[-1]["outputs" if number == 0 else "inputs"] = {
+            "values": [[1 if number < 2 else 9, 1, 0, 6, 4, "cuda:0"]],
+            "types": ["Tensor(float)"], "shapes": [[6]],
+        }  # fmt: skip
+        if number:
+            launch(pair, number, 12 + 30 * number, 5)
+            kernel(pair, number, f"k{number}", 250 + 50 * number, 290 + 50 * number)
+    graph = nadi.build_graph(nadi.load_job(*pair.write(), tensors=True))
+    assert graph.op_names[0] == "running"
+    row = graph.job.traces[0].nodes["name"].to_list().index
+    move = Move(0, (row("aten::other"),), row("aten::first"))
+    changed = spans(graph, MoveEarlier((move,), "other", "aten::first"))
+    assert changed["running"] == (0, 300)
+    assert changed["k2"][0] >= 300
+    assert changed["k1"][0] >= changed["k2"][1]

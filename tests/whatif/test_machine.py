@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 import nadi
-from tests.amounts import examples
+from tests.amounts import examples, some
 from tests.link.test_linked_programs import (
     EVEN,
     QUICK,
@@ -91,17 +91,24 @@ def test_half_the_kernels(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        ("remove Memset", ("memset",)),
-        ("remove 'Memcpy HtoD'", ("copy",)),
-        ("remove Memcpy kind=memcpy", ("copy", "fetch")),
-        ("remove gemm", ("launch", "launch_graph")),
-        ("remove kind=device", ("launch", "launch_graph", "memset", "copy", "fetch")),
-        ("remove cudaDeviceSynchronize", ("synchronize",)),
-    ],
+    ("machine", "change", "what"),
+    some(
+        [
+            (machine, change, what)
+            for machine in (QUICK, SLOW_TO_CALL)
+            for change, what in (
+                ("remove Memset", ("memset",)),
+                ("remove 'Memcpy HtoD'", ("copy",)),
+                ("remove Memcpy kind=memcpy", ("copy", "fetch")),
+                ("remove gemm", ("launch", "launch_graph")),
+                ("remove kind=device", ("launch", "launch_graph", "memset", "copy", "fetch")),
+                ("remove cudaDeviceSynchronize", ("synchronize",)),
+            )
+        ],
+        of=4,
+        first=1,
+    ),
 )
-@pytest.mark.parametrize("machine", [QUICK, SLOW_TO_CALL], ids=["quick", "slow to call"])
 def test_removed_work(machine: Machine, change: str, what: tuple[str, ...]) -> None:
     there = tuple(dict.fromkeys(what))
     always = tuple((Action(name),) for name in there)

@@ -152,10 +152,9 @@ def _with_groups(
             given.append(trace)
             continue
         row_of_name = {name: row for row, name in enumerate(trace.groups["name"])}
+        row_of_group = [*map(row_of_name.get, names), -1]  # the last is for no group, -1
         column = trace.column("group").copy()
-        column[part["node"].to_numpy()] = [
-            row_of_name.get(names[number], -1) if number >= 0 else -1 for number in part["group"]
-        ]
+        column[part["node"].to_numpy()] = [row_of_group[number] for number in part["group"]]
         given.append(_regrouped(trace, column))
     return given
 

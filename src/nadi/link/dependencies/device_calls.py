@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -42,6 +43,12 @@ class DeviceCalls:
     def calls(self, *kinds: str) -> Ints:
         """Return the calls of some kinds of ``runtime_calls.CALLS``; node rows, ascending."""
         return np.flatnonzero(self.is_call & self.trace.name_mask(pattern(*kinds)))
+
+    @cached_property
+    def launched_work(self) -> Ints:
+        """The device work whose launch is recorded; node rows, stream by stream."""
+        rows = self.work.rows
+        return rows[self.launcher[rows] >= 0]
 
     def keys_of_rows(self) -> Ints:
         """Return the stream of each node, as in ``StreamWork.keys``, or -1; shape (nodes,)."""

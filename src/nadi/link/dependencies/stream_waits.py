@@ -103,7 +103,7 @@ def _default_stream_waits(here: DeviceCalls, events: _Found) -> tuple[Ints, Ints
     operation has no event to wait for, starts late, and starts when an earlier launched operation
     ends, with one of the two on the default stream.
     """
-    work = here.work.rows[here.launcher[here.work.rows] >= 0]
+    work = here.launched_work
     late = work[here.start[work] > _due(here)[work]]
     late = np.setdiff1d(late, np.concatenate([dst for _, (_, dst), _ in events]))
     key = here.keys_of_rows()
@@ -136,7 +136,7 @@ def _just_ended(here: DeviceCalls, at: Ints, dst: Ints) -> tuple[Ints, Bools]:
 def _next_launched(here: DeviceCalls, calls: Ints) -> tuple[Ints, Ints]:
     """Pair calls with the next device work launched after them: by their thread, and by any."""
     thread = here.trace.column("thread")
-    launched = here.work.rows[here.launcher[here.work.rows] >= 0]
+    launched = here.launched_work
     launched = launched[np.argsort(here.launcher[launched], kind="stable")]
     launch = here.launcher[launched]
     none = np.empty(0, dtype=np.int64)
@@ -156,7 +156,7 @@ def _due(here: DeviceCalls) -> Ints:
     due = np.zeros(here.start.size, dtype=np.int64)
     before, after = here.work.order()
     due[after] = here.end[before] + _LATE_NS
-    work = here.work.rows[here.launcher[here.work.rows] >= 0]
+    work = here.launched_work
     call = here.launcher[work]
     # a blocking copy starts within its call
     within = here.start[work] < here.end[call]

@@ -133,7 +133,7 @@ def _stream_of_last_copy(here: DeviceCalls, calls: Ints, keys: Ints) -> Ints:
     returns long after the copy ends, as it then waits for something else.
     """
     thread = here.trace.column("thread")
-    work = here.work.rows[here.launcher[here.work.rows] >= 0]
+    work = here.launched_work
     launch = here.launcher[work]
     last = np.full(calls.size, -1, dtype=np.int64)
     for t in np.unique(thread[calls]):
