@@ -1,7 +1,7 @@
 # For people; .ci/run is what a machine runs. PYTHON must have Nadi's [dev] extra installed.
 PYTHON ?= python
 
-.PHONY: check test verify bench docs wheel
+.PHONY: check test mutations verify bench docs wheel
 
 check:
 	$(PYTHON) -m ruff check .
@@ -10,6 +10,10 @@ check:
 
 test:
 	$(PYTHON) -m pytest
+
+# changes 60 constants and signs, one at a time, and says which of them no test noticed; an hour
+mutations:
+	$(PYTHON) tests/small_changes.py
 
 verify:
 	set -e; for program in verification/[a-z]*.py; do echo "== $$program"; $(PYTHON) $$program; done

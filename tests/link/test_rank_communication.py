@@ -206,17 +206,22 @@ def test_shapes_that_the_profiler_noted_do_where_there_is_no_host_trace(tmp_path
     assert communications(trace, "comm_bytes") == [(52,), (-1,), (-1,), (-1,)]
 
 
+@pytest.mark.parametrize("is_first", [False, True])
 @pytest.mark.parametrize("peers", [(2, 2), (2, 3)])
 def test_sends_in_one_launch_are_one_communication(
-    pair: PairWriter, peers: tuple[int, int]
+    pair: PairWriter, peers: tuple[int, int], *, is_first: bool
 ) -> None:
+    """Without what was called before them, which may stand in row 0, and after them."""
     pair.device_keys["distributedInfo"] = FOUR
-    recorded(pair, "allreduce", 0, 1)
+    if is_first:
+        pair.nodes.clear()
+    recorded(pair, "allreduce", 0, 1, parent=0 if is_first else 1)
     kernel(pair, "ncclDevKernel_AllReduce", 10, 1)
     for number, peer in enumerate(peers):
         recorded(pair, "send", 50 + 30 * number, peer)
     pair.op("nccl:coalesced", 120, 20, cat="user_annotation")
     kernel(pair, "ncclDevKernel_SendRecv", 125, 2)
+    recorded(pair, "recv", 150, 3)
     found = communications(linked(pair), "comm_type", "kind", "comm_bytes", "src", "dst")
     peer = peers[0] if len(set(peers)) == 1 else -1
     assert found == [

@@ -97,13 +97,13 @@ def test_parents_stay_parents(pair: PairWriter, *, only_critical: bool) -> None:
     path = nadi.analyze.hta_critical_path(trace)
     marked = nadi.analyze.hta_overlay(trace, path, only_critical=only_critical)
 
-    def parents(trace: nadi.Trace) -> dict[str, str]:
+    def parents(trace: nadi.Trace) -> dict[str, str | int]:
         names, parent = trace.nodes["name"].cast(str).to_list(), trace.column("parent").tolist()
-        return {name: names[at] if at >= 0 else "" for name, at in zip(names, parent, strict=True)}
+        return {name: names[at] if at >= 0 else at for name, at in zip(names, parent, strict=True)}
 
     kept, before = parents(marked), parents(trace)
     assert ("aside" in kept) != only_critical
-    assert kept == {name: before[name] if before[name] in kept else "" for name in kept}
+    assert kept == {name: before[name] if before[name] in kept else -1 for name in kept}
 
 
 def test_what_is_left_out_has_no_edges(record: Recording) -> None:
