@@ -15,7 +15,7 @@ from nadi.model.schema import data_model_page
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from tests.test_import_direction import GRAPH, LAYERS, layer_of  # noqa: E402  found by the path
+from tests.test_import_direction import LAYERS, import_graph, layer_of  # noqa: E402  found by the path
 
 BASE = "errors, version, units, progress"  # one box: they import nothing but each other
 OPENING = """\
@@ -65,7 +65,7 @@ def picture_of_layers() -> str:
     box = {layer: BASE if layer in BASE.split(", ") else layer for layer in LAYERS}
     pairs = {
         (box[layer_of(module)], box[layer_of(imported)])
-        for module, imported in GRAPH.edges
+        for module, imported in import_graph().edges
         if layer_of(module) and layer_of(imported)
     }
     drawn = nx.transitive_reduction(nx.DiGraph(pair for pair in pairs if pair[0] != pair[1]))

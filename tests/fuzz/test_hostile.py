@@ -17,7 +17,7 @@ import pytest
 import nadi
 from nadi.formats import json_file
 from nadi.model.protobuf_values import write_varint
-from tests.amounts import ALL, some
+from tests.amounts import ALL, examples, some
 from tests.fuzz.corpus import device_object, host_object, linked_object, samples
 from tests.fuzz.mutations import HOSTILE_NUMBERS, cuts, mutated
 from tests.fuzz.outcome import WRITTEN, check, check_flipped, check_use
@@ -432,8 +432,8 @@ def test_files_read_in_two_halves(
     monkeypatch.setattr(json_file, "_WORTH_SPLITTING", 0)
     sample = SAMPLES[name]
     path = tmp_path / f"file{sample.suffix}"
-    for number in range(150):
+    for number in range(examples(150)):
         path.write_bytes(mutated(sample.content, sample.content, f"halves {name}:{number}"))
         check_flipped(path, sample.format)
-    for size in cuts(len(sample.content), 60):
+    for size in cuts(len(sample.content), examples(60)):
         assert run(path, sample.content[:size], write=False) is None
