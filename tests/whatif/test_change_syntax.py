@@ -163,12 +163,15 @@ def test_values_of_a_sweep() -> None:
     assert parse_values("0.5, 1,2") == ["0.5", "1", "2"]
     assert parse_values("0.5:1:0.25") == ["0.50", "0.75", "1.00"]
     assert parse_values("3:1:-1") == ["3", "2", "1"]
+    assert parse_values("2:2:1") == ["2"]
+    assert len(parse_values("1:1000:1")) == 1000
     for text in (
         "1:2",
         "1:2:0",
         "1:2:-1",
         "a:b:c",
         "0:1:0.0001",
+        "0:1000:1",
         "1:nan:1",
         "0:inf:1",
         "0:1e999999999:1",
