@@ -11,7 +11,7 @@ import polars as pl
 
 from nadi.errors import UsageError
 from nadi.estimate.single_estimate import Estimate
-from nadi.generate.llm.chunk_rows import COMPUTE
+from nadi.generate.job_rows import COMPUTE
 from nadi.generate.llm.llm_jobs import job_of_model
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.load.measured_steps import MeasuredStep, measured_steps
