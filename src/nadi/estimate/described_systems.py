@@ -48,7 +48,7 @@ def model_of_language_model(model: LanguageModel, sequence: int = 0) -> ModelDes
     """
     tokens = sequence or model.sequence
     if not tokens:
-        raise UsageError([Parameter("sequence")], "the model states no sequence length", "give one")
+        raise UsageError([Parameter("seq")], "the model states no sequence length", "give one")
     return ModelDescription(
         hidden=model.hidden,
         feedforward=model.ffn or (model.moe.expert_ffn if model.moe else 1),

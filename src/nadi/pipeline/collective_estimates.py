@@ -103,7 +103,7 @@ def estimate_collectives(
     """
     if collective not in COLLECTIVES:
         raise UsageError(
-            Parameter("collective", collective), "is not a collective",
+            f"{collective!r}", "is not a collective",
             f"one of {', '.join(COLLECTIVES)}",
         )  # fmt: skip
     members = np.arange(system.network.num_ranks, dtype=np.int64)

@@ -25,6 +25,7 @@ __all__ = [
     "write_collectives",
 ]
 
+_DECIMAL = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "KB"), (1, "B"))
 _SUFFIXES = (".csv", ".json")
 
 
@@ -97,11 +98,11 @@ def print_collectives(
 
 
 def _bytes(size: int) -> str:
-    """Write a size as users do: in decimal units where it is a multiple of them."""
-    for scale, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "KB")):
-        if size % scale == 0:
-            return f"{size // scale} {unit}"
-    return format_bytes(size)
+    """Write a size as users do: in decimal units if it is a multiple of 1,000 bytes."""
+    if size % 1000:
+        return format_bytes(size)
+    scale, unit = next(pair for pair in _DECIMAL if size >= pair[0] or pair[0] == 1)
+    return f"{size / scale:.4g} {unit}"
 
 
 def _algorithm(one: CollectiveEstimate) -> str:
