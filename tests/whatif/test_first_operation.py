@@ -62,7 +62,7 @@ def test_the_first_call_may_be_the_only_one(pair: PairWriter) -> None:
 
 
 def test_work_that_moves_right_after_the_first_operation_waits_for_it(pair: PairWriter) -> None:
-    """A kernel was running when the recording began: it is the first of all."""
+    """A kernel was running when the recording began: it is the first of all. Two move after it."""
     pair.event("running", 0, 300, "kernel", pid=0, tid=7, stream=7, device=0)
     for number, name in enumerate(("aten::first", "aten::one", "aten::other")):
         pair.op(name, 10 + 30 * number, 20)
@@ -73,6 +73,8 @@ def test_work_that_moves_right_after_the_first_operation_waits_for_it(pair: Pair
         if number:
             launch(pair, number, 12 + 30 * number, 5)
             kernel(pair, number, f"k{number}", 250 + 50 * number, 290 + 50 * number)
+    launch(pair, 3, 82, 5)
+    kernel(pair, 3, "k3", 400, 440)
     graph = nadi.build_graph(nadi.load_job(*pair.write(), tensors=True))
     assert graph.op_names[0] == "running"
     row = graph.job.traces[0].nodes["name"].to_list().index
@@ -80,4 +82,5 @@ def test_work_that_moves_right_after_the_first_operation_waits_for_it(pair: Pair
     changed = spans(graph, MoveEarlier((move,), "other", "aten::first"))
     assert changed["running"] == (0, 300)
     assert changed["k2"][0] >= 300
-    assert changed["k1"][0] >= changed["k2"][1]
+    assert changed["k3"][0] >= changed["k2"][1]
+    assert changed["k1"][0] >= changed["k3"][1]
