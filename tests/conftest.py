@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: polars would start a thread for each core
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
@@ -17,8 +17,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # beside others: polars would start a t
 import nadi
 from tests.amounts import examples
 
-# the same examples in every run; a first call may compile a kernel
-settings.register_profile("nadi", derandomize=True, deadline=None, max_examples=examples(100))
+# the same examples in every run, however long they take: a first call may compile a kernel, and
+# the machine may be busy
+settings.register_profile(
+    "nadi", derandomize=True, deadline=None, max_examples=examples(100),
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
 settings.load_profile("nadi")
 
 DEMO = Path(nadi.__file__).parent / "data" / "demo"
