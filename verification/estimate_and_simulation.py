@@ -1,11 +1,11 @@
 """Estimates beside simulations of the generated jobs, on drawn configurations.
 
-Both have the same operations, kernel prices and network; an estimate has closed forms for what a
-simulation plays out. A configuration counts if both steps agree within 3 %. Drawn are models,
-systems, all degrees of parallelism, schedules, recomputation and batches, until 100 are within the
-rules that both have. Those in which reductions of gradients and other collectives take the same
-links are not: a simulation has queues, and an estimate only a mean of what one waits for the
-other. They are drawn, too, and shown by themselves. Not drawn, as only one of both has it:
+Both have the same operations, kernel prices and times of collectives; an estimate has closed forms
+for what a simulation plays out. A configuration counts if both steps agree within 3 %. Drawn are
+models, systems, all degrees of parallelism, schedules, recomputation and batches, until 100 are
+within the rules that both have. Those in which reductions of gradients meet other collectives
+are not: a simulation has queues, and an estimate only a mean of what one waits for the other. They
+are drawn, too, and shown by themselves. Not drawn, as only one of both has it:
 
 - estimates alone: offloading, ``--overlap``, reductions after the backward, prices;
 - simulations alone: context parallelism, ZeRO 2 and 3, gpipe, zero-bubble and dualpipe, decoding,
@@ -89,9 +89,9 @@ def both(drawn: Drawn) -> Found | None:
     job = nadi.llm_job(drawn.model, **drawn.plan)
     system = nadi.load_system(drawn.system, len(job.traces))
     simulated = nadi.simulate(job, system).makespan / 1e9
-    plan, node = drawn.plan, system.network.dimensions[0].size
-    # replicas within a node, where tensor parallel ranks or experts communicate, too
-    inside = plan["tp"] < node and plan["dp"] > 1 and (plan["tp"] > 1 or plan["ep"] > 1)
+    plan = drawn.plan
+    # a rank does one of NCCL's collectives at a time
+    inside = plan["dp"] > 1 and (plan["tp"] > 1 or plan["ep"] > 1)
     replicas = step.model.language_model.moe is not None and plan["tp"] > plan["ep"] > 1
     return Found(estimated, simulated, not plan["inference"] and (inside or replicas))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -116,10 +118,11 @@ GROUPS = [(8, 1), (2, 1), (4, 8), (16, 2), (2, 8), (32, 1)]  # members, and how 
 @pytest.mark.parametrize("comm_type", ["all_reduce", "reduce_scatter", "all_gather", "all_to_all"])
 @pytest.mark.parametrize(("members", "stride"), GROUPS)
 def test_collectives_take_what_is_simulated(comm_type: str, members: int, stride: int) -> None:
-    system = nadi.load_system("dgx-h100", 32)
-    described = machine_of_system(system)
+    shipped = nadi.load_system("dgx-h100", 32)
+    rings = msgspec.structs.replace(shipped, nccl=None)
     own = RankGroup(*np.array([[members], [stride], [0]]))
-    for size in (64, 1 << 20, 50_000_000):
+    for system, size in itertools.product((shipped, rings), (64, 1 << 20, 50_000_000)):
+        described = machine_of_system(system)
         ranks = tuple(range(0, members * stride, stride))
         expected = collective_time(system, comm_type, size, group=ranks) / 1e9
         found = collective_seconds(described, comm_type, np.array([float(size)]), own)[0]

@@ -106,6 +106,7 @@ def machine_of_system(system: System) -> MachineDescription:
         networks=_tiers(system),
         name=system.name,
         nested=_nested(system),
+        system=system if system.nccl or system.measured else None,
         device=device,
         price_per_hour=system.price_per_hour,
         currency=system.currency,

@@ -23,7 +23,6 @@ from nadi.generate.llm.chunk_rows import (
     message_bytes,
 )
 from nadi.generate.llm.layer_pieces import (
-    KEPT_IN_CORE,
     Piece,
     embedding_piece,
     head_pieces,
@@ -35,6 +34,7 @@ from nadi.generate.llm.parallel_plan import ParallelPlan
 __all__ = ["PartProgram", "Programs", "Variant", "layer_shares", "programs_of", "variants_of"]
 
 _TORCH = {name: name for name in DATATYPES} | {"float8": "float8_e4m3fn"}
+_SOFTMAX = "attention.softmax"
 _RECOMPUTE = {"none": "none", "attn_only": "selective", "full": "full"}
 
 
@@ -185,7 +185,7 @@ def _part(
         if variant.fused_activation and piece.name.endswith("activation"):
             of_piece = 0
         kept += of_piece
-        again = plan.recompute == "selective" and piece.name in KEPT_IN_CORE
+        again = plan.recompute == "selective" and piece.name == _SOFTMAX
         stored += 0 if again or plan.recompute == "full" else of_piece
     return PartProgram(
         tuple(forward), tuple(backward),

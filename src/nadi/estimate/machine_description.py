@@ -16,6 +16,7 @@ from nadi.estimate.execution import DATATYPES
 from nadi.model.arrays import Floats, Ints
 from nadi.simulator.machine.device import Device
 from nadi.simulator.machine.loaded_latency import LoadedLatency, reached_rate
+from nadi.simulator.machine.system import System
 
 __all__ = [
     "OPERATIONS", "Engine", "MachineDescription", "MemoryTier", "NestedNetwork",
@@ -229,6 +230,9 @@ class MachineDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         What people call it; it has no effect.
     nested
         The network by dimensions, which Nadi's default rules use in the place of tiers.
+    system
+        The system that was described: what is known about its collectives, by NCCL's model or
+        tables of measurements, comes before rings in dimensions.
     device
         What prices kernels under Nadi's default rules; without it the engines do.
     price_per_hour
@@ -245,6 +249,7 @@ class MachineDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     networks: Annotated[tuple[NetworkTier, ...], Meta(min_length=1)]
     name: str = ""
     nested: NestedNetwork | None = None
+    system: System | None = None
     device: Device | None = None
     price_per_hour: _NotNegative = 0.0
     currency: str = "USD"

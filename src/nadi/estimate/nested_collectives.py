@@ -13,6 +13,9 @@ import numpy as np
 from nadi.estimate.machine_description import MachineDescription, NestedNetwork
 from nadi.estimate.network_times import network_time
 from nadi.model.arrays import Floats, Ints
+from nadi.simulator.distinct_rows import number_rows
+from nadi.simulator.known_times import known_time
+from nadi.simulator.machine.system import System
 
 __all__ = ["RankGroup", "collective_seconds", "message_seconds", "shared_seconds"]
 
@@ -49,9 +52,40 @@ def collective_seconds(
     size
         Bytes that each member contributes, shape (groups,) or (1,).
     """
-    if machine.nested is None:
-        return _of_tiers(machine, operation, size, group)
     network = machine.nested
+    if network is None:
+        return _of_tiers(machine, operation, size, group)
+    if machine.system is not None:
+        return _known(machine, machine.system, operation, size, group)
+    return _by_dimensions(machine, network, operation, size, group)
+
+
+def _known(
+    machine: MachineDescription, system: System, operation: str, size: Floats, group: RankGroup
+) -> Floats:
+    """Give the times that are known for each size and group; rings for what is not known."""
+    columns = np.broadcast_arrays(size.astype(np.int64), group.members, group.stride)
+    number, first = number_rows([np.ascontiguousarray(one).reshape(-1) for one in columns])
+    found = np.zeros(first.size)
+    for place, row in enumerate(first.tolist()):
+        contributed, members, stride = (int(one.reshape(-1)[row]) for one in columns)
+        if members < 2 or contributed <= 0:
+            continue
+        ranks = np.arange(0, members * stride, stride)
+        known = known_time(system, operation, contributed, ranks)
+        found[place] = -1.0 if known is None else known.time / 1e9
+    times: Floats = found[number].reshape(columns[0].shape)
+    if (found < 0).any() and machine.nested is not None:
+        rings = _by_dimensions(machine, machine.nested, operation, size, group)
+        times = np.where(times < 0, rings, times)
+    return times
+
+
+def _by_dimensions(
+    machine: MachineDescription, network: NestedNetwork, operation: str, size: Floats,
+    group: RankGroup,
+) -> Floats:  # fmt: skip
+    """Give the seconds of rings in each dimension, cut into chunks."""
     counts = _places(network, group)
     chunks = np.clip(np.floor(size / network.least_chunk), 1, network.chunks)
     steps = _chunk_steps(machine, network, operation, size / chunks, counts)
@@ -74,6 +108,8 @@ def shared_seconds(
     if network is None:
         whole = _of_tiers(machine, operation, size, group)
         return np.where(there & (group.tier == other.tier), whole, 0.0)
+    if machine.system is not None:  # one collective at a time, as a simulation has it
+        return np.where(there, _known(machine, machine.system, operation, size, group), 0.0)
     counts, others = _places(network, group), _places(network, other)
     chunks = np.clip(np.floor(size / network.least_chunk), 1, network.chunks)
     steps = _chunk_steps(machine, network, operation, size / chunks, counts)

@@ -10,7 +10,6 @@ import polars as pl
 
 from nadi.generate.adam_update import ADAM_STATE
 from nadi.generate.llm.chunk_rows import Chunk, group_size, message_bytes
-from nadi.generate.llm.layer_pieces import KEPT_IN_CORE
 from nadi.generate.llm.llm_jobs import job_of_model, stage_orders
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
@@ -165,7 +164,7 @@ def _kept(model: LanguageModel, plan: ParallelPlan, chunk: Chunk) -> int:
             total += message_bytes(model, plan)
             continue
         for piece in pieces:
-            is_dropped = plan.recompute == "selective" and piece.name in KEPT_IN_CORE
+            is_dropped = plan.recompute == "selective" and piece.name == "attention.softmax"
             total += 0 if is_dropped else piece.kept
     return total
 

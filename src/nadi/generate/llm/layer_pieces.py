@@ -16,15 +16,9 @@ from nadi.generate.llm.model_description import LanguageModel, LayerKind
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.model.dtypes import ITEMSIZE
 
-__all__ = [
-    "KEPT_IN_CORE", "Piece", "Way", "embedding_piece", "head_pieces", "layer_pieces",
-]  # fmt: skip
-
-KEPT_IN_CORE = ("attention.softmax", "attention.dropout")
-"""Pieces of attention's core that keep scores, which selective recomputation does not."""
+__all__ = ["Piece", "Way", "embedding_piece", "head_pieces", "layer_pieces"]
 
 _F32 = 4
-_MASK = 1  # byte of an element of a mask
 # FLOPs per element: forward, gradient of the input, gradient of the weights
 _LAYERNORM, _RMSNORM = (9, 14, 7), (4, 8, 3)
 _GELU, _SWIGLU = (8, 13), (9, 15)  # the latter with the product of both halves
@@ -180,28 +174,13 @@ class _Maker:
         return Work(op_class, flops * elements, passes * elements * self.b, dtype=self.dense)
 
     def residual(self, name: str) -> Piece:
-        """Return a sum with the residual stream, after dropout in the same kernel if there is any.
-
-        Forward it also writes a mask; backward it also reads the mask, and writes a gradient more.
-        """
         elements = self.own_tokens * self.model.hidden
-        forward, backward = (self.small("add", flops, elements, 3) for flops in _SUM)
-        mask = elements * _MASK if self.drops else 0
-        if mask:
-            forward = forward._replace(bytes=forward.bytes + mask)
-            backward = backward._replace(bytes=backward.bytes + mask + 2 * elements * self.b)
-        ways = (self.apart(self.model.hidden, self.model.hidden),)
-        return Piece(name, forward, backward, None, ways, kept=mask)
-
-    @property
-    def drops(self) -> bool:
-        """Whether there is dropout."""
-        return self.model.dropout and not self.plan.inference
-
-    def mask_work(self, elements: int) -> Work:
-        """Return the work of dropping elements by a mask of bytes, forward and backward."""
-        size = elements * (2 * self.b + _MASK)
-        return Work("elementwise", elements, size, dtype=self.dense)
+        forward, backward = _SUM
+        return Piece(
+            name, self.small("add", forward, elements, 3),
+            self.small("add", backward, elements, 3), None,
+            (self.apart(self.model.hidden, self.model.hidden),),
+        )  # fmt: skip
 
     def inside(
         self, name: str, forward: Work, backward: Work, kept: int = 0, *, is_core: bool = False
@@ -306,11 +285,6 @@ class _Maker:
             "attention.softmax", self.small("softmax", _SOFTMAX[0], scores, 2),
             self.small("softmax", _SOFTMAX[1], scores, 3), scores * b, is_core=True,
         )  # fmt: skip
-        if self.drops:
-            work = self.mask_work(scores)
-            yield self.inside(
-                "attention.dropout", work, work, scores * (b + _MASK), is_core=True
-            )  # fmt: skip
         yield self.inside("attention.values", works["values"], twice["values"], out, is_core=True)
 
     # MLP

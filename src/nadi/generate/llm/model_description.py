@@ -188,9 +188,6 @@ class LanguageModel(_Part, frozen=True):
         Whether the head is the embedding's table.
     mla, moe
         Multi-head latent attention, and mixture of experts.
-    dropout
-        Whether training drops scores of attention, and outputs of attention and MLP. Fused
-        attention drops scores itself.
     mtp_layers
         Further layers that predict further tokens (multi-token prediction, DeepSeek-V3).
     sequence
@@ -221,7 +218,6 @@ class LanguageModel(_Part, frozen=True):
     tied_embeddings: bool = False
     mla: LatentAttention | None = None
     moe: MixtureOfExperts | None = None
-    dropout: bool = False
     mtp_layers: int = 0
     sequence: int = 0
     published: PublishedCounts | None = None
