@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,6 +28,10 @@ from nadi.cli.generate_llm_command import (
 from nadi.cli.shared_options import AsJson, Overwrite, SweepFile, SweepOver, output_console
 from nadi.cli.sweep_output import check_output, show_sweep
 from nadi.errors import UsageError
+
+if TYPE_CHECKING:
+    from nadi.estimate.estimate_rules import EstimateRules
+    from nadi.pipeline.estimated_steps import DescribedStep
 
 __all__ = ["HELP", "Compat", "MachineName", "ModelName", "command"]
 
@@ -108,6 +112,8 @@ def command(
         model, system, execution or fields, overlap=overlap,
         offload=[one.strip() for one in offload.split(",") if one.strip()],
     )  # fmt: skip
+    if check and rules != DEFAULT:
+        raise UsageError("--check", "generated jobs have Nadi's rules", "leave out --compat")
     if sweep and check:
         raise UsageError("--check", "a sweep is of many steps", "leave out one of the two")
     if sweep:
@@ -120,6 +126,14 @@ def command(
         title = f"{Path(model).stem} on {Path(system).stem}"
         show_sweep(frame, axes, title, output, as_json=as_json)
         return
+    _estimate(step, rules, (model, system) if check else None, as_json=as_json)
+
+
+def _estimate(
+    step: DescribedStep, rules: EstimateRules, checked_names: tuple[str, str] | None, *,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Estimate and print; with the names of model and system, also what a check finds."""
     from nadi.estimate.single_estimate import estimate
     from nadi.report.check_report import describe_check, print_check
     from nadi.report.estimate_report import describe_estimate, print_estimate
@@ -127,11 +141,10 @@ def command(
 
     found = estimate(step.model, step.machine, step.execution, rules)
     checked = None
-    if check:
-        if rules != DEFAULT:
-            raise UsageError("--check", "generated jobs have Nadi's rules", "leave out --compat")
+    if checked_names is not None:
         from nadi.pipeline.estimate_checks import check_estimate
 
+        model, system = checked_names
         checked = check_estimate(step, system, found, model)
     if as_json:
         data = describe_estimate(found)
