@@ -90,8 +90,9 @@ def both(drawn: Drawn) -> Found | None:
     system = nadi.load_system(drawn.system, len(job.traces))
     simulated = nadi.simulate(job, system).makespan / 1e9
     plan = drawn.plan
-    # a rank does one of NCCL's collectives at a time
-    inside = plan["dp"] > 1 and (plan["tp"] > 1 or plan["ep"] > 1)
+    node = system.network.dimensions[0].size
+    # replicas within a node, where tensor parallel ranks communicate; experts may do so beyond it
+    inside = plan["dp"] > 1 and (1 < plan["tp"] < node or plan["ep"] > 1)
     replicas = step.model.language_model.moe is not None and plan["tp"] > plan["ep"] > 1
     return Found(estimated, simulated, not plan["inference"] and (inside or replicas))
 

@@ -108,9 +108,10 @@ def shared_seconds(
     if network is None:
         whole = _of_tiers(machine, operation, size, group)
         return np.where(there & (group.tier == other.tier), whole, 0.0)
-    if machine.system is not None:  # one collective at a time, as a simulation has it
-        return np.where(there, _known(machine, machine.system, operation, size, group), 0.0)
     counts, others = _places(network, group), _places(network, other)
+    if machine.system is not None:  # one at a time in the last dimension that each of both uses
+        same = _last_used(counts) == _last_used(others)
+        return np.where(there & same, _known(machine, machine.system, operation, size, group), 0.0)
     chunks = np.clip(np.floor(size / network.least_chunk), 1, network.chunks)
     steps = _chunk_steps(machine, network, operation, size / chunks, counts)
     if operation == "all_gather":
@@ -150,6 +151,14 @@ def _places(network: NestedNetwork, group: RankGroup) -> list[Ints]:
         left = left // count
         stride = np.maximum(stride // dimension.size, 1)
     found[-1] = found[-1] * left
+    return found
+
+
+def _last_used(counts: list[Ints]) -> Ints:
+    """Give the last dimension in which members differ."""
+    found: Ints = np.zeros(1, dtype=np.int64)
+    for dimension, count in enumerate(counts):
+        found = np.where(count > 1, dimension, found)
     return found
 
 
