@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from nadi.cli.generate_llm_command import Seq
 from nadi.cli.shared_options import AsJson, Overwrite, SweepOver, output_console
 from nadi.cli.sweep_output import check_output, show_sweep
 from nadi.errors import UsageError
+
+if TYPE_CHECKING:
+    from nadi.estimate.search_results import SearchResult
 
 __all__ = ["HELP", "command"]
 
@@ -89,6 +92,10 @@ def command(
         show_sweep(swept.frame(), swept.axes, f"{model} on {processors} {system}", output,
                    as_json=as_json)  # fmt: skip
         return
+    _show(found, as_json=as_json)
+
+
+def _show(found: SearchResult, *, as_json: bool) -> None:
     from nadi.report.estimate_report import describe_search, print_search
     from nadi.report.text_layout import to_json
 
