@@ -14,6 +14,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 COMMANDS = {
     "cli/collective_command.py: command",
     "cli/critical_path_command.py: command",
+    "cli/cxl_command.py: command",
     "cli/estimate_command.py: command",
     "cli/generate_llm_command.py: llm",
     "cli/loggp_command.py: command",

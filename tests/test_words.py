@@ -136,6 +136,7 @@ def test_force_means_one_thing() -> None:
         "convert",
         "estimate",
         "search",
+        "cxl",
         "generate cases",
         "generate llm",
         "generate network",

@@ -3,7 +3,9 @@
 Each point is a model, a machine and an execution, with the 96 statistics that Calculon gives, or
 its refusal. All statistics must agree within 1e-9 of their value, and what it refuses must be
 refused for the same reason. The study of a second memory tier has the fastest execution of a
-small space for each of 24 bandwidths and machines: execution, rate and counts must be the same.
+small space for each of 24 bandwidths and machines: execution, rate and counts must be the same, and
+the rates that ``nadi cxl`` has in a space with these executions and more. Calculon's own search
+of 530 billion parameters on 5,128 processors must count the same executions.
 
     python verification/calculon.py [POINTS.json.gz [STUDY.json.gz]]
 """
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from _report import Checks, Tally, arguments
 
 import nadi.estimate
@@ -147,6 +150,109 @@ def compare_study(row: dict[str, Any], systems: dict[str, Any], tally: Tally) ->
     tally.add(exact=same, detail=f"{name}: {executions[best]}, Calculon {row['exe']}")
 
 
+def compare_curve(rows: list[dict[str, Any]], machine: dict[str, Any], tally: Tally) -> None:
+    """Compare the rates by bandwidth of ``nadi cxl``, whose space has the study's and more."""
+    hidden, heads, size, blocks = SIZES[rows[0]["app"]]
+    model = ModelDescription(
+        hidden=hidden, feedforward=4 * hidden, seq_size=2048, attn_heads=heads, attn_size=size,
+        num_blocks=blocks,
+    )  # fmt: skip
+    described = msgspec.convert(machine, MachineDescription)
+    space = nadi.estimate.search_space(
+        model, described, rows[0]["num_procs"], rows[0]["batch"],
+        {
+            "tensor_par_comm_type": ["rs_ag"], "seq_par_ag_redo": [False],
+            "tensor_par": [1, 2, 4, 8], "microbatch_size": [1, 2, 4, 8],
+            "optimizer_sharding": [True], "data_par_overlap": [False],
+            "tensor_par_overlap": ["none"],
+        },
+        rules=nadi.estimate.CALCULON,
+    )  # fmt: skip
+    with_tier = [row for row in rows if row["mem2_GBps"] not in (0, "inf")]
+    found = nadi.estimate.study_second_tier(
+        space, [row["mem2_GBps"] for row in with_tier], [machine["mem2"]["GiB"]]
+    )
+    rates = {float(row["mem2_GBps"]): row.get("sample_rate", 0.0) for row in rows}
+    given = dict(zip(found.bandwidths, found.best[0], strict=True)) | {0.0: found.without}
+    got = {bandwidth: one.rate if one else 0.0 for bandwidth, one in given.items()}
+    got[math.inf] = found.break_even.limit
+    for bandwidth, rate in rates.items():
+        near = abs(got[bandwidth] - rate) <= NEAR * rate
+        name = f"{rows[0]['app']} on {rows[0]['system']}, tier 2 {bandwidth} GB/s"
+        tally.add(exact=near, detail=f"{name}: {got[bandwidth]} a second, Calculon {rate}")
+
+
+def factors(number: int) -> list[int]:
+    """Give all divisors."""
+    return [one for one in range(1, number + 1) if number % one == 0]
+
+
+def count_of_calculon(
+    model: ModelDescription, machine: MachineDescription, processors: int, batch: int
+) -> int:
+    """Count what Calculon's own search tries with ``-m``.
+
+    It tries every network tier for each kind of parallelism; communication of tensors even where
+    nothing is split; no offloading of activations with full recomputation; and of choices larger
+    microbatches only while a smaller one is possible on some tiers.
+    """
+    tried = 0
+    tiers = range(len(machine.networks))
+    for degree in factors(processors):
+        if model.hidden % degree or model.attn_heads % degree:
+            continue
+        for stages in factors(min(processors // degree, model.num_blocks)):
+            replicas = processors // degree // stages
+            if processors % (degree * stages) or model.num_blocks % stages or replicas > batch:
+                continue
+            local = batch // replicas
+            layout = {"tensor_par": degree, "pipeline_par": stages, "data_par": replicas,
+                      "num_procs": processors, "batch_size": local * replicas}  # fmt: skip
+            nets = [dict(zip(("tensor_par_net", "pipeline_par_net", "data_par_net"), one,
+                             strict=True))
+                    for one in itertools.product(*(
+                        tiers if each > 1 else [0] for each in (degree, stages, replicas)
+                    ))]  # fmt: skip
+            chunks = [1] if stages == 1 else factors(model.num_blocks // stages)
+            groups = [
+                [Execution(**layout, **choice, **one, pipeline_interleaving=chunk,
+                           microbatch_size=microbatch) for one in nets]
+                for chunk, choice in itertools.product(
+                    chunks, choices_of_calculon(degree, replicas)
+                )
+                for microbatch in factors(local)
+            ]  # fmt: skip
+            columns = nadi.estimate.columns_of(list(itertools.chain(*groups)))
+            found = nadi.estimate.evaluate(model, machine, columns, nadi.estimate.CALCULON)
+            can_be = np.reshape(found.reason == 0, (-1, len(factors(local)), len(nets))).any(2)
+            # the sizes of a microbatch up to the first that is not possible, and that one
+            sizes = np.where(can_be.all(1), can_be.shape[1], can_be.argmin(1) + 1)
+            tried += int(sizes.sum()) * len(nets)
+    return tried
+
+
+def choices_of_calculon(degree: int, replicas: int) -> list[dict[str, Any]]:
+    """Give the choices of Calculon's search for a machine with a second tier."""
+    found = []
+    several, splits = [True, False] if replicas > 1 else [False], degree > 1
+    for recompute, sharding, communication, redo, reduces, overlap, *moves in itertools.product(
+        ("full", "attn_only", "none"), several, ("ar", "p2p_rs_ag", "rs_ag"), (True, False),
+        several, ("none", "ring", "pipe") if splits else ("none",), *[(True, False)] * 3,
+    ):  # fmt: skip
+        if (redo and (communication != "rs_ag" or recompute == "full")) or (
+            moves[1] and recompute == "full"
+        ):
+            continue
+        found.append({
+            "datatype": "float16", "fused_activation": True, "attention_type": "multihead",
+            "activation_recompute": recompute, "optimizer_sharding": sharding,
+            "tensor_par_comm_type": communication, "tensor_par_overlap": overlap,
+            "seq_par_ag_redo": redo, "data_par_overlap": reduces, "weight_offload": moves[0],
+            "activations_offload": moves[1], "optimizer_offload": moves[2], "training": True,
+        })  # fmt: skip
+    return found
+
+
 def main() -> None:
     checks = Checks()
     paths = arguments(*DEFAULTS)
@@ -166,6 +272,19 @@ def main() -> None:
         for row in rows:
             compare_study(row, systems, study)
         checks.add_tally("searches with a second memory tier", study)
+        curves = Tally()
+        for _, group in itertools.groupby(rows, key=lambda row: (row["app"], row["system"])):
+            several = list(group)
+            told = next(row["system_json"] for row in several if row["mem2_GBps"] == 32)
+            compare_curve(several, told, curves)
+        checks.add_tally("rates by bandwidth, as nadi cxl has them", curves)
+        app = next(point["app"] for point in points if point["app_name"] == "turing-530B")
+        system = next(point["system"] for point in points if point["system_name"] == "a100_80g")
+        count = count_of_calculon(
+            msgspec.convert(app, ModelDescription), msgspec.convert(system, MachineDescription),
+            5128, 2520,
+        )  # fmt: skip
+        checks.add("executions of a search of Calculon's: 8,112", count == 8112)
     checks.finish()
 
 

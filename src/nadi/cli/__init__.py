@@ -25,6 +25,8 @@ _OPTIONS = {
     "sweep_over": "--sweep",
     "sequence": "--seq",
     "sequence_parallel": "--sp",
+    "bandwidths": "--bandwidth",
+    "capacities": "--capacity",
 }  # of parameters that have another name there
 _WATCHERS = frozenset({"coverage", "memray", "scalene", "viztracer"})  # which may use other means
 

@@ -10,6 +10,7 @@ from nadi.cli import (
     collective_command as collective,
     convert_command as convert,
     critical_path_command as critical_path,
+    cxl_command as cxl,
     demo_command as demo,
     estimate_command as estimate,
     generate_command as generate,
@@ -48,6 +49,7 @@ app.command("collective", cls=QuickCommand, help=collective.HELP)(collective.com
 app.command("systems", cls=QuickCommand, help=systems.HELP)(systems.command)
 app.command("estimate", cls=QuickCommand, help=estimate.HELP)(estimate.command)
 app.command("search", cls=QuickCommand, help=search.HELP)(search.command)
+app.command("cxl", cls=QuickCommand, help=cxl.HELP)(cxl.command)
 app.command("what-if", cls=QuickCommand, help=what_if.HELP)(what_if.command)
 app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
 app.command("info", cls=QuickCommand, help=info.HELP)(info.command)

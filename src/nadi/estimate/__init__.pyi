@@ -17,6 +17,13 @@ from .machine_description import MachineDescription as MachineDescription
 from .plan_execution import execution_of_plan as execution_of_plan
 from .search_layouts import SearchSpace as SearchSpace, search_space as search_space
 from .search_results import RankedExecution as RankedExecution, SearchResult as SearchResult
+from .second_tier_study import (
+    BreakEven as BreakEven,
+    SecondTier as SecondTier,
+    StudiedExecution as StudiedExecution,
+    TierStudy as TierStudy,
+    study_second_tier as study_second_tier,
+)
 from .single_estimate import Estimate as Estimate, estimate as estimate
 from .sweep_axes import Described as Described, SweepAxis as SweepAxis, parse_axes as parse_axes
 from .sweeps import Sweep as Sweep, described_at as described_at, sweep_estimates as sweep_estimates

@@ -6,28 +6,28 @@ values; executions then take it by index, in parts whose columns fit the cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
-from nadi.estimate.block_costs import BlockCosts, OptimizerCosts, block_costs, optimizer_costs
+from nadi.estimate.block_costs import block_costs, optimizer_costs
 from nadi.estimate.described_columns import rows_of
 from nadi.estimate.estimate_rules import EstimateRules
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Executions
 from nadi.estimate.feasibility import REASONS, capacity_reasons, shape_reasons
-from nadi.estimate.generated_blocks import GeneratedCosts, generated_costs
+from nadi.estimate.generated_blocks import generated_costs
 from nadi.estimate.generated_step import generated_step
-from nadi.estimate.machine_description import MachineDescription
+from nadi.estimate.machine_description import MachineDescription, MemoryTier
 from nadi.estimate.step_costs import StepCosts, step_costs
-from nadi.estimate.step_ends import StepEnds, step_ends
+from nadi.estimate.step_ends import step_ends
 from nadi.model.arrays import Floats, Ints
 
-__all__ = ["Evaluated", "evaluate", "evaluate_parts"]
+__all__ = ["Evaluated", "evaluate", "evaluate_parts", "evaluate_tiers"]
 
 _AT_ONCE = 16384
-_Costs = TypeVar("_Costs", BlockCosts, OptimizerCosts, GeneratedCosts, StepEnds)
 
 
 class Evaluated(NamedTuple):
@@ -55,22 +55,41 @@ def evaluate(
     that only lack memory.
     O(executions), and O(distinct blocks) for the layers.
     """
+    return evaluate_tiers(model, machine, (machine.mem2,), executions, rules)[0]
+
+
+def evaluate_tiers(
+    model: ModelDescription, machine: MachineDescription, tiers: Sequence[MemoryTier],
+    executions: Executions, rules: EstimateRules,
+) -> list[Evaluated]:  # fmt: skip
+    """Evaluate executions with each of several second memory tiers, as :func:`evaluate` does.
+
+    What blocks cost is worked out once.
+    """
     num = executions.num_executions
     reason = np.array(np.broadcast_to(shape_reasons(model, machine, executions, rules), num))
-    found = Evaluated(reason, np.full(num, np.inf), *np.zeros((3, num)))
+    found = [Evaluated(reason.copy(), np.full(num, np.inf), *np.zeros((3, num))) for _ in tiers]
     rows = np.flatnonzero(reason == 0)
-    done = 0
-    possible = rows_of(model, rows), rows_of(machine, rows)
-    for part, costs in evaluate_parts(*possible, executions.part(rows), rules):
-        here = rows[done : done + part.num_executions]
-        done += part.num_executions
-        found.reason[here] = capacity_reasons(
-            rows_of(machine, here), costs.memory, reason[here], part
-        )
-        found.seconds[here] = costs.times.total
-        found.tier1_bytes[here] = costs.memory.tier1_bytes
-        found.tier2_bytes[here] = costs.memory.tier2_bytes
-        found.tier2_bandwidth[here] = costs.offload.bandwidth
+    if not rows.size or not all(column.size for column in executions):
+        return found
+    machines = [
+        rows_of(msgspec.structs.replace(machine, mem2=tier) if tier is not machine.mem2
+                else machine, rows)
+        for tier in tiers
+    ]  # fmt: skip
+    possible = rows_of(model, rows), machines[0], executions.part(rows)
+    for part, executions_of_part, step in _priced(*possible, rules):
+        here = rows[part]
+        for one, with_tier in zip(found, machines, strict=True):
+            there = rows_of(with_tier, part)
+            costs = step(there)
+            one.reason[here] = capacity_reasons(
+                there, costs.memory, reason[here], executions_of_part
+            )
+            one.seconds[here] = costs.times.total
+            one.tier1_bytes[here] = costs.memory.tier1_bytes
+            one.tier2_bytes[here] = costs.memory.tier2_bytes
+            one.tier2_bandwidth[here] = costs.offload.bandwidth
     return found
 
 
@@ -79,49 +98,48 @@ def evaluate_parts(
     rules: EstimateRules,
 ) -> Iterator[tuple[Executions, StepCosts]]:  # fmt: skip
     """Give all costs of executions that can be but for their memory, some thousands at a time."""
-    num = executions.num_executions
     if not all(column.size for column in executions):
         return
-    if not rules.blocks_of_calculon:
-        yield from _generated_parts(model, machine, executions)
-        return
-    block_of, blocks = block_costs(model, machine, executions, rules)
-    optimizer_of, optimizers = optimizer_costs(model, machine, executions)
-    for begin in range(0, num, _AT_ONCE):
-        rows = slice(begin, begin + _AT_ONCE)
-        part = executions.part(rows)
-        yield part, step_costs(
-            rows_of(model, rows), rows_of(machine, rows), part,
-            _taken(blocks, block_of, rows), _taken(optimizers, optimizer_of, rows), rules,
-        )  # fmt: skip
+    for part, executions_of_part, step in _priced(model, machine, executions, rules):
+        yield executions_of_part, step(rows_of(machine, part))
 
 
-def _generated_parts(
-    model: ModelDescription, machine: MachineDescription, executions: Executions
-) -> Iterator[tuple[Executions, StepCosts]]:
-    costs_of, costs = generated_costs(model, machine, executions)
-    ends_of, ends = step_ends(model, machine, executions)
+def _priced(
+    model: ModelDescription, machine: MachineDescription, executions: Executions,
+    rules: EstimateRules,
+) -> Iterator[tuple[slice, Executions, Callable[[MachineDescription], StepCosts]]]:  # fmt: skip
+    """Work out what blocks cost; give for each part what puts a step together on a machine.
+
+    The machine may have another second tier than that for which blocks were worked out.
+    """
+    blocks: tuple[Ints, Any]
+    others: tuple[Ints, Any]
+    if rules.blocks_of_calculon:
+        blocks = block_costs(model, machine, executions, rules)
+        others = optimizer_costs(model, machine, executions)
+    else:
+        blocks = generated_costs(model, machine, executions)
+        others = step_ends(model, machine, executions)
     for begin in range(0, executions.num_executions, _AT_ONCE):
         rows = slice(begin, begin + _AT_ONCE)
-        part = executions.part(rows)
-        yield (
-            part,
-            generated_step(
-                model,
-                rows_of(machine, rows),
-                part,
-                _taken(costs, costs_of, rows),
-                _taken(ends, ends_of, rows),
-            ),
+        part, sizes = executions.part(rows), rows_of(model, rows)
+        first, second = (
+            _take(costs, way if way.size == 1 else way[rows]) for way, costs in (blocks, others)
         )
 
+        def step(
+            there: MachineDescription, part: Executions = part, sizes: ModelDescription = sizes,
+            costs: tuple[Any, Any] = (first, second),
+        ) -> StepCosts:  # fmt: skip
+            if rules.blocks_of_calculon:
+                return step_costs(sizes, there, part, *costs, rules)
+            return generated_step(sizes, there, part, *costs)
 
-def _taken(costs: _Costs, way: Ints, rows: slice) -> _Costs:
-    """Give the costs of a way per execution."""
-    return _take(costs, way if way.size == 1 else way[rows])  # type: ignore[no-any-return]
+        yield rows, part, step
 
 
 def _take(value: Any, rows: Ints) -> Any:
+    """Give the costs of some ways."""
     if isinstance(value, np.ndarray):
         return value if value.size == 1 else value[rows]
     parts = [_take(one, rows) for one in value]

@@ -22,5 +22,10 @@ from .message_jobs import (
 from .predictions import on_system as on_system
 from .recorded_jobs import run as run
 from .result import Answers as Answers, Prediction as Prediction, Run as Run
+from .second_tier_studies import (
+    StudiedJob as StudiedJob,
+    TierQuestion as TierQuestion,
+    study_second_tiers as study_second_tiers,
+)
 from .simulated_jobs import simulate as simulate
 from .swept_searches import SweptSearch as SweptSearch, sweep_search as sweep_search

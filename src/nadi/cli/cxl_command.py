@@ -1,0 +1,141 @@
+"""``nadi cxl``: what a second memory tier, such as CXL memory, changes for training."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nadi.cli.estimate_command import Compat
+from nadi.cli.shared_options import AsJson, Overwrite, output_console
+from nadi.errors import Parameter, UsageError
+
+if TYPE_CHECKING:
+    from nadi.estimate.second_tier_study import SecondTier
+
+__all__ = ["HELP", "command"]
+
+HELP = """Study what a second memory tier, such as CXL memory, changes for training.
+
+For each model and system, searches the fastest execution without a second tier, and
+with one of each bandwidth and capacity. Prints what becomes possible, what gets faster,
+from which bandwidth the tier pays, and from which more of it does not. docs/cxl.md
+has the space of executions and the study with its charts.
+
+[bold]Examples[/]
+
+  nadi cxl
+  nadi cxl --model 175b,1t --system h100 --processors 64 -o study
+  nadi cxl --model llama3-70b --system gb200-nvl72 --bandwidth 64,128 --capacity 512,1TiB
+"""
+
+
+def command(
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAMES", show_default=False,
+                          help="Models: 13b, 22b, 175b, 530b, 1t, other names, or files; default: "
+                          "these five."),
+    ] = "",
+    system: Annotated[
+        str, typer.Option("--system", metavar="NAMES", show_default=False,
+                          help="Systems: a100, h100, h200, other names, or files; default: these "
+                          "three."),
+    ] = "",
+    processors: Annotated[
+        int, typer.Option("--processors", metavar="N", min=0, show_default=False,
+                          help="How many processors; by default 4 for 13b, 8 for 22b, 128 for 530b "
+                          "and 1t, else 64."),
+    ] = 0,
+    batch: Annotated[
+        int, typer.Option("--batch", metavar="B", min=1, help="Sequences of a step."),
+    ] = 512,
+    bandwidth: Annotated[
+        str, typer.Option("--bandwidth", metavar="LIST",
+                          help="Bandwidths of a tier, in GB/s or with a unit."),
+    ] = "32,64,128,256,512",
+    capacity: Annotated[
+        str, typer.Option("--capacity", metavar="LIST",
+                          help="Capacities of a tier, in GiB or with a unit."),
+    ] = "64,128,256,512,1024,4096",
+    latency: Annotated[
+        str, typer.Option("--latency", metavar="TIME", help="Of an access without load."),
+    ] = "250ns",
+    outstanding: Annotated[
+        int, typer.Option("--outstanding", metavar="N", min=1,
+                          help="Accesses of 64 bytes that a processor has under way."),
+    ] = 4096,
+    shared_by: Annotated[
+        int, typer.Option("--shared-by", metavar="N", min=1,
+                          help="How many processors share a tier, its bandwidth and its capacity."),
+    ] = 1,
+    compat: Compat = "",
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
+                     help="Write points.csv, index.html and charts as SVG to this folder."),
+    ] = None,
+    overwrite: Overwrite = False, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Study, and print what changes."""
+    from nadi.cli.progress_bar import show_progress
+
+    with show_progress(announce=False, counts="studies") as progress:
+        progress("starting")
+        from nadi.estimate.estimate_rules import rules_named
+        from nadi.pipeline.second_tier_studies import TierQuestion, study_second_tiers
+        from nadi.report.second_tier_report import check_study_folder, print_studies, write_studies
+        from nadi.units import parse_bytes, parse_rate
+
+        rules = rules_named(compat)
+        question = TierQuestion(
+            _amounts("bandwidth", bandwidth, lambda text: parse_rate(text) / 1e9),
+            _amounts("capacity", capacity, lambda text: parse_bytes(text) / 2**30),
+            _kind(latency, outstanding, shared_by), processors, batch,
+        )  # fmt: skip
+        if output is not None:
+            check_study_folder(output, overwrite=overwrite)
+        progress("studying")
+        found = study_second_tiers(_names(model), _names(system), question, rules=rules)
+    if output is not None:
+        write_studies(output, found)
+    if as_json:
+        from nadi.report.second_tier_report import describe_studies
+        from nadi.report.text_layout import to_json
+
+        sys.stdout.write(to_json(describe_studies(found)).decode())
+        return
+    console = output_console()
+    print_studies(found, console)
+    if output is not None:
+        console.print(f"wrote {output}", markup=False)
+
+
+def _names(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def _kind(latency: str, outstanding: int, shared_by: int) -> SecondTier:
+    from nadi.estimate.second_tier_study import SecondTier
+    from nadi.units import parse_ns
+
+    try:
+        idle = parse_ns(latency)
+    except ValueError as error:
+        raise UsageError(Parameter("latency", latency), str(error), "such as 250ns") from None
+    return SecondTier(idle / 1e9, shared_by, float(idle), float(outstanding))
+
+
+def _amounts(name: str, text: str, parse: Callable[[str], float]) -> tuple[float, ...]:
+    """Read a list of numbers, with or without units."""
+    found = []
+    for one in _names(text):
+        try:
+            found.append(float(one) if one.replace(".", "", 1).isdecimal() else parse(one))
+        except ValueError as error:
+            raise UsageError(
+                Parameter(name, one), str(error), "give numbers with commas between them"
+            ) from None
+    return tuple(found)
