@@ -148,3 +148,15 @@ def test_a_search_takes_a_datatype_that_the_machine_has() -> None:
         *DESCRIBED, 16, 32, {key: SMALL[key] for key in SMALL if key != "datatype"}
     )
     assert {one.datatype for one in all_of(space)} <= set(described.matrix)
+
+
+def test_a_dask_client_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("distributed", reason="needs pip install distributed")
+    monkeypatch.setattr(configuration_search, "_AT_ONCE", 1000)
+    told = (*DESCRIBED, 16, 32, SMALL)
+    with (
+        distributed.LocalCluster(1, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        found = search(search_space(*told), executor=client.get_executor())
+    assert found.best == search(search_space(*told)).best

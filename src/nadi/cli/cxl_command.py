@@ -33,51 +33,56 @@ has the space of executions and the study with its charts.
 """
 
 
+_Models = Annotated[
+    str,
+    typer.Option("--model", metavar="NAMES", show_default=False,
+                 help="Models: 13b, 22b, 175b, 530b, 1t, other names, or files; default: these "
+                 "five."),
+]  # fmt: skip
+_Systems = Annotated[
+    str,
+    typer.Option("--system", metavar="NAMES", show_default=False,
+                 help="Systems: a100, h100, h200, other names, or files; default: these three."),
+]  # fmt: skip
+_Processors = Annotated[
+    int,
+    typer.Option("--processors", metavar="N", min=0, show_default=False,
+                 help="How many processors; by default 4 for 13b, 8 for 22b, 128 for 530b and 1t, "
+                 "else 64."),
+]  # fmt: skip
+_Batch = Annotated[int, typer.Option("--batch", metavar="B", min=1, help="Sequences of a step.")]
+_Bandwidths = Annotated[
+    str, typer.Option("--bandwidth", metavar="LIST",
+                      help="Bandwidths of a tier, in GB/s or with a unit."),
+]  # fmt: skip
+_Capacities = Annotated[
+    str, typer.Option("--capacity", metavar="LIST",
+                      help="Capacities of a tier, in GiB or with a unit."),
+]  # fmt: skip
+_Latency = Annotated[
+    str, typer.Option("--latency", metavar="TIME", help="Of an access without load.")
+]
+_Outstanding = Annotated[
+    int, typer.Option("--outstanding", metavar="N", min=1,
+                      help="Accesses of 64 bytes that a processor has under way."),
+]  # fmt: skip
+_SharedBy = Annotated[
+    int, typer.Option("--shared-by", metavar="N", min=1,
+                      help="How many processors share a tier, its bandwidth and its capacity."),
+]  # fmt: skip
+_Folder = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
+                 help="Write points.csv, index.html and charts as SVG to this folder."),
+]  # fmt: skip
+
+
 def command(
-    model: Annotated[
-        str, typer.Option("--model", metavar="NAMES", show_default=False,
-                          help="Models: 13b, 22b, 175b, 530b, 1t, other names, or files; default: "
-                          "these five."),
-    ] = "",
-    system: Annotated[
-        str, typer.Option("--system", metavar="NAMES", show_default=False,
-                          help="Systems: a100, h100, h200, other names, or files; default: these "
-                          "three."),
-    ] = "",
-    processors: Annotated[
-        int, typer.Option("--processors", metavar="N", min=0, show_default=False,
-                          help="How many processors; by default 4 for 13b, 8 for 22b, 128 for 530b "
-                          "and 1t, else 64."),
-    ] = 0,
-    batch: Annotated[
-        int, typer.Option("--batch", metavar="B", min=1, help="Sequences of a step."),
-    ] = 512,
-    bandwidth: Annotated[
-        str, typer.Option("--bandwidth", metavar="LIST",
-                          help="Bandwidths of a tier, in GB/s or with a unit."),
-    ] = "32,64,128,256,512",
-    capacity: Annotated[
-        str, typer.Option("--capacity", metavar="LIST",
-                          help="Capacities of a tier, in GiB or with a unit."),
-    ] = "64,128,256,512,1024,4096",
-    latency: Annotated[
-        str, typer.Option("--latency", metavar="TIME", help="Of an access without load."),
-    ] = "250ns",
-    outstanding: Annotated[
-        int, typer.Option("--outstanding", metavar="N", min=1,
-                          help="Accesses of 64 bytes that a processor has under way."),
-    ] = 4096,
-    shared_by: Annotated[
-        int, typer.Option("--shared-by", metavar="N", min=1,
-                          help="How many processors share a tier, its bandwidth and its capacity."),
-    ] = 1,
-    compat: Compat = "",
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
-                     help="Write points.csv, index.html and charts as SVG to this folder."),
-    ] = None,
-    overwrite: Overwrite = False, as_json: AsJson = False,
+    model: _Models = "", system: _Systems = "", processors: _Processors = 0, batch: _Batch = 512,
+    bandwidth: _Bandwidths = "32,64,128,256,512",
+    capacity: _Capacities = "64,128,256,512,1024,4096", latency: _Latency = "250ns",
+    outstanding: _Outstanding = 4096, shared_by: _SharedBy = 1, compat: Compat = "",
+    output: _Folder = None, overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Study, and print what changes."""
     from nadi.cli.progress_bar import show_progress

@@ -37,17 +37,21 @@ that are possible, and what the others lack.
 _TRUTH = {"true": True, "false": False}
 
 
+_Processors = Annotated[
+    int, typer.Option("--processors", metavar="N", min=1, help="How many processors.",
+                      show_default=False),
+]  # fmt: skip
+_Batch = Annotated[
+    int, typer.Option("--batch", metavar="B", min=1, help="Sequences of a step.",
+                      show_default=False),
+]  # fmt: skip
+
+
 def command(
     model: ModelName,
     system: MachineName,
-    processors: Annotated[
-        int, typer.Option("--processors", metavar="N", min=1, help="How many processors.",
-                          show_default=False),
-    ],
-    batch: Annotated[
-        int, typer.Option("--batch", metavar="B", min=1, help="Sequences of a step.",
-                          show_default=False),
-    ],
+    processors: _Processors,
+    batch: _Batch,
     given: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE,...", show_default=False,

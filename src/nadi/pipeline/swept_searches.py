@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 import msgspec
@@ -69,7 +68,7 @@ def _row(result: SearchResult) -> dict[str, Any]:
 def sweep_search(
     model: ModelDescription, machine: MachineDescription, processors: int, batch: int,
     axes: Sequence[str], given: Mapping[str, Iterable[Any]] | None = None, *,
-    round_batch: bool = False, rules: EstimateRules = DEFAULT, executor: Executor | None = None,
+    round_batch: bool = False, rules: EstimateRules = DEFAULT,
 ) -> SweptSearch:  # fmt: skip
     """Search at all points of axes.
 
@@ -82,8 +81,6 @@ def sweep_search(
         One or two, such as ``mem2.GBps=32,64,128``: :func:`nadi.estimate.parse_axes`.
     processors, batch, given, round_batch, rules
         As for :func:`nadi.estimate.search_space`.
-    executor
-        As for :func:`nadi.pipeline.search`.
 
     Raises
     ------
@@ -110,7 +107,7 @@ def sweep_search(
             here.model, here.machine, here.execution.num_procs, here.execution.batch_size,
             given | swept, round_batch=round_batch, rules=rules,
         )  # fmt: skip
-        results.append(search(space, top=1, executor=executor))
+        results.append(search(space, top=1))
     return SweptSearch(read, tuple(results))
 
 
