@@ -92,6 +92,15 @@ def main() -> None:
     found = measure(nadi("estimate", *(str(EXAMPLES / f"{name}.json") for name in
                                        ("model", "machine", "execution"))), runs=5)  # fmt: skip
     print(f"nadi estimate: {found}")
+    files = [str(EXAMPLES / f"{name}.json") for name in ("model", "machine", "execution")]
+    for axes in (("mem2.GBps=1:1000:1", "mem2.GiB=1:1000:1"),
+                 ("mem1.GBps=1:1000:1", "networks.1.bandwidth=1:1000:1")):  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            options = [word for one in axes for word in ("--sweep", one)]
+            options += ["--compat", "calculon", "-o", f"{folder}/points.parquet", "--overwrite"]
+            found = measure(nadi("estimate", *files, *options), runs=3)
+        print(f"a million points of {axes[0].split('=')[0]} and {axes[1].split('=')[0]}: {found}")
+    print(f"nadi cxl: {measure(nadi('cxl'), runs=1)}")
     single = json.loads(json.dumps(machine)) | {"mem2": machine["mem2"] | {"GiB": 0}}
     with tempfile.TemporaryDirectory() as folder:
         paths = {}

@@ -20,6 +20,8 @@ from nadi.estimate import (
     parse_axes,
     sweep_estimates,
 )
+from nadi.estimate.estimate_rules import DEFAULT
+from nadi.load import read_machine, read_model
 from nadi.pipeline import sweep_search
 from tests.amounts import examples
 from tests.estimate.described import execution, executions, machine, machines, model, read
@@ -70,6 +72,40 @@ def test_more_of_the_second_tier_is_never_slower(
     rate = sweep_estimates(*described, axes, CALCULON).rate.reshape(5, -1)
     assert (np.diff(rate, axis=0) >= -1e-12 * rate[1:]).all()
     assert (np.diff(rate, axis=1) >= -1e-12 * rate[:, 1:]).all()
+
+
+NAMED = [
+    (["mem2.GBps=4:64:x4", "mem2.GiB=1,500"], "optimizer_offload", True),
+    (["mem1.GBps=2 TB/s,3350", "hidden=768,1024"], "tensor_par", 1),
+    (["nested.dimensions.0.GBps=100,450", "sequence=1024,2048"], "tensor_par", 2),
+    (["microbatch_size=1,2,4", "mem1.GiB=1GiB,2,80"], "batch_size", 16),
+]
+
+
+@pytest.mark.parametrize(("texts", "field", "value"), NAMED, ids=[str(one[0]) for one in NAMED])
+def test_sweeps_of_names_are_single_estimates(texts: list[str], field: str, value: Any) -> None:
+    told = {
+        "num_procs": 2, "tensor_par": 2, "pipeline_par": 1, "data_par": 1, "tensor_par_net": 0,
+        "pipeline_par_net": 0, "data_par_net": 0, "batch_size": 16, "microbatch_size": 2,
+        "datatype": "bfloat16", "fused_activation": False, "pipeline_interleaving": 1,
+        "optimizer_sharding": False, "tensor_par_comm_type": "rs_ag", "data_par_overlap": False,
+        "flash_attention": True, "weight_offload": False, "activations_offload": False,
+        "optimizer_offload": False, "activation_recompute": "none", "seq_par_ag_redo": False,
+        field: value,
+    }  # fmt: skip
+    told["num_procs"] = told["tensor_par"]
+    described = Described(read_model("gpt3-125m"), read_machine("dgx-h100"), execution(**told))
+    axes = parse_axes(texts, described)
+    found = sweep_estimates(*described, axes)
+    assert found.is_possible.any()
+    for point in range(found.rate.size):
+        one = described_at(described, axes, point)
+        alone = evaluate(one.model, one.machine, columns_of([one.execution]), DEFAULT)
+        for name, single, column in zip(alone._fields, alone, found.found, strict=True):
+            assert column[point] == pytest.approx(single[0], rel=1e-9), (point, name)
+    assert len(set(found.found.seconds.tolist())) > 1
+    with pytest.raises(nadi.errors.UsageError, match="nothing has a field matrix"):
+        parse_axes(["matrix.bfloat16.tflops=3"], described)
 
 
 def test_values_are_lists_ranges_and_quantities() -> None:
