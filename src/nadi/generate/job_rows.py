@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from nadi.generate.row_operands import NO_OPERANDS, Operand, Operands
+
 __all__ = ["BEFORE", "COMPUTE", "STREAM_OF", "Link", "Row", "RowList", "Work"]
 
 BEFORE = -1  # waits for the last computation before this piece
@@ -64,6 +66,8 @@ class Row(NamedTuple):
         micro-batch it is.
     waits
         Rows of the same piece before it; ``BEFORE`` is the computation before the piece.
+    operands
+        The tensors that it reads and gives.
     """
 
     name: str
@@ -77,6 +81,7 @@ class Row(NamedTuple):
     peer: int = -1
     tag: int = -1
     waits: tuple[int, ...] = ()
+    operands: Operands = NO_OPERANDS
 
 
 class Link(NamedTuple):
@@ -96,13 +101,17 @@ class RowList:
         self._last = BEFORE  # the computation that gave what is exchanged next
         self.computed = BEFORE  # the last computation of any kind
 
-    def compute(self, name: str, layer: int, work: Work, *, is_passed_on: bool = True) -> int:
+    def compute(
+        self, name: str, layer: int, work: Work, operands: Operands = NO_OPERANDS, *,
+        is_passed_on: bool = True,
+    ) -> int:  # fmt: skip
         """Add a computation, after the exchanges before it.
 
         What is not passed on, the gradient of weights, is not what later exchanges wait for.
         """
         number = len(self.rows)
-        self.rows.append(Row(name, self.phase, layer, work, waits=tuple(self._pending)))
+        waits = tuple(self._pending)
+        self.rows.append(Row(name, self.phase, layer, work, waits=waits, operands=operands))
         self._pending = []
         self.computed = number
         if is_passed_on:
@@ -110,8 +119,8 @@ class RowList:
         return number
 
     def collective(
-        self, name: str, layer: int, role: str, comm_type: str, size: int, *,
-        after: int | None = None, is_awaited: bool = True,
+        self, name: str, layer: int, role: str, comm_type: str, size: int,
+        operands: Operands = NO_OPERANDS, *, after: int | None = None, is_awaited: bool = True,
     ) -> int:  # fmt: skip
         """Add a collective after the last computation, or another row."""
         waits = [self._last if after is None else after]
@@ -120,25 +129,33 @@ class RowList:
             self._pending = []
         row = Row(
             name, self.phase, layer, None, comm_type, size, role, STREAM_OF[role],
-            waits=tuple(dict.fromkeys(waits)),
+            waits=tuple(dict.fromkeys(waits)), operands=operands,
         )  # fmt: skip
         self.rows.append(row)
         if is_awaited:
             self._pending.append(len(self.rows) - 1)
         return len(self.rows) - 1
 
-    def receive(self, name: str, link: Link, size: int) -> None:
+    def receive(self, name: str, link: Link, size: int, received: Operand | None = None) -> None:
         """Add a receive that the next computation waits for."""
-        stream = STREAM_OF["receive"]
-        self.rows.append(Row(name, self.phase, -1, None, "recv", size, "pp", stream, *link))
+        operands = Operands((), () if received is None else (received,))
+        row = Row(
+            name, self.phase, -1, None, "recv", size, "pp", STREAM_OF["receive"], *link,
+            operands=operands,
+        )  # fmt: skip
+        self.rows.append(row)
         self._pending.append(len(self.rows) - 1)
 
-    def send(self, name: str, link: Link, size: int) -> None:
+    def send(self, name: str, link: Link, size: int, sent: Operand | None = None) -> None:
         """Add a send of what was made last, after all computations, as pipelines do it."""
         waits = tuple(dict.fromkeys([self.computed, *self._pending]))
         self._pending = []
-        stream = STREAM_OF["send"]
-        self.rows.append(Row(name, self.phase, -1, None, "send", size, "pp", stream, *link, waits))
+        operands = Operands(() if sent is None else (sent,))
+        row = Row(
+            name, self.phase, -1, None, "send", size, "pp", STREAM_OF["send"], *link, waits,
+            operands,
+        )  # fmt: skip
+        self.rows.append(row)
 
     def await_all(self, rows: Iterable[int]) -> None:
         """Let the next computation wait for rows."""

@@ -10,8 +10,10 @@ import polars as pl
 
 from nadi.formats.chakra.chakra_attributes import ColumnOfAttributes
 from nadi.generate.job_rows import BEFORE, COMPUTE, STREAM_OF, Row
+from nadi.generate.row_operands import operand_columns, spread
 from nadi.model.arrays import Ints
-from nadi.model.attributes import CODES, Attributes, LazyAttributes, Part, combined
+from nadi.model.attributes import CODES, Attributes, Part, combined
+from nadi.model.operand_columns import AttributesWithOperands
 from nadi.model.protobuf_values import pack_list
 from nadi.model.provenance import Provenance
 from nadi.model.schema import DEPS, GROUPS, ISSUES, NODES
@@ -107,7 +109,12 @@ def trace_of_rows(step: StepOrder, roles: Sequence[str], world_size: int) -> Tra
         issues=ISSUES.empty(),
         provenance=Provenance(__version__, ()),
         world_size=world_size,
-        given_attributes=LazyAttributes(lambda: _attributes(pool, program)),
+        given_attributes=AttributesWithOperands(
+            lambda: _attributes(pool, program),
+            lambda: operand_columns(
+                [row.operands for row in pool.rows], program.row, program.micro_batch
+            ),
+        ),
     )
 
 
@@ -123,16 +130,8 @@ def _pool(made: Sequence[Sequence[Row]]) -> _Pool:
     )  # fmt: skip
 
 
-def _spread(first: Ints, which: Ints) -> tuple[Ints, Ints]:
-    """Return the entries of several ranges, one after the other, and the place of each range."""
-    sizes = np.diff(first)[which]
-    begin = np.cumsum(sizes) - sizes
-    entry = np.arange(int(sizes.sum())) + np.repeat(first[which] - begin, sizes)
-    return entry, np.append(begin, sizes.sum())
-
-
 def _program(pool: _Pool, pieces: Ints, micro_batches: Ints) -> _Program:
-    row, first = _spread(pool.first, pieces)
+    row, first = spread(pool.first, pieces)
     return _Program(row, np.repeat(micro_batches, np.diff(first)), pieces, first)
 
 
@@ -173,7 +172,7 @@ def _nodes(pool: _Pool, program: _Program, tags: int, roles: Sequence[str]) -> p
 def _deps(pool: _Pool, program: _Program, stream: Ints) -> Ints:
     """Return all dependencies as rows, each once; shape (2, dependencies)."""
     size = program.row.size
-    entry, first_wait = _spread(pool.first_wait, program.piece)
+    entry, first_wait = spread(pool.first_wait, program.piece)
     of_piece = np.repeat(program.first[:-1], np.diff(first_wait))
     dst = pool.waiters[entry] + of_piece
     src = pool.waits[entry]

@@ -11,6 +11,7 @@ import polars as pl
 from nadi.model.arrays import Bools, Ints
 from nadi.model.attributes import Attributes, LazyAttributes, Part
 from nadi.model.device_events import device_frame
+from nadi.model.operand_columns import AttributesWithOperands, OperandColumns
 from nadi.model.operands import OperandTables, operand_tables
 from nadi.model.provenance import Provenance
 from nadi.model.rank_groups import RankGroups
@@ -96,7 +97,22 @@ class Trace:
 
     @cached_property
     def _operand_tables(self) -> OperandTables:
-        return operand_tables(self.attributes)
+        made = self.operand_columns
+        return operand_tables(self.attributes) if made is None else made.tables()
+
+    @property
+    def operand_columns(self) -> OperandColumns | None:
+        """The operands of a trace that was made with columns of them; None if attributes do."""
+        given = self.given_attributes
+        return given.operands if isinstance(given, AttributesWithOperands) else None
+
+    @property
+    def attributes_without_operands(self) -> Attributes:
+        """The attributes, but for operands that are columns: no texts are made of these."""
+        given = self.given_attributes
+        if isinstance(given, AttributesWithOperands):
+            return given.without_operands
+        return self.attributes
 
     def device_frame(self) -> pl.DataFrame:
         """Return each event of the device file with its operation in the host trace.

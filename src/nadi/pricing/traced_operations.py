@@ -37,7 +37,7 @@ def operations_of(trace: Trace) -> Operations:
     found = no_operations(size)
     flops, moved = trace.column("flops"), trace.column("bytes")
     found = found._replace(flops=np.maximum(flops, -1), bytes=np.maximum(moved, -1))
-    attributes = trace.attributes
+    attributes = trace.attributes_without_operands
     if not any(name in attributes.names for name in ("op_class", "dtype", "gemm_shape")):
         return found
     for name, column, code in (

@@ -6,18 +6,20 @@ where the schedule has them. Waits of a row are rows before it in the same piece
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from nadi.generate.job_rows import BEFORE, Link, Row, RowList
 from nadi.generate.layout_rules import Layout, exchange
+from nadi.generate.llm.chunk_tensors import ChunkTensors, Layers, between
+from nadi.generate.llm.lasting_tensors import group_size, layer_name
 from nadi.generate.llm.layer_pieces import Piece, embedding_piece, head_pieces, layer_pieces
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
 
 __all__ = [
-    "BackwardKind", "Chunk", "Links", "backward_rows", "chunk_of", "forward_rows", "group_size",
-    "message_bytes", "weights_by_role",
+    "BackwardKind", "Chunk", "Links", "backward_rows", "chunk_of", "forward_rows", "message_bytes",
+    "weights_by_role",
 ]  # fmt: skip
 
 
@@ -49,7 +51,7 @@ class Chunk(NamedTuple):
         Whether it has the embedding, the head.
     """
 
-    layers: tuple[tuple[int, tuple[Piece, ...]], ...]
+    layers: Layers
     first: bool
     last: bool
 
@@ -84,43 +86,6 @@ def chunk_of(model: LanguageModel, plan: ParallelPlan, position: int, *, has_tab
     return Chunk((*before, *layers, *after), first, last)
 
 
-class _Exchanges:
-    """Puts in the collectives between pieces, from their layouts."""
-
-    def __init__(self, rows: RowList, plan: ParallelPlan) -> None:
-        self.rows = rows
-        self.state = {"tp": _between(plan), "cp": Layout.TOKENS, "ep": Layout.TOKENS}
-        self.size = {"tp": plan.tp, "cp": plan.cp, "ep": plan.ep}
-
-    def forward(self, name: str, layer: int, piece: Piece) -> None:
-        for way in piece.ways:
-            self._bring(name, layer, way.axis, way.needs, way.size)
-            self.state[way.axis] = way.gives
-
-    def backward(self, name: str, layer: int, piece: Piece) -> None:
-        for way in piece.ways:
-            self._bring(name, layer, way.axis, way.gradient_needs, way.gradient_size)
-            self.state[way.axis] = way.gradient_gives
-
-    def _bring(self, name: str, layer: int, axis: str, needed: Layout, size: int) -> None:
-        found = exchange(self.state[axis], needed, size, self.size[axis])
-        if found is not None:
-            self.rows.collective(f"{name}.{found.comm_type}", layer, axis, *found)
-
-    def end(self, name: str, layer: int, layout: Layout, size: int) -> None:
-        """Bring what leaves the chunk into the layout of the residual stream."""
-        self._bring(name, layer, "tp", layout, size)
-        self.state["tp"] = layout
-
-
-def _between(plan: ParallelPlan) -> Layout:
-    return Layout.TOKENS if plan.sequence_parallel and plan.tp > 1 else Layout.WHOLE
-
-
-def _name(layer: int, piece: Piece) -> str:
-    return piece.name if layer < 0 else f"layers.{layer}.{piece.name}"
-
-
 def residual_bytes(model: LanguageModel, plan: ParallelPlan) -> int:
     """Return the bytes of the whole residual stream of a micro-batch."""
     return plan.tokens * model.hidden * plan.itemsize
@@ -128,67 +93,54 @@ def residual_bytes(model: LanguageModel, plan: ParallelPlan) -> int:
 
 def message_bytes(model: LanguageModel, plan: ParallelPlan) -> int:
     """Return the bytes that a rank sends to the next stage: its part of the residual stream."""
-    parts = plan.tp if _between(plan) is Layout.TOKENS else 1
+    parts = plan.tp if between(plan) is Layout.TOKENS else 1
     return residual_bytes(model, plan) // parts
 
 
-def forward_rows(model: LanguageModel, plan: ParallelPlan, chunk: Chunk, links: Links) -> list[Row]:
+def forward_rows(
+    model: LanguageModel, plan: ParallelPlan, chunk: Chunk, links: Links, tensors: ChunkTensors
+) -> list[Row]:
     """Return the forward of a chunk for one micro-batch."""
     rows = RowList("forward")
     size = message_bytes(model, plan)
-    if links.source is not None:
-        rows.receive("receive_activations", links.source, size)
-    _forward(model, plan, chunk.layers, rows)
-    if links.destination is not None:
-        rows.send("send_activations", links.destination, size)
+    tensors.begin_forward(rows, links.source, size)
+    _forward(model, plan, chunk.layers, rows, tensors)
+    tensors.end_forward(rows, links.destination, size)
     return rows.rows
 
 
 def _forward(
-    model: LanguageModel, plan: ParallelPlan,
-    layers: Sequence[tuple[int, tuple[Piece, ...]]], rows: RowList, only_core: bool = False,
+    model: LanguageModel, plan: ParallelPlan, layers: Layers, rows: RowList,
+    tensors: ChunkTensors, only_core: bool = False,
 ) -> None:  # fmt: skip
     """Add the forward of layers; also where it is computed anew for the backward."""
-    exchanges = _Exchanges(rows, plan)
     gathered = BEFORE  # the layer whose weights were gathered before waits for this computation
     for layer, pieces in layers:
         if plan.zero == 3 and rows.phase == "forward":
-            _gather_weights(plan, layer, pieces, rows, gathered)
+            _gather_weights(plan, layer, pieces, rows, tensors, gathered)
         for piece in pieces:
             if only_core and not piece.is_core:
                 continue
-            name = _name(layer, piece)
-            if not only_core:
-                exchanges.forward(name, layer, piece)
-            if piece.forward is not None:
-                number = rows.compute(name, layer, piece.forward)
-                gathered = number if piece is pieces[0] else gathered
+            number = tensors.forward(rows, layer, piece, exchanges=not only_core)
+            gathered = number if piece is pieces[0] and number >= 0 else gathered
         if layer < 0 and pieces[0].name == "embedding":
-            exchanges.end("embedding", layer, _between(plan), residual_bytes(model, plan))
+            tensors.end_embedding(rows, residual_bytes(model, plan))
         if any(piece.name == "head.loss" for piece in pieces) and plan.tp > 1:
-            _loss_sums(plan, layer, rows)
-
-
-def _loss_sums(plan: ParallelPlan, layer: int, rows: RowList) -> None:
-    """Add the sums of the loss over the vocabulary: largest logit, sum, and the label's logit."""
-    for what in ("largest", "label", "sum"):
-        rows.collective(f"head.loss.{what}.all_reduce", layer, "tp", "all_reduce", 4 * plan.tokens)
+            tensors.sum_loss(rows, layer)
 
 
 def _gather_weights(
-    plan: ParallelPlan, layer: int, pieces: tuple[Piece, ...], rows: RowList, after: int
-) -> None:
+    plan: ParallelPlan, layer: int, pieces: tuple[Piece, ...], rows: RowList,
+    tensors: ChunkTensors, after: int,
+) -> None:  # fmt: skip
     """Gather the sharded weights of a layer, while the layer before it is computed."""
+    name = layer_name(layer, pieces)
     for role, size in weights_by_role(plan, pieces).items():
         part = -(-size * plan.itemsize // group_size(plan, role))
         rows.collective(
-            f"{_layer_name(layer, pieces)}.weights.all_gather", layer, role, "all_gather", part,
-            after=after,
+            f"{name}.weights.all_gather", layer, role, "all_gather", part,
+            tensors.lasting.gather(name, role, rows.phase), after=after,
         )  # fmt: skip
-
-
-def _layer_name(layer: int, pieces: tuple[Piece, ...]) -> str:
-    return f"layers.{layer}" if layer >= 0 else pieces[0].name.partition(".")[0]
 
 
 def weights_by_role(plan: ParallelPlan, pieces: Iterable[Piece]) -> dict[str, int]:
@@ -199,13 +151,6 @@ def weights_by_role(plan: ParallelPlan, pieces: Iterable[Piece]) -> dict[str, in
         "edp": sum(piece.expert_weight for piece in listed),
     }
     return {role: size for role, size in found.items() if size and group_size(plan, role) > 1}
-
-
-def group_size(plan: ParallelPlan, role: str) -> int:
-    """Return the number of ranks that share gradients: of dense weights, or of experts."""
-    if role == "dp":
-        return plan.dp * plan.cp
-    return plan.tp * plan.cp * plan.dp // (plan.ep * plan.expert_tp)
 
 
 class BackwardKind(NamedTuple):
@@ -225,74 +170,73 @@ class BackwardKind(NamedTuple):
 
 
 def backward_rows(
-    model: LanguageModel, plan: ParallelPlan, chunk: Chunk, links: Links, kind: BackwardKind
-) -> list[Row]:
+    model: LanguageModel, plan: ParallelPlan, chunk: Chunk, links: Links, tensors: ChunkTensors,
+    kind: BackwardKind,
+) -> list[Row]:  # fmt: skip
     """Return the backward of a chunk for one micro-batch."""
     rows = RowList("backward")
     size = message_bytes(model, plan)
-    if kind.of_inputs and links.gradient_source is not None:
-        rows.receive("receive_gradients", links.gradient_source, size)
-    exchanges = _Exchanges(rows, plan)
+    if kind.of_inputs:
+        tensors.begin_backward(rows, links.gradient_source, size, is_last=chunk.last)
+    else:
+        tensors.begin_weight_gradients()
     after = BEFORE
     for layer, pieces in reversed(chunk.layers):
         start = len(rows.rows)
         if plan.zero == 3 and kind.of_inputs:
-            _gather_weights(plan, layer, pieces, rows, after)
+            _gather_weights(plan, layer, pieces, rows, tensors, after)
         if kind.of_inputs and plan.recompute != "none" and layer >= 0:
-            _recompute(model, plan, layer, pieces, rows)
+            _recompute(model, plan, layer, pieces, rows, tensors)
         for piece in reversed(pieces):
-            _backward_of_piece(rows, exchanges, layer, piece, kind)
+            _backward_of_piece(rows, tensors, layer, piece, kind)
         computed = [n for n in range(start, len(rows.rows)) if rows.rows[n].work is not None]
         after = computed[0] if computed else after
         if kind.of_weights and (kind.reduces or plan.zero == 3):
-            _reduce_gradients(plan, layer, pieces, rows)
-    if kind.of_inputs and links.gradient_destination is not None:
-        exchanges.end("gradients", -1, _between(plan), residual_bytes(model, plan))
-        rows.send("send_gradients", links.gradient_destination, size)
+            _reduce_gradients(plan, layer, pieces, rows, tensors)
+    if kind.of_inputs:
+        tensors.end_backward(
+            rows, links.gradient_destination, size, residual_bytes(model, plan)
+        )  # fmt: skip
     return rows.rows
 
 
 def _recompute(
-    model: LanguageModel, plan: ParallelPlan, layer: int, pieces: tuple[Piece, ...], rows: RowList
-) -> None:
+    model: LanguageModel, plan: ParallelPlan, layer: int, pieces: tuple[Piece, ...],
+    rows: RowList, tensors: ChunkTensors,
+) -> None:  # fmt: skip
     """Add the forward of a layer once more, or that of attention's core."""
     rows.phase = "recompute"
-    _forward(model, plan, [(layer, pieces)], rows, only_core=plan.recompute == "selective")
+    is_core = plan.recompute == "selective"
+    _forward(model, plan, ((layer, pieces),), rows, tensors, only_core=is_core)
     rows.phase = "backward"
 
 
 def _backward_of_piece(
-    rows: RowList, exchanges: _Exchanges, layer: int, piece: Piece, kind: BackwardKind
+    rows: RowList, tensors: ChunkTensors, layer: int, piece: Piece, kind: BackwardKind
 ) -> None:
-    name = _name(layer, piece)
     gathered = []
     if kind.of_weights and piece.gathered_again:
-        part = piece.gathered_again // exchanges.size["tp"]
-        gathered.append(
-            rows.collective(
-                f"{name}.input.all_gather", layer, "tp", "all_gather", part, is_awaited=False
-            )
-        )
+        gathered.append(tensors.gather_input(rows, layer, piece))
     if kind.of_inputs:
-        exchanges.backward(name, layer, piece)
-        if piece.input_gradient is not None:
-            rows.compute(f"{name}.input_gradient", layer, piece.input_gradient)
+        tensors.input_gradient(rows, layer, piece)
     if kind.of_weights and piece.weight_gradient is not None:
         rows.await_all(gathered)
-        rows.compute(
-            f"{name}.weight_gradient", layer, piece.weight_gradient,
-            is_passed_on=not kind.of_inputs,
-        )  # fmt: skip
+        tensors.weight_gradient(rows, layer, piece, is_passed_on=not kind.of_inputs)
 
 
 def _reduce_gradients(
-    plan: ParallelPlan, layer: int, pieces: tuple[Piece, ...], rows: RowList
-) -> None:
+    plan: ParallelPlan, layer: int, pieces: tuple[Piece, ...], rows: RowList,
+    tensors: ChunkTensors,
+) -> None:  # fmt: skip
     """Reduce the gradients of a layer, while the layers before it are computed."""
     needed = Layout.WHOLE if plan.zero == 0 else Layout.PARTS
     for role, weights in weights_by_role(plan, pieces).items():
         size = weights * plan.gradient_itemsize
         found = exchange(Layout.PARTIAL, needed, size, group_size(plan, role))
         if found is not None:
-            name = f"{_layer_name(layer, pieces)}.gradients.{found.comm_type}"
-            rows.collective(name, layer, role, *found, after=rows.computed, is_awaited=False)
+            layer_of = layer_name(layer, pieces)
+            name = f"{layer_of}.gradients.{found.comm_type}"
+            operands = tensors.lasting.reduce(layer_of, role)
+            rows.collective(
+                name, layer, role, *found, operands, after=rows.computed, is_awaited=False
+            )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from nadi.generate.adam_update import ADAM_STATE
-from nadi.generate.llm.chunk_rows import Chunk, group_size, message_bytes
+from nadi.generate.llm.chunk_rows import Chunk, message_bytes
+from nadi.generate.llm.lasting_tensors import cache_width, group_size
+from nadi.generate.llm.layer_pieces import Piece
 from nadi.generate.llm.llm_jobs import job_of_model, stage_orders
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
@@ -20,6 +22,8 @@ from nadi.model.arrays import Ints
 from nadi.model.trace import Job
 
 __all__ = ["JobStatistics", "statistics_of"]
+
+_F32 = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,22 +113,25 @@ def _memory(
     model: LanguageModel, plan: ParallelPlan, chunks: Sequence[Chunk], order: StageOrder
 ) -> dict[str, int]:
     """Return the bytes of one rank of a stage, by what they are for."""
-    counts = {"dp": sum(chunk.weight for chunk in chunks),
-              "edp": sum(chunk.expert_weight for chunk in chunks)}  # fmt: skip
-    shards = {role: group_size(plan, role) for role in counts}
+    layers = [pieces for chunk in chunks for _, pieces in chunk.layers]
+    of_layers = {
+        "dp": [sum(piece.weight for piece in pieces) for pieces in layers],
+        "edp": [sum(piece.expert_weight for piece in pieces) for pieces in layers],
+    }
+    whole = {role: [sum(counts)] for role, counts in of_layers.items()}
 
-    def held(size: int, from_stage: int) -> int:
-        """Return the bytes of parameters, which are shared from a stage of ZeRO on."""
-        is_shared = plan.zero >= from_stage
-        return sum(
-            -(-count * size // (shards[role] if is_shared else 1)) for role, count in counts.items()
+    def held(counts: Mapping[str, Sequence[int]], size: int, from_stage: int) -> int:
+        """Return the bytes of buffers, which are shared from a stage of ZeRO on."""
+        shards = {role: group_size(plan, role) if plan.zero >= from_stage else 1 for role in counts}
+        return size * sum(
+            -(-count // shards[role]) for role, listed in counts.items() for count in listed
         )
 
     found = {
-        "parameters": sum(counts.values()),
-        "weights": held(plan.itemsize, 3),
-        "gradients": 0 if plan.inference else held(plan.gradient_itemsize, 2),
-        "optimizer": 0 if plan.inference else held(ADAM_STATE, 1),
+        "parameters": held(whole, 1, 4),
+        "weights": held(of_layers, plan.itemsize, 3),
+        "gradients": 0 if plan.inference else held(of_layers, plan.gradient_itemsize, 2),
+        "optimizer": 0 if plan.inference else held(whole, ADAM_STATE, 1),
         "activations": _activations(model, plan, chunks, order),
         "kv_cache": _kv_cache(model, plan, chunks) if plan.inference else 0,
     }
@@ -164,16 +171,19 @@ def _kept(model: LanguageModel, plan: ParallelPlan, chunk: Chunk) -> int:
             total += message_bytes(model, plan)
             continue
         for piece in pieces:
-            is_dropped = plan.recompute == "selective" and piece.name == "attention.softmax"
-            total += 0 if is_dropped else piece.kept
+            total += _kept_with_core_anew(piece) if plan.recompute == "selective" else piece.kept
     return total
+
+
+def _kept_with_core_anew(piece: Piece) -> int:
+    """Return the bytes that a piece keeps if the core of attention is computed anew."""
+    if piece.name == "attention.softmax":
+        return 0
+    return piece.kept - (_F32 * piece.copies if piece.is_core else 0)
 
 
 def _kv_cache(model: LanguageModel, plan: ParallelPlan, chunks: Sequence[Chunk]) -> int:
     """Return the bytes of keys and values of all sequences of a rank."""
     layers = sum(layer >= 0 for chunk in chunks for layer, _ in chunk.layers)
-    width = 2 * max(model.kv_heads // plan.tp, 1) * model.head_dim
-    if model.mla is not None:  # the compressed ones, on all tensor parallel ranks
-        width = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim
     sequences = plan.global_batch // plan.dp
-    return layers * sequences * plan.sequence // plan.cp * width * plan.itemsize
+    return layers * sequences * plan.sequence // plan.cp * cache_width(model, plan) * plan.itemsize

@@ -69,6 +69,13 @@ class Piece(NamedTuple):
         Bytes of the whole input if it is gathered once more for the gradient of the weights.
     is_core
         Whether it belongs to the core of attention, which selective recomputation repeats.
+    reads
+        Pieces of the layer whose outputs it reads, the one that its layouts are about first; an
+        empty name is the layer's input. By default the piece before it.
+    gives
+        Shape of its output; by default that of its first input.
+    copies
+        Elements of float32 that its backward needs beside inputs and outputs.
     """
 
     name: str
@@ -82,6 +89,9 @@ class Piece(NamedTuple):
     summed: int = 0
     gathered_again: int = 0
     is_core: bool = False
+    reads: tuple[str, ...] = ()
+    gives: tuple[int, ...] = ()
+    copies: int = 0
 
 
 def _same(layout: Layout, size: int = 0, gradient_size: int = 0, axis: str = "tp") -> Way:
@@ -116,7 +126,7 @@ class _Maker:
         return Piece(
             name, self.gemm(tokens, outputs, inputs), self.gemm(tokens, inputs, outputs),
             self.gemm(inputs, outputs, tokens, self.plan.gradient_itemsize), (way,),
-            kept=tokens * inputs * self.b, weight=inputs * outputs,
+            kept=tokens * inputs * self.b, weight=inputs * outputs, gives=(tokens, outputs),
         )  # fmt: skip
 
     def column(self, name: str, inputs: int, outputs: int, biases: int = 0) -> Piece:
@@ -166,20 +176,21 @@ class _Maker:
             name, self.small("norm", forward, elements, 2),
             self.small("norm", of_input, elements, 3), self.small("norm", of_weight, elements, 2),
             (self.apart(width, width),), kept=elements * self.b, weight=weight,
-            summed=self.of_own_tokens(weight),
+            summed=self.of_own_tokens(weight), gives=(self.own_tokens, width),
         )  # fmt: skip
 
     def small(self, op_class: str, flops: int, elements: int, passes: int) -> Work:
         """Return work that is bound by memory: so many passes over its elements."""
         return Work(op_class, flops * elements, passes * elements * self.b, dtype=self.dense)
 
-    def residual(self, name: str) -> Piece:
+    def residual(self, name: str, *reads: str) -> Piece:
+        """Return a sum of branches and, named last, the stream that passes them."""
         elements = self.own_tokens * self.model.hidden
         forward, backward = _SUM
         return Piece(
             name, self.small("add", forward, elements, 3),
             self.small("add", backward, elements, 3), None,
-            (self.apart(self.model.hidden, self.model.hidden),),
+            (self.apart(self.model.hidden, self.model.hidden),), reads=reads,
         )  # fmt: skip
 
     def inside(
@@ -192,27 +203,36 @@ class _Maker:
     # attention
 
     def attention(self) -> Iterator[Piece]:
-        yield self.norm("attention.norm")
+        yield self.norm("attention.norm")._replace(reads=("",))
         yield from self._projections()
         model, plan = self.model, self.plan
         heads = model.heads // plan.tp
         key_heads = heads if model.mla else max(model.kv_heads // plan.tp, 1)
         width = heads * model.query_head_dim + key_heads * model.query_head_dim
+        query = "attention.qkv"
         if model.position == "rope":
             elements = self.tokens * width
-            yield self.inside(
+            piece = self.inside(
                 "attention.rope", self.small("rope", _ROPE[0], elements, 2),
                 self.small("rope", _ROPE[1], elements, 2),
             )  # fmt: skip
+            query = "attention.rope"
+            if model.mla is not None:  # keys and values are copied, to be contiguous
+                query = f"attention.query{'_up' if model.mla.q_lora_rank else ''}"
+                both = heads * (model.query_head_dim + model.value_head_dim)
+                reads = ("attention.key_value_up", query)
+                piece = piece._replace(reads=reads, gives=(self.tokens, both))
+            yield piece
         if model.qk_norm:
             yield self._head_norm(self.tokens * width)
-        yield from self._core(heads, key_heads)
+        queries = ("attention.qk_norm", "attention.qkv") if model.qk_norm else (query,)
+        yield from self._core(heads, key_heads, ("attention.keys_and_values", *queries))
         outputs = model.heads * model.value_head_dim
         bias = model.hidden if model.attention_bias else 0
         piece = self.row("attention.output", outputs, model.hidden, bias)
         # its input is the output of the core, which is kept once
         yield piece._replace(kept=0)
-        yield self.residual("attention.residual")
+        yield self.residual("attention.residual", "attention.output", "")
 
     def _projections(self) -> Iterator[Piece]:
         linears = self.model.attention_linears()[:-1]
@@ -226,11 +246,23 @@ class _Maker:
             return
         for linear in linears:
             if linear.name.endswith("_up"):
-                yield self.norm(f"attention.{linear.name.removesuffix('_up')}_norm", linear.inputs)
-            if linear.name.endswith("_down"):
-                yield self.alone(f"attention.{linear.name}", linear.inputs, linear.outputs)
-            else:
-                yield self.column(f"attention.{linear.name}", linear.inputs, linear.outputs)
+                yield self._compressed_norm(linear.name.removesuffix("_up"), linear.inputs)
+            is_whole = linear.name.endswith("_down")
+            make = self.alone if is_whole else self.column
+            piece = make(f"attention.{linear.name}", linear.inputs, linear.outputs)
+            if not linear.name.endswith("_up"):
+                # two of them read the same, which is kept once
+                kept = 0 if linear.name.startswith("key") else piece.kept
+                piece = piece._replace(reads=("attention.norm",), kept=kept)
+            yield piece
+
+    def _compressed_norm(self, name: str, width: int) -> Piece:
+        """Return the norm of what a linear layer compressed, of which keys have a part more."""
+        piece = self.norm(f"attention.{name}_norm", width)
+        if name != "key_value" or self.model.mla is None:
+            return piece
+        more = self.own_tokens * self.model.mla.qk_rope_head_dim * self.b
+        return piece._replace(kept=piece.kept + more)
 
     def _head_norm(self, elements: int) -> Piece:
         forward, of_input, _ = _LAYERNORM if self.model.norm == "layernorm" else _RMSNORM
@@ -239,9 +271,11 @@ class _Maker:
             self.small("norm", of_input, elements, 3), elements * self.b,
         )  # fmt: skip
         weight = 2 * self.model.head_dim
-        return piece._replace(weight=weight, summed=weight if self.plan.tp > 1 else 0)
+        summed = weight if self.plan.tp > 1 else 0
+        gives = (self.tokens, elements // self.tokens)
+        return piece._replace(weight=weight, summed=summed, gives=gives)
 
-    def _core(self, heads: int, key_heads: int) -> Iterator[Piece]:
+    def _core(self, heads: int, key_heads: int, reads: tuple[str, ...]) -> Iterator[Piece]:
         """Return scores, softmax and their product with the values, fused or not."""
         model, plan, b = self.model, self.plan, self.b
         of_query, of_value = model.query_head_dim, model.value_head_dim
@@ -260,7 +294,9 @@ class _Maker:
         out = b * batch * queries * of_value
         shape = (batch, queries, keys, of_query)
         flops = 2 * batch * queries * keys * (of_query + of_value)
-        kept = b * self.tokens * heads * of_query + local + out
+        # those of the other ranks stay for the backward, too
+        kept = b * self.tokens * heads * of_query + local + (size if plan.cp > 1 else 0) + out
+        gives = (self.tokens, heads * of_value)
         if plan.attention == "flash":
             sums = _F32 * batch * queries
             # the backward forms the scores anew: five products instead of two
@@ -269,7 +305,7 @@ class _Maker:
                 "attention.core", Work("attention", flops, read + out + sums, shape, self.dense),
                 Work("attention", again, 2 * (read + out) + sums, shape, self.dense),
                 kept + sums, is_core=True,
-            )._replace(ways=ways)  # fmt: skip
+            )._replace(ways=ways, reads=reads, gives=gives, copies=batch * queries)  # fmt: skip
             return
         scores = batch * queries * keys
         small = {"scores": (queries, keys, of_query), "values": (queries, of_value, keys)}
@@ -280,36 +316,40 @@ class _Maker:
         }
         yield self.inside(
             "attention.scores", works["scores"], twice["scores"], kept - out, is_core=True
-        )._replace(ways=ways)
+        )._replace(ways=ways, reads=reads, gives=(batch, queries, keys))
         yield self.inside(
             "attention.softmax", self.small("softmax", _SOFTMAX[0], scores, 2),
             self.small("softmax", _SOFTMAX[1], scores, 3), scores * b, is_core=True,
         )  # fmt: skip
-        yield self.inside("attention.values", works["values"], twice["values"], out, is_core=True)
+        yield self.inside(
+            "attention.values", works["values"], twice["values"], out, is_core=True
+        )._replace(reads=("attention.softmax", reads[0]), gives=gives)
 
     # MLP
 
     def mlp(self) -> Iterator[Piece]:
         yield self.norm("mlp.norm")
         yield from self._two_linears("mlp", self.model.ffn)
-        yield self.residual("mlp.residual")
+        yield self.residual("mlp.residual", "mlp.down", "attention.residual")
 
     def _two_linears(self, name: str, ffn: int) -> Iterator[Piece]:
         model = self.model
         ways = 2 if model.gated else 1
         biases = (ways * ffn, model.hidden) if model.mlp_bias else (0, 0)
-        yield self.column(f"{name}.up", model.hidden, ways * ffn, biases[0])
-        yield self._activation(f"{name}.activation", self.tokens * ffn // self.plan.tp)
+        up = self.column(f"{name}.up", model.hidden, ways * ffn, biases[0])
+        yield up._replace(reads=("mlp.norm",))
+        yield self._activation(f"{name}.activation", self.tokens, ffn // self.plan.tp)
         yield self.row(f"{name}.down", ffn, model.hidden, biases[1])
 
-    def _activation(self, name: str, elements: int) -> Piece:
+    def _activation(self, name: str, tokens: int, width: int) -> Piece:
+        elements = tokens * width
         forward, backward = _SWIGLU if self.model.gated else _GELU
         inputs = 2 if self.model.gated else 1
         return self.inside(
             name, self.small("activation", forward, elements, inputs + 1),
             self.small("activation", backward, elements, 2 * inputs + 1),
             inputs * elements * self.b,
-        )  # fmt: skip
+        )._replace(gives=(tokens, width))  # fmt: skip
 
     def experts(self) -> Iterator[Piece]:
         """Return the router, the exchange of tokens, and the experts of this rank."""
@@ -321,12 +361,22 @@ class _Maker:
         copies = self.own_tokens * moe.top_k
         elements = copies * model.hidden
         order = self.small("permute", 0, elements, 2)
-        yield Piece("mlp.dispatch", order, order, kept=elements * self.b)
+        yield Piece("mlp.dispatch", order, order, reads=("mlp.norm",),
+                    gives=(copies, model.hidden))  # fmt: skip
         yield from self._expert_linears(copies)
-        yield Piece("mlp.combine", order, order)
+        # the gradient of the weights that tokens have needs what experts gave
+        kept = (elements + self.own_tokens * moe.experts) * self.b
+        reads = ("mlp.from_experts", "mlp.router")
+        yield Piece("mlp.combine", order, order, kept=kept, reads=reads,
+                    gives=(self.own_tokens, model.hidden))  # fmt: skip
+        branches = ["mlp.combine"]
         if moe.shared_experts:
-            yield from self._two_linears("mlp.shared", moe.shared_experts * moe.shared_expert_ffn)
-        yield self.residual("mlp.residual")
+            ffn = moe.shared_experts * moe.shared_expert_ffn
+            up, *others = self._two_linears("mlp.shared", ffn)
+            yield up._replace(kept=0)  # its input is the router's, which is kept once
+            yield from others
+            branches = ["mlp.shared.down", *branches]
+        yield self.residual("mlp.residual", *branches, "attention.residual")
 
     def _expert_linears(self, copies: int) -> Iterator[Piece]:
         """Return the experts of this rank, between the exchanges of tokens with the others."""
@@ -352,7 +402,7 @@ class _Maker:
                 Way("tp", Layout.FEATURES, Layout.PARTIAL, Layout.WHOLE, Layout.FEATURES, 0, whole),
             )
         up = self.linear("mlp.experts.up", tokens, model.hidden, ways * own, into[0])
-        active = self._activation("mlp.experts.activation", tokens * own)
+        active = self._activation("mlp.experts.activation", tokens, own)
         down = self.linear("mlp.experts.down", tokens, own, model.hidden, into[2])
         yield Piece("mlp.to_experts", None, ways=(here, across))
         yield _of_experts(up, local)
@@ -396,7 +446,7 @@ def embedding_piece(model: LanguageModel, plan: ParallelPlan) -> Piece:
     way = Way("tp", maker.between, Layout.PARTIAL, Layout.WHOLE, Layout.WHOLE, 0, maker.whole)
     return Piece(
         "embedding", work, None, maker.small("embedding", 1, elements, 2), (way,),
-        weight=rows * model.hidden + positions,
+        weight=rows * model.hidden + positions, gives=(plan.tokens, model.hidden),
     )  # fmt: skip
 
 
@@ -417,5 +467,6 @@ def head_pieces(model: LanguageModel, plan: ParallelPlan, *, has_table: bool) ->
     loss = Work("cross_entropy", 5 * elements, 2 * elements * _F32, dtype="float32")
     gradient = Work("cross_entropy", 2 * elements, 2 * elements * _F32, dtype="float32")
     way = Way("tp", Layout.FEATURES, Layout.WHOLE, maker.between, Layout.FEATURES)
-    piece = Piece("head.loss", loss, gradient, None, (way,), kept=elements * _F32)
+    piece = Piece("head.loss", loss, gradient, None, (way,), kept=elements * _F32,
+                  gives=(3, plan.tokens), copies=elements)  # fmt: skip
     return [maker.norm("head.norm"), head, piece]

@@ -6,16 +6,21 @@ from collections.abc import Sequence
 
 from nadi.generate.adam_update import adam_work
 from nadi.generate.job_rows import Row, RowList, Work
-from nadi.generate.llm.chunk_rows import Chunk, group_size, weights_by_role
+from nadi.generate.llm.chunk_rows import Chunk, weights_by_role
+from nadi.generate.llm.lasting_tensors import LastingTensors, group_size, layer_name
+from nadi.generate.llm.layer_pieces import Piece
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
+from nadi.generate.row_operands import Operand, Operands
 
 __all__ = ["optimizer_rows"]
 
 _NORM = 4  # bytes of the gradients' norm
 
 
-def optimizer_rows(model: LanguageModel, plan: ParallelPlan, chunks: Sequence[Chunk]) -> list[Row]:
+def optimizer_rows(
+    model: LanguageModel, plan: ParallelPlan, chunks: Sequence[Chunk], lasting: LastingTensors
+) -> list[Row]:
     """Return what a rank does after the last backward of a step.
 
     Gradients that several ranks of a stage compute in parts are summed, the norm of all gradients
@@ -23,33 +28,50 @@ def optimizer_rows(model: LanguageModel, plan: ParallelPlan, chunks: Sequence[Ch
     are gathered.
     """
     rows = RowList("optimizer")
-    _sum_gradients(model, plan, chunks, rows)
+    buffers = list(lasting.buffers())
+    gradients = tuple(gradient for _, gradient in buffers)
+    _sum_gradients(model, plan, chunks, gradients, rows)
+    norm = Operand("gradient_norm", (1,), "float32")
+    before: tuple[Operand, ...] = ()
     for role in ("dp", "tp", "pp"):
         if role in plan.groups() and (role != "dp" or plan.zero):
-            rows.collective(f"gradient_norm.{role}.all_reduce", -1, role, "all_reduce", _NORM)
-    rows.compute("optimizer", -1, _adam(plan, chunks))
+            rows.collective(
+                f"gradient_norm.{role}.all_reduce", -1, role, "all_reduce", _NORM,
+                Operands(before, (norm,)),
+            )  # fmt: skip
+            before = (norm,)
+    changed = (*(weights for weights, _ in buffers), *lasting.state())
+    operands = Operands((*before, *gradients, *changed), changed)
+    rows.compute("optimizer", -1, _adam(plan, chunks), operands)
     if plan.zero in (1, 2):
         for chunk in chunks:
             for layer, pieces in chunk.layers:
-                _gather(plan, layer, weights_by_role(plan, pieces), rows)
+                _gather(plan, layer, pieces, rows, lasting)
     return rows.rows
 
 
 def _sum_gradients(
-    model: LanguageModel, plan: ParallelPlan, chunks: Sequence[Chunk], rows: RowList
-) -> None:
-    size = plan.gradient_itemsize
+    model: LanguageModel, plan: ParallelPlan, chunks: Sequence[Chunk],
+    gradients: tuple[Operand, ...], rows: RowList,
+) -> None:  # fmt: skip
+    itemsize = plan.gradient_itemsize
+
+    def add(name: str, role: str, parameters: int) -> None:
+        """Add an all-reduce of gradients, which are copied into a buffer and back."""
+        copied = Operand(f"{name}.gradients", (parameters,), plan.gradient_dtype)
+        rows.collective(
+            f"{name}.gradients.all_reduce", -1, role, "all_reduce", parameters * itemsize,
+            Operands(gradients, (copied, *gradients)),
+        )  # fmt: skip
+
     if summed := sum(piece.summed for chunk in chunks for piece in chunk.pieces):
         # of norms, biases and routers each rank has the gradients of its part of the sequence
-        rows.collective("whole.gradients.all_reduce", -1, "tp", "all_reduce", summed * size)
-    table = -(-model.vocab // plan.tp) * model.hidden * size
+        add("whole", "tp", summed)
     if model.tied_embeddings and _has_one_end(chunks):
-        rows.collective("embedding.gradients.all_reduce", -1, "embedding", "all_reduce", table)
+        add("embedding", "embedding", -(-model.vocab // plan.tp) * model.hidden)
     if plan.schedule == "dualpipe":
         weights = sum(chunk.weight + chunk.expert_weight for chunk in chunks)
-        shards = group_size(plan, "dp") if plan.zero else 1
-        part = -(-weights * size // shards)
-        rows.collective("mirror.gradients.all_reduce", -1, "mirror", "all_reduce", part)
+        add("mirror", "mirror", -(-weights // (group_size(plan, "dp") if plan.zero else 1)))
 
 
 def _has_one_end(chunks: Sequence[Chunk]) -> bool:
@@ -67,9 +89,14 @@ def _adam(plan: ParallelPlan, chunks: Sequence[Chunk]) -> Work:
     return adam_work(dense + experts, plan.gradient_itemsize, plan.itemsize)
 
 
-def _gather(plan: ParallelPlan, layer: int, weights: dict[str, int], rows: RowList) -> None:
-    for role, count in weights.items():
+def _gather(
+    plan: ParallelPlan, layer: int, pieces: tuple[Piece, ...], rows: RowList,
+    lasting: LastingTensors,
+) -> None:  # fmt: skip
+    name = layer_name(layer, pieces)
+    for role, count in weights_by_role(plan, pieces).items():
         part = -(-count * plan.itemsize // group_size(plan, role))
         where = "weights" if layer < 0 else f"layers.{layer}.weights"
-        rows.collective(f"{where}.all_gather", layer, role, "all_gather", part,
+        operands = lasting.gather(name, role, "optimizer")
+        rows.collective(f"{where}.all_gather", layer, role, "all_gather", part, operands,
                         after=rows.computed, is_awaited=False)  # fmt: skip

@@ -15,6 +15,8 @@ from nadi.generate.llm.chunk_rows import (
     chunk_of,
     forward_rows,
 )
+from nadi.generate.llm.chunk_tensors import ChunkTensors
+from nadi.generate.llm.lasting_tensors import LastingTensors
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.optimizer_rows import optimizer_rows
 from nadi.generate.llm.parallel_plan import ParallelPlan
@@ -84,20 +86,37 @@ def _step(model: LanguageModel, plan: ParallelPlan, stage: int, order: StageOrde
     keys = np.stack([phase, chunk, reduces.astype(np.int64)])
     different, number = np.unique(keys, axis=1, return_inverse=True)
     places, chunks = _places(plan, stage), stage_chunks(model, plan, stage)
+    lasting = LastingTensors(model, plan, [one for chunk in chunks for one in chunk.layers])
+    tensors = _tensors(model, plan, stage, chunks, lasting)
     made = []
+    # all forwards come first, then those gradients of inputs that are apart
     for of_phase, of_chunk, is_last in different.T.tolist():
-        own, links = chunks[of_chunk], places[of_chunk].links
+        own, links, flow = chunks[of_chunk], places[of_chunk].links, tensors[of_chunk]
         if of_phase == FORWARD:
-            made.append(forward_rows(model, plan, own, links))
+            made.append(forward_rows(model, plan, own, links, flow))
             continue
         kind = BackwardKind(*_BACKWARDS[of_phase], bool(is_last))
-        made.append(backward_rows(model, plan, own, links, kind))
+        made.append(backward_rows(model, plan, own, links, flow, kind))
     pieces, micro_batches = number.reshape(-1), order.micro_batch
     if not plan.inference:
-        made.append(optimizer_rows(model, plan, chunks))
+        made.append(optimizer_rows(model, plan, chunks, lasting))
         pieces = np.append(pieces, len(made) - 1)
         micro_batches = np.append(micro_batches, -1)
     return StepOrder(made, pieces, micro_batches, 2 * plan.positions)
+
+
+def _tensors(
+    model: LanguageModel, plan: ParallelPlan, stage: int, chunks: list[Chunk],
+    lasting: LastingTensors,
+) -> list[ChunkTensors]:  # fmt: skip
+    """Return the tensors of each chunk; one after another on the same stage gets what it gives."""
+    v = plan.chunks if plan.schedule == "interleaved" else 1
+    found: list[ChunkTensors] = []
+    for number, chunk in enumerate(chunks):
+        source = neighbours(plan.schedule, stage, number, plan.pp, v).source
+        before = found[source[1]] if source is not None and source[0] == stage else None
+        found.append(ChunkTensors(model, plan, chunk.layers, lasting, before))
+    return found
 
 
 def _is_last(chosen: Bools, chunk: Ints) -> Bools:

@@ -96,10 +96,14 @@ def live_memory(simulation: Simulation) -> pl.DataFrame | None:
 
 def _uses(trace: Trace) -> _Uses | None:
     """Read which node uses which storage; None without tensor operands. O(bytes of operands)."""
-    said, new_row = _saying_of_operands(trace)
-    if said is None:
-        return None  # an early exit: traces without tensors need no arrays
-    found = tensor_uses(said)
+    columns, new_row = trace.operand_columns, None
+    if columns is None:
+        said, new_row = _saying_of_operands(trace)
+        if said is None:
+            return None  # an early exit: traces without tensors need no arrays
+        found = tensor_uses(said)
+    else:
+        found = columns.uses()
     has_memory = found.end > found.begin
     used = np.flatnonzero(np.bincount(found.device[has_memory], minlength=1))
     if not used.size:

@@ -184,7 +184,7 @@ def _codes(values: Ints) -> list[int]:
 
 def _priorities(rank: int, trace: Trace) -> Ints:
     """Return the priorities of nodes that a trace states."""
-    attributes = trace.attributes
+    attributes = trace.attributes_without_operands
     found = np.zeros(trace.nodes.height, dtype=np.int64)
     for row in attributes.rows_named("comm_priority").tolist():
         node, value = int(attributes.node[row]), attributes.python_value(row)
