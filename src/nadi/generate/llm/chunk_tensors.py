@@ -49,12 +49,20 @@ class _Value(NamedTuple):
     is_certain
         Of a gradient, whether its layouts are those of an operation's first input, which they are
         about.
+    others
+        Of a gradient, parts of it in the layout that is needed, which are added where it is read.
     """
 
     operand: Operand
     layouts: Mapping[str, Layout]
     row: int = BEFORE
     is_certain: bool = True
+    others: tuple[Operand, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Operand, ...]:
+        """All that is read."""
+        return self.operand, *self.others
 
 
 class ChunkTensors:
@@ -263,7 +271,7 @@ class ChunkTensors:
         """Return what the gradient of inputs reads and gives, and the gradient of each source."""
         _, piece = self._pieces[key]
         assert piece.forward is not None
-        inputs = [] if gradient is None else [gradient.operand]
+        inputs = [] if gradient is None else list(gradient.parts)
         outputs: list[Operand] = []
         found: dict[_Key, _Value] = {}
         sources, begun = self._sources[key], set(self._begun)
@@ -271,7 +279,7 @@ class ChunkTensors:
             is_first = place == 0
             own = layouts if is_first or gradient is None else gradient.layouts
             if gradient is not None and _is_passed(piece, place, len(sources)):
-                found[source] = _Value(gradient.operand, own)
+                found[source] = gradient._replace(layouts=own)
                 outputs += [gradient.operand] if piece.forward.op_class == "rope" else []
                 continue
             value = self._summed(rows, source, read, own, is_certain=is_first)
@@ -297,9 +305,13 @@ class ChunkTensors:
             return _Value(operand, layouts, is_certain=is_certain)
         if known.is_certain and is_certain and known.layouts != layouts:
             known = self._bring_gradient(rows, source, known)
+            if known.layouts != layouts:  # and so will the new one be brought
+                operand = Operand(f"{read.storage}.gradient", read.shape, read.dtype)
+                return _Value(operand, layouts, others=known.parts)
         if known.is_certain and not is_certain:
             layouts = known.layouts
-        return _Value(known.operand, layouts, is_certain=known.is_certain or is_certain)
+        is_certain = known.is_certain or is_certain
+        return known._replace(layouts=layouts, is_certain=is_certain)
 
     def _kept(self, key: _Key, piece: Piece) -> list[Operand]:
         """Return what the gradient of inputs needs of the forward."""
@@ -323,7 +335,8 @@ class ChunkTensors:
         """Add the gradient of an operation's weights."""
         assert piece.weight_gradient is not None
         key, name = self._key(layer, piece), piece_name(layer, piece)
-        inputs = [self._gradients[key].operand, self._gathered.get(key, self._read[key][0])]
+        gradient, read = self._gradients[key], self._read[key][0]
+        inputs = [*gradient.parts, self._gathered.get(key, read)]
         outputs: list[Operand] = []
         self._add_weight_gradient(key, piece, inputs, outputs)
         rows.compute(
@@ -412,7 +425,7 @@ class ChunkTensors:
             after=None if value.row < 0 else value.row,
         )  # fmt: skip
         is_sum = found.comm_type in ("all_reduce", "reduce_scatter")
-        return _Value(made, layouts, number, value.is_certain), is_sum
+        return value._replace(operand=made, layouts=layouts, row=number), is_sum
 
 
 def _is_passed(piece: Piece, place: int, sources: int) -> bool:
