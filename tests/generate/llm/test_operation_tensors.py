@@ -198,8 +198,10 @@ def test_stages_hold_as_many_micro_batches_as_published(schedule: str) -> None:
         assert most < (expected + 0.5) * of_one
         # gradients of inputs free what only they need
         assert most >= (expected - (schedule == "zero-bubble" and stage > 0)) * of_one
-        lasting = int(uses.size[uses.is_lasting].sum())
-        assert lasting + most <= live["peak"][stage] <= lasting + most + 2 * of_one
+        held = most + int(uses.size[uses.is_lasting].sum())
+        assert held <= live["peak"][stage]
+        # those of outputs stay till the gradients of weights
+        assert schedule == "zero-bubble" or live["peak"][stage] <= held + 2 * of_one
 
 
 def test_peak_of_a_large_model_is_what_statistics_count() -> None:
