@@ -145,12 +145,14 @@ def _nodes(pool: _Pool, program: _Program, tags: int, roles: Sequence[str]) -> p
             "COMP" if row.work else _KIND.get(row.comm_type, "COMM_COLL") for row in rows
         ], dtype=NODES.dtypes["kind"]),
         "comm_type": pl.Series([row.comm_type for row in rows], dtype=NODES.dtypes["comm_type"]),
+        "phase": pl.Series([row.phase for row in rows], dtype=NODES.dtypes["phase"]),
     }  # fmt: skip
     numbers = {
         "stream": [row.stream for row in rows],
         "flops": [row.work.flops if row.work else -1 for row in rows],
         "bytes": [row.work.bytes if row.work else -1 for row in rows],
         "comm_bytes": [row.comm_bytes for row in rows],
+        "layer": [row.layer for row in rows],
         "group": [role_number[row.role] for row in rows],
         "dst": [row.peer if sends else -1 for row, sends in zip(rows, is_send, strict=True)],
         "src": [-1 if sends else row.peer for row, sends in zip(rows, is_send, strict=True)],
@@ -162,6 +164,7 @@ def _nodes(pool: _Pool, program: _Program, tags: int, roles: Sequence[str]) -> p
         "id": np.arange(size),
         **columns,
         **{name: np.array(values, dtype=np.int64)[program.row] for name, values in numbers.items()},
+        "micro_batch": program.micro_batch,
         "category": "kernel",
         "is_cpu": False,
         "device": 0,
@@ -209,12 +212,11 @@ def _in_order(stream: Ints) -> Ints:
 
 
 def _attributes(pool: _Pool, program: _Program) -> Attributes:
-    """Return what has no column: class, shape and type of operations, layer, micro-batch, phase."""
+    """Return what has no column: class, shape and type of operations."""
     rows = pool.rows
     texts = {
         "op_class": [row.work.op_class if row.work else "" for row in rows],
         "dtype": [row.work.dtype if row.work else "" for row in rows],
-        "phase": [row.phase for row in rows],
     }
     parts = []
     for name, values in texts.items():
@@ -222,9 +224,6 @@ def _attributes(pool: _Pool, program: _Program) -> Attributes:
         code = np.array([known.index(value) if value else -1 for value in values], dtype=np.int64)
         column = ColumnOfAttributes(name, "string", code[program.row], known)
         parts.append(Part(column.attributes()))
-    layer = np.array([row.layer for row in rows], dtype=np.int64)[program.row]
-    for name, numbers in (("layer", layer), ("micro_batch", program.micro_batch)):
-        parts.append(Part(ColumnOfAttributes(name, "int64", numbers).attributes()))
     parts.append(Part(_shapes(rows, program.row)))
     return combined(parts)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
 from nadi.model.trace import Job, Trace
@@ -12,15 +11,12 @@ __all__ = ["communication_by_role", "flops_by_phase"]
 
 def flops_by_phase(trace: Trace, stage: int) -> pl.DataFrame:
     """Return the FLOPs of a rank in a step: one row, a column per phase."""
-    attributes = trace.attributes
-    rows = attributes.rows_named("phase")
-    # equal texts are stored once
-    text, first, which = np.unique(attributes.value[rows], return_index=True, return_inverse=True)
-    flops = np.maximum(trace.column("flops"), 0)[attributes.node[rows]]
-    sums = np.zeros(text.size, dtype=np.int64)
-    np.add.at(sums, which.reshape(-1), flops)
-    names = [attributes.python_value(int(row)) for row in rows[first]]
-    found = dict(zip(names, sums.tolist(), strict=True))
+    sums = (
+        trace.nodes.filter(pl.col("flops") > 0)
+        .group_by(pl.col("phase").cast(pl.String))
+        .agg(pl.col("flops").sum())
+    )
+    found = dict(sums.iter_rows())
     phases = ("forward", "backward", "recompute", "optimizer")
     columns = {phase: found.get(phase, 0) for phase in phases}
     return pl.DataFrame({"stage": stage, **columns})

@@ -42,6 +42,8 @@ _NUMBERS = (
     ("start", "start_ns", "int64"),
     ("duration", "duration_ns", "int64"),
     ("exclusive", "exclusive_ns", "int64"),
+    ("layer", "layer", "int64"),
+    ("micro_batch", "micro_batch", "int64"),
 )
 
 
@@ -123,6 +125,7 @@ def describe(trace: Trace, log: IssueLog, *, version: str = "") -> Described:
     columns.append(_comm_types(trace))
     names = tuple(trace.groups["name"].to_list())
     columns.append(ColumnOfAttributes("pg_name", "string", trace.column("group"), names))
+    columns.append(_phases(trace))
     columns = [_without(column, parts, height) for column in columns]
     category = trace.nodes["category"].to_physical().to_numpy().astype(np.int64)
     columns.append(ColumnOfAttributes("category", "string", category, CATEGORIES))
@@ -218,6 +221,15 @@ def _comm_types(trace: Trace) -> ColumnOfAttributes:
     number = np.array(of_code, dtype=np.int64)[trace.nodes["comm_type"].to_physical().to_numpy()]
     is_collective = (trace.nodes["kind"] == "COMM_COLL").to_numpy()
     return ColumnOfAttributes("comm_type", "int64", np.where(is_collective, number, -1))
+
+
+def _phases(trace: Trace) -> ColumnOfAttributes:
+    phases = trace.nodes["phase"]
+    known = phases.unique(maintain_order=True).cast(pl.String).to_list()
+    number = phases.cast(pl.Enum(known)).to_physical().to_numpy().astype(np.int64)
+    if "" in known:
+        number[number == known.index("")] = -1
+    return ColumnOfAttributes("phase", "string", number, tuple(known))
 
 
 def _of_trace(trace: Trace, parts: Sequence[Part], version: str) -> Attributes:

@@ -70,11 +70,13 @@ _COLUMNS = {
     "tag": ("comm_tag",),
     "is_async": ("is_async",),
     "flops": ("num_ops",),
+    "layer": ("layer",),
+    "micro_batch": ("micro_batch",),
 }
 _ALWAYS = ("start", "duration", "exclusive", "is_cpu", "stream", "comm_type")
 WANTED = WantedAttributes(
     numbers=[name for sources in _COLUMNS.values() for name in sources],
-    texts=["category", "pg_name"],
+    texts=["category", "pg_name", "phase"],
 )
 
 
@@ -362,8 +364,17 @@ def node_table(
         "stream": np.where(is_cpu, -1, given["stream"]),
         "comm_type": _comm_types(kind, given["comm_type"]),
         "group": group,
+        "phase": _phases(*decoded.text("phase")),
     }
     return NODES.build(ids.size, given)
+
+
+def _phases(stated: Ints32, texts: list[str]) -> pl.Series | str:
+    """Return the text of each node, or one that is empty if none states any."""
+    if not any(texts):
+        return ""
+    words = pl.Series(texts, dtype=pl.String).cast(NODES.dtypes["phase"])
+    return words.gather(stated.astype(np.uint32))
 
 
 def written_by_nadi(decoded: DecodedNodes) -> Bools:

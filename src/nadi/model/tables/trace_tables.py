@@ -70,6 +70,10 @@ NODES = Table(
         Column("comms_id", _INT, "the same number on all ranks of a communication, if stated: the "
                "lower 63 bits of PyTorch's Comms Id", missing=-1),
         Column("flops", _INT, "floating point operations, if stated", missing=-1),
+        Column("layer", _INT, "layer of the model, if stated", missing=-1),
+        Column("micro_batch", _INT, "micro-batch of the step, if stated", missing=-1),
+        Column("phase", _NAME, "phase of the step, if stated, such as forward, backward, recompute "
+               "or optimizer", missing=""),
     ),
     {
         "nodes.id": "each id occurs once in a trace",
