@@ -10,6 +10,7 @@ import typer
 from nadi.cli.shared_options import AsJson, Overwrite, output_console
 
 if TYPE_CHECKING:
+    from nadi.cli.generated_job_output import Wishes
     from nadi.generate.llm.model_description import LanguageModel
     from nadi.generate.llm.parallel_plan import ParallelPlan
 
@@ -21,14 +22,15 @@ __all__ = [
 HELP = """Generate a training or inference step of a language model on many ranks.
 
 The model is one that ships with Nadi (--model list prints their names) or a file in
-TOML, YAML or JSON. Prints parameters, FLOPs, communication and memory of the job, with
---system also what a simulation of it says, and with -o writes a Chakra trace per rank.
+TOML, YAML or JSON. Prints a summary of the job, with --stats its FLOPs, communication
+and memory in full, with --system also what a simulation of it says, and with -o writes
+a Chakra trace per rank.
 docs/generate-llm.md says what each operation and schedule is.
 
 [bold]Examples[/]
 
   nadi generate llm --model llama3-8b --tp 2 --dp 4 --system dgx-h100
-  nadi generate llm --model gpt3-175b --tp 8 --pp 16 --dp 8 --global-batch 1536
+  nadi generate llm --model gpt3-175b --tp 8 --pp 16 --dp 8 --global-batch 1536 --stats
   nadi generate llm --model mixtral-8x7b --tp 2 --dp 4 --ep 8 -o JOB
 """
 
@@ -85,6 +87,10 @@ Inference = Annotated[
     str, typer.Option("--inference", metavar="WHAT", show_default=False,
                       help="prefill or decode, instead of training."),
 ]  # fmt: skip
+_Stats = Annotated[
+    bool, typer.Option("--stats", help="Print memory of each stage by component, FLOPs by phase, "
+                       "and communication by group and type."),
+]  # fmt: skip
 _System = Annotated[
     str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
                       help="Simulate the job on this system, without writing it."),
@@ -101,7 +107,7 @@ def llm(
     zero: Zero = 1, sp: Sp = None, micro_batch: MicroBatch = 1, global_batch: GlobalBatch = 0,
     seq: Seq = 0, schedule: Schedule = "1f1b", chunks: Chunks = 1,
     recompute: Recompute = "none", attention: Attention = "flash", dtype: Dtype = "bfloat16",
-    inference: Inference = "", system: _System = "", output: _Output = "",
+    inference: Inference = "", stats: _Stats = False, system: _System = "", output: _Output = "",
     overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Generate the job, print what it amounts to, and simulate or write it if asked."""
@@ -110,6 +116,7 @@ def llm(
 
         sys.stdout.write("\n".join(shipped_language_models()) + "\n")
         return
+    from nadi.cli.generated_job_output import Wishes
     from nadi.pipeline.generated_jobs import checked_plan
 
     fields = {
@@ -119,20 +126,20 @@ def llm(
         "attention": attention, "dtype": dtype, "inference": inference,
     }  # fmt: skip
     described, plan = checked_plan(model, fields)
-    _generate(described, plan, system, output, overwrite=overwrite, as_json=as_json)
+    _generate(described, plan, Wishes(system, output, overwrite), stats=stats, as_json=as_json)
 
 
 def _generate(
-    model: LanguageModel, plan: ParallelPlan, system: str, output: str, *, overwrite: bool,
-    as_json: bool,
-) -> None:  # fmt: skip
-    from nadi.cli.generated_job_output import Wishes, make_job
+    model: LanguageModel, plan: ParallelPlan, wishes: Wishes, *, stats: bool, as_json: bool
+) -> None:
+    from nadi.cli.generated_job_output import make_job
     from nadi.generate.llm.job_statistics import statistics_of
     from nadi.generate.llm.llm_jobs import job_of_model
     from nadi.report.generated_job_report import (
         describe_job,
         print_fit,
         print_job,
+        print_tables,
         utilization,
     )
     from nadi.report.simulation_report import (
@@ -141,7 +148,6 @@ def _generate(
         simulation_json,
     )
 
-    wishes = Wishes(system, output, overwrite)
     job, results = make_job(lambda: job_of_model(model, plan), plan.world_size, wishes)
     statistics = statistics_of(model, plan, job)
     if as_json:
@@ -153,9 +159,12 @@ def _generate(
         return
     console = output_console()
     print_job(statistics, console)
+    if stats:
+        print_tables(statistics, console)
     if results is not None:
         console.print()
         print_simulation(results, console)
         print_fit(statistics, results.system, results, console)
-    if output:
-        console.print(f"{plan.world_size} traces and comm_group.json in {output}", markup=False)
+    if wishes.output:
+        told = f"{plan.world_size} traces and comm_group.json in {wishes.output}"
+        console.print(told, markup=False)

@@ -12,7 +12,7 @@ from nadi.formats.chakra.chakra_attributes import ColumnOfAttributes
 from nadi.generate.job_rows import BEFORE, COMPUTE, STREAM_OF, Row
 from nadi.generate.row_operands import operand_columns, spread
 from nadi.model.arrays import Ints
-from nadi.model.attributes import CODES, Attributes, Part, combined
+from nadi.model.attributes import CODES, Attributes, LazyAttributes, Part, combined
 from nadi.model.operand_columns import AttributesWithOperands
 from nadi.model.protobuf_values import pack_list
 from nadi.model.provenance import Provenance
@@ -109,12 +109,7 @@ def trace_of_rows(step: StepOrder, roles: Sequence[str], world_size: int) -> Tra
         issues=ISSUES.empty(),
         provenance=Provenance(__version__, ()),
         world_size=world_size,
-        given_attributes=AttributesWithOperands(
-            lambda: _attributes(pool, program),
-            lambda: operand_columns(
-                [row.operands for row in pool.rows], program.row, program.micro_batch
-            ),
-        ),
+        given_attributes=_given(pool, program),
     )
 
 
@@ -209,6 +204,17 @@ def _in_order(stream: Ints) -> Ints:
     order = chosen[np.argsort(stream[chosen], kind="stable")]
     same = np.flatnonzero(stream[order[1:]] == stream[order[:-1]])
     return np.stack([order[same], order[same + 1]])
+
+
+def _given(pool: _Pool, program: _Program) -> LazyAttributes:
+    """Return what has no column, and the operands of rows that state any."""
+    operands = [row.operands for row in pool.rows]
+    if not any(one.outputs for one in operands):
+        return LazyAttributes(lambda: _attributes(pool, program))
+    return AttributesWithOperands(
+        lambda: _attributes(pool, program),
+        lambda: operand_columns(operands, program.row, program.micro_batch),
+    )
 
 
 def _attributes(pool: _Pool, program: _Program) -> Attributes:

@@ -16,7 +16,7 @@ from nadi.units import format_bytes, format_count
 
 __all__ = [
     "counted", "describe_job", "print_communication", "print_fit", "print_job", "print_memory",
-    "short", "utilization",
+    "print_tables", "short", "utilization",
 ]  # fmt: skip
 
 _SHOWN = 6  # stages
@@ -77,7 +77,7 @@ def print_fit(
 
 
 def print_job(statistics: JobStatistics, console: Console) -> None:
-    """Print the page of text."""
+    """Print a summary: what the job is, and what a rank holds and communicates at most."""
     stages = statistics.memory.height
     active = ""
     if statistics.active_parameters < statistics.parameters:
@@ -90,8 +90,40 @@ def print_job(statistics: JobStatistics, console: Console) -> None:
         f"{counted(statistics.micro_batches, 'micro-batch', 'es')} per rank",
         highlight=False,
     )
+    memory = statistics.memory.sort("total", descending=True, maintain_order=True)
+    most = memory.row(0, named=True)
+    parts = [f"{name} {format_bytes(most[name])}" for name in _COMPONENTS[:-1] if most.get(name)]
+    console.print(
+        f"most memory: {format_bytes(most['total'])} of a rank of stage {most['stage']}: "
+        f"{', '.join(parts)}",
+        highlight=False,
+    )
+    of_stage = statistics.communication.group_by("stage", "role", maintain_order=True).agg(
+        pl.col("bytes").sum()
+    )
+    largest = of_stage.group_by("role").agg(pl.col("bytes").max()).sort("bytes", descending=True)
+    told = [f"{role} {format_bytes(size)}" for role, size in largest.iter_rows()]
+    if told:
+        console.print(
+            f"most communication of a rank per step, by group: {', '.join(told)}", highlight=False
+        )
+
+
+def print_tables(statistics: JobStatistics, console: Console) -> None:
+    """Print memory and FLOPs of each stage, and communication by group and type."""
     print_memory(statistics.memory, console)
+    _print_flops(statistics.flops, console)
     print_communication(statistics.communication, console)
+
+
+def _print_flops(flops: pl.DataFrame, console: Console) -> None:
+    shown = [name for name in flops.columns if name != "stage" and int(flops[name].sum())]
+    table = make_table("FLOPs of a rank per step", stage="right", **dict.fromkeys(shown, "right"))
+    for row in flops.head(_SHOWN).iter_rows(named=True):
+        table.add_row(str(row["stage"]), *(short(row[name]).strip() for name in shown))
+    if flops.height > _SHOWN:
+        table.caption = f"and {flops.height - _SHOWN} more stages"
+    print_table(table, console)
 
 
 def counted(count: int, what: str, plural: str = "s") -> str:
