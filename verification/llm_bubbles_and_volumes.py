@@ -6,8 +6,8 @@ For each model (a name that ships with Nadi, or a file) and layout:
 
 volumes
     Bytes that a rank contributes to collectives and messages in a step equal the closed forms of
-    tensor, pipeline, data (ZeRO 0 to 3), expert and context parallelism. The formulas are written
-    here, from the model's shape alone.
+    tensor, pipeline, data (ZeRO 0 to 3), expert and context parallelism, and of heads of keys that
+    several ranks hold. The formulas are written here, from the model's shape alone.
 bubbles
     On a network that takes no time, with operations of given times, a simulated step takes
     ``m (F + B + W)`` and the published bubble of its schedule, to the nanosecond.
@@ -138,6 +138,18 @@ def context_parallel(checks: Checks, name: str, model: LanguageModel) -> None:
     checks.add(f"{name}: cp={cp}, reduce-scatter", found["cp", "reduce_scatter"] == scattered)
 
 
+def copied_heads(checks: Checks, name: str, model: LanguageModel) -> None:
+    """Sum the gradients of heads of keys and values over the ranks that hold the same ones."""
+    tp = 2 * model.kv_heads
+    if model.mla is not None or model.heads % tp:
+        return
+    found = sums(model, tp=tp, dp=2)
+    biases = int(model.attention_bias or model.qkv_bias)
+    own = 2 * model.head_dim * (model.hidden + biases)
+    expected = model.layers * own * GRADIENT
+    checks.add(f"{name}: tp={tp}, copies of heads", found["kv", "all_reduce"] == expected)
+
+
 # bubbles
 
 
@@ -198,7 +210,7 @@ def main() -> None:
     for name in sys.argv[1:] or MODELS:
         model = nadi.load.load_language_model(name)
         for part in (tensor_parallel, pipeline_parallel, data_parallel, expert_parallel,
-                     context_parallel):  # fmt: skip
+                     context_parallel, copied_heads):  # fmt: skip
             part(checks, name, model)
     bubbles(checks)
     checks.finish()

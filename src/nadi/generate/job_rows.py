@@ -18,7 +18,20 @@ COMPUTE = 0
 STREAM_OF = {
     role: 1 + number
     for number, role in enumerate(
-        ("tp", "cp", "ep", "dp", "edp", "pp", "embedding", "mirror", "send", "receive", "tables")
+        (
+            "tp",
+            "cp",
+            "ep",
+            "dp",
+            "edp",
+            "pp",
+            "embedding",
+            "mirror",
+            "send",
+            "receive",
+            "kv",
+            "tables",
+        )
     )
 }
 """Streams of a rank's device: one for computation, and one for the communication of each role."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
 import pytest
 
 from nadi.generate import LanguageModel
 from nadi.load import load_language_model
-from nadi.pipeline import llm_job
+from nadi.pipeline import llm_job, llm_statistics
 
 _LAYERS, _HIDDEN = 2, 64
 _NORMS = (2 * _LAYERS + 1) * _HIDDEN
@@ -49,6 +50,28 @@ def test_each_rank_has_all_tokens_without_sequence_parallelism() -> None:
 def test_norms_of_heads_are_summed_also_without_sequence_parallelism() -> None:
     model = LanguageModel(**_SHAPE, norm="rmsnorm", qk_norm=True)
     assert _summed(model, tp=2, sequence_parallel=False) == 4 * _LAYERS * 2 * 16
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_copies_of_heads_of_keys_are_summed(sequence_parallel: bool, bias: bool) -> None:
+    model = LanguageModel(**_SHAPE, kv_heads=2, qkv_bias=bias)
+    plan = {"tp": 4, "dp": 2, "sequence": 64, "sequence_parallel": sequence_parallel}
+    job = llm_job(model, **plan)
+    assert job.rank_groups is not None
+    assert job.rank_groups.members["kv"].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    sums = llm_statistics(model, **plan).communication.filter(pl.col("role") == "kv")
+    one = 2 * 16 * (_HIDDEN + bias)  # a head of keys and one of values on each rank
+    assert sums.select("type", "ranks", "count", "bytes").rows() == [
+        ("all_reduce", 2, 1, _LAYERS * one * 4)
+    ]
+
+
+def test_heads_of_keys_without_copies_are_not_summed() -> None:
+    model = LanguageModel(**_SHAPE, kv_heads=2)
+    for tp in (1, 2):
+        names = llm_job(model, tp=tp, sequence=64).traces[0].nodes["name"].cast(pl.String)
+        assert not names.str.contains("key_value").any()
 
 
 def test_routers_are_summed() -> None:

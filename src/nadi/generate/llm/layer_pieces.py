@@ -65,6 +65,9 @@ class Piece(NamedTuple):
     summed
         Those of ``weight`` that all tensor parallel ranks have, each with the gradient of its own
         tokens or heads: their gradients are summed.
+    copied
+        Those that several tensor parallel ranks have, each with the gradient of its own heads of
+        queries.
     gathered_again
         Bytes of the whole input if it is gathered once more for the gradient of the weights.
     is_core
@@ -87,6 +90,7 @@ class Piece(NamedTuple):
     weight: int = 0
     expert_weight: int = 0
     summed: int = 0
+    copied: int = 0
     gathered_again: int = 0
     is_core: bool = False
     reads: tuple[str, ...] = ()
@@ -242,7 +246,9 @@ class _Maker:
             # fewer heads of keys than ranks are held by several
             keys = max(key.outputs, tp * self.model.head_dim)
             outputs = query.outputs + 2 * keys
-            yield self.column("attention.qkv", hidden, outputs, outputs if query.bias else 0)
+            piece = self.column("attention.qkv", hidden, outputs, outputs if query.bias else 0)
+            copied = 2 * self.model.head_dim * (hidden + query.bias)
+            yield piece._replace(copied=copied if self.plan.key_copies(self.model) > 1 else 0)
             return
         for linear in linears:
             if linear.name.endswith("_up"):

@@ -44,7 +44,7 @@ def job_of_model(model: LanguageModel, plan: ParallelPlan) -> Job:
     of_stage = checked.world_size // checked.pp
     traces = tuple(trace for trace in stages for _ in range(of_stage))
     used = {role for trace in stages for role in trace.groups["name"].to_list()}
-    members = {role: ranks for role, ranks in checked.groups().items() if role in used}
+    members = {role: ranks for role, ranks in checked.groups(model).items() if role in used}
     groups = RankGroups(members, checked.world_size)
     return Job(traces, MATCHES.empty(), ISSUES.empty(), rank_groups=groups)
 

@@ -34,7 +34,7 @@ def optimizer_rows(
     norm = Operand("gradient_norm", (1,), "float32")
     before: tuple[Operand, ...] = ()
     for role in ("dp", "tp", "pp"):
-        if role in plan.groups() and (role != "dp" or plan.zero):
+        if role in plan.groups(model) and (role != "dp" or plan.zero):
             rows.collective(
                 f"gradient_norm.{role}.all_reduce", -1, role, "all_reduce", _NORM,
                 Operands(before, (norm,)),
@@ -67,6 +67,8 @@ def _sum_gradients(
     if summed := sum(piece.summed for chunk in chunks for piece in chunk.pieces):
         # of norms, biases and routers each rank has the gradients of its part of the sequence
         add("whole", "tp", summed)
+    if copied := sum(piece.copied for chunk in chunks for piece in chunk.pieces):
+        add("key_value", "kv", copied)
     if model.tied_embeddings and _has_one_end(chunks):
         add("embedding", "embedding", -(-model.vocab // plan.tp) * model.hidden)
     if plan.schedule == "dualpipe":

@@ -145,12 +145,17 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         found = cuts[position]
         return range(int(found[0]), int(found[-1]) + 1) if found.size else range(0)
 
-    def groups(self) -> Mapping[str, Ints]:
+    def key_copies(self, model: LanguageModel) -> int:
+        """Return how many tensor parallel ranks hold the same heads of keys and values."""
+        return 1 if model.mla is not None else max(self.tp // model.kv_heads, 1)
+
+    def groups(self, model: LanguageModel) -> Mapping[str, Ints]:
         """Return the process groups of more than one rank by role; int64, (groups, members).
 
         ``tp``, ``cp``, ``pp`` and ``ep`` are those of the axes; ``dp`` reduces gradients, along the
         context and data parallel axes; ``edp`` those of experts; ``embedding`` has the first
-        and last stage, ``mirror`` the two stages of DualPipe with the same layers.
+        and last stage, ``mirror`` the two stages of DualPipe with the same layers, ``kv`` the
+        tensor parallel ranks with the same heads of keys and values.
         """
         axes = {"tp": self.tp, "cp": self.cp, "dp": self.dp, "pp": self.pp}
         inner = self.tp * self.cp * self.dp
@@ -172,6 +177,9 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             half = self.pp // 2
             pairs = np.stack([found["pp"][:, :half], found["pp"][:, : half - 1 : -1]], axis=2)
             found["mirror"] = pairs.reshape(-1, 2)
+        copies = self.key_copies(model)
+        of_copies = {"kv": copies, **axes, "tp": self.tp // copies}
+        found["kv"] = groups_along(of_copies, ["kv"])
         return {role: ranks for role, ranks in found.items() if ranks.shape[1] > 1}
 
     def _check(self, model: LanguageModel) -> None:

@@ -46,7 +46,9 @@ def stage_trace(model: LanguageModel, plan: ParallelPlan, stage: int, order: Sta
 
     Computations have no durations. O(nodes).
     """
-    return trace_of_rows(_step(model, plan, stage, order), list(plan.groups()), plan.world_size)
+    return trace_of_rows(
+        _step(model, plan, stage, order), list(plan.groups(model)), plan.world_size
+    )
 
 
 def _places(plan: ParallelPlan, stage: int) -> list[_Place]:
