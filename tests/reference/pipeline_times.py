@@ -14,10 +14,11 @@ F, B, W, BW = range(4)
 
 
 class Times(NamedTuple):
-    """When everything ended, and how long each stage worked."""
+    """When everything ended, how long each stage worked, and from its first to its last work."""
 
     makespan: int
     busy: list[int]
+    spans: list[int]
 
 
 def position(schedule: str, stage: int, chunk: int, p: int) -> int:
@@ -45,6 +46,7 @@ def run(
             pieces[k] = [(f, position(schedule, stage, c, p), i) for f, c, i in of_work]
     done: dict[tuple[str, int, int], int] = {}
     free, busy = [0] * p, [0] * p
+    begun: list[int] = [-1] * p
     while any(works):
         moved = False
         for stage in range(p):
@@ -59,13 +61,15 @@ def run(
                 assert takes is not None
                 free[stage] = max([free[stage], *(done[need] for need in needed)]) + takes
                 busy[stage] += takes
+                begun[stage] = free[stage] - takes if begun[stage] < 0 else begun[stage]
                 for phase, place, micro_batch in pieces:
                     for letter in ("F", "B", "W", "BW")[phase]:
                         key = (letter, place, micro_batch)
                         assert key not in done, f"{key} is done twice"
                         done[key] = free[stage]
         assert moved, "each stage waits for another one"
-    return Times(max(free), busy)
+    spans = [end - begin for begin, end in zip(begun, free, strict=True)]
+    return Times(max(free), busy, spans)
 
 
 def _works(order: StageOrder, pairs: bool) -> list[list[tuple[int, int, int]]]:

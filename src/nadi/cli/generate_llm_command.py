@@ -73,7 +73,7 @@ Seq = Annotated[
 ]  # fmt: skip
 Schedule = Annotated[
     str, typer.Option("--schedule", metavar="NAME",
-                      help="gpipe, 1f1b, interleaved, zero-bubble or dualpipe."),
+                      help="gpipe, 1f1b, interleaved, zero-bubble, zero-bubble-h2 or dualpipe."),
 ]  # fmt: skip
 Chunks = Annotated[int, _axis("--chunks", "Chunks of layers per stage, if interleaved.")]
 Recompute = Annotated[

@@ -15,25 +15,8 @@ __all__ = ["BEFORE", "COMPUTE", "STREAM_OF", "Link", "Row", "RowList", "Work"]
 
 BEFORE = -1  # waits for the last computation before this piece
 COMPUTE = 0
-STREAM_OF = {
-    role: 1 + number
-    for number, role in enumerate(
-        (
-            "tp",
-            "cp",
-            "ep",
-            "dp",
-            "edp",
-            "pp",
-            "embedding",
-            "mirror",
-            "send",
-            "receive",
-            "kv",
-            "tables",
-        )
-    )
-}
+_ROLES = "tp cp ep dp edp pp embedding mirror send receive tables kv"
+STREAM_OF = {role: 1 + number for number, role in enumerate(_ROLES.split())}
 """Streams of a rank's device: one for computation, and one for the communication of each role."""
 
 

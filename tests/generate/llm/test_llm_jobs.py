@@ -22,7 +22,7 @@ from tests.amounts import examples
 SETTINGS = settings(
     max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck)
 )
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe")
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble", "zero-bubble-h2", "dualpipe")
 
 
 @st.composite

@@ -58,6 +58,8 @@ def test_the_figures_of_the_papers() -> None:
     assert shown("1f1b", 3, 4, 3) == "F1 b1 F2 b2 F3 b3"
     # figure 3 of arXiv 2401.10241
     assert shown("zero-bubble", 0, 3, 4) == "F1 F2 F3 B1 W1 F4 B2 W2 B3 W3 B4 W4"
+    assert shown("zero-bubble-h2", 0, 2, 4) == "F1 F2 F3 B1 W1 F4 B2 W2 B3 W3 B4 W4"
+    assert shown("zero-bubble-h2", 1, 2, 4) == "F1 B1 F2 B2 F3 B3 W1 F4 B4 W2 W3 W4"
     assert shown("zero-bubble", 2, 3, 4) == "F1 B1 F2 B2 F3 B3 W1 F4 B4 W2 W3 W4"
     # figure 4 of arXiv 2104.04473: four stages with two chunks, x and y
     assert shown("interleaved", 3, 4, 8, 2).startswith(
@@ -150,6 +152,19 @@ def test_the_bubble_of_zb_h1(pipeline: Any, times: tuple[int, int, int]) -> None
     assert bubble <= (p - 1) * sum(times)  # with few micro-batches, W does not fill 1F1B's
 
 
+@given(pipelines("zero-bubble-h2"), durations)
+def test_the_bubble_of_zb_h2(pipeline: Any, times: tuple[int, int, int]) -> None:
+    """Table 1 of the paper, between the first and the last work of the stage that waits most."""
+    schedule, p, more, _ = pipeline
+    forward, of_input, longest = times
+    m, of_weight = 2 * p - 2 + more, min(forward, of_input, longest)
+    orders = pipeline_schedule(schedule, p, m)
+    found = run(schedule, orders, (forward, of_input, of_weight))
+    waits = [span - m * (forward + of_input + of_weight) for span in found.spans]
+    assert max(waits) == (p - 1) * (forward + of_input - 2 * of_weight)
+    assert waits[-1] == 0
+
+
 @given(pipelines("dualpipe"), st.integers(1, 20), st.integers(1, 20), st.integers(1, 60))
 def test_the_bubble_of_dualpipe(pipeline: Any, forward: int, of_weight: int, both: int) -> None:
     """Table 2 of the report, which has F equal to B, where no gradient of weights is longer."""
@@ -187,11 +202,16 @@ def test_activations_in_flight(pipeline: Any) -> None:
             assert held == min(m * v, 2 * (p - 1 - stage) + (v - 1) * p + 1)
         elif schedule == "dualpipe":
             assert held == peak(order, AT_END) == p + 1
+        elif schedule == "zero-bubble-h2":
+            assert held == min(m, 2 * (p - 1 - stage) + 1)
         else:
             assert held == min(m, p - stage)
     if schedule == "zero-bubble":  # what W needs is kept longer, but no stage has more than 1F1B's
         orders = pipeline_schedule(schedule, p, m)
         assert max(peak(order, AT_END) for order in orders) == min(m, p)
+    if schedule == "zero-bubble-h2":
+        orders = pipeline_schedule(schedule, p, m)
+        assert max(peak(order, AT_END) for order in orders) == min(m, 2 * p - 1)
 
 
 @pytest.mark.parametrize(

@@ -144,8 +144,8 @@ def _activations(
     """Return the largest sum of what micro-batches under way keep for their backward."""
     kept = np.array([_kept(model, plan, chunk) for chunk in chunks], dtype=np.int64)
     if plan.inference:  # nothing is kept: what one layer works on
-        return max(sum(piece.kept for _, pieces in chunk.layers[:1] for piece in pieces)
-                   for chunk in chunks)  # fmt: skip
+        return max(sum(piece.kept for piece in pieces)
+                   for chunk in chunks for _, pieces in chunk.layers)  # fmt: skip
     change = np.zeros(order.phase.size, dtype=np.int64)
     change[order.phase == FORWARD] = 1
     change[np.isin(order.phase, (BACKWARD, WEIGHT_GRADIENT))] = -1

@@ -27,6 +27,7 @@ __all__ = ["ParallelPlan"]
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
 _LARGEST_WORLD = 1 << 24
+_SPLIT_BACKWARD = ("zero-bubble", "zero-bubble-h2", "dualpipe")
 
 
 class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -195,7 +196,7 @@ class ParallelPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if self.recompute != "none" or self.schedule not in ("gpipe", "1f1b"):
                 what = "inference has no backward: no recompute, and no schedule of backwards"
                 _refuse("inference", what, "leave both out")
-        elif self.zero == 3 and self.pp > 1 and self.schedule in ("zero-bubble", "dualpipe"):
+        elif self.zero == 3 and self.pp > 1 and self.schedule in _SPLIT_BACKWARD:
             _refuse("zero", f"3 with schedule {self.schedule}", "use zero 2 or less, or 1f1b")
         check_pipeline(
             self.schedule, self.pp, self.micro_batches,

@@ -11,13 +11,19 @@ stage; when something starts follows from the order and from the data that it ne
   arXiv 2104.04473, section 2.2).
 - ``zero-bubble``: ZB-H1 (Qi et al., arXiv 2401.10241, section 2.1), which puts W where a stage
   would wait, and holds as many activations as 1F1B.
+- ``zero-bubble-h2``: ZB-H2 (the same, section 2.2), which begins with twice as many forwards and
+  puts W twice as late. Stages begin and end one after the other and hardly wait in between; they
+  hold up to ``2 p - 1`` micro-batches.
 - ``dualpipe``: half of the micro-batches from each end (DeepSeek-AI, arXiv 2412.19437, section
   3.2.1, and the eight steps of its repository). Stage ``s`` has the layers of position ``s`` for
   those from the first stage (chunk 0), and of ``p - 1 - s`` for the others (chunk 1).
 
 With F, B and W of a stage's layers, a step takes ``m (F + B + W)`` and a bubble, if communication
 takes no time: ``(p - 1)(F + B + W)`` for GPipe and 1F1B, a ``v``-th of it if interleaved, and
-``(p - 1)(F + B - W)`` for ZB-H1, where W is the shortest and ``m >= p``. For DualPipe it is
+``(p - 1)(F + B - W)`` for ZB-H1, where W is the shortest and ``m >= p``. With ZB-H2 a stage waits
+for ``(p - 1)(F + B - 2 W)`` between its first and its last work, where ``m >= 2 p - 1``; that the
+last stage begins later is no wait, if no sum over all stages comes before the next step (section
+4). For DualPipe the bubble is
 ``(p / 2 - 1)(F&B + B - 2 W)`` with F equal to B, where ``F&B`` is the time of a forward and a
 backward (B and W) that overlap as one piece of work; it is ``(p / 2 - 1)(F + B - W)`` if they run
 one after the other. (The sources of DualPipe call B + W a backward.)
@@ -48,7 +54,9 @@ __all__ = [
     "pipeline_schedule",
 ]
 
-PipelineSchedule: TypeAlias = Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe"]
+PipelineSchedule: TypeAlias = Literal[
+    "gpipe", "1f1b", "interleaved", "zero-bubble", "zero-bubble-h2", "dualpipe"
+]
 SCHEDULES: tuple[PipelineSchedule, ...] = get_args(PipelineSchedule)
 
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD = range(4)
@@ -203,11 +211,21 @@ def _interleaved(stage: int, p: int, m: int, v: int) -> StageOrder:
 
 def _zero_bubble(stage: int, p: int, m: int, v: int) -> StageOrder:
     """Give 1F1B with W ``stage`` micro-batches after B: no stage holds more than the first."""
+    return _with_late_weights(m, p - 1 - stage, stage)
+
+
+def _zero_bubble_h2(stage: int, p: int, m: int, v: int) -> StageOrder:
+    """Give twice as many forwards at first, and W twice as late: stages shift, and do not wait."""
+    return _with_late_weights(m, 2 * (p - 1 - stage), 2 * stage)
+
+
+def _with_late_weights(m: int, first: int, late: int) -> StageOrder:
+    """Return ``first`` forwards, then F, B and, ``late`` micro-batches after its B, W in turn."""
     turn = np.arange(m)
     phase = np.tile(np.array([FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT]), (m, 1))
-    first = min(p - 1 - stage, m)
-    kept = np.stack([turn < m - first, turn >= 0, turn >= stage], axis=1)
-    last = np.full(min(stage, m), WEIGHT_GRADIENT)
+    first = min(first, m)
+    kept = np.stack([turn < m - first, turn >= 0, turn >= late], axis=1)
+    last = np.full(min(late, m), WEIGHT_GRADIENT)
     return _in_turn(np.concatenate([np.full(first, FORWARD), phase[kept], last]))
 
 
@@ -288,5 +306,6 @@ _ORDERS: dict[PipelineSchedule, Callable[[int, int, int, int], StageOrder]] = {
     "1f1b": _one_forward_one_backward,
     "interleaved": _interleaved,
     "zero-bubble": _zero_bubble,
+    "zero-bubble-h2": _zero_bubble_h2,
     "dualpipe": _dualpipe,
 }
