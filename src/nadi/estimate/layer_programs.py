@@ -22,19 +22,15 @@ from nadi.generate.llm.chunk_rows import (
     forward_rows,
     message_bytes,
 )
-from nadi.generate.llm.layer_pieces import (
-    Piece,
-    embedding_piece,
-    head_pieces,
-    layer_pieces,
-)
+from nadi.generate.llm.chunk_tensors import ChunkTensors
+from nadi.generate.llm.lasting_tensors import LastingTensors
+from nadi.generate.llm.layer_pieces import Piece, embedding_piece, head_pieces, layer_pieces
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
 
 __all__ = ["PartProgram", "Programs", "Variant", "layer_shares", "programs_of", "variants_of"]
 
 _TORCH = {name: name for name in DATATYPES} | {"float8": "float8_e4m3fn"}
-_SOFTMAX = "attention.softmax"
 _RECOMPUTE = {"none": "none", "attn_only": "selective", "full": "full"}
 
 
@@ -173,10 +169,13 @@ def _part(
     pieces: tuple[Piece, ...],
 ) -> PartProgram:  # fmt: skip
     chunk = Chunk(((layer, pieces),), first=False, last=False)
-    forward = forward_rows(model, plan, chunk, Links())
+    lasting = LastingTensors(model, plan, chunk.layers)
+    tensors = ChunkTensors(model, plan, chunk.layers, lasting)
+    forward = forward_rows(model, plan, chunk, Links(), tensors)
     backward: Sequence[Row] = ()
     if variant.training:
-        backward = backward_rows(model, plan, chunk, Links(), BackwardKind(True, True, False))
+        both = BackwardKind(True, True, False)
+        backward = backward_rows(model, plan, chunk, Links(), tensors, both)
     kept = stored = 0
     for piece in pieces:
         of_piece = piece.kept
@@ -185,8 +184,8 @@ def _part(
         if variant.fused_activation and piece.name.endswith("activation"):
             of_piece = 0
         kept += of_piece
-        again = plan.recompute == "selective" and piece.name == _SOFTMAX
-        stored += 0 if again or plan.recompute == "full" else of_piece
+        again = piece.made_again if plan.recompute == "selective" else 0
+        stored += 0 if plan.recompute == "full" else of_piece - again
     return PartProgram(
         tuple(forward), tuple(backward),
         sum(piece.weight for piece in pieces), sum(piece.expert_weight for piece in pieces),

@@ -11,7 +11,6 @@ import polars as pl
 from nadi.generate.adam_update import ADAM_STATE
 from nadi.generate.llm.chunk_rows import Chunk, message_bytes
 from nadi.generate.llm.lasting_tensors import cache_width, group_size
-from nadi.generate.llm.layer_pieces import Piece
 from nadi.generate.llm.llm_jobs import job_of_model, stage_orders
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
@@ -22,8 +21,6 @@ from nadi.model.arrays import Ints
 from nadi.model.trace import Job
 
 __all__ = ["JobStatistics", "statistics_of"]
-
-_F32 = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,15 +168,8 @@ def _kept(model: LanguageModel, plan: ParallelPlan, chunk: Chunk) -> int:
             total += message_bytes(model, plan)
             continue
         for piece in pieces:
-            total += _kept_with_core_anew(piece) if plan.recompute == "selective" else piece.kept
+            total += piece.kept - (piece.made_again if plan.recompute == "selective" else 0)
     return total
-
-
-def _kept_with_core_anew(piece: Piece) -> int:
-    """Return the bytes that a piece keeps if the core of attention is computed anew."""
-    if piece.name == "attention.softmax":
-        return 0
-    return piece.kept - (_F32 * piece.copies if piece.is_core else 0)
 
 
 def _kv_cache(model: LanguageModel, plan: ParallelPlan, chunks: Sequence[Chunk]) -> int:

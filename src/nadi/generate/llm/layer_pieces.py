@@ -97,6 +97,13 @@ class Piece(NamedTuple):
     gives: tuple[int, ...] = ()
     copies: int = 0
 
+    @property
+    def made_again(self) -> int:
+        """Bytes of what is kept that are not, if the core of attention is computed anew."""
+        if self.name == "attention.softmax":
+            return self.kept
+        return _F32 * self.copies if self.is_core else 0
+
 
 def _same(layout: Layout, size: int = 0, gradient_size: int = 0, axis: str = "tp") -> Way:
     return Way(axis, layout, layout, layout, layout, size, gradient_size)
