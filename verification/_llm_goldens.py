@@ -37,13 +37,14 @@ def stage_nodes(model: LanguageModel | str, stage: int = 0, **plan: Any) -> pl.D
         pl.col("group").replace_strict(roles, default="", return_dtype=pl.String).alias("role"),
         "flops",
         pl.col("comm_bytes").alias("bytes"),
-        *(pl.Series(name, _texts(trace, name)) for name in ("op_class", "phase")),
+        pl.Series("op_class", _texts(trace, "op_class")),
+        pl.col("phase").cast(pl.String),
     )
 
 
 def _texts(trace: nadi.Trace, name: str) -> list[str]:
     """Give an attribute that is text of every node, empty where a node has none."""
-    attributes = trace.attributes
+    attributes = trace.attributes_without_operands
     found, of_place = [""] * trace.nodes.height, {}
     for row in attributes.rows_named(name).tolist():
         place = int(attributes.value[row])  # equal texts are stored once
