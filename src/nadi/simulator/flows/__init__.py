@@ -1,0 +1,1 @@
+"""Transfers that share links: max-min fair rates, and when each transfer ends."""
