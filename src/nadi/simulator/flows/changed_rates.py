@@ -165,10 +165,9 @@ def _check_all(flows: Flows) -> bool:
         weight = links[link, LINK.weight]
         if links[link, LINK.own] == weight:
             continue
-        if links[link, LINK.level] < 0 and links[link, LINK.fresh] < 0:
-            if links[link, LINK.left] >= weight:
-                continue  # there is enough for everybody, and was
-        _check(flows, link)
+        was_full = links[link, LINK.level] >= 0 or links[link, LINK.fresh] >= 0
+        if was_full or links[link, LINK.left] < weight:
+            _check(flows, link)
     return counts[COUNT.suspects] == before
 
 
