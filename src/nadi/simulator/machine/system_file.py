@@ -17,6 +17,7 @@ from nadi.errors import FormatError, UsageError
 from nadi.formats.settings_text import convert_settings, parse_settings, possible_types
 from nadi.simulator.machine.device import Device, plain_device, scaled_device
 from nadi.simulator.machine.loaded_latency import LoadedLatency
+from nadi.simulator.machine.fabric_files import FabricPart, LinkPart, changes_of, fabrics_of
 from nadi.simulator.machine.nccl_section import NcclSection, nccl_settings
 from nadi.simulator.machine.system import (
     COLLECTIVES,
@@ -57,6 +58,8 @@ class _Network(_Part, frozen=True):
     shapes: tuple[str, ...] = ()
     congestion: bool = False
     rendezvous: bool = False
+    fabrics: tuple[FabricPart, ...] = ()
+    links: dict[str, LinkPart] = {}
 
 
 class _Compute(_Part, frozen=True):
@@ -238,7 +241,13 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for d in kept
         )
         return System(
-            network=Network(dimensions, own.congestion, own.rendezvous),
+            network=Network(
+                dimensions,
+                own.congestion,
+                own.rendezvous,
+                fabrics_of(own.fabrics, self.name),
+                changes_of(own.links, self.name),
+            ),
             compute=Compute(
                 roofline=self.compute.time == "roofline",
                 peak=self.peak,

@@ -1,0 +1,82 @@
+"""The links of a network's dimensions, where no physical network is stated.
+
+They are numbered, and data takes them, as in :mod:`nadi.simulator.engine.network_links`: lower
+dimensions first, in a ring the shorter way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nadi.model.arrays import Floats, Ints
+from nadi.simulator.flows.way_building import Line, Ways, add_steps
+from nadi.simulator.machine.system import Dimension
+
+__all__ = ["DimensionLinks"]
+
+
+class DimensionLinks:
+    """Links of dimensions, each joining ranks that differ in it only."""
+
+    def __init__(self, dimensions: Sequence[Dimension], num_ranks: int) -> None:
+        self._dimensions, self._num_ranks = dimensions, num_ranks
+        self._per_rank = [d.size if d.topology == "fully-connected" else 2 for d in dimensions]
+        self._first = np.append(0, np.cumsum(self._per_rank)) * num_ranks
+
+    def bandwidths(self) -> Floats:
+        """Return what each link carries, bytes per ns."""
+        each = np.array([d.bandwidth for d in self._dimensions], dtype=np.float64)
+        return np.repeat(each, np.diff(self._first))
+
+    def latencies(self) -> Floats:
+        """Return the latency of each link, ns."""
+        each = np.array([d.latency for d in self._dimensions], dtype=np.float64)
+        return np.repeat(each, np.diff(self._first))
+
+    def names(self) -> list[str]:
+        """Return the name of each link."""
+        found: list[str] = []
+        stride = 1
+        for d, dimension in enumerate(self._dimensions):
+            found += self._names_in(f"dimension{d}", dimension, stride)
+            stride *= dimension.size
+        return found
+
+    def _names_in(self, name: str, dimension: Dimension, stride: int) -> list[str]:
+        size, topology = dimension.size, dimension.topology
+        ports = range(size) if topology == "fully-connected" else (1, -1)
+        found = []
+        for rank in range(self._num_ranks):
+            at = rank // stride % size
+            for port in ports:
+                to = port if topology == "fully-connected" else at + port
+                other = rank + (to % size - at) * stride
+                if size == 1 or to == at or (topology == "mesh" and not 0 <= to < size):
+                    found.append("")
+                elif topology == "switch":
+                    found.append(f"{name}.rank{rank}.{'up' if port == 1 else 'down'}")
+                else:
+                    found.append(f"{name}.rank{rank}.to.rank{other}")
+        return found
+
+    def add_ways(self, ways: Ways, src: Ints, dst: Ints, flow: Ints, attempt: int) -> None:
+        """Append the ways of pairs of ranks; of two ways round a ring by turns."""
+        at, stride = src.copy(), 1
+        pair, reverse = np.arange(src.size), np.full(src.size, attempt % 2 == 1)
+        for d, dimension in enumerate(self._dimensions):
+            size, first = dimension.size, self._first[d]
+            to = at + (dst // stride % size - at // stride % size) * stride
+            goes = np.flatnonzero(at != to)
+            if dimension.topology == "switch":
+                ways.add(pair[goes], first + 2 * at[goes])
+                ways.add(pair[goes], first + 2 * to[goes] + 1)
+            elif dimension.topology == "fully-connected":
+                place = to // stride % size
+                ways.add(pair[goes], first + at[goes] * size + place[goes])
+            else:
+                line = Line(size, stride, dimension.topology == "ring", reverse[goes])
+                begin = np.full(goes.size, first)
+                add_steps(ways, pair[goes], begin, at[goes], to[goes], line)
+            at, stride = to, stride * size

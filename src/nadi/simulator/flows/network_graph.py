@@ -1,0 +1,145 @@
+"""The links of a system's network, and the routes that data takes from rank to rank."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from functools import cached_property
+
+import numpy as np
+
+from nadi.errors import UsageError
+from nadi.model.arrays import Floats, Ints
+from nadi.simulator.flows.dimension_links import DimensionLinks
+from nadi.simulator.flows.flow_state import Routes, rate_units
+from nadi.simulator.flows.joined_fabrics import JoinedFabrics
+from nadi.simulator.flows.way_building import Ways
+from nadi.simulator.machine.system import System
+
+__all__ = ["NetworkGraph", "network_graph"]
+
+_TRIES = 128  # of other ways, where links are down
+_TOLD = 3
+
+
+class NetworkGraph:
+    """Directed links between ranks, adapters and switches.
+
+    Attributes
+    ----------
+    num_ranks
+        Ranks that it joins.
+    bandwidth
+        float64, shape (links,): bytes per ns; 0 of a link that is down.
+    capacity
+        int64, shape (links,): the same in 1/1024 bytes per second.
+    latency
+        int64, shape (links,): ps.
+    """
+
+    def __init__(self, system: System) -> None:
+        network = system.network
+        self.num_ranks = network.num_ranks
+        self._where = f"system {system.name}".strip()
+        self._layout: DimensionLinks | JoinedFabrics = (
+            JoinedFabrics(network.fabrics, self.num_ranks)
+            if network.fabrics
+            else DimensionLinks(network.dimensions, self.num_ranks)
+        )
+        self.bandwidth: Floats = self._layout.bandwidths()
+        for change in network.changes:
+            changed = self._matching(change.links)
+            stated = change.bandwidth or self.bandwidth[changed] * change.factor
+            self.bandwidth[changed] = stated
+        self.capacity: Ints = np.array(
+            [rate_units(one * 1e9) for one in self.bandwidth.tolist()], dtype=np.int64
+        )
+        self.latency: Ints = np.round(self._layout.latencies() * 1000).astype(np.int64)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The name of each link; empty where a number has no link."""
+        return self._layout.names()
+
+    def routes(self, src: Ints, dst: Ints, flow: Ints | int = 0) -> Routes:
+        """Return the route of each of some pairs of ranks.
+
+        A route goes round links that are down. Where several ways are equal, a hash of the two
+        ranks and the flow says which one is taken, or ``dst`` alone.
+
+        Parameters
+        ----------
+        src, dst
+            int64, shape (pairs,): ranks; a route from a rank to itself has no links.
+        flow
+            int64, shape (pairs,), or one for all: tells flows between the same ranks apart.
+
+        Raises
+        ------
+        UsageError
+            If no way leads from a rank to another. O(links of all routes).
+        """
+        flow = np.broadcast_to(np.asarray(flow, dtype=np.int64), src.shape)
+        first, link = self._ways(src, dst, flow, 0)
+        down = self.capacity == 0
+        if down.any():
+            first, link = self._round_what_is_down(src, dst, flow, (first, link))
+        weight = np.ones(link.size, dtype=np.int32)
+        total = np.append(0, np.cumsum(self.latency[link]))
+        latency = total[first[1:]] - total[first[:-1]]
+        return Routes(first, link.astype(np.int32), weight, latency)
+
+    def _ways(self, src: Ints, dst: Ints, flow: Ints, attempt: int) -> tuple[Ints, Ints]:
+        ways = Ways(src.size)
+        self._layout.add_ways(ways, src, dst, flow, attempt)
+        return ways.finish()
+
+    def _round_what_is_down(
+        self, src: Ints, dst: Ints, flow: Ints, found: tuple[Ints, Ints]
+    ) -> tuple[Ints, Ints]:
+        """Try other ways for pairs whose way has a link that is down."""
+        first, link = found
+        for attempt in range(1, _TRIES + 1):
+            down = np.append(0, np.cumsum(self.capacity[link] == 0))
+            blocked = np.flatnonzero(down[first[1:]] > down[first[:-1]])
+            if not blocked.size:
+                return first, link
+            new_first, new_link = self._ways(src[blocked], dst[blocked], flow[blocked], attempt)
+            ways = Ways(src.size)
+            pair = np.repeat(np.arange(src.size), np.diff(first))
+            keeps = ~np.isin(pair, blocked)
+            ways.add(pair[keeps], link[keeps])
+            ways.add(np.repeat(blocked, np.diff(new_first)), new_link)
+            first, link = ways.finish()
+        one = int(blocked[0])
+        raise UsageError(
+            self._where, f"no way from rank {src[one]} to rank {dst[one]} is up",
+            "state a bandwidth for one of the links in network.links, or leave the ranks out",
+        )  # fmt: skip
+
+    def _matching(self, pattern: str) -> Ints:
+        """Return the links that a pattern names."""
+        matches = re.compile(fnmatch.translate(pattern)).match
+        found = [i for i, name in enumerate(self.names) if name and matches(name)]
+        if not found:
+            some = [name for name in self.names if name]
+            shown = ", ".join(dict.fromkeys([*some[:_TOLD], some[-1]])) if some else "none"
+            raise UsageError(
+                self._where, f"no link is named {pattern!r}",
+                f"links are named {shown}; * stands for any text",
+            )  # fmt: skip
+        return np.array(found, dtype=np.int64)
+
+
+def network_graph(system: System) -> NetworkGraph:
+    """Return the links of a system's network, and the way to get routes over them.
+
+    That is the physical network, if the system has ``fabrics``. Else it is the links of its
+    dimensions: a switch is a link up and one down for each rank.
+
+    Raises
+    ------
+    UsageError
+        If fabrics do not join all ranks, or a changed link is not there.
+    """
+    return NetworkGraph(system)
