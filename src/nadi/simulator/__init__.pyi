@@ -5,11 +5,23 @@ from .engine_driver import simulate_job as simulate_job
 from .loggp.job_messages import messages_of_job as messages_of_job
 from .loggp.loggp_machine import LogGP as LogGP
 from .loggp.loggp_times import LogGPTimes as LogGPTimes, loggp_times as loggp_times
+from .flows.flow_state import Routes as Routes, rate_units as rate_units
+from .flows.flow_times import Transfers as Transfers, flow_times as flow_times
+from .flows.network_graph import NetworkGraph as NetworkGraph, network_graph as network_graph
+from .flows.transfer_times import transfer_times as transfer_times
 from .machine.astra_sim_config import (
     AstraSimOptions as AstraSimOptions,
     astra_sim_system as astra_sim_system,
 )
 from .machine.device import Device as Device, plain_device as plain_device
+from .machine.fabrics import (
+    Dragonfly as Dragonfly,
+    Fabric as Fabric,
+    FullMesh as FullMesh,
+    LinkChange as LinkChange,
+    Torus as Torus,
+    Tree as Tree,
+)
 from .machine.system import (
     Bus as Bus,
     Collectives as Collectives,

@@ -179,6 +179,10 @@ def _take_over(flows: Flows) -> None:
     for i in range(counts[COUNT.touched]):
         link = flows.touched[i]
         links[link, LINK.load] = links[link, LINK.capacity] - links[link, LINK.left]
+        if links[link, LINK.level] < 0 <= links[link, LINK.fresh]:
+            links[link, LINK.since] = now
+        elif links[link, LINK.fresh] < 0 <= links[link, LINK.level]:
+            links[link, LINK.full] += now - links[link, LINK.since]
         links[link, LINK.level] = links[link, LINK.fresh]
     for i in range(counts[COUNT.suspects]):
         flow = flows.suspects[i]

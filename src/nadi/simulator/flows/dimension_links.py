@@ -58,13 +58,14 @@ class DimensionLinks:
                 elif topology == "switch":
                     found.append(f"{name}.rank{rank}.{'up' if port == 1 else 'down'}")
                 else:
-                    found.append(f"{name}.rank{rank}.to.rank{other}")
+                    twice = ".second" if topology == "ring" and not 0 <= to < size == 2 else ""
+                    found.append(f"{name}.rank{rank}.to.rank{other}{twice}")
         return found
 
     def add_ways(self, ways: Ways, src: Ints, dst: Ints, flow: Ints, attempt: int) -> None:
-        """Append the ways of pairs of ranks; of two ways round a ring by turns."""
+        """Append the ways of pairs of ranks; further attempts go the other way round rings."""
         at, stride = src.copy(), 1
-        pair, reverse = np.arange(src.size), np.full(src.size, attempt % 2 == 1)
+        pair = np.arange(src.size)
         for d, dimension in enumerate(self._dimensions):
             size, first = dimension.size, self._first[d]
             to = at + (dst // stride % size - at // stride % size) * stride
@@ -76,7 +77,8 @@ class DimensionLinks:
                 place = to // stride % size
                 ways.add(pair[goes], first + at[goes] * size + place[goes])
             else:
-                line = Line(size, stride, dimension.topology == "ring", reverse[goes])
+                reverse = np.full(goes.size, attempt >> d & 1 == 1)
+                line = Line(size, stride, dimension.topology == "ring", reverse)
                 begin = np.full(goes.size, first)
                 add_steps(ways, pair[goes], begin, at[goes], to[goes], line)
             at, stride = to, stride * size

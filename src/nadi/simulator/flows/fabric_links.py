@@ -132,18 +132,31 @@ class GridLinks(Links):
                 for way in (1, -1):
                     there = size > 1 and (joined or 0 <= at + way < size)
                     other = place + ((at + way) % size - at) * stride
-                    found.append(f"{name}.to.{ends[other]}" if there else "")
+                    twice = ".second" if size == 2 and at + way not in (0, 1) else ""
+                    found.append(f"{name}.to.{ends[other]}{twice}" if there else "")
             stride *= size
         return found
 
     def add_ways(self, ways: Ways, ends: Ends, first: Ints) -> None:
-        at, stride, reverse = ends.a.copy(), 1, ends.choice < 0
-        sizes = zip(self._torus.sizes, self._torus.joined, strict=True)
-        for d, (size, joined) in enumerate(sizes):
-            line = Line(size, stride, joined, reverse)
-            add_steps(ways, ends.pair, first + 2 * self.num_ends * d, at, ends.b, line)
-            at += (ends.b // stride % size - at // stride % size) * stride
-            stride *= size
+        num = len(self._torus.sizes)
+        # a negative choice asks for another way than the first one
+        other, spare = ends.choice < 0, -1 - ends.choice
+        begin = np.where(other, (spare >> num) % num, 0)
+        for k in range(num):
+            some = ends.where(begin == k)
+            at, origin, reverse = some.a.copy(), first[begin == k], spare[begin == k]
+            for d in (*range(k, num), *range(k)):
+                turned = (reverse >> d & 1 == 1) & other[begin == k]
+                at = self._add_dimension(ways, some._replace(a=at), origin, d, turned)
+
+    def _add_dimension(
+        self, ways: Ways, ends: Ends, first: Ints, d: int, reverse: np.ndarray
+    ) -> Ints:
+        """Append steps in one dimension; gives where they lead to."""
+        size, stride = self._torus.sizes[d], math.prod(self._torus.sizes[:d])
+        line = Line(size, stride, self._torus.joined[d], reverse)
+        add_steps(ways, ends.pair, first + 2 * self.num_ends * d, ends.a, ends.b, line)
+        return ends.a + (ends.b // stride % size - ends.a // stride % size) * stride
 
 
 class FullMeshLinks(Links):

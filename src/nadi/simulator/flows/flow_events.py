@@ -14,6 +14,7 @@ from nadi.simulator.flows.flow_state import (
     FLOW,
     HOP,
     LINK,
+    NEVER,
     RATE_UNITS,
     ROUTE,
     SHARE,
@@ -112,7 +113,7 @@ def start_flow(flows: Flows, route: int, size: int, key: int, cap: int) -> int:
     counts[COUNT.active] += 1
     counts[COUNT.events] += 1
     rows[new, FLOW.left], rows[new, FLOW.rest] = size * RATE_UNITS, 0
-    rows[new, FLOW.since], rows[new, FLOW.key] = now, key
+    rows[new, FLOW.since], rows[new, FLOW.end], rows[new, FLOW.key] = now, NEVER, key
     flows.shares[new, SHARE.rate], flows.shares[new, SHARE.neck] = 0, -1
     if rows[new, FLOW.hops] == 0:
         put_end(flows, new, now)

@@ -147,8 +147,12 @@ def run_flows(
             "flows", f"a size is {wrong} bytes", "a flow has 0 to 2^53 - 1 bytes: split it"
         )
     room = min(size.size, _ROOM)
+    # of each flow's links and its cap, in blocks
+    hops = np.diff(routes.first)[transfers.route] + 1
+    blocks = np.sort(2 ** np.ceil(np.log2(hops)).astype(np.int64))[::-1]
     while True:
-        flows = new_flows(capacity, routes, room, reach=reach)
+        hop_room = int(blocks[:room].sum())
+        flows = new_flows(capacity, routes, room, hop_room, reach)
         plan = _plan_of(transfers)
         if not _run_plan(flows, plan):
             return FlowRun(plan.end, flows)

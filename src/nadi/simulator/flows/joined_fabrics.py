@@ -133,8 +133,8 @@ class JoinedFabrics:
         choice = hashed(src, dst, flow, attempt)
         if fabric.routing == "by-destination" and attempt == 0:
             choice = np.zeros_like(src)
-        if attempt % 2:
-            choice = -1 - choice  # round a ring the other way
+        if attempt:
+            choice = -1 - choice
         a = b = np.zeros_like(src)
         if fabric.adapters:
             kept = np.zeros_like(src) if attempt else hashed(src, dst, flow)

@@ -77,7 +77,7 @@ class NetworkGraph:
         Raises
         ------
         UsageError
-            If no way leads from a rank to another. O(links of all routes).
+            If each route from a rank to another has a link that is down. O(links of all routes).
         """
         flow = np.broadcast_to(np.asarray(flow, dtype=np.int64), src.shape)
         first, link = self._ways(src, dst, flow, 0)
@@ -113,7 +113,7 @@ class NetworkGraph:
             first, link = ways.finish()
         one = int(blocked[0])
         raise UsageError(
-            self._where, f"no way from rank {src[one]} to rank {dst[one]} is up",
+            self._where, f"no route from rank {src[one]} to rank {dst[one]} is up",
             "state a bandwidth for one of the links in network.links, or leave the ranks out",
         )  # fmt: skip
 

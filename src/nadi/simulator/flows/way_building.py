@@ -16,7 +16,8 @@ class Ends(NamedTuple):
     """Pairs of ends of fabrics; int64, shape (pairs,).
 
     ``pair`` is the number of the way, ``domain`` which of equal fabrics it is in, ``a`` and ``b``
-    the ends there, and ``choice`` a number that says which of equal ways is taken.
+    the ends there, and ``choice`` a number that says which of equal ways is taken; it is negative
+    where others were tried before.
     """
 
     pair: Ints
