@@ -58,7 +58,7 @@ class DimensionLinks:
                 elif topology == "switch":
                     found.append(f"{name}.rank{rank}.{'up' if port == 1 else 'down'}")
                 else:
-                    twice = ".second" if topology == "ring" and not 0 <= to < size == 2 else ""
+                    twice = ".second" if size == 2 and not 0 <= to < size else ""
                     found.append(f"{name}.rank{rank}.to.rank{other}{twice}")
         return found
 

@@ -46,7 +46,7 @@ def transfer_times(
     Returns
     -------
     int64, shape (transfers,)
-        When each arrives, rounded up; -1 if it never does.
+        When each arrives, to the nearest ns; -1 if it never does.
 
     Raises
     ------
@@ -81,4 +81,4 @@ def transfer_times(
         cap=nothing,
     )
     end = flow_times(graph.capacity, routes, transfers)
-    return np.where(end < 0, -1, -(-(end + routes.latency) // 1000))
+    return np.where(end < 0, -1, (end + routes.latency + 500) // 1000)
