@@ -125,6 +125,7 @@ def main() -> None:
     anywhere(1_000, 1_024, 20, reach)
     layers(1_024, 20, reach)
     anywhere(10_000, 32_768, 4, reach)
+    anywhere(10_000, 1_024, 1, reach)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from nadi.simulator.flows.flow_state import (
 
 __all__ = ["FlowRun", "Transfers", "flow_times", "run_flows"]
 
-_ROOM = 1 << 16  # flows at once, at first
+_ROOM = 1 << 18  # flows at once, at first
 
 
 class Transfers(NamedTuple):
@@ -146,7 +146,8 @@ def run_flows(
         raise UsageError(
             "flows", f"a size is {wrong} bytes", "a flow has 0 to 2^53 - 1 bytes: split it"
         )
-    room = min(size.size, _ROOM)
+    # those after others mostly take the rows of these
+    room = min(int((transfers.after < 0).sum()), _ROOM)
     # of each flow's links and its cap, in blocks
     hops = np.diff(routes.first)[transfers.route] + 1
     blocks = np.sort(2 ** np.ceil(np.log2(hops)).astype(np.int64))[::-1]

@@ -58,18 +58,11 @@ def transfer_times(
     ranks_from, ranks_to, num_bytes, begin, number = (
         np.ascontiguousarray(one.astype(np.int64)) for one in np.broadcast_arrays(*given)
     )
-    num_ranks = system.network.num_ranks
-    for name, values, most in (
-        ("src", ranks_from, num_ranks - 1),
-        ("dst", ranks_to, num_ranks - 1),
-        ("size", num_bytes, LARGEST_SIZE),
-        ("start", begin, _LATEST),
-    ):
-        wrong = values[(values < 0) | (values > most)]
-        if wrong.size:
-            raise UsageError(
-                Parameter(name, int(wrong[0])), "it is out of range", f"give 0 to {most}"
-            )
+    last = system.network.num_ranks - 1
+    _check("src", ranks_from, last)
+    _check("dst", ranks_to, last)
+    _check("size", num_bytes, LARGEST_SIZE)
+    _check("start", begin, _LATEST)
     graph = network_graph(system)
     routes = graph.routes(ranks_from, ranks_to, number)
     nothing = np.zeros_like(begin)
@@ -82,3 +75,9 @@ def transfer_times(
     )
     end = flow_times(graph.capacity, routes, transfers)
     return np.where(end < 0, -1, (end + routes.latency + 500) // 1000)
+
+
+def _check(name: str, values: Ints, most: int) -> None:
+    wrong = values[(values < 0) | (values > most)]
+    if wrong.size:
+        raise UsageError(Parameter(name, int(wrong[0])), "it is out of range", f"give 0 to {most}")
