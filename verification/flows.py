@@ -248,11 +248,12 @@ def check_networks(checks: Checks) -> None:
     rank = np.arange(64)
     nodes = Fabric("nvlink", Tree((0,), (1,), (450.0,)), ranks=8)
 
-    def over(adapters: int, parents: int, **more: object) -> System:
+    def over(adapters: int, parents: int, link: float = 0.0, **more: object) -> System:
         tree = Tree((8, 0), (1, parents), (50.0, 50.0))
         named = Fabric(
-            "net", tree, node=8, adapters=adapters, routing="by-destination", latency=100.0
-        )
+            "net", tree, node=8, adapters=adapters, routing="by-destination", latency=100.0,
+            adapter_link=link,
+        )  # fmt: skip
         return system(64, nodes, named, **more)  # type: ignore[arg-type]
 
     far = (rank + 32) % 64
@@ -261,6 +262,7 @@ def check_networks(checks: Checks) -> None:
         ("each to one in another leaf", over(8, 8), far, 1_000_400),
         ("the same, two to one oversubscribed", over(8, 4), far, 2_000_400),
         ("two ranks to an adapter", over(4, 8), far, 2_000_400),
+        ("the same, behind slow PCIe", over(8, 8, 25.0), far, 2_000_600),
         ("within nodes", over(8, 8), rank // 8 * 8 + (rank + 1) % 8, 111_111),
         ("one node with half of its bandwidth", over(8, 8, changes=slow_link), far, 2_000_400),
         ("to the next of a torus",

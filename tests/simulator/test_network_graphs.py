@@ -29,6 +29,7 @@ FABRICS: dict[str, list[dict[str, Any]]] = {
     "rails to a spine": [NVLINK, NET | {"kind": "fat-tree", "leaf": 2, "rails": True}],
     "by destination": [NVLINK, NET | {"kind": "fat-tree", "leaf": 4, "routing": "by-destination"}],
     "rails": [NVLINK, NET | {"kind": "rails"}],
+    "rails behind PCIe": [NVLINK, NET | {"kind": "rails", "adapter_link": "32 GB/s"}],
     "half as many adapters": [NVLINK, NET | {"kind": "switch", "adapters": 2}],
     "two adapters each": [NVLINK, NET | {"kind": "switch", "adapters": 8}],
     "torus": [{"kind": "torus", "name": "ici", "shape": "4*x3*x2*", "bandwidth": "50 GB/s"}],
@@ -63,6 +64,10 @@ def ends_of(name: str) -> tuple[str, str]:
     """Return from where to where a link goes, by its name; "" is the switch of a fabric."""
     name = name.removesuffix(".second")
     fabric, *path = name.split(".")
+    if path[1:] == ["to", "adapters"]:
+        return path[0], "node"
+    if path[1:] == ["from", "adapters"]:
+        return "node", path[0]
     domain = f"{path.pop(0)}." if path[0].startswith("domain") else ""
     if ".to." in name:
         one, other = name.removeprefix(f"{fabric}.{domain}").split(".to.")
@@ -93,7 +98,8 @@ def test_a_route_leads_from_link_to_link(what: str) -> None:
         assert ends[-1][1] in (f"rank{b}", *(f"node{b // 4}.adapter{k}" for k in range(8)))
         for (_, to), (at, _), link in zip(ends[:-1], ends[1:], links[1:], strict=True):
             # what comes over a fabric to a rank goes on from its adapter
-            assert to == at or (to.startswith("rank") and at.startswith("node")), link
+            meet = to == at or {to[:4], at[:4]} == {"rank", "node"} or "node" in (to, at)
+            assert meet, link
         assert len(set(links)) == len(links)
 
 
@@ -236,6 +242,7 @@ def test_fabrics_that_are_too_small_are_refused(fabrics: list[dict[str, Any]], s
         ([FABRICS["torus"][0] | {"shape": "4by4"}], "is not a shape"),
         ([NVLINK | {"bandwidth": "450"}], "not a bandwidth"),
         ([NVLINK | {"leaf": 4}], "unknown field"),
+        ([NVLINK | {"adapter_link": "32 GB/s"}], "there are no adapters"),
         ([NVLINK | {"kind": "hub"}], r"fabrics\[0\].kind: .*'hub'"),
     ],
 )

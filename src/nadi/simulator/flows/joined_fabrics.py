@@ -34,7 +34,8 @@ class _Placed:
             ends = (self._rail if fabric.by_rail else self.nodes) * fabric.adapters
         self.links: Links = links_of(fabric, ends)
         self.bandwidths = self.links.bandwidths()
-        self.last = first + self.domains * self.bandwidths.size
+        self.to_adapters = first + self.domains * self.bandwidths.size  # two links of each rank
+        self.last = self.to_adapters + (2 * num_ranks if fabric.adapter_link else 0)
 
     def adapter(self, rank: Ints, choice: Ints, attempt: int) -> Ints:
         """Return which of its node's adapters a rank uses."""
@@ -60,6 +61,11 @@ class _Placed:
         begin = self.first + ends.domain * self.bandwidths.size
         self.links.add_ways(ways, ends, begin)
 
+    def all_bandwidths(self) -> Floats:
+        """Return what all links carry, bytes per ns."""
+        own = np.full(self.last - self.to_adapters, self.fabric.adapter_link)
+        return np.concatenate([np.tile(self.bandwidths, self.domains), own])
+
     def names(self, num_ranks: int) -> list[str]:
         """Return the names of all links."""
         found = []
@@ -78,6 +84,11 @@ class _Placed:
                     names[at] = f"rank{begin + at}" if begin + at < num_ranks else ""
             inner = f"domain{domain}." if self.domains > 1 else ""
             found += [self._whole_name(name, inner) for name in self.links.names(names)]
+        if self.fabric.adapter_link:
+            both = ("to.adapters", "from.adapters")
+            found += [
+                f"{self.fabric.name}.rank{rank}.{way}" for rank in range(num_ranks) for way in both
+            ]
         return found
 
     def _whole_name(self, name: str, inner: str) -> str:
@@ -106,7 +117,7 @@ class JoinedFabrics:
 
     def bandwidths(self) -> Floats:
         """Return what each link carries, bytes per ns."""
-        return np.concatenate([np.tile(one.bandwidths, one.domains) for one in self._placed])
+        return np.concatenate([one.all_bandwidths() for one in self._placed])
 
     def latencies(self) -> Floats:
         """Return the latency of each link, ns."""
@@ -144,9 +155,13 @@ class JoinedFabrics:
                 via = src - src % fabric.node + b * fabric.node // fabric.adapters
                 inner = pair[over], src[over], via[over]
                 self._add_within(ways, i - 1, inner, flow[over], attempt)
-                a = b
+                src, a = np.where(over, via, src), b
         ends = Ends(pair, src // placed.ranks, placed.end(src, a), placed.end(dst, b), choice)
+        if fabric.adapter_link:
+            ways.add(pair, placed.to_adapters + 2 * src)
         placed.add_ways(ways, ends)
+        if fabric.adapter_link:
+            ways.add(pair, placed.to_adapters + 2 * dst + 1)
 
     def _add_within(
         self, ways: Ways, i: int, pairs: tuple[Ints, Ints, Ints], flow: Ints, attempt: int

@@ -32,6 +32,7 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
     latency: str = "0 ns"
     ranks: int | Literal["any"] = "any"
     adapters: int = 0
+    adapter_link: str = ""
 
 
 class _Switch(_Common, frozen=True, tag="switch", kw_only=True):
@@ -180,6 +181,8 @@ def _fabric(part: FabricPart, inner: Fabric | None, where: _Where) -> Fabric:
             "ranks", "it does not join whole ones of the fabric before",
             "state ranks of that fabric, and a multiple of them here",
         )  # fmt: skip
+    if part.adapter_link and not part.adapters:
+        where.refuse("adapter_link", "there are no adapters", "state adapters, or remove it")
     is_rails = isinstance(part, _Rails)
     if is_rails and not 0 < part.adapters <= node:
         where.refuse("adapters", "rails need adapters, one rank or more each", "state them")
@@ -189,6 +192,7 @@ def _fabric(part: FabricPart, inner: Fabric | None, where: _Where) -> Fabric:
         ranks=ranks,
         node=node,
         adapters=part.adapters,
+        adapter_link=where.rate("adapter_link", part.adapter_link) if part.adapter_link else 0.0,
         latency=float(where.read("latency", part.latency, parse_ns)),
         by_rail=is_rails or (isinstance(part, _FatTree) and part.rails),
         within_rails=is_rails,

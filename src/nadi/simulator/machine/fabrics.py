@@ -89,6 +89,9 @@ class Fabric(msgspec.Struct, frozen=True):
         How many ranks share adapters.
     adapters
         How many adapters such ranks have, which are the ends; 0 if ranks are the ends.
+    adapter_link
+        What goes between a rank and its adapters at most, in one direction, bytes per ns; 0 for
+        any.
     latency
         Of each link, ns.
     by_rail
@@ -106,6 +109,7 @@ class Fabric(msgspec.Struct, frozen=True):
     ranks: int = 0
     node: int = 1
     adapters: int = 0
+    adapter_link: float = 0.0
     latency: float = 0.0
     by_rail: bool = False
     within_rails: bool = False
