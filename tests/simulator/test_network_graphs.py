@@ -264,3 +264,12 @@ def test_fabrics_that_make_no_sense_are_refused(fabrics: list[dict[str, Any]], s
 def test_changes_that_make_no_sense_are_refused(change: dict[str, Any], says: str) -> None:
     with pytest.raises(FormatError, match=says):
         graph(FABRICS["rails"], links={"net.*": change})
+
+
+@pytest.mark.parametrize("other", [{"compat": "astra-sim"}, {"network.congestion": True}])
+def test_links_of_dimensions_and_fabrics_are_not_mixed(other: dict[str, Any]) -> None:
+    network = {"dimensions": [{"topology": "switch", "bandwidth": "50 GB/s"}], "fabrics": [NVLINK]}
+    if "network.congestion" in other:
+        network, other = network | {"congestion": True}, {}  # type: ignore[dict-item]
+    with pytest.raises(FormatError, match="messages take the links of the dimensions"):
+        system_from({"network": network, **other}, "mine.toml")

@@ -296,6 +296,12 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     self.name, f"$.network.shapes[{k}]", f"{shape!r} is not a shape",
                     f"write {len(own.dimensions)} sizes such as 4x8*; * joins the ends",
                 )  # fmt: skip
+        if (own.fabrics or own.links) and (self.compat or own.congestion):
+            other = "network.congestion" if own.congestion else f"compat = {self.compat!r}"
+            _refuse(
+                self.name, "$.network.fabrics" if own.fabrics else "$.network.links",
+                f"with {other} messages take the links of the dimensions", "remove one of the two",
+            )  # fmt: skip
         if self.compute.time == "roofline" and not (self.compute.peak and self.memory.bandwidth):
             _refuse(
                 self.name, "$.compute.time", "a roofline needs compute.peak and memory.bandwidth",
