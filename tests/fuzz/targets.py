@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import polars as pl
 
 import nadi
@@ -127,6 +128,42 @@ def try_nadi_system(seed: str, _: Path) -> bool:
             text = mutated(text, b"{&a [*a, *a]}", seed)
     ranks = chance.choice((None, None, 8, 8, 4, 2, 1, 7, 0, -1, 10**30))
     return _try_system(lambda: parse_system_file(text, suffix, "s").fit(ranks))
+
+
+_FABRICS: tuple[dict[str, Any], ...] = (
+    {"kind": "switch"},
+    {"kind": "fat-tree", "leaf": 4, "pod": 2, "oversubscription": [2, 1.5], "uplink": "100 GB/s",
+     "rails": True, "routing": "by-destination"},
+    {"kind": "rails", "adapter_link": "32 GB/s"},
+    {"kind": "torus", "shape": "4x4*", "adapters": 0},
+    {"kind": "dragonfly", "ends": 2, "routers": 3, "global_links": 2, "local": "99 GB/s",
+     "adapters": 0},
+)  # fmt: skip
+
+
+def try_fabrics(seed: str, _: Path) -> bool:
+    """Describe a physical network, and ask for routes."""
+    chance = random.Random(seed)
+    rate = {"bandwidth": "50 GB/s", "latency": "1 us"}
+    nodes = {"kind": "switch", "name": "nvlink", "ranks": 4, **rate}
+    fabric = {"name": "net", "adapters": 4, **rate, **chance.choice(_FABRICS)}
+    links: dict[str, Any] = {
+        "*rank1.*": {"bandwidth": "0.5x"},
+        "net.*.up*": {"bandwidth": "1 GB/s"},
+    }
+    network = {"dimensions": [{"topology": "switch", **rate}], "fabrics": [nodes, fabric]}
+    part = chance.choice(("fabrics", "fabrics", "links"))
+    network |= {"links": links if chance.random() < 0.3 or part == "links" else {}}
+    network[part] = _changed(network[part], chance)
+    text = json.dumps({"network": network}).encode(errors="replace")
+    rank = np.arange(16)
+    try:
+        system = parse_system_file(text, ".json", "s").fit(16)
+        nadi.simulator.network_graph(system).routes(rank, (rank + 5) % 16)
+    except nadi.NadiError as error:
+        _check_line(error)
+        return False
+    return True
 
 
 _NETWORK = (
@@ -395,6 +432,7 @@ def try_hta(seed: str, folder: Path) -> bool:
 
 TARGETS: dict[str, Callable[[str, Path], bool]] = {
     "nadi-system": try_nadi_system,
+    "fabrics": try_fabrics,
     "astra-sim-system": try_astra_sim,
     "own-file": try_own_file,
     "networkx": try_networkx,

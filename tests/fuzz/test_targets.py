@@ -13,7 +13,7 @@ from tests.fuzz.targets import TARGETS
 # of a second or so each
 _INPUTS = {
     "nadi-system": 400, "astra-sim-system": 400, "own-file": 100, "networkx": 500, "feeder": 250,
-    "what-if": 500, "hta": 100,
+    "what-if": 500, "hta": 100, "fabrics": 400,
 }  # fmt: skip
 # what was met in long runs and ended in something else than one line
 _MET = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from itertools import accumulate
 
 import numpy as np
 
@@ -22,7 +23,9 @@ _TIERS = ("leaf", "spine", "core")
 
 
 class Links(ABC):
-    """The links of a fabric with ``num_ends`` ends."""
+    """The links of a fabric with ``num_ends`` ends, of which there are ``num_links``."""
+
+    num_links: int
 
     def __init__(self, num_ends: int) -> None:
         self.num_ends = num_ends
@@ -60,8 +63,9 @@ class TreeLinks(Links):
             subtrees * beside
             for subtrees, beside in zip(self._subtrees[:-1], self._beside[1:], strict=True)
         ]
-        self._up = np.append(0, np.cumsum(np.repeat(counts, 2)))[::2].tolist()
+        self._up = [0, *accumulate(2 * count for count in counts)]
         self._down = [up + count for up, count in zip(self._up[:-1], counts, strict=True)]
+        self.num_links = self._up[-1]
 
     def bandwidths(self) -> Floats:
         sizes = np.diff(self._up)
@@ -120,9 +124,10 @@ class GridLinks(Links):
     def __init__(self, torus: Torus, num_ends: int) -> None:
         super().__init__(num_ends)
         self._torus = torus
+        self.num_links = 2 * len(torus.sizes) * num_ends
 
     def bandwidths(self) -> Floats:
-        return np.full(2 * len(self._torus.sizes) * self.num_ends, self._torus.bandwidth)
+        return np.full(self.num_links, self._torus.bandwidth)
 
     def names(self, ends: list[str]) -> list[str]:
         found, stride = [], 1
@@ -165,9 +170,10 @@ class FullMeshLinks(Links):
     def __init__(self, mesh: FullMesh, num_ends: int) -> None:
         super().__init__(num_ends)
         self._mesh = mesh
+        self.num_links = num_ends**2
 
     def bandwidths(self) -> Floats:
-        return np.full(self.num_ends**2, self._mesh.bandwidth)
+        return np.full(self.num_links, self._mesh.bandwidth)
 
     def names(self, ends: list[str]) -> list[str]:
         return [f"{a}.to.{b}" if a != b else "" for a in ends for b in ends]
@@ -191,6 +197,7 @@ class DragonflyLinks(Links):
         self._outward = dragonfly.routers * dragonfly.global_links
         self._local = 2 * num_ends
         self._global = self._local + self.num_groups * dragonfly.routers**2
+        self.num_links = self._global + self.num_groups * self._outward
 
     def bandwidths(self) -> Floats:
         own, groups = self._own, self.num_groups

@@ -14,6 +14,7 @@ from nadi.simulator.machine.fabrics import Fabric, Tree
 
 __all__ = ["JoinedFabrics"]
 
+_MOST_LINKS = 1 << 25
 _WAYS_TRIED = 16  # in a fabric, before another adapter is tried
 
 
@@ -33,6 +34,11 @@ class _Placed:
         if fabric.adapters:
             ends = (self._rail if fabric.by_rail else self.nodes) * fabric.adapters
         self.links: Links = links_of(fabric, ends)
+        if self.links.num_links * self.domains > _MOST_LINKS:
+            raise UsageError(
+                f"fabric {fabric.name}", f"it has {self.links.num_links * self.domains} links",
+                f"{_MOST_LINKS} are the most: check its figures in network.fabrics",
+            )  # fmt: skip
         self.bandwidths = self.links.bandwidths()
         self.to_adapters = first + self.domains * self.bandwidths.size  # two links of each rank
         self.last = self.to_adapters + (2 * num_ranks if fabric.adapter_link else 0)

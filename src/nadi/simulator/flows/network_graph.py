@@ -20,6 +20,7 @@ __all__ = ["NetworkGraph", "network_graph"]
 
 _TRIES = 128  # of other ways, where links are down
 _TOLD = 3
+_LONGEST = 1 << 40  # latency of a link, ns
 
 
 class NetworkGraph:
@@ -51,10 +52,16 @@ class NetworkGraph:
             changed = self._matching(change.links)
             stated = change.bandwidth or self.bandwidth[changed] * change.factor
             self.bandwidth[changed] = stated
-        self.capacity: Ints = np.array(
-            [rate_units(one * 1e9) for one in self.bandwidth.tolist()], dtype=np.int64
-        )
-        self.latency: Ints = np.round(self._layout.latencies() * 1000).astype(np.int64)
+        distinct, which = np.unique(self.bandwidth, return_inverse=True)
+        # what is not down carries something
+        units = [max(rate_units(one * 1e9), int(one > 0)) for one in distinct.tolist()]
+        self.capacity: Ints = np.array(units, dtype=np.int64)[which]
+        latencies = self._layout.latencies()
+        if latencies.max(initial=0.0) > _LONGEST:
+            raise UsageError(
+                self._where, "the latency of a link exceeds 18 minutes", "check latencies"
+            )
+        self.latency: Ints = np.round(latencies * 1000).astype(np.int64)
 
     @cached_property
     def names(self) -> list[str]:

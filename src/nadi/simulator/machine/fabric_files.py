@@ -21,7 +21,8 @@ from nadi.units import parse_ns, parse_rate
 __all__ = ["FabricPart", "LinkPart", "changes_of", "fabrics_of"]
 
 _Value = TypeVar("_Value")
-_MOST = 1 << 31
+_MOST = 1 << 31  # of anything that is counted
+_FASTEST = 4e15  # bytes per second
 
 
 class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -140,7 +141,10 @@ class _Where:
 
     def rate(self, key: str, text: str) -> float:
         """Return a bandwidth in bytes per ns."""
-        return self.read(key, text, parse_rate) / 1e9
+        rate = self.read(key, text, parse_rate)
+        if not 1 <= rate <= _FASTEST:
+            self.refuse(key, f"{text!r} is not 1 B/s to 4 PB/s", "check the unit")
+        return rate / 1e9
 
     def count(self, key: str, value: int, least: int = 1) -> int:
         if not least <= value <= _MOST:
@@ -241,15 +245,17 @@ def _fat_tree(part: _FatTree, rate: float, where: _Where) -> Tree:
     num_tiers = 3 if pod else 2
     stated = part.oversubscription
     ratios = stated if isinstance(stated, tuple) else (stated,) + (1.0,) * (num_tiers - 2)
-    if len(ratios) != num_tiers - 1 or not all(0 < ratio < 1e6 for ratio in ratios):
+    if len(ratios) != num_tiers - 1 or not all(1e-6 <= ratio <= 1e6 for ratio in ratios):
         where.refuse(
-            "oversubscription", f"{stated} is not one number above 0 for each tier of switches",
+            "oversubscription", f"{stated} is not a number up to 1e6 for each tier of switches",
             f"give {num_tiers - 1}, or one for the first",
         )  # fmt: skip
     ports, parents, rates = [leaf], [1], [rate]
     below, below_rate = leaf, rate
     for ratio, joined in zip(ratios, (pod, 0), strict=False):
         up = below * below_rate / (ratio * uplink)
+        if not up < _MOST:
+            where.refuse("uplink", f"{part.uplink!r} is too slow for this leaf", "give another one")
         parents.append(max(round(up), 1))
         # what does not make a whole number of links changes their bandwidth
         rates.append(uplink * up / parents[-1])
