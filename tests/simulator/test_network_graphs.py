@@ -266,6 +266,37 @@ def test_changes_that_make_no_sense_are_refused(change: dict[str, Any], says: st
         graph(FABRICS["rails"], links={"net.*": change})
 
 
+def test_given_routes_are_taken() -> None:
+    names = [
+        "nvlink.rank0.up",
+        "nvlink.rank3.down",
+        "net.node0.adapter3.up",
+        "net.node2.adapter3.down",
+    ]
+    fabrics = [NVLINK, NET | {"kind": "switch"}]
+    net = graph(fabrics, routes=[{"src": 0, "dst": 11, "links": names}])
+    routes = net.routes(np.array([0, 0, 1]), np.array([11, 10, 11]))
+    found = [net.names[link] for link in routes.link]
+    assert found[:4] == names
+    assert np.diff(routes.first).tolist() == [4, 2, 2]
+    assert routes.latency.tolist() == [204_000, 200_000, 200_000]
+
+
+@pytest.mark.parametrize(
+    ("route", "says"),
+    [
+        ({"src": 0, "dst": 0, "links": ["net.node0.adapter0.up"]}, "no route of its own"),
+        ({"src": 0, "dst": 1, "links": []}, "no route of its own"),
+        ({"src": -1, "dst": 1, "links": ["x"]}, "-1 is not 0 to"),
+        ({"src": 0, "dst": 24, "links": ["x"]}, "there are 24 ranks"),
+        ({"src": 0, "dst": 1, "links": ["x"]}, "no link is named 'x'"),
+    ],
+)
+def test_given_routes_that_make_no_sense_are_refused(route: dict[str, Any], says: str) -> None:
+    with pytest.raises((FormatError, UsageError), match=says):
+        graph([NVLINK, NET | {"kind": "switch"}], routes=[route])
+
+
 @pytest.mark.parametrize("other", [{"compat": "astra-sim"}, {"network.congestion": True}])
 def test_links_of_dimensions_and_fabrics_are_not_mixed(other: dict[str, Any]) -> None:
     network = {"dimensions": [{"topology": "switch", "bandwidth": "50 GB/s"}], "fabrics": [NVLINK]}

@@ -18,6 +18,7 @@ from .machine.fabrics import (
     Dragonfly as Dragonfly,
     Fabric as Fabric,
     FullMesh as FullMesh,
+    GivenRoute as GivenRoute,
     LinkChange as LinkChange,
     Torus as Torus,
     Tree as Tree,

@@ -14,6 +14,7 @@ from nadi.simulator.flows.dimension_links import DimensionLinks
 from nadi.simulator.flows.flow_state import Routes, rate_units
 from nadi.simulator.flows.joined_fabrics import JoinedFabrics
 from nadi.simulator.flows.way_building import Ways
+from nadi.simulator.machine.fabrics import GivenRoute
 from nadi.simulator.machine.system import System
 
 __all__ = ["NetworkGraph", "network_graph"]
@@ -62,6 +63,9 @@ class NetworkGraph:
                 self._where, "the latency of a link exceeds 18 minutes", "check latencies"
             )
         self.latency: Ints = np.round(latencies * 1000).astype(np.int64)
+        self._given = {
+            one.src * self.num_ranks + one.dst: self._links_of(one) for one in network.routes
+        }
 
     @cached_property
     def names(self) -> list[str]:
@@ -71,8 +75,9 @@ class NetworkGraph:
     def routes(self, src: Ints, dst: Ints, flow: Ints | int = 0) -> Routes:
         """Return the route of each of some pairs of ranks.
 
-        A route goes round links that are down. Where several ways are equal, a hash of the two
-        ranks and the flow says which one is taken, or ``dst`` alone.
+        A route of ``network.routes`` is as it is given; others go round links that are down.
+        Where several ways are equal, a hash of the two ranks and the flow says which one is
+        taken, or ``dst`` alone.
 
         Parameters
         ----------
@@ -98,8 +103,40 @@ class NetworkGraph:
 
     def _ways(self, src: Ints, dst: Ints, flow: Ints, attempt: int) -> tuple[Ints, Ints]:
         ways = Ways(src.size)
-        self._layout.add_ways(ways, src, dst, flow, attempt)
+        if not self._given:
+            self._layout.add_ways(ways, src, dst, flow, attempt)
+            return ways.finish()
+        number = src * self.num_ranks + dst
+        given = np.flatnonzero(np.isin(number, list(self._given)))
+        for pair in given.tolist():
+            links = self._given[int(number[pair])]
+            ways.add(np.full(links.size, pair), links)
+        others = np.setdiff1d(np.arange(src.size), given, assume_unique=True)
+        inner = Ways(others.size)
+        self._layout.add_ways(inner, src[others], dst[others], flow[others], attempt)
+        first, link = inner.finish()
+        ways.add(np.repeat(others, np.diff(first)), link)
         return ways.finish()
+
+    def _links_of(self, route: GivenRoute) -> Ints:
+        """Return the links of a given route."""
+        where = f"{self._where}: the route from rank {route.src} to rank {route.dst}"
+        if max(route.src, route.dst) >= self.num_ranks:
+            raise UsageError(where, f"there are {self.num_ranks} ranks", "remove it")
+        for name in route.links:
+            if name not in self._number:
+                raise UsageError(
+                    where, f"no link is named {name!r}", f"links are named {self._some_names()}"
+                )
+        return np.array([self._number[name] for name in route.links], dtype=np.int64)
+
+    @cached_property
+    def _number(self) -> dict[str, int]:
+        return {name: link for link, name in enumerate(self.names) if name}
+
+    def _some_names(self) -> str:
+        some = list(self._number)
+        return ", ".join(dict.fromkeys([*some[:_TOLD], *some[-1:]])) or "nothing"
 
     def _round_what_is_down(
         self, src: Ints, dst: Ints, flow: Ints, found: tuple[Ints, Ints]
@@ -129,11 +166,9 @@ class NetworkGraph:
         matches = re.compile(fnmatch.translate(pattern)).match
         found = [i for i, name in enumerate(self.names) if name and matches(name)]
         if not found:
-            some = [name for name in self.names if name]
-            shown = ", ".join(dict.fromkeys([*some[:_TOLD], some[-1]])) if some else "none"
             raise UsageError(
                 self._where, f"no link is named {pattern!r}",
-                f"links are named {shown}; * stands for any text",
+                f"links are named {self._some_names()}; * stands for any text",
             )  # fmt: skip
         return np.array(found, dtype=np.int64)
 

@@ -12,13 +12,14 @@ from nadi.simulator.machine.fabrics import (
     Dragonfly,
     Fabric,
     FullMesh,
+    GivenRoute,
     LinkChange,
     Torus,
     Tree,
 )
 from nadi.units import parse_ns, parse_rate
 
-__all__ = ["FabricPart", "LinkPart", "changes_of", "fabrics_of"]
+__all__ = ["FabricPart", "LinkPart", "RoutePart", "changes_of", "fabrics_of", "routes_of"]
 
 _Value = TypeVar("_Value")
 _MOST = 1 << 31  # of anything that is counted
@@ -79,6 +80,14 @@ class LinkPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     down: bool = False
 
 
+class RoutePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The links from one rank to another."""
+
+    src: int
+    dst: int
+    links: tuple[str, ...]
+
+
 def fabrics_of(parts: tuple[FabricPart, ...], name: str) -> tuple[Fabric, ...]:
     """Return the fabrics of a system file, checked.
 
@@ -121,6 +130,28 @@ def changes_of(parts: dict[str, LinkPart], name: str) -> tuple[LinkChange, ...]:
         else:
             found.append(LinkChange(links, bandwidth=where.rate("bandwidth", part.bandwidth)))
     return tuple(found)
+
+
+def routes_of(parts: tuple[RoutePart, ...], name: str) -> tuple[GivenRoute, ...]:
+    """Return the given routes of a system file, checked.
+
+    Raises
+    ------
+    FormatError
+        If two are of the same ranks, or one has no links or leads from a rank to itself.
+    """
+    found: dict[tuple[int, int], GivenRoute] = {}
+    for i, part in enumerate(parts):
+        where = _Where(name, f"$.network.routes[{i}]")
+        for key in ("src", "dst"):
+            where.count(key, getattr(part, key), least=0)
+        if (part.src, part.dst) in found or part.src == part.dst or not part.links:
+            where.refuse(
+                "", f"it is no route of its own from {part.src} to {part.dst}",
+                "give each pair of different ranks one list of links",
+            )  # fmt: skip
+        found[part.src, part.dst] = GivenRoute(part.src, part.dst, part.links)
+    return tuple(found.values())
 
 
 class _Where:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Dragonfly", "Fabric", "FullMesh", "LinkChange", "Torus", "Tree"]
+__all__ = ["Dragonfly", "Fabric", "FullMesh", "GivenRoute", "LinkChange", "Torus", "Tree"]
 
 
 class Tree(msgspec.Struct, frozen=True, tag="tree"):
@@ -132,3 +132,11 @@ class LinkChange(msgspec.Struct, frozen=True):
     links: str
     factor: float = 1.0
     bandwidth: float = 0.0
+
+
+class GivenRoute(msgspec.Struct, frozen=True):
+    """The names of the links from one rank to another, one after the other."""
+
+    src: int
+    dst: int
+    links: tuple[str, ...]

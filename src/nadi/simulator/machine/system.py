@@ -14,7 +14,7 @@ from nadi.errors import UsageError
 from nadi.formats.nccl_tests import MeasuredCollective
 from nadi.simulator.machine.device import Device
 from nadi.simulator.machine.loaded_latency import LoadedLatency
-from nadi.simulator.machine.fabrics import Fabric, LinkChange
+from nadi.simulator.machine.fabrics import Fabric, GivenRoute, LinkChange
 from nadi.simulator.nccl.nccl_settings import NcclSettings
 
 __all__ = [
@@ -60,7 +60,8 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Dimensions, starting with the one of neighbouring ranks, and whether links contend.
 
     Collectives go by dimensions. ``fabrics`` are what bytes take, from the inmost one, if that is
-    not the links of the dimensions; ``changes`` are links that are not as others.
+    not the links of the dimensions; ``changes`` are links that are not as others, and ``routes``
+    take the place of those that would be found.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -68,6 +69,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rendezvous: bool = False
     fabrics: tuple[Fabric, ...] = ()
     changes: tuple[LinkChange, ...] = ()
+    routes: tuple[GivenRoute, ...] = ()
 
     @property
     def num_ranks(self) -> int:

@@ -19,6 +19,14 @@ from nadi.simulator.machine.device import Device, plain_device, scaled_device
 from nadi.simulator.machine.loaded_latency import LoadedLatency
 from nadi.simulator.machine.fabric_files import FabricPart, LinkPart, changes_of, fabrics_of
 from nadi.simulator.machine.nccl_section import NcclSection, nccl_settings
+from nadi.simulator.machine.fabric_files import (
+    FabricPart,
+    LinkPart,
+    RoutePart,
+    changes_of,
+    fabrics_of,
+    routes_of,
+)
 from nadi.simulator.machine.system import (
     COLLECTIVES,
     Bus,
@@ -60,6 +68,7 @@ class _Network(_Part, frozen=True):
     rendezvous: bool = False
     fabrics: tuple[FabricPart, ...] = ()
     links: dict[str, LinkPart] = {}
+    routes: tuple[RoutePart, ...] = ()
 
 
 class _Compute(_Part, frozen=True):
@@ -247,6 +256,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 own.rendezvous,
                 fabrics_of(own.fabrics, self.name),
                 changes_of(own.links, self.name),
+                routes_of(own.routes, self.name),
             ),
             compute=Compute(
                 roofline=self.compute.time == "roofline",
@@ -296,10 +306,11 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     self.name, f"$.network.shapes[{k}]", f"{shape!r} is not a shape",
                     f"write {len(own.dimensions)} sizes such as 4x8*; * joins the ends",
                 )  # fmt: skip
-        if (own.fabrics or own.links) and (self.compat or own.congestion):
+        physical = [key for key in ("fabrics", "links", "routes") if getattr(own, key)]
+        if physical and (self.compat or own.congestion):
             other = "network.congestion" if own.congestion else f"compat = {self.compat!r}"
             _refuse(
-                self.name, "$.network.fabrics" if own.fabrics else "$.network.links",
+                self.name, f"$.network.{physical[0]}",
                 f"with {other} messages take the links of the dimensions", "remove one of the two",
             )  # fmt: skip
         if self.compute.time == "roofline" and not (self.compute.peak and self.memory.bandwidth):
