@@ -2,13 +2,13 @@
 
 from .communication_times import collective_time as collective_time, message_time as message_time
 from .engine_driver import simulate_job as simulate_job
-from .loggp.job_messages import messages_of_job as messages_of_job
-from .loggp.loggp_machine import LogGP as LogGP
-from .loggp.loggp_times import LogGPTimes as LogGPTimes, loggp_times as loggp_times
 from .flows.flow_state import Routes as Routes, rate_units as rate_units
 from .flows.flow_times import Transfers as Transfers, flow_times as flow_times
 from .flows.network_graph import NetworkGraph as NetworkGraph, network_graph as network_graph
 from .flows.transfer_times import transfer_times as transfer_times
+from .loggp.job_messages import messages_of_job as messages_of_job
+from .loggp.loggp_machine import LogGP as LogGP
+from .loggp.loggp_times import LogGPTimes as LogGPTimes, loggp_times as loggp_times
 from .machine.astra_sim_config import (
     AstraSimOptions as AstraSimOptions,
     astra_sim_system as astra_sim_system,

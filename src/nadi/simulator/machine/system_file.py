@@ -17,8 +17,6 @@ from nadi.errors import FormatError, UsageError
 from nadi.formats.settings_text import convert_settings, parse_settings, possible_types
 from nadi.simulator.machine.device import Device, plain_device, scaled_device
 from nadi.simulator.machine.loaded_latency import LoadedLatency
-from nadi.simulator.machine.fabric_files import FabricPart, LinkPart, changes_of, fabrics_of
-from nadi.simulator.machine.nccl_section import NcclSection, nccl_settings
 from nadi.simulator.machine.fabric_files import (
     FabricPart,
     LinkPart,
@@ -27,6 +25,7 @@ from nadi.simulator.machine.fabric_files import (
     fabrics_of,
     routes_of,
 )
+from nadi.simulator.machine.nccl_section import NcclSection, nccl_settings
 from nadi.simulator.machine.system import (
     COLLECTIVES,
     Bus,
@@ -250,14 +249,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for d in kept
         )
         return System(
-            network=Network(
-                dimensions,
-                own.congestion,
-                own.rendezvous,
-                fabrics_of(own.fabrics, self.name),
-                changes_of(own.links, self.name),
-                routes_of(own.routes, self.name),
-            ),
+            network=self._network(dimensions),
             compute=Compute(
                 roofline=self.compute.time == "roofline",
                 peak=self.peak,
@@ -367,6 +359,18 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             topology = "ring" if given.topology == "torus" else given.topology
             found.append(Dimension(topology, 1, rate / 1e9, float(latency)))
         return found
+
+    def _network(self, dimensions: tuple[Dimension, ...]) -> Network:
+        """Return the network with its physical links."""
+        own = self.network
+        return Network(
+            dimensions,
+            own.congestion,
+            own.rendezvous,
+            fabrics_of(own.fabrics, self.name),
+            changes_of(own.links, self.name),
+            routes_of(own.routes, self.name),
+        )
 
     def _filled(self, num_ranks: int) -> list[tuple[int, bool]]:
         """Return the sizes of all dimensions, filled from the first."""
