@@ -22,9 +22,11 @@ from nadi.simulator.engine.machine_state import (
     RANK,
     RECIPE,
     WORLD,
+    ApartMachine,
     HostMachine,
     Machine,
     MeetingMachine,
+    SharingMachine,
 )
 from nadi.simulator.engine.ring_direct_halving_times import can_meet
 from nadi.simulator.engine_trail import trail_of
@@ -186,7 +188,11 @@ def simulation_of(
 
 
 def run_tables(
-    tables: Tables, *, meet: bool = True, anew: Callable[[], Tables] | None = None
+    tables: Tables,
+    *,
+    meet: bool = True,
+    flows: bool = True,
+    anew: Callable[[], Tables] | None = None,
 ) -> Machine:
     """Run the engine, with larger arrays each time they overflow.
 
@@ -195,7 +201,7 @@ def run_tables(
     room, window, is_whole = room_of(tables, meet=meet), 4, False
     nodes = tables.nodes if anew else None
     while True:
-        machine = machine_of(tables, room, window, meet=meet, nodes=nodes)
+        machine = machine_of(tables, room, window, meet=meet, flows=flows, nodes=nodes)
         problem = run_machine(machine if is_whole else _with_what_is_needed(machine))
         if problem == Problem.UNLIKE:
             _raise_unlike(tables, machine)
@@ -217,11 +223,12 @@ def _with_what_is_needed(machine: Machine) -> Machine:
         return HostMachine(*machine)
     world = machine.world
     shares = world[[WORLD.aware, WORLD.rendezvous, WORLD.bus]].any()
+    flows = bool(world[WORLD.flows])
     if shares or world[WORLD.policy] != QueuePolicy.FIFO or NodeKind.ACCESS in kinds:
-        return machine
+        return machine if flows else ApartMachine(*machine)
     if NodeKind.COLLECTIVE in kinds and not (world[WORLD.meet] and _all_meet(machine)):
-        return machine
-    return MeetingMachine(*machine)
+        return machine if flows else ApartMachine(*machine)
+    return SharingMachine(*machine) if flows else MeetingMachine(*machine)
 
 
 def _all_meet(machine: Machine) -> bool:

@@ -22,7 +22,7 @@ from nadi.simulator.engine.codes import Comm, PhaseKind
 from nadi.simulator.engine.machine_state import MOST_PIECES, PIECE
 from nadi.simulator.machine.system import Network, System
 
-__all__ = ["is_whole_dimension", "shared"]
+__all__ = ["even_size", "is_whole_dimension", "shared"]
 
 _AT_A_TIME = 1 << 20
 
@@ -51,11 +51,14 @@ def shared(
     queues = collectives.queues  # each of which works on one at least
     at_once = queues * -(-collectives.active_chunks // queues)
     halves = any(other.both for other in phases) and not phase.both
-    share = float(min(at_once, collectives.chunks * (2 if halves else 1)))
+    beside = min(at_once, collectives.chunks * (2 if halves else 1))
+    share = float(beside)
     if not is_whole_dimension(system.network, phase, members):
-        return replace(phase, share=share, pace=_pace(system, phase, members, root))
+        return replace(
+            phase, share=share, pace=_pace(system, phase, members, root), beside=beside
+        )
     far = phase.algorithm == PhaseKind.HALVING_DOUBLING or phase.name not in ("", "ring", "direct")
-    return replace(phase, share=share * _in_a_line(system, phase), far=far)
+    return replace(phase, share=share * _in_a_line(system, phase), far=far, beside=beside)
 
 
 def is_whole_dimension(network: Network, phase: Phase, members: Ints | None) -> bool:
@@ -154,7 +157,7 @@ def _moments(
     int
         How long all moments are, in ns.
     """
-    size = _even(phase)
+    size = even_size(phase)
     if not phase.steps or phase.steps[turn].are_repeated:
         src, dst, num_bytes = messages_of(phase, size, clockwise=clockwise, turn=turn, root=root)
         ends = np.zeros((2, phase.size), dtype=np.int64)
@@ -175,7 +178,7 @@ def _moments(
     return moments, alone
 
 
-def _even(phase: Phase) -> int:
+def even_size(phase: Phase) -> int:
     """Return a number of bytes that divides evenly into the most pieces."""
     n = phase.size
     if phase.comm in (Comm.ALL_GATHER, Comm.GATHER):

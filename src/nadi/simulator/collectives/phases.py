@@ -19,6 +19,7 @@ class Phase:
     least ``pace`` ns, of a message alone. Of ``both`` every second chunk goes the other way round,
     over links of its own. ``name`` is that of the algorithm, where it is done by steps or takes a
     known time. ``queue`` is the dimension in whose queue it waits; -1 is the first or ``dim``.
+    ``beside`` chunks are worked on at once.
     """
 
     dim: int
@@ -35,6 +36,7 @@ class Phase:
     both: bool = False
     name: str = ""
     queue: int = -1
+    beside: int = 1
 
     @property
     def steps(self) -> tuple[Steps, ...]:

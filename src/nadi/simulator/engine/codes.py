@@ -11,6 +11,7 @@ class Problem(Codes, first=1):
     TOO_SMALL = code("the arrays of events, streams or messages are full")
     TOO_MANY = code("more collectives of a group are under way than GROUP.window")
     UNLIKE = code("collectives that differ met as one")
+    NO_ROUTE = code("a message takes a way that was not foreseen")
     LEFT_OUT = code("a part of the engine is needed that this one was compiled without")
 
 
@@ -41,6 +42,7 @@ class Event(Codes, first=1):
     MET = code("a member's collective, worked out as a whole, is about to end")
     MET_PHASE = code("a member's phase, worked out at once, is about to end")
     BEGIN = code("a collective begins, after its start time")
+    FLOWS = code("a flow may have ended: these are looked at before the events of a time")
     BUS_SENT = code("a side of a bus has sent")
     BUS_RECEIVED = code("a side of a bus has received")
     BUS_REDUCED = code("a side of a bus has reduced")

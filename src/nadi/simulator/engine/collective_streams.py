@@ -30,7 +30,7 @@ from nadi.simulator.engine.machine_state import (
     WORLD,
     Machine,
 )
-from nadi.simulator.engine.mailboxes import is_alike, mail_of
+from nadi.simulator.engine.mailboxes import is_alike, mail_of, place_at
 from nadi.simulator.engine.message_times import part_of
 from nadi.simulator.engine.parts import MESSAGES, belongs_to
 from nadi.simulator.engine.queue_policies import (
@@ -41,6 +41,7 @@ from nadi.simulator.engine.queue_policies import (
 )
 from nadi.simulator.engine.ring_direct_halving_messages import insert
 from nadi.simulator.engine.ring_direct_halving_times import can_meet, finish_times
+from nadi.simulator.engine.shared_transfers import begin_phase
 from nadi.simulator.engine.stepwise_algorithms import begin_steps, come_in, find_steps
 from nadi.simulator.engine.tree_all_reduce import begin_tree, find_in_tree, take_in_tree
 
@@ -76,7 +77,7 @@ def new_stream(machine: Machine, rank: int, node: int, number: int) -> int:
     group = machine.groups[s[STREAM.group]]
     meeting = machine.nodes[node, NODE.number] % group[GROUP.window]
     s[STREAM.seats] = group[GROUP.seats] + meeting * group[GROUP.rows]
-    s[STREAM.seats] += number * group[GROUP.size]
+    s[STREAM.seats] += number * group[GROUP.size] if group[GROUP.alike] == 0 else 0
     s[STREAM.size] = shape[SHAPE.chunk] + (1 if number < shape[SHAPE.rest] else 0)
     num_queues, turns = machine.world[WORLD.queues], machine.turns
     is_ordered = machine.world[WORLD.ordered] != 0
@@ -293,34 +294,49 @@ def _meet_in_phase(machine: Machine, stream: int) -> None:
     """Wait for the other members of a phase; the last to come works out when each ends."""
     streams, seats, here, times = machine.streams, machine.seats, machine.here, machine.scratch
     s, agenda = streams[stream], machine.agenda
-    n, index = s[STREAM.n], s[STREAM.index]
-    group = machine.groups[s[STREAM.group]]
+    n, index, number = s[STREAM.n], s[STREAM.index], s[STREAM.group]
+    group = machine.groups[number]
     first, apart = s[STREAM.line], s[STREAM.stride]
-    seat = s[STREAM.seats] + first
-    own = seats[seat + index * apart]
-    own[SEAT.came], own[SEAT.stream] = agenda.counters[COUNTER.now], stream
-    meeting = s[STREAM.seats] * machine.phases.shape[1] + first
-    meeting += s[STREAM.phase] * group[GROUP.size]
-    here[meeting] += 1
-    if here[meeting] < n:
-        return
-    here[meeting] = 0
+    seat = s[STREAM.seats]
+    present = 1
+    if group[GROUP.alike] == 0:
+        present = n
+        seat += first
+        own = seats[seat + index * apart]
+        own[SEAT.came], own[SEAT.stream] = agenda.counters[COUNTER.now], stream
+        meeting = s[STREAM.seats] * machine.phases.shape[1] + first
+        meeting += s[STREAM.phase] * group[GROUP.size]
+        here[meeting] += 1
+        if here[meeting] < n:
+            return
+        here[meeting] = 0
     for i in range(n):
-        times[SCRATCH.starts, i] = seats[seat + i * apart, SEAT.came]
-        member = group[GROUP.members] + first + i * apart
-        times[SCRATCH.members, i] = machine.members[member, MEMBER.rank]
+        came = seats[seat + i * apart, SEAT.came] if present > 1 else agenda.counters[COUNTER.now]
+        times[SCRATCH.starts, i] = came
+        times[SCRATCH.members, i] = place_at(machine, number, first + i * apart)
     recipe = machine.recipes[s[STREAM.recipe]]
     amount = s[STREAM.size]
     if s[STREAM.algorithm] == PhaseKind.TIMED:
         amount = machine.shapes[machine.nodes[s[STREAM.node], NODE.key], SHAPE.time]
     early = finish_times(
-        machine, times, n, machine.phases[s[STREAM.recipe], s[STREAM.phase]], amount,
+        machine, times, n, present, machine.phases[s[STREAM.recipe], s[STREAM.phase]], amount,
         recipe[RECIPE.delay], s[STREAM.step], recipe[RECIPE.group],
     )  # fmt: skip
-    for i in range(n):
-        end, member = times[SCRATCH.ends, i], seats[seat + i * apart, SEAT.stream]
+    last = agenda.counters[COUNTER.now]
+    for i in range(present):
+        last = max(last, times[SCRATCH.ends, i])
+    transfer = 0
+    if machine.world[WORLD.flows] != 0:
+        transfer = begin_phase(
+            machine, s[STREAM.node], s[STREAM.phase], first, 0 if s[STREAM.step] > 0 else 1,
+            s[STREAM.size], last, Event.MET_PHASE, present,
+        )  # fmt: skip
+    for i in range(present):
+        end = times[SCRATCH.ends, i]
+        member = seats[seat + i * apart, SEAT.stream] if present > 1 else stream
         time = max(end - early, agenda.counters[COUNTER.now])
-        add_event_of(agenda, times[SCRATCH.members, i], time, Event.MET_PHASE, member, end)
+        streams[member, STREAM.transfer] = transfer
+        add_event_of(agenda, streams[member, STREAM.rank], time, Event.MET_PHASE, member, end)
 
 
 @called
@@ -349,11 +365,7 @@ def _begin_phase(machine: Machine, stream: int) -> None:
     s = machine.streams[stream]
     window = machine.phases[s[STREAM.recipe], s[STREAM.phase], PHASE.window]
     meets = can_meet(s[STREAM.algorithm], s[STREAM.comm], window, s[STREAM.n])
-    if s[STREAM.algorithm] == PhaseKind.TIMED and is_alike(machine, stream):
-        time = machine.shapes[machine.nodes[s[STREAM.node], NODE.key], SHAPE.time]
-        end = machine.agenda.counters[COUNTER.now] + time
-        add_event_of(machine.agenda, s[STREAM.rank], end, Event.MET_PHASE, stream, end)
-    elif s[STREAM.algorithm] == PhaseKind.TIMED or (machine.world[WORLD.meet] != 0 and meets):
+    if s[STREAM.algorithm] == PhaseKind.TIMED or (machine.world[WORLD.meet] != 0 and meets):
         _meet_in_phase(machine, stream)
     elif s[STREAM.algorithm] == PhaseKind.STEPS:
         begin_steps(machine, stream)

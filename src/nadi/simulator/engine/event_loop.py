@@ -54,7 +54,7 @@ from nadi.simulator.engine.machine_state import (
     WORLD,
     Machine,
 )
-from nadi.simulator.engine.mailboxes import arrive, request_arrives
+from nadi.simulator.engine.mailboxes import arrive, place_at, request_arrives
 from nadi.simulator.engine.memory_bus import begin_bus_event, run_bus
 from nadi.simulator.engine.network_links import free_link, free_message, put_on_link
 from nadi.simulator.engine.parts import COLLECTIVES, MESSAGES, belongs_to
@@ -67,6 +67,12 @@ from nadi.simulator.engine.send_receive import (
     issue_send,
     receiver_of,
     request_of_node_arrives,
+)
+from nadi.simulator.engine.shared_transfers import (
+    begin_phase,
+    end_flows,
+    is_held,
+    settle_flows,
 )
 from nadi.simulator.engine.stepwise_algorithms import follow, take_in
 from nadi.simulator.engine.tree_all_reduce import tree_down, tree_reduce, tree_up
@@ -134,13 +140,15 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
     nodes, members, times, agenda = (
         machine.nodes, machine.members, machine.scratch, machine.agenda
     )  # fmt: skip
-    group = machine.groups[nodes[node, NODE.peer]]
+    number = nodes[node, NODE.peer]
+    group = machine.groups[number]
     first, n = group[GROUP.members], group[GROUP.size]
     own = first + nodes[node, NODE.member]
     members[own, MEMBER.came] = agenda.counters[COUNTER.now] + machine.world[WORLD.start]
     members[own, MEMBER.node] = node
+    present = n if group[GROUP.alike] == 0 else 1
     group[GROUP.here] += 1
-    if group[GROUP.here] < n:
+    if group[GROUP.here] < present:
         return
     group[GROUP.here] = 0
     shape = machine.shapes[nodes[node, NODE.key]]
@@ -148,8 +156,9 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
     phase = machine.phases[shape[SHAPE.recipe], 0]
     gather, now = machine.world[WORLD.gather], agenda.counters[COUNTER.now]
     for i in range(n):
-        times[SCRATCH.starts, i] = members[own if gather != 0 else first + i, MEMBER.came]
-        times[SCRATCH.members, i] = members[first + i, MEMBER.rank]
+        came = own if gather != 0 or present == 1 else first + i
+        times[SCRATCH.starts, i] = members[came, MEMBER.came]
+        times[SCRATCH.members, i] = place_at(machine, number, i)
     early = 0
     # as many chunks at once as a queue lets run; the others follow them one by one
     for k in range(-(-shape[SHAPE.chunks] // machine.world[WORLD.limit])):
@@ -158,15 +167,24 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
             size = shape[SHAPE.time]
         second = phase[PHASE.algorithm] == PhaseKind.STEPS and k % phase[PHASE.trees] == 1
         early = finish_times(
-            machine, times, n, phase, size, recipe[RECIPE.delay], -1 if second else 1,
+            machine, times, n, present, phase, size, recipe[RECIPE.delay], -1 if second else 1,
             recipe[RECIPE.group],
         )  # fmt: skip
-        for i in range(n):
+        for i in range(present):
             times[SCRATCH.starts, i] = times[SCRATCH.ends, i]
-    for i in range(n):
+    last = now
+    for i in range(present):
+        last = max(last, times[SCRATCH.ends, i])
+    transfer = 0
+    if machine.world[WORLD.flows] != 0:
+        total = shape[SHAPE.chunks] * shape[SHAPE.chunk] + shape[SHAPE.rest]
+        transfer = begin_phase(machine, node, 0, 0, 0, total, last, Event.MET, present)
+    for i in range(present):
         end = times[SCRATCH.ends, i]
         time = max(end - early, now)
-        rank, of_member = members[first + i, MEMBER.rank], members[first + i, MEMBER.node]
+        member = own if present == 1 else first + i
+        rank, of_member = members[member, MEMBER.rank], members[member, MEMBER.node]
+        nodes[of_member, NODE.transfer] = transfer
         add_event_of(agenda, rank, time, Event.MET, of_member, end)
 
 
@@ -365,6 +383,8 @@ def _bus_event(machine: Machine, kind: int, side: int) -> None:
 @inner
 def _end_is_near(machine: Machine, kind: int, rank: int, what: int, end: int) -> None:
     """Add the callback that ends a member's collective or phase, when its rank would add it."""
+    if machine.world[WORLD.flows] != 0 and is_held(machine, kind, what):
+        return
     if kind == Event.MET:
         _part(machine, what)
         after(machine.agenda, rank, end, Event.COMPLETE, what, 0)
@@ -479,9 +499,13 @@ def _run(machine: Machine) -> int:
             push_ready(machine, nodes[node, NODE.rank], node)
     for rank in range(machine.ranks.shape[0]):
         _issue_all(machine, rank, -1)
+    if machine.world[WORLD.flows] != 0:
+        settle_flows(machine, 0)
     while counters[COUNTER.heap] > 0 and counters[COUNTER.problem] == 0:
         now = agenda.heap[0]
         counters[COUNTER.now] = now
+        if machine.world[WORLD.flows] != 0:
+            end_flows(machine, now)
         at, size = find(agenda, now), counters[COUNTER.times]
         while has_events(agenda, at) and counters[COUNTER.problem] == 0:
             what, b = next_event(agenda, at)
@@ -497,10 +521,13 @@ def _run(machine: Machine) -> int:
                     free_link(machine, a)
                 elif kind == Event.MET or kind == Event.MET_PHASE:
                     _end_is_near(machine, kind, rank, a, b)
-                else:
+                elif kind != Event.FLOWS:
                     _happen(machine, kind, a, b)
             if counters[COUNTER.times] != size:  # chains are somewhere else now
                 at, size = find(agenda, now), counters[COUNTER.times]
+        if machine.world[WORLD.flows] != 0:
+            settle_flows(machine, now)
+            at = find(agenda, now)
         forget(agenda, at)
         pop_time(agenda)
     return counters[COUNTER.problem]

@@ -74,6 +74,8 @@ class COUNTER(Columns, of="counters"):
     list_spread = column("bits of a time there")
     times = column("places for times in use")
     waited = column("how many phases have waited in lines")
+    free_transfer = column("the first free transfer")
+    used_transfer = column("how many transfers were ever used")
 
 
 class ENTRY(Columns, of="entries"):

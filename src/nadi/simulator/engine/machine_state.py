@@ -12,6 +12,7 @@ import numpy as np
 
 from nadi.kernels.columns import Columns, column, same_as
 from nadi.simulator.engine.event_queue import Agenda
+from nadi.simulator.flows.flow_state import Flows
 
 NUM_SLOTS = 4
 KINDS = 32  # more than there are kinds of events: two of them fit in one number
@@ -22,6 +23,7 @@ PIECE = 1 << 16  # bytes of a piece of a chunk, if there are not too many
 MOST_PIECES = 64
 DEEPEST = 64  # things to be done on buses at one time
 HANDSHAKE = 8192  # bytes of a request of the rendezvous protocol
+PS = 1000  # flows count their times in ps
 
 
 class WORLD(Columns, of="world"):
@@ -48,6 +50,10 @@ class WORLD(Columns, of="world"):
     lowest_only = column("flag: only the lowest dimension of a message's way counts (ASTRA-sim)")
     relays_parts = column("flag: all-to-all rings send one part a message (ASTRA-sim)")
     issues_late = column("flag: what comes free as a rank issues waits for an end (ASTRA-sim)")
+    flows = column("flag: transfers that share links slow each other down")
+    units = column("in how many units a byte per ns is counted as the rate of a flow")
+    base = column("from when on flows count their times", "ns")
+    wake = column("when flows are looked at next, as far as an event was added for it", "ns")
 
 
 class RATE(Columns, of="rates"):
@@ -101,6 +107,8 @@ class NODE(Columns, of="nodes"):
     left = column("chunks of a COLLECTIVE, or nodes of a CUSTOM, that are not done")
     number = column("counts a member's collectives of a group; -1: in the order they are issued")
     parent = column("the CUSTOM node that it is part of, and 1 more; 0 if none")
+    # what was issued waits for no other node
+    transfer = same_as(waits, "of a COLLECTIVE worked out as a whole: its transfer, and 1 more")
 
 
 class KEY(Columns, of="keys"):
@@ -185,6 +193,7 @@ class PHASE(Columns, of="phases"):
     steps = column("the first of its programs")
     trees = column("how many programs it has, which chunks take in turn")
     before = column("phases before it that share its queue")
+    beside = column("chunks of it that share links at once")
 
 
 class PROGRAM(Columns, of="programs"):
@@ -241,6 +250,7 @@ class STREAM(Columns, of="streams"):
     step = column("1 for a clockwise ring or the first tree, else -1")
     seats = column("its chunk's first row of ``seats``")
     number = column("which of the collective's chunks it is")
+    transfer = column("of a phase worked out at once: its transfer, and 1 more; 0 if none")
     mail = column("its phase's first row of ``mail``")
     place = column("where its rank is in the network")
     window = column("packets at once")
@@ -342,6 +352,18 @@ class MESSAGE(Columns, of="messages"):
     link = column("the link that it takes")
 
 
+class TRANSFER(Columns, of="transfers"):
+    """Of what is under way over links that others may use: a message, or a phase that meets."""
+
+    next = column("the free row behind this one")
+    kind = column("Event that happens when all bytes are there; MET and MET_PHASE of a phase")
+    a = column("what that is about; of a phase the first of the members that wait for the end")
+    b = column("what else there is to know; of a phase how many members have not ended")
+    end = column("when its bytes are there if nothing slows them down", "ns")
+    after = column("from then to what happens: latency", "ns")
+    flow = column("its row of flows; -1: its bytes are there")
+
+
 class LINK(Columns, of="links"):
     """Of a link, where these contend."""
 
@@ -404,6 +426,12 @@ class Machine(NamedTuple):
     a heap for each slot of a rank. ``here`` (seats x phases,), int32, at its first member how many
     have come to a phase. ``trees`` (ranks, types x dimensions), which tree comes next.
 
+    ``ways`` (groups, recipes, phases, 2), int32, has the first route of the lines of a phase, in
+    the order of their first members, for each of its directions or trees; -1: none. ``pairs``
+    (pairs,) has in order sender and receiver, as sender x ranks + receiver: each has the route of
+    its place there. ``shares`` (routes, 2) float64: of a route how many of the bytes of a phase's
+    member go over one of its links, and the most that a rate may be, in WORLD.units.
+
     Others are (rows, columns), but ``world`` (columns,), ``phases`` (recipes, phases, columns),
     ``plans`` (streams, phases, columns), ``turns`` (ranks, dimensions, columns) and ``scratch``
     (rows, members at most). For each group, collective under way and chunk there is a seat of each
@@ -437,6 +465,11 @@ class Machine(NamedTuple):
     here: np.ndarray
     messages: np.ndarray
     links: np.ndarray
+    flows: Flows
+    transfers: np.ndarray
+    ways: np.ndarray
+    pairs: np.ndarray
+    shares: np.ndarray
     servers: np.ndarray
     scratch: np.ndarray
     sides: np.ndarray
@@ -446,13 +479,25 @@ class Machine(NamedTuple):
     step_rows: np.ndarray
 
 
+class SharingMachine(Machine):
+    """A machine whose collectives are all worked out at once, and share links with messages."""
+
+    leaves_out = frozenset({"messages"})
+
+
+class ApartMachine(Machine):
+    """A machine whose links nobody shares, or whose messages wait for each other there."""
+
+    leaves_out = frozenset({"flows"})
+
+
 class MeetingMachine(Machine):
     """A machine whose collectives are all worked out at once, and whose links nobody shares."""
 
-    leaves_out = frozenset({"messages"})
+    leaves_out = frozenset({"messages", "flows"})
 
 
 class HostMachine(Machine):
     """A machine of ranks that have nothing to do with each other."""
 
-    leaves_out = frozenset({"messages", "collectives"})
+    leaves_out = frozenset({"messages", "collectives", "flows"})

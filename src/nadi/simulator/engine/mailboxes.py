@@ -23,6 +23,7 @@ from nadi.simulator.engine.machine_state import (
 from nadi.simulator.engine.memory_bus import request_bus
 from nadi.simulator.engine.message_times import reduction_time, travel_time
 from nadi.simulator.engine.network_links import (
+    deliver,
     new_message,
     send_message,
     send_to_mail,
@@ -36,6 +37,7 @@ __all__ = [
     "later",
     "mail_of",
     "pass_memory",
+    "place_at",
     "place_of",
     "rank_of",
     "receive",
@@ -94,10 +96,15 @@ def rank_of(machine: Machine, stream: int, index: int) -> int:
 def place_of(machine: Machine, stream: int, index: int) -> int:
     """Give where a member of a stream's phase is in the network."""
     s = machine.streams[stream]
-    number = s[STREAM.line] + index * s[STREAM.stride]
-    if s[STREAM.group] == 0:  # all ranks
+    return place_at(machine, s[STREAM.group], s[STREAM.line] + index * s[STREAM.stride])
+
+
+@inner
+def place_at(machine: Machine, group: int, number: int) -> int:
+    """Give where the member of a group is in the network that has a place in it."""
+    if group == 0:  # all ranks
         return number
-    return machine.members[machine.groups[s[STREAM.group], GROUP.members] + number, MEMBER.place]
+    return machine.members[machine.groups[group, GROUP.members] + number, MEMBER.place]
 
 
 @inner
@@ -120,11 +127,11 @@ def send(machine: Machine, stream: int, index: int, size: int, place: int) -> No
         s = machine.streams[stream]
         if s[STREAM.algorithm] == PhaseKind.RING and machine.world[WORLD.aware] == 0:
             # a smaller message is not there before the larger one that was sent before it
-            time = machine.agenda.counters[COUNTER.now] + travel_time(
-                machine, src, dst, size, s[STREAM.share], s[STREAM.pace]
-            )
+            now, share, pace = machine.agenda.counters[COUNTER.now], s[STREAM.share], s[STREAM.pace]
+            time = now + travel_time(machine, src, dst, size, share, pace)
             s[STREAM.leaving] = max(time, s[STREAM.leaving])
-            add_event(machine.agenda, s[STREAM.leaving], Event.ARRIVE, slot, 0)
+            time = s[STREAM.leaving] - now
+            deliver(machine, src, dst, size, share, pace, time, Event.ARRIVE, slot, 0)
             return
         send_to_mail(machine, src, dst, size, slot, s[STREAM.share], s[STREAM.pace])
         return

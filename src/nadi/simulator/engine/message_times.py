@@ -16,7 +16,7 @@ from nadi.simulator.engine.machine_state import (
     Machine,
 )
 
-__all__ = ["leaving_time", "part_of", "reduction_time", "travel_time"]
+__all__ = ["leaving_time", "part_of", "reduction_time", "time_of_bytes", "travel_time"]
 
 
 @inner
@@ -69,11 +69,8 @@ def travel_time(machine: Machine, src: int, dst: int, size: int, share: int, pac
 
 
 @called
-def leaving_time(machine: Machine, src: int, dst: int, size: int, share: int, pace: int) -> int:
-    """Give how long a message that waits for no other is leaving its sender, in ns.
-
-    That is its time without latencies. Where links contend, they see to it themselves: 0.
-    """
+def time_of_bytes(machine: Machine, src: int, dst: int, size: int, share: int, pace: int) -> float:
+    """Give the time of a message that waits for no other without latencies, in ns."""
     dims, rates = machine.dims, machine.rates
     rate, most = 0.0, 1
     for d in range(dims.shape[0]):
@@ -85,9 +82,18 @@ def leaving_time(machine: Machine, src: int, dst: int, size: int, share: int, pa
                 most = max(most, _hops(topology, n, a, b))
             if rate == 0.0 or rates[d, RATE.bandwidth] < rate:
                 rate = rates[d, RATE.bandwidth]
-    if rate == 0.0 or machine.world[WORLD.aware] != 0:
+    return _time_of_bytes(size, share, pace, rate, most) if rate > 0.0 else 0.0
+
+
+@inner
+def leaving_time(machine: Machine, src: int, dst: int, size: int, share: int, pace: int) -> int:
+    """Give how long a message that waits for no other is leaving its sender, in ns.
+
+    That is its time without latencies. Where links contend, they see to it themselves: 0.
+    """
+    if machine.world[WORLD.aware] != 0:
         return 0
-    return np.int64(_time_of_bytes(size, share, pace, rate, most))
+    return np.int64(time_of_bytes(machine, src, dst, size, share, pace))
 
 
 @inner

@@ -15,8 +15,10 @@ from nadi.simulator.engine.linked_queues import free_row, new_row, put_behind, t
 from nadi.simulator.engine.machine_state import DIM, LINK, MESSAGE, RATE, WHOLE_LINK, WORLD, Machine
 from nadi.simulator.engine.message_times import travel_time
 from nadi.simulator.engine.parts import MESSAGES, belongs_to
+from nadi.simulator.engine.shared_transfers import begin_message
 
 __all__ = [
+    "deliver",
     "free_link",
     "free_message",
     "new_message",
@@ -143,15 +145,27 @@ def _send_over_links(
     return True
 
 
+@called
+def deliver(
+    machine: Machine, src: int, dst: int, size: int, share: int, pace: int, time: int, kind: int,
+    a: int, b: int,
+) -> None:  # fmt: skip
+    """Let ``kind`` happen when a message is there, which takes ``time`` if nothing slows it."""
+    is_flow = machine.world[WORLD.flows] != 0
+    if is_flow:
+        is_flow = begin_message(machine, src, dst, size, share, pace, time, kind, a, b)
+    if not is_flow:
+        add_event(machine.agenda, machine.agenda.counters[COUNTER.now] + time, kind, a, b)
+
+
 @inner
 def send_to_mail(
     machine: Machine, src: int, dst: int, size: int, slot: int, share: int, pace: int
 ) -> None:
     """Send bytes of a collective, over links that ``share`` messages use at the same time."""
     if not _send_over_links(machine, src, dst, size, Event.ARRIVE, slot, 0):
-        now = machine.agenda.counters[COUNTER.now]
         time = travel_time(machine, src, dst, size, share, pace)
-        add_event(machine.agenda, now + time, Event.ARRIVE, slot, 0)
+        deliver(machine, src, dst, size, share, pace, time, Event.ARRIVE, slot, 0)
 
 
 @inner
@@ -160,6 +174,5 @@ def send_message(
 ) -> None:
     """Send bytes from a rank to another; when they are there, ``kind`` happens."""
     if not _send_over_links(machine, src, dst, size, kind, a, b):
-        now = machine.agenda.counters[COUNTER.now]
         time = travel_time(machine, src, dst, size, WHOLE_LINK, 0)
-        add_event(machine.agenda, now + time, kind, a, b)
+        deliver(machine, src, dst, size, WHOLE_LINK, 0, time, kind, a, b)

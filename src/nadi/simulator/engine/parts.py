@@ -13,12 +13,14 @@ from nadi.kernels.jit import instead_of
 from nadi.simulator.engine.codes import Problem
 from nadi.simulator.engine.event_queue import COUNTER
 
-__all__ = ["COLLECTIVES", "MESSAGES", "belongs_to"]
+__all__ = ["COLLECTIVES", "FLOWS", "MESSAGES", "belongs_to"]
 
 # what ranks do together, and what they send each other
 COLLECTIVES = "collectives"
 # collectives message by message, links that are shared, buses, policies, remote memory
 MESSAGES = "messages"
+# transfers that share links slow each other down
+FLOWS = "flows"
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -33,6 +35,25 @@ def _nothing_of_3(machine: Any, a: Any, b: Any) -> None:
 
 def _nothing_of_5(machine: Any, a: int, b: int, c: int, d: int) -> None:
     machine.agenda.counters[COUNTER.problem] = Problem.LEFT_OUT
+
+
+def _none_of_9(
+    machine: Any, a: int, b: int, c: int, d: int, e: int, f: int, g: int, h: int
+) -> int:
+    machine.agenda.counters[COUNTER.problem] = Problem.LEFT_OUT
+    return 0
+
+
+def _false_of_10(
+    machine: Any, a: int, b: int, c: int, d: int, e: int, f: int, g: int, h: int, i: int
+) -> bool:
+    machine.agenda.counters[COUNTER.problem] = Problem.LEFT_OUT
+    return False
+
+
+def _false_of_3(machine: Any, a: int, b: int) -> bool:
+    machine.agenda.counters[COUNTER.problem] = Problem.LEFT_OUT
+    return False
 
 
 def _false_of_2(machine: Any, a: int) -> bool:
@@ -50,6 +71,9 @@ _STAND_INS = {
     ("None", 3): _nothing_of_3,
     ("None", 5): _nothing_of_5,
     ("bool", 2): _false_of_2,
+    ("bool", 3): _false_of_3,
+    ("bool", 10): _false_of_10,
+    ("int", 9): _none_of_9,
     ("int", 2): _none_of_2,
 }
 

@@ -39,6 +39,31 @@ def _charged(comm: int, inserted: int, window: int, block: int) -> bool:
     return comm == Comm.REDUCE_SCATTER or (comm == Comm.ALL_REDUCE and pair % 2 == 0)
 
 
+@inner
+def _ring_steps(machine: Machine, comm: int, n: int) -> int:
+    if comm == Comm.ALL_REDUCE:
+        return 2 * (n - 1)
+    if comm == Comm.ALL_TO_ALL and machine.world[WORLD.relays_parts] != 0:
+        return n * (n - 1) // 2
+    return n - 1
+
+
+@inner
+def _levels(n: int) -> int:
+    levels = 0
+    while 2 << levels <= n:
+        levels += 1
+    return levels
+
+
+@inner
+def _distance(comm: int, n: int, levels: int, step: int) -> int:
+    """Give how far apart pairs are in a step of halving and doubling."""
+    if comm == Comm.ALL_GATHER:
+        return n >> (step + 1)
+    return 1 << (step if step < levels else 2 * levels - 1 - step)
+
+
 @called
 def _ring(
     machine: Machine, times: np.ndarray, n: int, phase: np.ndarray, size: int, delay: int, step: int
@@ -47,12 +72,8 @@ def _ring(
     ends, ranks, hops = times[SCRATCH.ends], times[SCRATCH.members], times[SCRATCH.hops]
     comm, share, pace = phase[PHASE.comm], phase[PHASE.share], phase[PHASE.pace]
     message = size if comm == Comm.ALL_GATHER else part_of(machine, size, n)
-    num_steps = n - 1
+    num_steps = _ring_steps(machine, comm, n)
     lessens = comm == Comm.ALL_TO_ALL and machine.world[WORLD.relays_parts] == 0
-    if comm == Comm.ALL_REDUCE:
-        num_steps = 2 * (n - 1)
-    elif comm == Comm.ALL_TO_ALL and not lessens:
-        num_steps = n * (n - 1) // 2
     cost = reduction_time(machine, message)
     alike = True
     for i in range(n):
@@ -95,17 +116,12 @@ def _halving_doubling(
     """Work out halving and doubling: pairs at distances of powers of two."""
     ends, other, ranks = times[SCRATCH.ends], times[SCRATCH.next], times[SCRATCH.members]
     comm, share, pace = phase[PHASE.comm], phase[PHASE.share], phase[PHASE.pace]
-    levels = 0
-    while 2 << levels <= n:
-        levels += 1
+    levels = _levels(n)
     num_steps = 2 * levels if comm == Comm.ALL_REDUCE else levels
     for i in range(n):
         ends[i] = times[SCRATCH.starts, i] + delay
     for k in range(num_steps):
-        if comm == Comm.ALL_GATHER:
-            distance = n >> (k + 1)
-        else:
-            distance = 1 << (k if k < levels else 2 * levels - 1 - k)
+        distance = _distance(comm, n, levels, k)
         message = halving_size(machine, comm, size, levels, k)
         more = delay
         if _charged(comm, k + 1, 1, levels - 1):
@@ -143,16 +159,60 @@ def _direct(
 
 
 @called
-def finish_times(
+def _of_one(
     machine: Machine, times: np.ndarray, n: int, phase: np.ndarray, size: int, delay: int,
     step: int, group: int,
+) -> int:  # fmt: skip
+    """Work out when the first member ends, if all do the same at the same time."""
+    ranks = times[SCRATCH.members]
+    comm, share, pace = phase[PHASE.comm], phase[PHASE.share], phase[PHASE.pace]
+    algorithm, end = phase[PHASE.algorithm], times[SCRATCH.starts, 0] + delay
+    if algorithm == PhaseKind.TIMED:
+        return end - delay + size
+    message = size if comm == Comm.ALL_GATHER else part_of(machine, size, n)
+    if algorithm == PhaseKind.RING:
+        src = ranks[n - 1 if step > 0 else 1]
+        lessens = comm == Comm.ALL_TO_ALL and machine.world[WORLD.relays_parts] == 0
+        hop = travel_time(machine, src, ranks[0], message, share, pace)
+        for k in range(_ring_steps(machine, comm, n)):
+            if lessens:
+                left = (n - 1 - k) * message
+                hop = travel_time(machine, src, ranks[0], left, share, pace)
+            end += hop + delay
+            if _charged(comm, k + 1, 1, n - 1):
+                end += reduction_time(machine, message)
+        return end
+    if algorithm == PhaseKind.HALVING_DOUBLING:
+        levels = _levels(n)
+        for k in range(2 * levels if comm == Comm.ALL_REDUCE else levels):
+            sent = halving_size(machine, comm, size, levels, k)
+            partner = ranks[_distance(comm, n, levels, k)]
+            end += travel_time(machine, partner, ranks[0], sent, share, pace) + delay
+            if _charged(comm, k + 1, 1, levels - 1):
+                end += reduction_time(machine, halving_size(machine, comm, size, levels, k + 1))
+        return end
+    latest = 0
+    for j in range(1, n):
+        latest = max(latest, travel_time(machine, ranks[j], ranks[0], message, share, pace))
+    block = (n - 1) * (n - 1 if group != 0 else 1)
+    if _charged(comm, n - 1, n - 1, block):
+        latest += reduction_time(machine, message)
+    return end + latest + delay
+
+
+@called
+def finish_times(
+    machine: Machine, times: np.ndarray, n: int, present: int, phase: np.ndarray, size: int,
+    delay: int, step: int, group: int,
 ) -> int:  # fmt: skip
     """Give when each member of a phase ends that began at ``times[SCRATCH.starts]``.
 
     Parameters
     ----------
     times
-        int64, shape (5, at least n): starts and ranks are given, ends are filled.
+        int64, shape (5, at least n): starts and places are given, ends are filled.
+    present
+        n, or 1 if one member stands for all: only the end of the first one is filled.
     phase
         A row of the machine's phases.
     size, delay
@@ -169,27 +229,24 @@ def finish_times(
         How long before its end a member's last callback is registered.
     """
     comm, algorithm = phase[PHASE.comm], phase[PHASE.algorithm]
-    if algorithm == PhaseKind.RING:
+    if present < n:
+        end = _of_one(machine, times, n, phase, size, delay, step, group)
+        times[SCRATCH.ends, 0] = end
+    elif algorithm == PhaseKind.RING:
         _ring(machine, times, n, phase, size, delay, step)
-        return (
-            reduction_time(machine, part_of(machine, size, n))
-            if comm == Comm.REDUCE_SCATTER
-            else delay
-        )
-    if algorithm == PhaseKind.HALVING_DOUBLING:
+    elif algorithm == PhaseKind.HALVING_DOUBLING:
         _halving_doubling(machine, times, n, phase, size, delay)
-        return delay
-    if algorithm == PhaseKind.TIMED:
+    elif algorithm == PhaseKind.TIMED:
         last = 0
         for i in range(n):
             last = max(last, times[SCRATCH.starts, i])
         for i in range(n):
             times[SCRATCH.ends, i] = last + size
-        return 0
-    if algorithm == PhaseKind.STEPS:
+    elif algorithm == PhaseKind.STEPS:
         steps_at_once(machine, times, phase, size, delay, 0 if step > 0 else 1, n)
-        return delay
-    _direct(machine, times, n, phase, size, delay, group)
-    return (
-        reduction_time(machine, part_of(machine, size, n)) if comm == Comm.REDUCE_SCATTER else delay
-    )
+    else:
+        _direct(machine, times, n, phase, size, delay, group)
+    halves = algorithm == PhaseKind.HALVING_DOUBLING or algorithm == PhaseKind.STEPS
+    if comm == Comm.REDUCE_SCATTER and not halves:
+        return reduction_time(machine, part_of(machine, size, n))
+    return delay

@@ -53,11 +53,19 @@ from nadi.simulator.engine.machine_state import (
     STEP,
     STREAM,
     TODO,
+    TRANSFER,
     TURN,
     WAITER,
     WHOLE_LINK,
     WORLD,
     Machine,
+)
+from nadi.simulator.lowering.shared_routes import (
+    SharedRoutes,
+    flows_over,
+    no_routes,
+    routes_of,
+    shares_links,
 )
 from nadi.simulator.lowering.task_tables import Tables
 from nadi.simulator.machine.system import COLLECTIVES, System
@@ -99,6 +107,7 @@ def machine_of(
     window: int,
     *,
     meet: bool = True,
+    flows: bool = True,
     nodes: Ints | None = None,
 ) -> Machine:
     """Create the arrays of a simulation.
@@ -114,6 +123,8 @@ def machine_of(
     meet
         Work out collectives at once where nothing contends; else every message is an event,
         which gives the same times.
+    flows
+        Let transfers that share links slow each other down; else each is as fast as alone.
     nodes
         Nodes to work on; a copy of those of the tables if not given.
     """
@@ -126,11 +137,25 @@ def machine_of(
         shapes[:, SHAPE.whole] = 0
     if nodes is None:
         nodes = tables.nodes.copy()
-    return _machine(tables, room, window, nodes, shapes, meet=meet)
+    shared = no_routes()
+    if flows and shares_links(tables):
+        shared = routes_of(tables, meet=meet)
+        # chunks that take two trees in turn load other links in turn
+        trees = [any(len(p.steps) > 1 for p in recipe.phases) for recipe in tables.recipes]
+        if any(trees):
+            shapes[np.array(trees)[shapes[:, SHAPE.recipe]], SHAPE.whole] = 0
+    return _machine(tables, room, window, nodes, shapes, shared, meet=meet)
 
 
 def _machine(
-    tables: Tables, room: int, window: int, nodes: Ints, shapes: Ints, *, meet: bool
+    tables: Tables,
+    room: int,
+    window: int,
+    nodes: Ints,
+    shapes: Ints,
+    shared: SharedRoutes,
+    *,
+    meet: bool,
 ) -> Machine:
     """Create the arrays of a simulation once the closed-form parts are known."""
     system, num_ranks = tables.system, tables.program.num_ranks
@@ -146,6 +171,7 @@ def _machine(
     recipes, phases, num_phases = _recipe_tables(tables.recipes, system.collectives.queues)
     programs, starts, step_rows = _step_tables(tables.recipes, phases)
     world = _world(tables, nodes, phases, meet=meet, gather=gather)
+    world[WORLD.flows], world[WORLD.units] = int(shared.units > 0), shared.units
     queues_of_rank = int(world[WORLD.sets] * world[WORLD.ways] * world[WORLD.queues]) * len(dims)
     messages = 1 if nothing_contends(system) else room
     has_lines = int(world[WORLD.policy] != QueuePolicy.FIFO)
@@ -178,10 +204,15 @@ def _machine(
         here=np.zeros(num_seats * num_phases, dtype=np.int32),
         messages=np.zeros((messages, len(MESSAGE)), dtype=np.int64),
         links=_empty(num_links, len(LINK), LINK.head, LINK.tail),
+        flows=flows_over(shared, room),
+        transfers=np.zeros((2 * room if shared.units else 1, len(TRANSFER)), dtype=np.int64),
+        ways=shared.ways,
+        pairs=shared.pairs,
+        shares=shared.shares,
         servers=_empty(tables.num_servers, len(SERVER), SERVER.head, SERVER.tail),
         sides=_sides(system, num_ranks),
         todo=np.zeros((DEEPEST, len(TODO)), dtype=np.int64),
-        scratch=np.zeros((len(SCRATCH), num_ranks), dtype=np.int64),
+        scratch=np.zeros((len(SCRATCH), tables.representatives.num_ranks), dtype=np.int64),
         programs=programs,
         starts=starts,
         step_rows=step_rows,
@@ -205,8 +236,7 @@ def _sides(system: System, num_ranks: int) -> Ints:
 
 
 def _may_meet(tables: Tables, meet: bool) -> bool:
-    stand_in = tables.representatives.are_fewer
-    return meet and nothing_contends(tables.system) and not stand_in
+    return meet and nothing_contends(tables.system)
 
 
 def _gathers(tables: Tables) -> bool:
@@ -263,7 +293,7 @@ def agenda_of(room: int, num_ranks: int) -> Agenda:
     bits = (num_ranks - 1).bit_length()
     spread = max(size.bit_length() - 1 - bits, 2)
     counters = np.zeros(len(COUNTER), dtype=np.int64)
-    counters[[COUNTER.free_stream, COUNTER.free_message]] = -1
+    counters[[COUNTER.free_stream, COUNTER.free_message, COUNTER.free_transfer]] = -1
     counters[COUNTER.list_bits], counters[COUNTER.list_spread] = bits, spread
     counters[COUNTER.times] = min(size, _FEW_TIMES)
     return Agenda(
@@ -305,12 +335,13 @@ def _group_tables(
     groups = np.zeros((sizes.size, len(GROUP)), dtype=np.int64)
     # of one rank that stands for all of the job, only its own row is looked at
     rows = np.where(alike & (np.arange(sizes.size) == 0), 1, sizes)
+    seats = np.where(alike, 1, tables.group_rows)
     groups[:, GROUP.members], groups[:, GROUP.alike] = np.cumsum(rows) - rows, alike
     groups[:, GROUP.size], groups[:, GROUP.region] = sizes, regions
     groups[:, GROUP.window], groups[:, GROUP.mail] = windows, np.cumsum(need) - need
     groups[:, GROUP.meetings] = np.cumsum(windows) - windows
-    groups[:, GROUP.rows] = tables.group_rows
-    groups[:, GROUP.seats] = np.cumsum(windows * tables.group_rows) - windows * tables.group_rows
+    groups[:, GROUP.rows] = seats
+    groups[:, GROUP.seats] = np.cumsum(windows * seats) - windows * seats
     members = np.zeros((int(rows.sum()), len(MEMBER)), dtype=np.int64)
     places = [ranks[:count] for ranks, count in zip(tables.group_members, rows, strict=True)]
     members[:, MEMBER.place] = np.concatenate(places)
@@ -338,6 +369,7 @@ def _recipe_tables(recipes: tuple[Recipe, ...], num_queues: int) -> tuple[Ints, 
                 BY_HOPS if phase.far else ceil(phase.pace * NS_PER_BYTE), int(phase.both),
             )  # fmt: skip
             phases[k, p, PHASE.before] = len(before) if num_queues == 1 else 0
+            phases[k, p, PHASE.beside] = phase.beside
     return table, phases, num_phases
 
 
