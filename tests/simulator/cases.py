@@ -108,10 +108,15 @@ def num_ranks_of(case: dict[str, Any]) -> int:
     return math.prod(case["network"]["npus_count"])
 
 
-def run_each(traces: list[Trace], system: System, *, meet: bool = True) -> Simulation:
-    """Simulate every rank, none for others; collectives at once, or message by message."""
+def run_each(
+    traces: list[Trace], system: System, *, meet: bool = True, flows: bool = True
+) -> Simulation:
+    """Simulate every rank, none for others; collectives at once, or message by message.
+
+    Without ``flows`` transfers do not slow each other down.
+    """
     tables = tables_of(program_of(traces), system)
-    return simulation_of(tables, run_tables(tables, meet=meet), len(traces))
+    return simulation_of(tables, run_tables(tables, meet=meet, flows=flows), len(traces))
 
 
 def run_nodes(nodes: Jobs, system: System, *, meet: bool = True) -> Simulation:

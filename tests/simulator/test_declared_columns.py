@@ -21,7 +21,7 @@ ARRAYS: list[Any] = [value for value in _NAMED if isinstance(value, type(Columns
 CODES: list[Any] = [
     value for value in vars(codes).values() if isinstance(value, type(Codes)) and value is not Codes
 ]
-WITHOUT_COLUMNS = {"children", "ready", "here", "trees", "heap"}
+WITHOUT_COLUMNS = {"children", "ready", "here", "trees", "heap", "ways", "pairs", "shares"}
 
 
 def arrays() -> dict[str, np.ndarray]:
@@ -30,7 +30,7 @@ def arrays() -> dict[str, np.ndarray]:
     system = System(Network((Dimension("ring", 2, 50.0, 500.0),), congestion=True))
     machine = machine_of(tables_of(program_of([trace_of([node])] * 2), system), 100, 4)
     found = machine._asdict() | machine.agenda._asdict()
-    del found["agenda"]
+    del found["agenda"], found["flows"]
     return found
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from nadi.errors import InputError, PairError, UsageError
 from nadi.forks import refuse_in_fork
 from nadi.model.trace import Job, Trace
+from nadi.simulator.collectives.closed_form_conditions import nothing_contends
 from nadi.simulator.engine.codes import NodeKind, Problem, QueuePolicy
 from nadi.simulator.engine.event_loop import run_machine
 from nadi.simulator.engine.event_queue import COUNTER
@@ -71,6 +72,7 @@ def simulate_job(
         If the simulation deadlocks; the message names the waiting ranks.
     """
     refuse_in_fork()
+    _check_network(system)
     recorded: tuple[PlayedRank, ...] = ()
     if isinstance(job, Job) and job.rank_groups is not None:
         traces = job.traces
@@ -91,6 +93,18 @@ def simulate_job(
     _refuse_centuries(tables)
     machine = run_tables(tables, anew=make_tables)
     return simulation_of(tables, machine, len(traces), traces, recorded)
+
+
+def _check_network(system: System) -> None:
+    """Raise UsageError if the system has physical links that would not be used."""
+    shares = rules_of(system).links_are_shared and not system.network.congestion
+    if system.network.is_physical and not shares:
+        what = "network.congestion" if system.network.congestion else "ASTRA-sim's rules"
+        raise UsageError(
+            "network", f"{what} knows the links of dimensions only, but the system states others",
+            "leave out network.fabrics and network.links, or simulate by the default rules "
+            "without congestion",
+        )  # fmt: skip
 
 
 def _program_of_roles(job: Job, system: System) -> tuple[Program, Representatives | None]:
@@ -126,7 +140,7 @@ def stands_for_all(program: Program, system: System) -> bool:
     Nothing may contend, messages may not name a rank, and every rank has to have the same way
     to those it sends to: not so in trees, meshes, and rings across several dimensions.
     """
-    if system.network.congestion or system.network.rendezvous or system.bus:
+    if not nothing_contends(system) or system.network.is_physical:
         return False
     if system.collectives.custom_traces:
         return False

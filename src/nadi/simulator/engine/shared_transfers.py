@@ -37,7 +37,8 @@ from nadi.simulator.flows.flow_state import COUNT, FLOW, NEVER, RATE_UNITS
 
 __all__ = ["begin_message", "begin_phase", "end_flows", "is_held", "settle_flows"]
 
-_MOST = 1 << 52  # bytes of a flow, and units of them
+_MOST = 1 << 52  # bytes of a flow
+_ROUNDING = 1e-6  # of units
 
 
 @inner
@@ -66,13 +67,11 @@ def _route_of(machine: Machine, src: int, dst: int) -> int:
 
 
 @called
-def _start(
-    machine: Machine, route: int, size: int, time: int, latency: int, beside: int
-) -> int:  # fmt: skip
+def _start(machine: Machine, route: int, units: int, time: int, latency: int) -> int:
     """Start a transfer that takes a time alone, which is not 0; -1 if there is no room for it.
 
-    Its flow's bytes are parts of real ones, so many that it ends on the ns if nothing slows it.
-    ``beside`` transfers like it fit on its links at once.
+    ``units`` is its rate alone. Its flow's bytes are parts of real ones, so many that it ends on
+    the ns if nothing slows it.
     """
     counters, world, counts = machine.agenda.counters, machine.world, machine.flows.counts
     new = new_row(counters, COUNTER.free_transfer, machine.transfers, TRANSFER.next)
@@ -82,9 +81,7 @@ def _start(
     if counts[COUNT.active] == 0:  # times in ps are counted from here
         world[WORLD.base] = now
         advance(machine.flows, 0)
-    units = _rounded_up(size * machine.shares[route, 0] / time * world[WORLD.units])
-    most = np.int64(machine.shares[route, 1]) // beside
-    units = max(min(units, most, _MOST // time), 1)
+    units = max(min(units, _MOST // time), 1)
     row = machine.transfers[new]
     cap = units * RATE_UNITS * 1_000_000_000
     row[TRANSFER.flow] = start_flow(machine.flows, route, units * time, new, cap)
@@ -113,7 +110,10 @@ def begin_message(
     route = _route_of(machine, src, dst)
     if route < 0:
         return True
-    new = _start(machine, route, size, time, long - time, 1)
+    # rounded down: those that share a link by a fixed rule fit on it
+    units = np.int64(size / bytes_alone * machine.world[WORLD.units] + _ROUNDING)
+    units = min(units, np.int64(machine.shares[route, 1]))
+    new = _start(machine, route, units, time, long - time)
     if new >= 0:
         row = machine.transfers[new]
         row[TRANSFER.kind], row[TRANSFER.a], row[TRANSFER.b] = kind, a, b
@@ -156,8 +156,10 @@ def begin_phase(
     stride = phase[PHASE.stride]
     if machine.groups[group_number, GROUP.alike] == 0:  # else there is a route of this line only
         way += first // (stride * phase[PHASE.size]) * stride + first % stride
+    units = _rounded_up(size * machine.shares[way, 0] / time * machine.world[WORLD.units])
     beside = phase[PHASE.beside] if kind == Event.MET_PHASE else 1
-    new = _start(machine, way, size, time, 0, beside)
+    units = min(units, np.int64(machine.shares[way, 1]) // beside)
+    new = _start(machine, way, units, time, 0)
     if new >= 0:
         row = machine.transfers[new]
         row[TRANSFER.kind], row[TRANSFER.a], row[TRANSFER.b] = kind, -1, present

@@ -105,6 +105,7 @@ def _lets_ranks_be_alike(system: System) -> bool:
     """Return whether a rank's times depend on those alone with whom it communicates."""
     return (
         nothing_contends(system)
+        and not system.network.is_physical
         and system.slots == "device"
         and policy_of(system) == QueuePolicy.FIFO
         and not system.collectives.custom_traces
@@ -218,6 +219,11 @@ def _fits(use: _Use, groups: RankGroups, system: System, found: Representatives)
         kind = int(_kinds(found.of[members[number]][None])[0])
         if use.peers and kind != _DIFFERENT:
             return False  # a message to a position is from one rank only
+        ranks = np.sort(members[number])
+        if rules_of(system).links_are_shared:
+            own = found.rank[mine][group[found.rank[mine]] == number]
+            if not _uses_own_links(system, use, members[number], own):
+                return False
         if not use.collectives:
             continue
         if kind == _MIXED:
@@ -225,8 +231,28 @@ def _fits(use: _Use, groups: RankGroups, system: System, found: Representatives)
         if kind == _DIFFERENT and not _all_represent(members[number], found):
             return False
         if kind == _ALIKE and members.shape[1] > 1:
-            ranks = np.sort(members[number])
             if not all(_members_are_alike(system, name, ranks) for name in use.collectives):
+                return False
+    return True
+
+
+def _uses_own_links(system: System, use: _Use, members: Ints, own: Ints) -> bool:
+    """Return whether no bytes pass the links of ranks that neither send nor take them.
+
+    The load of a link is then that of the rank that stands for its rank. Other links are shared
+    by ranks of which none may be like another in that.
+    """
+    network = system.network
+    for end in use.peers:
+        distances = np.stack(_ways(network, own, np.full(own.size, members[end])))
+        if (distances.sum(axis=0) > 1).any():
+            return False
+    ranks, rules = np.sort(members), rules_of(system)
+    everyone = ranks.size == network.num_ranks
+    for name in use.collectives if members.size > 1 else ():
+        if name in rules.collectives:
+            recipe = rules.recipe_of(system, name, None if everyone else ranks)
+            if not all(is_whole_dimension(network, phase, ranks) for phase in recipe.phases):
                 return False
     return True
 

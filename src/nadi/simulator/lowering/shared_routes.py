@@ -13,17 +13,19 @@ import numpy as np
 
 from nadi.model.arrays import Floats, Ints
 from nadi.simulator.collectives.closed_form_conditions import meets
-from nadi.simulator.collectives.message_ways import first_links, hops_of, owned_by
+from nadi.simulator.collectives.link_sharing import even_size
+from nadi.simulator.collectives.link_traffic import links_per_rank
 from nadi.simulator.collectives.phase_messages import messages_of
 from nadi.simulator.collectives.phases import Phase
 from nadi.simulator.collectives.step_tables import ROOTED
 from nadi.simulator.distinct_rows import number_rows
-from nadi.simulator.collectives.link_sharing import even_size
 from nadi.simulator.engine.codes import NodeKind, PhaseKind
 from nadi.simulator.engine.machine_state import NODE, SHAPE
 from nadi.simulator.flows.flow_state import RATE_UNITS, Flows, Routes, new_flows, no_flows
+from nadi.simulator.flows.network_graph import NetworkGraph, network_graph
 from nadi.simulator.lowering.task_tables import Tables
-from nadi.simulator.machine.system import System
+from nadi.simulator.machine.system import Network
+from nadi.simulator.rules.chosen_rules import rules_of
 
 __all__ = ["SharedRoutes", "flows_over", "no_routes", "routes_of", "shares_links"]
 
@@ -66,11 +68,13 @@ def shares_links(tables: Tables) -> bool:
     once there share links by a fixed rule.
     """
     system = tables.system
-    if system.compat or system.network.congestion:
+    if system.network.congestion or not rules_of(system).links_are_shared:
         return False
     kinds = tables.nodes[:, NODE.kind]
     if (kinds == NodeKind.SEND).any():
         return True
+    if system.network.is_physical:
+        return bool((kinds == NodeKind.COLLECTIVE).any())
     phases = {phase for recipe in tables.recipes for phase in recipe.phases}
     if any(phase.pace > 0 or phase.dim < 0 for phase in phases):
         return len(tables.group_members) > 1
@@ -102,20 +106,47 @@ def routes_of(tables: Tables, *, meet: bool) -> SharedRoutes:
 
     With ``meet`` the times of phases are worked out at once, where that can be.
     """
-    network = tables.system.network
+    network, stand_ins = tables.system.network, tables.representatives
+    graph = network_graph(tables.system)
     pairs = _pairs(tables, meet=meet)
-    found = hops_of(network, *np.divmod(pairs, network.num_ranks))
-    loads = [_Loads(found.message, found.link, np.ones(found.link.size))]
-    ways, num_routes = _ways(tables, pairs.size, loads, meet=meet)
-    stand_ins = tables.representatives
+    pair, link = _hops(graph, *np.divmod(pairs, network.num_ranks))
+    loads = [_Loads(pair, link, np.ones(link.size))]
+    ways, num_routes = _ways(tables, graph, pairs.size, loads, meet=meet)
     whole = _Loads(*(np.concatenate(column) for column in zip(*loads, strict=True)))
-    link = owned_by(network, whole.link, stand_ins.rank[stand_ins.of])
-    # those of a route on one link are one
+    link = whole.link
+    if stand_ins.are_fewer:
+        link = _owned_by(network, link, stand_ins.rank[stand_ins.of])
+    # what goes over one link several times is one load
     number, first = number_rows([whole.route, link])
     total = np.bincount(number, weights=whole.num_bytes)
-    return _shared(
-        tables, _Loads(whole.route[first], link[first], total), num_routes, ways, pairs
-    )
+    merged = _Loads(whole.route[first], link[first], total)
+    return _shared(tables, graph, merged, num_routes, ways, pairs)
+
+
+def _hops(graph: NetworkGraph, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
+    """Return the messages and links of all hops of messages; int64, shape (hops,) each."""
+    routes = graph.routes(src, dst)
+    message = np.repeat(np.arange(src.size), np.diff(routes.first))
+    return message, routes.link.astype(np.int64)
+
+
+def _owned_by(network: Network, link: Ints, home: Ints) -> Ints:
+    """Return the links of the ranks that stand for the ranks whose links are given.
+
+    ``home``, int64, shape (ranks,), says who stands for each rank.
+    """
+    found, stride, begin = link.copy(), 1, 0
+    for dimension in network.dimensions:
+        per_rank, n = links_per_rank(dimension), dimension.size
+        end = begin + network.num_ranks * per_rank
+        there = np.flatnonzero((link >= begin) & (link < end))
+        rank, port = np.divmod(link[there] - begin, per_rank)
+        to = home[rank]
+        if dimension.topology == "fully-connected":
+            port = (port - rank // stride % n + to // stride % n) % n
+        found[there] = begin + to * per_rank + port
+        begin, stride = end, stride * n
+    return found
 
 
 class _Loads(NamedTuple):
@@ -206,7 +237,7 @@ def _pairs(tables: Tables, *, meet: bool) -> Ints:
 
 
 def _ways(
-    tables: Tables, num_pairs: int, loads: list[_Loads], *, meet: bool
+    tables: Tables, graph: NetworkGraph, num_pairs: int, loads: list[_Loads], *, meet: bool
 ) -> tuple[np.ndarray, int]:
     """Add what phases carry that are worked out at once; returns their routes and how many."""
     most = max((len(recipe.phases) for recipe in tables.recipes), default=1)
@@ -222,35 +253,34 @@ def _ways(
             for variant in (0, 1) if turns else (0,):
                 base = number + of_group * np.arange(use.groups.size)
                 ways[use.groups, use.recipe, p, variant:] = base[:, None]
-                loads.append(_of_lines(tables.system, use, phase, lines, variant, number))
+                loads.append(_of_lines(graph, use, phase, lines, variant, number))
                 number += lines.shape[0]
     return ways, number
 
 
 def _of_lines(
-    system: System, use: _Use, phase: Phase, lines: Ints, variant: int, number: int
+    graph: NetworkGraph, use: _Use, phase: Phase, lines: Ints, variant: int, number: int
 ) -> _Loads:  # fmt: skip
     """Return what the lines of a phase carry, whose first route has a number."""
     src, dst, num_bytes, size = _sent(phase, use.root, variant)
     if use.is_alike:  # what the first one sends comes to the links of all as often
         own = src == 0
         src, dst, num_bytes = src[own], dst[own], num_bytes[own]
-    found = hops_of(system.network, lines[:, src].ravel(), lines[:, dst].ravel())
-    line, message = np.divmod(found.message, src.size)
-    return _Loads(number + line, found.link, num_bytes[message] / size)
+    hop, link = _hops(graph, lines[:, src].ravel(), lines[:, dst].ravel())
+    line, message = np.divmod(hop, src.size)
+    return _Loads(number + line, link, num_bytes[message] / size)
 
 
 def _shared(
-    tables: Tables, loads: _Loads, num_routes: int, ways: np.ndarray, pairs: Ints
-) -> SharedRoutes:
+    tables: Tables, graph: NetworkGraph, loads: _Loads, num_routes: int, ways: np.ndarray,
+    pairs: Ints,
+) -> SharedRoutes:  # fmt: skip
     """Count loads and capacities in units that fit."""
-    system = tables.system
-    dimensions = system.network.dimensions
-    rates = np.array([dimension.bandwidth for dimension in dimensions])
-    units = _units(tables, rates)
-    of_dimension = np.maximum((rates * units).astype(np.int64), 1)
-    of_dimension = np.minimum(of_dimension, _FASTEST // (_PARTS * _NS))
-    capacity = np.repeat(of_dimension, np.diff(first_links(system.network)))
+    network = tables.system.network
+    logical = np.array([dimension.bandwidth for dimension in network.dimensions])
+    units = _units(tables, np.append(logical, graph.bandwidth[graph.bandwidth > 0]))
+    capacity = np.maximum((np.minimum(graph.bandwidth * units, _FASTEST)).astype(np.int64), 1)
+    capacity = np.minimum(capacity, _FASTEST // (_PARTS * _NS))
     # a transfer is one flow on the link that it needs for longest
     loads = _Loads(*(column[np.argsort(loads.route, kind="stable")] for column in loads))
     first = np.searchsorted(loads.route, np.arange(num_routes + 1))
@@ -265,10 +295,12 @@ def _shared(
     parts = np.ceil(loads.num_bytes / needed[loads.route] * _PARTS - _ROUNDING).astype(np.int64)
     weight = np.clip(parts, 1, on_link * _PARTS // slowest[loads.route])
     routes = Routes(
-        first, loads.link.astype(np.int32), weight.astype(np.int32),
+        first.astype(np.int64), loads.link.astype(np.int32), weight.astype(np.int32),
         np.zeros(num_routes, dtype=np.int64),
     )  # fmt: skip
-    shares = np.stack([needed, slowest.astype(np.float64)], axis=1)
+    # what the logical network lets through may be too much for the physical one
+    bound = np.full(num_routes, _LARGEST) if network.is_physical else slowest
+    shares = np.stack([needed, bound.astype(np.float64)], axis=1)
     return SharedRoutes(capacity * (_PARTS * _NS), routes, units, ways, pairs, shares)
 
 

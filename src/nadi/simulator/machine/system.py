@@ -72,6 +72,11 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     routes: tuple[GivenRoute, ...] = ()
 
     @property
+    def is_physical(self) -> bool:
+        """Whether bytes take other links than those of the dimensions, or links are changed."""
+        return bool(self.fabrics or self.changes)
+
+    @property
     def num_ranks(self) -> int:
         """Product of the sizes of all dimensions."""
         product = 1

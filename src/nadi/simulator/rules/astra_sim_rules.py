@@ -56,6 +56,7 @@ class AstraSimRules(DefaultRules):
     rounds_down = True
     groups_are_custom = True
     chunks_go_in_turn = True
+    links_are_shared = False
 
     def recipe_of(
         self, system: System, comm_type: str, members: Ints | None = None, involved: int = -1,

@@ -41,6 +41,8 @@ class DefaultRules:
     chunks_go_in_turn
         Whether a chunk's way round a ring, or its tree, depends on the chunks before it; else it
         depends on its own number.
+    links_are_shared
+        Whether transfers that use one link at the same time slow each other down.
     """
 
     collectives: tuple[str, ...] = COLLECTIVES
@@ -50,6 +52,7 @@ class DefaultRules:
     rounds_down = False
     groups_are_custom = False
     chunks_go_in_turn = False
+    links_are_shared = True
 
     def recipe_of(
         self, system: System, comm_type: str, members: Ints | None = None, involved: int = -1,
