@@ -104,7 +104,9 @@ def begin_message(
     if src == dst or size <= 0:
         return False
     bytes_alone = time_of_bytes(machine, src, dst, size, share, pace)
-    time = min(_rounded_up(bytes_alone), long)
+    # one of a collective is followed by the next when it has left, in whole ns
+    time = _rounded_up(bytes_alone) if kind == Event.SENT else np.int64(bytes_alone)
+    time = min(time, long)
     if time <= 0:
         return False
     route = _route_of(machine, src, dst)
