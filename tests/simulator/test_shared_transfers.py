@@ -94,13 +94,15 @@ def test_transfers_end_when_the_slow_model_says(data: st.DataObject) -> None:
         num_bytes, begin = data.draw(size), data.draw(micros)
         sends(jobs, src, dst, num_bytes, begin)
         alone = -(-num_bytes // bandwidth)
-        expected.append(
-            Transfer((src,), (dst,), num_bytes, alone, begin * 1000, 2 * _LATENCY)
-        )
+        expected.append(Transfer((src,), (dst,), num_bytes, alone, begin * 1000, 2 * _LATENCY))
     split = data.draw(st.integers(0, _RANKS), label="first members of the second group")
     groups = [group for group in (range(split), range(split, _RANKS)) if len(group) > 1]
     for number, group in enumerate(groups):
-        comm_type, num_bytes, begin = data.draw(st.sampled_from(_TYPES)), data.draw(size), data.draw(micros)
+        comm_type, num_bytes, begin = (
+            data.draw(st.sampled_from(_TYPES)),
+            data.draw(size),
+            data.draw(micros),
+        )
         members = tuple(group)
         for rank in members:
             first = len(jobs[rank])
@@ -172,9 +174,7 @@ def mixed_jobs(draw: st.DrawFn) -> tuple[System, dict[int, list[Node]]]:
         groups[f"g{number}"] = tuple(members)
         comm_type, size = draw(st.sampled_from(COLLECTIVES)), draw(st.integers(1, 1 << 22))
         for rank in members:
-            node = collective(
-                len(jobs[rank]), comm_type, size, pg_name=f"g{number}", stream=number
-            )
+            node = collective(len(jobs[rank]), comm_type, size, pg_name=f"g{number}", stream=number)
             jobs[rank].append(node)
     for _ in range(draw(st.integers(1, 6))):
         src, dst = draw(st.integers(0, num_ranks - 1)), draw(st.integers(0, num_ranks - 1))

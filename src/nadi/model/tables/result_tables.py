@@ -46,8 +46,8 @@ LINKS = Table(
                missing=-1),
         Column("bytes", _INT, "bytes that it carried", "bytes"),
         Column("busy", _INT, "time that it takes to send these bytes one after the other", "ns"),
-        Column("utilisation", pl.Float64, "busy divided by the time of the job; can exceed 1 only "
-               "without congestion, where collectives share a link without slowing down"),
+        Column("utilisation", pl.Float64, "busy divided by the time of the job; exceeds 1 only by "
+               "ASTRA-sim's rules, where messages do not slow each other down"),
         Column("peak_queue", _INT, "largest number of queued messages, with congestion",
                missing=-1),
     ),

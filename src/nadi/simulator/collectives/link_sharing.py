@@ -54,9 +54,7 @@ def shared(
     beside = min(at_once, collectives.chunks * (2 if halves else 1))
     share = float(beside)
     if not is_whole_dimension(system.network, phase, members):
-        return replace(
-            phase, share=share, pace=_pace(system, phase, members, root), beside=beside
-        )
+        return replace(phase, share=share, pace=_pace(system, phase, members, root), beside=beside)
     far = phase.algorithm == PhaseKind.HALVING_DOUBLING or phase.name not in ("", "ring", "direct")
     return replace(phase, share=share * _in_a_line(system, phase), far=far, beside=beside)
 

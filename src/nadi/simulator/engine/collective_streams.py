@@ -15,7 +15,6 @@ from nadi.simulator.engine.linked_queues import new_row
 from nadi.simulator.engine.machine_state import (
     GROUP,
     MAIL,
-    MEMBER,
     NODE,
     PHASE,
     PLAN,
@@ -319,7 +318,7 @@ def _meet_in_phase(machine: Machine, stream: int) -> None:
     if s[STREAM.algorithm] == PhaseKind.TIMED:
         amount = machine.shapes[machine.nodes[s[STREAM.node], NODE.key], SHAPE.time]
     early = finish_times(
-        machine, times, n, present, machine.phases[s[STREAM.recipe], s[STREAM.phase]], amount,
+        machine, times, present, machine.phases[s[STREAM.recipe], s[STREAM.phase]], amount,
         recipe[RECIPE.delay], s[STREAM.step], recipe[RECIPE.group],
     )  # fmt: skip
     last = agenda.counters[COUNTER.now]
@@ -329,7 +328,7 @@ def _meet_in_phase(machine: Machine, stream: int) -> None:
     if machine.world[WORLD.flows] != 0:
         transfer = begin_phase(
             machine, s[STREAM.node], s[STREAM.phase], first, 0 if s[STREAM.step] > 0 else 1,
-            s[STREAM.size], last, Event.MET_PHASE, present,
+            s[STREAM.size], last, present,
         )  # fmt: skip
     for i in range(present):
         end = times[SCRATCH.ends, i]

@@ -167,7 +167,7 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
             size = shape[SHAPE.time]
         second = phase[PHASE.algorithm] == PhaseKind.STEPS and k % phase[PHASE.trees] == 1
         early = finish_times(
-            machine, times, n, present, phase, size, recipe[RECIPE.delay], -1 if second else 1,
+            machine, times, present, phase, size, recipe[RECIPE.delay], -1 if second else 1,
             recipe[RECIPE.group],
         )  # fmt: skip
         for i in range(present):
@@ -178,7 +178,7 @@ def _meet_as_a_whole(machine: Machine, node: int) -> None:
     transfer = 0
     if machine.world[WORLD.flows] != 0:
         total = shape[SHAPE.chunks] * shape[SHAPE.chunk] + shape[SHAPE.rest]
-        transfer = begin_phase(machine, node, 0, 0, 0, total, last, Event.MET, present)
+        transfer = begin_phase(machine, node, 0, 0, 0, total, last, present)
     for i in range(present):
         end = times[SCRATCH.ends, i]
         time = max(end - early, now)
@@ -488,6 +488,20 @@ def _foresee(machine: Machine, at: int) -> None:
         prefetch(agenda.lists, home_of_list(agenda, rank, b), 0)
 
 
+@inner
+def _begin_time(machine: Machine, now: int) -> None:
+    """End what flows have brought till a time, before its events happen."""
+    if machine.world[WORLD.flows] != 0:
+        end_flows(machine, now)
+
+
+@inner
+def _end_time(machine: Machine, now: int) -> None:
+    """Give flows their rates, after the events of a time."""
+    if machine.world[WORLD.flows] != 0:
+        settle_flows(machine, now)
+
+
 @called
 def _run(machine: Machine) -> int:
     """Run a machine that is lent."""
@@ -499,13 +513,11 @@ def _run(machine: Machine) -> int:
             push_ready(machine, nodes[node, NODE.rank], node)
     for rank in range(machine.ranks.shape[0]):
         _issue_all(machine, rank, -1)
-    if machine.world[WORLD.flows] != 0:
-        settle_flows(machine, 0)
+    _end_time(machine, 0)
     while counters[COUNTER.heap] > 0 and counters[COUNTER.problem] == 0:
         now = agenda.heap[0]
         counters[COUNTER.now] = now
-        if machine.world[WORLD.flows] != 0:
-            end_flows(machine, now)
+        _begin_time(machine, now)
         at, size = find(agenda, now), counters[COUNTER.times]
         while has_events(agenda, at) and counters[COUNTER.problem] == 0:
             what, b = next_event(agenda, at)
@@ -525,10 +537,8 @@ def _run(machine: Machine) -> int:
                     _happen(machine, kind, a, b)
             if counters[COUNTER.times] != size:  # chains are somewhere else now
                 at, size = find(agenda, now), counters[COUNTER.times]
-        if machine.world[WORLD.flows] != 0:
-            settle_flows(machine, now)
-            at = find(agenda, now)
-        forget(agenda, at)
+        _end_time(machine, now)
+        forget(agenda, find(agenda, now))
         pop_time(agenda)
     return counters[COUNTER.problem]
 

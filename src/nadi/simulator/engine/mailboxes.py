@@ -23,7 +23,7 @@ from nadi.simulator.engine.machine_state import (
 from nadi.simulator.engine.memory_bus import request_bus
 from nadi.simulator.engine.message_times import reduction_time, travel_time
 from nadi.simulator.engine.network_links import (
-    deliver,
+    arrive_after,
     new_message,
     send_message,
     send_to_mail,
@@ -131,7 +131,7 @@ def send(machine: Machine, stream: int, index: int, size: int, place: int) -> No
             time = now + travel_time(machine, src, dst, size, share, pace)
             s[STREAM.leaving] = max(time, s[STREAM.leaving])
             time = s[STREAM.leaving] - now
-            deliver(machine, src, dst, size, share, pace, time, Event.ARRIVE, slot, 0)
+            arrive_after(machine, src, dst, size, slot, share, pace, time)
             return
         send_to_mail(machine, src, dst, size, slot, s[STREAM.share], s[STREAM.pace])
         return

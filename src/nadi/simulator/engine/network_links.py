@@ -13,12 +13,12 @@ from nadi.simulator.engine.codes import Event, Topology
 from nadi.simulator.engine.event_queue import COUNTER, add_event
 from nadi.simulator.engine.linked_queues import free_row, new_row, put_behind, take_first
 from nadi.simulator.engine.machine_state import DIM, LINK, MESSAGE, RATE, WHOLE_LINK, WORLD, Machine
-from nadi.simulator.engine.message_times import travel_time
+from nadi.simulator.engine.message_times import time_of_bytes, travel_time
 from nadi.simulator.engine.parts import MESSAGES, belongs_to
-from nadi.simulator.engine.shared_transfers import begin_message
+from nadi.simulator.engine.shared_transfers import begin_message, pair_of
 
 __all__ = [
-    "deliver",
+    "arrive_after",
     "free_link",
     "free_message",
     "new_message",
@@ -145,19 +145,6 @@ def _send_over_links(
     return True
 
 
-@called
-def deliver(
-    machine: Machine, src: int, dst: int, size: int, share: int, pace: int, time: int, kind: int,
-    a: int, b: int,
-) -> None:  # fmt: skip
-    """Let ``kind`` happen when a message is there, which takes ``time`` if nothing slows it."""
-    is_flow = machine.world[WORLD.flows] != 0
-    if is_flow:
-        is_flow = begin_message(machine, src, dst, size, share, pace, time, kind, a, b)
-    if not is_flow:
-        add_event(machine.agenda, machine.agenda.counters[COUNTER.now] + time, kind, a, b)
-
-
 @inner
 def send_to_mail(
     machine: Machine, src: int, dst: int, size: int, slot: int, share: int, pace: int
@@ -165,14 +152,35 @@ def send_to_mail(
     """Send bytes of a collective, over links that ``share`` messages use at the same time."""
     if not _send_over_links(machine, src, dst, size, Event.ARRIVE, slot, 0):
         time = travel_time(machine, src, dst, size, share, pace)
-        deliver(machine, src, dst, size, share, pace, time, Event.ARRIVE, slot, 0)
+        arrive_after(machine, src, dst, size, slot, share, pace, time)
 
 
-@inner
+@called
+def arrive_after(
+    machine: Machine, src: int, dst: int, size: int, slot: int, share: int, pace: int, time: int
+) -> None:
+    """Put bytes of a collective into a mail after a time, if nothing slows them."""
+    is_flow = machine.world[WORLD.flows] != 0
+    if is_flow:
+        alone = time_of_bytes(machine, src, dst, size, share, pace)
+        pair = pair_of(machine, src, dst)
+        is_flow = begin_message(machine, pair, size, alone, time, Event.ARRIVE, slot, 0)
+    if not is_flow:
+        now = machine.agenda.counters[COUNTER.now]
+        add_event(machine.agenda, now + time, Event.ARRIVE, slot, 0)
+
+
+@called
 def send_message(
     machine: Machine, src: int, dst: int, size: int, kind: int, a: int, b: int
 ) -> None:
     """Send bytes from a rank to another; when they are there, ``kind`` happens."""
-    if not _send_over_links(machine, src, dst, size, kind, a, b):
-        time = travel_time(machine, src, dst, size, WHOLE_LINK, 0)
-        deliver(machine, src, dst, size, WHOLE_LINK, 0, time, kind, a, b)
+    if _send_over_links(machine, src, dst, size, kind, a, b):
+        return
+    time = travel_time(machine, src, dst, size, WHOLE_LINK, 0)
+    is_flow = machine.world[WORLD.flows] != 0
+    if is_flow:
+        alone = time_of_bytes(machine, src, dst, size, WHOLE_LINK, 0)
+        is_flow = begin_message(machine, pair_of(machine, src, dst), size, alone, time, kind, a, b)
+    if not is_flow:
+        add_event(machine.agenda, machine.agenda.counters[COUNTER.now] + time, kind, a, b)

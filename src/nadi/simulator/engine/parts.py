@@ -37,16 +37,12 @@ def _nothing_of_5(machine: Any, a: int, b: int, c: int, d: int) -> None:
     machine.agenda.counters[COUNTER.problem] = Problem.LEFT_OUT
 
 
-def _none_of_9(
-    machine: Any, a: int, b: int, c: int, d: int, e: int, f: int, g: int, h: int
-) -> int:
+def _none_of_8(machine: Any, a: int, b: int, c: int, d: int, e: int, f: int, g: int) -> int:
     machine.agenda.counters[COUNTER.problem] = Problem.LEFT_OUT
     return 0
 
 
-def _false_of_10(
-    machine: Any, a: int, b: int, c: int, d: int, e: int, f: int, g: int, h: int, i: int
-) -> bool:
+def _false_of_8(machine: Any, a: int, b: int, c: float, d: int, e: int, f: int, g: int) -> bool:
     machine.agenda.counters[COUNTER.problem] = Problem.LEFT_OUT
     return False
 
@@ -72,8 +68,8 @@ _STAND_INS = {
     ("None", 5): _nothing_of_5,
     ("bool", 2): _false_of_2,
     ("bool", 3): _false_of_3,
-    ("bool", 10): _false_of_10,
-    ("int", 9): _none_of_9,
+    ("bool", 8): _false_of_8,
+    ("int", 8): _none_of_8,
     ("int", 2): _none_of_2,
 }
 

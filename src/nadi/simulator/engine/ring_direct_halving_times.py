@@ -202,17 +202,17 @@ def _of_one(
 
 @called
 def finish_times(
-    machine: Machine, times: np.ndarray, n: int, present: int, phase: np.ndarray, size: int,
-    delay: int, step: int, group: int,
+    machine: Machine, times: np.ndarray, present: int, phase: np.ndarray, size: int, delay: int,
+    step: int, group: int,
 ) -> int:  # fmt: skip
     """Give when each member of a phase ends that began at ``times[SCRATCH.starts]``.
 
     Parameters
     ----------
     times
-        int64, shape (5, at least n): starts and places are given, ends are filled.
+        int64, shape (5, at least members): starts and places are given, ends are filled.
     present
-        n, or 1 if one member stands for all: only the end of the first one is filled.
+        All members, or 1 if one member stands for all: only the end of the first one is filled.
     phase
         A row of the machine's phases.
     size, delay
@@ -228,7 +228,7 @@ def finish_times(
     int
         How long before its end a member's last callback is registered.
     """
-    comm, algorithm = phase[PHASE.comm], phase[PHASE.algorithm]
+    comm, algorithm, n = phase[PHASE.comm], phase[PHASE.algorithm], phase[PHASE.size]
     if present < n:
         end = _of_one(machine, times, n, phase, size, delay, step, group)
         times[SCRATCH.ends, 0] = end

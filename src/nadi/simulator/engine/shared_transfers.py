@@ -30,12 +30,11 @@ from nadi.simulator.engine.machine_state import (
     WORLD,
     Machine,
 )
-from nadi.simulator.engine.message_times import time_of_bytes
 from nadi.simulator.engine.parts import FLOWS, belongs_to
 from nadi.simulator.flows.flow_events import advance, next_end, settle, start_flow, take_ended
 from nadi.simulator.flows.flow_state import COUNT, FLOW, NEVER, RATE_UNITS
 
-__all__ = ["begin_message", "begin_phase", "end_flows", "is_held", "settle_flows"]
+__all__ = ["begin_message", "begin_phase", "end_flows", "is_held", "pair_of", "settle_flows"]
 
 _MOST = 1 << 52  # bytes of a flow
 _ROUNDING = 1e-6  # of units
@@ -47,20 +46,26 @@ def _rounded_up(number: float) -> int:
     return whole + 1 if whole < number else whole
 
 
-@called
-def _route_of(machine: Machine, src: int, dst: int) -> int:
-    """Give the route of a pair of ranks."""
-    pairs, dims = machine.pairs, machine.dims
+@inner
+def pair_of(machine: Machine, src: int, dst: int) -> int:
+    """Give the number of a pair of ranks; -1 of a rank and itself."""
+    dims = machine.dims
     last = dims.shape[0] - 1
-    wanted = src * dims[last, DIM.n] * dims[last, DIM.stride] + dst
+    return src * dims[last, DIM.n] * dims[last, DIM.stride] + dst if src != dst else -1
+
+
+@called
+def _route_of(machine: Machine, pair: int) -> int:
+    """Give the route of a pair of ranks."""
+    pairs = machine.pairs
     low, high = 0, pairs.shape[0]
     while low < high:
         middle = (low + high) // 2
-        if pairs[middle] < wanted:
+        if pairs[middle] < pair:
             low = middle + 1
         else:
             high = middle
-    if low == pairs.shape[0] or pairs[low] != wanted:
+    if low == pairs.shape[0] or pairs[low] != pair:
         machine.agenda.counters[COUNTER.problem] = Problem.NO_ROUTE
         return -1
     return low
@@ -94,26 +99,25 @@ def _start(machine: Machine, route: int, units: int, time: int, latency: int) ->
 @belongs_to(FLOWS)
 @called
 def begin_message(
-    machine: Machine, src: int, dst: int, size: int, share: int, pace: int, long: int, kind: int,
-    a: int, b: int,
-) -> bool:  # fmt: skip
-    """Begin a message that takes ``long`` alone, latency too; tells whether it is one that shares.
+    machine: Machine, pair: int, size: int, alone: float, long: int, kind: int, a: int, b: int
+) -> bool:
+    """Begin a message of a pair of ranks; tells whether it is one that shares links.
 
-    What goes to its own rank, or takes no time, does not.
+    What goes to its own rank, or takes no time, does not. ``alone`` is the time of its bytes if
+    nothing slows it, and ``long`` that with latency.
     """
-    if src == dst or size <= 0:
+    if pair < 0 or size <= 0:
         return False
-    bytes_alone = time_of_bytes(machine, src, dst, size, share, pace)
     # one of a collective is followed by the next when it has left, in whole ns
-    time = _rounded_up(bytes_alone) if kind == Event.SENT else np.int64(bytes_alone)
+    time = _rounded_up(alone) if kind == Event.SENT else np.int64(alone)
     time = min(time, long)
     if time <= 0:
         return False
-    route = _route_of(machine, src, dst)
+    route = _route_of(machine, pair)
     if route < 0:
         return True
     # rounded down: those that share a link by a fixed rule fit on it
-    units = np.int64(size / bytes_alone * machine.world[WORLD.units] + _ROUNDING)
+    units = np.int64(size / alone * machine.world[WORLD.units] + _ROUNDING)
     units = min(units, np.int64(machine.shares[route, 1]))
     new = _start(machine, route, units, time, long - time)
     if new >= 0:
@@ -125,9 +129,8 @@ def begin_message(
 @belongs_to(FLOWS)
 @called
 def begin_phase(
-    machine: Machine, node: int, p: int, first: int, variant: int, size: int, end: int, kind: int,
-    present: int,
-) -> int:  # fmt: skip
+    machine: Machine, node: int, p: int, first: int, variant: int, size: int, end: int, present: int
+) -> int:
     """Begin a phase of a collective, all of whose members are there.
 
     Parameters
@@ -140,8 +143,8 @@ def begin_phase(
         Bytes of the chunk, or of all chunks.
     end
         When its last member ends if nothing slows it down, in ns.
-    kind, present
-        MET or MET_PHASE; how many of its members will be told of the end.
+    present
+        How many of its members will be told of the end.
 
     Returns
     -------
@@ -149,7 +152,8 @@ def begin_phase(
         The transfer, and 1 more; 0 if it shares no links.
     """
     group_number = machine.nodes[node, NODE.peer]
-    recipe = machine.shapes[machine.nodes[node, NODE.key], SHAPE.recipe]
+    shape = machine.shapes[machine.nodes[node, NODE.key]]
+    recipe, is_whole = shape[SHAPE.recipe], shape[SHAPE.whole] != 0
     way = machine.ways[group_number, recipe, p, variant]
     time = end - machine.agenda.counters[COUNTER.now]
     if way < 0 or size <= 0 or time <= 0:
@@ -159,12 +163,13 @@ def begin_phase(
     if machine.groups[group_number, GROUP.alike] == 0:  # else there is a route of this line only
         way += first // (stride * phase[PHASE.size]) * stride + first % stride
     units = _rounded_up(size * machine.shares[way, 0] / time * machine.world[WORLD.units])
-    beside = phase[PHASE.beside] if kind == Event.MET_PHASE else 1
+    beside = 1 if is_whole else phase[PHASE.beside]
     units = min(units, np.int64(machine.shares[way, 1]) // beside)
     new = _start(machine, way, units, time, 0)
     if new >= 0:
         row = machine.transfers[new]
-        row[TRANSFER.kind], row[TRANSFER.a], row[TRANSFER.b] = kind, -1, present
+        row[TRANSFER.kind] = Event.MET if is_whole else Event.MET_PHASE
+        row[TRANSFER.a], row[TRANSFER.b] = -1, present
     return new + 1
 
 

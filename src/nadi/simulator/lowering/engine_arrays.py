@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -148,15 +149,9 @@ def machine_of(
 
 
 def _machine(
-    tables: Tables,
-    room: int,
-    window: int,
-    nodes: Ints,
-    shapes: Ints,
-    shared: SharedRoutes,
-    *,
+    tables: Tables, room: int, window: int, nodes: Ints, shapes: Ints, shared: SharedRoutes, *,
     meet: bool,
-) -> Machine:
+) -> Machine:  # fmt: skip
     """Create the arrays of a simulation once the closed-form parts are known."""
     system, num_ranks = tables.system, tables.program.num_ranks
     dims, rates, num_links = _dimensions(system)
@@ -170,8 +165,7 @@ def _machine(
     num_streams = _most_streams(tables, room, shapes)
     recipes, phases, num_phases = _recipe_tables(tables.recipes, system.collectives.queues)
     programs, starts, step_rows = _step_tables(tables.recipes, phases)
-    world = _world(tables, nodes, phases, meet=meet, gather=gather)
-    world[WORLD.flows], world[WORLD.units] = int(shared.units > 0), shared.units
+    world = _world(tables, nodes, phases, shared, meet=meet, gather=gather)
     queues_of_rank = int(world[WORLD.sets] * world[WORLD.ways] * world[WORLD.queues]) * len(dims)
     messages = 1 if nothing_contends(system) else room
     has_lines = int(world[WORLD.policy] != QueuePolicy.FIFO)
@@ -204,11 +198,7 @@ def _machine(
         here=np.zeros(num_seats * num_phases, dtype=np.int32),
         messages=np.zeros((messages, len(MESSAGE)), dtype=np.int64),
         links=_empty(num_links, len(LINK), LINK.head, LINK.tail),
-        flows=flows_over(shared, room),
-        transfers=np.zeros((2 * room if shared.units else 1, len(TRANSFER)), dtype=np.int64),
-        ways=shared.ways,
-        pairs=shared.pairs,
-        shares=shared.shares,
+        **_of_flows(shared, room),
         servers=_empty(tables.num_servers, len(SERVER), SERVER.head, SERVER.tail),
         sides=_sides(system, num_ranks),
         todo=np.zeros((DEEPEST, len(TODO)), dtype=np.int64),
@@ -217,6 +207,17 @@ def _machine(
         starts=starts,
         step_rows=step_rows,
     )
+
+
+def _of_flows(shared: SharedRoutes, room: int) -> dict[str, Any]:
+    """Create the arrays of transfers that share links."""
+    return {
+        "flows": flows_over(shared, room),
+        "transfers": np.zeros((2 * room if shared.units else 1, len(TRANSFER)), dtype=np.int64),
+        "ways": shared.ways,
+        "pairs": shared.pairs,
+        "shares": shared.shares,
+    }
 
 
 def _most_streams(tables: Tables, room: int, shapes: Ints) -> int:
@@ -249,11 +250,14 @@ def _gathers(tables: Tables) -> bool:
     return both or tables.program.lane is not None
 
 
-def _world(tables: Tables, nodes: Ints, phases: Ints, *, meet: bool, gather: bool) -> Ints:
+def _world(
+    tables: Tables, nodes: Ints, phases: Ints, shared: SharedRoutes, *, meet: bool, gather: bool
+) -> Ints:
     """Return the values that are global to a simulation."""
     system, world = tables.system, np.zeros(len(WORLD), dtype=np.int64)
     world[WORLD.ranks], world[WORLD.queues] = tables.program.num_ranks, system.collectives.queues
     world[WORLD.meet] = int(meet)
+    world[WORLD.flows], world[WORLD.units] = int(shared.units > 0), shared.units
     world[WORLD.limit] = -(-system.collectives.active_chunks // system.collectives.queues)
     world[WORLD.aware] = int(system.network.congestion)
     world[WORLD.rendezvous] = int(system.network.rendezvous)

@@ -230,9 +230,12 @@ def _fits(use: _Use, groups: RankGroups, system: System, found: Representatives)
             return False
         if kind == _DIFFERENT and not _all_represent(members[number], found):
             return False
-        if kind == _ALIKE and members.shape[1] > 1:
-            if not all(_members_are_alike(system, name, ranks) for name in use.collectives):
-                return False
+        if (
+            kind == _ALIKE
+            and members.shape[1] > 1
+            and not all(_members_are_alike(system, name, ranks) for name in use.collectives)
+        ):
+            return False
     return True
 
 

@@ -118,7 +118,7 @@ def routes_of(tables: Tables, *, meet: bool) -> SharedRoutes:
         link = _owned_by(network, link, stand_ins.rank[stand_ins.of])
     # what goes over one link several times is one load
     number, first = number_rows([whole.route, link])
-    total = np.bincount(number, weights=whole.num_bytes)
+    total = np.bincount(number, weights=whole.num_bytes).astype(np.float64)
     merged = _Loads(whole.route[first], link[first], total)
     return _shared(tables, graph, merged, num_routes, ways, pairs)
 
@@ -193,6 +193,11 @@ def _uses(tables: Tables) -> Iterator[_Use]:
         yield _Use(recipe, root, groups, members, bool(is_alike))
 
 
+def _is_one_flow(phase: Phase, *, meet: bool) -> bool:
+    """Return whether a phase is worked out at once, and not message by message."""
+    return meets(phase) and (meet or phase.algorithm == PhaseKind.TIMED)
+
+
 def _lines(use: _Use, phase: Phase) -> Ints:
     """Return the ranks of all lines of a phase: int64, shape (groups x lines, members)."""
     place = np.arange(use.members.shape[1])
@@ -222,7 +227,7 @@ def _pairs(tables: Tables, *, meet: bool) -> Ints:
         found.append((places[asks[:, NODE.rank]], asks[:, NODE.peer]))
     for use in _uses(tables):
         for phase in tables.recipes[use.recipe].phases:
-            if meet and meets(phase):
+            if _is_one_flow(phase, meet=meet):
                 continue
             lines = _lines(use, phase)
             for variant in (0, 1):
@@ -243,13 +248,13 @@ def _ways(
     most = max((len(recipe.phases) for recipe in tables.recipes), default=1)
     shape = (len(tables.group_members), max(len(tables.recipes), 1), max(most, 1), 2)
     ways, number = np.full(shape, -1, dtype=np.int32), num_pairs
-    for use in _uses(tables) if meet else ():
+    for use in _uses(tables):
         for p, phase in enumerate(tables.recipes[use.recipe].phases):
-            if not meets(phase) or phase.size < 2:
+            if phase.size < 2 or not _is_one_flow(phase, meet=meet):
                 continue
             lines = _lines(use, phase)
             of_group = lines.shape[0] // use.groups.size
-            turns = phase.algorithm == PhaseKind.RING or len(phase.steps) > 1
+            turns = phase.algorithm in (PhaseKind.RING, PhaseKind.TIMED) or len(phase.steps) > 1
             for variant in (0, 1) if turns else (0,):
                 base = number + of_group * np.arange(use.groups.size)
                 ways[use.groups, use.recipe, p, variant:] = base[:, None]
@@ -282,7 +287,8 @@ def _shared(
     capacity = np.maximum((np.minimum(graph.bandwidth * units, _FASTEST)).astype(np.int64), 1)
     capacity = np.minimum(capacity, _FASTEST // (_PARTS * _NS))
     # a transfer is one flow on the link that it needs for longest
-    loads = _Loads(*(column[np.argsort(loads.route, kind="stable")] for column in loads))
+    order = np.argsort(loads.route, kind="stable")
+    loads = _Loads(loads.route[order], loads.link[order], loads.num_bytes[order])
     first = np.searchsorted(loads.route, np.arange(num_routes + 1))
     on_link = capacity[loads.link]
     most, needed = np.zeros(num_routes), np.zeros(num_routes)
