@@ -219,6 +219,7 @@ def run_tables(
         problem = run_machine(machine if is_whole else _with_what_is_needed(machine))
         if problem == Problem.UNLIKE:
             _raise_unlike(tables, machine)
+        assert problem != Problem.NO_ROUTE, "a message takes a way that was not foreseen"
         if problem == Problem.TOO_SMALL:
             room *= 4
         elif problem == Problem.TOO_MANY:

@@ -229,14 +229,16 @@ def _pairs(tables: Tables, *, meet: bool) -> Ints:
         for phase in tables.recipes[use.recipe].phases:
             if _is_one_flow(phase, meet=meet):
                 continue
-            lines = _lines(use, phase)
+            lines = _lines(use._replace(is_alike=False), phase)
             for variant in (0, 1):
-                src, dst, _, _ = _sent(phase, use.root, variant)
-                if use.is_alike:
-                    src, dst = src[src == 0], dst[src == 0]
-                found.append((lines[:, src].ravel(), lines[:, dst].ravel()))
+                one, other, _, _ = _sent(phase, use.root, variant)
+                src, dst = lines[:, one].ravel(), lines[:, other].ravel()
+                if use.is_alike:  # only those that are simulated send
+                    there = np.isin(src, places)
+                    src, dst = src[there], dst[there]
+                found.append((src, dst))
                 if tables.system.network.rendezvous:
-                    found.append((lines[:, dst].ravel(), lines[:, src].ravel()))
+                    found.append((dst, src))
     numbers = np.concatenate([src * num_ranks + dst for src, dst in found if src.size] or [[]])
     return np.unique(numbers.astype(np.int64))
 
@@ -268,12 +270,15 @@ def _of_lines(
 ) -> _Loads:  # fmt: skip
     """Return what the lines of a phase carry, whose first route has a number."""
     src, dst, num_bytes, size = _sent(phase, use.root, variant)
-    if use.is_alike:  # what the first one sends comes to the links of all as often
+    share = float(size)
+    if use.is_alike and src.size > phase.size:  # what one sends to all comes to all as often
         own = src == 0
         src, dst, num_bytes = src[own], dst[own], num_bytes[own]
+    elif use.is_alike:  # each has its part of what all send
+        share *= phase.size
     hop, link = _hops(graph, lines[:, src].ravel(), lines[:, dst].ravel())
     line, message = np.divmod(hop, src.size)
-    return _Loads(number + line, link, num_bytes[message] / size)
+    return _Loads(number + line, link, num_bytes[message] / share)
 
 
 def _shared(
