@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -244,3 +245,14 @@ def test_the_busiest_link_is_full_where_many_meet() -> None:
     link = nadi.simulator.link_table(done).filter(pl.col("bytes") > 50_000_000)
     assert link["dst"].to_list() == [0]
     assert link["utilisation"].to_list() == [pytest.approx(1, rel=1e-3)]
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+def test_a_rank_stands_for_others_only_if_their_links_carry_the_same(tp: int) -> None:
+    job = nadi.llm_job("gpt3-125m", tp=tp, pp=2, dp=4, global_batch=4)
+    system = nadi.load_system("dgx-h100", len(job.traces))
+    own = [job.own_trace(rank) for rank in range(len(job.traces))]
+    all_ranks = replace(job, traces=tuple(own), rank_groups=None)
+    some, everyone = nadi.simulate(job, system), nadi.simulate(all_ranks, system)
+    assert some.program.num_ranks < len(own) or tp == 4  # of which groups span both dimensions
+    assert some.cycles.tolist() == everyone.cycles.tolist()

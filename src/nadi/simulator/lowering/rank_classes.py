@@ -252,6 +252,9 @@ def _uses_own_links(system: System, use: _Use, members: Ints, own: Ints) -> bool
             return False
     ranks, rules = np.sort(members), rules_of(system)
     everyone = ranks.size == network.num_ranks
+    spans = sum(bool((places != places[0]).any()) for places in places_in(network, ranks))
+    if (system.nccl or system.measured) and use.collectives and spans > 1:
+        return False  # one ring through several dimensions: its members have different links
     for name in use.collectives if members.size > 1 else ():
         if name in rules.collectives:
             recipe = rules.recipe_of(system, name, None if everyone else ranks)
