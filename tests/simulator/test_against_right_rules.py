@@ -11,8 +11,8 @@ from nadi.simulator import System
 from nadi.simulator.lowering.shared_routes import shares_links
 from nadi.simulator.lowering.task_tables import tables_of
 from nadi.simulator.machine.system import COLLECTIVES, Collectives, Compute, Dimension, Network
-from tests.amounts import examples, some
 from nadi.simulator.work.program import program_of
+from tests.amounts import examples, some
 from tests.reference.right_rules import Machine, Work, finish_times
 from tests.simulator.cases import Node, collective, compute, run_each, trace_of
 

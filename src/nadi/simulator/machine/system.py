@@ -13,8 +13,8 @@ import msgspec
 from nadi.errors import UsageError
 from nadi.formats.nccl_tests import MeasuredCollective
 from nadi.simulator.machine.device import Device
-from nadi.simulator.machine.loaded_latency import LoadedLatency
 from nadi.simulator.machine.fabrics import Fabric, GivenRoute, LinkChange
+from nadi.simulator.machine.loaded_latency import LoadedLatency
 from nadi.simulator.nccl.nccl_settings import NcclSettings
 
 __all__ = [

@@ -16,7 +16,6 @@ from msgspec import inspect
 from nadi.errors import FormatError, UsageError
 from nadi.formats.settings_text import convert_settings, parse_settings, possible_types
 from nadi.simulator.machine.device import Device, plain_device, scaled_device
-from nadi.simulator.machine.loaded_latency import LoadedLatency
 from nadi.simulator.machine.fabric_files import (
     FabricPart,
     LinkPart,
@@ -25,6 +24,7 @@ from nadi.simulator.machine.fabric_files import (
     fabrics_of,
     routes_of,
 )
+from nadi.simulator.machine.loaded_latency import LoadedLatency
 from nadi.simulator.machine.nccl_section import NcclSection, nccl_settings
 from nadi.simulator.machine.system import (
     COLLECTIVES,
