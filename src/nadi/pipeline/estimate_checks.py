@@ -16,8 +16,6 @@ from nadi.generate.llm.llm_jobs import job_of_model
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.load.measured_steps import MeasuredStep, measured_steps
 from nadi.load.system_library import load_system
-from nadi.model.arrays import Ints
-from nadi.model.trace import Trace
 from nadi.pipeline.estimated_steps import DescribedStep
 from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator.simulation import Simulation
@@ -194,20 +192,6 @@ def _rank_nodes(done: Simulation, number: int) -> pl.DataFrame:
         "start": done.start[first:end],
         "end": done.end[first:end],
         "stream": trace.column("stream")[row],
-        "phase": pl.Series(_phases(trace)).gather(row),
+        "phase": trace.nodes["phase"].cast(pl.String).gather(row),
         "role": [names[one] if one >= 0 else "" for one in group.tolist()],
     })  # fmt: skip
-
-
-def _phases(trace: Trace) -> list[str]:
-    attributes = trace.attributes
-    rows: Ints = attributes.rows_named("phase")
-    # equal texts are stored once
-    _, first, which = np.unique(attributes.value[rows], return_index=True, return_inverse=True)
-    known = [str(attributes.python_value(int(row))) for row in rows[first]]
-    found = [""] * trace.nodes.height
-    for node, number in zip(
-        attributes.node[rows].tolist(), which.reshape(-1).tolist(), strict=True
-    ):
-        found[node] = known[number]
-    return found

@@ -17,9 +17,6 @@ from nadi.errors import FormatError, UsageError
 from nadi.formats.settings_text import convert_settings, parse_settings, possible_types
 from nadi.simulator.machine.device import Device, plain_device, scaled_device
 from nadi.simulator.machine.fabric_files import (
-    FabricPart,
-    LinkPart,
-    RoutePart,
     changes_of,
     fabrics_of,
     routes_of,
@@ -37,113 +34,25 @@ from nadi.simulator.machine.system import (
     System,
     parse_algorithm,
 )
+from nadi.simulator.machine.system_sections import (
+    BusPart,
+    CollectivesPart,
+    ComputePart,
+    CostPart,
+    MemoryPart,
+    NetworkPart,
+    RemotePart,
+    SchedulingPart,
+)
 from nadi.simulator.nccl.nccl_settings import NcclSettings
 from nadi.units import format_count, lowered, parse_bytes, parse_ns, parse_operations, parse_rate
 
 __all__ = ["SystemFile", "parse_system_file", "system_from"]
 
 _Value = TypeVar("_Value")
-_Algorithms = str | tuple[str, ...]
 _NOT_IN_FILES = ("name", "kernels")  # keys that who reads a file sets
 _MOST = 1 << 31  # of anything that is counted
 _SHAPE = re.compile(r"\d+\*?(x\d+\*?)*")
-
-
-class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A section of a file; unknown keys are errors."""
-
-
-class _Dimension(_Part, frozen=True):
-    topology: Literal["ring", "fully-connected", "switch", "mesh", "torus"]
-    bandwidth: str
-    latency: str = "0 ns"
-    size: int | Literal["any"] = "any"
-
-
-class _Network(_Part, frozen=True):
-    dimensions: tuple[_Dimension, ...]
-    shapes: tuple[str, ...] = ()
-    congestion: bool = False
-    rendezvous: bool = False
-    fabrics: tuple[FabricPart, ...] = ()
-    links: dict[str, LinkPart] = {}
-    routes: tuple[RoutePart, ...] = ()
-
-
-class _Compute(_Part, frozen=True):
-    peak: str = ""
-    time: Literal["recorded", "roofline"] = "recorded"
-    devices: tuple[str, ...] = ()
-    device: str = ""
-    efficiency: float = 0.0
-
-
-class _Loaded(_Part, frozen=True):
-    latency: str
-    read: str
-    write: str
-    slope: float = 1.0
-    knee: float = 0.6
-    saturation: float = 0.95
-    most: str = "0 ns"
-    outstanding: int = 1024
-
-
-class _Remote(_Part, frozen=True):
-    kind: Literal["none", "per-rank", "pool", "per-node"]
-    bandwidth: str = ""
-    latency: str = "0 ns"
-    ranks_per_node: int = 1
-    capacity: str = ""
-    loaded: _Loaded | None = None
-
-
-class _Memory(_Part, frozen=True):
-    bandwidth: str = ""
-    capacity: str = ""
-    efficiency: float = 0.0
-    remote: _Remote | None = None
-
-
-class _Bus(_Part, frozen=True):
-    latency: str = "0 ns"
-    overhead: str = "0 ns"
-    pause: str = "0 ns"
-    bandwidth: str = ""
-    reduction: str = "1 ns"
-
-
-class _Collectives(_Part, frozen=True):
-    all_reduce: _Algorithms = "ring"
-    reduce_scatter: _Algorithms = "ring"
-    all_gather: _Algorithms = "ring"
-    all_to_all: _Algorithms = "direct"
-    broadcast: _Algorithms = "ring"
-    reduce: _Algorithms = "ring"
-    gather: _Algorithms = "direct"
-    scatter: _Algorithms = "direct"
-    barrier: _Algorithms = ()
-    bandwidth_aware: bool = True
-    chunks: int = 1
-    least_chunk: str = "1 B"
-    endpoint_delay: str = "10 ns"
-    group_endpoint_delay: str = ""
-    injection_scale: int = 1
-    start: str = "0 ns"
-    custom: dict[str, str] = {}
-
-
-class _Scheduling(_Part, frozen=True):
-    active_chunks: int = 1
-    queues: int = 1
-    policy: Literal["fifo", "lifo", "explicit"] = "fifo"
-    slots: Literal["device", "astra-sim"] | None = None
-    replay_only: bool = False
-
-
-class _Cost(_Part, frozen=True):
-    rank_hour: float = 0.0
-    currency: str = "USD"
 
 
 class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -161,16 +70,16 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         The kernel model of its device, which ``compute.device`` names.
     """
 
-    network: _Network
+    network: NetworkPart
     about: str = ""
     source: str = ""
-    compute: _Compute = _Compute()
-    memory: _Memory = _Memory()
-    collectives: _Collectives = _Collectives()
-    scheduling: _Scheduling = _Scheduling()
-    bus: _Bus | None = None
+    compute: ComputePart = ComputePart()
+    memory: MemoryPart = MemoryPart()
+    collectives: CollectivesPart = CollectivesPart()
+    scheduling: SchedulingPart = SchedulingPart()
+    bus: BusPart | None = None
     groups: dict[str, tuple[int, ...]] = {}
-    cost: _Cost = _Cost()
+    cost: CostPart = CostPart()
     compat: Literal["", "astra-sim"] = ""
     nccl: NcclSection | None = None
     name: str = ""
@@ -443,7 +352,7 @@ class SystemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             given.kind, latency, round(rate), given.ranks_per_node, capacity, self._loaded(given)
         )
 
-    def _loaded(self, remote: _Remote) -> LoadedLatency | None:
+    def _loaded(self, remote: RemotePart) -> LoadedLatency | None:
         """Return how the latency of remote memory grows with load."""
         given, where = remote.loaded, "$.memory.remote.loaded"
         if given is None:
