@@ -117,7 +117,9 @@ def assert_collectives_move_their_tensors(trace: Trace) -> None:
     )
     sizes = chosen.join(tensors, on="tensor", how="left").join(nodes, on="node", how="left")
     sizes = sizes.filter(pl.col("kind").cast(pl.String).str.starts_with("COMM"))
-    of_step = pl.col("name").str.contains(r"^(whole|embedding|mirror)\.gradients\.all_reduce")
+    of_step = pl.col("name").str.contains(
+        r"^(whole|key_value|embedding|mirror)\.gradients\.all_reduce"
+    )
     given = sizes.filter(
         pl.col("is_output") == ((pl.col("kind") == "COMM_RECV") | of_step | (
             pl.col("name").str.contains("^gradient_norm")))

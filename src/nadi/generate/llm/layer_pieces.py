@@ -307,8 +307,10 @@ class _Maker:
         out = b * batch * queries * of_value
         shape = (batch, queries, keys, of_query)
         flops = 2 * batch * queries * keys * (of_query + of_value)
-        # those of the other ranks stay for the backward, too
-        kept = b * self.tokens * heads * of_query + local + (size if plan.cp > 1 else 0) + out
+        # those of the other ranks stay for the backward, too; this rank's own are a part of what
+        # the queries are in, but for latent attention, whose keys and values are formed apart
+        own = 0 if plan.cp > 1 and model.mla is not None else local
+        kept = b * self.tokens * heads * of_query + own + (size if plan.cp > 1 else 0) + out
         gives = (self.tokens, heads * of_value)
         if plan.attention == "flash":
             sums = _F32 * batch * queries

@@ -39,6 +39,11 @@ class Phase:
     beside: int = 1
 
     @property
+    def is_in_rounds(self) -> bool:
+        """Whether members send to a few others at a time: its messages are followed."""
+        return self.algorithm == PhaseKind.DIRECT and 0 < self.window < self.size - 1
+
+    @property
     def steps(self) -> tuple[Steps, ...]:
         """Return the step tables; chunks alternate between the two trees."""
         if self.algorithm != PhaseKind.STEPS:

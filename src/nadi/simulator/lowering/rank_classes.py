@@ -291,6 +291,6 @@ def _members_are_alike(system: System, comm_type: str, ranks: Ints) -> bool:
 def _is_symmetric(network: Network, phase: Phase, ranks: Ints) -> bool:
     if phase.algorithm not in (PhaseKind.RING, PhaseKind.DIRECT, PhaseKind.HALVING_DOUBLING):
         return False
-    if not is_whole_dimension(network, phase, ranks):
+    if phase.is_in_rounds or not is_whole_dimension(network, phase, ranks):
         return False
     return network.dimensions[phase.dim].topology != "mesh"

@@ -91,9 +91,13 @@ class DefaultRules:
         return bus.gap
 
     def members_are_alike(self, system: System, comm_types: tuple[str, ...]) -> bool:
-        """Tell whether all members of such collectives do the same: not where they follow steps."""
-        recipes = (recipe_of(system, name) for name in comm_types if name in COLLECTIVES)
-        return not any(phase.steps for recipe in recipes for phase in recipe.phases)
+        """Tell whether one member of such collectives stands for all.
+
+        Not where they follow steps, nor where the messages of several rounds share links.
+        """
+        recipes = [recipe_of(system, name) for name in comm_types if name in COLLECTIVES]
+        phases = [phase for recipe in recipes for phase in recipe.phases]
+        return not any(phase.steps or phase.is_in_rounds for phase in phases)
 
     def looked_at(self, comm_types: list[str]) -> tuple[str, ...]:
         """Choose the types of collectives whose algorithms say whether all ranks are alike."""
