@@ -46,7 +46,9 @@ def assert_agree(fast: Trace, slow: Trace) -> None:
         as_text = pl.selectors.categorical() | pl.selectors.enum()
         frames = [f.select(names).with_columns(as_text.cast(pl.String)) for f in (mine, other)]
         assert frames[0].equals(frames[1]), table
-    assert fast.issues["count"].to_list() == slow.issues["count"].to_list()
+    # about the file as a whole: tests/load/test_merged_ranks.py
+    of_events = fast.issues.filter(pl.col("code") != "kineto.merged-ranks")
+    assert of_events["count"].to_list() == slow.issues["count"].to_list()
     told = [(trace.rank, trace.world_size, trace.process) for trace in (fast, slow)]
     assert told[0] == told[1]
     broken = set(nadi.model.validate_trace(fast)["code"])
