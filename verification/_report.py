@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tarfile
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,14 @@ def arguments(*defaults: str) -> list[Path]:
     """Give the paths named on the command line, or the defaults below the shared data."""
     given = [Path(argument) for argument in sys.argv[1:]]
     return given or [SHARED / default for default in defaults]
+
+
+def run_parts(parts: dict[str, Callable[[Checks], None]]) -> None:
+    """Run the parts that the command line names, or all; exit code 1 unless everything holds."""
+    chosen = sys.argv[1:] or list(parts)
+    if unknown := [part for part in chosen if part not in parts]:
+        sys.exit(f"unknown part {unknown[0]}; parts are {', '.join(parts)}")
+    checks = Checks()
+    for part in chosen:
+        parts[part](checks)
+    checks.finish()

@@ -24,7 +24,6 @@ just what the reason says: ``explained``. The goldens are the other programs' ou
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 from _llm_aicb import aicb
@@ -32,7 +31,7 @@ from _llm_analysis import llm_analysis
 from _llm_calculon import calculon
 from _llm_published import measured_memory, megatron_formula
 from _llm_stg import symbolic_tensor_graph
-from _report import Checks
+from _report import Checks, run_parts
 
 import nadi
 
@@ -70,15 +69,5 @@ PARTS: dict[str, Callable[[Checks], None]] = {
 }
 
 
-def main() -> None:
-    chosen = sys.argv[1:] or list(PARTS)
-    if unknown := [part for part in chosen if part not in PARTS]:
-        sys.exit(f"unknown part {unknown[0]}; parts are {', '.join(PARTS)}")
-    checks = Checks()
-    for part in chosen:
-        PARTS[part](checks)
-    checks.finish()
-
-
 if __name__ == "__main__":
-    main()
+    run_parts(PARTS)

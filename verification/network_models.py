@@ -20,10 +20,9 @@ Parts, all by default:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
-from _report import Checks
+from _report import Checks, run_parts
 from _resnet_recording import recording
 
 import nadi
@@ -110,15 +109,5 @@ PARTS: dict[str, Callable[[Checks], None]] = {
 }
 
 
-def main() -> None:
-    chosen = sys.argv[1:] or list(PARTS)
-    if unknown := [part for part in chosen if part not in PARTS]:
-        sys.exit(f"unknown part {unknown[0]}; parts are {', '.join(PARTS)}")
-    checks = Checks()
-    for part in chosen:
-        PARTS[part](checks)
-    checks.finish()
-
-
 if __name__ == "__main__":
-    main()
+    run_parts(PARTS)

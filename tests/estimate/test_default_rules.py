@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from typing import Any
 
@@ -25,7 +24,7 @@ from nadi.simulator.machine.loaded_latency import (
     reached_rate,
 )
 from tests.amounts import examples
-from tests.estimate.described import execution, executions, machine, machines, model
+from tests.estimate.described import execution, executions, machine, machines, model, with_faster
 
 
 @st.composite
@@ -46,14 +45,7 @@ _FASTER = ["matrix", "vector", "mem1", "mem2", "network 0", "network 1"]
 def test_a_faster_part_never_slows_a_step(
     what: str, system: dict[str, Any], told: dict[str, Any], factor: float
 ) -> None:
-    faster = copy.deepcopy(system)
-    if what in ("matrix", "vector"):
-        for engine in faster[what].values():
-            engine["tflops"] *= factor
-    elif what.startswith("mem"):
-        faster[what]["GBps"] *= factor
-    else:
-        faster["networks"][int(what[-1])]["bandwidth"] *= factor
+    faster = with_faster(system, what, factor)
     before = estimate(model(), machine(system), execution(told)).seconds
     after = estimate(model(), machine(faster), execution(told)).seconds
     assert after <= before * (1 + 1e-9)

@@ -12,7 +12,7 @@ import nadi
 from nadi.errors import UsageError
 from nadi.kernels.jit import kernel
 from nadi.simulator.flows.flow_progress import moved, time_to_move
-from nadi.simulator.flows.flow_state import COUNT, LINK, NEVER, Reach, Routes, rate_units
+from nadi.simulator.flows.flow_state import COUNT, EDGE, NEVER, Reach, Routes, rate_units
 from nadi.simulator.flows.flow_times import Transfers, flow_times, run_flows
 from nadi.simulator.machine.system_file import system_from
 from tests.amounts import examples
@@ -129,7 +129,7 @@ def test_bytes_over_a_link_need_their_time_and_no_more() -> None:
     run = run_flows(np.array([600 * 1024]), routes, transfers)
     # 300 B/s each for a second, then 200 for one, 300 for two for one more, and the last has all
     assert run.end.tolist() == [2 * 10**12, 35 * 10**11, 3 * 10**12]
-    assert run.flows.links[0, LINK.full] == 35 * 10**11
+    assert run.flows.links[0, EDGE.full] == 35 * 10**11
 
 
 def test_a_link_that_is_down_stops_its_flows() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from nadi.cli.shared_options import AsJson, Measured, Overwrite, output_console
+from nadi.cli.shared_options import AsJson, Measured, Overwrite, SystemName, output_console
 from nadi.errors import UsageError
 
 __all__ = ["HELP", "command"]
@@ -37,10 +37,6 @@ _Size = Annotated[
     str, typer.Argument(metavar="SIZE", help="Such as 256MB, 1KiB,1MiB or 1KiB..8GiB.",
                         show_default=False),
 ]  # fmt: skip
-_System = Annotated[
-    str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
-                      help="A system that ships with Nadi, or a file in TOML, YAML or JSON."),
-]  # fmt: skip
 _Ranks = Annotated[
     int | None, typer.Option("--ranks", metavar="N", min=2, show_default=False,
                              help="How many take part; by default those of a node."),
@@ -59,7 +55,7 @@ _Output = Annotated[
 def command(
     collective: _Collective,
     size: _Size,
-    system: _System,
+    system: SystemName,
     ranks: _Ranks = None,
     measured: Measured = None,
     nccl_log: _NcclLog = None,

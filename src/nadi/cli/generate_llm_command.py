@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nadi.cli.shared_options import AsJson, Overwrite, output_console
+from nadi.cli.shared_options import AsJson, Overwrite, SimulatedOn, output_console
 
 if TYPE_CHECKING:
     from nadi.cli.generated_job_output import Wishes
@@ -91,10 +91,6 @@ _Stats = Annotated[
     bool, typer.Option("--stats", help="Print memory of each stage by component, FLOPs by phase, "
                        "and communication by group and type."),
 ]  # fmt: skip
-_System = Annotated[
-    str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
-                      help="Simulate the job on this system, without writing it."),
-]  # fmt: skip
 _Output = Annotated[
     str, typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
                       help="Write a Chakra trace per rank and comm_group.json."),
@@ -107,8 +103,8 @@ def llm(
     zero: Zero = 1, sp: Sp = None, micro_batch: MicroBatch = 1, global_batch: GlobalBatch = 0,
     seq: Seq = 0, schedule: Schedule = "1f1b", chunks: Chunks = 1,
     recompute: Recompute = "none", attention: Attention = "flash", dtype: Dtype = "bfloat16",
-    inference: Inference = "", stats: _Stats = False, system: _System = "", output: _Output = "",
-    overwrite: Overwrite = False, as_json: AsJson = False,
+    inference: Inference = "", stats: _Stats = False, system: SimulatedOn = "",
+    output: _Output = "", overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Generate the job, print what it amounts to, and simulate or write it if asked."""
     if model == "list":

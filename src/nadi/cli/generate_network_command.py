@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nadi.cli.shared_options import AsJson, Overwrite, output_console
+from nadi.cli.shared_options import AsJson, Overwrite, SimulatedOn, output_console
 
 __all__ = ["HELP", "network"]
 
@@ -49,10 +49,6 @@ _Dtype = Annotated[
 _Inference = Annotated[
     bool, typer.Option("--inference", show_default=False, help="The forward alone.")
 ]
-_System = Annotated[
-    str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
-                      help="Simulate the job on this system, without writing it."),
-]  # fmt: skip
 _Output = Annotated[
     str, typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
                       help="Write a Chakra trace per rank and comm_group.json."),
@@ -62,7 +58,7 @@ _Output = Annotated[
 def network(
     model: _Model,
     ranks: _Ranks = 1, batch: _Batch = 1, zero: _Zero = 0, bucket: _Bucket = 25,
-    dtype: _Dtype = "bfloat16", inference: _Inference = False, system: _System = "",
+    dtype: _Dtype = "bfloat16", inference: _Inference = False, system: SimulatedOn = "",
     output: _Output = "", overwrite: Overwrite = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Generate the job, print what it amounts to, and simulate or write it if asked."""

@@ -19,9 +19,11 @@ __all__ = [
     "Measured",
     "Overwrite",
     "ResultsFolder",
+    "SimulatedOn",
     "Step",
     "SweepFile",
     "SweepOver",
+    "SystemName",
     "TimeRange",
     "output_console",
 ]
@@ -48,6 +50,14 @@ ForceLink = Annotated[
         "--force", help="Link a host and a device trace even if few of their operations match."
     ),
 ]
+SystemName = Annotated[
+    str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
+                      help="A system that ships with Nadi, or a file in TOML, YAML or JSON."),
+]  # fmt: skip
+SimulatedOn = Annotated[
+    str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
+                      help="Simulate the job on this system, without writing it."),
+]  # fmt: skip
 Format = Annotated[
     str, typer.Option("--to", metavar="FORMAT", help="Output format; default for a folder: "
                       "chakra.", show_default=False),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from nadi.cli.shared_options import AsJson, Measured, Overwrite, output_console
+from nadi.cli.shared_options import AsJson, Measured, Overwrite, SystemName, output_console
 from nadi.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,10 +43,6 @@ _Job = Annotated[
     str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, the "
                         "prefix of their names, or a folder of recordings.",
                         show_default=False),
-]  # fmt: skip
-_System = Annotated[
-    str, typer.Option("--system", metavar="NAME|FILE", show_default=False,
-                      help="A system that ships with Nadi, or a file in TOML, YAML or JSON."),
 ]  # fmt: skip
 _Network = Annotated[
     Path | None, typer.Option("--network", metavar="YAML",
@@ -112,7 +108,7 @@ class _AstraSim(NamedTuple):
 
 def command(
     job: _Job,
-    system: _System = "",
+    system: SystemName = "",
     network: _Network = None,
     system_config: _SystemConfig = None,
     remote_memory: _RemoteMemory = None,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nadi.formats.files import read_settings
 from nadi.generate.llm.model_description import LanguageModel, parse_language_model
 from nadi.load.shipped_files import Shelf
 
 __all__ = ["load_language_model", "shipped_language_models"]
 
 _SHELF = Shelf(
-    "models", "language model", "nadi.load.shipped_language_models() lists them"
+    "models", "language model", "nadi generate llm --model list prints them"
 )  # fmt: skip
 
 
@@ -35,9 +34,4 @@ def load_language_model(path_or_name: Path | str) -> LanguageModel:
     UsageError
         If no model has this name; the message lists similar names.
     """
-    if _SHELF.has_name(path_or_name):
-        text = _SHELF.text(str(path_or_name))
-        return parse_language_model(text.encode(), ".toml", str(path_or_name))
-    path = Path(path_or_name)
-    content = read_settings(path, f"check the path; {_SHELF.listing}")
-    return parse_language_model(content, path.suffix, str(path))
+    return parse_language_model(*_SHELF.described(path_or_name))

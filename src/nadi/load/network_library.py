@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nadi.formats.files import read_settings
 from nadi.generate.networks.network_description import NeuralNetwork
 from nadi.generate.networks.network_file import parse_network
 from nadi.load.shipped_files import Shelf
 
 __all__ = ["load_network", "shipped_networks"]
 
-_SHELF = Shelf("networks", "network", "nadi.load.shipped_networks() lists them")
+_SHELF = Shelf("networks", "network", "nadi generate network --model list prints them")
 
 
 def shipped_networks() -> list[str]:
@@ -34,9 +33,4 @@ def load_network(path_or_name: Path | str) -> NeuralNetwork:
     UsageError
         If no network has this name; the message lists similar names.
     """
-    if _SHELF.has_name(path_or_name):
-        text = _SHELF.text(str(path_or_name))
-        return parse_network(text.encode(), ".toml", str(path_or_name))
-    path = Path(path_or_name)
-    content = read_settings(path, f"check the path; {_SHELF.listing}")
-    return parse_network(content, path.suffix, str(path))
+    return parse_network(*_SHELF.described(path_or_name))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nadi.errors import UsageError
+from nadi.formats.files import read_settings
 from nadi.formats.settings_text import SETTINGS_ENDINGS
 
 __all__ = ["Shelf"]
@@ -55,6 +56,26 @@ class Shelf(NamedTuple):
             raise UsageError(where, what, f"{remedy}; {self.listing}")
         place = resources.files("nadi") / "data" / self.folder / f"{name}.toml"
         return place.read_text(encoding="utf-8")
+
+    def described(self, path_or_name: Path | str) -> tuple[bytes, str, str]:
+        """Return the content of a shipped file by its name, or of the user's own by its path.
+
+        Returns
+        -------
+        tuple of bytes, str and str
+            Content, suffix, and what errors call it.
+
+        Raises
+        ------
+        InputError
+            If the file cannot be read.
+        UsageError
+            If it is a name that no shipped file has; the message lists similar names.
+        """
+        if self.has_name(path_or_name):
+            return self.text(str(path_or_name)).encode(), ".toml", str(path_or_name)
+        path = Path(path_or_name)
+        return read_settings(path, f"check the path; {self.listing}"), path.suffix, str(path)
 
     def has_name(self, path_or_name: Path | str) -> bool:
         """Return whether this is meant as a name, not as a file."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nadi.formats.files import read_settings
 from nadi.load.device_library import load_device
 from nadi.load.shipped_files import Shelf
 from nadi.simulator.machine.system import System
@@ -46,17 +45,11 @@ def read_system_file(path_or_name: Path | str) -> SystemFile:
     UsageError
         If no system has this name.
     """
-    path = Path(path_or_name)
-    if _SHELF.has_name(path_or_name):
-        text = shipped_text(str(path_or_name))
-        described = parse_system_file(text.encode(), ".toml", str(path_or_name))
-    else:
-        content = read_settings(path, "check the path; nadi systems lists the built-in systems")
-        described = parse_system_file(content, path.suffix, str(path))
+    described = parse_system_file(*_SHELF.described(path_or_name))
     named = described.compute.device
     if not named:
         return described
-    beside = path.parent / named  # a file is named as the system's file sees it
+    beside = Path(path_or_name).parent / named  # a file is named as the system's file sees it
     return described.with_kernels(load_device(beside if named.endswith(".toml") else named))
 
 

@@ -14,9 +14,9 @@ from nadi.simulator.flows.flow_ends import put_end
 from nadi.simulator.flows.flow_progress import moved, time_to_move
 from nadi.simulator.flows.flow_state import (
     COUNT,
+    EDGE,
     FLOW,
     HOP,
-    LINK,
     NEVER,
     SHARE,
     Flows,
@@ -38,7 +38,7 @@ def _is_suspect(flows: Flows, flow: int) -> bool:
 @called
 def _suspect_all_on(flows: Flows, link: int) -> None:
     hops = flows.hops
-    hop = flows.links[link, LINK.head]
+    hop = flows.links[link, EDGE.head]
     while hop >= 0:
         suspect(flows, hops[hop, HOP.flow])
         hop = hops[hop, HOP.next]
@@ -51,7 +51,7 @@ def _suspect_component(flows: Flows) -> None:
     i = 0
     while i < counts[COUNT.touched]:
         link = flows.touched[i]
-        if links[link, LINK.own] < links[link, LINK.weight]:
+        if links[link, EDGE.own] < links[link, EDGE.weight]:
             _suspect_all_on(flows, link)
         i += 1
 
@@ -69,8 +69,8 @@ def _suspect_held(flows: Flows) -> None:
     links, shares, hops = flows.links, flows.shares, flows.hops
     for i in range(flows.counts[COUNT.touched]):
         link = flows.touched[i]
-        if links[link, LINK.level] >= 0 and links[link, LINK.own] < links[link, LINK.weight]:
-            hop = links[link, LINK.head]
+        if links[link, EDGE.level] >= 0 and links[link, EDGE.own] < links[link, EDGE.weight]:
+            hop = links[link, EDGE.head]
             while hop >= 0:
                 flow = hops[hop, HOP.flow]
                 if shares[flow, SHARE.neck] == link:
@@ -89,7 +89,7 @@ def _top(flows: Flows, link: int, below: int) -> tuple[int, int]:
     """Return the highest rate on a link that is less than one, and the weights of its flows."""
     hops = flows.hops
     top, weight = -1, 0
-    hop = flows.links[link, LINK.head]
+    hop = flows.links[link, EDGE.head]
     while hop >= 0:
         rate = _rate_of(flows, hops[hop, HOP.flow])
         if top < rate < below:
@@ -104,7 +104,7 @@ def _top(flows: Flows, link: int, below: int) -> tuple[int, int]:
 def _suspect_from(flows: Flows, link: int, rate: int) -> None:
     """Suspect all flows of a link that are at least as fast as a rate."""
     hops = flows.hops
-    hop = flows.links[link, LINK.head]
+    hop = flows.links[link, EDGE.head]
     while hop >= 0:
         flow = hops[hop, HOP.flow]
         if not _is_suspect(flows, flow) and flows.shares[flow, SHARE.rate] >= rate:
@@ -120,7 +120,7 @@ def _suspect_nearly_tied(flows: Flows, link: int, top: int, weight: int) -> None
     is left over would give the last of them a unit more.
     """
     links = flows.links
-    most, left = links[link, LINK.weight], links[link, LINK.left]
+    most, left = links[link, EDGE.weight], links[link, EDGE.left]
     while left < most:
         rate, weight_of_it = _top(flows, link, top)
         if rate < 0:
@@ -139,9 +139,9 @@ def _check(flows: Flows, link: int) -> None:
     links, shares, hops, counts = flows.links, flows.shares, flows.hops, flows.counts
     before = counts[COUNT.suspects]
     top, weight = _top(flows, link, NEVER)
-    is_neck = links[link, LINK.left] < weight
-    level = links[link, LINK.fresh]
-    hop = links[link, LINK.head]
+    is_neck = links[link, EDGE.left] < weight
+    level = links[link, EDGE.fresh]
+    hop = links[link, EDGE.head]
     while hop >= 0:
         flow = hops[hop, HOP.flow]
         if not _is_suspect(flows, flow):
@@ -152,7 +152,7 @@ def _check(flows: Flows, link: int) -> None:
         hop = hops[hop, HOP.next]
     if counts[COUNT.suspects] == before:
         _suspect_nearly_tied(flows, link, top, weight)
-        links[link, LINK.fresh] = top if is_neck else -1
+        links[link, EDGE.fresh] = top if is_neck else -1
 
 
 @called
@@ -162,11 +162,11 @@ def _check_all(flows: Flows) -> bool:
     before = counts[COUNT.suspects]
     for i in range(counts[COUNT.touched]):
         link = flows.touched[i]
-        weight = links[link, LINK.weight]
-        if links[link, LINK.own] == weight:
+        weight = links[link, EDGE.weight]
+        if links[link, EDGE.own] == weight:
             continue
-        was_full = links[link, LINK.level] >= 0 or links[link, LINK.fresh] >= 0
-        if was_full or links[link, LINK.left] < weight:
+        was_full = links[link, EDGE.level] >= 0 or links[link, EDGE.fresh] >= 0
+        if was_full or links[link, EDGE.left] < weight:
             _check(flows, link)
     return counts[COUNT.suspects] == before
 
@@ -178,12 +178,12 @@ def _take_over(flows: Flows) -> None:
     now = counts[COUNT.now]
     for i in range(counts[COUNT.touched]):
         link = flows.touched[i]
-        links[link, LINK.load] = links[link, LINK.capacity] - links[link, LINK.left]
-        if links[link, LINK.level] < 0 <= links[link, LINK.fresh]:
-            links[link, LINK.since] = now
-        elif links[link, LINK.fresh] < 0 <= links[link, LINK.level]:
-            links[link, LINK.full] += now - links[link, LINK.since]
-        links[link, LINK.level] = links[link, LINK.fresh]
+        links[link, EDGE.load] = links[link, EDGE.capacity] - links[link, EDGE.left]
+        if links[link, EDGE.level] < 0 <= links[link, EDGE.fresh]:
+            links[link, EDGE.since] = now
+        elif links[link, EDGE.fresh] < 0 <= links[link, EDGE.level]:
+            links[link, EDGE.full] += now - links[link, EDGE.since]
+        links[link, EDGE.level] = links[link, EDGE.fresh]
     for i in range(counts[COUNT.suspects]):
         flow = flows.suspects[i]
         rate, fresh = shares[flow, SHARE.rate], shares[flow, SHARE.fresh]

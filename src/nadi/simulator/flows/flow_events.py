@@ -11,9 +11,9 @@ from nadi.simulator.flows.changed_rates import change_rates
 from nadi.simulator.flows.flow_ends import first_end, put_end, remove_end
 from nadi.simulator.flows.flow_state import (
     COUNT,
+    EDGE,
     FLOW,
     HOP,
-    LINK,
     NEVER,
     RATE_UNITS,
     ROUTE,
@@ -53,12 +53,12 @@ def _new_hops(flows: Flows, num_hops: int) -> int:
 def _put_on_link(flows: Flows, flow: int, hop: int, link: int, weight: int) -> None:
     hops, links = flows.hops, flows.links
     hops[hop, HOP.link], hops[hop, HOP.weight], hops[hop, HOP.flow] = link, weight, flow
-    behind = links[link, LINK.head]
+    behind = links[link, EDGE.head]
     hops[hop, HOP.next], hops[hop, HOP.before] = behind, -1
     if behind >= 0:
         hops[behind, HOP.before] = hop
-    links[link, LINK.head] = hop
-    links[link, LINK.weight] += weight
+    links[link, EDGE.head] = hop
+    links[link, EDGE.weight] += weight
 
 
 @called
@@ -79,7 +79,7 @@ def _put_on_links(flows: Flows, flow: int, route: int, cap: int) -> bool:
         _put_on_link(flows, flow, hop + k, ways[first + k, 0], ways[first + k, 1])
     if cap > 0:
         own = flows.counts[COUNT.links] + flow
-        flows.links[own, LINK.capacity] = cap
+        flows.links[own, EDGE.capacity] = cap
         _put_on_link(flows, flow, hop + num_links, own, 1)
     return True
 
@@ -153,11 +153,11 @@ def _take_off_links(flows: Flows, flow: int) -> None:
         if before >= 0:
             hops[before, HOP.next] = behind
         else:
-            links[link, LINK.head] = behind
+            links[link, EDGE.head] = behind
         if behind >= 0:
             hops[behind, HOP.before] = before
-        links[link, LINK.weight] -= weight
-        links[link, LINK.load] -= weight * rate
+        links[link, EDGE.weight] -= weight
+        links[link, EDGE.load] -= weight * rate
         touch(flows, link)
     if num_hops > 0:
         size = _block_size(num_hops)

@@ -6,6 +6,7 @@ bytes per second, so that every rate and every time is exact (:mod:`.flow_progre
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +16,9 @@ from nadi.model.arrays import Ints
 
 __all__ = [
     "COUNT",
+    "EDGE",
     "FLOW",
     "HOP",
-    "LINK",
     "NEVER",
     "RATE_UNITS",
     "ROUTE",
@@ -71,7 +72,7 @@ class HOP(Columns, of="hops"):
     beside = column("the row of the next suspect on the link")
 
 
-class LINK(Columns, of="links"):
+class EDGE(Columns, of="links"):
     """Of a link in one direction, or of a flow's cap.
 
     Those from ``own`` on hold within a round.
@@ -204,9 +205,9 @@ def new_flows(
     """
     longest = int(np.diff(routes.first).max(initial=0)) + 1
     hop_room = hop_room or room << (longest - 1).bit_length()
-    links = np.zeros((capacity.size + room, len(LINK)), dtype=np.int64)
-    links[: capacity.size, LINK.capacity] = capacity
-    links[:, LINK.head] = links[:, LINK.level] = -1
+    links = np.zeros((capacity.size + room, len(EDGE)), dtype=np.int64)
+    links[: capacity.size, EDGE.capacity] = capacity
+    links[:, EDGE.head] = links[:, EDGE.level] = -1
     flows = np.zeros((room, len(FLOW)), dtype=np.int64)
     flows[:, FLOW.next] = np.append(np.arange(1, room), -1)[:room]
     counts = np.zeros(len(COUNT), dtype=np.int64)
@@ -232,7 +233,8 @@ def new_flows(
     )
 
 
+@cache
 def no_flows() -> Flows:
-    """Make the arrays of a network that has no flows."""
+    """Return the arrays of a network that has no flows, which nothing changes."""
     nothing = np.zeros(0, dtype=np.int64)
     return new_flows(nothing, Routes(np.zeros(1, dtype=np.int64), nothing, nothing, nothing), 0)

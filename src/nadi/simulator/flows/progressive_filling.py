@@ -8,7 +8,7 @@ together, so that the rates do not depend on the order of links and flows.
 from __future__ import annotations
 
 from nadi.kernels.jit import called, inner
-from nadi.simulator.flows.flow_state import COUNT, FLOW, HOP, LINK, SHARE, Flows
+from nadi.simulator.flows.flow_state import COUNT, EDGE, FLOW, HOP, SHARE, Flows
 
 __all__ = ["fill", "suspect", "touch"]
 
@@ -17,11 +17,11 @@ __all__ = ["fill", "suspect", "touch"]
 def touch(flows: Flows, link: int) -> None:
     """Have a link looked at in this round."""
     links, counts = flows.links, flows.counts
-    if links[link, LINK.stamp] != counts[COUNT.round]:
-        links[link, LINK.stamp] = counts[COUNT.round]
-        links[link, LINK.own] = 0
-        links[link, LINK.taken] = 0
-        links[link, LINK.first] = -1
+    if links[link, EDGE.stamp] != counts[COUNT.round]:
+        links[link, EDGE.stamp] = counts[COUNT.round]
+        links[link, EDGE.own] = 0
+        links[link, EDGE.taken] = 0
+        links[link, EDGE.first] = -1
         flows.touched[counts[COUNT.touched]] = link
         counts[COUNT.touched] += 1
 
@@ -39,10 +39,10 @@ def suspect(flows: Flows, flow: int) -> None:
     for hop in range(first, first + flows.flows[flow, FLOW.hops]):
         link, weight = hops[hop, HOP.link], hops[hop, HOP.weight]
         touch(flows, link)
-        links[link, LINK.own] += weight
-        links[link, LINK.taken] += weight * rate
-        hops[hop, HOP.beside] = links[link, LINK.first]
-        links[link, LINK.first] = hop
+        links[link, EDGE.own] += weight
+        links[link, EDGE.taken] += weight * rate
+        hops[hop, HOP.beside] = links[link, EDGE.first]
+        links[link, EDGE.first] = hop
 
 
 @inner
@@ -83,10 +83,10 @@ def _begin(flows: Flows) -> int:
     size = 0
     for i in range(counts[COUNT.touched]):
         link = flows.touched[i]
-        left = links[link, LINK.capacity] - links[link, LINK.load] + links[link, LINK.taken]
-        own = links[link, LINK.own]
-        links[link, LINK.left], links[link, LINK.open] = left, own
-        links[link, LINK.fresh] = -1
+        left = links[link, EDGE.capacity] - links[link, EDGE.load] + links[link, EDGE.taken]
+        own = links[link, EDGE.own]
+        links[link, EDGE.left], links[link, EDGE.open] = left, own
+        links[link, EDGE.fresh] = -1
         if own > 0:
             _put_level(flows, size, left // own, link)
             size += 1
@@ -97,8 +97,8 @@ def _begin(flows: Flows) -> int:
 def _freeze(flows: Flows, link: int, level: int) -> None:
     """Give all suspects of a link their rate that have none."""
     links, shares, hops = flows.links, flows.shares, flows.hops
-    links[link, LINK.fresh] = level
-    hop = links[link, LINK.first]
+    links[link, EDGE.fresh] = level
+    hop = links[link, EDGE.first]
     while hop >= 0:
         flow = hops[hop, HOP.flow]
         if shares[flow, SHARE.fresh] < 0:
@@ -107,8 +107,8 @@ def _freeze(flows: Flows, link: int, level: int) -> None:
             first = flows.flows[flow, FLOW.first]
             for one in range(first, first + flows.flows[flow, FLOW.hops]):
                 other, weight = hops[one, HOP.link], hops[one, HOP.weight]
-                links[other, LINK.left] -= weight * level
-                links[other, LINK.open] -= weight
+                links[other, EDGE.left] -= weight * level
+                links[other, EDGE.open] -= weight
         hop = hops[hop, HOP.beside]
 
 
@@ -121,9 +121,9 @@ def fill(flows: Flows) -> None:
         level, num_tied = levels[0, 0], 0
         while size > 0 and levels[0, 0] == level:
             link = levels[0, 1]
-            still = links[link, LINK.open]
+            still = links[link, EDGE.open]
             # a share only grows as others get less than it
-            share = links[link, LINK.left] // still if still > 0 else level
+            share = links[link, EDGE.left] // still if still > 0 else level
             if share > level:
                 _sink_first(flows, size, share, link)
                 continue

@@ -7,6 +7,7 @@ all links of its members, each as often as messages of one member go over it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -85,6 +86,7 @@ def shares_links(tables: Tables) -> bool:
     return several or at_once > collectives.chunks
 
 
+@cache
 def no_routes() -> SharedRoutes:
     """Return no routes, for jobs whose transfers do not share links."""
     nothing = np.zeros(0, dtype=np.int64)
