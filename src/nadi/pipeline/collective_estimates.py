@@ -14,9 +14,9 @@ from nadi.model.arrays import Ints
 from nadi.simulator.collectives.bandwidth_bounds import least_time
 from nadi.simulator.collectives.collective_algorithms import timed_recipe
 from nadi.simulator.communication_times import collective_time
-from nadi.simulator.known_times import model_of, node_of_rank
+from nadi.simulator.known_times import measured_for, model_of, node_of_rank
 from nadi.simulator.machine.system import COLLECTIVES, System
-from nadi.simulator.nccl.measured_times import measured_times, table_for
+from nadi.simulator.nccl.measured_times import measured_times
 from nadi.simulator.nccl.nccl_communicator import COLLECTIVES as OF_NCCL
 from nadi.simulator.nccl.nccl_estimates import NcclEstimate, nccl_estimates
 from nadi.simulator.nccl.nccl_settings import with_logged_graphs
@@ -86,8 +86,8 @@ def estimate_collectives(
 ) -> list[CollectiveEstimate]:
     """Estimate a collective of all ranks of a system, for several sizes.
 
-    A measured table of as many ranks and nodes comes first, then NCCL's model, corrected as the
-    system's file says; what neither has is simulated.
+    A measured table comes first, of other ranks scaled to these, then NCCL's model, corrected as
+    the system's file says; what neither has is simulated.
 
     Parameters
     ----------
@@ -141,11 +141,11 @@ def _timed(
     chosen: Sequence[NcclEstimate | None],
 ) -> list[tuple[int, str]]:  # fmt: skip
     """Return the time of each size in ns, and where it comes from."""
-    nodes = np.unique(node_of_rank(system, members)).size
-    table = table_for(system.measured, collective, members.size, nodes)
+    table = measured_for(system, collective, members)
     if table is not None:
         found = measured_times(table, sizes, model_of(system, collective, members))
-        names = [f"measured, {regime}" for regime in found.regimes]
+        scaled = "" if table in system.measured else ", scaled to these ranks"
+        names = [f"measured, {regime}{scaled}" for regime in found.regimes]
         return list(zip(map(round, found.times.tolist()), names, strict=True))
     timed = []
     for size, choice in zip(sizes.tolist(), chosen, strict=True):

@@ -17,7 +17,7 @@ from nadi.simulator.nccl.nccl_communicator import (
 )
 from nadi.simulator.nccl.nccl_versions import NcclRules
 
-__all__ = ["NcclCost", "nccl_costs"]
+__all__ = ["NcclCost", "nccl_costs", "ring_steps"]
 
 _GATHERS = ("all_gather", "reduce_scatter")
 _COLLNET = ("CollNetDirect", "CollNetChain")
@@ -57,9 +57,8 @@ def nccl_costs(
             for protocol in PROTOCOLS:
                 if protocol != "Simple" and algorithm in _SIMPLE_ONLY:
                     continue
-                case = _Case(
-                    collective, algorithm, protocol, graph, _steps(collective, communicator.ranks)
-                )
+                steps = ring_steps(collective, communicator.ranks)
+                case = _Case(collective, algorithm, protocol, graph, steps)
                 used = _is_used(case, communicator, rules)
                 table[collective, algorithm, protocol] = NcclCost(
                     _latency(case, communicator, rules),
@@ -68,7 +67,7 @@ def nccl_costs(
     return table
 
 
-def _steps(collective: str, ranks: int) -> int:
+def ring_steps(collective: str, ranks: int) -> int:
     """Count the steps of a ring."""
     if collective == "all_reduce":
         return 2 * (ranks - 1)

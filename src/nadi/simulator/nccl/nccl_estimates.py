@@ -11,7 +11,8 @@ import numpy as np
 from nadi.model.arrays import Ints
 from nadi.simulator.nccl.nccl_choice import channels_used, nccl_choices
 from nadi.simulator.nccl.nccl_communicator import COLLECTIVES
-from nadi.simulator.nccl.nccl_cost_table import nccl_costs
+from nadi.simulator.nccl.nccl_corrections import corrected_times
+from nadi.simulator.nccl.nccl_cost_table import NcclCost, nccl_costs
 from nadi.simulator.nccl.nccl_settings import NcclSettings, communicator_of
 from nadi.simulator.nccl.nccl_versions import nccl_rules
 
@@ -56,10 +57,8 @@ def nccl_estimates(
     communicator, corrections = communicator_of(settings, members)
     rules = nccl_rules(settings.version)
     table = nccl_costs(communicator, rules)
-    choices = nccl_choices(sizes, comm_type, table, communicator, rules)
-    latency = np.array([table[comm_type, one.algorithm, one.protocol].latency for one in choices])
-    modelled = np.array([one.time for one in choices])
-    times = corrections.corrected(sizes, modelled, latency)
+    choices = nccl_choices(sizes, comm_type, _allowed(table, settings), communicator, rules)
+    times = corrected_times(sizes, comm_type, choices, communicator, corrections, rules)
     return [
         NcclEstimate(
             choice.algorithm, choice.protocol,
@@ -68,6 +67,20 @@ def nccl_estimates(
         )
         for choice, size, time in zip(choices, sizes.tolist(), times.tolist(), strict=True)
     ]  # fmt: skip
+
+
+def _allowed(
+    table: dict[tuple[str, str, str], NcclCost], settings: NcclSettings
+) -> dict[tuple[str, str, str], NcclCost]:
+    """Leave what the settings allow; of a collective that they leave nothing, all of it."""
+    left = {
+        key: cost
+        for key, cost in table.items()
+        if (not settings.algorithms or key[1] in settings.algorithms)
+        and (not settings.protocols or key[2] in settings.protocols)
+    }
+    usable = {key[0] for key, cost in left.items() if cost.bandwidth > 0}
+    return {key: cost for key, cost in table.items() if key in left or key[0] not in usable}
 
 
 def one_estimate(

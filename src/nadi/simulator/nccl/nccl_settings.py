@@ -6,12 +6,12 @@ import msgspec
 import numpy as np
 
 from nadi.formats.nccl_log import NcclLog
-from nadi.model.arrays import Floats, Ints
+from nadi.model.arrays import Ints
 from nadi.simulator.nccl.nccl_communicator import ChannelGraph, NcclCommunicator
+from nadi.simulator.nccl.nccl_corrections import Corrections
 
 __all__ = [
     "ALGORITHMS_OF_GRAPH",
-    "Corrections",
     "NcclLevel",
     "NcclSettings",
     "communicator_of",
@@ -27,34 +27,6 @@ ALGORITHMS_OF_GRAPH = {
 _MOST_CHANNELS = 64
 _FAST_CHANNEL = 45.0  # GB/s
 _FEW_CHANNELS = 16
-
-
-class Corrections(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a collective takes beyond NCCL's model, in three regimes.
-
-    Attributes
-    ----------
-    launch
-        Time that every collective takes more, us: latency.
-    ramp, ramp_size
-        Most that filling the pipeline takes more, us, and at how many bytes it is half of that:
-        the transition.
-    efficiency
-        Share of the modelled bandwidth that is reached.
-    """
-
-    launch: float = 0.0
-    ramp: float = 0.0
-    ramp_size: float = 1.0
-    efficiency: float = 1.0
-
-    def corrected(self, sizes: Ints, modelled: Floats, latency: Floats) -> Floats:
-        """Give the times of collectives, us, from the modelled ones and their latencies."""
-        times: Floats = (
-            self.launch + latency + (modelled - latency) / self.efficiency
-            + self.ramp * sizes / (sizes + self.ramp_size)
-        )  # fmt: skip
-        return times
 
 
 class NcclLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,6 +51,8 @@ class NcclSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Within a node, and over several; graphs of ``nodes`` are those of whole nodes.
     cpu, cpu_vendor
         As for ``NcclCommunicator``.
+    algorithms, protocols
+        Those that may be chosen, as NCCL_ALGO and NCCL_PROTO say it; empty for all.
     """
 
     version: str
@@ -88,6 +62,8 @@ class NcclSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nodes: NcclLevel | None = None
     cpu: str = "x86"
     cpu_vendor: str = "intel"
+    algorithms: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
 
 
 def with_logged_graphs(settings: NcclSettings, log: NcclLog) -> NcclSettings:
