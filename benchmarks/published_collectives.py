@@ -35,7 +35,7 @@ FILES = ("collectives_nccl_rccl_tests.json.gz", "collectives_other.json.gz")
 OWN = Path(__file__).parent / "systems"
 QUOTED = Path(__file__).parent / "quoted_collectives.json"
 A3_MEGA, P4DE = str(OWN / "gcp-a3-mega.toml"), str(OWN / "aws-p4de.toml")
-NVL64 = str(OWN / "gb200-nvl64.toml")
+NVL64, MI355X = str(OWN / "gb200-nvl64.toml"), str(OWN / "mi355x-node.toml")
 
 
 class Host(NamedTuple):
@@ -128,6 +128,9 @@ COMPARED: dict[str, Source] = {
     ),
     "coreweave-gb200-nvl72-1rack-72gpu-allreduce": Source("gb200-nvl72", 72),
     "oci-gb200-2racks-128gpu-allreduce-2026": Source(NVL64, 128),
+    "aac8-mi300x-1node-8gpu-allreduce": Source("mi300x-node", 8),
+    "oci-mi300x-2node-16gpu-allreduce": Source("mi300x-node", 16),
+    "aac14-mi355x-2node-16gpu-allreduce": Source(MI355X, 16),
 }
 _TYPES = {"allreduce": "all_reduce", "allgather": "all_gather"}
 _RANGES = (("all", 1, 1 << 62), (">= 16 MiB", 1 << 24, 1 << 62), ("1 to 16 MiB", 1 << 20, 1 << 24),
@@ -143,7 +146,7 @@ def main() -> None:
             records[one["id"]] = one
     quoted = {one["id"]: quoted_table(one) for one in json.loads(QUOTED.read_text())["records"]}
     titles = "".join(f"{title:>12}" for title, *_ in _RANGES)
-    print(f"mean absolute error in %, of all sizes and of ranges of them\n\n{'':12}{titles}")
+    print(f"mean absolute error in %, of all sizes and of ranges of them\n\n{'':18}{titles}")
     sums: dict[str, list[tuple[int, float]]] = {}
     for name, source in COMPARED.items():
         if name not in records:
@@ -156,7 +159,7 @@ def main() -> None:
     print(
         f"\nnot compared, {len(left)} of {len(records)} records: on machines that Nadi has no file"
     )
-    print("of, of AMD, without times by size, or whose fault is known:")
+    print("of, without times by size, or whose fault is known:")
     for name in left:
         hardware = records[name].get("hardware", {})
         print(f"  {name}: {hardware.get('gpu')}, {hardware.get('inter_node')}")
@@ -184,8 +187,9 @@ def compare(
         rows = nadi.pipeline.estimate_collectives(machine, table.collective, table.sizes)
         host = source.host._replace(before=0.0) if kind and same_host else source.host
         found[kind or "Nadi"] = host.added([row.time_ns for row in rows], source.ranks)
-        if not kind:
-            found = {"NCCL's model": [row.modelled_ns for row in rows], **found}
+        if not kind and rows[0].modelled_ns >= 0:
+            model = "RCCL's model" if system.nccl.gpu else "NCCL's model"
+            found = {model: [row.modelled_ns for row in rows], **found}
     for what, times in found.items():
         errors = [
             (size, abs(time / measured - 1) * 100)
@@ -193,7 +197,8 @@ def compare(
         ]
         print(row_of(what, errors))
         if not source.fitted:
-            sums.setdefault(what, []).extend(errors)
+            amd = ", AMD" if system.nccl.gpu else ""
+            sums.setdefault(f"{what}{amd}", []).extend(errors)
     if "--all" in sys.argv:
         for size, measured, *times in zip(table.sizes, table.times, *found.values(), strict=True):
             texts = "".join(f"{time / measured:10.2f}" for time in times)
@@ -206,13 +211,13 @@ def row_of(what: str, errors: Sequence[tuple[int, float]]) -> str:
     for _, low, high in _RANGES:
         some = [error for size, error in errors if low <= size < high]
         cells.append(f"{np.mean(some):12.1f}" if some else f"{'-':>12}")
-    return f"  {what:<12}{''.join(cells)[2:]}"
+    return f"  {what:<18}{''.join(cells)[2:]}"
 
 
 def with_version(system: Any, record: dict[str, Any]) -> Any:
     """Give a system the version of NCCL that a record states, if its model is known."""
     stated = re.match(r"2\.(\d+)\.\d+", record.get("nccl_version") or "")
-    if not stated or int(stated[1]) < 18:
+    if not stated or int(stated[1]) < 18 or system.nccl.gpu:
         return system
     nccl = msgspec.structs.replace(system.nccl, version=stated[0])
     return msgspec.structs.replace(system, nccl=nccl)

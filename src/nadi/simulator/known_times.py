@@ -19,10 +19,15 @@ from nadi.simulator.nccl.measured_times import (
     table_for,
 )
 from nadi.simulator.nccl.nccl_communicator import COLLECTIVES
-from nadi.simulator.nccl.nccl_estimates import nccl_estimates, nccl_size, one_estimate
+from nadi.simulator.nccl.nccl_estimates import (
+    models_collectives,
+    nccl_estimates,
+    nccl_size,
+    one_estimate,
+)
 from nadi.simulator.nccl.nccl_settings import NcclSettings
 
-__all__ = ["KnownTime", "known_time", "measured_for", "model_of", "node_of_rank"]
+__all__ = ["KnownTime", "has_model", "known_time", "measured_for", "model_of", "node_of_rank"]
 
 _FARTHEST = 4  # times as many ranks: a table of others is scaled up to here
 
@@ -57,11 +62,17 @@ def known_time(system: System, comm_type: str, size: int, members: Ints) -> Know
         wanted = np.array([counted], dtype=np.int64)
         time = measured_times(table, wanted, model_of(system, comm_type, members)).times[0]
         return KnownTime(max(round(float(time)), 1), "measured")
-    if system.nccl is None or comm_type not in COLLECTIVES:
+    if system.nccl is None or not has_model(system, comm_type, members):
         return None
     estimate = one_estimate(system.nccl, comm_type, counted, members)
     algorithm = f"{estimate.algorithm} {estimate.protocol}"
     return KnownTime(max(round(estimate.time * 1000), 1), algorithm)
+
+
+def has_model(system: System, comm_type: str, members: Ints) -> bool:
+    """Tell whether the system's section nccl describes a collective of these ranks."""
+    modelled = system.nccl is not None and comm_type in COLLECTIVES
+    return modelled and system.nccl is not None and models_collectives(system.nccl, members)
 
 
 def measured_for(
@@ -74,7 +85,7 @@ def measured_for(
     """
     nodes = int(np.unique(node_of_rank(system, members)).size)
     table = table_for(system.measured, comm_type, members.size, nodes)
-    if table is not None or system.nccl is None or comm_type not in COLLECTIVES:
+    if table is not None or system.nccl is None or not has_model(system, comm_type, members):
         return table
     table = nearest_table(system.measured, comm_type, members.size, nodes)
     if table is None or not 1 / _FARTHEST <= table.ranks / members.size <= _FARTHEST:
@@ -102,7 +113,7 @@ def _scaled(
 
 def model_of(system: System, comm_type: str, members: Ints) -> Model | None:
     """Return what gives NCCL's corrected times of sizes, ns; None where NCCL has no model."""
-    if system.nccl is None or comm_type not in COLLECTIVES:
+    if system.nccl is None or not has_model(system, comm_type, members):
         return None
     return _model(system.nccl, comm_type, members)
 

@@ -58,9 +58,10 @@ class NcclSection(_Part, frozen=True):
     """NCCL's version and graphs, within a node and over nodes; ``docs/collectives.md``."""
 
     version: str
-    capability: int
-    node: _Level
+    capability: int = 0
+    node: _Level | None = None
     nodes: _Level | None = None
+    gpu: Literal["", "gfx942", "gfx950"] = ""
     cpu: Literal["x86", "arm", "power"] = "x86"
     cpu_vendor: Literal["intel", "amd", "zhaoxin"] = "intel"
     algorithms: tuple[_Algorithm, ...] = ()
@@ -70,6 +71,26 @@ class NcclSection(_Part, frozen=True):
 
 def nccl_settings(section: NcclSection, ranks_per_node: int, name: str) -> NcclSettings:
     """Convert a section to values; FormatError names the path of what is invalid in it."""
+    if section.node is None and (section.nodes is None or not section.gpu):
+        _refuse(name, "$.nccl.node", "it is missing", "describe collectives within a node")
+    if not section.gpu:
+        _check_nccl(section, name)
+    return NcclSettings(
+        version=section.version,
+        capability=section.capability,
+        ranks_per_node=ranks_per_node,
+        node=_level(section.node, f"{name}: $.nccl.node") if section.node else None,
+        nodes=_level(section.nodes, f"{name}: $.nccl.nodes") if section.nodes else None,
+        cpu=section.cpu,
+        cpu_vendor=section.cpu_vendor,
+        algorithms=section.algorithms,
+        protocols=section.protocols,
+        gpu=section.gpu,
+    )
+
+
+def _check_nccl(section: NcclSection, name: str) -> None:
+    """Check what NCCL's model needs, and RCCL's does not."""
     try:
         nccl_rules(section.version)
     except UsageError as error:
@@ -77,17 +98,6 @@ def nccl_settings(section: NcclSection, ranks_per_node: int, name: str) -> NcclS
     if section.capability < 70:
         what = f"{section.capability} is not a compute capability from 70 on"
         _refuse(name, "$.nccl.capability", what, "write 90 for 9.0")
-    return NcclSettings(
-        version=section.version,
-        capability=section.capability,
-        ranks_per_node=ranks_per_node,
-        node=_level(section.node, f"{name}: $.nccl.node"),
-        nodes=_level(section.nodes, f"{name}: $.nccl.nodes") if section.nodes else None,
-        cpu=section.cpu,
-        cpu_vendor=section.cpu_vendor,
-        algorithms=section.algorithms,
-        protocols=section.protocols,
-    )
 
 
 def _level(given: _Level, where: str) -> NcclLevel:

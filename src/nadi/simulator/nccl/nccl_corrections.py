@@ -51,6 +51,11 @@ class Corrections(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: dict[str, float] = {}
     hops: dict[str, float] = {}
 
+    def with_bytes(self, size: int, latency: float, of_bytes: float) -> float:
+        """Give the time of a collective, us, from its latency and what the model has for bytes."""
+        filling = self.ramp * size / (size + self.ramp_size)
+        return self.launch + latency + max(of_bytes, 0.0) / self.efficiency + filling
+
 
 def corrected_times(
     sizes: Ints, collective: str, choices: Sequence[NcclChoice], communicator: NcclCommunicator,
@@ -70,10 +75,9 @@ def corrected_times(
     times = np.empty(sizes.size)
     for row, (size, choice) in enumerate(zip(sizes.tolist(), choices, strict=True)):
         key = (collective, choice.algorithm, choice.protocol)
-        of_bytes = (choice.time - table[key].latency) / corrections.efficiency
-        times[row] = longer[key].latency + max(of_bytes, 0.0)
-        times[row] += _few_channels(size, key, communicator, of_bytes)
-    times += corrections.launch + corrections.ramp * sizes / (sizes + corrections.ramp_size)
+        of_bytes = choice.time - table[key].latency
+        few = _few_channels(size, key, communicator, of_bytes / corrections.efficiency)
+        times[row] = corrections.with_bytes(size, longer[key].latency + few, of_bytes)
     return times
 
 

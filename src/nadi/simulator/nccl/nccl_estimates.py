@@ -10,13 +10,15 @@ import numpy as np
 
 from nadi.model.arrays import Ints
 from nadi.simulator.nccl.nccl_choice import channels_used, nccl_choices
-from nadi.simulator.nccl.nccl_communicator import COLLECTIVES
-from nadi.simulator.nccl.nccl_corrections import corrected_times
+from nadi.simulator.nccl.nccl_communicator import COLLECTIVES, NcclCommunicator
+from nadi.simulator.nccl.nccl_corrections import Corrections, corrected_times
 from nadi.simulator.nccl.nccl_cost_table import NcclCost, nccl_costs
-from nadi.simulator.nccl.nccl_settings import NcclSettings, communicator_of
+from nadi.simulator.nccl.nccl_settings import NcclSettings, communicator_of, level_of
 from nadi.simulator.nccl.nccl_versions import nccl_rules
+from nadi.simulator.nccl.rccl_model import rccl_choices, rccl_corrected, rccl_costs
+from nadi.simulator.nccl.rccl_tables import RCCL_TUNINGS
 
-__all__ = ["NcclEstimate", "nccl_estimates", "nccl_size"]
+__all__ = ["NcclEstimate", "models_collectives", "nccl_estimates", "nccl_size", "one_estimate"]
 
 
 class NcclEstimate(NamedTuple):
@@ -46,7 +48,7 @@ def nccl_estimates(
     sizes
         int64, shape (sizes,): bytes as NCCL and nccl-tests count them (``nccl_size``).
     members
-        int64, shape (members,): ranks, at least two.
+        int64, shape (members,): ranks, at least two, of which ``models_collectives`` holds.
 
     Raises
     ------
@@ -55,6 +57,8 @@ def nccl_estimates(
     """
     assert comm_type in COLLECTIVES
     communicator, corrections = communicator_of(settings, members)
+    if settings.gpu:
+        return _of_rccl(settings, comm_type, sizes, communicator, corrections)
     rules = nccl_rules(settings.version)
     table = nccl_costs(communicator, rules)
     choices = nccl_choices(sizes, comm_type, _allowed(table, settings), communicator, rules)
@@ -67,6 +71,26 @@ def nccl_estimates(
         )
         for choice, size, time in zip(choices, sizes.tolist(), times.tolist(), strict=True)
     ]  # fmt: skip
+
+
+def _of_rccl(
+    settings: NcclSettings, comm_type: str, sizes: Ints, communicator: NcclCommunicator,
+    corrections: Corrections,
+) -> list[NcclEstimate]:  # fmt: skip
+    """Estimate by RCCL's model; its channels are those of the graph."""
+    tuning = RCCL_TUNINGS[settings.gpu]
+    table = rccl_costs(communicator, tuning)
+    choices = rccl_choices(sizes, comm_type, _allowed(table, settings), communicator, tuning)
+    times = rccl_corrected(sizes, comm_type, communicator, tuning, corrections)
+    return [
+        NcclEstimate(*choice[:2], communicator.graphs[choice.algorithm].channels, choice.time, time)
+        for choice, time in zip(choices, times, strict=True)
+    ]
+
+
+def models_collectives(settings: NcclSettings, members: Ints) -> bool:
+    """Tell whether the settings describe collectives of these ranks."""
+    return level_of(settings, np.unique(members // settings.ranks_per_node).size) is not None
 
 
 def _allowed(

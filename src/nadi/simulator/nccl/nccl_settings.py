@@ -15,6 +15,7 @@ __all__ = [
     "NcclLevel",
     "NcclSettings",
     "communicator_of",
+    "level_of",
     "with_logged_graphs",
 ]
 
@@ -48,7 +49,11 @@ class NcclSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ranks_per_node
         GPUs of a node, or of a domain of NVLink.
     node, nodes
-        Within a node, and over several; graphs of ``nodes`` are those of whole nodes.
+        Within a node, and over several; graphs of ``nodes`` are those of whole nodes. Without
+        ``node`` nothing is known of collectives within one, without ``nodes`` those over several
+        are as within one.
+    gpu
+        For RCCL the architecture of the GPUs, such as gfx942; empty for NCCL.
     cpu, cpu_vendor
         As for ``NcclCommunicator``.
     algorithms, protocols
@@ -58,8 +63,9 @@ class NcclSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: str
     capability: int
     ranks_per_node: int
-    node: NcclLevel
+    node: NcclLevel | None
     nodes: NcclLevel | None = None
+    gpu: str = ""
     cpu: str = "x86"
     cpu_vendor: str = "intel"
     algorithms: tuple[str, ...] = ()
@@ -73,6 +79,7 @@ def with_logged_graphs(settings: NcclSettings, log: NcclLog) -> NcclSettings:
     corrects the model stays.
     """
     level = settings.nodes if log.nodes > 1 and settings.nodes else settings.node
+    level = level or NcclLevel({})
     graphs = {
         algorithm: ChannelGraph(
             channels=found.channels,
@@ -92,6 +99,11 @@ def with_logged_graphs(settings: NcclSettings, log: NcclLog) -> NcclSettings:
     return msgspec.structs.replace(settings, version=version, **{where: level})
 
 
+def level_of(settings: NcclSettings, nodes: int) -> NcclLevel | None:
+    """Return what is known of collectives over so many nodes; None if nothing is."""
+    return settings.node if nodes == 1 or settings.nodes is None else settings.nodes
+
+
 def communicator_of(settings: NcclSettings, members: Ints) -> tuple[NcclCommunicator, Corrections]:
     """Give the communicator of some ranks of a system, and what its times are corrected by.
 
@@ -105,7 +117,8 @@ def communicator_of(settings: NcclSettings, members: Ints) -> tuple[NcclCommunic
     """
     _, on_node = np.unique(members // settings.ranks_per_node, return_counts=True)
     nodes, ranks = on_node.size, members.size
-    level = settings.node if nodes == 1 or settings.nodes is None else settings.nodes
+    level = level_of(settings, int(nodes))
+    assert level is not None  # see models_collectives
     graphs = level.graphs
     if nodes > 1:
         share = ranks / (nodes * settings.ranks_per_node)
