@@ -23,7 +23,8 @@ _Algorithm = Literal[
 ]  # fmt: skip
 _Protocol = Literal["LL", "LL128", "Simple"]
 _MOST_TIMES = 100.0
-_PATTERNS = {"ring": 4, "tree": 1, "nvls": 5}  # where none is stated
+# where none is stated
+_PATTERNS = {"ring": 4, "tree": 1, "nvls": 5, "collnet_direct": 6, "collnet_chain": 3}
 _MOST_CHANNELS = 64
 
 
@@ -46,6 +47,8 @@ class _Level(_Part, frozen=True):
     ring: _Graph
     tree: _Graph | None = None
     nvls: _Graph | None = None
+    collnet_direct: _Graph | None = None
+    collnet_chain: _Graph | None = None
     launch: str = "0 ns"
     ramp: str = "0 ns"
     ramp_size: str = "1 MB"

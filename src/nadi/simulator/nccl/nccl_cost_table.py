@@ -21,6 +21,7 @@ __all__ = ["NcclCost", "nccl_costs", "ring_steps"]
 
 _GATHERS = ("all_gather", "reduce_scatter")
 _COLLNET = ("CollNetDirect", "CollNetChain")
+_MOST_COLLNET = 8  # GPUs of a node: NCCL_MAX_DIRECT_ARITY and this one
 _SIMPLE_ONLY = ("NVLS", "NVLSTree", "PAT")
 
 
@@ -93,11 +94,15 @@ def _exists(
 
 
 def _is_used(case: _Case, communicator: NcclCommunicator, rules: NcclRules) -> bool:
-    """Tell whether NCCL uses an entry of its own choice; CollNet plugins are not modelled."""
-    if case.algorithm in _COLLNET:
-        return False
-    if case.algorithm == "NVLS" and communicator.nodes > 1:
-        return False  # needs CollNet
+    """Tell whether NCCL uses an entry of its own choice.
+
+    Of CollNet only the all-reduce: its gathers depend on what the plugin has.
+    """
+    if case.algorithm in _COLLNET or (case.algorithm == "NVLS" and communicator.nodes > 1):
+        reduces = communicator.collnet and case.collective == "all_reduce"
+        few = communicator.ranks_per_node <= _MOST_COLLNET or case.algorithm == "NVLS"
+        switched = communicator.nvswitch or case.algorithm != "CollNetDirect"
+        return reduces and few and switched and case.protocol == "Simple"
     if case.algorithm == "NVLSTree" and communicator.nodes == 1:
         return False
     if case.protocol != "LL128":
@@ -143,6 +148,11 @@ def _bandwidth(case: _Case, communicator: NcclCommunicator, rules: NcclRules) ->
             total *= 0.85
     elif algorithm == "PAT":
         total *= rules.pat
+    elif algorithm == "CollNetDirect":
+        gpus = communicator.ranks_per_node / graph.channels  # for each adapter
+        total /= gpus - (gpus - 1) / 2
+        if communicator.capability >= 90:
+            total *= 0.85
     return total * _of_all_bytes(case, communicator, rules)
 
 

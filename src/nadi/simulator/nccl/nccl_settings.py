@@ -23,6 +23,8 @@ ALGORITHMS_OF_GRAPH = {
     "ring": ("Ring",),
     "tree": ("Tree", "PAT"),
     "nvls": ("NVLS", "NVLSTree"),
+    "collnet_direct": ("CollNetDirect",),
+    "collnet_chain": ("CollNetChain",),
 }
 
 _MOST_CHANNELS = 64
@@ -134,5 +136,6 @@ def communicator_of(settings: NcclSettings, members: Ints) -> tuple[NcclCommunic
     communicator = NcclCommunicator(
         ranks, nodes, settings.capability, graphs, min(channels, _MOST_CHANNELS),
         cpu=settings.cpu, cpu_vendor=settings.cpu_vendor,
+        collnet=nodes > 1 and any(name.startswith("CollNet") for name in graphs),
     )  # fmt: skip
     return communicator, level.corrections
