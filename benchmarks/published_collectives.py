@@ -131,8 +131,9 @@ COMPARED: dict[str, Source] = {
     "aac8-mi300x-1node-8gpu-allreduce": Source("mi300x-node", 8),
     "oci-mi300x-2node-16gpu-allreduce": Source("mi300x-node", 16),
     "aac14-mi355x-2node-16gpu-allreduce": Source(MI355X, 16),
+    "vultr-mi355x-2node-16gpu-alltoall": Source(MI355X, 16),
 }
-_TYPES = {"allreduce": "all_reduce", "allgather": "all_gather"}
+_TYPES = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}
 _RANGES = (("all", 1, 1 << 62), (">= 16 MiB", 1 << 24, 1 << 62), ("1 to 16 MiB", 1 << 20, 1 << 24),
            ("< 1 MiB", 1, 1 << 20))  # fmt: skip
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -186,15 +187,16 @@ def compare(
     for kind, machine in tables.items():
         rows = nadi.pipeline.estimate_collectives(machine, table.collective, table.sizes)
         host = source.host._replace(before=0.0) if kind and same_host else source.host
-        found[kind or "Nadi"] = host.added([row.time_ns for row in rows], source.ranks)
+        alone = [row.time_ns for row in rows]
+        found[kind or "Nadi"] = host.added(alone, source.ranks)
+        if not (kind or source.fitted or system.nccl.gpu):
+            without = errors_of(table, alone)
+            sums.setdefault("Nadi, kernel only", []).extend(without)
         if not kind and rows[0].modelled_ns >= 0:
             model = "RCCL's model" if system.nccl.gpu else "NCCL's model"
             found = {model: [row.modelled_ns for row in rows], **found}
     for what, times in found.items():
-        errors = [
-            (size, abs(time / measured - 1) * 100)
-            for size, time, measured in zip(table.sizes, times, table.times, strict=True)
-        ]
+        errors = errors_of(table, times)
         print(row_of(what, errors))
         if not source.fitted:
             amd = ", AMD" if system.nccl.gpu else ""
@@ -203,6 +205,14 @@ def compare(
         for size, measured, *times in zip(table.sizes, table.times, *found.values(), strict=True):
             texts = "".join(f"{time / measured:10.2f}" for time in times)
             print(f"  {size:>14,} B {measured / 1000:12.1f} us{texts}")
+
+
+def errors_of(table: MeasuredCollective, times: Sequence[float]) -> list[tuple[int, float]]:
+    """Give sizes, and absolute errors in %."""
+    return [
+        (size, abs(time / measured - 1) * 100)
+        for size, time, measured in zip(table.sizes, times, table.times, strict=True)
+    ]
 
 
 def row_of(what: str, errors: Sequence[tuple[int, float]]) -> str:
