@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -74,7 +75,9 @@ def main() -> None:
         stated = corrections_of(system, fit.level)
         figures = [f"{name} {value_of(found, name):.3g} ({value_of(stated, name):.3g})"
                    for names in fit.free for name in names.split("+")]  # fmt: skip
-        print(f"{system.name}, {fit.level}: {', '.join(figures)}; {error * 100:.1f} % left")
+        print(
+            f"{Path(system.name).stem}, {fit.level}: {', '.join(figures)}; {error * 100:.1f} % left"
+        )
         for at, name in enumerate(fit.tables):
             others = used[:at] + used[at + 1 :]
             if others:

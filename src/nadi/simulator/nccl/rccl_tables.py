@@ -1,6 +1,7 @@
 """The constants of RCCL's cost model, for nodes of MI300X and of MI350X or MI355X.
 
-From ROCm/rccl, ``src/graph/tuning.cc`` of 2.26: its tuning models 5 (gfx942) and 6 (gfx950).
+From ROCm/rccl, ``src/graph/tuning.cc``: its tuning models 5 (gfx942) and 6 (gfx950). The copy at
+hand names no version; gfx950 came with 2.24.
 Latencies are in us. Triples are the protocols LL, LL128 and Simple; corrections begin at 64 B and
 double, and the last one holds for all that is larger.
 """
