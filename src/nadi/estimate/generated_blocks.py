@@ -7,7 +7,7 @@ worked out and priced once, and all ways of a program go through its streams at 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ __all__ = ["EndCosts", "GeneratedCosts", "generated_costs"]
 
 _FIELDS = (*Variant._fields, "tensor_par_overlap", "tensor_par_net", "data_par_net")
 _TP, _EP = "tp", "ep"
+_Value = TypeVar("_Value")
 _GRADIENT = 4.0  # bytes of a weight's gradient
 
 
@@ -81,14 +82,14 @@ class _Ways(NamedTuple):
     kept
         Bytes that each part keeps while it works, and until its backward: shape (ways, parts, 2).
     programs
-        Of each part, forward and backward, of each way.
+        Of each part, forward and then backward: those that differ, and which each way has.
     """
 
     columns: Executions
     sizes: Sequence[Sizes]
     entry: Ints
     kept: Floats
-    programs: Sequence[Sequence[Sequence[Program]]]
+    programs: Sequence[tuple[Sequence[Program], Ints]]
 
 
 def generated_costs(
@@ -108,23 +109,31 @@ def generated_costs(
 
 
 def _ways(model: LanguageModel, columns: Executions) -> _Ways:
-    variants = variants_of(columns)
-    numbers: dict[int, int] = {}  # of sizes, by identity: equal ones are one
-    sizes: list[Sizes] = []
-    entry, kept, structures = [], [], []
-    for variant in variants:
-        found = sizes_of(model, variant)
-        if id(found) not in numbers:
-            numbers[id(found)] = len(sizes)
-            sizes.append(found)
-        entry.append(numbers[id(found)])
-        kept.append([kept_of(part.pieces, variant) for part in found.parts])
-        structures.append(structures_of(model, variant))
-    programs = [
-        [[one[part][direction] for one in structures] for direction in range(2)]
-        for part in range(len(sizes[0].parts))
+    of_way, distinct_columns = distinct(columns, Variant._fields)
+    variants = variants_of(distinct_columns)
+    of_variants = [sizes_of(model, variant) for variant in variants]
+    sizes, entry = _numbered(of_variants)
+    kept = [
+        [kept_of(part.pieces, variant) for part in found.parts]
+        for found, variant in zip(of_variants, variants, strict=True)
     ]
-    return _Ways(columns, sizes, np.array(entry), np.array(kept, dtype=np.float64), programs)
+    structures = [structures_of(model, variant) for variant in variants]
+    programs = []
+    for part in range(len(sizes[0].parts)):
+        for direction in range(2):
+            found, number = _numbered([one[part][direction] for one in structures])
+            programs.append((found, number[of_way]))
+    return _Ways(columns, sizes, entry[of_way], np.array(kept, dtype=np.float64)[of_way], programs)
+
+
+def _numbered(values: Sequence[_Value]) -> tuple[list[_Value], Ints]:
+    """Give values that differ, of which equal ones are one object, and the number of each."""
+    numbers: dict[int, int] = {}
+    for one in values:
+        numbers.setdefault(id(one), len(numbers))
+    number = np.array([numbers[id(one)] for one in values], dtype=np.int64)
+    first = np.unique(number, return_index=True)[1]
+    return [values[place] for place in first.tolist()], number
 
 
 def _sums(machine: MachineDescription, ways: _Ways) -> list[list[_Sums]]:
@@ -138,9 +147,12 @@ def _sums(machine: MachineDescription, ways: _Ways) -> list[list[_Sums]]:
     datatype = np.broadcast_to(columns.datatype, num)[first_way]
     datatype = np.repeat(np.repeat(datatype, begin.shape[1]), slots)
     programs = [
-        list(_grouped(of_ways, begin[:, part]))
-        for part, directions in enumerate(ways.programs)
-        for of_ways in directions
+        [
+            ProgramWays(program, members, begin[members, part // 2])
+            for place, program in enumerate(of_part)
+            if program.rows and (members := np.flatnonzero(number == place)).size
+        ]
+        for part, (of_part, number) in enumerate(ways.programs)
     ]
     one = np.ones(1, dtype=np.int64)
     groups = {
@@ -154,16 +166,6 @@ def _sums(machine: MachineDescription, ways: _Ways) -> list[list[_Sums]]:
         _program_sums([(one, next(prices)) for one in group], num) for group in programs
     ]  # fmt: skip
     return [found[k : k + 2] for k in range(0, len(found), 2)]
-
-
-def _grouped(programs: Sequence[Program], begin: Ints) -> Iterable[ProgramWays]:
-    """Give each program once, with the ways that have it."""
-    found: dict[int, list[int]] = {}
-    for way, program in enumerate(programs):
-        found.setdefault(id(program), []).append(way)
-    for members in found.values():
-        if programs[members[0]].rows:
-            yield ProgramWays(programs[members[0]], np.array(members), begin[members])
 
 
 def _program_sums(priced: Sequence[tuple[ProgramWays, RowPrices]], num: int) -> _Sums:

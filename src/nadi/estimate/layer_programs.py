@@ -26,7 +26,6 @@ __all__ = [
 
 _TORCH = {name: name for name in DATATYPES} | {"float8": "float8_e4m3fn"}
 _RECOMPUTE = {"none": "none", "attn_only": "selective", "full": "full"}
-_NOT_MULTIQUERY = ATTENTION.index("multihead")
 
 
 class Variant(NamedTuple):
@@ -117,19 +116,19 @@ def layer_shares(model: LanguageModel) -> dict[str, float]:
 
 def sizes_of(model: LanguageModel, variant: Variant) -> Sizes:
     """Work out the sizes of a model's parts."""
-    return _sizes(*_with_keys(model, variant.of_sizes))
+    return _sizes(_with_keys(model, variant), variant.of_sizes)
 
 
 def structures_of(model: LanguageModel, variant: Variant) -> tuple[PartStructure, ...]:
     """Generate what each part does, in the order of ``Sizes.parts``."""
-    return _structures(*_with_keys(model, variant.of_structure))
+    return _structures(_with_keys(model, variant), variant.of_structure)
 
 
-def _with_keys(model: LanguageModel, variant: Variant) -> tuple[LanguageModel, Variant]:
+def _with_keys(model: LanguageModel, variant: Variant) -> LanguageModel:
     """Put the kind of attention into the model."""
     if ATTENTION[variant.attention_type] == "multiquery" and model.mla is None:
-        model = msgspec.structs.replace(model, kv_heads=1)
-    return model, variant._replace(attention_type=_NOT_MULTIQUERY)
+        return msgspec.structs.replace(model, kv_heads=1)
+    return model
 
 
 @lru_cache(maxsize=4096)

@@ -95,13 +95,14 @@ def row_prices(
         flops, moved = (column[places].astype(float) for column in (table.flops, table.bytes))
         found.append(RowPrices(seconds, matrix, flops, moved))
     _price_communication(machine, groups, table, programs, found)
+    num = ways.num_executions
     beside = _Beside(
-        *(np.broadcast_to(one, ways.num_executions) for one in (
-            ways.seq_par_ag_redo == 1, ~ways.is_named("tensor_par_overlap", "none"),
-            ways.is_named("tensor_par_overlap", "pipe"),
-            processor_usage(machine, ways.tensor_par_net), ways.tensor_par,
-        ))
-    )  # fmt: skip
+        np.broadcast_to(ways.seq_par_ag_redo == 1, num),
+        np.broadcast_to(~ways.is_named("tensor_par_overlap", "none"), num),
+        np.broadcast_to(ways.is_named("tensor_par_overlap", "pipe"), num),
+        np.broadcast_to(processor_usage(machine, ways.tensor_par_net), num),
+        np.broadcast_to(ways.tensor_par, num),
+    )
     for one, prices in zip(programs, found, strict=True):
         _drop_and_overlap(beside, one, prices.seconds)
     return found
@@ -164,10 +165,17 @@ class _Beside(NamedTuple):
     usage: Floats
     degree: Ints
 
+    def at(self, ways: Ints) -> _Beside:
+        """Give some ways."""
+        return _Beside(
+            self.redo[ways], self.overlaps[ways], self.is_pipe[ways], self.usage[ways],
+            self.degree[ways],
+        )  # fmt: skip
+
 
 def _drop_and_overlap(beside: _Beside, one: ProgramWays, seconds: Floats) -> None:
     """Leave out gathers that are not done again, and overlap products with their collectives."""
-    here = _Beside(*(column[one.ways] for column in beside))
+    here = beside.at(one.ways)
     rows = one.program.rows
     for place, row in enumerate(rows):
         if row.role != "tp":
