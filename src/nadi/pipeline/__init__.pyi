@@ -8,7 +8,12 @@ from .collective_estimates import (
 )
 from .configuration_search import search as search
 from .conversion import Conversion as Conversion, convert as convert
-from .estimated_steps import DescribedStep as DescribedStep, describe_step as describe_step
+from .estimated_steps import (
+    DescribedStep as DescribedStep,
+    describe_search as describe_search,
+    describe_step as describe_step,
+    describe_sweep as describe_sweep,
+)
 from .generated_jobs import llm_job as llm_job, llm_statistics as llm_statistics
 from .generated_networks import (
     network_job as network_job,
