@@ -67,7 +67,7 @@ def test_a_search_has_the_fastest_of_each_point(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["--sweep", "mem2.GBs=1"], "--sweep mem2.GBs: mem2 has no GBs; did you mean GBps; known: GiB, GBps"),
+    [(["--sweep", "mem2.GBs=1"], "mem2 has no GBs; did you mean GBps; known: GiB, GBps"),
      (["-o", "x.csv"], "--output x.csv: is the file of a sweep"),
      (["--sweep", "hidden=1", "-o", "x.txt"], ".txt is not known; one of .csv")],
 )  # fmt: skip

@@ -94,7 +94,7 @@ def sends_by_steps(
     Parameters and what is returned as of :func:`messages_of`, with numbers in place of bytes.
     """
     steps = phase.steps[turn % len(phase.steps)]
-    sends, times, _ = _sends(steps, phase.size, size)
+    sends, times = _sends(steps, phase.size, size)
     shift = root if phase.comm in ROOTED else 0
     src, dst = (
         (steps.rows[sends, column] + shift) % phase.size for column in (STEP.member, STEP.peer)
@@ -104,16 +104,18 @@ def sends_by_steps(
 
 def _steps(steps: Steps, n: int, size: int, root: int) -> tuple[Ints, Ints, Ints]:
     """Count the sends of each member in all its steps, some of which repeat."""
-    sends, times, num_pieces = _sends(steps, n, size)
+    sends, times = _sends(steps, n, size)
     rows = steps.rows[sends]
     parts = rows[:, STEP.parts]
-    part = -(-size // np.where(parts > 0, parts, num_pieces))
-    num_bytes = times * rows[:, STEP.count] * part
+    # pieces add up to the chunk
+    num_bytes = rows[:, STEP.count] * np.where(
+        parts > 0, times * -(-size // np.maximum(parts, 1)), size
+    )
     return (rows[:, STEP.member] + root) % n, (rows[:, STEP.peer] + root) % n, num_bytes
 
 
-def _sends(steps: Steps, n: int, size: int) -> tuple[Bools, Ints, int]:
-    """Return the sending steps, how often each runs, and the number of pieces."""
+def _sends(steps: Steps, n: int, size: int) -> tuple[Bools, Ints]:
+    """Return the sending steps, and how often each runs."""
     rows = steps.rows
     num_pieces = -(-size // PIECE) if steps.is_piped else 1
     num_pieces = max(min(num_pieces, max(n, MOST_PIECES)), 1)
@@ -125,7 +127,7 @@ def _sends(steps: Steps, n: int, size: int) -> tuple[Bools, Ints, int]:
     place[order] = np.arange(len(rows)) - np.repeat(np.cumsum(length) - length, length)
     sends = rows[:, STEP.kind] < StepKind.TAKE
     member = rows[sends, STEP.member]
-    return sends, rounds[member] + (place[sends] < rest[member]), num_pieces
+    return sends, rounds[member] + (place[sends] < rest[member])
 
 
 def part_of(size: int, n: int, *, rounds_down: bool) -> int:

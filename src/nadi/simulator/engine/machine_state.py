@@ -274,7 +274,7 @@ class STREAM(Columns, of="streams"):
     first = same_as(parent, "its first step")
     todo = same_as(block, "how many steps are left")
     root = same_as(right, "the root's place in the line")
-    pieces = same_as(reduced, "how many pieces the chunk has")
+    pieces = same_as(reduced, "how many pieces of the chunk are left")
     leaving = same_as(state, "till when what it sent leaves; in a ring, when it arrives", "ns")
     comes = same_as(sends, "till when something comes in", "ns")
 
