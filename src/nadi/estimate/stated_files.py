@@ -44,12 +44,12 @@ class StatedFiles(NamedTuple):
     Attributes
     ----------
     told
-        What they state, by ``machine`` and ``execution``; one that is missing is described by
-        its own fields.
+        What they state, by ``model``, ``machine`` and ``execution``; one that is missing is
+        described by its own fields.
     kinds
         The keys that each can have.
     describe
-        Gives the same with the machine and the execution that are told now.
+        Gives the same as it is told now.
     """
 
     told: Mapping[str, Mapping[str, Any]]

@@ -17,12 +17,14 @@ from nadi.estimate.execution import Execution
 from nadi.estimate.machine_description import MachineDescription
 from nadi.formats.files import read_settings
 from nadi.formats.settings_text import parse_settings
-from nadi.load.model_library import load_language_model
+from nadi.generate.llm.model_description import language_model_from
+from nadi.load.model_library import load_language_model, read_model_keys
 from nadi.load.system_library import load_system, read_system_keys, system_file_from
 from nadi.units import lowered
 
 __all__ = [
-    "machine_from_keys", "read_execution", "read_machine", "read_machine_keys", "read_model",
+    "machine_from_keys", "read_execution", "read_language_keys", "read_machine",
+    "read_machine_keys", "read_model",
     "read_plan_fields",
 ]  # fmt: skip
 
@@ -73,6 +75,21 @@ def read_machine(path_or_name: Path | str, processors: int = 0) -> MachineDescri
     if _is_of_calculon(path_or_name, _OF_MACHINE):
         return _read(Path(path_or_name), MachineDescription)
     return machine_of_system(load_system(path_or_name, processors or None))
+
+
+def read_language_keys(path_or_name: Path | str) -> dict[str, Any] | None:
+    """Read what the file of a language model states; None if it is Calculon's.
+
+    Raises
+    ------
+    InputError, UsageError
+        As for :func:`nadi.load.load_language_model`.
+    """
+    if _is_of_calculon(path_or_name, _OF_MODEL):
+        return None
+    keys = read_model_keys(path_or_name)
+    language_model_from(keys, str(path_or_name))
+    return dict(keys)
 
 
 def read_machine_keys(path_or_name: Path | str) -> dict[str, Any] | None:

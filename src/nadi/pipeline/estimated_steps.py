@@ -6,8 +6,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import msgspec
-
 from nadi.errors import UsageError
 from nadi.estimate.described_systems import model_of_language_model
 from nadi.estimate.estimated_model import ModelDescription
@@ -16,11 +14,12 @@ from nadi.estimate.machine_description import MachineDescription
 from nadi.estimate.plan_execution import check_offload, execution_of_plan
 from nadi.estimate.search_layouts import CHOICES, LAYOUT
 from nadi.estimate.stated_files import Described, StatedFiles
-from nadi.generate.llm.model_description import LanguageModel
+from nadi.generate.llm.model_description import LanguageModel, language_model_from
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.load.estimate_files import (
     machine_from_keys,
     read_execution,
+    read_language_keys,
     read_machine,
     read_machine_keys,
     read_model,
@@ -102,35 +101,17 @@ def describe_sweep(
     The second memory tier may be one that the sweep adds.
     """
     fields = read_plan_fields(plan) if isinstance(plan, str | Path) else dict(plan)
-    keys = read_machine_keys(system)
     if fields is None:
         execution = read_execution(str(plan))
         machine = read_machine(system, execution.num_procs)
-        return _with_system(Described(_model(model), machine, execution), keys, system)
+        return _with_files(Described(_model(model), machine, execution), model, system)
     check_offload(offload)
-    described = _model(model, int(fields.get("sequence", 0) or 0))
+    sequence = int(fields.get("sequence", 0) or 0)
+    start = Described(_model(model, sequence), read_machine(system), _template(1, 1))
     fields[_OVERLAP] = overlap
-
-    def anew(now: Described) -> Described:
-        assert now.files is not None
-        told = now.files.told
-        here = dict(told["execution"])
-        how = plan_from(_PlanKeys, here).overlap
-        del here[_OVERLAP]
-        _, checked = checked_plan(now.model.language_model, here)
-        machine = now.machine
-        if "machine" in told:
-            machine = machine_from_keys(told["machine"], system, checked.world_size)
-        execution = _execution(now.model, machine, checked, how, offload)
-        return now._replace(machine=machine, execution=execution)
-
-    told: dict[str, Mapping[str, Any]] = {"execution": fields}
-    kinds: dict[str, type[msgspec.Struct]] = {"execution": _PlanKeys}
-    if keys is not None:
-        told["machine"], kinds["machine"] = keys, SystemFile
-    # the machine and the execution are described with it
-    start = Described(described, read_machine(system), _template(1, 1))
-    return anew(start._replace(files=StatedFiles(told, kinds, anew)))
+    found = _with_files(start, model, system, fields, offload)
+    assert found.files is not None
+    return found.files.describe(found)
 
 
 def describe_search(
@@ -139,23 +120,48 @@ def describe_search(
     """Find a model and a system for a search that is swept; the execution is one of its space."""
     machine = read_machine(system, processors)
     described = Described(read_model(model, sequence), machine, _template(processors, batch))
-    return _with_system(described, read_machine_keys(system), system)
+    return _with_files(described, model, system)
 
 
-def _with_system(
-    described: Described, keys: dict[str, Any] | None, system: str | Path
-) -> Described:
-    """Add what a system's file states, if it is one of Nadi's own."""
-    if keys is None:
-        return described
+def _with_files(
+    described: Described, model: str | Path | LanguageModel, system: str | Path,
+    plan: dict[str, Any] | None = None, offload: Collection[str] = (),
+) -> Described:  # fmt: skip
+    """Add what Nadi's own files state, and how all is described by it."""
+    kinds: dict[str, type[msgspec.Struct]] = {
+        "model": LanguageModel, "machine": SystemFile, "execution": _PlanKeys
+    }  # fmt: skip
+    language = None if isinstance(model, LanguageModel) else read_language_keys(model)
+    keys = {"model": language, "machine": read_machine_keys(system), "execution": plan}
+    told = {owner: stated for owner, stated in keys.items() if stated is not None}
+    tokens = described.model.seq_size
 
     def anew(now: Described) -> Described:
         assert now.files is not None
-        told = now.files.told["machine"]
-        machine = machine_from_keys(told, system, now.execution.num_procs)
-        return now._replace(machine=machine)
+        told = now.files.told
+        if "model" in told:
+            stated = language_model_from(told["model"], str(model))
+            is_told = told["model"].get("sequence") != (language or {}).get("sequence")
+            length = stated.sequence if is_told else tokens
+            now = now._replace(model=model_of_language_model(stated, length))
+        checked = None
+        if "execution" in told:
+            how = plan_from(_PlanKeys, told["execution"]).overlap
+            here = {name: one for name, one in told["execution"].items() if name != _OVERLAP}
+            _, checked = checked_plan(now.model.language_model, here)
+        if "machine" in told:
+            processors = checked.world_size if checked else now.execution.num_procs
+            now = now._replace(machine=machine_from_keys(told["machine"], system, processors))
+        if checked is not None:
+            execution = _execution(now.model, now.machine, checked, how, offload)
+            now = now._replace(execution=execution)
+        return now
 
-    return described._replace(files=StatedFiles({"machine": keys}, {"machine": SystemFile}, anew))
+    if not told:
+        return described
+    return described._replace(
+        files=StatedFiles(told, {owner: kinds[owner] for owner in told}, anew)
+    )
 
 
 def _model(model: str | Path | LanguageModel, sequence: int = 0) -> ModelDescription:
