@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from nadi.errors import UsageError
 from nadi.estimate.described_systems import model_of_language_model
 from nadi.estimate.estimated_model import ModelDescription
