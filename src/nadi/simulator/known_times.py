@@ -28,7 +28,8 @@ from nadi.simulator.nccl.nccl_estimates import (
 from nadi.simulator.nccl.nccl_settings import NcclSettings
 
 __all__ = [
-    "KnownTime", "has_model", "known_time", "known_times", "measured_for", "model_of", "node_of_rank",
+    "KnownTime", "has_model", "known_time", "known_times", "measured_for", "model_of",
+    "node_of_rank",
 ]  # fmt: skip
 
 _FARTHEST = 4  # times as many ranks: a table of others is scaled up to here
