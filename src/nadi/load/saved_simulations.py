@@ -30,7 +30,7 @@ from nadi.formats.nadi_file import (
     read_arrow,
     read_member,
 )
-from nadi.model.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES, Table
+from nadi.model.schema import COLLECTIVE_TIMES, ISSUES, LINK_USE, LIVE_MEMORY, RANK_TIMES, Table
 from nadi.simulator.machine.system import System
 from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.results.simulation_results import SimulationResults
@@ -43,7 +43,8 @@ _OF_SCHEDULE = ["rank", "node", "id", "name", "kind", "start", "end", "resource"
 _TABLES: dict[str, Table] = {
     "rank_times": RANK_TIMES,
     "collective_times": COLLECTIVE_TIMES,
-    "live_memory": LIVE_MEMORY,  # if it is known
+    "live_memory": LIVE_MEMORY,  # these two if they are known
+    "link_use": LINK_USE,
     "issues": ISSUES,
 }
 
@@ -123,7 +124,7 @@ def read_simulation(path: Path | str) -> SavedSimulation:
         tables = {
             name: _checked(place, read_arrow(place, members, f"{name}.arrow"), table)
             for name, table in _TABLES.items()
-            if table is not LIVE_MEMORY or f"{name}.arrow" in there
+            if table not in (LIVE_MEMORY, LINK_USE) or f"{name}.arrow" in there
         }
         schedule = read_arrow(place, members, f"{_SCHEDULE}.arrow")
     if schedule.columns != _OF_SCHEDULE:
@@ -132,7 +133,7 @@ def read_simulation(path: Path | str) -> SavedSimulation:
     return SavedSimulation(
         header.settings, header.nodes, tables["rank_times"], tables["collective_times"],
         tables.get("live_memory"), tables["issues"], schedule,
-        priced=header.priced,
+        priced=header.priced, link_use=tables.get("link_use"),
     )  # fmt: skip
 
 

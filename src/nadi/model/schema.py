@@ -16,6 +16,7 @@ import polars as pl
 from nadi.model.tables.declaration import Column, Table
 from nadi.model.tables.result_tables import (
     COLLECTIVE_TIMES,
+    LINK_USE,
     LINKS,
     LIVE_MEMORY,
     RANK_TIMES,
@@ -66,6 +67,7 @@ __all__ = [
     "ISSUES",
     "LABELS",
     "LINKS",
+    "LINK_USE",
     "LIVE_MEMORY",
     "MATCHES",
     "NODES",
@@ -88,7 +90,7 @@ __all__ = [
 
 TABLES: Sequence[Table] = (
     NODES, DEPS, GROUPS, ATTRS, TENSORS, OPERANDS, ISSUES, MATCHES, CLOCKS, SCHEDULE, DEVICE_EVENTS,
-    LINKS, RANK_TIMES, COLLECTIVE_TIMES, LIVE_MEMORY,
+    LINKS, LINK_USE, RANK_TIMES, COLLECTIVE_TIMES, LIVE_MEMORY,
 )  # fmt: skip
 
 

@@ -16,7 +16,15 @@ from nadi.errors import UsageError
 from nadi.formats.addresses import check_target, is_local, locate
 from nadi.formats.files import check_writable, write_pieces
 from nadi.load.saved_simulations import write_tables
-from nadi.model.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES, Table as Declared
+from nadi.model.schema import (
+    COLLECTIVE_TIMES,
+    ISSUES,
+    LINK_USE,
+    LIVE_MEMORY,
+    RANK_TIMES,
+    Table as Declared,
+)
+from nadi.report.link_use_report import print_links
 from nadi.report.text_layout import make_table, name_cell, print_issues, print_table
 from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.results.memory_accounts import are_of_device
@@ -69,6 +77,7 @@ def describe_simulation(results: SimulationResults) -> dict[str, Any]:
         "per_rank": _named(results.rank_times, RANK_TIMES),
         "collectives_by_type": _named(results.collective_types, COLLECTIVE_TIMES),
         "collectives_by_group": _named(results.process_groups, COLLECTIVE_TIMES),
+        "links": None if results.link_use is None else _named(results.link_use, LINK_USE),
         "live_memory": None if live is None else _named(live, LIVE_MEMORY),
         "memory_capacity_bytes": system.memory_capacity or None,
         "beyond_capacity": _named(results.beyond_capacity, LIVE_MEMORY),
@@ -166,6 +175,7 @@ def _write_native(simulation: Simulation, path: Path) -> pl.DataFrame:
         "collective_times": results.collectives,
         "issues": results.issues,
         **({} if live is None else {"live_memory": live}),
+        **({} if results.link_use is None else {"link_use": results.link_use}),
     }
     sums = {
         name: value
@@ -278,6 +288,8 @@ def print_simulation(results: SimulationResults, console: Console) -> None:
     if results.collectives.height:
         _print_types(results, console)
         _print_groups(results, console)
+    if results.link_use is not None and results.link_use.height:
+        print_links(results.link_use, results.makespan, console)
     _print_memory(results, console)
     issues = results.issues.iter_rows(named=True)
     print_issues((issue for issue in issues if issue["severity"] != "info"), console)

@@ -51,6 +51,7 @@ from .results.collective_accounts import (
     sum_by_type as sum_by_type,
 )
 from .results.link_accounts import link_table as link_table
+from .results.link_use import link_use as link_use
 from .results.memory_accounts import live_memory as live_memory
 from .results.rank_accounts import (
     compute_times as compute_times,

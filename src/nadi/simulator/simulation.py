@@ -86,6 +86,11 @@ class Simulation:
         """Number of nodes of all ranks, including ranks that another one represents."""
         return int(np.diff(self.program.first)[self.like].sum())
 
+    def group_label(self, group: int) -> str:
+        """Return the name of a group of the program; of one that stands for others, their role."""
+        name = self.program.group_names[group]
+        return name.rpartition("[")[0] if name in self.copies else name
+
     @cached_property
     def issues(self) -> pl.DataFrame:
         """Issues found while the job was read and prepared (``schema.ISSUES``)."""

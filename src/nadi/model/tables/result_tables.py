@@ -9,6 +9,7 @@ from nadi.model.tables.declaration import Column, Table
 __all__ = [
     "COLLECTIVE_TIMES",
     "LINKS",
+    "LINK_USE",
     "LIVE_MEMORY",
     "RANK_TIMES",
     "SCHEDULE",
@@ -50,6 +51,25 @@ LINKS = Table(
                "ASTRA-sim's rules, where messages do not slow each other down"),
         Column("peak_queue", _INT, "largest number of queued messages, with congestion",
                missing=-1),
+    ),
+)  # fmt: skip
+
+LINK_USE = Table(
+    "link_use",
+    "one physical link of a simulated network, in one direction, that carried anything",
+    (
+        Column("link", pl.String, "its name, as network.links of a system and network_graph "
+               "have it"),
+        Column("bandwidth", pl.Float64, "what it can carry", "GB/s"),
+        Column("bytes", _INT, "bytes that it carried", "bytes"),
+        Column("utilisation", pl.Float64, "the time that these bytes take on it, divided by the "
+               "time of the job; exceeds 1 only by ASTRA-sim's rules, where transfers do not slow "
+               "each other down"),
+        Column("full", _INT, "for how long it was full, so that it kept transfers from being "
+               "faster; missing where transfers share no links", "ns", missing=-1),
+        Column("users", pl.List(pl.String), "who used it, most bytes first: collectives by type "
+               "and process group, and messages from rank to rank"),
+        Column("user_bytes", pl.List(_INT), "the bytes of each of them", "bytes"),
     ),
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from nadi.model.arrays import Ints
-from nadi.simulator.collectives.phases import Phase, Recipe
+from nadi.simulator.collectives.phases import IN_SWITCH, Phase, Recipe
 from nadi.simulator.engine.codes import Comm
 from nadi.simulator.machine.system import Dimension, System
 
@@ -16,10 +16,7 @@ __all__ = ["UNKNOWN", "least_time"]
 
 
 UNKNOWN = -1.0
-# how names of algorithms begin that reduce in switches within a node; NVLS itself, over several,
-# also between them
-IN_SWITCH = "NVLS"
-IN_NETWORK = "CollNet"  # in switches between nodes
+IN_NETWORK = "CollNet"  # how names of algorithms begin that reduce in switches between nodes
 
 
 def least_time(system: System, recipe: Recipe, size: float, ranks: Ints) -> float:

@@ -15,17 +15,16 @@ import numpy as np
 from nadi.model.arrays import Floats, Ints
 from nadi.simulator.collectives.closed_form_conditions import meets
 from nadi.simulator.collectives.link_sharing import even_size
-from nadi.simulator.collectives.link_traffic import links_per_rank
 from nadi.simulator.collectives.phase_messages import messages_of
 from nadi.simulator.collectives.phases import Phase
 from nadi.simulator.collectives.step_tables import ROOTED
 from nadi.simulator.distinct_rows import number_rows
 from nadi.simulator.engine.codes import NodeKind, PhaseKind
 from nadi.simulator.engine.machine_state import NODE, SHAPE
+from nadi.simulator.flows.dimension_links import owned_by
 from nadi.simulator.flows.flow_state import RATE_UNITS, Flows, Routes, new_flows, no_flows
 from nadi.simulator.flows.network_graph import NetworkGraph, network_graph
 from nadi.simulator.lowering.task_tables import Tables
-from nadi.simulator.machine.system import Network
 from nadi.simulator.rules.chosen_rules import rules_of
 
 __all__ = ["SharedRoutes", "flows_over", "no_routes", "routes_of", "shares_links"]
@@ -117,7 +116,8 @@ def routes_of(tables: Tables, *, meet: bool) -> SharedRoutes:
     whole = _Loads(*(np.concatenate(column) for column in zip(*loads, strict=True)))
     link = whole.link
     if stand_ins.are_fewer:
-        link = _owned_by(network, link, stand_ins.rank[stand_ins.of])
+        home = stand_ins.rank[stand_ins.of]
+        link = owned_by(network.dimensions, network.num_ranks, link, home)
     # what goes over one link several times is one load
     number, first = number_rows([whole.route, link])
     total = np.bincount(number, weights=whole.num_bytes).astype(np.float64)
@@ -130,25 +130,6 @@ def _hops(graph: NetworkGraph, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
     routes = graph.routes(src, dst)
     message = np.repeat(np.arange(src.size), np.diff(routes.first))
     return message, routes.link.astype(np.int64)
-
-
-def _owned_by(network: Network, link: Ints, home: Ints) -> Ints:
-    """Return the links of the ranks that stand for the ranks whose links are given.
-
-    ``home``, int64, shape (ranks,), says who stands for each rank.
-    """
-    found, stride, begin = link.copy(), 1, 0
-    for dimension in network.dimensions:
-        per_rank, n = links_per_rank(dimension), dimension.size
-        end = begin + network.num_ranks * per_rank
-        there = np.flatnonzero((link >= begin) & (link < end))
-        rank, port = np.divmod(link[there] - begin, per_rank)
-        to = home[rank]
-        if dimension.topology == "fully-connected":
-            port = (port - rank // stride % n + to // stride % n) % n
-        found[there] = begin + to * per_rank + port
-        begin, stride = end, stride * n
-    return found
 
 
 class _Loads(NamedTuple):

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import polars as pl
 
 from nadi.model.arrays import Ints
+from nadi.model.issues import summed_issues
 from nadi.simulator.machine.system import System
 from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.results.collective_accounts import (
@@ -16,6 +17,7 @@ from nadi.simulator.results.collective_accounts import (
     sum_by_group,
     sum_by_type,
 )
+from nadi.simulator.results.link_use import link_use, overload_issues
 from nadi.simulator.results.memory_accounts import beyond_capacity, live_memory
 from nadi.simulator.results.rank_accounts import rank_times
 from nadi.simulator.simulation import Simulation
@@ -43,6 +45,9 @@ class SimulationResults:
         Issues found while the job was read and prepared (``schema.ISSUES``).
     priced
         Computations that had no time and were priced; None for none.
+    link_use
+        What each physical link carried, for whom, and for how long it was full
+        (``schema.LINK_USE``); None where transfers share no links.
     """
 
     system: System
@@ -52,6 +57,7 @@ class SimulationResults:
     live_memory: pl.DataFrame | None
     issues: pl.DataFrame
     priced: PricedWork | None = field(default=None, kw_only=True)
+    link_use: pl.DataFrame | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} ranks={self.cycles.size} makespan={self.makespan} ns>"
@@ -103,7 +109,9 @@ def results_of(simulation: Simulation) -> SimulationResults:
     if simulation not in _COMPUTED:
         _COMPUTED[simulation] = SimulationResults(
             simulation.system, simulation.num_nodes, rank_times(simulation),
-            collective_times(simulation), live_memory(simulation), simulation.issues,
+            collective_times(simulation), live_memory(simulation),
+            summed_issues([simulation.issues, overload_issues(simulation)]),
             priced=simulation.priced,
+            link_use=link_use(simulation) if simulation.trail.full.size else None,
         )  # fmt: skip
     return _COMPUTED[simulation]
