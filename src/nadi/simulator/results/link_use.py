@@ -5,6 +5,8 @@ Links are those of :func:`nadi.simulator.network_graph`, over which transfers sh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
@@ -50,9 +52,9 @@ def link_use(simulation: Simulation) -> pl.DataFrame:
 
     add_traffic(simulation, account_of)
     loads = [
-        (user, *(np.concatenate(column) for column in zip(*account.loads, strict=True)))
+        (user, link, num_bytes)
         for user, account in accounts.items()
-        if account.loads
+        for link, num_bytes in account.loads
     ]
     return _table(simulation, graph, users.names, loads)
 
@@ -81,9 +83,9 @@ def overload_issues(simulation: Simulation) -> pl.DataFrame:
 
 def _table(
     simulation: Simulation, graph: NetworkGraph, names: list[str],
-    loads: list[tuple[int, Ints, Ints]],
+    loads: Sequence[tuple[int, Ints, Ints]],
 ) -> pl.DataFrame:  # fmt: skip
-    """Create the table from the loads of each user: links and bytes."""
+    """Create the table from what users load on links, and their bytes."""
     none = np.zeros(0, dtype=np.int64)
     link = np.concatenate([none, *(one for _, one, _ in loads)])
     num_bytes = np.concatenate([none, *(one for _, _, one in loads)])
@@ -182,5 +184,5 @@ class _Account:
         at_once = max(_AT_ONCE // max(src.size, 1), 1)
         for begin in range(0, first.size, at_once):
             part = first[begin : begin + at_once, None]
-            ends = ((part + stride * end).ravel() for end in (src, dst))
-            self.add_messages(*ends, np.tile(num_bytes, part.size))
+            one, other = ((part + stride * end).ravel() for end in (src, dst))
+            self.add_messages(one, other, np.tile(num_bytes, part.size))
