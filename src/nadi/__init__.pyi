@@ -35,6 +35,7 @@ from .model.schedule import Schedule as Schedule
 from .model.trace import Job as Job, Trace as Trace
 from .pipeline.conversion import convert as convert
 from .pipeline.generated_jobs import llm_job as llm_job
+from .pipeline.jobs_together import simulate_together as simulate_together
 from .pipeline.linking import link_files as link_files
 from .pipeline.recorded_jobs import run as run
 from .pipeline.simulated_jobs import simulate as simulate

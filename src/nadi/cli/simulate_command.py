@@ -36,13 +36,24 @@ quirks. Computations without a time are priced by the system's device.
   nadi simulate traces/workload --system gb200-nvl72 --comm-group groups.json
   nadi simulate TRACES --system dgx-h100 --prices RECORDING
   nadi simulate TRACES --system dgx-h100 --measured nccl-tests.txt
+  nadi simulate JOB_A JOB_B --system mine.toml --on 0-15 --on 16-31
 """
 
 
-_Job = Annotated[
-    str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, the "
-                        "prefix of their names, or a folder of recordings.",
-                        show_default=False),
+_Jobs = Annotated[
+    list[str], typer.Argument(metavar="JOB...", help="A folder of files such as workload.0.et, the "
+                              "prefix of their names, or a folder of recordings. Several jobs "
+                              "run at once, and share the links of the network.",
+                              show_default=False),
+]  # fmt: skip
+_On = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--on", metavar="RANKS",
+        help="The ranks of the system on which a job runs, such as 0-7,16-23; once for each job, "
+        "in their order. By default one job follows the other.",
+        show_default=False,
+    ),
 ]  # fmt: skip
 _Network = Annotated[
     Path | None, typer.Option("--network", metavar="YAML",
@@ -57,10 +68,11 @@ _RemoteMemory = Annotated[
     Path | None, typer.Option("--remote-memory", metavar="JSON", show_default=False,
                               help="ASTRA-sim's remote memory configuration."),
 ]  # fmt: skip
-_CommGroup = Annotated[
-    Path | None, typer.Option("--comm-group", metavar="JSON", show_default=False,
-                              help="ASTRA-sim's file of process groups and their ranks, for "
-                              "traces that do not contain them; also with --system."),
+_CommGroups = Annotated[
+    list[Path] | None, typer.Option("--comm-group", metavar="JSON", show_default=False,
+                                    help="ASTRA-sim's file of process groups and their ranks, for "
+                                    "traces that do not contain them; also with --system. Of "
+                                    "several jobs one for each, in their order."),
 ]  # fmt: skip
 _Congestion = Annotated[
     bool, typer.Option("--congestion", help="Model contention: messages queue on links.")
@@ -107,12 +119,13 @@ class _AstraSim(NamedTuple):
 
 
 def command(
-    job: _Job,
+    job: _Jobs,
+    on: _On = None,
     system: SystemName = "",
     network: _Network = None,
     system_config: _SystemConfig = None,
     remote_memory: _RemoteMemory = None,
-    comm_group: _CommGroup = None,
+    comm_group: _CommGroups = None,
     congestion: _Congestion = False,
     queues: _Queues = 1,
     rendezvous: _Rendezvous = False,
@@ -130,6 +143,7 @@ def command(
     with show_progress(announce=False, use="simulate") as progress:
         progress("starting")
         from nadi.load.simulation_jobs import read_job
+        from nadi.pipeline.jobs_together import name_jobs, simulate_placed, traces_of
         from nadi.pipeline.simulated_jobs import simulate
         from nadi.report.simulation_report import (
             check_output,
@@ -143,17 +157,22 @@ def command(
 
         files = (network, system_config, remote_memory)
         if output:
-            given = (*files, comm_group, *(measured or []), system, job, prices)
+            given = (*files, *(comm_group or []), *(measured or []), system, *job, prices)
             check_output(output, [Path(path) for path in given if path], overwrite=overwrite)
         stated = _AstraSim(*files, congestion, queues, rendezvous, injection_scale, right)
-        machine_for = _with_measured(_machine_for(system, comm_group, stated), measured or [])
-        found = read_job(job, progress)
-        traces = found if isinstance(found, list) else found.traces
+        groups = _groups_of_jobs(comm_group or [], len(job), alone=len(job) == 1 and not on)
+        own = comm_group[0] if comm_group and not groups else None
+        machine_for = _with_measured(_machine_for(system, own, stated), measured or [])
+        found = [read_job(one, progress) for one in job]
         if output:
-            check_output(output, _sources(traces), overwrite=overwrite)
+            for one in found:
+                check_output(output, _sources(traces_of(one)), overwrite=overwrite)
         learned = _learned(prices, progress)
         progress("simulating")
-        done = simulate(found, machine_for(len(traces)), learned)
+        if len(found) == 1 and not on:
+            done = simulate(found[0], machine_for(len(traces_of(found[0]))), learned)
+        else:
+            done = simulate_placed(name_jobs(job, found), machine_for, on or [], groups, learned)
         if output:
             progress(f"writing {output}")
         left_out = write_simulation(done, output) if output else None
@@ -164,6 +183,22 @@ def command(
     print_simulation(results_of(done), console)
     if left_out is not None:
         print_written(output, left_out, console)
+
+
+def _groups_of_jobs(
+    paths: Sequence[Path], num_jobs: int, *, alone: bool
+) -> list[dict[str, tuple[int, ...]]]:
+    """Return the process groups of each of several jobs; nothing of one job."""
+    if alone and len(paths) < 2:
+        return []
+    if paths and len(paths) != num_jobs:
+        raise UsageError(
+            "--comm-group", f"{len(paths)} files for {num_jobs} jobs",
+            "give one for each job, in their order",
+        )  # fmt: skip
+    from nadi.load.astra_sim_system import read_comm_groups
+
+    return [read_comm_groups(path) for path in paths]
 
 
 def _sources(traces: Sequence[Trace]) -> list[Path]:

@@ -30,7 +30,15 @@ from nadi.formats.nadi_file import (
     read_arrow,
     read_member,
 )
-from nadi.model.schema import COLLECTIVE_TIMES, ISSUES, LINK_USE, LIVE_MEMORY, RANK_TIMES, Table
+from nadi.model.schema import (
+    COLLECTIVE_TIMES,
+    ISSUES,
+    JOB_TIMES,
+    LINK_USE,
+    LIVE_MEMORY,
+    RANK_TIMES,
+    Table,
+)
 from nadi.simulator.machine.system import System
 from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.results.simulation_results import SimulationResults
@@ -43,10 +51,14 @@ _OF_SCHEDULE = ["rank", "node", "id", "name", "kind", "start", "end", "resource"
 _TABLES: dict[str, Table] = {
     "rank_times": RANK_TIMES,
     "collective_times": COLLECTIVE_TIMES,
-    "live_memory": LIVE_MEMORY,  # these two if they are known
+    "live_memory": LIVE_MEMORY,  # these if they are known
     "link_use": LINK_USE,
+    "job_times": JOB_TIMES,
     "issues": ISSUES,
 }
+
+
+_SOME = (LIVE_MEMORY, LINK_USE, JOB_TIMES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +136,7 @@ def read_simulation(path: Path | str) -> SavedSimulation:
         tables = {
             name: _checked(place, read_arrow(place, members, f"{name}.arrow"), table)
             for name, table in _TABLES.items()
-            if table not in (LIVE_MEMORY, LINK_USE) or f"{name}.arrow" in there
+            if table not in _SOME or f"{name}.arrow" in there
         }
         schedule = read_arrow(place, members, f"{_SCHEDULE}.arrow")
     if schedule.columns != _OF_SCHEDULE:
@@ -133,7 +145,7 @@ def read_simulation(path: Path | str) -> SavedSimulation:
     return SavedSimulation(
         header.settings, header.nodes, tables["rank_times"], tables["collective_times"],
         tables.get("live_memory"), tables["issues"], schedule,
-        priced=header.priced, link_use=tables.get("link_use"),
+        priced=header.priced, link_use=tables.get("link_use"), job_times=tables.get("job_times"),
     )  # fmt: skip
 
 

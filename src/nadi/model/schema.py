@@ -16,6 +16,7 @@ import polars as pl
 from nadi.model.tables.declaration import Column, Table
 from nadi.model.tables.result_tables import (
     COLLECTIVE_TIMES,
+    JOB_TIMES,
     LINK_USE,
     LINKS,
     LIVE_MEMORY,
@@ -65,6 +66,7 @@ __all__ = [
     "GIVEN_DEPS",
     "GROUPS",
     "ISSUES",
+    "JOB_TIMES",
     "LABELS",
     "LINKS",
     "LINK_USE",
@@ -90,7 +92,7 @@ __all__ = [
 
 TABLES: Sequence[Table] = (
     NODES, DEPS, GROUPS, ATTRS, TENSORS, OPERANDS, ISSUES, MATCHES, CLOCKS, SCHEDULE, DEVICE_EVENTS,
-    LINKS, LINK_USE, RANK_TIMES, COLLECTIVE_TIMES, LIVE_MEMORY,
+    LINKS, LINK_USE, JOB_TIMES, RANK_TIMES, COLLECTIVE_TIMES, LIVE_MEMORY,
 )  # fmt: skip
 
 

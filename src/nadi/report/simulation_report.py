@@ -19,12 +19,13 @@ from nadi.load.saved_simulations import write_tables
 from nadi.model.schema import (
     COLLECTIVE_TIMES,
     ISSUES,
+    JOB_TIMES,
     LINK_USE,
     LIVE_MEMORY,
     RANK_TIMES,
     Table as Declared,
 )
-from nadi.report.link_use_report import print_links
+from nadi.report.link_use_report import print_jobs, print_links
 from nadi.report.text_layout import make_table, name_cell, print_issues, print_table
 from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.results.memory_accounts import are_of_device
@@ -77,6 +78,7 @@ def describe_simulation(results: SimulationResults) -> dict[str, Any]:
         "per_rank": _named(results.rank_times, RANK_TIMES),
         "collectives_by_type": _named(results.collective_types, COLLECTIVE_TIMES),
         "collectives_by_group": _named(results.process_groups, COLLECTIVE_TIMES),
+        "jobs": None if results.job_times is None else _named(results.job_times, JOB_TIMES),
         "links": None if results.link_use is None else _named(results.link_use, LINK_USE),
         "live_memory": None if live is None else _named(live, LIVE_MEMORY),
         "memory_capacity_bytes": system.memory_capacity or None,
@@ -176,6 +178,7 @@ def _write_native(simulation: Simulation, path: Path) -> pl.DataFrame:
         "issues": results.issues,
         **({} if live is None else {"live_memory": live}),
         **({} if results.link_use is None else {"link_use": results.link_use}),
+        **({} if results.job_times is None else {"job_times": results.job_times}),
     }
     sums = {
         name: value
@@ -284,6 +287,8 @@ def print_simulation(results: SimulationResults, console: Console) -> None:
         console.print(Text(_priced(results.priced)))
     if system.ignored:
         console.print(Text(f"ignored settings: {', '.join(system.ignored)}"))
+    if results.job_times is not None:
+        print_jobs(results.job_times, console)
     _print_ranks(results, console)
     if results.collectives.height:
         _print_types(results, console)

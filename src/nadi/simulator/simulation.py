@@ -18,6 +18,7 @@ from nadi.model.trace import Trace
 from nadi.simulator.engine_trail import Trail
 from nadi.simulator.machine.system import System
 from nadi.simulator.priced_work import PricedWork
+from nadi.simulator.work.placed_jobs import PlacedJob
 from nadi.simulator.work.program import Program
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Simulation:
         the same time, where ranks share traces by role: int64, shape (groups, members).
     priced
         What was priced, as the job stated no time for it; None for nothing.
+    jobs
+        Of several jobs on one machine, where each ran; empty of one.
     """
 
     traces: tuple[Trace, ...]
@@ -72,6 +75,7 @@ class Simulation:
     recorded: tuple[PlayedRank, ...] = ()
     copies: Mapping[str, Ints] = field(default_factory=dict)
     priced: PricedWork | None = None
+    jobs: tuple[PlacedJob, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Simulation ranks={self.cycles.size} makespan={self.makespan} ns>"

@@ -8,6 +8,7 @@ from nadi.model.tables.declaration import Column, Table
 
 __all__ = [
     "COLLECTIVE_TIMES",
+    "JOB_TIMES",
     "LINKS",
     "LINK_USE",
     "LIVE_MEMORY",
@@ -70,6 +71,18 @@ LINK_USE = Table(
         Column("users", pl.List(pl.String), "who used it, most bytes first: collectives by type "
                "and process group, and messages from rank to rank"),
         Column("user_bytes", pl.List(_INT), "the bytes of each of them", "bytes"),
+    ),
+)  # fmt: skip
+
+JOB_TIMES = Table(
+    "job_times",
+    "one of several jobs that were simulated on one machine at the same time",
+    (
+        Column("job", pl.String, "its name"),
+        Column("ranks", pl.List(_INT), "the rank of the machine that each of its ranks is"),
+        Column("finish", _INT, "when its last rank finished", "ns"),
+        Column("alone", _INT, "the same if all other ranks of the machine are idle", "ns"),
+        Column("slowdown", pl.Float64, "finish divided by alone"),
     ),
 )  # fmt: skip
 

@@ -17,15 +17,15 @@ from nadi.simulator.distinct_rows import number_rows
 from nadi.simulator.flows.dimension_links import owned_by
 from nadi.simulator.flows.network_graph import NetworkGraph, network_graph
 from nadi.simulator.machine.system import Network
-from nadi.simulator.results.link_accounts import add_traffic, link_table
+from nadi.simulator.results.link_accounts import Account, add_traffic, link_table
 from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.simulation import Simulation
 
-__all__ = ["OF_GROUP", "link_use", "overload_issues"]
+__all__ = ["IN_GROUP", "link_use", "overload_issues"]
 
 _AT_ONCE = 1 << 22  # messages
 _MESSAGES = "messages"
-OF_GROUP = " of group "  # between the type of a collective and the name of its group
+IN_GROUP = " in group "  # between the type of a collective and the name of its group
 _ROUNDING = 1e-3  # of times to whole ns
 
 
@@ -44,11 +44,19 @@ def link_use(simulation: Simulation) -> pl.DataFrame:
     graph, users = network_graph(simulation.system), _Users(simulation)
     accounts: dict[int, _Account] = {}
 
-    def account_of(node: int) -> _Account:
-        user = users.number(node)
+    def of_user(user: int) -> _Account:
         if user not in accounts:
             accounts[user] = _Account(graph, simulation.system.network)
         return accounts[user]
+
+    def account_of(node: int) -> Account:
+        if node >= 0:
+            return of_user(users.of_collective(node))
+        if not simulation.jobs:
+            return of_user(users.of_messages(""))
+        return _ByJob(
+            [(job.ranks, of_user(users.of_messages(job.name))) for job in simulation.jobs]
+        )
 
     add_traffic(simulation, account_of)
     loads = [
@@ -134,25 +142,51 @@ def _own_links(simulation: Simulation, link: Ints) -> Ints:
 
 
 class _Users:
-    """Who uses links: collectives by type and group, and messages."""
+    """Who uses links: collectives by type and group, and messages; of several jobs by job."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._numbers: dict[str, int] = {}
+        self._job = {rank: job.name for job in simulation.jobs for rank in job.ranks.tolist()}
 
     @property
     def names(self) -> list[str]:
         return list(self._numbers)
 
-    def number(self, node: int) -> int:
-        """Return the number of the user to whom a node belongs; -1 is that of messages."""
+    def of_collective(self, node: int) -> int:
+        """Return the number of the type and group of a collective, one of whose nodes is given."""
         program, trail = self._simulation.program, self._simulation.trail
-        name = _MESSAGES
-        if node >= 0:
-            name, group = COMM_TYPES[int(program.comm_type[node])], int(program.group[node])
-            if trail.peer[node] and group >= 0:
-                name = f"{name}{OF_GROUP}{self._simulation.group_label(group)}"
+        job, group = self._job.get(int(program.rank[node]), ""), int(program.group[node])
+        name = COMM_TYPES[int(program.comm_type[node])]
+        if trail.peer[node] and group >= 0:
+            own = self._simulation.group_label(group).removeprefix(f"{job}/")
+            name = f"{name}{IN_GROUP}{own}"
+        return self._named(job, name)
+
+    def of_messages(self, job: str) -> int:
+        """Return the number of the messages of a job."""
+        return self._named(job, _MESSAGES)
+
+    def _named(self, job: str, what: str) -> int:
+        name = f"{job}: {what}" if job else what
         return self._numbers.setdefault(name, len(self._numbers))
+
+
+class _ByJob:
+    """Tells messages to the account of the job whose rank sends them."""
+
+    def __init__(self, accounts: Sequence[tuple[Ints, _Account]]) -> None:
+        self._accounts = accounts
+
+    def add_messages(self, src: Ints, dst: Ints, num_bytes: Ints) -> None:
+        """Add messages from rank to rank."""
+        for ranks, account in self._accounts:
+            own = np.isin(src, ranks)
+            account.add_messages(src[own], dst[own], num_bytes[own])
+
+    def add_lines(self, d: int, src: Ints, dst: Ints, num_bytes: Ints, inner: int = -1) -> None:
+        """Add nothing: only collectives do that."""
+        raise NotImplementedError
 
 
 class _Account:

@@ -17,6 +17,7 @@ from nadi.simulator.results.collective_accounts import (
     sum_by_group,
     sum_by_type,
 )
+from nadi.simulator.results.job_accounts import job_times
 from nadi.simulator.results.link_use import link_use, overload_issues
 from nadi.simulator.results.memory_accounts import beyond_capacity, live_memory
 from nadi.simulator.results.rank_accounts import rank_times
@@ -48,6 +49,8 @@ class SimulationResults:
     link_use
         What each physical link carried, for whom, and for how long it was full
         (``schema.LINK_USE``); None where transfers share no links.
+    job_times
+        When each of several jobs finished, and alone (``schema.JOB_TIMES``); None of one job.
     """
 
     system: System
@@ -58,6 +61,7 @@ class SimulationResults:
     issues: pl.DataFrame
     priced: PricedWork | None = field(default=None, kw_only=True)
     link_use: pl.DataFrame | None = field(default=None, kw_only=True)
+    job_times: pl.DataFrame | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} ranks={self.cycles.size} makespan={self.makespan} ns>"
@@ -113,5 +117,6 @@ def results_of(simulation: Simulation) -> SimulationResults:
             summed_issues([simulation.issues, overload_issues(simulation)]),
             priced=simulation.priced,
             link_use=link_use(simulation) if simulation.trail.full.size else None,
+            job_times=job_times(simulation) if simulation.jobs else None,
         )  # fmt: skip
     return _COMPUTED[simulation]
