@@ -193,7 +193,7 @@ def _groups_of_jobs(
         return []
     if paths and len(paths) != num_jobs:
         raise UsageError(
-            "--comm-group", f"{len(paths)} files for {num_jobs} jobs",
+            "--comm-group", f"files: {len(paths)}, jobs: {num_jobs}",
             "give one for each job, in their order",
         )  # fmt: skip
     from nadi.load.astra_sim_system import read_comm_groups

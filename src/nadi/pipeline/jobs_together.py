@@ -140,7 +140,7 @@ def simulate_placed(
     """
     if places and len(places) != len(jobs):
         raise UsageError(
-            Parameter("on", list(places)), f"{len(places)} places for {len(jobs)} jobs",
+            Parameter("on", list(places)), f"lists of ranks: {len(places)}, jobs: {len(jobs)}",
             "give one for each job, in their order",
         )  # fmt: skip
     found = {name: _ranks(text) for name, text in zip(jobs, places, strict=False)}
