@@ -61,10 +61,9 @@ class Trail:
 
 
 def trail_of(tables: Tables, machine: Machine) -> Trail:
-    """Extract what explains the times of a finished machine. O(nodes)."""
-    columns = np.ascontiguousarray(machine.nodes[:, list(_KEPT.values())].T)
+    """Return what explains the times of a finished machine, whose nodes it keeps."""
     return Trail(
-        **dict(zip(_KEPT, columns, strict=True)),
+        **{name: machine.nodes[:, column] for name, column in _KEPT.items()},
         shapes=tables.shapes,
         recipes=tables.recipes,
         group_members=tables.group_members,
