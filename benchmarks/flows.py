@@ -121,7 +121,7 @@ def anywhere(num_flows: int, num_ranks: int, rounds: int, reach: int) -> None:
 
 
 def generated_job() -> None:
-    """A generated GPT of 64 ranks: 8,352 collectives and messages that share links."""
+    """Simulate a generated GPT of 64 ranks, whose collectives and messages share links."""
     system = nadi.load_system("dgx-h100", 64)
     job = nadi.llm_job("gpt3-1.3b", tp=4, pp=4, dp=4, global_batch=16)
     priced, _ = nadi.pricing.price_job(job, system)
