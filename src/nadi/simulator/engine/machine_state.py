@@ -430,7 +430,8 @@ class Machine(NamedTuple):
     the order of their first members, for each of its directions or trees; -1: none. ``pairs``
     (pairs,) has in order sender and receiver, as sender x ranks + receiver: each has the route of
     its place there. ``shares`` (routes, 2) float64: of a route how many of the bytes of a phase's
-    member go over one of its links, and the most that a rate may be, in WORLD.units.
+    member go over one of its links, the most that a rate may be, and what this link carries, both
+    in WORLD.units.
 
     Others are (rows, columns), but ``world`` (columns,), ``phases`` (recipes, phases, columns),
     ``plans`` (streams, phases, columns), ``turns`` (ranks, dimensions, columns) and ``scratch``

@@ -160,14 +160,8 @@ def arrive_after(
     machine: Machine, src: int, dst: int, size: int, slot: int, share: int, pace: int, time: int
 ) -> None:
     """Put bytes of a collective into a mail after a time, if nothing slows them."""
-    is_flow = machine.world[WORLD.flows] != 0
-    if is_flow:
-        alone = time_of_bytes(machine, src, dst, size, share, pace)
-        pair = pair_of(machine, src, dst)
-        is_flow = begin_message(machine, pair, size, alone, time, Event.ARRIVE, slot, 0)
-    if not is_flow:
-        now = machine.agenda.counters[COUNTER.now]
-        add_event(machine.agenda, now + time, Event.ARRIVE, slot, 0)
+    now = machine.agenda.counters[COUNTER.now]
+    add_event(machine.agenda, now + time, Event.ARRIVE, slot, 0)
 
 
 @called
