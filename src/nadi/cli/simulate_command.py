@@ -144,7 +144,6 @@ def command(
         progress("starting")
         from nadi.load.simulation_jobs import read_job
         from nadi.pipeline.jobs_together import name_jobs, simulate_placed, traces_of
-        from nadi.pipeline.simulated_jobs import simulate
         from nadi.report.simulation_report import (
             check_output,
             describe_simulation,
@@ -160,19 +159,14 @@ def command(
             given = (*files, *(comm_group or []), *(measured or []), system, *job, prices)
             check_output(output, [Path(path) for path in given if path], overwrite=overwrite)
         stated = _AstraSim(*files, congestion, queues, rendezvous, injection_scale, right)
-        groups = _groups_of_jobs(comm_group or [], len(job), alone=len(job) == 1 and not on)
-        own = comm_group[0] if comm_group and not groups else None
+        own, groups = _groups_of_jobs(comm_group or [], len(job), alone=len(job) == 1 and not on)
         machine_for = _with_measured(_machine_for(system, own, stated), measured or [])
         found = [read_job(one, progress) for one in job]
-        if output:
-            for one in found:
-                check_output(output, _sources(traces_of(one)), overwrite=overwrite)
+        for one in found if output else ():
+            check_output(output, _sources(traces_of(one)), overwrite=overwrite)
         learned = _learned(prices, progress)
         progress("simulating")
-        if len(found) == 1 and not on:
-            done = simulate(found[0], machine_for(len(traces_of(found[0]))), learned)
-        else:
-            done = simulate_placed(name_jobs(job, found), machine_for, on or [], groups, learned)
+        done = simulate_placed(name_jobs(job, found), machine_for, on or [], groups, learned)
         if output:
             progress(f"writing {output}")
         left_out = write_simulation(done, output) if output else None
@@ -187,10 +181,10 @@ def command(
 
 def _groups_of_jobs(
     paths: Sequence[Path], num_jobs: int, *, alone: bool
-) -> list[dict[str, tuple[int, ...]]]:
-    """Return the process groups of each of several jobs; nothing of one job."""
+) -> tuple[Path | None, list[dict[str, tuple[int, ...]]]]:
+    """Return the file of groups of one job, and the process groups of each of several."""
     if alone and len(paths) < 2:
-        return []
+        return (paths[0] if paths else None), []
     if paths and len(paths) != num_jobs:
         raise UsageError(
             "--comm-group", f"files: {len(paths)}, jobs: {num_jobs}",
@@ -198,7 +192,7 @@ def _groups_of_jobs(
         )  # fmt: skip
     from nadi.load.astra_sim_system import read_comm_groups
 
-    return [read_comm_groups(path) for path in paths]
+    return None, [read_comm_groups(path) for path in paths]
 
 
 def _sources(traces: Sequence[Trace]) -> list[Path]:

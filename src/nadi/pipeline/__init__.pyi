@@ -19,6 +19,7 @@ from .generated_networks import (
     network_job as network_job,
     network_statistics as network_statistics,
 )
+from .jobs_together import simulate_together as simulate_together
 from .linking import LinkedFile as LinkedFile, Linking as Linking, link_files as link_files
 from .message_jobs import (
     read_messages as read_messages,

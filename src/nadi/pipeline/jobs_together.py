@@ -14,6 +14,7 @@ from nadi.errors import Parameter, UsageError
 from nadi.load.simulation_jobs import read_ranks
 from nadi.model.arrays import Ints
 from nadi.model.trace import Job, Trace
+from nadi.pipeline.simulated_jobs import simulate
 from nadi.simulator.engine_driver import simulate_job
 from nadi.simulator.machine.system import System
 from nadi.simulator.priced_work import PricedWork
@@ -80,13 +81,7 @@ def simulate_together(
         found[name], own_price = _nodes(job, system, prices)
         priced = own_price if priced is None or own_price is None else priced.plus(own_price)
     ranks = beside_each_other({name: len(own) for name, own in found.items()}, places or {})
-    num_ranks = system.network.num_ranks
-    last = max((int(own.max()) for own in ranks.values()), default=-1)
-    if last >= num_ranks:
-        raise UsageError(
-            "network", f"it has {num_ranks} ranks, but a job is to run on rank {last}",
-            "fit the system to more ranks",
-        )  # fmt: skip
+    _check_room(ranks, system)
     placed = {
         name: placed_traces(
             own, name, ranks[name], {**system.groups, **(groups or {}).get(name, {})}
@@ -99,6 +94,16 @@ def simulate_together(
     together = run(ranks, placed)
     done = tuple(PlacedJob(name, own, alone[name]) for name, own in ranks.items())
     return replace(together, jobs=done, priced=priced)
+
+
+def _check_room(ranks: Mapping[str, Ints], system: System) -> None:
+    num_ranks = system.network.num_ranks
+    last = max((int(own.max()) for own in ranks.values()), default=-1)
+    if last >= num_ranks:
+        raise UsageError(
+            "network", f"it has {num_ranks} ranks, but a job is to run on rank {last}",
+            "fit the system to more ranks",
+        )  # fmt: skip
 
 
 def name_jobs(
@@ -123,7 +128,7 @@ def simulate_placed(
     groups: Sequence[_Groups],
     prices: LearnedPrices | None = None,
 ) -> Simulation:
-    """Simulate jobs on ranks that are written such as ``0-7,16-23``.
+    """Simulate jobs on ranks that are written such as ``0-7,16-23``; one without as it is.
 
     Parameters
     ----------
@@ -143,6 +148,9 @@ def simulate_placed(
             Parameter("on", list(places)), f"lists of ranks: {len(places)}, jobs: {len(jobs)}",
             "give one for each job, in their order",
         )  # fmt: skip
+    if len(jobs) == 1 and not places:
+        (job,) = jobs.values()
+        return simulate(job, machine_for(len(traces_of(job))), prices)
     found = {name: _ranks(text) for name, text in zip(jobs, places, strict=False)}
     num_ranks = sum(len(traces_of(job)) for job in jobs.values())
     num_ranks = max([num_ranks, *(max(ranks) + 1 for ranks in found.values())])

@@ -172,7 +172,8 @@ def send_message(
     if _send_over_links(machine, src, dst, size, kind, a, b):
         return
     time = travel_time(machine, src, dst, size, WHOLE_LINK, 0)
-    is_flow = machine.world[WORLD.flows] != 0
+    # those of a collective are not, but all of its phase
+    is_flow = machine.world[WORLD.flows] != 0 and (kind == Event.SENT or kind == Event.REQUESTED)
     if is_flow:
         alone = time_of_bytes(machine, src, dst, size, WHOLE_LINK, 0)
         is_flow = begin_message(machine, pair_of(machine, src, dst), size, alone, time, kind, a, b)
