@@ -20,7 +20,7 @@ SOURCE = Path(nadi.__file__).parent
 LAYERS = [
     "version", "units", "errors", "forks", "progress", "kernels", "model", "formats", "link",
     "feed", "graph", "analyze", "workload", "generate", "simulator", "pricing", "estimate",
-    "whatif", "load", "collect", "pipeline", "report", "cli", "__main__",
+    "whatif", "extraction", "load", "collect", "pipeline", "report", "cli", "__main__",
 ]  # fmt: skip
 # kernels are compiled: they take arrays, and know nothing that numba does not
 KERNEL_MODULES = {"collections", "nadi", "numpy", "typing"}

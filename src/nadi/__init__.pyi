@@ -5,6 +5,7 @@ from . import (
     collect as collect,
     errors as errors,
     estimate as estimate,
+    extraction as extraction,
     feed as feed,
     formats as formats,
     generate as generate,
@@ -34,6 +35,7 @@ from .load.system_library import load_system as load_system
 from .model.schedule import Schedule as Schedule
 from .model.trace import Job as Job, Trace as Trace
 from .pipeline.conversion import convert as convert
+from .pipeline.extracted_jobs import extract as extract
 from .pipeline.generated_jobs import llm_job as llm_job
 from .pipeline.jobs_together import simulate_together as simulate_together
 from .pipeline.linking import link_files as link_files

@@ -13,6 +13,7 @@ from nadi.cli import (
     cxl_command as cxl,
     demo_command as demo,
     estimate_command as estimate,
+    extract_command as extract,
     generate_command as generate,
     info_command as info,
     link_command as link,
@@ -55,6 +56,7 @@ app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
 app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
 app.command("link", cls=QuickCommand, help=link.HELP)(link.command)
 app.command("convert", cls=QuickCommand, help=convert.HELP)(convert.command)
+app.command("extract", cls=QuickCommand, help=extract.HELP)(extract.command)
 app.command("validate", cls=QuickCommand, help=validate.HELP)(validate.command)
 app.command("record-fake", cls=QuickCommand, help=record_fake.HELP)(record_fake.command)
 app.add_typer(generate.generate, name="generate", help=generate.HELP)

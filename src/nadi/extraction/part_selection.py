@@ -95,8 +95,8 @@ def _of_ranks(graph: EventGraph, text: str) -> Bools:
                 Parameter("ranks", text), f"{part.strip()!r} is neither a rank nor a range",
                 "give ranks such as 0-3,6",
             )  # fmt: skip
-        missing = [rank for rank in range(first, min(last, max(there) + 1) + 1)
-                   if rank not in there]  # fmt: skip
+        beyond = min(last, max(first, max(there)) + 1)
+        missing = [rank for rank in range(first, beyond + 1) if rank not in there]
         if missing:
             nearest = min(there, key=lambda rank: abs(rank - missing[0]))
             raise UsageError(

@@ -39,12 +39,12 @@ from nadi.load.recordings import ReadRank, load_recordings, why_empty
 from nadi.load.simulation_jobs import read_job
 from nadi.model.arrays import Bools, Ints
 from nadi.model.issues import summed_issues
+from nadi.model.schema import PART
 from nadi.model.trace import Job, Trace
 
 __all__ = ["Extraction", "extract"]
 
 _Progress = Callable[[str], None]
-_ATTRIBUTE = "nadi_part"
 _WANTED = "a host and a device trace per rank, device traces alone, or linked traces with times"
 
 
@@ -167,9 +167,8 @@ def extract(
     chosen = part_operations(graph, part_of)
     members = _members(graph, chosen, whole)
     targets = _targets(whole, members, locate(output))
-    sources = [locate(path) for path in paths]
     for target in targets:
-        check_target(target, sources, overwrite=overwrite)
+        check_target(target, list_files(paths).traces, overwrite=overwrite)
     return _written(whole, graph, chosen, members, part_of, targets, progress)
 
 
@@ -288,7 +287,7 @@ def _traces(
         "waits": border[0].drop("rank").to_dict(as_series=False),
         "tensors": border[1].drop("rank").to_dict(as_series=False),
     }
-    values = {_ATTRIBUTE: ("json", stated)}
+    values = {PART: ("json", stated)}
     if not whole.as_read:
         part = replace(sub_trace(linked, kept), world_size=size)
         return [(with_values(part, values), whole.format)]

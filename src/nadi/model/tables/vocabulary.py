@@ -14,6 +14,7 @@ __all__ = [
     "LABELS",
     "NODE_KINDS",
     "ON_DEVICE",
+    "PART",
     "SEVERITIES",
     "TENSOR_DEPS",
     "THREAD_WORK",
@@ -97,5 +98,6 @@ ATTRIBUTE_TYPES = (
     "unknown",
 )
 UNBOUNDED = 2**62  # a clock shift without an upper bound; negative for one without a lower bound
+PART = "nadi_part"  # the attribute of a trace that is a part of another: what crosses its border
 UNREADABLE = "unreadable"  # the type of an operand that holds a whole text that cannot be parsed
 SEVERITIES = ("info", "warning", "error")
