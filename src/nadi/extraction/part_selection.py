@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,11 @@ from nadi.errors import Parameter, UsageError
 from nadi.graph.event_graph import EventGraph
 from nadi.graph.recorded_launches import recorded_launchers
 from nadi.graph.windows import choose_window, find_steps, operations_of_step
+from nadi.link.dependencies.operator_nesting import nest
+from nadi.link.dependencies.waiting_threads import waiting_threads
 from nadi.model.arrays import Bools
+from nadi.model.attributes import Attributes
+from nadi.model.schema import DEPS, DEVICE_WORK
 from nadi.units import format_count, format_ns
 from nadi.whatif.module_selection import has_modules, module_parts
 from nadi.whatif.selection import Selection, compile_expression, covered, select
@@ -60,6 +64,7 @@ def part_operations(graph: EventGraph, wanted: PartOf) -> Bools:
 
     A collective or message that only some of the chosen ranks have in the part is not in it on
     any: ranks would be matched wrongly otherwise. Its members are then outside, and waited for.
+    Nor are threads in it that do nothing but poll or wait there.
 
     Raises
     ------
@@ -81,7 +86,31 @@ def part_operations(graph: EventGraph, wanted: PartOf) -> Bools:
         raise UsageError(
             str(wanted), "no operation meets all of these conditions", "remove one of them"
         )
-    return _with_whole_collectives(graph, chosen)
+    while True:
+        closed = _with_whole_collectives(graph, _without_idle_threads(graph, chosen))
+        if not closed.any():
+            raise UsageError(
+                str(wanted), "this is only communication that other ranks have outside, or threads "
+                "that poll or wait", "choose more",
+            )  # fmt: skip
+        if (closed == chosen).all():
+            return closed
+        chosen = closed
+
+
+def _without_idle_threads(graph: EventGraph, chosen: Bools) -> Bools:
+    """Drop what would be no operation in a trace of the part: of threads that only poll or wait."""
+    left = chosen.copy()
+    for number, trace in enumerate(graph.job.traces):
+        mine = np.flatnonzero(chosen & (graph.op_trace == number))
+        if mine.size in (0, np.count_nonzero(graph.op_trace == number)):
+            continue
+        nodes = trace.nodes[graph.op_row[mine]]
+        bare = replace(trace, nodes=nodes, deps=DEPS.empty(), given_attributes=Attributes.empty())
+        works = bare.category_mask(*DEVICE_WORK)
+        works[nest(bare, waiting_threads(bare)).rows] = True
+        left[mine[~works]] = False
+    return left
 
 
 def _of_ranks(graph: EventGraph, text: str) -> Bools:

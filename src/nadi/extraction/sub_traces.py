@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -16,11 +17,14 @@ from nadi.model.attributes import CODES, AttributeBuilder
 from nadi.model.schema import ON_DEVICE
 from nadi.model.trace import Trace
 
-__all__ = ["part_of_device", "part_of_host", "part_rows", "sub_trace", "with_values"]
+__all__ = [
+    "part_of_device", "part_of_host", "part_rows", "renumbered", "sub_trace", "with_values",
+]  # fmt: skip
 
 _EVENT = "event"
 _ALWAYS_KEPT = "M"  # names of processes and threads
 _ARROWS = "stf"
+_PEERS = ("comm_src", "comm_dst")  # of Chakra's nodes
 
 
 class _Event(msgspec.Struct):
@@ -211,3 +215,42 @@ def with_values(trace: Trace, values: dict[str, tuple[str, Any]]) -> Trace:
     builder.add_all(-1, values)
     others = given.filtered(~(replaced & (given.node < 0)))
     return replace(trace, given_attributes=others.joined(builder.build()))
+
+
+def renumbered(trace: Trace, ranks: Sequence[int]) -> Trace:
+    """Number ranks by their position, as simulators require; others keep their number.
+
+    Parameters
+    ----------
+    trace
+        One of the ranks, linked.
+    ranks
+        The ranks of the job, ascending.
+    """
+    place = {rank: position for position, rank in enumerate(ranks)}
+    members = [
+        sorted(place[rank] for rank in group if rank in place)
+        for group in trace.groups["ranks"].to_list()
+    ]
+    columns = {
+        name: pl.col(name).replace(list(place), list(place.values())) for name in ("src", "dst")
+    }
+    given = trace.attributes
+    value = given.value.copy()
+    for name in _PEERS:
+        rows = given.rows_named(name)
+        value[rows] = [place.get(peer, peer) for peer in value[rows].tolist()]
+    trace = replace(
+        trace, rank=place[trace.rank], world_size=len(ranks),
+        nodes=trace.nodes.with_columns(**columns),
+        groups=trace.groups.with_columns(ranks=pl.Series(members, dtype=pl.List(pl.Int64))),
+        given_attributes=replace(given, value=value),
+    )  # fmt: skip
+    groups = [
+        {"pg_name": name, "pg_desc": about, "backend_config": backend, "ranks": inside}
+        for name, about, inside, backend in trace.groups.iter_rows()
+    ]
+    stated = given.of(-1)
+    values = {name: ("int64", getattr(trace, name)) for name in ("rank", "world_size")}
+    values |= {"process_groups": ("string", msgspec.json.encode(groups).decode())}
+    return with_values(trace, {name: told for name, told in values.items() if name in stated})

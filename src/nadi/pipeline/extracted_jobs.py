@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -23,6 +24,7 @@ from nadi.extraction.sub_traces import (
     part_of_device,
     part_of_host,
     part_rows,
+    renumbered,
     sub_trace,
     with_values,
 )
@@ -45,6 +47,7 @@ from nadi.model.trace import Job, Trace
 __all__ = ["Extraction", "extract"]
 
 _Progress = Callable[[str], None]
+_CHAKRA = "chakra"
 _WANTED = "a host and a device trace per rank, device traces alone, or linked traces with times"
 
 
@@ -187,9 +190,8 @@ def _read(paths: Sequence[Path | str], progress: _Progress, *, force: bool) -> _
         trace if trace.rank >= 0 else replace(trace, rank=number)
         for number, trace in enumerate(traces)
     ]
-    suffixes = {"nadi": ".nadi", "chakra": ".et"}
-    named = [name for name, suffix in suffixes.items() if found.others[0].name.endswith(suffix)]
-    return _Whole(link_job(traces), [], named[0] if named else "nadi")
+    is_chakra = found.others[0].name.removesuffix(".gz").endswith(".et")
+    return _Whole(link_job(traces), [], _CHAKRA if is_chakra else "nadi")
 
 
 def _members(graph: EventGraph, chosen: Bools, whole: _Whole) -> list[_Member]:
@@ -213,10 +215,11 @@ def _members(graph: EventGraph, chosen: Bools, whole: _Whole) -> list[_Member]:
 def _targets(whole: _Whole, members: list[_Member], folder: Path) -> list[Path]:
     """Return the files to write, in order of rank, the tables last."""
     names = []
-    for member in members:
+    for position, member in enumerate(members):
         rank = whole.job.ranks[member.number]
         if not whole.as_read:
-            names.append(f"rank{rank}{format_named(whole.format).suffixes[0]}")
+            shown = position if whole.format == _CHAKRA else rank
+            names.append(f"rank{shown}{format_named(whole.format).suffixes[0]}")
             continue
         if whole.as_read[member.number].host is not None:
             names.append(f"host_{rank}.json.gz")
@@ -246,10 +249,10 @@ def _written(
     ])  # fmt: skip
     issues = [job.issues, *(trace.issues for trace in job.traces)]
     files = iter(targets)
-    for member in members:
-        rank = job.ranks[member.number]
+    ranks = tuple(job.ranks[member.number] for member in members)
+    for member, rank in zip(members, ranks, strict=True):
         own = (waits.filter(rank=rank), tensors.filter(rank=rank))
-        for trace, name in _traces(whole, member, part_of, own, len(members)):
+        for trace, name in _traces(whole, member, part_of, own, ranks):
             target = next(files)
             progress(f"writing {target.name}")
             issues.append(write(trace, target, to=name))
@@ -258,7 +261,7 @@ def _written(
     starts, ends = graph.time[0 : 2 * graph.num_ops : 2], graph.time[1 : 2 * graph.num_ops : 2]
     return Extraction(
         part_of=part_of,
-        ranks=tuple(job.ranks[member.number] for member in members),
+        ranks=ranks,
         num_operations=int(chosen.sum()),
         num_all=graph.num_ops,
         start_ns=int(starts[chosen].min()),
@@ -276,26 +279,32 @@ def _traces(
     member: _Member,
     part_of: PartOf,
     border: tuple[pl.DataFrame, pl.DataFrame],
-    num_ranks: int,
+    ranks: tuple[int, ...],
 ) -> list[tuple[Trace, str]]:
     """Return the traces of one rank, each with the name of its format."""
     linked, kept = whole.job.traces[member.number], member.kept
-    size = min(num_ranks, len(whole.job.traces)) if part_of.ranks else linked.world_size
+    shrinks = len(ranks) < len(whole.job.traces)
+    size = len(ranks) if shrinks else linked.world_size
     stated = {
         "part_of": str(part_of),
+        "ranks": list(ranks),
         "nodes_by": "event" if whole.as_read else "id",
         "waits": border[0].drop("rank").to_dict(as_series=False),
         "tensors": border[1].drop("rank").to_dict(as_series=False),
     }
-    values = {PART: ("json", stated)}
     if not whole.as_read:
         part = replace(sub_trace(linked, kept), world_size=size)
-        return [(with_values(part, values), whole.format)]
+        if whole.format == _CHAKRA:  # which has no field for JSON
+            text = msgspec.json.encode(stated).decode()
+            part = with_values(part, {PART: ("string", text)})
+            return [(renumbered(part, ranks) if shrinks else part, whole.format)]
+        return [(with_values(part, {PART: ("json", stated)}), whole.format)]
+    values = {PART: ("json", stated)}
     host, device = whole.as_read[member.number]
     on_device = np.flatnonzero(kept & (linked.column("event") >= 0))
     events, start = linked.column("event")[on_device], linked.column("start")[on_device]
     part = replace(part_of_device(device, events, start), world_size=size)
-    if part_of.ranks:
+    if shrinks:
         part = replace(part, groups=linked.groups)
     traces = [(with_values(part, values), "kineto")]
     if host is None:
