@@ -221,7 +221,9 @@ def main() -> None:
             bad = [text for text in wrong if text]
             seconds = time.perf_counter() - begin
             checks.add_many(
-                f"{name}, {graph.num_ops:,} operations, cuts", len(wrong) - len(bad), len(wrong),
+                f"{name}, {graph.num_ops:,} operations, cuts",
+                len(wrong) - len(bad),
+                len(wrong),
                 "; ".join(bad[:5]) or f"{seconds:.1f} s",
             )
     print(", ".join(f"{name} {count:,}" for name, count in sorted(met.items())))

@@ -10,36 +10,10 @@ import polars as pl
 from nadi.extraction.cut_graphs import Cut
 from nadi.graph.event_graph import EdgeKind, EventGraph
 from nadi.model.arrays import Bools, Ints
+from nadi.model.schema import PART_TENSORS, WAITS
 from nadi.model.trace import Trace
 
-__all__ = ["TENSORS_OF_PART", "WAITS", "boundary_tensors", "boundary_waits", "cut_collectives"]
-
-WAITS = {
-    "rank": pl.Int64(),
-    "node": pl.Int64(),
-    "name": pl.String(),
-    "moment": pl.String(),
-    "at_ns": pl.Int64(),
-    "after_ns": pl.Int64(),
-    "kind": pl.String(),
-    "waits_for": pl.String(),
-    "of_rank": pl.Int64(),
-}
-"""Columns of the waits of a part: types."""
-TENSORS_OF_PART = {
-    "rank": pl.Int64(),
-    "is_output": pl.Boolean(),
-    "storage_id": pl.Int64(),
-    "tensor_id": pl.Int64(),
-    "dtype": pl.String(),
-    "shape": pl.List(pl.Int64),
-    "device": pl.String(),
-    "bytes": pl.Int64(),
-    "node": pl.Int64(),
-    "name": pl.String(),
-    "outside": pl.String(),
-}
-"""Columns of the boundary tensors of a part: types."""
+__all__ = ["boundary_tensors", "boundary_waits", "cut_collectives"]
 
 
 def boundary_waits(graph: EventGraph, cut: Cut, nodes: Sequence[Ints]) -> pl.DataFrame:
@@ -57,7 +31,7 @@ def boundary_waits(graph: EventGraph, cut: Cut, nodes: Sequence[Ints]) -> pl.Dat
     Returns
     -------
     polars.DataFrame
-        :data:`WAITS`: ``moment`` (``start`` or ``end``) of ``node`` is no sooner
+        ``schema.WAITS``: ``moment`` (``start`` or ``end``) of ``node`` is no sooner
         than ``after_ns`` after ``at_ns`` (since the epoch). ``waits_for`` is an operation of
         ``of_rank``; for a collective of which members are outside, it is empty, and the rank -1.
     """
@@ -75,15 +49,14 @@ def boundary_waits(graph: EventGraph, cut: Cut, nodes: Sequence[Ints]) -> pl.Dat
         "rank": ranks[graph.op_trace[op]],
         "node": row,
         "name": graph.names(op),
-        "moment": np.where(dst % 2 == 1, "end", "start"),
+        "moment": np.where(dst % 2 == 1, "end", "start").tolist(),
         "at_ns": graph.time[src] + graph.job.origin,
         "after_ns": graph.weight[border],
-        "kind": kinds[graph.edge_kind[border]],
+        "kind": kinds[graph.edge_kind[border]].tolist(),
         "waits_for": graph.names(outside, outside < 0),
         "of_rank": np.where(outside >= 0, ranks[graph.op_trace[outside]], -1),
     }
-    found = pl.DataFrame({name: pl.Series(name, values) for name, values in columns.items()})
-    return found.cast(dict(WAITS)).sort("rank", "node", "moment", descending=[False, False, True])
+    return WAITS.build(op.size, columns).sort("rank", "node", "moment", maintain_order=True)
 
 
 def cut_collectives(graph: EventGraph, chosen: Bools) -> int:
@@ -115,7 +88,7 @@ def boundary_tensors(trace: Trace, kept: Bools, nodes: Ints) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        :data:`TENSORS_OF_PART`: ``node`` reads the tensor first, or has it as an output last;
+        ``schema.PART_TENSORS``: ``node`` reads the tensor first, or has it as an output last;
         ``outside`` is the operation that had it as an output before, or reads it next.
     """
     timed = (trace.column("start") >= 0) & trace.nodes["is_cpu"].to_numpy()
@@ -124,8 +97,10 @@ def boundary_tensors(trace: Trace, kept: Bools, nodes: Ints) -> pl.DataFrame:
     known = pl.DataFrame({"inside": kept, "is_timed": timed, "name": trace.nodes["name"]})
     named = known.lazy().with_row_index("node").cast({"node": pl.Int64, "name": pl.String})
     uses = uses.join(named.filter("is_timed"), on="node").join(tensors, on="tensor")
-    storage = pl.when(pl.col("storage_id") > 0).then("storage_id").otherwise(-1 - pl.col("tensor_id"))
-    uses = uses.with_columns(storage=storage).sort("node", "is_output")
+    has_storage = pl.when(pl.col("storage_id") > 0).then("storage_id")
+    uses = uses.with_columns(storage=has_storage.otherwise(-1 - pl.col("tensor_id"))).sort(
+        "node", "is_output"
+    )
     ours, theirs = uses.filter("inside"), uses.filter(~pl.col("inside"))
     first = ours.unique("storage", keep="first", maintain_order=True).filter(~pl.col("is_output"))
     last = ours.filter("is_output").unique("storage", keep="last", maintain_order=True)
@@ -142,8 +117,13 @@ def boundary_tensors(trace: Trace, kept: Bools, nodes: Ints) -> pl.DataFrame:
     found = pl.concat([
         given.with_columns(is_output=pl.lit(value=False)),
         left.with_columns(is_output=pl.lit(value=True)),
-    ]).with_columns(
-        rank=pl.lit(trace.rank, pl.Int64), bytes=pl.col("elements") * pl.col("itemsize"),
-        outside=pl.col("outside").fill_null(""),
-    ).select(list(TENSORS_OF_PART)).cast(dict(TENSORS_OF_PART)).collect()  # fmt: skip
-    return found.with_columns(node=pl.Series(nodes[found["node"].to_numpy()], dtype=pl.Int64))
+    ]).collect()  # fmt: skip
+    columns = {
+        "rank": trace.rank,
+        **{name: found[name] for name in ("is_output", "storage_id", "tensor_id", "dtype",
+                                          "shape", "device", "name")},
+        "bytes": found["elements"] * found["itemsize"],
+        "node": nodes[found["node"].to_numpy()],
+        "outside": found["outside"].fill_null(""),
+    }  # fmt: skip
+    return PART_TENSORS.build(found.height, columns)

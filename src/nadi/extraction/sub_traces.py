@@ -218,7 +218,9 @@ def with_values(trace: Trace, values: dict[str, tuple[str, Any]]) -> Trace:
 
 
 def renumbered(trace: Trace, ranks: Sequence[int]) -> Trace:
-    """Number ranks by their position, as simulators require; others keep their number.
+    """Return a trace whose ranks are numbered by position, as simulators require.
+
+    Ranks that are not among them keep their number as peers.
 
     Parameters
     ----------

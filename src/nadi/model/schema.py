@@ -20,8 +20,10 @@ from nadi.model.tables.result_tables import (
     LINK_USE,
     LINKS,
     LIVE_MEMORY,
+    PART_TENSORS,
     RANK_TIMES,
     SCHEDULE,
+    WAITS,
 )
 from nadi.model.tables.trace_tables import (
     ATTRS,
@@ -78,6 +80,7 @@ __all__ = [
     "ON_DEVICE",
     "OPERANDS",
     "PART",
+    "PART_TENSORS",
     "RANK_TIMES",
     "SCHEDULE",
     "SEVERITIES",
@@ -87,6 +90,7 @@ __all__ = [
     "THREAD_WORK",
     "UNBOUNDED",
     "UNREADABLE",
+    "WAITS",
     "Column",
     "Table",
     "data_model_page",
@@ -95,6 +99,7 @@ __all__ = [
 TABLES: Sequence[Table] = (
     NODES, DEPS, GROUPS, ATTRS, TENSORS, OPERANDS, ISSUES, MATCHES, CLOCKS, SCHEDULE, DEVICE_EVENTS,
     LINKS, LINK_USE, JOB_TIMES, RANK_TIMES, COLLECTIVE_TIMES, LIVE_MEMORY,
+    WAITS, PART_TENSORS,
 )  # fmt: skip
 
 

@@ -12,12 +12,7 @@ import numpy as np
 import polars as pl
 
 from nadi.errors import InputError
-from nadi.extraction.boundary import (
-    TENSORS_OF_PART,
-    boundary_tensors,
-    boundary_waits,
-    cut_collectives,
-)
+from nadi.extraction.boundary import boundary_tensors, boundary_waits, cut_collectives
 from nadi.extraction.cut_graphs import cut_graph
 from nadi.extraction.part_selection import PartOf, part_operations
 from nadi.extraction.sub_traces import (
@@ -41,8 +36,9 @@ from nadi.load.recordings import ReadRank, load_recordings, why_empty
 from nadi.load.simulation_jobs import read_job
 from nadi.model.arrays import Bools, Ints
 from nadi.model.issues import summed_issues
-from nadi.model.schema import PART
+from nadi.model.schema import PART, PART_TENSORS
 from nadi.model.trace import Job, Trace
+from nadi.units import format_count
 
 __all__ = ["Extraction", "extract"]
 
@@ -66,7 +62,7 @@ class Extraction:
     start_ns, end_ns
         When its first operation starts and its last ends, since the first of the whole.
     waits, tensors
-        What crosses the border: ``nadi.extraction.WAITS`` and ``TENSORS_OF_PART``.
+        What crosses the border: ``schema.WAITS`` and ``PART_TENSORS``.
     num_cut_collectives
         Collectives and messages with members outside: how long the part's members wait for these
         is recorded.
@@ -160,12 +156,7 @@ def extract(
     whole = _read(paths, progress, force=force)
     progress("building the event graph")
     graph = build_graph(whole.job)
-    if graph.num_ops == 0:
-        reasons = dict.fromkeys(why for why in map(why_empty, whole.job.traces) if ":" in why)
-        raise InputError(
-            ", ".join(map(str, paths)), "; ".join(["no operation has a timestamp", *reasons]),
-            "give recordings, or traces that nadi link made of some",
-        )  # fmt: skip
+    _check_times(graph, paths)
     progress("finding the part")
     chosen = part_operations(graph, part_of)
     members = _members(graph, chosen, whole)
@@ -173,6 +164,22 @@ def extract(
     for target in targets:
         check_target(target, list_files(paths).traces, overwrite=overwrite)
     return _written(whole, graph, chosen, members, part_of, targets, progress)
+
+
+def _check_times(graph: EventGraph, paths: Sequence[Path | str]) -> None:
+    """Raise InputError unless operations have timestamps."""
+    untimed = int((graph.numbers("start") < 0).sum())
+    if graph.num_ops and not untimed:
+        return
+    reasons = dict.fromkeys(why for why in map(why_empty, graph.job.traces) if ":" in why)
+    what = "no operation has a timestamp"
+    if graph.num_ops:
+        counts = f"{format_count(untimed)} of {format_count(graph.num_ops)}"
+        what = f"{counts} operations have no timestamp"
+    raise InputError(
+        ", ".join(map(str, paths)), "; ".join([what, *reasons]),
+        "give recordings, or traces that nadi link made of some",
+    )  # fmt: skip
 
 
 def _read(paths: Sequence[Path | str], progress: _Progress, *, force: bool) -> _Whole:
@@ -244,7 +251,7 @@ def _written(
         nowhere[member.number] = member.names
     waits = boundary_waits(graph, cut, nowhere)
     tensors = pl.concat([
-        pl.DataFrame(schema=TENSORS_OF_PART),
+        PART_TENSORS.empty(),
         *(boundary_tensors(job.traces[one.number], one.kept, one.names) for one in members),
     ])  # fmt: skip
     issues = [job.issues, *(trace.issues for trace in job.traces)]

@@ -9,7 +9,14 @@ from rich.console import Console
 from rich.text import Text
 
 from nadi.pipeline.extracted_jobs import Extraction
-from nadi.report.text_layout import TOP, make_table, name_cell, print_issues, print_table, rank_ranges
+from nadi.report.text_layout import (
+    TOP,
+    make_table,
+    name_cell,
+    print_issues,
+    print_table,
+    rank_ranges,
+)
 from nadi.units import format_bytes, format_count, format_ns, format_percent, printable
 
 __all__ = ["describe_extraction", "print_extraction"]

@@ -12,8 +12,10 @@ __all__ = [
     "LINKS",
     "LINK_USE",
     "LIVE_MEMORY",
+    "PART_TENSORS",
     "RANK_TIMES",
     "SCHEDULE",
+    "WAITS",
 ]
 
 _INT = pl.Int64
@@ -157,5 +159,44 @@ LIVE_MEMORY = Table(
         Column("peak", _INT, "largest sum of the sizes of live storages", "bytes"),
         Column("at", _INT, "when the peak is first reached", "ns"),
         Column("storages", _INT, "number of storages that nodes of the rank use"),
+    ),
+)  # fmt: skip
+
+WAITS = Table(
+    "waits",
+    "one dependency of a part of a job on an operation outside: the moment is no sooner than "
+    "after_ns after at_ns",
+    (
+        Column("rank", _INT, "global rank in the whole job"),
+        Column("node", _INT, "the operation of the part: position in traceEvents of a device "
+               "trace, else id"),
+        Column("name", pl.String, "its name"),
+        Column("moment", pl.Enum(("start", "end")), "which of its moments waits"),
+        Column("at_ns", _INT, "when what it waits for occurred, since the epoch", "ns"),
+        Column("after_ns", _INT, "least time after that", "ns"),
+        Column("kind", pl.String, "kind of the dependency, as in the event graph"),
+        Column("waits_for", pl.String, "name of the operation outside; empty for a collective "
+               "with members outside", missing=""),
+        Column("of_rank", _INT, "its rank", missing=-1),
+    ),
+)  # fmt: skip
+
+PART_TENSORS = Table(
+    "part_tensors",
+    "one tensor that a part of a job gets from outside, or leaves for operations outside",
+    (
+        Column("rank", _INT, "global rank in the whole job"),
+        Column("is_output", pl.Boolean, "whether the part leaves it"),
+        Column("storage_id", _INT, "id of its storage"),
+        Column("tensor_id", _INT, "its id in the execution trace"),
+        Column("dtype", pl.String, "type of its elements as recorded", missing=""),
+        Column("shape", pl.List(_INT), "its size in each dimension"),
+        Column("device", pl.String, "its device, such as cuda:0", missing=""),
+        Column("bytes", _INT, "bytes of its elements", "bytes"),
+        Column("node", _INT, "the operation of the part that reads it first, or has it as an "
+               "output last; as in waits"),
+        Column("name", pl.String, "name of that operation"),
+        Column("outside", pl.String, "the operation outside that had it as an output before, or "
+               "reads it next", missing=""),
     ),
 )  # fmt: skip
