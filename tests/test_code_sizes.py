@@ -16,6 +16,7 @@ COMMANDS = {
     "cli/critical_path_command.py: command",
     "cli/cxl_command.py: command",
     "cli/estimate_command.py: command",
+    "cli/extract_command.py: command",
     "cli/generate_llm_command.py: llm",
     "cli/loggp_command.py: command",
     "cli/generate_network_command.py: network",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import msgspec
 import numpy as np
@@ -45,6 +45,16 @@ __all__ = ["Extraction", "extract"]
 _Progress = Callable[[str], None]
 _CHAKRA = "chakra"
 _WANTED = "a host and a device trace per rank, device traces alone, or linked traces with times"
+
+
+class Conditions(TypedDict, total=False):
+    """What a part consists of, as :class:`nadi.extraction.PartOf` takes it."""
+
+    module: str
+    step: str | int
+    window: str
+    ranks: str
+    under: str
 
 
 @dataclass(frozen=True)
@@ -104,14 +114,10 @@ class _Member(NamedTuple):
 def extract(
     *paths: Path | str,
     output: Path | str,
-    module: str = "",
-    step: str | int = "",
-    window: str = "",
-    ranks: str = "",
-    under: str = "",
     force: bool = False,
     overwrite: bool = False,
     progress: _Progress = lambda _: None,
+    **conditions: Unpack[Conditions],
 ) -> Extraction:
     """Take a part out of a job: traces of their own, and what they wait for.
 
@@ -127,23 +133,15 @@ def extract(
         as ``nadi link`` writes.
     output
         A folder.
-    module
-        Regular expression for modules: their calls, forward, backward and optimizer.
-    step
-        Number of a step.
-    window
-        Two times since the first event, such as ``120ms:180ms``: operations that lie wholly
-        between them.
-    ranks
-        Such as ``0-3,6``.
-    under
-        Regular expression for names: these operations, what is nested in them, and its device work.
     force
         As in :func:`nadi.load_job`.
     overwrite
         Whether to replace existing files.
     progress
         Called with a line of text before each longer stage.
+    conditions
+        ``module``, ``step``, ``window``, ``ranks``, ``under``, as of
+        :class:`nadi.extraction.PartOf`; none for everything.
 
     Raises
     ------
@@ -152,7 +150,7 @@ def extract(
     UsageError
         If a condition is invalid or nothing meets all of them.
     """
-    part_of = PartOf(module, str(step), window, ranks, under)
+    part_of = PartOf(**{name: str(value) for name, value in conditions.items()})
     whole = _read(paths, progress, force=force)
     progress("building the event graph")
     graph = build_graph(whole.job)
