@@ -115,8 +115,13 @@ def _matched(traces: list[Trace], log: IssueLog) -> Job:
     report_collectives(settled, collectives, log)
     report_pairs(settled, pairs, log)
     parts = _numbered(settled, collectives, pairs)
-    clocks = align_clocks([trace.rank for trace in traces], parts, log)
-    clocks = _after_the_epoch(traces, clocks)
+    aligned = IssueLog()
+    clocks = align_clocks([trace.rank for trace in traces], parts, aligned)
+    if (clocks["shift"] != 0).any() and any(trace.is_part for trace in traces):
+        clocks = _uncorrected(clocks)
+    else:
+        log.add_all(aligned)
+        clocks = _after_the_epoch(traces, clocks)
     columns = {name: parts[name] for name in ("collective", "rank", "node")}
     changed = _with_groups(traces, across, settled, collectives)
     shifted = map(_shifted, changed, clocks["shift"].to_list())
@@ -209,6 +214,15 @@ def as_in_job(trace: Trace, group: Sequence[int], shift: int) -> Trace:
     column[rows] = np.asarray(group, dtype=np.int64)
     regrouped = (column != trace.column("group")).any()
     return _shifted(_regrouped(trace, column) if regrouped else trace, shift)
+
+
+def _uncorrected(clocks: pl.DataFrame) -> pl.DataFrame:
+    """Keep the times of parts: all of the job was aligned before, by more communication."""
+    return clocks.with_columns(
+        shift=pl.lit(0, pl.Int64),
+        low=pl.min_horizontal("low", pl.lit(0, pl.Int64)),
+        high=pl.max_horizontal("high", pl.lit(0, pl.Int64)),
+    )
 
 
 def _after_the_epoch(traces: list[Trace], clocks: pl.DataFrame) -> pl.DataFrame:

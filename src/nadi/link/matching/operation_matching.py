@@ -11,7 +11,6 @@ from nadi.errors import PairError, Parameter
 from nadi.link.matching.name_alignment import align_names
 from nadi.model.arrays import Ints
 from nadi.model.issues import IssueLog
-from nadi.model.schema import PART
 from nadi.model.trace import Trace
 from nadi.units import format_count, format_percent
 
@@ -91,14 +90,9 @@ def match_operations(host: Trace, device: Trace, *, force: bool = False) -> Matc
     matches.append(_match_by_names(host, device, names))
     best = max(matches, key=lambda match: match.rate)
     contradicting = by_id[_IDS[0][1]]
-    if force or (best.is_enough and contradicting is None) or _is_part(device):
+    if force or (best.is_enough and contradicting is None) or device.is_part:
         return best
     raise _refusal(host, device, best, contradicting)
-
-
-def _is_part(device: Trace) -> bool:
-    """Return whether a device trace was written by ``nadi extract``, with the host trace."""
-    return device.attributes.rows_named(PART).size > 0
 
 
 def report_match(host: Trace, device: Trace, match: Match, log: IssueLog) -> None:
@@ -109,7 +103,7 @@ def report_match(host: Trace, device: Trace, match: Match, log: IssueLog) -> Non
         f"host and device matched by {match.key}: {'all operations' if every else match}",
     )  # fmt: skip
     log.add(
-        "link.forced", "warning", int(not match.is_enough and not _is_part(device)),
+        "link.forced", "warning", int(not match.is_enough and not device.is_part),
         f"by {match.key}, only {match} have the same name in both files",
         "linked because force was given; results that combine both files are unreliable",
     )  # fmt: skip
