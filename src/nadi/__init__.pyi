@@ -7,6 +7,7 @@ from . import (
     estimate as estimate,
     extraction as extraction,
     feed as feed,
+    folding as folding,
     formats as formats,
     generate as generate,
     graph as graph,
@@ -36,6 +37,7 @@ from .model.schedule import Schedule as Schedule
 from .model.trace import Job as Job, Trace as Trace
 from .pipeline.conversion import convert as convert
 from .pipeline.extracted_jobs import extract as extract
+from .pipeline.folded_jobs import fold as fold, unfold as unfold
 from .pipeline.generated_jobs import llm_job as llm_job
 from .pipeline.jobs_together import simulate_together as simulate_together
 from .pipeline.linking import link_files as link_files

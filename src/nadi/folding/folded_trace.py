@@ -20,7 +20,9 @@ from nadi.model.provenance import Provenance
 from nadi.model.schema import DEPS
 from nadi.model.trace import Trace
 
-__all__ = ["FoldedTrace", "NodeTimes", "fold_trace", "unfold_trace"]
+__all__ = [
+    "FoldedTrace", "NodeTimes", "fold_trace", "own_times", "unfold_trace", "with_own_times",
+]  # fmt: skip
 
 _MOST_BLOCKS = 64
 
@@ -36,11 +38,6 @@ class NodeTimes:
     low: Ints
     high: Ints
 
-    @property
-    def vary(self) -> bool:
-        """Whether any node has several times."""
-        return bool((self.low != self.high).any())
-
 
 @dataclass(frozen=True, eq=False)
 class FoldedTrace:
@@ -49,8 +46,8 @@ class FoldedTrace:
     Attributes
     ----------
     nodes
-        Rows that are kept (``schema.NODES``); of repeats those of the first turn, with typical
-        times. ``parent`` counts rows of the whole trace.
+        Rows that are kept (``schema.NODES``), of repeats those of the first turn. ``parent`` counts
+        rows of the whole trace.
     loops
         ``first``, ``size``: kept rows of a repeat; ``count``: its turns; ``depth``: in how many
         others it is. Sorted by ``first`` and ``depth``.
@@ -64,7 +61,8 @@ class FoldedTrace:
         By how much values grow from turn to turn: ``value``, a position in :attr:`values`;
         ``depth`` of the repeat; ``step``.
     times
-        ``low`` and ``high``: least and largest time of each kept row, in ns.
+        ``typical``, ``low`` and ``high``: time of each kept row in ns, the typical, the least and
+        the largest; of each row of the whole trace, if turns took different times.
     types, device
         Of the operands.
     attributes
@@ -98,8 +96,7 @@ class FoldedTrace:
 
         int64, shapes (nodes,) and (depths, nodes); turns count from 0.
         """
-        depths = int(self.loops["depth"].max() or 0) + 1  # type: ignore[operator]
-        return _spread(_tree(self.loops), 0, self.nodes.height, 0, depths)
+        return _spread(_tree(self.loops), 0, self.nodes.height, 0, _depths(self.loops))
 
     @property
     def num_nodes(self) -> int:
@@ -123,8 +120,21 @@ class FoldedTrace:
         return join_values(self.layout, parts_of(self.nodes, names, self.deps, self.operands))
 
     @property
-    def times_vary(self) -> bool:
-        """Whether ranks or turns took different times."""
+    def all_times(self) -> NodeTimes:
+        """Times of all rows of the whole trace."""
+        columns = [self.times[name].to_numpy() for name in ("typical", "low", "high")]
+        if not self.turns_vary:
+            columns = [column[self.turns[0]] for column in columns]
+        return NodeTimes(*columns)
+
+    @property
+    def turns_vary(self) -> bool:
+        """Whether turns of a repeat took different times."""
+        return self.times.height != self.nodes.height
+
+    @property
+    def ranks_vary(self) -> bool:
+        """Whether ranks for which the trace stands took different times."""
         return bool((self.times["low"] != self.times["high"]).any())
 
 
@@ -185,8 +195,8 @@ def fold_trace(trace: Trace, times: NodeTimes | None = None) -> FoldedTrace:
     """Store the repeats of a trace once.
 
     Rows repeat if all columns but times are equal or grow by the same step from turn to turn, and
-    so do their dependencies and tensors; attributes are equal. The typical time of a row in a
-    repeat is the mean of its turns. Recorded starts are left out.
+    so do their dependencies and tensors; attributes are equal. Times may differ from turn to turn;
+    then each turn has its own. Recorded starts are left out.
 
     Parameters
     ----------
@@ -200,11 +210,12 @@ def fold_trace(trace: Trace, times: NodeTimes | None = None) -> FoldedTrace:
     kept = _Kept(find_repeats(rows), rows.size)
     loops, stays = kept.table(), pl.Series(kept.rows)
     stated = times or _own_times(trace)
-    nodes, own_times = _with_times(trace.nodes[stays], loops, kept, stated)
+    nodes = trace.nodes[stays].with_columns(start=pl.lit(-1, dtype=pl.Int64))
     attributes = _of_kept(attributes, kept.new_row)
     return FoldedTrace(
         nodes=nodes, loops=loops, deps=_moved(deps, kept.new_row),
-        operands=_moved(operands, kept.new_row), steps=kept.steps(rows), times=own_times,
+        operands=_moved(operands, kept.new_row), steps=kept.steps(rows),
+        times=_times_of(loops, kept, stated),
         types=columns.types if columns else (), device=columns.device if columns else "",
         attributes=attributes, groups=trace.groups, issues=trace.issues,
         provenance=trace.provenance, rank=trace.rank, world_size=trace.world_size,
@@ -254,30 +265,28 @@ def _of_kept(attributes: Attributes, new_row: Ints) -> Attributes:
     ).with_own_bytes()  # fmt: skip
 
 
-def _with_times(
-    nodes: pl.DataFrame, loops: pl.DataFrame, kept: _Kept, stated: NodeTimes
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return kept nodes with typical times, and the least and largest time of each."""
-    depths = int(loops["depth"].max() or 0) + 1  # type: ignore[operator]
-    of_row, _ = _spread(_tree(loops), 0, nodes.height, 0, depths)
-    count = np.bincount(of_row, minlength=nodes.height)
-    low, high = stated.low[kept.rows].copy(), stated.high[kept.rows].copy()
-    np.minimum.at(low, of_row, stated.low)
-    np.maximum.at(high, of_row, stated.high)
-    least = stated.typical[kept.rows].copy()
-    np.minimum.at(least, of_row, stated.typical)
-    beyond = np.zeros(nodes.height, dtype=np.int64)
-    np.add.at(beyond, of_row, stated.typical - least[of_row])
-    typical = least + (beyond + count // 2) // np.maximum(count, 1)
+def _times_of(loops: pl.DataFrame, kept: _Kept, stated: NodeTimes) -> pl.DataFrame:
+    """Return the times of kept rows, or of all if turns differ."""
+    of_row, _ = _spread(_tree(loops), 0, kept.rows.size, 0, _depths(loops))
+    frame = pl.DataFrame({"typical": stated.typical, "low": stated.low, "high": stated.high})
+    first = frame[pl.Series(kept.rows)]
+    return first if first[pl.Series(of_row)].equals(frame) else frame
+
+
+def with_own_times(nodes: pl.DataFrame, own: Ints) -> pl.DataFrame:
+    """Return nodes that take other times of their own; int64 ns, shape (nodes,)."""
+    changed = own != own_times(nodes)
     known = nodes["exclusive"].to_numpy() >= 0
-    whole = nodes["duration"].to_numpy()
-    changed = typical != own_times(nodes)
-    nodes = nodes.with_columns(
-        start=pl.lit(-1, dtype=pl.Int64),
-        duration=pl.Series(np.where(changed, typical, whole)),
-        exclusive=pl.Series(np.where(changed & known, typical, nodes["exclusive"].to_numpy())),
+    whole, part = nodes["duration"].to_numpy(), nodes["exclusive"].to_numpy()
+    return nodes.with_columns(
+        duration=pl.Series(np.where(changed, own, whole)),
+        exclusive=pl.Series(np.where(changed & known, own, part)),
     )
-    return nodes, pl.DataFrame({"low": low, "high": high})
+
+
+def _depths(loops: pl.DataFrame) -> int:
+    deepest: int | None = loops["depth"].max()  # type: ignore[assignment]
+    return 1 if deepest is None else deepest + 1
 
 
 # from kept rows to all rows
@@ -345,6 +354,7 @@ def unfold_trace(folded: FoldedTrace) -> Trace:
         ).alias("name"),
         *(pl.Series(name, parts.counters[:, k]) for k, name in enumerate(COUNTERS)),
     )
+    nodes = with_own_times(nodes, folded.all_times.typical)
     return Trace(
         nodes=nodes, deps=_all_deps(folded, layout, of_row, parts.waits), groups=folded.groups,
         issues=folded.issues, provenance=folded.provenance, rank=folded.rank,
