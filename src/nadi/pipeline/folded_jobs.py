@@ -18,7 +18,7 @@ from nadi.model.rank_groups import RankGroups
 from nadi.model.schema import COMM_TYPES, ISSUES, MATCHES
 from nadi.model.trace import Job, Trace
 from nadi.simulator.engine_driver import simulate_job
-from nadi.simulator.machine.system import Compute, Dimension, Network, System
+from nadi.simulator.machine.system import Collectives, Dimension, Network, System
 from nadi.simulator.simulation import Simulation
 from nadi.simulator.work.recorded_work import nodes_of_job
 
@@ -28,7 +28,9 @@ _FASTEST = 1e9  # bytes per ns: communication takes no time
 
 
 def fold(
-    job: Job | Sequence[Trace] | Path | str, progress: Callable[[str], None] = lambda _: None
+    job: Job | Sequence[Trace] | Path | str,
+    system: System | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> FoldedJob:
     """Fold a job: one trace for alike ranks, with layers, micro-batches and steps once.
 
@@ -76,7 +78,7 @@ def fold(
     varying = {number: one for number, one in times.items() if one is not None}
     if varying:
         progress("comparing times of ranks")
-        varying = _until_the_last(classes, varying)
+        varying = _until_the_last(classes, varying, system or _free_communication(len(traces)))
     progress("finding repeats")
     return fold_classes(classes, varying, issues)
 
@@ -121,26 +123,19 @@ def _simulated(
 
 
 def _until_the_last(
-    classes: RankClasses, times: dict[int, NodeTimes]
+    classes: RankClasses, times: dict[int, NodeTimes], system: System
 ) -> dict[int, NodeTimes]:
     """Let typical times be those of the last of alike ranks, from what all of them wait for."""
     job = Job(classes.traces, MATCHES.empty(), ISSUES.empty(), rank_groups=classes.groups)
-    size = len(classes.traces)
-    ideal = System(
-        Network((Dimension("switch", size, _FASTEST),)), Compute(), name="free communication"
-    )
-    ideal = _without_delays(ideal)
-    done = simulate_job(job, ideal)
+    done = simulate_job(job, system)
     return {number: _last_of(classes, number, one, done) for number, one in times.items()}
 
 
-def _without_delays(system: System) -> System:
-    import msgspec
-
-    collectives = msgspec.structs.replace(
-        system.collectives, endpoint_delay=0, group_endpoint_delay=0
-    )
-    return msgspec.structs.replace(system, collectives=collectives)
+def _free_communication(size: int) -> System:
+    """Return a system on which communication takes no time."""
+    collectives = Collectives(endpoint_delay=0, group_endpoint_delay=0)
+    dimension = Dimension("switch", size, _FASTEST)
+    return System(Network((dimension,)), collectives=collectives)
 
 
 def _last_of(
