@@ -14,6 +14,7 @@ from nadi.cli import (
     demo_command as demo,
     estimate_command as estimate,
     extract_command as extract,
+    fold_command as fold,
     generate_command as generate,
     info_command as info,
     link_command as link,
@@ -24,6 +25,7 @@ from nadi.cli import (
     search_command as search,
     simulate_command as simulate,
     systems_command as systems,
+    unfold_command as unfold,
     validate_command as validate,
     what_if_command as what_if,
 )
@@ -52,6 +54,8 @@ app.command("estimate", cls=QuickCommand, help=estimate.HELP)(estimate.command)
 app.command("search", cls=QuickCommand, help=search.HELP)(search.command)
 app.command("cxl", cls=QuickCommand, help=cxl.HELP)(cxl.command)
 app.command("what-if", cls=QuickCommand, help=what_if.HELP)(what_if.command)
+app.command("fold", cls=QuickCommand, help=fold.HELP)(fold.command)
+app.command("unfold", cls=QuickCommand, help=unfold.HELP)(unfold.command)
 app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
 app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
 app.command("link", cls=QuickCommand, help=link.HELP)(link.command)

@@ -75,7 +75,8 @@ def classes_of_ranks(
         if found is not None:
             traces, groups = found
     shares = groups is not None or len(set(traces)) < len(traces)
-    keys = [digests.whole(trace) if shares else (k,) for k, trace in enumerate(traces)]
+    known = {trace: digests.whole(trace) for trace in dict.fromkeys(traces)} if shares else {}
+    keys = [known[trace] if shares else k for k, trace in enumerate(traces)]
     number: dict[object, int] = {}
     of = np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.int64)
     return RankClasses(tuple(traces), of, groups)

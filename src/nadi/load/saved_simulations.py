@@ -42,6 +42,7 @@ from nadi.model.schema import (
 from nadi.simulator.machine.system import System
 from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.results.simulation_results import SimulationResults
+from nadi.simulator.time_bound import TimeBound
 
 __all__ = ["SavedSimulation", "is_saved_simulation", "read_simulation", "write_tables"]
 
@@ -81,6 +82,7 @@ class _Header(msgspec.Struct):
     nodes: int
     settings: System
     priced: PricedWork | None = None
+    bound: TimeBound | None = None
 
 
 def write_tables(
@@ -146,6 +148,7 @@ def read_simulation(path: Path | str) -> SavedSimulation:
         header.settings, header.nodes, tables["rank_times"], tables["collective_times"],
         tables.get("live_memory"), tables["issues"], schedule,
         priced=header.priced, link_use=tables.get("link_use"), job_times=tables.get("job_times"),
+        bound=header.bound,
     )  # fmt: skip
 
 

@@ -36,5 +36,5 @@ from .second_tier_studies import (
     TierQuestion as TierQuestion,
     study_second_tiers as study_second_tiers,
 )
-from .simulated_jobs import simulate as simulate
+from .simulated_jobs import bound_answer as bound_answer, simulate as simulate
 from .swept_searches import SweptSearch as SweptSearch, sweep_search as sweep_search

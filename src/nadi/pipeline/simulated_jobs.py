@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from nadi.folding.folded_job import FoldedJob
 from nadi.load.simulation_jobs import read_job, read_ranks
 from nadi.model.trace import Job, Trace
 from nadi.simulator.engine_driver import simulate_job
 from nadi.simulator.machine.system import System
+from nadi.simulator.results.contended_time import contended_times
 from nadi.simulator.simulation import Simulation
+from nadi.simulator.time_bound import TimeBound
 
 if TYPE_CHECKING:
     from nadi.pricing.learned_prices import LearnedPrices
 
-__all__ = ["simulate"]
+__all__ = ["bound_answer", "simulate"]
+
+_ENDS: tuple[Literal["low"], Literal["high"]] = ("low", "high")
 
 
 def simulate(
@@ -25,7 +30,8 @@ def simulate(
     """Predict when each node of a job runs on a system.
 
     Computations without a time are priced by the system's device
-    (:func:`nadi.pricing.price_job`); ``priced`` of the result counts them.
+    (:func:`nadi.pricing.price_job`); ``priced`` of the result counts them. Of a folded job
+    (:func:`nadi.fold`) ``bound`` states between what times the whole job takes.
 
     Parameters
     ----------
@@ -47,6 +53,15 @@ def simulate(
     """
     if isinstance(job, (str, Path)):
         job = read_job(job)
+    done = _simulated(job, system, prices)
+    if not isinstance(job, FoldedJob):
+        return done
+    return replace(done, bound=_bound(job, system, prices, done, _makespan))
+
+
+def _simulated(
+    job: Job | Sequence[Trace], system: System, prices: LearnedPrices | None
+) -> Simulation:
     custom = {prefix: read_ranks(prefix) for prefix in system.collectives.custom_traces}
     # others do without the code of pricing
     if system.compute.device is None or system.compat:
@@ -55,3 +70,47 @@ def simulate(
 
     job, priced = price_job(job, system, prices)
     return replace(simulate_job(job, system, custom), priced=priced)
+
+
+def bound_answer(
+    job: FoldedJob, system: System, answer: Callable[[Simulation], int]
+) -> tuple[int, TimeBound]:
+    """Return an answer that a simulation of a folded job gives, and between what it is.
+
+    Parameters
+    ----------
+    answer
+        A time in ns that is no shorter if operations take longer, such as the makespan after a
+        change: ``lambda done: nadi.what_if(simulated_graph(done), "scale gemm 0.5").step_ns``.
+
+    Returns
+    -------
+    answer
+        With typical times.
+    bound
+        Of the whole job, with the times of all its ranks.
+
+    Raises
+    ------
+    InputError, UsageError
+        As :func:`simulate`.
+    """
+    done = _simulated(job, system, None)
+    return answer(done), _bound(job, system, None, done, answer)
+
+
+def _makespan(done: Simulation) -> int:
+    return done.makespan
+
+
+def _bound(
+    job: FoldedJob, system: System, prices: LearnedPrices | None, done: Simulation,
+    answer: Callable[[Simulation], int],
+) -> TimeBound:  # fmt: skip
+    """Return the answers for the least and largest times, and for other orders of messages."""
+    if not job.times_vary:
+        return TimeBound(answer(done), answer(done))
+    low, high = (_simulated(job.at(which), system, prices) for which in _ENDS)
+    contended = max(int(contended_times(one).max(initial=0)) for one in (low, done, high))
+    ends = sorted([answer(low), answer(done), answer(high)])
+    return TimeBound(max(ends[0] - contended, 0), ends[-1] + contended, contended)

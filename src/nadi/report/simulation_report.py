@@ -32,6 +32,7 @@ from nadi.simulator.results.memory_accounts import are_of_device
 from nadi.simulator.results.rank_accounts import PARTITION, WAITING
 from nadi.simulator.results.simulation_results import SimulationResults, results_of
 from nadi.simulator.simulation import Simulation
+from nadi.simulator.time_bound import TimeBound
 from nadi.units import format_bytes, format_count, format_ns, format_percent, format_range
 
 __all__ = [
@@ -74,6 +75,7 @@ def describe_simulation(results: SimulationResults) -> dict[str, Any]:
         "not_compute_ns": results.exposed.tolist(),
         "ignored_settings": list(system.ignored),
         "priced": results.priced and msgspec.to_builtins(results.priced),
+        "bound": results.bound and msgspec.to_builtins(results.bound),
         "slowest_rank": _named(_slowest(results), RANK_TIMES).row(0, named=True),
         "per_rank": _named(results.rank_times, RANK_TIMES),
         "collectives_by_type": _named(results.collective_types, COLLECTIVE_TIMES),
@@ -183,7 +185,7 @@ def _write_native(simulation: Simulation, path: Path) -> pl.DataFrame:
     sums = {
         name: value
         for name, value in _whole(results).items()
-        if not isinstance(value, (pl.DataFrame, list, dict)) or name in ("settings", "priced")
+        if not isinstance(value, (pl.DataFrame, list, dict)) or name in ("settings", "priced", "bound")
     }
     write_tables(path, sums, named_schedule(simulation), tables)
     return ISSUES.empty()
@@ -281,6 +283,8 @@ def print_simulation(results: SimulationResults, console: Console) -> None:
     ranks, nodes = _counted(num_ranks, "rank"), _counted(results.num_nodes, "node")
     makespan = f"{format_ns(results.makespan)} ({format_count(results.makespan)} ns)"
     console.print(Text(f"{ranks}, {nodes}{on}: {makespan}"))
+    if results.bound:
+        console.print(Text(_bound(results.bound, results.makespan)))
     slowest = _slowest(results).row(0, named=True)
     console.print(f"rank {slowest['rank']} finishes last: {_shares(slowest)}")
     if results.priced and results.priced.num_priced:
@@ -298,6 +302,15 @@ def print_simulation(results: SimulationResults, console: Console) -> None:
     _print_memory(results, console)
     issues = results.issues.iter_rows(named=True)
     print_issues((issue for issue in issues if issue["severity"] != "info"), console)
+
+
+def _bound(bound: TimeBound, makespan: int) -> str:
+    """Format between what times the answer of a folded job is."""
+    if bound.is_exact:
+        return "folded: alike ranks took the same times, so this is the time of the whole job"
+    low, high = (100 * (end / max(makespan, 1) - 1) for end in (bound.low_ns, bound.high_ns))
+    interval = f"{format_ns(bound.low_ns)} to {format_ns(bound.high_ns)}"
+    return f"folded: the whole job takes {interval} ({low:+.2f} to {high:+.2f} %)"
 
 
 def _counted(count: int, what: str) -> str:

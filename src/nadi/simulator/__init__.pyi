@@ -45,6 +45,7 @@ from .nccl.nccl_communicator import (
 from .nccl.nccl_cost_table import NcclCost as NcclCost, nccl_costs as nccl_costs
 from .nccl.nccl_versions import NcclRules as NcclRules, nccl_rules as nccl_rules
 from .priced_work import PricedWork as PricedWork
+from .results.contended_time import contended_times as contended_times
 from .results.collective_accounts import (
     collective_times as collective_times,
     sum_by_group as sum_by_group,
@@ -70,3 +71,4 @@ from .results.simulation_results import (
 )
 from .simulation import Simulation as Simulation
 from .work.placed_jobs import PlacedJob as PlacedJob
+from .time_bound import TimeBound as TimeBound

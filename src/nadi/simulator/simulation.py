@@ -19,6 +19,7 @@ from nadi.simulator.engine_trail import Trail
 from nadi.simulator.machine.system import System
 from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.work.placed_jobs import PlacedJob
+from nadi.simulator.time_bound import TimeBound
 from nadi.simulator.work.program import Program
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Simulation:
         What was priced, as the job stated no time for it; None for nothing.
     jobs
         Of several jobs on one machine, where each ran; empty of one.
+    bound
+        Of a folded job, between what times the makespan of the whole job is; None of others.
     """
 
     traces: tuple[Trace, ...]
@@ -76,6 +79,7 @@ class Simulation:
     copies: Mapping[str, Ints] = field(default_factory=dict)
     priced: PricedWork | None = None
     jobs: tuple[PlacedJob, ...] = ()
+    bound: TimeBound | None = None
 
     def __repr__(self) -> str:
         return f"<Simulation ranks={self.cycles.size} makespan={self.makespan} ns>"

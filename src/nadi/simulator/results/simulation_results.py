@@ -22,6 +22,7 @@ from nadi.simulator.results.link_use import link_use, overload_issues
 from nadi.simulator.results.memory_accounts import beyond_capacity, live_memory
 from nadi.simulator.results.rank_accounts import rank_times
 from nadi.simulator.simulation import Simulation
+from nadi.simulator.time_bound import TimeBound
 
 __all__ = ["SimulationResults", "results_of"]
 
@@ -51,6 +52,8 @@ class SimulationResults:
         (``schema.LINK_USE``); None where transfers share no links.
     job_times
         When each of several jobs finished, and alone (``schema.JOB_TIMES``); None of one job.
+    bound
+        Of a folded job, between what times the makespan of the whole job is; None of others.
     """
 
     system: System
@@ -62,6 +65,7 @@ class SimulationResults:
     priced: PricedWork | None = field(default=None, kw_only=True)
     link_use: pl.DataFrame | None = field(default=None, kw_only=True)
     job_times: pl.DataFrame | None = field(default=None, kw_only=True)
+    bound: TimeBound | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} ranks={self.cycles.size} makespan={self.makespan} ns>"
@@ -118,5 +122,6 @@ def results_of(simulation: Simulation) -> SimulationResults:
             priced=simulation.priced,
             link_use=link_use(simulation) if simulation.trail.full.size else None,
             job_times=job_times(simulation) if simulation.jobs else None,
+            bound=simulation.bound,
         )  # fmt: skip
     return _COMPUTED[simulation]
