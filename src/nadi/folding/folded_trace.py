@@ -11,7 +11,14 @@ import polars as pl
 
 from nadi.folding.numbered_names import names_of, numbered_names
 from nadi.folding.repeat_search import Loop, SignedRows, find_repeats
-from nadi.folding.row_values import COUNTERS, Layout, join_values, parts_of, signed_rows, split_values
+from nadi.folding.row_values import (
+    COUNTERS,
+    Layout,
+    join_values,
+    parts_of,
+    signed_rows,
+    split_values,
+)
 from nadi.folding.stated_operands import frame_of_operands, operands_apart, operands_of_frame
 from nadi.model.arrays import Ints
 from nadi.model.attributes import Attributes, LazyAttributes
@@ -156,7 +163,7 @@ class _Kept:
         return pl.DataFrame(
             {
                 "first": first, "size": [b - a for a, b in zip(first, end, strict=True)],
-                "count": [loop.count for loop, _ in self.flat],
+                "count": [loop.turns for loop, _ in self.flat],
                 "depth": [depth for _, depth in self.flat],
             },
             schema=dict.fromkeys(("first", "size", "count", "depth"), pl.Int64),
@@ -348,9 +355,7 @@ def unfold_trace(folded: FoldedTrace) -> Trace:
     names = numbered_names(folded.nodes["name"])
     nodes = folded.nodes[kept].with_columns(
         names_of(
-            names._replace(
-                pattern=names.pattern[of_row], first=layout.names, number=parts.names
-            )
+            names._replace(pattern=names.pattern[of_row], first=layout.names, number=parts.names)
         ).alias("name"),
         *(pl.Series(name, parts.counters[:, k]) for k, name in enumerate(COUNTERS)),
     )

@@ -70,6 +70,4 @@ def names_of(parts: NumberedNames) -> pl.Series:
 
 def _name(pattern: tuple[str, ...], numbers: list[int]) -> str:
     between = [str(number) for number in numbers[: len(pattern) - 1]]
-    return "".join(
-        text + number for text, number in zip(pattern, [*between, ""], strict=True)
-    )
+    return "".join(text + number for text, number in zip(pattern, [*between, ""], strict=True))

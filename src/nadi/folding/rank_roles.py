@@ -101,20 +101,20 @@ def _with_roles(
         return None
     names = _names(members, traces, slots, role_of)
     of_name: dict[str, dict[_Group, None]] = {}
-    for role, groups in members.items():
-        of_name.setdefault(names[role], {}).update(groups)
+    for role, listed in members.items():
+        of_name.setdefault(names[role], {}).update(listed)
     roles = RankGroups(
         {
-            name: np.array(sorted(ranks for _, ranks in groups), dtype=np.int64)
-            for name, groups in of_name.items()
+            name: np.array(sorted(ranks for _, ranks in listed), dtype=np.int64)
+            for name, listed in of_name.items()
         },
         len(traces),
     )
     named: list[Trace] = []
     for rank, (trace, (work, size)) in enumerate(zip(traces, slots, strict=True)):
-        own = [names[role_of[work, row]] for row in range(size)]
-        found = _by_role(trace, rank, own, roles)
-        if found is None or len(set(own)) < size:
+        own_names = [names[role_of[work, row]] for row in range(size)]
+        found = _by_role(trace, rank, own_names, roles)
+        if found is None or len(set(own_names)) < size:
             return None
         named.append(found)
     return named, roles

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.folding.distinct_values import with_entries
-from nadi.model.arrays import Ints
+from nadi.model.arrays import Bools, Ints
 
 __all__ = ["Loop", "SignedRows", "find_repeats"]
 
@@ -55,21 +55,21 @@ class Loop(NamedTuple):
     ----------
     first, size
         The rows of the first turn.
-    count
-        Number of turns, 2 or more.
+    turns
+        How often they come, 2 or more.
     inner
         Repeats within the first turn, in order.
     """
 
     first: int
     size: int
-    count: int
+    turns: int
     inner: tuple[Loop, ...] = ()
 
     @property
     def end(self) -> int:
         """One past the last row of the last turn."""
-        return self.first + self.size * self.count
+        return self.first + self.size * self.turns
 
 
 def find_repeats(rows: SignedRows) -> tuple[Loop, ...]:
@@ -88,17 +88,13 @@ def _within(rows: SignedRows, begin: int, end: int, depth: int) -> Iterator[Loop
         return
     yield from _within(rows, begin, best.first, depth)
     inside = _of_first_turn(rows, best)
-    inner = tuple(
-        _moved(loop, best.first) for loop in _within(inside, 0, inside.size, depth + 1)
-    )
+    inner = tuple(_moved(loop, best.first) for loop in _within(inside, 0, inside.size, depth + 1))
     yield best._replace(inner=inner)
     yield from _within(rows, best.end, end, depth)
 
 
 def _moved(loop: Loop, by: int) -> Loop:
-    return loop._replace(
-        first=loop.first + by, inner=tuple(_moved(one, by) for one in loop.inner)
-    )
+    return loop._replace(first=loop.first + by, inner=tuple(_moved(one, by) for one in loop.inner))
 
 
 def _of_first_turn(rows: SignedRows, loop: Loop) -> SignedRows:
@@ -117,10 +113,10 @@ def _best(rows: SignedRows, begin: int, end: int) -> Loop | None:
     best: Loop | None = None
     for period in _periods(sign):
         for found in _with_period(rows, begin, sign, period):
-            saved = found.size * (found.count - 1)
+            saved = found.size * (found.turns - 1)
             if saved < _LEAST:
                 continue
-            if best is None or (saved, -period) > (best.size * (best.count - 1), -best.size):
+            if best is None or (saved, -period) > (best.size * (best.turns - 1), -best.size):
                 best = found
     return best
 
@@ -155,13 +151,13 @@ def _with_period(rows: SignedRows, begin: int, sign: Ints, period: int) -> Itera
         even = _grows_evenly(rows, first, length, period)
         longest = Loop(first, period, 2)
         for at, steady in _runs(even, 1):
-            count = (steady + 2 * period) // period
-            if count > longest.count:
-                longest = Loop(first + at, period, count)
+            turns = (steady + 2 * period) // period
+            if turns > longest.turns:
+                longest = Loop(first + at, period, turns)
         yield longest
 
 
-def _runs(chosen: np.ndarray, least: int) -> Iterator[tuple[int, int]]:  # type: ignore[type-arg]
+def _runs(chosen: Bools, least: int) -> Iterator[tuple[int, int]]:
     """Yield where chosen rows follow one another, and how many, if at least so many."""
     edges = np.flatnonzero(np.diff(chosen.astype(np.int8), prepend=0, append=0))
     for start, end in edges.reshape(-1, 2).tolist():
@@ -169,7 +165,7 @@ def _runs(chosen: np.ndarray, least: int) -> Iterator[tuple[int, int]]:  # type:
             yield start, end - start
 
 
-def _grows_evenly(rows: SignedRows, first: int, length: int, period: int) -> np.ndarray:  # type: ignore[type-arg]
+def _grows_evenly(rows: SignedRows, first: int, length: int, period: int) -> Bools:
     """Return of which rows all values grow equally twice; bool, shape (length - period,).
 
     The signs of the ``length`` rows from ``first`` come again ``period`` rows later.
@@ -181,4 +177,4 @@ def _grows_evenly(rows: SignedRows, first: int, length: int, period: int) -> np.
     odd = np.append(0, np.cumsum(step[shift:] != step[: step.size - shift]))
     own = rows.first[first : first + length - period + 1] - begin
     uneven: Ints = odd[own[1:]] - odd[own[:-1]]
-    return uneven == 0
+    return np.asarray(uneven == 0)

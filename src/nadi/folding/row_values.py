@@ -103,7 +103,7 @@ def row_codes(
     code = number_table(equal)
     size = nodes.height
     given = attributes.filtered(attributes.node >= 0)
-    code = with_entries(code, _begins(given.node, size), _attribute_numbers(given))
+    code = with_entries(code, _begins(given.node.astype(np.int64), size), _attribute_numbers(given))
     of_deps = number_table(deps.select("kind", "inferred", "block"))
     first_dep = _begins(deps["row"].to_numpy(), size)
     code = with_entries(code, first_dep, of_deps)

@@ -55,9 +55,7 @@ def _columns(trace: Trace) -> OperandColumns | None:
         types.setdefault(TensorType(tuple(shape), _TORCH[dtype]), len(types))
         for shape, dtype in zip(shapes, dtypes.to_list(), strict=True)
     ]
-    numbers = {
-        name: tensors[name].to_numpy() for name in ("tensor_id", "storage_id", "offset")
-    }
+    numbers = {name: tensors[name].to_numpy() for name in ("tensor_id", "storage_id", "offset")}
     return OperandColumns(
         node=operands["node"].to_numpy(), is_output=operands["is_output"].to_numpy(),
         position=operands["position"].to_numpy(), tensor=operands["tensor"].to_numpy(),

@@ -149,7 +149,7 @@ def without_missing(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def attribute_tables(attributes: Attributes) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the attributes as a table, and the bytes of their spans without the gaps between them."""
+    """Return the attributes as a table, and the bytes of their spans without gaps."""
     rows = np.flatnonzero(np.isin(attributes.type, list(SPAN_CODES)))
     length = attributes.length[rows].astype(np.int64)
     content = np.empty(int(length.sum()), dtype=np.uint8)

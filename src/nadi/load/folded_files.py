@@ -177,9 +177,7 @@ def read_folded(path: Path | str) -> FoldedJob:
     """
     place = locate(path)
     if not holds_fold(read_head(place)):
-        raise FormatError(
-            str(path), "not a folded job", "pass a file that nadi fold wrote"
-        )
+        raise FormatError(str(path), "not a folded job", "pass a file that nadi fold wrote")
     with open_members(place) as members:
         header = _read_header(place, read_member(place, members, FOLD))
         ranks = _checked(place, "ranks", read_arrow(place, members, "ranks.arrow"), _RANKS)
@@ -204,9 +202,7 @@ def read_folded(path: Path | str) -> FoldedJob:
     return job
 
 
-def _groups(
-    names: list[str] | None, members: list[pl.DataFrame], size: int
-) -> RankGroups | None:
+def _groups(names: list[str] | None, members: list[pl.DataFrame], size: int) -> RankGroups | None:
     if names is None:
         return None
     listed = (np.array(one["ranks"].to_list(), dtype=np.int64) for one in members)
@@ -229,9 +225,7 @@ def _read_header(path: Path, content: bytes) -> _Header:
         raise FormatError(str(path), f"{FOLD}: {one_line(error)}", DAMAGED) from None
 
 
-def _read_class(
-    path: Path, members: zipfile.ZipFile, number: int, header: _Class
-) -> FoldedTrace:
+def _read_class(path: Path, members: zipfile.ZipFile, number: int, header: _Class) -> FoldedTrace:
     def read(name: str) -> pl.DataFrame:
         return read_arrow(path, members, f"classes/{number}/{name}.arrow")
 
@@ -290,7 +284,7 @@ def _unfolded_rows(loops: pl.DataFrame, kept: int) -> int:
     at = 0
     for row in loops.iter_rows(named=True):
         first, size, count, depth = (row[name] for name in _LOOPS)
-        if not (at <= first and 0 < size and 2 <= count <= _MOST and 0 <= depth < len(ends)):
+        if not (at <= first and size > 0 and 2 <= count <= _MOST and 0 <= depth < len(ends)):
             return -1
         del ends[depth + 1 :]
         if first + size > ends[-1] or (len(ends) > 1 and depth != len(ends) - 1):

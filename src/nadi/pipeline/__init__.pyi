@@ -31,6 +31,11 @@ from .message_jobs import (
 from .predictions import on_system as on_system
 from .recorded_jobs import run as run
 from .result import Answers as Answers, Prediction as Prediction, Run as Run
+from .scaled_down_jobs import (
+    ScaledDown as ScaledDown,
+    scale_down as scale_down,
+    write_scaled as write_scaled,
+)
 from .second_tier_studies import (
     StudiedJob as StudiedJob,
     TierQuestion as TierQuestion,

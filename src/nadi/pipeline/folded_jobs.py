@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from nadi.folding.folded_job import FoldedJob, fold_classes, times_of_classes, unfold_job
 from nadi.folding.folded_trace import NodeTimes
@@ -102,7 +103,7 @@ def unfold(job: FoldedJob | Path | str) -> Job:
 
 def _simulated(
     job: Job | Sequence[Trace], groups: RankGroups | None
-) -> tuple[tuple[Trace, ...], object]:
+) -> tuple[tuple[Trace, ...], pl.DataFrame]:
     """Return what a simulation takes, and the issues of the job."""
     if groups is not None:
         assert isinstance(job, Job)
@@ -138,9 +139,7 @@ def _free_communication(size: int) -> System:
     return System(Network((dimension,)), collectives=collectives)
 
 
-def _last_of(
-    classes: RankClasses, number: int, times: NodeTimes, done: Simulation
-) -> NodeTimes:
+def _last_of(classes: RankClasses, number: int, times: NodeTimes, done: Simulation) -> NodeTimes:
     program, size = done.program, times.low.size
     start, end = np.zeros((2, size), dtype=np.int64)
     for rank in np.unique(done.like[classes.of == number]).tolist():

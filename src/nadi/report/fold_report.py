@@ -13,7 +13,7 @@ from nadi.folding.folded_job import FoldedJob
 from nadi.folding.folded_trace import FoldedTrace
 from nadi.folding.row_values import COUNTERS
 from nadi.model.arrays import Ints
-from nadi.report.text_layout import make_table, print_table
+from nadi.report.text_layout import make_table, print_table, rank_ranges
 from nadi.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["describe_fold", "describe_scaled", "print_fold", "print_scaled"]
 
 _SHOWN = 6  # classes, and repeats of the first class
-_SLOWEST = 4
+_FEW = 4  # ranges of ranks
 
 
 def describe_fold(job: FoldedJob) -> dict[str, Any]:
@@ -59,11 +59,9 @@ def _class(fold: FoldedTrace, ranks: Ints, job: FoldedJob) -> dict[str, Any]:
 
 
 def _ranges(ranks: Ints) -> str:
-    """Format ranks as ranges, such as ``0-7, 16``; equal distances as ``0, 2, ... 6``."""
-    cuts = np.flatnonzero(np.diff(ranks) != 1) + 1
-    parts = [(int(part[0]), int(part[-1])) for part in np.split(ranks, cuts)]
-    texts = [f"{a}" if a == b else f"{a}-{b}" for a, b in parts]
-    return ", ".join(texts) if len(texts) <= _SLOWEST else f"{texts[0]}, {texts[1]}, ... {texts[-1]}"
+    """Format ranks as ranges, of many the first and the last."""
+    texts = rank_ranges(ranks.tolist()).split(", ")
+    return ", ".join(texts if len(texts) <= _FEW else [*texts[:2], "...", texts[-1]])
 
 
 def _repeats(fold: FoldedTrace) -> list[dict[str, Any]]:
@@ -122,9 +120,7 @@ def _counted(count: int, what: str) -> str:
 
 def _variation(described: dict[str, Any]) -> str:
     if described["times_vary"]:
-        return (
-            "alike ranks took different times: answers have a bound (nadi simulate prints it)"
-        )
+        return "alike ranks took different times: answers have a bound (nadi simulate prints it)"
     if any(one["turns_vary"] for one in described["classes"]):
         return "turns of repeats have times of their own; alike ranks took the same: exact"
     return "alike ranks and turns take the same times: exact"
@@ -166,7 +162,7 @@ def describe_scaled(small: ScaledDown) -> dict[str, Any]:
         "axes": [
             {"axis": one.axis, "from": one.before, "to": one.after,
              "bandwidth_gb_per_s": one.bandwidth, "latency_ns": one.latency,
-             "largest_error": one.error}
+             "error": one.error}
             for one in small.links
         ],
         "step_ns": small.step_ns,
@@ -178,12 +174,12 @@ def print_scaled(scaled: dict[str, Any], console: Console) -> None:
     """Print the links of a job scaled down, and its step beside that of the whole job."""
     page = make_table(f"scaled down to {scaled['ranks']} ranks", **{
         "axis": "left", "ranks": "right", "bandwidth GB/s": "right", "latency ns": "right",
-        "largest error": "right",
+        "time preserved": "right",
     })  # fmt: skip
     for one in scaled["axes"]:
         page.add_row(
             one["axis"], f"{one['from']} -> {one['to']}", f"{one['bandwidth_gb_per_s']:.3f}",
-            f"{one['latency_ns']:.1f}", f"{100 * one['largest_error']:.2f} %",
+            f"{one['latency_ns']:.1f}", f"{100 * (1 - one['error']):.1f} %",
         )  # fmt: skip
     print_table(page, console)
     step, whole = scaled["step_ns"], scaled["whole_step_ns"]

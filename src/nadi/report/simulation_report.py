@@ -185,7 +185,8 @@ def _write_native(simulation: Simulation, path: Path) -> pl.DataFrame:
     sums = {
         name: value
         for name, value in _whole(results).items()
-        if not isinstance(value, (pl.DataFrame, list, dict)) or name in ("settings", "priced", "bound")
+        if not isinstance(value, (pl.DataFrame, list, dict))
+        or name in ("settings", "priced", "bound")
     }
     write_tables(path, sums, named_schedule(simulation), tables)
     return ISSUES.empty()

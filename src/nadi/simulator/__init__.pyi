@@ -45,13 +45,13 @@ from .nccl.nccl_communicator import (
 from .nccl.nccl_cost_table import NcclCost as NcclCost, nccl_costs as nccl_costs
 from .nccl.nccl_versions import NcclRules as NcclRules, nccl_rules as nccl_rules
 from .priced_work import PricedWork as PricedWork
-from .results.contended_time import contended_times as contended_times
 from .results.collective_accounts import (
     collective_times as collective_times,
     sum_by_group as sum_by_group,
     sum_by_type as sum_by_type,
 )
 from .results.job_accounts import job_times as job_times
+from .results.contended_time import contended_times as contended_times
 from .results.link_accounts import link_table as link_table
 from .results.link_use import link_use as link_use
 from .results.memory_accounts import live_memory as live_memory
