@@ -86,6 +86,7 @@ def _with_roles(
     traces: Sequence[Trace], digests: WorkDigests
 ) -> tuple[list[Trace], RankGroups] | None:
     """Return traces that name roles; None if their groups have none."""
+    traces = [_without_others(trace, rank) for rank, trace in enumerate(traces)]
     own = [_groups_of(trace) for trace in traces]
     if any(listed is None for listed in own):
         return None
@@ -125,6 +126,18 @@ def _can_be_a_role(groups: Iterable[_Group]) -> bool:
     ranks = [ranks for _, ranks in groups]
     flat = [rank for of_group in ranks for rank in of_group]
     return len(set(map(len, ranks))) == 1 and len(set(flat)) == len(flat)
+
+
+def _without_others(trace: Trace, rank: int) -> Trace:
+    """Return a trace without groups that the rank is not in, if it does not use them."""
+    used = np.zeros(trace.groups.height + 1, dtype=np.bool_)
+    used[trace.column("group")] = True
+    stays = trace.groups["ranks"].list.contains(rank).to_numpy() | used[:-1]
+    if stays.all():
+        return trace
+    new_row = np.append(np.where(stays, np.cumsum(stays) - 1, -1), -1)
+    nodes = trace.nodes.with_columns(group=pl.Series(new_row[trace.column("group")]))
+    return replace(trace, nodes=nodes, groups=trace.groups.filter(pl.Series(stays)))
 
 
 def _groups_of(trace: Trace) -> list[_Group] | None:
