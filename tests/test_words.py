@@ -118,7 +118,8 @@ def test_every_command_that_prints_a_report_is_shown() -> None:
     shown = {command.split()[1] for command in COMMANDS}
     assert shown == {"run", "demo", "collective", "what-if", "critical-path", "reorder",
                      "simulate", "info", "validate", "link", "convert", "systems", "generate",
-                     "estimate", "search", "cxl", "loggp", "extract"}  # fmt: skip
+                     "estimate", "search", "cxl", "loggp", "extract", "fold",
+                     "unfold"}  # fmt: skip
 
 
 def test_force_means_one_thing() -> None:
@@ -141,6 +142,8 @@ def test_force_means_one_thing() -> None:
         "generate cases",
         "generate llm",
         "generate network",
+        "fold",
+        "unfold",
         "record-fake",
     }
 

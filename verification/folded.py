@@ -170,16 +170,18 @@ def recorded(checks: Checks) -> None:
 
 
 _LARGEST = r"""
-import json, resource, sys, time
+import json, re, sys, time
+from pathlib import Path
 import nadi
 from nadi.simulator import results_of
-begin = time.perf_counter()
+begin, wall = time.process_time(), time.perf_counter()
 job = nadi.load.read_folded(sys.argv[1])
 done = nadi.simulate(job, nadi.load_system("dgx-h100", len(job.traces)))
-seconds = time.perf_counter() - begin
+seconds, wall = time.process_time() - begin, time.perf_counter() - wall
 live = results_of(done).live_memory
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-print(json.dumps([seconds, peak, done.makespan, job.num_nodes, live["peak"].max(), live.height]))
+# getrusage would give that of the process that started this one, if it is higher
+peak = int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024 / 1e6
+print(json.dumps([seconds, wall, peak, done.makespan, job.num_nodes, live["peak"].max(), live.height]))
 """
 
 
@@ -193,14 +195,15 @@ def largest(checks: Checks) -> None:
             json.loads(subprocess.run(run, check=True, stdout=subprocess.PIPE).stdout)
             for _ in range(4)  # the first compiles, and other programs may run
         ]
-    seconds, memory, step, nodes, peak, ranks = min(runs)
+    seconds, wall, memory, step, nodes, peak, ranks = min(runs)
     truth = nadi.simulate(job, nadi.load_system("dgx-h100", len(job.traces)))
     live = results_of(truth).live_memory
     assert live is not None
     told = f"{nodes:,} nodes unfolded, {size:,} bytes folded"
     checks.add("32,768 ranks: step", step == truth.makespan, told)
     checks.add("32,768 ranks: memory", (peak, ranks) == (live["peak"].max(), live.height))
-    checks.add("32,768 ranks: read and simulated in 5 s", seconds < SECONDS, f"{seconds:.2f} s")
+    told = f"{seconds:.2f} s of processors, {wall:.2f} s beside other programs"
+    checks.add("32,768 ranks: read and simulated in 5 s", seconds < SECONDS, told)
     checks.add("32,768 ranks: in 1 GB", memory < MEGABYTES, f"{memory:.0f} MB")
 
 

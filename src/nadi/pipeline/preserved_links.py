@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from nadi.folding.folded_job import FoldedJob
 from nadi.model.arrays import Floats
 from nadi.pipeline.kept_ranks import KeptRanks
 from nadi.simulator.communication_times import collective_time, message_time
-from nadi.simulator.machine.system import Collectives, Compute, Dimension, Network, System
+from nadi.simulator.machine.system import Collectives, Dimension, Network, System
 
 __all__ = ["PreservedLink", "gathered_bytes", "small_system"]
 
@@ -91,16 +90,13 @@ def small_system(
 
 
 def _system(system: System, kept: KeptRanks, rates: list[tuple[float, float]]) -> System:
-    """Return a plain system: rings, nothing in parts, no delays but those of links."""
+    """Return a plain system: rings, nothing in parts, no delays but of links; times are stated."""
     dimensions = tuple(
         Dimension("switch", size, bandwidth, latency)
         for size, (bandwidth, latency) in zip(kept.after, rates, strict=True)
     )
-    # operations have been priced
-    compute = msgspec.structs.replace(system.compute, device=None)
-    plain = Compute(peak=compute.peak, memory_bandwidth=compute.memory_bandwidth)
     return System(
-        Network(dimensions), compute=plain, memory_capacity=system.memory_capacity,
+        Network(dimensions), memory_capacity=system.memory_capacity,
         collectives=_plain_algorithms(len(rates)),
         name=f"{system.name} as {kept.ranks.size} ranks",
     )  # fmt: skip

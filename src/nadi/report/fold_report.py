@@ -146,7 +146,7 @@ def _print_repeats(one: dict[str, Any], console: Console) -> None:
     for row in [row for row in one["repeats"] if row in largest]:
         inside = "  " * row["depth"]
         page.add_row(
-            f"{inside}{row['turns']}", format_count(row["kept_nodes"]), inside + row["from"],
+            str(row["turns"]), format_count(row["kept_nodes"]), inside + row["from"],
             row["to"], ", ".join(name.replace("_", "-") for name in row["varies"]) or "-",
         )  # fmt: skip
     print_table(page, console)
