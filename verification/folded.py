@@ -4,7 +4,7 @@ Usage: python verification/folded.py [PART ...]
 
 ``generated``: language models, dense and with experts, on 1 to 16 stages and up to 1,024 data
 parallel ranks. ``skewed``: ranks with times of their own. ``files``: from traces and back to the
-same bytes. ``recorded``: cpu_ddp4. ``largest``: GPT-3 on 32,768 ranks, in a process of its own.
+same bytes. ``recorded``: cpu_ddp4. ``largest``: GPT-3 on 32,768 ranks, in a process of its own. ``fewer``: scaled down.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ import nadi
 from nadi.generate import write_job
 from nadi.load import read_folded, write_folded
 from nadi.model import Job
+from nadi.pipeline import scale_down
 from nadi.pricing import price_job
 from nadi.simulator import Simulation, results_of
 
-CLOSE = 0.005
+CLOSE, FEW_CLOSE = 0.005, 0.02
 SECONDS, MEGABYTES = 5.0, 1000.0
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -169,6 +170,21 @@ def recorded(checks: Checks) -> None:
     checks.add("cpu_ddp4: bound", bound.low_ns <= truth.makespan <= bound.high_ns)
 
 
+def fewer(checks: Checks) -> None:
+    """Compare the step of few ranks on their links with that of all."""
+    plans = {
+        "dense, pp 1": (*MODELS["dense, pp 1"], 4),
+        "dense, pp 2": (*MODELS["dense, pp 2"], 8),
+        "dense, zero 3": (*MODELS["dense, zero 3"], 4),
+    }
+    for what, (model, plan, size) in plans.items():
+        job = nadi.llm_job(model, **plan)
+        small = scale_down(nadi.fold(job), nadi.load_system("dgx-h100", len(job.traces)), size)
+        error = small.step_ns / small.whole_step_ns - 1
+        told = f"{len(job.traces)} ranks to {size}: {error:+.2%}"
+        checks.add(f"{what}: step of few ranks within 2 %", abs(error) <= FEW_CLOSE, told)
+
+
 _LARGEST = r"""
 import json, re, sys, time
 from pathlib import Path
@@ -210,5 +226,5 @@ def largest(checks: Checks) -> None:
 if __name__ == "__main__":
     run_parts({
         "generated": generated, "skewed": skewed, "files": files, "recorded": recorded,
-        "largest": largest,
+        "largest": largest, "fewer": fewer,
     })  # fmt: skip

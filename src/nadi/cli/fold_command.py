@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from nadi.cli.shared_options import AsJson, Overwrite, SystemName, output_console
 from nadi.errors import UsageError
+
+if TYPE_CHECKING:
+    from nadi.folding.folded_job import FoldedJob
 
 __all__ = ["HELP", "command"]
 
@@ -54,45 +58,17 @@ def command(
     """Fold a job, and print its classes of ranks, its repeats and what varies."""
     from nadi.cli.progress_bar import show_progress
 
+    if to_ranks and not system:
+        raise UsageError(
+            "--to-ranks", "times of communication depend on a system", "give --system, too"
+        )
+    wishes = _Wishes(output, system, to_ranks, overwrite)
     with show_progress(announce=False, use="fold") as progress:
         progress("starting")
-        from nadi.load.folded_files import check_folded_output, write_folded
-        from nadi.load.simulation_jobs import read_job
-        from nadi.pipeline.folded_jobs import fold
-        from nadi.report.fold_report import (
-            describe_fold,
-            describe_scaled,
-            print_fold,
-            print_scaled,
-        )
-        from nadi.report.text_layout import print_issues, to_json
+        folded, described, scaled = _folded(job, wishes, progress)
+    from nadi.report.fold_report import print_fold, print_scaled
+    from nadi.report.text_layout import print_issues, to_json
 
-        if to_ranks and not system:
-            raise UsageError("--to-ranks", "times of communication depend on a system",
-                             "give --system, too")  # fmt: skip
-        machine = None
-        if system:
-            from nadi.load.system_library import read_system_file
-
-            machine = read_system_file(system)
-        if output and not to_ranks:
-            check_folded_output(output, job, overwrite=overwrite)
-        found = read_job(job, progress)
-        size = len(found) if isinstance(found, list) else len(found.traces)
-        folded = fold(found, machine.fit(size) if machine else None, progress)
-        described = describe_fold(folded)
-        scaled = None
-        if machine and to_ranks:
-            from nadi.pipeline.scaled_down_jobs import scale_down, write_scaled
-
-            progress("scaling down")
-            small = scale_down(folded, machine.fit(size), to_ranks)
-            scaled = describe_scaled(small)
-            if output:
-                write_scaled(small, output, overwrite=overwrite)
-        elif output:
-            progress(f"writing {output}")
-            described["file_bytes"] = write_folded(folded, output)
     if as_json:
         sys.stdout.write(to_json({**described, "scaled_down": scaled}).decode())
         return
@@ -101,3 +77,44 @@ def command(
     if scaled:
         print_scaled(scaled, console)
     print_issues(folded.issues.iter_rows(named=True), console)
+
+
+class _Wishes(NamedTuple):
+    """The options, by name."""
+
+    output: str
+    system: str
+    to_ranks: int
+    overwrite: bool
+
+
+def _folded(
+    job: str, wishes: _Wishes, progress: Callable[[str], None]
+) -> tuple[FoldedJob, dict[str, Any], dict[str, Any] | None]:
+    """Fold the job and write what is asked for; returns it, and its descriptions."""
+    from nadi.load.folded_files import check_folded_output, write_folded
+    from nadi.load.simulation_jobs import read_job
+    from nadi.load.system_library import read_system_file
+    from nadi.pipeline.folded_jobs import fold
+    from nadi.pipeline.scaled_down_jobs import scale_down, write_scaled
+    from nadi.report.fold_report import describe_fold, describe_scaled
+
+    output, to_ranks = wishes.output, wishes.to_ranks
+    described_system = read_system_file(wishes.system) if wishes.system else None
+    if output and not to_ranks:
+        check_folded_output(output, job, overwrite=wishes.overwrite)
+    found = read_job(job, progress)
+    size = len(found) if isinstance(found, list) else len(found.traces)
+    machine = described_system.fit(size) if described_system else None
+    folded = fold(found, machine, progress)
+    described = describe_fold(folded)
+    if machine and to_ranks:
+        progress("scaling down")
+        small = scale_down(folded, machine, to_ranks)
+        if output:
+            write_scaled(small, output, overwrite=wishes.overwrite)
+        return folded, described, describe_scaled(small)
+    if output:
+        progress(f"writing {output}")
+        described["file_bytes"] = write_folded(folded, output)
+    return folded, described, None

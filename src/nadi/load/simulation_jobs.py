@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nadi.errors import InputError, PairError
+from nadi.formats.files import read_head
+from nadi.formats.nadi_file import holds_fold
 from nadi.formats.trace_files import read_files
 from nadi.load.discover import list_files
-from nadi.load.folded_files import is_folded, read_folded
 from nadi.load.rank_map import job_of_ranks, read_rank_map
 from nadi.model.trace import Job, Trace
 
@@ -109,7 +110,9 @@ def read_job(
             str(path), "no file or folder has this name, and no file name begins with it",
             "pass a folder, a file, or the prefix of the names of a job's files",
         )  # fmt: skip
-    if place.is_file() and is_folded(place):
+    if place.is_file() and holds_fold(read_head(place)):
+        from nadi.load.folded_files import read_folded
+
         return read_folded(place)
     if place.is_dir() and (shared := read_rank_map(place)) is not None:
         return job_of_ranks(place, shared, progress)
