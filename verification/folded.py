@@ -4,7 +4,8 @@ Usage: python verification/folded.py [PART ...]
 
 ``generated``: language models, dense and with experts, on 1 to 16 stages and up to 1,024 data
 parallel ranks. ``skewed``: ranks with times of their own. ``files``: from traces and back to the
-same bytes. ``recorded``: cpu_ddp4. ``largest``: GPT-3 on 32,768 ranks, in a process of its own. ``fewer``: scaled down.
+same bytes. ``recorded``: cpu_ddp4. ``largest``: GPT-3 on 32,768 ranks, in a process of its own.
+``fewer``: scaled down.
 """
 
 from __future__ import annotations
@@ -197,7 +198,8 @@ seconds, wall = time.process_time() - begin, time.perf_counter() - wall
 live = results_of(done).live_memory
 # getrusage would give that of the process that started this one, if it is higher
 peak = int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024 / 1e6
-print(json.dumps([seconds, wall, peak, done.makespan, job.num_nodes, live["peak"].max(), live.height]))
+said = [done.makespan, job.num_nodes, live["peak"].max(), live.height]
+print(json.dumps([seconds, wall, peak, *said]))
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from nadi.folding.repeat_search import Loop, SignedRows
 
@@ -25,7 +26,7 @@ def is_repeat(rows: SignedRows, loop: Loop) -> bool:
         if len({turn[k][0] for turn in turns}) != 1:
             return False
         for values in zip(*(turn[k][1] for turn in turns), strict=True):
-            if len({b - a for a, b in zip(values, values[1:], strict=False)}) > 1:
+            if len({b - a for a, b in pairwise(values)}) > 1:
                 return False
     return True
 
