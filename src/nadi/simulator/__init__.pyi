@@ -50,8 +50,8 @@ from .results.collective_accounts import (
     sum_by_group as sum_by_group,
     sum_by_type as sum_by_type,
 )
-from .results.job_accounts import job_times as job_times
 from .results.contended_time import contended_times as contended_times
+from .results.job_accounts import job_times as job_times
 from .results.link_accounts import link_table as link_table
 from .results.link_use import link_use as link_use
 from .results.memory_accounts import live_memory as live_memory
@@ -70,5 +70,5 @@ from .results.simulation_results import (
     results_of as results_of,
 )
 from .simulation import Simulation as Simulation
-from .work.placed_jobs import PlacedJob as PlacedJob
 from .time_bound import TimeBound as TimeBound
+from .work.placed_jobs import PlacedJob as PlacedJob

@@ -18,8 +18,8 @@ from nadi.model.trace import Trace
 from nadi.simulator.engine_trail import Trail
 from nadi.simulator.machine.system import System
 from nadi.simulator.priced_work import PricedWork
-from nadi.simulator.work.placed_jobs import PlacedJob
 from nadi.simulator.time_bound import TimeBound
+from nadi.simulator.work.placed_jobs import PlacedJob
 from nadi.simulator.work.program import Program
 
 if TYPE_CHECKING:
