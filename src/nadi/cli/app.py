@@ -21,6 +21,7 @@ from nadi.cli import (
     loggp_command as loggp,
     record_fake_command as record_fake,
     reorder_command as reorder,
+    replay_command as replay,
     run_command as run,
     search_command as search,
     simulate_command as simulate,
@@ -63,6 +64,7 @@ app.command("convert", cls=QuickCommand, help=convert.HELP)(convert.command)
 app.command("extract", cls=QuickCommand, help=extract.HELP)(extract.command)
 app.command("validate", cls=QuickCommand, help=validate.HELP)(validate.command)
 app.command("record-fake", cls=QuickCommand, help=record_fake.HELP)(record_fake.command)
+app.command("replay", cls=QuickCommand, help=replay.HELP)(replay.command)
 app.add_typer(generate.generate, name="generate", help=generate.HELP)
 
 
