@@ -21,6 +21,7 @@ COMMANDS = {
     "cli/loggp_command.py: command",
     "cli/generate_network_command.py: network",
     "cli/record_fake_command.py: command",
+    "cli/replay_command.py: command",
     "cli/run_command.py: command",
     "cli/search_command.py: command",
     "cli/simulate_command.py: command",

@@ -144,6 +144,7 @@ def test_force_means_one_thing() -> None:
         "fold",
         "unfold",
         "record-fake",
+        "replay",
     }
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nadi.cli.shared_options import AsJson, Overwrite, output_console
+
+if TYPE_CHECKING:
+    from nadi.pipeline.replayed_jobs import ReplayedJob
 
 __all__ = ["HELP", "command"]
 
@@ -68,13 +71,7 @@ def command(
 
     with show_progress(announce=False, use="replay") as progress:
         from nadi.pipeline.replayed_jobs import replay
-        from nadi.report.replay_report import (
-            check_script,
-            describe_replay,
-            print_replay,
-            write_script,
-        )
-        from nadi.report.text_layout import to_json
+        from nadi.report.replay_report import check_script
 
         if script is not None:
             check_script(script, traces, overwrite=overwrite)
@@ -82,6 +79,13 @@ def command(
             *traces, device=device, comm=comm, operator=operator, output=output, repeats=repeats,
             overwrite=overwrite, progress=progress,
         )  # fmt: skip
+    _show(done, output, script, as_json=as_json)
+
+
+def _show(done: ReplayedJob, output: Path | None, script: Path | None, *, as_json: bool) -> None:
+    from nadi.report.replay_report import describe_replay, print_replay, write_script
+    from nadi.report.text_layout import to_json
+
     if script is not None:
         write_script(script, done)
     if as_json:

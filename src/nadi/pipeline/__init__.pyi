@@ -30,7 +30,7 @@ from .message_jobs import (
 )
 from .predictions import on_system as on_system
 from .recorded_jobs import run as run
-from .replayed_jobs import Replay as Replay, replay as replay
+from .replayed_jobs import ReplayedJob as ReplayedJob, replay as replay
 from .result import Answers as Answers, Prediction as Prediction, Run as Run
 from .scaled_down_jobs import (
     ScaledDown as ScaledDown,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,17 +12,18 @@ from nadi.errors import Parameter, UsageError
 from nadi.load.recordings import load_job
 from nadi.model.trace import Trace
 from nadi.replay.operator_trials import Skipped
-from nadi.replay.rank_replays import RankReplay, ReplayOptions, replay_ranks
+from nadi.replay.rank_replays import RankReplay, replay_ranks
 from nadi.replay.replay_comparison import ReplayComparison, compare_replay
+from nadi.replay.replay_run import ReplayOptions
 
-__all__ = ["BACKENDS", "DEVICES", "Replay", "replay"]
+__all__ = ["BACKENDS", "DEVICES", "ReplayedJob", "replay"]
 
 DEVICES = ("cpu", "cuda")
 BACKENDS = ("none", "gloo", "nccl")
 
 
 @dataclass(frozen=True, eq=False)
-class Replay:
+class ReplayedJob:
     """A job that was run again.
 
     Attributes
@@ -62,7 +63,7 @@ def replay(
     *paths: Path | str, device: str = "cpu", comm: str = "none", operator: str = "",
     output: Path | str | None = None, repeats: int = 5, overwrite: bool = False,
     progress: Callable[[str], None] = lambda _: None,
-) -> Replay:  # fmt: skip
+) -> ReplayedJob:  # fmt: skip
     """Run the operators of a recording again, on random data of the same shapes.
 
     Operators of PyTorch are called in their recorded order, with tensors of the recorded shapes,
@@ -95,11 +96,7 @@ def replay(
     UsageError
         If torch or the device is missing, or no operator can be replayed.
     """
-    for name, value, known in (("device", device, DEVICES), ("comm", comm, BACKENDS)):
-        if value not in known:
-            raise UsageError(Parameter(name, value), "is not known", f"use {', '.join(known)}")
-    if repeats < 1:
-        raise UsageError(Parameter("repeats", repeats), "is too small", "give 1 or more")
+    _check(device, comm, repeats)
     progress("reading")
     job = load_job(*paths)
     folder = None if output is None else Path(output)
@@ -113,11 +110,24 @@ def replay(
             "nadi info counts its operators" if operator
             else "record it with PyTorch's ExecutionTraceObserver (nadi.record)",
         )  # fmt: skip
-    comparisons: tuple[ReplayComparison, ...] = ()
     if folder is not None:
         progress("comparing")
-        again = load_job(folder)
-        comparisons = tuple(
-            compare_replay(*one) for one in zip(job.traces, again.traces, ranks, strict=True)
-        )
-    return Replay(tuple(job.traces), ranks, comparisons)
+    comparisons = () if folder is None else _compared(job.traces, ranks, folder)
+    return ReplayedJob(tuple(job.traces), ranks, comparisons)
+
+
+def _check(device: str, comm: str, repeats: int) -> None:
+    for name, value, known in (("device", device, DEVICES), ("comm", comm, BACKENDS)):
+        if value not in known:
+            raise UsageError(Parameter(name, value), "is not known", f"use {', '.join(known)}")
+    if repeats < 1:
+        raise UsageError(Parameter("repeats", repeats), "is too small", "give 1 or more")
+
+
+def _compared(
+    traces: Sequence[Trace], ranks: Sequence[RankReplay], folder: Path
+) -> tuple[ReplayComparison, ...]:
+    """Read the new recording, and compare each rank."""
+    names = (f"host_{k}.json device_{k}.json.gz".split() for k in range(len(ranks)))
+    again = load_job(*(folder / name for pair in names for name in pair))
+    return tuple(compare_replay(*one) for one in zip(traces, again.traces, ranks, strict=True))

@@ -4,7 +4,6 @@ from .operator_trials import Replayable as Replayable, Skipped as Skipped
 from .rank_replays import (
     RankReplay as RankReplay,
     ReplayedCall as ReplayedCall,
-    ReplayOptions as ReplayOptions,
     replay_ranks as replay_ranks,
 )
 from .recorded_calls import RecordedCall as RecordedCall, RecordedCalls as RecordedCalls
@@ -13,5 +12,5 @@ from .replay_comparison import (
     compare_replay as compare_replay,
 )
 from .replay_plan import ReplayPlan as ReplayPlan, plan_replay as plan_replay
-from .replay_run import ReplayTimes as ReplayTimes
+from .replay_run import ReplayOptions as ReplayOptions, ReplayTimes as ReplayTimes
 from .replay_source import ReplaySource as ReplaySource, replay_source as replay_source

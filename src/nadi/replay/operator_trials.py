@@ -12,9 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nadi.formats import read
-from nadi.replay.recorded_calls import RecordedCall, RecordedCalls, TensorArgument, Unrecorded
-from nadi.replay.replay_plan import COMMUNICATION, Place, PlannedCall, ReplayPlan, plan_replay
+from nadi.formats.trace_files import read
+from nadi.replay.recorded_calls import (
+    COMMUNICATION,
+    RecordedCall,
+    RecordedCalls,
+    TensorArgument,
+    Unrecorded,
+)
+from nadi.replay.replay_plan import Place, PlannedCall, ReplayPlan, plan_replay
 from nadi.replay.replay_source import replay_source, torch_name
 from nadi.replay.replayed_communication import can_communicate
 

@@ -15,41 +15,20 @@ from typing import Any, NamedTuple
 from nadi.errors import UsageError
 from nadi.model.trace import Trace
 from nadi.replay.operator_trials import Skipped
-from nadi.replay.replay_run import PreparedReplay, ReplayTimes, prepare_replay, run_replay
+from nadi.replay.replay_run import (
+    PreparedReplay,
+    ReplayOptions,
+    ReplayTimes,
+    prepare_replay,
+    run_replay,
+)
 from nadi.replay.replayed_communication import Communicator
 from nadi.units import format_bytes
 
-__all__ = ["RankReplay", "ReplayOptions", "ReplayedCall", "replay_ranks"]
+__all__ = ["RankReplay", "ReplayedCall", "replay_ranks"]
 
 # else torch logs each start and stop of its recorders
 _QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR", "KINETO_LOG_LEVEL": "5"}
-
-
-class ReplayOptions(NamedTuple):
-    """How ranks are replayed.
-
-    Attributes
-    ----------
-    device
-        ``cpu`` or ``cuda``.
-    backend
-        Of ``torch.distributed``: ``gloo`` or ``nccl``; empty for no communication.
-    repeats
-        How often each is replayed and timed.
-    output
-        Folder of the new recording; None for none.
-    overwrite
-        Whether an earlier recording there is replaced.
-    operator
-        The only operator that is replayed; empty for all.
-    """
-
-    device: str = "cpu"
-    backend: str = ""
-    repeats: int = 5
-    output: Path | None = None
-    overwrite: bool = False
-    operator: str = ""
 
 
 class ReplayedCall(NamedTuple):
@@ -102,7 +81,7 @@ def replay_ranks(traces: Sequence[Trace], options: ReplayOptions) -> tuple[RankR
     """
     _check_device(options.device)
     if not options.backend:
-        return tuple(_replay(trace, options) for trace in traces)
+        return tuple(_replay(trace, rank, options) for rank, trace in enumerate(traces))
     context = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -152,13 +131,13 @@ def _replay_in_group(
         world_size=place.size,
     )  # fmt: skip
     try:
-        return _replay(trace, options, groups)
+        return _replay(trace, place.rank, options, groups)
     finally:
         distributed.destroy_process_group()
 
 
 def _replay(
-    trace: Trace, options: ReplayOptions, groups: Sequence[tuple[int, ...]] = ()
+    trace: Trace, rank: int, options: ReplayOptions, groups: Sequence[tuple[int, ...]] = ()
 ) -> RankReplay:
     communicates = bool(options.backend)
     prepared = prepare_replay(
@@ -170,8 +149,7 @@ def _replay(
         communicator = Communicator(prepared.groups)
         communicator.make_groups(groups)
     times = run_replay(
-        prepared, options.output, repeats=options.repeats, device=options.device,
-        communicator=communicator, overwrite=options.overwrite,
+        prepared, options, rank=rank, communicator=communicator
     )  # fmt: skip
     found = prepared.replayable
     calls = tuple(ReplayedCall(one.call.row, one.num_view_operators) for one in found.plan.calls)

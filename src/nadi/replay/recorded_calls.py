@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
+import polars as pl
+
+from nadi.model.arrays import Bools
 from nadi.model.attributes import Attributes
 from nadi.model.dtypes import ITEMSIZE
 from nadi.model.operands import OPERAND_NAMES
@@ -26,6 +30,8 @@ __all__ = [
 _SCHEMA = re.compile(
     r"(?P<space>\w+)::(?P<name>\w+)(?:\.(?P<overload>\w+))?\((?P<arguments>.*)\) ->"
 )
+COMMUNICATION = "c10d::"
+_ELSEWHERE = "gloo:"
 _TENSOR_FIELDS = 6  # id, storage, offset, elements, bytes of an element, device
 _OF_TYPE = re.compile(r"Tensor\((.*)\)")
 _LIST = "GenericList["
@@ -136,6 +142,9 @@ class RecordedCalls:
         self._schema = _texts_of(attributes, "op_schema")
         self._thread = _numbers_of(attributes, "tid")
         self._texts = [_texts_of(attributes, name) for name in OPERAND_NAMES]
+        self._start = trace.nodes["start"].to_numpy()
+        self._end = self._start + np.maximum(trace.nodes["duration"].to_numpy(), 0)
+        self._is_of_gloo = _is_of_gloo(trace)
         children: dict[int, list[int]] = {}
         ids = trace.nodes["id"].to_list()
         order = sorted(range(len(ids)), key=ids.__getitem__)
@@ -165,13 +174,15 @@ class RecordedCalls:
         return sorted((row for row in found if row in self._schema), key=self._place.__getitem__)
 
     def _outermost(self, inside: int) -> Iterator[int]:
-        waiting = list(reversed(self._children.get(inside, [])))
+        waiting = list(self._children.get(inside, []))
         while waiting:
             row = waiting.pop()
-            if row in self._schema:
+            if row not in self._schema:
+                waiting += self._children.get(row, [])
+            elif not self._is_of_gloo[row]:
                 yield row
-            else:
-                waiting += reversed(self._children.get(row, []))
+                if self.names[row].startswith(COMMUNICATION):
+                    waiting += self._begun_after(row)
 
     def below(self, row: int) -> list[str]:
         """Return the names of all operators below a node, in the order of their calls."""
@@ -189,6 +200,20 @@ class RecordedCalls:
             waiting += self._children.get(inner, [])
         return found
 
+    def _begun_after(self, row: int) -> list[int]:
+        """Return the operators below a call that began after it had ended.
+
+        Threads of gloo end what a call began. So the recorder puts below the call what comes next.
+        """
+        found, waiting = [], list(self._children.get(row, []))
+        while waiting:
+            inner = waiting.pop()
+            if inner not in self._schema:
+                waiting += self._children.get(inner, [])
+            elif self._start[inner] >= self._end[row] > 0:
+                found.append(inner)
+        return found
+
     def input_shapes(self, row: int) -> str:
         """Return the shapes of the inputs of an operator, as recorded."""
         return self._texts[OPERAND_NAMES.index("inputs.shapes")].get(row, "")
@@ -199,6 +224,18 @@ class RecordedCalls:
         inputs, outputs = _arguments(*texts[:4]), _arguments(*texts[4:])
         thread = self._thread.get(row, 0)
         return RecordedCall(row, self.names[row], self._schema[row], inputs, outputs, thread)
+
+
+def _is_of_gloo(trace: Trace) -> Bools:
+    """Return which nodes run on threads of gloo: they are parts of collectives.
+
+    bool, shape (nodes,). A thread is one of gloo if collectives run there, and none is called.
+    """
+    thread = trace.nodes["thread"].to_numpy()
+    name = trace.nodes["name"].cast(pl.String)
+    runs = thread[name.str.starts_with(_ELSEWHERE).to_numpy()]
+    calls = thread[name.str.starts_with(COMMUNICATION).to_numpy()]
+    return np.isin(thread, np.setdiff1d(runs, [*calls.tolist(), -1]))
 
 
 def tensors_in(arguments: Any) -> Iterator[TensorArgument]:

@@ -14,6 +14,8 @@ from nadi.replay.recorded_calls import RecordedCalls
 
 __all__ = ["ReplayComparison", "compare_replay"]
 
+_BESIDE = 32  # operators that may be called beside a collective
+
 
 class ReplayComparison(NamedTuple):
     """The original of one rank beside its replay, both with a recorder.
@@ -25,8 +27,8 @@ class ReplayComparison(NamedTuple):
     operators
         ``name``, ``count``, ``original`` and ``replayed`` (sums in ns), the longest first.
     num_different
-        How many replayed calls were recorded under another name or with other shapes; 0 if the
-        replay has the same sequence of operators.
+        How many replayed calls are not in the new recording, with name and shapes and in their
+        order; 0 if the replay has the same sequence of operators.
     """
 
     original_steps: tuple[int, ...]
@@ -46,10 +48,8 @@ def compare_replay(original: Trace, replayed: Trace, replay: RankReplay) -> Repl
         What was replayed.
     """
     before, after = RecordedCalls(original), RecordedCalls(replayed)
-    rows = _calls_of(after, replay)
-    pairs = [(call.row, row) for call, row in zip(replay.calls, rows, strict=False)]
+    pairs = _pairs(before, after, replay)
     different = len(replay.calls) - len(pairs)
-    different += sum(not _are_same(before, a, after, b) for a, b in pairs)
     first = np.array([a for a, _ in pairs], dtype=np.int64)
     second = np.array([b for _, b in pairs], dtype=np.int64)
     names = original.nodes["name"].cast(pl.String).gather(first)
@@ -67,28 +67,30 @@ def compare_replay(original: Trace, replayed: Trace, replay: RankReplay) -> Repl
     return ReplayComparison(_steps(original), _steps(replayed), operators, different)
 
 
-def _calls_of(recorded: RecordedCalls, replay: RankReplay) -> list[int]:
-    """Return the rows of the replayed calls, without the views in between."""
-    rows = iter(recorded.outermost())
-    found: list[int] = []
+def _pairs(
+    before: RecordedCalls, after: RecordedCalls, replay: RankReplay
+) -> list[tuple[int, int]]:
+    """Return the rows of calls in both recordings that have the same name and shapes.
+
+    Each call is the next such one that is recorded: the replay has views in between, and what
+    torch.distributed calls beside a collective is called once more.
+    """
+    rows = after.outermost()
+    keys = [(after.names[row], after.input_shapes(row)) for row in rows]
+    found, at = [], 0
     for call in replay.calls:
-        for _ in range(call.num_views):
-            next(rows, -1)
-        row = next(rows, -1)
-        if row < 0:
-            break
-        found.append(row)
+        key = (before.names[call.row], before.input_shapes(call.row))
+        near = range(at, min(at + call.num_views + _BESIDE, len(rows)))
+        place = next((k for k in near if keys[k] == key), -1)
+        if place >= 0:
+            found.append((call.row, rows[place]))
+            at = place + 1
     return found
 
 
-def _are_same(before: RecordedCalls, a: int, after: RecordedCalls, b: int) -> bool:
-    if before.names[a] != after.names[b]:
-        return False
-    return before.input_shapes(a) == after.input_shapes(b)
-
-
 def _durations(trace: Trace, rows: Ints) -> Ints:
-    return np.maximum(trace.nodes["duration"].to_numpy()[rows], 0)
+    durations: Ints = trace.nodes["duration"].to_numpy()[rows]
+    return np.maximum(durations, 0)
 
 
 def _steps(trace: Trace) -> tuple[int, ...]:

@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from nadi.replay.recorded_calls import RecordedCall, TensorArgument, tensors_in
+from nadi.replay.recorded_calls import COMMUNICATION, RecordedCall, TensorArgument, tensors_in
 
 __all__ = [
-    "COMMUNICATION", "External", "Place", "PlannedCall", "ReplayPlan", "View", "plan_replay",
+    "External", "Place", "PlannedCall", "ReplayPlan", "View", "plan_replay",
 ]  # fmt: skip
-
-COMMUNICATION = "c10d::"
 
 
 class Place(NamedTuple):

@@ -13,14 +13,41 @@ from nadi.collect.communication_calls import CALLS
 from nadi.collect.recorder import record
 from nadi.model.trace import Trace
 from nadi.replay.operator_trials import Replayable, find_replayable, load_source
-from nadi.replay.recorded_calls import RecordedCalls
-from nadi.replay.replay_plan import COMMUNICATION, plan_replay
+from nadi.replay.recorded_calls import COMMUNICATION, RecordedCalls
+from nadi.replay.replay_plan import plan_replay
 from nadi.replay.replay_source import ReplaySource, replay_source
 from nadi.replay.replayed_communication import Communicator
 
-__all__ = ["PreparedReplay", "ReplayTimes", "prepare_replay", "run_replay"]
+__all__ = ["PreparedReplay", "ReplayOptions", "ReplayTimes", "prepare_replay", "run_replay"]
 
 _WARMUP = 2
+
+
+class ReplayOptions(NamedTuple):
+    """How ranks are replayed.
+
+    Attributes
+    ----------
+    device
+        ``cpu`` or ``cuda``.
+    backend
+        Of ``torch.distributed``: ``gloo`` or ``nccl``; empty for no communication.
+    repeats
+        How often each is replayed and timed.
+    output
+        Folder of the new recording; None for none.
+    overwrite
+        Whether an earlier recording there is replaced.
+    operator
+        The only operator that is replayed; empty for all.
+    """
+
+    device: str = "cpu"
+    backend: str = ""
+    repeats: int = 5
+    output: Path | None = None
+    overwrite: bool = False
+    operator: str = ""
 
 
 class PreparedReplay(NamedTuple):
@@ -152,8 +179,8 @@ def _first(
 
 
 def run_replay(
-    prepared: PreparedReplay, output: Path | None, *, repeats: int, device: str,
-    communicator: Communicator | None = None, overwrite: bool = False,
+    prepared: PreparedReplay, options: ReplayOptions, *, rank: int,
+    communicator: Communicator | None = None,
 ) -> ReplayTimes:  # fmt: skip
     """Replay a rank: a few times without a recorder, then once with it.
 
@@ -161,16 +188,12 @@ def run_replay(
     ----------
     prepared
         What is replayed.
-    output
-        Folder of the new recording; None for no recording.
-    repeats
-        How often it is replayed and timed.
-    device
-        ``cpu`` or ``cuda``.
+    options
+        How it is replayed.
+    rank
+        Rank that the files of its recording are named after.
     communicator
         Makes collectives and messages; None if there are none.
-    overwrite
-        Whether an earlier recording in the folder is replaced.
     """
     torch: Any = importlib.import_module("torch")
     names: dict[str, Any] = {}
@@ -182,7 +205,7 @@ def run_replay(
     def ended() -> None:
         if communicator is not None:
             communicator.wait_for_all()
-        if device != "cpu":
+        if options.device != "cpu":
             torch.cuda.synchronize()
 
     with torch.no_grad():
@@ -190,12 +213,14 @@ def run_replay(
         for _ in range(_WARMUP):
             _repeat(steps, tensors, ended)
         times = []
-        for _ in range(repeats):
+        for _ in range(options.repeats):
             if communicator is not None:
                 communicator.meet()  # ranks begin together
             times.append(_repeat(steps, tensors, ended))
-        if output is not None:
-            with record(output, steps=len(steps), warmup=1, overwrite=overwrite) as recording:
+        if options.output is not None:
+            with record(
+                options.output, steps=len(steps), warmup=1, overwrite=options.overwrite, rank=rank
+            ) as recording:
                 if communicator is not None:
                     communicator.meet()
                 recording.step()

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from nadi.model.dtypes import DTYPES
-from nadi.replay.recorded_calls import TensorArgument, Unrecorded
-from nadi.replay.replay_plan import COMMUNICATION, External, Place, PlannedCall, ReplayPlan
+from nadi.replay.recorded_calls import COMMUNICATION, TensorArgument, Unrecorded
+from nadi.replay.replay_plan import External, Place, PlannedCall, ReplayPlan
 
 __all__ = ["ReplaySource", "replay_source", "torch_name"]
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from nadi.formats.addresses import check_target
 from nadi.formats.files import check_writable, write_pieces
-from nadi.pipeline.replayed_jobs import Replay
+from nadi.pipeline.replayed_jobs import ReplayedJob
 from nadi.replay.operator_trials import Skipped
 from nadi.report.text_layout import make_table, name_cell, print_table
 from nadi.units import format_count, format_ns, format_percent, printable
@@ -23,7 +23,7 @@ __all__ = ["check_script", "describe_replay", "print_replay", "write_script"]
 _SHOWN = 12  # rows of a table
 
 
-def describe_replay(done: Replay) -> dict[str, Any]:
+def describe_replay(done: ReplayedJob) -> dict[str, Any]:
     """Compute the JSON output; times are in ns."""
     return {
         "ranks": len(done.ranks),
@@ -52,7 +52,7 @@ def _counted(found: Counter[Skipped]) -> list[dict[str, Any]]:
     ]
 
 
-def print_replay(done: Replay, console: Console) -> None:
+def print_replay(done: ReplayedJob, console: Console) -> None:
     """Print the step time, what was left out, and the slowest operators."""
     steps = sum(len(rank.times.steps[0]) for rank in done.ranks[:1])
     repeats = len(done.ranks[0].times.steps)
@@ -80,7 +80,7 @@ def print_replay(done: Replay, console: Console) -> None:
         _print_comparison(done, console)
 
 
-def _of_slowest(done: Replay) -> str:
+def _of_slowest(done: ReplayedJob) -> str:
     return ", slowest rank" if len(done.ranks) > 1 else ""
 
 
@@ -96,7 +96,7 @@ def _print_left_out(title: str, found: Counter[Skipped], console: Console) -> No
         console.print(f"and {rest} more (--json prints all)", markup=False)
 
 
-def _print_comparison(done: Replay, console: Console) -> None:
+def _print_comparison(done: ReplayedJob, console: Console) -> None:
     different = sum(one.num_different for one in done.comparisons)
     calls = sum(len(rank.calls) for rank in done.ranks)
     console.print(
@@ -134,6 +134,6 @@ def check_script(path: Path, sources: Sequence[Path], *, overwrite: bool) -> Non
     check_writable(path)
 
 
-def write_script(path: Path, done: Replay) -> None:
+def write_script(path: Path, done: ReplayedJob) -> None:
     """Write the replay of the first rank as a program, complete or not at all."""
     write_pieces(path, [done.ranks[0].script.encode()])
