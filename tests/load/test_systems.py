@@ -196,7 +196,7 @@ def test_what_is_wrong_is_named_with_its_path(path: str, value: Any, where: str,
     ("path", "value", "remedy"),
     [
         ("memory.capacitty", "80 GB",
-         "known keys: bandwidth, capacity, efficiency, remote (docs/systems.md)"),
+         "known keys: bandwidth, capacity, efficiency, remote, paths, tiers (docs/systems.md)"),
         ("memory.remote", {"kind": "pool", "speed": 3},
          "known keys: kind, bandwidth, latency, ranks_per_node, capacity, loaded " + PAGE),
         ("scheduling.policy", "best", "expected one of: explicit, fifo, lifo (docs/systems.md)"),

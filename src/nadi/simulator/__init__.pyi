@@ -23,6 +23,14 @@ from .machine.fabrics import (
     Torus as Torus,
     Tree as Tree,
 )
+from .machine.loaded_latency import LoadedLatency as LoadedLatency
+from .machine.memory_tiers import (
+    MemoryPath as MemoryPath,
+    MemoryTier as MemoryTier,
+    access_ns as access_ns,
+    loaded_latency_ns as loaded_latency_ns,
+    rate_alone as rate_alone,
+)
 from .machine.system import (
     Bus as Bus,
     Collectives as Collectives,
