@@ -150,6 +150,21 @@ class Program:
         return np.concatenate(parts)
 
     @cached_property
+    def tier(self) -> tuple[Ints, tuple[str, ...]]:
+        """The memory tier that each node names, as a position in the names; -1 for none."""
+        number: dict[str, int] = {}
+
+        def of_trace(_: int, trace: Trace) -> Ints:
+            words = trace.nodes["tier"]
+            known = words.unique(maintain_order=True).cast(pl.String).to_list()
+            codes = [number.setdefault(name, len(number)) if name else -1 for name in known]
+            place = words.cast(pl.Enum(known)).to_physical().to_numpy()
+            of_row: Ints = np.array(codes, dtype=np.int64)[place]
+            return of_row
+
+        return self._of_nodes(of_trace), tuple(number)
+
+    @cached_property
     def is_alike(self) -> bool:
         """Whether all ranks have the same nodes with the same dependencies."""
         if self.traces.count(self.traces[0]) == self.num_ranks:
