@@ -30,7 +30,16 @@ from nadi.formats.nadi_file import (
     read_arrow,
     read_member,
 )
-from nadi.model.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES, Table
+from nadi.model.schema import (
+    COLLECTIVE_TIMES,
+    ISSUES,
+    LIVE_MEMORY,
+    RANK_TIMES,
+    TIER_TRAFFIC,
+    TIER_USE,
+    TIER_WAITS,
+    Table,
+)
 from nadi.simulator.machine.system import System
 from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.results.simulation_results import SimulationResults
@@ -43,8 +52,13 @@ _OF_SCHEDULE = ["rank", "node", "id", "name", "kind", "start", "end", "resource"
 _TABLES: dict[str, Table] = {
     "rank_times": RANK_TIMES,
     "collective_times": COLLECTIVE_TIMES,
-    "live_memory": LIVE_MEMORY,  # if it is known
     "issues": ISSUES,
+}
+_IF_KNOWN: dict[str, Table] = {
+    "live_memory": LIVE_MEMORY,
+    "tier_traffic": TIER_TRAFFIC,
+    "tier_use": TIER_USE,
+    "tier_waits": TIER_WAITS,
 }
 
 
@@ -122,8 +136,8 @@ def read_simulation(path: Path | str) -> SavedSimulation:
         there = set(members.namelist())
         tables = {
             name: _checked(place, read_arrow(place, members, f"{name}.arrow"), table)
-            for name, table in _TABLES.items()
-            if table is not LIVE_MEMORY or f"{name}.arrow" in there
+            for name, table in {**_TABLES, **_IF_KNOWN}.items()
+            if name in _TABLES or f"{name}.arrow" in there
         }
         schedule = read_arrow(place, members, f"{_SCHEDULE}.arrow")
     if schedule.columns != _OF_SCHEDULE:
@@ -131,8 +145,8 @@ def read_simulation(path: Path | str) -> SavedSimulation:
         raise FormatError(str(path), what, DAMAGED)
     return SavedSimulation(
         header.settings, header.nodes, tables["rank_times"], tables["collective_times"],
-        tables.get("live_memory"), tables["issues"], schedule,
-        priced=header.priced,
+        tables.get("live_memory"), tables["issues"], schedule, priced=header.priced,
+        **{name: tables.get(name) for name in _IF_KNOWN if name != "live_memory"},
     )  # fmt: skip
 
 

@@ -20,6 +20,9 @@ from nadi.model.tables.result_tables import (
     LIVE_MEMORY,
     RANK_TIMES,
     SCHEDULE,
+    TIER_TRAFFIC,
+    TIER_USE,
+    TIER_WAITS,
 )
 from nadi.model.tables.trace_tables import (
     ATTRS,
@@ -79,6 +82,9 @@ __all__ = [
     "TENSORS",
     "TENSOR_DEPS",
     "THREAD_WORK",
+    "TIER_TRAFFIC",
+    "TIER_USE",
+    "TIER_WAITS",
     "UNBOUNDED",
     "UNREADABLE",
     "Column",
@@ -88,7 +94,7 @@ __all__ = [
 
 TABLES: Sequence[Table] = (
     NODES, DEPS, GROUPS, ATTRS, TENSORS, OPERANDS, ISSUES, MATCHES, CLOCKS, SCHEDULE, DEVICE_EVENTS,
-    LINKS, RANK_TIMES, COLLECTIVE_TIMES, LIVE_MEMORY,
+    LINKS, RANK_TIMES, COLLECTIVE_TIMES, LIVE_MEMORY, TIER_TRAFFIC, TIER_USE, TIER_WAITS,
 )  # fmt: skip
 
 

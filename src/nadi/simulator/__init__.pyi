@@ -74,4 +74,9 @@ from .results.simulation_results import (
     SimulationResults as SimulationResults,
     results_of as results_of,
 )
+from .results.tier_traffic import (
+    tier_traffic as tier_traffic,
+    tier_use as tier_use,
+    tier_waits as tier_waits,
+)
 from .simulation import Simulation as Simulation

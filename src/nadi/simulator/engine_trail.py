@@ -22,6 +22,7 @@ _KEPT = {
     "peer": NODE.peer,
     "key": NODE.key,
     "number": NODE.number,
+    "latency": NODE.left,
 }
 
 
@@ -33,6 +34,8 @@ class Trail:
     ----------
     rank, kind, slot, time, size, peer, key, number
         int64, shape (nodes,): as the columns of :mod:`nadi.simulator.engine.machine_state`.
+    latency
+        Of a TRANSFER, ns.
     shapes
         Of collectives, as there; ``recipes`` are what they name.
     group_members
@@ -49,6 +52,7 @@ class Trail:
     peer: Ints
     key: Ints
     number: Ints
+    latency: Ints
     shapes: Ints
     recipes: tuple[Recipe, ...]
     group_members: list[Ints]

@@ -12,6 +12,9 @@ __all__ = [
     "LIVE_MEMORY",
     "RANK_TIMES",
     "SCHEDULE",
+    "TIER_TRAFFIC",
+    "TIER_USE",
+    "TIER_WAITS",
 ]
 
 _INT = pl.Int64
@@ -124,5 +127,53 @@ LIVE_MEMORY = Table(
         Column("peak", _INT, "largest sum of the sizes of live storages", "bytes"),
         Column("at", _INT, "when the peak is first reached", "ns"),
         Column("storages", _INT, "number of storages that nodes of the rank use"),
+    ),
+)  # fmt: skip
+
+TIER_TRAFFIC = Table(
+    "tier_traffic",
+    "one memory of a tier, and what a simulated job read from it and wrote to it",
+    (
+        Column("tier", _NAME, "name of the tier"),
+        Column("memory", _INT, "which of the tier's memories, in order of the ranks that have it"),
+        Column("loads", _INT, "number of loads"),
+        Column("stores", _INT, "number of stores"),
+        Column("bytes_read", _INT, "bytes that loads read", "bytes"),
+        Column("bytes_written", _INT, "bytes that stores wrote", "bytes"),
+        Column("busy", _INT, "time with a load or store under way", "ns"),
+        Column("waiting", _INT, "queueing: how much longer its loads and stores took than alone, "
+               "in all", "ns"),
+        Column("utilisation", pl.Float64, "time in which its devices can move these bytes, divided "
+               "by the time of the job", missing=-1.0),
+    ),
+)  # fmt: skip
+
+TIER_USE = Table(
+    "tier_use",
+    "one memory of a tier in one part of the time of a simulated job",
+    (
+        Column("tier", _NAME, "name of the tier"),
+        Column("memory", _INT, "which of the tier's memories"),
+        Column("start", _INT, "where the part begins", "ns"),
+        Column("end", _INT, "where it ends", "ns"),
+        Column("bytes_read", _INT, "bytes read in it", "bytes"),
+        Column("bytes_written", _INT, "bytes written in it", "bytes"),
+        Column("utilisation", pl.Float64, "time in which the devices can move these bytes, divided "
+               "by that of the part", missing=-1.0),
+        Column("latency", pl.Float64, "latency of an access under this load, by the tier's curve",
+               "ns"),
+    ),
+)  # fmt: skip
+
+TIER_WAITS = Table(
+    "tier_waits",
+    "one operation of a simulated job that waited for a load or store",
+    (
+        Column("rank", _INT, "global rank"),
+        Column("node", _INT, "the operation", references="nodes row of that rank"),
+        Column("name", _NAME, "its name"),
+        Column("tier", _NAME, "tier of the load or store that ended last"),
+        Column("waiting", _INT, "time from when nothing else kept it from starting to the end of "
+               "that load or store", "ns"),
     ),
 )  # fmt: skip

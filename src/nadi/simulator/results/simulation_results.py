@@ -18,6 +18,7 @@ from nadi.simulator.results.collective_accounts import (
 )
 from nadi.simulator.results.memory_accounts import beyond_capacity, live_memory
 from nadi.simulator.results.rank_accounts import rank_times
+from nadi.simulator.results.tier_traffic import tier_traffic, tier_use, tier_waits
 from nadi.simulator.simulation import Simulation
 
 __all__ = ["SimulationResults", "results_of"]
@@ -43,6 +44,9 @@ class SimulationResults:
         Issues found while the job was read and prepared (``schema.ISSUES``).
     priced
         Computations that had no time and were priced; None for none.
+    tier_traffic, tier_use, tier_waits
+        What memory tiers served, in all and in each tenth of the time, and which operations waited
+        for them (``schema.TIER_TRAFFIC``, ``TIER_USE``, ``TIER_WAITS``); None if no node uses one.
     """
 
     system: System
@@ -52,6 +56,9 @@ class SimulationResults:
     live_memory: pl.DataFrame | None
     issues: pl.DataFrame
     priced: PricedWork | None = field(default=None, kw_only=True)
+    tier_traffic: pl.DataFrame | None = field(default=None, kw_only=True)
+    tier_use: pl.DataFrame | None = field(default=None, kw_only=True)
+    tier_waits: pl.DataFrame | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} ranks={self.cycles.size} makespan={self.makespan} ns>"
@@ -104,6 +111,7 @@ def results_of(simulation: Simulation) -> SimulationResults:
         _COMPUTED[simulation] = SimulationResults(
             simulation.system, simulation.num_nodes, rank_times(simulation),
             collective_times(simulation), live_memory(simulation), simulation.issues,
-            priced=simulation.priced,
+            priced=simulation.priced, tier_traffic=tier_traffic(simulation),
+            tier_use=tier_use(simulation), tier_waits=tier_waits(simulation),
         )  # fmt: skip
     return _COMPUTED[simulation]

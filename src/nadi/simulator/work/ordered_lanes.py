@@ -20,7 +20,7 @@ from nadi.simulator.distinct_rows import number_rows
 from nadi.simulator.engine.codes import QueuePolicy, Slot
 from nadi.simulator.machine.system import System
 from nadi.simulator.work.program import Program
-from nadi.simulator.work.tier_use import NO_TIER, STORE, tiers_of_nodes
+from nadi.simulator.work.tier_use import NO_TIER, STORE, engines_of, tiers_of_nodes
 
 __all__ = ["in_lanes", "is_one_at_a_time", "numbers_in_groups", "policy_of", "slots_beside_lanes"]
 
@@ -141,7 +141,7 @@ def _lanes(program: Program, system: System | None) -> tuple[Ints, tuple[str, ..
 
 def _lane_name(kind: int, number: int, system: System | None) -> str:
     if kind == _TIER and system:
-        return f"{system.tiers[number // 2].name} {'store' if number % 2 else 'load'}"
+        return engines_of(system)[number]
     return f"{'stream' if kind == _STREAM else 'thread'} {number}"
 
 

@@ -11,7 +11,7 @@ from nadi.simulator.machine.memory_tiers import OWN_TIERS
 from nadi.simulator.machine.system import System
 from nadi.simulator.work.program import Program
 
-__all__ = ["NO_TIER", "OWN_MEMORY", "STORE", "ranks_are_apart", "tiers_of_nodes"]
+__all__ = ["NO_TIER", "OWN_MEMORY", "STORE", "engines_of", "ranks_are_apart", "tiers_of_nodes"]
 
 NO_TIER, OWN_MEMORY = -1, -2
 STORE = NODE_KINDS.index("MEM_STORE")
@@ -56,6 +56,11 @@ def tiers_of_nodes(program: Program, system: System) -> Ints:
         of_name[code] = number[name]
     found[chosen] = of_name[named[chosen]]
     return found
+
+
+def engines_of(system: System) -> tuple[str, ...]:
+    """Return what loads and stores of each tier are called: ``2 * tier + is_store``."""
+    return tuple(f"{tier.name} {what}" for tier in system.tiers for what in ("load", "store"))
 
 
 def ranks_are_apart(system: System) -> bool:
