@@ -65,7 +65,8 @@ RANK_TIMES = Table(
         Column("computing", _INT, "computation was running", "ns"),
         Column("transferring", _INT, "no computation was running, and sends, receives or "
                "collectives transferred data", "ns"),
-        Column("accessing", _INT, "none of the above, and remote memory served the rank", "ns"),
+        Column("accessing", _INT, "none of the above, and remote memory or a memory tier "
+               "served the rank", "ns"),
         Column("hosting", _INT, "none of the above, and the host was working", "ns"),
         Column("other", _INT, "none of the above, and a node of another kind was running", "ns"),
         Column("awaiting_members", _INT, "none of the above, and the rank waited in a collective "
@@ -75,7 +76,7 @@ RANK_TIMES = Table(
         Column("awaiting_receiver", _INT, "none of the above, and, with rendezvous, a send waited "
                "for its receive to be issued", "ns"),
         Column("awaiting_memory", _INT, "none of the above, and the rank waited for remote "
-               "memory that served other ranks", "ns"),
+               "memory that served other ranks, or for a memory tier whose links others used", "ns"),
         Column("idle", _INT, "no node was running", "ns"),
         Column("host", _INT, "the host was working, whatever else was running", "ns"),
         Column("communicating", _INT, "communication was running, including its wait time", "ns"),

@@ -12,6 +12,7 @@ from nadi.simulator.engine.machine_state import NODE
 from nadi.simulator.flows.memory_links import MemoryLinks, access_number
 from nadi.simulator.machine.memory_tiers import loaded_latency_ns, rate_alone
 from nadi.simulator.machine.system import System
+from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.work.program import Program
 from nadi.simulator.work.representatives import Representatives
 from nadi.simulator.work.tier_use import OWN_MEMORY, STORE
@@ -33,8 +34,9 @@ def set_tier_accesses(
     """
     nodes[tier == OWN_MEMORY, NODE.kind] = NodeKind.INSTANT
     used = np.unique(tier[tier >= 0]).tolist()
-    if used and (system.compat or system.network.congestion):
-        what = "ASTRA-sim's rules" if system.compat else "network.congestion"
+    shares = rules_of(system).links_are_shared
+    if used and (system.network.congestion or not shares):
+        what = "network.congestion" if shares else "ASTRA-sim's rules"
         raise UsageError(
             "memory tiers", f"{what} cannot simulate them",
             "leave out compat and network.congestion, or describe memory.remote",

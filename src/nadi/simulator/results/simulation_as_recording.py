@@ -120,7 +120,7 @@ def _places(program: Program) -> dict[str, Ints]:
         engines = np.unique(program.lane[on_engine])  # lanes are numbered over all ranks
         names = [program.lane_names[lane] for lane in engines.tolist()]
         known = {name: k for k, name in enumerate(dict.fromkeys(sorted(names)))}
-        number = np.zeros(len(program.lane_names), dtype=np.int64)
+        number = np.zeros(len(program.lane_names) + 1, dtype=np.int64)
         number[engines] = [known[name] for name in names]
         after = free_stream + len(_BY_SLOT) - 1 + number[np.maximum(program.lane, 0)]
         stream = np.where(on_engine, after, stream)
