@@ -76,7 +76,7 @@ RANK_TIMES = Table(
         Column("awaiting_receiver", _INT, "none of the above, and, with rendezvous, a send waited "
                "for its receive to be issued", "ns"),
         Column("awaiting_memory", _INT, "none of the above, and the rank waited for remote "
-               "memory that served other ranks, or for a memory tier whose links others used", "ns"),
+               "memory that served other ranks, or for links to memory that others used", "ns"),
         Column("idle", _INT, "no node was running", "ns"),
         Column("host", _INT, "the host was working, whatever else was running", "ns"),
         Column("communicating", _INT, "communication was running, including its wait time", "ns"),
@@ -160,7 +160,8 @@ TIER_USE = Table(
         Column("bytes_read", _INT, "bytes read in it", "bytes"),
         Column("bytes_written", _INT, "bytes written in it", "bytes"),
         Column("utilisation", pl.Float64, "time in which the devices can move these bytes, divided "
-               "by that of the part", missing=-1.0),
+               "by that of the part; above 1 only as the bytes of an access are taken to move "
+               "evenly", missing=-1.0),
         Column("latency", pl.Float64, "latency of an access under this load, by the tier's curve",
                "ns"),
     ),

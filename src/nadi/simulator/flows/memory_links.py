@@ -46,7 +46,7 @@ class MemoryLinks:
 
     def _add(self, bandwidth: float, count: int) -> int:
         """Add links that carry so much each; returns the first, -1 if nothing limits them."""
-        if not bandwidth:
+        if not bandwidth or not count:
             return -1
         self._bandwidths.append(np.full(count, bandwidth))
         self._next += count

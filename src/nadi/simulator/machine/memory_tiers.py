@@ -131,10 +131,9 @@ def rate_alone(tier: MemoryTier, path: MemoryPath | None = None, *, store: bool 
     It is the least of the tier's bandwidth, its port's, its path's, and what the accesses under
     way reach by the curve.
     """
-    limits = [
-        tier.write_bandwidth if store else tier.read_bandwidth,
-        tier.port_write_bandwidth if store else tier.port_read_bandwidth,
-    ]
+    limits = [tier.write_bandwidth if store else tier.read_bandwidth]
+    if tier.ports:
+        limits.append(tier.port_write_bandwidth if store else tier.port_read_bandwidth)
     if path:
         limits.append(path.write_bandwidth if store else path.read_bandwidth)
     if tier.loaded:
