@@ -197,14 +197,13 @@ def check_better(checks: Checks) -> None:
 
     def walk(what: str, systems: list[System]) -> None:
         times = [nadi.simulate(job, system).makespan for system in systems]
+        shares = any(path.dimensions for path in systems[0].memory_paths)
         tally = Tally()
         for worse, better in pairwise(times):
             rule = ""
             if better <= worse * (1 + 1e-6):
                 rule = "rates are whole numbers of units"
-            elif better <= worse * (1 + 1e-5) and any(
-                p.dimensions for p in systems[0].memory_paths
-            ):
+            elif shares and better <= worse * (1 + 1e-5):
                 rule = "fair shares with communication on the path"
             tally.add(exact=better <= worse, rule=rule, detail=f"{worse} ns to {better} ns")
         checks.add_tally(f"better: {what}, {times[0]} ns to {times[-1]} ns", tally)
