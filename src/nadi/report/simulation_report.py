@@ -40,9 +40,9 @@ _FIRST, _SLOWEST, _GROUPS = 8, 4, 8  # rows shown
 
 _WORDS = {
     "finish": "finish", "computing": "compute", "transferring": "transfer",
-    "accessing": "remote memory", "hosting": "host", "other": "other nodes",
+    "accessing": "memory access", "hosting": "host", "other": "other nodes",
     "awaiting_members": "waiting for stragglers", "awaiting_sender": "waiting for senders",
-    "awaiting_receiver": "waiting for receivers", "awaiting_memory": "waiting for remote memory",
+    "awaiting_receiver": "waiting for receivers", "awaiting_memory": "waiting for memory",
     "waiting": "wait time", "idle": "idle",
     "exposed": "exposed comm", "overlapped": "overlapped comm",
 }  # fmt: skip
