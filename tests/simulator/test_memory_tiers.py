@@ -379,3 +379,54 @@ def test_rules_without_shared_links_refuse_tiers() -> None:
         builder.ranks[0].load("w", "1 GB", tier="dram")
     with pytest.raises(UsageError, match="ASTRA-sim's rules cannot simulate them"):
         nadi.simulate(builder.job, system_of(1, (DRAM,), (PCIE,), compat="astra-sim"))
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("memory pool.bandwidth 2x", "read_bandwidth", 128.0),
+        ("memory pool.read 0.5x", "read_bandwidth", 32.0),
+        ("memory pool.read 100 GB/s", "read_bandwidth", 100.0),
+        ("memory pool.write .5x", "write_bandwidth", 16.0),
+        ("memory pool.latency 0 ns", "latency", 0.0),
+        ("memory pool.capacity 1TB", "capacity", 10**12),
+    ],
+)
+def test_a_change_of_memory_changes_one_figure(text: str, field: str, value: float) -> None:
+    system = system_of(2, (DRAM, POOL), (PCIE,))
+    change = nadi.simulator.parse_memory_change(text)
+    assert str(change) == text
+    changed = change.apply(system)
+    assert changed.tiers[0] == DRAM
+    assert getattr(changed.tiers[1], field) == value
+    assert nadi.simulator.parse_memory_change("memory pcie.write 3x").apply(
+        system
+    ).memory_paths == (MemoryPath(name="pcie", read_bandwidth=50.0, write_bandwidth=120.0),)
+
+
+def test_a_change_of_a_tier_with_a_curve_changes_the_curve() -> None:
+    curve = LoadedLatency(idle_ns=400.0, read_gbps=20.0, write_gbps=10.0)
+    tier = MemoryTier(name="cxl", kind="cxl", read_bandwidth=40.0, write_bandwidth=20.0,
+                      latency=400.0, loaded=curve, devices=2)  # fmt: skip
+    system = system_of(1, (tier,))
+    for text, expected in (
+        ("memory cxl.bandwidth 2x", LoadedLatency(idle_ns=400.0, read_gbps=40.0, write_gbps=20.0)),
+        ("memory cxl.latency 1us", LoadedLatency(idle_ns=1000.0, read_gbps=20.0, write_gbps=10.0)),
+    ):
+        changed = nadi.simulator.parse_memory_change(text).apply(system)
+        assert changed.tiers[0].loaded == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("scale mm 2", "is not a change of memory"),
+        ("memory pool.speed 2x", "'speed' is no figure of memory"),
+        ("memory pool.bandwidth 0x", "'0x' is not a bandwidth"),
+        ("memory tape.bandwidth 2x", "no memory tier or path 'tape'; it has dram, pool, pcie"),
+        ("memory pcie.latency 2x", "a path has no latency"),
+    ],
+)
+def test_a_change_that_cannot_be_says_why(text: str, what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        nadi.simulator.parse_memory_change(text).apply(system_of(1, (DRAM, POOL), (PCIE,)))

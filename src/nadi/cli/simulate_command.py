@@ -36,6 +36,7 @@ quirks. Computations without a time are priced by the system's device.
   nadi simulate traces/workload --system gb200-nvl72 --comm-group groups.json
   nadi simulate TRACES --system dgx-h100 --prices RECORDING
   nadi simulate TRACES --system dgx-h100 --measured nccl-tests.txt
+  nadi simulate TRACES --system dgx-h100-cxl --what-if 'memory cxl.bandwidth 2x'
 """
 
 
@@ -84,6 +85,15 @@ _Prices = Annotated[
                       help="A folder of recordings: computations of the job without a time "
                       "take the times of the same operations in it."),
 ]  # fmt: skip
+_WhatIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--what-if", metavar="CHANGE", show_default=False,
+        help="Simulate again with other memory, such as 'memory cxl.bandwidth 2x' or 'memory "
+        "pcie.read 100GB/s': NAME.KEY of a memory tier or path of the system, and a factor or a "
+        "figure. KEY: bandwidth, read, write, latency, capacity. Repeat for several, each alone.",
+    ),
+]  # fmt: skip
 _Output = Annotated[
     str, typer.Option("--output", "-o", metavar="OUT", show_default=False,
                       help="Write all results (.json), the schedule (.csv), both lossless "
@@ -120,6 +130,7 @@ def command(
     right: _Right = False,
     prices: _Prices = "",
     measured: Measured = None,
+    what_if: _WhatIf = None,
     output: _Output = "",
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -130,7 +141,8 @@ def command(
     with show_progress(announce=False, use="simulate") as progress:
         progress("starting")
         from nadi.load.simulation_jobs import read_job
-        from nadi.pipeline.simulated_jobs import simulate
+        from nadi.pipeline.simulated_jobs import simulate, with_other_memory
+        from nadi.report.memory_tier_report import other_memory_data, print_other_memory
         from nadi.report.simulation_report import (
             check_output,
             describe_simulation,
@@ -139,8 +151,10 @@ def command(
             write_simulation,
         )
         from nadi.report.text_layout import print_written
+        from nadi.simulator.machine.memory_changes import parse_memory_change
         from nadi.simulator.results.simulation_results import results_of
 
+        changes = [parse_memory_change(text) for text in what_if or []]
         files = (network, system_config, remote_memory)
         if output:
             given = (*files, comm_group, *(measured or []), system, job, prices)
@@ -153,15 +167,23 @@ def command(
             check_output(output, _sources(traces), overwrite=overwrite)
         learned = _learned(prices, progress)
         progress("simulating")
-        done = simulate(found, machine_for(len(traces)), learned)
+        machine = machine_for(len(traces))
+        for change in changes:  # what is not there is told at once
+            change.apply(machine)
+        done = simulate(found, machine, learned)
+        compared = with_other_memory(found, done, changes, learned)
         if output:
             progress(f"writing {output}")
         left_out = write_simulation(done, output) if output else None
     if as_json:
-        sys.stdout.write(simulation_json(describe_simulation(results_of(done))).decode())
+        data = describe_simulation(results_of(done))
+        if changes:
+            data["what_if"] = other_memory_data(compared)
+        sys.stdout.write(simulation_json(data).decode())
         return
     console = output_console()
     print_simulation(results_of(done), console)
+    print_other_memory(compared, console)
     if left_out is not None:
         print_written(output, left_out, console)
 

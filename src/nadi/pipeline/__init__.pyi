@@ -27,5 +27,5 @@ from .second_tier_studies import (
     TierQuestion as TierQuestion,
     study_second_tiers as study_second_tiers,
 )
-from .simulated_jobs import simulate as simulate
+from .simulated_jobs import simulate as simulate, with_other_memory as with_other_memory
 from .swept_searches import SweptSearch as SweptSearch, sweep_search as sweep_search

@@ -7,16 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from nadi.load.simulation_jobs import read_job, read_ranks
 from nadi.model.trace import Job, Trace
 from nadi.simulator.engine_driver import simulate_job
+from nadi.simulator.machine.memory_changes import MemoryChange
 from nadi.simulator.machine.system import System
 from nadi.simulator.simulation import Simulation
 
 if TYPE_CHECKING:
     from nadi.pricing.learned_prices import LearnedPrices
 
-__all__ = ["simulate"]
+__all__ = ["simulate", "with_other_memory"]
 
 
 def simulate(
@@ -55,3 +58,36 @@ def simulate(
 
     job, priced = price_job(job, system, prices)
     return replace(simulate_job(job, system, custom), priced=priced)
+
+
+def with_other_memory(
+    job: Job | Sequence[Trace],
+    done: Simulation,
+    changes: Sequence[MemoryChange],
+    prices: LearnedPrices | None = None,
+) -> pl.DataFrame:
+    """Simulate a job again with each of some changes of its system's memory, each alone.
+
+    Parameters
+    ----------
+    job, prices
+        Of which ``done`` is the simulation.
+    done
+        Without changes.
+    changes
+        Of the system.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``change`` (text), ``makespan`` and ``gain`` (ns), a row per change.
+
+    Raises
+    ------
+    UsageError
+        If the system does not have what a change names.
+    """
+    times = [simulate(job, change.apply(done.system), prices).makespan for change in changes]
+    gains = [done.makespan - time for time in times]
+    columns = {"change": list(map(str, changes)), "makespan": times, "gain": gains}
+    return pl.DataFrame(columns, {"change": pl.String, "makespan": pl.Int64, "gain": pl.Int64})

@@ -12,7 +12,7 @@ from nadi.report.text_layout import make_table, name_cell, print_table, with_uni
 from nadi.simulator.results.simulation_results import SimulationResults
 from nadi.units import format_bytes, format_count, format_ns, format_percent
 
-__all__ = ["print_tiers", "tier_data"]
+__all__ = ["other_memory_data", "print_other_memory", "print_tiers", "tier_data"]
 
 _SHOWN = 8  # operations that wait
 
@@ -103,6 +103,23 @@ def _print_waits(results: SimulationResults, console: Console) -> None:
     print_table(page, console)
     if table.height > _SHOWN:
         console.print(f"and {format_count(table.height - _SHOWN)} more; --json prints all")
+
+
+def other_memory_data(compared: pl.DataFrame) -> pl.DataFrame:
+    """Add units to the columns that say what changes of memory would do."""
+    return compared.rename({"makespan": "makespan_ns", "gain": "gain_ns"})
+
+
+def print_other_memory(compared: pl.DataFrame, console: Console) -> None:
+    """Print what each change of memory would do."""
+    if not compared.height:
+        return
+    page = make_table("with other memory", change="left", time="right", gain="right",
+                      share="right")  # fmt: skip
+    for change, makespan, gain in compared.iter_rows():
+        before = max(makespan + gain, 1)
+        page.add_row(change, format_ns(makespan), format_ns(gain), format_percent(gain, before))
+    print_table(page, console)
 
 
 def _share(utilisation: float) -> str:

@@ -24,6 +24,10 @@ from .machine.fabrics import (
     Tree as Tree,
 )
 from .machine.loaded_latency import LoadedLatency as LoadedLatency
+from .machine.memory_changes import (
+    MemoryChange as MemoryChange,
+    parse_memory_change as parse_memory_change,
+)
 from .machine.memory_tiers import (
     MemoryPath as MemoryPath,
     MemoryTier as MemoryTier,
