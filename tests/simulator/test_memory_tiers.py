@@ -430,3 +430,24 @@ def test_a_change_of_a_tier_with_a_curve_changes_the_curve() -> None:
 def test_a_change_that_cannot_be_says_why(text: str, what: str) -> None:
     with pytest.raises(UsageError, match=what):
         nadi.simulator.parse_memory_change(text).apply(system_of(1, (DRAM, POOL), (PCIE,)))
+
+
+def test_ranks_that_name_other_tiers_do_not_stand_for_each_other() -> None:
+    near, far = (
+        MemoryTier(name=name, kind="cxl", read_bandwidth=rate, write_bandwidth=rate)
+        for name, rate in (("near", 64.0), ("far", 16.0))
+    )
+    ranks = [[Operation("load", 10**7, tier)] for tier in (0, 1)]
+    _, ends = simulate(system_of(2, (near, far)), ranks)
+    assert ends == [[10**7 / 64], [10**7 / 16]]
+
+
+def test_a_path_that_is_slower_than_the_network_slows_collectives_without_accesses() -> None:
+    with nadi.generate.JobBuilder(4) as builder:
+        builder.all_ranks.collective("all_reduce", 10**8)
+    times = []
+    for rate in (0.0, 100.0, 25.0):
+        path = MemoryPath(name="pcie", read_bandwidth=rate, write_bandwidth=rate, dimensions=(0,))
+        times.append(nadi.simulate(builder.job, system_of(4, (), (path,))).makespan)
+    assert times[0] == times[1]
+    assert times[2] == pytest.approx(2 * times[0], rel=0.01)

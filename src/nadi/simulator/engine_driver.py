@@ -41,7 +41,7 @@ from nadi.simulator.work.ordered_lanes import in_lanes, policy_of
 from nadi.simulator.work.program import Program, program_of
 from nadi.simulator.work.recorded_work import nodes_of_job
 from nadi.simulator.work.representatives import Representatives
-from nadi.simulator.work.tier_use import ranks_are_apart
+from nadi.simulator.work.tier_use import paths_slow_messages, ranks_are_apart
 
 if TYPE_CHECKING:
     from nadi.workload.simulator_nodes import PlayedRank
@@ -141,7 +141,7 @@ def stands_for_all(program: Program, system: System) -> bool:
     Nothing may contend, messages may not name a rank, and every rank has to have the same way
     to those it sends to: not so in trees, meshes, and rings across several dimensions.
     """
-    if not nothing_contends(system) or system.network.is_physical:
+    if not nothing_contends(system) or system.network.is_physical or paths_slow_messages(system):
         return False
     if system.collectives.custom_traces:
         return False

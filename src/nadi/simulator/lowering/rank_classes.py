@@ -28,7 +28,7 @@ from nadi.simulator.machine.system import Network, System
 from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.work.ordered_lanes import policy_of
 from nadi.simulator.work.representatives import Representatives
-from nadi.simulator.work.tier_use import ranks_are_apart
+from nadi.simulator.work.tier_use import paths_slow_messages, ranks_are_apart
 
 __all__ = ["representatives_of"]
 
@@ -109,6 +109,7 @@ def _lets_ranks_be_alike(system: System) -> bool:
     return (
         nothing_contends(system)
         and not system.network.is_physical
+        and not paths_slow_messages(system)
         and system.slots == "device"
         and policy_of(system) == QueuePolicy.FIFO
         and not system.collectives.custom_traces

@@ -28,6 +28,7 @@ from nadi.simulator.lowering.task_tables import Tables
 from nadi.simulator.lowering.tier_accesses import accesses_share_links
 from nadi.simulator.machine.system import Network
 from nadi.simulator.rules.chosen_rules import rules_of
+from nadi.simulator.work.tier_use import paths_slow_messages
 
 __all__ = ["SharedRoutes", "flows_over", "no_routes", "routes_of", "shares_links"]
 
@@ -77,7 +78,7 @@ def shares_links(tables: Tables) -> bool:
     kinds = tables.nodes[:, NODE.kind]
     if (kinds == NodeKind.SEND).any():
         return True
-    if system.network.is_physical:
+    if system.network.is_physical or paths_slow_messages(system):
         return bool((kinds == NodeKind.COLLECTIVE).any())
     phases = {phase for recipe in tables.recipes for phase in recipe.phases}
     if any(phase.pace > 0 or phase.dim < 0 for phase in phases):

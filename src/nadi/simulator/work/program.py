@@ -176,6 +176,7 @@ class Program:
             self.row, self.kind, self.comm_type, self.is_cpu, self.duration, self.tensor_bytes,
             self.comm_bytes, self.flops, self.src, self.dst, self.tag, self.group, self.involved,
             np.diff(self.first_child),
+            *(() if self.kinds.isdisjoint(("MEM_LOAD", "MEM_STORE")) else (self.tier[0],)),
             *(() if self.lane is None else (self.lane < 0,)),
         )  # fmt: skip
         rows = [column.reshape(self.num_ranks, -1) for column in columns]

@@ -11,7 +11,15 @@ from nadi.simulator.machine.memory_tiers import OWN_TIERS
 from nadi.simulator.machine.system import System
 from nadi.simulator.work.program import Program
 
-__all__ = ["NO_TIER", "OWN_MEMORY", "STORE", "engines_of", "ranks_are_apart", "tiers_of_nodes"]
+__all__ = [
+    "NO_TIER",
+    "OWN_MEMORY",
+    "STORE",
+    "engines_of",
+    "paths_slow_messages",
+    "ranks_are_apart",
+    "tiers_of_nodes",
+]
 
 NO_TIER, OWN_MEMORY = -1, -2
 STORE = NODE_KINDS.index("MEM_STORE")
@@ -68,3 +76,18 @@ def ranks_are_apart(system: System) -> bool:
     return all(tier.shared_by == 1 for tier in system.tiers) and all(
         path.shared_by == 1 and not path.dimensions for path in system.memory_paths
     )
+
+
+def paths_slow_messages(system: System) -> bool:
+    """Return whether paths of memory carry less than the dimensions of the network over them.
+
+    Of a system with fabrics all messages are followed over its links, and paths are among them.
+    """
+    for path in system.memory_paths:
+        limits = [rate for rate in (path.read_bandwidth, path.write_bandwidth) if rate]
+        for d in path.dimensions if limits and not system.network.fabrics else ():
+            dimension = system.network.dimensions[d]
+            links = {"switch": 1, "fully-connected": dimension.size - 1}.get(dimension.topology, 2)
+            if min(limits) < path.shared_by * links * dimension.bandwidth:
+                return True
+    return False
