@@ -13,9 +13,12 @@ from nadi.cli.shared_options import AsJson, Measured, Overwrite, SystemName, out
 from nadi.errors import UsageError
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from nadi.model.trace import Trace
     from nadi.pricing.learned_prices import LearnedPrices
     from nadi.simulator.machine.system import System
+    from nadi.simulator.simulation import Simulation
 
 __all__ = ["HELP", "command"]
 
@@ -142,17 +145,8 @@ def command(
         progress("starting")
         from nadi.load.simulation_jobs import read_job
         from nadi.pipeline.simulated_jobs import simulate, with_other_memory
-        from nadi.report.memory_tier_report import other_memory_data, print_other_memory
-        from nadi.report.simulation_report import (
-            check_output,
-            describe_simulation,
-            print_simulation,
-            simulation_json,
-            write_simulation,
-        )
-        from nadi.report.text_layout import print_written
+        from nadi.report.simulation_report import check_output, write_simulation
         from nadi.simulator.machine.memory_changes import parse_memory_change
-        from nadi.simulator.results.simulation_results import results_of
 
         changes = [parse_memory_change(text) for text in what_if or []]
         files = (network, system_config, remote_memory)
@@ -175,17 +169,32 @@ def command(
         if output:
             progress(f"writing {output}")
         left_out = write_simulation(done, output) if output else None
+    _show(done, compared, as_json=as_json)
+    if left_out is not None and not as_json:
+        from nadi.report.text_layout import print_written
+
+        print_written(output, left_out, output_console())
+
+
+def _show(done: Simulation, compared: pl.DataFrame, *, as_json: bool) -> None:
+    """Print the results, and what changes of memory would do."""
+    from nadi.report.memory_tier_report import other_memory_data, print_other_memory
+    from nadi.report.simulation_report import (
+        describe_simulation,
+        print_simulation,
+        simulation_json,
+    )
+    from nadi.simulator.results.simulation_results import results_of
+
     if as_json:
         data = describe_simulation(results_of(done))
-        if changes:
+        if compared.height:
             data["what_if"] = other_memory_data(compared)
         sys.stdout.write(simulation_json(data).decode())
         return
     console = output_console()
     print_simulation(results_of(done), console)
     print_other_memory(compared, console)
-    if left_out is not None:
-        print_written(output, left_out, console)
 
 
 def _sources(traces: Sequence[Trace]) -> list[Path]:
