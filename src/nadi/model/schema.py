@@ -20,6 +20,7 @@ from nadi.model.tables.result_tables import (
     LIVE_MEMORY,
     RANK_TIMES,
     SCHEDULE,
+    TENSOR_LIVES,
     TIER_TRAFFIC,
     TIER_USE,
     TIER_WAITS,
@@ -46,8 +47,10 @@ from nadi.model.tables.vocabulary import (
     LABELS,
     NODE_KINDS,
     ON_DEVICE,
+    ROLE_SOURCES,
     SEVERITIES,
     TENSOR_DEPS,
+    TENSOR_ROLES,
     THREAD_WORK,
     UNBOUNDED,
     UNREADABLE,
@@ -76,11 +79,14 @@ __all__ = [
     "ON_DEVICE",
     "OPERANDS",
     "RANK_TIMES",
+    "ROLE_SOURCES",
     "SCHEDULE",
     "SEVERITIES",
     "TABLES",
     "TENSORS",
     "TENSOR_DEPS",
+    "TENSOR_LIVES",
+    "TENSOR_ROLES",
     "THREAD_WORK",
     "TIER_TRAFFIC",
     "TIER_USE",
@@ -95,6 +101,7 @@ __all__ = [
 TABLES: Sequence[Table] = (
     NODES, DEPS, GROUPS, ATTRS, TENSORS, OPERANDS, ISSUES, MATCHES, CLOCKS, SCHEDULE, DEVICE_EVENTS,
     LINKS, RANK_TIMES, COLLECTIVE_TIMES, LIVE_MEMORY, TIER_TRAFFIC, TIER_USE, TIER_WAITS,
+    TENSOR_LIVES,
 )  # fmt: skip
 
 

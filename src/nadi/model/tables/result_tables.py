@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nadi.model.tables.declaration import Column, Table
+from nadi.model.tables.vocabulary import ROLE_SOURCES, TENSOR_ROLES
 
 __all__ = [
     "COLLECTIVE_TIMES",
@@ -12,6 +13,7 @@ __all__ = [
     "LIVE_MEMORY",
     "RANK_TIMES",
     "SCHEDULE",
+    "TENSOR_LIVES",
     "TIER_TRAFFIC",
     "TIER_USE",
     "TIER_WAITS",
@@ -177,5 +179,34 @@ TIER_WAITS = Table(
         Column("tier", _NAME, "tier of the load or store that ended last"),
         Column("waiting", _INT, "time from when nothing else kept it from starting to the end of "
                "that load or store", "ns"),
+    ),
+)  # fmt: skip
+
+TENSOR_LIVES = Table(
+    "tensor_lives",
+    "one life of a storage: memory of a tensor from its making to its last use, in the ranks that "
+    "share a trace",
+    (
+        Column("trace", _INT, "which of the different traces of the job"),
+        Column("storage", _INT, "number of the storage in the trace; a freed one may be made anew"),
+        Column("bytes", _INT, "its size", "bytes"),
+        Column("role", pl.Enum(TENSOR_ROLES), "what it is for"),
+        Column("source", pl.Enum(ROLE_SOURCES), "stated: by what generated the trace; inferred: "
+               "from its uses"),
+        Column("begin", _INT, "when it is made; 0 if it was there before", "ns"),
+        Column("end", _INT, "when its last use ends", "ns"),
+        Column("is_before", pl.Boolean, "whether it was there before the trace, and stays"),
+        Column("first_use", _INT, "the operation that uses it first", references="nodes row"),
+        Column("last_use", _INT, "the operation that uses it last", references="nodes row"),
+        Column("uses", _INT, "number of operations that use it"),
+        Column("read", _INT, "bytes that operations read of it", "bytes"),
+        Column("written", _INT, "bytes that operations write of it", "bytes"),
+        Column("reuse", _INT, "reuse distance: bytes that operations read and write between two "
+               "of its uses, on average; of what stays, from its last use to its first one, too",
+               "bytes"),
+        Column("loaded", _INT, "bytes that are loaded to a device, if it lives elsewhere",
+               "bytes"),
+        Column("stored", _INT, "bytes that are stored from a device, if it lives elsewhere",
+               "bytes"),
     ),
 )  # fmt: skip

@@ -14,8 +14,10 @@ __all__ = [
     "LABELS",
     "NODE_KINDS",
     "ON_DEVICE",
+    "ROLE_SOURCES",
     "SEVERITIES",
     "TENSOR_DEPS",
+    "TENSOR_ROLES",
     "THREAD_WORK",
     "UNBOUNDED",
     "UNREADABLE",
@@ -99,3 +101,6 @@ ATTRIBUTE_TYPES = (
 UNBOUNDED = 2**62  # a clock shift without an upper bound; negative for one without a lower bound
 UNREADABLE = "unreadable"  # the type of an operand that holds a whole text that cannot be parsed
 SEVERITIES = ("info", "warning", "error")
+# what tensors are for; kv is the cache of keys and values of inference
+TENSOR_ROLES = ("weights", "gradients", "optimizer", "activations", "kv", "other")
+ROLE_SOURCES = ("stated", "inferred")

@@ -1,0 +1,164 @@
+"""Which operations of a simulated trace read and write which bytes of which storages.
+
+A generated trace, and one of Chakra's, states for each node what it is given and what it gives. In
+a recording operators have the tensors, and what is simulated are pieces of threads and kernels: the
+kernels that an operator launches use its tensors, or the pieces of its thread without a kernel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.link.dependencies.tensor_dependencies import tensor_accesses
+from nadi.model.ancestors import nearest
+from nadi.model.arrays import Bools, Ints
+from nadi.model.operands import TensorUses, tensor_uses
+from nadi.model.schema import DEVICE_WORK
+from nadi.model.trace import Trace
+from nadi.simulator.results.memory_accounts import StorageUses, has_operands, storage_uses
+
+if TYPE_CHECKING:
+    from nadi.workload.simulator_nodes import PlayedRank
+
+__all__ = ["Accesses", "TensorsOfTrace", "tensors_of_trace"]
+
+_HOST = "cpu"
+
+
+class Accesses(NamedTuple):
+    """What operations read and write; arrays of shape (accesses,).
+
+    Attributes
+    ----------
+    first, last
+        int64: the nodes of the simulated trace before which the data have to be there, and after
+        which they are written; the same but for operators of a recording.
+    row
+        int64: the operation, a row of the trace that states operands.
+    storage
+        int64: as :class:`nadi.model.operands.TensorUses` numbers them.
+    begin, end
+        int64: the bytes of the storage.
+    reads, writes
+        bool.
+    """
+
+    first: Ints
+    last: Ints
+    row: Ints
+    storage: Ints
+    begin: Ints
+    end: Ints
+    reads: Bools
+    writes: Bools
+
+    def at(self, chosen: Ints | Bools) -> Accesses:
+        """Return some of them."""
+        return Accesses(*(column[chosen] for column in self))
+
+
+class TensorsOfTrace(NamedTuple):
+    """The tensors of a trace.
+
+    Attributes
+    ----------
+    stated
+        The trace that states operands: the simulated one, or what was recorded of it.
+    uses
+        Each node's uses of each storage, for the lives of storages.
+    accesses
+        Those of the memory that is placed: of devices, or of the host where there is no other.
+    found
+        All tensors.
+    """
+
+    stated: Trace
+    uses: StorageUses
+    accesses: Accesses
+    found: TensorUses
+
+
+def tensors_of_trace(trace: Trace, played: PlayedRank | None = None) -> TensorsOfTrace | None:
+    """Read the tensors of a simulated trace; None if it has none.
+
+    Parameters
+    ----------
+    trace
+        As it is simulated.
+    played
+        Of a recording, where its nodes come from.
+
+    Returns
+    -------
+    TensorsOfTrace or None
+        O(operands log operands).
+    """
+    stated = trace if played is None else played.recorded
+    if not has_operands(stated):
+        return None
+    columns = stated.operand_columns
+    found = tensor_uses(stated.attributes) if columns is None else columns.uses()
+    uses = storage_uses(stated, found)
+    if uses is None:
+        return None
+    accesses = _stated(found) if played is None else _recorded(played, found)
+    return TensorsOfTrace(stated, uses, accesses.at(_are_placed(found, uses, accesses)), found)
+
+
+def _are_placed(found: TensorUses, uses: StorageUses, accesses: Accesses) -> Bools:
+    """Return which accesses are of memory with tiers."""
+    names = np.array(uses.devices)
+    on_device = names != _HOST
+    placed = on_device if on_device.any() else ~on_device
+    of_storage = np.zeros(found.num_storages, dtype=np.bool_)
+    of_storage[uses.storage] = placed[uses.device]
+    chosen: Bools = of_storage[accesses.storage] & (accesses.end > accesses.begin)
+    return chosen & (accesses.first >= 0)
+
+
+def _stated(found: TensorUses) -> Accesses:
+    """Return what nodes say: they read what they are given, and write what they give."""
+    tensor = found.tensor
+    once = (
+        pl.LazyFrame({
+            "node": found.node, "storage": found.storage[tensor], "begin": found.begin[tensor],
+            "end": found.end[tensor], "is_output": found.is_output,
+        })
+        .group_by("node", "storage", "begin", "end", maintain_order=True)
+        .agg(reads=(~pl.col("is_output")).any(), writes=pl.col("is_output").any())
+        .collect()
+    )  # fmt: skip
+    node = once["node"].to_numpy()
+    return Accesses(
+        node, node, node,
+        *(once[name].to_numpy() for name in ("storage", "begin", "end", "reads", "writes")),
+    )  # fmt: skip
+
+
+def _recorded(played: PlayedRank, found: TensorUses) -> Accesses:
+    """Return what operators do, as the kernels that they launch, or the pieces of their thread."""
+    trace = played.recorded
+    own = tensor_accesses(trace, found)
+    first, last = played.first.copy(), played.last.copy()
+    kernels = np.flatnonzero(trace.category_mask(*DEVICE_WORK) & (played.first >= 0))
+    if kernels.size:
+        works = np.zeros(trace.nodes.height, dtype=np.bool_)
+        works[own.row] = True
+        launch = trace.deps.filter(pl.col("kind") == "launch")
+        call = np.full(trace.nodes.height, -1, dtype=np.int64)
+        call[launch["dst"].to_numpy()] = launch["src"].to_numpy()
+        operator = nearest(call[kernels], trace.column("parent"), works)
+        launched = operator >= 0
+        rows, node = operator[launched], kernels[launched]
+        low = np.full(trace.nodes.height, np.iinfo(np.int64).max)
+        high = np.full(trace.nodes.height, -1, dtype=np.int64)
+        np.minimum.at(low, rows, played.first[node])
+        np.maximum.at(high, rows, played.last[node])
+        first[rows], last[rows] = low[rows], high[rows]
+    return Accesses(
+        first[own.row], last[own.row], own.row, own.storage, own.begin, own.end, own.reads,
+        own.writes,
+    )  # fmt: skip
