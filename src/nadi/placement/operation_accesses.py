@@ -57,7 +57,10 @@ class Accesses(NamedTuple):
 
     def at(self, chosen: Ints | Bools) -> Accesses:
         """Return some of them."""
-        return Accesses(*(column[chosen] for column in self))
+        first, last, row, storage, begin, end = (column[chosen] for column in self[:6])
+        return Accesses(
+            first, last, row, storage, begin, end, self.reads[chosen], self.writes[chosen]
+        )  # fmt: skip
 
 
 class TensorsOfTrace(NamedTuple):
@@ -104,7 +107,7 @@ def tensors_of_trace(trace: Trace, played: PlayedRank | None = None) -> TensorsO
     uses = storage_uses(stated, found)
     if uses is None:
         return None
-    accesses = _stated(found) if played is None else _recorded(played, found)
+    accesses = _stated(trace, found) if played is None else _recorded(played, found)
     return TensorsOfTrace(stated, uses, accesses.at(_are_placed(found, uses, accesses)), found)
 
 
@@ -119,8 +122,11 @@ def _are_placed(found: TensorUses, uses: StorageUses, accesses: Accesses) -> Boo
     return chosen & (accesses.first >= 0)
 
 
-def _stated(found: TensorUses) -> Accesses:
-    """Return what nodes say: they read what they are given, and write what they give."""
+def _stated(trace: Trace, found: TensorUses) -> Accesses:
+    """Return what nodes say: they read what they are given, and write what they give.
+
+    A collective of fewer bytes than it is given uses a part of each tensor.
+    """
     tensor = found.tensor
     once = (
         pl.LazyFrame({
@@ -131,11 +137,18 @@ def _stated(found: TensorUses) -> Accesses:
         .agg(reads=(~pl.col("is_output")).any(), writes=pl.col("is_output").any())
         .collect()
     )  # fmt: skip
-    node = once["node"].to_numpy()
+    node, begin, end = (once[name].to_numpy() for name in ("node", "begin", "end"))
+    reads = once["reads"].to_numpy()
+    given = np.zeros(trace.nodes.height, dtype=np.int64)
+    np.add.at(given, node[reads], (end - begin)[reads])
+    is_collective = (trace.nodes["kind"] == "COMM_COLL").to_numpy()
+    size = trace.column("comm_bytes")
+    in_part = is_collective & (size >= 0) & (given > size)
+    share = np.where(in_part, size / np.maximum(given, 1), 1.0)[node]
+    end = np.where(reads, begin + np.ceil((end - begin) * share).astype(np.int64), end)
     return Accesses(
-        node, node, node,
-        *(once[name].to_numpy() for name in ("storage", "begin", "end", "reads", "writes")),
-    )  # fmt: skip
+        node, node, node, once["storage"].to_numpy(), begin, end, reads, once["writes"].to_numpy()
+    )
 
 
 def _recorded(played: PlayedRank, found: TensorUses) -> Accesses:

@@ -51,6 +51,8 @@ class TraceTensors:
         order in which those with tensors begin.
     order
         int64, shape (nodes,): the nodes in an order that keeps dependencies, by their start.
+    start, end
+        int64 ns, shape (nodes,): when they run without tiers.
     table
         ``schema.TENSOR_LIVES``.
     """
@@ -62,6 +64,8 @@ class TraceTensors:
     life: Ints
     turn: Ints
     order: Ints
+    start: Ints
+    end: Ints
     table: pl.DataFrame
 
     @cached_property
@@ -143,8 +147,9 @@ def _tensors_of_trace(simulation: Simulation, number: int, ranks: list[int]) -> 
     turns = np.stack([turn, np.maximum(until, turn)], axis=1)
     table = _table(number, known, lives, kept, which, turns)
     return TraceTensors(
-        trace, np.array(ranks, dtype=np.int64), like, accesses, which, turns, order, table
-    )
+        trace, np.array(ranks, dtype=np.int64), like, accesses, which, turns, order,
+        *row_times(simulation, like), table,
+    )  # fmt: skip
 
 
 def _order(simulation: Simulation, rank: int, trace: Trace) -> Ints:
@@ -241,4 +246,5 @@ def _reuse(accesses: Accesses, life: Ints, turn: Ints, before: np.ndarray) -> In
     # what stays is used again in the next step
     around = passed[-1] - passed[turn[last] + 1] + passed[turn[first]]
     total, count = total + np.where(before, around, 0), count + before
-    return total // np.maximum(count, 1)
+    found: Ints = total // np.maximum(count, 1)
+    return found

@@ -112,7 +112,8 @@ def _latest(group: Ints, value: Ints) -> Ints:
     """Return the largest value so far in each group; groups are contiguous."""
     room = int(value.max(initial=0)) + 1
     number = np.cumsum(np.append(True, group[1:] != group[:-1]))
-    return np.maximum.accumulate(number * room + value) - number * room
+    found: Ints = np.maximum.accumulate(number * room + value) - number * room
+    return found
 
 
 def _first_of_each(visit: Ints, begin: Ints, end: Ints, chosen: Bools | None = None) -> Bools:
@@ -136,4 +137,5 @@ def _clipped(amount: Ints, first: Ints, visit: Ints, size: Ints) -> Ints:
     within = np.minimum(total - before[visit], size[visit])
     previous = np.append(0, within[:-1])
     previous[first] = 0
-    return within - previous
+    found: Ints = within - previous
+    return found
