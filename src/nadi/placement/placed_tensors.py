@@ -36,6 +36,8 @@ class TraceTensors:
 
     Attributes
     ----------
+    number
+        Which of the different traces of the job, as ``table`` has it.
     trace
         As it is simulated.
     ranks
@@ -57,6 +59,7 @@ class TraceTensors:
         ``schema.TENSOR_LIVES``.
     """
 
+    number: int
     trace: Trace
     ranks: Ints
     representative: int
@@ -147,7 +150,7 @@ def _tensors_of_trace(simulation: Simulation, number: int, ranks: list[int]) -> 
     turns = np.stack([turn, np.maximum(until, turn)], axis=1)
     table = _table(number, known, lives, kept, which, turns)
     return TraceTensors(
-        trace, np.array(ranks, dtype=np.int64), like, accesses, which, turns, order,
+        number, trace, np.array(ranks, dtype=np.int64), like, accesses, which, turns, order,
         *row_times(simulation, like), table,
     )  # fmt: skip
 

@@ -311,4 +311,5 @@ def _computing(tensors: TraceTensors) -> Ints:
     """Return the computations with tensors, in the order in which they end."""
     rows = np.unique(tensors.accesses.first)
     chosen = rows[(tensors.trace.nodes["kind"] == "COMP").to_numpy()[rows]]
-    return chosen[np.lexsort((tensors.place[chosen], tensors.end[chosen]))]
+    found: Ints = chosen[np.lexsort((tensors.place[chosen], tensors.end[chosen]))]
+    return found
