@@ -98,7 +98,11 @@ def moves_ever(tensors: TraceTensors) -> Bools:
 
 
 class ByRoom:
-    """Fills one tier after the other, first with what moves most for its size."""
+    """Fills one tier after the other, first with what moves most for the room that it takes.
+
+    Room is bytes times the time that they live: so what lives all the step and is used once, such
+    as the state of an optimizer, is the first to go.
+    """
 
     def __call__(self, tensors: JobTensors, rooms: Sequence[TierRoom]) -> tuple[Ints, ...]:
         """Return a placement; what has no room anywhere is in the last tier. O(n log n)."""
@@ -107,7 +111,8 @@ class ByRoom:
     def _of_trace(self, tensors: TraceTensors, rooms: Sequence[TierRoom]) -> Ints:
         size = tensors.column("bytes")
         moved = tensors.column("loaded") + tensors.column("stored")
-        density = moved / np.maximum(size, 1)
+        length = tensors.column("end") - tensors.column("begin")
+        density = moved / np.maximum(size * length.astype(np.float64), 1.0)
         moments, where = np.unique(
             np.stack([tensors.column("begin"), tensors.column("end")]), return_inverse=True
         )

@@ -23,7 +23,7 @@ def staged_trace(trace: Trace, moves: Moves, tiers: Sequence[str]) -> Trace:
     """Return a trace with loads and stores (MEM_LOAD and MEM_STORE, column ``tier``).
 
     Nodes keep their rows; parts of them, and moves, come after all. Loads from a tier are done one
-    after the other, on a stream of their own, and so are stores to it. O(nodes + moves).
+    after the other, and so are stores to it. O(nodes + moves).
 
     Parameters
     ----------
@@ -57,7 +57,6 @@ def _with_parts(nodes: pl.DataFrame, parts: Ints) -> pl.DataFrame:
 
 def _nodes(trace: Trace, moves: Moves, tiers: Sequence[str]) -> pl.DataFrame:
     size, first = moves.tier.size, trace.nodes.height * int(moves.parts.max(initial=1))
-    base = int(trace.column("stream").max(initial=0)) + 1
     store = moves.is_store
     names = []
     for row, tier, stores in zip(
@@ -73,7 +72,6 @@ def _nodes(trace: Trace, moves: Moves, tiers: Sequence[str]) -> pl.DataFrame:
         "category": "kernel",
         "is_cpu": False,
         "device": int(trace.column("device").max(initial=0)),
-        "stream": base + 2 * (moves.tier - 1) + store,
         "bytes": moves.bytes.sum(axis=1),
         "tier": pl.Series(tiers).gather(moves.tier - 1),
     })  # fmt: skip
