@@ -28,7 +28,8 @@ from nadi.simulator.simulation import Simulation
 
 __all__ = [
     "BreakEven", "MovedRole", "PlacedStep", "PlainStep", "TierKind", "break_even", "moved_alone",
-    "plain_step", "with_tier",
+    "plain_step", "with_bandwidth",
+    "with_room",
 ]  # fmt: skip
 
 _PAYS = 1.01  # of the step without tiers
@@ -75,12 +76,28 @@ class TierKind(NamedTuple):
         )  # fmt: skip
 
 
-def with_tier(system: System, kind: TierKind, memory: int = 0) -> System:
-    """Return a system with one lower tier, and with a capacity of the first one if it is given."""
+def with_room(system: System, memory: int = 0, capacity: int = 0) -> System:
+    """Return a system with other capacities of the first tier and of the first lower one.
+
+    0 keeps what it has.
+    """
+    first, *others = system.tiers
+    lower = msgspec.structs.replace(first, capacity=capacity or first.capacity)
     return msgspec.structs.replace(
-        system, tiers=(kind.tier,), memory_paths=(),
-        memory_capacity=memory or system.memory_capacity,
+        system, tiers=(lower, *others), memory_capacity=memory or system.memory_capacity
+    )
+
+
+def with_bandwidth(system: System, rate: float) -> System:
+    """Return a system whose first lower tier gives each rank so many bytes per ns, in each way."""
+    first, *others = system.tiers
+    loaded = first.loaded and msgspec.structs.replace(first.loaded, read_gbps=rate, write_gbps=rate)
+    share = first.capacity // (first.shared_by or system.network.num_ranks)
+    tier = MemoryTier(
+        name=first.name, kind=first.kind, capacity=share, read_bandwidth=rate,
+        write_bandwidth=rate, duplex=True, latency=first.latency, loaded=loaded,
     )  # fmt: skip
+    return msgspec.structs.replace(system, tiers=(tier, *others))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +131,11 @@ class PlacedStep:
             for tier in self.system.tiers
         ]  # fmt: skip
         return accounts_of(self.placed, self.simulation, self.rooms, rates)  # type: ignore[arg-type]
+
+    @property
+    def excess(self) -> int:
+        """Bytes that have no room in some tier, of the rank with the most."""
+        return max(use.excess for use in self.accounts.tiers)
 
     @property
     def moved(self) -> tuple[str, ...]:
@@ -242,7 +264,7 @@ class BreakEven(NamedTuple):
     bound_by: str
 
 
-def break_even(plain: PlainStep, placed: PlacedJob, kind: TierKind) -> BreakEven:
+def break_even(plain: PlainStep, placed: PlacedJob, system: System) -> BreakEven:
     """Find from which bandwidth a placement costs at most 1 %. O(log bandwidths) simulations.
 
     Each rank has its share of a tier that several have together.
@@ -250,10 +272,7 @@ def break_even(plain: PlainStep, placed: PlacedJob, kind: TierKind) -> BreakEven
     most = _STEPS * _DOUBLINGS
 
     def step(number: float) -> PlacedStep:
-        rate = 2 ** (number / _STEPS)
-        return plain.simulated(
-            placed, with_tier(plain.system, kind._replace(bandwidth=rate, shared_by=1))
-        )
+        return plain.simulated(placed, with_bandwidth(system, 2 ** (number / _STEPS)))
 
     low, high = 0, most + 1  # the last is beyond all
     while low < high:

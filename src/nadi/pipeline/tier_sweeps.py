@@ -20,7 +20,7 @@ import polars as pl
 
 from nadi.forks import refuse_in_fork
 from nadi.model.trace import Job, Trace
-from nadi.pipeline.placed_steps import PlainStep, TierKind, with_tier
+from nadi.pipeline.placed_steps import PlainStep, with_bandwidth, with_room
 from nadi.placement.placed_jobs import PlacedJob
 from nadi.placement.placement_choice import Placer, TierRoom, rooms_of
 from nadi.progress import tell
@@ -54,7 +54,7 @@ class TierGrid(NamedTuple):
 
 
 def sweep_tiers(
-    plain: PlainStep, placer: Placer, kind: TierKind, grid: TierGrid,
+    plain: PlainStep, placer: Placer, system: System, grid: TierGrid,
     staging: tuple[int, int] = (0, 0), *, executor: Executor | None = None,
 ) -> pl.DataFrame:  # fmt: skip
     """Simulate a placement for each point of a grid.
@@ -64,6 +64,8 @@ def sweep_tiers(
 
     Parameters
     ----------
+    system
+        With a lower tier.
     staging
         Bytes of buffers, and operations that a load may begin before its use; 0 for what usually
         is.
@@ -82,16 +84,16 @@ def sweep_tiers(
     known: dict[bytes, int] = {}
     for memory in grid.memories:
         for capacity in grid.capacities:
-            system = with_tier(plain.system, kind._replace(capacity=capacity), memory)
-            own = plain.staging(system, *staging)
-            placed = plain.placed(placer, system, own)
-            fits = _fits(placed, rooms_of(system, own.buffers))
+            there = with_room(system, memory, capacity)
+            own = plain.staging(there, *staging)
+            placed = plain.placed(placer, there, own)
+            fits = _fits(placed, rooms_of(there, own.buffers))
             key = own.buffers.to_bytes(8, "little") + b"".join(
                 tier.tobytes() for tier in placed.tier
             )
             if fits and key not in known:
                 known[key] = len(tasks)
-                tasks.append((_plain_data(placed.job), _shares(system, kind, grid.bandwidths)))
+                tasks.append((_plain_data(placed.job), _shares(there, grid.bandwidths)))
             places.append((memory, capacity, known.get(key) if fits else None))
     found: list[list[int]] = []
     tell(0, len(tasks))
@@ -151,14 +153,10 @@ def _fits(placed: PlacedJob, rooms: Sequence[TierRoom]) -> bool:
     return True
 
 
-def _shares(system: System, kind: TierKind, bandwidths: Sequence[float]) -> list[System]:
+def _shares(system: System, bandwidths: Sequence[float]) -> list[System]:
     """Return the system for each bandwidth, with a rank's share of the tier."""
-    return [
-        with_tier(system, kind._replace(
-            bandwidth=bandwidth / kind.shared_by, shared_by=1, capacity=0
-        ))
-        for bandwidth in bandwidths
-    ]  # fmt: skip
+    sharing = system.tiers[0].shared_by or system.network.num_ranks
+    return [with_bandwidth(system, bandwidth / sharing) for bandwidth in bandwidths]
 
 
 def _plain_data(job: Job | Sequence[Trace]) -> Job | Sequence[Trace]:

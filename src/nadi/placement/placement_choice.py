@@ -100,9 +100,16 @@ def moves_ever(tensors: TraceTensors) -> Bools:
 class ByRoom:
     """Fills one tier after the other, first with what moves most for the room that it takes.
 
-    Room is bytes times the time that they live: so what lives all the step and is used once, such
-    as the state of an optimizer, is the first to go.
+    Parameters
+    ----------
+    by_time
+        Whether room is bytes times the time that they live. Then what lives all the step and is
+        used once, such as the state of an optimizer, is the first to go; else room is bytes, and
+        activations that wait for their backward go as well.
     """
+
+    def __init__(self, *, by_time: bool = True) -> None:
+        self.by_time = by_time
 
     def __call__(self, tensors: JobTensors, rooms: Sequence[TierRoom]) -> tuple[Ints, ...]:
         """Return a placement; what has no room anywhere is in the last tier. O(n log n)."""
@@ -111,8 +118,10 @@ class ByRoom:
     def _of_trace(self, tensors: TraceTensors, rooms: Sequence[TierRoom]) -> Ints:
         size = tensors.column("bytes")
         moved = tensors.column("loaded") + tensors.column("stored")
-        length = tensors.column("end") - tensors.column("begin")
-        density = moved / np.maximum(size * length.astype(np.float64), 1.0)
+        takes = size.astype(np.float64)
+        if self.by_time:
+            takes *= tensors.column("end") - tensors.column("begin")
+        density = moved / np.maximum(takes, 1.0)
         moments, where = np.unique(
             np.stack([tensors.column("begin"), tensors.column("end")]), return_inverse=True
         )
