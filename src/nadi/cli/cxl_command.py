@@ -110,6 +110,10 @@ _Prefetch = Annotated[
 ]  # fmt: skip
 
 
+_InPlace = Annotated[
+    bool, typer.Option("--in-place", help="With --trace: computations access tensors where they "
+                       "live, rather than copies in buffers."),
+]  # fmt: skip
 _BANDWIDTHS, _CAPACITIES = "32,64,128,256,512", "64,128,256,512,1024,4096"
 
 
@@ -134,7 +138,7 @@ def _refuse_without_trace(**given: object) -> None:
 def command(
     model: _Models = "", system: _Systems = "", processors: _Processors = 0, batch: _Batch = 512,
     trace: _Trace = "", place: _Place = "", memory: _Memories = "", buffers: _Buffers = "",
-    prefetch: _Prefetch = 0,
+    prefetch: _Prefetch = 0, in_place: _InPlace = False,
     bandwidth: _Bandwidths = "", capacity: _Capacities = "", latency: _Latency = "250ns",
     outstanding: _Outstanding = 4096, shared_by: _SharedBy = 1, compat: Compat = "",
     output: _Folder = None, overwrite: Overwrite = False, as_json: AsJson = False,
@@ -146,10 +150,13 @@ def command(
         from nadi.cli.placement_output import PlacedWishes, study_trace
 
         study_trace(PlacedWishes(
-            trace, system, place, memory, buffers, prefetch, tier, output, overwrite, as_json
+            trace, system, place, memory, buffers, prefetch, in_place, tier, output, overwrite,
+            as_json,
         ))  # fmt: skip
         return
-    _refuse_without_trace(place=place, memory=memory, buffers=buffers, prefetch=prefetch)
+    _refuse_without_trace(
+        place=place, memory=memory, buffers=buffers, prefetch=prefetch, in_place=in_place
+    )
     from nadi.cli.progress_bar import show_progress
 
     with show_progress(announce=False, counts="studies") as progress:

@@ -33,6 +33,7 @@ class PlacedWishes(NamedTuple):
     memory: str
     buffers: str
     prefetch: int
+    in_place: bool
     tier: tuple[str, str, str, int, int]
     output: Path | None
     overwrite: bool
@@ -96,6 +97,7 @@ def _question(wishes: PlacedWishes) -> PlacementQuestion:
     return PlacementQuestion(
         wishes.place, rates, sizes("capacity", capacity), sizes("memory", wishes.memory),
         _kind(wishes), buffers[0] if buffers else 0, wishes.prefetch,
+        wishes.in_place,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import msgspec
 import polars as pl
 
 from nadi.load.simulation_jobs import read_ranks
+from nadi.model.arrays import Ints
 from nadi.model.schema import TENSOR_ROLES
 from nadi.model.trace import Job, Trace
 from nadi.placement.placed_jobs import PlacedJob, placed_job
@@ -22,7 +23,7 @@ from nadi.placement.tier_accounts import TierAccounts, accounts_of
 from nadi.pricing.priced_traces import price_job
 from nadi.simulator.engine_driver import simulate_job
 from nadi.simulator.machine.loaded_latency import LoadedLatency
-from nadi.simulator.machine.memory_tiers import MemoryTier, rate_alone
+from nadi.simulator.machine.memory_tiers import MemoryTier
 from nadi.simulator.machine.system import System
 from nadi.simulator.simulation import Simulation
 
@@ -110,12 +111,16 @@ class PlacedStep:
         The job with its moves, its simulation, and on what.
     rooms
         What the tiers have for a rank.
+    low, high
+        ns between which the length of the step is, if tensors are accessed in place.
     """
 
     placed: PlacedJob
     simulation: Simulation
     system: System
     rooms: tuple[TierRoom, ...]
+    low: int = 0
+    high: int = 0
 
     @property
     def ns(self) -> int:
@@ -125,12 +130,7 @@ class PlacedStep:
     @cached_property
     def accounts(self) -> TierAccounts:
         """What it does with its tiers."""
-        rates = [
-            tuple(rate_alone(tier, self.system.path_of(tier), store=store) or math.inf
-                  for store in (False, True))
-            for tier in self.system.tiers
-        ]  # fmt: skip
-        return accounts_of(self.placed, self.simulation, self.rooms, rates)  # type: ignore[arg-type]
+        return accounts_of(self.placed, self.simulation, self.rooms)
 
     @property
     def excess(self) -> int:
@@ -138,11 +138,19 @@ class PlacedStep:
         return max(use.excess for use in self.accounts.tiers)
 
     @property
+    def is_placed(self) -> bool:
+        """Whether anything lives in a lower tier."""
+        return any(tier.any() for tier in self.placed.tier)
+
+    @property
     def moved(self) -> tuple[str, ...]:
-        """Roles of what moves, the most bytes first."""
-        total = sum(moves.bytes.sum(axis=0) for moves in self.placed.moves)
-        order = sorted(range(len(TENSOR_ROLES)), key=lambda role: -int(total[role]))
-        return tuple(TENSOR_ROLES[role] for role in order if total[role])
+        """Roles of what lives in lower tiers, the most bytes first."""
+        total = dict.fromkeys(TENSOR_ROLES, 0)
+        for tensors, tier in zip(self.placed.tensors.traces, self.placed.tier, strict=True):
+            below = tensors.table.filter(pl.Series(tier > 0))
+            for role, size in below.group_by("role").agg(pl.col("bytes").sum()).iter_rows():
+                total[role] += size
+        return tuple(sorted((role for role in total if total[role]), key=lambda role: -total[role]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,20 +176,31 @@ class PlainStep:
         """Length of the step."""
         return self.tensors.simulation.makespan
 
-    def staging(self, system: System, buffers: int = 0, distance: int = 0) -> Staging:
+    def staging(
+        self, system: System, buffers: int = 0, distance: int = 0, *, in_place: bool = False
+    ) -> Staging:  # fmt: skip
         """Return how tensors come to the first tier; 0 for what usually is."""
         usual = system.memory_capacity // _BUFFERS or _PLAIN_BUFFERS
-        return Staging(buffers or usual, distance or DISTANCE)
+        return Staging(buffers or usual, distance or DISTANCE, in_place)
 
-    def placed(self, placer: Placer, system: System, staging: Staging) -> PlacedJob:
-        """Choose where tensors live, and add their moves."""
-        rooms = rooms_of(system, staging.buffers)
-        names = [tier.name for tier in system.tiers]
-        return placed_job(self.job, self.tensors, placer(self.tensors, rooms), staging, names)
+    def chosen(self, placer: Placer, system: System, staging: Staging) -> tuple[Ints, ...]:
+        """Choose where tensors live: their tiers, for each different trace."""
+        return placer(self.tensors, rooms_of(system, staging.buffers))
 
-    def simulated(self, placed: PlacedJob, system: System) -> PlacedStep:
-        """Simulate a placed job on a system."""
-        return PlacedStep(placed, simulate_job(placed.job, system), system, rooms_of(system))
+    def placed(self, tier: Sequence[Ints], system: System, staging: Staging) -> PlacedStep:
+        """Simulate the job with tensors in tiers on a system."""
+        placed = placed_job(self.job, self.tensors, tier, staging, system)
+        return self.again(placed, system)
+
+    def again(self, placed: PlacedJob, system: System) -> PlacedStep:
+        """Simulate a placed job on a system; work in place keeps its times."""
+        step = PlacedStep(placed, simulate_job(placed.job, system), system, rooms_of(system))
+        if not placed.slowed:
+            return step
+        low, high = (
+            simulate_job(placed.at(which).job, system).makespan for which in ("low", "high")
+        )
+        return replace(step, low=low, high=high)
 
 
 def plain_step(job: Job | Sequence[Trace], system: System) -> PlainStep:
@@ -226,16 +245,16 @@ class MovedRole(NamedTuple):
 
 def moved_alone(plain: PlainStep, system: System, staging: Staging) -> tuple[MovedRole, ...]:
     """Move the tensors of each role alone to the first of the lower tiers."""
-    tier = system.tiers[0].name
+    lower = system.tiers[0].name
     found = []
     peak = None
     for role in ("", *TENSOR_ROLES):
-        rules = ByRules([PlacementRule(role, "bytes", "", 0, tier)] if role else [])
-        placed = plain.placed(rules, system, staging)
-        moved = max((int(moves.bytes.sum()) for moves in placed.moves), default=0)
-        if role and not moved:
+        rules = ByRules([PlacementRule(role, "bytes", "", 0, lower)] if role else [])
+        tier = plain.chosen(rules, system, staging)
+        if role and not any(of_lives.any() for of_lives in tier):
             continue
-        step = plain.simulated(placed, system)
+        step = plain.placed(tier, system, staging)
+        moved = max(int(moves.bytes.sum()) for moves in step.placed.moves)
         used = step.accounts.tiers[0].peak
         peak = used if peak is None else peak
         found.append(MovedRole(role, step.ns, moved, peak - used, step))
@@ -264,25 +283,30 @@ class BreakEven(NamedTuple):
     bound_by: str
 
 
-def break_even(plain: PlainStep, placed: PlacedJob, system: System) -> BreakEven:
+def break_even(
+    plain: PlainStep, step: PlacedStep, system: System, staging: Staging
+) -> BreakEven:  # fmt: skip
     """Find from which bandwidth a placement costs at most 1 %. O(log bandwidths) simulations.
 
     Each rank has its share of a tier that several have together.
     """
     most = _STEPS * _DOUBLINGS
 
-    def step(number: float) -> PlacedStep:
-        return plain.simulated(placed, with_bandwidth(system, 2 ** (number / _STEPS)))
+    def tried(number: float) -> PlacedStep:
+        there = with_bandwidth(system, 2 ** (number / _STEPS))
+        if staging.in_place:
+            return plain.placed(step.placed.tier, there, staging)
+        return plain.again(step.placed, there)
 
     low, high = 0, most + 1  # the last is beyond all
     while low < high:
         middle = (low + high) // 2
-        if middle <= most and step(middle).ns > _PAYS * plain.ns:
+        if middle <= most and tried(middle).ns > _PAYS * plain.ns:
             low = middle + 1
         else:
             high = middle
     below = max(low - _STEPS, 0) if low <= most else most
-    there = step(below)
+    there = tried(below)
     waits = there.accounts.waits.group_by("role").agg(pl.col("ns").sum()).sort("ns")
     return BreakEven(
         2 ** (low / _STEPS) if low <= most else math.inf, 2 ** (below / _STEPS),

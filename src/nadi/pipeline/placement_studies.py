@@ -54,6 +54,8 @@ class PlacementQuestion(NamedTuple):
     buffers, distance
         Bytes of buffers in the first tier, and operations before a use that a load may begin; 0 for
         what usually is.
+    in_place
+        Whether computations access tensors where they live, rather than copies in buffers.
     """
 
     place: str = ""
@@ -63,6 +65,7 @@ class PlacementQuestion(NamedTuple):
     kind: TierKind | None = None
     buffers: int = 0
     distance: int = 0
+    in_place: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,16 +138,19 @@ def study_placement(
     placers = _placers(question.place)
     progress("simulating without tiers")
     plain = plain_step(job, machine)
-    staging = plain.staging(machine, question.buffers, question.distance)
+    wanted = (question.buffers, question.distance)
+    staging = plain.staging(machine, *wanted, in_place=question.in_place)
     progress("simulating with tiers")
-    steps = {how: plain.simulated(plain.placed(placer, machine, staging), machine)
-             for how, placer in placers.items()}  # fmt: skip
+    steps = {
+        how: plain.placed(plain.chosen(placer, machine, staging), machine, staging)
+        for how, placer in placers.items()
+    }
     how = min(steps, key=lambda one: (bool(steps[one].excess), steps[one].ns))
     chosen = steps[how]
     progress("moving each role alone")
     alone = moved_alone(plain, machine, staging)
     progress("varying the bandwidth")
-    pays = break_even(plain, chosen.placed, machine) if chosen.moved else None
+    pays = break_even(plain, chosen, machine, staging) if chosen.is_placed else None
     rates = question.bandwidths or (machine.tiers[0].read_bandwidth,)
     grid = TierGrid(rates, question.memories or (0,), question.capacities or (0,))
     points = sweep_tiers(plain, placers[how], machine, grid, (question.buffers, question.distance))

@@ -13,22 +13,25 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
 
 from nadi.forks import refuse_in_fork
+from nadi.model.arrays import Ints
 from nadi.model.trace import Job, Trace
 from nadi.pipeline.placed_steps import PlainStep, with_bandwidth, with_room
-from nadi.placement.placed_jobs import PlacedJob
+from nadi.placement.placed_jobs import placed_job
 from nadi.placement.placement_choice import Placer, TierRoom, rooms_of
+from nadi.placement.staged_moves import Staging
 from nadi.progress import tell
 from nadi.simulator.engine_driver import simulate_job
 from nadi.simulator.machine.system import System
 
 __all__ = ["TierGrid", "sweep_tiers"]
 
+_Task: TypeAlias = tuple[list[Job | Sequence[Trace]], list[System]]
 _FEW = 12  # points that are not worth processes
 
 
@@ -55,7 +58,7 @@ class TierGrid(NamedTuple):
 
 def sweep_tiers(
     plain: PlainStep, placer: Placer, system: System, grid: TierGrid,
-    staging: tuple[int, int] = (0, 0), *, executor: Executor | None = None,
+    staging: tuple[int, int] = (0, 0), *, in_place: bool = False, executor: Executor | None = None,
 ) -> pl.DataFrame:  # fmt: skip
     """Simulate a placement for each point of a grid.
 
@@ -69,6 +72,8 @@ def sweep_tiers(
     staging
         Bytes of buffers, and operations that a load may begin before its use; 0 for what usually
         is.
+    in_place
+        Whether computations access tensors where they live.
     executor
         Where points are simulated; by default processes, or this one for few points.
 
@@ -79,21 +84,19 @@ def sweep_tiers(
         nothing fits) and ``ratio`` to the step without tiers.
     """
     refuse_in_fork()
-    tasks: list[tuple[Job | Sequence[Trace], list[System]]] = []
+    tasks: list[_Task] = []
     places: list[tuple[int, int, int | None]] = []
     known: dict[bytes, int] = {}
     for memory in grid.memories:
         for capacity in grid.capacities:
             there = with_room(system, memory, capacity)
-            own = plain.staging(there, *staging)
-            placed = plain.placed(placer, there, own)
-            fits = _fits(placed, rooms_of(there, own.buffers))
-            key = own.buffers.to_bytes(8, "little") + b"".join(
-                tier.tobytes() for tier in placed.tier
-            )
+            own = plain.staging(there, *staging, in_place=in_place)
+            tier = plain.chosen(placer, there, own)
+            fits = _fits(plain, tier, rooms_of(there, own.buffers))
+            key = own.buffers.to_bytes(8, "little") + b"".join(one.tobytes() for one in tier)
             if fits and key not in known:
                 known[key] = len(tasks)
-                tasks.append((_plain_data(placed.job), _shares(there, grid.bandwidths)))
+                tasks.append(_task(plain, tier, there, own, grid.bandwidths))
             places.append((memory, capacity, known.get(key) if fits else None))
     found: list[list[int]] = []
     tell(0, len(tasks))
@@ -136,9 +139,9 @@ def _table(
     })  # fmt: skip
 
 
-def _fits(placed: PlacedJob, rooms: Sequence[TierRoom]) -> bool:
+def _fits(plain: PlainStep, tiers: Sequence[Ints], rooms: Sequence[TierRoom]) -> bool:
     """Return whether what lives in each tier has room there, at the times without tiers."""
-    for tensors, tier in zip(placed.tensors.traces, placed.tier, strict=True):
+    for tensors, tier in zip(plain.tensors.traces, tiers, strict=True):
         size = tensors.column("bytes")
         begin, end = tensors.column("begin"), tensors.column("end")
         for number, room in enumerate(rooms):
@@ -153,10 +156,17 @@ def _fits(placed: PlacedJob, rooms: Sequence[TierRoom]) -> bool:
     return True
 
 
-def _shares(system: System, bandwidths: Sequence[float]) -> list[System]:
-    """Return the system for each bandwidth, with a rank's share of the tier."""
+def _task(
+    plain: PlainStep, tier: Sequence[Ints], system: System, staging: Staging,
+    bandwidths: Sequence[float],
+) -> _Task:  # fmt: skip
+    """Return the jobs of a placement and the systems, with a rank's share of the tier."""
     sharing = system.tiers[0].shared_by or system.network.num_ranks
-    return [with_bandwidth(system, bandwidth / sharing) for bandwidth in bandwidths]
+    systems = [with_bandwidth(system, bandwidth / sharing) for bandwidth in bandwidths]
+    jobs = systems if staging.in_place else systems[:1]
+    return [
+        _plain_data(placed_job(plain.job, plain.tensors, tier, staging, one).job) for one in jobs
+    ], systems
 
 
 def _plain_data(job: Job | Sequence[Trace]) -> Job | Sequence[Trace]:
@@ -170,10 +180,13 @@ def _plain_data(job: Job | Sequence[Trace]) -> Job | Sequence[Trace]:
     return replace(job, traces=bare) if isinstance(job, Job) else bare
 
 
-def _times(task: tuple[Job | Sequence[Trace], Sequence[System]]) -> list[int]:
-    """Simulate a job on each of some systems."""
-    job, systems = task
-    return [simulate_job(job, system).makespan for system in systems]
+def _times(task: _Task) -> list[int]:
+    """Simulate a job on each of some systems, or one for each."""
+    jobs, systems = task
+    return [
+        simulate_job(jobs[min(number, len(jobs) - 1)], system).makespan
+        for number, system in enumerate(systems)
+    ]
 
 
 @contextmanager

@@ -7,9 +7,17 @@ from dataclasses import dataclass, replace
 
 from nadi.model.arrays import Ints
 from nadi.model.trace import Job, Trace
+from nadi.placement.in_place_access import (
+    SlowedWork,
+    in_place_trace,
+    shared_rooms,
+    slowed_work,
+)
 from nadi.placement.placed_tensors import JobTensors
+from nadi.placement.placement_choice import rooms_of
 from nadi.placement.staged_moves import Moves, Staging, staged_moves
 from nadi.placement.staged_traces import staged_trace
+from nadi.simulator.machine.system import System
 
 __all__ = ["PlacedJob", "placed_job"]
 
@@ -28,17 +36,37 @@ class PlacedJob:
         For each of ``tensors.traces``, int64, shape (lives,): where they live; 0 is the first tier.
     moves
         For each of ``tensors.traces``.
+    slowed
+        For each of ``tensors.traces``, computations that access tensors in place; empty without.
     """
 
     job: Job | Sequence[Trace]
     tensors: JobTensors
     tier: tuple[Ints, ...]
     moves: tuple[Moves, ...]
+    slowed: tuple[SlowedWork, ...] = ()
+
+    def at(self, which: str) -> PlacedJob:
+        """Return the job where work in place takes its time ``low`` or ``high``."""
+        made = [
+            in_place_trace(
+                self.traces[int(one.ranks[0])],
+                work,
+                getattr(work, which) - work.expected + work.duration,
+            )
+            for one, work in zip(self.tensors.traces, self.slowed, strict=True)
+        ]
+        return replace(self, job=_with_traces(self.job, self.tensors, made))
+
+    @property
+    def traces(self) -> tuple[Trace, ...]:
+        """Of all ranks."""
+        return self.job.traces if isinstance(self.job, Job) else tuple(self.job)
 
 
 def placed_job(
     job: Job | Sequence[Trace], tensors: JobTensors, tier: Sequence[Ints], staging: Staging,
-    names: Sequence[str],
+    system: System,
 ) -> PlacedJob:  # fmt: skip
     """Add the moves of tensors to a job. O(accesses log accesses) for each different trace.
 
@@ -48,19 +76,39 @@ def placed_job(
         As it was simulated for ``tensors``.
     tier
         As in :class:`PlacedJob`.
-    names
-        Of the lower tiers.
+    system
+        With its lower tiers.
     """
     moves = tuple(
         staged_moves(one, of_lives, staging)
         for one, of_lives in zip(tensors.traces, tier, strict=True)
     )
+    made = [
+        staged_trace(one.trace, moved, [tier.name for tier in system.tiers])
+        for one, moved in zip(tensors.traces, moves, strict=True)
+    ]
+    slowed: tuple[SlowedWork, ...] = ()
+    if staging.in_place:
+        rooms = shared_rooms(system, rooms_of(system))
+        slowed = tuple(
+            slowed_work(one, of_lives, rooms, system)
+            for one, of_lives in zip(tensors.traces, tier, strict=True)
+        )
+        made = [
+            in_place_trace(trace, work, work.expected)
+            for trace, work in zip(made, slowed, strict=True)
+        ]
+    return PlacedJob(_with_traces(job, tensors, made), tensors, tuple(tier), moves, slowed)
+
+
+def _with_traces(
+    job: Job | Sequence[Trace], tensors: JobTensors, made: Sequence[Trace]
+) -> Job | Sequence[Trace]:
+    """Return a job with others in the place of its different traces."""
     traces = list(tensors.simulation.traces)
-    for one, moved in zip(tensors.traces, moves, strict=True):
-        made = staged_trace(one.trace, moved, names)
+    for one, trace in zip(tensors.traces, made, strict=True):
         for rank in one.ranks.tolist():
-            traces[rank] = made
-    placed: Job | Sequence[Trace] = tuple(traces)
+            traces[rank] = trace
     if isinstance(job, Job) and job.rank_groups is not None:
-        placed = replace(job, traces=tuple(traces))
-    return PlacedJob(placed, tensors, tuple(tier), moves)
+        return replace(job, traces=tuple(traces))
+    return tuple(traces)

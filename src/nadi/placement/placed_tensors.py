@@ -40,6 +40,8 @@ class TraceTensors:
         Which of the different traces of the job, as ``table`` has it.
     trace
         As it is simulated.
+    stated
+        The trace that states operands: the same, or what was recorded.
     ranks
         int64, shape (ranks,): who does it.
     representative
@@ -61,6 +63,7 @@ class TraceTensors:
 
     number: int
     trace: Trace
+    stated: Trace
     ranks: Ints
     representative: int
     accesses: Accesses
@@ -150,8 +153,8 @@ def _tensors_of_trace(simulation: Simulation, number: int, ranks: list[int]) -> 
     turns = np.stack([turn, np.maximum(until, turn)], axis=1)
     table = _table(number, known, lives, kept, which, turns)
     return TraceTensors(
-        number, trace, np.array(ranks, dtype=np.int64), like, accesses, which, turns, order,
-        *row_times(simulation, like), table,
+        number, trace, found.stated, np.array(ranks, dtype=np.int64), like, accesses, which, turns,
+        order, *row_times(simulation, like), table,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import TENSOR_ROLES
+from nadi.placement.in_place_access import works_in_place
 from nadi.placement.placed_tensors import DISTANCE, TraceTensors
 from nadi.placement.staging_visits import Visits, visits_of
 
@@ -37,10 +38,13 @@ class Staging(NamedTuple):
         used.
     distance
         Operations before a use that its load may begin.
+    in_place
+        Whether computations access tensors where they live; then communication alone needs copies.
     """
 
     buffers: int
     distance: int = DISTANCE
+    in_place: bool = False
 
 
 class Moves(NamedTuple):
@@ -99,7 +103,7 @@ def staged_moves(tensors: TraceTensors, tier: Ints, staging: Staging) -> Moves:
     tier
         int64, shape (lives,): of each life of ``tensors.table``; 0 for the first tier.
     """
-    low = np.flatnonzero(tier[tensors.life] > 0)
+    low = np.flatnonzero((tier[tensors.life] > 0) & ~(staging.in_place & works_in_place(tensors)))
     accesses, life, turn = tensors.accesses.at(low), tensors.life[low], tensors.turn[low]
     parts = _parts(tensors, low, staging)
     visits = visits_of(

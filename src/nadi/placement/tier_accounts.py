@@ -14,10 +14,12 @@ from nadi.model.schema import NODE_KINDS, TENSOR_ROLES
 from nadi.placement.placed_jobs import PlacedJob
 from nadi.placement.placement_choice import TierRoom
 from nadi.simulator.results.memory_accounts import row_times
+from nadi.simulator.results.tier_traffic import tier_traffic
 from nadi.simulator.simulation import Simulation
 
 __all__ = ["LiveBytes", "TierAccounts", "TierUse", "accounts_of", "live_bytes"]
 
+_LAYER = (r"\blayers\.\d+\.", "layers.*.")
 _MOVES = [NODE_KINDS.index(name) for name in ("MEM_LOAD", "MEM_STORE")]
 
 
@@ -65,9 +67,12 @@ class TierUse(NamedTuple):
         int64, shape (roles + 1,): of what the peak is, buffers last.
     read, written
         int64, shape (roles,): bytes that all ranks load from it and store to it.
-    busy, queued, slowed
-        ns of all moves of all ranks: under way; ready and waiting for moves before them; longer
-        under way than alone.
+    busy
+        ns in which a move is under way in the memory of the tier that is busy for longest.
+    queued
+        ns in which moves of all ranks are ready and wait for others before them.
+    slowed
+        ns by which moves of all ranks take longer than alone.
     """
 
     name: str
@@ -150,17 +155,14 @@ def live_bytes(
 
 
 def accounts_of(
-    placed: PlacedJob, simulation: Simulation, rooms: Sequence[TierRoom],
-    alone: Sequence[tuple[float, float]],
-) -> TierAccounts:  # fmt: skip
+    placed: PlacedJob, simulation: Simulation, rooms: Sequence[TierRoom]
+) -> TierAccounts:
     """Compute what a simulated placed job does with its tiers. O(nodes log nodes).
 
     Parameters
     ----------
     rooms
         All tiers.
-    alone
-        For each lower tier, bytes per ns of a load and of a store that nothing slows.
     """
     live, ranks = [], []
     for number, tensors in enumerate(placed.tensors.traces):
@@ -180,11 +182,15 @@ def accounts_of(
         uses.append(TierUse(
             room.name, room.capacity, peak, at, ranks[most], by_role, read, written
         ))  # fmt: skip
-    waits, times = _waits(placed, simulation, len(rooms), alone)
-    tiers = [
-        use._replace(busy=busy, queued=queued, slowed=slowed)
-        for use, (busy, queued, slowed) in zip(uses, times, strict=True)
-    ]
+    waits, queued = _waits(placed, simulation, len(rooms))
+    traffic = tier_traffic(simulation)
+    tiers = []
+    for use, waited in zip(uses, queued, strict=True):
+        own = pl.DataFrame() if traffic is None else traffic.filter(pl.col("tier") == use.name)
+        if own.height:
+            busy, slowed = own.select(pl.col("busy").max(), pl.col("waiting").sum()).row(0)
+            use = use._replace(busy=int(busy), queued=waited, slowed=int(slowed))
+        tiers.append(use)
     return TierAccounts(tuple(tiers), waits, tuple(live))
 
 
@@ -197,13 +203,11 @@ def _moved(placed: PlacedJob, tier: int, *, stores: bool) -> Ints:
     return total
 
 
-def _waits(
-    placed: PlacedJob, simulation: Simulation, tiers: int, alone: Sequence[tuple[float, float]]
-) -> tuple[pl.DataFrame, list[tuple[int, int, int]]]:
-    """Return which operations wait for moves, and the times of moves of each tier."""
+def _waits(placed: PlacedJob, simulation: Simulation, tiers: int) -> tuple[pl.DataFrame, list[int]]:
+    """Return which operations wait for moves, and how long moves of each tier wait for others."""
     program = simulation.program
     src = np.repeat(np.arange(program.num_nodes), np.diff(program.first_child))
-    dst, end, start = program.children, simulation.end, simulation.start
+    dst, end = program.children, simulation.end
     is_move = np.isin(program.kind, _MOVES)
     by_move, by_other = np.zeros((2, program.num_nodes), dtype=np.int64)
     last = np.full(program.num_nodes, -1, dtype=np.int64)
@@ -214,7 +218,7 @@ def _waits(
     np.maximum.at(by_other, dst[~from_move], end[src[~from_move]])
     count = np.bincount(simulation.like, minlength=program.num_ranks)[program.rank]
     waited = np.where(is_move, 0, np.maximum(by_move - by_other, 0))
-    frames, times = [], [[0, 0, 0] for _ in range(tiers)]
+    frames, queued = [], [0] * tiers
     for number, (tensors, moves) in enumerate(
         zip(placed.tensors.traces, placed.moves, strict=True)
     ):
@@ -227,21 +231,16 @@ def _waits(
             mine = node[is_move[node]]
             which = move[is_move[node]]
             tier = moves.tier[which]
-            length = end[mine] - start[mine]
-            # the move before it on its stream is a move as well: what it waits for apart from it
-            rates = np.array([(np.inf, np.inf), *alone])[tier, moves.is_store[which].astype(int)]
-            least = moves.bytes[which].sum(axis=1) / rates
-            slowed = np.maximum(length - least, 0).astype(np.int64)
-            queued = np.maximum(by_move[mine] - by_other[mine], 0)
+            # the move before it on its lane is a move as well: what it waits for apart from it
+            late = np.maximum(by_move[mine] - by_other[mine], 0) * count[mine]
             for one in range(1, tiers):
-                of = tier == one
-                for place, value in enumerate((length, queued, slowed)):
-                    times[one][place] += int((value[of] * count[mine[of]]).sum())
+                queued[one] += int(late[tier == one].sum())
             chosen = node[waited[node] > 0]
             if chosen.size:
                 cause = program.row[last[chosen]] - moves.first_move
                 roles = np.argmax(moves.bytes[cause], axis=1)
-                names = tensors.trace.nodes["name"].cast(pl.String)
+                # the same operation of all layers is one row
+                names = tensors.trace.nodes["name"].cast(pl.String).str.replace(*_LAYER)
                 rows = _own_rows(program.row[chosen], placed, number)
                 frames.append(pl.DataFrame({
                     "name": names.gather(rows).to_list(),
@@ -250,12 +249,12 @@ def _waits(
                 }))  # fmt: skip
     empty = {"name": pl.String, "role": pl.String, "count": pl.Int64, "ns": pl.Int64}
     if not frames:
-        return pl.DataFrame(schema=empty), [(a, b, c) for a, b, c in times]
+        return pl.DataFrame(schema=empty), queued
     table = (
         pl.concat(frames).group_by("name", "role").agg(pl.col("count", "ns").sum())
         .sort("ns", "name", "role", descending=[True, False, False])
     )  # fmt: skip
-    return table, [(a, b, c) for a, b, c in times]
+    return table, queued
 
 
 def _own_rows(row: Ints, placed: PlacedJob, number: int) -> Ints:

@@ -41,6 +41,7 @@ def describe_placement(study: PlacementStudy) -> dict[str, Any]:
         "ranks": step.simulation.like.size, "system": step.system.name,
         "without_tiers_ns": plain.ns, "with_tiers_ns": step.ns,
         "ratio": step.ns / max(plain.ns, 1), "placement": study.how, "moves": step.moved,
+        "in_place_interval_ns": [step.low, step.high] if step.high else None,
         "tiers": [_tier(use) for use in step.accounts.tiers],
         "waits": step.accounts.waits.head(_TOP).to_dicts(),
         "each_role_alone": [
@@ -69,7 +70,7 @@ def _sentence(study: PlacementStudy) -> str:
     """Say from which bandwidth the placement pays."""
     pays = study.pays
     if pays is None:
-        return "nothing moves: all tensors have room in the first tier"
+        return "all tensors live in the first tier"
     bound = f", bound by {pays.bound_by}" if pays.bound_by else ""
     there = f"at {_gbps(pays.below)} the step is {pays.ratio:.2f} times as long{bound}"
     if math.isinf(pays.pays_from):
@@ -122,8 +123,15 @@ def print_placement(study: PlacementStudy, console: Console) -> None:
         f"{step.ns / max(plain.ns, 1):.3f} times as long",
         markup=False,
     )
+    if step.high:
+        small = sum(int(work.is_small.sum()) for work in step.placed.slowed)
+        console.print(
+            f"computations access tensors in place: the step takes {format_ns(step.low)} to "
+            f"{format_ns(step.high)}; latency alone bounds {format_count(small)} of them",
+            markup=False,
+        )
     moved = ", ".join(step.moved) or "nothing"
-    console.print(f"placement: {study.how}; moves {moved}", markup=False)
+    console.print(f"placement: {study.how}; in lower tiers: {moved}", markup=False)
     for line in _no_room(study):
         console.print(line, markup=False)
     console.print(_sentence(study), markup=False)
