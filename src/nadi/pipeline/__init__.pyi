@@ -19,6 +19,21 @@ from .message_jobs import (
     read_messages as read_messages,
     simulate_messages as simulate_messages,
 )
+from .placed_steps import (
+    BreakEven as BreakEven,
+    MovedRole as MovedRole,
+    PlacedStep as PlacedStep,
+    PlainStep as PlainStep,
+    TierKind as TierKind,
+    plain_step as plain_step,
+    with_bandwidth as with_bandwidth,
+    with_room as with_room,
+)
+from .placement_studies import (
+    PlacementQuestion as PlacementQuestion,
+    PlacementStudy as PlacementStudy,
+    study_placement as study_placement,
+)
 from .predictions import on_system as on_system
 from .recorded_jobs import run as run
 from .result import Answers as Answers, Prediction as Prediction, Run as Run
@@ -29,3 +44,4 @@ from .second_tier_studies import (
 )
 from .simulated_jobs import simulate as simulate, with_other_memory as with_other_memory
 from .swept_searches import SweptSearch as SweptSearch, sweep_search as sweep_search
+from .tier_sweeps import TierGrid as TierGrid, sweep_tiers as sweep_tiers

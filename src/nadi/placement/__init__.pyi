@@ -1,7 +1,26 @@
 """What ``nadi.placement`` gives; each name is loaded when it is first used."""
 
+from .in_place_access import SlowedWork as SlowedWork, slowed_work as slowed_work
+from .placed_jobs import PlacedJob as PlacedJob, placed_job as placed_job
 from .placed_tensors import (
     JobTensors as JobTensors,
     TraceTensors as TraceTensors,
     tensors_of_job as tensors_of_job,
+)
+from .placement_choice import (
+    ByRoom as ByRoom,
+    ByRules as ByRules,
+    PlacementRule as PlacementRule,
+    Placer as Placer,
+    TierRoom as TierRoom,
+    parse_rules as parse_rules,
+    rooms_of as rooms_of,
+)
+from .staged_moves import Moves as Moves, Staging as Staging, staged_moves as staged_moves
+from .tier_accounts import (
+    LiveBytes as LiveBytes,
+    TierAccounts as TierAccounts,
+    TierUse as TierUse,
+    accounts_of as accounts_of,
+    live_bytes as live_bytes,
 )

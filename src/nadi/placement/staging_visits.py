@@ -31,7 +31,8 @@ class Visits(NamedTuple):
     life
         int64, shape (visits,).
     first, last
-        int64, shape (visits,): positions in ``access`` of the first and of the last access.
+        int64, shape (visits,): positions in ``access`` of the access that begins first, and of that
+        which ends last.
     bytes
         int64, shape (visits,): that it takes in the first tier.
     stored
@@ -91,7 +92,8 @@ def visits_of(
     starts = changes | far | (cut & ~same_turn)
     visit = np.cumsum(starts) - 1
     first = np.flatnonzero(starts)
-    last = np.append(first[1:], order.size) - 1
+    by_end = np.lexsort((np.arange(order.size), end, visit))
+    last = by_end[np.append(first[1:], order.size) - 1]
     of_visit = of[first]
     low, high = accesses.begin[order], accesses.end[order]
     is_new = _first_of_each(visit, low, high)
