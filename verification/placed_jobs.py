@@ -7,14 +7,16 @@
   accesses of every operation lie in a buffer while it runs; what was stored before is what is
   loaded; the role of every tensor that a generated job states is what its uses show.
 - ``slower``: more bandwidth, less latency and more room never make a step longer.
-- ``offload``: steps of generated jobs beside ``nadi estimate`` with the same tensors offloaded, which
-  has Calculon's way of offloading: within 3 % where the rules agree, else by a rule with a name.
+- ``offload``: steps of generated jobs beside ``nadi estimate`` with the same tensors offloaded,
+  which has Calculon's way of offloading: within 3 % where the rules agree, else by a rule with a
+  name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -178,7 +180,7 @@ def slower(checks: Checks) -> None:
         ]
         for what, times in (("bandwidth", by_rate), ("latency", by_latency),
                             *(("room", times) for times in by_room)):  # fmt: skip
-            falls = [later <= earlier for earlier, later in zip(times, times[1:], strict=False)]
+            falls = [later <= earlier for earlier, later in pairwise(times)]
             checks.add_many(f"{name}: no step longer by {what}", sum(falls), len(falls))
 
 

@@ -15,6 +15,7 @@ import heapq
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
 from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import TENSOR_ROLES
@@ -150,6 +151,10 @@ class _Making:
         self.role = tensors.table["role"].to_physical().to_numpy().astype(np.int64)
         self.tier = tier
         first, last = accesses.first[visits.access], accesses.last[visits.access]
+        self.visits, self.first, self.last = visits, first, last
+        self.writes = accesses.writes[visits.access]
+        lanes = tensors.trace.nodes.select(pl.struct("thread", "stream", "device").rank("dense"))
+        self.lane = lanes.to_series().to_numpy()
         loads = np.flatnonzero(visits.load)
         self.load = _shared(parts, first[loads], visits.load[loads])
         self.load_life = visits.life[visits.of_access[loads]][self.load.of]
@@ -204,6 +209,7 @@ class _Making:
         waits.append(self._triggers(load_item, staging))
         waits.append(self._reloads(load_item, load_key, store_item, store_key))
         begin, end = self._ends(load_item, load_key, store_item, store_key)
+        waits.append(self._orders(begin))
         rooms, peak = self._room(begin, end, staging.buffers)
         found = np.unique(np.concatenate([*waits, rooms], axis=1), axis=1)
         return Moves(
@@ -231,6 +237,30 @@ class _Making:
         known = ~is_store[order] & (latest >= 0)
         known &= life[order][np.maximum(latest, 0)] == life[order]
         return np.stack([item[order][latest[known]], item[order][known]])
+
+    def _orders(self, begin: Ints) -> Ints:
+        """Let accesses of other threads and streams wait for the load of a visit, and for writers.
+
+        A recording may not show why they were in this order.
+        """
+        visits, first, last = self.visits, self.first, self.last
+        if not first.size:
+            return np.zeros((2, 0), dtype=np.int64)
+        later = np.ones(first.size, dtype=np.bool_)
+        later[visits.first] = False
+        of_visit = begin[np.flatnonzero(self.visit.part == 0)][visits.of_access]
+        writer = np.maximum.accumulate(np.where(self.writes, np.arange(first.size), -1))
+        writer = np.append(-1, writer[:-1])
+        known = later & (writer >= visits.first[visits.of_access])
+        found = [np.stack([of_visit, first])[:, later & (of_visit >= self.parts.sum())]]
+        for src in (of_visit, np.where(known, last[np.maximum(writer, 0)], -1)):
+            chosen = np.flatnonzero(later & (src >= 0) & (src < self.parts.size))
+            src, dst = src[chosen], first[chosen]
+            is_apart = (self.lane[src] != self.lane[dst]) & (self.end[src] <= self.start[dst])
+            is_apart &= self.place[src] < self.place[dst]
+            found.append(np.stack([src, dst])[:, is_apart])
+        src, dst = np.concatenate(found, axis=1)
+        return np.stack([src, _items(self.parts, dst, np.zeros_like(dst))])
 
     def _ends(
         self, load: Ints, load_key: Ints, store: Ints, store_key: Ints
