@@ -125,7 +125,9 @@ def _are_placed(found: TensorUses, uses: StorageUses, accesses: Accesses) -> Boo
 def _stated(trace: Trace, found: TensorUses) -> Accesses:
     """Return what nodes say: they read what they are given, and write what they give.
 
-    A collective of fewer bytes than it is given uses a part of each tensor.
+    A collective of fewer bytes than it is given uses a part of each tensor. A computation that
+    states less than half of the bytes of its tensors uses a part of those that it changes in place,
+    such as a KV cache of all sequences: it writes no more of them than it is given otherwise.
     """
     tensor = found.tensor
     once = (
@@ -146,9 +148,44 @@ def _stated(trace: Trace, found: TensorUses) -> Accesses:
     in_part = is_collective & (size >= 0) & (given > size)
     share = np.where(in_part, size / np.maximum(given, 1), 1.0)[node]
     end = np.where(reads, begin + np.ceil((end - begin) * share).astype(np.int64), end)
-    return Accesses(
+    given_all = Accesses(
         node, node, node, once["storage"].to_numpy(), begin, end, reads, once["writes"].to_numpy()
     )
+    return _parts_in_place(trace, given_all)
+
+
+def _parts_in_place(trace: Trace, accesses: Accesses) -> Accesses:
+    """Limit what computations read and write of tensors that they change in place."""
+    size, row = trace.nodes.height, accesses.row
+    length = accesses.end - accesses.begin
+    both = accesses.reads & accesses.writes
+
+    def add_up(values: Ints) -> Ints:
+        total = np.zeros(size, dtype=np.int64)
+        np.add.at(total, row, values)
+        return total
+
+    total = add_up(length * (accesses.reads + accesses.writes.astype(np.int64)))
+    in_place = add_up(length * both)
+    others, given = total - 2 * in_place, add_up(length * (accesses.reads & ~both))
+    stated = trace.column("bytes")
+    limited = (trace.nodes["kind"] == "COMP").to_numpy() & (stated >= 0) & (2 * stated < total)
+    chosen = both & limited[row]
+    if not chosen.any():
+        return accesses
+    whole = np.maximum(in_place, 1)
+    read = np.clip((stated - others) / whole, 0, 1)[row]
+    written = np.clip(given / whole, 0, 1)[row]
+    parts = []
+    for share, reads in ((read, True), (written, False)):
+        end = accesses.begin + np.ceil(length * share).astype(np.int64)
+        part = accesses._replace(
+            end=end, reads=accesses.reads & reads, writes=accesses.writes & (not reads)
+        )
+        parts.append(part.at(chosen))
+    kept = accesses.at(~chosen)
+    columns = [np.concatenate(column) for column in zip(kept, *parts, strict=True)]
+    return Accesses(*columns)
 
 
 def _recorded(played: PlayedRank, found: TensorUses) -> Accesses:
