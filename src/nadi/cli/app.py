@@ -17,6 +17,7 @@ from nadi.cli import (
     info_command as info,
     link_command as link,
     loggp_command as loggp,
+    offload_command as offload,
     record_fake_command as record_fake,
     reorder_command as reorder,
     run_command as run,
@@ -50,6 +51,7 @@ app.command("systems", cls=QuickCommand, help=systems.HELP)(systems.command)
 app.command("estimate", cls=QuickCommand, help=estimate.HELP)(estimate.command)
 app.command("search", cls=QuickCommand, help=search.HELP)(search.command)
 app.command("cxl", cls=QuickCommand, help=cxl.HELP)(cxl.command)
+app.command("offload", cls=QuickCommand, help=offload.HELP)(offload.command)
 app.command("what-if", cls=QuickCommand, help=what_if.HELP)(what_if.command)
 app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
 app.command("info", cls=QuickCommand, help=info.HELP)(info.command)

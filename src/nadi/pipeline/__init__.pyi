@@ -33,6 +33,10 @@ from .placement_studies import (
     PlacementQuestion as PlacementQuestion,
     PlacementStudy as PlacementStudy,
     study_placement as study_placement,
+from .offloaded_inference import (
+    OffloadAnswer as OffloadAnswer,
+    OffloadQuestion as OffloadQuestion,
+    offload_inference as offload_inference,
 )
 from .predictions import on_system as on_system
 from .recorded_jobs import run as run

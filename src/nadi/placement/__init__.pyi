@@ -2,6 +2,23 @@
 
 from .in_place_access import SlowedWork as SlowedWork, slowed_work as slowed_work
 from .placed_jobs import PlacedJob as PlacedJob, placed_job as placed_job
+from .flexgen_costs import (
+    Inference as Inference,
+    OffloadMachine as OffloadMachine,
+    inference_of_model as inference_of_model,
+)
+from .flexgen_policy import (
+    FlexGenSearch as FlexGenSearch,
+    OffloadPolicy as OffloadPolicy,
+    best_policy as best_policy,
+    place_block as place_block,
+)
+from .flexgen_programs import needed_bytes as needed_bytes
+from .linear_programs import (
+    LinearProgram as LinearProgram,
+    Optimum as Optimum,
+    solve_program as solve_program,
+)
 from .placed_tensors import (
     JobTensors as JobTensors,
     TraceTensors as TraceTensors,
