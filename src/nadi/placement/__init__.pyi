@@ -40,4 +40,8 @@ from .tier_accounts import (
     TierUse as TierUse,
     accounts_of as accounts_of,
     live_bytes as live_bytes,
+from .placement_solver import (
+    BySolver as BySolver,
+    SolvedPlacement as SolvedPlacement,
+    solve_placement as solve_placement,
 )

@@ -1,0 +1,194 @@
+"""Where tensors live, by a mixed-integer linear program: the shortest step that fits the tiers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nadi.errors import Parameter, UsageError
+from nadi.model.arrays import Ints
+from nadi.placement.linear_programs import Optimum, solve_program
+from nadi.placement.placed_tensors import DISTANCE, JobTensors, TraceTensors
+from nadi.placement.placement_case import (
+    PlacementCase,
+    case_of_tensors,
+    cost_of_placement,
+    excess_bytes,
+    most_bytes,
+)
+from nadi.placement.placement_choice import ByRoom, TierRoom
+from nadi.placement.placement_program import MOVES, PlacementProgram, placement_program
+
+__all__ = ["BySolver", "SolvedPlacement", "solve_case", "solve_placement"]
+
+_SMALLEST = (0.02, 0.005)
+"""Of what has to leave the first tier, the smallest tensors that do not have shares."""
+_LEAST_SECONDS = 0.1
+
+
+class SolvedPlacement(NamedTuple):
+    """What a solver found for a rank.
+
+    Attributes
+    ----------
+    tier
+        int64, shape (lives,): as :mod:`nadi.placement.placement_choice` describes it.
+    step_ns
+        Predicted length of the step.
+    cost_ns, bound_ns
+        What was minimised, the step and a thousandth of all moves, and what no placement is below.
+    missing
+        Bytes that the first tier lacks, however tensors are placed; 0 if they fit.
+    """
+
+    tier: Ints
+    step_ns: float
+    cost_ns: float
+    bound_ns: float
+    missing: int
+
+    @property
+    def gap(self) -> float:
+        """By what share of the cost a better placement may be lower."""
+        return max(self.cost_ns - self.bound_ns, 0.0) / self.cost_ns if self.cost_ns else 0.0
+
+
+class BySolver:
+    """Chooses where tensors live with :func:`solve_placement`.
+
+    Parameters
+    ----------
+    seconds
+        Time limit for each different trace.
+    distance
+        Operations before a use that its load may begin.
+    """
+
+    def __init__(self, seconds: float = 10.0, distance: int = DISTANCE) -> None:
+        if not seconds > 0:
+            raise UsageError(Parameter("seconds", seconds), "no time", "state more than 0")
+        self.seconds, self.distance = seconds, distance
+
+    def __call__(self, tensors: JobTensors, rooms: Sequence[TierRoom]) -> tuple[Ints, ...]:
+        """Return a placement."""
+        return tuple(one.tier for one in self.solve(tensors, rooms))
+
+    def solve(self, tensors: JobTensors, rooms: Sequence[TierRoom]) -> tuple[SolvedPlacement, ...]:
+        """Return a placement of each different trace with what it costs.
+
+        None is worse than that by room (:class:`nadi.placement.ByRoom`), if both fit.
+        """
+        begins = ByRoom()(tensors, rooms)
+        return tuple(
+            solve_placement(one, rooms, seconds=self.seconds, distance=self.distance, begin=tier)
+            for one, tier in zip(tensors.traces, begins, strict=True)
+        )
+
+
+def solve_placement(
+    tensors: TraceTensors, rooms: Sequence[TierRoom], *, seconds: float = 10.0,
+    distance: int = DISTANCE, begin: Ints | None = None,
+) -> SolvedPlacement:  # fmt: skip
+    """Find where the tensors of a rank live so that its step is shortest.
+
+    Parameters
+    ----------
+    begin
+        A placement to begin with.
+
+    Raises
+    ------
+    UsageError
+        If the solver is not installed.
+    """
+    case = case_of_tensors(tensors, distance)
+    found = solve_case(case, rooms, seconds, None if begin is None else begin[case.life])
+    tier = np.zeros(tensors.table.height, dtype=np.int64)
+    tier[case.life] = found.tier
+    return found._replace(tier=tier)
+
+
+def solve_case(
+    case: PlacementCase, rooms: Sequence[TierRoom], seconds: float = 10.0,
+    begin: Ints | None = None,
+) -> SolvedPlacement:  # fmt: skip
+    """Find the tiers of a case's tensors.
+
+    Parameters
+    ----------
+    begin
+        int64, shape (tensors,): a placement to begin with.
+    """
+    if len(rooms) < 2 or not case.size.size:
+        return _without_choice(case, rooms)
+    made = placement_program(case, rooms)
+    until = time.monotonic() + seconds
+    missing = 0.0
+    found = _solved(made, 0.0, until)
+    if found.status == "infeasible":
+        missing = _missing(made, seconds)
+        found = _solved(made, missing, until)
+    tier = made.tier(found.values) if found.values.size else begin
+    if tier is None:
+        tier = np.zeros(case.size.size, dtype=np.int64)
+    if begin is not None and not missing and not excess_bytes(case, rooms, begin).any():
+        tier = min(tier, begin, key=lambda one: _cost(case, rooms, one))
+    cost = _cost(case, rooms, tier)
+    least = max(found.bound, 0.0) * made.unit_ns + made.constant_ns
+    return SolvedPlacement(
+        tier, cost_of_placement(case, rooms, tier)[0], cost, min(cost, least),
+        math.ceil(missing * made.unit_bytes - 0.5),
+    )  # fmt: skip
+
+
+def _cost(case: PlacementCase, rooms: Sequence[TierRoom], tier: Ints) -> float:
+    step, moves = cost_of_placement(case, rooms, tier)
+    return step + MOVES * moves
+
+
+def _solved(made: PlacementProgram, missing: float, until: float) -> Optimum:
+    """Solve a program: first with shares of all but the largest tensors, then with those fixed.
+
+    What a program with shares costs at least, one without them costs, too.
+    """
+    program = made.lacking(missing)
+    bound = -math.inf
+    fixed = program
+    for smallest in _SMALLEST:
+        whole = program.whole & (made.sizes >= smallest)
+        if np.array_equal(whole, program.whole):
+            break
+        seconds = max((until - time.monotonic()) / 2, _LEAST_SECONDS)
+        found = solve_program(program._replace(whole=whole), seconds)
+        if not found.values.size:
+            return found
+        bound = max(bound, found.bound)
+        low, high = program.low.copy(), program.high.copy()
+        low[whole] = high[whole] = np.round(found.values[whole])
+        fixed = program._replace(low=low, high=high)
+    for tried in (fixed, program):
+        found = solve_program(tried, max(until - time.monotonic(), _LEAST_SECONDS))
+        if found.values.size or fixed is program:
+            break
+    if fixed is program:
+        return found
+    return found._replace(bound=min(bound, found.objective))
+
+
+def _missing(made: PlacementProgram, seconds: float) -> float:
+    """Return what the first tier lacks at least, in units of the program."""
+    costs = np.zeros_like(made.program.costs)
+    costs[-1] = 1.0
+    found = solve_program(made.lacking(math.inf)._replace(costs=costs), seconds)
+    return found.objective
+
+
+def _without_choice(case: PlacementCase, rooms: Sequence[TierRoom]) -> SolvedPlacement:
+    """Return the placement of everything in the first tier."""
+    step = float(case.work.sum())
+    missing = int(max(most_bytes(case) - rooms[0].capacity, 0))
+    return SolvedPlacement(np.zeros(case.size.size, dtype=np.int64), step, step, step, missing)
