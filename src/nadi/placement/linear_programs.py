@@ -15,6 +15,7 @@ from nadi.model.arrays import Bools, Floats, Ints
 
 __all__ = ["LinearProgram", "Optimum", "program_of_rows", "solve_program"]
 
+_GAP = 1e-5  # at which a solution with whole numbers is taken for the best
 _TOLERANCE = 1e-9  # of programs with whole numbers
 Status = Literal["optimal", "infeasible", "time limit"]
 
@@ -117,7 +118,7 @@ def solve_program(program: LinearProgram, seconds: float = math.inf) -> Optimum:
     if math.isfinite(seconds):
         solver.setOptionValue("time_limit", seconds)
     if program.whole.any():
-        solver.setOptionValue("mip_rel_gap", 1e-6)
+        solver.setOptionValue("mip_rel_gap", _GAP)
         solver.setOptionValue("mip_feasibility_tolerance", _TOLERANCE)
         solver.setOptionValue("primal_feasibility_tolerance", _TOLERANCE)
     solver.passModel(_as_highs(program, highspy))

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.errors import Parameter, UsageError
-from nadi.model.arrays import Ints
-from nadi.placement.linear_programs import Optimum, solve_program
+from nadi.model.arrays import Floats, Ints
+from nadi.placement.linear_programs import LinearProgram, Optimum, solve_program
 from nadi.placement.placed_tensors import DISTANCE, JobTensors, TraceTensors
 from nadi.placement.placement_case import (
     PlacementCase,
@@ -28,6 +28,7 @@ __all__ = ["BySolver", "SolvedPlacement", "solve_case", "solve_placement"]
 _SMALLEST = (0.02, 0.005)
 """Of what has to leave the first tier, the smallest tensors that do not have shares."""
 _LEAST_SECONDS = 0.1
+_GAP = 1e-4  # that is as good as none
 
 
 class SolvedPlacement(NamedTuple):
@@ -63,7 +64,7 @@ class BySolver:
     Parameters
     ----------
     seconds
-        Time limit for each different trace.
+        Time limit, for all different traces together.
     distance
         Operations before a use that its load may begin.
     """
@@ -82,11 +83,15 @@ class BySolver:
 
         None is worse than that by room (:class:`nadi.placement.ByRoom`), if both fit.
         """
-        begins = ByRoom()(tensors, rooms)
-        return tuple(
-            solve_placement(one, rooms, seconds=self.seconds, distance=self.distance, begin=tier)
-            for one, tier in zip(tensors.traces, begins, strict=True)
-        )
+        until = time.monotonic() + self.seconds
+        found = []
+        for number, tier in enumerate(ByRoom()(tensors, rooms)):
+            left = (until - time.monotonic()) / (len(tensors.traces) - number)
+            one = tensors.traces[number]
+            found.append(
+                solve_placement(one, rooms, seconds=left, distance=self.distance, begin=tier)
+            )
+        return tuple(found)
 
 
 def solve_placement(
@@ -138,7 +143,7 @@ def solve_case(
     if begin is not None and not missing and not excess_bytes(case, rooms, begin).any():
         tier = min(tier, begin, key=lambda one: _cost(case, rooms, one))
     cost = _cost(case, rooms, tier)
-    least = max(found.bound, 0.0) * made.unit_ns + made.constant_ns
+    least = max(found.bound * made.unit_ns + made.constant_ns, float(case.work.sum()))
     return SolvedPlacement(
         tier, cost_of_placement(case, rooms, tier)[0], cost, min(cost, least),
         math.ceil(missing * made.unit_bytes - 0.5),
@@ -151,32 +156,41 @@ def _cost(case: PlacementCase, rooms: Sequence[TierRoom], tier: Ints) -> float:
 
 
 def _solved(made: PlacementProgram, missing: float, until: float) -> Optimum:
-    """Solve a program: first with shares of all but the largest tensors, then with those fixed.
+    """Solve a program: with shares of all tensors, of all but the largest, and of none.
 
-    What a program with shares costs at least, one without them costs, too.
+    What a program with shares costs at least, one without them costs, too. What is whole in its
+    answer is taken over, and the others are made whole.
     """
     program = made.lacking(missing)
-    bound = -math.inf
-    fixed = program
-    for smallest in _SMALLEST:
+    best = Optimum("time limit", math.inf, -math.inf, np.zeros(0))
+    for smallest in (math.inf, *_SMALLEST, 0.0):
         whole = program.whole & (made.sizes >= smallest)
-        if np.array_equal(whole, program.whole):
-            break
-        seconds = max((until - time.monotonic()) / 2, _LEAST_SECONDS)
-        found = solve_program(program._replace(whole=whole), seconds)
-        if not found.values.size:
+        some = program._replace(whole=whole)
+        found = solve_program(some, _half_until(until) if whole.any() else math.inf)
+        if found.status == "infeasible":
             return found
-        bound = max(bound, found.bound)
-        low, high = program.low.copy(), program.high.copy()
-        low[whole] = high[whole] = np.round(found.values[whole])
-        fixed = program._replace(low=low, high=high)
-    for tried in (fixed, program):
-        found = solve_program(tried, max(until - time.monotonic(), _LEAST_SECONDS))
-        if found.values.size or fixed is program:
+        best = best._replace(bound=max(best.bound, found.bound))
+        if found.values.size and not np.array_equal(whole, program.whole):
+            found = solve_program(_taken_over(program, found.values), _half_until(until))
+        if found.objective < best.objective:
+            best = found._replace(bound=best.bound)
+        is_over = time.monotonic() > until or np.array_equal(whole, program.whole)
+        if is_over or best.gap <= _GAP:
             break
-    if fixed is program:
-        return found
-    return found._replace(bound=min(bound, found.objective))
+    return best
+
+
+def _half_until(until: float) -> float:
+    return max((until - time.monotonic()) / 2, _LEAST_SECONDS)
+
+
+def _taken_over(program: LinearProgram, values: Floats) -> LinearProgram:
+    """Return the program with the numbers that are whole among values."""
+    rounded = np.round(values)
+    fixed = program.whole & (np.abs(values - rounded) < _GAP)
+    return program._replace(
+        low=np.where(fixed, rounded, program.low), high=np.where(fixed, rounded, program.high)
+    )
 
 
 def _missing(made: PlacementProgram, seconds: float) -> float:
