@@ -93,8 +93,9 @@ _Trace = Annotated[
 _Place = Annotated[
     str, typer.Option("--place", metavar="RULES|FILE", show_default=False,
                       help="With --trace: where tensors live, such as "
-                      "optimizer=cxl,activations>64MB=cxl, or a .csv or .json file; default: what "
-                      "moves most stays as the first tier has room."),
+                      "optimizer=cxl,activations>64MB=cxl, a .csv or .json file, or solver "
+                      "(docs/placement-solver.md); default: what moves most stays as the first "
+                      "tier has room."),
 ]  # fmt: skip
 _Memories = Annotated[
     str, typer.Option("--memory", metavar="LIST", show_default="the system's",

@@ -19,6 +19,11 @@ from .message_jobs import (
     read_messages as read_messages,
     simulate_messages as simulate_messages,
 )
+from .offloaded_inference import (
+    OffloadAnswer as OffloadAnswer,
+    OffloadQuestion as OffloadQuestion,
+    offload_inference as offload_inference,
+)
 from .placed_steps import (
     BreakEven as BreakEven,
     MovedRole as MovedRole,
@@ -33,10 +38,6 @@ from .placement_studies import (
     PlacementQuestion as PlacementQuestion,
     PlacementStudy as PlacementStudy,
     study_placement as study_placement,
-from .offloaded_inference import (
-    OffloadAnswer as OffloadAnswer,
-    OffloadQuestion as OffloadQuestion,
-    offload_inference as offload_inference,
 )
 from .predictions import on_system as on_system
 from .recorded_jobs import run as run

@@ -14,6 +14,7 @@ import polars as pl
 from nadi.errors import Parameter, UsageError
 from nadi.load.placement_files import read_job_or_plan, read_placement
 from nadi.load.system_library import read_system_file
+from nadi.model.arrays import Ints
 from nadi.model.trace import Job, Trace
 from nadi.pipeline.generated_jobs import llm_job
 from nadi.pipeline.placed_steps import (
@@ -28,12 +29,16 @@ from nadi.pipeline.placed_steps import (
     with_room,
 )
 from nadi.pipeline.tier_sweeps import TierGrid, sweep_tiers
-from nadi.placement.placement_choice import ByRoom, ByRules, Placer, parse_rules
+from nadi.placement.placement_choice import ByRoom, ByRules, Placer, parse_rules, rooms_of
+from nadi.placement.placement_solver import BySolver
+from nadi.placement.staged_moves import Staging
 from nadi.simulator.machine.system import System
 
 __all__ = ["PlacementQuestion", "PlacementStudy", "study_placement"]
 
 _FILES = (".csv", ".json")
+_SOLVER = "solver"
+_SURE = 5e-4  # a gap that is none
 _GBPS = 64.0  # of a tier that nobody described
 
 
@@ -43,7 +48,8 @@ class PlacementQuestion(NamedTuple):
     Attributes
     ----------
     place
-        Rules, or a file of them; empty for what moves least, as the first tier has no room.
+        Rules, a file of them, or ``solver``; empty for what moves least, as the first tier has no
+        room.
     bandwidths
         Of the first lower tier, in bytes per ns: the first of them is what is simulated in full.
         Empty for what the system has, or 64.
@@ -135,16 +141,13 @@ def study_placement(
     if not isinstance(system, System):
         system = read_system_file(str(system)).fit(ranks)
     machine = _with_tiers(system, question)
-    placers = _placers(question.place)
     progress("simulating without tiers")
     plain = plain_step(job, machine)
     wanted = (question.buffers, question.distance)
     staging = plain.staging(machine, *wanted, in_place=question.in_place)
     progress("simulating with tiers")
-    steps = {
-        how: plain.placed(plain.chosen(placer, machine, staging), machine, staging)
-        for how, placer in placers.items()
-    }
+    choices = _choices(plain, question.place, machine, staging)
+    steps = {how: plain.placed(tier, machine, staging) for how, (_, tier) in choices.items()}
     how = min(steps, key=lambda one: (bool(steps[one].excess), steps[one].ns))
     chosen = steps[how]
     progress("moving each role alone")
@@ -153,7 +156,9 @@ def study_placement(
     pays = break_even(plain, chosen, machine, staging) if chosen.is_placed else None
     rates = question.bandwidths or (machine.tiers[0].read_bandwidth,)
     grid = TierGrid(rates, question.memories or (0,), question.capacities or (0,))
-    points = sweep_tiers(plain, placers[how], machine, grid, (question.buffers, question.distance))
+    points = sweep_tiers(
+        plain, choices[how][0], machine, grid, (question.buffers, question.distance)
+    )
     return PlacementStudy(plain, chosen, how, alone, pays, points, plan)
 
 
@@ -171,6 +176,22 @@ def _with_tiers(system: System, question: PlacementQuestion) -> System:
         )  # fmt: skip
     memory = question.memories[0] if question.memories else 0
     return with_room(system, memory, question.capacities[0] if question.capacities else 0)
+
+
+def _choices(
+    plain: PlainStep, place: str, system: System, staging: Staging
+) -> dict[str, tuple[Placer, tuple[Ints, ...]]]:
+    """Return what chooses the placement, and what it chooses, by how it does."""
+    if place != _SOLVER:
+        return {
+            how: (placer, plain.chosen(placer, system, staging))
+            for how, placer in _placers(place).items()
+        }
+    solver = BySolver(distance=staging.distance, buffers=staging.buffers)
+    solved = solver.solve(plain.tensors, rooms_of(system, staging.buffers))
+    gap = max(one.gap for one in solved)
+    how = "the least of its model" if gap < _SURE else f"at most {gap:.1%} above the least"
+    return {f"by solver, {how}": (solver, tuple(one.tier for one in solved))}
 
 
 def _placers(place: str) -> dict[str, Placer]:

@@ -1,7 +1,5 @@
 """What ``nadi.placement`` gives; each name is loaded when it is first used."""
 
-from .in_place_access import SlowedWork as SlowedWork, slowed_work as slowed_work
-from .placed_jobs import PlacedJob as PlacedJob, placed_job as placed_job
 from .flexgen_costs import (
     Inference as Inference,
     OffloadMachine as OffloadMachine,
@@ -14,11 +12,13 @@ from .flexgen_policy import (
     place_block as place_block,
 )
 from .flexgen_programs import needed_bytes as needed_bytes
+from .in_place_access import SlowedWork as SlowedWork, slowed_work as slowed_work
 from .linear_programs import (
     LinearProgram as LinearProgram,
     Optimum as Optimum,
     solve_program as solve_program,
 )
+from .placed_jobs import PlacedJob as PlacedJob, placed_job as placed_job
 from .placed_tensors import (
     JobTensors as JobTensors,
     TraceTensors as TraceTensors,
@@ -33,6 +33,7 @@ from .placement_choice import (
     parse_rules as parse_rules,
     rooms_of as rooms_of,
 )
+from .placement_solver import BySolver as BySolver, SolvedPlacement as SolvedPlacement
 from .staged_moves import Moves as Moves, Staging as Staging, staged_moves as staged_moves
 from .tier_accounts import (
     LiveBytes as LiveBytes,
@@ -40,8 +41,4 @@ from .tier_accounts import (
     TierUse as TierUse,
     accounts_of as accounts_of,
     live_bytes as live_bytes,
-from .placement_solver import (
-    BySolver as BySolver,
-    SolvedPlacement as SolvedPlacement,
-    solve_placement as solve_placement,
 )

@@ -1,12 +1,14 @@
 """What a solver has to know of a rank's tensors: how long they live, and what moves when.
 
-The step is cut into windows of as many operations as a load may begin before its use. What moves
-for the operations of a window overlaps with its work, so a window takes the longest of its work and
-of what each tier reads and writes for it.
+The step is cut into windows of half as many operations as a load may begin before its use. What is
+loaded for operations moves a window earlier, and what is stored after them a window later. It
+overlaps with the work there, so a window takes the longest of its work and of what each tier reads
+and writes in it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -53,50 +55,101 @@ class PlacementCase(NamedTuple):
     work: Ints
 
 
-def case_of_tensors(tensors: TraceTensors, distance: int = DISTANCE) -> PlacementCase:
+def case_of_tensors(
+    tensors: TraceTensors, distance: int = DISTANCE, buffers: float = math.inf
+) -> PlacementCase:
     """Read what a solver needs of a rank. O(accesses log accesses).
 
     Parameters
     ----------
     distance
         Operations before a use that its load may begin.
+    buffers
+        Bytes of buffers in the first tier: what takes more than half of them moves while its
+        operation works on one part after the other, and a window of its own.
     """
     moving = moves_ever(tensors)
     life = np.flatnonzero(moving)
     position = np.cumsum(moving) - 1
-    table = tensors.table
     low = np.flatnonzero(moving[tensors.life])
     accesses, of, turn = tensors.accesses.at(low), tensors.life[low], tensors.turn[low]
+    size, begin, end = (tensors.column(name) for name in ("bytes", "begin", "end"))
     visits = visits_of(
-        accesses, of, (turn[:, 0], turn[:, 1]), table["is_before"].to_numpy(),
-        tensors.column("bytes"), distance=distance,
+        accesses, of, (turn[:, 0], turn[:, 1]), tensors.table["is_before"].to_numpy(), size,
+        distance=distance,
     )  # fmt: skip
-    windows = int(tensors.turn.max(initial=0)) // distance + 1
-    loads = np.flatnonzero(visits.load)
-    stores = np.flatnonzero(visits.stored)
+    loads, stores = np.flatnonzero(visits.load), np.flatnonzero(visits.stored)
     load_turn = turn[visits.access[loads], 0]
     store_turn = turn[visits.access[visits.last[stores]], 1]
-    of_load = visits.life[visits.of_access[loads]]
-    size, begin, end = (tensors.column(name) for name in ("bytes", "begin", "end"))
+    moved = np.concatenate([visits.load[loads], visits.stored[stores]])
+    windows = _Windows.of(tensors, max(distance // 2, 1))
+    own_turn = np.concatenate([load_turn, store_turn])
+    is_large = moved > buffers / 2
+    windows = windows.cut(own_turn[is_large])
+    is_store = np.repeat([0, 1], [loads.size, stores.size])
+    window = np.where(is_store, windows.after(own_turn), windows.before(own_turn))
     return PlacementCase(
         life, size[life], begin[life], end[life], np.stack([size, begin, end])[:, ~moving],
-        np.concatenate([position[of_load], position[visits.life[stores]]]),
-        np.concatenate([load_turn, store_turn]) // distance,
-        np.repeat([0, 1], [loads.size, stores.size]),
-        np.concatenate([visits.load[loads], visits.stored[stores]]),
-        _work(tensors, windows, distance),
+        np.concatenate([
+            position[visits.life[visits.of_access[loads]]], position[visits.life[stores]],
+        ]),
+        np.where(is_large, windows.number[own_turn], window), is_store, moved, windows.work,
     )  # fmt: skip
 
 
-def _work(tensors: TraceTensors, windows: int, distance: int) -> Ints:
-    """Return the length of each window: from its first operation to that of the next one, in ns."""
-    first = np.full(windows, np.iinfo(np.int64).max)
-    np.minimum.at(first, tensors.turn[:, 0] // distance, tensors.start[tensors.accesses.first])
-    # windows without a beginning operation have no length
-    first = np.minimum.accumulate(first[::-1])[::-1]
-    first[0] = 0
-    last = max(int(tensors.end.max(initial=0)), int(first.max(initial=0)))
-    return np.diff(np.append(np.maximum.accumulate(np.minimum(first, last)), last))
+class _Windows(NamedTuple):
+    """Operations in windows; the first and the last one have none, and no length.
+
+    Attributes
+    ----------
+    number
+        int64, shape (operations,): the window of each, from 1.
+    start
+        int64 ns, shape (operations,): when each begins, or a later one before it.
+    end
+        Of the step, in ns.
+    length
+        Operations of a window that is not cut.
+    """
+
+    number: Ints
+    start: Ints
+    end: int
+    length: int
+
+    @classmethod
+    def of(cls, tensors: TraceTensors, length: int) -> _Windows:
+        """Cut the step of a rank into windows of equal numbers of operations."""
+        end = int(tensors.end.max(initial=0))
+        start = np.full(int(tensors.turn.max(initial=0)) + 1, end)
+        np.minimum.at(start, tensors.turn[:, 0], tensors.start[tensors.accesses.first])
+        start = np.minimum.accumulate(start[::-1])[::-1]
+        return cls(np.arange(start.size) // length + 1, start, end, length)
+
+    def cut(self, turns: Ints) -> _Windows:
+        """Give some operations windows of their own."""
+        begins = np.diff(self.number, prepend=0) > 0
+        begins[turns] = True
+        begins[np.minimum(turns + 1, begins.size - 1)] = True
+        return self._replace(number=np.cumsum(begins))
+
+    def before(self, turn: Ints) -> Ints:
+        """Return the window in which a load moves: half of its distance before the operation."""
+        earlier = turn - self.length
+        return np.where(earlier < 0, 0, self.number[np.maximum(earlier, 0)])
+
+    def after(self, turn: Ints) -> Ints:
+        """Return the window in which a store moves: the next one."""
+        found: Ints = self.number[turn] + 1
+        return found
+
+    @property
+    def work(self) -> Ints:
+        """The length of each window in ns: to the first operation of the next one."""
+        first = np.searchsorted(self.number, np.arange(1, int(self.number[-1]) + 1))
+        begins = np.append(self.start[first], self.end)
+        begins[0] = 0
+        return np.concatenate([[0], np.diff(begins), [0]])
 
 
 def live_at(moments: Ints, size: Ints, begin: Ints, end: Ints) -> Ints:

@@ -12,7 +12,7 @@ import numpy as np
 from nadi.errors import Parameter, UsageError
 from nadi.model.arrays import Floats, Ints
 from nadi.placement.linear_programs import LinearProgram, Optimum, solve_program
-from nadi.placement.placed_tensors import DISTANCE, JobTensors, TraceTensors
+from nadi.placement.placed_tensors import DISTANCE, JobTensors
 from nadi.placement.placement_case import (
     PlacementCase,
     case_of_tensors,
@@ -23,7 +23,7 @@ from nadi.placement.placement_case import (
 from nadi.placement.placement_choice import ByRoom, TierRoom
 from nadi.placement.placement_program import MOVES, PlacementProgram, placement_program
 
-__all__ = ["BySolver", "SolvedPlacement", "solve_case", "solve_placement"]
+__all__ = ["BySolver", "SolvedPlacement", "solve_case"]
 
 _SMALLEST = (0.02, 0.005)
 """Of what has to leave the first tier, the smallest tensors that do not have shares."""
@@ -59,20 +59,22 @@ class SolvedPlacement(NamedTuple):
 
 
 class BySolver:
-    """Chooses where tensors live with :func:`solve_placement`.
+    """Chooses where tensors live by a program with whole numbers.
 
     Parameters
     ----------
     seconds
         Time limit, for all different traces together.
-    distance
-        Operations before a use that its load may begin.
+    distance, buffers
+        Operations before a use that its load may begin, and bytes of buffers in the first tier.
     """
 
-    def __init__(self, seconds: float = 10.0, distance: int = DISTANCE) -> None:
+    def __init__(
+        self, seconds: float = 10.0, distance: int = DISTANCE, buffers: float = math.inf
+    ) -> None:
         if not seconds > 0:
             raise UsageError(Parameter("seconds", seconds), "no time", "state more than 0")
-        self.seconds, self.distance = seconds, distance
+        self.seconds, self.distance, self.buffers = seconds, distance, buffers
 
     def __call__(self, tensors: JobTensors, rooms: Sequence[TierRoom]) -> tuple[Ints, ...]:
         """Return a placement."""
@@ -81,52 +83,37 @@ class BySolver:
     def solve(self, tensors: JobTensors, rooms: Sequence[TierRoom]) -> tuple[SolvedPlacement, ...]:
         """Return a placement of each different trace with what it costs.
 
-        None is worse than that by room (:class:`nadi.placement.ByRoom`), if both fit.
+        None is worse than those by room (:class:`nadi.placement.ByRoom`) that fit.
+
+        Raises
+        ------
+        UsageError
+            If the solver is not installed.
         """
         until = time.monotonic() + self.seconds
         found = []
-        for number, tier in enumerate(ByRoom()(tensors, rooms)):
+        begins = [ByRoom(by_time=by_time)(tensors, rooms) for by_time in (True, False)]
+        for number, one in enumerate(tensors.traces):
             left = (until - time.monotonic()) / (len(tensors.traces) - number)
-            one = tensors.traces[number]
-            found.append(
-                solve_placement(one, rooms, seconds=left, distance=self.distance, begin=tier)
-            )
+            case = case_of_tensors(one, self.distance, self.buffers)
+            known = [begin[number][case.life] for begin in begins]
+            solved = solve_case(case, rooms, left, known)
+            tier = np.zeros(one.table.height, dtype=np.int64)
+            tier[case.life] = solved.tier
+            found.append(solved._replace(tier=tier))
         return tuple(found)
-
-
-def solve_placement(
-    tensors: TraceTensors, rooms: Sequence[TierRoom], *, seconds: float = 10.0,
-    distance: int = DISTANCE, begin: Ints | None = None,
-) -> SolvedPlacement:  # fmt: skip
-    """Find where the tensors of a rank live so that its step is shortest.
-
-    Parameters
-    ----------
-    begin
-        A placement to begin with.
-
-    Raises
-    ------
-    UsageError
-        If the solver is not installed.
-    """
-    case = case_of_tensors(tensors, distance)
-    found = solve_case(case, rooms, seconds, None if begin is None else begin[case.life])
-    tier = np.zeros(tensors.table.height, dtype=np.int64)
-    tier[case.life] = found.tier
-    return found._replace(tier=tier)
 
 
 def solve_case(
     case: PlacementCase, rooms: Sequence[TierRoom], seconds: float = 10.0,
-    begin: Ints | None = None,
+    begins: Sequence[Ints] = (),
 ) -> SolvedPlacement:  # fmt: skip
     """Find the tiers of a case's tensors.
 
     Parameters
     ----------
-    begin
-        int64, shape (tensors,): a placement to begin with.
+    begins
+        Placements that are known; of those that fit none is better than what is found.
     """
     if len(rooms) < 2 or not case.size.size:
         return _without_choice(case, rooms)
@@ -137,11 +124,11 @@ def solve_case(
     if found.status == "infeasible":
         missing = _missing(made, seconds)
         found = _solved(made, missing, until)
-    tier = made.tier(found.values) if found.values.size else begin
-    if tier is None:
-        tier = np.zeros(case.size.size, dtype=np.int64)
-    if begin is not None and not missing and not excess_bytes(case, rooms, begin).any():
-        tier = min(tier, begin, key=lambda one: _cost(case, rooms, one))
+    known = [one for one in begins if missing or not excess_bytes(case, rooms, one).any()]
+    if found.values.size:
+        known = [made.tier(found.values), *(known if not missing else ())]
+    known = known or [np.zeros(case.size.size, dtype=np.int64)]
+    tier = min(known, key=lambda one: _cost(case, rooms, one))
     cost = _cost(case, rooms, tier)
     least = max(found.bound * made.unit_ns + made.constant_ns, float(case.work.sum()))
     return SolvedPlacement(
