@@ -190,7 +190,7 @@ def _choices(
     solver = BySolver(distance=staging.distance, buffers=staging.buffers)
     solved = solver.solve(plain.tensors, rooms_of(system, staging.buffers))
     gap = max(one.gap for one in solved)
-    how = "the least of its model" if gap < _SURE else f"at most {gap:.1%} above the least"
+    how = "the least of its model" if gap < _SURE else f"at most {100 * gap:.1f} % above the least"
     return {f"by solver, {how}": (solver, tuple(one.tier for one in solved))}
 
 
