@@ -74,8 +74,8 @@ def sweep() -> None:
     job = nadi.llm_job("llama3-70b", **PLAN)
     begin, used = time.perf_counter(), cpu_seconds()
     plain = plain_step(job, nadi.load_system("dgx-h100", len(job.traces)))
-    grid = TierGrid(BANDWIDTHS, MEMORIES)
-    points = sweep_tiers(plain, ByRoom(), with_tier(plain.system, 0), grid)
+    grid, placers = TierGrid(BANDWIDTHS, MEMORIES), [ByRoom(), ByRoom(by_time=False)]
+    points = sweep_tiers(plain, placers, with_tier(plain.system, 0), grid)
     seconds = time.perf_counter() - begin
     print(
         f"70B on 64 ranks, {points.height} points of bandwidth and room: {seconds:.1f} s "

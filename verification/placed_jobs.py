@@ -173,7 +173,9 @@ def slower(checks: Checks) -> None:
             by_latency.append(plain.again(base.placed, machine).ns)
         sizes = tuple(int(peak * part) for part in (0.02, 0.05, 0.1, 0.3, 1.0))
         grid = TierGrid((32.0, 128.0), sizes)
-        points = sweep_tiers(plain, ByRoom(), there, grid, (staging.buffers, 0))
+        points = sweep_tiers(
+            plain, [ByRoom(), ByRoom(by_time=False)], there, grid, (staging.buffers, 0)
+        )
         by_room = [
             rows["ns"].fill_null(2**62).to_list()
             for _, rows in points.group_by("bandwidth", maintain_order=True)

@@ -156,9 +156,8 @@ def study_placement(
     pays = break_even(plain, chosen, machine, staging) if chosen.is_placed else None
     rates = question.bandwidths or (machine.tiers[0].read_bandwidth,)
     grid = TierGrid(rates, question.memories or (0,), question.capacities or (0,))
-    points = sweep_tiers(
-        plain, choices[how][0], machine, grid, (question.buffers, question.distance)
-    )
+    placers = [placer for placer, _ in choices.values()]
+    points = sweep_tiers(plain, placers, machine, grid, wanted, in_place=question.in_place)
     return PlacementStudy(plain, chosen, how, alone, pays, points, plan)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from multiprocessing import get_context
 from typing import Any, NamedTuple, TypeAlias
 
@@ -57,16 +58,18 @@ class TierGrid(NamedTuple):
 
 
 def sweep_tiers(
-    plain: PlainStep, placer: Placer, system: System, grid: TierGrid,
+    plain: PlainStep, placers: Sequence[Placer], system: System, grid: TierGrid,
     staging: tuple[int, int] = (0, 0), *, in_place: bool = False, executor: Executor | None = None,
 ) -> pl.DataFrame:  # fmt: skip
-    """Simulate a placement for each point of a grid.
+    """Simulate placements for each point of a grid: the one with the shortest step counts.
 
     Ranks that have a tier together have equal shares of it: what they do at the same time is
     simulated once.
 
     Parameters
     ----------
+    placers
+        What chooses placements; more of them take longer.
     system
         With a lower tier.
     staging
@@ -85,19 +88,21 @@ def sweep_tiers(
     """
     refuse_in_fork()
     tasks: list[_Task] = []
-    places: list[tuple[int, int, int | None]] = []
+    places: list[list[int]] = []  # of each memory and capacity, the tasks of what fits
     known: dict[bytes, int] = {}
-    for memory in grid.memories:
-        for capacity in grid.capacities:
-            there = with_room(system, memory, capacity)
-            own = plain.staging(there, *staging, in_place=in_place)
+    for memory, capacity in product(grid.memories, grid.capacities):
+        there = with_room(system, memory, capacity)
+        own = plain.staging(there, *staging, in_place=in_place)
+        places.append([])
+        for placer in placers:
             tier = plain.chosen(placer, there, own)
-            fits = _fits(plain, tier, rooms_of(there, own.buffers))
+            if not _fits(plain, tier, rooms_of(there, own.buffers)):
+                continue
             key = own.buffers.to_bytes(8, "little") + b"".join(one.tobytes() for one in tier)
-            if fits and key not in known:
+            if key not in known:
                 known[key] = len(tasks)
                 tasks.append(_task(plain, tier, there, own, grid.bandwidths))
-            places.append((memory, capacity, known.get(key) if fits else None))
+            places[-1].append(known[key])
     found: list[list[int]] = []
     tell(0, len(tasks))
     with _mapping(executor, len(tasks), grid.size) as mapped:
@@ -108,14 +113,16 @@ def sweep_tiers(
 
 
 def _table(
-    plain: PlainStep, grid: TierGrid, places: Sequence[tuple[int, int, int | None]],
+    plain: PlainStep, grid: TierGrid, places: Sequence[Sequence[int]],
     found: Sequence[Sequence[int]],
 ) -> pl.DataFrame:  # fmt: skip
     shape = len(grid.memories), len(grid.capacities), len(grid.bandwidths)
     ns = np.full(shape, np.inf)
-    for number, (_, _, which) in enumerate(places):
-        if which is not None:
-            ns[np.unravel_index(number, shape[:2])] = found[which]
+    for number, fitting in enumerate(places):
+        if fitting:
+            ns[np.unravel_index(number, shape[:2])] = np.min(
+                [found[one] for one in fitting], axis=0
+            )
     # what needs less fits, too; 0 is as much as there is, or any
     for axis, sizes in ((0, grid.memories), (1, grid.capacities)):
         order = np.argsort([size or math.inf for size in sizes], kind="stable")

@@ -268,6 +268,7 @@ def _live(study: PlacementStudy) -> pl.DataFrame:
 def _charts(study: PlacementStudy) -> dict[str, LineChart | HeatMap]:
     charts: dict[str, LineChart | HeatMap] = {}
     uses, points = study.chosen.accounts.tiers, study.points
+    points = points.sort("memory", "capacity", "bandwidth")
     rates = points["bandwidth"].unique(maintain_order=True).to_list()
     rooms = points.select("memory", "capacity").unique(maintain_order=True).rows()
     if len(rates) > 1:
