@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import nadi
+from nadi.cli import main
 from nadi.errors import UsageError
 from nadi.pipeline.placed_steps import PlainStep, TierKind, plain_step
 from nadi.placement import BySolver
@@ -197,3 +199,12 @@ def test_a_recording_is_placed(demo_folder: Path) -> None:
 def test_a_solver_needs_time() -> None:
     with pytest.raises(UsageError, match="seconds=0: no time"):
         BySolver(0)
+
+
+def test_the_command_says_how_good_it_is(
+    demo_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = ["--trace", str(demo_folder), "--system", "dgx-h100", "--memory", "16MiB"]
+    assert main(["cxl", *job, "--bandwidth", "1", "--place", "solver"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"placement: by solver, (the least of its model|at most [\d.]+ %)", printed)
