@@ -17,7 +17,7 @@ from nadi.placement import (
     needed_bytes,
     place_block,
 )
-from nadi.placement.flexgen_programs import FREE, RangeBound
+from nadi.placement.flexgen_programs import FREE, RangeBound, SharesGiven
 from tests.amounts import examples
 from tests.placement.flexgen_cases import CASES
 from tests.reference.flexgen import seconds_of_block
@@ -25,6 +25,11 @@ from tests.reference.flexgen import seconds_of_block
 pytest.importorskip("highspy", reason="the solver is an extra")
 Case = tuple[Inference, OffloadMachine]
 CLOSE = 1e-7
+# free, or some of them fixed
+SHARES = st.sampled_from([
+    FREE, (0.25, 0.5, *FREE[2:]), (None, None, 0.0, 1.0, None, None),
+    (0.0, 1.0, 0.0, 1.0, 0.0, 1.0), (1.0, 0.0, 1.0, 0.0, 1.0, 0.0),
+])  # fmt: skip
 T4 = load_offload_machine("t4")
 OPT = inference_of_model(load_language_model("opt-30b"), 512, 32)
 
@@ -94,12 +99,14 @@ def test_more_of_anything_is_never_slower(
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(CASES, st.integers(1, 3))
-def test_the_search_by_bounds_finds_what_trying_all_numbers_finds(case: Case, batch: int) -> None:
-    best = best_policy(*case, batch=batch).policy
+@given(CASES, st.integers(1, 3), SHARES)
+def test_the_search_by_bounds_finds_what_trying_all_numbers_finds(
+    case: Case, batch: int, shares: SharesGiven
+) -> None:
+    best = best_policy(*case, batch=batch, given=shares).policy
     rate, number = 0.0, 0
     for number in range(1, 400):
-        one = place_block(*case, batch, number)
+        one = place_block(*case, batch, number, shares)
         if one is None:
             break
         rate = max(rate, one.rate)
@@ -108,20 +115,20 @@ def test_the_search_by_bounds_finds_what_trying_all_numbers_finds(case: Case, ba
     elif number < 399:  # else more would fit
         assert best is not None
         assert best.rate == pytest.approx(rate, rel=1e-8)
-        theirs = best_policy(*case, batch=batch, compat="flexgen").policy
+        theirs = best_policy(*case, batch=batch, given=shares, compat="flexgen").policy
         assert theirs is not None
         assert theirs.rate <= rate * (1 + 1e-8)
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(CASES, st.integers(1, 3), st.integers(1, 40), st.integers(0, 40))
+@given(CASES, st.integers(1, 3), st.integers(1, 40), st.integers(0, 40), SHARES)
 def test_no_number_of_a_range_is_below_its_bound(
-    case: Case, batch: int, low: int, more: int
+    case: Case, batch: int, low: int, more: int, shares: SharesGiven
 ) -> None:
-    bound, likely = RangeBound(*case, batch, FREE).bound(low, low + more)
+    bound, likely = RangeBound(*case, batch, shares).bound(low, low + more)
     assert low <= likely <= low + more
     for number in {low, low + more // 2, likely, low + more}:
-        one = place_block(*case, batch, number)
+        one = place_block(*case, batch, number, shares)
         assert one is None or one.seconds_per_sequence >= bound * (1 - 1e-6)
 
 
