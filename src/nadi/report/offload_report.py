@@ -50,10 +50,11 @@ def _described(policy: OffloadPolicy | None) -> dict[str, Any] | None:
 def print_offload(answer: OffloadAnswer, console: Console) -> None:
     """Print the rate, what lies where, what fills the memories, and what takes the time."""
     policy = answer.policy
-    sequences = format_count(policy.batch * policy.num_batches)
+    number = policy.batch * policy.num_batches
+    sequences = f"{format_count(number)} sequence{'' if number == 1 else 's'}"
     console.print(
         Text(
-            f"{policy.rate:.4g} tokens/s: {_batches(policy)} at once, {sequences} sequences in "
+            f"{policy.rate:.4g} tokens/s: {_batches(policy)} at once, {sequences} in "
             f"{format_ns(round(policy.seconds * 1e9))}\n"
         )
     )
