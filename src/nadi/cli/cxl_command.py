@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nadi.cli.amount_lists import amounts, names_in
 from nadi.cli.estimate_command import Compat
 from nadi.cli.shared_options import AsJson, Overwrite, output_console
 from nadi.errors import Parameter, UsageError
@@ -16,7 +16,7 @@ from nadi.errors import Parameter, UsageError
 if TYPE_CHECKING:
     from nadi.estimate.second_tier_study import SecondTier
 
-__all__ = ["HELP", "amounts", "command"]
+__all__ = ["HELP", "command"]
 
 HELP = """Study what a second memory tier, such as CXL memory, changes.
 
@@ -176,7 +176,7 @@ def command(
         if output is not None:
             check_study_folder(output, overwrite=overwrite)
         progress("studying")
-        found = study_second_tiers(_names(model), _names(system), question, rules=rules)
+        found = study_second_tiers(names_in(model), names_in(system), question, rules=rules)
     if output is not None:
         write_studies(output, found)
     if as_json:
@@ -191,10 +191,6 @@ def command(
         console.print(f"wrote {output}", markup=False)
 
 
-def _names(text: str) -> list[str]:
-    return [one.strip() for one in text.split(",") if one.strip()]
-
-
 def _kind(latency: str, outstanding: int, shared_by: int) -> SecondTier:
     from nadi.estimate.second_tier_study import SecondTier
     from nadi.units import parse_ns
@@ -204,16 +200,3 @@ def _kind(latency: str, outstanding: int, shared_by: int) -> SecondTier:
     except ValueError as error:
         raise UsageError(Parameter("latency", latency), str(error), "such as 250ns") from None
     return SecondTier(idle / 1e9, shared_by, float(idle), float(outstanding))
-
-
-def amounts(name: str, text: str, parse: Callable[[str], float]) -> tuple[float, ...]:
-    """Read a list of numbers, with or without units."""
-    found = []
-    for one in _names(text):
-        try:
-            found.append(float(one) if one.replace(".", "", 1).isdecimal() else parse(one))
-        except ValueError as error:
-            raise UsageError(
-                Parameter(name, one), str(error), "give numbers with commas between them"
-            ) from None
-    return tuple(found)

@@ -76,7 +76,7 @@ def study_trace(wishes: PlacedWishes) -> None:
 
 
 def _question(wishes: PlacedWishes) -> PlacementQuestion:
-    from nadi.cli.cxl_command import amounts
+    from nadi.cli.amount_lists import amounts
     from nadi.pipeline.placement_studies import PlacementQuestion
     from nadi.units import parse_bytes, parse_rate
 

@@ -25,10 +25,10 @@ from .offloaded_inference import (
     offload_inference as offload_inference,
 )
 from .placed_steps import (
-    BreakEven as BreakEven,
     MovedRole as MovedRole,
     PlacedStep as PlacedStep,
     PlainStep as PlainStep,
+    TierBreakEven as TierBreakEven,
     TierKind as TierKind,
     plain_step as plain_step,
     with_bandwidth as with_bandwidth,

@@ -28,8 +28,15 @@ from nadi.simulator.machine.system import System
 from nadi.simulator.simulation import Simulation
 
 __all__ = [
-    "BreakEven", "MovedRole", "PlacedStep", "PlainStep", "TierKind", "break_even", "moved_alone",
-    "plain_step", "with_bandwidth",
+    "MovedRole",
+    "PlacedStep",
+    "PlainStep",
+    "TierBreakEven",
+    "TierKind",
+    "break_even",
+    "moved_alone",
+    "plain_step",
+    "with_bandwidth",
     "with_room",
 ]  # fmt: skip
 
@@ -261,7 +268,7 @@ def moved_alone(plain: PlainStep, system: System, staging: Staging) -> tuple[Mov
     return tuple(found)
 
 
-class BreakEven(NamedTuple):
+class TierBreakEven(NamedTuple):
     """From which bandwidth a placement costs next to nothing.
 
     Attributes
@@ -285,7 +292,7 @@ class BreakEven(NamedTuple):
 
 def break_even(
     plain: PlainStep, step: PlacedStep, system: System, staging: Staging
-) -> BreakEven:  # fmt: skip
+) -> TierBreakEven:  # fmt: skip
     """Find from which bandwidth a placement costs at most 1 %. O(log bandwidths) simulations.
 
     Each rank has its share of a tier that several have together.
@@ -308,7 +315,7 @@ def break_even(
     below = max(low - _STEPS, 0) if low <= most else most
     there = tried(below)
     waits = there.accounts.waits.group_by("role").agg(pl.col("ns").sum()).sort("ns")
-    return BreakEven(
+    return TierBreakEven(
         2 ** (low / _STEPS) if low <= most else math.inf, 2 ** (below / _STEPS),
         there.ns / max(plain.ns, 1), waits["role"][-1] if waits.height else "",
     )  # fmt: skip

@@ -18,10 +18,10 @@ from nadi.model.arrays import Ints
 from nadi.model.trace import Job, Trace
 from nadi.pipeline.generated_jobs import llm_job
 from nadi.pipeline.placed_steps import (
-    BreakEven,
     MovedRole,
     PlacedStep,
     PlainStep,
+    TierBreakEven,
     TierKind,
     break_even,
     moved_alone,
@@ -100,7 +100,7 @@ class PlacementStudy:
     chosen: PlacedStep
     how: str
     alone: tuple[MovedRole, ...]
-    pays: BreakEven | None
+    pays: TierBreakEven | None
     points: pl.DataFrame
     plan: Mapping[str, Any]
 

@@ -34,7 +34,7 @@ from .placement_choice import (
     rooms_of as rooms_of,
 )
 from .placement_solver import BySolver as BySolver, SolvedPlacement as SolvedPlacement
-from .staged_moves import Moves as Moves, Staging as Staging, staged_moves as staged_moves
+from .staged_moves import Moves as Moves, Staging as Staging
 from .tier_accounts import (
     LiveBytes as LiveBytes,
     TierAccounts as TierAccounts,
