@@ -15,7 +15,6 @@ from .estimated_steps import (
     describe_sweep as describe_sweep,
 )
 from .extracted_jobs import Extraction as Extraction, extract as extract
-from .estimated_steps import DescribedStep as DescribedStep, describe_step as describe_step
 from .folded_jobs import fold as fold, unfold as unfold
 from .generated_jobs import llm_job as llm_job, llm_statistics as llm_statistics
 from .generated_networks import (
