@@ -2,7 +2,11 @@
 
 Systems state what corrects NCCL's model, and to which published tables that was fitted. Those
 sources are marked, and the sums leave them out. Machines without a file of Nadi's are described
-in benchmarks/systems.
+in benchmarks/systems; tables that discussions of other projects quote are in
+benchmarks/quoted_collectives.json.
+
+Nadi gives the time of the kernel. Some tables also hold what the host does: it is added, by what
+the measuring program does and is known from elsewhere (``Host``).
 
     python benchmarks/published_collectives.py [--all] [FILE...]
 
@@ -29,8 +33,37 @@ from nadi.formats.nccl_tests import MeasuredCollective
 
 FILES = ("collectives_nccl_rccl_tests.json.gz", "collectives_other.json.gz")
 OWN = Path(__file__).parent / "systems"
+QUOTED = Path(__file__).parent / "quoted_collectives.json"
 A3_MEGA, P4DE = str(OWN / "gcp-a3-mega.toml"), str(OWN / "aws-p4de.toml")
-NVL64 = str(OWN / "gb200-nvl64.toml")
+NVL64, MI355X = str(OWN / "gb200-nvl64.toml"), str(OWN / "mi355x-node.toml")
+
+
+class Host(NamedTuple):
+    """What a table holds beside the kernel, us.
+
+    Attributes
+    ----------
+    per_gpu
+        One process launches on all GPUs, one after the other: no collective takes less than this
+        for each of them.
+    before
+        The GPU waits for the host to launch.
+    """
+
+    per_gpu: float = 0.0
+    before: float = 0.0
+
+    def added(self, times: Sequence[float], ranks: int) -> list[float]:
+        """Add it to times in ns."""
+        least = self.per_gpu * ranks * 1000
+        return [max(time + self.before * 1000, least) for time in times]
+
+
+# all_reduce_perf -g 8. 22 us for 4 GPUs where the kernel takes less than 8 (NVIDIA/nccl-tests,
+# issue 333); with the CPUs of Azure's ND v5, 31 us for 8 (its table of 8 H200)
+ONE_PROCESS, ONE_PROCESS_V5 = Host(per_gpu=5.5), Host(per_gpu=31 / 8)
+# all_reduce_bench.py: one call of torch on an idle GPU, 20 to 30 us by its own description
+TORCH = Host(before=25)
 
 
 class Source(NamedTuple):
@@ -46,21 +79,24 @@ class Source(NamedTuple):
         Whether the system's file states a figure that was fitted to this record.
     beside
         The record whose table stands in for this machine's own, as with --measured.
+    host
+        What it holds beside the kernel.
     """
 
     system: str
     ranks: int
     fitted: bool = False
     beside: str = ""
+    host: Host = Host()
 
 
 OCI = "oci-a100-40g-2node-16gpu-allreduce-"
 COMPARED: dict[str, Source] = {
     "azure-nd_a100_v4-1node-8gpu-allreduce-busbw": Source(
-        "dgx-a100", 8, beside="stas00-a100-8gpu-nccl-tests-allreduce"
+        "dgx-a100", 8, beside="stas00-a100-8gpu-nccl-tests-allreduce", host=ONE_PROCESS
     ),
     "stas00-a100-8gpu-nccl-tests-allreduce": Source(
-        "dgx-a100", 8, beside="azure-nd_a100_v4-1node-8gpu-allreduce-busbw"
+        "dgx-a100", 8, beside="azure-nd_a100_v4-1node-8gpu-allreduce-busbw", host=ONE_PROCESS
     ),
     f"{OCI}2024": Source("dgx-a100", 16),
     f"{OCI}2025": Source("dgx-a100", 16, beside=f"{OCI}2026-slurm-operator"),
@@ -70,10 +106,10 @@ COMPARED: dict[str, Source] = {
     "coreweave-a100-80g-32gpu-ib-sharp-allreduce": Source("dgx-a100", 32, fitted=True),
     "aws-p4de-2node-16gpu-allreduce": Source(P4DE, 16),
     "azure-nd_h100_v5-1node-8gpu-allreduce-busbw": Source(
-        "dgx-h100", 8, beside="stas00-h200-8gpu-allreduce-bench-sweep"
+        "dgx-h100", 8, beside="azure-nd_h200_v5-8gpu", host=ONE_PROCESS_V5
     ),
     "stas00-h200-8gpu-allreduce-bench-sweep": Source(
-        "hgx-h200", 8, beside="azure-nd_h100_v5-1node-8gpu-allreduce-busbw"
+        "hgx-h200", 8, beside="azure-nd_h100_v5-1node-8gpu-allreduce-busbw", host=TORCH
     ),
     "oci-h100-2node-16gpu-allreduce": Source("dgx-h100", 16),
     "gcp-a3ultra-h200-2node-16gpu-allgather-ctk": Source("hgx-h200", 16),
@@ -84,7 +120,7 @@ COMPARED: dict[str, Source] = {
     "gcp-a3mega-h100-2node-16gpu-allreduce-ztan": Source(A3_MEGA, 16),
     "gke-a4-b200-1node-8gpu-allreduce": Source("dgx-b200", 8, fitted=True),
     "stas00-b200-1node-vs-4node-allreduce-sweep": Source(
-        "dgx-b200", 8, beside="gke-a4-b200-1node-8gpu-allreduce"
+        "dgx-b200", 8, beside="gke-a4-b200-1node-8gpu-allreduce", host=TORCH
     ),
     "gcp-a4-b200-2node-16gpu-allreduce-dstack": Source("dgx-b200", 16, fitted=True),
     "gke-a4-b200-2node-16gpu-allreduce": Source(
@@ -92,8 +128,12 @@ COMPARED: dict[str, Source] = {
     ),
     "coreweave-gb200-nvl72-1rack-72gpu-allreduce": Source("gb200-nvl72", 72),
     "oci-gb200-2racks-128gpu-allreduce-2026": Source(NVL64, 128),
+    "aac8-mi300x-1node-8gpu-allreduce": Source("mi300x-node", 8),
+    "oci-mi300x-2node-16gpu-allreduce": Source("mi300x-node", 16),
+    "aac14-mi355x-2node-16gpu-allreduce": Source(MI355X, 16),
+    "vultr-mi355x-2node-16gpu-alltoall": Source(MI355X, 16),
 }
-_TYPES = {"allreduce": "all_reduce", "allgather": "all_gather"}
+_TYPES = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}
 _RANGES = (("all", 1, 1 << 62), (">= 16 MiB", 1 << 24, 1 << 62), ("1 to 16 MiB", 1 << 20, 1 << 24),
            ("< 1 MiB", 1, 1 << 20))  # fmt: skip
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -105,13 +145,14 @@ def main() -> None:
     for path in given or [SHARED / "published" / name for name in FILES]:
         for one in json.loads(gzip.decompress(path.read_bytes()))["records"]:
             records[one["id"]] = one
+    quoted = {one["id"]: quoted_table(one) for one in json.loads(QUOTED.read_text())["records"]}
     titles = "".join(f"{title:>12}" for title, *_ in _RANGES)
-    print(f"mean absolute error in %, of all sizes and of ranges of them\n\n{'':12}{titles}")
+    print(f"mean absolute error in %, of all sizes and of ranges of them\n\n{'':18}{titles}")
     sums: dict[str, list[tuple[int, float]]] = {}
     for name, source in COMPARED.items():
         if name not in records:
             continue
-        compare(name, source, records, sums)
+        compare(name, source, records, quoted, sums)
     print("\nall sizes of all sources that nothing was fitted to:")
     for what, errors in sums.items():
         print(row_of(what, errors))
@@ -119,7 +160,7 @@ def main() -> None:
     print(
         f"\nnot compared, {len(left)} of {len(records)} records: on machines that Nadi has no file"
     )
-    print("of, of AMD, without times by size, or whose fault is known:")
+    print("of, without times by size, or whose fault is known:")
     for name in left:
         hardware = records[name].get("hardware", {})
         print(f"  {name}: {hardware.get('gpu')}, {hardware.get('inter_node')}")
@@ -129,36 +170,49 @@ def main() -> None:
 
 def compare(
     name: str, source: Source, records: dict[str, dict[str, Any]],
-    sums: dict[str, list[tuple[int, float]]],
+    quoted: dict[str, MeasuredCollective], sums: dict[str, list[tuple[int, float]]],
 ) -> None:  # fmt: skip
     """Print the errors of one source, and add them to the sums if nothing was fitted to it."""
     record = records[name]
     table = table_of(record, source.ranks)
     system = with_version(nadi.load_system(source.system, source.ranks), record)
     tables = {"": system}
-    if source.beside in records:
-        other = table_of(records[source.beside], source.ranks)
+    if source.beside in records or source.beside in quoted:
+        other = quoted.get(source.beside) or table_of(records[source.beside], source.ranks)
         tables["measured"] = nadi.pipeline.with_tables(system, (other,))
+    same_host = source.beside in quoted or COMPARED.get(source.beside, source).host != Host()
     mark = " (fitted to it)" if source.fitted else ""
     print(f"{name}: {Path(source.system).stem}, {source.ranks} ranks{mark}")
-    found = {}
+    found: dict[str, Sequence[float]] = {}
     for kind, machine in tables.items():
         rows = nadi.pipeline.estimate_collectives(machine, table.collective, table.sizes)
-        found[kind or "Nadi"] = [row.time_ns for row in rows]
-        if not kind:
-            found = {"NCCL's model": [row.modelled_ns for row in rows], **found}
+        host = source.host._replace(before=0.0) if kind and same_host else source.host
+        alone = [row.time_ns for row in rows]
+        found[kind or "Nadi"] = host.added(alone, source.ranks)
+        if not (kind or source.fitted or system.nccl.gpu):
+            without = errors_of(table, alone)
+            sums.setdefault("Nadi, kernel only", []).extend(without)
+        if not kind and rows[0].modelled_ns >= 0:
+            model = "RCCL's model" if system.nccl.gpu else "NCCL's model"
+            found = {model: [row.modelled_ns for row in rows], **found}
     for what, times in found.items():
-        errors = [
-            (size, abs(time / measured - 1) * 100)
-            for size, time, measured in zip(table.sizes, times, table.times, strict=True)
-        ]
+        errors = errors_of(table, times)
         print(row_of(what, errors))
         if not source.fitted:
-            sums.setdefault(what, []).extend(errors)
+            amd = ", AMD" if system.nccl.gpu else ""
+            sums.setdefault(f"{what}{amd}", []).extend(errors)
     if "--all" in sys.argv:
         for size, measured, *times in zip(table.sizes, table.times, *found.values(), strict=True):
             texts = "".join(f"{time / measured:10.2f}" for time in times)
             print(f"  {size:>14,} B {measured / 1000:12.1f} us{texts}")
+
+
+def errors_of(table: MeasuredCollective, times: Sequence[float]) -> list[tuple[int, float]]:
+    """Give sizes, and absolute errors in %."""
+    return [
+        (size, abs(time / measured - 1) * 100)
+        for size, time, measured in zip(table.sizes, times, table.times, strict=True)
+    ]
 
 
 def row_of(what: str, errors: Sequence[tuple[int, float]]) -> str:
@@ -167,13 +221,13 @@ def row_of(what: str, errors: Sequence[tuple[int, float]]) -> str:
     for _, low, high in _RANGES:
         some = [error for size, error in errors if low <= size < high]
         cells.append(f"{np.mean(some):12.1f}" if some else f"{'-':>12}")
-    return f"  {what:<12}{''.join(cells)[2:]}"
+    return f"  {what:<18}{''.join(cells)[2:]}"
 
 
 def with_version(system: Any, record: dict[str, Any]) -> Any:
     """Give a system the version of NCCL that a record states, if its model is known."""
     stated = re.match(r"2\.(\d+)\.\d+", record.get("nccl_version") or "")
-    if not stated or int(stated[1]) < 18:
+    if not stated or int(stated[1]) < 18 or system.nccl.gpu:
         return system
     nccl = msgspec.structs.replace(system.nccl, version=stated[0])
     return msgspec.structs.replace(system, nccl=nccl)
@@ -197,6 +251,13 @@ def table_of(record: dict[str, Any], ranks: int) -> MeasuredCollective:
     sizes, times = zip(*sorted(pairs), strict=True)
     nodes = max(ranks // 8, 1)  # looked at for machines with nodes of 8 only
     return MeasuredCollective(collective, ranks, nodes, sizes, times, record["id"])
+
+
+def quoted_table(record: dict[str, Any]) -> MeasuredCollective:
+    """Give the sizes and times of a quoted table, of one node."""
+    sizes, times = zip(*record["rows"], strict=True)
+    in_ns = tuple(time * 1000.0 for time in times)
+    return MeasuredCollective(record["collective"], record["ranks"], 1, sizes, in_ns, record["id"])
 
 
 def size_of(label: str) -> int:

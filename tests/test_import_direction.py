@@ -19,8 +19,9 @@ SOURCE = Path(nadi.__file__).parent
 # from the bottom up; docs/design.md shows the same list
 LAYERS = [
     "version", "units", "errors", "forks", "progress", "kernels", "model", "formats", "link",
-    "feed", "graph", "analyze", "workload", "generate", "simulator", "pricing", "placement",
-    "estimate", "whatif", "load", "collect", "pipeline", "report", "cli", "__main__",
+    "folding", "feed", "graph", "analyze", "workload", "generate", "simulator", "pricing",
+    "placement", "estimate", "whatif", "extraction", "load", "collect", "replay", "pipeline",
+    "report", "cli", "__main__",
 ]  # fmt: skip
 # kernels are compiled: they take arrays, and know nothing that numba does not
 KERNEL_MODULES = {"collections", "nadi", "numpy", "typing"}

@@ -118,20 +118,22 @@ def test_every_command_that_prints_a_report_is_shown() -> None:
     shown = {command.split()[1] for command in COMMANDS}
     assert shown == {"run", "demo", "collective", "what-if", "critical-path", "reorder",
                      "simulate", "info", "validate", "link", "convert", "systems", "generate",
-                     "estimate", "search", "cxl", "loggp", "offload"}  # fmt: skip
+                     "estimate", "search", "cxl", "loggp", "extract", "fold",
+                     "offload"}  # fmt: skip
 
 
 def test_force_means_one_thing() -> None:
     """It links files of which few operations match; files are replaced by --overwrite."""
     sections = re.split(r"^## nadi ?", (ROOT / "docs" / "cli.md").read_text(), flags=re.MULTILINE)
     with_force = {one.split("\n")[0] for one in sections if "| `--force`" in one}
-    assert with_force == {"run", "link"}
+    assert with_force == {"run", "link", "extract"}
     with_overwrite = {one.split("\n")[0] for one in sections if "| `--overwrite`" in one}
     assert with_overwrite == {
         "collective",
         "simulate",
         "what-if",
         "reorder",
+        "extract",
         "link",
         "convert",
         "estimate",
@@ -140,7 +142,10 @@ def test_force_means_one_thing() -> None:
         "generate cases",
         "generate llm",
         "generate network",
+        "fold",
+        "unfold",
         "record-fake",
+        "replay",
     }
 
 

@@ -5,7 +5,9 @@ from . import (
     collect as collect,
     errors as errors,
     estimate as estimate,
+    extraction as extraction,
     feed as feed,
+    folding as folding,
     formats as formats,
     generate as generate,
     graph as graph,
@@ -35,7 +37,10 @@ from .load.system_library import load_system as load_system
 from .model.schedule import Schedule as Schedule
 from .model.trace import Job as Job, Trace as Trace
 from .pipeline.conversion import convert as convert
+from .pipeline.extracted_jobs import extract as extract
+from .pipeline.folded_jobs import fold as fold, unfold as unfold
 from .pipeline.generated_jobs import llm_job as llm_job
+from .pipeline.jobs_together import simulate_together as simulate_together
 from .pipeline.linking import link_files as link_files
 from .pipeline.recorded_jobs import run as run
 from .pipeline.simulated_jobs import simulate as simulate

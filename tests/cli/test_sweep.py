@@ -15,7 +15,7 @@ FILES = [str(EXAMPLES / f"{name}.json") for name in ("model", "machine", "execut
 FILES += ["--compat", "calculon"]
 SEARCH = [*FILES[:2], "--compat", "calculon", "--processors", "16", "--batch", "32", "--set",
           "microbatch_size=1", "--set", "tensor_par=8", "--set", "fused_activation=1"]  # fmt: skip
-TWO = ["--sweep", "mem2.GBps=32:512:x4", "--sweep", "mem2.GiB=16,1TiB"]
+TWO = ["--sweep", "mem2.GBps=32:512:x4", "--sweep", "mem2.GiB=16,1024"]
 
 
 HEAD = ["sequences/s", "step", "tier", "1", "tier", "2", "lacks"]
@@ -26,7 +26,7 @@ def test_one_axis_is_a_row_per_point(capsys: pytest.CaptureFixture[str]) -> None
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["mem2.GBps", "(GB/s)", *HEAD]
     assert [line.split()[0] for line in lines[1:6]] == ["32", "64", "128", "256", "512"]
-    assert lines[-1].endswith("5 possible; fastest: 16.96 sequences/s at mem2.GBps 512")
+    assert lines[-1].endswith("5 possible; fastest: 16.96 sequences/s at mem2.GBps 512 GB/s")
 
 
 def test_two_axes_are_a_table_with_gaps(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +67,7 @@ def test_a_search_has_the_fastest_of_each_point(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["--sweep", "mem2.GBs=1"], "--sweep mem2.GBs: mem2 has no GBs; known: GiB, GBps"),
+    [(["--sweep", "mem2.GBs=1"], "mem2 has no GBs; did you mean GBps; known: GiB, GBps"),
      (["-o", "x.csv"], "--output x.csv: is the file of a sweep"),
      (["--sweep", "hidden=1", "-o", "x.txt"], ".txt is not known; one of .csv")],
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,15 +22,15 @@ from nadi.estimate import (
     sweep_estimates,
 )
 from nadi.estimate.estimate_rules import DEFAULT
-from nadi.load import read_machine, read_model
-from nadi.pipeline import sweep_search
+from nadi.load import shipped_text
+from nadi.pipeline import describe_search, describe_step, describe_sweep, sweep_search
 from tests.amounts import examples
 from tests.estimate.described import execution, executions, machine, machines, model, read
 
 EXAMPLE = Described(model(read("model")), machine(), execution())
 AXES = [
     "mem2.GBps=16:64:x2", "mem1.GiB=1GiB,80", "matrix.float16.tflops=50 TFLOP/s,1000",
-    "vector.float16.tflops=7,70", "networks.1.bandwidth=1:21:10", "networks.0.latency=1us,0.01",
+    "vector.float16.tflops=7,70", "networks.1.bandwidth=1:21:10", "networks.0.latency=1us,10ms",
     "networks.1.efficiency=0.2,0.9", "networks.0.size=4,4096", "hidden=768,1536",
     "feedforward=768,3072", "seq_size=512,2048", "num_blocks=12,24", "attn_heads=8,16",
     "microbatch_size=1,2,4", "batch_size=24,48,50", "tensor_par_overlap=none,pipe",
@@ -49,7 +50,7 @@ def test_each_point_of_a_sweep_is_an_estimate_of_its_own(
 ) -> None:
     described = Described(model(), machine(system), execution(told))
     axes = parse_axes(texts, described, CALCULON)
-    found = sweep_estimates(*described, axes, CALCULON)
+    found = sweep_estimates(described, axes, CALCULON)
     for point in range(found.rate.size):
         one = described_at(described, axes, point)
         alone = evaluate(one.model, one.machine, columns_of([one.execution]), CALCULON)
@@ -69,34 +70,29 @@ def test_more_of_the_second_tier_is_never_slower(
     limited["mem2"]["GiB"] = 1
     described = Described(model(), machine(limited), execution(told))
     axes = parse_axes(["mem2.GiB=0,0.001,0.1,10,1000", "mem2.GBps=1:1e4:x3"], described, CALCULON)
-    rate = sweep_estimates(*described, axes, CALCULON).rate.reshape(5, -1)
+    rate = sweep_estimates(described, axes, CALCULON).rate.reshape(5, -1)
     assert (np.diff(rate, axis=0) >= -1e-12 * rate[1:]).all()
     assert (np.diff(rate, axis=1) >= -1e-12 * rate[:, 1:]).all()
 
 
+PLAN = {"tp": 2, "dp": 2, "micro_batch": 1, "global_batch": 16}
 NAMED = [
-    (["mem2.GBps=4:64:x4", "mem2.GiB=1,500"], "optimizer_offload", True),
-    (["mem1.GBps=2 TB/s,3350", "hidden=768,1024"], "tensor_par", 1),
-    (["nested.dimensions.0.GBps=100,450", "sequence=1024,2048"], "tensor_par", 2),
-    (["microbatch_size=1,2,4", "mem1.GiB=1GiB,2,80"], "batch_size", 16),
+    (["memory.tier2.bandwidth=4:64:x4GB/s", "memory.tier2.capacity=1,500"], ["optimizer"]),
+    (["memory.tier2.latency=100ns,1ms", "memory.remote.capacity=1TiB"], ["optimizer"]),
+    (["memory.bandwidth=2 TB/s,3350GB/s", "hidden=768,1536"], []),
+    (["network.dimensions.0.bandwidth=100,450", "sequence=1024,2048"], []),
+    (["micro_batch=1,2,4", "memory.capacity=1GiB,2,80"], []),
+    (["tp=1,2,4", "compute.peak=500,1000TFLOP/s"], []),
+    (["overlap=none,ring", "system.collectives.chunks=1,4"], []),
+    (["recompute=none,full", "zero=0,1"], []),
 ]
 
 
-@pytest.mark.parametrize(("texts", "field", "value"), NAMED, ids=[str(one[0]) for one in NAMED])
-def test_sweeps_of_names_are_single_estimates(texts: list[str], field: str, value: Any) -> None:
-    told = {
-        "num_procs": 2, "tensor_par": 2, "pipeline_par": 1, "data_par": 1, "tensor_par_net": 0,
-        "pipeline_par_net": 0, "data_par_net": 0, "batch_size": 16, "microbatch_size": 2,
-        "datatype": "bfloat16", "fused_activation": False, "pipeline_interleaving": 1,
-        "optimizer_sharding": False, "tensor_par_comm_type": "rs_ag", "data_par_overlap": False,
-        "flash_attention": True, "weight_offload": False, "activations_offload": False,
-        "optimizer_offload": False, "activation_recompute": "none", "seq_par_ag_redo": False,
-        field: value,
-    }  # fmt: skip
-    told["num_procs"] = told["tensor_par"]
-    described = Described(read_model("gpt3-125m"), read_machine("dgx-h100"), execution(**told))
+@pytest.mark.parametrize(("texts", "offload"), NAMED, ids=[str(one[0]) for one in NAMED])
+def test_sweeps_of_names_are_single_estimates(texts: list[str], offload: list[str]) -> None:
+    described = describe_sweep("gpt3-125m", "dgx-h100", PLAN, offload=offload)
     axes = parse_axes(texts, described)
-    found = sweep_estimates(*described, axes)
+    found = sweep_estimates(described, axes)
     assert found.is_possible.any()
     for point in range(found.rate.size):
         one = described_at(described, axes, point)
@@ -104,27 +100,85 @@ def test_sweeps_of_names_are_single_estimates(texts: list[str], field: str, valu
         for name, single, column in zip(alone._fields, alone, found.found, strict=True):
             assert column[point] == pytest.approx(single[0], rel=1e-9), (point, name)
     assert len(set(found.found.seconds.tolist())) > 1
-    with pytest.raises(nadi.errors.UsageError, match="nothing has a field matrix"):
-        parse_axes(["matrix.bfloat16.tflops=3"], described)
+
+
+def test_a_key_of_a_file_is_what_the_file_could_say(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    text = shipped_text("dgx-h100")
+    path.write_text(text.replace("3.35 TB/s", "2 TB/s").replace("80 GB", "40 GiB"))
+    axes = ["memory.bandwidth=2TB/s", "memory.capacity=40"]
+    described = describe_sweep("gpt3-125m", "dgx-h100", PLAN)
+    swept = sweep_estimates(described, parse_axes(axes, described))
+    own = describe_step("gpt3-125m", path, PLAN)
+    alone = evaluate(own.model, own.machine, columns_of([own.execution]), DEFAULT)
+    assert swept.found.seconds[0] == alone.seconds[0]
+    assert described_at(described, swept.axes, 0).machine.mem1 == own.machine.mem1
+
+
+REFUSED_KEYS = [
+    (
+        "memory.tier2.bandwith=1",
+        "memory.tier2 has no bandwith; did you mean memory.tier2.bandwidth",
+    ),
+    ("mem2.GBps=1", "nothing has a field mem2; did you mean memory.tier2.bandwidth; known: model"),
+    ("tensor_par=1", "did you mean tp;"),
+    ("networks.0.bandwidth=1", "did you mean network.dimensions.0.bandwidth;"),
+    ("network.dimensions.2.size=1", "network.dimensions has no 2;"),
+    ("memory=1", "is not a single value; known: bandwidth, capacity"),
+    ("memory.tier2.capacity=3ns", "'3ns' is not a size such as 80 GB or 80 GiB"),
+    ("memory.tier2.bandwidth=0.5", "is below 1 GB/s"),
+    ("compute.device=h1000", "compute.device=h1000': device 'h1000'"),
+    ("tp=5", "tp=5': tp: 5 does not divide the model's heads, 12"),
+    ("overlap=some", "use one of none, ring, pipe"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), REFUSED_KEYS, ids=[one[0] for one in REFUSED_KEYS])
+def test_a_key_that_no_file_can_have_is_refused(text: str, words: str) -> None:
+    described = describe_sweep("gpt3-125m", "dgx-h100", PLAN)
+    with pytest.raises(nadi.errors.NadiError, match=re.escape(words)) as found:
+        parse_axes([text], described)
+    assert "nested" not in str(found.value)
+
+
+def test_searches_take_keys_of_systems() -> None:
+    described = describe_search("gpt3-125m", "dgx-h100", 8, 16)
+    axes = ["memory.tier2.capacity=1,100GiB", "num_procs=4,16"]
+    found = sweep_search(described, axes, {"tensor_par": [1], "microbatch_size": [1]})
+    for point, result in enumerate(found.results):
+        here = described_at(described, found.axes, point)
+        processors = here.execution.num_procs
+        assert processors == [4, 16][point % 2]
+        there = describe_search("gpt3-125m", "dgx-h100", processors, 16)
+        assert here.machine.nested == there.machine.nested
+        assert here.machine.mem2.GiB == [1, 100][point // 2]
+        assert result.best
+    alike = parse_axes(["memory.tier2.bandwidth=32,64GB/s"], EXAMPLE)[0]
+    assert alike.path == ("mem2", "GBps")
 
 
 def test_values_are_lists_ranges_and_quantities() -> None:
     def values(text: str) -> tuple[Any, ...]:
         return parse_axes([text], EXAMPLE, CALCULON)[0].values
 
-    assert values("mem2.GBps=32,64GB/s,0.1 TB/s") == (32, 64, 100)
-    assert values("mem2.GiB=0,1TiB") == (0, 1024)
+    assert values("mem2.GBps=32GB/s,0.1TB/s") == (32, 100)
+    assert values("mem2.GBps=32GB/s,64,96 GB/s") == (32, 64, 96)
+    assert values("mem2.GBps=32:128:x2GB/s") == (32, 64, 128)
+    assert values("mem2.GBps=1TB/s:2TB/s:500 GB/s") == (1000, 1500, 2000)
+    assert values("mem2.GiB=0GiB,1TiB") == (0, 1024)
     assert values("machine.mem1.GBps=1:2:0.25") == (1, 1.25, 1.5, 1.75, 2)
     assert values("batch_size=64:500:x2") == (64, 128, 256)
     assert values("networks.0.latency=10us") == (1e-5,)
-    assert values("matrix.bfloat16.tflops=1 PFLOP/s,5:6:1") == (1000, 5, 6)
+    assert values("matrix.bfloat16.tflops=1 PFLOP/s") == (1000,)
     assert values("data_par_overlap=true,False") == (True, False)
     assert parse_axes(["mem2.GiB=1"], EXAMPLE)[0].title == "mem2.GiB (GiB)"
 
 
 REFUSED = [
-    (["mem2.GBs=3"], "mem2 has no GBs; known: GiB, GBps, MB_efficiency"),
+    (["mem2.GBs=3"], "mem2 has no GBs; did you mean GBps; known: GiB, GBps, MB_efficiency"),
     (["mem3.GBps=3"], "nothing has a field mem3; known: model: hidden"),
+    (["tp=3"], "nothing has a field tp; did you mean tensor_par; known: model: hidden"),
+    (["hiden=3"], "nothing has a field hiden; did you mean hidden;"),
     (["networks.2.size=3"], "networks has no 2; numbers from 0 to 1"),
     (["networks.0=3"], "is not a single value; known: bandwidth"),
     (["hidden.x=3"], "hidden has no x; it is a single value"),
@@ -132,6 +186,8 @@ REFUSED = [
     (["mem2.GBps=1,0"], "expected `float` > 0.0"),
     (["hidden=1.5"], "not a whole number"),
     (["mem2.GiB=3 GB/s"], "give numbers in GiB"),
+    (["mem2.GiB=512,1TiB"], "512 has no unit, and another value is in TiB; write a unit with each"),
+    (["mem2.GBps=1:4:x2TB/s"], "1 has no unit, and another value is in TB/s"),
     (["hidden=3:1:1"], "not a range"),
     (["hidden=1:3:x1"], "not a range"),
     (["hidden=1:2:1:1"], "not a range"),
@@ -151,7 +207,7 @@ def test_an_axis_that_cannot_be_is_refused(texts: list[str], words: str) -> None
 
 def test_a_million_points_are_columns_of_one_table() -> None:
     axes = parse_axes(["mem2.GBps=1:1000:1", "mem2.GiB=1:1000:1"], EXAMPLE, CALCULON)
-    frame = sweep_estimates(*EXAMPLE, axes, CALCULON).frame()
+    frame = sweep_estimates(EXAMPLE, axes, CALCULON).frame()
     assert frame.height == 1_000_000
     assert frame.row(999, named=True)["mem2.GBps"] == 1
     assert frame["rate"].max() == frame["rate"][-1]
@@ -163,7 +219,8 @@ def test_the_fastest_of_each_point_is_that_of_a_search() -> None:
         [True], "tensor_par_overlap": ["none"], "tensor_par_comm_type": ["rs_ag"],
     }  # fmt: skip
     axes = ["mem2.GBps=32,128", "pipeline_par=1,2"]
-    found = sweep_search(*EXAMPLE[:2], 16, 32, axes, given_values, rules=CALCULON)
+    jobs = EXAMPLE._replace(execution=execution(num_procs=16, batch_size=32))
+    found = sweep_search(jobs, axes, given_values, rules=CALCULON)
     frame = found.frame()
     assert frame["pipeline_par"].to_list() == [1, 2, 1, 2]
     for point, result in enumerate(found.results):
@@ -177,4 +234,4 @@ def test_the_fastest_of_each_point_is_that_of_a_search() -> None:
         assert alone.best == result.best
         assert frame["feasible"][point] == alone.num_feasible
     with pytest.raises(nadi.errors.UsageError, match="also has values to search"):
-        sweep_search(*EXAMPLE[:2], 16, 32, ["tensor_par=1,2"], given_values)
+        sweep_search(jobs, ["tensor_par=1,2"], given_values)

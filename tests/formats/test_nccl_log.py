@@ -33,3 +33,11 @@ def test_a_log_without_graphs_is_refused() -> None:
         parse_nccl_log(b"h0:1:2 [0] NCCL INFO nothing", "log")
     with pytest.raises(FormatError, match="ABC is not a type of path"):
         parse_nccl_log(LOG.replace("NVL/PXN", "ABC/PXN").encode(), "log")
+
+
+def test_a_second_tree_of_a_rank_is_that_of_collnet() -> None:
+    lines = LOG.splitlines()
+    more = [*lines[:7], lines[5], lines[6].replace("Pattern 5", "Pattern 6")]
+    log = parse_nccl_log("\n".join(more).encode(), "log")
+    assert set(log.graphs) == {"ring", "tree", "nvls", "collnet_chain", "collnet_direct"}
+    assert log.graphs["collnet_direct"].pattern == 6

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 import nadi
 from nadi.cli import main
-from nadi.errors import FormatError, InputError, UsageError
+from nadi.errors import FormatError, InputError, NadiError, UsageError
 from nadi.load.system_library import read_system_file, shipped_systems, shipped_text
 from nadi.simulator.machine.system import Bus
 from nadi.simulator.machine.system_file import system_from
@@ -401,3 +401,34 @@ def test_options_that_do_not_go_together(
 ) -> None:
     assert main(["simulate", "traces", *options]) == 2
     assert message in capfd.readouterr().err
+
+
+MODEL = """
+[nccl]
+version = "2.27.7"
+{0}
+[nccl.node]
+ring = {{ channels = 12, bandwidth_intra = "30 GB/s" }}
+{1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (MODEL.format("", ""), r"\$.nccl.capability: 0 is not a compute capability"),
+        (MODEL.format("capability = 90", "steps = { LL = 0 }"), r"steps.LL: 0.0 is not above 0"),
+        (MODEL.format("capability = 90", "hops = { LL = 200 }"), r"hops.LL: 200.0 is not above 0"),
+        (MODEL.format("capability = 90", "steps = { Fast = 2 }"), "Fast"),
+        (MODEL.format('capability = 90\nprotocols = ["LL1"]', ""), "LL1"),
+        (MODEL.format('gpu = "gfx900"', ""), "gfx900"),
+        ('[nccl]\nversion = "2.27.7"\ncapability = 90\n', r"\$.nccl.node: it is missing"),
+        ('[nccl]\nversion = "2.26"\ngpu = "gfx942"\n', r"\$.nccl.node: it is missing"),
+    ],
+)
+def test_invalid_sections_nccl(section: str, message: str, tmp_path: Path) -> None:
+    text = shipped_text("dgx-h100")
+    file = tmp_path / "system.toml"
+    file.write_text(text[: text.index("[nccl]")] + section)
+    with pytest.raises(NadiError, match=message):
+        nadi.load_system(str(file), 8)

@@ -15,10 +15,10 @@ from nadi.generate.row_operands import Operand, Operands
 from nadi.generate.row_traces import StepOrder, trace_of_rows
 from nadi.model.trace import Trace
 from nadi.pipeline.placed_steps import PlacedStep, PlainStep, TierKind, plain_step
-from nadi.placement.placed_jobs import PlacedJob
 from nadi.placement.placed_tensors import TraceTensors
 from nadi.placement.staged_moves import Staging, staged_moves
 from nadi.placement.tier_accounts import live_bytes
+from nadi.placement.tiered_jobs import TieredJob
 from nadi.simulator.machine.system import System
 from nadi.simulator.results.memory_accounts import row_times
 from tests.amounts import examples
@@ -67,7 +67,7 @@ def below(tensors: TraceTensors) -> np.ndarray:
     return np.ones(tensors.table.height, dtype=np.int64)
 
 
-def in_the_first_tier(step: PlacedStep) -> PlacedJob:
+def in_the_first_tier(step: PlacedStep) -> TieredJob:
     """Give the job, as if nothing lived elsewhere, at the times that it has."""
     return replace(step.placed, tier=tuple(one * 0 for one in step.placed.tier))
 

@@ -167,18 +167,19 @@ class Steps:
         yield ("wait", self.m.delay + (reduction(self.m, size) if sums else 0))
 
 
-def pieces_of(size: int, n: int) -> int:
-    return max(1, min(part(size, 65536), max(n, 64)))
+def pieces_of(size: int, n: int) -> list[int]:
+    most = max(n, 64)
+    if size > most * 65536:
+        return [(size + most - 1 - k) // most for k in range(most)]
+    return [min(65536, size - first) for first in range(0, size, 65536)] or [size]
 
 
 def chain(m: Machine, comm: str, n: int, v: int, size: int) -> Member:
     one = Steps(m)
     if comm in ("broadcast", "reduce"):
-        count = pieces_of(size, n)
-        piece = part(size, count)
         place = v if comm == "broadcast" else n - 1 - v
         way = 1 if comm == "broadcast" else -1
-        for _ in range(count):
+        for piece in pieces_of(size, n):
             if place > 0:
                 yield from one.take(v - way, piece, comm == "reduce")
             if place < n - 1:
@@ -305,10 +306,9 @@ def tree(  # noqa: C901
 
     own, parent = children_of.get(v, []), parent_of.get(v)
     in_pieces = comm in ("broadcast", "reduce")
-    count = pieces_of(size, n) if in_pieces else 1
-    size = part(size, count)
     sums = comm in ("reduce", "all_reduce", "reduce_scatter")
-    for _ in range(count):
+    whole = size
+    for size in pieces_of(whole, n) if in_pieces else [whole]:  # noqa: B007 - up and down see it
         if comm not in _OUTWARDS:
             for child in reversed(own):
                 yield from one.take(child, up(child), sums)

@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import nadi
 from nadi.pipeline.simulated_jobs import simulate
-from nadi.simulator import System
+from nadi.simulator import System, collective_time
 from nadi.simulator.collectives.collective_algorithms import recipe_of
 from nadi.simulator.collectives.phase_messages import messages_of
 from nadi.simulator.collectives.phases import Recipe
 from nadi.simulator.engine.machine_state import LINK
 from nadi.simulator.engine_driver import run_tables, simulation_of
 from nadi.simulator.lowering.task_tables import tables_of
-from nadi.simulator.machine.system import COLLECTIVES, Collectives, Dimension, Network
+from nadi.simulator.machine.system import COLLECTIVES, Collectives, Compute, Dimension, Network
 from nadi.simulator.work.program import program_of
 from tests.amounts import examples
 from tests.simulator.cases import collective, compute, trace_of
@@ -490,3 +490,33 @@ def test_a_start_comes_before_everything_else(data: st.DataObject, start: int) -
         ),
     )
     assert time_of(later, comm_type, size) == start + time_of(system, comm_type, size)
+
+
+_ALL_TYPES = (
+    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather",
+    "scatter",
+)  # fmt: skip
+_PIECE = 1 << 16
+
+
+@pytest.mark.parametrize("name", [*_NAMES, "biring", "oneDirect"])
+@pytest.mark.parametrize("comm_type", _ALL_TYPES)
+@settings(SETTINGS, max_examples=examples(12))
+@given(
+    n=st.sampled_from([2, 3, 4, 7, 8, 70]), topology=st.sampled_from(_TOPOLOGIES),
+    rate=_RATE, latency=_LATENCY, memory=st.sampled_from([0, 50, 2000]),
+    size=_SIZE | st.builds(
+        lambda pieces, more: max(pieces * _PIECE + more, 1), st.integers(0, 71), st.integers(-2, 2)
+    ),
+    more=st.integers(1, 3) | st.integers(1, 1 << 18),
+)  # fmt: skip
+def test_more_bytes_are_never_faster(
+    comm_type: str, name: str, n: int, topology: str, rate: float, latency: int, memory: int,
+    size: int, more: int,
+) -> None:  # fmt: skip
+    system = one_dimension(name, n, rate, latency, topology)
+    system = msgspec.structs.replace(
+        system, compute=Compute(peak=1e12 * (memory > 0), memory_bandwidth=memory * 1e9)
+    )
+    before, after = (collective_time(system, comm_type, one) for one in (size, size + more))
+    assert before <= after

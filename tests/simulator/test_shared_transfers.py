@@ -128,18 +128,12 @@ def test_transfers_end_when_the_slow_model_says(data: st.DataObject) -> None:
 
 
 _ALGORITHMS = ("ring", "direct", "halvingDoubling", "doubleBinaryTree")
-# several children send to one parent at once, each of whose messages is a flow of its own
-_MEET = {(name, how) for name in ("reduce", "gather") for how in _ALGORITHMS[2:]}
-_ALONE = [
-    (name, how)
-    for name in COLLECTIVES
-    for how in _ALGORITHMS
-    if (name, how) not in _MEET and (how != "direct" or name not in ("all_reduce", "barrier"))
-]
+_ALONE = [(name, how) for name in COLLECTIVES for how in (*_ALGORITHMS, "direct1", "direct2")]
 
 
-@pytest.mark.parametrize("topology", ["switch", "mesh"])
-def test_a_collective_that_shares_no_link_takes_its_closed_form(topology: str) -> None:
+@pytest.mark.parametrize("topology", ["switch", "mesh", "ring", "fully-connected"])
+@pytest.mark.parametrize("meet", [True, False])
+def test_a_collective_that_shares_no_link_takes_its_closed_form(topology: str, meet: bool) -> None:
     for comm_type, algorithm in _ALONE:
         first = Dimension(topology, 4, 50.0, 300.0)  # type: ignore[arg-type]
         system = System(
@@ -153,7 +147,8 @@ def test_a_collective_that_shares_no_link_takes_its_closed_form(topology: str) -
         sends(jobs, 10, 11, 1 << 20)  # which is beside it
         traces = traces_of(jobs)
         alone = run_each(traces, system, flows=False).cycles.tolist()
-        assert run_each(traces, system).cycles.tolist() == alone, (comm_type, algorithm)
+        found = run_each(traces, system, meet=meet).cycles.tolist()
+        assert found == alone, (comm_type, algorithm)
 
 
 @st.composite
@@ -212,6 +207,28 @@ def test_the_order_of_transfers_does_not_matter(
         for rank, nodes in jobs.items()
     }  # fmt: skip
     assert simulate(traces_of(renamed), system).cycles.tolist() == before.cycles.tolist()
+
+
+@pytest.mark.parametrize("comm_type", ["all_gather", "reduce", "broadcast"])
+@pytest.mark.parametrize("algorithm", ["direct2", "halvingDoubling"])
+def test_a_collective_whose_messages_are_followed_shares_links(
+    comm_type: str, algorithm: str
+) -> None:
+    size = 10_000_000
+    jobs = no_jobs()
+    for rank in range(8):
+        jobs[rank].append(collective(0, comm_type, size))
+    system = one_switch(10.0, **{comm_type: (algorithm,)})
+    alone = simulate(traces_of(jobs), system).makespan
+    for _ in range(8):  # into the root, and out of it
+        sends(jobs, 0, 1, 4 * size)
+        sends(jobs, 1, 0, 4 * size)
+    done = simulate(traces_of(jobs), system)
+    (found,) = nadi.simulator.collective_times(done)["end"].to_list()
+    links = nadi.simulator.link_use(done)
+    assert found > 1.5 * alone
+    assert done.makespan >= links["bytes"].max() / 10.0
+    assert links["full"].max() == pytest.approx(done.makespan, rel=0.3)
 
 
 def test_one_that_is_late_slows_both_from_then_on() -> None:

@@ -13,6 +13,8 @@ from nadi.cli import (
     cxl_command as cxl,
     demo_command as demo,
     estimate_command as estimate,
+    extract_command as extract,
+    fold_command as fold,
     generate_command as generate,
     info_command as info,
     link_command as link,
@@ -20,10 +22,12 @@ from nadi.cli import (
     offload_command as offload,
     record_fake_command as record_fake,
     reorder_command as reorder,
+    replay_command as replay,
     run_command as run,
     search_command as search,
     simulate_command as simulate,
     systems_command as systems,
+    unfold_command as unfold,
     validate_command as validate,
     what_if_command as what_if,
 )
@@ -53,12 +57,16 @@ app.command("search", cls=QuickCommand, help=search.HELP)(search.command)
 app.command("cxl", cls=QuickCommand, help=cxl.HELP)(cxl.command)
 app.command("offload", cls=QuickCommand, help=offload.HELP)(offload.command)
 app.command("what-if", cls=QuickCommand, help=what_if.HELP)(what_if.command)
+app.command("fold", cls=QuickCommand, help=fold.HELP)(fold.command)
+app.command("unfold", cls=QuickCommand, help=unfold.HELP)(unfold.command)
 app.command("reorder", cls=QuickCommand, help=reorder.HELP)(reorder.command)
 app.command("info", cls=QuickCommand, help=info.HELP)(info.command)
 app.command("link", cls=QuickCommand, help=link.HELP)(link.command)
 app.command("convert", cls=QuickCommand, help=convert.HELP)(convert.command)
+app.command("extract", cls=QuickCommand, help=extract.HELP)(extract.command)
 app.command("validate", cls=QuickCommand, help=validate.HELP)(validate.command)
 app.command("record-fake", cls=QuickCommand, help=record_fake.HELP)(record_fake.command)
+app.command("replay", cls=QuickCommand, help=replay.HELP)(replay.command)
 app.add_typer(generate.generate, name="generate", help=generate.HELP)
 
 

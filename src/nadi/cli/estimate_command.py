@@ -48,9 +48,9 @@ or by Calculon's execution file.
   nadi estimate llama3-70b dgx-h100 --tp 8 --pp 4 --dp 16 --global-batch 512
   nadi estimate llama3-8b dgx-h100 --tp 8 --global-batch 8 --check
   nadi estimate model.json machine.json execution.json --compat calculon
-  nadi estimate model.json machine.json execution.json --sweep mem2.GBps=32:512:x2
-  nadi estimate model.json machine.json execution.json --sweep mem2.GBps=32:512:x2 \\
-      --sweep mem2.GiB=0,512,1TiB -o sweep.html
+  nadi estimate llama3-70b dgx-h100 --tp 8 --dp 4 --offload optimizer \\
+      --sweep memory.tier2.bandwidth=32,64,128,256GB/s \\
+      --sweep memory.tier2.capacity=0.5,1TiB -o sweep.html
 """
 
 ModelName = Annotated[
@@ -105,27 +105,26 @@ def command(
     _check_alone(execution, fields, overlap, offload)
     check_output(output, bool(sweep), overwrite=overwrite)
     from nadi.estimate.estimate_rules import DEFAULT, rules_named
-    from nadi.pipeline.estimated_steps import describe_step
+    from nadi.pipeline.estimated_steps import describe_step, describe_sweep
 
     rules = rules_named(compat)
-    step = describe_step(
-        model, system, execution or fields, overlap=overlap,
-        offload=[one.strip() for one in offload.split(",") if one.strip()],
-    )  # fmt: skip
+    tensors = [one.strip() for one in offload.split(",") if one.strip()]
     if check and rules != DEFAULT:
         raise UsageError("--check", "generated jobs have Nadi's rules", "leave out --compat")
     if sweep and check:
         raise UsageError("--check", "a sweep is of many steps", "leave out one of the two")
+    asked = model, system, execution or fields
     if sweep:
-        from nadi.estimate.sweep_axes import Described, parse_axes
+        from nadi.estimate.sweep_axes import parse_axes
         from nadi.estimate.sweeps import sweep_estimates
 
-        described = Described(step.model, step.machine, step.execution)
+        described = describe_sweep(*asked, overlap=overlap, offload=tensors)
         axes = parse_axes(sweep, described, rules)
-        frame = sweep_estimates(*described, axes, rules).frame()
+        frame = sweep_estimates(described, axes, rules).frame()
         title = f"{Path(model).stem} on {Path(system).stem}"
         show_sweep(frame, axes, title, output, as_json=as_json)
         return
+    step = describe_step(*asked, overlap=overlap, offload=tensors)
     _estimate(step, rules, (model, system) if check else None, as_json=as_json)
 
 

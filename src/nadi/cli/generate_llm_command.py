@@ -92,8 +92,9 @@ _Stats = Annotated[
                        "and communication by group and type."),
 ]  # fmt: skip
 _Output = Annotated[
-    str, typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
-                      help="Write a Chakra trace per rank and comm_group.json."),
+    str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
+                      help="Write a Chakra trace per rank and comm_group.json to this folder, "
+                      "or all ranks folded to this file (.nadi)."),
 ]  # fmt: skip
 
 
@@ -162,5 +163,4 @@ def _generate(
         print_simulation(results, console)
         print_fit(statistics, results.system, results, console)
     if wishes.output:
-        told = f"{plan.world_size} traces and comm_group.json in {wishes.output}"
-        console.print(told, markup=False)
+        console.print(wishes.told(plan.world_size), markup=False)

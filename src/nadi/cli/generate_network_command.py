@@ -50,8 +50,9 @@ _Inference = Annotated[
     bool, typer.Option("--inference", show_default=False, help="The forward alone.")
 ]
 _Output = Annotated[
-    str, typer.Option("-o", "--output", metavar="FOLDER", show_default=False,
-                      help="Write a Chakra trace per rank and comm_group.json."),
+    str, typer.Option("-o", "--output", metavar="OUT", show_default=False,
+                      help="Write a Chakra trace per rank and comm_group.json to this folder, "
+                      "or all ranks folded to this file (.nadi)."),
 ]  # fmt: skip
 
 
@@ -96,4 +97,4 @@ def network(
         print_simulation(results, console)
         print_network_fit(statistics, results, console)
     if output:
-        console.print(f"{ranks} traces and comm_group.json in {output}", markup=False)
+        console.print(wishes.told(ranks), markup=False)

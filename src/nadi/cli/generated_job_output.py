@@ -14,11 +14,24 @@ __all__ = ["Wishes", "make_job"]
 
 
 class Wishes(NamedTuple):
-    """What a user asks for: a system to simulate on, and a folder for traces; "" for none."""
+    """What a user asks for: a system to simulate on, and a place for traces; "" for none.
+
+    A folder, or a file that ends in .nadi: the job folded.
+    """
 
     system: str
     output: str
     overwrite: bool
+
+    @property
+    def folds(self) -> bool:
+        """Whether the job is written as one folded file."""
+        return self.output.endswith(".nadi")
+
+    def told(self, ranks: int) -> str:
+        """Say what was written."""
+        what = "ranks, folded" if self.folds else "traces and comm_group.json"
+        return f"{ranks} {what} in {self.output}"
 
 
 def make_job(
@@ -39,7 +52,12 @@ def make_job(
             from nadi.load.system_library import read_system_file
 
             machine = read_system_file(wishes.system).fit(ranks)
-        if wishes.output:
+        if wishes.folds:
+            from nadi.load.folded_files import check_folded_output, write_folded
+            from nadi.pipeline.folded_jobs import fold
+
+            check_folded_output(wishes.output, "", overwrite=wishes.overwrite)
+        elif wishes.output:
             check_place(Path(wishes.output), "trace", ranks, overwrite=wishes.overwrite)
         job = make()
         results = None
@@ -50,5 +68,8 @@ def make_job(
             results = results_of(simulate(job, machine))
         if wishes.output:
             progress(f"writing {wishes.output}")
+        if wishes.folds:
+            write_folded(fold(job), wishes.output)
+        elif wishes.output:
             write_job(job, wishes.output, overwrite=wishes.overwrite)
     return job, results

@@ -31,8 +31,9 @@ that are possible, and what the others lack.
   nadi search model.json machine.json --processors 64 --batch 64 --top 5 \\
       --set tensor_par=4,8 --set activation_recompute=none,attn_only
   nadi search model.json machine.json --processors 512 --batch 512 -o FOLDER
-  nadi search model.json machine.json --processors 64 --batch 64 \\
-      --sweep mem2.GBps=32,64,128,256 -o best.html
+  nadi search llama3-70b dgx-h100 --processors 64 --batch 64 \\
+      --sweep memory.tier2.bandwidth=32,64,128GB/s \\
+      --sweep memory.tier2.capacity=1TiB -o best.html
 """
 _TRUTH = {"true": True, "false": False}
 
@@ -82,14 +83,17 @@ def command(
         from nadi.estimate.search_layouts import search_space
         from nadi.load.estimate_files import read_machine, read_model
         from nadi.pipeline.configuration_search import search
+        from nadi.pipeline.estimated_steps import describe_search
         from nadi.pipeline.swept_searches import sweep_search
 
-        told = read_model(model, seq), read_machine(system, processors), processors, batch
         chosen, rules = dict(map(_parsed, given or [])), rules_named(compat)
-        progress("searching")
         if sweep:
-            swept = sweep_search(*told, sweep, chosen, round_batch=round_batch, rules=rules)
+            described = describe_search(model, system, processors, batch, seq)
+            progress("searching")
+            swept = sweep_search(described, sweep, chosen, round_batch=round_batch, rules=rules)
         else:
+            told = read_model(model, seq), read_machine(system, processors), processors, batch
+            progress("searching")
             space = search_space(*told, chosen, round_batch=round_batch, rules=rules)
             found = search(space, top=top, output=output)
     if sweep:

@@ -91,9 +91,9 @@ SweepOver = Annotated[
     list[str] | None,
     typer.Option(
         "--sweep", metavar="FIELD=VALUES", show_default=False,
-        help="Vary a field of the model, the machine or the execution by its path, such as "
-        "mem2.GBps=32,64,128 or batch_size=64:512:64 (from, to, step; x2 for a factor); "
-        "repeatable once, for a second axis.",
+        help="Vary a field of the model, the system or how it is run by its path in their "
+        "files, such as memory.tier2.bandwidth=32,64,128GB/s or tp=1:8:x2 (from, to, and a step "
+        "or a factor); repeatable once, for a second axis.",
     ),
 ]  # fmt: skip
 

@@ -39,14 +39,25 @@ quirks. Computations without a time are priced by the system's device.
   nadi simulate traces/workload --system gb200-nvl72 --comm-group groups.json
   nadi simulate TRACES --system dgx-h100 --prices RECORDING
   nadi simulate TRACES --system dgx-h100 --measured nccl-tests.txt
+  nadi simulate JOB_A JOB_B --system mine.toml --on 0-15 --on 16-31
   nadi simulate TRACES --system dgx-h100-cxl --what-if 'memory cxl.bandwidth 2x'
 """
 
 
-_Job = Annotated[
-    str, typer.Argument(metavar="JOB", help="A folder of files such as workload.0.et, the "
-                        "prefix of their names, or a folder of recordings.",
-                        show_default=False),
+_Jobs = Annotated[
+    list[str], typer.Argument(metavar="JOB...", help="A folder of files such as workload.0.et, the "
+                              "prefix of their names, or a folder of recordings. Several jobs "
+                              "run at once, and share the links of the network.",
+                              show_default=False),
+]  # fmt: skip
+_On = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--on", metavar="RANKS",
+        help="The ranks of the system on which a job runs, such as 0-7,16-23; once for each job, "
+        "in their order. By default one job follows the other.",
+        show_default=False,
+    ),
 ]  # fmt: skip
 _Network = Annotated[
     Path | None, typer.Option("--network", metavar="YAML",
@@ -61,10 +72,11 @@ _RemoteMemory = Annotated[
     Path | None, typer.Option("--remote-memory", metavar="JSON", show_default=False,
                               help="ASTRA-sim's remote memory configuration."),
 ]  # fmt: skip
-_CommGroup = Annotated[
-    Path | None, typer.Option("--comm-group", metavar="JSON", show_default=False,
-                              help="ASTRA-sim's file of process groups and their ranks, for "
-                              "traces that do not contain them; also with --system."),
+_CommGroups = Annotated[
+    list[Path] | None, typer.Option("--comm-group", metavar="JSON", show_default=False,
+                                    help="ASTRA-sim's file of process groups and their ranks, for "
+                                    "traces that do not contain them; also with --system. Of "
+                                    "several jobs one for each, in their order."),
 ]  # fmt: skip
 _Congestion = Annotated[
     bool, typer.Option("--congestion", help="Model contention: messages queue on links.")
@@ -120,12 +132,13 @@ class _AstraSim(NamedTuple):
 
 
 def command(
-    job: _Job,
+    job: _Jobs,
+    on: _On = None,
     system: SystemName = "",
     network: _Network = None,
     system_config: _SystemConfig = None,
     remote_memory: _RemoteMemory = None,
-    comm_group: _CommGroup = None,
+    comm_group: _CommGroups = None,
     congestion: _Congestion = False,
     queues: _Queues = 1,
     rendezvous: _Rendezvous = False,
@@ -144,28 +157,30 @@ def command(
     with show_progress(announce=False, use="simulate") as progress:
         progress("starting")
         from nadi.load.simulation_jobs import read_job
-        from nadi.pipeline.simulated_jobs import simulate, with_other_memory
+        from nadi.pipeline.jobs_together import name_jobs, simulate_placed, traces_of
+        from nadi.pipeline.simulated_jobs import with_other_memory
         from nadi.report.simulation_report import check_output, write_simulation
         from nadi.simulator.machine.memory_changes import parse_memory_change
 
         changes = [parse_memory_change(text) for text in what_if or []]
         files = (network, system_config, remote_memory)
         if output:
-            given = (*files, comm_group, *(measured or []), system, job, prices)
+            given = (*files, *(comm_group or []), *(measured or []), system, *job, prices)
             check_output(output, [Path(path) for path in given if path], overwrite=overwrite)
         stated = _AstraSim(*files, congestion, queues, rendezvous, injection_scale, right)
-        machine_for = _with_measured(_machine_for(system, comm_group, stated), measured or [])
-        found = read_job(job, progress)
-        traces = found if isinstance(found, list) else found.traces
-        if output:
-            check_output(output, _sources(traces), overwrite=overwrite)
+        own, groups = _groups_of_jobs(comm_group or [], len(job), alone=len(job) == 1 and not on)
+        machine_for = _with_measured(_machine_for(system, own, stated), measured or [])
+        found = [read_job(one, progress) for one in job]
+        for one in found if output else ():
+            check_output(output, _sources(traces_of(one)), overwrite=overwrite)
         learned = _learned(prices, progress)
         progress("simulating")
-        machine = machine_for(len(traces))
-        for change in changes:  # what is not there is told at once
-            change.apply(machine)
-        done = simulate(found, machine, learned)
-        compared = with_other_memory(found, done, changes, learned)
+
+        def simulated(fit: Callable[[int], System]) -> Simulation:
+            return simulate_placed(jobs, fit, on or [], groups, learned)
+
+        jobs = name_jobs(job, found)
+        done, compared = with_other_memory(simulated, machine_for, changes)
         if output:
             progress(f"writing {output}")
         left_out = write_simulation(done, output) if output else None
@@ -195,6 +210,22 @@ def _show(done: Simulation, compared: pl.DataFrame, *, as_json: bool) -> None:
     console = output_console()
     print_simulation(results_of(done), console)
     print_other_memory(compared, console)
+
+
+def _groups_of_jobs(
+    paths: Sequence[Path], num_jobs: int, *, alone: bool
+) -> tuple[Path | None, list[dict[str, tuple[int, ...]]]]:
+    """Return the file of groups of one job, and the process groups of each of several."""
+    if alone and len(paths) < 2:
+        return (paths[0] if paths else None), []
+    if paths and len(paths) != num_jobs:
+        raise UsageError(
+            "--comm-group", f"files: {len(paths)}, jobs: {num_jobs}",
+            "give one for each job, in their order",
+        )  # fmt: skip
+    from nadi.load.astra_sim_system import read_comm_groups
+
+    return None, [read_comm_groups(path) for path in paths]
 
 
 def _sources(traces: Sequence[Trace]) -> list[Path]:

@@ -66,7 +66,7 @@ class _Wanted(NamedTuple):
 @contextlib.contextmanager
 def record(
     folder: Path | str, *, steps: int = 3, warmup: int = 2, shapes: bool = False,
-    stacks: bool = False, memory: bool = False, overwrite: bool = False,
+    stacks: bool = False, memory: bool = False, overwrite: bool = False, rank: int = -1,
 ) -> Iterator[Recording]:  # fmt: skip
     """Record the execution trace of the host and the Kineto trace of the device.
 
@@ -78,15 +78,15 @@ def record(
     ----------
     folder
         Where the files go; it is made if it does not exist.
-    steps
-        Number of steps to record. Call :meth:`Recording.step` at the end of each step.
-    warmup
-        Number of steps before them, at least 1: the profiler starts with the last of these.
+    steps, warmup
+        Number of steps to record, and of steps before them, at least 1: the profiler starts with
+        the last of these. Call :meth:`Recording.step` at the end of each step.
     shapes, stacks, memory
-        Whether the device trace holds the shapes of operands, Python stacks, and allocations of
-        memory. Each makes the recorded steps slower.
+        Whether the device trace has shapes of operands, stacks, allocations; each costs time.
     overwrite
         Whether files of an earlier recording are replaced.
+    rank
+        That of the files; -1 for the rule above.
 
     Yields
     ------
@@ -102,7 +102,7 @@ def record(
     """
     wanted = _Wanted(steps, warmup, shapes, stacks, memory).checked()
     torch = _torch()
-    recording = Recording(Path(folder), _rank(torch))
+    recording = Recording(Path(folder), rank if rank >= 0 else _rank(torch))
     for file in (recording.host, recording.device):
         if file.exists() and not overwrite:
             raise UsageError(str(file), "exists", ["pass ", Parameter("overwrite", True)])

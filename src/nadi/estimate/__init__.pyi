@@ -25,5 +25,6 @@ from .second_tier_study import (
     study_second_tier as study_second_tier,
 )
 from .single_estimate import Estimate as Estimate, estimate as estimate
-from .sweep_axes import Described as Described, SweepAxis as SweepAxis, parse_axes as parse_axes
+from .stated_files import Described as Described, StatedFiles as StatedFiles
+from .sweep_axes import SweepAxis as SweepAxis, parse_axes as parse_axes
 from .sweeps import Sweep as Sweep, described_at as described_at, sweep_estimates as sweep_estimates

@@ -1,13 +1,13 @@
 """What one block of a generated model costs, and its ends: the default for ``block_costs``.
 
-Programs of distinct ways are made once; all their operations are priced at once, and programs with
-the same structure go through their streams at once.
+Ways share programs, which differ in sizes alone, and many share their sizes, too. So sizes are
+worked out and priced once, and all ways of a program go through its streams at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,26 +15,30 @@ from nadi.estimate.block_costs import BlockCosts, StageCosts
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Executions
 from nadi.estimate.layer_programs import (
-    PartProgram,
-    Programs,
+    Sizes,
     Variant,
+    kept_of,
     layer_shares,
-    programs_of,
+    sizes_of,
+    structures_of,
     variants_of,
 )
 from nadi.estimate.layer_sizes import distinct
 from nadi.estimate.machine_description import MachineDescription
 from nadi.estimate.nested_collectives import RankGroup
-from nadi.estimate.row_prices import RowPrices, row_prices
+from nadi.estimate.part_structures import Amounts, Program
+from nadi.estimate.row_prices import ProgramWays, RowPrices, row_prices
 from nadi.estimate.stream_times import StreamTimes, stream_times
 from nadi.estimate.tensor_exchanges import Exchange
-from nadi.generate.job_rows import COMPUTE, Row
+from nadi.generate.job_rows import COMPUTE
+from nadi.generate.llm.model_description import LanguageModel
 from nadi.model.arrays import Floats, Ints
 
 __all__ = ["EndCosts", "GeneratedCosts", "generated_costs"]
 
 _FIELDS = (*Variant._fields, "tensor_par_overlap", "tensor_par_net", "data_par_net")
 _TP, _EP = "tp", "ep"
+_Value = TypeVar("_Value")
 _GRADIENT = 4.0  # bytes of a weight's gradient
 
 
@@ -64,6 +68,30 @@ class _Sums(NamedTuple):
     times: StreamTimes
 
 
+class _Ways(NamedTuple):
+    """The distinct ways to run a model, and the sizes and programs of its parts in each.
+
+    Attributes
+    ----------
+    columns
+        Fields of executions, shape (ways,) or (1,).
+    sizes
+        Those that differ.
+    entry
+        Of each way, which of them are its own: int64, shape (ways,).
+    kept
+        Bytes that each part keeps while it works, and until its backward: shape (ways, parts, 2).
+    programs
+        Of each part, forward and then backward: those that differ, and which each way has.
+    """
+
+    columns: Executions
+    sizes: Sequence[Sizes]
+    entry: Ints
+    kept: Floats
+    programs: Sequence[tuple[Sequence[Program], Ints]]
+
+
 def generated_costs(
     model: ModelDescription, machine: MachineDescription, executions: Executions
 ) -> tuple[Ints, GeneratedCosts]:
@@ -71,36 +99,106 @@ def generated_costs(
 
     A block is the mean over the model's layers, where they differ.
     """
-    number, ways = distinct(executions, _FIELDS)
-    ways = ways._replace(tensor_par=np.broadcast_to(ways.tensor_par, ways.num_executions))
-    variants = variants_of(ways)
-    programs = [programs_of(model.language_model, one) for one in variants]
-    groups = {
-        _TP: RankGroup(ways.tensor_par, np.ones(1, dtype=np.int64), ways.tensor_par_net),
-        _EP: RankGroup(ways.expert_par, np.ones(1, dtype=np.int64), ways.data_par_net),
-    }
-    table = _Table(machine, ways, groups)
-    kinds = len(programs[0].layers)
-    forwards = [table.add([one.layers[k].forward for one in programs]) for k in range(kinds)]
-    backwards = [table.add([one.layers[k].backward for one in programs]) for k in range(kinds)]
-    ends = [
-        [table.add([part.forward for part in parts]), table.add([part.backward for part in parts])]
-        for parts in ([one.first for one in programs], [one.last for one in programs])
+    number, columns = distinct(executions, _FIELDS)
+    num = columns.num_executions
+    columns = columns._replace(tensor_par=np.broadcast_to(columns.tensor_par, num))
+    ways = _ways(model.language_model, columns)
+    sums = _sums(machine, ways)
+    shares = np.array(list(layer_shares(model.language_model).values()))
+    return number, _costs(ways, shares, sums, machine)
+
+
+def _ways(model: LanguageModel, columns: Executions) -> _Ways:
+    of_way, distinct_columns = distinct(columns, Variant._fields)
+    variants = variants_of(distinct_columns)
+    of_variants = [sizes_of(model, variant) for variant in variants]
+    sizes, entry = _numbered(of_variants)
+    kept = [
+        [kept_of(part.pieces, variant) for part in found.parts]
+        for found, variant in zip(of_variants, variants, strict=True)
     ]
-    sums = table.sums()
-    shares = list(layer_shares(model.language_model).values())
-    return number, _costs(
-        programs, shares, [sums[k] for k in forwards], [sums[k] for k in backwards],
-        [[sums[k] for k in pair] for pair in ends], machine,
-    )  # fmt: skip
+    structures = [structures_of(model, variant) for variant in variants]
+    programs = []
+    for part in range(len(sizes[0].parts)):
+        for direction in range(2):
+            found, number = _numbered([one[part][direction] for one in structures])
+            programs.append((found, number[of_way]))
+    return _Ways(columns, sizes, entry[of_way], np.array(kept, dtype=np.float64)[of_way], programs)
+
+
+def _numbered(values: Sequence[_Value]) -> tuple[list[_Value], Ints]:
+    """Give values that differ, of which equal ones are one object, and the number of each."""
+    numbers: dict[int, int] = {}
+    for one in values:
+        numbers.setdefault(id(one), len(numbers))
+    number = np.array([numbers[id(one)] for one in values], dtype=np.int64)
+    first = np.unique(number, return_index=True)[1]
+    return [values[place] for place in first.tolist()], number
+
+
+def _sums(machine: MachineDescription, ways: _Ways) -> list[list[_Sums]]:
+    """Work out each part, forward and backward."""
+    columns, num = ways.columns, ways.entry.size
+    parts = [part.amounts for one in ways.sizes for part in one.parts]
+    table = Amounts(*(np.concatenate(one) for one in zip(*parts, strict=True)))
+    slots = np.array([part.flops.size for part in parts])
+    begin = (np.cumsum(slots) - slots).reshape(len(ways.sizes), -1)[ways.entry]
+    first_way = np.unique(ways.entry, return_index=True)[1]
+    datatype = np.broadcast_to(columns.datatype, num)[first_way]
+    datatype = np.repeat(np.repeat(datatype, begin.shape[1]), slots)
+    programs = [
+        [
+            ProgramWays(program, members, begin[members, part // 2])
+            for place, program in enumerate(of_part)
+            if program.rows and (members := np.flatnonzero(number == place)).size
+        ]
+        for part, (of_part, number) in enumerate(ways.programs)
+    ]
+    one = np.ones(1, dtype=np.int64)
+    groups = {
+        _TP: RankGroup(columns.tensor_par, one, columns.tensor_par_net),
+        _EP: RankGroup(columns.expert_par, one, columns.data_par_net),
+    }
+    prices = iter(row_prices(
+        machine, columns, groups, table, datatype, [one for group in programs for one in group]
+    ))  # fmt: skip
+    found = [
+        _program_sums([(one, next(prices)) for one in group], num) for group in programs
+    ]  # fmt: skip
+    return [found[k : k + 2] for k in range(0, len(found), 2)]
+
+
+def _program_sums(priced: Sequence[tuple[ProgramWays, RowPrices]], num: int) -> _Sums:
+    """Work out one direction of a part."""
+    found = _Sums({}, {}, {}, StreamTimes({}, {}, {}, np.zeros(num)))
+    for (program, members, _), prices in priced:
+        rows = program.rows
+        times = stream_times(rows, prices.seconds)
+        for whole, part in (
+            (found.times.exposed, times.exposed),
+            (found.times.moved, times.moved),
+        ):
+            for key, value in part.items():
+                whole.setdefault(key, np.zeros(num))[members] = value
+        found.times.lead[members] = times.lead
+        for phase, value in times.computed.items():
+            found.times.computed.setdefault(phase, np.zeros(num))[members] = value
+        sums = zip(found[:3], (prices.flops, prices.matrix_seconds, prices.bytes), strict=True)
+        for whole_sum, column in sums:
+            for phase in {row.phase for row in rows}:
+                chosen = np.array([
+                    row.phase == phase and row.stream == COMPUTE for row in rows
+                ])  # fmt: skip
+                whole_sum.setdefault(phase, np.zeros(num))[members] = column[chosen].sum(0)
+    return found
 
 
 def _costs(
-    programs: Sequence[Programs], shares: Sequence[float], forwards: Sequence[_Sums],
-    backwards: Sequence[_Sums], ends: Sequence[Sequence[_Sums]], machine: MachineDescription,
-) -> GeneratedCosts:  # fmt: skip
+    ways: _Ways, shares: Floats, sums: Sequence[Sequence[_Sums]], machine: MachineDescription
+) -> GeneratedCosts:
     rate = machine.mem1.GBps * 1e9
-    num = len(programs)
+    num = ways.entry.size
+    forwards, backwards = ([one[k] for one in sums[: shares.size]] for k in range(2))
 
     def stage(directions: Sequence[_Sums], phase: str) -> StageCosts:
         total = [np.zeros(num) for _ in range(5)]
@@ -124,24 +222,28 @@ def _costs(
         found_one = Exchange(np.zeros(num), total[0], total[1])
         return found_one, found_one
 
-    def mean(name: str) -> Floats:
-        return _mean_of_layers(programs, shares, name)
+    def of_sizes(numbers: Iterable[float]) -> Floats:
+        return np.array(list(numbers), dtype=np.float64)[ways.entry]
 
-    element = np.array([float(one.element) for one in programs])
-    boundary = np.array([float(one.boundary) for one in programs])
-    weights, experts = mean("weight"), mean("expert_weight")
-    first, last = (
-        _end(pair, [getattr(one, name) for one in programs])
-        for pair, name in zip(ends, ("first", "last"), strict=True)
+    def weights(name: str) -> Floats:
+        return of_sizes(
+            np.dot([getattr(part, name) for part in one.parts[: shares.size]], shares)
+            for one in ways.sizes
+        )
+
+    element, boundary = (
+        of_sizes(getattr(one, name) for one in ways.sizes) for name in ("element", "boundary")
     )
-    gradient = weights + experts
+    checkpoints = np.broadcast_to(ways.columns.is_named("activation_recompute", "full"), num)
+    kept, stored = (ways.kept[:, : shares.size] * shares[:, None]).sum(1).T
+    first, last = (_end(sums[k], ways.kept[:, k, 0]) for k in (-2, -1))
+    gradient = weights("weight") + weights("expert_weight")
     block = BlockCosts(
         stage(forwards, "forward"), stage(backwards, "backward"),
         StageCosts(*np.zeros((5, num))), stage(backwards, "recompute"),
         exchange(forwards, "forward"), exchange(backwards, "backward"),
         exchange(backwards, "recompute"),
-        np.zeros(num), gradient * element, mean("kept"), mean("stored"),
-        boundary * np.array([one.checkpoints for one in programs]),
+        np.zeros(num), gradient * element, kept, stored, boundary * checkpoints,
         _GRADIENT * gradient, boundary, boundary,
     )  # fmt: skip
     lead = sum(
@@ -151,87 +253,12 @@ def _costs(
     return GeneratedCosts(block, lead, first, last)
 
 
-def _mean_of_layers(programs: Sequence[Programs], shares: Sequence[float], name: str) -> Floats:
-    """Give the mean of a number of the layers, in each way."""
-    sizes = np.array([[getattr(part, name) for part in one.layers] for one in programs])
-    found: Floats = sizes.astype(np.float64) @ np.array(shares)
-    return found
-
-
-def _end(pair: Sequence[_Sums], parts: Sequence[PartProgram]) -> EndCosts:
-    num = len(parts)
-    seconds, flops = np.zeros(num), np.zeros(num)
+def _end(pair: Sequence[_Sums], kept: Floats) -> EndCosts:
+    seconds, flops = np.zeros((2, kept.size))
     for one in pair:
         for found in (one.times.computed, one.times.exposed):
             for value in found.values():
                 seconds = seconds + value
         for value in one.flops.values():
             flops = flops + value
-    return EndCosts(seconds, flops, np.array([float(part.kept) for part in parts]))
-
-
-class _Table:
-    """Programs of many ways: collects their operations, and prices them at once."""
-
-    def __init__(
-        self, machine: MachineDescription, ways: Executions, groups: dict[str, RankGroup]
-    ) -> None:
-        self.machine, self.ways, self.groups = machine, ways, groups
-        self.programs: list[tuple[int, Sequence[Row]]] = []  # way, rows
-        self.sets = 0
-
-    def add(self, programs: Sequence[Sequence[Row]]) -> int:
-        """Add a program per way; gives the number of the set."""
-        self.programs += enumerate(programs)
-        self.sets += 1
-        return self.sets - 1
-
-    def sums(self) -> list[_Sums]:
-        """Work out all sets."""
-        prices = row_prices(self.machine, self.ways, self.groups, self.programs)
-        num = len(self.programs) // self.sets
-        return [
-            _set_sums(self.programs[k * num : (k + 1) * num], prices, k * num)
-            for k in range(self.sets)
-        ]
-
-
-def _set_sums(
-    programs: Sequence[tuple[int, Sequence[Row]]], prices: RowPrices, first: int
-) -> _Sums:
-    """Work out one set: programs with the same structure at once."""
-    num = len(programs)
-    found = _Sums({}, {}, {}, StreamTimes({}, {}, {}, np.zeros(num)))
-    for members in _alike(programs):
-        rows = programs[members[0]][1]
-        if not rows:
-            continue
-        begin = prices.first[first + np.array(members)]
-        places = begin[None, :] + np.arange(len(rows))[:, None]
-        times = stream_times(rows, prices.seconds[places])
-        for whole, part in (
-            (found.times.exposed, times.exposed),
-            (found.times.moved, times.moved),
-        ):
-            for key, value in part.items():
-                whole.setdefault(key, np.zeros(num))[members] += value
-        found.times.lead[members] = times.lead
-        for phase, value in times.computed.items():
-            found.times.computed.setdefault(phase, np.zeros(num))[members] += value
-        sums = zip(found[:3], (prices.flops, prices.matrix_seconds, prices.bytes), strict=True)
-        for whole_sum, column in sums:
-            for phase in {row.phase for row in rows}:
-                chosen = np.array([
-                    row.phase == phase and row.stream == COMPUTE for row in rows
-                ])  # fmt: skip
-                whole_sum.setdefault(phase, np.zeros(num))[members] += column[places[chosen]].sum(0)
-    return found
-
-
-def _alike(programs: Sequence[tuple[int, Sequence[Row]]]) -> Iterator[list[int]]:
-    """Give the programs with the same operations and waits, as positions."""
-    found: dict[tuple[object, ...], list[int]] = {}
-    for place, (_, rows) in enumerate(programs):
-        key = tuple((row.name, row.waits, row.stream) for row in rows)
-        found.setdefault(key, []).append(place)
-    yield from found.values()
+    return EndCosts(seconds, flops, kept)

@@ -13,22 +13,16 @@ from typing import NamedTuple
 import msgspec
 
 from nadi.estimate.execution import ATTENTION, COMMUNICATION, DATATYPES, RECOMPUTE, Executions
-from nadi.generate.job_rows import Row
-from nadi.generate.llm.chunk_rows import (
-    BackwardKind,
-    Chunk,
-    Links,
-    backward_rows,
-    forward_rows,
-    message_bytes,
-)
-from nadi.generate.llm.chunk_tensors import ChunkTensors
-from nadi.generate.llm.lasting_tensors import LastingTensors
+from nadi.estimate.part_structures import Amounts, PartStructure, amounts_of, structure_of
+from nadi.generate.llm.chunk_rows import message_bytes
 from nadi.generate.llm.layer_pieces import Piece, embedding_piece, head_pieces, layer_pieces
 from nadi.generate.llm.model_description import LanguageModel
 from nadi.generate.llm.parallel_plan import ParallelPlan
 
-__all__ = ["PartProgram", "Programs", "Variant", "layer_shares", "programs_of", "variants_of"]
+__all__ = [
+    "PartSizes", "Sizes", "Variant", "kept_of", "layer_shares", "sizes_of", "structures_of",
+    "variants_of",
+]  # fmt: skip
 
 _TORCH = {name: name for name in DATATYPES} | {"float8": "float8_e4m3fn"}
 _RECOMPUTE = {"none": "none", "attn_only": "selective", "full": "full"}
@@ -50,58 +44,58 @@ class Variant(NamedTuple):
     expert_par: int
 
     @property
-    def gathers_again(self) -> bool:
-        """Whether inputs of products are gathered once more for the gradients of weights."""
-        return bool(self.seq_par_ag_redo)
+    def of_sizes(self) -> Variant:
+        """The same without what has no effect on sizes, but on what is kept of them."""
+        return self._replace(activation_recompute=0, seq_par_ag_redo=0, fused_activation=0)
+
+    @property
+    def of_structure(self) -> Variant:
+        """The smallest one with the same operations in the same order."""
+        return self._replace(
+            tensor_par=min(self.tensor_par, 2), expert_par=min(self.expert_par, 2),
+            microbatch_size=1, seq_par_ag_redo=0, fused_activation=0,
+        )  # fmt: skip
 
 
-class PartProgram(NamedTuple):
-    """A part of the model on one rank, for one micro-batch.
+class PartSizes(NamedTuple):
+    """The sizes of a part of the model on one rank, for one micro-batch.
 
     Attributes
     ----------
-    forward, backward
-        What it does.
+    pieces
+        Its operations.
+    amounts
+        All of their sizes.
     weight, expert_weight
         Its parameters on this rank.
     summed
         Those of which each tensor parallel rank has the gradient of its own tokens.
-    kept, stored
-        Bytes that it keeps while it works, and until its backward.
     """
 
-    forward: tuple[Row, ...]
-    backward: tuple[Row, ...]
+    pieces: tuple[Piece, ...]
+    amounts: Amounts
     weight: int
     expert_weight: int
     summed: int
-    kept: int
-    stored: int
 
 
-class Programs(NamedTuple):
-    """The parts of a model.
+class Sizes(NamedTuple):
+    """The sizes of a model's parts.
 
     Attributes
     ----------
-    layers
-        One for each kind of layer, in the order of :func:`layer_shares`.
-    first, last
-        The embedding; the last norm, the head and the loss.
+    parts
+        One for each kind of layer, in the order of :func:`layer_shares`; the embedding; and
+        the last norm, the head and the loss.
     boundary
         Bytes that a rank sends to the next stage.
     element
         Bytes of a weight.
-    checkpoints
-        Whether a layer keeps nothing but its input until its backward.
     """
 
-    layers: tuple[PartProgram, ...]
-    first: PartProgram
-    last: PartProgram
+    parts: tuple[PartSizes, ...]
     boundary: int
     element: int
-    checkpoints: bool
 
 
 def variants_of(ways: Executions) -> list[Variant]:
@@ -120,28 +114,61 @@ def layer_shares(model: LanguageModel) -> dict[str, float]:
     return {kind: kinds.count(kind) / len(kinds) for kind in sorted(set(kinds))}
 
 
-def programs_of(model: LanguageModel, variant: Variant) -> Programs:
-    """Make the programs of a model's parts."""
+def sizes_of(model: LanguageModel, variant: Variant) -> Sizes:
+    """Work out the sizes of a model's parts."""
+    return _sizes(_with_keys(model, variant), variant.of_sizes)
+
+
+def structures_of(model: LanguageModel, variant: Variant) -> tuple[PartStructure, ...]:
+    """Generate what each part does, in the order of ``Sizes.parts``."""
+    return _structures(_with_keys(model, variant), variant.of_structure)
+
+
+def _with_keys(model: LanguageModel, variant: Variant) -> LanguageModel:
+    """Put the kind of attention into the model."""
     if ATTENTION[variant.attention_type] == "multiquery" and model.mla is None:
-        model = msgspec.structs.replace(model, kv_heads=1)
-    return _programs(model, variant)
+        return msgspec.structs.replace(model, kv_heads=1)
+    return model
 
 
 @lru_cache(maxsize=4096)
-def _programs(model: LanguageModel, variant: Variant) -> Programs:
+def _sizes(model: LanguageModel, variant: Variant) -> Sizes:
     plan = _plan(model, variant)
-    layers = tuple(
-        _part(model, plan, variant, 0, tuple(layer_pieces(model, plan, kind)))
-        for kind in sorted(set(model.layer_kinds))
+    parts = tuple(
+        PartSizes(
+            pieces, amounts_of(model, plan, pieces), sum(piece.weight for piece in pieces),
+            sum(piece.expert_weight for piece in pieces), sum(piece.summed for piece in pieces),
+        )
+        for _, pieces in _parts(model, plan)
+    )  # fmt: skip
+    return Sizes(parts, message_bytes(model, plan), plan.itemsize)
+
+
+@lru_cache(maxsize=1024)
+def _structures(model: LanguageModel, variant: Variant) -> tuple[PartStructure, ...]:
+    plan = _plan(model, variant)
+    parts = _parts(model, plan)
+    if plan.recompute == "none":
+        return tuple(structure_of(model, plan, *part) for part in parts)
+    plain = _structures(model, variant._replace(activation_recompute=0))
+    return tuple(  # only the backward of layers computes anew
+        one._replace(backward=structure_of(model, plan, layer, pieces).backward)
+        if layer >= 0
+        else one
+        for one, (layer, pieces) in zip(plain, parts, strict=True)
     )
-    return Programs(
-        layers,
-        _part(model, plan, variant, -1, (embedding_piece(model, plan),)),
-        _part(model, plan, variant, -1, tuple(head_pieces(model, plan, has_table=False))),
-        message_bytes(model, plan),
-        plan.itemsize,
-        plan.recompute == "full",
-    )
+
+
+def _parts(
+    model: LanguageModel, plan: ParallelPlan
+) -> list[tuple[int, tuple[Piece, ...]]]:  # fmt: skip
+    """Give the number of a layer, or -1, and the pieces of each part."""
+    kinds = sorted(set(model.layer_kinds))
+    return [
+        *((0, tuple(layer_pieces(model, plan, kind))) for kind in kinds),
+        (-1, (embedding_piece(model, plan),)),
+        (-1, tuple(head_pieces(model, plan, has_table=False))),
+    ]
 
 
 def _plan(model: LanguageModel, variant: Variant) -> ParallelPlan:
@@ -164,30 +191,17 @@ def _plan(model: LanguageModel, variant: Variant) -> ParallelPlan:
     )
 
 
-def _part(
-    model: LanguageModel, plan: ParallelPlan, variant: Variant, layer: int,
-    pieces: tuple[Piece, ...],
-) -> PartProgram:  # fmt: skip
-    chunk = Chunk(((layer, pieces),), first=False, last=False)
-    lasting = LastingTensors(model, plan, chunk.layers)
-    tensors = ChunkTensors(model, plan, chunk.layers, lasting)
-    forward = forward_rows(model, plan, chunk, Links(), tensors)
-    backward: Sequence[Row] = ()
-    if variant.training:
-        both = BackwardKind(True, True, False)
-        backward = backward_rows(model, plan, chunk, Links(), tensors, both)
+def kept_of(pieces: Sequence[Piece], variant: Variant) -> tuple[int, int]:
+    """Give the bytes that a part keeps while it works, and until its backward."""
+    recompute = RECOMPUTE[variant.activation_recompute]
     kept = stored = 0
     for piece in pieces:
         of_piece = piece.kept
-        if piece.gathered_again and not variant.gathers_again:
+        if piece.gathered_again and not variant.seq_par_ag_redo:
             of_piece = piece.gathered_again  # the whole input stays
         if variant.fused_activation and piece.name.endswith("activation"):
             of_piece = 0
         kept += of_piece
-        again = piece.made_again if plan.recompute == "selective" else 0
-        stored += 0 if plan.recompute == "full" else of_piece - again
-    return PartProgram(
-        tuple(forward), tuple(backward),
-        sum(piece.weight for piece in pieces), sum(piece.expert_weight for piece in pieces),
-        sum(piece.summed for piece in pieces), kept, stored,
-    )  # fmt: skip
+        again = piece.made_again if recompute == "attn_only" else 0
+        stored += 0 if recompute == "full" else of_piece - again
+    return kept, stored

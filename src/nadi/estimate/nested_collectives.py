@@ -14,7 +14,7 @@ from nadi.estimate.machine_description import MachineDescription, NestedNetwork
 from nadi.estimate.network_times import network_time
 from nadi.model.arrays import Floats, Ints
 from nadi.simulator.distinct_rows import number_rows
-from nadi.simulator.known_times import known_time
+from nadi.simulator.known_times import known_times
 from nadi.simulator.machine.system import System
 
 __all__ = ["RankGroup", "collective_seconds", "message_seconds", "shared_seconds"]
@@ -66,14 +66,15 @@ def _known(
     """Give the times that are known for each size and group; rings for what is not known."""
     columns = np.broadcast_arrays(size.astype(np.int64), group.members, group.stride)
     number, first = number_rows([np.ascontiguousarray(one).reshape(-1) for one in columns])
+    contributed, members, stride = (one.reshape(-1)[first] for one in columns)
     found = np.zeros(first.size)
-    for place, row in enumerate(first.tolist()):
-        contributed, members, stride = (int(one.reshape(-1)[row]) for one in columns)
-        if members < 2 or contributed <= 0:
-            continue
-        ranks = np.arange(0, members * stride, stride)
-        known = known_time(system, operation, contributed, ranks)
-        found[place] = -1.0 if known is None else known.time / 1e9
+    moving = np.flatnonzero((members > 1) & (contributed > 0))
+    of_group, groups = number_rows([members[moving], stride[moving]])
+    for place, row in enumerate(moving[groups].tolist()):
+        rows = moving[of_group == place]
+        ranks = np.arange(0, members[row] * stride[row], stride[row])
+        known = known_times(system, operation, contributed[rows], ranks)
+        found[rows] = -1.0 if known is None else known / 1e9
     times: Floats = found[number].reshape(columns[0].shape)
     if (found < 0).any() and machine.nested is not None:
         rings = _by_dimensions(machine, machine.nested, operation, size, group)

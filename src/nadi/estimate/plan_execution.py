@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from nadi.errors import Parameter, UsageError
-from nadi.estimate.execution import Execution
+from nadi.estimate.execution import OVERLAP, Execution
 from nadi.estimate.machine_description import MachineDescription
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.model.dtypes import ITEMSIZE
 
-__all__ = ["OFFLOADED", "check_offload", "execution_of_plan"]
+__all__ = ["OFFLOADED", "PLAN_NAMES", "check_offload", "execution_of_plan"]
+
+PLAN_NAMES = {
+    "tp": "tensor_par", "pp": "pipeline_par", "dp": "data_par", "ep": "expert_par",
+    "micro_batch": "microbatch_size", "global_batch": "batch_size", "dtype": "datatype",
+    "recompute": "activation_recompute", "chunks": "pipeline_interleaving",
+    "overlap": "tensor_par_overlap", "zero": "optimizer_sharding",
+}  # fmt: skip
+"""Fields of plans, and what executions call the same."""
 
 OFFLOADED = ("weights", "activations", "optimizer")
 _RECOMPUTE = {"none": "none", "selective": "attn_only", "full": "full"}
@@ -40,6 +48,7 @@ def execution_of_plan(
         If an estimate does not have what the plan is; the message names what it has.
     """
     _refuse_others(plan)
+    _check_overlap(overlap)
     check_offload(offload)
     splits = plan.sequence_parallel and plan.tp > 1
     tiers = _tiers(plan, machine)
@@ -89,6 +98,15 @@ def _refuse_others(plan: ParallelPlan) -> None:
         if not fits:
             what = f"{value} is generated and not estimated"
             raise UsageError([Parameter(name)], what, f"an estimate has {known}")
+
+
+def _check_overlap(overlap: str) -> None:
+    if overlap not in OVERLAP:
+        raise UsageError(
+            [Parameter("overlap", overlap)],
+            "there is no such value",
+            f"one of {', '.join(OVERLAP)}",
+        )
 
 
 def check_offload(offload: Collection[str]) -> None:

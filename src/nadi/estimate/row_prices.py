@@ -14,20 +14,39 @@ from nadi.estimate.execution import Executions
 from nadi.estimate.machine_description import MachineDescription
 from nadi.estimate.nested_collectives import RankGroup, collective_seconds
 from nadi.estimate.network_times import processor_usage
+from nadi.estimate.part_structures import GATHERED_AGAIN, Amounts, Program
 from nadi.generate.job_rows import Row
-from nadi.model.arrays import Floats, Ints
-from nadi.pricing.operations import Operations, dtype_code, op_class_code
+from nadi.model.arrays import Bools, Floats, Ints
+from nadi.pricing.operations import Operations, op_class_code
 from nadi.pricing.price_list import price
 
-__all__ = ["RowPrices", "kernel_seconds", "row_prices"]
+__all__ = ["ProgramWays", "RowPrices", "kernel_seconds", "row_prices"]
 
 _GEMM, _ATTENTION = op_class_code("gemm"), op_class_code("attention")
-_COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
-_AGAIN = ".input.all_gather"  # a gather for the gradients of weights
+_SUMS = ("all_reduce", "reduce_scatter")
+_COLLECTIVES = (*_SUMS, "all_gather", "all_to_all")
+
+
+class ProgramWays(NamedTuple):
+    """A program, and the ways that have it.
+
+    Attributes
+    ----------
+    program
+        What all of them do.
+    ways
+        int64, shape (ways of the program,): which they are.
+    begin
+        Where the amounts of each begin in the table of all: the same shape.
+    """
+
+    program: Program
+    ways: Ints
+    begin: Ints
 
 
 class RowPrices(NamedTuple):
-    """What operations of programs cost, one program after the other; shape (rows,).
+    """What the operations of a program cost: float64, shape (rows, ways of the program).
 
     Attributes
     ----------
@@ -37,66 +56,56 @@ class RowPrices(NamedTuple):
         Of products and attention, else 0.
     flops, bytes
         Of computation, else 0.
-    first
-        int64, shape (programs,): where each begins.
     """
 
     seconds: Floats
     matrix_seconds: Floats
     flops: Floats
     bytes: Floats
-    first: Ints
 
 
 def row_prices(
     machine: MachineDescription, ways: Executions, groups: Mapping[str, RankGroup],
-    programs: Sequence[tuple[int, Sequence[Row]]],
-) -> RowPrices:  # fmt: skip
+    table: Amounts, datatype: Ints, programs: Sequence[ProgramWays],
+) -> list[RowPrices]:  # fmt: skip
     """Price the operations of programs.
 
     Parameters
     ----------
     ways
-        Of all programs; which one a program is of comes with it.
+        Of all programs.
     groups
         Where the members of each role stand, per way.
+    table
+        The amounts of all parts, which several ways can share.
+    datatype
+        Of each of them, int64, shape (slots,): as for :func:`kernel_seconds`.
+    programs
+        In each, every way once.
     """
-    lengths = np.array([len(rows) for _, rows in programs], dtype=np.int64)
-    way = np.repeat(np.array([number for number, _ in programs], dtype=np.int64), lengths)
-    all_rows = [row for _, rows in programs for row in rows]
-    works = [row.work for row in all_rows]
-    is_work = np.array([work is not None for work in works], dtype=bool)
-    operations = _operations([work for work in works if work is not None])
-    datatype = np.broadcast_to(ways.datatype, ways.num_executions)
-    seconds = np.zeros(len(all_rows))
-    seconds[is_work] = kernel_seconds(machine, operations, datatype[way[is_work]])
-    flops, moved = np.zeros((2, seconds.size))
-    flops[is_work], moved[is_work] = operations.flops, operations.bytes
-    is_matrix = np.zeros(seconds.size, dtype=bool)
-    is_matrix[is_work] = np.isin(operations.op_class, (_GEMM, _ATTENTION))
-    _price_communication(machine, groups, all_rows, way, seconds)
-    first = np.cumsum(lengths) - lengths
-    _drop_and_overlap(machine, ways, programs, first, seconds)
-    return RowPrices(seconds, np.where(is_matrix, seconds, 0.0), flops, moved, first)
-
-
-def _operations(works: Sequence[object]) -> Operations:
-    codes: dict[str, int] = {}
-    types: dict[str, int] = {}
-
-    def code(table: dict[str, int], name: str, of: object) -> int:
-        if name not in table:
-            table[name] = of(name)  # type: ignore[operator]
-        return table[name]
-
-    nothing = (-1, -1, -1, -1)
-    return Operations(
-        np.array([work.flops for work in works], dtype=np.int64),  # type: ignore[attr-defined]
-        np.array([work.bytes for work in works], dtype=np.int64),  # type: ignore[attr-defined]
-        np.array([code(codes, work.op_class, op_class_code) for work in works], dtype=np.int64),  # type: ignore[attr-defined]
-        np.array([code(types, work.dtype, dtype_code) for work in works], dtype=np.int64),  # type: ignore[attr-defined]
-        np.array([work.shape or nothing for work in works], dtype=np.int64).reshape(-1, 4),  # type: ignore[attr-defined]
+    works = np.flatnonzero(table.op_class > 0)
+    of_slots = np.zeros(table.flops.size)
+    of_slots[works] = kernel_seconds(machine, table.operations.at(works), datatype[works])
+    is_matrix = np.isin(table.op_class, (_GEMM, _ATTENTION))
+    found = []
+    for one in programs:
+        places = one.begin + one.program.slots[:, None]
+        seconds = of_slots[places]
+        matrix = np.where(is_matrix[places], seconds, 0.0)
+        flops, moved = (column[places].astype(float) for column in (table.flops, table.bytes))
+        found.append(RowPrices(seconds, matrix, flops, moved))
+    _price_communication(machine, groups, table, programs, found)
+    num = ways.num_executions
+    beside = _Beside(
+        np.broadcast_to(ways.seq_par_ag_redo == 1, num),
+        np.broadcast_to(~ways.is_named("tensor_par_overlap", "none"), num),
+        np.broadcast_to(ways.is_named("tensor_par_overlap", "pipe"), num),
+        np.broadcast_to(processor_usage(machine, ways.tensor_par_net), num),
+        np.broadcast_to(ways.tensor_par, num),
     )
+    for one, prices in zip(programs, found, strict=True):
+        _drop_and_overlap(beside, one, prices.seconds)
+    return found
 
 
 def kernel_seconds(machine: MachineDescription, operations: Operations, datatype: Ints) -> Floats:
@@ -120,50 +129,62 @@ def kernel_seconds(machine: MachineDescription, operations: Operations, datatype
 
 
 def _price_communication(
-    machine: MachineDescription, groups: Mapping[str, RankGroup], rows: Sequence[Row], way: Ints,
-    seconds: Floats,
+    machine: MachineDescription, groups: Mapping[str, RankGroup], table: Amounts,
+    programs: Sequence[ProgramWays], found: Sequence[RowPrices],
 ) -> None:  # fmt: skip
-    kinds = np.array([
-        _COLLECTIVES.index(row.comm_type) if row.comm_type in _COLLECTIVES else -1 for row in rows
-    ])  # fmt: skip
-    roles = list(groups)
-    role = np.array([roles.index(row.role) if row.role in roles else -1 for row in rows])
-    size = np.array([float(row.comm_bytes) for row in rows])
-    for number, name in enumerate(roles):
-        for kind, operation in enumerate(_COLLECTIVES):
-            chosen = np.flatnonzero((kinds == kind) & (role == number))
-            if chosen.size:
-                here = RankGroup(*(
-                    column if column.size == 1 else column[way[chosen]] for column in groups[name]
-                ))  # fmt: skip
-                seconds[chosen] = collective_seconds(machine, operation, size[chosen], here)
+    """Price all collectives of one type and role at once."""
+    places: dict[tuple[str, str], list[tuple[int, int]]] = {}  # program, row
+    for number, one in enumerate(programs):
+        for place, row in enumerate(one.program.rows):
+            if row.role in groups and row.comm_type in _COLLECTIVES:
+                places.setdefault((row.role, row.comm_type), []).append((number, place))
+    for (role, kind), rows in places.items():
+        sizes, ways = [], []
+        for number, place in rows:
+            one = programs[number]
+            sizes.append(table.whole[one.begin + one.program.slots[place]])
+            ways.append(one.ways)
+        size, way = np.concatenate(sizes), np.concatenate(ways)
+        group = RankGroup(*(
+            column if column.size == 1 else column[way] for column in groups[role]
+        ))  # fmt: skip
+        if kind not in _SUMS:  # what each member contributes
+            size = -(-size // group.members)
+        seconds = collective_seconds(machine, kind, size.astype(float), group)
+        ends = np.cumsum([one.size for one in ways])[:-1]
+        for (number, place), part in zip(rows, np.split(seconds, ends), strict=True):
+            found[number].seconds[place] = part
 
 
-def _drop_and_overlap(
-    machine: MachineDescription, ways: Executions,
-    programs: Sequence[tuple[int, Sequence[Row]]], first: Ints, seconds: Floats,
-) -> None:  # fmt: skip
+class _Beside(NamedTuple):
+    """How collectives of tensor parallelism go along with products; shape (ways,)."""
+
+    redo: Bools  # gathers once more for the gradients of weights
+    overlaps: Bools
+    is_pipe: Bools
+    usage: Floats
+    degree: Ints
+
+    def at(self, ways: Ints) -> _Beside:
+        """Give some ways."""
+        return _Beside(
+            self.redo[ways], self.overlaps[ways], self.is_pipe[ways], self.usage[ways],
+            self.degree[ways],
+        )  # fmt: skip
+
+
+def _drop_and_overlap(beside: _Beside, one: ProgramWays, seconds: Floats) -> None:
     """Leave out gathers that are not done again, and overlap products with their collectives."""
-    num = ways.num_executions
-    redo = np.broadcast_to(ways.seq_par_ag_redo == 1, num)
-    beside = np.broadcast_to(~ways.is_named("tensor_par_overlap", "none"), num)
-    last = np.broadcast_to(ways.is_named("tensor_par_overlap", "pipe"), num)
-    usage = np.broadcast_to(processor_usage(machine, ways.tensor_par_net), num)
-    degree = np.broadcast_to(ways.tensor_par, num)
-    for (way, rows), begin in zip(programs, first.tolist(), strict=True):
-        if redo[way] and not beside[way]:
+    here = beside.at(one.ways)
+    rows = one.program.rows
+    for place, row in enumerate(rows):
+        if row.role != "tp":
             continue
-        for place, row in enumerate(rows):
-            if row.role != "tp":
-                continue
-            if row.name.endswith(_AGAIN):
-                if not redo[way]:
-                    seconds[begin + place] = 0.0
-            elif beside[way] and (product := _product_beside(rows, place)) >= 0:
-                seconds[begin + place] = _exposed(
-                    seconds[begin + place], seconds[begin + product], int(degree[way]),
-                    is_pipe=bool(last[way]), usage=float(usage[way]),
-                )  # fmt: skip
+        if row.name.endswith(GATHERED_AGAIN):
+            seconds[place] = np.where(here.redo, seconds[place], 0.0)
+        elif (product := _product_beside(rows, place)) >= 0:
+            exposed = _exposed(seconds[place], seconds[product], here)
+            seconds[place] = np.where(here.overlaps, exposed, seconds[place])
 
 
 def _product_beside(rows: Sequence[Row], place: int) -> int:
@@ -180,9 +201,10 @@ def _product_beside(rows: Sequence[Row], place: int) -> int:
     return before[0] if work is not None and work.op_class == "gemm" else -1
 
 
-def _exposed(network: float, product: float, tiles: int, *, is_pipe: bool, usage: float) -> float:
-    """Return what a collective exposes beside a product, tile by tile; a pipe one tile more."""
-    tile = network / tiles
-    excess = max(network - product, 0.0) * (tiles - 1) / tiles
-    slowed = usage * min(network, product)
-    return excess + slowed + (tile if is_pipe else 0.0)
+def _exposed(network: Floats, product: Floats, beside: _Beside) -> Floats:
+    """Return what collectives expose beside products, tile by tile; a pipe one tile more."""
+    tile = network / beside.degree
+    excess = np.maximum(network - product, 0.0) * (beside.degree - 1) / beside.degree
+    slowed = beside.usage * np.minimum(network, product)
+    exposed: Floats = excess + slowed + np.where(beside.is_pipe, tile, 0.0)
+    return exposed

@@ -7,6 +7,7 @@ nothing to reduce. Choices without a difference are left out.
 
 from __future__ import annotations
 
+import difflib
 import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from nadi.estimate.estimate_rules import DEFAULT, EstimateRules
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import CODES, Executions
 from nadi.estimate.machine_description import MachineDescription
+from nadi.estimate.plan_execution import PLAN_NAMES
 from nadi.model.arrays import Ints
 
 __all__ = ["CHOICES", "LAYOUT", "SearchSpace", "search_space"]
@@ -163,8 +165,11 @@ def _checked(
     chosen: dict[str, tuple[Any, ...]] = {}
     for field, values in (CHOICES | {name: tuple(one) for name, one in given.items()}).items():
         if field not in known:
+            near = [PLAN_NAMES[field]] if PLAN_NAMES.get(field) in known else []
+            near = near or difflib.get_close_matches(field, known, n=1)
+            hint = f"did you mean {near[0]}; " if near else ""
             raise UsageError(
-                f"field {field!r}", "a search does not vary it", f"known: {', '.join(known)}"
+                f"field {field!r}", "a search does not vary it", f"{hint}known: {', '.join(known)}"
             )
         numbers = []
         for value in values:

@@ -11,7 +11,7 @@ import numpy as np
 
 from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import ELEMENT_BYTES, Executions
-from nadi.estimate.layer_programs import PartProgram, Variant, layer_shares, programs_of
+from nadi.estimate.layer_programs import PartSizes, Variant, layer_shares, sizes_of
 from nadi.estimate.layer_sizes import distinct
 from nadi.estimate.machine_description import MachineDescription
 from nadi.estimate.nested_collectives import RankGroup, collective_seconds, shared_seconds
@@ -105,20 +105,20 @@ def _parts(language: LanguageModel, ways: Executions, way: int) -> list[tuple[fl
     fixed = {"microbatch_size": 1, "activation_recompute": 0, "seq_par_ag_redo": 1,
              "fused_activation": 0, "flash_attention": 1}  # fmt: skip
     variant = Variant(*((row | fixed)[name] for name in Variant._fields))
-    programs = programs_of(language, variant)
+    *layers, embedding, last = sizes_of(language, variant).parts
     shares = layer_shares(language).values()
 
-    def values(part: PartProgram) -> tuple[float, ...]:
+    def values(part: PartSizes) -> tuple[float, ...]:
         return float(part.weight), float(part.expert_weight), float(part.summed)
 
     layer = np.zeros(3)
-    for share, part in zip(shares, programs.layers, strict=True):
+    for share, part in zip(shares, layers, strict=True):
         layer += share * np.array(values(part))
-    head = values(programs.last)
+    head = values(last)
     if language.tied_embeddings and row["pipeline_par"] == 1:
         table = -(-language.vocab // row["tensor_par"]) * language.hidden
         head = (head[0] - table, *head[1:])
-    return [tuple(layer.tolist()), values(programs.first), head]
+    return [tuple(layer.tolist()), values(embedding), head]
 
 
 def _groups(ways: Executions) -> dict[str, RankGroup]:

@@ -11,9 +11,10 @@ import polars as pl
 
 from nadi.estimate.estimate_rules import DEFAULT, EstimateRules
 from nadi.estimate.evaluation import Evaluated, evaluate
-from nadi.estimate.execution import CODES, Execution, Executions, columns_of
+from nadi.estimate.execution import CODES, Executions, columns_of
 from nadi.estimate.feasibility import REASONS
-from nadi.estimate.sweep_axes import Described, SweepAxis, described_with, num_points
+from nadi.estimate.stated_files import Described
+from nadi.estimate.sweep_axes import SweepAxis, described_with, field_values, num_points
 from nadi.model.arrays import Bools, Floats, Ints
 
 __all__ = ["Sweep", "axis_columns", "described_at", "sweep_estimates"]
@@ -75,9 +76,8 @@ def axis_columns(axes: Sequence[SweepAxis]) -> dict[str, pl.Series]:
 
 
 def sweep_estimates(
-    model: Any, machine: Any, execution: Execution, axes: Sequence[SweepAxis],
-    rules: EstimateRules = DEFAULT,
-) -> Sweep:  # fmt: skip
+    described: Described, axes: Sequence[SweepAxis], rules: EstimateRules = DEFAULT
+) -> Sweep:
     """Estimate an execution at all points of axes.
 
     Numbers that vary are columns of one evaluation; of names, truth values and what is looked up
@@ -85,14 +85,13 @@ def sweep_estimates(
 
     Parameters
     ----------
-    model, machine, execution
+    described
         What stays the same but for the axes.
     axes
         One or two, of :func:`nadi.estimate.parse_axes`.
     rules
         As for :func:`nadi.estimate.estimate`.
     """
-    described = Described(model, machine, execution)
     numbers = _numbers(axes)
     num = num_points(axes)
     found = Evaluated(np.zeros(num, dtype=np.int64), np.full(num, np.inf), *np.zeros((3, num)))
@@ -103,6 +102,9 @@ def sweep_estimates(
         for k, choice in zip(apart, chosen, strict=True):
             fixed = described_with(fixed, axes[k], axes[k].values[choice])
             here &= numbers[k] == choice
+        for axis in axes:
+            if axis.is_column and axis.is_key:  # which can make a section that is missing
+                fixed = described_with(fixed, axis, axis.values[0])
         rows = np.flatnonzero(here)
         for begin in range(0, rows.size, _AT_ONCE):
             part = rows[begin : begin + _AT_ONCE]
@@ -146,6 +148,6 @@ def _columns(
             values = [codes.index(one) if codes else int(one) for one in axis.values]
             executions = executions._replace(**{field: np.array(values, dtype=np.int64)[numbers]})
         else:
-            described = described_with(described, axis, np.array(axis.values)[numbers])
+            described = described_with(described, axis, np.array(field_values(axis))[numbers])
     spread = np.broadcast_to(executions.tensor_par, num)  # says how many there are
     return described, executions._replace(tensor_par=spread)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,11 +35,15 @@ from nadi.model.trace import Trace
 
 __all__ = [
     "DAMAGED",
+    "FOLD",
     "SIMULATION",
     "VERSION",
     "add_member",
     "add_table",
+    "attribute_tables",
+    "attributes_of_tables",
     "encode",
+    "holds_fold",
     "holds_simulation",
     "looks_like",
     "one_line",
@@ -47,12 +51,14 @@ __all__ = [
     "read",
     "read_arrow",
     "read_member",
+    "without_missing",
 ]
 
 VERSION = 1
 
 _HEADER = "nadi.json"
 SIMULATION = "simulation.json"  # the first member of a simulation's result, which is no trace
+FOLD = "fold.json"  # and of a folded job
 _TABLES = {"nodes": NODES, "deps": DEPS, "groups": GROUPS, "issues": ISSUES}
 _PIECE = 1 << 20  # bytes of attributes to a row of bytes.arrow
 _OLDEST_DATE = (1980, 1, 1, 0, 0, 0)  # of a zip: the same trace gives the same file
@@ -88,6 +94,11 @@ def holds_simulation(head: bytes) -> bool:
     return _first_member_is(SIMULATION, head)
 
 
+def holds_fold(head: bytes) -> bool:
+    """Return whether a file's first bytes are those of a folded job."""
+    return _first_member_is(FOLD, head)
+
+
 def _first_member_is(name: str, head: bytes) -> bool:
     return head.startswith(b"PK\x03\x04") and head[30 : 30 + len(name)] == name.encode()
 
@@ -108,8 +119,8 @@ def encode(trace: Trace, log: IssueLog) -> Iterator[bytes]:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as members:
         add_member(members, _HEADER, msgspec.json.format(msgspec.json.encode(header), indent=1))
         for name, table in _TABLES.items():
-            add_table(members, name, _without_missing(getattr(trace, name), table))
-        columns, pieces = _attribute_tables(attributes)
+            add_table(members, name, without_missing(getattr(trace, name), table))
+        columns, pieces = attribute_tables(attributes)
         add_table(members, "attributes", columns)
         add_table(members, "bytes", pieces)
     yield file.getvalue()
@@ -127,7 +138,8 @@ def add_table(members: zipfile.ZipFile, name: str, frame: pl.DataFrame) -> None:
     add_member(members, f"{name}.arrow", out.getvalue())
 
 
-def _without_missing(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+def without_missing(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """Return the columns of a table that have other than missing values."""
     kept = [
         column.name
         for column in table.columns
@@ -136,8 +148,8 @@ def _without_missing(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
     return frame.select(kept)
 
 
-def _attribute_tables(attributes: Attributes) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the attributes, and the bytes of their spans without the gaps between them."""
+def attribute_tables(attributes: Attributes) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the attributes as a table, and the bytes of their spans without gaps."""
     rows = np.flatnonzero(np.isin(attributes.type, list(SPAN_CODES)))
     length = attributes.length[rows].astype(np.int64)
     content = np.empty(int(length.sum()), dtype=np.uint8)
@@ -304,6 +316,19 @@ def _read_attributes(
         header = _read_header(path, members)
         columns = read_arrow(path, members, "attributes.arrow")
         pieces = read_arrow(path, members, "bytes.arrow")
+    return attributes_of_tables(path, columns, pieces, header.names, num_nodes)
+
+
+def attributes_of_tables(
+    path: Path, columns: pl.DataFrame, pieces: pl.DataFrame, names: Sequence[str], num_nodes: int
+) -> Attributes:
+    """Return the attributes of a file; the inverse of :func:`attribute_tables`.
+
+    Raises
+    ------
+    FormatError
+        If the tables are damaged.
+    """
     for name, frame, dtypes in (
         ("attributes", columns, _ATTRIBUTE_DTYPES), ("bytes", pieces, _PIECE_DTYPES),
     ):  # fmt: skip
@@ -315,7 +340,7 @@ def _read_attributes(
             )
     attributes = Attributes(
         **{name: columns[name].to_numpy() for name in columns.columns},
-        names=tuple(header.names),
+        names=tuple(names),
         buffers=(np.frombuffer(b"".join(pieces["bytes"].to_list()), dtype=np.uint8).copy(),),
     )
     if (row := _wrong_attribute(attributes, num_nodes)) >= 0:

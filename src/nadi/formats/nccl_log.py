@@ -20,8 +20,8 @@ _GRAPH = re.compile(
     r"Pattern (\d+), crossNic \d+, nChannels (\d+), bw ([\d.]+)/([\d.]+), "
     r"type (\w+)/(\w+), sameChannels (\d)"
 )
-# by pattern: 1 to 3 are trees, of which the first that is printed is not that of CollNet
-_KEYS = {1: "tree", 2: "tree", 3: "tree", 4: "ring", 5: "nvls"}
+# by pattern: 1 to 3 are trees, and the second one that a rank prints is that of CollNet's chains
+_KEYS = {1: "tree", 2: "tree", 3: "tree", 4: "ring", 5: "nvls", 6: "collnet_direct"}
 _FAR = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
 
 
@@ -47,7 +47,7 @@ class NcclLog(NamedTuple):
     ranks, nodes
         Of the communicator; 0 if they are not in the log.
     graphs
-        By name: ring, tree, nvls.
+        By name: ring, tree, nvls, and where switches reduce collnet_direct and collnet_chain.
     """
 
     version: str
@@ -79,6 +79,8 @@ def parse_nccl_log(content: bytes, name: str) -> NcclLog:
         found = _GRAPH.search(info[2])
         key = _KEYS.get(int(found[1])) if found else None
         if found and key:
+            if key == "tree" and (info[1], key) in of_ranks:
+                key = "collnet_chain"
             of_ranks.setdefault((info[1], key), _graph(found, name))
     graphs: dict[str, LoggedGraph] = {}
     for (_, key), graph in of_ranks.items():

@@ -108,6 +108,11 @@ def read(path: Path | str) -> Trace:
                 str(path), "the file is the result of a simulation, not a trace",
                 "show it with nadi info, or read it with nadi.load.read_simulation",
             )  # fmt: skip
+        if native.holds_fold(container.read_head(path)):
+            raise FormatError(
+                str(path), "the file is a folded job, not a trace",
+                "simulate it as it is (nadi simulate), or write its ranks (nadi unfold)",
+            )  # fmt: skip
         titles = ", ".join(one.title for one in FORMATS if one.decoder)
         raise FormatError(
             str(path), "not a trace in a format that Nadi reads", f"it reads: {titles}"

@@ -15,7 +15,7 @@ from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import DEVICE_WORK
 from nadi.units import format_ns, parse_ns
 
-__all__ = ["MARK", "WHOLE", "Window", "choose_window", "find_steps"]
+__all__ = ["MARK", "WHOLE", "Window", "choose_window", "find_steps", "operations_of_step"]
 
 MARK = "ProfilerStep"
 """The annotation with which ``torch.profiler`` marks steps."""
@@ -146,6 +146,36 @@ def choose_window(
         if there
         else "the trace has no ProfilerStep annotations, and nothing repeats in it: give all",
     )
+
+
+def operations_of_step(graph: EventGraph, steps: list[Window], step: Window) -> Bools:
+    """Return the operations that the hosts issue in a step; bool, shape (ops,).
+
+    Its marks belong to it, and the device work that is launched in it. What contains several
+    steps does not.
+
+    Parameters
+    ----------
+    steps
+        All steps, from :func:`find_steps`.
+    step
+        One of them.
+    """
+    chosen = np.zeros(graph.num_ops, dtype=np.bool_)
+    marks = step.first // 2
+    if step.mark == MARK:
+        anchors = _Anchors(graph)
+        chosen[np.concatenate([marks, *(anchors.between(op) for op in marks.tolist())])] = True
+        return chosen
+    moment, later = _anchors(graph), steps[steps.index(step) + 1 :]
+    for mark in marks.tolist():
+        mine = graph.op_trace == graph.op_trace[mark]
+        until = [moment[op] for op in later[0].first // 2 if mine[op]] if later else []
+        last = step.last[mine[step.last // 2]]
+        on_host = last[graph.gather("is_cpu", last // 2).to_numpy()]
+        until += graph.time[on_host].tolist() if not until else []
+        chosen |= mine & (moment >= moment[mark]) & (moment < max(until, default=2**62))
+    return chosen
 
 
 def _time_window(graph: EventGraph, window: str) -> Window:

@@ -85,7 +85,7 @@ def align_device(device: Trace, log: IssueLog) -> tuple[Trace, Ints]:
     """
     launcher = launcher_rows(device)
     clocks = [clock for clock in bound_device_clocks(device, launcher) if clock.shift]
-    if not clocks:
+    if not clocks or device.is_part:
         return device, launcher
     start, number = device.column("start").copy(), device.column("device")
     on_device = device.category_mask(*ON_DEVICE) & (start >= 0)

@@ -55,6 +55,7 @@ def link_job(traces: Sequence[Trace]) -> Job:
             )
     log = IssueLog()
     size = _check_world_size(ordered, log)
+    ordered = _without_absent(ordered, size)
     if len(ordered) > 1:
         return _matched(ordered, log)
     if size > 1:
@@ -71,13 +72,40 @@ def link_job(traces: Sequence[Trace]) -> Job:
 def _check_world_size(traces: Sequence[Trace], log: IssueLog) -> int:
     """Return the world size of the job, and report contradictions."""
     sizes = {trace.world_size for trace in traces if trace.world_size > 0}
-    outside = [trace.rank for trace in traces if sizes and trace.rank >= max(sizes)]
+    outside = [
+        trace.rank
+        for trace in traces
+        if sizes and trace.rank >= max(sizes) and not _is_member(trace)  # of a larger job
+    ]
     log.add(
         "job.world-size", "warning", len(outside) + len(sizes) - bool(sizes),
         f"traces disagree about the world size: sizes {sorted(sizes)}, ranks outside it {outside}",
         "give files of one job only",
     )  # fmt: skip
     return max(sizes, default=1)
+
+
+def _is_member(trace: Trace) -> bool:
+    return any(trace.rank in ranks for ranks in trace.groups["ranks"].to_list())
+
+
+def _without_absent(traces: list[Trace], world_size: int) -> list[Trace]:
+    """Drop members of groups that are not in the job, where all ranks of the job have a trace.
+
+    A part of a job has fewer ranks, but its events state roots and peers by their place in the
+    groups of the whole job. So files keep those.
+    """
+    if world_size > len(traces):
+        return traces
+    here = pl.Series([trace.rank for trace in traces], dtype=pl.Int64).implode()
+    is_here = pl.element().filter(pl.element().is_in(here))
+    found = []
+    for trace in traces:
+        members = trace.groups["ranks"].list.eval(is_here)
+        same = members.list.len().equals(trace.groups["ranks"].list.len())
+        groups = trace.groups if same else trace.groups.with_columns(ranks=members)
+        found.append(trace if same else replace(trace, groups=groups))
+    return found
 
 
 def _matched(traces: list[Trace], log: IssueLog) -> Job:
@@ -87,8 +115,13 @@ def _matched(traces: list[Trace], log: IssueLog) -> Job:
     report_collectives(settled, collectives, log)
     report_pairs(settled, pairs, log)
     parts = _numbered(settled, collectives, pairs)
-    clocks = align_clocks([trace.rank for trace in traces], parts, log)
-    clocks = _after_the_epoch(traces, clocks)
+    aligned = IssueLog()
+    clocks = align_clocks([trace.rank for trace in traces], parts, aligned)
+    if (clocks["shift"] != 0).any() and any(trace.is_part for trace in traces):
+        clocks = _uncorrected(clocks)
+    else:
+        log.add_all(aligned)
+        clocks = _after_the_epoch(traces, clocks)
     columns = {name: parts[name] for name in ("collective", "rank", "node")}
     changed = _with_groups(traces, across, settled, collectives)
     shifted = map(_shifted, changed, clocks["shift"].to_list())
@@ -181,6 +214,15 @@ def as_in_job(trace: Trace, group: Sequence[int], shift: int) -> Trace:
     column[rows] = np.asarray(group, dtype=np.int64)
     regrouped = (column != trace.column("group")).any()
     return _shifted(_regrouped(trace, column) if regrouped else trace, shift)
+
+
+def _uncorrected(clocks: pl.DataFrame) -> pl.DataFrame:
+    """Keep the times of parts: all of the job was aligned before, by more communication."""
+    return clocks.with_columns(
+        shift=pl.lit(0, pl.Int64),
+        low=pl.min_horizontal("low", pl.lit(0, pl.Int64)),
+        high=pl.max_horizontal("high", pl.lit(0, pl.Int64)),
+    )
 
 
 def _after_the_epoch(traces: list[Trace], clocks: pl.DataFrame) -> pl.DataFrame:

@@ -15,6 +15,7 @@ from .estimate_files import (
     read_model as read_model,
     read_plan_fields as read_plan_fields,
 )
+from .folded_files import read_folded as read_folded, write_folded as write_folded
 from .goal_files import read_goal as read_goal, write_goal as write_goal
 from .model_library import (
     load_language_model as load_language_model,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,11 +17,16 @@ from nadi.estimate.execution import Execution
 from nadi.estimate.machine_description import MachineDescription
 from nadi.formats.files import read_settings
 from nadi.formats.settings_text import parse_settings
-from nadi.load.model_library import load_language_model
-from nadi.load.system_library import load_system
+from nadi.generate.llm.model_description import language_model_from
+from nadi.load.model_library import load_language_model, read_model_keys
+from nadi.load.system_library import load_system, read_system_keys, system_file_from
 from nadi.units import lowered
 
-__all__ = ["read_execution", "read_machine", "read_model", "read_plan_fields"]
+__all__ = [
+    "machine_from_keys", "read_execution", "read_language_keys", "read_machine",
+    "read_machine_keys", "read_model",
+    "read_plan_fields",
+]  # fmt: skip
 
 _Described = TypeVar("_Described", ModelDescription, MachineDescription, Execution)
 # keys by which Calculon's files are known
@@ -69,6 +75,58 @@ def read_machine(path_or_name: Path | str, processors: int = 0) -> MachineDescri
     if _is_of_calculon(path_or_name, _OF_MACHINE):
         return _read(Path(path_or_name), MachineDescription)
     return machine_of_system(load_system(path_or_name, processors or None))
+
+
+def read_language_keys(path_or_name: Path | str) -> dict[str, Any] | None:
+    """Read what the file of a language model states; None if it is Calculon's.
+
+    Raises
+    ------
+    InputError, UsageError
+        As for :func:`nadi.load.load_language_model`.
+    """
+    if _is_of_calculon(path_or_name, _OF_MODEL):
+        return None
+    keys = read_model_keys(path_or_name)
+    language_model_from(keys, str(path_or_name))
+    return dict(keys)
+
+
+def read_machine_keys(path_or_name: Path | str) -> dict[str, Any] | None:
+    """Read what the file of a system states; None if it is Calculon's.
+
+    Raises
+    ------
+    InputError, UsageError
+        As for :func:`nadi.load.read_system_file`.
+    """
+    if _is_of_calculon(path_or_name, _OF_MACHINE):
+        return None
+    keys = read_system_keys(path_or_name)
+    system_file_from(keys, path_or_name)
+    return dict(keys)
+
+
+def machine_from_keys(
+    keys: Mapping[str, Any], path_or_name: Path | str, processors: int
+) -> MachineDescription:
+    """Describe a machine by what a system's file states, or would.
+
+    Parameters
+    ----------
+    keys
+        As :func:`read_machine_keys` reads them.
+    path_or_name
+        Of the file.
+    processors
+        As for :func:`read_machine`.
+
+    Raises
+    ------
+    InputError, UsageError
+        As for :func:`read_machine`.
+    """
+    return machine_of_system(system_file_from(keys, path_or_name).fit(processors or None))
 
 
 def read_execution(path: Path | str) -> Execution:

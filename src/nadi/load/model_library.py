@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from nadi.generate.llm.model_description import LanguageModel, parse_language_model
+from nadi.formats.settings_text import parse_settings
+from nadi.generate.llm.model_description import LanguageModel, language_model_from
 from nadi.load.shipped_files import Shelf
 
-__all__ = ["load_language_model", "shipped_language_models"]
+__all__ = ["load_language_model", "read_model_keys", "shipped_language_models"]
 
 _SHELF = Shelf(
     "models", "language model", "nadi generate llm --model list prints them"
@@ -34,4 +36,16 @@ def load_language_model(path_or_name: Path | str) -> LanguageModel:
     UsageError
         If no model has this name; the message lists similar names.
     """
-    return parse_language_model(*_SHELF.described(path_or_name))
+    return language_model_from(read_model_keys(path_or_name), str(path_or_name))
+
+
+def read_model_keys(path_or_name: Path | str) -> Any:
+    """Read what the file of a language model states, unchecked: dicts, lists and plain values.
+
+    Raises
+    ------
+    InputError, UsageError
+        As for :func:`load_language_model`, but for what is invalid in it.
+    """
+    content, suffix, name = _SHELF.described(path_or_name)
+    return parse_settings(content, suffix, name, "language model")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -16,10 +17,17 @@ from nadi.load.merged_ranks import split_ranks
 from nadi.load.step_files import one_per_rank
 from nadi.model.trace import Job, Trace
 
-__all__ = ["load_devices", "load_job", "read_all", "why_empty"]
+__all__ = ["ReadRank", "load_devices", "load_job", "load_recordings", "read_all", "why_empty"]
 
 _Progress = Callable[[str], None]
 _TOLD = 8  # reasons
+
+
+class ReadRank(NamedTuple):
+    """The traces of one rank as read: ``host`` is None if there is a device trace alone."""
+
+    host: Trace | None
+    device: Trace
 
 
 def load_job(
@@ -50,24 +58,39 @@ def load_job(
     InputError
         If a file cannot be read, or the files do not belong together.
     """
+    return load_recordings(*paths, force=force, tensors=tensors, progress=progress)[0]
+
+
+def load_recordings(
+    *paths: Path | str,
+    force: bool = False,
+    tensors: bool = False,
+    progress: _Progress = lambda _: None,
+) -> tuple[Job, list[ReadRank]]:
+    """Read, pair and link the traces of a job; also returns each rank's traces as read.
+
+    As :func:`load_job`; ranks as read are in the order of ``job.traces``.
+    """
     files = find_files(list(paths))
     hosts = read_all(files.hosts, progress)
     devices, left_out = one_per_rank(_read_devices(files.devices, progress))
     progress("linking hosts and devices")
-    linked = []
+    linked, as_read = [], []
     for host, device, rank in pair_recordings(
         [recording_of(trace) for trace in hosts],
         [recording_of(trace) for trace in devices],
         force=force,
     ):
         trace = replace(devices[device], rank=rank)
+        as_read.append(ReadRank(None if host < 0 else hosts[host], trace))
         linked.append(
             link_device(trace)
             if host < 0
             else link_pair(hosts[host], trace, force=force, tensors=tensors)
         )
     job = link_job(linked)
-    return replace(job, issues=pl.concat([job.issues, files.issues, left_out]))
+    job = replace(job, issues=pl.concat([job.issues, files.issues, left_out]))
+    return job, sorted(as_read, key=lambda one: one.device.rank)
 
 
 def load_devices(*paths: Path | str, progress: _Progress = lambda _: None) -> list[Trace]:

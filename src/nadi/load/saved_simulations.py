@@ -33,6 +33,8 @@ from nadi.formats.nadi_file import (
 from nadi.model.schema import (
     COLLECTIVE_TIMES,
     ISSUES,
+    JOB_TIMES,
+    LINK_USE,
     LIVE_MEMORY,
     RANK_TIMES,
     TIER_TRAFFIC,
@@ -43,6 +45,7 @@ from nadi.model.schema import (
 from nadi.simulator.machine.system import System
 from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.results.simulation_results import SimulationResults
+from nadi.simulator.time_bound import TimeBound
 
 __all__ = ["SavedSimulation", "is_saved_simulation", "read_simulation", "write_tables"]
 
@@ -56,6 +59,8 @@ _TABLES: dict[str, Table] = {
 }
 _IF_KNOWN: dict[str, Table] = {
     "live_memory": LIVE_MEMORY,
+    "link_use": LINK_USE,
+    "job_times": JOB_TIMES,
     "tier_traffic": TIER_TRAFFIC,
     "tier_use": TIER_USE,
     "tier_waits": TIER_WAITS,
@@ -82,6 +87,7 @@ class _Header(msgspec.Struct):
     nodes: int
     settings: System
     priced: PricedWork | None = None
+    bound: TimeBound | None = None
 
 
 def write_tables(
@@ -145,7 +151,8 @@ def read_simulation(path: Path | str) -> SavedSimulation:
         raise FormatError(str(path), what, DAMAGED)
     return SavedSimulation(
         header.settings, header.nodes, tables["rank_times"], tables["collective_times"],
-        tables.get("live_memory"), tables["issues"], schedule, priced=header.priced,
+        tables.get("live_memory"), tables["issues"], schedule,
+        priced=header.priced, bound=header.bound,
         **{name: tables.get(name) for name in _IF_KNOWN if name != "live_memory"},
     )  # fmt: skip
 

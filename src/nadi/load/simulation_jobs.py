@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nadi.errors import InputError, PairError
+from nadi.formats.files import read_head
+from nadi.formats.nadi_file import holds_fold
 from nadi.formats.trace_files import read_files
 from nadi.load.discover import list_files
 from nadi.load.rank_map import job_of_ranks, read_rank_map
@@ -86,7 +88,8 @@ def read_job(
         ``.nadi`` file for each rank, with the rank in its name; or PyTorch's recordings, a host
         and a device trace for each rank, or device traces alone. A file, for a job of one rank.
         If there are .et files, only they are the job, because JSON files beside them can be
-        their process groups. A folder with ``ranks.json``, as ``nadi record-fake`` writes it.
+        their process groups. A folder with ``ranks.json``, as ``nadi record-fake`` writes it. The
+        file of a folded job, as ``nadi fold`` writes it.
     progress
         Called with a line of text before each longer stage.
 
@@ -107,6 +110,10 @@ def read_job(
             str(path), "no file or folder has this name, and no file name begins with it",
             "pass a folder, a file, or the prefix of the names of a job's files",
         )  # fmt: skip
+    if place.is_file() and holds_fold(read_head(place)):
+        from nadi.load.folded_files import read_folded
+
+        return read_folded(place)
     if place.is_dir() and (shared := read_rank_map(place)) is not None:
         return job_of_ranks(place, shared, progress)
     inside = place.iterdir() if place.is_dir() else files

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from nadi.formats.settings_text import parse_settings
 from nadi.load.device_library import load_device
 from nadi.load.shipped_files import Shelf
 from nadi.simulator.machine.system import System
-from nadi.simulator.machine.system_file import SystemFile, parse_system_file
+from nadi.simulator.machine.system_file import SystemFile, system_from
 
-__all__ = ["load_system", "read_system_file", "shipped_systems", "shipped_text"]
+__all__ = [
+    "load_system",
+    "read_system_file",
+    "read_system_keys",
+    "shipped_systems",
+    "shipped_text",
+    "system_file_from",
+]
 
 _SHELF = Shelf("systems", "system", "nadi systems lists them")
 
@@ -45,7 +54,35 @@ def read_system_file(path_or_name: Path | str) -> SystemFile:
     UsageError
         If no system has this name.
     """
-    described = parse_system_file(*_SHELF.described(path_or_name))
+    return system_file_from(read_system_keys(path_or_name), path_or_name)
+
+
+def read_system_keys(path_or_name: Path | str) -> Any:
+    """Read what the file of a system states, unchecked: dicts, lists and plain values.
+
+    Raises
+    ------
+    InputError, UsageError
+        As for :func:`read_system_file`, but for what is invalid in it.
+    """
+    content, suffix, name = _SHELF.described(path_or_name)
+    return parse_settings(content, suffix, name, "system")
+
+
+def system_file_from(keys: Any, path_or_name: Path | str) -> SystemFile:
+    """Check what a file states, and find the device that it names.
+
+    Parameters
+    ----------
+    path_or_name
+        Of the file; a device's file is beside it.
+
+    Raises
+    ------
+    InputError, UsageError
+        As for :func:`read_system_file`.
+    """
+    described = system_from(keys, str(path_or_name))
     named = described.compute.device
     if not named:
         return described

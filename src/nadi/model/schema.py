@@ -16,14 +16,18 @@ import polars as pl
 from nadi.model.tables.declaration import Column, Table
 from nadi.model.tables.result_tables import (
     COLLECTIVE_TIMES,
+    JOB_TIMES,
+    LINK_USE,
     LINKS,
     LIVE_MEMORY,
+    PART_TENSORS,
     RANK_TIMES,
     SCHEDULE,
     TENSOR_LIVES,
     TIER_TRAFFIC,
     TIER_USE,
     TIER_WAITS,
+    WAITS,
 )
 from nadi.model.tables.trace_tables import (
     ATTRS,
@@ -47,6 +51,7 @@ from nadi.model.tables.vocabulary import (
     LABELS,
     NODE_KINDS,
     ON_DEVICE,
+    PART,
     ROLE_SOURCES,
     SEVERITIES,
     TENSOR_DEPS,
@@ -70,14 +75,18 @@ __all__ = [
     "GIVEN_DEPS",
     "GROUPS",
     "ISSUES",
+    "JOB_TIMES",
     "LABELS",
     "LINKS",
+    "LINK_USE",
     "LIVE_MEMORY",
     "MATCHES",
     "NODES",
     "NODE_KINDS",
     "ON_DEVICE",
     "OPERANDS",
+    "PART",
+    "PART_TENSORS",
     "RANK_TIMES",
     "ROLE_SOURCES",
     "SCHEDULE",
@@ -93,6 +102,7 @@ __all__ = [
     "TIER_WAITS",
     "UNBOUNDED",
     "UNREADABLE",
+    "WAITS",
     "Column",
     "Table",
     "data_model_page",
@@ -100,8 +110,8 @@ __all__ = [
 
 TABLES: Sequence[Table] = (
     NODES, DEPS, GROUPS, ATTRS, TENSORS, OPERANDS, ISSUES, MATCHES, CLOCKS, SCHEDULE, DEVICE_EVENTS,
-    LINKS, RANK_TIMES, COLLECTIVE_TIMES, LIVE_MEMORY, TIER_TRAFFIC, TIER_USE, TIER_WAITS,
-    TENSOR_LIVES,
+    LINKS, LINK_USE, JOB_TIMES, RANK_TIMES, COLLECTIVE_TIMES, LIVE_MEMORY, TIER_TRAFFIC, TIER_USE,
+    TIER_WAITS, TENSOR_LIVES, WAITS, PART_TENSORS,
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from nadi.model.operand_columns import AttributesWithOperands, OperandColumns
 from nadi.model.operands import OperandTables, operand_tables
 from nadi.model.provenance import Provenance
 from nadi.model.rank_groups import RankGroups
-from nadi.model.schema import CLOCKS, DEPS, GROUPS, ISSUES, MATCHES, NODES
+from nadi.model.schema import CLOCKS, DEPS, GROUPS, ISSUES, MATCHES, NODES, PART
 
 __all__ = ["Job", "Trace"]
 
@@ -79,6 +79,11 @@ class Trace:
         """The parts of the attributes before they are joined, for a single pass over them."""
         given = self.given_attributes
         return given.parts if isinstance(given, LazyAttributes) else (Part(given),)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it was cut out of another trace, whose corrections of clocks it has."""
+        return any(PART in part.attributes.names for part in self.attribute_parts)
 
     @cached_property
     def attrs(self) -> pl.DataFrame:

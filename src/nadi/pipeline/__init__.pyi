@@ -8,12 +8,20 @@ from .collective_estimates import (
 )
 from .configuration_search import search as search
 from .conversion import Conversion as Conversion, convert as convert
-from .estimated_steps import DescribedStep as DescribedStep, describe_step as describe_step
+from .estimated_steps import (
+    DescribedStep as DescribedStep,
+    describe_search as describe_search,
+    describe_step as describe_step,
+    describe_sweep as describe_sweep,
+)
+from .extracted_jobs import Extraction as Extraction, extract as extract
+from .folded_jobs import fold as fold, unfold as unfold
 from .generated_jobs import llm_job as llm_job, llm_statistics as llm_statistics
 from .generated_networks import (
     network_job as network_job,
     network_statistics as network_statistics,
 )
+from .jobs_together import simulate_together as simulate_together
 from .linking import LinkedFile as LinkedFile, Linking as Linking, link_files as link_files
 from .message_jobs import (
     read_messages as read_messages,
@@ -41,12 +49,22 @@ from .placement_studies import (
 )
 from .predictions import on_system as on_system
 from .recorded_jobs import run as run
+from .replayed_jobs import ReplayedJob as ReplayedJob, replay as replay
 from .result import Answers as Answers, Prediction as Prediction, Run as Run
+from .scaled_down_jobs import (
+    ScaledDown as ScaledDown,
+    scale_down as scale_down,
+    write_scaled as write_scaled,
+)
 from .second_tier_studies import (
     StudiedJob as StudiedJob,
     TierQuestion as TierQuestion,
     study_second_tiers as study_second_tiers,
 )
-from .simulated_jobs import simulate as simulate, with_other_memory as with_other_memory
+from .simulated_jobs import (
+    bound_answer as bound_answer,
+    simulate as simulate,
+    with_other_memory as with_other_memory,
+)
 from .swept_searches import SweptSearch as SweptSearch, sweep_search as sweep_search
 from .tier_sweeps import TierGrid as TierGrid, sweep_tiers as sweep_tiers

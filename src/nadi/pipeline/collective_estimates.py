@@ -14,10 +14,9 @@ from nadi.model.arrays import Ints
 from nadi.simulator.collectives.bandwidth_bounds import least_time
 from nadi.simulator.collectives.collective_algorithms import timed_recipe
 from nadi.simulator.communication_times import collective_time
-from nadi.simulator.known_times import model_of, node_of_rank
+from nadi.simulator.known_times import has_model, measured_for, model_of, node_of_rank
 from nadi.simulator.machine.system import COLLECTIVES, System
-from nadi.simulator.nccl.measured_times import measured_times, table_for
-from nadi.simulator.nccl.nccl_communicator import COLLECTIVES as OF_NCCL
+from nadi.simulator.nccl.measured_times import measured_times
 from nadi.simulator.nccl.nccl_estimates import NcclEstimate, nccl_estimates
 from nadi.simulator.nccl.nccl_settings import with_logged_graphs
 from nadi.simulator.rules.chosen_rules import rules_of
@@ -35,7 +34,8 @@ class CollectiveEstimate(msgspec.Struct, frozen=True):
     time_ns
         How long it takes.
     source
-        ``measured``, ``NCCL`` and a version, or ``simulated``; of a measured one also the regime.
+        ``measured``, ``NCCL`` or ``RCCL`` and a version, or ``simulated``; of a measured one also
+        the regime.
     algorithm, protocol, channels
         What NCCL chooses; what the system states if it is simulated, with 0 channels.
     modelled_ns
@@ -86,8 +86,8 @@ def estimate_collectives(
 ) -> list[CollectiveEstimate]:
     """Estimate a collective of all ranks of a system, for several sizes.
 
-    A measured table of as many ranks and nodes comes first, then NCCL's model, corrected as the
-    system's file says; what neither has is simulated.
+    A measured table comes first, of other ranks scaled to these, then NCCL's model, corrected as
+    the system's file says; what neither has is simulated.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def estimate_collectives(
     counted = np.array(sizes, dtype=np.int64)
     nodes = int(np.unique(node_of_rank(system, members)).size)
     chosen: list[NcclEstimate | None] = [None] * counted.size
-    if system.nccl is not None and collective in OF_NCCL:
+    if system.nccl is not None and has_model(system, collective, members):
         chosen = [*nccl_estimates(system.nccl, collective, counted, members)]
     timed = _timed(system, collective, counted, members, chosen)
     factor = _bus_factor(collective, members.size)
@@ -141,16 +141,17 @@ def _timed(
     chosen: Sequence[NcclEstimate | None],
 ) -> list[tuple[int, str]]:  # fmt: skip
     """Return the time of each size in ns, and where it comes from."""
-    nodes = np.unique(node_of_rank(system, members)).size
-    table = table_for(system.measured, collective, members.size, nodes)
+    table = measured_for(system, collective, members)
     if table is not None:
         found = measured_times(table, sizes, model_of(system, collective, members))
-        names = [f"measured, {regime}" for regime in found.regimes]
+        scaled = "" if table in system.measured else ", scaled to these ranks"
+        names = [f"measured, {regime}{scaled}" for regime in found.regimes]
         return list(zip(map(round, found.times.tolist()), names, strict=True))
     timed = []
     for size, choice in zip(sizes.tolist(), chosen, strict=True):
         if choice is not None and system.nccl is not None:
-            timed.append((round(choice.time * 1000), f"NCCL {system.nccl.version}"))
+            library = "RCCL" if system.nccl.gpu else "NCCL"
+            timed.append((round(choice.time * 1000), f"{library} {system.nccl.version}"))
         else:
             given = max(size // members.size, 1) if collective in _GATHERED else size
             timed.append((collective_time(system, collective, given), "simulated"))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from nadi.errors import UsageError
 from nadi.estimate.described_systems import model_of_language_model
@@ -12,17 +14,26 @@ from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Execution
 from nadi.estimate.machine_description import MachineDescription
 from nadi.estimate.plan_execution import check_offload, execution_of_plan
-from nadi.generate.llm.model_description import LanguageModel
+from nadi.estimate.search_layouts import CHOICES, LAYOUT
+from nadi.estimate.stated_files import Described, StatedFiles
+from nadi.generate.llm.model_description import LanguageModel, language_model_from
 from nadi.generate.llm.parallel_plan import ParallelPlan
 from nadi.load.estimate_files import (
+    machine_from_keys,
     read_execution,
+    read_language_keys,
     read_machine,
+    read_machine_keys,
     read_model,
     read_plan_fields,
 )
 from nadi.pipeline.generated_jobs import checked_plan
+from nadi.pipeline.plan_fields import plan_from
+from nadi.simulator.machine.system_file import SystemFile
 
-__all__ = ["DescribedStep", "describe_step"]
+__all__ = ["DescribedStep", "describe_search", "describe_step", "describe_sweep"]
+
+_OVERLAP = "overlap"
 
 
 class DescribedStep(NamedTuple):
@@ -32,6 +43,12 @@ class DescribedStep(NamedTuple):
     machine: MachineDescription
     execution: Execution
     plan: ParallelPlan | None
+
+
+class _PlanKeys(ParallelPlan, frozen=True, kw_only=True):
+    """What says how a model is run: the fields of a plan, and what an estimate has beside them."""
+
+    overlap: Literal["none", "ring", "pipe"] = "none"
 
 
 def describe_step(
@@ -62,14 +79,8 @@ def describe_step(
     if fields is None:
         execution = read_execution(str(plan))
         machine = read_machine(system, execution.num_procs)
-        if isinstance(model, LanguageModel):
-            return DescribedStep(model_of_language_model(model), machine, execution, None)
-        return DescribedStep(read_model(model), machine, execution, None)
-    sequence = int(fields.get("sequence", 0) or 0)
-    if isinstance(model, LanguageModel):
-        described = model_of_language_model(model, sequence)
-    else:
-        described = read_model(model, sequence)
+        return DescribedStep(_model(model), machine, execution, None)
+    described = _model(model, int(fields.get("sequence", 0) or 0))
     _, checked = checked_plan(described.language_model, fields)
     machine = read_machine(system, checked.world_size)
     check_offload(offload)
@@ -79,8 +90,100 @@ def describe_step(
             'state memory.remote in a copy of the file, such as kind = "per-rank", '
             'bandwidth = "64 GB/s", capacity = "512 GiB"',
         )  # fmt: skip
-    execution = execution_of_plan(
-        checked, machine, has_experts=described.language_model.moe is not None, overlap=overlap,
-        offload=offload,
-    )  # fmt: skip
+    execution = _execution(described, machine, checked, overlap, offload)
     return DescribedStep(described, machine, execution, checked)
+
+
+def describe_sweep(
+    model: str | Path | LanguageModel, system: str | Path, plan: Mapping[str, Any] | str | Path, *,
+    overlap: str = "none", offload: Collection[str] = (),
+) -> Described:  # fmt: skip
+    """Find the same as :func:`describe_step`, and what files state of it, to vary any key.
+
+    The second memory tier may be one that the sweep adds.
+    """
+    fields = read_plan_fields(plan) if isinstance(plan, str | Path) else dict(plan)
+    if fields is None:
+        execution = read_execution(str(plan))
+        machine = read_machine(system, execution.num_procs)
+        return _with_files(Described(_model(model), machine, execution), model, system)
+    check_offload(offload)
+    sequence = int(fields.get("sequence", 0) or 0)
+    start = Described(_model(model, sequence), read_machine(system), _template(1, 1))
+    fields[_OVERLAP] = overlap
+    found = _with_files(start, model, system, fields, offload)
+    assert found.files is not None
+    return found.files.describe(found)
+
+
+def describe_search(
+    model: str | Path, system: str | Path, processors: int, batch: int, sequence: int = 0
+) -> Described:  # fmt: skip
+    """Find a model and a system for a search that is swept; the execution is one of its space."""
+    machine = read_machine(system, processors)
+    described = Described(read_model(model, sequence), machine, _template(processors, batch))
+    return _with_files(described, model, system)
+
+
+def _with_files(
+    described: Described, model: str | Path | LanguageModel, system: str | Path,
+    plan: dict[str, Any] | None = None, offload: Collection[str] = (),
+) -> Described:  # fmt: skip
+    """Add what Nadi's own files state, and how all is described by it."""
+    kinds: dict[str, type[msgspec.Struct]] = {
+        "model": LanguageModel, "machine": SystemFile, "execution": _PlanKeys
+    }  # fmt: skip
+    language = None if isinstance(model, LanguageModel) else read_language_keys(model)
+    keys = {"model": language, "machine": read_machine_keys(system), "execution": plan}
+    told = {owner: stated for owner, stated in keys.items() if stated is not None}
+    tokens = described.model.seq_size
+
+    def anew(now: Described) -> Described:
+        assert now.files is not None
+        told = now.files.told
+        if "model" in told:
+            stated = language_model_from(told["model"], str(model))
+            is_told = told["model"].get("sequence") != (language or {}).get("sequence")
+            length = stated.sequence if is_told else tokens
+            now = now._replace(model=model_of_language_model(stated, length))
+        checked = None
+        if "execution" in told:
+            how = plan_from(_PlanKeys, told["execution"]).overlap
+            here = {name: one for name, one in told["execution"].items() if name != _OVERLAP}
+            _, checked = checked_plan(now.model.language_model, here)
+        if "machine" in told:
+            processors = checked.world_size if checked else now.execution.num_procs
+            now = now._replace(machine=machine_from_keys(told["machine"], system, processors))
+        if checked is not None:
+            execution = _execution(now.model, now.machine, checked, how, offload)
+            now = now._replace(execution=execution)
+        return now
+
+    if not told:
+        return described
+    return described._replace(
+        files=StatedFiles(told, {owner: kinds[owner] for owner in told}, anew)
+    )
+
+
+def _model(model: str | Path | LanguageModel, sequence: int = 0) -> ModelDescription:
+    if isinstance(model, LanguageModel):
+        return model_of_language_model(model, sequence)
+    return read_model(model, sequence)
+
+
+def _execution(
+    model: ModelDescription, machine: MachineDescription, plan: ParallelPlan, overlap: str,
+    offload: Collection[str],
+) -> Execution:  # fmt: skip
+    has_experts = model.language_model.moe is not None
+    return execution_of_plan(
+        plan, machine, has_experts=has_experts, overlap=overlap, offload=offload
+    )
+
+
+def _template(processors: int, batch: int) -> Execution:
+    """Give an execution that has every field, as paths are read in one."""
+    first = {field: values[0] for field, values in CHOICES.items()} | dict.fromkeys(LAYOUT, 1)
+    tiers = {field: 0 for field in first if field.endswith("_net")}
+    return Execution(**(first | tiers | {"num_procs": processors, "batch_size": batch}))

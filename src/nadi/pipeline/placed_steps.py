@@ -15,11 +15,11 @@ from nadi.load.simulation_jobs import read_ranks
 from nadi.model.arrays import Ints
 from nadi.model.schema import TENSOR_ROLES
 from nadi.model.trace import Job, Trace
-from nadi.placement.placed_jobs import PlacedJob, placed_job
 from nadi.placement.placed_tensors import DISTANCE, JobTensors, tensors_of_job
 from nadi.placement.placement_choice import ByRules, PlacementRule, Placer, TierRoom, rooms_of
 from nadi.placement.staged_moves import Staging
 from nadi.placement.tier_accounts import TierAccounts, accounts_of
+from nadi.placement.tiered_jobs import TieredJob, tiered_job
 from nadi.pricing.priced_traces import price_job
 from nadi.simulator.engine_driver import simulate_job
 from nadi.simulator.machine.loaded_latency import LoadedLatency
@@ -122,7 +122,7 @@ class PlacedStep:
         ns between which the length of the step is, if tensors are accessed in place.
     """
 
-    placed: PlacedJob
+    placed: TieredJob
     simulation: Simulation
     system: System
     rooms: tuple[TierRoom, ...]
@@ -196,10 +196,10 @@ class PlainStep:
 
     def placed(self, tier: Sequence[Ints], system: System, staging: Staging) -> PlacedStep:
         """Simulate the job with tensors in tiers on a system."""
-        placed = placed_job(self.job, self.tensors, tier, staging, system)
+        placed = tiered_job(self.job, self.tensors, tier, staging, system)
         return self.again(placed, system)
 
-    def again(self, placed: PlacedJob, system: System) -> PlacedStep:
+    def again(self, placed: TieredJob, system: System) -> PlacedStep:
         """Simulate a placed job on a system; work in place keeps its times."""
         step = PlacedStep(placed, simulate_job(placed.job, system), system, rooms_of(system))
         if not placed.slowed:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from nadi.folding.folded_job import FoldedJob
 from nadi.load.simulation_jobs import read_job, read_ranks
 from nadi.model.trace import Job, Trace
 from nadi.simulator.engine_driver import simulate_job
 from nadi.simulator.machine.memory_changes import MemoryChange
 from nadi.simulator.machine.system import System
+from nadi.simulator.results.contended_time import contended_times
 from nadi.simulator.simulation import Simulation
+from nadi.simulator.time_bound import TimeBound
 
 if TYPE_CHECKING:
     from nadi.pricing.learned_prices import LearnedPrices
 
-__all__ = ["simulate", "with_other_memory"]
+__all__ = ["bound_answer", "simulate", "with_other_memory"]
+
+_ENDS: tuple[Literal["low"], Literal["high"]] = ("low", "high")
 
 
 def simulate(
@@ -28,7 +33,8 @@ def simulate(
     """Predict when each node of a job runs on a system.
 
     Computations without a time are priced by the system's device
-    (:func:`nadi.pricing.price_job`); ``priced`` of the result counts them.
+    (:func:`nadi.pricing.price_job`); ``priced`` of the result counts them. Of a folded job
+    (:func:`nadi.fold`) ``bound`` states between what times the whole job takes.
 
     Parameters
     ----------
@@ -50,6 +56,15 @@ def simulate(
     """
     if isinstance(job, (str, Path)):
         job = read_job(job)
+    done = _simulated(job, system, prices)
+    if not isinstance(job, FoldedJob):
+        return done
+    return replace(done, bound=_bound(job, system, prices, done, _makespan))
+
+
+def _simulated(
+    job: Job | Sequence[Trace], system: System, prices: LearnedPrices | None
+) -> Simulation:
     custom = {prefix: read_ranks(prefix) for prefix in system.collectives.custom_traces}
     # others do without the code of pricing
     if system.compute.device is None or system.compat:
@@ -61,24 +76,25 @@ def simulate(
 
 
 def with_other_memory(
-    job: Job | Sequence[Trace],
-    done: Simulation,
+    simulated: Callable[[Callable[[int], System]], Simulation],
+    machine_for: Callable[[int], System],
     changes: Sequence[MemoryChange],
-    prices: LearnedPrices | None = None,
-) -> pl.DataFrame:
-    """Simulate a job again with each of some changes of its system's memory, each alone.
+) -> tuple[Simulation, pl.DataFrame]:
+    """Simulate jobs, and again with each of some changes of their system's memory, each alone.
 
     Parameters
     ----------
-    job, prices
-        Of which ``done`` is the simulation.
-    done
-        Without changes.
+    simulated
+        Simulates the jobs on the systems that a function gives for numbers of ranks.
+    machine_for
+        Such a function, of the system without changes.
     changes
         Of the system.
 
     Returns
     -------
+    Simulation
+        Without changes.
     polars.DataFrame
         ``change`` (text), ``makespan`` and ``gain`` (ns), a row per change.
 
@@ -87,7 +103,63 @@ def with_other_memory(
     UsageError
         If the system does not have what a change names.
     """
-    times = [simulate(job, change.apply(done.system), prices).makespan for change in changes]
+
+    def checked(num_ranks: int) -> System:
+        system = machine_for(num_ranks)
+        for change in changes:  # what is not there is told at once
+            change.apply(system)
+        return system
+
+    def other(change: MemoryChange) -> Callable[[int], System]:
+        return lambda num_ranks: change.apply(machine_for(num_ranks))
+
+    done = simulated(checked)
+    times = [simulated(other(change)).makespan for change in changes]
     gains = [done.makespan - time for time in times]
     columns = {"change": list(map(str, changes)), "makespan": times, "gain": gains}
-    return pl.DataFrame(columns, {"change": pl.String, "makespan": pl.Int64, "gain": pl.Int64})
+    table = pl.DataFrame(columns, {"change": pl.String, "makespan": pl.Int64, "gain": pl.Int64})
+    return done, table
+
+
+def bound_answer(
+    job: FoldedJob, system: System, answer: Callable[[Simulation], int]
+) -> tuple[int, TimeBound]:
+    """Return an answer that a simulation of a folded job gives, and between what it is.
+
+    Parameters
+    ----------
+    answer
+        A time in ns that is no shorter if operations take longer, such as the makespan after a
+        change: ``lambda done: nadi.what_if(simulated_graph(done), "scale gemm 0.5").step_ns``.
+
+    Returns
+    -------
+    answer
+        With typical times.
+    bound
+        Of the whole job, with the times of all its ranks.
+
+    Raises
+    ------
+    InputError, UsageError
+        As :func:`simulate`.
+    """
+    done = _simulated(job, system, None)
+    return answer(done), _bound(job, system, None, done, answer)
+
+
+def _makespan(done: Simulation) -> int:
+    return done.makespan
+
+
+def _bound(
+    job: FoldedJob, system: System, prices: LearnedPrices | None, done: Simulation,
+    answer: Callable[[Simulation], int],
+) -> TimeBound:  # fmt: skip
+    """Return the answers for the least and largest times, and for other orders of messages."""
+    if not job.times_vary:
+        return TimeBound(answer(done), answer(done))
+    low, high = (_simulated(job.at(which), system, prices) for which in _ENDS)
+    contended = max(int(contended_times(one).max(initial=0)) for one in (low, done, high))
+    ends = sorted([answer(low), answer(done), answer(high)])
+    return TimeBound(max(ends[0] - contended, 0), ends[-1] + contended, contended)

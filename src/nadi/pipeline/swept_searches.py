@@ -10,12 +10,11 @@ import polars as pl
 
 from nadi.errors import Parameter, UsageError
 from nadi.estimate.estimate_rules import DEFAULT, EstimateRules
-from nadi.estimate.estimated_model import ModelDescription
 from nadi.estimate.execution import Execution
-from nadi.estimate.machine_description import MachineDescription
-from nadi.estimate.search_layouts import CHOICES, LAYOUT, search_space
+from nadi.estimate.search_layouts import search_space
 from nadi.estimate.search_results import SearchResult
-from nadi.estimate.sweep_axes import Described, SweepAxis, num_points, parse_axes
+from nadi.estimate.stated_files import Described
+from nadi.estimate.sweep_axes import SweepAxis, num_points, parse_axes
 from nadi.estimate.sweeps import axis_columns, described_at
 from nadi.pipeline.configuration_search import search
 
@@ -66,20 +65,23 @@ def _row(result: SearchResult) -> dict[str, Any]:
 
 
 def sweep_search(
-    model: ModelDescription, machine: MachineDescription, processors: int, batch: int,
-    axes: Sequence[str], given: Mapping[str, Iterable[Any]] | None = None, *,
+    described: Described, axes: Sequence[str], given: Mapping[str, Iterable[Any]] | None = None, *,
     round_batch: bool = False, rules: EstimateRules = DEFAULT,
 ) -> SweptSearch:  # fmt: skip
     """Search at all points of axes.
 
     A field of the execution is not searched, but has the value of the point; ``num_procs`` and
-    ``batch_size`` take the place of ``processors`` and ``batch``.
+    ``batch_size`` are the numbers of processors and sequences.
 
     Parameters
     ----------
+    described
+        The model and the machine; of its execution, the numbers of processors and sequences
+        (:func:`describe_search`).
     axes
-        One or two, such as ``mem2.GBps=32,64,128``: :func:`nadi.estimate.parse_axes`.
-    processors, batch, given, round_batch, rules
+        One or two, such as ``memory.tier2.bandwidth=32,64,128``:
+        :func:`nadi.estimate.parse_axes`.
+    given, round_batch, rules
         As for :func:`nadi.estimate.search_space`.
 
     Raises
@@ -88,7 +90,6 @@ def sweep_search(
         If an axis or a space is refused.
     """
     given = dict(given or {})
-    described = Described(model, machine, _template(processors, batch))
     read = parse_axes(axes, described, rules)
     for axis in read:
         if axis.owner == "execution" and axis.path[0] in given:
@@ -109,10 +110,3 @@ def sweep_search(
         )  # fmt: skip
         results.append(search(space, top=1))
     return SweptSearch(read, tuple(results))
-
-
-def _template(processors: int, batch: int) -> Execution:
-    """Give an execution that has every field, as paths are read in one."""
-    first = {field: values[0] for field, values in CHOICES.items()} | dict.fromkeys(LAYOUT, 1)
-    tiers = {field: 0 for field in first if field.endswith("_net")}
-    return Execution(**(first | tiers | {"num_procs": processors, "batch_size": batch}))

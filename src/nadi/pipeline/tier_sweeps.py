@@ -23,9 +23,9 @@ from nadi.forks import refuse_in_fork
 from nadi.model.arrays import Ints
 from nadi.model.trace import Job, Trace
 from nadi.pipeline.placed_steps import PlainStep, with_bandwidth, with_room
-from nadi.placement.placed_jobs import placed_job
 from nadi.placement.placement_choice import Placer, TierRoom, rooms_of
 from nadi.placement.staged_moves import Staging
+from nadi.placement.tiered_jobs import tiered_job
 from nadi.progress import tell
 from nadi.simulator.engine_driver import simulate_job
 from nadi.simulator.machine.system import System
@@ -172,7 +172,7 @@ def _task(
     systems = [with_bandwidth(system, bandwidth / sharing) for bandwidth in bandwidths]
     jobs = systems if staging.in_place else systems[:1]
     return [
-        _plain_data(placed_job(plain.job, plain.tensors, tier, staging, one).job) for one in jobs
+        _plain_data(tiered_job(plain.job, plain.tensors, tier, staging, one).job) for one in jobs
     ], systems
 
 

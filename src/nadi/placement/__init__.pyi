@@ -18,7 +18,6 @@ from .linear_programs import (
     Optimum as Optimum,
     solve_program as solve_program,
 )
-from .placed_jobs import PlacedJob as PlacedJob, placed_job as placed_job
 from .placed_tensors import (
     JobTensors as JobTensors,
     TraceTensors as TraceTensors,
@@ -42,3 +41,4 @@ from .tier_accounts import (
     accounts_of as accounts_of,
     live_bytes as live_bytes,
 )
+from .tiered_jobs import TieredJob as TieredJob, tiered_job as tiered_job

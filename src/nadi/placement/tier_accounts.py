@@ -11,8 +11,8 @@ import polars as pl
 
 from nadi.model.arrays import Ints
 from nadi.model.schema import NODE_KINDS, TENSOR_ROLES
-from nadi.placement.placed_jobs import PlacedJob
 from nadi.placement.placement_choice import TierRoom
+from nadi.placement.tiered_jobs import TieredJob
 from nadi.simulator.results.memory_accounts import row_times
 from nadi.simulator.results.tier_traffic import tier_traffic
 from nadi.simulator.simulation import Simulation
@@ -114,7 +114,7 @@ class TierAccounts:
 
 
 def live_bytes(
-    placed: PlacedJob, number: int, times: tuple[Ints, Ints], tiers: int
+    placed: TieredJob, number: int, times: tuple[Ints, Ints], tiers: int
 ) -> tuple[LiveBytes, ...]:  # fmt: skip
     """Return what is live in each tier on a rank. O(lives log lives).
 
@@ -155,7 +155,7 @@ def live_bytes(
 
 
 def accounts_of(
-    placed: PlacedJob, simulation: Simulation, rooms: Sequence[TierRoom]
+    placed: TieredJob, simulation: Simulation, rooms: Sequence[TierRoom]
 ) -> TierAccounts:
     """Compute what a simulated placed job does with its tiers. O(nodes log nodes).
 
@@ -194,7 +194,7 @@ def accounts_of(
     return TierAccounts(tuple(tiers), waits, tuple(live))
 
 
-def _moved(placed: PlacedJob, tier: int, *, stores: bool) -> Ints:
+def _moved(placed: TieredJob, tier: int, *, stores: bool) -> Ints:
     """Return the bytes of moves of a tier by role, over all ranks."""
     total = np.zeros(len(TENSOR_ROLES), dtype=np.int64)
     for tensors, moves in zip(placed.tensors.traces, placed.moves, strict=True):
@@ -203,7 +203,7 @@ def _moved(placed: PlacedJob, tier: int, *, stores: bool) -> Ints:
     return total
 
 
-def _waits(placed: PlacedJob, simulation: Simulation, tiers: int) -> tuple[pl.DataFrame, list[int]]:
+def _waits(placed: TieredJob, simulation: Simulation, tiers: int) -> tuple[pl.DataFrame, list[int]]:
     """Return which operations wait for moves, and how long moves of each tier wait for others."""
     program = simulation.program
     src = np.repeat(np.arange(program.num_nodes), np.diff(program.first_child))
@@ -257,7 +257,7 @@ def _waits(placed: PlacedJob, simulation: Simulation, tiers: int) -> tuple[pl.Da
     return table, queued
 
 
-def _own_rows(row: Ints, placed: PlacedJob, number: int) -> Ints:
+def _own_rows(row: Ints, placed: TieredJob, number: int) -> Ints:
     """Return the node that each row is or is a part of."""
     parts = placed.moves[number].parts
     spread = np.flatnonzero(parts > 1)

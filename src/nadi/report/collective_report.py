@@ -89,7 +89,8 @@ def print_collectives(
     console.print(Text(printable(f"{what}, {_bytes(first.size)}")))
     lines = [("time", f"{format_ns(first.time_ns)}  ({first.source})")]
     if first.modelled_ns >= 0:
-        lines.append(("model", f"{format_ns(first.modelled_ns)}  (NCCL's own, not corrected)"))
+        own = f"{format_ns(first.modelled_ns)}  (the library's own, not corrected)"
+        lines.append(("model", own))
     lines.append(("algorithm", _algorithm(first)))
     lines.append(("bandwidth", _bandwidths(first)))
     lines.append(("bound", _bound(first)))

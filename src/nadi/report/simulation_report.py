@@ -16,7 +16,15 @@ from nadi.errors import UsageError
 from nadi.formats.addresses import check_target, is_local, locate
 from nadi.formats.files import check_writable, write_pieces
 from nadi.load.saved_simulations import write_tables
-from nadi.model.schema import COLLECTIVE_TIMES, ISSUES, LIVE_MEMORY, RANK_TIMES
+from nadi.model.schema import (
+    COLLECTIVE_TIMES,
+    ISSUES,
+    JOB_TIMES,
+    LINK_USE,
+    LIVE_MEMORY,
+    RANK_TIMES,
+)
+from nadi.report.link_use_report import print_jobs, print_links
 from nadi.report.memory_tier_report import print_tiers, tier_data
 from nadi.report.text_layout import make_table, name_cell, print_issues, print_table, with_units
 from nadi.simulator.priced_work import PricedWork
@@ -24,6 +32,7 @@ from nadi.simulator.results.memory_accounts import are_of_device
 from nadi.simulator.results.rank_accounts import PARTITION, WAITING
 from nadi.simulator.results.simulation_results import SimulationResults, results_of
 from nadi.simulator.simulation import Simulation
+from nadi.simulator.time_bound import TimeBound
 from nadi.units import format_bytes, format_count, format_ns, format_percent, format_range
 
 __all__ = [
@@ -65,10 +74,13 @@ def describe_simulation(results: SimulationResults) -> dict[str, Any]:
         "not_compute_ns": results.exposed.tolist(),
         "ignored_settings": list(system.ignored),
         "priced": results.priced and msgspec.to_builtins(results.priced),
+        "bound": results.bound and msgspec.to_builtins(results.bound),
         "slowest_rank": with_units(_slowest(results), RANK_TIMES).row(0, named=True),
         "per_rank": with_units(results.rank_times, RANK_TIMES),
         "collectives_by_type": with_units(results.collective_types, COLLECTIVE_TIMES),
         "collectives_by_group": with_units(results.process_groups, COLLECTIVE_TIMES),
+        "jobs": None if results.job_times is None else with_units(results.job_times, JOB_TIMES),
+        "links": None if results.link_use is None else with_units(results.link_use, LINK_USE),
         "live_memory": None if live is None else with_units(live, LIVE_MEMORY),
         "memory_capacity_bytes": system.memory_capacity or None,
         "beyond_capacity": with_units(results.beyond_capacity, LIVE_MEMORY),
@@ -150,7 +162,9 @@ def _write_csv(simulation: Simulation, path: Path) -> pl.DataFrame:
 def _write_native(simulation: Simulation, path: Path) -> pl.DataFrame:
     """Write a file that :func:`nadi.load.read_simulation` reads."""
     results = results_of(simulation)
-    known = ("live_memory", "tier_traffic", "tier_use", "tier_waits")
+    known = (
+        "live_memory", "link_use", "job_times", "tier_traffic", "tier_use", "tier_waits",
+    )  # fmt: skip
     if_known = {name: getattr(results, name) for name in known}
     tables = {
         "rank_times": results.rank_times,
@@ -161,7 +175,8 @@ def _write_native(simulation: Simulation, path: Path) -> pl.DataFrame:
     sums = {
         name: value
         for name, value in _whole(results).items()
-        if not isinstance(value, (pl.DataFrame, list, dict)) or name in ("settings", "priced")
+        if not isinstance(value, (pl.DataFrame, list, dict))
+        or name in ("settings", "priced", "bound")
     }
     write_tables(path, sums, named_schedule(simulation), tables)
     return ISSUES.empty()
@@ -259,20 +274,35 @@ def print_simulation(results: SimulationResults, console: Console) -> None:
     ranks, nodes = _counted(num_ranks, "rank"), _counted(results.num_nodes, "node")
     makespan = f"{format_ns(results.makespan)} ({format_count(results.makespan)} ns)"
     console.print(Text(f"{ranks}, {nodes}{on}: {makespan}"))
+    if results.bound:
+        console.print(Text(_bound(results.bound, results.makespan)))
     slowest = _slowest(results).row(0, named=True)
     console.print(f"rank {slowest['rank']} finishes last: {_shares(slowest)}")
     if results.priced and results.priced.num_priced:
         console.print(Text(_priced(results.priced)))
     if system.ignored:
         console.print(Text(f"ignored settings: {', '.join(system.ignored)}"))
+    if results.job_times is not None:
+        print_jobs(results.job_times, console)
     _print_ranks(results, console)
     if results.collectives.height:
         _print_types(results, console)
         _print_groups(results, console)
+    if results.link_use is not None and results.link_use.height:
+        print_links(results.link_use, results.makespan, console)
     print_tiers(results, console)
     _print_memory(results, console)
     issues = results.issues.iter_rows(named=True)
     print_issues((issue for issue in issues if issue["severity"] != "info"), console)
+
+
+def _bound(bound: TimeBound, makespan: int) -> str:
+    """Format between what times the answer of a folded job is."""
+    if bound.is_exact:
+        return "folded: alike ranks took the same times, so this is the time of the whole job"
+    low, high = (100 * (end / max(makespan, 1) - 1) for end in (bound.low_ns, bound.high_ns))
+    interval = f"{format_ns(bound.low_ns)} to {format_ns(bound.high_ns)}"
+    return f"folded: the whole job takes {interval} ({low:+.2f} to {high:+.2f} %)"
 
 
 def _counted(count: int, what: str) -> str:

@@ -87,7 +87,7 @@ def sweep_chart(frame: pl.DataFrame, axes: Sequence[SweepAxis], title: str) -> L
         )  # fmt: skip
     if len(last.values) <= _MOST_LINES:
         series = tuple(
-            LineSeries(f"{last.name} {_shown(value)}", numbers[first.name], rate[:, k])
+            LineSeries(_at(last, value), numbers[first.name], rate[:, k])
             for k, value in enumerate(last.values)
         )
         x = _chart_axis(first, numbers[first.name])
@@ -126,6 +126,10 @@ def _shown(value: Any) -> str:
     return short_number(value) if type(value) in (int, float) else str(value)
 
 
+def _at(axis: SweepAxis, value: Any) -> str:
+    return f"{axis.name} {_shown(value)}{' ' if axis.unit else ''}{axis.unit}"
+
+
 def print_sweep(frame: pl.DataFrame, axes: Sequence[SweepAxis], console: Console) -> None:
     """Print a row per point, or the rates of two axes as a table; and the best point."""
     if len(axes) == 2 and len(axes[1].values) <= _MOST_COLUMNS:
@@ -134,17 +138,18 @@ def print_sweep(frame: pl.DataFrame, axes: Sequence[SweepAxis], console: Console
         _print_points(frame, axes, console)
     feasible = frame["rate"].is_not_null().sum()
     console.print()
-    counts = f"{format_count(frame.height)} points, {format_count(int(feasible))} possible"
+    points = f"{format_count(frame.height)} point{'s' if frame.height > 1 else ''}"
+    counts = f"{points}, {format_count(int(feasible))} possible"
     if feasible:
         row = frame.row(int(frame["rate"].arg_max() or 0), named=True)
-        where = ", ".join(f"{axis.name} {_shown(row[axis.name])}" for axis in axes)
+        where = ", ".join(_at(axis, row[axis.name]) for axis in axes)
         counts += f"; fastest: {row['rate']:.4g} {_RATE} at {where}"
     console.print(Text(counts))
 
 
 def _print_rates(frame: pl.DataFrame, axes: Sequence[SweepAxis], console: Console) -> None:
     columns = {axes[0].title: "right"} | {_shown(value): "right" for value in axes[1].values}
-    table = make_table(f"{_RATE}, by {axes[0].name} and {axes[1].name}", **columns)
+    table = make_table(f"{_RATE}, by {axes[0].name} and {axes[1].title}", **columns)
     rates = _rates(frame, axes)
     rows = rates.shape[0]
     for value, rate in zip(axes[0].values[:_MOST_ROWS], rates, strict=False):

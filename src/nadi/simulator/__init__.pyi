@@ -62,7 +62,10 @@ from .results.collective_accounts import (
     sum_by_group as sum_by_group,
     sum_by_type as sum_by_type,
 )
+from .results.contended_time import contended_times as contended_times
+from .results.job_accounts import job_times as job_times
 from .results.link_accounts import link_table as link_table
+from .results.link_use import link_use as link_use
 from .results.memory_accounts import live_memory as live_memory
 from .results.rank_accounts import (
     compute_times as compute_times,
@@ -84,3 +87,5 @@ from .results.tier_traffic import (
     tier_waits as tier_waits,
 )
 from .simulation import Simulation as Simulation
+from .time_bound import TimeBound as TimeBound
+from .work.placed_jobs import PlacedJob as PlacedJob

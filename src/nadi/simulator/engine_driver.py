@@ -185,6 +185,7 @@ def simulation_of(
     cycles = machine.ranks[:, RANK.finish].copy()
     like = np.arange(num_ranks)
     size = tables.program.num_nodes
+    machine.nodes.flags.writeable = False  # whose columns are results
     if tables.representatives.are_fewer:
         like = tables.representatives.of
         cycles = cycles[like]
@@ -192,9 +193,9 @@ def simulation_of(
         traces=tuple(traces or (tables.program.traces[rank] for rank in like.tolist())),
         program=tables.program,
         system=tables.system,
-        start=machine.nodes[:size, NODE.start].copy(),
-        end=machine.nodes[:size, NODE.end].copy(),
-        cause=machine.nodes[:size, NODE.cause].copy(),
+        start=machine.nodes[:size, NODE.start],
+        end=machine.nodes[:size, NODE.end],
+        cause=machine.nodes[:size, NODE.cause],
         cycles=cycles,
         like=like,
         num_events=int(machine.agenda.counters[COUNTER.events]),

@@ -8,7 +8,8 @@ import numpy as np
 
 from nadi.model.arrays import Ints
 from nadi.simulator.collectives.phases import Recipe
-from nadi.simulator.engine.machine_state import NODE, Machine
+from nadi.simulator.engine.machine_state import NODE, PS, WORLD, Machine
+from nadi.simulator.flows.flow_state import COUNT, EDGE
 from nadi.simulator.lowering.task_tables import Tables
 
 __all__ = ["Trail", "trail_of"]
@@ -42,6 +43,9 @@ class Trail:
         The ranks of each group; the first is all ranks.
     links
         Of the network as they were left, as there; one row without congestion.
+    full
+        int64 ns, shape (links of ``network_graph``,): for how long each kept transfers from being
+        faster; empty where transfers do not share links.
     """
 
     rank: Ints
@@ -57,15 +61,22 @@ class Trail:
     recipes: tuple[Recipe, ...]
     group_members: list[Ints]
     links: Ints
+    full: Ints
 
 
 def trail_of(tables: Tables, machine: Machine) -> Trail:
-    """Extract what explains the times of a finished machine. O(nodes)."""
-    columns = np.ascontiguousarray(machine.nodes[:, list(_KEPT.values())].T)
+    """Return what explains the times of a finished machine, whose nodes it keeps."""
     return Trail(
-        **dict(zip(_KEPT, columns, strict=True)),
+        **{name: machine.nodes[:, column] for name, column in _KEPT.items()},
         shapes=tables.shapes,
         recipes=tables.recipes,
         group_members=tables.group_members,
         links=machine.links.copy(),
+        full=_full(machine),
     )
+
+
+def _full(machine: Machine) -> Ints:
+    flows = machine.flows
+    num_links = int(flows.counts[COUNT.links]) if machine.world[WORLD.flows] else 0
+    return np.asarray(flows.links[:num_links, EDGE.full] // PS)

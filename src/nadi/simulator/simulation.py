@@ -18,6 +18,8 @@ from nadi.model.trace import Trace
 from nadi.simulator.engine_trail import Trail
 from nadi.simulator.machine.system import System
 from nadi.simulator.priced_work import PricedWork
+from nadi.simulator.time_bound import TimeBound
+from nadi.simulator.work.placed_jobs import PlacedJob
 from nadi.simulator.work.program import Program
 from nadi.simulator.work.tier_use import STORE, engines_of, tiers_of_nodes
 
@@ -58,6 +60,10 @@ class Simulation:
         the same time, where ranks share traces by role: int64, shape (groups, members).
     priced
         What was priced, as the job stated no time for it; None for nothing.
+    jobs
+        Of several jobs on one machine, where each ran; empty of one.
+    bound
+        Of a folded job, between what times the makespan of the whole job is; None of others.
     """
 
     traces: tuple[Trace, ...]
@@ -73,6 +79,8 @@ class Simulation:
     recorded: tuple[PlayedRank, ...] = ()
     copies: Mapping[str, Ints] = field(default_factory=dict)
     priced: PricedWork | None = None
+    jobs: tuple[PlacedJob, ...] = ()
+    bound: TimeBound | None = None
 
     def __repr__(self) -> str:
         return f"<Simulation ranks={self.cycles.size} makespan={self.makespan} ns>"
@@ -86,6 +94,11 @@ class Simulation:
     def num_nodes(self) -> int:
         """Number of nodes of all ranks, including ranks that another one represents."""
         return int(np.diff(self.program.first)[self.like].sum())
+
+    def group_label(self, group: int) -> str:
+        """Return the name of a group of the program; of one that stands for others, their role."""
+        name = self.program.group_names[group]
+        return name.rpartition("[")[0] if name in self.copies else name
 
     @cached_property
     def issues(self) -> pl.DataFrame:

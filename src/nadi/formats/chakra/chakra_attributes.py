@@ -21,7 +21,9 @@ from nadi.model.issues import IssueLog
 from nadi.model.schema import CATEGORIES, COMM_TYPES
 from nadi.model.trace import Trace
 
-__all__ = ["ColumnOfAttributes", "Described", "describe", "with_chakra_attributes"]
+__all__ = [
+    "NAMES_OF_COLUMNS", "ColumnOfAttributes", "Described", "describe", "with_chakra_attributes",
+]  # fmt: skip
 
 # columns of nodes that become numbers under Chakra's or PyTorch's name for them
 _NUMBERS = (
@@ -46,6 +48,13 @@ _NUMBERS = (
     ("micro_batch", "micro_batch", "int64"),
 )
 _TEXTS = (("phase", "phase"), ("tier", "memory_tier"))
+NAMES_OF_COLUMNS = frozenset(
+    [name for _, name, _ in _NUMBERS]
+    + ["is_cpu_op", "comm_type", "pg_name", "category", "rank", "world_size"]
+    + [name for _, name in _TEXTS]
+    + ["process_groups", "version"]
+)
+"""Attributes that restate columns of a trace, its rank or its groups."""
 
 
 @dataclass(frozen=True)

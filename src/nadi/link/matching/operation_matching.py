@@ -90,7 +90,7 @@ def match_operations(host: Trace, device: Trace, *, force: bool = False) -> Matc
     matches.append(_match_by_names(host, device, names))
     best = max(matches, key=lambda match: match.rate)
     contradicting = by_id[_IDS[0][1]]
-    if force or (best.is_enough and contradicting is None):
+    if force or (best.is_enough and contradicting is None) or device.is_part:
         return best
     raise _refusal(host, device, best, contradicting)
 
@@ -103,7 +103,7 @@ def report_match(host: Trace, device: Trace, match: Match, log: IssueLog) -> Non
         f"host and device matched by {match.key}: {'all operations' if every else match}",
     )  # fmt: skip
     log.add(
-        "link.forced", "warning", int(not match.is_enough),
+        "link.forced", "warning", int(not match.is_enough and not device.is_part),
         f"by {match.key}, only {match} have the same name in both files",
         "linked because force was given; results that combine both files are unreliable",
     )  # fmt: skip

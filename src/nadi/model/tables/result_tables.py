@@ -9,14 +9,18 @@ from nadi.model.tables.vocabulary import ROLE_SOURCES, TENSOR_ROLES
 
 __all__ = [
     "COLLECTIVE_TIMES",
+    "JOB_TIMES",
     "LINKS",
+    "LINK_USE",
     "LIVE_MEMORY",
+    "PART_TENSORS",
     "RANK_TIMES",
     "SCHEDULE",
     "TENSOR_LIVES",
     "TIER_TRAFFIC",
     "TIER_USE",
     "TIER_WAITS",
+    "WAITS",
 ]
 
 _INT = pl.Int64
@@ -55,6 +59,37 @@ LINKS = Table(
                "ASTRA-sim's rules, where messages do not slow each other down"),
         Column("peak_queue", _INT, "largest number of queued messages, with congestion",
                missing=-1),
+    ),
+)  # fmt: skip
+
+LINK_USE = Table(
+    "link_use",
+    "one physical link of a simulated network, in one direction, that carried anything",
+    (
+        Column("link", pl.String, "its name, as network.links of a system and network_graph "
+               "have it"),
+        Column("bandwidth", pl.Float64, "what it can carry", "GB/s"),
+        Column("bytes", _INT, "bytes that it carried", "bytes"),
+        Column("utilisation", pl.Float64, "the time that these bytes take on it, divided by the "
+               "time of the job; exceeds 1 only by ASTRA-sim's rules, where transfers do not slow "
+               "each other down"),
+        Column("full", _INT, "for how long it was full, so that it kept transfers from being "
+               "faster; missing where transfers share no links", "ns", missing=-1),
+        Column("users", pl.List(pl.String), "who used it, most bytes first: collectives by type "
+               "and process group, and messages from rank to rank"),
+        Column("user_bytes", pl.List(_INT), "the bytes of each of them", "bytes"),
+    ),
+)  # fmt: skip
+
+JOB_TIMES = Table(
+    "job_times",
+    "one of several jobs that were simulated on one machine at the same time",
+    (
+        Column("job", pl.String, "its name"),
+        Column("ranks", pl.List(_INT), "the rank of the machine that each of its ranks is"),
+        Column("finish", _INT, "when its last rank finished", "ns"),
+        Column("alone", _INT, "the same if all other ranks of the machine are idle", "ns"),
+        Column("slowdown", pl.Float64, "finish divided by alone"),
     ),
 )  # fmt: skip
 
@@ -208,5 +243,44 @@ TENSOR_LIVES = Table(
                "bytes"),
         Column("stored", _INT, "bytes that are stored from a device, if it lives elsewhere",
                "bytes"),
+    ),
+)  # fmt: skip
+
+WAITS = Table(
+    "waits",
+    "one dependency of a part of a job on an operation outside: the moment is no sooner than "
+    "after_ns after at_ns",
+    (
+        Column("rank", _INT, "global rank in the whole job"),
+        Column("node", _INT, "the operation of the part: position in traceEvents of a device "
+               "trace, else id"),
+        Column("name", pl.String, "its name"),
+        Column("moment", pl.Enum(("start", "end")), "which of its moments waits"),
+        Column("at_ns", _INT, "when what it waits for occurred, since the epoch", "ns"),
+        Column("after_ns", _INT, "least time after that", "ns"),
+        Column("kind", pl.String, "kind of the dependency, as in the event graph"),
+        Column("waits_for", pl.String, "name of the operation outside; empty for a collective "
+               "with members outside", missing=""),
+        Column("of_rank", _INT, "its rank", missing=-1),
+    ),
+)  # fmt: skip
+
+PART_TENSORS = Table(
+    "part_tensors",
+    "one tensor that a part of a job gets from outside, or leaves for operations outside",
+    (
+        Column("rank", _INT, "global rank in the whole job"),
+        Column("is_output", pl.Boolean, "whether the part leaves it"),
+        Column("storage_id", _INT, "id of its storage"),
+        Column("tensor_id", _INT, "its id in the execution trace"),
+        Column("dtype", pl.String, "type of its elements as recorded", missing=""),
+        Column("shape", pl.List(_INT), "its size in each dimension"),
+        Column("device", pl.String, "its device, such as cuda:0", missing=""),
+        Column("bytes", _INT, "bytes of its elements", "bytes"),
+        Column("node", _INT, "the operation of the part that reads it first, or has it as an "
+               "output last; as in waits"),
+        Column("name", pl.String, "name of that operation"),
+        Column("outside", pl.String, "the operation outside that had it as an output before, or "
+               "reads it next", missing=""),
     ),
 )  # fmt: skip

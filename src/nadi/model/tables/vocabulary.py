@@ -14,6 +14,7 @@ __all__ = [
     "LABELS",
     "NODE_KINDS",
     "ON_DEVICE",
+    "PART",
     "ROLE_SOURCES",
     "SEVERITIES",
     "TENSOR_DEPS",
@@ -99,6 +100,7 @@ ATTRIBUTE_TYPES = (
     "unknown",
 )
 UNBOUNDED = 2**62  # a clock shift without an upper bound; negative for one without a lower bound
+PART = "nadi_part"  # the attribute of a trace that is a part of another: what crosses its border
 UNREADABLE = "unreadable"  # the type of an operand that holds a whole text that cannot be parsed
 SEVERITIES = ("info", "warning", "error")
 # what tensors are for; kv is the cache of keys and values of inference

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 
 from nadi.model.arrays import Ints
-from nadi.simulator.collectives.phases import Phase, Recipe
+from nadi.simulator.collectives.phases import IN_SWITCH, Phase, Recipe
 from nadi.simulator.engine.codes import Comm
 from nadi.simulator.machine.system import Dimension, System
 
@@ -15,7 +16,7 @@ __all__ = ["UNKNOWN", "least_time"]
 
 
 UNKNOWN = -1.0
-IN_SWITCH = "NVLS"  # how names of algorithms begin that reduce in switches
+IN_NETWORK = "CollNet"  # how names of algorithms begin that reduce in switches between nodes
 
 
 def least_time(system: System, recipe: Recipe, size: float, ranks: Ints) -> float:
@@ -53,8 +54,13 @@ def least_time(system: System, recipe: Recipe, size: float, ranks: Ints) -> floa
         if phase.name.startswith(IN_SWITCH):
             # switches of the first dimension reduce: a rank sends and receives everything once
             busy[0] += now / dimensions[0].bandwidth
+            shares = _sent_once(system, ranks) if phase.name == IN_SWITCH else [1.0] * len(busy)
             for d, time in enumerate(_times_between(system, phase, now, ranks)[1:], 1):
-                busy[d] += time
+                busy[d] += time * shares[d]
+        elif phase.name.startswith(IN_NETWORK):
+            times = _times_between(system, phase, now, ranks)
+            for d, (time, share) in enumerate(zip(times, _sent_once(system, ranks), strict=True)):
+                busy[d] += time * share
         elif phase.dim >= 0:
             busy[phase.dim] += _time_in(dimensions[phase.dim], phase, now)
         else:
@@ -107,6 +113,20 @@ def _times_between(system: System, phase: Phase, size: float, ranks: Ints) -> li
             times.append(moved / (senders * _lanes(dimension, k) * dimension.bandwidth))
         stride *= dimension.size
     return times
+
+
+def _sent_once(system: System, ranks: Ints) -> list[float]:
+    """Return which share of an all-reduce's bytes passes each dimension if its switches reduce.
+
+    Each of k parts then sends everything once, in place of 2 (k - 1) / k times; the first dimension
+    lies within a node, where GPUs reduce.
+    """
+    shares, stride = [1.0], 1
+    for inner, dimension in pairwise(system.network.dimensions):
+        stride *= inner.size
+        k = _num_different(ranks // stride % dimension.size)
+        shares.append(k / (2 * (k - 1)) if k > 1 else 1.0)
+    return shares
 
 
 def _counts(places: Ints) -> Ints:

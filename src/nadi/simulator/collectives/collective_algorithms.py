@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
+import numpy as np
+
 from nadi.errors import UsageError
 from nadi.model.arrays import Ints
 from nadi.simulator.collectives.group_grids import grid_of, grid_of_all, places_in
@@ -109,9 +111,18 @@ def timed_recipe(network: Network, comm_type: str, members: Ints, algorithm: str
     differs = [bool((places != places[0]).any()) for places in places_in(network, members)]
     queue = max((d for d, found in enumerate(differs) if found), default=0)
     phase = Phase(
-        -1, comm, TURN.of_all, PhaseKind.TIMED, -1, 0, members.size, name=algorithm, queue=queue
-    )
+        -1, comm, TURN.of_all, PhaseKind.TIMED, -1, 0, members.size, name=algorithm, queue=queue,
+        together=_beside_each_other(members // network.dimensions[0].size),
+    )  # fmt: skip
     return Recipe((phase,), delay=0, is_group=False)
+
+
+def _beside_each_other(node: Ints) -> int:
+    """Return how many members in a row are of one node; 1 if not as many of each node."""
+    first = np.flatnonzero(np.diff(node, prepend=-1))
+    counts = np.diff(first, append=node.size)
+    is_even = (counts == counts[0]).all() and np.unique(node[first]).size == first.size
+    return int(counts[0]) if is_even else 1
 
 
 def algorithms_of(system: System, comm_type: str) -> list[Algorithm]:

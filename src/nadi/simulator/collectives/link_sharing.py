@@ -179,7 +179,7 @@ def _moments(
 def even_size(phase: Phase) -> int:
     """Return a number of bytes that divides evenly into the most pieces."""
     n = phase.size
-    if phase.comm in (Comm.ALL_GATHER, Comm.GATHER):
+    if phase.comm in (Comm.ALL_GATHER, Comm.GATHER) and phase.algorithm != PhaseKind.TIMED:
         return 1  # which are not cut
     if phase.steps and phase.steps[0].is_piped:
         return n * PIECE * (1 if n >= MOST_PIECES else MOST_PIECES)

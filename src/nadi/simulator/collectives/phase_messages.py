@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from nadi.model.arrays import Bools, Ints
-from nadi.simulator.collectives.phases import Phase
+from nadi.simulator.collectives.phases import IN_SWITCH, Phase
 from nadi.simulator.collectives.step_tables import ROOTED, Steps
 from nadi.simulator.engine.codes import Comm, PhaseKind, StepKind
 from nadi.simulator.engine.machine_state import MOST_PIECES, PIECE, START, STEP, TURN
@@ -50,6 +50,8 @@ def messages_of(
         return none, none, none
     if clockwise is None:
         clockwise = phase.half != TURN.second_half
+    if _is_in_channels(phase):
+        return _summed(n, *_channels(phase, size, 1 if clockwise else -1, root))
     phase = as_followed(phase)
     if phase.algorithm == PhaseKind.STEPS:
         steps = phase.steps
@@ -68,7 +70,8 @@ def messages_of(
 def as_followed(phase: Phase) -> Phase:
     """Return a phase whose messages are followed, in the place of one whose time is known.
 
-    That is a ring or, of an all-to-all, a direct exchange.
+    That is a ring or, of an all-to-all, a direct exchange; rings over several nodes are
+    :func:`_channels`.
     """
     if phase.algorithm != PhaseKind.TIMED:
         return phase
@@ -76,6 +79,46 @@ def as_followed(phase: Phase) -> Phase:
         return replace(phase, algorithm=PhaseKind.STEPS, name="ring")
     direct = phase.comm == Comm.ALL_TO_ALL
     return replace(phase, algorithm=PhaseKind.DIRECT if direct else PhaseKind.RING)
+
+
+def _is_in_channels(phase: Phase) -> bool:
+    """Return whether the messages of a phase whose time is known go round in several channels."""
+    if phase.algorithm != PhaseKind.TIMED:
+        return False
+    passes_on = phase.comm not in ROOTED or phase.comm in (Comm.BROADCAST, Comm.REDUCE_TO)
+    several = 1 < phase.together < phase.size
+    in_switch = phase.comm == Comm.ALL_REDUCE and phase.name.startswith(IN_SWITCH)
+    return phase.comm != Comm.ALL_TO_ALL and passes_on and (several or in_switch)
+
+
+def _channels(phase: Phase, size: int, step: int, root: int) -> tuple[Ints, Ints, Ints]:
+    """Return the messages of rings over all nodes, each with its own way between nodes.
+
+    There are as many as a node has members: each carries its part, and leaves a node over the
+    adapter of another member, to whom data goes within the node. What is reduced in switches
+    leaves a member once, and its part of the result once more.
+    """
+    n, inner = phase.size, phase.together
+    member = np.arange(n)
+    own, place = member // inner * inner, member % inner
+    if phase.comm in ROOTED:
+        each, first, num_nodes = size, root // inner, n // inner
+        outwards = phase.comm == Comm.BROADCAST
+        step = 1 if outwards else -1
+        last = (first - step) % num_nodes
+        goes_on = member // inner != (last if outwards else first)
+    else:
+        each = int(_ring(phase.comm, n, size, False, step)[2][0])
+        goes_on = np.full(n, n > inner)
+    within = each
+    if phase.comm == Comm.ALL_REDUCE and phase.name.startswith(IN_SWITCH):
+        within = size + -(-size // inner)
+    stays = np.full(n, inner > 1)
+    src = np.concatenate([member[stays], member[goes_on]])
+    near, far = own + (place + step) % inner, (member + step * inner) % n
+    dst = np.concatenate([near[stays], far[goes_on]])
+    counts = [int(stays.sum()), int(goes_on.sum())]
+    return src, dst, np.repeat(np.array([within, -(-each // inner)]), counts)
 
 
 def _summed(n: int, src: Ints, dst: Ints, num_bytes: Ints) -> tuple[Ints, Ints, Ints]:
@@ -94,7 +137,7 @@ def sends_by_steps(
     Parameters and what is returned as of :func:`messages_of`, with numbers in place of bytes.
     """
     steps = phase.steps[turn % len(phase.steps)]
-    sends, times, _ = _sends(steps, phase.size, size)
+    sends, times = _sends(steps, phase.size, size)
     shift = root if phase.comm in ROOTED else 0
     src, dst = (
         (steps.rows[sends, column] + shift) % phase.size for column in (STEP.member, STEP.peer)
@@ -104,16 +147,18 @@ def sends_by_steps(
 
 def _steps(steps: Steps, n: int, size: int, root: int) -> tuple[Ints, Ints, Ints]:
     """Count the sends of each member in all its steps, some of which repeat."""
-    sends, times, num_pieces = _sends(steps, n, size)
+    sends, times = _sends(steps, n, size)
     rows = steps.rows[sends]
     parts = rows[:, STEP.parts]
-    part = -(-size // np.where(parts > 0, parts, num_pieces))
-    num_bytes = times * rows[:, STEP.count] * part
+    # pieces add up to the chunk
+    num_bytes = rows[:, STEP.count] * np.where(
+        parts > 0, times * -(-size // np.maximum(parts, 1)), size
+    )
     return (rows[:, STEP.member] + root) % n, (rows[:, STEP.peer] + root) % n, num_bytes
 
 
-def _sends(steps: Steps, n: int, size: int) -> tuple[Bools, Ints, int]:
-    """Return the sending steps, how often each runs, and the number of pieces."""
+def _sends(steps: Steps, n: int, size: int) -> tuple[Bools, Ints]:
+    """Return the sending steps, and how often each runs."""
     rows = steps.rows
     num_pieces = -(-size // PIECE) if steps.is_piped else 1
     num_pieces = max(min(num_pieces, max(n, MOST_PIECES)), 1)
@@ -125,7 +170,7 @@ def _sends(steps: Steps, n: int, size: int) -> tuple[Bools, Ints, int]:
     place[order] = np.arange(len(rows)) - np.repeat(np.cumsum(length) - length, length)
     sends = rows[:, STEP.kind] < StepKind.TAKE
     member = rows[sends, STEP.member]
-    return sends, rounds[member] + (place[sends] < rest[member]), num_pieces
+    return sends, rounds[member] + (place[sends] < rest[member])
 
 
 def part_of(size: int, n: int, *, rounds_down: bool) -> int:

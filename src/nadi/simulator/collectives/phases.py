@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from nadi.simulator.collectives.step_tables import Steps, steps_of
 from nadi.simulator.engine.codes import PhaseKind
 
-__all__ = ["Phase", "Recipe"]
+__all__ = ["IN_SWITCH", "Phase", "Recipe"]
+
+# how names of algorithms begin that reduce in switches within a node; NVLS itself, over several,
+# also between them
+IN_SWITCH = "NVLS"
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,8 @@ class Phase:
     least ``pace`` ns, of a message alone. Of ``both`` every second chunk goes the other way round,
     over links of its own. ``name`` is that of the algorithm, where it is done by steps or takes a
     known time. ``queue`` is the dimension in whose queue it waits; -1 is the first or ``dim``.
-    ``beside`` chunks are worked on at once.
+    ``beside`` chunks are worked on at once. ``together`` members, beside each other, are those of a
+    node; 1 if nodes have different numbers of members, or if it does not matter.
     """
 
     dim: int
@@ -37,6 +42,7 @@ class Phase:
     name: str = ""
     queue: int = -1
     beside: int = 1
+    together: int = 1
 
     @property
     def is_in_rounds(self) -> bool:

@@ -31,7 +31,7 @@ from nadi.simulator.engine.machine_state import (
 )
 from nadi.simulator.engine.mailboxes import is_alike, mail_of, place_at
 from nadi.simulator.engine.message_times import part_of
-from nadi.simulator.engine.parts import MESSAGES, belongs_to
+from nadi.simulator.engine.parts import FLOWS, MESSAGES, belongs_to
 from nadi.simulator.engine.queue_policies import (
     has_to_wait,
     next_with_room,
@@ -40,11 +40,19 @@ from nadi.simulator.engine.queue_policies import (
 )
 from nadi.simulator.engine.ring_direct_halving_messages import insert
 from nadi.simulator.engine.ring_direct_halving_times import can_meet, finish_times
-from nadi.simulator.engine.shared_transfers import begin_phase
+from nadi.simulator.engine.shared_transfers import begin_phase, is_held
 from nadi.simulator.engine.stepwise_algorithms import begin_steps, come_in, find_steps
 from nadi.simulator.engine.tree_all_reduce import begin_tree, find_in_tree, take_in_tree
 
-__all__ = ["begin_queues", "enter", "new_stream", "next_phase", "received", "serve"]
+__all__ = [
+    "begin_queues",
+    "enter",
+    "new_stream",
+    "next_phase",
+    "received",
+    "serve",
+    "stays_in_phase",
+]
 
 
 @belongs_to(MESSAGES)
@@ -338,6 +346,62 @@ def _meet_in_phase(machine: Machine, stream: int) -> None:
         add_event_of(agenda, streams[member, STREAM.rank], time, Event.MET_PHASE, member, end)
 
 
+@belongs_to(FLOWS)
+@called
+def _share_in_phase(machine: Machine, stream: int) -> None:
+    """Let the bytes of a phase whose messages are followed share links, once all are there.
+
+    Its messages take the time that they take if nobody else uses their links. If others slow the
+    phase, members do not leave it before its bytes have passed all links.
+    """
+    streams, seats, here = machine.streams, machine.seats, machine.here
+    s = streams[stream]
+    s[STREAM.transfer] = 0
+    if s[STREAM.algorithm] == PhaseKind.STEPS and s[STREAM.todo] == 0:
+        return  # a line that does not hold what the root has, or wants
+    n, number, p = s[STREAM.n], s[STREAM.group], s[STREAM.phase]
+    group = machine.groups[number]
+    first, apart = s[STREAM.line], s[STREAM.stride]
+    present, seat = 1, s[STREAM.seats]
+    if group[GROUP.alike] == 0:
+        seat += first
+        seats[seat + s[STREAM.index] * apart, SEAT.stream] = stream
+        meeting = s[STREAM.seats] * machine.phases.shape[1] + first + p * group[GROUP.size]
+        here[meeting] += 1
+        if here[meeting] < n:
+            return
+        here[meeting] = 0
+        present = 0
+        for i in range(n):
+            member = seats[seat + i * apart, SEAT.stream]
+            present += 1 if member >= 0 and streams[member, STREAM.phase] == p else 0
+    transfer = begin_phase(
+        machine, s[STREAM.node], p, first, 0 if s[STREAM.step] > 0 else 1, s[STREAM.size], -1,
+        present,
+    )  # fmt: skip
+    if group[GROUP.alike] != 0:
+        s[STREAM.transfer] = transfer
+        return
+    for i in range(n):
+        member = seats[seat + i * apart, SEAT.stream]
+        if member >= 0 and streams[member, STREAM.phase] == p:
+            streams[member, STREAM.transfer] = transfer
+
+
+@belongs_to(FLOWS)
+@called
+def stays_in_phase(machine: Machine, stream: int) -> bool:
+    """Tell whether a member that is done with its messages stays, as others slow its phase."""
+    s = machine.streams[stream]
+    if s[STREAM.transfer] > 0 and is_held(machine, Event.MET_PHASE, stream):
+        return True
+    s[STREAM.transfer] = 0
+    if machine.groups[s[STREAM.group], GROUP.alike] == 0:
+        machine.seats[s[STREAM.seats] + s[STREAM.line] + s[STREAM.index] * s[STREAM.stride],
+                      SEAT.stream] = -1  # fmt: skip
+    return False
+
+
 @called
 def serve(machine: Machine, queue: int) -> None:
     """Start streams that wait in a queue, as many as may run at once."""
@@ -366,7 +430,10 @@ def _begin_phase(machine: Machine, stream: int) -> None:
     meets = can_meet(s[STREAM.algorithm], s[STREAM.comm], window, s[STREAM.n])
     if s[STREAM.algorithm] == PhaseKind.TIMED or (machine.world[WORLD.meet] != 0 and meets):
         _meet_in_phase(machine, stream)
-    elif s[STREAM.algorithm] == PhaseKind.STEPS:
+        return
+    if machine.world[WORLD.flows] != 0:
+        _share_in_phase(machine, stream)
+    if s[STREAM.algorithm] == PhaseKind.STEPS:
         begin_steps(machine, stream)
     elif s[STREAM.algorithm] != PhaseKind.TREE:
         for _ in range(s[STREAM.window]):

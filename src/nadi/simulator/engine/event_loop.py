@@ -16,6 +16,7 @@ from nadi.simulator.engine.collective_streams import (
     next_phase,
     received,
     serve,
+    stays_in_phase,
 )
 from nadi.simulator.engine.event_queue import (
     COUNTER,
@@ -317,6 +318,8 @@ def _complete(machine: Machine, node: int) -> None:
 @called
 def _leave_phase(machine: Machine, stream: int) -> None:
     """End a stream's phase: it goes on to the next, and its place in the queue is free."""
+    if machine.world[WORLD.flows] != 0 and stays_in_phase(machine, stream):
+        return
     s = machine.streams[stream]
     old, node = s[STREAM.queue], s[STREAM.node]
     last = s[STREAM.phase] + 1 == machine.recipes[s[STREAM.recipe], RECIPE.phases]
@@ -391,6 +394,7 @@ def _end_is_near(machine: Machine, kind: int, rank: int, what: int, end: int) ->
         _part(machine, what)
         after(machine.agenda, rank, end, Event.COMPLETE, what, 0)
     else:
+        machine.streams[what, STREAM.transfer] = 0
         after(machine.agenda, rank, end, Event.EXIT, what, 0)
 
 

@@ -281,7 +281,7 @@ class STREAM(Columns, of="streams"):
     first = same_as(parent, "its first step")
     todo = same_as(block, "how many steps are left")
     root = same_as(right, "the root's place in the line")
-    pieces = same_as(reduced, "how many pieces the chunk has")
+    pieces = same_as(reduced, "how many pieces of the chunk are left")
     leaving = same_as(state, "till when what it sent leaves; in a ring, when it arrives", "ns")
     comes = same_as(sends, "till when something comes in", "ns")
 
@@ -437,8 +437,8 @@ class Machine(NamedTuple):
     the order of their first members, for each of its directions or trees; -1: none. ``pairs``
     (pairs,) has in order sender and receiver, as sender x ranks + receiver, and behind them the
     ways between ranks and memory tiers: each has the route of its place there. ``shares`` (routes,
-    2) float64: of a route how many of the bytes of a phase's member go over one of its links, and
-    the most that a rate may be, in WORLD.units.
+    3) float64: of a route how many of the bytes of a phase's member go over one of its links, the
+    most that a rate may be, and what this link carries, both in WORLD.units.
 
     Others are (rows, columns), but ``world`` (columns,), ``phases`` (recipes, phases, columns),
     ``plans`` (streams, phases, columns), ``turns`` (ranks, dimensions, columns) and ``scratch``

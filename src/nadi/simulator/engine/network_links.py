@@ -160,14 +160,8 @@ def arrive_after(
     machine: Machine, src: int, dst: int, size: int, slot: int, share: int, pace: int, time: int
 ) -> None:
     """Put bytes of a collective into a mail after a time, if nothing slows them."""
-    is_flow = machine.world[WORLD.flows] != 0
-    if is_flow:
-        alone = time_of_bytes(machine, src, dst, size, share, pace)
-        pair = pair_of(machine, src, dst)
-        is_flow = begin_message(machine, pair, size, alone, time, Event.ARRIVE, slot, 0)
-    if not is_flow:
-        now = machine.agenda.counters[COUNTER.now]
-        add_event(machine.agenda, now + time, Event.ARRIVE, slot, 0)
+    now = machine.agenda.counters[COUNTER.now]
+    add_event(machine.agenda, now + time, Event.ARRIVE, slot, 0)
 
 
 @called
@@ -178,7 +172,8 @@ def send_message(
     if _send_over_links(machine, src, dst, size, kind, a, b):
         return
     time = travel_time(machine, src, dst, size, WHOLE_LINK, 0)
-    is_flow = machine.world[WORLD.flows] != 0
+    # those of a collective are not, but all of its phase
+    is_flow = machine.world[WORLD.flows] != 0 and (kind == Event.SENT or kind == Event.REQUESTED)
     if is_flow:
         alone = time_of_bytes(machine, src, dst, size, WHOLE_LINK, 0)
         is_flow = begin_message(machine, pair_of(machine, src, dst), size, alone, time, kind, a, b)

@@ -32,12 +32,13 @@ from nadi.simulator.engine.machine_state import (
 )
 from nadi.simulator.engine.parts import FLOWS, belongs_to
 from nadi.simulator.flows.flow_events import advance, next_end, settle, start_flow, take_ended
-from nadi.simulator.flows.flow_state import COUNT, FLOW, NEVER, RATE_UNITS
+from nadi.simulator.flows.flow_state import COUNT, FLOW, NEVER, RATE_UNITS, UNBOUND
 
 __all__ = ["begin_message", "begin_phase", "end_flows", "is_held", "pair_of", "settle_flows"]
 
 _MOST = 1 << 52  # bytes of a flow
 _ROUNDING = 1e-6  # of units
+_SOONER = 4
 
 
 @inner
@@ -142,7 +143,8 @@ def begin_phase(
     size
         Bytes of the chunk, or of all chunks.
     end
-        When its last member ends if nothing slows it down, in ns.
+        When its last member ends if nothing slows it down, in ns; -1 if its messages are followed:
+        then its bytes take the time that the busiest link needs for them.
     present
         How many of its members will be told of the end.
 
@@ -156,14 +158,20 @@ def begin_phase(
     recipe, is_whole = shape[SHAPE.recipe], shape[SHAPE.whole] != 0
     way = machine.ways[group_number, recipe, p, variant]
     time = end - machine.agenda.counters[COUNTER.now]
-    if way < 0 or size <= 0 or time <= 0:
+    if way < 0 or size <= 0 or (time <= 0 and end >= 0):
         return 0
     phase = machine.phases[recipe, p]
     stride = phase[PHASE.stride]
     if machine.groups[group_number, GROUP.alike] == 0:  # else there is a route of this line only
         way += first // (stride * phase[PHASE.size]) * stride + first % stride
-    units = _rounded_up(size * machine.shares[way, 0] / time * machine.world[WORLD.units])
     beside = 1 if is_whole else phase[PHASE.beside]
+    if end < 0:
+        least = size * machine.shares[way, 0] / machine.shares[way, 2] * machine.world[WORLD.units]
+        # links of a physical network may need longer than messages take: it ends with its bytes
+        time = np.int64(least / _SOONER if machine.shares[way, 1] == UNBOUND else least * beside)
+        if time <= 0:
+            return 0
+    units = _rounded_up(size * machine.shares[way, 0] / time * machine.world[WORLD.units])
     units = min(units, np.int64(machine.shares[way, 1]) // beside)
     new = _start(machine, way, units, time, 0)
     if new >= 0:

@@ -37,20 +37,41 @@ __all__ = [
 
 
 @inner
-def bytes_of_step(machine: Machine, step: np.ndarray, size: int, pieces: int) -> int:
-    """Give how many bytes a step sends or takes of a chunk."""
-    parts = step[STEP.parts] if step[STEP.parts] > 0 else pieces
-    return step[STEP.count] * part_of(machine, size, parts)
+def bytes_of_step(machine: Machine, step: np.ndarray, s: np.ndarray) -> int:
+    """Give how many bytes a step of a stream sends or takes of its chunk."""
+    size, n = s[STREAM.size], s[STREAM.n]
+    if step[STEP.parts] > 0:
+        return step[STEP.count] * part_of(machine, size, step[STEP.parts])
+    return step[STEP.count] * _bytes_of_piece(size, num_pieces(size, n), s[STREAM.pieces])
+
+
+@inner
+def num_pieces(size: int, n: int) -> int:
+    """Give how many pieces a chunk goes in."""
+    return max(min(-(-size // PIECE), max(n, MOST_PIECES)), 1)
+
+
+@inner
+def _bytes_of_piece(size: int, pieces: int, left: int) -> int:
+    """Give the size of the piece from which on so many are left.
+
+    Pieces are whole until there are as many as there may be; then all of them grow. So one byte
+    more makes one piece larger, or is one more behind the others, and nothing is done sooner.
+    """
+    if size <= pieces * PIECE:
+        return PIECE if left > 1 else size - (pieces - 1) * PIECE
+    return (size + left - 1) // pieces
 
 
 @inner
 def _go_on(machine: Machine, stream: int) -> None:
-    """Note that a step is done; after its last a member begins again."""
+    """Note that a step is done; after its last a member begins again, with the next piece."""
     s = machine.streams[stream]
     s[STREAM.todo] -= 1
     s[STREAM.at] = machine.step_rows[s[STREAM.at], STEP.next]
     if s[STREAM.at] < 0:
         s[STREAM.at] = s[STREAM.first]
+        s[STREAM.pieces] -= 1
 
 
 @belongs_to(MESSAGES)
@@ -61,7 +82,7 @@ def come_in(machine: Machine, stream: int) -> None:
     step = machine.step_rows[s[STREAM.at]]
     if step[STEP.beside] == 0:
         peer = (step[STEP.peer] + s[STREAM.root]) % s[STREAM.n]
-        size = bytes_of_step(machine, step, s[STREAM.size], s[STREAM.pieces])
+        size = bytes_of_step(machine, step, s)
         comes = leaving_time(
             machine, place_of(machine, stream, peer), s[STREAM.place], size, s[STREAM.share],
             s[STREAM.pace],
@@ -79,7 +100,7 @@ def take_in(machine: Machine, stream: int) -> None:
     """Take in what has come: the time of a packet, and a reduction."""
     s = machine.streams[stream]
     step = machine.step_rows[s[STREAM.at]]
-    size = bytes_of_step(machine, step, s[STREAM.size], s[STREAM.pieces])
+    size = bytes_of_step(machine, step, s)
     _go_on(machine, stream)
     reduces = step[STEP.kind] == StepKind.TAKE_AND_REDUCE
     pass_memory(machine, stream, size, reduces, Event.STEP, False, s[STREAM.todo] > 0)
@@ -99,7 +120,7 @@ def follow(machine: Machine, stream: int) -> bool:
         if step[STEP.beside] == 0 and s[STREAM.leaving] > now:
             later(machine, stream, s[STREAM.leaving] - now, Event.STEP, stream, 0)
             return False
-        size = bytes_of_step(machine, step, s[STREAM.size], s[STREAM.pieces])
+        size = bytes_of_step(machine, step, s)
         leaves = leaving_time(
             machine, s[STREAM.place], place_of(machine, stream, peer), size, s[STREAM.share],
             s[STREAM.pace],
@@ -126,7 +147,7 @@ def begin_steps(machine: Machine, stream: int) -> None:
     if step[STEP.kind] >= StepKind.TAKE:
         follow(machine, stream)
     else:
-        size = bytes_of_step(machine, step, s[STREAM.size], s[STREAM.pieces])
+        size = bytes_of_step(machine, step, s)
         pass_memory(machine, stream, size, False, Event.STEP, True, False)
 
 
@@ -146,8 +167,7 @@ def find_steps(machine: Machine, stream: int, phase: np.ndarray, root: int, turn
     s[STREAM.at] = s[STREAM.first] = machine.starts[start, START.first]
     s[STREAM.pieces] = 1
     if program[PROGRAM.piped] != 0:
-        pieces = -(-s[STREAM.size] // PIECE)
-        s[STREAM.pieces] = max(min(pieces, max(n, MOST_PIECES)), 1)
+        s[STREAM.pieces] = num_pieces(s[STREAM.size], n)
     s[STREAM.todo] = machine.starts[start, START.count] * s[STREAM.pieces]
 
 
@@ -172,7 +192,7 @@ def steps_at_once(
     for k in range(program[PROGRAM.first], program[PROGRAM.last]):
         step = steps[k]
         i, peer = step[STEP.member], step[STEP.peer]
-        message = bytes_of_step(machine, step, size, 1)
+        message = step[STEP.count] * part_of(machine, size, max(step[STEP.parts], 1))
         if step[STEP.kind] >= StepKind.TAKE:
             ends[i] = max(ends[i], steps[step[STEP.source], STEP.arrives])
             if step[STEP.beside] == 0:

@@ -14,7 +14,7 @@ from nadi.model.arrays import Floats, Ints
 from nadi.simulator.flows.way_building import Line, Ways, add_steps
 from nadi.simulator.machine.system import Dimension
 
-__all__ = ["DimensionLinks"]
+__all__ = ["DimensionLinks", "owned_by"]
 
 
 class DimensionLinks:
@@ -96,3 +96,25 @@ class DimensionLinks:
                 begin = np.full(goes.size, first)
                 add_steps(ways, pair[goes], begin, at[goes], to[goes], line)
             at, stride = to, stride * size
+
+
+def owned_by(
+    dimensions: Sequence[Dimension], num_ranks: int, link: Ints, home: Ints
+) -> Ints:  # fmt: skip
+    """Return the links of the ranks that stand for the ranks whose links are given.
+
+    ``home``, int64, shape (ranks,), says who stands for each rank.
+    """
+    found, stride, begin = link.copy(), 1, 0
+    for dimension in dimensions:
+        n = dimension.size
+        per_rank = n if dimension.topology == "fully-connected" else 2
+        end = begin + num_ranks * per_rank
+        there = np.flatnonzero((link >= begin) & (link < end))
+        rank, port = np.divmod(link[there] - begin, per_rank)
+        to = home[rank]
+        if dimension.topology == "fully-connected":
+            port = (port - rank // stride % n + to // stride % n) % n
+        found[there] = begin + to * per_rank + port
+        begin, stride = end, stride * n
+    return found

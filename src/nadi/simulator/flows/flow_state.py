@@ -23,6 +23,7 @@ __all__ = [
     "RATE_UNITS",
     "ROUTE",
     "SHARE",
+    "UNBOUND",
     "Flows",
     "Reach",
     "Routes",
@@ -34,6 +35,7 @@ __all__ = [
 NEVER = 2**63 - 1  # a time
 RATE_UNITS = 1024  # parts of a byte per second in which rates are counted, and of a byte
 LARGEST_SIZE = 2**53 - 1  # bytes of a flow
+UNBOUND = float(2**52)  # units of a transfer that its route does not limit
 NUM_BLOCK_SIZES = 32  # of rows of hops
 _FASTEST = 2**62  # of a link
 

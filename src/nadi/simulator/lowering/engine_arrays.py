@@ -140,7 +140,7 @@ def machine_of(
         nodes = tables.nodes.copy()
     shared = no_routes()
     if flows and shares_links(tables):
-        shared = routes_of(tables, meet=meet)
+        shared = routes_of(tables)
         # chunks that take two trees in turn load other links in turn
         trees = [any(len(p.steps) > 1 for p in recipe.phases) for recipe in tables.recipes]
         if any(trees):
@@ -159,7 +159,7 @@ def _machine(
     gather = _gathers(tables)  # by mail, as messages are
     by_message = gather or not meet or not all(meets(phase) for phase in phases_of_all)
     groups, members, meetings, mail = _group_tables(tables, window, by_message=by_message)
-    sits = meet or any(phase.algorithm == PhaseKind.TIMED for phase in phases_of_all)
+    sits = meet or shared.units > 0 or any(p.algorithm == PhaseKind.TIMED for p in phases_of_all)
     num_seats = int((groups[:, GROUP.window] * groups[:, GROUP.rows]).sum()) if sits else 1
     stream_fields = len(STREAM) if by_message else STREAM.mail
     num_streams = _most_streams(tables, room, shapes)

@@ -1,7 +1,7 @@
 """Routes of a job's messages and collectives, over links that they share.
 
-A message takes the links of its pair of ranks. A phase whose times are worked out at once takes
-all links of its members, each as often as messages of one member go over it.
+A message takes the links of its pair of ranks. A phase of a collective takes all links of its
+members, each as often as messages of one member go over it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,18 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.model.arrays import Floats, Ints
-from nadi.simulator.collectives.closed_form_conditions import meets
 from nadi.simulator.collectives.link_sharing import even_size
-from nadi.simulator.collectives.link_traffic import links_per_rank
 from nadi.simulator.collectives.phase_messages import messages_of
 from nadi.simulator.collectives.phases import Phase
 from nadi.simulator.collectives.step_tables import ROOTED
 from nadi.simulator.distinct_rows import number_rows
 from nadi.simulator.engine.codes import NodeKind, PhaseKind
 from nadi.simulator.engine.machine_state import NODE, SHAPE
-from nadi.simulator.flows.flow_state import RATE_UNITS, Flows, Routes, new_flows, no_flows
+from nadi.simulator.flows.dimension_links import owned_by
+from nadi.simulator.flows.flow_state import RATE_UNITS, UNBOUND, Flows, Routes, new_flows, no_flows
 from nadi.simulator.lowering.all_links import AllLinks
 from nadi.simulator.lowering.task_tables import Tables
 from nadi.simulator.lowering.tier_accesses import accesses_share_links
-from nadi.simulator.machine.system import Network
 from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.work.tier_use import paths_slow_messages
 
@@ -96,7 +94,7 @@ def no_routes() -> SharedRoutes:
     nothing = np.zeros(0, dtype=np.int64)
     routes = Routes(np.zeros(1, dtype=np.int64), nothing, nothing, nothing)
     ways = np.full((1, 1, 1, 2), -1, dtype=np.int32)
-    return SharedRoutes(nothing, routes, 0, ways, nothing, np.zeros((1, 2)))
+    return SharedRoutes(nothing, routes, 0, ways, nothing, np.zeros((1, 3)))
 
 
 def flows_over(shared: SharedRoutes, room: int) -> Flows:
@@ -107,49 +105,28 @@ def flows_over(shared: SharedRoutes, room: int) -> Flows:
     return new_flows(shared.capacity, shared.routes, room, 16 * room + 4 * int(long.sum()))
 
 
-def routes_of(tables: Tables, *, meet: bool) -> SharedRoutes:
-    """Find all routes of a job. O(messages of its different collectives).
-
-    With ``meet`` the times of phases are worked out at once, where that can be.
-    """
+def routes_of(tables: Tables) -> SharedRoutes:
+    """Find all routes of a job. O(messages of its different collectives)."""
     network, stand_ins = tables.system.network, tables.representatives
     links = AllLinks(tables.system)
-    pairs, accesses = _pairs(tables, meet=meet), _accesses(tables)
+    pairs, accesses = _pairs(tables), _accesses(tables)
     pair, link = links.hops(*np.divmod(pairs, network.num_ranks))
     loads = [_Loads(pair, link, np.ones(link.size))]
     access, link, load = links.memory.hops(accesses)
     loads.append(_Loads(pairs.size + access, link, load))
     num_pairs = pairs.size + accesses.size
-    ways, num_routes = _ways(tables, links, num_pairs, loads, meet=meet)
+    ways, num_routes = _ways(tables, links, num_pairs, loads)
     whole = _Loads(*(np.concatenate(column) for column in zip(*loads, strict=True)))
     link = whole.link
     if stand_ins.are_fewer:
-        link = _owned_by(network, link, stand_ins.rank[stand_ins.of])
+        home = stand_ins.rank[stand_ins.of]
+        link = owned_by(network.dimensions, network.num_ranks, link, home)
     # what goes over one link several times is one load
     number, first = number_rows([whole.route, link])
     total = np.bincount(number, weights=whole.num_bytes).astype(np.float64)
     merged = _Loads(whole.route[first], link[first], total)
     shared = _shared(tables, links, merged, num_routes, slice(pairs.size, num_pairs))
     return shared._replace(ways=ways, pairs=np.concatenate([pairs, accesses]))
-
-
-def _owned_by(network: Network, link: Ints, home: Ints) -> Ints:
-    """Return the links of the ranks that stand for the ranks whose links are given.
-
-    ``home``, int64, shape (ranks,), says who stands for each rank.
-    """
-    found, stride, begin = link.copy(), 1, 0
-    for dimension in network.dimensions:
-        per_rank, n = links_per_rank(dimension), dimension.size
-        end = begin + network.num_ranks * per_rank
-        there = np.flatnonzero((link >= begin) & (link < end))
-        rank, port = np.divmod(link[there] - begin, per_rank)
-        to = home[rank]
-        if dimension.topology == "fully-connected":
-            port = (port - rank // stride % n + to // stride % n) % n
-        found[there] = begin + to * per_rank + port
-        begin, stride = end, stride * n
-    return found
 
 
 class _Loads(NamedTuple):
@@ -196,11 +173,6 @@ def _uses(tables: Tables) -> Iterator[_Use]:
         yield _Use(recipe, root, groups, members, bool(is_alike))
 
 
-def _is_one_flow(phase: Phase, *, meet: bool) -> bool:
-    """Return whether a phase is worked out at once, and not message by message."""
-    return meets(phase) and (meet or phase.algorithm == PhaseKind.TIMED)
-
-
 def _lines(use: _Use, phase: Phase) -> Ints:
     """Return the ranks of all lines of a phase: int64, shape (groups x lines, members)."""
     place = np.arange(use.members.shape[1])
@@ -219,7 +191,7 @@ def _sent(phase: Phase, root: int, variant: int) -> tuple[Ints, Ints, Ints, int]
     return *sent, size
 
 
-def _pairs(tables: Tables, *, meet: bool) -> Ints:
+def _pairs(tables: Tables) -> Ints:
     """Return the pairs of ranks that send messages of their own, as numbers in order."""
     nodes, places = tables.nodes, tables.representatives.rank
     num_ranks = tables.system.network.num_ranks
@@ -228,20 +200,6 @@ def _pairs(tables: Tables, *, meet: bool) -> Ints:
     if tables.system.network.rendezvous:
         asks = nodes[nodes[:, NODE.kind] == NodeKind.RECEIVE]
         found.append((places[asks[:, NODE.rank]], asks[:, NODE.peer]))
-    for use in _uses(tables):
-        for phase in tables.recipes[use.recipe].phases:
-            if _is_one_flow(phase, meet=meet):
-                continue
-            lines = _lines(use._replace(is_alike=False), phase)
-            for variant in (0, 1):
-                one, other, _, _ = _sent(phase, use.root, variant)
-                src, dst = lines[:, one].ravel(), lines[:, other].ravel()
-                if use.is_alike:  # only those that are simulated send
-                    there = np.isin(src, places)
-                    src, dst = src[there], dst[there]
-                found.append((src, dst))
-                if tables.system.network.rendezvous:
-                    found.append((dst, src))
     numbers = np.concatenate([src * num_ranks + dst for src, dst in found if src.size] or [[]])
     return np.unique(numbers.astype(np.int64))
 
@@ -253,15 +211,15 @@ def _accesses(tables: Tables) -> Ints:
 
 
 def _ways(
-    tables: Tables, links: AllLinks, num_pairs: int, loads: list[_Loads], *, meet: bool
+    tables: Tables, links: AllLinks, num_pairs: int, loads: list[_Loads]
 ) -> tuple[np.ndarray, int]:
-    """Add what phases carry that are worked out at once; returns their routes and how many."""
+    """Add what phases of collectives carry; returns their routes and how many."""
     most = max((len(recipe.phases) for recipe in tables.recipes), default=1)
     shape = (len(tables.group_members), max(len(tables.recipes), 1), max(most, 1), 2)
     ways, number = np.full(shape, -1, dtype=np.int32), num_pairs
     for use in _uses(tables):
         for p, phase in enumerate(tables.recipes[use.recipe].phases):
-            if phase.size < 2 or not _is_one_flow(phase, meet=meet):
+            if phase.size < 2:
                 continue
             lines = _lines(use, phase)
             of_group = lines.shape[0] // use.groups.size
@@ -319,8 +277,8 @@ def _shared(
         np.zeros(num_routes, dtype=np.int64),
     )  # fmt: skip
     # what the logical network lets through may be too much for the physical one
-    bound = np.full(num_routes, _LARGEST) if links.is_physical else slowest
-    shares = np.stack([needed, bound.astype(np.float64)], axis=1)
+    bound = np.full(num_routes, UNBOUND) if links.is_physical else slowest.astype(np.float64)
+    shares = np.stack([needed, bound, slowest.astype(np.float64)], axis=1)
     return no_routes()._replace(
         capacity=capacity * (_PARTS * _NS), routes=routes, units=units, shares=shares
     )

@@ -9,12 +9,8 @@ import msgspec
 
 from nadi.errors import FormatError, UsageError
 from nadi.simulator.nccl.nccl_communicator import ChannelGraph
-from nadi.simulator.nccl.nccl_settings import (
-    ALGORITHMS_OF_GRAPH,
-    Corrections,
-    NcclLevel,
-    NcclSettings,
-)
+from nadi.simulator.nccl.nccl_corrections import Corrections
+from nadi.simulator.nccl.nccl_settings import ALGORITHMS_OF_GRAPH, NcclLevel, NcclSettings
 from nadi.simulator.nccl.nccl_versions import nccl_rules
 from nadi.units import parse_bytes, parse_ns, parse_rate
 
@@ -22,7 +18,13 @@ __all__ = ["NcclSection", "nccl_settings"]
 
 _Value = TypeVar("_Value")
 _PathType = Literal["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET"]
-_PATTERNS = {"ring": 4, "tree": 1, "nvls": 5}  # where none is stated
+_Algorithm = Literal[
+    "Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT"
+]  # fmt: skip
+_Protocol = Literal["LL", "LL128", "Simple"]
+_MOST_TIMES = 100.0
+# where none is stated
+_PATTERNS = {"ring": 4, "tree": 1, "nvls": 5, "collnet_direct": 6, "collnet_chain": 3}
 _MOST_CHANNELS = 64
 
 
@@ -45,26 +47,53 @@ class _Level(_Part, frozen=True):
     ring: _Graph
     tree: _Graph | None = None
     nvls: _Graph | None = None
+    collnet_direct: _Graph | None = None
+    collnet_chain: _Graph | None = None
     launch: str = "0 ns"
     ramp: str = "0 ns"
     ramp_size: str = "1 MB"
     efficiency: float = 1.0
+    steps: dict[_Protocol, float] = {}
+    hops: dict[_Protocol, float] = {}
 
 
 class NcclSection(_Part, frozen=True):
     """NCCL's version and graphs, within a node and over nodes; ``docs/collectives.md``."""
 
     version: str
-    capability: int
-    node: _Level
+    capability: int = 0
+    node: _Level | None = None
     nodes: _Level | None = None
+    gpu: Literal["", "gfx942", "gfx950"] = ""
     cpu: Literal["x86", "arm", "power"] = "x86"
     cpu_vendor: Literal["intel", "amd", "zhaoxin"] = "intel"
+    algorithms: tuple[_Algorithm, ...] = ()
+    protocols: tuple[_Protocol, ...] = ()
     source: str = ""
 
 
 def nccl_settings(section: NcclSection, ranks_per_node: int, name: str) -> NcclSettings:
     """Convert a section to values; FormatError names the path of what is invalid in it."""
+    if section.node is None and (section.nodes is None or not section.gpu):
+        _refuse(name, "$.nccl.node", "it is missing", "describe collectives within a node")
+    if not section.gpu:
+        _check_nccl(section, name)
+    return NcclSettings(
+        version=section.version,
+        capability=section.capability,
+        ranks_per_node=ranks_per_node,
+        node=_level(section.node, f"{name}: $.nccl.node") if section.node else None,
+        nodes=_level(section.nodes, f"{name}: $.nccl.nodes") if section.nodes else None,
+        cpu=section.cpu,
+        cpu_vendor=section.cpu_vendor,
+        algorithms=section.algorithms,
+        protocols=section.protocols,
+        gpu=section.gpu,
+    )
+
+
+def _check_nccl(section: NcclSection, name: str) -> None:
+    """Check what NCCL's model needs, and RCCL's does not."""
     try:
         nccl_rules(section.version)
     except UsageError as error:
@@ -72,15 +101,6 @@ def nccl_settings(section: NcclSection, ranks_per_node: int, name: str) -> NcclS
     if section.capability < 70:
         what = f"{section.capability} is not a compute capability from 70 on"
         _refuse(name, "$.nccl.capability", what, "write 90 for 9.0")
-    return NcclSettings(
-        version=section.version,
-        capability=section.capability,
-        ranks_per_node=ranks_per_node,
-        node=_level(section.node, f"{name}: $.nccl.node"),
-        nodes=_level(section.nodes, f"{name}: $.nccl.nodes") if section.nodes else None,
-        cpu=section.cpu,
-        cpu_vendor=section.cpu_vendor,
-    )
 
 
 def _level(given: _Level, where: str) -> NcclLevel:
@@ -96,11 +116,18 @@ def _level(given: _Level, where: str) -> NcclLevel:
             graphs[name] = msgspec.structs.replace(graphs[name], channels=least)
     if not 0 < given.efficiency <= 2:
         _refuse(where, "efficiency", f"{given.efficiency} is not above 0 and up to 2", "correct it")
+    for key in ("steps", "hops"):
+        for protocol, times in getattr(given, key).items():
+            if not 0 < times <= _MOST_TIMES:
+                what = f"{times} is not above 0 and up to {_MOST_TIMES:g}"
+                _refuse(where, f"{key}.{protocol}", what, "say how many times NCCL's latency it is")
     corrections = Corrections(
         _read(f"{where}.launch", given.launch, parse_ns) / 1000,
         _read(f"{where}.ramp", given.ramp, parse_ns) / 1000,
         max(_read(f"{where}.ramp_size", given.ramp_size, parse_bytes), 1),
         given.efficiency,
+        {str(protocol): times for protocol, times in given.steps.items()},
+        {str(protocol): times for protocol, times in given.hops.items()},
     )
     return NcclLevel(graphs, corrections)
 

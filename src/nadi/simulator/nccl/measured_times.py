@@ -15,7 +15,9 @@ import numpy as np
 from nadi.formats.nccl_tests import MeasuredCollective
 from nadi.model.arrays import Floats, Ints
 
-__all__ = ["MeasuredTimes", "measured_times", "table_for"]
+__all__ = ["MeasuredTimes", "measured_times", "nearest_table", "scaled_table", "table_for"]
+
+Model = Callable[[Ints], Floats]
 
 _FLAT = 1.15  # times the smallest: still latency
 _STRAIGHT = 0.1  # relative change of the time of a byte: bandwidth
@@ -39,21 +41,22 @@ def table_for(
 
 
 def measured_times(
-    table: MeasuredCollective, sizes: Ints, model: Callable[[Ints], Floats] | None = None
+    table: MeasuredCollective, sizes: Ints, model: Model | None = None
 ) -> MeasuredTimes:
     """Interpolate a table.
 
     Up to the bandwidth regime the logarithm of the time is linear in that of the size; in the
     bandwidth regime the time is linear in the size, and beyond the table goes on as between its
-    last two sizes. Below the table it is that of the smallest size or, if a model is given,
-    shrinks as the model's.
+    last two sizes. Below the table it is that of the smallest size or, if a model is given, less
+    by what the model's is less: what a measured time has beyond the model, such as a host's
+    launches, does not shrink.
 
     Parameters
     ----------
     sizes
         int64, shape (sizes,): bytes as nccl-tests counts them.
     model
-        Gives times of sizes, in any unit.
+        Gives times of sizes, ns.
     """
     known = np.array(table.sizes, dtype=np.float64)
     times = _levelled(np.array(table.times, dtype=np.float64))
@@ -65,10 +68,52 @@ def measured_times(
     below = wanted < known[0]
     if model is not None and below.any():
         ends = model(np.append(sizes[below], table.sizes[0]))
-        found[below] = times[0] * np.minimum(ends[:-1] / ends[-1], 1.0)
+        shrunk = np.maximum(times[0] + ends[:-1] - ends[-1], times[0] * ends[:-1] / ends[-1])
+        found[below] = np.minimum(shrunk, times[0])
     beyond = wanted > known[-1]
     found[beyond] = times[-1] + _time_of_byte(known, times) * (wanted[beyond] - known[-1])
     return MeasuredTimes(found, [_regime(size, flat, straight, known) for size in wanted.tolist()])
+
+
+def nearest_table(
+    tables: tuple[MeasuredCollective, ...], comm_type: str, ranks: int, nodes: int
+) -> MeasuredCollective | None:
+    """Return the table of a collective whose ranks are nearest, within a node or over several.
+
+    Both have to be within one node, or both over several; of equally near ones the first counts.
+    """
+    alike = [
+        table
+        for table in tables
+        if table.collective == comm_type and (table.nodes > 1) == (nodes > 1) and table.ranks > 1
+    ]
+    return min(alike, key=lambda table: abs(np.log(table.ranks / ranks)), default=None)
+
+
+def scaled_table(
+    table: MeasuredCollective, ranks: int, nodes: int, own: Model, wanted: Model
+) -> MeasuredCollective:
+    """Return what a table would be for other ranks.
+
+    Its latency becomes what the model says for those ranks. What it has beyond the modelled latency
+    grows as the model's time for the bytes does.
+
+    Parameters
+    ----------
+    own, wanted
+        Give times of sizes, ns, for the ranks of the table and for those that are wanted.
+    """
+    sizes = np.array(table.sizes, dtype=np.int64)
+    ends = np.append(sizes, 1)
+    before, after = own(ends), wanted(ends)
+    least_before, least_after = before[-1], after[-1]
+    grown = np.maximum(after[:-1] - least_after, 0.0) / np.maximum(before[:-1] - least_before, 1e-9)
+    times = np.array(table.times)
+    rest = times - least_before
+    found = np.where(rest > 0, least_after + rest * grown, times * after[:-1] / before[:-1])
+    return MeasuredCollective(
+        table.collective, ranks, nodes, table.sizes, tuple(found.tolist()), table.name
+    )
 
 
 def _levelled(times: Floats) -> Floats:

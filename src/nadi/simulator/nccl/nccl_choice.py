@@ -101,6 +101,8 @@ def channels_used(
     least = {"LL": 8, "LL128": 8, "Simple": 64}[protocol]
     if algorithm == "Ring" and protocol == "LL":
         least *= communicator.ranks
+    if algorithm.startswith("CollNet"):
+        least = 512
     while size < channels * threads * least and channels > 1:
         channels -= 1
     while size < channels * threads * least and threads % 128 == 0:

@@ -69,6 +69,8 @@ class NcclCommunicator(msgspec.Struct, frozen=True):
         Of the communicator, after NCCL has doubled those of its graphs.
     nvswitch
         Whether GPUs are connected by NVSwitch.
+    collnet
+        Whether a network plugin reduces in switches (SHARP).
     """
 
     ranks: int
@@ -80,6 +82,7 @@ class NcclCommunicator(msgspec.Struct, frozen=True):
     cpu: str = "x86"
     cpu_vendor: str = "intel"
     nvswitch: bool = True
+    collnet: bool = False
 
     @property
     def ranks_per_node(self) -> float:

@@ -17,10 +17,11 @@ from nadi.simulator.nccl.nccl_communicator import (
 )
 from nadi.simulator.nccl.nccl_versions import NcclRules
 
-__all__ = ["NcclCost", "nccl_costs"]
+__all__ = ["NcclCost", "nccl_costs", "ring_steps"]
 
 _GATHERS = ("all_gather", "reduce_scatter")
 _COLLNET = ("CollNetDirect", "CollNetChain")
+_MOST_COLLNET = 8  # GPUs of a node: NCCL_MAX_DIRECT_ARITY and this one
 _SIMPLE_ONLY = ("NVLS", "NVLSTree", "PAT")
 
 
@@ -57,9 +58,8 @@ def nccl_costs(
             for protocol in PROTOCOLS:
                 if protocol != "Simple" and algorithm in _SIMPLE_ONLY:
                     continue
-                case = _Case(
-                    collective, algorithm, protocol, graph, _steps(collective, communicator.ranks)
-                )
+                steps = ring_steps(collective, communicator.ranks)
+                case = _Case(collective, algorithm, protocol, graph, steps)
                 used = _is_used(case, communicator, rules)
                 table[collective, algorithm, protocol] = NcclCost(
                     _latency(case, communicator, rules),
@@ -68,7 +68,7 @@ def nccl_costs(
     return table
 
 
-def _steps(collective: str, ranks: int) -> int:
+def ring_steps(collective: str, ranks: int) -> int:
     """Count the steps of a ring."""
     if collective == "all_reduce":
         return 2 * (ranks - 1)
@@ -94,11 +94,15 @@ def _exists(
 
 
 def _is_used(case: _Case, communicator: NcclCommunicator, rules: NcclRules) -> bool:
-    """Tell whether NCCL uses an entry of its own choice; CollNet plugins are not modelled."""
-    if case.algorithm in _COLLNET:
-        return False
-    if case.algorithm == "NVLS" and communicator.nodes > 1:
-        return False  # needs CollNet
+    """Tell whether NCCL uses an entry of its own choice.
+
+    Of CollNet only the all-reduce: its gathers depend on what the plugin has.
+    """
+    if case.algorithm in _COLLNET or (case.algorithm == "NVLS" and communicator.nodes > 1):
+        reduces = communicator.collnet and case.collective == "all_reduce"
+        few = communicator.ranks_per_node <= _MOST_COLLNET or case.algorithm == "NVLS"
+        switched = communicator.nvswitch or case.algorithm != "CollNetDirect"
+        return reduces and few and switched and case.protocol == "Simple"
     if case.algorithm == "NVLSTree" and communicator.nodes == 1:
         return False
     if case.protocol != "LL128":
@@ -144,6 +148,11 @@ def _bandwidth(case: _Case, communicator: NcclCommunicator, rules: NcclRules) ->
             total *= 0.85
     elif algorithm == "PAT":
         total *= rules.pat
+    elif algorithm == "CollNetDirect":
+        gpus = communicator.ranks_per_node / graph.channels  # for each adapter
+        total /= gpus - (gpus - 1) / 2
+        if communicator.capability >= 90:
+            total *= 0.85
     return total * _of_all_bytes(case, communicator, rules)
 
 

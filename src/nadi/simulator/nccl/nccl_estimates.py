@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
-from nadi.model.arrays import Ints
-from nadi.simulator.nccl.nccl_choice import channels_used, nccl_choices
-from nadi.simulator.nccl.nccl_communicator import COLLECTIVES
-from nadi.simulator.nccl.nccl_cost_table import nccl_costs
-from nadi.simulator.nccl.nccl_settings import NcclSettings, communicator_of
-from nadi.simulator.nccl.nccl_versions import nccl_rules
+from nadi.model.arrays import Floats, Ints
+from nadi.simulator.nccl.nccl_choice import NcclChoice, channels_used, nccl_choices
+from nadi.simulator.nccl.nccl_communicator import COLLECTIVES, NcclCommunicator
+from nadi.simulator.nccl.nccl_corrections import Corrections, corrected_times
+from nadi.simulator.nccl.nccl_cost_table import NcclCost, nccl_costs
+from nadi.simulator.nccl.nccl_settings import NcclSettings, communicator_of, level_of
+from nadi.simulator.nccl.nccl_versions import NcclRules, nccl_rules
+from nadi.simulator.nccl.rccl_model import rccl_choices, rccl_corrected, rccl_costs
+from nadi.simulator.nccl.rccl_tables import RCCL_TUNINGS
 
-__all__ = ["NcclEstimate", "nccl_estimates", "nccl_size"]
+__all__ = [
+    "NcclEstimate", "models_collectives", "nccl_corrected_times", "nccl_estimates", "nccl_size",
+    "one_estimate",
+]  # fmt: skip
+
+_Size = TypeVar("_Size", int, Ints)
 
 
 class NcclEstimate(NamedTuple):
@@ -28,7 +36,7 @@ class NcclEstimate(NamedTuple):
     time: float
 
 
-def nccl_size(comm_type: str, size: int, members: int) -> int:
+def nccl_size(comm_type: str, size: _Size, members: int) -> _Size:
     """Give the bytes that NCCL counts, from those that each member gives."""
     return size * members if comm_type == "all_gather" else size
 
@@ -45,21 +53,17 @@ def nccl_estimates(
     sizes
         int64, shape (sizes,): bytes as NCCL and nccl-tests count them (``nccl_size``).
     members
-        int64, shape (members,): ranks, at least two.
+        int64, shape (members,): ranks, at least two, of which ``models_collectives`` holds.
 
     Raises
     ------
     UsageError
         If the model of the version is not known.
     """
-    assert comm_type in COLLECTIVES
-    communicator, corrections = communicator_of(settings, members)
-    rules = nccl_rules(settings.version)
-    table = nccl_costs(communicator, rules)
-    choices = nccl_choices(sizes, comm_type, table, communicator, rules)
-    latency = np.array([table[comm_type, one.algorithm, one.protocol].latency for one in choices])
-    modelled = np.array([one.time for one in choices])
-    times = corrections.corrected(sizes, modelled, latency)
+    if settings.gpu:
+        return _of_rccl(settings, comm_type, sizes, members)
+    choices, times = _chosen(settings, comm_type, sizes, members)
+    communicator = _model_of(msgspec.json.encode(settings), members.tobytes()).communicator
     return [
         NcclEstimate(
             choice.algorithm, choice.protocol,
@@ -68,6 +72,82 @@ def nccl_estimates(
         )
         for choice, size, time in zip(choices, sizes.tolist(), times.tolist(), strict=True)
     ]  # fmt: skip
+
+
+def _of_rccl(
+    settings: NcclSettings, comm_type: str, sizes: Ints, members: Ints
+) -> list[NcclEstimate]:
+    """Estimate by RCCL's model; its channels are those of the graph."""
+    communicator, corrections = communicator_of(settings, members)
+    tuning = RCCL_TUNINGS[settings.gpu]
+    table = rccl_costs(communicator, tuning)
+    choices = rccl_choices(sizes, comm_type, _allowed(table, settings), communicator, tuning)
+    times = rccl_corrected(sizes, comm_type, communicator, tuning, corrections)
+    return [
+        NcclEstimate(*choice[:2], communicator.graphs[choice.algorithm].channels, choice.time, time)
+        for choice, time in zip(choices, times, strict=True)
+    ]
+
+
+def models_collectives(settings: NcclSettings, members: Ints) -> bool:
+    """Tell whether the settings describe collectives of these ranks."""
+    return level_of(settings, np.unique(members // settings.ranks_per_node).size) is not None
+
+
+def _allowed(
+    table: dict[tuple[str, str, str], NcclCost], settings: NcclSettings
+) -> dict[tuple[str, str, str], NcclCost]:
+    """Leave what the settings allow; of a collective that they leave nothing, all of it."""
+    left = {
+        key: cost
+        for key, cost in table.items()
+        if (not settings.algorithms or key[1] in settings.algorithms)
+        and (not settings.protocols or key[2] in settings.protocols)
+    }
+    usable = {key[0] for key, cost in left.items() if cost.bandwidth > 0}
+    return {key: cost for key, cost in table.items() if key in left or key[0] not in usable}
+
+
+def nccl_corrected_times(
+    settings: NcclSettings, comm_type: str, sizes: Ints, members: Ints
+) -> Floats:  # fmt: skip
+    """Give the times alone of what :func:`nccl_estimates` gives, us."""
+    if settings.gpu:
+        return np.array([one.time for one in _of_rccl(settings, comm_type, sizes, members)])
+    return _chosen(settings, comm_type, sizes, members)[1]
+
+
+def _chosen(
+    settings: NcclSettings, comm_type: str, sizes: Ints, members: Ints
+) -> tuple[list[NcclChoice], Floats]:
+    """Choose as NCCL does, and correct the times."""
+    assert comm_type in COLLECTIVES
+    model = _model_of(msgspec.json.encode(settings), members.tobytes())
+    choices = nccl_choices(sizes, comm_type, model.table, model.communicator, model.rules)
+    times = corrected_times(
+        sizes, comm_type, choices, model.communicator, model.corrections, model.rules
+    )
+    return choices, times
+
+
+class _Model(NamedTuple):
+    """NCCL's model of a group; the table has what the settings allow."""
+
+    communicator: NcclCommunicator
+    corrections: Corrections
+    rules: NcclRules
+    table: dict[tuple[str, str, str], NcclCost]
+
+
+@lru_cache(maxsize=1 << 10)
+def _model_of(encoded: bytes, members: bytes) -> _Model:
+    """Make the model of a group, and remember it: a job has few groups that differ."""
+    settings = msgspec.json.decode(encoded, type=NcclSettings)
+    communicator, corrections = communicator_of(settings, np.frombuffer(members, dtype=np.int64))
+    rules = nccl_rules(settings.version)
+    return _Model(
+        communicator, corrections, rules, _allowed(nccl_costs(communicator, rules), settings)
+    )
 
 
 def one_estimate(

@@ -6,15 +6,16 @@ import msgspec
 import numpy as np
 
 from nadi.formats.nccl_log import NcclLog
-from nadi.model.arrays import Floats, Ints
+from nadi.model.arrays import Ints
 from nadi.simulator.nccl.nccl_communicator import ChannelGraph, NcclCommunicator
+from nadi.simulator.nccl.nccl_corrections import Corrections
 
 __all__ = [
     "ALGORITHMS_OF_GRAPH",
-    "Corrections",
     "NcclLevel",
     "NcclSettings",
     "communicator_of",
+    "level_of",
     "with_logged_graphs",
 ]
 
@@ -22,39 +23,13 @@ ALGORITHMS_OF_GRAPH = {
     "ring": ("Ring",),
     "tree": ("Tree", "PAT"),
     "nvls": ("NVLS", "NVLSTree"),
+    "collnet_direct": ("CollNetDirect",),
+    "collnet_chain": ("CollNetChain",),
 }
 
 _MOST_CHANNELS = 64
 _FAST_CHANNEL = 45.0  # GB/s
 _FEW_CHANNELS = 16
-
-
-class Corrections(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a collective takes beyond NCCL's model, in three regimes.
-
-    Attributes
-    ----------
-    launch
-        Time that every collective takes more, us: latency.
-    ramp, ramp_size
-        Most that filling the pipeline takes more, us, and at how many bytes it is half of that:
-        the transition.
-    efficiency
-        Share of the modelled bandwidth that is reached.
-    """
-
-    launch: float = 0.0
-    ramp: float = 0.0
-    ramp_size: float = 1.0
-    efficiency: float = 1.0
-
-    def corrected(self, sizes: Ints, modelled: Floats, latency: Floats) -> Floats:
-        """Give the times of collectives, us, from the modelled ones and their latencies."""
-        times: Floats = (
-            self.launch + latency + (modelled - latency) / self.efficiency
-            + self.ramp * sizes / (sizes + self.ramp_size)
-        )  # fmt: skip
-        return times
 
 
 class NcclLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,18 +51,27 @@ class NcclSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ranks_per_node
         GPUs of a node, or of a domain of NVLink.
     node, nodes
-        Within a node, and over several; graphs of ``nodes`` are those of whole nodes.
+        Within a node, and over several; graphs of ``nodes`` are those of whole nodes. Without
+        ``node`` nothing is known of collectives within one, without ``nodes`` those over several
+        are as within one.
+    gpu
+        For RCCL the architecture of the GPUs, such as gfx942; empty for NCCL.
     cpu, cpu_vendor
         As for ``NcclCommunicator``.
+    algorithms, protocols
+        Those that may be chosen, as NCCL_ALGO and NCCL_PROTO say it; empty for all.
     """
 
     version: str
     capability: int
     ranks_per_node: int
-    node: NcclLevel
+    node: NcclLevel | None
     nodes: NcclLevel | None = None
+    gpu: str = ""
     cpu: str = "x86"
     cpu_vendor: str = "intel"
+    algorithms: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
 
 
 def with_logged_graphs(settings: NcclSettings, log: NcclLog) -> NcclSettings:
@@ -97,6 +81,7 @@ def with_logged_graphs(settings: NcclSettings, log: NcclLog) -> NcclSettings:
     corrects the model stays.
     """
     level = settings.nodes if log.nodes > 1 and settings.nodes else settings.node
+    level = level or NcclLevel({})
     graphs = {
         algorithm: ChannelGraph(
             channels=found.channels,
@@ -116,6 +101,11 @@ def with_logged_graphs(settings: NcclSettings, log: NcclLog) -> NcclSettings:
     return msgspec.structs.replace(settings, version=version, **{where: level})
 
 
+def level_of(settings: NcclSettings, nodes: int) -> NcclLevel | None:
+    """Return what is known of collectives over so many nodes; None if nothing is."""
+    return settings.node if nodes == 1 or settings.nodes is None else settings.nodes
+
+
 def communicator_of(settings: NcclSettings, members: Ints) -> tuple[NcclCommunicator, Corrections]:
     """Give the communicator of some ranks of a system, and what its times are corrected by.
 
@@ -129,7 +119,8 @@ def communicator_of(settings: NcclSettings, members: Ints) -> tuple[NcclCommunic
     """
     _, on_node = np.unique(members // settings.ranks_per_node, return_counts=True)
     nodes, ranks = on_node.size, members.size
-    level = settings.node if nodes == 1 or settings.nodes is None else settings.nodes
+    level = level_of(settings, int(nodes))
+    assert level is not None  # see models_collectives
     graphs = level.graphs
     if nodes > 1:
         share = ranks / (nodes * settings.ranks_per_node)
@@ -145,5 +136,6 @@ def communicator_of(settings: NcclSettings, members: Ints) -> tuple[NcclCommunic
     communicator = NcclCommunicator(
         ranks, nodes, settings.capability, graphs, min(channels, _MOST_CHANNELS),
         cpu=settings.cpu, cpu_vendor=settings.cpu_vendor,
+        collnet=nodes > 1 and any(name.startswith("CollNet") for name in graphs),
     )  # fmt: skip
     return communicator, level.corrections

@@ -71,12 +71,13 @@ def collective_times(simulation: Simulation) -> pl.DataFrame:
     group = np.where(met & (trail.peer[node] > 0), program.group[node] + 1, 0)
     lowest = np.unique(simulation.like, return_index=True)[1]  # who stands for others
     alone = np.zeros((1, 0), dtype=np.int64)
+    names = [simulation.group_label(group) for group in range(len(program.group_names))]
     alike = [simulation.copies.get(name, alone) for name in program.group_names]
     copies = [1, *(ranks.shape[0] for ranks in alike)]
     columns = {
         "type": comm_type,
         "algorithm": pl.Series(shapes.algorithm, dtype=pl.String).gather(shapes.which),
-        "group": pl.Series(["", *_group_names(simulation)], dtype=pl.String).gather(group),
+        "group": pl.Series(["", *names], dtype=pl.String).gather(group),
         "number": np.where(met, trail.number[node], found.meeting),
         "members": members,
         "bytes": size,
@@ -95,12 +96,6 @@ def collective_times(simulation: Simulation) -> pl.DataFrame:
     table = COLLECTIVE_TIMES.build(node.size, columns)
     is_one_of_all = program.num_ranks == 1 < simulation.cycles.size
     return _of_all(table, shapes) if is_one_of_all and not simulation.copies else table
-
-
-def _group_names(simulation: Simulation) -> list[str]:
-    """Return the names of the program's groups; of those that stand for others, their role."""
-    names = simulation.program.group_names
-    return [name.rpartition("[")[0] if name in simulation.copies else name for name in names]
 
 
 def _of_all(table: pl.DataFrame, shapes: _Shapes) -> pl.DataFrame:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
@@ -17,11 +18,12 @@ from nadi.simulator.collectives.step_tables import ROOTED
 from nadi.simulator.distinct_rows import number_rows
 from nadi.simulator.engine.codes import Comm, NodeKind, PhaseKind
 from nadi.simulator.engine.machine_state import HANDSHAKE, LINK, SHAPE, TURN
+from nadi.simulator.flows.network_graph import NetworkGraph, network_graph
 from nadi.simulator.machine.system import System
 from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.simulation import Simulation
 
-__all__ = ["link_table"]
+__all__ = ["Account", "add_traffic", "link_table"]
 
 _SWITCH = -1
 
@@ -31,7 +33,8 @@ def link_table(simulation: Simulation) -> pl.DataFrame:
 
     With congestion, the engine counts the traffic. Without, messages are summed along their
     routes as if links were not shared: a link that is busy for more than the whole time would
-    be congested. O(messages + links).
+    be congested. Of a collective whose time is known, links carry no more than they can in that
+    time. O(messages + links).
     """
     system, engine = simulation.system, simulation.trail.links
     layout = _layout(system)
@@ -40,7 +43,9 @@ def link_table(simulation: Simulation) -> pl.DataFrame:
         busy = engine[layout.number, LINK.time]
         peak = engine[layout.number, LINK.peak]
     else:
-        carried = _traffic(simulation).bytes[layout.number]
+        traffic = Traffic(system)
+        add_traffic(simulation, lambda _: traffic)
+        carried = traffic.bytes[layout.number]
         rates = np.array([dimension.bandwidth for dimension in system.network.dimensions])
         busy = (carried / rates[layout.dimension]).astype(np.int64)
         peak = np.full(carried.size, -1, dtype=np.int64)
@@ -116,24 +121,55 @@ class _Use(NamedTuple):
     root: int
 
 
-def _traffic(simulation: Simulation) -> Traffic:
-    traffic = Traffic(simulation.system)
+class Account(Protocol):
+    """What is told of messages, as :class:`Traffic` is."""
+
+    def add_messages(self, src: Ints, dst: Ints, num_bytes: Ints) -> None:
+        """Add messages from rank to rank."""
+
+    def add_lines(self, d: int, src: Ints, dst: Ints, num_bytes: Ints, inner: int = -1) -> None:
+        """Add the same messages in every line of a dimension."""
+
+
+def add_traffic(simulation: Simulation, account_of: Callable[[int], Account]) -> None:
+    """Tell accounts of all messages of a simulation, where none was counted.
+
+    Parameters
+    ----------
+    account_of
+        Gives the account of a collective, by one of its nodes, or of messages, by -1.
+    """
+    trail, graph = simulation.trail, None
+    if any(p.algorithm == PhaseKind.TIMED for recipe in trail.recipes for p in recipe.phases):
+        graph = network_graph(simulation.system)
+    nodes = _one_node_of_each(simulation)
     for use, count in _uses(simulation).items():
-        _add_phase(simulation, traffic, use, count)
-    trail = simulation.trail
+        account = account_of(nodes[use.group, use.shape])
+        for sent in _messages_of_phase(simulation, use, count):
+            _add(simulation, graph, account, sent)
+    traffic = account_of(-1)
     if simulation.copies:
         _add_messages_of_roles(simulation, traffic)
-        return traffic
+        return
     sends = np.flatnonzero((trail.kind == NodeKind.SEND) & (trail.rank != trail.peer))
     traffic.add_messages(trail.rank[sends], trail.peer[sends], trail.size[sends])
     if simulation.system.network.rendezvous:
         asks = np.flatnonzero((trail.kind == NodeKind.RECEIVE) & (trail.rank != trail.peer))
         sizes = np.full(asks.size, HANDSHAKE)
         traffic.add_messages(trail.rank[asks], trail.peer[asks], sizes)
-    return traffic
 
 
-def _add_messages_of_roles(simulation: Simulation, traffic: Traffic) -> None:
+def _one_node_of_each(simulation: Simulation) -> dict[tuple[int, int], int]:
+    """Return a node of the collectives of each group and shape."""
+    trail = simulation.trail
+    node = np.flatnonzero(trail.kind == NodeKind.COLLECTIVE)
+    group, shape = trail.peer[node], trail.key[node]
+    first = number_rows([group, shape])[1] if node.size else node
+    pairs = zip(group[first].tolist(), shape[first].tolist(), strict=True)
+    return dict(zip(pairs, node[first].tolist(), strict=True))
+
+
+def _add_messages_of_roles(simulation: Simulation, traffic: Account) -> None:
     """Add the messages of all ranks, where few stand for the others: by place in their groups."""
     program, trail = simulation.program, simulation.trail
     sends = np.flatnonzero(trail.kind == NodeKind.SEND)
@@ -149,7 +185,22 @@ def _add_messages_of_roles(simulation: Simulation, traffic: Traffic) -> None:
         traffic.add_messages(one, other, np.full(ranks.shape[0], total))
 
 
-def _add_phase(simulation: Simulation, traffic: Traffic, use: _Use, count: int) -> None:
+class _Sent(NamedTuple):
+    """Messages between the members of each line of a phase; int64, shape (messages,) each.
+
+    ``time`` is that in which they are sent, in ns; 0 if it is not known without them.
+    """
+
+    use: _Use
+    phase: Phase
+    src: Ints
+    dst: Ints
+    num_bytes: Ints
+    time: int
+    inner: int
+
+
+def _messages_of_phase(simulation: Simulation, use: _Use, count: int) -> Iterator[_Sent]:
     system = simulation.system
     phase = _phases(simulation, use.shape)[use.phase]
     root, inner = use.root // phase.stride % phase.size, -1
@@ -163,21 +214,42 @@ def _add_phase(simulation: Simulation, traffic: Traffic, use: _Use, count: int) 
         turn=use.turn,
         root=root,
     )
-    sent = [(src, dst, count * num_bytes)]
+    time = 0
+    if phase.algorithm == PhaseKind.TIMED:
+        time = count * int(simulation.trail.shapes[use.shape, SHAPE.time])
+    yield _Sent(use, phase, src, dst, count * num_bytes, time, inner)
     if system.network.rendezvous:
         ends = src, dst, np.full(src.size, _per_pair(phase, system))
         if phase.algorithm == PhaseKind.STEPS:
             ends = sends_by_steps(phase, use.size, turn=use.turn, root=root)
-        sent.append((ends[1], ends[0], count * HANDSHAKE * ends[2]))
-    for one, other, total in sent:
-        if phase.dim >= 0 and use.group == 0:
-            traffic.add_lines(phase.dim, one, other, total, inner)
-        else:
-            members = _groups_alike(simulation, use.group)
-            first = _first_of_lines(phase, members.shape[1], inner)
-            src, dst = (members[:, first[:, None] + phase.stride * ends] for ends in (one, other))
-            times = first.size * members.shape[0]
-            traffic.add_messages(src.ravel(), dst.ravel(), np.tile(total, times))
+        yield _Sent(use, phase, ends[1], ends[0], count * HANDSHAKE * ends[2], 0, inner)
+
+
+def _add(simulation: Simulation, graph: NetworkGraph | None, account: Account, sent: _Sent) -> None:
+    use, phase = sent.use, sent.phase
+    if phase.dim >= 0 and use.group == 0:
+        account.add_lines(phase.dim, sent.src, sent.dst, sent.num_bytes, sent.inner)
+        return
+    members = _groups_alike(simulation, use.group)
+    first = _first_of_lines(phase, members.shape[1], sent.inner)
+    src, dst = (
+        members[:, first[:, None] + phase.stride * ends].ravel() for ends in (sent.src, sent.dst)
+    )
+    num_bytes = np.tile(sent.num_bytes, first.size * members.shape[0])
+    if sent.time and graph is not None:
+        num_bytes = _within(graph, src, dst, num_bytes, sent.time)
+    account.add_messages(src, dst, num_bytes)
+
+
+def _within(graph: NetworkGraph, src: Ints, dst: Ints, num_bytes: Ints, time: int) -> Ints:
+    """Return no more bytes than links can carry in a time that is known without messages."""
+    routes = graph.routes(src, dst)
+    link, which = np.unique(routes.link, return_inverse=True)
+    on_links = np.bincount(which, weights=np.repeat(num_bytes, np.diff(routes.first)))
+    needed = float((on_links / graph.bandwidth[link]).max(initial=0.0))
+    if needed <= time:
+        return num_bytes
+    return np.asarray((num_bytes * (time / needed)).astype(np.int64))
 
 
 def _groups_alike(simulation: Simulation, group: int) -> Ints:

@@ -14,7 +14,9 @@ from nadi.simulator.results.matched_communication import meetings_of, messages_o
 from nadi.simulator.rules.chosen_rules import rules_of
 from nadi.simulator.simulation import Simulation
 
-__all__ = ["PARTITION", "WAITING", "compute_times", "exposed_times", "rank_times"]
+__all__ = [
+    "PARTITION", "WAITING", "compute_times", "ends_of_waits", "exposed_times", "rank_times",
+]  # fmt: skip
 
 
 PARTITION = (
@@ -96,7 +98,7 @@ def _times_of(simulation: Simulation, chosen: Bools) -> Ints:
 def _spans(simulation: Simulation) -> _Spans:
     """Divide every node into a wait and a work span; add one span for each whole rank."""
     program, start, end = simulation.program, simulation.start, simulation.end
-    until, waits_for = _waits(simulation)
+    until, waits_for = ends_of_waits(simulation)
     work = np.full(program.num_nodes, _OTHER)
     work[program.kind == NODE_KINDS.index("COMP")] = _COMPUTING
     work[program.is_cpu] = _HOSTING
@@ -121,7 +123,7 @@ def _kind_is(simulation: Simulation, *names: str) -> Bools:
     return np.isin(simulation.program.kind, [NODE_KINDS.index(name) for name in names])
 
 
-def _waits(simulation: Simulation) -> tuple[Ints, Ints]:
+def ends_of_waits(simulation: Simulation) -> tuple[Ints, Ints]:
     """Return when the wait of each node ends, and its cause; the start if it does not wait."""
     start, end, trail = simulation.start, simulation.end, simulation.trail
     until = start.copy()

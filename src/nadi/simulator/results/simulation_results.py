@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import polars as pl
 
 from nadi.model.arrays import Ints
+from nadi.model.issues import summed_issues
 from nadi.simulator.machine.system import System
 from nadi.simulator.priced_work import PricedWork
 from nadi.simulator.results.collective_accounts import (
@@ -16,10 +17,13 @@ from nadi.simulator.results.collective_accounts import (
     sum_by_group,
     sum_by_type,
 )
+from nadi.simulator.results.job_accounts import job_times
+from nadi.simulator.results.link_use import link_use, overload_issues
 from nadi.simulator.results.memory_accounts import beyond_capacity, live_memory
 from nadi.simulator.results.rank_accounts import rank_times
 from nadi.simulator.results.tier_traffic import tier_traffic, tier_use, tier_waits
 from nadi.simulator.simulation import Simulation
+from nadi.simulator.time_bound import TimeBound
 
 __all__ = ["SimulationResults", "results_of"]
 
@@ -44,6 +48,13 @@ class SimulationResults:
         Issues found while the job was read and prepared (``schema.ISSUES``).
     priced
         Computations that had no time and were priced; None for none.
+    link_use
+        What each physical link carried, for whom, and for how long it was full
+        (``schema.LINK_USE``); None where transfers share no links.
+    job_times
+        When each of several jobs finished, and alone (``schema.JOB_TIMES``); None of one job.
+    bound
+        Of a folded job, between what times the makespan of the whole job is; None of others.
     tier_traffic, tier_use, tier_waits
         What memory tiers served, in all and in each tenth of the time, and which operations waited
         for them (``schema.TIER_TRAFFIC``, ``TIER_USE``, ``TIER_WAITS``); None if no node uses one.
@@ -56,6 +67,9 @@ class SimulationResults:
     live_memory: pl.DataFrame | None
     issues: pl.DataFrame
     priced: PricedWork | None = field(default=None, kw_only=True)
+    link_use: pl.DataFrame | None = field(default=None, kw_only=True)
+    job_times: pl.DataFrame | None = field(default=None, kw_only=True)
+    bound: TimeBound | None = field(default=None, kw_only=True)
     tier_traffic: pl.DataFrame | None = field(default=None, kw_only=True)
     tier_use: pl.DataFrame | None = field(default=None, kw_only=True)
     tier_waits: pl.DataFrame | None = field(default=None, kw_only=True)
@@ -110,8 +124,12 @@ def results_of(simulation: Simulation) -> SimulationResults:
     if simulation not in _COMPUTED:
         _COMPUTED[simulation] = SimulationResults(
             simulation.system, simulation.num_nodes, rank_times(simulation),
-            collective_times(simulation), live_memory(simulation), simulation.issues,
-            priced=simulation.priced, tier_traffic=tier_traffic(simulation),
+            collective_times(simulation), live_memory(simulation),
+            summed_issues([simulation.issues, overload_issues(simulation)]),
+            priced=simulation.priced,
+            link_use=link_use(simulation) if simulation.trail.full.size else None,
+            job_times=job_times(simulation) if simulation.jobs else None,
+            bound=simulation.bound, tier_traffic=tier_traffic(simulation),
             tier_use=tier_use(simulation), tier_waits=tier_waits(simulation),
         )  # fmt: skip
     return _COMPUTED[simulation]

@@ -7,6 +7,7 @@ says of its thread or stream depends on the one before it there; no slot is need
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,7 @@ from nadi.model.schema import NODE_KINDS
 from nadi.simulator.distinct_rows import number_rows
 from nadi.simulator.engine.codes import QueuePolicy, Slot
 from nadi.simulator.machine.system import System
-from nadi.simulator.work.program import Program
+from nadi.simulator.work.program import Program, shared_out
 from nadi.simulator.work.tier_use import NO_TIER, STORE, engines_of, tiers_of_nodes
 
 __all__ = ["in_lanes", "is_one_at_a_time", "numbers_in_groups", "policy_of", "slots_beside_lanes"]
@@ -49,6 +50,10 @@ def in_lanes(program: Program, system: System | None = None) -> Program:
     """
     if program.lane is not None:
         return program
+    if program.shared is not None:
+        own, which = program.shared
+        with suppress(InputError):  # which all ranks together tell by their own names
+            return shared_out(in_lanes(own, system), program.traces, which)
     lane, names = _lanes(program, system)
     order = _order(program, lane)
     same = lane[order[1:]] == lane[order[:-1]]

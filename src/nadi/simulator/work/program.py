@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nadi.errors import InputError, PairError
@@ -15,8 +17,9 @@ from nadi.model.arrays import Bools, Ints
 from nadi.model.schema import COMM_TYPES, GIVEN_DEPS, NODE_KINDS
 from nadi.model.trace import Trace
 from nadi.simulator.engine.codes import Slot
+from nadi.simulator.work.shared_columns import SharedColumn
 
-__all__ = ["Program", "on_host", "program_of"]
+__all__ = ["Program", "on_host", "program_of", "shared_out"]
 
 _COLUMNS = (
     "id", "kind", "comm_type", "is_cpu", "duration", "exclusive", "bytes", "comm_bytes", "flops",
@@ -27,6 +30,7 @@ _NODE_ARRAYS = (
     "dst", "tag", "group", "involved",
 )  # fmt: skip
 _HIGHEST = 1 << 62
+_SMALL = 1 << 31
 _BAD_ISSUES = {
     "chakra.data-missing": "depend on missing nodes",
     "chakra.ctrl-missing": "depend on missing nodes",
@@ -64,6 +68,9 @@ class Program:
         where ranks have slots instead (:mod:`nadi.simulator.work.ordered_lanes`).
     lane_names
         What each lane is called.
+    shared
+        Where ranks share traces: the program of the traces that differ, and which of them each
+        rank has. Columns are then expanded where they are used.
     """
 
     traces: tuple[Trace, ...]
@@ -87,6 +94,7 @@ class Program:
     children: Ints
     lane: Ints | None = None
     lane_names: tuple[str, ...] = ()
+    shared: tuple[Program, Ints] | None = None
 
     @property
     def num_ranks(self) -> int:
@@ -179,9 +187,10 @@ class Program:
             *(() if self.kinds.isdisjoint(("MEM_LOAD", "MEM_STORE")) else (self.tier[0],)),
             *(() if self.lane is None else (self.lane < 0,)),
         )  # fmt: skip
-        rows = [column.reshape(self.num_ranks, -1) for column in columns]
-        if not all((row == row[0]).all() for row in rows):
-            return False
+        for column in columns:  # one after the other: those of shared traces are expanded here
+            of_rank = column.reshape(self.num_ranks, -1)
+            if (of_rank != of_rank[0]).any():
+                return False
         children = self.children.reshape(self.num_ranks, -1) - self.first[:-1, None]
         return bool((children == children[0]).all())
 
@@ -232,7 +241,7 @@ def program_of(traces: Sequence[Trace]) -> Program:
     for k, trace in enumerate(different):
         _check(int(np.argmax(which == k)), trace)
     program = _program_of_one(traces[0]) if len(place) == 1 else _program_of_different(different)
-    return program if len(different) == len(traces) else _shared_out(program, traces, which)
+    return program if len(different) == len(traces) else shared_out(program, traces, which)
 
 
 def _program_of_one(trace: Trace) -> Program:
@@ -246,25 +255,66 @@ def _program_of_one(trace: Trace) -> Program:
 _OF_ONE: WeakKeyDictionary[Trace, Program] = WeakKeyDictionary()
 
 
-def _shared_out(program: Program, traces: Sequence[Trace], which: Ints) -> Program:
-    """Return the nodes of each rank of a trace that several ranks share."""
+def shared_out(program: Program, traces: Sequence[Trace], which: Ints) -> Program:
+    """Return the nodes of each rank of a trace that several ranks share.
+
+    Parameters
+    ----------
+    program
+        Of the traces that differ.
+    which
+        int64, shape (ranks,): which of them each rank has.
+    """
     sizes = np.diff(program.first)[which]
     first = np.append(0, np.cumsum(sizes))
-    shift = np.repeat(first[:-1] - program.first[which], sizes)
-    node = np.arange(first[-1]) - shift
+    small = np.int32 if program.num_nodes < _SMALL else np.int64
+    node = np.arange(first[-1], dtype=np.int64)
+    node -= np.repeat(first[:-1] - program.first[which], sizes)
+    place = node.astype(small)
+    del node
     of_rank = program.first_child[program.first]
     num_children = np.diff(of_rank)[which]
     ends = np.cumsum(num_children)
-    entry = np.arange(ends[-1]) - np.repeat(ends - num_children - of_rank[which], num_children)
-    moved = np.repeat(first[:-1] - program.first[which], num_children)
+    entry = np.arange(ends[-1])
+    entry -= np.repeat(ends - num_children - of_rank[which], num_children)
+    children = program.children[entry]
+    del entry
+    children += np.repeat(first[:-1] - program.first[which], num_children)
+    first_child = np.zeros(place.size + 1, dtype=np.int64)
+    np.cumsum(np.diff(program.first_child)[place], out=first_child[1:])
+    columns = {name: SharedColumn(getattr(program, name), place) for name in _NODE_ARRAYS}
+    lane, names = _lanes_shared_out(program, place, which)
     return replace(
         program,
         traces=tuple(traces),
         first=first,
-        first_child=np.append(0, np.cumsum(np.diff(program.first_child)[node])),
-        children=program.children[entry] + moved,
-        **{name: getattr(program, name)[node] for name in _NODE_ARRAYS},
+        first_child=first_child,
+        children=children,
+        lane=lane,
+        lane_names=names,
+        shared=(program, which),
+        **cast(dict[str, Any], columns),
     )
+
+
+def _lanes_shared_out(
+    program: Program, place: npt.NDArray[Any], which: Ints
+) -> tuple[Ints | None, tuple[str, ...]]:
+    """Return the lane of each node and their names, if the program has lanes."""
+    if program.lane is None:
+        return None, ()
+    # those of a rank follow each other, as do those of a trace
+    of_lane = np.full(len(program.lane_names), 0, dtype=np.int64)
+    has = program.lane >= 0
+    of_lane[program.lane[has]] = program.rank[has]
+    counts = np.bincount(of_lane, minlength=program.num_ranks)
+    begin, own = np.cumsum(counts) - counts, counts[which]
+    shift = np.repeat(np.cumsum(own) - own - begin[which], np.diff(program.first)[which])
+    lane = program.lane[place]
+    lane[lane >= 0] += shift[lane >= 0]
+    ends = zip(begin[which].tolist(), own.tolist(), strict=True)
+    names = tuple(name for at, count in ends for name in program.lane_names[at : at + count])
+    return lane, names
 
 
 def _program_of_different(traces: Sequence[Trace]) -> Program:

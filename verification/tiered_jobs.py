@@ -1,6 +1,6 @@
 """Jobs whose tensors live in several tiers of memory: what must hold of any of them.
 
-    python verification/placed_jobs.py [unlimited|conserved|slower|offload ...]
+    python verification/tiered_jobs.py [unlimited|conserved|slower|offload ...]
 
 - ``unlimited``: with room for all in the first tier, the step is that without tiers, to the ns.
 - ``conserved``: what lives in all tiers together is what lives without tiers, at every moment; the

@@ -19,11 +19,11 @@ from nadi.placement.staged_moves import Moves, Staging, staged_moves
 from nadi.placement.staged_traces import staged_trace
 from nadi.simulator.machine.system import System
 
-__all__ = ["PlacedJob", "placed_job"]
+__all__ = ["TieredJob", "tiered_job"]
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedJob:
+class TieredJob:
     """A job with the moves of its tensors between tiers.
 
     Attributes
@@ -46,7 +46,7 @@ class PlacedJob:
     moves: tuple[Moves, ...]
     slowed: tuple[SlowedWork, ...] = ()
 
-    def at(self, which: str) -> PlacedJob:
+    def at(self, which: str) -> TieredJob:
         """Return the job where work in place takes its time ``low`` or ``high``."""
         made = [
             in_place_trace(
@@ -64,10 +64,10 @@ class PlacedJob:
         return self.job.traces if isinstance(self.job, Job) else tuple(self.job)
 
 
-def placed_job(
+def tiered_job(
     job: Job | Sequence[Trace], tensors: JobTensors, tier: Sequence[Ints], staging: Staging,
     system: System,
-) -> PlacedJob:  # fmt: skip
+) -> TieredJob:  # fmt: skip
     """Add the moves of tensors to a job. O(accesses log accesses) for each different trace.
 
     Parameters
@@ -75,7 +75,7 @@ def placed_job(
     job
         As it was simulated for ``tensors``.
     tier
-        As in :class:`PlacedJob`.
+        As in :class:`TieredJob`.
     system
         With its lower tiers.
     """
@@ -98,7 +98,7 @@ def placed_job(
             in_place_trace(trace, work, work.expected)
             for trace, work in zip(made, slowed, strict=True)
         ]
-    return PlacedJob(_with_traces(job, tensors, made), tensors, tuple(tier), moves, slowed)
+    return TieredJob(_with_traces(job, tensors, made), tensors, tuple(tier), moves, slowed)
 
 
 def _with_traces(

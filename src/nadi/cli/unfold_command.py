@@ -1,0 +1,56 @@
+"""``nadi unfold``: write all ranks of a folded job."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from nadi.cli.shared_options import Overwrite, output_console
+
+__all__ = ["HELP", "command"]
+
+HELP = """Write all ranks of a folded job: a Chakra .et for each, and comm_group.json.
+
+A job whose alike ranks took the same times becomes what it was. Where they took
+different ones, each rank gets the typical times. A recording becomes the nodes that
+nadi simulate makes of it.
+
+[bold]Examples[/]
+
+  nadi unfold small.nadi -o TRACES
+"""
+
+
+def command(
+    job: Annotated[
+        str, typer.Argument(metavar="FOLDED", help="A file that nadi fold wrote.",
+                            show_default=False),
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write the traces.",
+                          show_default=False),
+    ],
+    overwrite: Overwrite = False,
+) -> None:  # fmt: skip
+    """Write all ranks."""
+    from rich.text import Text
+
+    from nadi.cli.progress_bar import show_progress
+    from nadi.generate.job_files import check_place, write_job
+    from nadi.load.folded_files import read_folded
+    from nadi.pipeline.folded_jobs import unfold
+    from nadi.units import format_count
+
+    with show_progress(announce=False, use="unfold") as progress:
+        progress(f"reading {job}")
+        folded = read_folded(job)
+        from pathlib import Path
+
+        check_place(Path(output), "trace", len(folded.traces), overwrite=overwrite)
+        progress(f"writing {output}")
+        files = write_job(unfold(folded), output, overwrite=overwrite)
+    times = "typical times, as alike ranks took different ones" if folded.times_vary else ""
+    console = output_console()
+    ranks, nodes = format_count(len(files.traces)), format_count(files.nodes)
+    console.print(Text(f"{ranks} ranks, {nodes} nodes -> {output}{'; ' if times else ''}{times}"))

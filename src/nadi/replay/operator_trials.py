@@ -1,0 +1,283 @@
+"""Which recorded calls this PyTorch can make: all are tried once.
+
+An operator that cannot be called, or that calls other operators than it did, is replaced by those
+that it called, as recorded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nadi.formats.trace_files import read
+from nadi.replay.recorded_calls import (
+    COMMUNICATION,
+    RecordedCall,
+    RecordedCalls,
+    TensorArgument,
+    Unrecorded,
+)
+from nadi.replay.replay_plan import Place, PlannedCall, ReplayPlan, plan_replay
+from nadi.replay.replay_source import replay_source, torch_name
+from nadi.replay.replayed_communication import can_communicate
+
+__all__ = ["Replayable", "Skipped", "find_replayable", "load_source"]
+
+_ROUNDS = 8  # an operator in an operator in an operator ...
+
+
+class Skipped(NamedTuple):
+    """Calls that are not replayed."""
+
+    name: str
+    reason: str
+
+
+class Replayable(NamedTuple):
+    """What is replayed of a trace.
+
+    Attributes
+    ----------
+    plan
+        The calls and their tensors.
+    skipped
+        Each call without a replay.
+    replaced
+        Names of operators instead of which the operators in them are called, and why.
+    """
+
+    plan: ReplayPlan
+    skipped: tuple[Skipped, ...]
+    replaced: tuple[Skipped, ...]
+
+
+def find_replayable(
+    recorded: RecordedCalls, rows: Sequence[int], *, device: str, communicates: bool
+) -> Replayable:
+    """Find the calls that can be replayed, in their order.
+
+    Parameters
+    ----------
+    recorded
+        The calls of a trace.
+    rows
+        Those that are wanted: operators that are in no other one.
+    device
+        Where tensors are: ``cpu`` or ``cuda``.
+    communicates
+        Whether collectives and messages are replayed; else they are skipped.
+    """
+    search = _Search(recorded, list(rows))
+    for _ in range(_ROUNDS):
+        refused = search.refused(communicates=communicates)
+        if refused:
+            search.replace(refused)
+            continue
+        plan = search.plan()
+        failed = _failures(plan, device)
+        if failed:
+            search.replace(failed)
+            continue
+        different = _other_operators(plan, recorded, device)
+        if not search.replace(different, only_outer=True):
+            break
+    return Replayable(search.plan(), tuple(search.skipped), tuple(search.replaced))
+
+
+class _Search:
+    def __init__(self, recorded: RecordedCalls, rows: list[int]) -> None:
+        self.rows = rows
+        self.skipped: list[Skipped] = []
+        self.replaced: list[Skipped] = []
+        self._recorded = recorded
+        self._calls: dict[int, RecordedCall] = {}
+
+    def plan(self) -> ReplayPlan:
+        return plan_replay([self._call(row) for row in self.rows])
+
+    def refused(self, *, communicates: bool) -> dict[int, str]:
+        """Return the rows that cannot be called, without a trial."""
+        found = {}
+        for row in self.rows:
+            reason = _refusal(self._call(row), communicates=communicates)
+            if reason:
+                found[row] = reason
+        return found
+
+    def replace(self, reasons: Mapping[int, str], *, only_outer: bool = False) -> bool:
+        """Put the operators in an operator in its place; one without any is skipped."""
+        rows, changed = [], False
+        for row in self.rows:
+            if row not in reasons:
+                rows.append(row)
+                continue
+            inner = list(self._recorded.outermost(row))
+            name = self._recorded.names[row]
+            if inner and not name.startswith(COMMUNICATION):
+                rows += inner
+                self.replaced.append(Skipped(name, reasons[row]))
+                changed = True
+            elif only_outer:
+                rows.append(row)
+            else:
+                self.skipped.append(Skipped(name, reasons[row]))
+                changed = True
+        self.rows = rows
+        return changed
+
+    def _call(self, row: int) -> RecordedCall:
+        if row not in self._calls:
+            self._calls[row] = self._recorded.call(row)
+        return self._calls[row]
+
+
+def _refusal(call: RecordedCall, *, communicates: bool) -> str:
+    """Return why a call cannot be made; nothing if it may be."""
+    if call.name.startswith(COMMUNICATION):
+        if communicates:
+            known = can_communicate(call.name.removeprefix(COMMUNICATION))
+            return "" if known else "this communication cannot be replayed"
+        return "communication is not replayed"
+    signature = call.signature
+    if signature is None:
+        return "its schema cannot be read"
+    if len(call.inputs) > len(signature.parameters):
+        return "it has more arguments than its schema"
+    for parameter, value in zip(signature.parameters, call.inputs, strict=False):
+        kind = _unrecorded(value)
+        if kind:
+            return f"the trace does not hold its argument {parameter} ({kind})"
+    path = (signature.space, signature.name, signature.overload)
+    return "" if _operator(*path) is not None else "this PyTorch has no such operator"
+
+
+def _unrecorded(value: Any) -> str:
+    if isinstance(value, Unrecorded):
+        return value.kind
+    if isinstance(value, list):
+        return next((kind for one in value if (kind := _unrecorded(one))), "")
+    return ""
+
+
+def _operator(space: str, name: str, overload: str) -> Any:
+    torch: Any = importlib.import_module("torch")
+    try:
+        return getattr(getattr(getattr(torch.ops, space), name), overload)
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def load_source(text: str, **names: Any) -> dict[str, Any]:
+    """Run the source of a replay, and return the functions in it."""
+    found: dict[str, Any] = {"__name__": "replay", **names}
+    # replay_source wrote it: names of operators are words in it, and values are literals
+    exec(compile(text, "replay", "exec"), found)  # noqa: S102
+    return found
+
+
+def _failures(plan: ReplayPlan, device: str) -> dict[int, str]:
+    """Call everything once, and return the rows that failed with the reason."""
+    torch: Any = importlib.import_module("torch")
+    made = load_source(replay_source(plan._replace(calls=()), device=device).text)
+    view, found = made["view"], {}
+    with torch.no_grad():
+        tensors = made["externals"]()
+        for planned in plan.calls:
+            try:
+                for place, base in planned.views:
+                    tensors[place.number] = view(tensors[base.number], *_layout(place.recorded))
+                if not planned.call.name.startswith(COMMUNICATION):
+                    _call(planned, tensors, device)
+            except Exception as error:  # of any kind: operators of other packages are among them
+                found[planned.call.row] = _first_line(error)
+                _fill(planned, tensors, made)
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _call(planned: PlannedCall, tensors: list[Any], device: str) -> None:
+    signature = planned.call.signature
+    assert signature is not None
+    operator = _operator(signature.space, signature.name, signature.overload)
+    values = [_value(one, tensors, device) for one in planned.inputs]
+    by_name = dict(zip(signature.parameters, values, strict=False))
+    positional = values[: signature.by_position]
+    named = {name: by_name[name] for name in signature.parameters[len(positional) : len(values)]}
+    given = operator(*positional, **named)
+    outputs = planned.outputs
+    results = [given] if len(outputs) == 1 else given
+    for place, result in _pairs(outputs, results):
+        tensors[place.number] = result
+        if tuple(result.shape) != place.recorded.shape:
+            raise ValueError(
+                f"gives shape {list(result.shape)} instead of {list(place.recorded.shape)}: it "
+                "depends on values"
+            )
+
+
+def _pairs(outputs: Any, results: Any) -> Sequence[tuple[Place, Any]]:
+    """Return each place of outputs with its result."""
+    if isinstance(outputs, Place):
+        return [(outputs, results)]
+    if isinstance(outputs, list | tuple):
+        both = zip(outputs, results, strict=False)
+        return [pair for output, result in both for pair in _pairs(output, result)]
+    return []
+
+
+def _value(one: Any, tensors: list[Any], device: str) -> Any:
+    if isinstance(one, Place):
+        return tensors[one.number]
+    if isinstance(one, list):
+        return [_value(inner, tensors, device) for inner in one]
+    if isinstance(one, str) and one.split(":")[0] in ("cpu", "cuda", "meta"):
+        return device
+    return one
+
+
+def _fill(planned: PlannedCall, tensors: list[Any], made: Mapping[str, Any]) -> None:
+    """Make the outputs of a call that failed, so that others can be tried."""
+    places = [place for place, _ in planned.views]
+    places += [place for place, _ in _pairs(planned.outputs, planned.outputs)]
+    for place in places:
+        one = place.recorded
+        tensors[place.number] = made["new_tensor"](one.end, *_layout(one), 0)
+
+
+def _layout(one: TensorArgument) -> tuple[Any, int, list[int], list[int]]:
+    """Return type, offset, shape and strides as torch takes them."""
+    torch: Any = importlib.import_module("torch")
+    dtype = getattr(torch, torch_name(one.dtype))
+    return dtype, one.offset, list(one.shape), list(one.strides)
+
+
+def _other_operators(plan: ReplayPlan, recorded: RecordedCalls, device: str) -> dict[int, str]:
+    """Return the calls in which other operators are called than was recorded."""
+    torch: Any = importlib.import_module("torch")
+    silent = {"communicate": lambda *_: None, "wait": lambda _: None}
+    made = load_source(replay_source(plan, device=device).text, **silent)
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        path = Path(folder) / "host.json"
+        tensors = made["externals"]()
+        observer = torch.profiler.ExecutionTraceObserver().register_callback(str(path))
+        with torch.profiler.profile(execution_trace_observer=observer):
+            made["run"](tensors)
+        observed = RecordedCalls(read(path))
+    called = iter(observed.outermost())
+    found = {}
+    for planned in plan.calls:
+        for _ in range(planned.num_view_operators):
+            next(called, -1)
+        if planned.call.name.startswith(COMMUNICATION):
+            continue
+        row = next(called, -1)
+        before, now = recorded.below(planned.call.row), observed.below(row) if row >= 0 else []
+        if before != now:
+            found[planned.call.row] = "it calls other operators than it did"
+    return found

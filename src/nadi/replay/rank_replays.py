@@ -1,0 +1,173 @@
+"""Replays of all ranks of a job, each in a process of its own if they communicate."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nadi.errors import UsageError
+from nadi.model.trace import Trace
+from nadi.replay.operator_trials import Skipped
+from nadi.replay.replay_run import (
+    PreparedReplay,
+    ReplayOptions,
+    ReplayTimes,
+    prepare_replay,
+    run_replay,
+)
+from nadi.replay.replayed_communication import Communicator
+from nadi.units import format_bytes
+
+__all__ = ["RankReplay", "ReplayedCall", "replay_ranks"]
+
+# else torch logs each start and stop of its recorders
+_QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR", "KINETO_LOG_LEVEL": "5"}
+
+
+class ReplayedCall(NamedTuple):
+    """A call that was replayed: its row in the trace, and how many views were made before it."""
+
+    row: int
+    num_views: int
+
+
+class RankReplay(NamedTuple):
+    """The replay of one rank.
+
+    Attributes
+    ----------
+    num_operators
+        How many operators the trace has that are in no other one.
+    calls
+        Those that were replayed, in their order.
+    skipped, replaced
+        As in :class:`nadi.replay.operator_trials.Replayable`.
+    times
+        Without a recorder.
+    script
+        The replay as a program, without communication.
+    """
+
+    num_operators: int
+    calls: tuple[ReplayedCall, ...]
+    skipped: tuple[Skipped, ...]
+    replaced: tuple[Skipped, ...]
+    times: ReplayTimes
+    script: str
+
+
+class _Place(NamedTuple):
+    """Where a process stands: its rank, of how many, and the file in which they find each other."""
+
+    rank: int
+    size: int
+    store: Path
+
+
+def replay_ranks(traces: Sequence[Trace], options: ReplayOptions) -> tuple[RankReplay, ...]:
+    """Replay all ranks of a job.
+
+    Raises
+    ------
+    UsageError
+        If torch is missing, has no such device, or a process ends early.
+    """
+    _check_device(options.device)
+    if not options.backend:
+        return tuple(_replay(trace, rank, options) for rank, trace in enumerate(traces))
+    context = multiprocessing.get_context("spawn")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(len(traces), mp_context=context) as processes,
+    ):
+        store = Path(folder) / "store"
+        # every process makes all groups of the job, in the same order
+        groups = sorted({tuple(one) for t in traces for one in t.groups["ranks"].to_list()})
+        waiting = [
+            processes.submit(_replay_in_group, trace, _Place(rank, len(traces), store), groups,
+                             options)
+            for rank, trace in enumerate(traces)
+        ]  # fmt: skip
+        try:
+            return tuple(one.result() for one in waiting)
+        except BrokenProcessPool:
+            raise UsageError(
+                "", "a process that replays a rank ended early", "look at the messages above"
+            ) from None
+
+
+def _check_device(device: str) -> None:
+    for name, level in _QUIET.items():  # torch reads them when it is imported
+        os.environ.setdefault(name, level)
+    try:
+        torch: Any = importlib.import_module("torch")
+    except ImportError:
+        raise UsageError(
+            "", "a replay needs the package torch", "install PyTorch 2.2 or newer"
+        ) from None
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda", "torch finds no GPU", "use --device cpu")
+
+
+def _replay_in_group(
+    trace: Trace, place: _Place, groups: Sequence[tuple[int, ...]], options: ReplayOptions
+) -> RankReplay:
+    """Replay one rank among others; runs in its own process."""
+    torch: Any = importlib.import_module("torch")
+    distributed: Any = importlib.import_module("torch.distributed")
+    if "OMP_NUM_THREADS" not in os.environ:  # as torchrun does: processes share the cores
+        torch.set_num_threads(max((os.cpu_count() or 1) // place.size, 1))
+    if options.device == "cuda":
+        torch.cuda.set_device(place.rank % torch.cuda.device_count())
+    distributed.init_process_group(
+        options.backend, init_method=f"file://{place.store}", rank=place.rank,
+        world_size=place.size,
+    )  # fmt: skip
+    try:
+        return _replay(trace, place.rank, options, groups)
+    finally:
+        distributed.destroy_process_group()
+
+
+def _replay(
+    trace: Trace, rank: int, options: ReplayOptions, groups: Sequence[tuple[int, ...]] = ()
+) -> RankReplay:
+    communicates = bool(options.backend)
+    prepared = prepare_replay(
+        trace, device=options.device, communicates=communicates, operator=options.operator
+    )
+    _check_memory(prepared, options.device)
+    communicator = None
+    if communicates:
+        communicator = Communicator(prepared.groups)
+        communicator.make_groups(groups)
+    times = run_replay(
+        prepared, options, rank=rank, communicator=communicator
+    )  # fmt: skip
+    found = prepared.replayable
+    calls = tuple(ReplayedCall(one.call.row, one.num_view_operators) for one in found.plan.calls)
+    return RankReplay(
+        prepared.num_operators, calls, found.skipped, found.replaced, times, prepared.script
+    )
+
+
+def _check_memory(prepared: PreparedReplay, device: str) -> None:
+    """Refuse tensors for which there is no room."""
+    needed = prepared.replayable.plan.external_bytes
+    if device == "cuda":
+        torch: Any = importlib.import_module("torch")
+        free = int(torch.cuda.mem_get_info()[0])
+    else:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > free:
+        raise UsageError(
+            "", f"tensors that are there before the replay need {format_bytes(needed)}, and "
+            f"{format_bytes(free)} are free", "replay a part (nadi extract)",
+        )  # fmt: skip

@@ -1,0 +1,98 @@
+"""A replay beside its original: steps, and operators by name."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from nadi.model.arrays import Ints
+from nadi.model.trace import Trace
+from nadi.replay.rank_replays import RankReplay
+from nadi.replay.recorded_calls import RecordedCalls
+
+__all__ = ["ReplayComparison", "compare_replay"]
+
+_BESIDE = 32  # operators that may be called beside a collective
+
+
+class ReplayComparison(NamedTuple):
+    """The original of one rank beside its replay, both with a recorder.
+
+    Attributes
+    ----------
+    original_steps, replayed_steps
+        Times of steps in ns; empty without marks of steps.
+    operators
+        ``name``, ``count``, ``original`` and ``replayed`` (sums in ns), the longest first.
+    num_different
+        How many replayed calls are not in the new recording, with name and shapes and in their
+        order; 0 if the replay has the same sequence of operators.
+    """
+
+    original_steps: tuple[int, ...]
+    replayed_steps: tuple[int, ...]
+    operators: pl.DataFrame
+    num_different: int
+
+
+def compare_replay(original: Trace, replayed: Trace, replay: RankReplay) -> ReplayComparison:
+    """Compare the replay of a rank with what it replays. O(nodes).
+
+    Parameters
+    ----------
+    original, replayed
+        Host traces linked with their device traces, which have the times.
+    replay
+        What was replayed.
+    """
+    before, after = RecordedCalls(original), RecordedCalls(replayed)
+    pairs = _pairs(before, after, replay)
+    different = len(replay.calls) - len(pairs)
+    first = np.array([a for a, _ in pairs], dtype=np.int64)
+    second = np.array([b for _, b in pairs], dtype=np.int64)
+    names = original.nodes["name"].cast(pl.String).gather(first)
+    operators = (
+        pl.DataFrame({
+            "name": names,
+            "original": _durations(original, first),
+            "replayed": _durations(replayed, second),
+        })
+        .group_by("name")
+        .agg(pl.len().alias("count"), pl.col("original").sum(), pl.col("replayed").sum())
+        .select("name", "count", "original", "replayed")
+        .sort("original", "name", descending=[True, False])
+    )  # fmt: skip
+    return ReplayComparison(_steps(original), _steps(replayed), operators, different)
+
+
+def _pairs(
+    before: RecordedCalls, after: RecordedCalls, replay: RankReplay
+) -> list[tuple[int, int]]:
+    """Return the rows of calls in both recordings that have the same name and shapes.
+
+    Each call is the next such one that is recorded: the replay has views in between, and what
+    torch.distributed calls beside a collective is called once more.
+    """
+    rows = after.outermost()
+    keys = [(after.names[row], after.input_shapes(row)) for row in rows]
+    found, at = [], 0
+    for call in replay.calls:
+        key = (before.names[call.row], before.input_shapes(call.row))
+        near = range(at, min(at + call.num_views + _BESIDE, len(rows)))
+        place = next((k for k in near if keys[k] == key), -1)
+        if place >= 0:
+            found.append((call.row, rows[place]))
+            at = place + 1
+    return found
+
+
+def _durations(trace: Trace, rows: Ints) -> Ints:
+    durations: Ints = trace.nodes["duration"].to_numpy()[rows]
+    return np.maximum(durations, 0)
+
+
+def _steps(trace: Trace) -> tuple[int, ...]:
+    marks = trace.nodes.filter(pl.col("name").cast(pl.String).str.starts_with("ProfilerStep#"))
+    return tuple(marks.sort("start")["duration"].to_list())

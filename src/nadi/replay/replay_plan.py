@@ -1,0 +1,253 @@
+"""What a replay does: calls whose tensors are places, and views that no call made.
+
+Each place is written once. A tensor of the trace gets a new one with each call that gives it, so
+an id that a recorder reuses does not join what is not the same. Memory is shared as recorded: a
+tensor that no call made is a view of what lies in its storage, or, if nothing does, a tensor that
+was there before (an external one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from nadi.replay.recorded_calls import COMMUNICATION, RecordedCall, TensorArgument, tensors_in
+
+__all__ = [
+    "External", "Place", "PlannedCall", "ReplayPlan", "View", "plan_replay",
+]  # fmt: skip
+
+
+class Place(NamedTuple):
+    """A tensor of the replay as an argument: its number, and what was recorded of it."""
+
+    number: int
+    recorded: TensorArgument
+
+
+class View(NamedTuple):
+    """A tensor that begins as a view of the memory of another one."""
+
+    place: Place
+    base: Place
+
+
+class External(NamedTuple):
+    """A tensor that is there before the replay begins.
+
+    ``num_bytes`` is the size of its memory, and ``bound`` what its elements stay below if they
+    are indices, as operators say that take them; 0 if none does.
+    """
+
+    place: Place
+    num_bytes: int
+    bound: int
+
+
+class PlannedCall(NamedTuple):
+    """A call whose tensors are places.
+
+    Attributes
+    ----------
+    call
+        As recorded.
+    inputs
+        As in the call, with a :class:`Place` for each tensor.
+    views
+        What has to be made of other tensors before.
+    awaited
+        Communication, by the number of its call, that has to end before, as it works on the same
+        memory.
+    outputs
+        For each output of the call a place, None, or a list of them.
+    ended
+        Places that nobody uses after it.
+    """
+
+    call: RecordedCall
+    inputs: tuple[Any, ...]
+    views: tuple[View, ...]
+    awaited: tuple[int, ...]
+    outputs: tuple[Any, ...]
+    ended: tuple[int, ...]
+
+    @property
+    def num_view_operators(self) -> int:
+        """How many operators make its views: two for one of another type of elements."""
+        return sum(1 + (place.recorded.dtype != base.recorded.dtype) for place, base in self.views)
+
+
+class ReplayPlan(NamedTuple):
+    """Calls in their order, the tensors that are there before, and how many places there are."""
+
+    calls: tuple[PlannedCall, ...]
+    externals: tuple[External, ...]
+    num_places: int
+
+    @property
+    def external_bytes(self) -> int:
+        """Bytes of the tensors that are there before."""
+        return sum(one.num_bytes for one in self.externals)
+
+
+def plan_replay(calls: Iterable[RecordedCall]) -> ReplayPlan:
+    """Give every tensor of some calls its place. O(arguments)."""
+    plan = _Plan()
+    planned = [plan.add(call) for call in calls]
+    return ReplayPlan(tuple(plan.with_ends(planned)), tuple(plan.externals()), plan.num_places)
+
+
+class _Plan:
+    def __init__(self) -> None:
+        self.num_places = 0
+        self._of_tensor: dict[int, Place] = {}
+        self._in_storage: dict[tuple[int, str], Place] = {}
+        self._base: dict[int, int] = {}  # the place that first lay in the storage of each place
+        self._external: dict[int, Place] = {}
+        self._size: dict[int, int] = {}  # bytes of the storage of an external place
+        self._made: dict[int, int] = {}  # bytes of the storage of a place that a call made
+        self._bound: dict[int, int] = {}
+        self._last: dict[int, int] = {}  # the call that last uses each place
+        self._views: list[View] = []
+        self._awaited: list[int] = []
+        self._under_way: dict[int, int] = {}  # communication on the memory of a place
+        self._num_calls = 0
+
+    def add(self, call: RecordedCall) -> PlannedCall:
+        self._views, self._awaited = [], []
+        inputs = tuple(self._input(one) for one in call.inputs)
+        for number, bound in _index_bounds(call.name, inputs):
+            known = self._bound.get(number, bound)
+            self._bound[number] = min(known, bound)
+        given = frozenset((one.storage, one.device) for one in tensors_in(call.inputs))
+        is_communication = call.name.startswith(COMMUNICATION)  # which gives what it was given
+        outputs = (
+            () if is_communication else (tuple(self._output(one, given) for one in call.outputs))
+        )
+        if is_communication:
+            for place in _places_in(list(inputs)):
+                self._under_way[self._base[place.number]] = self._num_calls
+        self._num_calls += 1
+        awaited = tuple(sorted(set(self._awaited)))
+        return PlannedCall(call, inputs, tuple(self._views), awaited, outputs, ())
+
+    def with_ends(self, planned: Sequence[PlannedCall]) -> Iterable[PlannedCall]:
+        """Yield the calls with the places that end after each."""
+        ended: list[list[int]] = [[] for _ in planned]
+        for number, last in self._last.items():
+            if number not in self._external:
+                ended[last].append(number)
+        for one, numbers in zip(planned, ended, strict=True):
+            yield one._replace(ended=tuple(numbers))
+
+    def externals(self) -> Iterable[External]:
+        for number, place in self._external.items():
+            yield External(place, self._size[number], self._bound.get(number, 0))
+
+    def _input(self, one: Any) -> Any:
+        if isinstance(one, list):
+            return [self._input(inner) for inner in one]
+        if not isinstance(one, TensorArgument):
+            return one
+        known = self._of_tensor.get(one.tensor)
+        if known is None or known.recorded[1:] != one[1:]:
+            known = self._place_of_memory(one)
+        self._use(known.number, one)
+        return known
+
+    def _place_of_memory(self, one: TensorArgument) -> Place:
+        """Give a new place to a tensor that no call gave as it is."""
+        place = self._new_place(one)
+        key = (one.storage, one.device)
+        inside = self._in_storage.get(key)
+        if inside is None or not self._has_room(inside, one):
+            self._external[place.number] = place
+            self._size[place.number] = one.end
+            self._in_storage[key] = place
+            self._base[place.number] = place.number
+        else:
+            self._views.append(View(place, inside))
+            self._base[place.number] = self._base[inside.number]
+            self._use(inside.number, one)
+        return place
+
+    def _output(self, one: Any, given: frozenset[tuple[int, str]]) -> Any:
+        if isinstance(one, list):
+            return [self._output(inner, given) for inner in one]
+        if not isinstance(one, TensorArgument):
+            return None
+        place = self._new_place(one)
+        key = (one.storage, one.device)
+        # without an input in that storage it is new memory, whatever had its id before
+        inside = self._in_storage[key] if key in given else place
+        self._base[place.number] = self._base.get(inside.number, place.number)
+        if inside is place:
+            self._made[place.number] = one.end
+        self._in_storage[key] = place
+        self._use(place.number, one)
+        return place
+
+    def _has_room(self, inside: Place, one: TensorArgument) -> bool:
+        """Return whether a tensor fits into the storage that its id means; else it was freed."""
+        base = self._base[inside.number]
+        return base in self._size or one.end <= self._made[base]
+
+    def _new_place(self, one: TensorArgument) -> Place:
+        place = Place(self.num_places, one)
+        self.num_places += 1
+        self._of_tensor[one.tensor] = place
+        return place
+
+    def _use(self, number: int, one: TensorArgument) -> None:
+        self._last[number] = self._num_calls
+        base = self._base[number]
+        if base in self._under_way:
+            self._awaited.append(self._under_way.pop(base))
+        if base in self._size:
+            self._size[base] = max(self._size[base], one.end)
+
+
+# operators that take indices: positions of the tensor of indices and of the one that they index,
+# and the dimension of it that bounds them (a number), or the input that states the dimension
+_INDEXED = {
+    "aten::embedding": (1, 0, 0),
+    "aten::embedding_backward": (1, -1, 2),
+    "aten::embedding_dense_backward": (1, -1, 2),
+    "aten::_embedding_bag": (1, 0, 0),
+    "aten::nll_loss_forward": (1, 0, -1),
+    "aten::nll_loss_backward": (2, 1, -1),
+    "aten::nll_loss": (1, 0, -1),
+    "aten::nll_loss_nd": (1, 0, -1),
+    "aten::cross_entropy_loss": (1, 0, -1),
+}
+_ALONG = {"aten::index_select": (2, 1), "aten::gather": (2, 1), "aten::scatter": (2, 1)}
+
+
+def _index_bounds(name: str, inputs: Sequence[Any]) -> Iterable[tuple[int, int]]:
+    """Yield the places of indices, and what they stay below."""
+    if name in _INDEXED:
+        at, indexed, dimension = _INDEXED[name]
+        index = inputs[at] if at < len(inputs) else None
+        if not isinstance(index, Place):
+            return
+        if indexed < 0:  # a number says how many rows there are
+            yield index.number, int(inputs[dimension])
+            return
+        whole = inputs[indexed]
+        if isinstance(whole, Place) and whole.recorded.shape:
+            classes = 1 if len(whole.recorded.shape) > 1 else 0
+            yield index.number, whole.recorded.shape[classes if dimension < 0 else dimension]
+    elif name in _ALONG:
+        at, along = _ALONG[name]
+        whole, index = inputs[0], inputs[at] if at < len(inputs) else None
+        if isinstance(whole, Place) and isinstance(index, Place) and whole.recorded.shape:
+            yield index.number, whole.recorded.shape[int(inputs[along])]
+
+
+def _places_in(arguments: Any) -> Iterable[Place]:
+    """Yield the places of arguments, also those in lists."""
+    if isinstance(arguments, Place):
+        yield arguments
+    elif isinstance(arguments, list) or type(arguments) is tuple:
+        for one in arguments:
+            yield from _places_in(one)

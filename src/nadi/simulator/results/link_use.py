@@ -1,0 +1,222 @@
+"""The physical links of a simulated network: what they carried, for whom, and when they were full.
+
+Links are those of :func:`nadi.simulator.network_graph`, over which transfers share bandwidth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from nadi.model.arrays import Ints
+from nadi.model.issues import IssueLog
+from nadi.model.schema import COMM_TYPES, LINK_USE
+from nadi.simulator.distinct_rows import number_rows
+from nadi.simulator.flows.dimension_links import owned_by
+from nadi.simulator.flows.network_graph import NetworkGraph, network_graph
+from nadi.simulator.machine.system import Network
+from nadi.simulator.results.link_accounts import Account, add_traffic, link_table
+from nadi.simulator.rules.chosen_rules import rules_of
+from nadi.simulator.simulation import Simulation
+
+__all__ = ["IN_GROUP", "link_use", "overload_issues"]
+
+_AT_ONCE = 1 << 22  # messages
+_MESSAGES = "messages"
+IN_GROUP = " in group "  # between the type of a collective and the name of its group
+_ROUNDING = 1e-3  # of times to whole ns
+
+
+def link_use(simulation: Simulation) -> pl.DataFrame:
+    """Compute what each physical link carried, for whom, and for how long it was full.
+
+    A collective whose time is known without its messages (NCCL's, or a measured one) carries
+    those of its rings, at most as many bytes as links can carry in that time.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``schema.LINK_USE``: links that carried anything, the busiest first. O(links of the ways
+        of all messages, those of equal collectives once).
+    """
+    graph, users = network_graph(simulation.system), _Users(simulation)
+    accounts: dict[int, _Account] = {}
+
+    def of_user(user: int) -> _Account:
+        if user not in accounts:
+            accounts[user] = _Account(graph, simulation.system.network)
+        return accounts[user]
+
+    def account_of(node: int) -> Account:
+        if node >= 0:
+            return of_user(users.of_collective(node))
+        if not simulation.jobs:
+            return of_user(users.of_messages(""))
+        return _ByJob(
+            [(job.ranks, of_user(users.of_messages(job.name))) for job in simulation.jobs]
+        )
+
+    add_traffic(simulation, account_of)
+    loads = [
+        (user, link, num_bytes)
+        for user, account in accounts.items()
+        for link, num_bytes in account.loads
+    ]
+    return _table(simulation, graph, users.names, loads)
+
+
+def overload_issues(simulation: Simulation) -> pl.DataFrame:
+    """Tell how many links would need longer for their bytes than the job takes.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``schema.ISSUES``; empty by rules by which transfers share links or wait for them.
+    """
+    log, system = IssueLog(), simulation.system
+    if not (system.network.congestion or rules_of(system).links_are_shared):
+        used = link_table(simulation)["utilisation"]
+        most, over = float(used.max() or 0.0), int((used > 1 + _ROUNDING).sum())  # type: ignore[arg-type]
+        log.add(
+            "simulate.links-overloaded", "warning", over,
+            "links have more to carry than they can in the time of the job, as by ASTRA-sim's "
+            "rules transfers do not slow each other down: the time is too short, by a factor of "
+            f"{most:.2f} at least",
+            "simulate by the default rules (--right, or --system), or with --congestion",
+        )  # fmt: skip
+    return log.table()
+
+
+def _table(
+    simulation: Simulation, graph: NetworkGraph, names: list[str],
+    loads: Sequence[tuple[int, Ints, Ints]],
+) -> pl.DataFrame:  # fmt: skip
+    """Create the table from what users load on links, and their bytes."""
+    none = np.zeros(0, dtype=np.int64)
+    link = np.concatenate([none, *(one for _, one, _ in loads)])
+    num_bytes = np.concatenate([none, *(one for _, _, one in loads)])
+    user = np.repeat(
+        np.array([number for number, _, _ in loads], dtype=np.int64),
+        [one.size for _, one, _ in loads],
+    )
+    frame = pl.DataFrame({
+        "link": link, "user_bytes": num_bytes,
+        "users": pl.Series(names, dtype=pl.String).gather(user),
+    })  # fmt: skip
+    summed = (
+        frame.group_by("link", "users", maintain_order=True).agg(pl.col("user_bytes").sum())
+        .filter(pl.col("user_bytes") > 0)
+        .sort("user_bytes", descending=True, maintain_order=True)
+        .group_by("link").agg(pl.col("user_bytes").sum().alias("bytes"), "users",
+                              pl.col("user_bytes"))
+        .sort("link")
+    )  # fmt: skip
+    link, carried = summed["link"].to_numpy(), summed["bytes"].to_numpy()
+    full = np.full(link.size, -1, dtype=np.int64)
+    if simulation.trail.full.size:
+        full = simulation.trail.full[_own_links(simulation, link)]
+    busy = carried / graph.bandwidth[link]
+    time = max(simulation.makespan, 1)
+    columns = {
+        "link": [graph.names[one] for one in link.tolist()],
+        "bandwidth": graph.bandwidth[link],
+        "bytes": carried,
+        "utilisation": busy / time,
+        "full": full,
+        "users": summed["users"],
+        "user_bytes": summed["user_bytes"],
+    }
+    order = np.lexsort((link, -full, -busy))
+    return LINK_USE.build(link.size, columns)[order]
+
+
+def _own_links(simulation: Simulation, link: Ints) -> Ints:
+    """Return the links of the ranks that were simulated, for those of the ranks they stand for."""
+    lowest = np.unique(simulation.like, return_index=True)[1]
+    if lowest.size == simulation.like.size:
+        return link
+    network = simulation.system.network
+    return owned_by(network.dimensions, network.num_ranks, link, lowest[simulation.like])
+
+
+class _Users:
+    """Who uses links: collectives by type and group, and messages; of several jobs by job."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._numbers: dict[str, int] = {}
+        self._job = {rank: job.name for job in simulation.jobs for rank in job.ranks.tolist()}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._numbers)
+
+    def of_collective(self, node: int) -> int:
+        """Return the number of the type and group of a collective, one of whose nodes is given."""
+        program, trail = self._simulation.program, self._simulation.trail
+        job, group = self._job.get(int(program.rank[node]), ""), int(program.group[node])
+        name = COMM_TYPES[int(program.comm_type[node])]
+        if trail.peer[node] and group >= 0:
+            own = self._simulation.group_label(group).removeprefix(f"{job}/")
+            name = f"{name}{IN_GROUP}{own}"
+        return self._named(job, name)
+
+    def of_messages(self, job: str) -> int:
+        """Return the number of the messages of a job."""
+        return self._named(job, _MESSAGES)
+
+    def _named(self, job: str, what: str) -> int:
+        name = f"{job}: {what}" if job else what
+        return self._numbers.setdefault(name, len(self._numbers))
+
+
+class _ByJob:
+    """Tells messages to the account of the job whose rank sends them."""
+
+    def __init__(self, accounts: Sequence[tuple[Ints, _Account]]) -> None:
+        self._accounts = accounts
+
+    def add_messages(self, src: Ints, dst: Ints, num_bytes: Ints) -> None:
+        """Add messages from rank to rank."""
+        for ranks, account in self._accounts:
+            own = np.isin(src, ranks)
+            account.add_messages(src[own], dst[own], num_bytes[own])
+
+    def add_lines(self, d: int, src: Ints, dst: Ints, num_bytes: Ints, inner: int = -1) -> None:
+        """Add nothing: only collectives do that."""
+        raise NotImplementedError
+
+
+class _Account:
+    """Adds up what messages of one user load on links."""
+
+    def __init__(self, graph: NetworkGraph, network: Network) -> None:
+        self._graph, self._network = graph, network
+        self.loads: list[tuple[Ints, Ints]] = []
+
+    def add_messages(self, src: Ints, dst: Ints, num_bytes: Ints) -> None:
+        """Add messages from rank to rank, each over all links of its way."""
+        for first in range(0, src.size, _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            routes = self._graph.routes(src[part], dst[part])
+            each = np.repeat(num_bytes[part], np.diff(routes.first))
+            if each.size:
+                number, at = number_rows([routes.link.astype(np.int64)])
+                total = np.bincount(number, weights=each.astype(np.float64))
+                self.loads.append((routes.link[at].astype(np.int64), total.astype(np.int64)))
+
+    def add_lines(self, d: int, src: Ints, dst: Ints, num_bytes: Ints, inner: int = -1) -> None:
+        """Add the same messages in every line of ranks that differ in one dimension only."""
+        sizes = [dimension.size for dimension in self._network.dimensions]
+        stride = int(np.prod(sizes[:d], dtype=np.int64))
+        line = np.arange(self._network.num_ranks // sizes[d])
+        if inner >= 0:
+            line = line[line % stride == inner]
+        first = line % stride + line // stride * stride * sizes[d]
+        at_once = max(_AT_ONCE // max(src.size, 1), 1)
+        for begin in range(0, first.size, at_once):
+            part = first[begin : begin + at_once, None]
+            one, other = ((part + stride * end).ravel() for end in (src, dst))
+            self.add_messages(one, other, np.tile(num_bytes, part.size))

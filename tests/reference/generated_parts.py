@@ -1,0 +1,45 @@
+"""The rows of a part of a model, generated anew for one way; nothing of it is shared."""
+
+from __future__ import annotations
+
+from nadi.estimate.execution import COMMUNICATION, DATATYPES, RECOMPUTE
+from nadi.estimate.layer_programs import Variant
+from nadi.generate.job_rows import Row
+from nadi.generate.llm.chunk_rows import BackwardKind, Chunk, Links, backward_rows, forward_rows
+from nadi.generate.llm.chunk_tensors import ChunkTensors
+from nadi.generate.llm.lasting_tensors import LastingTensors
+from nadi.generate.llm.layer_pieces import embedding_piece, head_pieces, layer_pieces
+from nadi.generate.llm.model_description import LanguageModel
+from nadi.generate.llm.parallel_plan import ParallelPlan
+
+__all__ = ["generated_parts"]
+
+
+def generated_parts(model: LanguageModel, variant: Variant) -> list[tuple[list[Row], list[Row]]]:
+    """Generate each kind of layer, the embedding and the head, forward and backward."""
+    tp, ep = variant.tensor_par, variant.expert_par
+    splits = COMMUNICATION[variant.tensor_par_comm_type] == "rs_ag"
+    recompute = {"none": "none", "attn_only": "selective", "full": "full"}
+    plan = ParallelPlan(
+        tp=tp, ep=ep, expert_tp=1 if ep > 1 or tp == 1 else tp, zero=0,
+        sequence_parallel=splits and tp > 1, micro_batch=variant.microbatch_size,
+        global_batch=variant.microbatch_size, sequence=model.sequence,
+        recompute=recompute[RECOMPUTE[variant.activation_recompute]],  # type: ignore[arg-type]
+        attention="flash" if variant.flash_attention else "unfused",
+        dtype={"float8": "float8_e4m3fn"}.get(*(2 * (DATATYPES[variant.datatype],))),
+        inference="" if variant.training else "prefill",
+    )  # fmt: skip
+    kinds = sorted(set(model.layer_kinds))
+    parts = [(0, tuple(layer_pieces(model, plan, kind))) for kind in kinds]
+    parts.append((-1, (embedding_piece(model, plan),)))
+    parts.append((-1, tuple(head_pieces(model, plan, has_table=False))))
+    found = []
+    for part in parts:
+        chunk = Chunk((part,), first=False, last=False)
+        lasting = LastingTensors(model, plan, chunk.layers)
+        tensors = ChunkTensors(model, plan, chunk.layers, lasting)
+        forward = forward_rows(model, plan, chunk, Links(), tensors)
+        both = BackwardKind(True, True, False)
+        backward = backward_rows(model, plan, chunk, Links(), tensors, both)
+        found.append((forward, backward if variant.training else []))
+    return found
