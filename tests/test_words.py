@@ -102,6 +102,12 @@ def test_what_a_page_shows_is_what_a_command_prints(
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "80")
+    made = next(one for one in COMMANDS if one.endswith(" -o job.nadi"))
+    if command == made:
+        Path("job.nadi").unlink(missing_ok=True)
+    elif "job.nadi" in command and not Path("job.nadi").exists():  # another process made it
+        assert main(shlex.split(made)[1:]) == 0
+        capsys.readouterr()
     assert main(shlex.split(command)[1:]) == 0
     printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()) + "\n"
     own = [one for one in printed.splitlines() if not one.startswith(("info: ", "warning: "))]

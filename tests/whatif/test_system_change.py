@@ -33,14 +33,16 @@ def test_a_collective_of_all_takes_its_closed_form(size: int) -> None:
     whole = int(2 * 235 + size / 450) + 10
     start = 3600 + 10
     assert nadi.simulator.collective_time(NODE, "all_gather", size) == start + 7 * whole
-    # a broadcast goes from each to the next in pieces; the root sends one after the other
-    count = min(-(-size // 65536), 64)
-    piece = -(-size // count)
+    # a broadcast goes from each to the next in whole pieces and a rest, one after the other: the
+    # rest follows the last whole one at its pace, and is alone only on its last way
+    num_whole, rest = divmod(size, 65536)
+    piece = 65536 if num_whole else rest
     each = int(2 * 235 + piece / 450) + 10
+    last = int(2 * 235 + rest / 450) + 10
     pace = max(int(piece / 450), 10)
     assert (
         nadi.simulator.collective_time(NODE, "broadcast", size)
-        == start + 7 * each + (count - 1) * pace
+        == start + num_whole * pace + 6 * each + last
     )
     assert nadi.simulator.collective_time(
         NODE, "broadcast", size, root=5

@@ -199,7 +199,7 @@ def _of_modules(graph: EventGraph, text: str) -> Bools:
     kind = "modules" if has_modules(graph) else "annotations"
     raise UsageError(
         Parameter("module", text), f"matches none of {format_count(len(paths))} {kind}",
-        f"{near}nadi run --by module lists them",
+        [f"{near}nadi run with ", Parameter("by", "module"), " lists them"],
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nadi.errors import UsageError
+from nadi.errors import Parameter, UsageError
 from nadi.model.trace import Trace
 from nadi.replay.operator_trials import Skipped
 from nadi.replay.replay_run import (
@@ -113,7 +113,9 @@ def _check_device(device: str) -> None:
             "", "a replay needs the package torch", "install PyTorch 2.2 or newer"
         ) from None
     if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda", "torch finds no GPU", "use --device cpu")
+        raise UsageError(
+            Parameter("device", "cuda"), "torch finds no GPU", ["use ", Parameter("device", "cpu")]
+        )
 
 
 def _replay_in_group(
