@@ -15,6 +15,7 @@ from . import (
     load as load,
     model as model,
     pipeline as pipeline,
+    placement as placement,
     pricing as pricing,
     report as report,
     simulator as simulator,

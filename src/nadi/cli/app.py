@@ -19,6 +19,7 @@ from nadi.cli import (
     info_command as info,
     link_command as link,
     loggp_command as loggp,
+    offload_command as offload,
     record_fake_command as record_fake,
     reorder_command as reorder,
     replay_command as replay,
@@ -54,6 +55,7 @@ app.command("systems", cls=QuickCommand, help=systems.HELP)(systems.command)
 app.command("estimate", cls=QuickCommand, help=estimate.HELP)(estimate.command)
 app.command("search", cls=QuickCommand, help=search.HELP)(search.command)
 app.command("cxl", cls=QuickCommand, help=cxl.HELP)(cxl.command)
+app.command("offload", cls=QuickCommand, help=offload.HELP)(offload.command)
 app.command("what-if", cls=QuickCommand, help=what_if.HELP)(what_if.command)
 app.command("fold", cls=QuickCommand, help=fold.HELP)(fold.command)
 app.command("unfold", cls=QuickCommand, help=unfold.HELP)(unfold.command)
