@@ -236,8 +236,8 @@ class ByRules:
             if not is_known:
                 raise UsageError(
                     self.where, f"there is no tensor {rule.who!r} in this job",
-                    f"name one of {', '.join(TENSOR_ROLES)}, or a tensor as tensors.csv does "
-                    "(nadi cxl --trace JOB -o FOLDER)",
+                    f"name one of {', '.join(TENSOR_ROLES)}, or a tensor as in tensors.csv "
+                    "(nadi cxl writes it)",
                 )  # fmt: skip
         return tuple(
             np.where(moves_ever(one), np.maximum(tier, 0), 0)
