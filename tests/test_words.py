@@ -125,7 +125,7 @@ def test_every_command_that_prints_a_report_is_shown() -> None:
     assert shown == {"run", "demo", "collective", "what-if", "critical-path", "reorder",
                      "simulate", "info", "validate", "link", "convert", "systems", "generate",
                      "estimate", "search", "cxl", "loggp", "extract", "fold",
-                     "offload"}  # fmt: skip
+                     "offload", "waits"}  # fmt: skip
 
 
 def test_force_means_one_thing() -> None:
@@ -152,6 +152,7 @@ def test_force_means_one_thing() -> None:
         "unfold",
         "record-fake",
         "replay",
+        "collect",
     }
 
 

@@ -19,6 +19,7 @@ from . import (
     pricing as pricing,
     report as report,
     simulator as simulator,
+    waiting as waiting,
     whatif as whatif,
     workload as workload,
 )

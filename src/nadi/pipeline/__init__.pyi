@@ -68,3 +68,4 @@ from .simulated_jobs import (
 )
 from .swept_searches import SweptSearch as SweptSearch, sweep_search as sweep_search
 from .tier_sweeps import TierGrid as TierGrid, sweep_tiers as sweep_tiers
+from .waiting_jobs import waits as waits
