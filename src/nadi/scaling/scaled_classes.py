@@ -24,7 +24,9 @@ from nadi.simulator.machine.device import Device
 __all__ = ["ScaledJob", "Sizes", "Wanted", "scale_job"]
 
 
-_OF_JOB = ("process_groups", "rank", "world_size")  # attributes of a file
+# attributes that say again what columns and groups say, as it was before
+_OUTDATED = ("version", "process_groups", "rank", "world_size", "pg_name", "comm_size", "comm_src",
+             "comm_dst", "num_ops", "tensor_size")  # fmt: skip
 
 
 class Wanted(NamedTuple):
@@ -115,13 +117,10 @@ def scale_job(job: FoldedJob, wanted: Wanted, device: Device | None = None) -> S
 def _of_world(trace: Trace, size: int) -> Trace:
     """Return a trace of a job of so many ranks, which states no groups of the job before."""
     given = trace.given_attributes
-    stated = trace.attributes_without_operands
-    codes = [number for number, name in enumerate(stated.names) if name in _OF_JOB]
-    outdated = (stated.node < 0) & np.isin(stated.name, codes)
-    if outdated.any():
-        columns, others = operands_apart(trace)
-        codes = [number for number, name in enumerate(others.names) if name in _OF_JOB]
-        kept = others.filtered(~((others.node < 0) & np.isin(others.name, codes)))
+    if set(_OUTDATED) & set(trace.attributes_without_operands.names):
+        columns, stated = operands_apart(trace)
+        codes = [number for number, name in enumerate(stated.names) if name in _OUTDATED]
+        kept = stated.filtered(~np.isin(stated.name, codes))
         given = kept if columns is None else AttributesWithOperands(lambda: kept, lambda: columns)
     return replace(trace, world_size=size, given_attributes=given)
 
