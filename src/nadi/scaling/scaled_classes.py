@@ -19,6 +19,7 @@ from nadi.model.trace import Trace
 from nadi.scaling.rank_blocks import RoleNames, named_roles
 from nadi.scaling.rank_classes import Origin, RankClass, classes_of
 from nadi.scaling.replicated_classes import Classes, replicas_of, with_replicas
+from nadi.scaling.tensor_shares import with_shares
 from nadi.simulator.machine.device import Device
 
 __all__ = ["ScaledJob", "Sizes", "Wanted", "scale_job"]
@@ -101,6 +102,8 @@ def scale_job(job: FoldedJob, wanted: Wanted, device: Device | None = None) -> S
     known = Classes(tuple(classes_of(job)), job.of, job.rank_groups)
     before = _sizes(known.groups, names)
     now = known
+    if wanted.tp:
+        now = with_shares(now, names, wanted.tp, device)
     if wanted.dp:
         now = with_replicas(now, names, wanted.dp, device)
     world = now.groups.world_size
