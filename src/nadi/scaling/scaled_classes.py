@@ -19,6 +19,7 @@ from nadi.model.trace import Trace
 from nadi.scaling.rank_blocks import RoleNames, named_roles
 from nadi.scaling.rank_classes import Origin, RankClass, classes_of
 from nadi.scaling.replicated_classes import Classes, replicas_of, with_replicas
+from nadi.scaling.staged_classes import with_stages
 from nadi.scaling.tensor_shares import with_shares
 from nadi.simulator.machine.device import Device
 
@@ -102,6 +103,8 @@ def scale_job(job: FoldedJob, wanted: Wanted, device: Device | None = None) -> S
     known = Classes(tuple(classes_of(job)), job.of, job.rank_groups)
     before = _sizes(known.groups, names)
     now = known
+    if wanted.pp:
+        now = with_stages(now, names, wanted.pp)
     if wanted.tp:
         now = with_shares(now, names, wanted.tp, device)
     if wanted.dp:
