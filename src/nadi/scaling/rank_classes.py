@@ -99,7 +99,7 @@ def resized(
         int64, shape (nodes,): of the sizes.
     device
         Whose prices say how times change; without it they change as operations of products, and
-        as bytes of others, which is a guess.
+        as bytes of others, which is a guess: they may also stay.
     """
     trace, before = one.trace, sizes_of(one.trace)
     work = sizes.work
@@ -140,7 +140,8 @@ def _factors(before: Operations, after: Operations, device: Device | None) -> li
         by_flops = (after.op_class == _GEMM) & (before.flops > 0)
         old = np.where(by_flops, before.flops, np.maximum(before.bytes, 1))
         new = np.where(by_flops, after.flops, np.maximum(after.bytes, 1))
-        return [new / old] * 3
+        ratio = new / old
+        return [ratio, np.minimum(ratio, 1.0), np.maximum(ratio, 1.0)]
     known, new = price(before, device), price(after, device)
     whole = np.maximum(known.duration, 1)
     return [column / whole for column in (new.duration, new.low, new.high)]

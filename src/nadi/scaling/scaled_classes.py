@@ -19,6 +19,7 @@ from nadi.model.trace import Trace
 from nadi.scaling.rank_blocks import RoleNames, named_roles
 from nadi.scaling.rank_classes import Origin, RankClass, classes_of
 from nadi.scaling.replicated_classes import Classes, replicas_of, with_replicas
+from nadi.scaling.single_rank import with_own_roles
 from nadi.scaling.staged_classes import with_stages
 from nadi.scaling.tensor_shares import with_shares
 from nadi.simulator.machine.device import Device
@@ -93,14 +94,8 @@ def scale_job(job: FoldedJob, wanted: Wanted, device: Device | None = None) -> S
     for name, number in wanted._asdict().items():
         if number < 0:
             raise UsageError(f"--{name}", f"{number} ranks", "give 1 or more")
-    if job.rank_groups is None:
-        raise UsageError(
-            "job", "the roles of its process groups cannot be told: groups of a kind have several "
-            "sizes or share ranks, or ranks are not stated", "scale a job whose traces state their "
-            "groups, of one size each",
-        )  # fmt: skip
-    names = named_roles(job.rank_groups)
-    known = Classes(tuple(classes_of(job)), job.of, job.rank_groups)
+    known = _known(job)
+    names = named_roles(known.groups)
     before = _sizes(known.groups, names)
     now = known
     if wanted.pp:
@@ -118,6 +113,27 @@ def scale_job(job: FoldedJob, wanted: Wanted, device: Device | None = None) -> S
         fold_classes(classes, times, job.issues), before, _sizes(now.groups, names), origin,
         repriced,
     )  # fmt: skip
+
+
+def _known(job: FoldedJob) -> Classes:
+    """Return what ranks do, and their groups by role."""
+    listed = tuple(classes_of(job))
+    if job.rank_groups is not None:
+        return Classes(listed, job.of, job.rank_groups)
+    if not any(one.trace.groups.height for one in listed):
+        raise UsageError(
+            "job", "it has no process groups, so nothing says what its ranks sum together",
+            "record it in a process group of one or more ranks, such as with "
+            "DistributedDataParallel",
+        )  # fmt: skip
+    if job.of.size > 1:
+        raise UsageError(
+            "job", "the roles of its process groups cannot be told: groups of a kind have several "
+            "sizes or share ranks, or ranks are not stated", "scale a job whose traces state their "
+            "groups, of one size each",
+        )  # fmt: skip
+    trace, groups = with_own_roles(listed[0].trace)
+    return Classes((listed[0]._replace(trace=trace),), job.of, groups)
 
 
 def _of_world(trace: Trace, size: int) -> Trace:

@@ -21,7 +21,7 @@ from nadi.model.trace import Trace
 from nadi.scaling.end_of_step import StepEnds
 from nadi.scaling.layer_chunks import LayerChunks, PlacedRow
 from nadi.scaling.rank_blocks import RoleNames, resized_axis
-from nadi.scaling.rank_classes import RankClass
+from nadi.scaling.rank_classes import Origin, RankClass
 from nadi.scaling.replicated_classes import Classes
 from nadi.scaling.stage_blocks import BACKWARD, EMBEDDING, FORWARD, HEAD, LAST, Stage, read_stage
 
@@ -152,7 +152,7 @@ def _class(step: StepOrder, listed: Sequence[Sequence[PlacedRow]], roles: list[s
     times = NodeTimes(*columns)
     trace = replace(trace, nodes=with_own_times(trace.nodes, times.typical))
     origin = np.array([one.origin for one in flat], dtype=np.int64)[row]
-    return RankClass(trace, times, origin, np.zeros(row.size, dtype=np.bool_))
+    return RankClass(trace, times, origin, (origin == Origin.RESIZED) & (times.typical > 0))
 
 
 def _directions(order: StageOrder) -> list[tuple[str, int]]:
