@@ -18,6 +18,7 @@ from nadi.model.arrays import Bools, Ints
 from nadi.model.dtypes import DTYPES
 from nadi.model.trace import Trace
 from nadi.pricing.operations import OP_CLASSES, Operations
+from nadi.scaling.parameter_shares import FEW, parameter_shares
 from nadi.scaling.rank_blocks import RoleNames, resized_axis
 from nadi.scaling.rank_classes import Origin, RankClass, RowSizes, resized, sizes_of
 from nadi.scaling.replicated_classes import Classes
@@ -31,7 +32,6 @@ _SHARED = ("softmax", "activation", "rope", "cross_entropy")  # by all, in each 
 _BETWEEN = ("norm", "add")  # on the stream of tokens, or inside of what is shared
 _ITEM_SIZES = (2, *(dtype.itemsize for dtype in DTYPES))
 _M, _N, _K = 1, 2, 3
-_FEW = 8  # bytes: of a norm of all gradients, which stays
 _ELSEWHERE = "change --dp and --pp only, or generate the job with this degree (nadi generate llm)"
 
 
@@ -148,6 +148,7 @@ def _shared(one: RankClass, names: RoleNames, change: _Change, device: Device | 
     products = _products(trace, sizes, names)
     stream = _stream(trace, sizes, names, products)
     _check_heads(sizes.work, products, stream, change)
+    parameters = parameter_shares(trace, sizes, names, change.before / change.after)
     origin = with_more_members(trace, sizes, [names.tp], change.before, change.after)
     done = np.zeros(len(text), dtype=np.bool_)
     for row in np.flatnonzero(sizes.work.op_class == _CODE["gemm"]).tolist():
@@ -157,15 +158,21 @@ def _shared(one: RankClass, names: RoleNames, change: _Change, device: Device | 
     for row in np.flatnonzero(sizes.work.op_class == _CODE["attention"]).tolist():
         sizes.work.shape[row, 0] = change.of(int(sizes.work.shape[row, 0]), "heads")
     chosen = _in_parts(sizes.work, stream)
+    updates = _is_any(sizes.work, ("optimizer",))
     for column in (sizes.work.flops, sizes.work.bytes):
         column[chosen] = change.about(column[chosen])
-    done |= chosen | _is_any(sizes.work, _BETWEEN)
+        column[updates] = np.rint(column[updates] * parameters.of_stage)
+    done |= chosen | updates | _is_any(sizes.work, _BETWEEN)
     origin[done & (sizes.work.op_class != _CODE["embedding"])] = Origin.RESIZED
-    origin[_is_any(sizes.work, ("optimizer",))] = Origin.GUESSED
+    origin[updates] = Origin.GUESSED
     computes = (trace.nodes["kind"] == "COMP").to_numpy()
     if (left := np.flatnonzero(computes & ~done)).size:
         _refuse(f"it is not known how ranks share {text[int(left[0])]!r}", _ELSEWHERE)
     _share_communication(trace, sizes, origin, names, change, stream)
+    if names.dp:
+        rows = np.flatnonzero(of_role(trace, [names.dp]) & (sizes.comm_bytes > FEW))
+        sizes.comm_bytes[rows] = np.ceil(sizes.comm_bytes[rows] * parameters.of_row[rows])
+        origin[rows] = Origin.GUESSED
     return resized(one, sizes, origin, device)
 
 
@@ -272,7 +279,7 @@ def _shared_size(name: str, shape: list[int], products: _Products) -> tuple[int,
 
 def _in_parts(work: Operations, stream: _Stream) -> Bools:
     """Return which operations, but for products, each rank does a part of."""
-    found = _is_any(work, ("attention", "optimizer", *_SHARED))
+    found = _is_any(work, ("attention", *_SHARED))
     between = _is_any(work, _BETWEEN)
     if not stream.is_shared:  # all do the same on whole tokens, and parts on features
         between &= ~np.isin(work.bytes, [passes * stream.bytes for passes in (2, 3)])
@@ -282,13 +289,11 @@ def _in_parts(work: Operations, stream: _Stream) -> Bools:
 def _share_communication(
     trace: Trace, sizes: RowSizes, origin: Ints, names: RoleNames, change: _Change, stream: _Stream
 ) -> None:  # fmt: skip
-    """Change the bytes of other groups in place: of gradients, keys and values, and messages."""
+    """Change the bytes of other groups in place: keys and values, messages, the embedding."""
     parts = [role for role in (names.cp, "embedding") if role]
     resized_rows = of_role(trace, parts)
     if stream.is_shared and names.pp:
         resized_rows |= of_role(trace, [names.pp])
-    guessed = of_role(trace, [names.dp]) if names.dp else np.zeros_like(resized_rows)
-    for chosen, code in ((resized_rows, Origin.RESIZED), (guessed, Origin.GUESSED)):
-        rows = np.flatnonzero(chosen & (sizes.comm_bytes > _FEW))
-        sizes.comm_bytes[rows] = change.about(sizes.comm_bytes[rows])
-        origin[rows] = np.maximum(origin[rows], code)
+    rows = np.flatnonzero(resized_rows & (sizes.comm_bytes > FEW))
+    sizes.comm_bytes[rows] = change.about(sizes.comm_bytes[rows])
+    origin[rows] = Origin.RESIZED
