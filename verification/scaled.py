@@ -11,6 +11,7 @@ printed beside the recorded one. It needs PyTorch, and one line says so where th
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 import tempfile
@@ -88,9 +89,11 @@ def recorded(checks: Checks) -> None:
         programs = Path(__file__).with_name("_replay_programs.py")
         ran = {n: int(_output(programs, f"ddp{n}", folder / str(n))) for n in (1, 2, 4)}
         steps = {n: _step(folder / str(n)) for n in ran}
+        systems = {n: _gloo(n) for n in (2, 4)}
+        print(f"{os.cpu_count()} cores; a prediction has one for each process")
         for few, many in ((1, 2), (2, 4), (1, 4)):
             scaled = nadi.scale(folder / str(few), dp=many)
-            done = nadi.simulate(scaled.job, _gloo(many))
+            done = nadi.simulate(scaled.job, systems[many])
             per_step = done.makespan / steps[few][1]
             real = steps[many][0] / steps[many][1]
             print(

@@ -13,7 +13,7 @@ from nadi.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nadi.pipeline.scaled_up_jobs import ScaledJob
+    from nadi.scaling.scaled_classes import ScaledJob
 
 __all__ = ["HELP", "command"]
 

@@ -43,9 +43,10 @@ def scale(
     """Scale a job up: to more replicas, and to other shares of layers and of their operations.
 
     Replicas are copies of the ranks that there are, and groups that sum gradients get the members
-    of all. With another tensor parallel degree operations are split or merged by their shapes. With
-    another number of stages layers are spread anew, in the order of the same schedule. Micro-batches
-    of a rank stay as many as they are, so that the batch of a step grows with the replicas.
+    of all. With another tensor parallel degree operations are split or merged by their shapes.
+    With another number of stages layers are spread anew, in the order of the same schedule.
+    Micro-batches of a rank stay as many as they are, so that the batch of a step grows with the
+    replicas.
 
     Parameters
     ----------

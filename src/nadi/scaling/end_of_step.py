@@ -81,9 +81,9 @@ class StepEnds:
             found.append(one._replace(row=one.row._replace(waits=waits)))
         computed = max((k for k, one in enumerate(found) if one.row.work), default=BEFORE)
         for key in keys:
-            for one in self._gathers(key):
-                row = one.row._replace(waits=(computed,))
-                found.append(EndRow(row, one.times, Origin.COPIED))
+            for gather in self._gathers(key):
+                row = gather.row._replace(waits=(computed,))
+                found.append(EndRow(row, gather.times, Origin.COPIED))
         return found
 
     def _of_stage(self, source: Stage, keys: Sequence[int]) -> Iterator[EndRow]:

@@ -43,7 +43,7 @@ class LayerChunks:
                 for key, block in blocks.items():
                     self.blocks[direction, key] = block
                     self._before[direction, key] = before
-                    sign = direction, _sign(block), before is None
+                    sign = direction, _sign(block), before is not None and _sign(blocks[before])
                     self._waits.setdefault(sign, tuple(one.waits for one in block))
                     before = key
 
@@ -67,26 +67,34 @@ class LayerChunks:
         for number, key in enumerate(keys):
             starts.append(len(found))
             block = self.blocks[direction, key]
-            waits = self._waits_of(direction, key, number == 0)
+            before = keys[number - 1] if number else None
+            waits, is_known = self._waits_of(direction, key, before)
             if source is not None and number == 0:
                 waits = _after_message(block, waits)
             for one, of_row in zip(block, waits, strict=True):
                 listed = [_place(wait, starts) for wait in of_row]
                 row = one.row._replace(waits=tuple(dict.fromkeys(listed)))
-                found.append(PlacedRow(row, one.times, Origin.COPIED))
+                origin = Origin.COPIED if is_known or not of_row else Origin.GUESSED
+                found.append(PlacedRow(row, one.times, origin))
         if destination is not None:
             found.append(self._message(f"send_{what}", destination, _last(found)))
         return found
 
-    def _waits_of(self, direction: str, key: int, is_first: bool) -> _Waits:
+    def _waits_of(self, direction: str, key: int, before: int | None) -> tuple[_Waits, bool]:
+        """Return what the rows of a block wait for, after another block or as the first.
+
+        Also whether that is known from some stage of the job.
+        """
         block = self.blocks[direction, key]
         own: _Waits = tuple(one.waits for one in block)
-        if (self._before[direction, key] is None) == is_first:
-            return own
-        known = self._waits.get((direction, _sign(block), is_first))
+        if self._before[direction, key] == before:
+            return own, True
+        sign = before is not None and _sign(self.blocks[direction, before])
+        known = self._waits.get((direction, _sign(block), sign))
         if known is not None:
-            return known
-        return tuple(tuple(wait for wait in of_row if wait.block != RECEIVED) for of_row in own)
+            return known, True
+        left = (tuple(wait for wait in of_row if wait.block != RECEIVED) for of_row in own)
+        return tuple(left), False
 
     def _message(self, name: str, link: Link, waits: tuple[int, ...]) -> PlacedRow:
         row = self.messages[name].row._replace(peer=link.peer, tag=link.tag, waits=waits)

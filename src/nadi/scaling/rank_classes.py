@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from nadi.folding.folded_job import FoldedJob
-from nadi.folding.folded_trace import NodeTimes, own_times, with_own_times
+from nadi.folding.folded_trace import NodeTimes, with_own_times
 from nadi.folding.stated_operands import operands_apart
 from nadi.generate.row_traces import shape_attributes
 from nadi.model.arrays import Bools, Floats, Ints
@@ -88,9 +88,7 @@ def sizes_of(trace: Trace) -> RowSizes:
     return RowSizes(trace.column("comm_bytes").copy(), work)
 
 
-def resized(
-    one: RankClass, sizes: RowSizes, origin: Ints, device: Device | None
-) -> RankClass:
+def resized(one: RankClass, sizes: RowSizes, origin: Ints, device: Device | None) -> RankClass:
     """Return a class whose rows have other sizes; measured times change as prices do.
 
     Parameters
@@ -142,9 +140,9 @@ def _factors(before: Operations, after: Operations, device: Device | None) -> li
         new = np.where(by_flops, after.flops, np.maximum(after.bytes, 1))
         ratio = new / old
         return [ratio, np.minimum(ratio, 1.0), np.maximum(ratio, 1.0)]
-    known, new = price(before, device), price(after, device)
+    known, priced = price(before, device), price(after, device)
     whole = np.maximum(known.duration, 1)
-    return [column / whole for column in (new.duration, new.low, new.high)]
+    return [column / whole for column in (priced.duration, priced.low, priced.high)]
 
 
 def _attributes(trace: Trace, work: Operations) -> Attributes:

@@ -45,7 +45,7 @@ def replicas_of(groups: RankGroups, names: RoleNames) -> int:
     if not names.dp:
         return 1
     shared = groups.members[names.cp].shape[1] if names.cp else 1
-    size = groups.members[names.dp].shape[1]
+    size = int(groups.members[names.dp].shape[1])
     return size // shared if size % shared == 0 else size
 
 
@@ -109,9 +109,7 @@ def _has_lone_messages(one: RankClass) -> bool:
 
 def _lone_messages(nodes: pl.DataFrame) -> Ints:
     """Return which rows are messages that name a rank, and no group."""
-    columns = nodes.select(
-        (pl.col("group") < 0) & ((pl.col("src") >= 0) | (pl.col("dst") >= 0))
-    )
+    columns = nodes.select((pl.col("group") < 0) & ((pl.col("src") >= 0) | (pl.col("dst") >= 0)))
     return columns.to_series().to_numpy()
 
 

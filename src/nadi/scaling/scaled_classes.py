@@ -12,7 +12,6 @@ from nadi.errors import UsageError
 from nadi.folding.folded_job import FoldedJob, fold_classes
 from nadi.folding.rank_roles import RankClasses
 from nadi.folding.stated_operands import operands_apart
-from nadi.model.arrays import Ints
 from nadi.model.operand_columns import AttributesWithOperands
 from nadi.model.rank_groups import RankGroups
 from nadi.model.trace import Trace
@@ -30,6 +29,15 @@ __all__ = ["ScaledJob", "Sizes", "Wanted", "scale_job"]
 # attributes that say again what columns and groups say, as it was before
 _OUTDATED = ("version", "process_groups", "rank", "world_size", "pg_name", "comm_size", "comm_src",
              "comm_dst", "num_ops", "tensor_size")  # fmt: skip
+
+
+_GUESSES = {
+    "pp": "sums of gradients that ranks of a stage have in parts are as large as it has norms",
+    "tp": "gradients and the optimizer change as weights of products do; the rest of a layer's "
+          "parameters is whole on each rank where its gradients are summed",
+    "dp": "what replicas gather are shards, and operations that update these keep their times",
+}  # fmt: skip
+_TIMES = "measured times change as operations or bytes, or not at all; a system prices them"
 
 
 class Wanted(NamedTuple):
@@ -97,22 +105,31 @@ def scale_job(job: FoldedJob, wanted: Wanted, device: Device | None = None) -> S
     known = _known(job)
     names = named_roles(known.groups)
     before = _sizes(known.groups, names)
-    now = known
-    if wanted.pp:
-        now = with_stages(now, names, wanted.pp)
-    if wanted.tp:
-        now = with_shares(now, names, wanted.tp, device)
-    if wanted.dp:
-        now = with_replicas(now, names, wanted.dp, device)
+    staged = with_stages(known, names, wanted.pp) if wanted.pp else known
+    shared = with_shares(staged, names, wanted.tp, device) if wanted.tp else staged
+    now = with_replicas(shared, names, wanted.dp, device) if wanted.dp else shared
+    guesses = [
+        _GUESSES[axis]
+        for axis, earlier, later in (("pp", known, staged), ("tp", staged, shared),
+                                     ("dp", shared, now))
+        if _num_guessed(later) > _num_guessed(earlier)
+    ]  # fmt: skip
     world = now.groups.world_size
     traces = [_of_world(one.trace, world) for one in now.listed]
     classes = RankClasses(tuple(traces[k] for k in now.of.tolist()), now.of, now.groups)
     times = {number: one.times for number, one in enumerate(now.listed)}
     origin, repriced = _counted(now)
+    if repriced and device is None:
+        guesses.append(_TIMES)
     return ScaledJob(
         fold_classes(classes, times, job.issues), before, _sizes(now.groups, names), origin,
-        repriced,
+        repriced, tuple(guesses),
     )  # fmt: skip
+
+
+def _num_guessed(job: Classes) -> int:
+    """Count rows that were guessed, once for each class of ranks."""
+    return sum(int((one.origin == Origin.GUESSED).sum()) for one in job.listed)
 
 
 def _known(job: FoldedJob) -> Classes:

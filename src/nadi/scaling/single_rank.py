@@ -40,5 +40,5 @@ def with_own_roles(trace: Trace) -> tuple[Trace, RankGroups]:
     })  # fmt: skip
     nodes = nodes.with_columns(pl.Series("comm_type", types, dtype=nodes.schema["comm_type"]))
     one = np.zeros((1, 1), dtype=np.int64)
-    roles = RankGroups({name: one for name in names}, 1)
+    roles = RankGroups(dict.fromkeys(names, one), 1)
     return replace(trace, nodes=nodes, groups=groups, rank=-1, process=-1), roles

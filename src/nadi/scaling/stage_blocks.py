@@ -157,17 +157,19 @@ def read_stage(one: RankClass, number: int) -> Stage:
     micro_batch = rows.column["micro_batch"]
     ends = np.flatnonzero(micro_batch < 0)
     first_end = int(ends[0]) if ends.size else micro_batch.size
-    phases = {phase for phase in rows.phase}
-    if (ends != np.arange(first_end, micro_batch.size)).any() or not ends.size or (
-        phases != {"forward", "backward", "optimizer"}
-        and phases != {"forward", "backward", "optimizer", "recompute"}
+    phases = set(rows.phase)
+    if (
+        (ends != np.arange(first_end, micro_batch.size)).any()
+        or not ends.size
+        or (
+            phases != {"forward", "backward", "optimizer"}
+            and phases != {"forward", "backward", "optimizer", "recompute"}
+        )
     ):
         raise UsageError(
             "--pp", f"stage {number} is no training step by {_PLAIN}", "change --dp only"
         )
-    directions = [
-        FORWARD if phase == "forward" else BACKWARD for phase in rows.phase[:first_end]
-    ]
+    directions = [FORWARD if phase == "forward" else BACKWARD for phase in rows.phase[:first_end]]
     parts: list[tuple[str, int, int, int]] = []  # direction, micro-batch, first row, end
     for k, direction in enumerate(directions):
         key = direction, int(micro_batch[k])

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import polars as pl
 
 from nadi.errors import UsageError
 from nadi.folding.folded_trace import NodeTimes, with_own_times
-from nadi.generate.job_rows import BEFORE, Link
-from nadi.generate.llm.pipeline_schedules import PipelineSchedule, StageOrder, pipeline_schedule
-from nadi.generate.llm.pipeline_schedules import FORWARD as FORWARD_PHASE
+from nadi.generate.job_rows import Link
+from nadi.generate.llm.pipeline_schedules import (
+    FORWARD as FORWARD_PHASE,
+    PipelineSchedule,
+    StageOrder,
+    pipeline_schedule,
+)
 from nadi.generate.row_operands import spread
 from nadi.generate.row_traces import StepOrder, trace_of_rows
 from nadi.model.rank_groups import RankGroups
@@ -78,9 +82,7 @@ def _refuse(what: str, remedy: str) -> NoReturn:
 class _Pipeline:
     """The layers of a job, and how stages of them are put together."""
 
-    def __init__(
-        self, own: Sequence[RankClass], groups: RankGroups, names: RoleNames
-    ) -> None:
+    def __init__(self, own: Sequence[RankClass], groups: RankGroups, names: RoleNames) -> None:
         self.names, self.roles = names, list(groups.members)
         self.stages = [read_stage(one, number) for number, one in enumerate(own)]
         before = len(own)

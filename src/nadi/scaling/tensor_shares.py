@@ -204,9 +204,7 @@ def _products(trace: Trace, sizes: RowSizes, names: RoleNames) -> _Products:
     return found
 
 
-def _stream(
-    trace: Trace, sizes: RowSizes, names: RoleNames, products: _Products
-) -> _Stream:
+def _stream(trace: Trace, sizes: RowSizes, names: RoleNames, products: _Products) -> _Stream:
     """Return what passes from product to product: the output of those that are summed."""
     is_sum = of_role(trace, [names.tp]) & np.isin(
         comm_types(trace), ("all_reduce", "reduce_scatter")
@@ -224,9 +222,7 @@ def _stream(
     return found.pop()
 
 
-def _check_heads(
-    work: Operations, products: _Products, stream: _Stream, change: _Change
-) -> None:
+def _check_heads(work: Operations, products: _Products, stream: _Stream, change: _Change) -> None:
     """Raise UsageError if heads of keys would have to be held by several ranks."""
     starts = sorted(one.row for one in products.values())
     for row in np.flatnonzero(work.op_class == _CODE["attention"])[:1].tolist():
