@@ -50,7 +50,7 @@ def print_scale(described: dict[str, Any], console: Console) -> None:
     )  # fmt: skip
     ranks = f"{format_count(before['ranks'])} ranks -> {format_count(after['ranks'])}"
     console.print(Text(f"{ranks}, {format_count(described['nodes'])} nodes: {axes}"))
-    page = make_table("where they come from", nodes="left", copied="right", resized="right", guessed="right", made="right")  # fmt: skip
+    page = make_table("origin of nodes", nodes="left", **dict.fromkeys(_ORIGINS, "right"))
     for kind, counted in described["origin"].items():
         if any(counted.values()):
             page.add_row(f"{kind}s", *(format_count(counted[one]) for one in _ORIGINS))
