@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from nadi.errors import UsageError
 from nadi.generate.job_rows import BEFORE, Row, Work
+from nadi.scaling.class_rows import Origin
 from nadi.scaling.rank_blocks import RoleNames
-from nadi.scaling.rank_classes import Origin
 from nadi.scaling.stage_blocks import EMBEDDING, FORWARD, HEAD, LAST, Stage, TimedRow, Times
 
 __all__ = ["EndRow", "StepEnds"]

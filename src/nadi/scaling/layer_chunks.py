@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from nadi.generate.job_rows import BEFORE, COMPUTE, Link, Row
-from nadi.scaling.rank_classes import Origin
+from nadi.scaling.class_rows import Origin
 from nadi.scaling.stage_blocks import FORWARD, RECEIVED, Block, Stage, TimedRow, Times, Wait
 
 __all__ = ["LayerChunks", "PlacedRow"]

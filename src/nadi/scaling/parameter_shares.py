@@ -15,8 +15,8 @@ import polars as pl
 from nadi.model.arrays import Floats
 from nadi.model.trace import Trace
 from nadi.pricing.operations import OP_CLASSES
+from nadi.scaling.class_rows import RowSizes
 from nadi.scaling.rank_blocks import RoleNames
-from nadi.scaling.rank_classes import RowSizes
 from nadi.scaling.shared_sizes import comm_types, of_role
 
 __all__ = ["FEW", "ParameterShares", "parameter_shares"]

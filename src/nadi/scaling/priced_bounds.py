@@ -12,7 +12,7 @@ from nadi.folding.rank_roles import RankClasses
 from nadi.pricing.operations import Operations
 from nadi.pricing.price_list import price
 from nadi.pricing.traced_operations import operations_of
-from nadi.scaling.rank_classes import RankClass, classes_of, columns_of
+from nadi.scaling.class_rows import RankClass, classes_of, columns_of
 from nadi.simulator.machine.device import Device
 from nadi.simulator.machine.system import System
 from nadi.simulator.work.program import on_host

@@ -12,8 +12,8 @@ from nadi.errors import UsageError
 from nadi.model.arrays import Ints
 from nadi.model.rank_groups import RankGroups
 from nadi.model.schema import GROUPS
+from nadi.scaling.class_rows import Origin, RankClass, resized, sizes_of
 from nadi.scaling.rank_blocks import RoleNames, copied_groups, outer_end
-from nadi.scaling.rank_classes import Origin, RankClass, resized, sizes_of
 from nadi.scaling.shared_sizes import is_sharded, with_more_members, with_smaller_shards
 from nadi.simulator.machine.device import Device
 

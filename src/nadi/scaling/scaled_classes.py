@@ -15,8 +15,8 @@ from nadi.folding.stated_operands import operands_apart
 from nadi.model.operand_columns import AttributesWithOperands
 from nadi.model.rank_groups import RankGroups
 from nadi.model.trace import Trace
+from nadi.scaling.class_rows import Origin, RankClass, classes_of
 from nadi.scaling.rank_blocks import RoleNames, named_roles
-from nadi.scaling.rank_classes import Origin, RankClass, classes_of
 from nadi.scaling.replicated_classes import Classes, replicas_of, with_replicas
 from nadi.scaling.single_rank import with_own_roles
 from nadi.scaling.staged_classes import with_stages

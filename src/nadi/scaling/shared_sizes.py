@@ -10,7 +10,7 @@ import polars as pl
 from nadi.model.arrays import Bools, Ints
 from nadi.model.trace import Trace
 from nadi.pricing.operations import OP_CLASSES
-from nadi.scaling.rank_classes import Origin, RowSizes
+from nadi.scaling.class_rows import Origin, RowSizes
 
 __all__ = ["is_sharded", "of_role", "with_more_members", "with_smaller_shards"]
 

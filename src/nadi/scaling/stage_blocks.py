@@ -16,7 +16,7 @@ from nadi.generate.job_rows import BEFORE, COMPUTE, Row, Work
 from nadi.model.arrays import Ints
 from nadi.pricing.operations import DTYPE_NAMES, OP_CLASSES
 from nadi.pricing.traced_operations import operations_of
-from nadi.scaling.rank_classes import RankClass, columns_of
+from nadi.scaling.class_rows import RankClass, columns_of
 
 __all__ = [
     "BACKWARD", "EMBEDDING", "FORWARD", "HEAD", "LAST", "RECEIVED", "Block", "Stage", "TimedRow",

@@ -22,10 +22,10 @@ from nadi.generate.row_operands import spread
 from nadi.generate.row_traces import StepOrder, trace_of_rows
 from nadi.model.rank_groups import RankGroups
 from nadi.model.trace import Trace
+from nadi.scaling.class_rows import Origin, RankClass
 from nadi.scaling.end_of_step import StepEnds
 from nadi.scaling.layer_chunks import LayerChunks, PlacedRow
 from nadi.scaling.rank_blocks import RoleNames, resized_axis
-from nadi.scaling.rank_classes import Origin, RankClass
 from nadi.scaling.replicated_classes import Classes
 from nadi.scaling.stage_blocks import BACKWARD, EMBEDDING, FORWARD, HEAD, LAST, Stage, read_stage
 

@@ -18,9 +18,9 @@ from nadi.model.arrays import Bools, Ints
 from nadi.model.dtypes import DTYPES
 from nadi.model.trace import Trace
 from nadi.pricing.operations import OP_CLASSES, Operations
+from nadi.scaling.class_rows import Origin, RankClass, RowSizes, resized, sizes_of
 from nadi.scaling.parameter_shares import FEW, parameter_shares
 from nadi.scaling.rank_blocks import RoleNames, resized_axis
-from nadi.scaling.rank_classes import Origin, RankClass, RowSizes, resized, sizes_of
 from nadi.scaling.replicated_classes import Classes
 from nadi.scaling.shared_sizes import comm_types, of_role, with_more_members
 from nadi.simulator.machine.device import Device
